@@ -1,0 +1,43 @@
+# Two commands from nothing: `make demo` answers the lecture's two questions, `make test` runs every check.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test lint tables build clean
+
+demo: $(VENV)/.napkin
+	@$(BIN)/napkin train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --mfu 0.5
+	@echo
+	@$(BIN)/napkin max-params --gpus 8 --hardware h100
+
+test: $(VENV)/.test lint
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+# The tables that the installed package reads, generated from hardware_specs.yaml and configs/.
+tables: $(VENV)/.test
+	$(BIN)/python tools/tables.py
+
+build: $(VENV)/.test
+	$(BIN)/python -m build
+
+$(VENV)/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 10) else "error: napkin needs Python 3.10 or newer; hint: make PYTHON=python3.12")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.napkin: $(VENV)/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+# A torch that is there already will do; otherwise the build for CPUs.
+$(VENV)/.test: $(VENV)/.napkin
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	$(BIN)/python -c 'import torch' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	@touch $@
+
+clean:
+	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache

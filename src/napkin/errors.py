@@ -1,0 +1,62 @@
+"""What can go wrong, as one exception: a fact, a hint, an exit status. It is printed in exactly one place, the CLI."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+OK, BROKEN, USAGE, REFUSED, CLOSE, ABSENT = 0, 1, 2, 3, 4, 5
+"""Exit statuses: answered · a limit is broken or it does not fit · bad usage or input · cannot be answered
+truthfully · too close to call · what must be measured is not here."""
+
+
+class NapkinError(Exception):
+    """A problem that the user can act on.
+
+    `message` is one line: where (file:line, field or option) and what; `hint` is one line: what to do.
+    """
+
+    status = USAGE
+
+    def __init__(self, message: str, hint: str | None = None, status: int | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        if status is not None:
+            self.status = status
+
+    def at(self, where: str) -> NapkinError:
+        """The same problem, its place named in front."""
+        return type(self)(f"{where}: {self.message}", self.hint, self.status)
+
+
+class Refused(NapkinError):
+    """napkin does not know something that could change the answer (exit status 3)."""
+
+    status = REFUSED
+
+
+class Problems(NapkinError):
+    """Several problems found in one go; the highest status wins, and at most ten are printed."""
+
+    def __init__(self, problems: Sequence[NapkinError]) -> None:
+        super().__init__("; ".join(p.message for p in problems), None, max(p.status for p in problems))
+        self.problems = tuple(problems)
+
+
+def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
+    """The known names most like `name`, best first; none for a name under two letters."""
+    import difflib  # loaded only where something is wrong already
+
+    wanted = name.strip().lower()
+    if len(wanted) < 2:
+        return []
+    by_lower = {k.lower(): k for k in known}
+    close = difflib.get_close_matches(wanted, by_lower, n=count, cutoff=0.6)
+    close += [k for k in by_lower if k not in close and (wanted in k or (len(k) > 2 and k in wanted))]
+    return [by_lower[k] for k in close[:count]]
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str | None:
+    """A hint that names the nearest known names, or None where nothing is near."""
+    close = nearest(name, known)
+    return f"did you mean {' or '.join(close)}?" if close else None

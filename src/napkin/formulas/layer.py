@@ -1,0 +1,412 @@
+"""A layer is a list of operations; parameters, FLOPs, activation bytes, bytes moved and time are folds over it.
+
+A layer is a small dataflow program. Each operation's `name` is also the name of its output tensor, and `reads` names
+the outputs that it reads; "x" is the layer's input, and the last operation's output is the next layer's. Symbols:
+T tokens, b sequences, s length, h width, a query heads, d head size, f feed-forward width, E experts, k chosen experts.
+
+How a weight or an output splits over tensor-parallel ranks is its `shard`:
+    column      the output dimension is divided (q, k, v, gate, up): bias divided with it
+    row         the input dimension is divided (attention output, down): bias whole on each rank
+    heads       one entry or row a head, divided with the heads
+    vocabulary  the rows of a table are divided
+    expert      whole experts are divided over expert-parallel ranks
+    replicated  whole on each rank
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from napkin.elementwise import Number
+from napkin.formulas.primitives import causal_pairs, matmul_flops
+
+COLUMN, ROW, HEADS, VOCABULARY, EXPERT, REPLICATED = "column", "row", "heads", "vocabulary", "expert", "replicated"
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """A parameter tensor: `copies` of `shape` (experts have copies). `used` of the copies serve one token."""
+
+    name: str
+    shape: tuple[int, ...]
+    shard: str = REPLICATED
+    copies: int = 1
+    used: int = 1
+
+    @property
+    def count(self) -> int:
+        """All parameters."""
+        return self.copies * self.each
+
+    @property
+    def active(self) -> int:
+        """Parameters that serve one token."""
+        return self.used * self.each
+
+    @property
+    def each(self) -> int:
+        total = 1
+        for size in self.shape:
+            total *= size
+        return total
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one forward pass runs over: T tokens in sequences whose lengths square to `squares`.
+
+    tokens   Σ length                  squares  Σ length² (attention's full square)
+    length   the longest sequence      pairs    full, half or exact: which (query, key) pairs count
+    lengths  documents packed into a sequence, (length, how many) each; attention stays inside a document
+    memory   length of the other stack's sequence, for cross-attention (0 where there is none)
+    """
+
+    sequences: Number
+    length: Number
+    pairs: str = "full"
+    lengths: tuple[tuple[int, int], ...] = ()
+    memory: Number = 0
+
+    @property
+    def tokens(self) -> Number:
+        return self.sequences * self.length
+
+    def pairs_per_head(self, window: int | None, causal: bool, cross: bool) -> Number:
+        """(query, key) pairs of one head over all sequences, in the convention asked for."""
+        if cross:
+            return self.tokens * self.memory
+        documents = self.lengths or ((self.length, 1),)
+        total: Number = 0
+        for length, count in documents:
+            if self.pairs == "exact" and causal:
+                one = causal_pairs(length, window)
+            elif self.pairs == "exact" and window is not None:
+                one = length * length if window >= length else causal_pairs(length, window) * 2 - length
+            else:
+                one = length * length
+            total = total + one * count
+        return self.sequences * total
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """`batch` matrix products (m×k)(k×n) on one device, in the forward pass.
+
+    `flops` is 2·batch·m·k·n, but for attention in a convention that counts fewer pairs. `weight` tells whether (k×n)
+    is a parameter (backward then makes one product for the input's and one for the weight's gradient)."""
+
+    name: str
+    batch: Number
+    m: Number
+    k: Number
+    n: Number
+    flops: Number
+    weight: bool = True
+    attention: bool = False
+
+
+def product(name: str, m: Number, k: Number, n: Number, batch: Number = 1, weight: bool = True) -> Product:
+    return Product(name, batch, m, k, n, matmul_flops(m, k, n, batch), weight)
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What all operations share: no weights and no matrix products unless a kind says otherwise."""
+
+    name: str
+    reads: tuple[str, ...]
+
+    def weights(self) -> tuple[Weight, ...]:
+        """Parameter tensors, whole (not yet divided)."""
+        return ()
+
+    def products(self, work: Work) -> tuple[Product, ...]:
+        """Matrix products of one forward pass on one device, undivided."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Embedding(Operation):
+    """A look-up of `width` numbers in a table of `rows`; no FLOPs. `role`: token, position or segment."""
+
+    rows: int
+    width: int
+    role: str = "token"
+
+    def weights(self) -> tuple[Weight, ...]:
+        return (Weight("weight", (self.rows, self.width), VOCABULARY if self.role == "token" else REPLICATED),)
+
+
+@dataclass(frozen=True, slots=True)
+class Norm(Operation):
+    """Normalisation over the last `width` numbers. `kind`: rms or layer.
+
+    groups     how many vectors of `width` a token has (heads, for norms of queries and keys)
+    unit_offset  the weight is stored as its difference from 1 (Gemma)
+    weight, bias which of its vectors exist; shared over the groups unless `per_group`
+    gated      multiplied by the activation of a gate that is read second (Mamba-2)
+    """
+
+    width: int
+    kind: str = "rms"
+    groups: int = 1
+    unit_offset: bool = False
+    weight: bool = True
+    bias: bool = False
+    per_group: bool = False
+    gated: bool = False
+    shard: str = REPLICATED
+
+    def weights(self) -> tuple[Weight, ...]:
+        shape = (self.groups, self.width) if self.per_group else (self.width,)
+        present = (("weight", self.weight), ("bias", self.bias))
+        return tuple(Weight(name, shape, self.shard) for name, there in present if there)
+
+
+@dataclass(frozen=True, slots=True)
+class Matmul(Operation):
+    """A linear layer d_in → d_out; y = x·W (+ bias). FLOP: 2·T·d_in·d_out."""
+
+    d_in: int
+    d_out: int
+    bias: bool = False
+    shard: str = REPLICATED
+
+    def weights(self) -> tuple[Weight, ...]:
+        weight = Weight("weight", (self.d_out, self.d_in), self.shard)
+        if not self.bias:
+            return (weight,)
+        return (weight, Weight("bias", (self.d_out,), COLUMN if self.shard == COLUMN else REPLICATED))
+
+    def products(self, work: Work) -> tuple[Product, ...]:
+        return (product(self.name, work.tokens, self.d_in, self.d_out),)
+
+
+@dataclass(frozen=True, slots=True)
+class Slice(Operation):
+    """A view of `width` numbers a token out of a wider (fused) tensor: keeps the whole storage alive."""
+
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rotary(Operation):
+    """Rotary position embedding of `dim` of each of `heads` heads' `head_dim` numbers."""
+
+    heads: int
+    head_dim: int
+    dim: int
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionCore(Operation):
+    """softmax(q·kᵀ)·v, reading q, k, v. FLOP over the full square: 2·b·a·s²·(d_qk + d_v).
+
+    window   keys seen by a query, itself included (None: all)    causal  a query sees no later key
+    softcap  scores pass through cap·tanh(score/cap)              sinks   one learnt extra score a head
+    cross    keys and values come from the other stack            position  none, alibi or relative (a learnt table)
+    """
+
+    heads: int
+    kv_heads: int
+    qk_dim: int
+    v_dim: int
+    window: int | None = None
+    causal: bool = True
+    softcap: bool = False
+    sinks: bool = False
+    cross: bool = False
+    position: str = "none"
+
+    def weights(self) -> tuple[Weight, ...]:
+        return (Weight("sinks", (self.heads,), HEADS),) if self.sinks else ()
+
+    def products(self, work: Work) -> tuple[Product, ...]:
+        pairs = work.pairs_per_head(self.window, self.causal, self.cross)
+        keys = work.memory if self.cross else work.length
+        # half of the full square is the causal convention that ignores the diagonal; bidirectional layers stay full
+        halves = work.pairs == "half" and self.causal and not self.cross
+        scores = matmul_flops(pairs, self.qk_dim, self.heads) // (2 if halves else 1)
+        values = matmul_flops(pairs, self.v_dim, self.heads) // (2 if halves else 1)
+        batch = work.sequences * self.heads
+        return (
+            Product("scores", batch, work.length, self.qk_dim, keys, scores, weight=False, attention=True),
+            Product("values", batch, work.length, keys, self.v_dim, values, weight=False, attention=True),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Activation(Operation):
+    """An elementwise non-linearity over `width` numbers a token: silu, gelu, gelu_tanh, gelu_new, relu, relu2, …"""
+
+    width: int
+    function: str
+
+
+@dataclass(frozen=True, slots=True)
+class Multiply(Operation):
+    """An elementwise product of two tensors of `width` numbers a token."""
+
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scale(Operation):
+    """Multiplication by a constant, or by a learnt vector of `width` (`learnt`)."""
+
+    width: int
+    learnt: bool = False
+
+    def weights(self) -> tuple[Weight, ...]:
+        return (Weight("scale", (self.width,)),) if self.learnt else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Add(Operation):
+    """A sum of tensors of `width` numbers a token (the residual); `dropout` marks the branch read second."""
+
+    width: int
+    dropout: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Router(Operation):
+    """Chooses `top_k` of `experts` for each token by a linear layer. FLOP: 2·T·h·E. `score`: softmax or sigmoid."""
+
+    d_in: int
+    experts: int
+    top_k: int
+    bias: bool = False
+    score: str = "softmax"
+
+    def weights(self) -> tuple[Weight, ...]:
+        weight = Weight("weight", (self.experts, self.d_in))
+        return (weight, Weight("bias", (self.experts,))) if self.bias else (weight,)
+
+    def products(self, work: Work) -> tuple[Product, ...]:
+        return (product(self.name, work.tokens, self.d_in, self.experts),)
+
+
+@dataclass(frozen=True, slots=True)
+class Experts(Operation):
+    """Routed feed-forward networks h → f → h; each token runs through top_k of them. FLOP: 2·T·k·(2 or 3)·h·f.
+
+    Reads the tokens and the router's output."""
+
+    d_model: int
+    d_ff: int
+    experts: int
+    top_k: int
+    gated: bool = True
+    bias: bool = False
+    function: str = "silu"
+
+    def weights(self) -> tuple[Weight, ...]:
+        h, f, e, k = self.d_model, self.d_ff, self.experts, self.top_k
+        shapes = [("gate", (f, h))] if self.gated else []
+        shapes += [("up", (f, h)), ("down", (h, f))]
+        weights = [Weight(name, shape, EXPERT, e, k) for name, shape in shapes]
+        if self.bias:
+            weights += [Weight(f"{name}_bias", shape[:1], EXPERT, e, k) for name, shape in shapes]
+        return tuple(weights)
+
+    def products(self, work: Work) -> tuple[Product, ...]:
+        # rows spread over the experts; the shape that each sees on average is the same total
+        rows = work.tokens * self.top_k
+        up = ("gate", "up") if self.gated else ("up",)
+        return (
+            *(product(f"{self.name}/{name}", rows, self.d_model, self.d_ff) for name in up),
+            product(f"{self.name}/down", rows, self.d_ff, self.d_model),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Conv(Operation):
+    """A causal depthwise convolution of `kernel` steps over `channels`; counted as no matrix product (torch's
+    convention has no formula for it in these layers' fused kernels)."""
+
+    channels: int
+    kernel: int
+    bias: bool = True
+    shard: str = COLUMN
+
+    def weights(self) -> tuple[Weight, ...]:
+        weight = Weight("weight", (self.channels, self.kernel), self.shard)
+        return (weight, Weight("bias", (self.channels,), self.shard)) if self.bias else (weight,)
+
+
+@dataclass(frozen=True, slots=True)
+class Learnt(Operation):
+    """Vectors or small tensors that a layer learns besides its matrices (A, D, dt bias, decay, …)."""
+
+    tensors: tuple[tuple[str, tuple[int, ...]], ...]
+    shard: str = HEADS
+
+    def weights(self) -> tuple[Weight, ...]:
+        return tuple(Weight(name, shape, self.shard) for name, shape in self.tensors)
+
+
+@dataclass(frozen=True, slots=True)
+class Scan(Operation):
+    """A recurrence over the sequence with a state of `state` numbers a channel: `heads` × `head_dim` channels.
+
+    kind     selective (Mamba), ssd (Mamba-2), delta (gated delta rule), lightning, rg_lru
+    chunk    tokens that a chunked form handles by matrix products (0: elementwise scan, no matrix product)
+    """
+
+    kind: str
+    heads: int
+    head_dim: int
+    state: int
+    groups: int = 1
+    chunk: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A named list of operations; equal layers compare equal."""
+
+    kind: str
+    operations: tuple[Operation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """Runs of identical layers, what stands before them (embedding) and after them (final norm, head)."""
+
+    name: str
+    before: tuple[Operation, ...]
+    runs: tuple[tuple[int, Layer], ...]
+    after: tuple[Operation, ...]
+
+    @property
+    def depth(self) -> int:
+        return sum(count for count, _ in self.runs)
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A network: one stack, or an encoder and a decoder.
+
+    tied      the head's matrix is the token table: counted once
+    shared    weights that several layers reuse (kept out of the layers): counted once
+    extra     layers on request: multi-token prediction
+    facts     what formulas of conventions and layouts ask for by name (hidden, heads, head_dim, vocabulary, …)
+    """
+
+    name: str
+    stacks: tuple[Stack, ...]
+    tied: bool
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocabulary: int
+    max_length: int | None = None
+    shared: tuple[Operation, ...] = ()
+    extra: tuple[Layer, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def depth(self) -> int:
+        return sum(stack.depth for stack in self.stacks)

@@ -1,0 +1,34 @@
+"""The arithmetic that everything else is a list of: FLOPs of a matrix product, attention's pairs.
+
+One multiply-add is 2 FLOP. Every function takes integers (and answers exactly) or numpy arrays (entry by entry).
+"""
+
+from __future__ import annotations
+
+from napkin.elementwise import Number, ceil_div, is_array, maximum, minimum, ratio, where
+
+__all__ = [
+    "Number",
+    "causal_pairs",
+    "ceil_div",
+    "is_array",
+    "matmul_flops",
+    "maximum",
+    "minimum",
+    "ratio",
+    "where",
+]
+
+
+def matmul_flops(m: Number, k: Number, n: Number, batch: Number = 1) -> Number:
+    """FLOP of `batch` products (m×k)(k×n): 2·m·k·n each (technically m·n·(2k−1))."""
+    return 2 * batch * m * k * n
+
+
+def causal_pairs(s: Number, window: Number | None = None) -> Number:
+    """Allowed (query, key) pairs in one causal sequence of s tokens: s(s+1)/2; with a window of w tokens, itself
+    included, w(w+1)/2 + (s−w)·w."""
+    if window is None:
+        return s * (s + 1) // 2
+    w = minimum(window, s)
+    return w * (w + 1) // 2 + (s - w) * w

@@ -1,0 +1,260 @@
+"""Reading files that a person gave: regular files and pipes, UTF-8, of bounded size and depth, never executed.
+
+JSON and YAML come back as plain dicts, lists, texts and numbers, with the line of every key kept beside them.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from typing import Any
+
+from napkin.errors import NapkinError
+
+LARGEST = 16 * 10**6
+DEEPEST = 100
+
+
+class Document:
+    """A parsed file: its data, its name for messages, and the line on which each key path starts (from 1)."""
+
+    __slots__ = ("data", "lines", "name")
+
+    def __init__(self, name: str, data: Any, lines: dict[tuple[object, ...], int] | None = None) -> None:
+        self.name = name
+        self.data = data
+        self.lines = lines or {}
+
+    def place(self, *path: object) -> str:
+        """`file:line: field` of a key path, as messages name it."""
+        line = self.lines.get(path)
+        where = f"{self.name}:{line}" if line else self.name
+        field = ".".join(str(p) for p in path)
+        return f"{where}: {field}" if field else where
+
+
+def printable(text: str, longest: int = 200) -> str:
+    """Text fit for one line of a message: control characters escaped, length bounded."""
+    shown = text if len(text) <= longest else text[:longest] + "…"
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in shown)
+
+
+def read_bytes(path: str, largest: int = LARGEST) -> bytes:
+    """The content of a regular file or pipe; "-" is standard input. Raises NapkinError (2) with the reason."""
+    name = printable(path)
+    try:
+        if path == "-":
+            data = sys.stdin.buffer.read(largest + 1)
+        else:
+            mode = os.stat(path).st_mode
+            if stat.S_ISDIR(mode):
+                raise NapkinError(f"{name}: is a directory", "name a file")
+            if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
+                raise NapkinError(f"{name}: is neither a file nor a pipe", "name a file")
+            with open(path, "rb") as file:
+                data = file.read(largest + 1)
+    except OSError as problem:
+        raise NapkinError(f"{name}: {problem.strerror or 'cannot be read'}", "check the path") from None
+    except ValueError:
+        raise NapkinError(f"{name}: is not a path", "check the path") from None
+    if len(data) > largest:
+        raise NapkinError(f"{name}: is larger than {largest // 10**6} MB", "give a smaller file")
+    return data
+
+
+def read_text(path: str, largest: int = LARGEST) -> str:
+    """The same as UTF-8 text, a byte-order mark dropped."""
+    try:
+        return read_bytes(path, largest).decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        raise NapkinError(f"{printable(path)}: is not UTF-8 (byte {problem.start})", "save it as UTF-8") from None
+
+
+def read_json(path: str) -> Document:
+    """A JSON document: no duplicate keys, no NaN or Infinity, depth at most 100."""
+    return parse_json(read_text(path), printable(path) if path != "-" else "standard input")
+
+
+def parse_json(text: str, name: str) -> Document:
+    import json
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        result = dict(pairs)
+        if len(result) < len(pairs):
+            seen: set[str] = set()
+            twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+            raise NapkinError(f"{name}: the key {printable(twice)!r} stands twice", "keep one of them")
+        return result
+
+    def refuse(token: str) -> Any:
+        raise NapkinError(f"{name}: {token} is not a number that JSON knows", "write a finite number")
+
+    def finite(token: str) -> float:
+        value = float(token)
+        if value in (float("inf"), float("-inf")):
+            raise NapkinError(f"{name}: {printable(token, 40)} is out of range", "write a finite number")
+        return value
+
+    try:
+        data = json.loads(text, object_pairs_hook=unique, parse_constant=refuse, parse_float=finite)
+    except json.JSONDecodeError as problem:
+        raise NapkinError(f"{name}:{problem.lineno}: not JSON: {problem.msg}", "check the file's syntax") from None
+    except RecursionError:
+        raise NapkinError(f"{name}: is nested too deeply", f"at most {DEEPEST} levels") from None
+    except ValueError:
+        raise NapkinError(f"{name}: holds a number that is too long", "write a finite number") from None
+    _bounded(data, name)
+    return Document(name, data)
+
+
+def _bounded(data: Any, name: str) -> None:
+    level, depth = [data], 0
+    while level:
+        depth += 1
+        if depth > DEEPEST:
+            raise NapkinError(f"{name}: is nested too deeply", f"at most {DEEPEST} levels")
+        level = [
+            child
+            for node in level
+            if isinstance(node, (dict, list))
+            for child in (node.values() if isinstance(node, dict) else node)
+        ]
+
+
+def read_yaml(path: str) -> Document:
+    """A YAML document with the line of each key. Refused: anchors and aliases, tags, duplicate keys, octal and
+    sexagesimal numbers, yes/no for a truth value, and more than one document."""
+    return parse_yaml(read_text(path), printable(path) if path != "-" else "standard input")
+
+
+def parse_yaml(text: str, name: str) -> Document:
+    import yaml
+
+    loader_class = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        loader = loader_class(text)
+    except yaml.reader.ReaderError as problem:
+        raise NapkinError(f"{name}: holds a character that YAML forbids (position {problem.position})") from None
+    try:
+        lines: dict[tuple[object, ...], int] = {}
+        builder = _Builder(name, lines)
+        data = builder.document(loader)
+    except yaml.MarkedYAMLError as problem:
+        mark = problem.problem_mark or problem.context_mark
+        where = f"{name}:{mark.line + 1}" if mark else name
+        what = printable(problem.problem or problem.context or "a syntax error")
+        hint = "check the file's syntax"
+        if mark is not None:
+            lines_of_text = text.splitlines()
+            line = lines_of_text[mark.line] if mark.line < len(lines_of_text) else ""
+            if any(f": {sign}" in line for sign in (">", "<", "=", "|")):
+                hint = 'quote a condition: time: ">= 30d" (a bare > or | starts a block of text)'
+        raise NapkinError(f"{where}: not YAML: {what}", hint) from None
+    except yaml.YAMLError as problem:
+        raise NapkinError(f"{name}: not YAML: {printable(str(problem))}", "check the file's syntax") from None
+    finally:
+        loader.dispose()
+    return Document(name, data, lines)
+
+
+_TRUE, _FALSE, _NULL = ("true", "True", "TRUE"), ("false", "False", "FALSE"), ("", "~", "null", "Null", "NULL")
+_WORDS = ("yes", "no", "on", "off", "y", "n")
+
+
+class _Builder:
+    """Plain data from YAML's event stream, so that nothing is resolved, tagged or expanded behind our back."""
+
+    def __init__(self, name: str, lines: dict[tuple[object, ...], int]) -> None:
+        self.name = name
+        self.lines = lines
+
+    def fail(self, event: Any, what: str, hint: str | None = None) -> NapkinError:
+        return NapkinError(f"{self.name}:{event.start_mark.line + 1}: {what}", hint)
+
+    def document(self, loader: Any) -> Any:
+        import yaml
+
+        loader.get_event()  # the stream's start
+        event = loader.get_event()
+        if isinstance(event, yaml.StreamEndEvent):
+            return None
+        data = self.node(loader, loader.get_event(), (), 1)
+        loader.get_event()  # the document's end
+        event = loader.get_event()
+        if not isinstance(event, yaml.StreamEndEvent):
+            raise self.fail(event, "a second document starts", "keep one document in a file")
+        return data
+
+    def node(self, loader: Any, event: Any, path: tuple[object, ...], depth: int) -> Any:
+        import yaml
+
+        if depth > DEEPEST:
+            raise self.fail(event, "is nested too deeply", f"at most {DEEPEST} levels")
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+            raise self.fail(event, "anchors and aliases are not read", "write the value out")
+        if isinstance(event, yaml.ScalarEvent):
+            self.lines.setdefault(path, event.start_mark.line + 1)
+            return self.scalar(event)
+        if getattr(event, "tag", None):
+            raise self.fail(event, f"the tag {printable(event.tag)} is not read", "write plain YAML")
+        self.lines.setdefault(path, event.start_mark.line + 1)
+        if isinstance(event, yaml.SequenceStartEvent):
+            items: list[Any] = []
+            while not isinstance(event := loader.get_event(), yaml.SequenceEndEvent):
+                items.append(self.node(loader, event, (*path, len(items)), depth + 1))
+            return items
+        mapping: dict[str, Any] = {}
+        while not isinstance(event := loader.get_event(), yaml.MappingEndEvent):
+            if not isinstance(event, yaml.ScalarEvent) or event.anchor:
+                raise self.fail(event, "a key is not plain text", "write key: value")
+            key = str(event.value)
+            if key in mapping:
+                raise self.fail(event, f"the key {printable(key)!r} stands twice", "keep one of them")
+            line = event.start_mark.line + 1
+            self.lines[(*path, key)] = line
+            mapping[key] = self.node(loader, loader.get_event(), (*path, key), depth + 1)
+            self.lines[(*path, key)] = line
+        return mapping
+
+    def scalar(self, event: Any) -> Any:
+        text = str(event.value)
+        if event.tag:
+            raise self.fail(event, f"the tag {printable(event.tag)} is not read", "write plain YAML")
+        if not event.implicit[0]:  # quoted or a block: text
+            return text
+        if event.style in ("|", ">"):
+            raise self.fail(event, "a block of text stands where a value belongs", 'quote a condition: ">= 30d"')
+        if text in _NULL:
+            return None
+        if text in _TRUE:
+            return True
+        if text in _FALSE:
+            return False
+        if text.lower() in _WORDS:
+            raise self.fail(event, f"{text!r} could be a text or a truth value", 'write true, false, or quote it: "no"')
+        return self.plain_number(event, text)
+
+    def plain_number(self, event: Any, text: str) -> Any:
+        digits = text.lstrip("+-")
+        if digits.lower() in (".inf", ".nan"):
+            raise self.fail(event, f"{text} is not a finite number", "write a finite number")
+        if digits[:1] not in "0123456789.":
+            return text
+        if digits[:1] == "0" and digits[1:2] in ("0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "x", "o", "b"):
+            raise self.fail(event, f"{text} could be octal or hexadecimal", "write it in decimal, or quote it")
+        if ":" in text and all(part.isdigit() for part in digits.split(":")):
+            raise self.fail(event, f"{text} could be a time or a number in base 60", "quote it, or write a duration")
+        if len(text) > 60:
+            return text
+        try:
+            return int(text) if text.isascii() else text
+        except ValueError:
+            pass
+        try:
+            value = float(text) if text.isascii() else None
+        except ValueError:
+            return text
+        if value is None or value != value or value in (float("inf"), float("-inf")):
+            raise self.fail(event, f"{text} is not a finite number", "write a finite number")
+        return value

@@ -1,0 +1,194 @@
+"""The answer as a tree: each node has a value, a unit, and the operation and parts that it comes from.
+
+The operations are a small closed set (`OPS`). Folding a tree gives its value back and the units of the parts combine
+to the node's; the expression that `--explain` prints is derived from `op` and `parts`, so it cannot drift.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
+
+from napkin import elementwise, units
+from napkin.elementwise import Number
+
+GIVEN, TRUE, SEEN, MEASURED, ASSUMED = "given", "true", "seen", "measured", "assumed"
+"""Kinds of number: what the user said · a fact or formula · a published measurement · measured here · assumed."""
+
+
+class Term:
+    """A named quantity. `value` is a number, or an array with one entry per layout.
+
+    name    path of the quantity; public API where an answer publishes it (`memory/optimizer/exp_avg`)
+    unit    canonical unit (units.py); "1" where there is none
+    op      a key of OPS
+    parts   what it is made from; empty for a leaf
+    source  citation of the formula or constant
+    kind    for a leaf, one of the five kinds; "" for what is made from parts
+    """
+
+    __slots__ = ("kind", "name", "op", "parts", "source", "unit", "value")
+
+    def __init__(
+        self,
+        name: str,
+        value: Number,
+        unit: str,
+        op: str,
+        parts: tuple[Term, ...] = (),
+        source: str = "",
+        kind: str = "",
+    ) -> None:
+        self.name = name
+        self.value = value
+        self.unit = unit
+        self.op = op
+        self.parts = parts
+        self.source = source
+        self.kind = kind
+
+    def __repr__(self) -> str:
+        return f"Term({self.name!r}, {self.value!r}, {self.unit!r}, {self.op!r}, {len(self.parts)} parts)"
+
+    def renamed(self, name: str, source: str = "") -> Term:
+        """The same quantity under another name."""
+        return Term(name, self.value, self.unit, self.op, self.parts, source or self.source, self.kind)
+
+    def walk(self) -> Iterator[Term]:
+        """This node and all below it, parents first."""
+        yield self
+        for part in self.parts:
+            yield from part.walk()
+
+    def kinds(self) -> set[str]:
+        """The kinds of number that this quantity rests on."""
+        return {node.kind for node in self.walk() if not node.parts}
+
+
+class Op:
+    """One operation: how it folds values, how it folds units, and how it is written."""
+
+    __slots__ = ("fold", "unit", "write")
+
+    def __init__(
+        self,
+        fold: Callable[[Sequence[Number]], Number],
+        unit: Callable[[Sequence[str]], str],
+        write: Callable[[Sequence[str]], str],
+    ) -> None:
+        self.fold = fold
+        self.unit = unit
+        self.write = write
+
+
+def _infix(symbol: str) -> Callable[[Sequence[str]], str]:
+    return lambda names: f" {symbol} ".join(names)
+
+
+def _call(name: str) -> Callable[[Sequence[str]], str]:
+    return lambda names: f"{name}({', '.join(names)})"
+
+
+def _quotient_unit(parts: Sequence[str]) -> str:
+    return units.combine((parts[0], 1), *((p, -1) for p in parts[1:]))
+
+
+def _power_unit(parts: Sequence[str]) -> str:
+    return "1"  # only bare numbers are raised to a power
+
+
+OPS: dict[str, Op] = {
+    "sum": Op(lambda v: reduce(elementwise.plus, v), lambda u: units.same(*u), _infix("+")),
+    "difference": Op(lambda v: v[0] - v[1], lambda u: units.same(*u), _infix("−")),
+    "product": Op(lambda v: reduce(elementwise.times, v), lambda u: units.combine(*((p, 1) for p in u)), _infix("×")),
+    "quotient": Op(lambda v: reduce(elementwise.ratio, v), _quotient_unit, _infix("/")),
+    "max": Op(lambda v: elementwise.maximum(*v), lambda u: units.same(*u), _call("max")),
+    "min": Op(lambda v: elementwise.minimum(*v), lambda u: units.same(*u), _call("min")),
+    "ceil_quotient": Op(lambda v: elementwise.ceil_div(v[0], v[1]), _quotient_unit, lambda n: f"⌈{n[0]} / {n[1]}⌉"),
+    "floor_quotient": Op(lambda v: v[0] // v[1], _quotient_unit, lambda n: f"⌊{n[0]} / {n[1]}⌋"),
+    "choice": Op(
+        lambda v: elementwise.where(v[0], v[1], v[2]),
+        lambda u: units.same(u[1], u[2]),
+        lambda n: f"{n[1]} if {n[0]} else {n[2]}",
+    ),
+    "sqrt": Op(lambda v: elementwise.square_root(v[0]), lambda u: units.root(u[0]), _call("√")),
+    "power": Op(lambda v: elementwise.power(v[0], v[1]), _power_unit, _infix("^")),
+}
+LEAVES = ("given", "table", "measured", "constant")
+
+
+def leaf(name: str, value: Number, unit: str, kind: str = GIVEN, source: str = "") -> Term:
+    """A number that comes from outside the formulas."""
+    op = {GIVEN: "given", MEASURED: "measured"}.get(kind, "table" if source else "constant")
+    return Term(name, value, unit, op, (), source, kind)
+
+
+def constant(name: str, value: Number, unit: str = "1", source: str = "") -> Term:
+    """A number that belongs to a formula (the 6 of 6·N·P)."""
+    return Term(name, value, unit, "constant", (), source, TRUE)
+
+
+def make(op: str, name: str, parts: Sequence[Term], source: str = "") -> Term:
+    """The node `name` = op(parts); its value and unit follow from the parts."""
+    rule = OPS[op]
+    return Term(name, rule.fold([p.value for p in parts]), rule.unit([p.unit for p in parts]), op, tuple(parts), source)
+
+
+def add(name: str, *parts: Term, source: str = "") -> Term:
+    return make("sum", name, parts, source)
+
+
+def subtract(name: str, a: Term, b: Term, source: str = "") -> Term:
+    return make("difference", name, (a, b), source)
+
+
+def multiply(name: str, *parts: Term, source: str = "") -> Term:
+    return make("product", name, parts, source)
+
+
+def divide(name: str, a: Term, *by: Term, source: str = "") -> Term:
+    return make("quotient", name, (a, *by), source)
+
+
+def largest(name: str, *parts: Term, source: str = "") -> Term:
+    return make("max", name, parts, source)
+
+
+def smallest(name: str, *parts: Term, source: str = "") -> Term:
+    return make("min", name, parts, source)
+
+
+def ceil_divide(name: str, a: Term, b: Term, source: str = "") -> Term:
+    return make("ceil_quotient", name, (a, b), source)
+
+
+def floor_divide(name: str, a: Term, b: Term, source: str = "") -> Term:
+    return make("floor_quotient", name, (a, b), source)
+
+
+def choose(name: str, condition: Term, yes: Term, no: Term, source: str = "") -> Term:
+    return make("choice", name, (condition, yes, no), source)
+
+
+def square_root(name: str, part: Term, source: str = "") -> Term:
+    return make("sqrt", name, (part,), source)
+
+
+def power(name: str, base: Term, exponent: Term, source: str = "") -> Term:
+    return make("power", name, (base, exponent), source)
+
+
+def fold(term: Term) -> Number:
+    """The value recomputed from the leaves."""
+    return OPS[term.op].fold([fold(part) for part in term.parts]) if term.parts else term.value
+
+
+def expression(term: Term) -> str:
+    """How the node is made from its parts, by their names: `6 × params × tokens`."""
+    if not term.parts:
+        return ""
+    names = []
+    for part in term.parts:
+        bare = not part.parts and part.op == "constant" and part.unit == "1" and isinstance(part.value, int)
+        names.append(str(part.value) if bare else part.name)
+    return OPS[term.op].write(names)

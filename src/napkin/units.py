@@ -1,0 +1,439 @@
+"""Quantities as people write them (`70B`, `80GiB`, `30d`), units and their algebra, and numbers as people read them.
+
+Inside napkin everything is in base units: byte, second, FLOP, param, token, GPU, USD, joule, kg. A unit is a text such
+as `FLOP/s/GPU`; "1" has no dimension. Powers of 1000 are K M B/G T P, powers of 1024 Ki Mi Gi Ti Pi.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+Value = int | float
+
+# --- the algebra ---------------------------------------------------------------------------------------------------
+
+_EXPANDED = {"s": {"second": 1}, "watt": {"joule": 1, "second": -1}, "1": {}}
+_ORDER = ("byte", "FLOP", "param", "token", "GPU", "USD", "joule", "kg")
+
+
+def exponents(unit: str) -> dict[str, int]:
+    """`FLOP/s/GPU` → {FLOP: 1, second: −1, GPU: −1}."""
+    result: dict[str, int] = {}
+    numerator, *denominators = unit.split("/")
+    for text, sign in ((numerator, 1), *((d, -1) for d in denominators)):
+        for atom in text.split("-"):
+            base, _, power = atom.partition("^")
+            for name, exponent in _EXPANDED.get(base, {base: 1}).items():
+                result[name] = result.get(name, 0) + sign * exponent * int(power or 1)
+    return {name: e for name, e in result.items() if e}
+
+
+def _written(exps: dict[str, int]) -> str:
+    if exps == {"joule": 1, "second": -1}:
+        return "watt"
+    ranked = sorted(exps.items(), key=lambda item: (_ORDER.index(item[0]) if item[0] in _ORDER else 99, item[0]))
+    above = [n if e == 1 else f"{n}^{e}" for n, e in ranked if e > 0]
+    below = [("s" if n == "second" else n) + ("" if e == -1 else f"^{-e}") for n, e in ranked if e < 0]
+    if below and "s" in below:  # a rate per second first: FLOP/s/GPU
+        below.sort(key=lambda n: n != "s")
+    return "/".join(["-".join(above) or "1", *below])
+
+
+def combine(*factors: tuple[str, int]) -> str:
+    """The unit of a product of powers: combine((FLOP, 1), (s, −1)) → FLOP/s."""
+    total: dict[str, int] = {}
+    for unit, power in factors:
+        for name, e in exponents(unit).items():
+            total[name] = total.get(name, 0) + power * e
+    return _written({n: e for n, e in total.items() if e})
+
+
+def same(*parts: str) -> str:
+    """The common unit of a sum's parts. Raises ValueError where they differ: a defect of a formula, not of input."""
+    for unit in parts[1:]:
+        if unit != parts[0] and exponents(unit) != exponents(parts[0]):
+            raise ValueError(f"units differ: {parts[0]} and {unit}")
+    return parts[0]
+
+
+def root(unit: str) -> str:
+    """The unit of a square root."""
+    exps = exponents(unit)
+    if any(e % 2 for e in exps.values()):
+        raise ValueError(f"no square root of the unit {unit}")
+    return _written({n: e // 2 for n, e in exps.items()})
+
+
+# --- reading -------------------------------------------------------------------------------------------------------
+
+
+class Unreadable(ValueError):
+    """A text that is not the quantity asked for: what is wrong, and a hint."""
+
+    def __init__(self, reason: str, hint: str | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.hint = hint
+
+
+DECIMAL = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12, "p": 10**15, "e": 10**18}
+BINARY = {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40, "pi": 2**50}
+SECONDS = {
+    "ns": (1, 10**9),
+    "us": (1, 10**6),
+    "µs": (1, 10**6),
+    "ms": (1, 10**3),
+    "s": (1, 1),
+    "sec": (1, 1),
+    "second": (1, 1),
+    "seconds": (1, 1),
+    "min": (60, 1),
+    "minutes": (60, 1),
+    "h": (3600, 1),
+    "hour": (3600, 1),
+    "hours": (3600, 1),
+    "d": (86400, 1),
+    "day": (86400, 1),
+    "days": (86400, 1),
+    "w": (604800, 1),
+    "week": (604800, 1),
+    "weeks": (604800, 1),
+    "y": (31536000, 1),
+    "year": (31536000, 1),
+    "years": (31536000, 1),
+}
+_DIGITS = "0123456789"
+_LONGEST = 60
+
+
+def _split(text: str) -> tuple[int, int, str]:
+    """`1.5e3 GiB` → (15, 2, "GiB"): digits, power of ten, suffix."""
+    shown = text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
+    stripped = text.strip()
+    if not stripped:
+        raise Unreadable("a number is missing")
+    if len(stripped) > _LONGEST:
+        raise Unreadable(f"{shown!r} is too long for a number")
+    at = 0
+    sign = 1
+    if stripped[0] in "+-":
+        sign = -1 if stripped[0] == "-" else 1
+        at = 1
+    digits, exponent, seen_dot, seen_digit = 0, 0, False, False
+    while at < len(stripped):
+        c = stripped[at]
+        if c in _DIGITS:
+            digits = digits * 10 + int(c)
+            exponent -= seen_dot
+            seen_digit = True
+        elif c == "." and not seen_dot:
+            seen_dot = True
+        elif not (c == "_" and seen_digit and at + 1 < len(stripped) and stripped[at + 1] in _DIGITS):
+            break
+        at += 1
+    if not seen_digit:
+        raise Unreadable(f"{shown!r} is not a number", "for example 70B, 1.5e12, 80GiB, 30d")
+    rest = stripped[at:]
+    if rest[:1] in ("e", "E") and len(rest) > 1:
+        power = rest[1:].lstrip("+-")
+        count = 0
+        while count < len(power) and power[count] in _DIGITS:
+            count += 1
+        if count:
+            if count > 4:
+                raise Unreadable(f"{shown!r} is out of range", "at most 1e300")
+            exponent += int(power[:count]) * (-1 if rest[1] == "-" else 1)
+            rest = power[count:]
+    if rest[:1] == ",":
+        raise Unreadable(f"{shown!r} is not a number", "write thousands as 70000 or 70_000, not with commas")
+    if rest[:1] in ("x", "X") and digits == 0:
+        raise Unreadable(f"{shown!r} is hexadecimal", "write the number in decimal")
+    if abs(exponent) > 400:
+        raise Unreadable(f"{shown!r} is out of range", "at most 1e300")
+    return sign * digits, exponent, rest.strip()
+
+
+def _exact(digits: int, exponent: int, top: int, bottom: int, text: str) -> Value:
+    """digits · 10^exponent · top / bottom: an integer where it is one."""
+    numerator = digits * top * (10**exponent if exponent > 0 else 1)
+    denominator = bottom * (10**-exponent if exponent < 0 else 1)
+    if abs(numerator) > 10**300 * denominator:
+        raise Unreadable(f"{text.strip()!r} is out of range", "at most 1e300")
+    return numerator // denominator if numerator % denominator == 0 else numerator / denominator
+
+
+def _scaled(text: str, units: dict[str, tuple[int, int]], example: str) -> Value:
+    digits, exponent, suffix = _split(text)
+    key = suffix.lower()
+    if key not in units:
+        raise Unreadable(f"{text.strip()!r}: unknown unit {suffix!r}", example)
+    top, bottom = units[key]
+    return _exact(digits, exponent, top, bottom, text)
+
+
+def _prefixed(words: tuple[str, ...], bare: bool) -> dict[str, tuple[int, int]]:
+    """Every spelling of a quantity counted in `words` with its scale; `bare` also allows the prefix alone."""
+    table: dict[str, tuple[int, int]] = {}
+    for prefix, scale in (*DECIMAL.items(), *BINARY.items()):
+        if bare:
+            table[prefix] = (scale, 1)
+        for word in words:
+            table[prefix + word] = (scale, 1)
+    return table
+
+
+_COUNT = _prefixed((), bare=True)
+_BYTE = {"bytes": (1, 1), "byte": (1, 1), **_prefixed(("b",), bare=False)}
+_TIMES: dict[str, dict[str, tuple[int, int]]] = {}
+
+
+def number(text: str) -> Value:
+    """A real number, with a prefix or without; `50%` is 0.5."""
+    digits, exponent, suffix = _split(text)
+    if suffix == "%":
+        return _exact(digits, exponent - 2, 1, 1, text)
+    if suffix == "m":
+        raise _ambiguous_m(text)
+    return _scaled(text, _COUNT, "for example 70B, 1.5e12, 0.4, 50%")
+
+
+def _ambiguous_m(text: str) -> Unreadable:
+    plain = text.strip()
+    return Unreadable(
+        f"{plain!r} is ambiguous: m is million, milli or minute",
+        f"write {plain[:-1].strip()}M for million, {plain[:-1].strip()}min for minutes",
+    )
+
+
+def count(text: str) -> int:
+    """A whole number that is not negative: `70B` is 70,000,000,000."""
+    value = number(text)
+    if value != int(value) or "%" in text:
+        raise Unreadable(f"{text.strip()!r} is not a whole number")
+    if value < 0:
+        raise Unreadable(f"{text.strip()!r} is negative")
+    return int(value)
+
+
+def positive(text: str) -> Value:
+    """A number above zero."""
+    return _above_zero(number(text), text)
+
+
+def positive_count(text: str) -> int:
+    """A whole number above zero."""
+    return int(_above_zero(count(text), text))
+
+
+def _above_zero(value: Value, text: str) -> Value:
+    if not value > 0:
+        raise Unreadable(f"{text.strip()!r} is not above zero")
+    return value
+
+
+def not_negative(text: str) -> Value:
+    value = number(text)
+    if value < 0:
+        raise Unreadable(f"{text.strip()!r} is negative")
+    return value
+
+
+def fraction(text: str) -> Value:
+    """A share above 0 and at most 1: `0.4` or `40%`."""
+    value = number(text)
+    if not 0 < value <= 1:
+        hint = f"{text.strip()}% is {value / 100:g}" if 1 < value <= 100 and "%" not in text else None
+        raise Unreadable(f"{text.strip()!r} is not a share above 0 and at most 1", hint)
+    return value
+
+
+def probability(text: str) -> Value:
+    """A share from 0 up to, but not, 1."""
+    value = number(text)
+    if not 0 <= value < 1:
+        raise Unreadable(f"{text.strip()!r} is not a share from 0 up to 1")
+    return value
+
+
+def at_least_one(text: str) -> Value:
+    """A factor of 1 or more."""
+    value = number(text)
+    if value < 1:
+        raise Unreadable(f"{text.strip()!r} is below 1")
+    return value
+
+
+def size(text: str) -> int:
+    """Bytes: `80GB` is 80·10⁹, `80GiB` is 80·2³⁰; a bare `80G` is refused with both readings."""
+    digits, exponent, suffix = _split(text)
+    key = suffix.lower()
+    plain = text.strip()
+    stem = plain[: len(plain) - len(suffix)].strip()
+    if key in DECIMAL and key not in ("", "b"):
+        letter = key.upper()
+        raise Unreadable(
+            f"{plain!r} is ambiguous where bytes belong", f"write {stem}{letter}B (1000s) or {stem}{letter}iB (1024s)"
+        )
+    if len(suffix) == 2 and suffix[1] == "b" and suffix[0].isupper():
+        raise Unreadable(f"{plain!r} is ambiguous: bits or bytes", f"write {stem}{suffix[0]}B for bytes")
+    if not key:
+        key = "b"
+    if key not in _BYTE:
+        raise Unreadable(f"{plain!r}: unknown unit {suffix!r}", "for example 80GB, 80GiB, 512MiB")
+    value = _exact(digits, exponent, *_BYTE[key], text)
+    _above_zero(value, text)
+    return math.ceil(value)
+
+
+def duration(text: str) -> Value:
+    """Seconds: `30d`, `12h`, `90s`; a unit is required."""
+    digits, exponent, suffix = _split(text)
+    plain = text.strip()
+    if not suffix:
+        raise Unreadable(f"{plain!r} has no unit of time", f"write {plain}s, {plain}h or {plain}d")
+    if suffix.lower() == "m":
+        stem = plain[:-1].strip()
+        raise Unreadable(f"{plain!r} is ambiguous: minutes or months", f"write {stem}min for minutes")
+    return _above_zero(_scaled(text, SECONDS, "us, ms, s, min, h, d, w, y"), text)
+
+
+def _rate_table(words: tuple[str, ...], bits: bool) -> dict[str, tuple[int, int]]:
+    table: dict[str, tuple[int, int]] = {}
+    for prefix, scale in (*DECIMAL.items(), *BINARY.items()):
+        for word in words:
+            table[prefix + word] = (scale, 1)
+        if bits and prefix:
+            for word in ("bit/s", "bps"):
+                table[prefix + word] = (scale, 8)
+    return table
+
+
+def bandwidth(text: str) -> Value:
+    """Bytes per second: `3.35TB/s`, `10GB/s`, `400Gbit/s`."""
+    if "bandwidth" not in _TIMES:
+        _TIMES["bandwidth"] = _rate_table(("b/s",), bits=True)
+    suffix = _split(text)[2]
+    if suffix.endswith("b/s") and suffix[:1].isupper():
+        raise Unreadable(f"{text.strip()!r} is ambiguous: bits or bytes", "write GB/s for bytes, Gbit/s for bits")
+    return _above_zero(_scaled(text, _TIMES["bandwidth"], "for example 3.35TB/s, 400Gbit/s"), text)
+
+
+def compute_rate(text: str) -> Value:
+    """FLOP/s: `989T`, `989TFLOP/s`, `9.89e14`."""
+    if "compute" not in _TIMES:
+        _TIMES["compute"] = {**_COUNT, **_rate_table(("flop/s", "flops", "flops/s"), bits=False)}
+    return _above_zero(_scaled(text, _TIMES["compute"], "for example 989TFLOP/s"), text)
+
+
+def power_draw(text: str) -> Value:
+    """Watts: `700W`, `1.2kW`."""
+    table = {"": (1, 1), "w": (1, 1), "kw": (1000, 1), "mw": (10**6, 1)}
+    return _above_zero(_scaled(text, table, "for example 700W"), text)
+
+
+def shape(text: str) -> tuple[int, ...]:
+    """`4096x4096x4096` → (4096, 4096, 4096): whole numbers above zero."""
+    parts = text.strip().lower().replace("×", "x").replace(",", "x").split("x")
+    if len(parts) > 16:
+        raise Unreadable(f"{text[:_LONGEST]!r} has more than 16 dimensions")
+    try:
+        return tuple(positive_count(p) for p in parts)
+    except Unreadable as problem:
+        raise Unreadable(f"{text[:_LONGEST]!r} is not a shape: {problem.reason}", "for example 4096x4096") from None
+
+
+def words(text: str) -> str:
+    """Any text that is not empty and has no control characters."""
+    if not text.strip():
+        raise Unreadable("it is empty")
+    if not text.isprintable():
+        raise Unreadable(f"{text!r} holds control characters")
+    return text.strip()
+
+
+Parser = Callable[[str], object]
+
+# --- writing -------------------------------------------------------------------------------------------------------
+
+_SI = ((10**15, "P"), (10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k"))
+_WORDED = ((10**12, "T"), (10**9, "B"), (10**6, "M"))
+
+
+def _figures(value: float, digits: int = 4) -> str:
+    """`value` with four significant digits and no exponent where it can be read without."""
+    if value == 0:
+        return "0"
+    if not 1e-4 <= abs(value) < 1e15:
+        return f"{value:.{digits - 1}e}".replace("e+", "e")
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    text = f"{value:,.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if decimals > 2 else text
+
+
+def _prefixed_text(value: float, unit: str, scales: tuple[tuple[int, str], ...] = _SI) -> str:
+    if abs(value) >= 1e18:
+        return f"{value:.3e} {unit}".replace("e+", "e")
+    for scale, letter in scales:
+        if abs(value) >= scale:
+            return f"{_figures(value / scale)} {letter}{unit}"
+    return f"{_figures(value)} {unit}".rstrip()
+
+
+def _duration_text(seconds: float) -> str:
+    for limit, scale, name in (
+        (1e-6, 1e-9, "ns"),
+        (1e-3, 1e-6, "µs"),
+        (1.0, 1e-3, "ms"),
+        (120.0, 1.0, "s"),
+        (7200.0, 60.0, "min"),
+        (172800.0, 3600.0, "h"),
+        (2 * 31536000.0, 86400.0, "days"),
+    ):
+        if abs(seconds) < limit:
+            return f"{_figures(seconds / scale)} {name}"
+    return f"{_figures(seconds / 31536000)} years"
+
+
+def _size_text(value: float) -> str:
+    if abs(value) < 1000:
+        return f"{_figures(value)} byte" + ("" if value == 1 else "s")
+    decimal = _prefixed_text(value, "B")
+    for letter, scale in (("Pi", 2**50), ("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)):
+        if abs(value) >= scale:
+            return f"{decimal} ({_figures(value / scale)} {letter}B)"
+    return decimal
+
+
+def human(value: Value, unit: str) -> str:
+    """A number as people read it: four significant digits, GB beside GiB."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "out of range"
+    try:
+        real = float(value)
+    except OverflowError:
+        return "out of range"
+    if unit == "byte":
+        return _size_text(real)
+    if unit == "second":
+        return _duration_text(real)
+    if unit in ("param", "token"):
+        name = {"param": "parameters", "token": "tokens"}[unit]
+        if abs(real) < 1e6:
+            return f"{value:,} {name}" if isinstance(value, int) else f"{_figures(real)} {name}"
+        return _prefixed_text(real, f" {name}", _WORDED).replace("  ", " ")
+    if unit == "FLOP":
+        return f"{value:,} FLOP" if isinstance(value, int) and value < 10**6 else f"{real:.3e} FLOP".replace("e+", "e")
+    if unit == "USD":
+        return f"${real:,.0f}" if real >= 100 else f"${real:,.4g}"
+    if unit == "joule":
+        return f"{_figures(real)} J" if real < 3.6e6 else f"{_prefixed_text(real / 3600, 'Wh')}"
+    if unit == "GPU":
+        return f"{value:,} GPUs" if isinstance(value, int) else f"{_figures(real)} GPUs"
+    if unit == "GPU-hour":
+        return f"{real:,.0f} GPU-hours" if real >= 1000 else f"{_figures(real)} GPU-hours"
+    if unit == "1":
+        return f"{value:,}" if isinstance(value, int) else _figures(real)
+    if unit in ("FLOP/s", "byte/s", "FLOP/s/GPU", "byte/s/GPU", "watt", "watt/GPU"):
+        return _prefixed_text(real, unit.replace("byte", "B").replace("watt", "W"))
+    return f"{value:,} {unit}" if isinstance(value, int) and abs(value) < 10**15 else f"{_figures(real)} {unit}"
