@@ -183,6 +183,35 @@ class Matmul(Operation):
 
 
 @dataclass(frozen=True, slots=True)
+class BlockMatmul(Operation):
+    """A block-diagonal linear layer: `blocks` separate maps d_in → d_out, one a head. FLOP: 2·T·blocks·d_in·d_out."""
+
+    blocks: int
+    d_in: int
+    d_out: int
+    bias: bool = False
+    shard: str = HEADS
+
+    def weights(self) -> tuple[Weight, ...]:
+        weight = Weight("weight", (self.blocks, self.d_out, self.d_in), self.shard)
+        return (weight, Weight("bias", (self.blocks, self.d_out), self.shard)) if self.bias else (weight,)
+
+    def products(self, work: Work) -> tuple[Product, ...]:
+        return (product(self.name, work.tokens, self.d_in, self.d_out, batch=self.blocks),)
+
+
+@dataclass(frozen=True, slots=True)
+class Reused(Operation):
+    """An operation whose weights another place owns (Model.shared, the other stack's table): it works again here and
+    its weights are not counted again."""
+
+    of: Operation
+
+    def products(self, work: Work) -> tuple[Product, ...]:
+        return self.of.products(work)
+
+
+@dataclass(frozen=True, slots=True)
 class Slice(Operation):
     """A view of `width` numbers a token out of a wider (fused) tensor: keeps the whole storage alive."""
 
@@ -322,17 +351,25 @@ class Experts(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Conv(Operation):
-    """A causal depthwise convolution of `kernel` steps over `channels`; counted as no matrix product (torch's
-    convention has no formula for it in these layers' fused kernels)."""
+    """A convolution of `kernel` steps along the sequence, each of `channels` outputs reading `group` channels.
+
+    Depthwise (group 1) it is elementwise work in a fused kernel and no matrix product; a full one (group > 1) is the
+    product (T × group·kernel)(group·kernel × channels). FLOP: 2·T·group·kernel·channels."""
 
     channels: int
     kernel: int
     bias: bool = True
     shard: str = COLUMN
+    group: int = 1
 
     def weights(self) -> tuple[Weight, ...]:
-        weight = Weight("weight", (self.channels, self.kernel), self.shard)
+        weight = Weight("weight", (self.channels, self.group, self.kernel), self.shard)
         return (weight, Weight("bias", (self.channels,), self.shard)) if self.bias else (weight,)
+
+    def products(self, work: Work) -> tuple[Product, ...]:
+        if self.group == 1:
+            return ()
+        return (product(self.name, work.tokens, self.group * self.kernel, self.channels),)
 
 
 @dataclass(frozen=True, slots=True)
