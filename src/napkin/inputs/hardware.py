@@ -1,0 +1,308 @@
+"""Accelerators and links by name, from the shipped table or a user's file merged over it.
+
+The shipped facts come from `_tables/hardware.py`, plain literals generated from hardware_specs.yaml.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from napkin import term
+from napkin.errors import NapkinError, Refused, did_you_mean
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    Fields = Mapping[str, Any]
+
+PEAKS = (
+    "fp64",
+    "fp64_tensor",
+    "fp32",
+    "fp32_matrix",
+    "tf32",
+    "bf16",
+    "fp16",
+    "fp16_fp16acc",
+    "fp8",
+    "fp8_fp16acc",
+    "int8",
+    "fp6",
+    "fp4",
+)
+"""Every kind of peak, widest first. `fp32` is the vector rate: fp32 matmuls on tensor cores are `tf32`."""
+
+_SPELLINGS = {
+    "float64": "fp64",
+    "double": "fp64",
+    "float32": "fp32",
+    "float": "fp32",
+    "single": "fp32",
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "half": "fp16",
+    "fp8_e4m3": "fp8",
+    "fp8_e5m2": "fp8",
+    "float8": "fp8",
+    "mxfp8": "fp8",
+    "mxfp6": "fp6",
+    "fp4_e2m1": "fp4",
+    "mxfp4": "fp4",
+    "nvfp4": "fp4",
+}
+_SPARSE = ("tf32", "bf16", "fp16", "fp16_fp16acc", "fp8", "fp8_fp16acc", "int8", "fp6", "fp4")
+"""The matrix-unit rates that structured sparsity multiplies; vector and fp64 rates have no sparse form."""
+
+_KINDS = {"capacity_reported": term.SEEN, "nvidia_smi_bytes": term.SEEN, "nic_bandwidth": term.ASSUMED}
+"""Figures that are no datasheet's: what drivers print, and how nodes are usually built."""
+
+_WORDS = {
+    "memory": "memory size",
+    "capacity": "memory size",
+    "memory_bandwidth": "memory bandwidth",
+    "l2_bytes": "L2 size",
+    "link_bandwidth": "link to the other devices of a node",
+    "nic_bandwidth": "network rate",
+    "tdp_w": "power rating",
+    "sm_count": "number of multiprocessors",
+    "boost_clock_hz": "clock",
+    "flop_per_clock_per_sm": "rate per multiprocessor",
+    "devices_per_node": "number of devices in a node",
+}
+_UNITS = {
+    "memory": "byte",
+    "capacity": "byte",
+    "capacity_reported": "byte",
+    "memory_bandwidth": "byte/s",
+    "l2_bytes": "byte",
+    "link_bandwidth": "byte/s",
+    "nic_bandwidth": "byte/s",
+    "tdp_w": "watt",
+    "boost_clock_hz": "1/s",
+    "flop_per_clock_per_sm": "FLOP",
+}
+
+
+def peak_name(dtype: str) -> str:
+    """The peak that a dtype computes at: bfloat16 → bf16, nvfp4 → fp4. An unknown name is refused (2)."""
+    name = dtype.strip().lower()
+    name = _SPELLINGS.get(name, name)
+    if name not in PEAKS:
+        raise _unknown("dtype", dtype, PEAKS, f"one of {', '.join(PEAKS)}")
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """One accelerator. None: napkin does not know the figure. Rates are bytes or FLOP per second, links one way.
+
+    peaks                   dense FLOP/s by dtype
+    memory                  the printed number of gigabytes × 10⁹
+    capacity_reported       what the driver lets torch have
+    nic_bandwidth           network per device, as nodes are usually built
+    devices_per_node        devices that reach each other over the link
+    devices_per_package     2 where software sees two devices with half of everything; device_name is one of them
+    sources                 citation by figure, where it is not `source`
+    kinds                   kind of number by figure, where it is not a published fact
+    notes                   what an answer that uses this accelerator must say
+    """
+
+    slug: str
+    name: str
+    peaks: Mapping[str, float]
+    memory: int
+    memory_bandwidth: float
+    vendor: str = ""
+    aliases: tuple[str, ...] = ()
+    default_for: tuple[str, ...] = ()
+    sparse_factor: float = 1
+    sparse_peaks: Mapping[str, float | None] | None = None
+    memory_label: str = ""
+    memory_type: str = ""
+    capacity_reported: int | None = None
+    nvidia_smi_bytes: int | None = None
+    reported_note: str = ""
+    device_name: str = ""
+    l2_bytes: int | None = None
+    link_name: str = ""
+    link_bandwidth: float | None = None
+    nic_name: str = ""
+    nic_bandwidth: float | None = None
+    devices_per_node: int | None = None
+    devices_per_package: int = 1
+    tdp_w: float | None = None
+    sm_count: int | None = None
+    boost_clock_hz: float | None = None
+    flop_per_clock_per_sm: float | None = None
+    source: str = ""
+    printed: str = ""
+    checked: tuple[str, ...] = ()
+    tier: str = ""
+    note: str = ""
+    sources: Mapping[str, str] | None = None
+    kinds: Mapping[str, str] | None = None
+    notes: tuple[str, ...] = ()
+
+    def peak(self, dtype: str) -> float:
+        """Dense peak FLOP/s. Refused (3) where this accelerator has none that napkin knows."""
+        name = peak_name(dtype)
+        if name not in self.peaks:
+            raise Refused(f"{self.name} has no {name} peak that napkin knows", f"it has {', '.join(self.peaks)}")
+        return self.peaks[name]
+
+    def sparse_peak(self, dtype: str) -> float | None:
+        """The peak that is printed for 2:4 structured sparsity, or None. To be shown, never to be divided by."""
+        name = peak_name(dtype)
+        dense = self.peak(name)
+        if self.sparse_peaks and name in self.sparse_peaks:
+            return self.sparse_peaks[name]
+        return dense * self.sparse_factor if self.sparse_factor > 1 and name in _SPARSE else None
+
+    @property
+    def default_dtype(self) -> str:
+        """bf16, else fp16, else fp32: what training would use here."""
+        for dtype in ("bf16", "fp16", "fp32"):
+            if dtype in self.peaks:
+                return dtype
+        raise Refused(f"{self.name} has no bf16, fp16 or fp32 peak", f"name one with --dtype: {', '.join(self.peaks)}")
+
+    @property
+    def capacity(self) -> int:
+        """Bytes that a process can have: the driver's figure where it is known, else the printed size."""
+        return self.memory if self.capacity_reported is None else self.capacity_reported
+
+    def figure(self, figure: str) -> float:
+        """A figure by its field's name, or `peak/DTYPE`. Refused (3) where it is not known."""
+        if figure.startswith("peak/"):
+            return self.peak(figure[5:])
+        value = getattr(self, figure)
+        if value is None:
+            raise Refused(
+                f"{self.name}: its {_WORDS.get(figure, figure)} is not known",
+                f"give it in a file of your own with --hardware-file, under {self.slug}",
+            )
+        return value  # type: ignore[no-any-return]
+
+    def kind(self, figure: str) -> str:
+        """Kind of number: a published fact, unless `kinds` says otherwise."""
+        if figure == "capacity":
+            return term.ASSUMED if self.capacity_reported is None else self.kind("capacity_reported")
+        kinds = self.kinds or {}
+        return kinds.get(figure) or kinds.get(figure.partition("/")[0]) or _KINDS.get(figure, term.TRUE)
+
+    def citation(self, figure: str) -> str:
+        """Where a figure comes from."""
+        if figure == "capacity":
+            figure = "memory" if self.capacity_reported is None else "capacity_reported"
+        return (self.sources or {}).get(figure, self.source)
+
+    def term(self, figure: str, name: str, unit: str | None = None) -> term.Term:
+        """A figure as a leaf of an answer, with its kind and citation."""
+        if unit is None:
+            unit = "FLOP/s" if figure.startswith("peak/") else _UNITS.get(figure, "1")
+        return term.leaf(name, self.figure(figure), unit, self.kind(figure), self.citation(figure))
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A link of its own, for `--link`: byte/s one way."""
+
+    slug: str
+    name: str
+    bandwidth: float
+    aliases: tuple[str, ...] = ()
+    source: str = ""
+    kind: str = term.TRUE
+
+
+class Table:
+    """Accelerators and links by key, as fields, and the keys by every name. Records are made on demand."""
+
+    __slots__ = ("accelerators", "families", "links", "names")
+
+    def __init__(
+        self,
+        accelerators: Mapping[str, Fields],
+        names: Mapping[str, str],
+        families: Mapping[str, str],
+        links: Mapping[str, Fields],
+    ) -> None:
+        self.accelerators = accelerators
+        self.names = names
+        self.families = families
+        self.links = links
+
+    def __getitem__(self, slug: str) -> Hardware:
+        return Hardware(slug=slug, **self.accelerators[slug])
+
+
+def shipped() -> Table:
+    """The table that comes with napkin."""
+    from napkin._tables import hardware as data
+
+    return Table(data.ACCELERATORS, data.NAMES, data.FAMILIES, data.LINKS)
+
+
+def table(hardware_file: str | None = None) -> Table:
+    """The shipped table, a user's file merged over it."""
+    if hardware_file is None:
+        return shipped()
+    from napkin.inputs import hardware_file as file  # pydantic, on this path only
+
+    return file.merged(hardware_file, shipped())
+
+
+def normal(name: str) -> str:
+    """A name with case, spaces, hyphens and underscores made one: `H100_SXM 80GB` → h100-sxm-80gb."""
+    return "-".join(name.lower().replace("_", " ").replace("-", " ").split())
+
+
+def find(name: str, among: Table | None = None) -> Hardware:
+    """The accelerator called `name`: its key, its name, an alias, or a family (`h100`), which takes a note."""
+    known = among or shipped()
+    asked = normal(name)
+    for wanted in (asked, asked.partition("-")[2]):  # the second without the maker: nvidia-h100
+        slug = known.names.get(wanted)
+        if slug is None:
+            continue
+        fields = known.accelerators[slug]
+        if wanted != asked and str(fields.get("vendor", "")).lower() != asked.partition("-")[0]:
+            continue
+        return Hardware(slug=slug, **{**fields, "notes": _notes(wanted, slug, fields, known)})
+    raise _unknown("accelerator", name, known.names, "napkin hardware lists them; one of your own: --hardware-file")
+
+
+def _notes(asked: str, slug: str, fields: Fields, known: Table) -> tuple[str, ...]:
+    notes = []
+    if known.families.get(asked) == slug:
+        words = set(asked.split("-"))
+        others = [k for k in known.accelerators if k != slug and words <= set(k.split("-"))]
+        also = f"; {asked} can also be {', '.join(others)}" if others else ""
+        notes.append(f"{asked} is read as {fields['name']} ({slug}){also}")
+    if fields.get("devices_per_package", 1) > 1:
+        half = fields.get("device_name")
+        notes.append(
+            f"{fields['name']} is a package that software sees as {fields['devices_per_package']} devices; figures and "
+            f"counts are of packages" + (f" ({half} is one device)" if half else "")
+        )
+    if (fields.get("kinds") or {}).get("peak") == term.ASSUMED:
+        notes.append(f"no maker prints the peaks of {fields['name']}: {fields['printed']}")
+    return tuple(notes)
+
+
+def find_link(name: str, among: Table | None = None) -> Link:
+    """The link called `name`: its key, its name or an alias."""
+    links = (among or shipped()).links
+    asked = normal(name)
+    for slug, fields in links.items():
+        if asked in (slug, normal(fields["name"]), *map(normal, fields.get("aliases", ()))):
+            return Link(slug=slug, **fields)
+    raise _unknown("link", name, links, f"one of {', '.join(links)}")
+
+
+def _unknown(what: str, name: str, known: Iterable[str], hint: str) -> NapkinError:
+    from napkin.inputs.load import printable
+
+    return NapkinError(f"unknown {what} {printable(name)!r}", did_you_mean(name, known) or hint)

@@ -1,0 +1,430 @@
+"""A hardware file (YAML, the form of hardware_specs.yaml), validated and merged over a table of accelerators.
+
+pydantic is imported here, so this module is loaded only where such a file is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+
+from napkin import term, units
+from napkin.errors import NapkinError, Problems, did_you_mean
+from napkin.inputs.hardware import PEAKS, Table, normal
+from napkin.inputs.load import Document, printable, read_yaml
+
+# --- the schema ----------------------------------------------------------------------------------------------------
+
+
+def _quantity(parse: Callable[[str], float], plain: Callable[[str], float] = units.positive) -> BeforeValidator:
+    """A bare number that `plain` accepts, or text with a unit that `parse` does (`3.35TB/s`)."""
+
+    def read(value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+            raise units.Unreadable("a number belongs here")
+        text = value if isinstance(value, str) else repr(value)
+        return (parse if text.strip("0123456789.eE+- ") else plain)(text)
+
+    return BeforeValidator(read)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise units.Unreadable("text belongs here", "put it in quotes")
+    return units.words(value)
+
+
+def _texts(value: Any) -> list[str]:
+    if not isinstance(value, list):
+        raise units.Unreadable("a list belongs here", "for example [a, b]")
+    return [_text(item) for item in value]
+
+
+def _tier(value: Any) -> str:
+    if value not in ("A", "B", "C"):
+        raise units.Unreadable("the tier is A, B or C")
+    return str(value)
+
+
+Text = Annotated[str, BeforeValidator(_text)]
+Texts = Annotated[list[str], BeforeValidator(_texts)]
+Count = Annotated[int, _quantity(units.positive_count, units.positive_count)]
+Bytes = Annotated[int, _quantity(units.size, units.positive_count)]
+Bandwidth = Annotated[float, _quantity(units.bandwidth)]
+Rate = Annotated[float, _quantity(units.compute_rate)]
+Watts = Annotated[float, _quantity(units.power_draw)]
+Number = Annotated[float, _quantity(units.positive)]
+Factor = Annotated[float, _quantity(units.at_least_one, units.at_least_one)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class _Memory(_Strict):
+    bytes: Bytes = 0
+    bandwidth: Bandwidth = 0.0
+    label: Text = ""
+    type: Text = ""
+
+
+class _Wire(_Strict):
+    """A rate between devices; makers print one way or both ways together."""
+
+    key: Text = ""  # of an entry of `links`
+    name: Text = ""
+    per_direction: Bandwidth | None = None
+    bidirectional: Bandwidth | None = None
+
+
+class _Reported(_Strict):
+    torch_mib: Number | None = None
+    nvidia_smi_mib: Number | None = None
+    note: Text = ""
+    source: Text = ""
+
+
+def _wire(value: Any) -> Any:
+    return {"key": value} if isinstance(value, str) else value
+
+
+class _Accelerator(_Strict):
+    name: Text = ""
+    vendor: Text = ""
+    aliases: Texts = []
+    default_for: Texts = []
+    peak_flops: dict[str, Rate] = {}
+    sparse_factor: Factor = 1
+    sparse_peak_flops: dict[str, Rate | None] = {}
+    memory: _Memory | None = None
+    reported: _Reported | None = None
+    link: Annotated[_Wire | None, BeforeValidator(_wire)] = None
+    nic: _Wire | None = None
+    devices_per_node: Count | None = None
+    devices_per_package: Count = 1
+    device_name: Text = ""
+    tdp_w: Watts | None = None
+    sm_count: Count | None = None
+    boost_clock_hz: Number | None = None
+    flop_per_clock_per_sm: Number | None = None
+    l2_bytes: Bytes | None = None
+    assumed: Texts = []
+    source: Text = ""
+    printed: Text = ""
+    checked: Texts = []
+    tier: Annotated[str, BeforeValidator(_tier)] = ""
+    note: Text = ""
+
+
+class _Link(_Strict):
+    name: Text = ""
+    aliases: Texts = []
+    per_direction: Bandwidth | None = None
+    bidirectional: Bandwidth | None = None
+    source: Text = ""
+
+
+class _File(_Strict):
+    references: dict[str, Text] = {}
+    links: dict[str, _Link] = {}
+    accelerators: dict[str, _Accelerator] = {}
+
+
+def _fields_at(path: tuple[Any, ...]) -> list[str]:
+    """The names that may stand at a path of the file, for the hint to an unknown one."""
+    if not path:
+        return list(_File.model_fields)
+    if path[0] == "links":
+        return list(_Link.model_fields)
+    inner: dict[str, type[BaseModel]] = {"memory": _Memory, "reported": _Reported, "link": _Wire, "nic": _Wire}
+    model = inner.get(path[2], _Accelerator) if len(path) > 2 else _Accelerator
+    return [name for name in model.model_fields if name != "key"]
+
+
+def _problem(document: Document, error: Mapping[str, Any]) -> NapkinError:
+    """One finding of pydantic in napkin's words, with file, line and field."""
+    path = tuple(error["loc"])
+    place = document.place(*(printable(p, 60) if isinstance(p, str) else p for p in path))
+    line = document.lines.get(path)
+    if line is not None:
+        place = f"{document.name}:{line}: {'.'.join(printable(str(p), 60) for p in path)}"
+    cause = (error.get("ctx") or {}).get("error")
+    if isinstance(cause, units.Unreadable):
+        return NapkinError(f"{place}: {cause.reason}", cause.hint)
+    if error["type"] == "extra_forbidden":
+        known = _fields_at(path[:-1])
+        return NapkinError(
+            f"{place}: is not a field", did_you_mean(str(path[-1]), known) or f"one of {', '.join(known)}"
+        )
+    if error["type"] in ("model_type", "model_attributes_type", "dict_type"):
+        return NapkinError(f"{place or document.name}: a mapping belongs here", "write key: value lines below it")
+    return NapkinError(f"{place}: {printable(str(error['msg']))}")
+
+
+# --- from the file to a table --------------------------------------------------------------------------------------
+
+
+def merged(path: str, base: Table) -> Table:
+    """The table with a file's accelerators and links over it.
+
+    A key that names a known accelerator changes only the figures that the file gives; a new one must be complete.
+    The file's names win. Every problem is named with its line (NapkinError, exit status 2).
+    """
+    document = read_yaml(path)
+    if not isinstance(document.data, dict) or not document.data:
+        raise NapkinError(
+            f"{document.name}: holds no accelerators", "it has the form of hardware_specs.yaml: accelerators: {NAME: …}"
+        )
+    try:
+        file = _File.model_validate(document.data)
+    except ValidationError as problem:
+        raise _all([_problem(document, error) for error in problem.errors()]) from None
+    reader = _Reader(document, file, base)
+    result = reader.table()
+    if reader.problems:
+        raise _all(reader.problems)
+    return result
+
+
+def _all(problems: list[NapkinError]) -> NapkinError:
+    return problems[0] if len(problems) == 1 else Problems(problems)
+
+
+class _Reader:
+    """Turns a valid file into flat fields (those of hardware.Hardware and hardware.Link) over those of `base`."""
+
+    def __init__(self, document: Document, file: _File, base: Table) -> None:
+        self.document = document
+        self.file = file
+        self.base = base
+        self.problems: list[NapkinError] = []
+        self.own = bool(base.accelerators)  # the shipped file itself is read over an empty table
+
+    def wrong(self, path: tuple[Any, ...], what: str, hint: str | None = None) -> None:
+        self.problems.append(NapkinError(f"{self.document.place(*path)}: {what}", hint))
+
+    def table(self) -> Table:
+        links = self.links()
+        accelerators = dict(self.base.accelerators)
+        names, families = dict(self.base.names), dict(self.base.families)
+        taken: dict[str, str] = {}
+        for key, entry in self.file.accelerators.items():
+            path = ("accelerators", key)
+            if not normal(key):
+                self.wrong(path, "the name is empty")
+                continue
+            slug = self.base.names.get(normal(key), normal(key))
+            before = accelerators.get(slug)
+            fields = self.fields(key, entry, dict(before or {}), links)
+            if before is None:
+                self.complete(path, fields)
+            accelerators[slug] = fields
+            for field, listed in (
+                ("name", [entry.name or key, slug]),
+                ("aliases", entry.aliases),
+                ("default_for", entry.default_for),
+            ):
+                for name in map(normal, listed):
+                    if taken.setdefault(name, slug) != slug:
+                        self.wrong((*path, field), f"{name} also names {taken[name]}", "give each its own names")
+                    elif name in accelerators and name != slug:
+                        self.wrong((*path, field), f"{name} is the key of another accelerator", "use it as the key")
+                    names[name] = slug
+                    if field == "default_for":
+                        families[name] = slug
+                    else:
+                        families.pop(name, None)
+            half = _half(fields)
+            if half is not None:
+                halved = normal(str(fields["device_name"]))
+                accelerators[halved], names[halved] = half, halved
+        return Table(accelerators, names, families, links)
+
+    def links(self) -> Mapping[str, Mapping[str, Any]]:
+        links = dict(self.base.links)
+        for key, entry in self.file.links.items():
+            path, slug = ("links", key), normal(key)
+            fields = dict(links.get(slug, {}))
+            rate = self.rate(path, entry.per_direction, entry.bidirectional)
+            if rate is not None:
+                fields["bandwidth"] = rate
+            elif "bandwidth" not in fields:
+                self.wrong(path, "per_direction is missing", "byte/s one way, or bidirectional: both ways together")
+            if entry.name or "name" not in fields:
+                fields["name"] = entry.name or key
+            if entry.aliases:
+                fields["aliases"] = tuple(entry.aliases)
+            fields["source"] = entry.source or self.document.place(*path)
+            if self.own:
+                fields["kind"] = term.GIVEN
+            links[slug] = fields
+        return links
+
+    def rate(self, path: tuple[Any, ...], one_way: float | None, both_ways: float | None) -> float | None:
+        if one_way is None:
+            return None if both_ways is None else both_ways / 2
+        if both_ways is not None and abs(both_ways / 2 / one_way - 1) > 1e-6:
+            self.wrong((*path, "bidirectional"), "is not twice per_direction", "give one of them")
+        return one_way
+
+    def fields(
+        self, key: str, entry: _Accelerator, fields: dict[str, Any], links: Mapping[str, Mapping[str, Any]]
+    ) -> dict[str, Any]:
+        """The fields of one accelerator: those of `fields`, changed by what the entry states."""
+        path = ("accelerators", key)
+        given = entry.model_fields_set
+        sources, kinds = dict(fields.get("sources") or {}), dict(fields.get("kinds") or {})
+
+        def put(name: str, value: Any, figure: str | None = None, source: str = "", at: tuple[Any, ...] = ()) -> None:
+            """Set a field; a figure of a user's file is given, and cited by its line."""
+            fields[name] = value
+            figure = figure or name
+            sources.pop(figure, None)
+            kinds.pop(figure, None)
+            if self.own:
+                kinds[figure] = term.GIVEN
+                sources[figure] = source or entry.source or self.document.place(*path, *(at or (name,)))
+            elif source:
+                sources[figure] = source
+
+        for name in ("vendor", "printed", "tier", "note", "source", "device_name"):
+            if name in given:
+                fields[name] = getattr(entry, name)
+        if "name" in given or "name" not in fields:
+            fields["name"] = entry.name or key
+        for name in ("aliases", "default_for"):
+            if name in given:
+                fields[name] = (*fields.get(name, ()), *getattr(entry, name))
+        if "checked" in given:
+            fields["checked"] = tuple(self.citations(path, entry.checked))
+        for name in ("devices_per_node", "tdp_w", "sm_count", "boost_clock_hz", "flop_per_clock_per_sm", "l2_bytes"):
+            if name in given:
+                put(name, getattr(entry, name))
+        for name in ("devices_per_package", "sparse_factor"):
+            if name in given:
+                fields[name] = getattr(entry, name)
+        for dtype in self.dtypes(path, "peak_flops", entry.peak_flops):
+            peaks = {**fields.get("peaks", {}), dtype: entry.peak_flops[dtype]}
+            at = ("peak_flops", dtype)
+            put("peaks", {name: peaks[name] for name in PEAKS if name in peaks}, f"peak/{dtype}", at=at)
+        for dtype in self.dtypes(path, "sparse_peak_flops", entry.sparse_peak_flops):
+            sparse = entry.sparse_peak_flops[dtype]
+            dense = fields.get("peaks", {}).get(dtype)
+            if dense is None or (sparse is not None and sparse < dense):
+                self.wrong((*path, "sparse_peak_flops", dtype), "is below the dense peak, or there is none")
+            fields["sparse_peaks"] = {**(fields.get("sparse_peaks") or {}), dtype: sparse}
+        if entry.memory is not None:
+            self.memory(entry.memory, fields, put)
+        if entry.reported is not None:
+            self.reported(entry.reported, fields, put)
+        for name, wire in (("link", entry.link), ("nic", entry.nic)):
+            if name in given:
+                self.wire(path, name, wire, links, put)
+        for figure in entry.assumed:
+            kinds["peak" if figure == "peak_flops" else figure] = term.ASSUMED
+        fields["sources"], fields["kinds"] = sources or None, kinds or None
+        return fields
+
+    def memory(self, memory: _Memory, fields: dict[str, Any], put: Callable[..., None]) -> None:
+        given = memory.model_fields_set
+        if "bytes" in given:
+            put("memory", memory.bytes, at=("memory", "bytes"))
+            fields["memory_label"] = ""
+            for name in ("capacity_reported", "nvidia_smi_bytes"):  # the driver spoke of another size
+                if name in fields:
+                    put(name, None)
+        if "bandwidth" in given:
+            put("memory_bandwidth", memory.bandwidth, at=("memory", "bandwidth"))
+        for name in ("label", "type"):
+            if name in given:
+                fields[f"memory_{name}"] = getattr(memory, name)
+
+    def reported(self, reported: _Reported, fields: dict[str, Any], put: Callable[..., None]) -> None:
+        devices = fields.get("devices_per_package", 1)
+        for name, mib in (("capacity_reported", reported.torch_mib), ("nvidia_smi_bytes", reported.nvidia_smi_mib)):
+            if mib is not None:
+                put(name, int(mib * 2**20) * devices, source=reported.source, at=("reported",))
+        fields["reported_note"] = reported.note
+
+    def wire(
+        self,
+        path: tuple[Any, ...],
+        name: str,
+        wire: _Wire | None,
+        links: Mapping[str, Mapping[str, Any]],
+        put: Callable[..., None],
+    ) -> None:
+        """A link or network of an accelerator: its own rate, or that of an entry of `links`."""
+        figure = f"{name}_bandwidth"
+        if wire is None:
+            put(f"{name}_name", "", figure, at=(name,))
+            put(figure, None, at=(name,))
+            return
+        if wire.key:
+            link = links.get(normal(wire.key))
+            if link is None:
+                self.wrong((*path, name), f"unknown link {wire.key!r}", did_you_mean(wire.key, links))
+                return
+            put(figure, link["bandwidth"], source=str(link.get("source", "")), at=(name,))
+            put(f"{name}_name", link["name"], figure, source=str(link.get("source", "")), at=(name,))
+            return
+        rate = self.rate((*path, name), wire.per_direction, wire.bidirectional)
+        if rate is None:
+            self.wrong(
+                (*path, name), "per_direction is missing", "byte/s one way, or bidirectional: both ways together"
+            )
+        put(f"{name}_name", wire.name, figure, at=(name,))
+        put(figure, rate, at=(name,))
+
+    def dtypes(self, path: tuple[Any, ...], field: str, table: Mapping[str, Any]) -> Iterator[str]:
+        for dtype in table:
+            if dtype in PEAKS:
+                yield dtype
+            else:
+                hint = did_you_mean(dtype, PEAKS) or f"one of {', '.join(PEAKS)}"
+                self.wrong((*path, field, dtype), "is not a dtype of a peak", hint)
+
+    def citations(self, path: tuple[Any, ...], keys: list[str]) -> Iterator[str]:
+        for key in keys:
+            if key in self.file.references:
+                yield self.file.references[key]
+            else:
+                hint = did_you_mean(key, self.file.references) or "name it under references"
+                self.wrong((*path, "checked"), f"{key!r} is not one of the references", hint)
+
+    def complete(self, path: tuple[Any, ...], fields: Mapping[str, Any]) -> None:
+        hint = "a new accelerator needs peak_flops and memory: {bytes, bandwidth}; a known one only what changes"
+        for field, written in (
+            ("peaks", "peak_flops"),
+            ("memory", "memory.bytes"),
+            ("memory_bandwidth", "memory.bandwidth"),
+        ):
+            if not fields.get(field):
+                self.wrong(path, f"{written} is missing", hint)
+
+
+def _half(fields: Mapping[str, Any]) -> dict[str, Any] | None:
+    """One of the devices that software sees in a package: its share of every figure that is shared out."""
+    devices, name = fields.get("devices_per_package", 1), fields.get("device_name")
+    if devices == 1 or not name:
+        return None
+    part = {
+        k: v for k, v in fields.items() if k not in ("aliases", "default_for", "device_name", "devices_per_package")
+    }
+    for field in ("memory", "capacity_reported", "nvidia_smi_bytes", "l2_bytes", "sm_count"):
+        if part.get(field) is not None:
+            part[field] = part[field] // devices
+    for field in ("memory_bandwidth", "link_bandwidth", "nic_bandwidth", "tdp_w"):
+        if part.get(field) is not None:
+            part[field] = part[field] / devices
+    if part.get("devices_per_node") is not None:
+        part["devices_per_node"] *= devices
+    part["peaks"] = {dtype: peak / devices for dtype, peak in fields["peaks"].items()}
+    if part.get("sparse_peaks"):
+        part["sparse_peaks"] = {dtype: peak and peak / devices for dtype, peak in part["sparse_peaks"].items()}
+    part["name"] = f"{fields['name']}, one of {devices} devices"
+    part["memory_label"] = ""
+    part["note"] = f"1/{devices} of each figure of the package"
+    return part
