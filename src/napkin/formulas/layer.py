@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from napkin.elementwise import Number
-from napkin.formulas.primitives import causal_pairs, matmul_flops
+from napkin.formulas.primitives import causal_pairs, ceil_div, matmul_flops, minimum
 
 COLUMN, ROW, HEADS, VOCABULARY, EXPERT, REPLICATED = "column", "row", "heads", "vocabulary", "expert", "replicated"
 
@@ -71,14 +71,16 @@ class Work:
     def tokens(self) -> Number:
         return self.sequences * self.length
 
-    def pairs_per_head(self, window: int | None, causal: bool, cross: bool) -> Number:
+    def pairs_per_head(self, window: int | None, causal: bool, cross: bool, chunk: int | None = None) -> Number:
         """(query, key) pairs of one head over all sequences, in the convention asked for."""
         if cross:
             return self.tokens * self.memory
         documents = self.lengths or ((self.length, 1),)
         total: Number = 0
         for length, count in documents:
-            if self.pairs == "exact" and causal:
+            if self.pairs == "exact" and causal and chunk is not None:
+                one = (length // chunk) * causal_pairs(chunk, window) + causal_pairs(length % chunk, window)
+            elif self.pairs == "exact" and causal:
                 one = causal_pairs(length, window)
             elif self.pairs == "exact" and window is not None:
                 one = length * length if window >= length else causal_pairs(length, window) * 2 - length
@@ -141,6 +143,11 @@ class Embedding(Operation):
 class Norm(Operation):
     """Normalisation over the last `width` numbers. `kind`: rms or layer.
 
+    arithmetic  how the reference code computes it:
+        fused       one kernel in the input's type (F.layer_norm, F.rms_norm); what a layer norm is unless said
+        fused_fp32  that kernel on an fp32 copy of the input, cast back
+        fp32_norm   written out: normalised in fp32, cast back, then the weight; what an rms norm is unless said
+        fp32        written out: the weight too is applied in fp32, then cast back
     groups     how many vectors of `width` a token has (heads, for norms of queries and keys)
     unit_offset  the weight is stored as its difference from 1 (Gemma)
     weight, bias which of its vectors exist; shared over the groups unless `per_group`
@@ -156,6 +163,11 @@ class Norm(Operation):
     per_group: bool = False
     gated: bool = False
     shard: str = REPLICATED
+    arithmetic: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.arithmetic:
+            object.__setattr__(self, "arithmetic", "fused" if self.kind == "layer" else "fp32_norm")
 
     def weights(self) -> tuple[Weight, ...]:
         shape = (self.groups, self.width) if self.per_group else (self.width,)
@@ -220,11 +232,17 @@ class Slice(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Rotary(Operation):
-    """Rotary position embedding of `dim` of each of `heads` heads' `head_dim` numbers."""
+    """Rotary position embedding of `dim` of each of `heads` heads' `head_dim` numbers (x·cos + rotated(x)·sin).
+
+    pairing  half: number i turns with i + dim/2 · interleaved: 2i with 2i + 1 · complex: as one complex product
+    upcast   computed in fp32 and cast back
+    """
 
     heads: int
     head_dim: int
     dim: int
+    pairing: str = "half"
+    upcast: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +252,7 @@ class AttentionCore(Operation):
     window   keys seen by a query, itself included (None: all)    causal  a query sees no later key
     softcap  scores pass through cap·tanh(score/cap)              sinks   one learnt extra score a head
     cross    keys and values come from the other stack            position  none, alibi or relative (a learnt table)
+    chunk    a query sees only keys of its own run of `chunk` tokens (None: all)
     """
 
     heads: int
@@ -246,12 +265,13 @@ class AttentionCore(Operation):
     sinks: bool = False
     cross: bool = False
     position: str = "none"
+    chunk: int | None = None
 
     def weights(self) -> tuple[Weight, ...]:
         return (Weight("sinks", (self.heads,), HEADS),) if self.sinks else ()
 
     def products(self, work: Work) -> tuple[Product, ...]:
-        pairs = work.pairs_per_head(self.window, self.causal, self.cross)
+        pairs = work.pairs_per_head(self.window, self.causal, self.cross, self.chunk)
         keys = work.memory if self.cross else work.length
         # half of the full square is the causal convention that ignores the diagonal; bidirectional layers stay full
         halves = work.pairs == "half" and self.causal and not self.cross
@@ -266,10 +286,44 @@ class AttentionCore(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Activation(Operation):
-    """An elementwise non-linearity over `width` numbers a token: silu, gelu, gelu_tanh, gelu_new, relu, relu2, …"""
+    """An elementwise non-linearity over `width` numbers a token, by its name in config.json: silu, gelu, gelu_new,
+    gelu_pytorch_tanh, relu, relu2, … `learnt` scalars belong to it (xIELU has two)."""
 
     width: int
     function: str
+    learnt: int = 0
+
+    def weights(self) -> tuple[Weight, ...]:
+        return (Weight("scalars", (self.learnt,)),) if self.learnt else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Dropout(Operation):
+    """Dropout of `width` numbers a token that no residual addition carries (after the embeddings)."""
+
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Softcap(Operation):
+    """cap·tanh(x/cap) over `width` numbers a token."""
+
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Clamp(Operation):
+    """Values cut to an interval, `width` numbers a token."""
+
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Concat(Operation):
+    """A new tensor of `width` numbers a token, copied together from all that it reads (one head's part repeated over
+    the heads where it is shared)."""
+
+    width: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,13 +354,21 @@ class Add(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Router(Operation):
-    """Chooses `top_k` of `experts` for each token by a linear layer. FLOP: 2·T·h·E. `score`: softmax or sigmoid."""
+    """Chooses `top_k` of `experts` for each token by a linear layer. FLOP: 2·T·h·E.
+
+    score      softmax, sigmoid, or softmax_top_k (over the chosen alone)
+    normalise  the chosen scores are divided by their sum       upcast   the linear layer runs in fp32
+    balanced   a bias that no gradient reaches takes part in the choice (a buffer, no parameter)
+    """
 
     d_in: int
     experts: int
     top_k: int
     bias: bool = False
     score: str = "softmax"
+    normalise: bool = False
+    upcast: bool = False
+    balanced: bool = False
 
     def weights(self) -> tuple[Weight, ...]:
         weight = Weight("weight", (self.experts, self.d_in))
@@ -320,7 +382,8 @@ class Router(Operation):
 class Experts(Operation):
     """Routed feed-forward networks h → f → h; each token runs through top_k of them. FLOP: 2·T·k·(2 or 3)·h·f.
 
-    Reads the tokens and the router's output."""
+    Reads the tokens and the router's output. `function`: as in Activation, or swiglu_oai: (up + 1)·gate·σ(1.702·gate)
+    of clamped gate and up. `weighted_input`: the score multiplies the token before its expert, not after."""
 
     d_model: int
     d_ff: int
@@ -329,6 +392,7 @@ class Experts(Operation):
     gated: bool = True
     bias: bool = False
     function: str = "silu"
+    weighted_input: bool = False
 
     def weights(self) -> tuple[Weight, ...]:
         h, f, e, k = self.d_model, self.d_ff, self.experts, self.top_k
@@ -387,8 +451,15 @@ class Learnt(Operation):
 class Scan(Operation):
     """A recurrence over the sequence with a state of `state` numbers a channel: `heads` × `head_dim` channels.
 
-    kind     selective (Mamba), ssd (Mamba-2), delta (gated delta rule), lightning, rg_lru
-    chunk    tokens that a chunked form handles by matrix products (0: elementwise scan, no matrix product)
+    kind     selective (Mamba), ssd (Mamba-2), delta (gated delta rule), lightning, wkv (RWKV), rg_lru
+    chunk    tokens that a chunked form handles by matrix products
+
+    The matrix products are those of the plain chunked form, c tokens a chunk, n = ⌈s/c⌉ chunks, p head size, N state:
+        selective   the state's read-out, 2·b·s·a·p·N; the recurrence itself is elementwise
+        ssd         per head 2·n·c·(c·N + c·p + 2·N·p) within and between chunks, and 2·(n+1)²·N·p carries the states
+        delta       per head 2·n·c·(2·c·N + c·p + 3·N·p); the triangular solve is no matrix product
+        lightning   per head 4·p·Σ(chunk length)² + 4·s·p·N, the last chunk as short as it is
+        wkv, rg_lru elementwise
     """
 
     kind: str
@@ -397,6 +468,39 @@ class Scan(Operation):
     state: int
     groups: int = 1
     chunk: int = 0
+
+    def products(self, work: Work) -> tuple[Product, ...]:
+        p, state, c = self.head_dim, self.state, self.chunk
+        if self.kind == "selective":
+            return (product("read_out", self.heads * p, state, 1, work.tokens, weight=False),)
+        if self.kind not in ("ssd", "delta", "lightning"):
+            return ()
+        each = work.sequences * self.heads
+        if self.kind == "lightning":
+            squares = (work.length // c) * c * c + (work.length % c) * (work.length % c)
+            shortest = minimum(work.length, c)
+            scores = matmul_flops(squares, state, each)
+            values = matmul_flops(squares, p, each)
+            return (
+                Product("scores", each, shortest, state, shortest, scores, weight=False),
+                Product("values", each, shortest, shortest, p, values, weight=False),
+                product("read_out", work.length, state, p, each, weight=False),
+                product("states", state, work.length, p, each, weight=False),
+            )
+        chunks = ceil_div(work.length, c)
+        within = each * chunks
+        common = (
+            product("scores", c, state, c, within, weight=False),
+            product("values", c, c, p, within, weight=False),
+            product("states", state, c, p, within, weight=False),
+            product("read_out", c, state, p, within, weight=False),
+        )
+        if self.kind == "ssd":
+            carry = product("carry", chunks + 1, chunks + 1, p * state, each, weight=False)
+            return (*common, carry)
+        keys = product("keys", c, state, c, within, weight=False)
+        corrections = product("corrections", c, state, p, within, weight=False)
+        return (*common, keys, corrections)
 
 
 @dataclass(frozen=True, slots=True)
