@@ -56,6 +56,20 @@ def ceil_div(a: Number, b: Number) -> Number:
     return -(-a // b)
 
 
+def ceiling(a: Number) -> Number:
+    """⌈a⌉: an integer for a finite number."""
+    if is_array(a):
+        return _numpy().ceil(a)
+    return a if isinstance(a, int) or not math.isfinite(a) else math.ceil(a)
+
+
+def floor(a: Number) -> Number:
+    """⌊a⌋: an integer for a finite number."""
+    if is_array(a):
+        return _numpy().floor(a)
+    return a if isinstance(a, int) or not math.isfinite(a) else math.floor(a)
+
+
 def ratio(a: Number, b: Number) -> Number:
     """a / b: an integer where both are and b divides a; infinite, never an exception, where it overflows or b is 0."""
     if is_array(a) or is_array(b):

@@ -106,6 +106,8 @@ OPS: dict[str, Op] = {
     "min": Op(lambda v: elementwise.minimum(*v), lambda u: units.same(*u), _call("min")),
     "ceil_quotient": Op(lambda v: elementwise.ceil_div(v[0], v[1]), _quotient_unit, lambda n: f"⌈{n[0]} / {n[1]}⌉"),
     "floor_quotient": Op(lambda v: v[0] // v[1], _quotient_unit, lambda n: f"⌊{n[0]} / {n[1]}⌋"),
+    "ceil": Op(lambda v: elementwise.ceiling(v[0]), lambda u: u[0], lambda n: f"⌈{n[0]}⌉"),
+    "floor": Op(lambda v: elementwise.floor(v[0]), lambda u: u[0], lambda n: f"⌊{n[0]}⌋"),
     "choice": Op(
         lambda v: elementwise.where(v[0], v[1], v[2]),
         lambda u: units.same(u[1], u[2]),
@@ -164,6 +166,14 @@ def ceil_divide(name: str, a: Term, b: Term, source: str = "") -> Term:
 
 def floor_divide(name: str, a: Term, b: Term, source: str = "") -> Term:
     return make("floor_quotient", name, (a, b), source)
+
+
+def ceiling(name: str, part: Term, source: str = "") -> Term:
+    return make("ceil", name, (part,), source)
+
+
+def floor(name: str, part: Term, source: str = "") -> Term:
+    return make("floor", name, (part,), source)
 
 
 def choose(name: str, condition: Term, yes: Term, no: Term, source: str = "") -> Term:

@@ -1,0 +1,15 @@
+"""`python -m napkin` and the `napkin` command."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> int:
+    from napkin.cli import main as run
+
+    return run(sys.argv[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,158 @@
+"""The command line: one parser (typer), one module loaded a command, one place that prints an error."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from napkin import __version__
+from napkin.errors import NapkinError, Problems, did_you_mean
+
+if TYPE_CHECKING:
+    from napkin.cli.command import Command
+    from napkin.render.answer import Answer
+
+INTERRUPTED, PIPE_CLOSED, WRITE_FAILED, DEFECT = 130, 141, 74, 70
+
+
+def main(argv: list[str]) -> int:
+    """Run the command line; returns the exit status and never raises."""
+    try:
+        status = _main(argv)
+        sys.stdout.flush()
+    except NapkinError as problem:
+        status = _complain(problem)
+    except KeyboardInterrupt:
+        status = INTERRUPTED
+    except BrokenPipeError:
+        status = _abandon_stdout()
+    except _WriteFailed as problem:
+        _say(f"error: {problem}")
+        status = WRITE_FAILED
+    except OSError as problem:
+        _abandon_stdout()
+        _say(f"error: cannot write the answer: {problem.strerror or problem}")
+        status = WRITE_FAILED
+    except Exception as problem:
+        if os.environ.get("NAPKIN_DEBUG"):
+            raise
+        _say(f"error: a defect of napkin, not of your input: {type(problem).__name__}: {problem}"[:500])
+        _say("hint: please report it with the command; NAPKIN_DEBUG=1 shows the traceback")
+        status = DEFECT
+    return status
+
+
+class _WriteFailed(Exception):
+    """The answer could not be written to the file asked for."""
+
+
+def _abandon_stdout() -> int:
+    """Nobody reads stdout any more: keep the interpreter from complaining at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return PIPE_CLOSED
+
+
+def _say(line: str) -> None:
+    try:
+        print("".join(c if c.isprintable() else " " for c in line)[:4000], file=sys.stderr)
+    except (OSError, ValueError):
+        pass  # nobody listens on stderr
+
+
+def _complain(problem: NapkinError) -> int:
+    problems = problem.problems if isinstance(problem, Problems) else (problem,)
+    for one in problems[:10]:
+        _say(f"error: {one.message}")
+        if one.hint:
+            _say(f"hint: {one.hint}")
+    if len(problems) > 10:
+        _say(f"error: and {len(problems) - 10} more")
+    return problem.status
+
+
+def _main(argv: list[str]) -> int:
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")  # a terminal without × still gets the answer
+        sys.stderr.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    if not argv:
+        print(_overview(), end="", file=sys.stderr)
+        return 2
+    word = argv[0]
+    if word in ("--help", "-h", "help"):
+        print(_overview(), end="")
+        return 0
+    if word in ("--version", "-V"):
+        print(f"napkin {__version__}")
+        return 0
+    from napkin.cli.command import find
+    from napkin.cli.parse import completion, parse
+
+    if word in ("--install-completion", "--show-completion") or "_NAPKIN_COMPLETE" in os.environ:
+        return completion(argv)
+    if word.startswith("-"):
+        raise NapkinError(f"no such option {word!r} before a command", "napkin --help lists the commands")
+    command = find(word)
+    given = parse(command, argv[1:])
+    return 0 if given is None else _answer(command, given)
+
+
+def _answer(command: Command, given: dict[str, Any]) -> int:
+    from napkin.cli.command import ask
+
+    forms = [form for form in ("json", "csv", "markdown") if form in given and given[form].text]
+    if len(forms) > 1:
+        raise NapkinError(f"--{forms[0]} and --{forms[1]} exclude each other", "choose one")
+    target = str(given["output"].text) if "output" in given else "-"
+    answer = ask(command, given)
+    if "plot" in given:
+        from napkin.render.plot import draw
+
+        draw(answer, str(given["plot"].text))
+    _show(answer, forms[0] if forms else "text", "explain" in given, target)
+    return answer.status
+
+
+def _show(answer: Answer, form: str, explain: bool, target: str) -> None:
+    from napkin.render import render
+
+    text = render(answer, form, explain, rich=form == "text" and target == "-" and _wants_colour())
+    for note in answer.notes:
+        _say(f"note: {note}")
+    if target == "-":
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        return
+    from napkin.render.files import write_whole
+
+    try:
+        write_whole(target, text.encode("utf-8"))
+    except OSError as problem:
+        raise _WriteFailed(f"{target}: {problem.strerror or 'cannot be written'}") from None
+
+
+def _wants_colour() -> bool:
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return sys.stdout.isatty()
+
+
+def _overview() -> str:
+    from napkin.cli.command import MODULES
+
+    width = max(len(name) for name in MODULES)
+    lines = [
+        "napkin: what training a language model takes: time, memory, parameters, FLOPs, layout, cost.",
+        "",
+        "  napkin train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --mfu 0.5",
+        "  napkin max-params --gpus 8 --hardware h100",
+        "  napkin train-time --params 70B --tokens 15T --hardware h100 --mfu 0.4 --within 30d --explain",
+        "",
+        *(f"  {name.ljust(width)}  {summary}" for name, (_, summary) in MODULES.items()),
+        "",
+        "`napkin COMMAND --help` shows a command's options. Each answers in --json, --csv, --markdown, and with --explain.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+__all__ = ["did_you_mean", "main"]

@@ -1,0 +1,219 @@
+"""A command: its options, its defaults, and the function that answers. Asked the same way by the command line, by run
+files, and by the commands that ask others (check, sweep, compare)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from napkin.cli.options import COMMON, OPTIONS, canonical
+from napkin.errors import NapkinError, Problems, did_you_mean
+from napkin.render.answer import Answer, Shown
+from napkin.term import ASSUMED, GIVEN, SEEN, Term, constant, leaf
+from napkin.units import Unreadable
+
+MODULES: dict[str, tuple[str, str]] = {
+    "train-time": ("train_time", "How long a training run takes, or what it would need"),
+    "max-params": ("max_params", "The largest model whose training state fits"),
+    "hardware": ("hardware", "The accelerators that napkin knows, or one with its sources"),
+    "check": ("check", "Limits on any answer, for CI"),
+}
+"""Command → (module in napkin.cli, one line of help)."""
+
+
+class Given:
+    """An option's text as the user gave it, and where: `--gpus`, or `run.yaml:3: gpus`."""
+
+    __slots__ = ("origin", "text", "where")
+
+    def __init__(self, text: Any, origin: str = "given", where: str = "") -> None:
+        self.text = text
+        self.origin = origin
+        self.where = where
+
+
+class Inputs:
+    """The resolved inputs of one question. What a command reads through it is shown in the answer."""
+
+    def __init__(self, command: Command, given: Mapping[str, Given]) -> None:
+        self.command = command
+        self.shown: dict[str, Shown] = {}
+        self.notes: list[str] = []
+        problems: list[NapkinError] = []
+        for name, one in given.items():
+            try:
+                self._accept(name, one)
+            except NapkinError as problem:
+                problems.append(problem)
+        if problems:
+            raise problems[0] if len(problems) == 1 else Problems(problems)
+
+    def _accept(self, name: str, one: Given) -> None:
+        option = OPTIONS[name]
+        where = one.where or (name.upper() if option.positional else f"--{name}")
+        value: Any
+        if option.flag:
+            if not isinstance(one.text, bool):
+                raise NapkinError(f"{where}: {one.text!r} is neither true nor false", "write true or false")
+            value = one.text
+        elif option.many:
+            value = tuple(one.text)
+        else:
+            value = self._read(option, one.text, where)
+        text = None if isinstance(one.text, (bool, tuple, list)) else str(one.text)
+        self.shown[name] = Shown(value, text, one.origin, option.unit)
+
+    def _read(self, option: Any, text: Any, where: str) -> Any:
+        if isinstance(text, bool) or text is None or isinstance(text, (list, dict)):
+            raise NapkinError(f"{where}: {text!r} is not a number or a text".replace("None", "nothing"))
+        written = repr(text) if isinstance(text, float) else str(text)
+        if any(not c.isprintable() for c in written):
+            raise NapkinError(f"{where}: {written[:60]!r} holds control characters")
+        try:
+            value = option.parse(written)
+        except Unreadable as problem:
+            raise NapkinError(f"{where}: {problem.reason}", problem.hint) from None
+        if option.unit == "token" and option.name == "seq" and written.strip().lower().endswith("k"):
+            self.note(f"--{option.name} {written.strip()} is {value:,}; {value // 1000 * 1024:,} is {written.strip()}i")
+        return value
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.shown and self.shown[name].origin != "default"
+
+    def get(self, name: str) -> Any:
+        """The value, the command's default where none was given, or None."""
+        shown = self.shown.get(name)
+        if shown is None and name in self.command.defaults:
+            self.default(name, self.command.defaults[name])
+            shown = self.shown[name]
+        return None if shown is None else shown.value
+
+    def need(self, name: str, why: str = "") -> Any:
+        """The value; an error that names it where it is missing."""
+        value = self.get(name)
+        if value is None:
+            shown = name.upper() if OPTIONS[name].positional else f"--{name}"
+            raise NapkinError(f"{shown} is missing{f': {why}' if why else ''}", OPTIONS[name].help)
+        return value
+
+    def default(self, name: str, text: str | bool) -> Any:
+        """Take `text` for an option that was not given; shown with origin default. Returns the value."""
+        if name not in self.shown:
+            self._accept(name, Given(text, "default"))
+        return self.shown[name].value
+
+    def record(self, name: str, value: Any, origin: str, unit: str = "1", text: str | None = None) -> None:
+        """Show an input that no option carries (what a preset or a class default says)."""
+        self.shown[name] = Shown(value, text, origin, unit)
+
+    def origin(self, name: str) -> str:
+        return self.shown[name].origin
+
+    def term(self, name: str, path: str = "") -> Term:
+        """The option's value as a leaf of the tree."""
+        shown = self.shown[name]
+        kind = {"default": ASSUMED, "evidence": SEEN}.get(shown.origin, GIVEN)
+        return leaf(path or name.replace("-", "_"), shown.value, shown.unit, kind)
+
+    def note(self, text: str) -> None:
+        """A remark for stderr and for the JSON's notes."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+
+class Command:
+    """name, summary; arguments and options by name; run: Inputs → Answer; examples that the tests run."""
+
+    __slots__ = ("arguments", "defaults", "examples", "name", "options", "run", "summary")
+
+    def __init__(
+        self,
+        name: str,
+        summary: str,
+        run: Callable[[Inputs], Answer],
+        options: Sequence[str],
+        arguments: Sequence[str] = (),
+        defaults: Mapping[str, str | bool] | None = None,
+        examples: Sequence[str] = (),
+    ) -> None:
+        self.name = name
+        self.summary = summary
+        self.run = run
+        self.options = (*options, *(o for o in COMMON if o not in options))
+        self.arguments = tuple(arguments)
+        self.defaults = dict(defaults or {})
+        self.examples = tuple(examples)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (*self.arguments, *self.options)
+
+
+def find(name: str) -> Command:
+    """The command of that name. Only its own module is loaded."""
+    if name not in MODULES:
+        raise NapkinError(
+            f"no such command {name!r}", did_you_mean(name, MODULES) or "napkin --help lists the commands"
+        )
+    from importlib import import_module
+
+    command: Command = import_module(f"napkin.cli.{MODULES[name][0]}").COMMAND
+    return command
+
+
+def ask(command: Command, given: Mapping[str, Given]) -> Answer:
+    """Answer one question; `--run FILE` is read first and the options given win over it."""
+    merged = dict(given)
+    if "run" in given:
+        from napkin.cli.runfile import options_of_file
+
+        path = given["run"]
+        for name, one in options_of_file(str(path.text), command).items():
+            merged.setdefault(name, one)
+    inputs = Inputs(command, merged)
+    answer = command.run(inputs)
+    skipped = {*COMMON, "plot"}
+    for name, shown in inputs.shown.items():
+        if name not in skipped:
+            answer.inputs.setdefault(name, shown)
+    answer.notes = [*inputs.notes, *(n for n in answer.notes if n not in inputs.notes)]
+    return answer
+
+
+def ask_texts(name: str, options: Mapping[str, Any], origin: str = "given", where: str = "") -> Answer:
+    """Answer a question given as plain texts by option name, as `sweep` and `compare` do."""
+    command = find(name)
+    return ask(command, accepted(command, options, origin, lambda key: f"{where}: {key}" if where else ""))
+
+
+def accepted(
+    command: Command, options: Mapping[str, Any], origin: str, where: Callable[[str], str]
+) -> dict[str, Given]:
+    """Options by any spelling as Given by canonical name; unknown names are refused, all of them at once."""
+    result: dict[str, Given] = {}
+    problems: list[NapkinError] = []
+    for key, value in options.items():
+        name = canonical(str(key))
+        if name not in command.names:
+            place = where(str(key)) or f"--{key}"
+            problems.append(
+                NapkinError(f"{place}: {command.name} has no such option", did_you_mean(name, command.names))
+            )
+            continue
+        if name in result:
+            problems.append(NapkinError(f"{where(str(key)) or name}: is given twice under two spellings"))
+            continue
+        result[name] = Given(value, origin, where(str(key)))
+    if problems:
+        raise problems[0] if len(problems) == 1 else Problems(problems)
+    return result
+
+
+def constants(*pairs: tuple[str, float, str, str]) -> tuple[Term, ...]:
+    """Several constants of formulas at once: (name, value, unit, source)."""
+    return tuple(constant(*pair) for pair in pairs)
+
+
+def unknown_among(inputs: Inputs, names: Iterable[str]) -> list[str]:
+    """Those of `names` that nobody gave."""
+    return [name for name in names if inputs.get(name) is None]

@@ -1,0 +1,161 @@
+"""How a run is laid out: number formats (a policy) and parallelism (a layout), as the user gave them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from napkin.elementwise import Number
+from napkin.errors import NapkinError, did_you_mean
+
+FLOATS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "mxfp8", "nvfp4", "mxfp4", "int8")
+_SPELLINGS = {
+    "float64": "fp64",
+    "float32": "fp32",
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "half": "fp16",
+    "float8": "fp8",
+    "fp8_e4m3": "fp8",
+    "fp8_e5m2": "fp8",
+    "fp4": "nvfp4",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """A policy: which number format each kind of tensor has.
+
+    param    parameters as the forward pass reads them      grad    gradients as the optimizer reads them
+    compute  inputs of matrix products                      state   the optimizer's parameter-shaped states
+    master   a further copy of the parameters, or None      autocast  compute differs from param by autocast
+    """
+
+    name: str
+    param: str
+    grad: str
+    compute: str
+    state: str
+    master: str | None = None
+
+    @property
+    def autocast(self) -> bool:
+        """fp32 parameters computed in 16 bits: weights are cast on every forward pass."""
+        return self.param == "fp32" and self.compute != "fp32"
+
+
+POLICIES: dict[str, Precision] = {
+    p.name: p
+    for p in (
+        Precision("fp32", "fp32", "fp32", "fp32", "fp32"),
+        Precision("bf16-pure", "bf16", "bf16", "bf16", "bf16"),
+        Precision("amp-bf16", "fp32", "fp32", "bf16", "fp32"),
+        Precision("bf16-mixed", "bf16", "bf16", "bf16", "fp32", "fp32"),
+        Precision("bf16-fp32state", "bf16", "bf16", "bf16", "fp32"),
+        Precision("fp16-mixed", "fp16", "fp16", "fp16", "fp32", "fp32"),
+        Precision("fp8-mixed", "bf16", "bf16", "fp8", "fp32", "fp32"),
+        Precision("mxfp8-mixed", "bf16", "bf16", "mxfp8", "fp32", "fp32"),
+        Precision("nvfp4-mixed", "bf16", "bf16", "nvfp4", "fp32", "fp32"),
+    )
+}
+_FIELDS = ("param", "grad", "compute", "state", "master")
+
+
+def precision(text: str, where: str = "--precision") -> Precision:
+    """A policy by name, or written out: `param=bf16,grad=fp32,compute=fp8,state=fp32,master=fp32`.
+
+    Written out, what is left out follows param (compute, grad) or is fp32 (state), and there is no master copy."""
+    name = text.strip().lower()
+    if name in POLICIES:
+        return POLICIES[name]
+    if "=" not in name:
+        hint = did_you_mean(name, POLICIES) or f"one of {', '.join(POLICIES)}, or param=bf16,grad=fp32,…"
+        raise NapkinError(f"{where}: unknown policy {text.strip()[:60]!r}", hint)
+    parts: dict[str, str] = {}
+    for item in name.split(","):
+        field, _, value = (piece.strip() for piece in item.partition("="))
+        value = _SPELLINGS.get(value, value)
+        if field not in _FIELDS:
+            raise NapkinError(f"{where}: unknown part {field[:40]!r}", f"one of {', '.join(_FIELDS)}")
+        if field in parts:
+            raise NapkinError(f"{where}: {field} is given twice")
+        if value not in FLOATS and not (field == "master" and value == "none"):
+            raise NapkinError(f"{where}: unknown dtype {value[:40]!r} for {field}", did_you_mean(value, FLOATS))
+        parts[field] = value
+    if "param" not in parts:
+        raise NapkinError(f"{where}: param is missing", "for example param=bf16,grad=fp32,state=fp32,master=fp32")
+    param = parts["param"]
+    master = parts.get("master", "none")
+    return Precision(
+        name,
+        param,
+        parts.get("grad", param),
+        parts.get("compute", param),
+        parts.get("state", "fp32"),
+        None if master == "none" else master,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Recompute:
+    """Which activations are computed again in the backward pass.
+
+    kind     none, selective (attention's core), full (every block), every (blocks 0, K, 2K, …), group (one checkpoint
+             for each run of K blocks)
+    k        the K of every and group; 0 for group:sqrt, which takes K = ⌈√L⌉
+    """
+
+    kind: str = "none"
+    k: int = 1
+
+
+def recompute(text: str, where: str = "--recompute") -> Recompute:
+    name = text.strip().lower()
+    if name in ("none", "selective", "full"):
+        return Recompute(name)
+    kind, colon, count = name.partition(":")
+    if kind in ("every", "group") and colon:
+        if kind == "group" and count == "sqrt":
+            return Recompute("group", 0)
+        if count.isascii() and count.isdigit() and 1 <= len(count) <= 9 and int(count) > 0:
+            return Recompute(kind, int(count))
+    raise NapkinError(
+        f"{where}: unknown recomputation {text.strip()[:60]!r}", "none, selective, full, every:K, group:K or group:sqrt"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How the work is divided. Every field may be an array with one entry per layout (zero, sp too).
+
+    tp pp dp cp ep etp   tensor, pipeline, data, context, expert and expert-tensor parallel degrees (ep inside dp)
+    vp        model chunks a stage (1: none)      sp  sequence parallelism (0 or 1)     zero  ZeRO stage 0..3
+    micro     sequences in one forward pass       micro_batches  forward passes of one rank in one step
+    seq       tokens in a sequence
+    """
+
+    seq: Number
+    micro: Number = 1
+    micro_batches: Number = 1
+    tp: Number = 1
+    pp: Number = 1
+    dp: Number = 1
+    cp: Number = 1
+    ep: Number = 1
+    etp: Number = 1
+    vp: Number = 1
+    sp: Number = 0
+    zero: Number = 0
+    schedule: str = "1f1b"
+    recompute: Recompute = Recompute()
+
+    @property
+    def gpus(self) -> Number:
+        return self.tp * self.pp * self.dp * self.cp
+
+    @property
+    def global_batch(self) -> Number:
+        """Sequences in one optimizer step."""
+        return self.micro * self.micro_batches * self.dp
+
+    def replaced(self, **changes: object) -> Layout:
+        return replace(self, **changes)  # type: ignore[arg-type]

@@ -1,0 +1,45 @@
+"""CSV (base units, for spreadsheets) and Markdown (as people read it)."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+from napkin.render.answer import Answer
+from napkin.render.text import columns_of, explained, lines_of
+
+
+def to_csv(answer: Answer) -> str:
+    """Rows as they are, or else path,value,unit."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    if answer.rows is not None:
+        names = list(dict.fromkeys(name for row in answer.rows for name in row))
+        writer.writerow(names)
+        writer.writerows([row.get(name) for name in names] for row in answer.rows)
+    else:
+        writer.writerow(["path", "value", "unit"])
+        writer.writerows([term.name, term.value, term.unit] for term in answer.finite())
+    return out.getvalue()
+
+
+def to_markdown(answer: Answer, explain: bool = False) -> str:
+    """A heading line and a table."""
+    lines = [answer.title, ""] if answer.title else []
+    if answer.rows is not None:
+        names, cells = columns_of(answer)
+        lines += _table(names, cells)
+    if answer.terms:
+        lines += _table(["quantity", "value", "how"], [[path, value, how] for path, value, how in lines_of(answer)])
+    if answer.verdict:
+        lines += ["", f"Verdict: {answer.verdict}"]
+    if explain:
+        lines += ["", "```", *explained(answer), "```"]
+    return "\n".join(lines) + "\n"
+
+
+def _table(header: list[str], rows: list[list[str]]) -> list[str]:
+    def line(cells: list[str]) -> str:
+        return "| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |"
+
+    return [line(header), "|" + " --- |" * len(header), *(line(row) for row in rows)]

@@ -1,0 +1,127 @@
+"""Plain text: a title, one line a quantity (path, value, how it is made), a table of rows, the verdict."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from napkin.render.answer import Answer
+from napkin.term import ASSUMED, Term, expression
+from napkin.units import human
+
+
+def lines_of(answer: Answer) -> list[tuple[str, str, str]]:
+    """(path, value, expression) of every published quantity; an estimate carries its interval."""
+    found = []
+    for term in answer.finite():
+        value = human(term.value, term.unit)
+        if term.name in answer.intervals:
+            low, high = answer.intervals[term.name]
+            value += f"  [{human(low, term.unit)} – {human(high, term.unit)}]"
+        found.append((term.name, value, expression(term)))
+    return found
+
+
+def cell(value: Any, unit: str | None = None) -> str:
+    """One cell of a listing."""
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (int, float)):
+        return human(value, unit or "1")
+    if isinstance(value, (list, tuple)):
+        return ", ".join(str(v) for v in value)
+    return str(value)
+
+
+def grid(rows: list[list[str]], right: set[int] | None = None) -> list[str]:
+    """Columns aligned by two blanks; the columns in `right` flush right."""
+    right = right or set()
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        cells = [c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))]
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def columns_of(answer: Answer) -> tuple[list[str], list[list[str]]]:
+    """Header and cells of an answer's rows. A column's unit stands in `extra["units"]`."""
+    rows = answer.rows or []
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    units = answer.extra.get("units", {})
+    return names, [[cell(row.get(name), units.get(name)) for name in names] for row in rows]
+
+
+def to_text(answer: Answer, explain: bool = False) -> str:
+    """The answer for a pipe or a plain terminal."""
+    out = [answer.title] if answer.title else []
+    quantities = lines_of(answer)
+    if quantities:
+        out += [
+            "  " + line for line in grid([[path, value, f"= {how}" if how else ""] for path, value, how in quantities])
+        ]
+    out += [line for picture in answer.pictures for line in picture.splitlines()]
+    if answer.rows is not None:
+        names, cells = columns_of(answer)
+        out += grid([names, *cells]) if cells else ["no rows"]
+    if answer.verdict:
+        out.append(f"verdict: {answer.verdict}")
+    if explain:
+        out += ["", *explained(answer)]
+    return "\n".join(out) + "\n"
+
+
+def explained(answer: Answer) -> list[str]:
+    """Every published quantity down to its leaves; a subtree already shown is only named."""
+    lines: list[str] = []
+    shown: set[str] = set()
+    for term in answer.finite():
+        if term.name not in shown:
+            _explain(term, 0, lines, shown)
+    lines += ["", "inputs"]
+    rows = [
+        [
+            f"  {name}",
+            human(i.value, i.unit)
+            if isinstance(i.value, (int, float)) and not isinstance(i.value, bool)
+            else str(i.value),
+            i.origin + (f": {i.text}" if i.text not in (None, str(i.value)) else ""),
+        ]
+        for name, i in answer.inputs.items()
+    ]
+    lines += grid(rows) if rows else ["  none"]
+    lines += ["", rests_on(answer)]
+    return lines
+
+
+def _explain(term: Term, depth: int, lines: list[str], shown: set[str]) -> None:
+    how = expression(term)
+    text = f"{'  ' * depth}{term.name} = {human(term.value, term.unit)}"
+    if not term.parts:
+        text += f"  ({term.kind})"
+    elif term.name in shown:
+        lines.append(f"{text}  (above)")
+        return
+    else:
+        text += f" = {how}"
+    lines.append(text + (f"  [{term.source}]" if term.source else ""))
+    shown.add(term.name)
+    for part in term.parts:
+        if part.parts or part.op != "constant" or part.unit != "1" or not isinstance(part.value, int) or part.source:
+            _explain(part, depth + 1, lines, shown)
+
+
+def rests_on(answer: Answer) -> str:
+    """How many numbers of each kind the answer rests on, the assumed ones by name."""
+    leaves: dict[tuple[str, str], Term] = {}
+    for term in answer.finite():
+        for node in term.walk():
+            if not node.parts:
+                leaves[(node.kind, node.name)] = node
+    counts: dict[str, int] = {}
+    for kind, _ in leaves:
+        counts[kind] = counts.get(kind, 0) + 1
+    text = ", ".join(f"{n} {kind}" for kind, n in counts.items())
+    assumed = [name for kind, name in leaves if kind == ASSUMED]
+    return f"rests on {text or 'no number'}" + (f"; assumed: {', '.join(assumed)}" if assumed else "")
