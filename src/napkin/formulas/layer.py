@@ -458,7 +458,7 @@ class Scan(Operation):
         selective   the state's read-out, 2·b·s·a·p·N; the recurrence itself is elementwise
         ssd         per head 2·n·c·(c·N + c·p + 2·N·p) within and between chunks, and 2·(n+1)²·N·p carries the states
         delta       per head 2·n·c·(2·c·N + c·p + 3·N·p); the triangular solve is no matrix product
-        lightning   per head 4·p·Σ(chunk length)² + 4·s·p·N, the last chunk as short as it is
+        lightning   per head 2·(N + p)·Σ(chunk length)² + 4·s·N·p, the last chunk as short as it is
         wkv, rg_lru elementwise
     """
 
