@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from napkin.errors import NapkinError, Refused, did_you_mean
@@ -51,6 +51,7 @@ class Config:
         self.used: set[str] = set()
         self.origins: dict[str, tuple[Any, str]] = {}
         self.notes: list[str] = []
+        self.children: list[Config] = []
 
     # --- messages ---
 
@@ -188,6 +189,7 @@ class Config:
         defaults, aliases = class_facts(kind)
         child = Config(self.name, self.document, block, kind, defaults, aliases, (*self.prefix, field), self.origin)
         child.notes = self.notes
+        self.children.append(child)
         return child
 
     def divides(self, field: str, total: int, by: int, what: str) -> int:
@@ -196,8 +198,10 @@ class Config:
             raise self.wrong(field, f"{total} {what} is not divisible by {by}")
         return total // by
 
-    def finish(self, assume_ignorable: Iterable[str] = ()) -> None:
-        """Refuse (3) the fields that nobody has read and nobody knows to be irrelevant."""
+    def finish(self, assume_ignorable: Sequence[str] = ()) -> None:
+        """Refuse (3) the fields that nobody has read and nobody knows to be irrelevant, in nested blocks too."""
+        for child in self.children:
+            child.finish(assume_ignorable)
         from napkin._tables.class_defaults import IGNORABLE, IGNORABLE_PATTERNS
 
         allowed = set(assume_ignorable)

@@ -1,0 +1,455 @@
+"""Blocks of a transformer as tuples of operations, readable like the table of a paper.
+
+A block takes the name of the tensor that it reads and names its own last operation's output; `prefix` keeps the names
+of several blocks in one layer apart. Arrangements say where norms and residual additions stand around two blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from napkin.formulas.layer import (
+    COLUMN,
+    ROW,
+    Activation,
+    Add,
+    AttentionCore,
+    Clamp,
+    Concat,
+    Dropout,
+    Experts,
+    Matmul,
+    Multiply,
+    Norm,
+    Operation,
+    Rotary,
+    Router,
+    Scale,
+    Slice,
+)
+
+Operations = tuple[Operation, ...]
+Block = Callable[[str], Operations]
+"""A block that is yet to learn what it reads."""
+
+
+# --- norms -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class NormStyle:
+    """What all norms of a family share (fields as in layer.Norm)."""
+
+    kind: str = "rms"
+    arithmetic: str = "fp32_norm"
+    weight: bool = True
+    bias: bool = False
+    unit_offset: bool = False
+    per_group: bool = False
+
+    def __call__(self, name: str, source: str, width: int, groups: int = 1) -> Norm:
+        return Norm(
+            name,
+            (source,),
+            width,
+            kind=self.kind,
+            groups=groups,
+            unit_offset=self.unit_offset,
+            weight=self.weight,
+            bias=self.bias,
+            per_group=self.per_group,
+            arithmetic=self.arithmetic,
+        )
+
+
+RMS = NormStyle()
+RMS_FP32 = NormStyle(arithmetic="fp32")
+RMS_OFFSET = NormStyle(arithmetic="fp32", unit_offset=True)
+RMS_BARE = NormStyle(arithmetic="fp32", weight=False)
+LAYER = NormStyle("layer", "fused", bias=True)
+LAYER_NO_BIAS = NormStyle("layer", "fused")
+LAYER_OFFSET = NormStyle("layer", "fused", bias=True, unit_offset=True)
+LAYER_BARE = NormStyle("layer", "fused_fp32", weight=False)
+LAYER_FP32 = NormStyle("layer", "fp32")
+LAYER_PER_HEAD = NormStyle("layer", "fused", per_group=True)
+LAYER_FP32_PER_HEAD = NormStyle("layer", "fp32", per_group=True)
+
+
+# --- attention -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Rope:
+    """Rotary embedding of the first `dim` numbers of each head (fields as in layer.Rotary)."""
+
+    dim: int
+    pairing: str = "half"
+    upcast: bool = False
+
+    def __call__(self, name: str, source: str, heads: int, head_dim: int) -> Rotary:
+        return Rotary(name, (source,), heads, head_dim, self.dim, self.pairing, self.upcast)
+
+
+def attention(
+    source: str,
+    *,
+    width: int,
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    bias: bool = False,
+    out_bias: bool = False,
+    fused: bool = False,
+    rope: Rope | None = None,
+    norm: NormStyle | None = None,
+    norm_over: str = "head",
+    norm_after_rope: bool = False,
+    clamp: bool = False,
+    window: int | None = None,
+    chunk: int | None = None,
+    causal: bool = True,
+    softcap: bool = False,
+    sinks: bool = False,
+    position: str = "none",
+    prefix: str = "",
+) -> Operations:
+    """Multi-head, grouped-query or multi-query attention: a query heads and kv key/value heads of d numbers.
+
+        q = x·Wq   k = x·Wk   v = x·Wv   (or one fused product)     o = softmax(q·kᵀ/√d)·v·Wo
+
+    norm over each `head` (d numbers, one weight for all heads or, per group, one each) or over `all` heads together.
+    """
+    q_width, kv_width = heads * head_dim, kv_heads * head_dim
+    operations: list[Operation] = []
+    names = {letter: prefix + letter for letter in "qkv"}
+    widths = {"q": q_width, "k": kv_width, "v": kv_width}
+    if fused:
+        qkv = prefix + "qkv"
+        operations.append(Matmul(qkv, (source,), width, q_width + 2 * kv_width, bias, COLUMN))
+        if clamp:
+            operations.append(Clamp(f"{qkv}_clamped", (qkv,), q_width + 2 * kv_width))
+            qkv = f"{qkv}_clamped"
+        operations += [Slice(names[letter], (qkv,), widths[letter]) for letter in "qkv"]
+    else:
+        operations += [Matmul(names[letter], (source,), width, widths[letter], bias, COLUMN) for letter in "qkv"]
+
+    def normed() -> None:
+        if norm is not None:
+            for letter, count in (("q", heads), ("k", kv_heads)):
+                each, groups = (count * head_dim, 1) if norm_over == "all" else (head_dim, count)
+                operations.append(norm(f"{prefix}{letter}_norm", names[letter], each, groups))
+                names[letter] = f"{prefix}{letter}_norm"
+
+    if not norm_after_rope:
+        normed()
+    if clamp and not fused:
+        for letter in "qkv":
+            operations.append(Clamp(f"{prefix}{letter}_clamped", (names[letter],), widths[letter]))
+            names[letter] = f"{prefix}{letter}_clamped"
+    if rope is not None and rope.dim:
+        for letter, count in (("q", heads), ("k", kv_heads)):
+            operations.append(rope(f"{prefix}{letter}_rope", names[letter], count, head_dim))
+            names[letter] = f"{prefix}{letter}_rope"
+    if norm_after_rope:
+        normed()
+    core = AttentionCore(
+        prefix + "attention",
+        (names["q"], names["k"], names["v"]),
+        heads,
+        kv_heads,
+        head_dim,
+        head_dim,
+        window=window,
+        causal=causal,
+        softcap=softcap,
+        sinks=sinks,
+        position=position,
+        chunk=chunk,
+    )
+    out = Matmul(prefix + "o", (core.name,), q_width, width, out_bias, ROW)
+    return (*operations, core, out)
+
+
+def latent_attention(
+    source: str,
+    *,
+    width: int,
+    heads: int,
+    q_rank: int | None,
+    kv_rank: int,
+    nope: int,
+    rope: Rope,
+    v_dim: int,
+    norm: NormStyle = RMS,
+    bias: bool = False,
+    window: int | None = None,
+    prefix: str = "",
+) -> Operations:
+    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1).
+
+        q  = norm(x·Wqa)·Wqb  (or x·Wq without a rank)       each head: nope numbers, then rope.dim rotary ones
+        [c, kr] = x·Wkva      [kn, v] = norm(c)·Wkvb         k = [kn, rotary kr, the same for every head]
+    """
+    qk_dim = nope + rope.dim
+    operations: list[Operation] = []
+    if q_rank is None:
+        operations.append(Matmul(prefix + "q", (source,), width, heads * qk_dim, False, COLUMN))
+    else:
+        operations += [
+            Matmul(prefix + "q_a", (source,), width, q_rank, bias),
+            norm(prefix + "q_a_norm", prefix + "q_a", q_rank),
+            Matmul(prefix + "q", (prefix + "q_a_norm",), q_rank, heads * qk_dim, False, COLUMN),
+        ]
+    operations += [
+        Matmul(prefix + "kv_a", (source,), width, kv_rank + rope.dim, bias),
+        Slice(prefix + "kv_latent", (prefix + "kv_a",), kv_rank),
+        Slice(prefix + "k_shared", (prefix + "kv_a",), rope.dim),
+        norm(prefix + "kv_a_norm", prefix + "kv_latent", kv_rank),
+        Matmul(prefix + "kv_b", (prefix + "kv_a_norm",), kv_rank, heads * (nope + v_dim), False, COLUMN),
+        Slice(prefix + "k_nope", (prefix + "kv_b",), heads * nope),
+        Slice(prefix + "v", (prefix + "kv_b",), heads * v_dim),
+        Slice(prefix + "q_nope", (prefix + "q",), heads * nope),
+        Slice(prefix + "q_pe", (prefix + "q",), heads * rope.dim),
+        rope(prefix + "q_rope", prefix + "q_pe", heads, rope.dim),
+        rope(prefix + "k_rope", prefix + "k_shared", 1, rope.dim),
+        Concat(prefix + "q_joined", (prefix + "q_nope", prefix + "q_rope"), heads * qk_dim),
+        Concat(prefix + "k", (prefix + "k_nope", prefix + "k_rope"), heads * qk_dim),
+    ]
+    core = AttentionCore(
+        prefix + "attention",
+        (prefix + "q_joined", prefix + "k", prefix + "v"),
+        heads,
+        heads,
+        qk_dim,
+        v_dim,
+        window=window,
+    )
+    out = Matmul(prefix + "o", (core.name,), heads * v_dim, width, bias, ROW)
+    return (*operations, core, out)
+
+
+# --- feed-forward ----------------------------------------------------------------------------------------------------
+
+
+def gated_mlp(
+    source: str,
+    *,
+    width: int,
+    inner: int,
+    function: str = "silu",
+    bias: bool = False,
+    fused: bool = False,
+    prefix: str = "",
+) -> Operations:
+    """down(activation(gate(x)) ⊙ up(x)): three matrices of width × inner, the first two in one product where fused."""
+    gate, up = prefix + "gate", prefix + "up"
+    first: Operations
+    if fused:
+        first = (
+            Matmul(prefix + "gate_up", (source,), width, 2 * inner, bias, COLUMN),
+            Slice(gate, (prefix + "gate_up",), inner),
+            Slice(up, (prefix + "gate_up",), inner),
+        )
+    else:
+        first = (
+            Matmul(gate, (source,), width, inner, bias, COLUMN),
+            Matmul(up, (source,), width, inner, bias, COLUMN),
+        )
+    return (
+        *first,
+        Activation(prefix + "activation", (gate,), inner, function),
+        Multiply(prefix + "gated", (prefix + "activation", up), inner),
+        Matmul(prefix + "down", (prefix + "gated",), inner, width, bias, ROW),
+    )
+
+
+def plain_mlp(
+    source: str,
+    *,
+    width: int,
+    inner: int,
+    function: str,
+    bias: bool = True,
+    learnt: int = 0,
+    prefix: str = "",
+) -> Operations:
+    """down(activation(up(x))): two matrices of width × inner."""
+    return (
+        Matmul(prefix + "up", (source,), width, inner, bias, COLUMN),
+        Activation(prefix + "activation", (prefix + "up",), inner, function, learnt),
+        Matmul(prefix + "down", (prefix + "activation",), inner, width, bias, ROW),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """How tokens choose experts (fields as in layer.Router)."""
+
+    experts: int
+    top_k: int
+    bias: bool = False
+    score: str = "softmax"
+    normalise: bool = False
+    upcast: bool = False
+    balanced: bool = False
+
+
+def moe(
+    source: str,
+    *,
+    width: int,
+    inner: int,
+    routing: Routing,
+    function: str = "silu",
+    gated: bool = True,
+    bias: bool = False,
+    weighted_input: bool = False,
+    shared: Block | None = None,
+    shared_gate: bool = False,
+) -> Operations:
+    """Σ over the chosen experts of score · expert(x), each h → f → h, plus always-on shared experts.
+
+    shared       a block whose output is added; `shared_gate` multiplies it by σ(x·w) first
+    """
+    router = Router(
+        "router",
+        (source,),
+        width,
+        routing.experts,
+        routing.top_k,
+        routing.bias,
+        routing.score,
+        routing.normalise,
+        routing.upcast,
+        routing.balanced,
+    )
+    experts = Experts(
+        "experts",
+        (source, "router"),
+        width,
+        inner,
+        routing.experts,
+        routing.top_k,
+        gated=gated,
+        bias=bias,
+        function=function,
+        weighted_input=weighted_input,
+    )
+    if shared is None:
+        return (router, experts)
+    always = shared(source)
+    last = always[-1].name
+    if shared_gate:
+        always += (
+            Matmul("shared_gate", (source,), width, 1),
+            Activation("shared_gate_score", ("shared_gate",), 1, "sigmoid"),
+            Multiply("shared_gated", ("shared_gate_score", last), width),
+        )
+        last = "shared_gated"
+    return (router, experts, *always, Add("moe", ("experts", last), width))
+
+
+# --- arrangements: where norms and residual additions stand ----------------------------------------------------------
+
+
+def _scaled(operations: Operations, name: str, width: int, scale: bool) -> Operations:
+    return (*operations, Scale(name, (operations[-1].name,), width)) if scale else operations
+
+
+def pre_norm(
+    width: int,
+    norm: NormStyle,
+    attend: Block,
+    feed: Block,
+    *,
+    dropout: tuple[bool, bool] = (False, False),
+    scale: bool = False,
+    residual_after_norm: bool = False,
+) -> Operations:
+    """y = x + attend(norm(x)); z = y + feed(norm(y)). `scale`: a constant multiplies each branch before its addition.
+    `residual_after_norm`: the normalised tensor, not x, is what the branch is added to."""
+    first = _scaled(attend("attention_norm"), "attention_scaled", width, scale)
+    second = _scaled(feed("mlp_norm"), "mlp_scaled", width, scale)
+    base = ("attention_norm", "mlp_norm") if residual_after_norm else ("x", "attention_residual")
+    return (
+        norm("attention_norm", "x", width),
+        *first,
+        Add("attention_residual", (base[0], first[-1].name), width, dropout[0]),
+        norm("mlp_norm", "attention_residual", width),
+        *second,
+        Add("mlp_residual", (base[1], second[-1].name), width, dropout[1]),
+    )
+
+
+def sandwich_norm(width: int, norm: NormStyle, attend: Block, feed: Block) -> Operations:
+    """y = x + norm(attend(norm(x))); z = y + norm(feed(norm(y))): four norms a layer."""
+    first, second = attend("attention_norm"), feed("mlp_norm")
+    return (
+        norm("attention_norm", "x", width),
+        *first,
+        norm("attention_post_norm", first[-1].name, width),
+        Add("attention_residual", ("x", "attention_post_norm"), width),
+        norm("mlp_norm", "attention_residual", width),
+        *second,
+        norm("mlp_post_norm", second[-1].name, width),
+        Add("mlp_residual", ("attention_residual", "mlp_post_norm"), width),
+    )
+
+
+def output_norm(width: int, norm: NormStyle, attend: Block, feed: Block) -> Operations:
+    """y = x + norm(attend(x)); z = y + norm(feed(y)): norms on the branches' outputs alone."""
+    first, second = attend("x"), feed("attention_residual")
+    return (
+        *first,
+        norm("attention_post_norm", first[-1].name, width),
+        Add("attention_residual", ("x", "attention_post_norm"), width),
+        *second,
+        norm("mlp_post_norm", second[-1].name, width),
+        Add("mlp_residual", ("attention_residual", "mlp_post_norm"), width),
+    )
+
+
+def post_norm(
+    width: int, norm: NormStyle, attend: Block, feed: Block, *, dropout: tuple[bool, bool] = (False, False)
+) -> Operations:
+    """y = norm(x + attend(x)); z = norm(y + feed(y)): the first Transformer."""
+    first, second = attend("x"), feed("attention_norm")
+    return (
+        *first,
+        Add("attention_residual", ("x", first[-1].name), width, dropout[0]),
+        norm("attention_norm", "attention_residual", width),
+        *second,
+        Add("mlp_residual", ("attention_norm", second[-1].name), width, dropout[1]),
+        norm("mlp_norm", "mlp_residual", width),
+    )
+
+
+def parallel(
+    width: int,
+    norm: NormStyle,
+    attend: Block,
+    feed: Block,
+    *,
+    norms: int = 1,
+    dropout: tuple[bool, bool] = (False, False),
+    dropout_sum: bool = False,
+) -> Operations:
+    """y = x + attend(norm(x)) + feed(norm(x)), with one norm for both branches or one each.
+    `dropout`: on each branch; `dropout_sum`: once, on the sum of both."""
+    mlp_source = "mlp_norm" if norms == 2 else "attention_norm"
+    first, second = attend("attention_norm"), feed(mlp_source)
+    if dropout[0]:
+        first += (Dropout("attention_dropped", (first[-1].name,), width),)
+    if dropout[1]:
+        second += (Dropout("mlp_dropped", (second[-1].name,), width),)
+    norms_of: Operations = (norm("attention_norm", "x", width),)
+    if norms == 2:
+        norms_of += (norm("mlp_norm", "x", width),)
+    return (
+        *norms_of,
+        *first,
+        *second,
+        Add("branches", (first[-1].name, second[-1].name), width),
+        Add("residual", ("x", "branches"), width, dropout_sum),
+    )
