@@ -104,6 +104,10 @@ def square_root(a: Number) -> Number:
     return _numpy().sqrt(a) if is_array(a) else math.sqrt(a)
 
 
+def log2(a: Number) -> Number:
+    return _numpy().log2(a) if is_array(a) else math.log2(a)
+
+
 def power(a: Number, exponent: Number) -> Number:
     try:
         return a**exponent

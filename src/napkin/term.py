@@ -103,6 +103,11 @@ OPS: dict[str, Op] = {
     "product": Op(lambda v: reduce(elementwise.times, v), lambda u: units.combine(*((p, 1) for p in u)), _infix("×")),
     "quotient": Op(lambda v: reduce(elementwise.ratio, v), _quotient_unit, _infix("/")),
     "max": Op(lambda v: elementwise.maximum(*v), lambda u: units.same(*u), _call("max")),
+    "smooth_max": Op(
+        lambda v: reduce(elementwise.plus, [x**4 for x in v]) ** 0.25,  # (Σ x⁴)^¼: no kink where two bounds meet
+        lambda u: units.same(*u),
+        _call("smooth max"),
+    ),
     "min": Op(lambda v: elementwise.minimum(*v), lambda u: units.same(*u), _call("min")),
     "ceil_quotient": Op(lambda v: elementwise.ceil_div(v[0], v[1]), _quotient_unit, lambda n: f"⌈{n[0]} / {n[1]}⌉"),
     "floor_quotient": Op(lambda v: v[0] // v[1], _quotient_unit, lambda n: f"⌊{n[0]} / {n[1]}⌋"),
@@ -154,6 +159,10 @@ def divide(name: str, a: Term, *by: Term, source: str = "") -> Term:
 
 def largest(name: str, *parts: Term, source: str = "") -> Term:
     return make("max", name, parts, source)
+
+
+def smooth_largest(name: str, *parts: Term, source: str = "") -> Term:
+    return make("smooth_max", name, parts, source)
 
 
 def smallest(name: str, *parts: Term, source: str = "") -> Term:
