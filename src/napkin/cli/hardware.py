@@ -57,7 +57,7 @@ def _list(table: hardware.Table, vendor: str | None, dtype: str | None) -> Answe
         known = [h for h in known if h.vendor.lower() == vendor.lower()]
     rows = []
     for h in known:
-        shown = dtype or h.default_dtype
+        shown = dtype or next(d for d in (*hardware.TRAINING, *h.peaks) if d in h.peaks)
         if shown in h.peaks:
             rows.append(
                 {
@@ -142,7 +142,6 @@ def _remarks(h: hardware.Hardware, terms: list[Term]) -> str:
     lines = [f"also called: {', '.join([*h.default_for, *h.aliases])}"] if h.aliases or h.default_for else []
     lines += [f"memory: {h.memory_type}"] if h.memory_type else []
     lines += [f"link: {h.link_name}"] if h.link_name else []
-    lines += [f"network: {h.nic_name} (as nodes are usually built)"] if h.nic_name else []
     lines += [f"source, {kind}: {source or 'none'}: {', '.join(names)}" for (source, kind), names in by_source.items()]
     tiers = {"A": "the source was read", "B": "a document that restates it was read", "C": "neither was read"}
     lines += [f"tier {h.tier}: {tiers[h.tier]}"] if h.tier else []

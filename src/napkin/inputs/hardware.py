@@ -34,6 +34,9 @@ PEAKS = (
 )
 """Every kind of peak, widest first. `fp32` is the vector rate: fp32 matmuls on tensor cores are `tf32`."""
 
+TRAINING = ("bf16", "fp16", "fp32")
+"""What training computes in where nobody says: the first of these that the accelerator has."""
+
 _SPELLINGS = {
     "float64": "fp64",
     "double": "fp64",
@@ -75,6 +78,7 @@ _UNITS = {
     "memory": "byte",
     "capacity": "byte",
     "capacity_reported": "byte",
+    "nvidia_smi_bytes": "byte",
     "memory_bandwidth": "byte/s",
     "l2_bytes": "byte",
     "link_bandwidth": "byte/s",
@@ -163,7 +167,7 @@ class Hardware:
     @property
     def default_dtype(self) -> str:
         """bf16, else fp16, else fp32: what training would use here."""
-        for dtype in ("bf16", "fp16", "fp32"):
+        for dtype in TRAINING:
             if dtype in self.peaks:
                 return dtype
         raise Refused(f"{self.name} has no bf16, fp16 or fp32 peak", f"name one with --dtype: {', '.join(self.peaks)}")
@@ -196,6 +200,8 @@ class Hardware:
         """Where a figure comes from."""
         if figure == "capacity":
             figure = "memory" if self.capacity_reported is None else "capacity_reported"
+        if figure == "nic_bandwidth" and not (self.sources or {}).get(figure):
+            return f"{self.nic_name}, as nodes are usually built"
         return (self.sources or {}).get(figure, self.source)
 
     def term(self, figure: str, name: str, unit: str | None = None) -> term.Term:

@@ -239,7 +239,8 @@ class _Reader:
             half = _half(fields)
             if half is not None:
                 halved = normal(str(fields["device_name"]))
-                accelerators[halved], names[halved] = half, halved
+                accelerators[halved] = half
+                names.update({halved: halved, normal(half["name"]): halved})
         return Table(accelerators, names, families, links)
 
     def links(self) -> Mapping[str, Mapping[str, Any]]:
@@ -424,7 +425,7 @@ def _half(fields: Mapping[str, Any]) -> dict[str, Any] | None:
     part["peaks"] = {dtype: peak / devices for dtype, peak in fields["peaks"].items()}
     if part.get("sparse_peaks"):
         part["sparse_peaks"] = {dtype: peak and peak / devices for dtype, peak in part["sparse_peaks"].items()}
-    part["name"] = f"{fields['name']}, one of {devices} devices"
+    part["name"] = f"{fields['name']} (one of {devices} devices)"
     part["memory_label"] = ""
     part["note"] = f"1/{devices} of each figure of the package"
     return part
