@@ -112,6 +112,10 @@ def attention(
     softcap: bool = False,
     sinks: bool = False,
     position: str = "none",
+    memory: str | None = None,
+    key_bias: bool | None = None,
+    out_width: int | None = None,
+    output_gate: bool = False,
     prefix: str = "",
 ) -> Operations:
     """Multi-head, grouped-query or multi-query attention: a query heads and kv key/value heads of d numbers.
@@ -119,6 +123,10 @@ def attention(
         q = x·Wq   k = x·Wk   v = x·Wv   (or one fused product)     o = softmax(q·kᵀ/√d)·v·Wo
 
     norm over each `head` (d numbers, one weight for all heads or, per group, one each) or over `all` heads together.
+    memory       the other stack's output, which keys and values read (cross-attention)
+    key_bias     where the keys' bias differs from the queries' and values'
+    out_width    width of the output where it is not the input's
+    output_gate  the queries' product also makes a gate: o = (σ(gate) ⊙ heads)·Wo
     """
     q_width, kv_width = heads * head_dim, kv_heads * head_dim
     operations: list[Operation] = []
@@ -132,7 +140,15 @@ def attention(
             qkv = f"{qkv}_clamped"
         operations += [Slice(names[letter], (qkv,), widths[letter]) for letter in "qkv"]
     else:
-        operations += [Matmul(names[letter], (source,), width, widths[letter], bias, COLUMN) for letter in "qkv"]
+        read = {letter: source if memory is None or letter == "q" else memory for letter in "qkv"}
+        biases = {"q": bias, "k": bias if key_bias is None else key_bias, "v": bias}
+        made = names | {"q": prefix + "q_gate"} if output_gate else names
+        sizes = widths | {"q": 2 * q_width} if output_gate else widths
+        operations += [
+            Matmul(made[letter], (read[letter],), width, sizes[letter], biases[letter], COLUMN) for letter in "qkv"
+        ]
+        if output_gate:
+            operations += [Slice(part, (made["q"],), q_width) for part in (names["q"], prefix + "gate")]
 
     def normed() -> None:
         if norm is not None:
@@ -164,11 +180,19 @@ def attention(
         causal=causal,
         softcap=softcap,
         sinks=sinks,
+        cross=memory is not None,
         position=position,
         chunk=chunk,
     )
-    out = Matmul(prefix + "o", (core.name,), q_width, width, out_bias, ROW)
-    return (*operations, core, out)
+    operations.append(core)
+    last = core.name
+    if output_gate:
+        operations += [
+            Activation(prefix + "gate_score", (prefix + "gate",), q_width, "sigmoid"),
+            Multiply(prefix + "attention_gated", (core.name, prefix + "gate_score"), q_width),
+        ]
+        last = prefix + "attention_gated"
+    return (*operations, Matmul(prefix + "o", (last,), q_width, out_width or width, out_bias, ROW))
 
 
 def latent_attention(
