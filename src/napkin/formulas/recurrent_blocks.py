@@ -1,11 +1,12 @@
 """Blocks that mix tokens by a recurrence instead of attention, as lists of operations.
 
-Every function takes the block's name and the tensor that it reads, and returns operations whose last one is the
-block's output. Sizes: h model width, d inner width, N state, k convolution kernel.
+As in blocks.py a block takes the name of the tensor that it reads, its last operation is its output, and `prefix`
+keeps names apart. Sizes: h model width, d inner width, N state, k convolution kernel.
 """
 
 from __future__ import annotations
 
+from napkin.formulas.blocks import Operations
 from napkin.formulas.layer import (
     COLUMN,
     HEADS,
@@ -23,12 +24,9 @@ from napkin.formulas.layer import (
     Slice,
 )
 
-Operations = tuple[Operation, ...]
-
 
 def selective(
-    name: str,
-    x: str,
+    source: str,
     *,
     width: int,
     inner: int,
@@ -41,6 +39,7 @@ def selective(
     normed: bool = False,
     norm_weights: bool = True,
     function: str = "silu",
+    prefix: str = "mixer_",
 ) -> Operations:
     """Mamba's selective scan (arXiv:2312.00752): h → 2d, causal convolution, (Δ, B, C) from the convolved half, scan,
     gate, d → h. Δ comes through a bottleneck of `rank`.
@@ -48,7 +47,7 @@ def selective(
     heads         separate projections for as many slices of d (Zamba); 1: one for all
     normed        Δ, B and C are RMS-normalised (Jamba, Falcon-Mamba), with weights or without
     """
-    at = f"{name}/{{}}".format
+    at = f"{prefix}{{}}".format
     low = rank + 2 * state
     per_head = inner // heads
     project: Operations
@@ -70,7 +69,7 @@ def selective(
     else:
         step = (BlockMatmul(at("dt_proj"), (at(f"dt{suffix}"),), heads, rank, per_head, bias=True),)
     return (
-        Matmul(at("in_proj"), (x,), width, 2 * inner, bias=bias, shard=COLUMN),
+        Matmul(at("in_proj"), (source,), width, 2 * inner, bias=bias, shard=COLUMN),
         Slice(at("hidden"), (at("in_proj"),), inner),
         Slice(at("gate"), (at("in_proj"),), inner),
         Conv(at("conv"), (at("hidden"),), inner, kernel, bias=conv_bias),
@@ -94,8 +93,7 @@ def selective(
 
 
 def ssd(
-    name: str,
-    x: str,
+    source: str,
     *,
     width: int,
     inner: int,
@@ -109,10 +107,11 @@ def ssd(
     out_bias: bool | None = None,
     normed: bool = True,
     function: str = "silu",
+    prefix: str = "mixer_",
 ) -> Operations:
     """Mamba-2's mixer (arXiv:2405.21060): one projection to gate, input, B, C and Δ (2d + 2·groups·N + heads), a causal
     convolution over d + 2·groups·N channels, the scan, a gated norm (else a plain gate), d → h."""
-    at = f"{name}/{{}}".format
+    at = f"{prefix}{{}}".format
     channels = inner + 2 * groups * state
     gate: Operations
     if normed:
@@ -123,7 +122,7 @@ def ssd(
             Multiply(at("norm"), (at("scan"), at("gate_act")), inner),
         )
     return (
-        Matmul(at("in_proj"), (x,), width, inner + channels + heads, bias=bias, shard=COLUMN),
+        Matmul(at("in_proj"), (source,), width, inner + channels + heads, bias=bias, shard=COLUMN),
         Slice(at("gate"), (at("in_proj"),), inner),
         Slice(at("mixed"), (at("in_proj"),), channels),
         Slice(at("dt"), (at("in_proj"),), heads),
@@ -153,8 +152,7 @@ DELTA_CHUNK = 64
 
 
 def gated_delta(
-    name: str,
-    x: str,
+    source: str,
     *,
     width: int,
     key_heads: int,
@@ -164,19 +162,20 @@ def gated_delta(
     kernel: int,
     projections: tuple[tuple[str, tuple[str, ...]], ...],
     function: str = "silu",
+    prefix: str = "mixer_",
 ) -> Operations:
     """Gated DeltaNet (arXiv:2412.06464): q, k, v through one short convolution, the delta rule with a decay (a) and a
     write strength (b) a head, a gated norm a head, heads → h. No biases.
 
     projections  which of q k v z b a each input projection makes, by name: families fuse them differently
     """
-    at = f"{name}/{{}}".format
+    at = f"{prefix}{{}}".format
     keys, values = key_heads * key_dim, value_heads * value_dim
     sizes = {"q": keys, "k": keys, "v": values, "z": values, "b": value_heads, "a": value_heads}
     project: list[Operation] = []
     place: dict[str, str] = {}
     for projection, makes in projections:
-        project.append(Matmul(at(projection), (x,), width, sum(sizes[m] for m in makes), shard=COLUMN))
+        project.append(Matmul(at(projection), (source,), width, sum(sizes[m] for m in makes), shard=COLUMN))
         for part in makes:
             place[part] = at(projection)
             if len(makes) > 1:
@@ -204,33 +203,35 @@ def gated_delta(
 
 
 def lightning(
-    name: str, x: str, *, width: int, heads: int, head_dim: int, chunk: int, function: str = "silu"
+    source: str, *, width: int, heads: int, head_dim: int, chunk: int, function: str = "silu", prefix: str = "mixer_"
 ) -> Operations:
     """Lightning attention (arXiv:2501.08313): q, k, v through an activation, linear attention with a fixed decay a
     head, a norm over all heads, a sigmoid gate from the block's input, heads → h."""
-    at = f"{name}/{{}}".format
+    at = f"{prefix}{{}}".format
     size = heads * head_dim
     return (
-        Matmul(at("qkv_proj"), (x,), width, 3 * size, shard=COLUMN),
+        Matmul(at("qkv_proj"), (source,), width, 3 * size, shard=COLUMN),
         Activation(at("qkv_act"), (at("qkv_proj"),), 3 * size, function),
         Scan(at("scan"), (at("qkv_act"),), "lightning", heads, head_dim, head_dim, chunk=chunk),
         Norm(at("norm"), (at("scan"),), size),
-        Matmul(at("output_gate"), (x,), width, size, shard=COLUMN),
+        Matmul(at("output_gate"), (source,), width, size, shard=COLUMN),
         Activation(at("gate_act"), (at("output_gate"),), size, "sigmoid"),
         Multiply(at("gated"), (at("norm"), at("gate_act")), size),
         Matmul(at("out_proj"), (at("gated"),), size, width, shard=ROW),
     )
 
 
-def rg_lru(name: str, x: str, *, width: int, inner: int, heads: int, kernel: int, function: str) -> Operations:
+def rg_lru(
+    source: str, *, width: int, inner: int, heads: int, kernel: int, function: str, prefix: str = "mixer_"
+) -> Operations:
     """Griffin's recurrent block (arXiv:2402.19427): a gelu branch, and a branch of convolution and real-gated linear
     recurrence whose two gates are block-diagonal maps, one block a head."""
-    at = f"{name}/{{}}".format
+    at = f"{prefix}{{}}".format
     block = inner // heads
     return (
-        Matmul(at("linear_y"), (x,), width, inner, bias=True, shard=COLUMN),
+        Matmul(at("linear_y"), (source,), width, inner, bias=True, shard=COLUMN),
         Activation(at("y_act"), (at("linear_y"),), inner, function),
-        Matmul(at("linear_x"), (x,), width, inner, bias=True, shard=COLUMN),
+        Matmul(at("linear_x"), (source,), width, inner, bias=True, shard=COLUMN),
         Conv(at("conv"), (at("linear_x"),), inner, kernel),
         BlockMatmul(at("input_gate"), (at("conv"),), heads, block, block, bias=True),
         Activation(at("input_gate_act"), (at("input_gate"),), inner, "sigmoid"),
@@ -250,11 +251,11 @@ def rg_lru(name: str, x: str, *, width: int, inner: int, heads: int, kernel: int
     )
 
 
-def short_conv(name: str, x: str, *, width: int, kernel: int, bias: bool) -> Operations:
+def short_conv(source: str, *, width: int, kernel: int, bias: bool, prefix: str = "mixer_") -> Operations:
     """LFM2's gated short convolution: h → 3h (B, C, x), C ⊙ conv(B ⊙ x), h → h."""
-    at = f"{name}/{{}}".format
+    at = f"{prefix}{{}}".format
     return (
-        Matmul(at("in_proj"), (x,), width, 3 * width, bias=bias, shard=COLUMN),
+        Matmul(at("in_proj"), (source,), width, 3 * width, bias=bias, shard=COLUMN),
         *(Slice(at(part), (at("in_proj"),), width) for part in ("b", "c", "hidden")),
         Multiply(at("bx"), (at("b"), at("hidden")), width),
         Conv(at("conv"), (at("bx"),), width, kernel, bias=bias),
@@ -263,21 +264,21 @@ def short_conv(name: str, x: str, *, width: int, kernel: int, bias: bool) -> Ope
     )
 
 
-def _token_shift(name: str, x: str, width: int) -> Operations:
+def _token_shift(name: str, source: str, width: int) -> Operations:
     """RWKV's mix of a token with the one before, by a learnt share a channel."""
     return (
         Learnt(f"{name}_share", (), (("weight", (width,)),), shard="replicated"),
-        Add(name, (x, f"{name}_share"), width),
+        Add(name, (source, f"{name}_share"), width),
     )
 
 
-def wkv(name: str, x: str, *, width: int, inner: int) -> Operations:
+def wkv(source: str, *, width: int, inner: int, prefix: str = "mixer_") -> Operations:
     """RWKV-4's time mixing (arXiv:2305.13048): r, k, v from token-shifted inputs, the wkv recurrence with a decay and
     a bonus a channel, sigmoid(r) ⊙ wkv, inner → h."""
-    at = f"{name}/{{}}".format
+    at = f"{prefix}{{}}".format
     parts = ("key", "value", "receptance")
     return (
-        *(op for part in parts for op in _token_shift(at(f"mix_{part}"), x, width)),
+        *(op for part in parts for op in _token_shift(at(f"mix_{part}"), source, width)),
         *(Matmul(at(part), (at(f"mix_{part}"),), width, inner, shard=COLUMN) for part in parts),
         Learnt(at("decay"), (), (("time_decay", (inner,)), ("time_first", (inner,))), shard=HEADS),
         Scan(at("scan"), (at("key"), at("value"), at("decay")), "wkv", inner, 1, 1),
@@ -287,11 +288,11 @@ def wkv(name: str, x: str, *, width: int, inner: int) -> Operations:
     )
 
 
-def channel_mix(name: str, x: str, *, width: int, d_ff: int) -> Operations:
+def channel_mix(source: str, *, width: int, d_ff: int, prefix: str = "channel_") -> Operations:
     """RWKV-4's channel mixing: sigmoid(r) ⊙ W·relu²(k), both from token-shifted inputs."""
-    at = f"{name}/{{}}".format
+    at = f"{prefix}{{}}".format
     return (
-        *(op for part in ("key", "receptance") for op in _token_shift(at(f"mix_{part}"), x, width)),
+        *(op for part in ("key", "receptance") for op in _token_shift(at(f"mix_{part}"), source, width)),
         Matmul(at("key"), (at("mix_key"),), width, d_ff, shard=COLUMN),
         Activation(at("key_act"), (at("key"),), d_ff, "relu2"),
         Matmul(at("value"), (at("key_act"),), d_ff, width, shard=ROW),
