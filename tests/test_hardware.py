@@ -137,6 +137,11 @@ def test_every_name_resolves_whatever_its_case_and_hyphens() -> None:
     assert hardware.find("nvidia-l40s").slug == "l40s"
 
 
+def test_names_of_published_measurements_resolve() -> None:
+    for name in ("A100 SXM 80GB", "H100 SXM 96GB 500W", "GB300 (per GPU)", "TPU v7 (Ironwood)", "V100 SXM2 32GB"):
+        assert hardware.find(name).name == name
+
+
 def test_a_package_of_two_devices_says_so() -> None:
     assert "software sees as 2 devices" in hardware.find("mi250x").notes[0]
     whole, half = hardware.find("mi250x"), hardware.find("mi250x-gcd")

@@ -98,7 +98,7 @@ def peak_name(dtype: str) -> str:
     return name
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)  # generating what nobody calls costs a start-up 0.7 ms
 class Hardware:
     """One accelerator. None: napkin does not know the figure. Rates are bytes or FLOP per second, links one way.
 
@@ -211,7 +211,7 @@ class Hardware:
         return term.leaf(name, self.figure(figure), unit, self.kind(figure), self.citation(figure))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Link:
     """A link of its own, for `--link`: byte/s one way."""
 
