@@ -143,13 +143,17 @@ def _fields_at(path: tuple[Any, ...]) -> list[str]:
     return [name for name in model.model_fields if name != "key"]
 
 
+def _place(document: Document, path: tuple[Any, ...]) -> str:
+    """`file:line: field`, fit for a message whatever the keys hold."""
+    line = document.lines.get(path)
+    field = ".".join(printable(str(part), 60) for part in path)
+    return f"{document.name}:{line}: {field}" if line else f"{document.name}: {field}"
+
+
 def _problem(document: Document, error: Mapping[str, Any]) -> NapkinError:
     """One finding of pydantic in napkin's words, with file, line and field."""
     path = tuple(error["loc"])
-    place = document.place(*(printable(p, 60) if isinstance(p, str) else p for p in path))
-    line = document.lines.get(path)
-    if line is not None:
-        place = f"{document.name}:{line}: {'.'.join(printable(str(p), 60) for p in path)}"
+    place = _place(document, path)
     cause = (error.get("ctx") or {}).get("error")
     if isinstance(cause, units.Unreadable):
         return NapkinError(f"{place}: {cause.reason}", cause.hint)
@@ -159,7 +163,7 @@ def _problem(document: Document, error: Mapping[str, Any]) -> NapkinError:
             f"{place}: is not a field", did_you_mean(str(path[-1]), known) or f"one of {', '.join(known)}"
         )
     if error["type"] in ("model_type", "model_attributes_type", "dict_type"):
-        return NapkinError(f"{place or document.name}: a mapping belongs here", "write key: value lines below it")
+        return NapkinError(f"{place}: a mapping belongs here", "write key: value lines below it")
     return NapkinError(f"{place}: {printable(str(error['msg']))}")
 
 
@@ -203,7 +207,7 @@ class _Reader:
         self.own = bool(base.accelerators)  # the shipped file itself is read over an empty table
 
     def wrong(self, path: tuple[Any, ...], what: str, hint: str | None = None) -> None:
-        self.problems.append(NapkinError(f"{self.document.place(*path)}: {what}", hint))
+        self.problems.append(NapkinError(f"{_place(self.document, path)}: {what}", hint))
 
     def table(self) -> Table:
         links = self.links()
@@ -257,7 +261,7 @@ class _Reader:
                 fields["name"] = entry.name or key
             if entry.aliases:
                 fields["aliases"] = tuple(entry.aliases)
-            fields["source"] = entry.source or self.document.place(*path)
+            fields["source"] = entry.source or _place(self.document, path)
             if self.own:
                 fields["kind"] = term.GIVEN
             links[slug] = fields
@@ -286,7 +290,7 @@ class _Reader:
             kinds.pop(figure, None)
             if self.own:
                 kinds[figure] = term.GIVEN
-                sources[figure] = source or entry.source or self.document.place(*path, *(at or (name,)))
+                sources[figure] = source or entry.source or _place(self.document, (*path, *(at or (name,))))
             elif source:
                 sources[figure] = source
 
