@@ -533,6 +533,7 @@ class Model:
     shared    weights that several layers reuse (kept out of the layers): counted once
     extra     layers on request: multi-token prediction
     facts     what formulas of conventions and layouts ask for by name (hidden, heads, head_dim, vocabulary, …)
+    family    the config's model_type: which of an implementation's codes runs it
     """
 
     name: str
@@ -547,6 +548,7 @@ class Model:
     shared: tuple[Operation, ...] = ()
     extra: tuple[Layer, ...] = ()
     notes: tuple[str, ...] = ()
+    family: str = ""
 
     @property
     def depth(self) -> int:
