@@ -31,6 +31,7 @@ $(VENV)/bin/python:
 
 $(VENV)/.napkin: $(VENV)/bin/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	$(BIN)/python -m compileall -q src  # as an installed wheel has it
 	@touch $@
 
 # A torch that is there already will do; otherwise the build for CPUs.

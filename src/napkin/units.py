@@ -352,6 +352,36 @@ def words(text: str) -> str:
     return text.strip()
 
 
+def quantity(text: str, unit: str) -> Value:
+    """A text in the base unit `unit`: bytes, durations and rates in their own spellings, else a plain number."""
+    reader = {
+        "byte": size_or_zero,
+        "second": duration_or_zero,
+        "byte/s": bandwidth,
+        "FLOP/s": compute_rate,
+        "FLOP": _flops,
+        "joule": _energy,
+    }
+    return reader.get(unit, number)(text)
+
+
+def size_or_zero(text: str) -> Value:
+    return 0 if text.strip() == "0" else size(text)
+
+
+def duration_or_zero(text: str) -> Value:
+    return 0 if text.strip() == "0" else duration(text)
+
+
+def _flops(text: str) -> Value:
+    return number(text.strip()[:-4] if text.strip().lower().endswith("flop") else text)
+
+
+def _energy(text: str) -> Value:
+    table = {"": (1, 1), "j": (1, 1), "kwh": (3_600_000, 1), "mwh": (3_600_000_000, 1), "gwh": (3_600_000_000_000, 1)}
+    return _scaled(text, table, "for example 350MWh")
+
+
 Parser = Callable[[str], object]
 
 # --- writing -------------------------------------------------------------------------------------------------------

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from typing import TYPE_CHECKING, Any
 
 from napkin import __version__
-from napkin.errors import NapkinError, Problems, did_you_mean
+from napkin.errors import NapkinError, Problems
 
 if TYPE_CHECKING:
     from napkin.cli.command import Command
@@ -54,10 +55,8 @@ def _abandon_stdout() -> int:
 
 
 def _say(line: str) -> None:
-    try:
+    with contextlib.suppress(OSError, ValueError):  # nobody may be listening on stderr
         print("".join(c if c.isprintable() else " " for c in line)[:4000], file=sys.stderr)
-    except (OSError, ValueError):
-        pass  # nobody listens on stderr
 
 
 def _complain(problem: NapkinError) -> int:
@@ -108,7 +107,7 @@ def _answer(command: Command, given: dict[str, Any]) -> int:
     if "plot" in given:
         from napkin.render.plot import draw
 
-        draw(answer, str(given["plot"].text))
+        draw(answer, str(given["plot"].text), str(given["theme"].text).lower() if "theme" in given else "light")
     _show(answer, forms[0] if forms else "text", "explain" in given, target)
     return answer.status
 
@@ -119,6 +118,8 @@ def _show(answer: Answer, form: str, explain: bool, target: str) -> None:
     text = render(answer, form, explain, rich=form == "text" and target == "-" and _wants_colour())
     for note in answer.notes:
         _say(f"note: {note}")
+    if answer.problems:
+        _complain(Problems(answer.problems))
     if target == "-":
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -150,9 +151,6 @@ def _overview() -> str:
         "",
         *(f"  {name.ljust(width)}  {summary}" for name, (_, summary) in MODULES.items()),
         "",
-        "`napkin COMMAND --help` shows a command's options. Each answers in --json, --csv, --markdown, and with --explain.",
+        "`napkin COMMAND --help` shows its options. All answer in --json, --csv, --markdown, and with --explain.",
     ]
     return "\n".join(lines) + "\n"
-
-
-__all__ = ["did_you_mean", "main"]

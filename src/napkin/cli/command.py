@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from napkin.cli.options import COMMON, OPTIONS, canonical
+from napkin.cli.options import COMMON, DRAWS, OPTIONS, canonical
 from napkin.errors import NapkinError, Problems, did_you_mean
 from napkin.render.answer import Answer, Shown
 from napkin.term import ASSUMED, GIVEN, SEEN, Term, constant, leaf
@@ -172,7 +172,7 @@ def ask(command: Command, given: Mapping[str, Given]) -> Answer:
             merged.setdefault(name, one)
     inputs = Inputs(command, merged)
     answer = command.run(inputs)
-    skipped = {*COMMON, "plot"}
+    skipped = {*COMMON, *DRAWS}
     for name, shown in inputs.shown.items():
         if name not in skipped:
             answer.inputs.setdefault(name, shown)

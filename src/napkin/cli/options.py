@@ -163,12 +163,16 @@ _DECLARED = (
     _flag("markdown", "A Markdown table"),
     _flag("explain", "Show each term's formula, inputs and source"),
     Option("plot", units.words, "Write a picture (.svg or .png)", metavar="FILE"),
+    Option("theme", choice("light", "dark"), "Colours of the picture: light or dark", metavar="NAME"),
     Option("output", units.words, "Write the answer to a file (- is stdout)", metavar="FILE"),
 )
 
 OPTIONS: dict[str, Option] = {option.name: option for option in _DECLARED}
 COMMON = ("run", "json", "csv", "markdown", "explain", "output")
-"""Options that every command has. `--plot` belongs to the commands that can draw."""
+"""Options that every command has."""
+
+DRAWS = ("plot", "theme")
+"""Options of the commands that can draw."""
 
 
 def declare(*options: Option) -> None:

@@ -4,9 +4,8 @@ registry, so that an option is declared once."""
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Callable
-from typing import Any, Optional
+from typing import Any
 
 import typer
 
@@ -23,15 +22,15 @@ def _parameter(option: Option) -> inspect.Parameter:
     annotation: Any
     default: Any
     if option.positional and option.many:
-        annotation, default = Optional[list[str]], typer.Argument(None, help=option.help, metavar=option.metavar)
+        annotation, default = list[str] | None, typer.Argument(None, help=option.help, metavar=option.metavar)
     elif option.positional:
-        annotation, default = Optional[str], typer.Argument(None, help=option.help, metavar=f"[{option.metavar}]")
+        annotation, default = str | None, typer.Argument(None, help=option.help, metavar=f"[{option.metavar}]")
     elif option.flag:
         name = f"--{option.name}" if option.name in _ONE_WAY else f"--{option.name}/--no-{option.name}"
-        annotation, default = Optional[bool], typer.Option(None, name, help=option.help)
+        annotation, default = bool | None, typer.Option(None, name, help=option.help)
     else:
         short = ("-o",) if option.name == "output" else ()
-        annotation = Optional[str]
+        annotation = str | None
         default = typer.Option(None, f"--{option.name}", *short, help=option.help, metavar=option.metavar)
     return inspect.Parameter(option.key, kind, default=default, annotation=annotation)
 
@@ -88,7 +87,7 @@ def parse(command: Command, words: list[str]) -> dict[str, Given] | None:
 def _prepared(command: Command, words: list[str]) -> list[str]:
     """Hidden aliases and underscores replaced by the option's name; a last negative number kept an argument."""
     names = {f"--{alias}": f"--{name}" for name in command.options for alias in OPTIONS[name].aliases}
-    result = []
+    result: list[str] = []
     for at, word in enumerate(words):
         if word == "--":
             return [*result, *words[at:]]
@@ -125,6 +124,3 @@ def completion(words: list[str]) -> int:
         app.command(name=name, help=command.summary)(_function(command, lambda values: None))
     result = typer.main.get_command(app).main(words, prog_name="napkin", standalone_mode=True)
     return int(result or 0)
-
-
-__all__ = ["completion", "parse", "sys"]

@@ -44,7 +44,8 @@ def run(inputs: Inputs) -> Answer:
     answer.extra["context"] = [
         {"name": name, "flops": flops, "ratio": ratio, "source": source} for name, flops, ratio, source in context
     ]
-    answer.pictures = ("  beside       " + ", ".join(f"{ratio:.3g} × {name}" for name, _, ratio, _ in context),)
+    if context:
+        answer.pictures = ("  beside       " + ", ".join(f"{ratio:.3g} × {name}" for name, _, ratio, _ in context),)
     if impossible:
         answer.notes.append("the MFU that this takes is above 1: more than the hardware's dense peak")
     return answer

@@ -6,8 +6,10 @@ apart. N parameters, D tokens, n GPUs, u MFU, t time, c cost, p price, F FLOP, P
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
+from napkin.elementwise import ratio
 from napkin.errors import NapkinError
 from napkin.term import (
     Term,
@@ -145,7 +147,8 @@ REFERENCES = (
 
 def beside(flops: float) -> list[tuple[str, float, float, str]]:
     """(name, its FLOP, our FLOP over its, source) of the runs and thresholds everyone knows."""
-    return [(name, known, flops / known, source) for name, known, source in REFERENCES]
+    shares = [(name, known, ratio(flops, known), source) for name, known, source in REFERENCES]
+    return [row for row in shares if math.isfinite(row[2])]
 
 
 __all__ = ["REFERENCES", "UNKNOWNS", "beside", "carbon", "cost", "energy", "six_n", "solve", "unknowns"]

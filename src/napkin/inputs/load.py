@@ -211,10 +211,10 @@ class _Builder:
             key = str(event.value)
             if key in mapping:
                 raise self.fail(event, f"the key {printable(key)!r} stands twice", "keep one of them")
-            line = event.start_mark.line + 1
-            self.lines[(*path, key)] = line
-            mapping[key] = self.node(loader, loader.get_event(), (*path, key), depth + 1)
-            self.lines[(*path, key)] = line
+            line, here = event.start_mark.line + 1, (*path, key)
+            self.lines[here] = line
+            mapping[key] = self.node(loader, loader.get_event(), here, depth + 1)
+            self.lines[here] = line
         return mapping
 
     def scalar(self, event: Any) -> Any:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from napkin.errors import OK
+from napkin.errors import OK, NapkinError
 from napkin.term import Term
 
 
@@ -32,19 +32,27 @@ class Answer:
     inputs     every resolved input              terms     what is published, each by its path (Term.name)
     intervals  path → (low, high) at 90 % unless said otherwise
     verdict    a word (fits, memory, compute, …) or None      status   exit status
-    rows       for listings and sweeps: one mapping a row      pictures  text drawings for a person (memory's bar)
+    rows       for listings and sweeps: one mapping a row; `rows_name` is their key in JSON
+    display    the rows as people read them, where that is more than a unit a column
+    pictures   text drawings for a person (memory's bar)
+    extra      further JSON keys; "units" is the unit of each column of rows
+    plot       what --plot draws (render/plot.py)
+    problems   what went wrong beside the answer: printed as errors, while the rest is shown
     notes      remarks for stderr and the JSON's "notes"
     """
 
     __slots__ = (
         "command",
+        "display",
         "extra",
         "inputs",
         "intervals",
         "notes",
         "pictures",
         "plot",
+        "problems",
         "rows",
+        "rows_name",
         "status",
         "terms",
         "title",
@@ -62,10 +70,13 @@ class Answer:
         verdict: str | None = None,
         status: int = OK,
         rows: Sequence[Mapping[str, Any]] | None = None,
+        rows_name: str = "rows",
+        display: Sequence[Mapping[str, str]] | None = None,
         pictures: Sequence[str] = (),
         notes: Sequence[str] = (),
         extra: Mapping[str, Any] | None = None,
         plot: Any = None,
+        problems: Sequence[NapkinError] = (),
     ) -> None:
         self.command = command
         self.title = title
@@ -75,16 +86,19 @@ class Answer:
         self.verdict = verdict
         self.status = status
         self.rows = None if rows is None else list(rows)
+        self.rows_name = rows_name
+        self.display = display
         self.pictures = tuple(pictures)
         self.notes = list(notes)
         self.extra = dict(extra or {})
         self.plot = plot
+        self.problems = tuple(problems)
 
     def finite(self) -> list[Term]:
         """The published terms that are numbers; the others are named in the notes, once."""
         kept = []
         for term in self.terms:
-            if isinstance(term.value, float) and not math.isfinite(term.value):
+            if not _in_range(term.value):
                 note = f"{term.name} is out of range and left out"
                 if note not in self.notes:
                     self.notes.append(note)
@@ -92,5 +106,23 @@ class Answer:
                 kept.append(term)
         return kept
 
-    def values(self) -> dict[str, Any]:
-        return {term.name: term.value for term in self.finite()}
+    def quantities(self) -> dict[str, tuple[Any, str]]:
+        """Every number that the answer publishes, interval ends included: path → (value, unit)."""
+        found = {term.name: (term.value, term.unit) for term in self.finite()}
+        for path, ends in self.intervals.items():
+            for name, value in zip(("low", "high"), ends, strict=True):
+                found.setdefault(end_path(path, name), (value, found[path][1] if path in found else "1"))
+        return found
+
+
+def _in_range(value: Any) -> bool:
+    """Whether a reader of JSON gets a number: finite, and within a float's range."""
+    if isinstance(value, int):
+        return value.bit_length() <= 1023
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+def end_path(path: str, end: str) -> str:
+    """Where an interval's end stands: `time` → `time/low`; `memory/total`, `step/time` → `memory/low`, `step/low`."""
+    room, _, last = path.rpartition("/")
+    return f"{room}/{end}" if room and last in ("total", "time") else f"{path}/{end}"

@@ -14,36 +14,24 @@ SCHEMA = 1
 
 def to_json(answer: Answer, explain: bool = False) -> str:
     """`{"napkin": 1, "command", "inputs", "values", "units", "verdict", "notes", …}`, one object and a newline."""
-    terms = answer.finite()
-    values: dict[str, Any] = {term.name: term.value for term in terms}
-    units = {term.name: term.unit for term in terms}
-    for path, (low, high) in answer.intervals.items():
-        for end, value in ((low_path(path, "low"), low), (low_path(path, "high"), high)):
-            values.setdefault(end, value)
-            units.setdefault(end, units.get(path, "1"))
+    found = answer.quantities()
     data: dict[str, Any] = {
         "napkin": SCHEMA,
         "command": answer.command,
         "inputs": {
             name: {"value": _plain(i.value), "origin": i.origin, "given": i.text} for name, i in answer.inputs.items()
         },
-        "values": {path: _plain(value) for path, value in values.items()},
-        "units": units,
+        "values": {path: _plain(value) for path, (value, _) in found.items()},
+        "units": {path: unit for path, (_, unit) in found.items()},
         "verdict": answer.verdict,
         "notes": answer.notes,
     }
     if answer.rows is not None:
-        data["rows"] = [{name: _plain(value) for name, value in row.items()} for row in answer.rows]
+        data[answer.rows_name] = [{name: _plain(value) for name, value in row.items()} for row in answer.rows]
     data.update({name: _plain(value) for name, value in answer.extra.items() if name != "units"})
     if explain:
-        data["terms"] = [_tree(term) for term in terms]
+        data["terms"] = [_tree(term) for term in answer.finite()]
     return json.dumps(data, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
-
-
-def low_path(path: str, end: str) -> str:
-    """Where an interval's end stands: `time` → `time/low`; `memory/total` and `step/time` → `memory/low`, `step/low`."""
-    room, _, last = path.rpartition("/")
-    return f"{room}/{end}" if room and last in ("total", "time") else f"{path}/{end}"
 
 
 def _plain(value: Any) -> Any:

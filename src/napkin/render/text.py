@@ -47,6 +47,9 @@ def grid(rows: list[list[str]], right: set[int] | None = None) -> list[str]:
 
 def columns_of(answer: Answer) -> tuple[list[str], list[list[str]]]:
     """Header and cells of an answer's rows. A column's unit stands in `extra["units"]`."""
+    if answer.display is not None:
+        names = list(dict.fromkeys(name for row in answer.display for name in row))
+        return names, [[row.get(name, "") for name in names] for row in answer.display]
     rows = answer.rows or []
     names = list(dict.fromkeys(name for row in rows for name in row))
     units = answer.extra.get("units", {})

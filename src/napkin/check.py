@@ -1,0 +1,138 @@
+"""Limits on the quantities of an answer: `<= 150d`, `30B .. 50B`, `== 144d ± 1%`.
+
+A limit holds, is broken, or is too close to call: where the quantity is an estimate and the limit lies inside its
+interval.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from napkin.errors import BROKEN, CLOSE, OK, NapkinError, did_you_mean
+from napkin.units import Unreadable, human, number, quantity
+
+HOLDS, BROKEN_WORD, CLOSE_WORD = "holds", "broken", "close"
+_HINT = 'a condition is "<= 150d", ">= 30B", "30B .. 50B", "== 144d" or "== 144d ± 1%"'
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """The quantity must lie between `low` and `high`, ends included unless `open_ends`."""
+
+    text: str
+    low: float
+    high: float
+    open_ends: bool = False
+
+    def admits(self, value: float) -> bool:
+        if self.open_ends:
+            return self.low < value < self.high
+        return self.low <= value <= self.high
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One limit held against one quantity; `beyond` is how far outside the value lies (0 where it holds)."""
+
+    path: str
+    limit: str
+    value: float
+    unit: str
+    low: float | None
+    high: float | None
+    status: str
+    beyond: float
+
+
+def read_limit(text: Any, unit: str) -> Limit:
+    """A condition on a quantity of that unit. Raises Unreadable with what is wrong."""
+    if not isinstance(text, str):
+        raise Unreadable(f"{text!r} is not a condition", _HINT)
+    plain = text.strip()
+    for sign in ("<=", ">=", "==", "<", ">"):
+        if plain.startswith(sign):
+            rest = plain[len(sign) :].strip()
+            if sign == "==":
+                return _equal(plain, rest, unit)
+            bound = quantity(rest, unit)
+            low, high = (-math.inf, bound) if sign[0] == "<" else (bound, math.inf)
+            return Limit(plain, low, high, open_ends=len(sign) == 1)
+    if ".." in plain:
+        first, _, second = plain.partition("..")
+        low, high = quantity(first, unit), quantity(second, unit)
+        if low > high:
+            raise Unreadable(f"{plain!r} is an empty range", "the smaller end comes first")
+        return Limit(plain, low, high)
+    raise Unreadable(f"{plain[:60]!r} is not a condition", _HINT)
+
+
+def _equal(plain: str, rest: str, unit: str) -> Limit:
+    for sign in ("±", "+-", "+/-"):
+        middle, found, width = rest.partition(sign)
+        if found:
+            centre = quantity(middle, unit)
+            share = width.strip().endswith("%")
+            reach = abs(centre) * number(width) if share else quantity(width, unit)
+            if reach < 0:
+                raise Unreadable(f"{plain!r}: a tolerance is not negative")
+            return Limit(plain, centre - reach, centre + reach)
+    value = quantity(rest, unit)
+    return Limit(plain, value, value)
+
+
+def judge(path: str, limit: Limit, value: float, unit: str, interval: tuple[float, float] | None) -> Outcome:
+    """Hold a limit against a quantity, and against the ends of its interval where it is an estimate."""
+    admitted = limit.admits(value)
+    status = HOLDS if admitted else BROKEN_WORD
+    low, high = interval if interval is not None else (None, None)
+    if low is not None and high is not None:
+        certain = limit.admits(low) and limit.admits(high)
+        apart = high < limit.low or low > limit.high
+        status = HOLDS if certain else BROKEN_WORD if apart else CLOSE_WORD
+    beyond = max(limit.low - value, value - limit.high, 0.0)
+    return Outcome(path, limit.text, value, unit, low, high, status, beyond)
+
+
+def check(
+    limits: Mapping[str, Any],
+    quantities: Mapping[str, tuple[Any, str]],
+    intervals: Mapping[str, tuple[float, float]],
+    place: Mapping[str, str],
+) -> tuple[list[Outcome], list[NapkinError]]:
+    """Every limit against an answer's quantities. `place` names where each limit stands, for messages."""
+    outcomes, problems = [], []
+    for path, text in limits.items():
+        where = place.get(path, path)
+        if path not in quantities:
+            hint = did_you_mean(path, quantities) or f"it has {', '.join(list(quantities)[:12])}"
+            problems.append(NapkinError(f"{where}: the answer has no such quantity", hint))
+            continue
+        value, unit = quantities[path]
+        try:
+            limit = read_limit(text, unit)
+        except Unreadable as problem:
+            problems.append(NapkinError(f"{where}: {problem.reason}", problem.hint or _HINT))
+            continue
+        outcomes.append(judge(path, limit, value, unit, intervals.get(path)))
+    return outcomes, problems
+
+
+def status_of(outcomes: list[Outcome]) -> int:
+    """Exit status over several limits: broken wins over close."""
+    words = {outcome.status for outcome in outcomes}
+    return BROKEN if BROKEN_WORD in words else CLOSE if CLOSE_WORD in words else OK
+
+
+def described(outcome: Outcome) -> str:
+    """What a person reads beside the value: by how much a limit is broken, or why it is too close."""
+    if outcome.status == CLOSE_WORD:
+        assert outcome.low is not None
+        assert outcome.high is not None
+        return f"between {human(outcome.low, outcome.unit)} and {human(outcome.high, outcome.unit)}"
+    if outcome.status == BROKEN_WORD:
+        share = f" ({outcome.beyond / abs(outcome.value):.1%})" if outcome.value else ""
+        return f"by {human(outcome.beyond, outcome.unit)}{share}"
+    return ""
