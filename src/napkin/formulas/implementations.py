@@ -1,0 +1,111 @@
+"""How training code is written, where codes differ: the few facts that decide what autograd keeps.
+
+Everything else follows from the operations (layer.py) and autograd's rules (tape.py, lowering.py). The facts are read
+from the code itself: Hugging Face transformers 5.23.0 (src/transformers/models/<model type>/modeling_<model type>.py),
+nanoGPT (karpathy/nanoGPT model.py), Megatron-core with Transformer Engine (NVIDIA/Megatron-LM).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+TRANSFORMERS = "5.23.0"
+"""Version of Hugging Face transformers whose code the `hf` implementation follows."""
+TORCH = "2.13"
+"""Version of torch whose autograd rules these are."""
+
+FLASH, EFFICIENT, CUDNN, EAGER = "flash", "efficient", "cudnn", "eager"
+ALL_KERNELS = (FLASH, EFFICIENT, CUDNN, EAGER)
+
+
+@dataclass(frozen=True)
+class Code:
+    """Choices of one model's code.
+
+    softmax      of written-out attention. wide: fp32, asked of the kernel, the result cast back · native: in the
+                 scores' type · wide_scores: query and key are cast to fp32 before their product
+    mask         whether each layer makes and keeps a boolean causal mask when attention is written out
+    written      activations that have no kernel of their own (gelu_new, gelu_fast, quick_gelu) are written out in
+                 elementary operations; else each is one kernel
+    norms        reference: as the operation says · fused: one kernel in the input's type
+    rotary       table: cos and sin made once for all layers · layer: widened in each layer, once · pair: widened in
+                 each layer for the query and again for the key · kernel: one kernel that keeps cos and sin alone
+    rotary_fp32  cos and sin stay fp32 where activations are narrower
+    by_kind      layers with a window and layers without have tables of their own
+    wide_loss    logits are cast to fp32 before the loss
+    shifted      labels are shifted in the model: padded to s + 1 and copied (one sequence stays a view)
+    positions    one: ids of learned positions are one row for all sequences · each: one row a sequence
+    router       what weighs the experts. native: cast to the activations' type · fp32: left in fp32
+    masked       an explicit mask always reaches the attention kernel
+    kernels      attention kernels that the code can call
+    swiglu       split: activation, then a product · fused: one kernel that keeps its input alone
+    gather_again with sequence parallelism a column-parallel linear keeps its own part and gathers again in backward
+    parallel_loss the loss works on the divided vocabulary
+    """
+
+    softmax: str = "wide"
+    mask: bool = False
+    written: bool = True
+    norms: str = "reference"
+    rotary: str = "table"
+    rotary_fp32: bool = False
+    by_kind: bool = False
+    wide_loss: bool = True
+    shifted: bool = True
+    positions: str = "one"
+    router: str = "native"
+    masked: bool = False
+    kernels: tuple[str, ...] = ALL_KERNELS
+    swiglu: str = "split"
+    gather_again: bool = False
+    parallel_loss: bool = False
+
+
+_HF = Code()
+_HF_EAGER = replace(_HF, kernels=(EAGER,))
+_HF_CODES: dict[str, Code] = {
+    "bloom": _HF_EAGER,
+    "codegen": replace(_HF_EAGER, softmax="wide_scores", rotary="pair", rotary_fp32=True),
+    "ernie4_5": replace(_HF, rotary="layer", rotary_fp32=True),
+    "ernie4_5_moe": replace(_HF, rotary="layer", rotary_fp32=True),
+    "falcon": replace(_HF, softmax="native", masked=True),
+    "gemma2": _HF_EAGER,
+    "gemma3_text": replace(_HF, by_kind=True),
+    "glm": replace(_HF, rotary="layer"),
+    "glm4": replace(_HF, rotary="layer"),
+    "gpt2": replace(_HF, softmax="native"),
+    "gpt_neo": replace(_HF_EAGER, softmax="wide_scores"),
+    "gpt_oss": replace(_HF_EAGER, softmax="native"),
+    "gptj": replace(_HF_EAGER, softmax="wide_scores", rotary="pair"),
+    "mixtral": replace(_HF, router="fp32"),
+    "mpt": _HF_EAGER,
+    "opt": replace(_HF, positions="each"),
+}
+_NANOGPT = Code(
+    softmax="native",
+    mask=True,
+    written=False,
+    norms="fused",
+    rotary="table",
+    wide_loss=False,
+    shifted=False,
+)
+_MEGATRON = Code(
+    softmax="native",
+    written=False,
+    norms="fused",
+    rotary="kernel",
+    wide_loss=False,
+    shifted=False,
+    swiglu="fused",
+    gather_again=True,
+    parallel_loss=True,
+)
+IMPLEMENTATIONS = ("hf", "nanogpt", "megatron")
+
+
+def code_of(implementation: str, model_type: str) -> Code:
+    """The choices of an implementation for a model type."""
+    if implementation == "hf":
+        return _HF_CODES.get(model_type, _HF)
+    return {"nanogpt": _NANOGPT, "megatron": _MEGATRON}[implementation]

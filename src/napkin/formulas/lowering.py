@@ -1,0 +1,558 @@
+"""From a layer's operations to torch's primitives, run on a tape: one rule for each kind of operation.
+
+What a code does differently stands in `implementations.Code` (and, for arithmetic that the published code fixes, on
+the operation itself); how a layout divides tensors stands in `Split`. The rules follow the code of Hugging Face
+transformers, from which nanoGPT's and Megatron's differ in fusing more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from napkin.elementwise import Number, ceil_div, maximum
+from napkin.errors import Refused
+from napkin.formulas.implementations import CUDNN, EAGER, EFFICIENT, FLASH, Code
+from napkin.formulas.layer import (
+    COLUMN,
+    ROW,
+    VOCABULARY,
+    Activation,
+    Add,
+    AttentionCore,
+    Clamp,
+    Concat,
+    Dropout,
+    Embedding,
+    Experts,
+    Matmul,
+    Multiply,
+    Norm,
+    Operation,
+    Rotary,
+    Router,
+    Scale,
+    Slice,
+    Softcap,
+)
+from napkin.formulas.tape import BYTES, INPUT, WEIGHT, Tape, Tensor, select
+
+EFFICIENT_ROWS = 32
+"""The memory-efficient kernel pads its log-sum-exp to a multiple of this many queries (torch meta registrations)."""
+FLASH_HEAD = 8
+"""torch pads head sizes to a multiple of this for the flash kernel."""
+PHILOX = {FLASH: (16, 8), EFFICIENT: (8, 8), CUDNN: (8, 8)}
+"""Bytes of the random generator's seed and offset that a kernel keeps, with or without dropout."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """How one rank's part of a layer is cut: tensor, context and expert parallelism, and sequence parallelism's
+    division of what tensor parallelism leaves whole (1 where it is off)."""
+
+    tensor: Number = 1
+    context: Number = 1
+    expert: Number = 1
+    sequence: Number = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """One micro-batch: b sequences of s tokens."""
+
+    sequences: Number
+    length: Number
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A tensor in a layer's program: `width` numbers a token before any division; `divided` over tensor-parallel
+    ranks; `whole` holds all tokens of the sequence-parallel group."""
+
+    tensor: Tensor
+    width: Number
+    divided: bool = False
+    whole: bool = False
+
+
+class Lowering:
+    """Runs operations on a tape for one micro-batch on one rank."""
+
+    def __init__(
+        self,
+        tape: Tape,
+        code: Code,
+        shape: Shape,
+        split: Split,
+        attention: str,
+        dropout: float,
+        selective: bool = False,
+    ) -> None:
+        self.tape = tape
+        self.code = code
+        self.split = split
+        self.attention = attention
+        self.dropout = dropout
+        self.selective = selective
+        self.b = shape.sequences
+        self.s = shape.length
+        self.own = shape.length // split.context
+        self.tokens = self.b * self.own
+        self.tables: dict[tuple[Any, ...], tuple[Tensor, Tensor]] = {}
+        self.own_tables: dict[tuple[Any, ...], tuple[Tensor, Tensor]] = {}
+        self.windowed = False
+        self.values: dict[str, Value] = {}
+
+    # --- the program ---
+
+    def run(self, operations: tuple[Operation, ...], x: Value | None) -> Value:
+        """All operations in order; the last one's output."""
+        self.values = {} if x is None else {"x": x}
+        self.own_tables = {}
+        self.windowed = any(isinstance(op, AttentionCore) and op.window is not None for op in operations)
+        for op in operations:
+            self.tape.scope = op.name
+            rule = _RULES.get(type(op))
+            if rule is None:
+                raise Refused(
+                    f"what {type(op).__name__.lower()} keeps for backward is not known",
+                    "activation memory is answered for transformers with softmax attention",
+                )
+            self.values[op.name] = rule(self, op)
+        return self.values[operations[-1].name]
+
+    def read(self, op: Operation, index: int = 0) -> Value:
+        return self.values[op.reads[index]]
+
+    def residual(self, width: int, dtype: str) -> Value:
+        """A layer's input: the residual stream."""
+        count = self.tokens // self.split.sequence * width
+        return Value(self.tape.given(count, dtype, "x"), width)
+
+    # --- linear layers and what stands around them ---
+
+    def matmul(self, op: Any) -> Value:
+        x = self.read(op)
+        tensor, d_in, d_out = x.tensor, op.d_in, op.d_out
+        divided = x.divided
+        whole = x.whole
+        t = self.split.tensor
+        column = op.shard in (COLUMN, VOCABULARY)
+        if column:
+            if not self.code.gather_again and not x.whole:
+                tensor = self.gathered(x)
+            d_out, divided, whole = d_out // t, True, True
+        elif op.shard == ROW:
+            d_in, divided, whole = d_in // t, False, False
+        factor = tensor.count // d_in
+        out = self.tape.linear(tensor, d_in, d_out, op.bias, f"{op.name}/weight")
+        if column and self.code.gather_again and not x.whole:
+            out.count = factor * self.split.sequence * d_out
+            out.places[0][1].size = out.size
+        if op.shard == ROW:
+            out = self.scattered(out)
+        return Value(out, op.d_out, divided, whole)
+
+    def gathered(self, x: Value) -> Tensor:
+        """All tokens of the sequence-parallel group, gathered into a new tensor; itself where there is none."""
+        n = self.split.sequence
+        whole = self.tape.new(x.tensor.count * n, x.tensor.dtype, "gathered")
+        gathered = select(n == 1, x.tensor, whole)
+        return self.tape.record("all_gather", (x.tensor,), gathered) if gathered is not x.tensor else x.tensor
+
+    def scattered(self, x: Tensor) -> Tensor:
+        """The sum over tensor-parallel ranks, one part of the tokens on each with sequence parallelism."""
+        n = self.split.sequence
+        part = self.tape.new(x.count // n, x.dtype, "reduced")
+        reduced = select(n == 1, x, part)
+        return self.tape.record("reduce_scatter", (x,), reduced) if reduced is not x else x
+
+    def joined(self, x: Value) -> Value:
+        """The parts of all tensor-parallel ranks, gathered; itself where nothing is divided."""
+        t = self.split.tensor
+        whole = self.tape.new(x.tensor.count * t, x.tensor.dtype, "gathered")
+        gathered = select(t == 1, x.tensor, whole)
+        if gathered is not x.tensor:
+            self.tape.record("all_gather", (x.tensor,), gathered)
+        return Value(gathered, x.width, False, True)
+
+    def embedding(self, op: Any) -> Value:
+        tape = self.tape
+        stored = "fp32" if tape.autocast else tape.compute
+        rows = self.tokens // self.split.sequence
+        if op.role == "token":
+            ids = tape.given(rows, "int64", "token ids", kind=INPUT, fixed=True)
+            shape = rows
+        else:
+            shape = self.own // self.split.sequence * (self.b if self.code.positions == "each" else 1)
+            ids = tape.new(shape, "int64", "position ids", fixed=True)
+        out = tape.new(shape * op.width, stored, "embedded")
+        grads = op.rows * op.width * BYTES[stored]
+        return Value(tape.record("embedding", (ids,), out, (ids,), weight=grads), op.width)
+
+    def slice(self, op: Any) -> Value:
+        x = self.read(op)
+        part = self.tape.slice(x.tensor, x.tensor.count * op.width // x.width)
+        return Value(part, op.width, x.divided, x.whole)
+
+    def concat(self, op: Any) -> Value:
+        first = self.read(op)
+        count = self.tokens * op.width // (self.split.tensor if first.divided else 1)
+        out = self.tape.new(count, first.tensor.dtype, "joined")
+        inputs = tuple(self.read(op, i).tensor for i in range(len(op.reads)))
+        return Value(self.tape.record("cat", inputs, out), op.width, first.divided, first.whole)
+
+    # --- elementwise ---
+
+    def add(self, op: Any) -> Value:
+        first = self.read(op)
+        total = first.tensor
+        for index in range(1, len(op.reads)):
+            other = self.read(op, index).tensor
+            if op.dropout:
+                other = self.tape.dropout(other, self.dropout)
+            total = self.tape.add(total, other)
+        return Value(total, op.width, first.divided, first.whole)
+
+    def dropped(self, op: Any) -> Value:
+        x = self.read(op)
+        return Value(self.tape.dropout(x.tensor, self.dropout), x.width, x.divided, x.whole)
+
+    def multiply(self, op: Any) -> Value:
+        values = [self.read(op, i) for i in range(2)]
+        wide = max(values, key=lambda v: v.width if isinstance(v.width, int) else 0)
+        other = values[1] if wide is values[0] else values[0]
+        product = self.tape.multiply(wide.tensor, other.tensor)
+        return Value(product, op.width, wide.divided, wide.whole)
+
+    def scale(self, op: Any) -> Value:
+        x = self.read(op)
+        if not op.learnt:
+            return Value(self.tape.scale(x.tensor), x.width, x.divided, x.whole)
+        weight = self.weight(op.width)
+        return Value(self.tape.multiply(x.tensor, weight), x.width, x.divided, x.whole)
+
+    def softcap(self, op: Any) -> Value:
+        x = self.read(op)
+        return Value(self.capped(x.tensor), x.width, x.divided, x.whole)
+
+    def capped(self, x: Tensor) -> Tensor:
+        """cap·tanh(x/cap)."""
+        return self.tape.scale(self.tape.tanh(self.tape.scale(x)))
+
+    def clamp(self, op: Any) -> Value:
+        x = self.read(op)
+        out = self.tape.new(x.tensor.count, x.tensor.dtype, "clamped")
+        return Value(self.tape.record("clamp", (x.tensor,), out, (x.tensor,)), x.width, x.divided, x.whole)
+
+    def activation(self, op: Any) -> Value:
+        x = self.read(op)
+        return Value(self.activated(x.tensor, op.function), x.width, x.divided, x.whole)
+
+    def activated(self, x: Tensor, function: str) -> Tensor:
+        tape = self.tape
+        if function == "relu":
+            return tape.relu(x)
+        if function in ("relu2", "relu_squared"):
+            return tape.power(tape.relu(x))
+        if function == "sigmoid":
+            return tape.sigmoid(x)
+        if function == "tanh":
+            return tape.tanh(x)
+        if self.code.written and function == "gelu_new":
+            # 0.5·x·(1 + tanh(√(2/π)·(x + 0.044715·x³)))
+            cube = tape.scale(tape.power(x))
+            inner = tape.scale(tape.add(x, cube))
+            return tape.multiply(tape.scale(x), tape.scale(tape.tanh(inner)))
+        if self.code.written and function == "gelu_fast":
+            # 0.5·x·(1 + tanh(x·0.7978845608·(1 + 0.044715·x·x)))
+            square = tape.multiply(tape.scale(x), x)
+            inner = tape.multiply(tape.scale(x), tape.scale(square))
+            return tape.multiply(tape.scale(x), tape.scale(tape.tanh(inner)))
+        if self.code.written and function == "quick_gelu":
+            return tape.multiply(x, tape.sigmoid(tape.scale(x)))
+        return tape.smooth(x, function)
+
+    # --- norms ---
+
+    def weight(self, count: Number) -> Tensor:
+        """A learnt vector, as it is stored."""
+        stored = "fp32" if self.tape.autocast else self.tape.compute
+        return self.tape.given(count, stored, "weight", kind=WEIGHT)
+
+    def norm(self, op: Any) -> Value:
+        x = self.read(op)
+        out = self.normalised(x.tensor, op, x.divided)
+        return Value(out, x.width, x.divided, x.whole)
+
+    def normalised(self, x: Tensor, op: Norm, divided: bool) -> Tensor:
+        tape = self.tape
+        width = op.width // (self.split.tensor if divided and op.groups == 1 else 1)
+        rows = x.count // width
+        narrow = x.dtype
+        size = width * (op.groups if op.per_group else 1)
+        arithmetic = op.arithmetic if self.code.norms == "reference" else "fused"
+        learnt = (op.weight + op.bias) * size * BYTES["fp32" if tape.autocast else tape.compute]
+        if arithmetic in ("fused", "fused_fp32"):
+            if arithmetic == "fused_fp32":
+                x = tape.cast(x, "fp32")
+            if op.kind == "rms":
+                return (
+                    tape.cast(tape.rms_norm(x, rows, learnt), narrow)
+                    if arithmetic != "fused"
+                    else tape.rms_norm(x, rows, learnt)
+                )
+            shifted = [tape.scale(self.weight(size))] if op.unit_offset else []
+            out = tape.layer_norm(x, rows, shifted, learnt)
+            return tape.cast(out, narrow) if arithmetic == "fused_fp32" else out
+        x = tape.cast(x, "fp32")
+        if op.kind == "layer":
+            mean = tape.mean(x, rows)
+            deviation = tape.add(x, mean)
+            centred = tape.add(x, mean)
+        else:
+            deviation = centred = x
+        spread = tape.rsqrt(tape.scale(tape.mean(tape.power(deviation), rows)))
+        out = tape.multiply(centred, spread, "normalised")
+        if not op.weight:
+            return tape.cast(out, narrow)
+        weight = self.weight(size)
+        if arithmetic == "fp32":
+            if op.unit_offset:
+                weight = tape.scale(tape.cast(weight, "fp32"), "1 + weight")
+            return tape.cast(tape.multiply(out, weight), narrow)
+        return tape.multiply(tape.cast(out, narrow), weight)
+
+    # --- attention ---
+
+    def table(self, op: Any, dtype: str) -> tuple[Tensor, Tensor]:
+        """cos and sin of every position: made once, kept by whichever layers' products need them."""
+        key = (op.dim, self.code.by_kind and self.windowed)
+        if key not in self.tables:
+            kept = "fp32" if self.code.rotary_fp32 else dtype
+            scope, self.tape.scope = self.tape.scope, "rotary"
+            pair = tuple(self.tape.new(self.own * op.dim, kept, what, fixed=True) for what in ("cos", "sin"))
+            for tensor in pair:
+                tensor.places[0][1].shared = True
+            self.tape.scope = scope
+            self.tables[key] = (pair[0], pair[1])
+        return self.tables[key]
+
+    def rotary(self, op: Any) -> Value:
+        x = self.read(op)
+        tape = self.tape
+        stream = "fp32" if tape.autocast else tape.compute
+        tensor = x.tensor
+        if self.code.rotary == "kernel":
+            out = tape.new(tensor.count, tensor.dtype, "rotated")
+            return Value(tape.record("rotary", (tensor,), out), x.width, x.divided, x.whole)
+        if self.code.rotary == "table":
+            cos, sin = self.table(op, stream)
+        else:
+            cos, sin = self.widened(op, stream)
+        narrow = tensor.dtype
+        part = tensor if op.dim == op.head_dim else tape.slice(tensor, tensor.count * op.dim // op.head_dim)
+        if op.upcast:
+            part = tape.cast(part, "fp32")
+        turned = tape.multiply(part, cos)
+        other = tape.multiply(tape.copy(tape.scale(part), "rotated"), sin)
+        out = tape.add(turned, other)
+        if op.upcast:
+            out = tape.cast(out, narrow)
+        if op.dim != op.head_dim:
+            joined = tape.new(tensor.count, out.dtype, "joined")
+            out = tape.record("cat", (out, tensor), joined)
+        out.rows_apart = True
+        return Value(out, x.width, x.divided, x.whole)
+
+    def widened(self, op: Any, stream: str) -> tuple[Tensor, Tensor]:
+        """cos and sin repeated for this layer: for query and key together, or for each."""
+        key = (op.dim, op.name if self.code.rotary == "pair" else "")
+        if key not in self.own_tables:
+            kept = "fp32" if self.code.rotary_fp32 else stream
+            pair = tuple(self.tape.new(self.own * op.dim, kept, what, fixed=True) for what in ("cos", "sin"))
+            self.own_tables[key] = (pair[0], pair[1])
+        return self.own_tables[key]
+
+    def core(self, op: Any) -> Value:
+        q, k, v = (self.read(op, i) for i in range(3))
+        kernel = self.attention
+        if kernel != EAGER and self.code.masked:
+            kernel = EFFICIENT
+        heads = op.heads // self.split.tensor
+        kv_heads = maximum(op.kv_heads // self.split.tensor, 1)
+        width = op.heads * op.v_dim
+        tensors = (q.tensor, k.tensor, v.tensor)
+        if self.selective:  # the core runs again in backward: its inputs are all that is kept for it
+            self.tape.keep(*tensors)
+            self.tape.again = True
+        if kernel == EAGER:
+            out = self.eager(op, tensors, heads, kv_heads)
+        else:
+            out = self.kernel(op, tensors, heads, kv_heads, kernel)
+        self.tape.again = False
+        return Value(out, width, True, True)
+
+    def repeated(self, x: Tensor, heads: Number, kv_heads: Number) -> Tensor:
+        """Keys or values repeated for each query head: a copy, but a view of one head of one sequence."""
+        count = x.count // kv_heads * heads
+        copied = self.tape.copy(x.view(count), "repeated")
+        stays = select(either(self.b == 1, False), select(kv_heads == 1, x.view(count), copied), copied)
+        return select(heads == kv_heads, x, stays)
+
+    def folded(self, x: Tensor, heads: Number) -> Tensor:
+        """Sequences and heads as one dimension, as a batched product wants them: a copy where they lie apart."""
+        if not x.rows_apart:
+            return x
+        copied = self.tape.copy(x, "folded")
+        return select(either(self.b == 1, heads == 1), x, copied)
+
+    def eager(self, op: AttentionCore, qkv: tuple[Tensor, ...], heads: Number, kv_heads: Number) -> Tensor:
+        """softmax(q·kᵀ)·v in elementary operations."""
+        tape, code = self.tape, self.code
+        q, k, v = qkv
+        scores_count = self.b * heads * self.own * self.s
+        k, v = (self.repeated(t.view(rows_apart=True), heads, kv_heads) for t in (k, v))
+        q = q.view(rows_apart=True)
+        value_type = v.dtype
+        if code.softmax == "wide_scores":
+            q, k = tape.cast(q, "fp32"), tape.cast(k, "fp32")
+        q, k = (self.folded(tape.lowered(t), heads) for t in (q, k))
+        scores = tape.matmul(q, k, scores_count, "scores")
+        scores = tape.scale(scores)
+        if op.softcap:
+            scores = self.capped(scores)
+        if code.mask:
+            mask = tape.new(self.own * self.s, "bool", "causal mask", fixed=True)
+            scores = tape.record("masked_fill", (scores,), tape.new(scores.count, scores.dtype, "masked"), (mask,))
+        else:
+            scores = tape.scale(scores, "masked")
+        if op.sinks:
+            return self.with_sinks(scores, v, heads, scores_count, op)
+        weights = tape.softmax(scores, "fp32" if code.softmax == "wide" else "")
+        weights = tape.cast(weights, value_type)
+        weights = tape.dropout(weights, self.dropout)
+        out = tape.matmul(weights, self.folded(tape.lowered(v), heads), self.tokens * heads * op.v_dim, "values")
+        return tape.copy(out, "attended")
+
+    def with_sinks(self, scores: Tensor, v: Tensor, heads: Number, count: Number, op: AttentionCore) -> Tensor:
+        """Scores with one learnt score a head beside them: shifted by their maximum, normalised, the sink cut off."""
+        tape = self.tape
+        rows = self.b * heads * self.own
+        combined = tape.copy(tape.scale(scores).view(count + rows), "with sinks")
+        peak = tape.new(rows, "int64", "index of maximum", fixed=True)
+        combined = tape.record("max", (combined,), tape.new(count + rows, scores.dtype, "shifted"), (peak,))
+        weights = tape.softmax(combined)
+        cut = tape.slice(weights, count)
+        cut.rows_apart = True
+        weights = tape.cast(cut, v.dtype)
+        weights = tape.dropout(weights, self.dropout)
+        out = tape.matmul(
+            self.folded(weights, 2), self.folded(tape.lowered(v), heads), self.tokens * heads * op.v_dim, "values"
+        )
+        return tape.copy(out, "attended")
+
+    def kernel(
+        self, op: AttentionCore, qkv: tuple[Tensor, ...], heads: Number, kv_heads: Number, kernel: str
+    ) -> Tensor:
+        """One fused kernel: keeps query, key, value, result and log-sum-exp, and the random generator's state."""
+        tape = self.tape
+        q, k, v = (tape.lowered(t) for t in qkv)
+        rows = self.own
+        if kernel == EFFICIENT:
+            rows = ceil_div(rows, EFFICIENT_ROWS) * EFFICIENT_ROWS
+            k, v = (self.repeated_in_kernel(t, heads, kv_heads) for t in (k, v))
+        out = tape.new(self.tokens * heads * op.v_dim, v.dtype, "attended")
+        lse = tape.new(self.b * heads * rows, "fp32", "log-sum-exp", fixed=True)
+        extra = [tape.new(n, "bool", "philox", fixed=True) for n in PHILOX[kernel]]
+        if self.code.masked:
+            extra.append(tape.new(self.b * self.own * self.s, v.dtype, "mask", fixed=True))
+        return tape.record("attention", (q, k, v), out, (q, k, v, out, lse, *extra), matmul=True)
+
+    def repeated_in_kernel(self, x: Tensor, heads: Number, kv_heads: Number) -> Tensor:
+        """A kernel that takes no grouped heads reads keys and values repeated for each query head."""
+        copied = self.tape.copy(x.view(x.count // kv_heads * heads), "repeated")
+        return select(heads == kv_heads, x, copied)
+
+    # --- experts ---
+
+    def router(self, op: Any) -> Value:
+        """The choice of experts; its value is what weighs the chosen."""
+        x = self.read(op)
+        tape = self.tape
+        k, e = op.top_k, op.experts
+        rows = x.tensor.count // op.d_in
+        tensor = tape.cast(x.tensor, "fp32") if op.upcast else x.tensor
+        logits = tape.linear(tensor, op.d_in, e, op.bias, f"{op.name}/weight")
+        chosen = tape.new(rows * k, "int64", "chosen", fixed=True)
+        if op.score == "softmax_top_k":
+            best = tape.record("topk", (logits,), tape.new(rows * k, logits.dtype, "best"), (chosen,))
+            weights = tape.softmax(best)
+        else:
+            scores = tape.sigmoid(tape.cast(logits, "fp32")) if op.score == "sigmoid" else tape.softmax(logits, "fp32")
+            weights = tape.record("topk", (scores,), tape.new(rows * k, "fp32", "weights"), (chosen,))
+            if op.normalise:
+                total = tape.record("sum", (weights,), tape.new(rows, "fp32", "total"))
+                divided = tape.new(rows * k, "fp32", "divided")
+                weights = tape.record("div", (weights, total), divided, (total, divided))
+        if self.code.router == "native":
+            weights = tape.cast(weights, logits.dtype)
+        return Value(weights, k)
+
+    def experts(self, op: Any) -> Value:
+        """Tokens sorted by expert, two grouped products, weighted, put back in order and summed."""
+        x, weights = self.read(op), self.read(op, 1)
+        tape = self.tape
+        tokens = x.tensor.count // op.d_model
+        rows = tokens * op.top_k
+        t = self.split.tensor
+        inner = op.d_ff // t
+        order, back, pick = (tape.new(rows, "int64", what, fixed=True) for what in ("order", "inverse", "token"))
+        offsets = tape.new(ceil_div(op.experts, self.split.expert), "int32", "offsets", fixed=True)
+        sent = tape.record("gather", (x.tensor,), tape.new(rows * op.d_model, x.tensor.dtype, "sent"), (pick,))
+        weight = tape.record("gather", (weights.tensor,), tape.new(rows, weights.tensor.dtype, "weight"), (order,))
+        stored = "fp32" if tape.autocast else tape.compute
+        local = ceil_div(op.experts, self.split.expert)
+        sent = tape.cast(sent, stored)
+        first = inner * (2 if op.gated else 1)
+        up = tape.new(rows * first, stored, "up")
+        grads = local * first * op.d_model * BYTES[stored]
+        up = tape.record("grouped_mm", (sent,), up, (sent, offsets), weight=grads, matmul=True)
+        if op.gated:
+            gate = tape.slice(up, rows * inner)
+            hidden = tape.multiply(self.activated(gate, op.function), tape.slice(up, rows * inner))
+        else:
+            hidden = self.activated(up, op.function)
+        out = tape.new(rows * op.d_model, stored, "down")
+        grads = local * inner * op.d_model * BYTES[stored]
+        out = tape.record("grouped_mm", (hidden,), out, (hidden, offsets), weight=grads, matmul=True)
+        out = tape.multiply(out, weight)
+        out = tape.record("gather", (out,), tape.new(out.count, out.dtype, "ordered"), (back,))
+        total = tape.record("sum", (out,), tape.new(x.tensor.count, out.dtype, "summed"))
+        return Value(tape.cast(total, x.tensor.dtype), op.d_model, x.divided, x.whole)
+
+
+def either(first: Number, second: Number) -> Number:
+    """Whether one of the conditions holds, entry by entry."""
+    return maximum(first * 1, second * 1) == 1
+
+
+_RULES: dict[type[Operation], Callable[[Lowering, Any], Value]] = {
+    Activation: Lowering.activation,
+    Add: Lowering.add,
+    AttentionCore: Lowering.core,
+    Clamp: Lowering.clamp,
+    Concat: Lowering.concat,
+    Dropout: Lowering.dropped,
+    Embedding: Lowering.embedding,
+    Experts: Lowering.experts,
+    Matmul: Lowering.matmul,
+    Multiply: Lowering.multiply,
+    Norm: Lowering.norm,
+    Rotary: Lowering.rotary,
+    Router: Lowering.router,
+    Scale: Lowering.scale,
+    Slice: Lowering.slice,
+    Softcap: Lowering.softcap,
+}

@@ -1,0 +1,299 @@
+"""A symbolic torch: tensors have an element count, a type and a storage, and each primitive says what autograd keeps.
+
+Running a layer's code on a `Tape` gives what the real code does on a device, without one: the storages that autograd
+saves for backward (each counted once, however many nodes or views hold it), the weight copies that autocast makes, the
+bytes that each primitive reads and writes, and the nodes to replay backwards for the live bytes.
+
+The rules are autograd's (tools/autograd/derivatives.yaml in pytorch): a linear layer keeps its input and its weight; a
+product keeps each factor that the other's gradient needs; pow, gelu and silu keep the input; softmax, tanh, rsqrt, exp
+and relu the result; dropout its mask; look-ups their indices; sums, scalings, views, casts and concatenation nothing.
+A view shares its base's storage, so a slice keeps the whole. Autocast's lists are those of ATen/autocast_mode.h.
+
+Counts may be arrays with one entry per layout: nothing here branches on a count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from napkin.elementwise import Number, is_array, maximum, where
+
+BYTES = {"fp64": 8, "int64": 8, "fp32": 4, "int32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "bool": 1}
+_RANK = {"bf16": 1, "fp16": 1, "fp32": 2, "fp64": 3}
+
+ACTIVATION, WEIGHT, WEIGHT_COPY, INPUT = "activation", "weight", "weight copy", "input"
+
+
+class Storage:
+    """Bytes on the device. `kept` is how much of it autograd holds: 0 or 1, or an array of them."""
+
+    __slots__ = ("kept", "kind", "label", "shared", "size")
+
+    def __init__(self, label: str, size: Number, kind: str = ACTIVATION, shared: bool = False) -> None:
+        self.label = label
+        self.size = size
+        self.kind = kind
+        self.shared = shared
+        self.kept: Number = 0
+
+
+class Tensor:
+    """`count` elements of `dtype` in one of several storages, each with the condition (0 or 1) under which it is.
+
+    `fixed` marks what needs no gradient; `rows_apart` tells that sequences and heads are not next to each other in
+    memory (a transposed view), so that folding both into one dimension copies."""
+
+    __slots__ = ("count", "dtype", "fixed", "places", "rows_apart")
+
+    def __init__(
+        self,
+        count: Number,
+        dtype: str,
+        places: tuple[tuple[Number, Storage], ...],
+        fixed: bool = False,
+        rows_apart: bool = False,
+    ) -> None:
+        self.count = count
+        self.dtype = dtype
+        self.places = places
+        self.fixed = fixed
+        self.rows_apart = rows_apart
+
+    @property
+    def size(self) -> Number:
+        """Bytes of the elements, however they are stored."""
+        return self.count * BYTES[self.dtype]
+
+    def view(self, count: Number | None = None, *, rows_apart: bool | None = None) -> Tensor:
+        """The same storage seen through another shape; `count` where it shows only a part, or repeats."""
+        return Tensor(
+            self.count if count is None else count,
+            self.dtype,
+            self.places,
+            self.fixed,
+            self.rows_apart if rows_apart is None else rows_apart,
+        )
+
+
+class Node:
+    """One primitive as autograd sees it: what it read, made and kept.
+
+    weight   bytes of the weight gradient that its backward leaves behind
+    alias    its backward hands the gradient on without making a new tensor (additions, views)
+    scratch  further bytes that its backward needs while it runs
+    matmul   whether it is a matrix product (else it is bound by memory)
+    """
+
+    __slots__ = ("alias", "inputs", "kept", "matmul", "name", "output", "scratch", "weight")
+
+    def __init__(
+        self,
+        name: str,
+        inputs: tuple[Tensor, ...],
+        output: Tensor,
+        kept: tuple[tuple[Number, Storage], ...],
+        weight: Number,
+        alias: bool,
+        scratch: Number,
+        matmul: bool,
+    ) -> None:
+        self.name = name
+        self.inputs = inputs
+        self.output = output
+        self.kept = kept
+        self.weight = weight
+        self.alias = alias
+        self.scratch = scratch
+        self.matmul = matmul
+
+
+def select(condition: Number, yes: Tensor, no: Tensor) -> Tensor:
+    """`yes` where the condition holds, else `no`."""
+    if not is_array(condition):
+        return yes if condition else no
+    holds = condition * 1
+    places = tuple((w * holds, s) for w, s in yes.places) + tuple((w * (1 - holds), s) for w, s in no.places)
+    return Tensor(where(condition, yes.count, no.count), no.dtype, places, yes.fixed and no.fixed, no.rows_apart)
+
+
+class Tape:
+    """Runs primitives and remembers them.
+
+    compute    type of linear layers' weights, and of activations where nothing casts
+    autocast   type that autocast lowers matrix products to, or "" when it is off
+    again      what runs now runs again in backward: nothing of it is kept
+    """
+
+    def __init__(self, compute: str, autocast: str = "") -> None:
+        self.compute = compute
+        self.autocast = autocast
+        self.nodes: list[Node] = []
+        self.kept: list[Storage] = []
+        self.scope = ""
+        self.again = False
+
+    # --- storages ---
+
+    def new(self, count: Number, dtype: str, what: str, *, fixed: bool = False) -> Tensor:
+        """A fresh tensor."""
+        return Tensor(count, dtype, ((1, Storage(f"{self.scope}/{what}", count * BYTES[dtype])),), fixed)
+
+    def given(self, count: Number, dtype: str, what: str, *, kind: str = ACTIVATION, fixed: bool = False) -> Tensor:
+        """A tensor that was there before: the layer's input, a weight, the token ids."""
+        return Tensor(count, dtype, ((1, Storage(what, count * BYTES[dtype], kind)),), fixed)
+
+    def keep(self, *tensors: Tensor) -> tuple[tuple[Number, Storage], ...]:
+        """Autograd saves these tensors; weights and the step's own inputs are not counted."""
+        held: list[tuple[Number, Storage]] = []
+        for tensor in tensors:
+            for weight, storage in tensor.places:
+                if storage.kind in (WEIGHT, INPUT):
+                    continue
+                if not any(storage is other for other in self.kept):
+                    self.kept.append(storage)
+                storage.kept = maximum(storage.kept, weight)
+                held.append((weight, storage))
+        return tuple(held)
+
+    def record(
+        self,
+        name: str,
+        inputs: Sequence[Tensor],
+        output: Tensor,
+        kept: Sequence[Tensor] = (),
+        *,
+        weight: Number = 0,
+        alias: bool = False,
+        scratch: Number = 0,
+        matmul: bool = False,
+    ) -> Tensor:
+        output.fixed = all(t.fixed for t in inputs) and not is_array(weight) and weight == 0
+        held = () if output.fixed or self.again else self.keep(*kept)
+        self.nodes.append(Node(name, tuple(inputs), output, held, weight, alias, scratch, matmul))
+        return output
+
+    # --- what autocast does to arguments ---
+
+    def lowered(self, x: Tensor) -> Tensor:
+        """An argument of an operation on autocast's list of lower precision."""
+        return self.cast(x, self.autocast) if self.autocast and x.dtype == "fp32" else x
+
+    def raised(self, x: Tensor) -> Tensor:
+        """An argument of an operation on autocast's list of fp32."""
+        return self.cast(x, "fp32") if self.autocast else x
+
+    # --- elementwise ---
+
+    def cast(self, x: Tensor, dtype: str) -> Tensor:
+        if x.dtype == dtype:
+            return x
+        out = self.new(x.count, dtype, f"as {dtype}")
+        out.rows_apart = x.rows_apart
+        return self.record("cast", (x,), out)
+
+    def add(self, x: Tensor, y: Tensor) -> Tensor:
+        return self.record("add", (x, y), self.new(x.count, promoted(x, y), "sum"), alias=True)
+
+    def scale(self, x: Tensor, what: str = "scaled") -> Tensor:
+        """x times (or plus) a constant: keeps nothing."""
+        out = self.new(x.count, x.dtype, what)
+        out.rows_apart = x.rows_apart
+        return self.record("scale", (x,), out)
+
+    def multiply(self, x: Tensor, y: Tensor, what: str = "product") -> Tensor:
+        """x·y, elementwise or broadcast over x: each factor is kept where the other's gradient needs it."""
+        out = self.new(x.count, promoted(x, y), what)
+        out.rows_apart = x.rows_apart
+        kept = ([] if y.fixed else [x]) + ([] if x.fixed else [y])
+        return self.record("mul", (x, y), out, kept)
+
+    def power(self, x: Tensor) -> Tensor:
+        x = self.raised(x)
+        return self.record("pow", (x,), self.new(x.count, x.dtype, "power"), (x,), scratch=x.size)
+
+    def mean(self, x: Tensor, count: Number) -> Tensor:
+        return self.record("mean", (x,), self.new(count, x.dtype, "mean"))
+
+    def rsqrt(self, x: Tensor) -> Tensor:
+        x = self.raised(x)
+        out = self.new(x.count, x.dtype, "rsqrt")
+        return self.record("rsqrt", (x,), out, (out,))
+
+    def tanh(self, x: Tensor) -> Tensor:
+        out = self.new(x.count, x.dtype, "tanh")
+        return self.record("tanh", (x,), out, (out,))
+
+    def sigmoid(self, x: Tensor) -> Tensor:
+        out = self.new(x.count, x.dtype, "sigmoid")
+        return self.record("sigmoid", (x,), out, (out,))
+
+    def relu(self, x: Tensor) -> Tensor:
+        out = self.new(x.count, x.dtype, "relu")
+        return self.record("relu", (x,), out, (out,))
+
+    def smooth(self, x: Tensor, name: str) -> Tensor:
+        """silu, gelu and their like as one kernel: the input is kept."""
+        return self.record(name, (x,), self.new(x.count, x.dtype, name), (x,))
+
+    def dropout(self, x: Tensor, p: float) -> Tensor:
+        """The fused kernel keeps a mask of one byte an element; nothing happens at p = 0."""
+        if not p:
+            return x
+        mask = self.new(x.count, "bool", "dropout mask", fixed=True)
+        return self.record("dropout", (x,), self.new(x.count, x.dtype, "dropped"), (mask,))
+
+    def copy(self, x: Tensor, what: str) -> Tensor:
+        """A contiguous copy, or a concatenation of parts that are as large together."""
+        return self.record("copy", (x,), self.new(x.count, x.dtype, what))
+
+    def slice(self, x: Tensor, count: Number) -> Tensor:
+        """A view of a part of x: the gradient of the whole is zeros with the part filled in."""
+        return self.record("slice", (x,), x.view(count))
+
+    # --- normalisations and reductions ---
+
+    def layer_norm(self, x: Tensor, rows: Number, weights: Sequence[Tensor], weight: Number) -> Tensor:
+        """The fused kernel keeps its input, and mean and reciprocal deviation of each row in fp32."""
+        x = self.raised(x)
+        mean = self.new(rows, "fp32", "mean", fixed=True)
+        rstd = self.new(rows, "fp32", "rstd", fixed=True)
+        out = self.new(x.count, x.dtype, "normalised")
+        return self.record("layer_norm", (x,), out, (x, mean, rstd, *weights), weight=weight)
+
+    def rms_norm(self, x: Tensor, rows: Number, weight: Number) -> Tensor:
+        """The fused kernel keeps its input and the reciprocal root mean square of each row in fp32."""
+        x = self.raised(x)
+        rstd = self.new(rows, "fp32", "rstd", fixed=True)
+        out = self.new(x.count, x.dtype, "normalised")
+        return self.record("rms_norm", (x,), out, (x, rstd), weight=weight)
+
+    def softmax(self, x: Tensor, dtype: str = "") -> Tensor:
+        """Keeps its result. `dtype` asks for a wider one, which the kernel makes without a copy of its input."""
+        out = self.new(x.count, dtype or ("fp32" if self.autocast else x.dtype), "softmax")
+        return self.record("softmax", (x,), out, (out,))
+
+    # --- matrix products ---
+
+    def linear(self, x: Tensor, d_in: Number, d_out: Number, bias: bool = False, weight: str = "") -> Tensor:
+        """x·Wᵀ. Keeps x, and autocast's copy of the weight, which is cast once a step."""
+        stored = self.compute if not self.autocast else "fp32"
+        x = self.lowered(x)
+        kept = [x]
+        if self.autocast and not x.fixed:
+            copy = self.new(d_in * d_out, self.autocast, weight or "weight")
+            copy.places[0][1].kind = WEIGHT_COPY
+            kept.append(copy)
+        out = self.new(x.count // d_in * d_out, x.dtype, "output")
+        grads = d_in * d_out * BYTES[stored] + (d_out * BYTES[stored] if bias else 0)
+        return self.record("linear", (x,), out, kept, weight=grads, matmul=True)
+
+    def matmul(self, x: Tensor, y: Tensor, count: Number, what: str) -> Tensor:
+        """x·y of two activations: each is kept where the other needs a gradient."""
+        x, y = self.lowered(x), self.lowered(y)
+        out = self.new(count, promoted(x, y), what)
+        return self.record("matmul", (x, y), out, (x, y), matmul=True)
+
+
+def promoted(x: Tensor, y: Tensor) -> str:
+    """torch's result type of two floating types."""
+    return x.dtype if _RANK[x.dtype] >= _RANK[y.dtype] else y.dtype
