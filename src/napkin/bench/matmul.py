@@ -1,0 +1,291 @@
+"""The matmuls of a device: a search for the best shape, its burst and its sustained rate, and a model's own shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from napkin.bench import formats, shapes
+from napkin.bench.device import Kernel, MatmulSpec, Unsupported, Watch
+from napkin.bench.modes import BURST_TIMING, DEVICE_TIMING, HOST_HOLD, HOST_TIMING, Mode
+from napkin.bench.session import Outcome, Param, Session
+from napkin.bench.shapes import ANCHOR, Shape
+from napkin.bench.stats import ANCHOR_SPREAD, relative_spread, steadiness
+from napkin.bench.timing import Hold, Timed, Timing, hold, time_blocks, time_many
+from napkin.inputs.profile import OK, UNSUPPORTED, Case, Sustained, matmul_id
+
+BATCH_SECONDS = 1.0  # of measuring between two timings of the anchor
+SMALL_ANCHOR = (512, 512, 512)  # where 8192³ would take a minute
+BURSTS = 3
+FREE_SHARE = 0.4  # of free memory for the operands of one shape of the search
+
+
+def params(spec: MatmulSpec, kind: str, **more: Param) -> dict[str, Param]:
+    """What identifies a matmul case beside its name."""
+    return {
+        "kind": kind,
+        "dtype": spec.dtype,
+        "m": spec.m,
+        "k": spec.k,
+        "n": spec.n,
+        "out": spec.out or formats.FORMATS[spec.dtype].out,
+        "scaling": _scaling(spec),
+        "fast_accum": bool(spec.fast_accum) if spec.dtype == "fp8_e4m3" else None,
+        "transpose_b": True,
+        **more,
+    }
+
+
+def _scaling(spec: MatmulSpec) -> str | None:
+    if spec.dtype == "fp8_e4m3":
+        return spec.scaling or "tensorwise"
+    return {"mxfp8": "1x32", "mxfp4": "1x32", "nvfp4": "1x16"}.get(spec.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelProduct:
+    """One matmul of a model's training step on one GPU; `count` times in a step."""
+
+    name: str  # operation and pass: blocks/q/forward, blocks/q/input, blocks/q/weight
+    m: int
+    k: int
+    n: int
+    count: int
+
+
+class Matmuls:
+    """The matmul cases of one session."""
+
+    def __init__(self, session: Session, mode: Mode, data: str = "normal") -> None:
+        self.session = session
+        self.device = session.device
+        self.mode = mode
+        self.data = data
+        self.on_gpu = self.device.info.kind in ("cuda", "rocm", "mps")
+        self.timing = DEVICE_TIMING if self.on_gpu else HOST_TIMING
+        self.burst_timing = BURST_TIMING if self.on_gpu else HOST_TIMING
+        self.how_held = mode.hold if self.on_gpu else HOST_HOLD
+        self.anchor_shape = ANCHOR if self.on_gpu else SMALL_ANCHOR
+
+    def spec(self, dtype: str, shape: Shape) -> MatmulSpec:
+        m, k, n = shape
+        return MatmulSpec(dtype, m, k, n, data=self.data)
+
+    # --- the figures of one dtype ------------------------------------------------------------------------------
+
+    def dtype(self, dtype: str) -> None:
+        """Anchor, search, burst, sustained and the format's variants, in the order of what one would miss most."""
+        if self.anchor(dtype).status == UNSUPPORTED:
+            return
+        finalists = self.search(dtype)
+        for shape in finalists[: self.mode.holds if dtype == "bf16" else 1]:
+            self.sustained(dtype, shape)
+        for shape in finalists[:BURSTS]:
+            self.burst(dtype, shape)
+        if dtype == "fp8_e4m3":
+            self.fp8_variants()
+        self.device.release()
+
+    def anchor(self, dtype: str) -> Case:
+        """8192³, comparable between machines and tools."""
+        return self.blocks(self.spec(dtype, self.anchor_shape), "anchor", self.timing)
+
+    def burst(self, dtype: str, shape: Shape) -> Case:
+        """From a cool, boosted clock: what a blog or a datasheet's marketing shows."""
+        return self.blocks(self.spec(dtype, shape), "burst", self.burst_timing)
+
+    def blocks(self, spec: MatmulSpec, kind: str, timing: Timing, case_id: str = "", **more: Param) -> Case:
+        """One shape by the method of timing.py."""
+        return self.session.case(
+            case_id or matmul_id(spec.dtype, kind, spec.m, spec.k, spec.n),
+            "matmul",
+            params(spec, kind, **more),
+            1.0,
+            lambda: self._outcome(self.device.matmul(spec), timing),
+        )
+
+    def _outcome(self, kernel: Kernel, timing: Timing) -> Outcome:
+        return outcome(kernel, time_blocks(self.device, kernel, timing))
+
+    def sustained(self, dtype: str, shape: Shape, how: Hold | None = None) -> Case:
+        """After the clock has settled at the power or thermal limit: what a training run gets."""
+        spec, how = self.spec(dtype, shape), how or self.how_held
+
+        def measure() -> Outcome:
+            kernel = self.device.matmul(spec)
+            held = hold(self.device, kernel, how, self.timing.warmup)
+            rates = [kernel.work / seconds for seconds in held.seconds]
+            steady = steadiness(rates)
+            joules, work = held.watch.energy_j, kernel.work * held.calls * len(rates)
+            return Outcome(
+                unit=kernel.unit,
+                values=rates,
+                calls=held.calls,
+                center=work / held.window_s,  # total work over total time, not the median of the windows
+                figures={"flops": kernel.work, "joules_per_flop": None if joules is None else joules / work},
+                sustained=Sustained(held.window_s, held.settle_s, steady.drift, steady.spread, steady.steady),
+                watch=held.watch,
+            )
+
+        return self.session.case(
+            matmul_id(dtype, "sustained", *shape),
+            "matmul",
+            params(spec, "sustained"),
+            how.window + how.settle_max,
+            measure,
+        )
+
+    def fp8_variants(self) -> None:
+        """What fp8's recipes differ in, at the anchor: accumulation, output type, scaling."""
+        base = self.spec("fp8_e4m3", self.anchor_shape)
+        variants = {
+            "fast_accum": replace(base, fast_accum=True),
+            "out_fp8": replace(base, out="fp8_e4m3"),
+            "rowwise": replace(base, scaling="rowwise"),
+        }
+        for name, spec in variants.items():
+            self.blocks(spec, "variant", self.timing, f"matmul/fp8_e4m3/variant/{name}/{spec.shape}", variant=name)
+
+    # --- the search --------------------------------------------------------------------------------------------
+
+    def search(self, dtype: str) -> list[Shape]:
+        """The fastest shapes under load, best first."""
+        found: list[Shape] = []
+
+        def measure() -> Outcome:
+            nonlocal found
+            searcher = Search(self, dtype)
+            ranked = searcher.run()
+            found = [shape for shape, _ in ranked]
+            return Outcome(
+                unit="FLOP/s",
+                values=[ranked[0][1]],
+                figures={"x".join(map(str, shape)): rate for shape, rate in ranked},
+                watch=searcher.watched,
+                flags=searcher.flags(),
+            )
+
+        case = self.session.case(
+            f"matmul/{dtype}/search",
+            "matmul",
+            {"kind": "search", "dtype": dtype, "walk": self.mode.walk},
+            self.mode.first * 5000,  # five rounds of the race and the walk
+            measure,
+        )
+        if case.status != OK:
+            return [self.anchor_shape]
+        # from the case and not from `found`: an earlier run or another rank may have measured it
+        return [(int(m), int(k), int(n)) for m, k, n in (name.split("x") for name in case.figures)]
+
+    # --- a model's own shapes ----------------------------------------------------------------------------------
+
+    def model(self, dtype: str, name: str, tp: int, tokens: int, products: Sequence[ModelProduct]) -> None:
+        """Every matmul of a training step after the split, forward and backward, weighted by its share of the FLOPs."""
+        for p in products:
+            spec = MatmulSpec(dtype, p.m, p.k, p.n, data=self.data)
+
+            def measure(spec: MatmulSpec = spec, product: ModelProduct = p) -> Outcome:
+                reason = formats.illegal(spec)
+                if reason is not None:
+                    raise Unsupported(reason)
+                seen = self._outcome(self.device.matmul(spec), self.timing)
+                return replace(seen, figures={"flops": float(spec.flops * product.count)})
+
+            self.session.case(
+                f"matmul/{dtype}/model/{name}/tp{tp}/{p.name}/{spec.shape}",
+                "matmul",
+                params(spec, "model", model=name, tp=tp, tokens=tokens, operation=p.name, count=p.count),
+                1.0,
+                measure,
+            )
+
+
+def outcome(kernel: Kernel, timed: Timed) -> Outcome:
+    return Outcome(
+        unit=kernel.unit,
+        values=[kernel.work / seconds for seconds in timed.seconds],
+        calls=timed.calls,
+        launch_bound=timed.launch_bound,
+        watch=timed.watch,
+    )
+
+
+class Search:
+    """The race of shapes on a device, with the anchor timed about once a second and its drift divided out."""
+
+    def __init__(self, matmuls: Matmuls, dtype: str) -> None:
+        self.matmuls = matmuls
+        self.device = matmuls.device
+        self.dtype = dtype
+        self.watched = Watch()
+        self.anchor_rates: list[float] = []
+        self._anchor = self.device.matmul(matmuls.spec(dtype, matmuls.anchor_shape))
+
+    def run(self) -> list[tuple[Shape, float]]:
+        sms = self.device.info.sm_count if self.matmuls.on_gpu else None
+        entrants = [shape for shape in shapes.candidates(sms) if self._fits(shape)]
+        with self.device.watch(0.05) as watch:
+            self._time_anchor()
+            ranked = shapes.race(entrants, self.rates, first=self.matmuls.mode.first)
+            if self.matmuls.mode.walk and sms is not None:
+                ranked = self._walk(ranked, sms)
+        self.watched = watch
+        return ranked
+
+    def _fits(self, shape: Shape) -> bool:
+        spec = self.matmuls.spec(self.dtype, shape)
+        return formats.illegal(spec) is None and formats.spec_bytes(spec) < FREE_SHARE * self.device.free_bytes()
+
+    def _time_anchor(self) -> float:
+        calls = max(1, round(self.matmuls.mode.first / self._expected(self._anchor.work)))
+        seconds = time_many(self.device, [self._anchor], [calls])[0]
+        self.anchor_rates.append(self._anchor.work / seconds)
+        return self.anchor_rates[-1]
+
+    def _expected(self, work: float) -> float:
+        """Seconds of one call, if it ran at the anchor's rate."""
+        return work / self.anchor_rates[-1] if self.anchor_rates else float("inf")
+
+    def rates(self, entrants: Sequence[Shape], seconds: float) -> list[float]:
+        """FLOP/s of each shape from about `seconds` of calls, relative to the anchor timed beside it."""
+        result: list[float] = []
+        batch = max(1, int(BATCH_SECONDS / seconds))
+        for start in range(0, len(entrants), batch):
+            part = entrants[start : start + batch]
+            self.matmuls.session.progress.note(f"matmul {self.dtype} search  {len(entrants)} shapes left")
+            kernels = [self.device.matmul(self.matmuls.spec(self.dtype, shape)) for shape in part]
+            calls = [max(1, round(seconds / self._expected(kernel.work))) for kernel in kernels]
+            before = self.anchor_rates[-1]
+            times = time_many(self.device, kernels, calls)
+            drift = (before + self._time_anchor()) / 2 / self.anchor_rates[0]
+            result += [kernel.work / time / drift for kernel, time in zip(kernels, times, strict=True)]
+        return result
+
+    def _walk(self, ranked: list[tuple[Shape, float]], sms: int) -> list[tuple[Shape, float]]:
+        """Along k from the two best layouts and the most square single wave: the grid's depths are coarse."""
+        seconds = self.matmuls.mode.first * 27  # as long as a shape had in the round before the finalists'
+        starts = ranked[:2]
+        square = shapes.one_wave(sms)
+        if square is not None and all((shape[0], shape[2]) != square for shape, _ in starts):
+            shape = (square[0], ranked[0][0][1], square[1])
+            starts = [*starts, (shape, self.rates([shape], seconds)[0])]
+        walked = [shapes.walk(shape, rate, lambda s: self._walked(s, seconds)) for shape, rate in starts]
+        best = dict([*ranked, *walked])
+        return sorted(best.items(), key=lambda pair: -pair[1])[: shapes.FINALISTS]
+
+    def _walked(self, shape: Shape, seconds: float) -> float:
+        return self.rates([shape], seconds)[0] if self._fits(shape) else 0.0
+
+    def flags(self) -> list[str]:
+        """Whether the anchor moved, and whether the clock explains it."""
+        moved = relative_spread(self.anchor_rates[1:])
+        if moved <= ANCHOR_SPREAD:
+            return []
+        clocks = [s.sm_clock_mhz for s in self.watched.samples if s.sm_clock_mhz is not None]
+        explained = bool(clocks) and relative_spread(clocks) >= moved / 2
+        return ["clock_moved" if explained else "contended"]
+
+
+def typical(case: Case) -> float | None:
+    """The case's figure, None where it has none."""
+    return None if case.value is None else case.value.median

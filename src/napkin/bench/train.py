@@ -1,0 +1,199 @@
+"""A real training step: a plain torch decoder of the model's own operations, AdamW, eager and compiled."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
+
+from napkin.bench.device import OutOfMemory
+from napkin.bench.session import Outcome, Session
+from napkin.bench.torch_device import TorchDevice
+from napkin.errors import NapkinError
+from napkin.formulas.layer import Model
+from napkin.inputs.profile import OK, OOM, Case
+
+WARMUP = 5
+WARMUP_COMPILED = 10
+LONGEST = 10.0  # seconds of timed steps, where 20 would take longer
+FEWEST = 3
+PRECISIONS = ("bf16-pure", "amp-bf16", "fp32")
+VARIANTS = ("eager", "compiled")
+LEARNING_RATE = 1e-4
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What the calculator says about the same step; None where it does not say."""
+
+    allocated: float | None = None
+    step_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """Which steps to measure. `flops` and `predict` are the calculator's own formulas, asked for each depth."""
+
+    model: Model
+    sequence: int
+    micro_batch: int
+    layers: Sequence[int]
+    flops: Callable[[Model, int, int], Mapping[str, float]]  # model, sequences, length → {"mfu_flops/palm": …}
+    predict: Callable[[Model, StepPlan], Prediction] = field(default=lambda model, plan: Prediction())
+    precision: str = "bf16-pure"
+    recompute: str = "none"
+    variants: Sequence[str] = VARIANTS
+    steps: int = 20
+
+    @property
+    def compute(self) -> str:
+        """The format that the matmuls run in: its peak is MFU's denominator."""
+        return "fp32" if self.precision == "fp32" else "bf16"
+
+
+def at_depth(model: Model, layers: int) -> Model:
+    """The first `layers` layers of a model: the geometry that a single device can hold."""
+    if len(model.stacks) != 1:
+        raise NapkinError(f"bench step: {model.name} has {len(model.stacks)} stacks", "measure a decoder")
+    stack = model.stacks[0]
+    runs, left = [], layers
+    for count, one in stack.runs:
+        if left > 0:
+            runs.append((min(count, left), one))
+            left -= count
+    return replace(model, stacks=(replace(stack, runs=tuple(runs)),))
+
+
+def train(session: Session, device: TorchDevice, plan: StepPlan) -> list[Case]:
+    """Every variant at every depth. Out of memory halves the micro-batch, for this and all later cases, and says so."""
+    if plan.precision not in PRECISIONS:
+        raise NapkinError(
+            f"--precision: bench step trains in {', '.join(PRECISIONS)}, not {plan.precision}",
+            "torch's own optimizers keep no separate master copy",
+        )
+    cases = []
+    for variant in plan.variants:
+        for layers in sorted({min(depth, plan.model.depth) for depth in plan.layers}):
+            case = _one(session, device, plan, variant, layers)
+            while case.status == OOM and plan.micro_batch > 1:
+                session.note(f"micro-batch {plan.micro_batch} did not fit: halved")
+                plan = replace(plan, micro_batch=plan.micro_batch // 2)
+                case = _one(session, device, plan, variant, layers)
+            if case.status == OK:
+                cases.append(case)
+    return cases
+
+
+def _one(session: Session, device: TorchDevice, plan: StepPlan, variant: str, layers: int) -> Case:
+    model = at_depth(plan.model, layers)
+    size = f"{layers}layers/{plan.micro_batch}x{plan.sequence}"
+    recompute = "" if plan.recompute == "none" else f"/recompute-{plan.recompute}"
+    return session.case(
+        f"train/{variant}/{model.name}/{plan.precision}/{size}{recompute}",
+        "train",
+        {
+            "variant": variant,
+            "model": model.name,
+            "layers": layers,
+            "sequence": plan.sequence,
+            "micro_batch": plan.micro_batch,
+            "tokens": plan.sequence * plan.micro_batch,
+            "precision": plan.precision,
+            "compute": plan.compute,
+            "optimizer": "adamw-fused",
+            "recompute": plan.recompute,
+        },
+        10.0 if variant == "eager" else 30.0,
+        lambda: _measure(device, plan, model, variant),
+    )
+
+
+def _measure(device: TorchDevice, plan: StepPlan, model: Model, variant: str) -> Outcome:
+    device.release()
+    try:
+        return _steps(device, plan, model, variant)
+    except (RuntimeError, MemoryError) as error:
+        known = device.explain(error)
+        if isinstance(known, OutOfMemory):
+            raise known from None  # without the traceback, whose frames would keep the tensors alive
+        raise
+
+
+def _steps(device: TorchDevice, plan: StepPlan, model: Model, variant: str) -> Outcome:
+    torch = device.torch
+    decoder = build(torch, device, plan, model)
+    optimizer = torch.optim.AdamW(decoder.parameters(), lr=LEARNING_RATE, fused=True)
+    shape = (plan.micro_batch, plan.sequence)
+    tokens = torch.randint(0, model.vocabulary, shape, device=device.place)
+    forward = torch.compile(decoder) if variant == "compiled" else decoder
+
+    def cast() -> AbstractContextManager[Any]:
+        return torch.autocast(device.place.type, torch.bfloat16) if plan.precision == "amp-bf16" else nullcontext()
+
+    def step() -> Any:
+        with cast():
+            loss = forward(tokens)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return loss.detach()
+
+    started = time.perf_counter()
+    first_loss = float(step())
+    first_step_s = time.perf_counter() - started
+    warmup = WARMUP_COMPILED if variant == "compiled" else WARMUP
+    for _ in range(min(warmup, plan.steps)):
+        step()
+    device.reset_peak()
+    before = device.now()
+    for _ in range(FEWEST):
+        last = step()
+    device.synchronize()
+    estimate = (device.now() - before) / FEWEST
+    peak = device.peak_bytes()
+    count = min(plan.steps, max(FEWEST, int(LONGEST / estimate)))
+    with device.watch(0.02) as watch:
+        seconds, last = _timed(device, step, count)
+    figures: dict[str, float | None] = {
+        "params": float(sum(p.numel() for p in decoder.parameters())),
+        **plan.flops(model, *shape),
+        **peak,
+        "compile_s": first_step_s if variant == "compiled" else None,
+        "loss_first": first_loss,
+        "loss_last": float(last),
+    }
+    prediction = plan.predict(model, plan)
+    figures |= {"predicted_allocated": prediction.allocated, "predicted_step_s": prediction.step_s}
+    return Outcome(unit="second", values=seconds, figures=figures, watch=watch)
+
+
+def _timed(device: TorchDevice, step: Callable[[], Any], count: int) -> tuple[list[float], Any]:
+    """An event a step, one synchronisation."""
+    marks = [device.event()]
+    marks[0].record()
+    loss = None
+    for _ in range(count):
+        loss = step()
+        marks.append(device.event())
+        marks[-1].record()
+    device.synchronize()
+    return [later.since(earlier) for earlier, later in pairwise(marks)], loss
+
+
+def build(torch: Any, device: TorchDevice, plan: StepPlan, model: Model) -> Any:
+    """The model's parameters on the device, in the type that the precision policy stores them in."""
+    from napkin.bench.torch_model import Decoder
+
+    kernels = device.attention_backends() if plan.compute == "bf16" else ()  # the fast ones take no fp32
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16 if plan.precision == "bf16-pure" else torch.float32)
+    try:
+        with torch.device(device.place):
+            decoder = Decoder(model, kernels, recompute=plan.recompute == "full")
+    finally:
+        torch.set_default_dtype(before)
+    decoder.reset()
+    return decoder
