@@ -316,7 +316,7 @@ class Routing:
     score: str = "softmax"
     normalise: bool = False
     upcast: bool = False
-    balanced: bool = False
+    balanced: str = ""
 
 
 def moe(

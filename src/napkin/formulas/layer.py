@@ -358,7 +358,7 @@ class Router(Operation):
 
     score      softmax, sigmoid, or softmax_top_k (over the chosen alone)
     normalise  the chosen scores are divided by their sum       upcast   the linear layer runs in fp32
-    balanced   a bias that no gradient reaches takes part in the choice (a buffer, no parameter)
+    balanced   a bias that no gradient reaches takes part in the choice: kept as a buffer, or as a parameter
     """
 
     d_in: int
@@ -368,11 +368,12 @@ class Router(Operation):
     score: str = "softmax"
     normalise: bool = False
     upcast: bool = False
-    balanced: bool = False
+    balanced: str = ""
 
     def weights(self) -> tuple[Weight, ...]:
-        weight = Weight("weight", (self.experts, self.d_in))
-        return (weight, Weight("bias", (self.experts,))) if self.bias else (weight,)
+        present = (("bias", self.bias), ("balance", self.balanced == "parameter"))
+        vectors = tuple(Weight(name, (self.experts,)) for name, there in present if there)
+        return (Weight("weight", (self.experts, self.d_in)), *vectors)
 
     def products(self, work: Work) -> tuple[Product, ...]:
         return (product(self.name, work.tokens, self.d_in, self.experts),)

@@ -189,6 +189,7 @@ class Config:
         defaults, aliases = class_facts(kind)
         child = Config(self.name, self.document, block, kind, defaults, aliases, (*self.prefix, field), self.origin)
         child.notes = self.notes
+        child.used.add("model_type")
         self.children.append(child)
         return child
 

@@ -1,0 +1,108 @@
+"""model_type → adapter. An adapter turns a config.json into a Model; only the one that is asked for is loaded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from importlib import import_module
+
+from napkin.errors import Refused, did_you_mean
+from napkin.formulas.layer import Model
+from napkin.inputs.load import printable
+from napkin.inputs.model import Config
+
+_ADAPTERS: dict[str, str] = {
+    "decoder:build": (
+        "apertus arcee codegen cohere cohere2 cwm deepseek dots1 ernie4_5 ernie4_5_moe exaone4 flex_olmo gemma gemma2 "
+        "gemma3_text glm glm4 glm4_moe gpt2 gpt_neo gpt_neox gpt_oss gptj granite granitemoe granitemoeshared helium "
+        "hunyuan_v1_dense hunyuan_v1_moe llama llama4_text minimax_m2 ministral ministral3 mistral mixtral nemotron "
+        "olmo olmo2 olmo3 olmoe persimmon phi phi3 phimoe qwen2 qwen2_moe qwen3 qwen3_moe seed_oss smollm3 stablelm "
+        "starcoder2 xglm"
+    ),
+    "latent:build": "deepseek_v2 deepseek_v3 glm4_moe_lite kimi_k2 minicpm3 youtu",
+    "special:biogpt": "biogpt",
+    "special:bloom": "bloom",
+    "special:dbrx": "dbrx",
+    "special:falcon": "falcon",
+    "special:gpt_bigcode": "gpt_bigcode",
+    "special:grok": "grok-1",
+    "special:mpt": "mpt",
+    "special:openai_gpt": "openai-gpt",
+    "special:opt": "opt",
+}
+
+ADAPTERS: dict[str, str] = {
+    model_type: adapter for adapter, model_types in _ADAPTERS.items() for model_type in model_types.split()
+}
+"""model_type → module:function in this package."""
+
+WRAPPERS: dict[str, str] = {
+    "aya_vision": "cohere2",
+    "gemma3": "gemma3_text",
+    "glm4v": "",
+    "internvl": "qwen2",
+    "kimi_k25": "deepseek_v3",
+    "kimi_vl": "deepseek_v3",
+    "llama4": "llama4_text",
+    "llava": "llama",
+    "llava_next": "llama",
+    "llava_onevision": "qwen2",
+    "mistral3": "mistral",
+    "paligemma": "gemma",
+    "smolvlm": "llama",
+    "idefics3": "llama",
+    "cohere2_vision": "cohere2",
+}
+"""Multimodal model_type → the model_type that its text_config has where it does not say."""
+
+_OTHER_SENSES = re.compile(
+    r"(vision|visual|image|video|audio|speech|mm|boi|eoi|boa|eoa|projector|projection|multimodal|spatial|media|vt|merge"
+    r"|pixel_shuffle|downsample|alignment|adapter|anyres|use_image|perceiver|resampler|tokens_per)(_.*)?"
+)
+
+
+def build(config: Config, assume_ignorable: Sequence[str] = ()) -> Model:
+    """The model that a config.json describes. Refused (3): a model_type or a field that napkin does not know."""
+    text = _text_model(config)
+    model = _adapter(text)(text)
+    config.finish(assume_ignorable)
+    return replace(model, notes=(*model.notes, *config.notes), family=text.model_type)
+
+
+def _adapter(config: Config) -> Callable[[Config], Model]:
+    name = config.model_type
+    if name not in ADAPTERS:
+        raise Refused(
+            f"{config.document.place(*config.prefix, 'model_type')}: napkin does not know {printable(name, 60)!r}",
+            did_you_mean(name, (*ADAPTERS, *WRAPPERS)) or "docs/adding-an-architecture.md shows how to add it",
+        )
+    module, function = ADAPTERS[name].split(":")
+    adapter: Callable[[Config], Model] = getattr(import_module(f"{__name__}.{module}"), function)
+    return adapter
+
+
+def _text_model(config: Config) -> Config:
+    """The language model of a multimodal config, with what the outer level says about it; else the config itself."""
+    if config.raw("quantization_config", required=False) is not None:
+        config.notes.append("a quantised checkpoint: its logical parameters are counted")
+    if not (config.model_type in WRAPPERS or (config.model_type not in ADAPTERS and config.has("text_config"))):
+        return config
+    text = config.nested("text_config", WRAPPERS.get(config.model_type) or None)
+    config.notes.append(f"the language model of {printable(config.model_type, 40)} alone is counted")
+    config.ignore(*(field for field in config.fields if _OTHER_SENSES.fullmatch(field)), "architectures")
+    _settle_tie(config, text)
+    return text
+
+
+def _settle_tie(config: Config, text: Config) -> None:
+    """tie_word_embeddings may stand on either level; where neither says it, both classes must agree."""
+    field = "tie_word_embeddings"
+    outer = config.raw(field, required=False)
+    if outer is None or text.has(field):
+        return
+    if not config.has(field) and text.defaults.get(field) not in (None, outer):
+        raise config.refuse(field, "is missing, and the two classes' defaults differ", f"add {field}: true or false")
+    text.origins[field] = (outer, config.origins[field][1])
+    text.fields = {**text.fields, field: outer}
+    text.used.add(field)

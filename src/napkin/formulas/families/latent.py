@@ -1,0 +1,118 @@
+"""Decoders with multi-head latent attention (DeepSeek-V2 and what follows it)."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from napkin.formulas import blocks
+from napkin.formulas.blocks import RMS, Block, Rope, Routing
+from napkin.formulas.families import common
+from napkin.formulas.families.decoder import Sparse, after_first, by_type
+from napkin.formulas.layer import Layer, Model
+from napkin.inputs.model import Config
+
+
+class Kind:
+    """What a model_type does: whether scores are sigmoids balanced by a bias, where experts are, its rotary form."""
+
+    def __init__(
+        self, pairing: str, *, sigmoid: bool = True, where: Sparse | None = after_first, scaled: bool = False
+    ) -> None:
+        self.pairing = pairing
+        self.sigmoid = sigmoid
+        self.where = where
+        self.scaled = scaled
+
+
+KINDS = {
+    "deepseek_v2": Kind("complex", sigmoid=False),
+    "deepseek_v3": Kind("interleaved"),
+    "kimi_k2": Kind("interleaved"),
+    "glm4_moe_lite": Kind("interleaved", where=by_type),
+    "minicpm3": Kind("half", where=None, scaled=True),
+    "youtu": Kind("interleaved", where=None),
+}
+
+
+def build(config: Config) -> Model:
+    """config.json of any model_type in KINDS → Model."""
+    kind = KINDS[config.model_type]
+    hidden, layers = common.width(config), common.depth(config)
+    heads = config.integer("num_attention_heads")
+    config.ignore("num_key_value_heads", "head_dim", "qk_head_dim")
+    nope, rotary = config.integer("qk_nope_head_dim"), config.integer("qk_rope_head_dim")
+    v_dim = config.optional_integer("v_head_dim")
+    if v_dim is None:
+        v_dim = common.head_size(config, hidden, heads, own=False)
+    function = common.activation(config, "hidden_act")
+    bias = common.on(config, "attention_bias") if _knows(config, "attention_bias") else False
+    attend = partial(
+        blocks.latent_attention,
+        width=hidden,
+        heads=heads,
+        q_rank=config.optional_integer("q_lora_rank"),
+        kv_rank=config.integer("kv_lora_rank"),
+        nope=nope,
+        rope=Rope(rotary, kind.pairing, upcast=kind.pairing == "complex"),
+        v_dim=v_dim,
+        bias=bias,
+    )
+    mlp_bias = common.on(config, "mlp_bias") if _knows(config, "mlp_bias") else False
+    sparse_at = kind.where(config, layers) if kind.where else (lambda i: False)
+    keys = [sparse_at(i) for i in range(layers)]
+    dense: Block | None = None
+    if all(keys):
+        config.ignore("intermediate_size")
+    else:
+        inner = config.integer("intermediate_size")
+        dense = partial(blocks.gated_mlp, width=hidden, inner=inner, function=function, bias=mlp_bias)
+    sparse = _experts(config, kind, hidden, function) if any(keys) else None
+
+    def make(has_experts: bool) -> Layer:
+        feed = sparse if has_experts else dense
+        assert feed is not None
+        name = ("moe" if has_experts else "dense") if any(keys) else "decoder"
+        return Layer(name, blocks.pre_norm(hidden, RMS, attend, feed, scale=kind.scaled))
+
+    runs = common.runs_of(keys, make)
+    rows = config.integer("vocab_size")
+    none = common.headless(config)
+    return common.decoder_only(
+        config,
+        common.embedding(rows, hidden, scale=kind.scaled),
+        runs,
+        common.head(hidden, rows, norm=RMS, scale=kind.scaled, none=none),
+        hidden=hidden,
+        heads=heads,
+        kv_heads=heads,
+        head_dim=nope + rotary,
+        vocabulary=rows,
+        max_length=config.optional_integer("max_position_embeddings"),
+        tie=common.tied(config) and not none,
+        extra=common.prediction_modules(config, hidden, RMS, runs[-1][1]),
+    )
+
+
+def _knows(config: Config, field: str) -> bool:
+    return config.has(field) or field in config.defaults
+
+
+def _experts(config: Config, kind: Kind, hidden: int, function: str) -> Block:
+    experts, top_k = config.integer("n_routed_experts"), config.integer("num_experts_per_tok")
+    if top_k > experts:
+        raise config.wrong("num_experts_per_tok", f"chooses {top_k} of {experts} experts")
+    inner = config.integer("moe_intermediate_size")
+    config.ignore("topk_method")
+    shared: Block | None = None
+    number = config.optional_integer("n_shared_experts", least=0)
+    if number:
+        shared = partial(blocks.gated_mlp, width=hidden, inner=number * inner, function=function, prefix="shared/")
+    routing = Routing(
+        experts,
+        top_k,
+        score="sigmoid" if kind.sigmoid else "softmax",
+        normalise=kind.sigmoid and config.flag("norm_topk_prob", otherwise=True),
+        upcast=True,
+        balanced="buffer" if kind.sigmoid else "",
+    )
+    return partial(blocks.moe, width=hidden, inner=inner, routing=routing, function=function, shared=shared)
