@@ -427,7 +427,7 @@ def _duration_text(seconds: float) -> str:
 
 def _size_text(value: float) -> str:
     if abs(value) < 1000:
-        return f"{_figures(value)} byte" + ("" if value == 1 else "s")
+        return f"{value if isinstance(value, int) else _figures(value)} byte" + ("" if value == 1 else "s")
     decimal = _prefixed_text(value, "B")
     for letter, scale in (("Pi", 2**50), ("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)):
         if abs(value) >= scale:
@@ -444,7 +444,7 @@ def human(value: Value, unit: str) -> str:
     except OverflowError:
         return "out of range"
     if unit == "byte":
-        return _size_text(real)
+        return _size_text(value if abs(real) < 1000 else real)
     if unit == "second":
         return _duration_text(real)
     if unit in ("param", "token"):

@@ -162,6 +162,11 @@ _TRUE, _FALSE, _NULL = ("true", "True", "TRUE"), ("false", "False", "FALSE"), ("
 _WORDS = ("yes", "no", "on", "off", "y", "n")
 
 
+def _line(event: Any) -> int:
+    """The line on which an event starts, from 1."""
+    return int(event.start_mark.line) + 1
+
+
 class _Builder:
     """Plain data from YAML's event stream, so that nothing is resolved, tagged or expanded behind our back."""
 
@@ -170,7 +175,7 @@ class _Builder:
         self.lines = lines
 
     def fail(self, event: Any, what: str, hint: str | None = None) -> NapkinError:
-        return NapkinError(f"{self.name}:{event.start_mark.line + 1}: {what}", hint)
+        return NapkinError(f"{self.name}:{_line(event)}: {what}", hint)
 
     def document(self, loader: Any) -> Any:
         import yaml
@@ -194,11 +199,11 @@ class _Builder:
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
             raise self.fail(event, "anchors and aliases are not read", "write the value out")
         if isinstance(event, yaml.ScalarEvent):
-            self.lines.setdefault(path, event.start_mark.line + 1)
+            self.lines.setdefault(path, _line(event))
             return self.scalar(event)
         if getattr(event, "tag", None):
             raise self.fail(event, f"the tag {printable(event.tag)} is not read", "write plain YAML")
-        self.lines.setdefault(path, event.start_mark.line + 1)
+        self.lines.setdefault(path, _line(event))
         if isinstance(event, yaml.SequenceStartEvent):
             items: list[Any] = []
             while not isinstance(event := loader.get_event(), yaml.SequenceEndEvent):
@@ -211,7 +216,7 @@ class _Builder:
             key = str(event.value)
             if key in mapping:
                 raise self.fail(event, f"the key {printable(key)!r} stands twice", "keep one of them")
-            line, here = event.start_mark.line + 1, (*path, key)
+            line, here = _line(event), (*path, key)
             self.lines[here] = line
             mapping[key] = self.node(loader, loader.get_event(), here, depth + 1)
             self.lines[here] = line

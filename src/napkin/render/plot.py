@@ -62,7 +62,7 @@ def draw(answer: Answer, path: str, theme: str = "light") -> None:
         "svg.fonttype": "none",
         "savefig.dpi": 160,
     }
-    with pyplot.rc_context(settings):
+    with matplotlib.rc_context(settings):  # type: ignore[arg-type]
         figure, axes = pyplot.subplots(len(charts), 1, figsize=(7.2, sum(_height(c) for c in charts)), squeeze=False)
         try:
             for chart, axis in zip(charts, axes[:, 0], strict=True):

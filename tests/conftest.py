@@ -1,0 +1,77 @@
+"""What the tests share: the command line run inside this process, with what it printed and its exit status."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shlex
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from napkin.cli import main
+
+# Deterministic, so that a failure seen once is seen again; timing is not what these tests are about.
+settings.register_profile(
+    "napkin", deadline=None, derandomize=True, max_examples=100, suppress_health_check=list(HealthCheck)
+)
+settings.load_profile("napkin")
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one command line did."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def data(self) -> dict[str, Any]:
+        return json.loads(self.out)
+
+    @property
+    def values(self) -> dict[str, Any]:
+        return self.data["values"]
+
+    @property
+    def errors(self) -> list[str]:
+        return [line for line in self.err.splitlines() if line.startswith("error: ")]
+
+    @property
+    def hints(self) -> list[str]:
+        return [line for line in self.err.splitlines() if line.startswith("hint: ")]
+
+
+def run_line(line: str | list[str], stdin: str = "") -> Outcome:
+    """Run `napkin LINE` in this process."""
+    argv = shlex.split(line) if isinstance(line, str) else line
+    out, err = io.StringIO(), io.StringIO()
+    kept = sys.stdout, sys.stderr, sys.stdin
+    text_in = io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding="utf-8")
+    sys.stdout, sys.stderr, sys.stdin = out, err, text_in
+    try:
+        status = main(argv)
+    finally:
+        sys.stdout, sys.stderr, sys.stdin = kept
+    return Outcome(status, out.getvalue(), err.getvalue())
+
+
+@pytest.fixture
+def napkin() -> Callable[..., Outcome]:
+    """`napkin("train-time --params 70B …")` → Outcome."""
+    return run_line
+
+
+@pytest.fixture(autouse=True)
+def _at_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests run from the project's root, as its documentation's examples do."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("NO_COLOR", "1")

@@ -1,0 +1,161 @@
+"""Limits: what holds, what is broken, what is too close to call, and the statuses of several files."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+from napkin import check
+from napkin.units import Unreadable
+
+RUN = "command: train-time\nparams: 70B\ntokens: 15T\ngpus: 1024\nhardware: h100\nmfu: 0.5\n"
+
+
+@pytest.mark.parametrize(
+    ("condition", "unit", "value", "status"),
+    [
+        ("<= 150d", "second", 143.9 * 86400, "holds"),
+        ("<= 100d", "second", 143.9 * 86400, "broken"),
+        (">= 30B", "param", 40 * 10**9, "holds"),
+        ("30B .. 50B", "param", 40 * 10**9, "holds"),
+        ("30B .. 39B", "param", 40 * 10**9, "broken"),
+        ("== 8030261248", "param", 8030261248, "holds"),
+        ("== 8030261248", "param", 8030261249, "broken"),
+        ("== 144d ± 1%", "second", 143.9 * 86400, "holds"),
+        ("== 144d ± 1h", "second", 143.9 * 86400, "broken"),
+        ("== 144d +- 3h", "second", 143.9 * 86400, "holds"),
+        ("< 72GiB", "byte", 72 * 2**30, "broken"),
+        ("<= 72 GiB", "byte", 72 * 2**30, "holds"),
+        ("> 0.3", "1", 0.31, "holds"),
+        ("<= 50%", "1", 0.5, "holds"),
+    ],
+)
+def test_a_value_against_a_condition(condition, unit, value, status):
+    assert check.judge("x", check.read_limit(condition, unit), value, unit, None).status == status
+
+
+@pytest.mark.parametrize(
+    ("condition", "interval", "status"),
+    [
+        ("<= 100", (80, 99), "holds"),
+        ("<= 100", (80, 101), "close"),
+        ("<= 100", (101, 120), "broken"),
+        (">= 100", (80, 101), "close"),
+        ("90 .. 110", (95, 105), "holds"),
+        ("90 .. 110", (85, 105), "close"),
+        ("90 .. 110", (111, 120), "broken"),
+    ],
+)
+def test_an_estimate_is_close_where_the_limit_lies_inside_its_interval(condition, interval, status):
+    middle = sum(interval) / 2
+    assert check.judge("x", check.read_limit(condition, "1"), middle, "1", interval).status == status
+
+
+@pytest.mark.parametrize("condition", ["150d", "=< 3", "<=", "<= 80G", "5 .. 3", "", 30, None, ["<= 3"], "<= x"])
+def test_what_is_no_condition_is_said(condition):
+    with pytest.raises(Unreadable):
+        check.read_limit(condition, "byte")
+
+
+def write(folder, name, text):
+    path = folder / name
+    path.write_text(text)
+    return str(path)
+
+
+def test_statuses_over_several_files(napkin, tmp_path):
+    holds = write(tmp_path, "holds.yaml", RUN + 'limits: {time: "<= 150d"}\n')
+    broken = write(tmp_path, "broken.yaml", RUN + 'limits: {time: "<= 100d"}\n')
+    wrong = write(tmp_path, "wrong.yaml", RUN + 'limits: {tme: "<= 100d"}\n')
+    assert napkin(["check", holds]).status == 0
+    assert napkin(["check", holds, broken]).status == 1
+    outcome = napkin(["check", holds, broken, wrong, "--json"])
+    assert outcome.status == 2
+    assert [c["status"] for c in outcome.data["checks"]] == ["holds", "broken"]
+    assert "wrong.yaml:7: limits.tme" in outcome.errors[0]
+    assert "did you mean time" in outcome.hints[0]
+
+
+def test_json_rows_of_the_contract(napkin, tmp_path):
+    path = write(tmp_path, "run.yaml", RUN + 'limits: {time: "<= 100d", gpus: "== 1024"}\n')
+    first = napkin(["check", path, "--json"]).data["checks"][0]
+    assert set(first) == {"file", "path", "limit", "value", "low", "high", "status"}
+    assert first["path"] == "time"
+    assert first["status"] == "broken"
+
+
+def test_text_says_by_how_much(napkin, tmp_path):
+    path = write(tmp_path, "run.yaml", RUN + 'limits: {time: "<= 100d"}\n')
+    out = napkin(["check", path]).out
+    assert "broken  time  143.9 days  <= 100d  by 43.94 days (30.5%)" in out
+
+
+def test_a_list_of_checks_has_its_own_limits_each(napkin, tmp_path):
+    one = "  - {command: train-time, params: 70B, tokens: 15T, gpus: 1024, hardware: h100, mfu: 0.5, "
+    path = write(
+        tmp_path, "list.yaml", f'checks:\n{one}limits: {{time: "<= 150d"}}}}\n{one}limits: {{time: "<= 100d"}}}}\n'
+    )
+    outcome = napkin(["check", path, "--json"])
+    assert outcome.status == 1
+    assert [c["status"] for c in outcome.data["checks"]] == ["holds", "broken"]
+
+
+def test_junit(napkin, tmp_path):
+    path = write(tmp_path, "run.yaml", RUN + 'limits: {time: "<= 100d", gpus: "== 1024"}\n')
+    target = tmp_path / "junit.xml"
+    assert napkin(["check", path, "--junit", str(target)]).status == 1
+    suite = ElementTree.parse(target).getroot()
+    assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
+    assert [len(case) for case in suite] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "words"),
+    [
+        (RUN, 2, ["limits"]),
+        ('params: 70B\nlimits: {time: "<= 1d"}\n', 2, ["command", "missing"]),
+        (RUN + "limits: {}\n", 2, ["limits"]),
+        (RUN + "limits:\n  time: >= 30d\n", 2, [":8:", "not YAML"]),
+        (RUN + "limits: {time: 30}\n", 2, ["run.yaml:7", "not a condition"]),
+        (RUN + 'gpu: 3\nlimits: {time: "<= 1d"}\n', 2, ["run.yaml:7: gpu", "no such option"]),
+        (RUN.replace("train-time", "train-tim") + 'limits: {time: "<= 1d"}\n', 2, ["run.yaml:1", "no such command"]),
+        (RUN.replace("mfu: 0.5", "mfu: 50") + 'limits: {time: "<= 1d"}\n', 2, ["run.yaml:6: mfu", "share"]),
+        (RUN.replace("h100", "v100\ndtype: bf16") + 'limits: {time: "<= 1d"}\n', 3, ["run.yaml", "no bf16"]),
+        ("- 1\n", 2, ["mapping"]),
+        ("checks: []\n", 2, ["checks"]),
+        ("checks: [3]\n", 2, ["checks"]),
+        ("checks: [{command: train-time}]\nparams: 3\n", 2, ["beside checks"]),
+        ('command: check\nlimits: {time: "<= 1d"}\n', 2, ["itself"]),
+        ("", 2, ["mapping"]),
+    ],
+)
+def test_bad_run_files(napkin, tmp_path, text, status, words):
+    path = write(tmp_path, "run.yaml", text)
+    outcome = napkin(["check", path])
+    assert outcome.status == status, outcome.err
+    assert len(outcome.errors) == 1
+    for word in words:
+        assert word in outcome.err
+
+
+def test_an_unquoted_condition_gets_its_own_hint(napkin, tmp_path):
+    path = write(tmp_path, "run.yaml", RUN + "limits:\n  time: >= 30d\n")
+    assert "quote" in napkin(["check", path]).hints[0]
+
+
+def test_the_shipped_run_files_hold(napkin):
+    outcome = napkin("check configs/runs/lecture-time.yaml configs/runs/lecture-memory.yaml --json")
+    assert outcome.status == 0
+    assert {c["status"] for c in outcome.data["checks"]} == {"holds"}
+
+
+def test_a_run_file_gives_the_options_and_the_command_line_wins(napkin, tmp_path):
+    path = write(tmp_path, "run.yaml", RUN)
+    data = json.loads(napkin(["train-time", "--run", path, "--gpus", "2048", "--json"]).out)
+    assert data["inputs"]["gpus"] == {"value": 2048, "origin": "given", "given": "2048"}
+    assert data["inputs"]["tokens"]["origin"] == "run file"
+    outcome = napkin(["max-params", "--run", path])
+    assert outcome.status == 2
+    assert "the file is for 'train-time'" in outcome.err

@@ -1,0 +1,228 @@
+"""The command line's contract: exit statuses, streams, bad input, hostile files, closed pipes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from napkin.cli.command import MODULES, find
+from napkin.cli.options import OPTIONS
+from tests.conftest import run_line
+
+LECTURE = "train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --mfu 0.5"
+NAPKIN = [sys.executable, "-m", "napkin"]
+
+
+def assert_refused(outcome, status=2):
+    """One clear line, nothing on stdout, no traceback."""
+    assert outcome.status == status, outcome.err
+    assert outcome.out == ""
+    assert outcome.errors
+    assert "Traceback" not in outcome.err
+    assert "defect" not in outcome.err
+    assert all(len(line) < 4000 for line in outcome.err.splitlines())
+
+
+def test_bare_napkin_shows_the_commands_and_ends_with_2(napkin):
+    outcome = napkin("")
+    assert outcome.status == 2
+    assert outcome.out == ""
+    for name in MODULES:
+        assert name in outcome.err
+
+
+@pytest.mark.parametrize("word", ["--help", "-h", "help"])
+def test_help_is_an_answer(napkin, word):
+    assert napkin(word).status == 0
+    assert "train-time" in napkin(word).out
+
+
+def test_version(napkin):
+    from napkin import __version__
+
+    assert napkin("--version").out == f"napkin {__version__}\n"
+
+
+@pytest.mark.parametrize("name", list(MODULES))
+def test_every_command_has_help_and_an_example(napkin, name):
+    command = find(name)
+    assert command.name == name
+    assert command.examples
+    outcome = napkin([name, "--help"])
+    assert outcome.status == 0
+    for option in command.options:
+        assert f"--{OPTIONS[option].name}" in outcome.out
+    assert command.examples[0].split("  ")[0] in outcome.out.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("line", "error", "hint"),
+    [
+        ("train-tme", "no such command 'train-tme'", "train-time"),
+        ("train-time --gpu 8", "no such option --gpu", "--gpus"),
+        ("train-time --params", "requires an argument", "--help"),
+        ("--params 3", "no such option '--params' before a command", "--help"),
+        (f"{LECTURE} extra", "extra", "--help"),
+        (LECTURE.replace("h100", "h10"), "unknown accelerator 'h10'", "h100"),
+        (LECTURE.replace("0.5", "50"), "--mfu: '50'", "0.5"),
+        (LECTURE.replace("70B", "-70B"), "--params: '-70B' is negative", None),
+        (LECTURE.replace("70B", "nan"), "--params: 'nan'", None),
+        (LECTURE.replace("70B", "1e400"), "out of range", None),
+        (LECTURE.replace("70B", "0"), "above zero", None),
+        (LECTURE.replace("1024", "1.5"), "--gpus: '1.5' is not a whole number", None),
+        (f"{LECTURE} --within 30", "no unit", "30d"),
+        (f"{LECTURE} --dtype bf17", "unknown dtype 'bf17'", "bf16"),
+        (f"{LECTURE} --json --csv", "exclude each other", None),
+        (f"{LECTURE} --run /nonexistent.yaml", "/nonexistent.yaml", None),
+        (f"{LECTURE} --hardware-file /", "directory", None),
+        (f"{LECTURE} --plot picture.gif", "--plot", None),
+    ],
+)
+def test_bad_usage(napkin, line, error, hint):
+    outcome = napkin(line)
+    assert_refused(outcome)
+    assert error in outcome.err
+    if hint:
+        assert any(hint in h for h in outcome.hints)
+
+
+def test_several_problems_are_a_line_each(napkin):
+    outcome = napkin("train-time --params x --tokens y --gpus 0")
+    assert_refused(outcome)
+    assert len(outcome.errors) == 3
+
+
+def test_the_last_of_a_repeated_option_wins(napkin):
+    assert napkin(f"{LECTURE} --gpus 1 --gpus 2048 --json").values["gpus"] == 2048
+
+
+def test_underscores_and_equal_signs_are_read(napkin):
+    assert napkin(f"{LECTURE} --power_overhead=1 --json").data["inputs"]["power-overhead"]["value"] == 1
+
+
+def test_data_on_stdout_everything_else_on_stderr(napkin):
+    for form in ("--json", "--csv", "--markdown", ""):
+        outcome = napkin(f"{LECTURE} {form}")
+        assert "note:" not in outcome.out
+        assert "note: h100 is read as" in outcome.err
+
+
+def test_an_answer_goes_whole_to_a_file(napkin, tmp_path):
+    target = tmp_path / "answer.json"
+    outcome = napkin(f"{LECTURE} --json -o {target}")
+    assert outcome.out == ""
+    assert target.read_text().startswith('{\n  "napkin": 1')
+    assert napkin(f"{LECTURE} -o {tmp_path}/none/answer.txt").status == 74
+
+
+def in_a_process(words, **more):
+    return subprocess.run([*NAPKIN, *words], capture_output=True, text=True, timeout=60, **more)
+
+
+def test_the_module_runs_as_a_process():
+    done = in_a_process(LECTURE.split())
+    assert done.returncode == 0
+    assert "143.9 days" in done.stdout
+
+
+def test_a_closed_pipe_ends_quietly():
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    done = subprocess.run([*NAPKIN, *LECTURE.split()], stdout=write_end, stderr=subprocess.PIPE, text=True, timeout=60)
+    os.close(write_end)
+    assert done.returncode == 141
+    assert "Traceback" not in done.stderr
+    assert "Exception" not in done.stderr
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_full_disk_is_said():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([*NAPKIN, *LECTURE.split()], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 74
+    assert "error: cannot write the answer" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+HOSTILE = {
+    "bomb.yaml": "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n",
+    "deep.yaml": "[" * 5000,
+    "twice.yaml": "params: 7B\nparams: 8B\n",
+    "tag.yaml": "params: !!python/object/apply:os.system ['true']\n",
+    "octal.yaml": "gpus: 0100\n",
+    "truth.yaml": "gpus: yes\n",
+    "sexagesimal.yaml": "gpus: 1:30\n",
+    "nan.yaml": "mfu: .nan\n",
+    "list.yaml": "params: [7B]\n",
+    "null.yaml": "params:\n",
+    "two.yaml": "params: 7B\n---\nparams: 8B\n",
+    "key.yaml": "? [a]\n: 3\n",
+    "control.yaml": 'params: "7\\u0007B"\n',
+    "tab.yaml": "\tparams: 7B\n",
+    "scalar.yaml": "seven\n",
+    "unknown.yaml": "parms: 7B\n",
+    "block.yaml": "params: |\n  7B\n",
+    "long.yaml": "params: " + "9" * 10000 + "\n",
+}
+
+
+@pytest.mark.parametrize("name", list(HOSTILE))
+def test_hostile_run_files(napkin, tmp_path, name):
+    path = tmp_path / name
+    path.write_text(HOSTILE[name])
+    outcome = napkin(["train-time", "--run", str(path), "--hardware", "h100"])
+    assert_refused(outcome)
+    assert name in outcome.errors[0]
+
+
+def test_files_that_cannot_be_read(napkin, tmp_path):
+    latin = tmp_path / "latin.yaml"
+    latin.write_bytes(b"params: 7B # \xe9\n")
+    large = tmp_path / "large.yaml"
+    large.write_bytes(b"#" * (16 * 10**6 + 1))
+    for path in (latin, large, tmp_path, tmp_path / "none.yaml", "/dev/zero"):
+        assert_refused(napkin(["train-time", "--run", str(path), "--hardware", "h100"]))
+
+
+@given(st.text(max_size=200))
+def test_no_text_in_a_run_file_makes_a_traceback(text):
+    import tempfile
+
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml", encoding="utf-8", newline="") as file:
+        file.write(text.encode("utf-8", "replace").decode("utf-8"))
+        file.flush()
+        outcome = run_line(["train-time", "--run", file.name])
+    assert_refused(outcome)
+
+
+WORDS = st.sampled_from(
+    [
+        "--params",
+        "--tokens",
+        "--gpus",
+        "--hardware",
+        "--mfu",
+        "--within",
+        "--json",
+        "70B",
+        "h100",
+        "0.5",
+        "-1",
+        "",
+        "--",
+        "é",
+    ]
+)
+
+
+@given(st.lists(st.one_of(WORDS, st.text(max_size=8)), max_size=8))
+def test_no_words_make_a_traceback(words):
+    outcome = run_line(["train-time", *[w.replace("\x00", "") for w in words]])
+    assert outcome.status in (0, 1, 2, 3)
+    assert "defect" not in outcome.err
+    assert outcome.status in (0, 1) or outcome.errors

@@ -1,0 +1,145 @@
+"""The house: which room may import which, and what a cold `train-time` loads. Read from the code's own imports."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import ROOT
+
+SOURCE = os.path.join(ROOT, "src", "napkin")
+BOTTOM = {"errors", "units", "elementwise", "term"}
+ALLOWED = {
+    "errors": set(),
+    "units": set(),
+    "elementwise": set(),
+    "term": {"units", "elementwise"},
+    "_tables": set(),
+    "inputs": {*BOTTOM, "_tables"},
+    "formulas": {*BOTTOM, "inputs"},
+    "evidence": {*BOTTOM, "_tables", "inputs", "formulas"},
+    "search": {*BOTTOM, "inputs", "formulas"},
+    "attribution": {*BOTTOM},
+    "bench": {*BOTTOM, "inputs", "formulas", "evidence"},
+    "check": {*BOTTOM},
+    "render": {*BOTTOM},
+    "cli": {*BOTTOM, "__init__", "inputs", "formulas", "evidence", "search", "attribution", "bench", "check", "render"},
+    "__main__": {"cli"},
+    "__init__": set(),
+}
+ONLY_IN = {
+    "numpy": {"search", "evidence", "bench"},
+    "torch": {"bench"},
+    "pydantic": {"inputs"},
+    "yaml": {"inputs"},
+    "rich": {"render"},
+    "matplotlib": {"render"},
+    "typer": {"cli"},
+}
+
+
+def modules():
+    for folder, _, files in os.walk(SOURCE):
+        for file in files:
+            if file.endswith(".py"):
+                yield os.path.relpath(os.path.join(folder, file), SOURCE)
+
+
+def room_of(path):
+    return path.split(os.sep)[0].removesuffix(".py")
+
+
+def imports(path):
+    """Every module that a file imports anywhere, in functions too, but for annotations (TYPE_CHECKING)."""
+    with open(os.path.join(SOURCE, path), encoding="utf-8") as file:
+        tree = ast.parse(file.read())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute"
+            yield node.module
+            if node.module == "napkin":
+                yield from (f"napkin.{alias.name}" for alias in node.names)
+
+
+@pytest.mark.parametrize("path", sorted(modules()))
+def test_arrows_point_one_way(path):
+    room = room_of(path)
+    for name in imports(path):
+        parts = name.split(".")
+        if parts[0] == "napkin":
+            target = parts[1] if len(parts) > 1 else "__init__"
+            if target in ("__version__",) or name == "napkin":
+                continue
+            assert target == room or target in ALLOWED[room], f"{path} imports {name}"
+        elif parts[0] in ONLY_IN:
+            assert room in ONLY_IN[parts[0]], f"{path} imports {name}"
+
+
+def test_the_check_above_can_fail():
+    """A forbidden arrow would be seen: formulas may not know evidence, nor inputs formulas."""
+    assert "evidence" not in ALLOWED["formulas"]
+    assert "formulas" not in ALLOWED["inputs"]
+    assert {room_of(path) for path in modules()} <= set(ALLOWED)
+
+
+LIGHT = "train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --mfu 0.5"
+HEAVY = (
+    "torch", "numpy", "rich", "pydantic", "matplotlib", "yaml", "json", "importlib.metadata", "importlib.resources",
+    "logging",
+)  # fmt: skip
+
+
+def loaded_by(line):
+    code = (
+        "import sys; import typer; before = set(sys.modules)\n"
+        "import io, contextlib\nfrom napkin.cli import main\n"
+        "with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):\n"
+        f"    assert main({line.split()!r}) == 0\n"
+        "print(*sorted(set(sys.modules) - before))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    return done.stdout.split()
+
+
+def test_what_a_cold_train_time_loads():
+    names = loaded_by(LIGHT)
+    assert not [n for n in names if n.split(".")[0] in HEAVY or n in HEAVY]
+    assert {n for n in names if n.startswith("napkin.")} == {
+        "napkin._tables",
+        "napkin._tables.hardware",
+        "napkin.cli",
+        "napkin.cli.command",
+        "napkin.cli.machine",
+        "napkin.cli.options",
+        "napkin.cli.parse",
+        "napkin.cli.train_time",
+        "napkin.elementwise",
+        "napkin.errors",
+        "napkin.formulas",
+        "napkin.formulas.time",
+        "napkin.inputs",
+        "napkin.inputs.hardware",
+        "napkin.render",
+        "napkin.render.answer",
+        "napkin.render.text",
+        "napkin.term",
+        "napkin.units",
+    }
+
+
+@pytest.mark.parametrize("module", ["torch", "numpy", "rich", "pydantic", "matplotlib", "yaml"])
+def test_help_loads_nothing_heavy(module):
+    for command in ("bench", "plan", "validate", "memory"):
+        code = (
+            "import sys, io, contextlib\nfrom napkin.cli import main\n"
+            "with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):\n"
+            f"    main(['{command}', '--help'])\n"
+            f"sys.exit('{module}' in sys.modules)"
+        )
+        assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0, command

@@ -1,0 +1,92 @@
+"""The tree: values fold back from the leaves, units combine, integers stay exact, expressions follow from the parts."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from napkin import term, units
+from napkin.cli.command import MODULES, find
+from napkin.term import Term, add, constant, divide, fold, leaf, multiply
+
+BIG = st.integers(1, 10**40)
+
+
+@given(st.lists(BIG, min_size=1, max_size=5))
+def test_a_sum_equals_its_parts(values):
+    total = add("total", *(leaf(f"part{i}", v, "byte") for i, v in enumerate(values)))
+    assert total.value == sum(values)
+    assert isinstance(total.value, int)
+    assert fold(total) == total.value
+
+
+@given(BIG, BIG)
+def test_a_quotient_undoes_a_product_exactly(a, b):
+    product = multiply("product", leaf("a", a, "FLOP"), leaf("b", b, "token"))
+    assert divide("a", product, leaf("b", b, "token")).value == a
+    assert divide("a", product, leaf("b", b, "token")).unit == "FLOP"
+
+
+def test_units_that_differ_cannot_be_added():
+    with pytest.raises(ValueError, match="units differ"):
+        add("nonsense", leaf("a", 1, "byte"), leaf("b", 1, "second"))
+
+
+def test_overflow_is_infinite_and_never_an_exception():
+    huge = leaf("huge", 10**300, "1")
+    assert multiply("m", multiply("n", huge, huge), leaf("x", 0.5, "1")).value == math.inf
+    assert divide("d", leaf("a", 10**700, "1"), leaf("b", 3, "1")).value == math.inf
+
+
+def test_the_expression_is_made_of_the_parts():
+    node = multiply("flops", constant("6", 6, "1"), leaf("params", 3, "param"), leaf("tokens", 4, "token"))
+    assert term.expression(node) == "6 × params × tokens"
+
+
+def test_the_same_formula_takes_numbers_and_arrays():
+    import numpy
+
+    def cost(tp: object) -> Term:
+        size = divide("size", leaf("all", 4096, "byte"), leaf("tp", tp, "1"))
+        return term.largest("worst", size, leaf("floor", 600, "byte"))
+
+    scalars = [cost(tp).value for tp in (1, 2, 4, 8)]
+    assert list(cost(numpy.array([1.0, 2.0, 4.0, 8.0])).value) == scalars == [4096, 2048, 1024, 600]
+
+
+EXAMPLES = [example for name in MODULES for example in find(name).examples if name not in ("bench", "check")]
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_every_node_of_every_example_recomputes_and_its_units_combine(example):
+    import shlex
+
+    from napkin.cli.command import ask
+    from napkin.cli.parse import parse
+
+    words = shlex.split(example)
+    command = find(words[0])
+    given = parse(command, words[1:])
+    assert given is not None
+    answer = ask(command, given)
+    assert answer.terms or answer.rows
+    for published in answer.finite():
+        for node in published.walk():
+            if not node.parts:
+                assert node.kind in (term.GIVEN, term.TRUE, term.SEEN, term.MEASURED, term.ASSUMED), node
+                continue
+            op = term.OPS[node.op]
+            assert op.fold([p.value for p in node.parts]) == node.value, node
+            assert units.exponents(op.unit([p.unit for p in node.parts])) == units.exponents(node.unit), node
+        assert fold(published) == published.value
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_every_example_answers_in_every_form(napkin, example):
+    for form in ("", "--json", "--csv", "--markdown", "--explain", "--json --explain"):
+        outcome = napkin(f"{example} {form}")
+        assert outcome.status in (0, 1, 4), outcome.err
+        assert outcome.out.strip()

@@ -1,0 +1,135 @@
+"""The lecture's first napkin: its numbers, its inverse solves, what is refused."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.conftest import run_line
+
+LECTURE = "train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --mfu 0.5"
+
+
+def test_the_lecture_s_first_question(napkin):
+    values = napkin(f"{LECTURE} --price 2 --json").values
+    assert values["flops/total"] == 6 * 70 * 10**9 * 15 * 10**12
+    # 6.3e24 / (1024 · 0.5 · 989.4e12) s
+    assert values["time"] == pytest.approx(6.3e24 / (1024 * 0.5 * 989.4e12), rel=1e-12)
+    assert values["time"] / 86400 == pytest.approx(143.9, abs=0.05)
+    assert values["gpu_hours"] == pytest.approx(1024 * values["time"] / 3600)
+    assert values["cost"] == pytest.approx(2 * values["gpu_hours"])
+    assert values["energy"] == pytest.approx(1024 * 700 * 1.3 * values["time"] * 1.1)
+    assert values["carbon"] == pytest.approx(values["energy"] / 3.6e6 * 0.385)
+
+
+def test_paths_units_and_inputs_of_the_contract(napkin):
+    data = napkin(f"{LECTURE} --price 2 --json").data
+    assert data["napkin"] == 1
+    assert data["command"] == "train-time"
+    for path, unit in {
+        "time": "second",
+        "flops/total": "FLOP",
+        "mfu": "1",
+        "gpus": "GPU",
+        "tokens": "token",
+        "params": "param",
+        "gpu_hours": "GPU-hour",
+        "cost": "USD",
+        "energy": "joule",
+    }.items():
+        assert data["units"][path] == unit
+        assert path in data["values"]
+    assert data["inputs"]["params"] == {"value": 70 * 10**9, "origin": "given", "given": "70B"}
+    assert data["inputs"]["pue"]["origin"] == "default"
+
+
+@given(
+    st.integers(10**6, 10**13),
+    st.integers(10**6, 10**14),
+    st.integers(1, 10**5),
+    st.floats(0.01, 1, allow_nan=False),
+)
+def test_every_inverse_solve_undoes_the_forward_one(params, tokens, gpus, mfu):
+    machine = "--hardware h100 --json"
+    ahead = run_line(f"train-time --params {params} --tokens {tokens} --gpus {gpus} --mfu {mfu!r} {machine}").values
+    within = f"--within {ahead['time']!r}s {machine}"
+    assert run_line(f"train-time --tokens {tokens} --gpus {gpus} --mfu {mfu!r} {within}").values[
+        "params"
+    ] == pytest.approx(params, abs=1.5, rel=1e-12)
+    assert run_line(f"train-time --params {params} --gpus {gpus} --mfu {mfu!r} {within}").values[
+        "tokens"
+    ] == pytest.approx(tokens, abs=1.5, rel=1e-12)
+    assert run_line(f"train-time --params {params} --tokens {tokens} --gpus {gpus} {within}").values[
+        "mfu"
+    ] == pytest.approx(mfu, rel=1e-9)
+    back = run_line(f"train-time --params {params} --tokens {tokens} --mfu {mfu!r} {within}").values
+    assert back["gpus/exact"] == pytest.approx(gpus, rel=1e-9)
+    assert back["gpus"] in (gpus, gpus + 1)  # rounded up from a float that may lie a hair above
+
+
+def test_a_solved_number_of_gpus_keeps_within_the_time(napkin):
+    values = napkin("train-time --params 70B --tokens 15T --hardware h100 --mfu 0.4 --within 30d --json").values
+    assert isinstance(values["gpus"], int)
+    assert values["time"] <= 30 * 86400 < 6.3e24 / ((values["gpus"] - 1) * 0.4 * 989.4e12)
+
+
+def test_a_budget_ties_two_unknowns(napkin):
+    line = "train-time --params 7B --gpus 256 --hardware a100 --mfu 0.45 --price 2 --budget 2000000 --json"
+    values = napkin(line).values
+    assert values["gpu_hours"] == pytest.approx(1e6)
+    assert values["cost"] == pytest.approx(2e6)
+    assert values["tokens"] == pytest.approx(312e12 * 0.45 * 1e6 * 3600 / (6 * 7e9), abs=1)
+
+
+def test_active_parameters_serve_the_token(napkin):
+    base = "--params 671B --active-params 37B --tokens 14.8T --gpus 2048 --hardware h800 --mfu 0.3 --json"
+    assert napkin(f"train-time {base}").values["flops/total"] == 6 * 37 * 10**9 * 148 * 10**11
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "word"),
+    [
+        ("--params 70B --tokens 15T --gpus 8 --hardware h100 --mfu 0.5 --within 30d", 2, "contradiction"),
+        ("--params 70B --hardware h100 --mfu 0.5", 2, "--tokens, --gpus, --within"),
+        (
+            "--params 70B --tokens 15T --gpus 8 --within 30d --hardware h100 --mfu 0.4 --price 2 --budget 5",
+            2,
+            "contradiction",
+        ),
+        ("--params 70B --tokens 15T --hardware h100 --mfu 0.5 --price 2 --budget 1M", 2, "product"),
+        ("--params 70B --tokens 15T --gpus 8 --hardware h100 --mfu 0.5 --budget 1M", 2, "--budget needs --price"),
+        ("--params 70B --tokens 15T --gpus 8 --mfu 0.5", 2, "--hardware is missing"),
+        ("--params 7B --active-params 70B --tokens 15T --gpus 8 --hardware h100 --mfu 0.5", 2, "above --params"),
+        ("--params 70B --tokens 15T --gpus 8 --hardware v100 --dtype bf16 --mfu 0.5", 3, "no bf16"),
+    ],
+)
+def test_contradictions_and_too_many_unknowns_are_named(napkin, line, status, word):
+    outcome = napkin(f"train-time {line}")
+    assert outcome.status == status
+    assert word in outcome.err
+    assert outcome.out == ""
+    assert len(outcome.errors) == 1
+
+
+def test_an_impossible_answer_is_given_and_said(napkin):
+    outcome = napkin("train-time --params 70B --tokens 15T --hardware h100 --gpus 8 --within 30d --json")
+    assert outcome.status == 1
+    assert outcome.data["verdict"] == "impossible"
+    assert outcome.values["mfu"] > 1
+
+
+def test_an_overflowing_answer_is_left_out_with_a_note(napkin):
+    outcome = napkin("train-time --params 1e300 --tokens 1e300 --hardware h100 --gpus 8 --mfu 0.4 --json")
+    assert outcome.status == 0
+    assert "time" not in outcome.values
+    assert any("flops/total is out of range" in note for note in outcome.data["notes"])
+
+
+@given(st.sampled_from(["params", "tokens"]), st.integers(1, 1000))
+def test_more_work_never_takes_less_time_and_more_gpus_never_more(name, factor):
+    sizes = {"params": 10**9, "tokens": 10**11}
+    line = "train-time --params {params} --tokens {tokens} --gpus {gpus} --hardware h100 --mfu 0.4 --json"
+    base = run_line(line.format(**sizes, gpus=8)).values["time"]
+    assert run_line(line.format(**{**sizes, name: sizes[name] * factor}, gpus=8)).values["time"] >= base
+    assert run_line(line.format(**sizes, gpus=8 * factor)).values["time"] <= base
