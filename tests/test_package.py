@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import tarfile
@@ -12,20 +13,7 @@ import pytest
 
 from tests.conftest import ROOT
 
-LECTURE = [
-    "train-time",
-    "--params",
-    "70B",
-    "--tokens",
-    "15T",
-    "--gpus",
-    "1024",
-    "--hardware",
-    "h100",
-    "--mfu",
-    "0.5",
-    "--json",
-]
+LECTURE = shlex.split("train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --mfu 0.5 --json")
 CLEAN = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
 
 
