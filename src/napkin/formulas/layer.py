@@ -525,6 +525,25 @@ class Stack:
     def depth(self) -> int:
         return sum(count for count, _ in self.runs)
 
+    def kinds(self) -> list[tuple[str, int, Layer]]:
+        """Each distinct layer once, with its name among them and how many there are."""
+        counts: dict[int, list[int]] = {}
+        layers: list[Layer] = []
+        for count, layer in self.runs:
+            if id(layer) not in counts:
+                same = next((known for known in layers if known == layer), layer)
+                if same is layer:
+                    layers.append(layer)
+                counts[id(layer)] = counts.setdefault(id(same), [0])
+            counts[id(layer)][0] += count
+        names: dict[str, int] = {}
+        result = []
+        for layer in layers:
+            names[layer.kind] = names.get(layer.kind, 0) + 1
+            name = layer.kind if names[layer.kind] == 1 else f"{layer.kind}_{names[layer.kind]}"
+            result.append((name, counts[id(layer)][0], layer))
+        return result
+
 
 @dataclass(frozen=True, slots=True)
 class Model:
