@@ -102,7 +102,54 @@ def class_defaults() -> str:
     return HEADER.format(source="configs/class_defaults.yaml") + body
 
 
-GENERATED: dict[str, Callable[[], str]] = {"hardware.py": hardware, "class_defaults.py": class_defaults}
+def published(what: str) -> Callable[[], str]:
+    """configs/evidence/WHAT.yaml: published measurements, one row a line."""
+
+    def write() -> str:
+        facts = read_yaml(f"configs/evidence/{what}.yaml")
+        body = "from __future__ import annotations\n\nfrom typing import TYPE_CHECKING\n\n"
+        body += "if TYPE_CHECKING:\n    from typing import Any\n\n"
+        for name in ("sources", "models"):
+            if name in facts:
+                body += f"{name.upper()}: dict[str, dict[str, Any]] = {plain(facts[name])}\n"
+        rows = "".join(f"    {row!r},\n" for row in facts["rows"])
+        body += f"ROWS: list[dict[str, Any]] = [\n{rows}]\n"
+        return HEADER.format(source=f"configs/evidence/{what}.yaml") + body
+
+    return write
+
+
+def models() -> str:
+    """configs/models/*.yaml, and every spelling of a name with the model that it means."""
+    from napkin.inputs.presets import spelling
+
+    presets: dict[str, Any] = {}
+    names: dict[str, str] = {}
+    for path in sorted((ROOT / "configs" / "models").glob("*.yaml")):
+        fields = read_yaml(f"configs/models/{path.name}")
+        slug = fields.pop("name")
+        if slug != path.stem:
+            raise ValueError(f"{path.name} names {slug}")
+        for name in (slug, *fields["aliases"]):
+            other = names.setdefault(spelling(name), slug)
+            if other != slug:
+                raise ValueError(f"{name!r} names both {other} and {slug}")
+        presets[slug] = fields
+    body = "from __future__ import annotations\n\n"
+    body += "TYPE_CHECKING = False\nif TYPE_CHECKING:\n    from typing import Any\n\n"
+    body += f"PRESETS: dict[str, dict[str, Any]] = {plain(presets)}\n"
+    body += f"NAMES: dict[str, str] = {plain(dict(sorted(names.items())))}\n"
+    return HEADER.format(source="configs/models") + body
+
+
+GENERATED: dict[str, Callable[[], str]] = {
+    "hardware.py": hardware,
+    "class_defaults.py": class_defaults,
+    "models.py": models,
+    "published_steps.py": published("steps"),
+    "published_memory.py": published("memory"),
+    "published_runs.py": published("runs"),
+}
 
 
 def main(arguments: list[str]) -> int:
