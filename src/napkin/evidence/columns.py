@@ -1,0 +1,197 @@
+"""Published training steps as columns of numbers, predicted all at once by the step model.
+
+Rows whose models have the same pieces share one evaluation: their dimensions, layouts and rates are arrays.
+numpy is needed here, and nowhere on the path of a single `napkin step`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from napkin.errors import NapkinError
+from napkin.evidence import software
+from napkin.evidence.generic import decoder
+from napkin.evidence.rates import Machine, machine, names, rates
+from napkin.formulas.layer import Model
+from napkin.formulas.step import Plan, Step, step
+from napkin.inputs import hardware
+from napkin.inputs.plan import POLICIES
+from napkin.inputs.published import Shape, StepRow
+
+Array = Any
+
+MICRO_BATCHES = (1, 2, 4, 8, 16)
+"""Sizes among which a table's authors chose where it does not say: the fastest is taken, as they did."""
+INTERLEAVES = (1, 2, 3, 4)
+UNSTATED_VOCABULARY = 51200
+"""GPT-2's vocabulary padded to a multiple of 128 × 8, where a table does not say."""
+
+_STRUCTURE = ("gated", "tied", "window")
+_OPTIONAL = ("experts", "shared_ffn", "dense_layers", "q_rank", "kv_rank")
+
+
+def structure(dims: Shape) -> tuple[Any, ...]:
+    """Which pieces a model has; rows that agree can be stacked."""
+    return (*(getattr(dims, f) for f in _STRUCTURE), *(bool(getattr(dims, f)) for f in _OPTIONAL))
+
+
+def plan_of(row: StepRow, dims: Shape, micro: float, chunks: int, bits: int) -> Plan:
+    """How a row's step is laid out; what it does not state follows its software."""
+    stack = software.stack(row.stack or software.UNKNOWN)
+    batch = row.global_batch or 1
+    micro = min(micro, max(1.0, batch / row.dp))
+    sp = stack.sequence_parallel if row.sp is None else row.sp
+    zero = stack.zero if row.zero is None else row.zero
+    words = row.recompute_words.lower()
+    layers, core, products = 0.0, 0.0, 0.0
+    if row.recompute == "full":
+        layers = 1.0
+    elif row.recompute == "selective" and stack.name.startswith("megatron"):
+        core = 1.0
+    elif "every other layer" in words or "some blocks" in words:
+        layers = 0.5
+    elif "custom" in words or "qkv_proj" in words:  # all but the projections of q, k and v
+        layers = 0.9
+    elif row.recompute == "selective" or "per-op" in words:  # every second matrix product
+        products = 0.5
+    gradient = row.gradient_bytes or stack.gradient_bytes
+    return Plan(
+        sequence=row.seq,
+        micro_batch=micro,
+        micro_batches=max(1.0, float(np.ceil(batch / (row.dp * micro) - 1e-9))),
+        tp=row.tp,
+        pp=row.pp,
+        vp=chunks,
+        cp=row.cp,
+        ep=row.ep,
+        dp=row.dp,
+        sequence_parallel=1 if sp and row.tp > 1 else 0,
+        zero=zero if row.gpus > 1 else 0,
+        shards=row.shards or row.dp,
+        layers_recomputed=layers,
+        attention_recomputed=core,
+        products_recomputed=products,
+        flash=0 if row.attention == "eager" else 1,
+        low=1 if bits < 16 else 0,
+        gradient_bytes=gradient,
+        optimizer_bytes=14 if row.policy == "bf16-pure" else 30,
+    )
+
+
+def candidates(row: StepRow, dims: Shape, bits: int) -> list[Plan]:
+    """The row's plan; several where it does not state the micro-batch or the interleave."""
+    micro = [row.micro_batch] if row.micro_batch else [b for b in MICRO_BATCHES if b * row.dp <= (row.global_batch or 1)]
+    chunks = [row.vp] if row.vp else [1]
+    if row.vp is None and row.pp > 1 and row.micro_batch is None:
+        chunks = [v for v in INTERLEAVES if v * row.pp <= dims.layers]
+    return [plan_of(row, dims, b, v, bits) for b in micro or [1] for v in chunks or [1]]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Rows of one structure as arrays. `rows`: the row of each candidate."""
+
+    model: Model
+    plan: Plan
+    machine: Machine
+    rows: Array
+    fields: Mapping[str, Array]
+    reduce_early: Array
+    pure: Array
+    sharded: Array
+
+
+class Columns:
+    """Rows ready to be predicted, and why each of the others is not.
+
+    kept      rows that can be predicted, in order
+    why       row id → reason, for the others
+    constants names of all constants that the rows use"""
+
+    def __init__(self, rows: Sequence[StepRow]) -> None:
+        self.why: dict[str, str] = {}
+        self.kept: list[StepRow] = []
+        self.constants: list[str] = ["one", "zero"]
+        number = {"one": 0, "zero": 1}
+        gathered: dict[tuple[Any, ...], list[tuple[Shape, Plan, Machine, int, dict[str, int], StepRow]]] = {}
+        for row in rows:
+            if row.why or row.shape is None:
+                self.why[row.id] = row.why
+                continue
+            try:
+                compute = POLICIES[row.policy].compute if row.policy in POLICIES else "bf16"
+                card = hardware.find(row.chip)
+                if compute in ("bf16", "fp16") and compute not in card.peaks:
+                    compute = card.default_dtype
+                at = machine(card, compute, row.network, row.node)
+            except NapkinError as problem:
+                self.why[row.id] = problem.message
+                continue
+            stack = software.stack(row.stack or software.UNKNOWN)
+            used = names(at.generation, at.bits, stack, row.attention, row.fabric, row.async_tp, row.loss)
+            for name in used.values():
+                if name not in number:
+                    number[name] = len(number)
+                    self.constants.append(name)
+            dims = row.shape if row.shape.vocab else replace(row.shape, vocab=UNSTATED_VOCABULARY)
+            index = len(self.kept)
+            self.kept.append(row)
+            keys = {field: number[name] for field, name in used.items()}
+            for plan in candidates(row, dims, at.bits):
+                gathered.setdefault(structure(dims), []).append((dims, plan, at, index, keys, row))
+        self.groups = [_group(members) for members in gathered.values()]
+
+    def values(self, constants: Mapping[str, float]) -> Array:
+        """Constants by name as the array that `predict` takes."""
+        given = {"one": 1.0, "zero": 0.0, **constants}
+        return np.array([given[name] for name in self.constants])
+
+    def predict(self, values: Array) -> Array:
+        """Seconds of a step for each kept row. `values`: constants in order, one set for all rows or one set a row
+        (rows × constants), so that each row can be predicted without its own source."""
+        seconds = np.full(len(self.kept), np.inf)
+        for group in self.groups:
+            np.minimum.at(seconds, group.rows, self.steps(group, values).time.value)
+        return seconds
+
+    def steps(self, group: Group, values: Array) -> Step:
+        pick = (
+            (lambda field: values[group.fields[field]])
+            if values.ndim == 1
+            else (lambda field: values[group.rows, group.fields[field]])
+        )
+        at = rates(pick, group.machine, group.reduce_early, group.pure, group.sharded)
+        with np.errstate(all="ignore"):
+            return step(group.model, group.plan, at)
+
+
+def _stacked(members: Sequence[Any], kind: type) -> dict[str, Array]:
+    return {f.name: np.array([getattr(m, f.name) for m in members], dtype=float) for f in fields(kind)}
+
+
+def _group(members: Sequence[tuple[Shape, Plan, Machine, int, dict[str, int], StepRow]]) -> Group:
+    shapes, plans, machines, rows, keys, published = zip(*members, strict=True)
+    pieces = {f.name: np.array([getattr(s, f.name) for s in shapes], dtype=float) for f in fields(Shape)[1:]}
+    figures = {
+        f.name: np.array([getattr(m, f.name) for m in machines], dtype=float)
+        for f in fields(Machine)
+        if f.name != "generation"
+    }
+    columns = _stacked(plans, Plan)
+    stacks = [software.stack(row.stack or software.UNKNOWN) for row in published]
+    alone = np.array([row.gpus == 1 for row in published])
+    return Group(
+        decoder(SimpleNamespace(**pieces), shapes[0]),
+        Plan(**columns),
+        Machine(generation="", **figures),
+        np.array(rows),
+        {field: np.array([k[field] for k in keys]) for field in keys[0]},
+        np.array([s.reduce_early for s in stacks], dtype=float),
+        np.array([row.policy == "bf16-pure" for row in published]),
+        (columns["zero"] == 3) & ~alone,
+    )

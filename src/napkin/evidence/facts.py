@@ -1,0 +1,65 @@
+"""The shipped evidence as records, and which source a title belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from napkin.inputs.load import Document
+from napkin.inputs.published import Row, RunRow, StepRow, run_row, step_row
+
+TITLE_START = 24
+"""Pages of one team begin with the same words; so many letters tell a team's next page from another team's."""
+
+
+def _expanded(rows: list[dict[str, Any]], sources: Mapping[str, Any], models: Mapping[str, Any]) -> Iterator[Row]:
+    """Rows that name their source and model by key, in the form of a published file."""
+    document = Document("evidence", None)
+    for index, row in enumerate(rows):
+        source = sources[row["source"]]
+        model = {**models[row["model"]]}
+        for key in ("seq", "params"):
+            if key in row:
+                model[key] = row[key]
+        title = source["pages"][row.get("page", 0)]
+        yield Row(document, index, {**row, "model": model, "source": {"title": title, "where": row["where"]}})
+
+
+def steps() -> list[StepRow]:
+    from napkin._tables import published_steps as table
+
+    return [step_row(row) for row in _expanded(table.ROWS, table.SOURCES, table.MODELS)]
+
+
+def memory() -> list[Row]:
+    from napkin._tables import published_memory as table
+
+    return list(_expanded(table.ROWS, table.SOURCES, table.MODELS))
+
+
+def runs() -> list[RunRow]:
+    from napkin._tables import published_runs as table
+
+    document = Document("evidence", None)
+    return [run_row(Row(document, index, row)) for index, row in enumerate(table.ROWS)]
+
+
+def step_sources() -> dict[str, str]:
+    """Source → its name as answers print it."""
+    from napkin._tables import published_steps as table
+
+    return {key: source["name"] for key, source in table.SOURCES.items()}
+
+
+class SourceOf:
+    """The source in the evidence that a page's title belongs to, "" for a team that the evidence does not hold."""
+
+    def __init__(self) -> None:
+        from napkin._tables import published_steps as table
+
+        self._by_start = {
+            page[:TITLE_START].lower(): key for key, source in table.SOURCES.items() for page in source["pages"]
+        }
+
+    def __call__(self, title: str) -> str:
+        return self._by_start.get(title[:TITLE_START].lower(), "")

@@ -1,0 +1,171 @@
+"""Constants from measured steps: maximum a posteriori, one random factor a source, robust to odd rows.
+
+    minimise  Σ_rows w·ρ((ln t_predicted − ln t_measured − u_source)/σ) + Σ_constants ((ln c − ln prior)/σ_prior)²/2
+              + Σ_sources (u/τ)²/2
+
+ρ is Huber's; w makes a source weigh as the square root of its rows. The factor u of a source takes up what is its own
+(cluster, version); it is learnt beside the constants and not used to predict. Gauss–Newton with damping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from napkin.evidence.columns import Columns
+from napkin.inputs.published import Measured, StepRow, step_flops
+
+Array = Any
+
+ROW_SPREAD = 0.05
+"""σ: spread of ln t inside a source that the model cannot explain; one configuration measured again spreads by 2 to
+6 %, and shapes add as much."""
+SOURCE_SPREAD = 0.06
+"""τ: spread of sources around the constants that they share."""
+KNEE = 2.0
+"""Beyond so many σ a row pulls no harder."""
+HEAVIEST = 1.5
+"""Most weight of one row, and thrice a row's weight in a source of one."""
+
+
+def seconds_of(row: StepRow) -> float:
+    """The measured step time; a rate or an MFU turned into seconds by tokens or by the source's own rule."""
+    found = row.measured
+    assert found is not None
+    return seconds_from(found, row)
+
+
+def seconds_from(found: Measured, row: StepRow) -> float:
+    batch = row.global_batch or 1
+    if found.quantity == "step_seconds":
+        return found.value
+    if found.quantity == "tokens_per_second_per_gpu":
+        return batch * row.seq / found.value / row.gpus
+    assert row.shape is not None
+    return (step_flops(found.convention, row.shape, row.seq, batch) or 0.0) / (found.value * found.peak * row.gpus)
+
+
+def in_quantity(seconds: float, row: StepRow) -> float:
+    """A predicted step time as the quantity that the row prints."""
+    found = row.measured
+    if found is None or found.quantity == "step_seconds":
+        return seconds
+    return found.value * seconds_of(row) / seconds  # both quantities are inverse to the time
+
+
+@dataclass
+class Fit:
+    """Constants in the order of `names` (logarithms), their posterior σ, and each source's factor (logarithm)."""
+
+    names: list[str]
+    log: Array
+    spread: Array
+    sources: dict[str, float]
+    cost: float
+
+    def constants(self) -> dict[str, float]:
+        return {name: float(np.exp(value)) for name, value in zip(self.names, self.log, strict=True)}
+
+
+class Problem:
+    """Rows with what was measured, prepared once; `fit` may leave sources or single rows out."""
+
+    def __init__(
+        self,
+        columns: Columns,
+        sources: Sequence[str],
+        priors: Mapping[str, tuple[float, float]],
+        counted: Array | None = None,
+    ) -> None:
+        self.columns = columns
+        self.sources = np.array(sources)
+        self.log_truth = np.log([seconds_of(row) for row in columns.kept])
+        self.counted = np.ones(len(columns.kept), bool) if counted is None else counted
+        self.names = [name for name in columns.constants if name not in ("one", "zero")]
+        self.prior = np.log([priors[name][0] for name in self.names])
+        self.prior_spread = np.array([priors[name][1] for name in self.names])
+
+    def values(self, log: Array) -> Array:
+        return np.concatenate([[1.0, 0.0], np.exp(log)])
+
+    def log_predicted(self, log: Array) -> Array:
+        return np.log(self.columns.predict(self.values(log)))
+
+    def jacobian(self, log: Array) -> Array:
+        base = self.log_predicted(log)
+        step = 1e-4
+        columns = []
+        for index in range(len(log)):
+            moved = log.copy()
+            moved[index] += step
+            columns.append((self.log_predicted(moved) - base) / step)
+        return np.stack(columns, axis=1)
+
+    def weights(self, mask: Array) -> Array:
+        weights = np.zeros(len(mask))
+        for source in set(self.sources[mask]):
+            members = mask & (self.sources == source)
+            weights[members] = min(HEAVIEST, 2 * HEAVIEST / np.sqrt(members.sum()))
+        return weights
+
+    def fit(
+        self,
+        mask: Array | None = None,
+        start: Array | None = None,
+        rounds: int = 12,
+        jacobian: Array | None = None,
+        report: Callable[[str], None] | None = None,
+    ) -> Fit:
+        """`jacobian`: derivatives at `start`, kept for all rounds (near the optimum they hardly move)."""
+        use = self.counted if mask is None else mask & self.counted
+        log = self.prior.copy() if start is None else start.copy()
+        present = sorted(set(self.sources[use]))
+        member = np.array([[source == key for key in present] for source in self.sources[use]], dtype=float)
+        weights = self.weights(use)[use]
+        shift = np.zeros(len(present))
+
+        def residual(log: Array, shift: Array) -> Array:
+            return (self.log_predicted(log) - self.log_truth)[use] - member @ shift
+
+        def cost(log: Array, shift: Array) -> float:
+            z = residual(log, shift) / ROW_SPREAD
+            rows = np.where(np.abs(z) < KNEE, z * z / 2, KNEE * np.abs(z) - KNEE * KNEE / 2)
+            priors = (((log - self.prior) / self.prior_spread) ** 2).sum() / 2
+            return float((weights * rows).sum() + priors + ((shift / SOURCE_SPREAD) ** 2).sum() / 2)
+
+        now, damping = cost(log, shift), 1e-3
+        hessian = np.eye(len(log) + len(present))
+        for turn in range(rounds):
+            slopes = self.jacobian(log) if jacobian is None else jacobian
+            design = np.hstack([slopes[use], -member])
+            gap = residual(log, shift)
+            z = np.abs(gap) / ROW_SPREAD
+            pull = weights * np.where(z < KNEE, 1.0, KNEE / np.maximum(z, 1e-9)) / ROW_SPREAD**2
+            hessian = design.T @ (pull[:, None] * design) + np.diag(
+                np.concatenate([1 / self.prior_spread**2, np.full(len(present), SOURCE_SPREAD**-2)])
+            )
+            slope = design.T @ (pull * gap) + np.concatenate(
+                [(log - self.prior) / self.prior_spread**2, shift / SOURCE_SPREAD**2]
+            )
+            better = False
+            while damping < 1e6:
+                move = np.linalg.solve(hessian + damping * np.diag(np.diag(hessian)), -slope)
+                log_next, shift_next = log + move[: len(log)], shift + move[len(log) :]
+                then = cost(log_next, shift_next)
+                if then < now:
+                    better = True
+                    break
+                damping *= 5
+            if not better:
+                break
+            gain, log, shift, now = now - then, log_next, shift_next, then
+            damping = max(damping / 5, 1e-6)
+            if report:
+                report(f"round {turn + 1}: cost {now:.2f}")
+            if gain < 1e-3:
+                break
+        spread = np.sqrt(np.diag(np.linalg.inv(hessian)))[: len(log)]
+        return Fit(self.names, log, spread, dict(zip(present, shift.tolist(), strict=True)), now)

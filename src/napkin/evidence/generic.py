@@ -1,0 +1,117 @@
+"""A decoder from the dimensions that a table prints: the pieces that every decoder has, and no others.
+
+The dimensions may be arrays with one entry per row, where all rows have the same pieces.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from napkin.formulas.layer import (
+    COLUMN,
+    ROW,
+    Activation,
+    Add,
+    AttentionCore,
+    Embedding,
+    Experts,
+    Layer,
+    Matmul,
+    Model,
+    Multiply,
+    Norm,
+    Operation,
+    Rotary,
+    Router,
+    Stack,
+)
+
+
+def _attention(dims: Any, like: Any, window: int) -> list[Operation]:
+    if like.kv_rank:
+        down = dims.q_rank + dims.kv_rank + dims.rope
+        heads, wide = dims.heads, dims.nope + dims.rope
+        return [
+            Matmul("compress", ("norm",), dims.hidden, down),
+            Norm("compressed", ("compress",), dims.q_rank + dims.kv_rank),
+            Matmul("q", ("compressed",), dims.q_rank, heads * wide, shard=COLUMN),
+            Matmul("kv", ("compressed", "compress"), dims.kv_rank, heads * (dims.nope + dims.v_dim), shard=COLUMN),
+            Rotary("rotary", ("q",), heads, dims.rope, dims.rope),
+            AttentionCore("core", ("rotary", "kv", "kv"), heads, heads, wide, dims.v_dim),
+            Matmul("o", ("core",), heads * dims.v_dim, dims.hidden, shard=ROW),
+        ]
+    size = dims.head_dim
+    ops: list[Operation] = [
+        Matmul("qkv", ("norm",), dims.hidden, (dims.heads + 2 * dims.kv_heads) * size, shard=COLUMN)
+    ]
+    read = "qkv"
+    if like.gated:  # the gated decoders that tables print are Llama's kin: rotary positions
+        ops.append(Rotary("rotary", ("qkv",), dims.heads + dims.kv_heads, size, size))
+        read = "rotary"
+    ops.append(
+        AttentionCore("core", (read, "qkv", "qkv"), dims.heads, dims.kv_heads, size, size, window=window or None)
+    )
+    return [*ops, Matmul("o", ("core",), dims.heads * size, dims.hidden, shard=ROW)]
+
+
+def _mlp(prefix: str, hidden: Any, width: Any, gated: bool, read: str) -> list[Operation]:
+    if not gated:
+        return [
+            Matmul(f"{prefix}up", (read,), hidden, width, shard=COLUMN),
+            Activation(f"{prefix}act", (f"{prefix}up",), width, "gelu"),
+            Matmul(f"{prefix}down", (f"{prefix}act",), width, hidden, shard=ROW),
+        ]
+    return [
+        Matmul(f"{prefix}gate", (read,), hidden, width, shard=COLUMN),
+        Matmul(f"{prefix}up", (read,), hidden, width, shard=COLUMN),
+        Activation(f"{prefix}act", (f"{prefix}gate",), width, "silu"),
+        Multiply(f"{prefix}glu", (f"{prefix}act", f"{prefix}up"), width),
+        Matmul(f"{prefix}down", (f"{prefix}glu",), width, hidden, shard=ROW),
+    ]
+
+
+def _layer(kind: str, dims: Any, like: Any, mlp: list[Operation], out: str, window: int = 0) -> Layer:
+    h = dims.hidden
+    return Layer(
+        kind,
+        (
+            Norm("norm", ("x",), h),
+            *_attention(dims, like, window),
+            Add("residual", ("x", "o"), h),
+            Norm("norm2", ("residual",), h),
+            *mlp,
+            Add("out", ("residual", out), h),
+        ),
+    )
+
+
+def decoder(dims: Any, like: Any = None) -> Model:
+    """`dims` is a published.Shape, or its fields as arrays; then `like`, one of the rows, tells which pieces there are."""
+    like = like or dims
+    h = dims.hidden
+    runs: list[tuple[Any, Layer]] = []
+    windows = (like.window, 0) if like.window else (0,)  # tables print windows that alternate with full attention
+    if like.experts:
+        routed: list[Operation] = [
+            Router("router", ("norm2",), h, dims.experts, dims.top_k),
+            Experts("experts", ("norm2", "router"), h, dims.expert_ffn, dims.experts, dims.top_k),
+        ]
+        out = "experts"
+        if like.shared_ffn:
+            routed += _mlp("shared_", h, dims.shared_ffn, True, "norm2")
+            routed.append(Add("mixed", ("experts", "shared_down"), h))
+            out = "mixed"
+        sparse = (dims.layers - dims.dense_layers) / len(windows)
+        runs += [(sparse, _layer(f"moe{w or ''}", dims, like, routed, out, w)) for w in windows]
+        if like.dense_layers:
+            runs.append((dims.dense_layers, _layer("dense", dims, like, _mlp("", h, dims.ffn, like.gated, "norm2"), "down")))
+    else:
+        mlp = _mlp("", h, dims.ffn, like.gated, "norm2")
+        runs += [(dims.layers / len(windows), _layer(f"layer{w or ''}", dims, like, mlp, "down", w)) for w in windows]
+    stack = Stack(
+        "decoder",
+        (Embedding("x", ("ids",), dims.vocab, h),),
+        tuple(runs),
+        (Norm("final", ("x",), h), Matmul("head", ("final",), h, dims.vocab, shard=COLUMN)),
+    )
+    return Model(like.name, (stack,), like.tied, h, dims.heads, dims.kv_heads, dims.head_dim, dims.vocab)

@@ -1,0 +1,95 @@
+"""The constants of the step model before any step was seen: value, uncertainty (σ of the logarithm), and where it
+comes from. Kernel measurements and datasheets set what a chip reaches; reading of the software sets what it hides.
+
+Sources by short name:
+    mamf    Bekman, Machine Learning Engineering, compute/accelerator/README.md at 744d01e, best found matmul shapes
+    azure   Azure AI-benchmarking-guide at 8fd0c6e: cuBLASLt, FlashAttention-2, HBM and NCCL on ND A100, H100, H200 v5
+    net     Bekman, Machine Learning Engineering, network/README.md: nccl-tests on H200, B200, MI300X
+    code    the software's own source, read by kernel and tensor
+    assumed no measurement: a guess with a wide σ
+"""
+
+from __future__ import annotations
+
+PRIORS: dict[str, tuple[float, float, str]] = {
+    # share of the dense peak that large products sustain under power limits; a product's own shape comes on top
+    "matmul/volta/16": (0.78, 0.05, "assumed: cuBLAS reaches 0.75 to 0.83 of 125 TFLOP/s in published microbenchmarks"),
+    "matmul/turing/16": (0.70, 0.12, "assumed"),
+    "matmul/ampere/16": (0.80, 0.05, "azure: 0.813 at 8192³, 0.822 at 16384³; mamf: 0.869 best"),
+    "matmul/ada/16": (0.80, 0.10, "assumed"),
+    "matmul/hopper/16": (0.70, 0.05, "mamf: 0.803 best; clocks fall under sustained load"),
+    "matmul/hopper/8": (0.68, 0.06, "azure: 0.652 at 8192³, 0.699 at 32768³; mamf: 0.709 best"),
+    "matmul/blackwell/16": (0.68, 0.07, "mamf: 0.776 B200, 0.729 GB200, 0.786 B300, best shapes"),
+    "matmul/blackwell/8": (0.64, 0.08, "mamf: 0.763 B200, 0.723 GB200, 0.745 B300, best shapes"),
+    "matmul/blackwell/4": (0.50, 0.15, "assumed"),
+    "matmul/cdna/16": (0.50, 0.10, "mamf: 0.51 MI300X, 0.60 MI325X, 0.62 MI355X"),
+    "matmul/tpu/16": (0.85, 0.05, "assumed: the unit is one large systolic array"),
+    "matmul/gaudi/16": (0.80, 0.10, "mamf: 0.97 Gaudi 2, 0.74 Gaudi 3"),
+    "matmul/other/16": (0.65, 0.15, "assumed"),
+    "power": (0.50, 0.25, "assumed: rate ∝ (watts per FLOP/s)^κ where the clock is power-limited; κ = 1/2 for V² ∝ f"),
+    "waves": (0.50, 0.30, "assumed: split and streamed schedules fill about half of the last wave"),
+    "half_depth": (150.0, 0.35, "azure: 0.38 of the peak at 1024³ on an A100, 0.71 at 2048³"),
+    "misaligned": (0.94, 0.02, "assumed: 27 % for three halvings was seen at hidden size 1800 a rank"),
+    # attention
+    "attention/volta": (0.40, 0.20, "assumed"),
+    "attention/turing": (0.40, 0.20, "assumed"),
+    "attention/ampere": (0.55, 0.12, "azure: FlashAttention-2 0.575 (head size 64, 8192 tokens)"),
+    "attention/ada": (0.50, 0.20, "assumed"),
+    "attention/hopper": (0.38, 0.12, "azure: FlashAttention-2 0.331 (head size 128, 8192 tokens)"),
+    "attention/blackwell": (0.45, 0.12, "assumed"),
+    "attention/cdna": (0.35, 0.20, "assumed"),
+    "attention/tpu": (0.45, 0.15, "assumed"),
+    "attention/gaudi": (0.45, 0.20, "assumed"),
+    "attention/other": (0.40, 0.20, "assumed"),
+    "kernel/cudnn": (1.40, 0.10, "cuDNN and FlashAttention-3 over FlashAttention-2 (Shah et al. 2024: 1.5 to 2 ×)"),
+    "kernel/flash1": (0.80, 0.12, "FlashAttention over FlashAttention-2 (Dao 2023: half the speed; Triton in between)"),
+    "attention_backward": (1.50, 0.08, "Dao 2023, figures 5 and 6: backward reaches 0.6 to 0.7 of forward's rate"),
+    "core": (0.70, 0.15, "assumed: batched products of small heads"),
+    "core_odd": (0.25, 0.40, "assumed: no vector loads below 16 bytes"),
+    "score_bytes": (30.0, 0.20, "code: Megatron's fused scale-mask-softmax, dropout, both 16-bit copies"),
+    # memory and links
+    "memory": (0.86, 0.05, "azure: copy, add, triad 0.79 to 0.83 A100, 0.87 to 0.89 H100, 0.83 to 0.86 H200"),
+    "bus": (0.80, 0.06, "net, azure: all-reduce on 8 GPUs, ring, 0.77 A100, 0.82 H200"),
+    "wire/rdma": (0.88, 0.07, "net: 365 GB/s over 4 nodes of 8 × 50 GB/s"),
+    "wire/omnipath": (0.50, 0.20, "assumed: no GPU-direct path of full rate"),
+    "tensor_latency": (40e-6, 0.40, "azure: 1 MB all-reduce on 8 GPUs 42 to 51 μs"),
+    "data_latency": (40e-6, 0.40, "assumed, per doubling of the group"),
+    # how much of a transfer shows
+    "tensor_exposed/plain": (1.0, 0.10, "code: the product waits for the all-reduce"),
+    "tensor_exposed/overlap": (0.5, 0.30, "code: one of two directions runs beside the product"),
+    "tensor_exposed/async": (0.4, 0.30, "code: decomposed collectives"),
+    "pipeline_exposed/plain": (0.4, 0.50, "assumed"),
+    "pipeline_exposed/overlap": (0.25, 0.50, "assumed"),
+    "context_exposed": (0.3, 0.40, "assumed: the ring runs beside attention"),
+    "data_exposed": (0.05, 0.50, "assumed: the first bucket and the last"),
+    "interference": (0.10, 0.50, "assumed: collectives take multiprocessors and bandwidth"),
+    # memory-bound work
+    "elementwise/eager": (1.10, 0.15, "code: dropout, bias and casts beside the least traffic"),
+    "elementwise/compiled": (0.95, 0.15, "code: chains fused"),
+    "cast_bytes": (12.0, 0.25, "code: amax, quantise and transpose read and write each input"),
+    "loss_bytes/plain": (16.0, 0.20, "code: fp32 copy, log-softmax, gradient"),
+    "loss_bytes/fused": (6.0, 0.30, "code: logits read twice, gradient written once"),
+    "accumulation/fused": (8.0, 0.20, "code: fp32 gradient read and written in the product's epilogue"),
+    "accumulation/separate": (24.0, 0.20, "code: 16-bit gradient, its cast and its addition"),
+    "accumulation/sharded": (22.0, 0.20, "code: copy in and out of the flat parameter, cast and divide"),
+    "optimizer_slowness": (1.6, 0.25, "assumed: several kernels, norm and copy beside the 30 bytes"),
+    # experts
+    "grouped": (0.45, 0.25, "assumed: few rows an expert, several launches"),
+    "permutation_bytes": (36.0, 0.25, "code: permute, unpermute, probabilities, both passes"),
+    "dispatch": (1.0, 0.30, "assumed"),
+    # time that no kernel spends
+    "host_layer": (0.2e-3, 0.40, "assumed: some 40 launches of 5 μs"),
+    "host_experts": (5e-3, 0.40, "assumed: launches and synchronisations of routing"),
+    "fixed": (0.012, 0.50, "assumed"),
+    "stops_early": (0.9, 0.20, "code: torch.utils.checkpoint, early stop"),
+    # software over the common constants
+    "stack/megatron": (0.97, 0.08, "assumed"),
+    "stack/megatron-deepspeed": (1.05, 0.08, "assumed"),
+    "stack/megatron-core": (1.00, 0.08, "assumed"),
+    "stack/fsdp-eager": (1.05, 0.08, "assumed"),
+    "stack/fsdp-compiled": (1.03, 0.08, "assumed"),
+    "stack/xla": (1.10, 0.08, "assumed"),
+    "stack/lean": (0.93, 0.08, "assumed"),
+    "stack/nanotron": (1.10, 0.08, "assumed"),
+    "stack/unknown": (1.05, 0.10, "assumed: the middle of the others"),
+}

@@ -1,0 +1,210 @@
+"""What a chip and a software stack reach, put together from the calibrated constants: the `Rates` of a step.
+
+One mapping from what is known of a run to the names of the constants that hold for it serves one run (numbers) and all
+published rows at once (arrays).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from napkin.elementwise import Number, minimum, where
+from napkin.errors import Refused
+from napkin.evidence.software import Stack
+from napkin.formulas.step import Rates
+from napkin.inputs.hardware import Hardware
+
+GENERATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("volta", ("v100", "titan-v")),
+    ("turing", ("t4", "rtx-2080", "rtx-20", "quadro")),
+    ("ampere", ("a100", "a800", "a30", "a40", "a10", "a2", "rtx-30", "rtx-a")),
+    ("ada", ("l4", "l40", "rtx-40", "rtx-6000-ada")),
+    ("hopper", ("h100", "h800", "h200", "h20", "gh200")),
+    ("blackwell", ("b100", "b200", "b300", "gb200", "gb300", "rtx-50", "rtx-pro")),
+    ("cdna", ("mi",)),
+    ("tpu", ("tpu",)),
+    ("gaudi", ("gaudi", "hl-")),
+)
+"""Architecture by the start of an accelerator's key."""
+
+REFERENCE_WATTS = {"ampere": 400 / 312e12, "hopper": 700 / 989.4e12, "blackwell": 1000 / 2250e12}
+"""Watts per dense 16-bit FLOP/s of the card whose share of the peak stands in the constants: A100 and H100 SXM, B200.
+Another card of the generation with less power for the same peak runs at lower clocks."""
+
+MOST_POWER = 1.3
+"""Beyond this much more power per FLOP/s than the reference nothing is power-limited any more."""
+
+LARGEST_SHARE = 0.95
+
+
+def generation(slug: str) -> str:
+    return next((name for name, starts in GENERATIONS if slug.startswith(starts)), "other")
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What the rates need of the hardware, each a number or one per row. units: matrix units that share the tiles."""
+
+    generation: str
+    peak: Number
+    peak_wide: Number
+    bandwidth: Number
+    link: Number
+    network: Number
+    node: Number
+    units: Number
+    power: Number
+    bits: int
+
+    @property
+    def low(self) -> int:
+        return 1 if self.bits < 16 else 0
+
+
+BITS = {"fp8": 8, "mxfp8": 8, "int8": 8, "nvfp4": 4, "mxfp4": 4}
+LINKLESS = 32e9
+"""byte/s one way for a card whose link is not known: PCIe 4 × 16."""
+SLOWEST_NETWORK = 12.5e9
+"""byte/s a GPU where neither the source nor the accelerator's entry tells the network: one 100 Gbit/s card."""
+
+
+def machine(hardware: Hardware, compute: str, network: float | None = None, node: int | None = None) -> Machine:
+    """The figures of an accelerator that computes linear layers in `compute`."""
+    wide = "bf16" if "bf16" in hardware.peaks else "fp16"
+    if wide not in hardware.peaks:
+        wide = hardware.default_dtype
+    bits = BITS.get(compute, 16)
+    if bits == 4:  # training's 4-bit products scale every block: no card reaches more than twice its 8-bit rate
+        peak = min(hardware.peak("fp4"), 2 * hardware.peak("fp8"))
+    elif bits == 8:
+        peak = hardware.peak("fp8")
+    elif compute in ("fp16", "bf16"):  # the same rate; V100 has fp16 alone
+        peak = hardware.peaks.get(compute) or hardware.peak(wide)
+    else:
+        peak = hardware.peak("tf32" if compute == "fp32" and "tf32" in hardware.peaks else compute)
+    if not hardware.memory_bandwidth:
+        raise Refused(f"{hardware.name}: its memory bandwidth is not known")
+    era = generation(hardware.slug)
+    usual = REFERENCE_WATTS.get(era)
+    power = hardware.tdp_w / hardware.peak(wide) / usual if usual and hardware.tdp_w else 1.0
+    return Machine(
+        era,
+        peak,
+        hardware.peak(wide),
+        hardware.memory_bandwidth,
+        hardware.link_bandwidth or LINKLESS,
+        network or hardware.nic_bandwidth or SLOWEST_NETWORK,
+        hardware.devices_per_node if hardware.devices_per_node and hardware.devices_per_node > 8 else node or 8,
+        1 if era == "tpu" else hardware.sm_count or 100,
+        min(power, MOST_POWER),
+        bits,
+    )
+
+
+def names(era: str, bits: int, stack: Stack, kernel: str, fabric: str, async_tp: bool, loss: str) -> dict[str, str]:
+    """Field of `Rates` (or a factor of one) → the constant that holds for this run."""
+    shown = "overlap" if stack.overlap else "plain"
+    depth = bits if (era, bits) in (("hopper", 8), ("blackwell", 8), ("blackwell", 4)) else 16
+    return {
+        "matmul": f"matmul/{era}/{depth}",
+        "matmul_wide": f"matmul/{era}/16",
+        "power": "power",
+        "waves": "waves",
+        "half_depth": "half_depth",
+        "misaligned": "misaligned",
+        "attention": f"attention/{era}",
+        "kernel": {"cudnn": "kernel/cudnn", "flash1": "kernel/flash1", "efficient": "kernel/flash1"}.get(kernel, "one"),
+        "attention_backward": "attention_backward",
+        "core": "core",
+        "core_odd": "core_odd",
+        "score_bytes": "score_bytes",
+        "memory": "memory",
+        "bus": "bus",
+        "wire": f"wire/{fabric}",
+        "tensor_latency": "tensor_latency",
+        "data_latency": "data_latency",
+        "tensor_exposed": f"tensor_exposed/{'async' if async_tp else shown}",
+        "pipeline_exposed": f"pipeline_exposed/{shown}",
+        "context_exposed": "context_exposed",
+        "data_exposed": "data_exposed",
+        "interference": "interference",
+        "elementwise": f"elementwise/{'compiled' if stack.compiled else 'eager'}",
+        "cast_bytes": "cast_bytes",
+        "loss_bytes": f"loss_bytes/{'fused' if stack.fused_loss or loss == 'fused' else 'plain'}",
+        "accumulation_bytes": f"accumulation/{stack.accumulation}",
+        "accumulation_sharded": "accumulation/sharded",
+        "optimizer_slowness": "optimizer_slowness",
+        "grouped": "grouped",
+        "permutation_bytes": "permutation_bytes",
+        "dispatch": "dispatch",
+        "host_layer": "host_layer",
+        "host_experts": "host_experts",
+        "fixed": "fixed",
+        "stops_early": "stops_early" if stack.stops_early else "zero",
+        "stack": f"stack/{stack.name}",
+    }
+
+
+PURE_ACCUMULATION = 4
+"""Bytes per weight where gradients are added up in 16 bits in place: read and written once."""
+
+
+def rates(
+    pick: Callable[[str], Number], at: Machine, reduce_early: Number, pure: Number, sharded: Number
+) -> Rates:
+    """The rates of a run. `pick(field)` gives the constant for a field of `names`.
+
+    pure     1 where gradients are 16-bit and added in place
+    sharded  1 under ZeRO-3 on more than one GPU"""
+    clock = at.power ** pick("power")
+    accumulation = where(sharded, pick("accumulation_sharded"), pick("accumulation_bytes"))
+    return Rates(
+        peak=at.peak,
+        peak_wide=at.peak_wide,
+        bandwidth=at.bandwidth,
+        link=at.link,
+        network=at.network,
+        node=at.node,
+        units=at.units,
+        matmul=minimum(pick("matmul") * clock, LARGEST_SHARE),
+        matmul_wide=minimum(pick("matmul_wide") * clock, LARGEST_SHARE),
+        attention=minimum(pick("attention") * pick("kernel") * clock, LARGEST_SHARE),
+        attention_backward=pick("attention_backward"),
+        core=pick("core"),
+        core_odd=pick("core_odd"),
+        score_bytes=pick("score_bytes"),
+        memory=pick("memory"),
+        bus=pick("bus"),
+        wire=pick("wire"),
+        waves=pick("waves"),
+        half_depth=pick("half_depth"),
+        misaligned=pick("misaligned"),
+        elementwise=pick("elementwise"),
+        cast_bytes=pick("cast_bytes"),
+        loss_bytes=pick("loss_bytes"),
+        accumulation_bytes=where(pure, PURE_ACCUMULATION, accumulation),
+        tensor_latency=pick("tensor_latency"),
+        data_latency=pick("data_latency"),
+        tensor_exposed=pick("tensor_exposed"),
+        pipeline_exposed=pick("pipeline_exposed"),
+        context_exposed=pick("context_exposed"),
+        data_overlap=reduce_early,
+        data_exposed=pick("data_exposed"),
+        interference=pick("interference"),
+        grouped=pick("grouped"),
+        permutation_bytes=pick("permutation_bytes"),
+        dispatch=pick("dispatch"),
+        host_layer=pick("host_layer"),
+        host_experts=pick("host_experts"),
+        optimizer_slowness=pick("optimizer_slowness"),
+        fixed=pick("fixed"),
+        stops_early=pick("stops_early"),
+        stack=pick("stack"),
+    )
+
+
+def picker(constants: Mapping[str, float], fields: Mapping[str, str]) -> Callable[[str], float]:
+    """`pick` for one run: the constant by its name; "one" and "zero" are the numbers."""
+    fixed = {"one": 1.0, "zero": 0.0}
+    return lambda field: fixed[fields[field]] if fields[field] in fixed else constants[fields[field]]

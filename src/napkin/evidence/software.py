@@ -1,0 +1,90 @@
+"""Software stacks as a planner knows them: what runs fused, what hides behind what. Facts of the code, no timings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from napkin.errors import NapkinError, did_you_mean
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """
+    compiled        elementwise chains run as one kernel (a compiler's or hand-written)
+    fused_loss      the loss reads the logits once or twice instead of writing softmax and gradients in fp32
+    overlap         tensor- and pipeline-parallel transfers run beside products
+    reduce_early    gradients are reduced while the last backward runs
+    accumulation    how gradients of micro-batches are added up: fused into the product, or a cast and an add of their own
+    stops_early     recomputation of a block ends when its last saved tensor is back (torch's non-reentrant checkpoint)
+    gradient_bytes  bytes of a gradient element as it is reduced, unless the policy says otherwise
+    sequence_parallel, zero   what it takes by default beside tensor parallelism and data parallelism
+    """
+
+    name: str
+    says: str
+    compiled: bool = False
+    fused_loss: bool = False
+    overlap: bool = False
+    reduce_early: bool = True
+    accumulation: str = "fused"
+    stops_early: bool = False
+    gradient_bytes: int = 4
+    sequence_parallel: bool = False
+    zero: int = 0
+
+
+STACKS = {
+    stack.name: stack
+    for stack in (
+        Stack("megatron", "Megatron-LM of 2019–2022 by its authors", reduce_early=False, gradient_bytes=2),
+        Stack(
+            "megatron-deepspeed",
+            "Megatron-DeepSpeed (BLOOM)",
+            reduce_early=False,
+            accumulation="separate",
+            gradient_bytes=2,
+            zero=1,
+        ),
+        Stack(
+            "megatron-core",
+            "Megatron-LM from 2023 on, NeMo, Megatron Bridge",
+            fused_loss=True,
+            overlap=True,
+            sequence_parallel=True,
+            zero=1,
+        ),
+        Stack("fsdp-eager", "PyTorch FSDP without torch.compile (LLM Foundry, Hugging Face)", stops_early=True, zero=3),
+        Stack(
+            "fsdp-compiled",
+            "PyTorch FSDP with torch.compile (torchtitan)",
+            compiled=True,
+            fused_loss=True,
+            stops_early=True,
+            zero=3,
+        ),
+        Stack("xla", "JAX and XLA (MaxText, Pax)", compiled=True, overlap=True, zero=3),
+        Stack(
+            "lean",
+            "hand-written loops on fused kernels (llm.c, TinyLlama, FlashAttention's training code)",
+            compiled=True,
+            fused_loss=True,
+            gradient_bytes=2,
+        ),
+        Stack("nanotron", "nanotron", zero=1),
+    )
+}
+UNKNOWN = "unknown"
+"""A stack that the evidence does not hold: the middle of those that it does, with their spread."""
+
+
+def stack(name: str, where: str = "--stack") -> Stack:
+    """The stack of that name; an unknown name is refused (2)."""
+    key = name.strip().lower().replace("_", "-").replace(" ", "-")
+    key = {"fsdp": "fsdp-compiled", "torchtitan": "fsdp-compiled", "nemo": "megatron-core", "jax": "xla"}.get(key, key)
+    if key == UNKNOWN:
+        return Stack(UNKNOWN, "not in the evidence", zero=1)
+    if key not in STACKS:
+        known = (*STACKS, UNKNOWN)
+        hint = did_you_mean(key, known) or f"one of {', '.join(known)}"
+        raise NapkinError(f"{where}: unknown stack {name[:60]!r}", hint)
+    return STACKS[key]
