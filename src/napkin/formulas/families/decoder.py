@@ -711,7 +711,6 @@ TRAITS: dict[str, Traits] = {
     "cohere": replace(COHERE, qk_norm=LAYER_FP32_PER_HEAD, qk_norm_switch="use_qk_norm"),
     "cohere2": replace(
         COHERE,
-        own_head_dim=False,
         windows=every(4, "sliding_window_pattern"),
         rope_in_windows_only=True,
         ignored=(
@@ -851,7 +850,14 @@ TRAITS: dict[str, Traits] = {
         norm_after_rope=True,
         moe=Mixture("num_experts", "moe_topk", inner="intermediate_size", shared="mlp", normalise=True, upcast=True),
     ),
-    "apertus": Traits(bias="attention_bias", out_bias="attention_bias", gated=False, qk_norm=RMS, function_is="xielu"),
+    "apertus": Traits(
+        bias="attention_bias",
+        out_bias="attention_bias",
+        gated=False,
+        qk_norm=RMS,
+        function_is="xielu",
+        only=(("hidden_act", ("xielu",)),),
+    ),
     "arcee": replace(LLAMA, gated=False),
     "helium": Traits(norm=RMS_FP32, bias="attention_bias", mlp_bias="mlp_bias", rope="interleaved"),
     "cwm": replace(LLAMA, bias=False, out_bias=False, windows=first_of(4)),
