@@ -203,19 +203,21 @@ class Config:
         """Refuse (3) the fields that nobody has read and nobody knows to be irrelevant, in nested blocks too."""
         for child in self.children:
             child.finish(assume_ignorable)
-        from napkin._tables.class_defaults import IGNORABLE, IGNORABLE_PATTERNS
+        from napkin._tables.class_defaults import IGNORABLE, IGNORABLE_PATTERNS, IGNORABLE_WHEN
 
         allowed = set(assume_ignorable)
-        pattern = re.compile("|".join(f"(?:{p})" for p in IGNORABLE_PATTERNS) or r"(?!)")
         unknown = [
             field
             for field in self.fields
             if field not in self.used
             and field not in allowed
             and field not in IGNORABLE
-            and not pattern.fullmatch(field)
             and self.fields[field] is not None
+            and self.fields[field] not in IGNORABLE_WHEN.get(field, ())
         ]
+        if unknown:  # a preset never comes here: the patterns are compiled for users' files alone
+            pattern = re.compile("|".join(f"(?:{p})" for p in IGNORABLE_PATTERNS))
+            unknown = [field for field in unknown if not pattern.fullmatch(field)]
         if unknown:
             first = printable(unknown[0], 60)
             more = f" (and {len(unknown) - 1} more: {', '.join(printable(u, 40) for u in unknown[1:6])})" * (
