@@ -213,6 +213,41 @@ class BlockMatmul(Operation):
 
 
 @dataclass(frozen=True, slots=True)
+class TableMatmul(Operation):
+    """A linear layer applied to the `rows` of a table, however many tokens there are. FLOP: 2·rows·d_in·d_out.
+
+    `within`: at most two rows a position of the sequence are taken (distances −s … s)."""
+
+    rows: int
+    d_in: int
+    d_out: int
+    bias: bool = False
+    within: bool = False
+
+    def weights(self) -> tuple[Weight, ...]:
+        return Matmul(self.name, self.reads, self.d_in, self.d_out, self.bias, COLUMN).weights()
+
+    def products(self, work: Work) -> tuple[Product, ...]:
+        rows = minimum(self.rows, 2 * work.length) if self.within else self.rows
+        return (product(self.name, rows, self.d_in, self.d_out),)
+
+
+@dataclass(frozen=True, slots=True)
+class RelativeScores(Operation):
+    """Scores of each query or key against the `rows` of a table of relative positions, a part of attention's scores
+    (DeBERTa, arXiv:2006.03654). FLOP: 2·b·a·s·rows·d. `within` as in TableMatmul."""
+
+    heads: int
+    head_dim: int
+    rows: int
+    within: bool = False
+
+    def products(self, work: Work) -> tuple[Product, ...]:
+        rows = minimum(self.rows, 2 * work.length) if self.within else self.rows
+        return (product(self.name, work.length, self.head_dim, rows, work.sequences * self.heads, weight=False),)
+
+
+@dataclass(frozen=True, slots=True)
 class Reused(Operation):
     """An operation whose weights another place owns (Model.shared, the other stack's table): it works again here and
     its weights are not counted again."""
@@ -270,11 +305,15 @@ class AttentionCore(Operation):
     def weights(self) -> tuple[Weight, ...]:
         return (Weight("sinks", (self.heads,), HEADS),) if self.sinks else ()
 
+    def halved(self, work: Work) -> bool:
+        """Whether half of the square is counted: the causal convention that ignores the diagonal. Attention that sees
+        both ways stays full."""
+        return work.pairs == "half" and self.causal and not self.cross
+
     def products(self, work: Work) -> tuple[Product, ...]:
         pairs = work.pairs_per_head(self.window, self.causal, self.cross, self.chunk)
         keys = work.memory if self.cross else work.length
-        # half of the full square is the causal convention that ignores the diagonal; bidirectional layers stay full
-        halves = work.pairs == "half" and self.causal and not self.cross
+        halves = self.halved(work)
         scores = matmul_flops(pairs, self.qk_dim, self.heads) // (2 if halves else 1)
         values = matmul_flops(pairs, self.v_dim, self.heads) // (2 if halves else 1)
         batch = work.sequences * self.heads

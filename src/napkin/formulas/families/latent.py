@@ -13,19 +13,29 @@ from napkin.inputs.model import Config
 
 
 class Kind:
-    """What a model_type does: whether scores are sigmoids balanced by a bias, where experts are, its rotary form."""
+    """What a model_type does: whether scores are sigmoids balanced by a bias, where experts are, its rotary form.
+
+    rank_stated: a config without q_lora_rank has none. DeepSeek-V2's published files state the rank or null, and tools
+    that drop nulls from a file leave out only the latter."""
 
     def __init__(
-        self, pairing: str, *, sigmoid: bool = True, where: Sparse | None = after_first, scaled: bool = False
+        self,
+        pairing: str,
+        *,
+        sigmoid: bool = True,
+        where: Sparse | None = after_first,
+        scaled: bool = False,
+        rank_stated: bool = False,
     ) -> None:
         self.pairing = pairing
         self.sigmoid = sigmoid
         self.where = where
         self.scaled = scaled
+        self.rank_stated = rank_stated
 
 
 KINDS = {
-    "deepseek_v2": Kind("complex", sigmoid=False),
+    "deepseek_v2": Kind("complex", sigmoid=False, rank_stated=True),
     "deepseek_v3": Kind("interleaved"),
     "kimi_k2": Kind("interleaved"),
     "glm4_moe_lite": Kind("interleaved", where=by_type),
@@ -50,7 +60,7 @@ def build(config: Config) -> Model:
         blocks.latent_attention,
         width=hidden,
         heads=heads,
-        q_rank=config.optional_integer("q_lora_rank"),
+        q_rank=_query_rank(config, kind),
         kv_rank=config.integer("kv_lora_rank"),
         nope=nope,
         rope=Rope(rotary, kind.pairing, upcast=kind.pairing == "complex"),
@@ -91,6 +101,13 @@ def build(config: Config) -> Model:
         tie=common.tied(config) and not none,
         extra=common.prediction_modules(config, hidden, RMS, runs[-1][1]),
     )
+
+
+def _query_rank(config: Config, kind: Kind) -> int | None:
+    if kind.rank_stated and "q_lora_rank" not in config.fields:
+        config.notes.append("q_lora_rank is not stated: read as null, queries without a low-rank step")
+        return None
+    return config.optional_integer("q_lora_rank")
 
 
 def _knows(config: Config, field: str) -> bool:
