@@ -8,28 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import isqrt
 
-from napkin.elementwise import Number, ceil_div, where
-from napkin.formulas.implementations import Code
-from napkin.formulas.layer import Layer, Model, Stack
-from napkin.formulas.lowering import Lowering, Shape, Split, Value
-from napkin.formulas.tape import ACTIVATION, BYTES, INPUT, WEIGHT_COPY, Node, Storage, Tape
-
-
-@dataclass(frozen=True, slots=True)
-class Numerics:
-    """Types of a step: `compute` is what layers run in without autocast; `autocast` lowers fp32 layers to it."""
-
-    compute: str
-    autocast: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Recompute:
-    """Which blocks keep only their input. `every` k: blocks 0, k, 2k, …; `group` k: one input for each run of k."""
-
-    mode: str = "none"
-    size: int = 1
+from napkin.elementwise import Number, ceil_div, minimum, where
+from napkin.formulas.implementations import EAGER, Code
+from napkin.formulas.layer import AttentionCore, Layer, Model, Stack
+from napkin.formulas.lowering import INPUT_LABEL, Lowering, Shape, Split, Value
+from napkin.formulas.tape import ACTIVATION, BYTES, INPUT, WEIGHT_COPY, Node, Storage, Tape, sized
+from napkin.inputs.plan import Precision, Recompute
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +25,7 @@ class Piece:
     saved   bytes of its own storages       casts   bytes of autocast's weight copies
     shared  storages that other layers keep too (rotary tables)
     kept    every storage, for a listing    nodes   its primitives, for the live bytes and the traffic
-    input   bytes of the residual stream that it reads
+    input   bytes of the residual stream that it reads       again   of its own storages, those that it makes itself
     """
 
     name: str
@@ -49,17 +35,25 @@ class Piece:
     kept: tuple[Storage, ...]
     nodes: tuple[Node, ...]
     input: Number
+    again: Number
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One micro-batch's forward pass through the whole model on one rank."""
+    """One micro-batch's forward pass through the whole model on one rank.
+
+    hidden    the last hidden state, where the head reads another copy of it: alive until the loss is there
+    closure   what checkpointed layers' code refers to and autograd does not hold: rotary tables, masks, positions
+    """
 
     before: Piece
     layers: tuple[tuple[int, Piece], ...]
     after: Piece
     logits: Number
+    wide_logits: Number
     labels: Number
+    hidden: Number
+    closure: Number
 
 
 def piece(name: str, tape: Tape, start: int, first: int, input_bytes: Number) -> Piece:
@@ -74,7 +68,17 @@ def piece(name: str, tape: Tape, start: int, first: int, input_bytes: Number) ->
         kept,
         tuple(tape.nodes[first:]),
         input_bytes,
+        total(s.size * s.kept for s in own if s.label != INPUT_LABEL),
     )
+
+
+def tape_for(precision: Precision) -> Tape:
+    """Layers run in the parameters' type, or in fp32 lowered by autocast; 8- and 4-bit products read narrower inputs."""
+    autocast = precision.compute if precision.autocast else ""
+    if autocast and autocast not in BYTES:
+        autocast = "bf16"
+    narrow = precision.compute if precision.compute not in ("fp32", "tf32", "bf16", "fp16") else ""
+    return Tape(precision.param, autocast, narrow)
 
 
 def total(values: Iterable[Number]) -> Number:
@@ -90,14 +94,14 @@ def forward(
     code: Code,
     shape: Shape,
     split: Split,
-    numerics: Numerics,
+    precision: Precision,
     attention: str,
     dropout: float,
     selective: bool = False,
     loss: str = "plain",
 ) -> Pass:
     """Run a stack once on a tape: what stands before the layers, each kind of layer once, the head and the loss."""
-    tape = Tape(numerics.compute, numerics.autocast)
+    tape = tape_for(precision)
     lowering = Lowering(tape, code, shape, split, attention, dropout, selective)
     x = lowering.run(stack.before, None)
     before = piece("before", tape, 0, 0, 0)
@@ -110,11 +114,34 @@ def forward(
     logits = lowering.run(stack.after, residual)
     sizes = cross_entropy(lowering, logits)
     after = piece("after", tape, start, first, residual.tensor.size)
-    return Pass(before, tuple(layers), after, *sizes)
+    return Pass(before, tuple(layers), after, *sizes, _unkept(lowering, stack), _closure(lowering, stack))
+
+
+def _unkept(lowering: Lowering, stack: Stack) -> Number:
+    """Bytes of the tensor that the head reads, where autograd keeps only a cast of it."""
+    source = next((op.reads[0] for op in stack.after if op.name == "lm_head"), None)
+    if source is None or source not in lowering.values:
+        return 0
+    tensor = lowering.values[source].tensor
+    return total(s.size * (weight - minimum(s.kept, weight)) for weight, s in tensor.places)
+
+
+def _closure(lowering: Lowering, stack: Stack) -> Number:
+    """What the code of checkpointed layers holds besides their input."""
+    if not lowering.code.closes_over:
+        return 0
+    tables = total(tensor.size for pair in lowering.tables.values() for tensor in pair)
+    windows = {op.window for _, layer in stack.runs for op in layer.operations if isinstance(op, AttentionCore)}
+    masks: Number = 0
+    if lowering.attention == EAGER:
+        width = "fp32" if lowering.tape.autocast else lowering.tape.compute
+        masks = len(windows) * sized(lowering.b * lowering.own * lowering.s, width)
+    positions = lowering.own * BYTES["int64"] if lowering.tables else 0
+    return tables + masks + positions
 
 
 def one_layer(lowering: Lowering, layer: Layer, width: int, dtype: str) -> Piece:
-    tape = Tape(lowering.tape.compute, lowering.tape.autocast)
+    tape = lowering.tape.fresh()
     outer, lowering.tape = lowering.tape, tape
     x = lowering.residual(width, dtype)
     lowering.run(layer.operations, x)
@@ -122,9 +149,10 @@ def one_layer(lowering: Lowering, layer: Layer, width: int, dtype: str) -> Piece
     return piece(layer.kind, tape, 0, 0, x.tensor.size)
 
 
-def cross_entropy(lowering: Lowering, logits: Value) -> tuple[Number, Number]:
+def cross_entropy(lowering: Lowering, logits: Value) -> tuple[Number, Number, Number]:
     """log-softmax, kept in the type of its input, and the negative log-likelihood, which keeps labels and the weight
-    of all tokens. Returns bytes of the logits and of the model's own copy of the labels."""
+    of all tokens. Returns bytes of the logits, of
+    their wider copy and of the model's own labels."""
     tape, code = lowering.tape, lowering.code
     tape.scope = "loss"
     if logits.divided and not code.parallel_loss:
@@ -142,56 +170,21 @@ def cross_entropy(lowering: Lowering, logits: Value) -> tuple[Number, Number]:
         target = tape.given(tokens, "int64", "labels", kind=INPUT, fixed=True)
     weight = tape.new(1, out.dtype, "weight of all tokens", fixed=True)
     tape.record("nll_loss", (out,), tape.new(1, out.dtype, "loss"), (target, weight))
-    return logits.tensor.size, labels
+    copied = wide.size if wide is not logits.tensor else 0
+    return logits.tensor.size, copied, labels
 
 
-@dataclass(frozen=True, slots=True)
-class Saved:
-    """Bytes kept for backward between forward and backward of one micro-batch, and how many layers keep what."""
-
-    layers: Number
-    outside: Number
-    casts: Number
-    whole: int
-    checkpoints: int
-
-    @property
-    def all(self) -> Number:
-        return self.layers + self.outside
+def checkpointed(first: Number, last: Number, recompute: Recompute) -> Number:
+    """How many of blocks first … last−1 keep only their input."""
+    if recompute.kind == "every":  # blocks 0, k, 2k, …
+        return ceil_div(last, recompute.k) - ceil_div(first, recompute.k)
+    return (last - first) * (recompute.kind in ("full", "group"))
 
 
-def saved(run: Pass, recompute: Recompute) -> Saved:
-    """Fold a pass into its saved bytes under a recomputation policy."""
-    depth = sum(count for count, _ in run.layers)
-    whole = whole_layers(run, recompute)
-    kept_whole = sum(n for n, _ in whole)
-    checkpointed = depth - kept_whole
-    layers = total(n * p.saved for n, p in whole)
-    casts = run.before.casts + run.after.casts + total(n * p.casts for n, p in whole)
-    inputs = 0
-    if checkpointed:
-        held = ceil_div(depth, recompute.size) if recompute.mode == "group" else checkpointed
-        inputs = held
-        layers = layers + held * run.layers[0][1].input
-    shared: list[Storage] = []
-    for _, p in (*whole, (1, run.before), (1, run.after)):
-        shared += [s for s in p.shared if not any(s is other for other in shared)]
-    outside = run.before.saved + run.after.saved + total(s.size * s.kept for s in shared)
-    return Saved(layers, outside, casts, kept_whole, inputs)
-
-
-def whole_layers(run: Pass, recompute: Recompute) -> list[tuple[int, Piece]]:
-    """The layers that keep everything, as runs."""
-    if recompute.mode in ("none", "selective"):
-        return list(run.layers)
-    if recompute.mode in ("full", "group"):
-        return []
-    first = 0
-    result = []
-    for count, p in run.layers:
-        # blocks 0, k, 2k, … are checkpointed: those of this run that are not
-        checkpointed = ceil_div(first + count, recompute.size) - ceil_div(first, recompute.size)
-        if count > checkpointed:
-            result.append((count - checkpointed, p))
-        first += count
-    return result
+def group_size(recompute: Recompute, depth: int) -> int:
+    """Blocks under one checkpoint."""
+    if recompute.kind != "group":
+        return 1
+    if recompute.k:
+        return recompute.k
+    return isqrt(max(depth - 1, 0)) + 1  # ⌈√L⌉

@@ -38,6 +38,8 @@ class Code:
     router       what weighs the experts. native: cast to the activations' type · fp32: left in fp32
     masked       an explicit mask always reaches the attention kernel
     kernels      attention kernels that the code can call
+    closes_over  the code of a checkpointed layer refers to rotary tables, positions and the mask
+    crops        learnt positions are cut to the training sequence
     swiglu       split: activation, then a product · fused: one kernel that keeps its input alone
     gather_again with sequence parallelism a column-parallel linear keeps its own part and gathers again in backward
     parallel_loss the loss works on the divided vocabulary
@@ -56,6 +58,8 @@ class Code:
     router: str = "native"
     masked: bool = False
     kernels: tuple[str, ...] = ALL_KERNELS
+    closes_over: bool = True
+    crops: bool = False
     swiglu: str = "split"
     gather_again: bool = False
     parallel_loss: bool = False
@@ -89,6 +93,8 @@ _NANOGPT = Code(
     rotary="table",
     wide_loss=False,
     shifted=False,
+    closes_over=False,
+    crops=True,
 )
 _MEGATRON = Code(
     softmax="native",
@@ -97,6 +103,7 @@ _MEGATRON = Code(
     rotary="kernel",
     wide_loss=False,
     shifted=False,
+    closes_over=False,
     swiglu="fused",
     gather_again=True,
     parallel_loss=True,

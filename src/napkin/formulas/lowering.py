@@ -42,6 +42,8 @@ EFFICIENT_ROWS = 32
 """The memory-efficient kernel pads its log-sum-exp to a multiple of this many queries (torch meta registrations)."""
 FLASH_HEAD = 8
 """torch pads head sizes to a multiple of this for the flash kernel."""
+INPUT_LABEL = "x"
+"""The residual stream that a layer reads."""
 PHILOX = {FLASH: (16, 8), EFFICIENT: (8, 8), CUDNN: (8, 8)}
 """Bytes of the random generator's seed and offset that a kernel keeps, with or without dropout."""
 
@@ -128,7 +130,7 @@ class Lowering:
     def residual(self, width: int, dtype: str) -> Value:
         """A layer's input: the residual stream."""
         count = self.tokens // self.split.sequence * width
-        return Value(self.tape.given(count, dtype, "x"), width)
+        return Value(self.tape.given(count, dtype, INPUT_LABEL), width)
 
     # --- linear layers and what stands around them ---
 

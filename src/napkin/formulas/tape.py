@@ -16,12 +16,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from napkin.elementwise import Number, is_array, maximum, where
+from napkin.elementwise import Number, ceil_div, is_array, maximum, where
 
-BYTES = {"fp64": 8, "int64": 8, "fp32": 4, "int32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "bool": 1}
+BYTES = {"fp64": 8, "int64": 8, "fp32": 4, "tf32": 4, "int32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, "bool": 1}
+SIXTEENTHS = {"mxfp8": 16.5, "mxfp4": 8.5, "nvfp4": 9}
+"""Bytes of 16 elements with the scales that they share (formats.py has the formats)."""
 _RANK = {"bf16": 1, "fp16": 1, "fp32": 2, "fp64": 3}
 
+SLICE = "slice"
 ACTIVATION, WEIGHT, WEIGHT_COPY, INPUT = "activation", "weight", "weight copy", "input"
+
+
+def sized(count: Number, dtype: str) -> Number:
+    """Bytes of `count` elements."""
+    return count * BYTES[dtype] if dtype in BYTES else ceil_div(count * SIXTEENTHS[dtype], 16)
 
 
 class Storage:
@@ -41,9 +49,10 @@ class Tensor:
     """`count` elements of `dtype` in one of several storages, each with the condition (0 or 1) under which it is.
 
     `fixed` marks what needs no gradient; `rows_apart` tells that sequences and heads are not next to each other in
-    memory (a transposed view), so that folding both into one dimension copies."""
+    memory (a transposed view), so that folding both into one dimension copies; `base` is the tensor that a view shows,
+    whose gradient is its own."""
 
-    __slots__ = ("count", "dtype", "fixed", "places", "rows_apart")
+    __slots__ = ("base", "count", "dtype", "fixed", "places", "rows_apart")
 
     def __init__(
         self,
@@ -52,7 +61,9 @@ class Tensor:
         places: tuple[tuple[Number, Storage], ...],
         fixed: bool = False,
         rows_apart: bool = False,
+        base: Tensor | None = None,
     ) -> None:
+        self.base = base
         self.count = count
         self.dtype = dtype
         self.places = places
@@ -62,7 +73,7 @@ class Tensor:
     @property
     def size(self) -> Number:
         """Bytes of the elements, however they are stored."""
-        return self.count * BYTES[self.dtype]
+        return sized(self.count, self.dtype)
 
     def view(self, count: Number | None = None, *, rows_apart: bool | None = None) -> Tensor:
         """The same storage seen through another shape; `count` where it shows only a part, or repeats."""
@@ -72,7 +83,16 @@ class Tensor:
             self.places,
             self.fixed,
             self.rows_apart if rows_apart is None else rows_apart,
+            self,
         )
+
+    @property
+    def root(self) -> Tensor:
+        """The tensor that a chain of views shows."""
+        tensor = self
+        while tensor.base is not None:
+            tensor = tensor.base
+        return tensor
 
 
 class Node:
@@ -113,7 +133,8 @@ def select(condition: Number, yes: Tensor, no: Tensor) -> Tensor:
         return yes if condition else no
     holds = condition * 1
     places = tuple((w * holds, s) for w, s in yes.places) + tuple((w * (1 - holds), s) for w, s in no.places)
-    return Tensor(where(condition, yes.count, no.count), no.dtype, places, yes.fixed and no.fixed, no.rows_apart)
+    count = where(condition, yes.count, no.count)
+    return Tensor(count, no.dtype, places, yes.fixed and no.fixed, no.rows_apart, no)
 
 
 class Tape:
@@ -121,26 +142,32 @@ class Tape:
 
     compute    type of linear layers' weights, and of activations where nothing casts
     autocast   type that autocast lowers matrix products to, or "" when it is off
+    narrow     type of less than 16 bits that linear layers read their inputs in, or ""
     again      what runs now runs again in backward: nothing of it is kept
     """
 
-    def __init__(self, compute: str, autocast: str = "") -> None:
+    def __init__(self, compute: str, autocast: str = "", narrow: str = "") -> None:
         self.compute = compute
         self.autocast = autocast
+        self.narrow = narrow
         self.nodes: list[Node] = []
         self.kept: list[Storage] = []
         self.scope = ""
         self.again = False
 
+    def fresh(self) -> Tape:
+        """An empty tape of the same types."""
+        return Tape(self.compute, self.autocast, self.narrow)
+
     # --- storages ---
 
     def new(self, count: Number, dtype: str, what: str, *, fixed: bool = False) -> Tensor:
         """A fresh tensor."""
-        return Tensor(count, dtype, ((1, Storage(f"{self.scope}/{what}", count * BYTES[dtype])),), fixed)
+        return Tensor(count, dtype, ((1, Storage(f"{self.scope}/{what}", sized(count, dtype))),), fixed)
 
     def given(self, count: Number, dtype: str, what: str, *, kind: str = ACTIVATION, fixed: bool = False) -> Tensor:
         """A tensor that was there before: the layer's input, a weight, the token ids."""
-        return Tensor(count, dtype, ((1, Storage(what, count * BYTES[dtype], kind)),), fixed)
+        return Tensor(count, dtype, ((1, Storage(what, sized(count, dtype), kind)),), fixed)
 
     def keep(self, *tensors: Tensor) -> tuple[tuple[Number, Storage], ...]:
         """Autograd saves these tensors; weights and the step's own inputs are not counted."""
@@ -205,7 +232,10 @@ class Tape:
         out = self.new(x.count, promoted(x, y), what)
         out.rows_apart = x.rows_apart
         kept = ([] if y.fixed else [x]) + ([] if x.fixed else [y])
-        return self.record("mul", (x, y), out, kept)
+        # a factor narrower than the product gets its gradient in the product's type first, cast afterwards
+        narrower = [t for t in (x, y) if not t.fixed and t.dtype != out.dtype]
+        scratch = sum((sized(t.count, out.dtype) for t in narrower), 0)
+        return self.record("mul", (x, y), out, kept, scratch=scratch)
 
     def power(self, x: Tensor) -> Tensor:
         x = self.raised(x)
@@ -247,8 +277,10 @@ class Tape:
         return self.record("copy", (x,), self.new(x.count, x.dtype, what))
 
     def slice(self, x: Tensor, count: Number) -> Tensor:
-        """A view of a part of x: the gradient of the whole is zeros with the part filled in."""
-        return self.record("slice", (x,), x.view(count))
+        """A view of a part of x: the gradients of the parts are written into one of the whole."""
+        part = x.view(count)
+        part.base = None
+        return self.record(SLICE, (x,), part)
 
     # --- normalisations and reductions ---
 
@@ -268,8 +300,9 @@ class Tape:
         return self.record("rms_norm", (x,), out, (x, rstd), weight=weight)
 
     def softmax(self, x: Tensor, dtype: str = "") -> Tensor:
-        """Keeps its result. `dtype` asks for a wider one, which the kernel makes without a copy of its input."""
-        out = self.new(x.count, dtype or ("fp32" if self.autocast else x.dtype), "softmax")
+        """Keeps its result. What is asked for in another type, or is raised by autocast, is cast first."""
+        x = self.cast(x, dtype) if dtype else self.raised(x)
+        out = self.new(x.count, x.dtype, "softmax")
         return self.record("softmax", (x,), out, (out,))
 
     # --- matrix products ---
@@ -278,7 +311,7 @@ class Tape:
         """x·Wᵀ. Keeps x, and autocast's copy of the weight, which is cast once a step."""
         stored = self.compute if not self.autocast else "fp32"
         x = self.lowered(x)
-        kept = [x]
+        kept = [self.new(x.count, self.narrow, f"as {self.narrow}") if self.narrow else x]
         if self.autocast and not x.fixed:
             copy = self.new(d_in * d_out, self.autocast, weight or "weight")
             copy.places[0][1].kind = WEIGHT_COPY

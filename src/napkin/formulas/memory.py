@@ -1,0 +1,452 @@
+"""Memory of one rank over a training step, moment by moment: forward, loss, backward, optimizer step.
+
+States are divided by how their weights are sharded; activations come from the tape (activations.py), and the live
+bytes within a piece's backward pass from replaying it (live.py). Every quantity of a layout may be an array.
+Symbols: t, p, c, d, e tensor, pipeline, context, data and expert degrees, m micro-batches, v chunks a stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from napkin.elementwise import Number, ceil_div, maximum, minimum, where
+from napkin.formulas import activations
+from napkin.formulas.activations import Pass, total
+from napkin.formulas.implementations import EAGER, Code
+from napkin.formulas.layer import EXPERT, REPLICATED, Embedding, Model, Operation, Reused, Stack, Weight
+from napkin.formulas.live import Replay, replay
+from napkin.formulas.lowering import Shape, Split
+from napkin.formulas.optimizers import Optimizer, State, state_bytes
+from napkin.formulas.tape import sized
+from napkin.inputs.plan import Layout, Precision
+
+LOSS_BYTES = 4
+"""The loss, one fp32 number."""
+BLOCKS_IN_FLIGHT = 2
+"""Blocks whose parameters fully sharded data parallelism holds gathered: the one in use and the one prefetched."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a step runs: everything that its memory depends on, but for the model and the hardware."""
+
+    code: Code
+    layout: Layout
+    precision: Precision
+    optimizer: Optimizer
+    form: str
+    attention: str = "flash"
+    dropout: float = 0.0
+
+
+# --- weights ---------------------------------------------------------------------------------------------------------
+
+
+def weights_of(operations: Iterable[Operation]) -> Iterator[Weight]:
+    """Parameter tensors of operations, those of shared blocks left out."""
+    for op in operations:
+        if not isinstance(op, Reused):
+            yield from op.weights()
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Elements of weights on one rank before data parallelism divides them: experts' apart, for fewer ranks share
+    them. `states`: bytes of the optimizer's states by name, the same way; `counters`: of its scalars on the device."""
+
+    dense: Number
+    expert: Number
+    states: tuple[tuple[str, Number, Number], ...] = ()
+    tensors: Number = 0
+
+    @property
+    def all(self) -> Number:
+        return self.dense + self.expert
+
+
+def divided(weight: Weight, layout: Layout) -> Number:
+    """Over how many ranks tensor and expert parallelism divide a tensor."""
+    if weight.shard == EXPERT:
+        return layout.ep * layout.etp
+    return 1 if weight.shard == REPLICATED else layout.tp
+
+
+def held(operations: Iterable[Operation], setup: Setup) -> Held:
+    """What one rank holds of these operations' weights."""
+    dense: Number = 0
+    expert: Number = 0
+    tensors = 0
+    states: dict[str, list[Number]] = {}
+    kind = setup.precision.state
+    for weight in weights_of(operations):
+        ways = divided(weight, setup.layout)
+        part = weight.count / ways if not isinstance(ways, int) else ceil_div(weight.count, ways)
+        is_expert = weight.shard == EXPERT
+        dense, expert = (dense, expert + part) if is_expert else (dense + part, expert)
+        tensors += 1
+        shape = weight.shape if weight.copies == 1 else (weight.copies, *weight.shape)
+        for state in setup.optimizer.kept(shape):
+            both = states.setdefault(state.name, [0, 0])
+            size = _state_size(state, shape, kind)
+            both[is_expert] = both[is_expert] + (ceil_div(size, ways) if isinstance(ways, int) else size / ways)
+    return Held(dense, expert, tuple((name, *both) for name, both in states.items()), tensors)
+
+
+def _state_size(state: State, shape: tuple[int, ...], kind: str) -> Number:
+    return state_bytes(state, shape, sized(1, kind) if kind not in ("mxfp8", "mxfp4", "nvfp4") else 1)
+
+
+def gathered(parts: Sequence[tuple[Number, Held]]) -> Held:
+    """The sum of what several pieces hold, each so many times."""
+    names: dict[str, list[Number]] = {}
+    for count, part in parts:
+        for name, dense, expert in part.states:
+            both = names.setdefault(name, [0, 0])
+            both[0], both[1] = both[0] + count * dense, both[1] + count * expert
+    return Held(
+        total(n * p.dense for n, p in parts),
+        total(n * p.expert for n, p in parts),
+        tuple((name, *both) for name, both in names.items()),
+        total(n * p.tensors for n, p in parts),
+    )
+
+
+# --- stages ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What a pipeline stage holds: layers of each run, whether the ends, and how many micro-batches are in flight."""
+
+    index: Number
+    layers: tuple[Number, ...]
+    checkpointed: tuple[Number, ...]
+    first: Number
+    last: Number
+    in_flight: Number
+
+
+def stage_of(stack: Stack, layout: Layout, index: Number) -> Stage:
+    """Layers in equal shares, the earlier stages one more where they do not divide."""
+    depth, p = stack.depth, layout.pp
+    least, more = depth // p, depth % p
+    low = index * least + minimum(index, more)
+    high = low + least + (index < more) * 1
+    counts, kept, start = [], [], 0
+    for count, _ in stack.runs:
+        begin, end = maximum(low, start), minimum(high, start + count)
+        there = maximum(end - begin, 0)
+        counts.append(there)
+        kept.append(where(there > 0, activations.checkpointed(begin, maximum(end, begin), layout.recompute), 0))
+        start += count
+    return Stage(
+        index,
+        tuple(counts),
+        tuple(kept),
+        (index == 0) * 1,
+        (index == p - 1) * 1,
+        in_flight(layout, index),
+    )
+
+
+def in_flight(layout: Layout, index: Number) -> Number:
+    """Micro-batches whose activations a stage holds at once. 1F1B: min(p − i, m); interleaved: of v chunks each,
+    2(p − i − 1) + (v − 1)p + 1 chunks; GPipe: m; zero-bubble: p (Narayanan et al. 2021; Qi et al. 2023)."""
+    p, v, m = layout.pp, layout.vp, layout.micro_batches
+    if layout.schedule == "gpipe":
+        return m
+    if layout.schedule == "zero-bubble":
+        return minimum(p, m)
+    chunks = 2 * (p - index - 1) + (v - 1) * p + 1
+    interleaved = minimum(chunks / v, m)
+    return where(v > 1, interleaved, minimum(p - index, m))
+
+
+# --- moments ---------------------------------------------------------------------------------------------------------
+
+BUCKETS = ("parameters", "gradients", "optimizer", "activations", "weight_casts", "inputs", "temporaries")
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Live bytes at one moment, by bucket."""
+
+    name: str
+    parameters: Number
+    gradients: Number
+    optimizer: Number
+    activations: Number
+    weight_casts: Number
+    inputs: Number
+    temporaries: Number
+
+    @property
+    def live(self) -> Number:
+        return total(getattr(self, bucket) for bucket in BUCKETS)
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """Memory of a rank of one stage.
+
+    saved    one micro-batch's saved activations      casts  autocast's weight copies that it keeps
+    states   bytes of the optimizer's states by name, master weights included
+    """
+
+    stage: Stage
+    held: Held
+    parameters: Number
+    gradients: Number
+    states: tuple[tuple[str, Number], ...]
+    saved: Number
+    casts: Number
+    moments: tuple[Moment, ...]
+
+    @property
+    def optimizer(self) -> Number:
+        return total(size for _, size in self.states)
+
+    @property
+    def live(self) -> Number:
+        return maximum(*(moment.live for moment in self.moments))
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One model's pass on the tape, with the replay of each piece: what all stages share."""
+
+    model: Model
+    stack: Stack
+    setup: Setup
+    run: Pass
+    before: Replay
+    layers: tuple[Replay, ...]
+    after: Replay
+
+
+def prepare(model: Model, setup: Setup) -> Step:
+    """Run the model's decoder once on the tape, forwards and backwards."""
+    layout = setup.layout
+    stack = model.stacks[-1]
+    if setup.code.crops:
+        stack = cropped(stack, layout.seq)
+    split = Split(layout.tp, layout.cp, layout.ep, where(layout.sp == 1, layout.tp, 1))
+    run = activations.forward(
+        model,
+        stack,
+        setup.code,
+        Shape(layout.micro, layout.seq),
+        split,
+        setup.precision,
+        setup.attention,
+        setup.dropout,
+        layout.recompute.kind == "selective",
+    )
+    residual = run.after.input
+    return Step(
+        model,
+        stack,
+        setup,
+        run,
+        replay(run.before.nodes, residual),
+        tuple(replay(piece.nodes, residual) for _, piece in run.layers),
+        replay(run.after.nodes, LOSS_BYTES),
+    )
+
+
+def cropped(stack: Stack, length: Number) -> Stack:
+    """A stack whose learnt positions are cut to the sequences that it trains on (nanoGPT's crop_block_size)."""
+    before = tuple(
+        replace(op, rows=min(op.rows, int(length))) if isinstance(op, Embedding) and op.role == "position" else op
+        for op in stack.before
+    )
+    return replace(stack, before=before)
+
+
+def rank_of(step: Step, index: Number) -> Rank:
+    """Memory of the ranks of stage `index`."""
+    model, setup, run = step.model, step.setup, step.run
+    layout, precision = setup.layout, setup.precision
+    stage = stage_of(step.stack, layout, index)
+    parts = _parts(step, stage)
+    mine = gathered(parts)
+    # data parallelism divides dense weights over d·c ranks, experts over those that hold the same experts
+    shards = layout.dp * layout.cp
+    expert_shards = maximum(shards // layout.ep, 1)
+
+    def sharded(dense: Number, expert: Number, on: Number) -> Number:
+        return where(on, ceil_div(dense, shards) + ceil_div(expert, expert_shards), dense + expert)
+
+    weight, grad = sized(1, precision.param), sized(1, precision.grad)
+    parameters = sharded(mine.dense * weight, mine.expert * weight, layout.zero >= 3)
+    gradients = sharded(mine.dense * grad, mine.expert * grad, layout.zero >= 2)
+    states = [(name, sharded(dense, expert, layout.zero >= 1)) for name, dense, expert in mine.states]
+    if precision.master is not None:
+        size = sized(1, precision.master)
+        states.append(("master", sharded(mine.dense * size, mine.expert * size, layout.zero >= 1)))
+    saved, casts, outside = _saved(step, stage)
+    rank = Rank(stage, mine, parameters, gradients, tuple(states), saved + outside, casts, ())
+    moments = _moments(step, rank, parts, outside)
+    return Rank(stage, mine, parameters, gradients, tuple(states), saved + outside, casts, moments)
+
+
+def _parts(step: Step, stage: Stage) -> list[tuple[Number, Held]]:
+    """(how many, what it holds) for the table, each run's layers and the head on a stage. A tied head's matrix is the
+    table; on another stage than the table's it is a copy."""
+    stack, setup = step.stack, step.setup
+    after = held(stack.after, setup)
+    if step.model.tied:
+        both = where(setup.layout.pp == 1, 1, 0)
+        table = held(stack.before[:1], setup)
+        minus = tuple((n, -d * both, -e * both) for n, d, e in table.states)
+        alone = Held(after.dense - both * table.dense, after.expert, (), after.tensors - both * table.tensors)
+        after = Held(alone.dense, alone.expert, gathered([(1, after), (1, Held(0, 0, minus))]).states, alone.tensors)
+    layers = [(n, held(layer.operations, setup)) for n, (_, layer) in zip(stage.layers, stack.runs, strict=True)]
+    shared = [(1, held(step.model.shared, setup))] if step.model.shared else []
+    return [(stage.first, held(stack.before, setup)), *layers, (stage.last, after), *shared]
+
+
+def _saved(step: Step, stage: Stage) -> tuple[Number, Number, Number]:
+    """(layers', weight copies', outside) bytes of one micro-batch on a stage."""
+    run, recompute = step.run, step.setup.layout.recompute
+    size = activations.group_size(recompute, step.stack.depth)
+    layers: Number = 0
+    casts = stage.first * run.before.casts + stage.last * run.after.casts
+    inputs: Number = 0
+    shared: Number = 0
+    seen: list[object] = []
+    for n, again, (_, piece) in zip(stage.layers, stage.checkpointed, run.layers, strict=True):
+        layers = layers + (n - again) * piece.saved
+        casts = casts + (n - again) * piece.casts
+        inputs = inputs + again
+        for storage in piece.shared:
+            if not any(storage is other for other in seen):
+                seen.append(storage)
+                shared = shared + where(n - again > 0, storage.size * storage.kept, 0)
+    one = run.layers[0][1].input if run.layers else 0
+    layers = layers + ceil_div(inputs, size) * one
+    outside = stage.first * run.before.saved + stage.last * run.after.saved + shared
+    return layers, casts, outside
+
+
+def _moments(step: Step, rank: Rank, parts: Sequence[tuple[Number, Held]], outside: Number) -> tuple[Moment, ...]:
+    """The moments of a step at which a rank's live bytes can be the largest."""
+    setup, run, stage = step.setup, step.run, rank.stage
+    layout, precision = setup.layout, setup.precision
+    grad = sized(1, precision.grad)
+    tokens = layout.micro * (layout.seq // layout.cp)
+    inputs = 2 * tokens * 8
+    buffers = total(stage.layers) * layout.seq * layout.seq * 4 * (setup.code.mask and setup.attention == EAGER)
+    # gradients stand through the whole pass where several micro-batches add to them
+    standing = where(layout.micro_batches > 1, rank.gradients, 0)
+    growing = where(layout.micro_batches > 1, 0, 1) * where(layout.zero >= 2, 0, 1)
+    sharded = where(layout.micro_batches > 1, 0, 1) * where(layout.zero >= 2, 1, 0)
+    waiting = (stage.in_flight - 1) * rank.saved
+    gathered_bytes = _gathered(step, stage, parts)
+
+    def moment(name: str, gradients: Number, kept: Number, casts: Number, temporaries: Number) -> Moment:
+        held_now = gathered_bytes + temporaries
+        return Moment(
+            name,
+            rank.parameters,
+            gradients,
+            rank.optimizer,
+            waiting + kept,
+            casts,
+            stage.first * inputs + buffers,
+            held_now,
+        )
+
+    # what checkpointed layers' code refers to, but for the tables that other layers keep anyway
+    closure = where(total(stage.checkpointed) > 0, run.closure, 0) * (total(stage.layers) == total(stage.checkpointed))
+    last = run.logits + run.wide_logits + run.hidden
+    cached = total(n * piece.casts for n, (_, piece) in zip(stage.checkpointed, run.layers, strict=True))
+    forward = moment("forward", standing, rank.saved, rank.casts + cached, closure + LOSS_BYTES + stage.last * last)
+    at_loss = closure + stage.last * (2 * LOSS_BYTES + step.after.peak)
+    loss = moment("loss", standing, rank.saved, rank.casts, at_loss)
+    # backwards through the layers: live bytes are linear within a run of equal layers, so its ends are enough
+    size = activations.group_size(layout.recompute, step.stack.depth)
+    kept, casts = rank.saved - stage.last * run.after.saved, rank.casts - stage.last * run.after.casts
+    shards = layout.dp * layout.cp
+    made = stage.last * held(step.stack.after, setup).all * grad  # a tied table's gradient comes from the head first
+    worst: Moment | None = None
+    rows = list(zip(stage.layers, stage.checkpointed, run.layers, step.layers, parts[1:], strict=False))
+    for n, again, (_, piece), back, (_, part) in reversed(rows):
+        own = _mean(piece.saved * (n - again) + ceil_div(again, size) * piece.input, n)
+        own_casts = _mean(piece.casts * (n - again), n)
+        weights = part.all * grad
+        rerun = where(again > 0, piece.again * minimum(size, maximum(again, 1)), 0)
+        for done in (0 * n, maximum(n - 1, 0)):
+            now = moment(
+                "backward",
+                standing + growing * (made + done * weights) + sharded * ceil_div(made + done * weights, shards),
+                kept - done * own,
+                casts - done * own_casts,
+                closure + where(n > 0, rerun + piece.input + back.peak, 0),
+            )
+            worst = now if worst is None else larger(worst, now)
+        kept, casts, made = kept - n * own, casts - n * own_casts, made + n * weights
+    first = parts[0][1].all * grad
+    end = moment(
+        "backward",
+        standing + growing * made + sharded * ceil_div(made, shards),
+        kept,
+        casts,
+        stage.first * (run.after.input + maximum(step.before.peak, first)),
+    )
+    worst = end if worst is None else larger(worst, end)
+    step_moment = Moment(
+        "step",
+        rank.parameters,
+        rank.gradients,
+        rank.optimizer,
+        0,
+        0,
+        stage.first * inputs + buffers,
+        optimizer_temporaries(step, rank),
+    )
+    return forward, loss, worst, step_moment
+
+
+def _mean(whole: Number, n: Number) -> Number:
+    return where(n > 0, whole / maximum(n, 1), 0)
+
+
+def larger(first: Moment, second: Moment) -> Moment:
+    """The moment with more live bytes, entry by entry."""
+    chosen = second.live > first.live
+    return Moment(first.name, *(where(chosen, getattr(second, b), getattr(first, b)) for b in BUCKETS))
+
+
+def _gathered(step: Step, stage: Stage, parts: Sequence[tuple[Number, Held]]) -> Number:
+    """Parameters that fully sharded data parallelism holds gathered: the root (table and head), and the blocks in use
+    and fetched ahead."""
+    setup = step.setup
+    weight = sized(1, setup.precision.param)
+    compute = sized(1, setup.precision.compute) if setup.precision.autocast else weight
+    blocks = maximum(0, *(part.all for _, part in parts[1 : 1 + len(step.layers)]))
+    root = stage.first * parts[0][1].all + stage.last * parts[1 + len(step.layers)][1].all
+    return where(setup.layout.zero >= 3, (root + BLOCKS_IN_FLIGHT * blocks) * compute, 0)
+
+
+def optimizer_temporaries(step: Step, rank: Rank) -> Number:
+    """Buffers of the optimizer step. foreach: one more parameter-sized buffer; forloop: two of a tensor and the tensor
+    before's; fused: none. Only optimizers with a second moment make them (torch.optim.adamw)."""
+    setup = step.setup
+    if setup.optimizer.copies < 2 or setup.form == "fused":
+        return 0
+    width = sized(1, setup.precision.state)
+    shards = where(setup.layout.zero >= 1, setup.layout.dp * setup.layout.cp, 1)
+    if setup.form == "foreach":
+        return ceil_div(rank.held.all * width, shards)
+    sizes = list(_tensor_sizes(step))
+    return ceil_div(max(2 * b + a for a, b in zip([0, *sizes], sizes, strict=False)) * width, shards)
+
+
+def _tensor_sizes(step: Step) -> Iterator[int]:
+    """Elements of the weight tensors in order, each kind of layer once."""
+    operations = [*step.stack.before, *(op for _, layer in step.stack.runs for op in layer.operations)]
+    head = step.stack.after
+    for weight in weights_of([*operations, *head]):
+        yield weight.count
