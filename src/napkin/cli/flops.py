@@ -1,0 +1,67 @@
+"""`napkin flops MODEL`: FLOPs of one step, by operation, with the published conventions beside the count."""
+
+from __future__ import annotations
+
+from napkin.cli.command import Command, Inputs
+from napkin.cli.model import MODEL_OPTIONS, documents, model_of, sequence
+from napkin.cli.options import Option, choice, declare
+from napkin.errors import NapkinError
+from napkin.formulas import conventions, flops
+from napkin.render.answer import Answer
+
+declare(
+    Option("pairs", choice(flops.FULL, flops.HALF, flops.EXACT), "(query, key) pairs counted: full, half, exact"),
+    Option("causal", lambda text: text, "Short for --pairs half", flag=True),
+)
+
+
+def run(inputs: Inputs) -> Answer:
+    model = model_of(inputs)
+    batch, seq = inputs.get("batch"), sequence(inputs, model)
+    target = inputs.get("target-seq")
+    if target is not None and len(model.stacks) == 1:
+        raise NapkinError(f"--target-seq: {model.name} has no second stack", "leave it out")
+    mtp = bool(inputs.get("mtp"))
+    packed = documents(inputs, seq)
+    over = flops.works(model, batch, seq, target=target, pairs=_pairs(inputs), documents=packed)
+    counted = flops.step(model, over, mtp)
+    named = conventions.all_conventions(model, over, mtp)
+    terms = list(counted.values())
+    terms += named.values()
+    terms += [conventions.ratio(name, term, counted["flops/per_token"]) for name, term in named.items()]
+    answer = Answer("flops", f"FLOPs of one step of {model.name}, {batch:,} × {seq:,} tokens", terms)
+    answer.notes.append("a multiply-add is 2 FLOP; backward is twice forward; look-ups and elementwise work count 0")
+    return answer
+
+
+def _pairs(inputs: Inputs) -> str:
+    if inputs.get("causal"):
+        if "pairs" in inputs and inputs.get("pairs") != flops.HALF:
+            raise NapkinError("--causal and --pairs exclude each other", "--causal is short for --pairs half")
+        return flops.HALF
+    return str(inputs.get("pairs"))
+
+
+COMMAND = Command(
+    "flops",
+    "FLOPs of one training step, by operation, beside the conventions of published figures",
+    run,
+    options=(
+        *MODEL_OPTIONS,
+        "batch",
+        "seq",
+        "pairs",
+        "causal",
+        "target-seq",
+        "document-lengths",
+        "mean-document-length",
+        "mtp",
+    ),
+    arguments=("model",),
+    defaults={"batch": "1", "pairs": "full"},
+    examples=(
+        "flops llama3-8b --batch 1 --seq 8192",
+        "flops llama3-8b --seq 8192 --pairs exact",
+        "flops gpt2 --seq 1024 --batch 8 --causal",
+    ),
+)

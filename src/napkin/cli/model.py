@@ -1,0 +1,97 @@
+"""The model that a question is about: MODEL, the fields that the user vouches for, and what its config leaves open."""
+
+from __future__ import annotations
+
+from napkin.cli.command import Inputs
+from napkin.cli.options import Option, declare
+from napkin.errors import NapkinError
+from napkin.formulas.families import build
+from napkin.formulas.layer import Model
+from napkin.inputs.model import CLASS_DEFAULT, Config, load_config
+from napkin.units import Unreadable, positive_count, words
+
+DEFAULT_SEQ = 4096
+
+
+def fields(text: str) -> tuple[str, ...]:
+    """Names separated by commas."""
+    names = tuple(name.strip() for name in words(text).split(","))
+    if not all(names):
+        raise Unreadable(f"{text.strip()[:60]!r} has an empty name in it")
+    return names
+
+
+def lengths(text: str) -> tuple[int, ...]:
+    """Document lengths separated by commas; `4x1024` is four documents of 1024 tokens."""
+    found: list[int] = []
+    for part in text.split(","):
+        times, x, length = part.partition("x")
+        count = positive_count(times) if x else 1
+        if len(found) + count > 10**6:
+            raise Unreadable("more than a million documents")
+        found += [positive_count(length if x else part)] * count
+    return tuple(found)
+
+
+declare(
+    Option(
+        "assume-ignorable", fields, "Fields of the config that change no count: you vouch for it", metavar="FIELD,…"
+    ),
+    Option("mtp", lambda text: text, "Count the multi-token prediction modules too", flag=True),
+    Option("target-seq", positive_count, "Tokens of the decoder's sequence, in an encoder-decoder", "token", "N"),
+    Option("document-lengths", lengths, "Documents packed into a sequence: 4096,2048 or 4x1024", metavar="N,N,…"),
+    Option("mean-document-length", positive_count, "Documents of one length packed into a sequence", "token", "N"),
+)
+
+MODEL_OPTIONS = ("assume-ignorable",)
+"""Options of every command that takes MODEL."""
+
+
+def model_of(inputs: Inputs) -> Model:
+    """The model asked about; what its config left to class defaults is recorded among the inputs."""
+    config = load_config(inputs.need("model", "which model?"))
+    ignorable = inputs.get("assume-ignorable") or ()
+    model = build(config, ignorable)
+    _record(inputs, config)
+    for note in model.notes:
+        inputs.note(note)
+    if ignorable:
+        inputs.note(f"assumed to change no count: {', '.join(ignorable)}")
+    return model
+
+
+def _record(inputs: Inputs, config: Config) -> None:
+    for block in (config, *config.children):
+        for field, (value, origin) in block.origins.items():
+            if origin == CLASS_DEFAULT and value is not None:
+                inputs.record(field.replace("_", "-"), value, origin)
+
+
+def sequence(inputs: Inputs, model: Model) -> int:
+    """Tokens in a sequence: --seq, else 4096 or the model's maximum where that is smaller."""
+    if inputs.get("seq") is None:
+        documents = inputs.get("document-lengths")
+        length = sum(documents) if documents else min(DEFAULT_SEQ, model.max_length or DEFAULT_SEQ)
+        inputs.default("seq", str(length))
+    seq = inputs.get("seq")
+    assert isinstance(seq, int)
+    if model.max_length is not None and seq > model.max_length:
+        inputs.note(f"--seq {seq:,} is beyond the model's {model.max_length:,} positions")
+    return seq
+
+
+def documents(inputs: Inputs, seq: int) -> tuple[tuple[int, int], ...]:
+    """Documents packed into each sequence, as (length, how many); empty where each is one document."""
+    from napkin.formulas.flops import equal_documents, packed
+
+    given, mean = inputs.get("document-lengths"), inputs.get("mean-document-length")
+    if given is not None and mean is not None:
+        raise NapkinError("--document-lengths and --mean-document-length exclude each other", "choose one")
+    if given is not None:
+        if sum(given) != seq:
+            raise NapkinError(
+                f"--document-lengths: {sum(given):,} tokens do not fill a sequence of {seq:,}",
+                "pad with a last document, or leave --seq out",
+            )
+        return packed(given)
+    return equal_documents(seq, mean) if mean is not None else ()
