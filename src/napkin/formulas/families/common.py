@@ -150,12 +150,12 @@ def layer_types(
 
 
 def indices(config: Config, field: str, layers: int) -> frozenset[int]:
-    """A list of layer numbers; empty where null."""
+    """A list of layer numbers; empty where null. A number beyond the last layer names none, as the classes read it."""
     given = config.items(field, required=False) or []
     for entry in given:
-        if isinstance(entry, bool) or not isinstance(entry, int) or not 0 <= entry < layers:
-            raise config.wrong(field, f"{printable(repr(entry), 60)} is not a layer from 0 to {layers - 1}")
-    return frozenset(given)
+        if isinstance(entry, bool) or not isinstance(entry, int) or entry < 0:
+            raise config.wrong(field, f"{printable(repr(entry), 60)} is not the number of a layer, from 0")
+    return frozenset(entry for entry in given if entry < layers)
 
 
 def tied(config: Config) -> bool:

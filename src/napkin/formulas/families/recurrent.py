@@ -200,6 +200,9 @@ def mamba(config: Config, *, normed: bool = False) -> Model:
     return _network(config, ((layers, _mixer_layer(hidden, RMS, mix, "mamba")),), hidden=hidden)
 
 
+falcon_mamba = partial(mamba, normed=True)
+
+
 def mamba2(config: Config) -> Model:
     """Mamba-2 (arXiv:2405.21060)."""
     hidden, layers = width(config), depth(config)
@@ -890,6 +893,9 @@ def lfm2(config: Config, *, sparse: bool = False) -> Model:
     )
 
 
+lfm2_moe = partial(lfm2, sparse=True)
+
+
 def minimax(config: Config) -> Model:
     """MiniMax-01 (arXiv:2501.08313): lightning attention, full attention at some depths, mixtures of experts in all."""
     hidden, layers = width(config), depth(config)
@@ -1061,6 +1067,10 @@ def qwen3_next(config: Config, *, feed_forward: str = "sparse_steps", fused: boo
         head_dim=head_dim,
         max_length=config.optional_integer("max_position_embeddings"),
     )
+
+
+qwen3_5 = partial(qwen3_next, feed_forward="none", fused=False)
+qwen3_5_moe = partial(qwen3_next, feed_forward="all", fused=False)
 
 
 def _sparse_layers(config: Config, layers: int, feed_forward: str) -> list[bool]:

@@ -1,0 +1,309 @@
+"""Encoder-decoders: an encoder's stack, and a decoder's that also attends to the encoder's output.
+
+Field names and arrangements are facts of the classes of Hugging Face transformers (src/transformers/models/<model
+type>/, 5.23.0; whether T5's head is tied as in 4.57.1, which its published checkpoints follow).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+from napkin.formulas.blocks import (
+    LAYER,
+    RMS,
+    Block,
+    NormStyle,
+    Operations,
+    attention,
+    gated_mlp,
+    plain_mlp,
+    post_norm,
+    pre_norm,
+)
+from napkin.formulas.families.common import (
+    FUNCTIONS,
+    activation,
+    depth,
+    embedding,
+    tied,
+    width,
+)
+from napkin.formulas.layer import (
+    HEADS,
+    VOCABULARY,
+    Add,
+    Dropout,
+    Layer,
+    Learnt,
+    Matmul,
+    Model,
+    Reused,
+    Scale,
+    Stack,
+)
+from napkin.inputs.load import printable
+from napkin.inputs.model import Config
+
+_BOTH_NOTE = "encoder and decoder each read a sequence of the length asked for"
+
+
+def _parts(config: Config) -> tuple[bool, bool]:
+    """(has a decoder, has a head) of the class named under `architectures`; both where none is named."""
+    names = [name for name in config.items("architectures", required=False) or [] if isinstance(name, str)]
+    if not names or any(name.endswith(("ForConditionalGeneration", "WithLMHeadModel")) for name in names):
+        return True, True
+    if any(name.endswith("EncoderModel") for name in names):
+        config.notes.append("the class is the encoder alone")
+        return False, False
+    if any(name.endswith("Model") for name in names):
+        config.notes.append("the class has no head: none is counted")
+        return True, False
+    raise config.refuse(
+        "architectures",
+        f"{printable(names[0], 60)} has another head than a language model's",
+        "name the class with the language model's head, or remove the field",
+    )
+
+
+def _must_be_both(config: Config) -> None:
+    config.must_be("is_encoder_decoder", True)
+    config.must_be("is_decoder", False)
+    config.must_be("add_cross_attention", False)
+
+
+def _cross(hidden: int, norm: NormStyle, across: Block, *, before: bool) -> Operations:
+    """The decoder's middle block: y = x + cross(norm(x)), or y = norm(x + cross(x))."""
+    if before:
+        operations = across("cross_norm")
+        return (
+            norm("cross_norm", "attention_residual", hidden),
+            *operations,
+            Add("cross_residual", ("attention_residual", operations[-1].name), hidden, True),
+        )
+    operations = across("attention_norm")
+    return (
+        *operations,
+        Add("cross_residual", ("attention_norm", operations[-1].name), hidden, True),
+        norm("cross_norm", "cross_residual", hidden),
+    )
+
+
+def _decoder_layer(
+    hidden: int, norm: NormStyle, attend: Block, across: Block, feed: Block, *, before: bool
+) -> Operations:
+    """Self-attention, cross-attention, MLP, each with its residual and its norm before or after."""
+    both = (pre_norm if before else post_norm)(hidden, norm, attend, feed, dropout=(True, True))
+    seam = next(i for i, op in enumerate(both) if op.name == ("attention_residual" if before else "attention_norm"))
+    first, rest = both[: seam + 1], both[seam + 1 :]
+    follows = "cross_residual" if before else "cross_norm"
+    return (*first, *_cross(hidden, norm, across, before=before), *_from(rest, first[-1].name, follows))
+
+
+def _from(operations: Operations, old: str, new: str) -> Operations:
+    """The same operations, reading `new` where they read `old`."""
+    return tuple(replace(op, reads=tuple(new if read == old else read for read in op.reads)) for op in operations)
+
+
+# --- T5 --------------------------------------------------------------------------------------------------------------
+
+
+def t5(config: Config, *, every_layer: bool = False) -> Model:
+    """T5 (arXiv:1910.10683), T5 1.1, Flan-T5, mT5: norms before the blocks, no biases, heads of d_kv numbers, and a
+    learnt bias a head and distance bucket that the first layer of each stack keeps for all (UMT5: one each)."""
+    hidden, layers = width(config), depth(config)
+    heads, head_dim = config.integer("num_attention_heads"), config.integer("d_kv")
+    inner = config.integer("d_ff")
+    vocabulary = config.integer("vocab_size")
+    buckets = config.integer("relative_attention_num_buckets")
+    has_decoder, has_head = _parts(config)
+    if has_decoder:
+        _must_be_both(config)
+    else:
+        config.ignore("is_encoder_decoder")
+    config.ignore("relative_attention_max_distance", "n_positions", "scalable_attention")
+    given = config.text("feed_forward_proj")
+    gated = given.startswith("gated-")
+    function = given.removeprefix("gated-")
+    if function not in FUNCTIONS:
+        raise config.refuse("feed_forward_proj", f"napkin does not know {printable(given)!r}")
+    if gated and function == "gelu":
+        function = "gelu_new"  # the class reads it so
+    stated = config.optional_text("dense_act_fn")
+    if stated is not None and stated != function:
+        raise config.refuse("dense_act_fn", f"contradicts feed_forward_proj {printable(given)!r}")
+    config.must_be("is_gated_act", gated)
+    feed: Block = (
+        partial(gated_mlp, width=hidden, inner=inner, function=function)
+        if gated
+        else partial(plain_mlp, width=hidden, inner=inner, function=function, bias=False)
+    )
+    shaped = partial(attention, width=hidden, heads=heads, kv_heads=heads, head_dim=head_dim)
+    across = partial(shaped, causal=False, memory="memory", prefix="cross_")
+
+    def layer(causal: bool, table: bool) -> Layer:
+        attend = partial(shaped, causal=causal, position="relative")
+        operations = (
+            _decoder_layer(hidden, RMS, attend, across, feed, before=True)
+            if causal
+            else pre_norm(hidden, RMS, attend, feed, dropout=(True, True))
+        )
+        distances = Learnt("distances", (), (("weight", (buckets, heads)),), HEADS)
+        return Layer("decoder" if causal else "encoder", (distances, *operations) if table else operations)
+
+    def runs(count: int, causal: bool) -> tuple[tuple[int, Layer], ...]:
+        if every_layer:
+            return ((count, layer(causal, True)),)
+        first = (1, layer(causal, True))
+        return (first, (count - 1, layer(causal, False))) if count > 1 else (first,)
+
+    table = (*embedding(vocabulary, hidden), Dropout("embedding_dropped", ("embedding",), hidden))
+    final: Operations = (RMS("final_norm", "x", hidden), Dropout("final_dropped", ("final_norm",), hidden))
+    stacks = [Stack("encoder", table, runs(layers, False), final)]
+    tie = has_head and tied(config)
+    if not has_head:
+        config.ignore("tie_word_embeddings")
+    if has_decoder:
+        decoder_layers = config.optional_integer("num_decoder_layers") or layers
+        after = final
+        if has_head:
+            last = "final_dropped"
+            if tie:
+                after = (*after, Scale("head_scaled", (last,), hidden))
+                last = "head_scaled"
+            after = (*after, Matmul("lm_head", (last,), hidden, vocabulary, False, VOCABULARY))
+        stacks.append(Stack("decoder", _again(table), runs(decoder_layers, True), after))
+        config.notes.append(_BOTH_NOTE)
+    else:
+        config.ignore("num_decoder_layers")
+    return Model(
+        name=config.name,
+        stacks=tuple(stacks),
+        tied=tie,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=heads,
+        head_dim=head_dim,
+        vocabulary=vocabulary,
+    )
+
+
+def _again(operations: Operations) -> Operations:
+    """The encoder's token table, which the decoder reads too."""
+    return tuple(Reused(op.name, op.reads, op) if op.name == "embedding" else op for op in operations)
+
+
+umt5 = partial(t5, every_layer=True)
+
+
+# --- BART ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """before: norms stand before the blocks, and one ends each stack · offset: rows of the position table beyond the
+    positions (None: a sinusoid, no parameters) · embedding_norm: a norm after the embeddings"""
+
+    before: bool
+    offset: int | None
+    embedding_norm: bool
+
+
+def _bart(config: Config, kind: _Kind) -> Model:
+    hidden, layers = width(config), depth(config)
+    decoder_layers = config.integer("decoder_layers", default=False)
+    heads, decoder_heads = config.integer("num_attention_heads"), config.integer("decoder_attention_heads")
+    for field, count in (("num_attention_heads", heads), ("decoder_attention_heads", decoder_heads)):
+        config.divides(field, hidden, count, "(hidden_size)")
+    vocabulary, positions = config.integer("vocab_size"), config.integer("max_position_embeddings")
+    has_decoder, has_head = _parts(config)
+    if not has_decoder:
+        raise config.refuse("architectures", "napkin does not know the encoder of this family alone")
+    _must_be_both(config)
+    if not tied(config):
+        raise config.refuse("tie_word_embeddings", "releases of the class disagree on how many tables there then are")
+    config.must_be("normalize_before", kind.before)
+    config.must_be("normalize_embedding", kind.embedding_norm)
+    config.must_be("add_final_layer_norm", kind.before)
+    config.must_be("static_position_embeddings", kind.offset is None)
+    config.must_be("add_bias_logits", False)
+    config.must_be("extra_layer_norm", False)
+    if kind.offset is not None:
+        config.must_be("extra_pos_embeddings", kind.offset)
+    config.ignore("extra_pos_embeddings", "force_bos_token_to_be_generated")
+    config.ignore("do_blenderbot_90_layernorm", "layernorm_variant")  # names of what the class does
+    if kind.offset is None:
+        config.notes.append("positions are a fixed sinusoid, which is no parameter")
+    function = activation(config, "activation_function")
+
+    def stack(count: int, each: int, d_ff: int, causal: bool) -> tuple[tuple[int, Layer], ...]:
+        head_dim = hidden // each
+        shaped = partial(
+            attention, width=hidden, heads=each, kv_heads=each, head_dim=head_dim, bias=True, out_bias=True
+        )
+        attend = partial(shaped, causal=causal)
+        across = partial(shaped, causal=False, memory="memory", prefix="cross_")
+        feed = partial(plain_mlp, width=hidden, inner=d_ff, function=function)
+        operations = (
+            _decoder_layer(hidden, LAYER, attend, across, feed, before=kind.before)
+            if causal
+            else (pre_norm if kind.before else post_norm)(hidden, LAYER, attend, feed, dropout=(True, True))
+        )
+        return ((count, Layer("decoder" if causal else "encoder", operations)),)
+
+    table = embedding(
+        vocabulary,
+        hidden,
+        positions=0 if kind.offset is None else positions + kind.offset,
+        norm=LAYER if kind.embedding_norm else None,
+        dropout=True,
+        scale=config.flag("scale_embedding", otherwise=False),
+    )
+    final: Operations = (LAYER("final_norm", "x", hidden),) if kind.before else ()
+    last = final[-1].name if final else "x"
+    head: Operations = (Matmul("lm_head", (last,), hidden, vocabulary, False, VOCABULARY),) if has_head else ()
+    config.notes.append(_BOTH_NOTE)
+    return Model(
+        name=config.name,
+        stacks=(
+            Stack("encoder", table, stack(layers, heads, config.integer("encoder_ffn_dim"), False), final),
+            Stack(
+                "decoder",
+                _again(table),
+                stack(decoder_layers, decoder_heads, config.integer("decoder_ffn_dim"), True),
+                (*final, *head),
+            ),
+        ),
+        tied=has_head,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=heads,
+        head_dim=hidden // heads,
+        vocabulary=vocabulary,
+        max_length=positions,
+    )
+
+
+def bart(config: Config) -> Model:
+    """BART (arXiv:1910.13461): norms after the blocks; learnt positions, two rows more than there are."""
+    return _bart(config, _Kind(before=False, offset=2, embedding_norm=True))
+
+
+def mbart(config: Config) -> Model:
+    """mBART (arXiv:2001.08210): BART with norms before the blocks."""
+    return _bart(config, _Kind(before=True, offset=2, embedding_norm=True))
+
+
+def pegasus(config: Config) -> Model:
+    """PEGASUS (arXiv:1912.08777): norms before the blocks, fixed positions."""
+    return _bart(config, _Kind(before=True, offset=None, embedding_norm=False))
+
+
+def blenderbot(config: Config) -> Model:
+    """BlenderBot (arXiv:2004.13637), large: norms before the blocks, learnt positions."""
+    return _bart(config, _Kind(before=True, offset=0, embedding_norm=False))
+
+
+def blenderbot_small(config: Config) -> Model:
+    """BlenderBot, 90M: norms after the blocks and the embeddings, learnt positions."""
+    return _bart(config, _Kind(before=False, offset=0, embedding_norm=True))

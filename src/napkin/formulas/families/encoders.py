@@ -1,0 +1,583 @@
+"""Encoders with the head of masked language modelling: config.json → list of operations.
+
+Field names and arrangements are facts of the classes of Hugging Face transformers 5.23.0
+(src/transformers/models/<model type>/).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from napkin.formulas.blocks import (
+    LAYER,
+    Block,
+    NormStyle,
+    Operations,
+    Rope,
+    attention,
+    gated_mlp,
+    plain_mlp,
+    post_norm,
+    pre_norm,
+)
+from napkin.formulas.families.common import (
+    FULL,
+    WINDOWED,
+    activation,
+    depth,
+    embedding,
+    layer_types,
+    on,
+    runs_of,
+    tied,
+    width,
+)
+from napkin.formulas.layer import (
+    HEADS,
+    VOCABULARY,
+    Activation,
+    Add,
+    AttentionCore,
+    Conv,
+    Embedding,
+    Layer,
+    Learnt,
+    Matmul,
+    Model,
+    Norm,
+    Operation,
+    RelativeScores,
+    Reused,
+    Slice,
+    Stack,
+    TableMatmul,
+)
+from napkin.inputs.load import printable
+from napkin.inputs.model import Config
+
+BARE, MASKED, PRETRAINING = "bare", "masked", "pretraining"
+
+
+# --- what stands on the encoder --------------------------------------------------------------------------------------
+
+
+def _purpose(config: Config) -> str:
+    """Which head the class named under `architectures` has: the masked language model's, also where none is named; the
+    original pre-training heads; or none. Another head is refused."""
+    names = [name for name in config.items("architectures", required=False) or [] if isinstance(name, str)]
+    if not names or any(name.endswith("ForMaskedLM") for name in names):
+        return MASKED
+    if any(name.endswith("ForPreTraining") for name in names):
+        return PRETRAINING
+    if any(name.endswith("Model") for name in names):
+        config.notes.append("the class has no head: none is counted")
+        return BARE
+    raise config.refuse(
+        "architectures",
+        f"{printable(names[0], 60)} has another head than a masked language model's",
+        "name the class with the language model's head, or remove the field",
+    )
+
+
+def _masked_head(
+    hidden: int, vocabulary: int, function: str, *, table_width: int | None = None, first_norm: bool = False
+) -> Operations:
+    """logits = table·norm(f(W·x)) + bias: the token table, tied, after one more layer into its width."""
+    table = table_width or hidden
+    names = (
+        ("head_norm", "head_dense", "head_activation") if first_norm else ("head_dense", "head_activation", "head_norm")
+    )
+    made: dict[str, Operation] = {
+        "head_dense": Matmul("head_dense", ("x",), hidden, table, True),
+        "head_activation": Activation("head_activation", ("head_dense",), table, function),
+        "head_norm": LAYER("head_norm", "head_activation", table),
+    }
+    return (
+        *(made[name] for name in names),
+        Matmul("lm_head", (names[-1],), table, vocabulary, True, VOCABULARY),
+    )
+
+
+def _must_tie(config: Config) -> None:
+    """Releases of the classes differ in the untied head's biases: one or two."""
+    if not tied(config):
+        raise config.refuse("tie_word_embeddings", "releases of the class disagree on an untied head's biases")
+
+
+def _encoder(
+    config: Config,
+    before: Operations,
+    runs: tuple[tuple[int, Layer], ...],
+    after: Operations,
+    *,
+    hidden: int,
+    heads: int,
+    vocabulary: int,
+    tie: bool,
+    shared: Operations = (),
+) -> Model:
+    return Model(
+        name=config.name,
+        stacks=(Stack("encoder", before, runs, after),),
+        tied=tie,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=heads,
+        head_dim=hidden // heads,
+        vocabulary=vocabulary,
+        max_length=config.optional_integer("max_position_embeddings"),
+        shared=shared,
+    )
+
+
+def _heads(config: Config, hidden: int) -> int:
+    heads = config.integer("num_attention_heads")
+    config.divides("num_attention_heads", hidden, heads, "(hidden_size)")
+    return heads
+
+
+def _layer_blocks(config: Config, hidden: int, heads: int) -> tuple[Block, Block]:
+    """BERT's two blocks: attention that sees both ways and a plain MLP, biases throughout."""
+    attend = partial(
+        attention,
+        width=hidden,
+        heads=heads,
+        kv_heads=heads,
+        head_dim=hidden // heads,
+        bias=True,
+        out_bias=True,
+        causal=False,
+    )
+    feed = partial(
+        plain_mlp,
+        width=hidden,
+        inner=config.integer("intermediate_size"),
+        function=activation(config, "hidden_act"),
+    )
+    return attend, feed
+
+
+# --- BERT and its kin ------------------------------------------------------------------------------------------------
+
+
+def bert(config: Config) -> Model:
+    """BERT (arXiv:1810.04805), RoBERTa, XLM-RoBERTa, CamemBERT: learnt positions and segments, norms after the blocks.
+    The bare and the pre-training class of BERT have a pooler, the latter a next-sentence head too."""
+    hidden, layers = width(config), depth(config)
+    heads = _heads(config, hidden)
+    config.must_be("position_embedding_type", "absolute")
+    config.ignore("directionality")
+    vocabulary = config.integer("vocab_size")
+    purpose = _purpose(config)
+    attend, feed = _layer_blocks(config, hidden, heads)
+    pooler: Operations = (
+        Matmul("pooler", ("x",), hidden, hidden, True),
+        Activation("pooler_activation", ("pooler",), hidden, "tanh"),
+    )
+    masked = _masked_head(hidden, vocabulary, activation(config, "hidden_act"))
+    next_sentence = Matmul("next_sentence", ("pooler_activation",), hidden, 2, True)
+    after = {BARE: pooler, MASKED: masked, PRETRAINING: (*pooler, next_sentence, *masked)}[purpose]
+    if purpose == PRETRAINING and config.model_type != "bert":
+        raise config.refuse("architectures", "the class has no pre-training heads")
+    if purpose == BARE:
+        config.ignore("tie_word_embeddings")
+    else:
+        _must_tie(config)
+    return _encoder(
+        config,
+        embedding(
+            vocabulary,
+            hidden,
+            positions=config.integer("max_position_embeddings"),
+            segments=config.integer("type_vocab_size"),
+            norm=LAYER,
+            dropout=True,
+        ),
+        ((layers, Layer("encoder", post_norm(hidden, LAYER, attend, feed, dropout=(True, True)))),),
+        after,
+        hidden=hidden,
+        heads=heads,
+        vocabulary=vocabulary,
+        tie=purpose != BARE,
+    )
+
+
+def distilbert(config: Config) -> Model:
+    """DistilBERT (arXiv:1910.01108): BERT's layers, without segments."""
+    hidden, layers = width(config), depth(config)
+    heads = _heads(config, hidden)
+    config.must_be("sinusoidal_pos_embds", False)
+    config.must_be("tie_weights_", True)
+    vocabulary = config.integer("vocab_size")
+    function = activation(config, "activation")
+    purpose = _purpose(config)
+    if purpose == PRETRAINING:
+        raise config.refuse("architectures", "the class has no pre-training heads")
+    attend = partial(
+        attention,
+        width=hidden,
+        heads=heads,
+        kv_heads=heads,
+        head_dim=hidden // heads,
+        bias=True,
+        out_bias=True,
+        causal=False,
+    )
+    feed = partial(plain_mlp, width=hidden, inner=config.integer("hidden_dim"), function=function)
+    tie = tied(config) and purpose == MASKED
+    return _encoder(
+        config,
+        embedding(vocabulary, hidden, positions=config.integer("max_position_embeddings"), norm=LAYER, dropout=True),
+        ((layers, Layer("encoder", post_norm(hidden, LAYER, attend, feed, dropout=(False, True)))),),
+        _masked_head(hidden, vocabulary, function) if purpose == MASKED else (),
+        hidden=hidden,
+        heads=heads,
+        vocabulary=vocabulary,
+        tie=tie,
+    )
+
+
+def _narrow_embedding(config: Config, table: int, hidden: int, always: bool) -> Operations:
+    """Tables of `table` numbers, then a projection to h: always, or where the two differ."""
+    before = embedding(
+        config.integer("vocab_size"),
+        table,
+        positions=config.integer("max_position_embeddings"),
+        segments=config.integer("type_vocab_size"),
+        norm=LAYER,
+        dropout=True,
+    )
+    if not always and table == hidden:
+        return before
+    return (*before, Matmul("project_in", (before[-1].name,), table, hidden, True))
+
+
+def electra(config: Config) -> Model:
+    """ELECTRA (arXiv:2003.10555): the generator predicts masked tokens, the discriminator (its pre-training class)
+    tells replaced ones by two small layers."""
+    hidden, layers = width(config), depth(config)
+    heads = _heads(config, hidden)
+    config.must_be("position_embedding_type", "absolute")
+    vocabulary, table = config.integer("vocab_size"), config.integer("embedding_size")
+    purpose = _purpose(config)
+    attend, feed = _layer_blocks(config, hidden, heads)
+    function = activation(config, "hidden_act")
+    discriminator: Operations = (
+        Matmul("replaced_dense", ("x",), hidden, hidden, True),
+        Activation("replaced_activation", ("replaced_dense",), hidden, function),
+        Matmul("replaced", ("replaced_activation",), hidden, 1, True),
+    )
+    generator = _masked_head(hidden, vocabulary, "gelu", table_width=table)
+    tie = tied(config) and purpose == MASKED
+    return _encoder(
+        config,
+        _narrow_embedding(config, table, hidden, always=False),
+        ((layers, Layer("encoder", post_norm(hidden, LAYER, attend, feed, dropout=(True, True)))),),
+        {BARE: (), MASKED: generator, PRETRAINING: discriminator}[purpose],
+        hidden=hidden,
+        heads=heads,
+        vocabulary=vocabulary,
+        tie=tie,
+    )
+
+
+def albert(config: Config) -> Model:
+    """ALBERT (arXiv:1909.11942): a few groups of layers, each used many times over, and a narrow token table."""
+    hidden, layers = width(config), depth(config)
+    heads = _heads(config, hidden)
+    config.must_be("position_embedding_type", "absolute")
+    config.must_be("down_scale_factor", 1)
+    config.must_be("gap_size", 0)
+    config.must_be("net_structure_type", 0)
+    config.must_be("num_memory_blocks", 0)
+    vocabulary, table = config.integer("vocab_size"), config.integer("embedding_size")
+    groups, inside = config.integer("num_hidden_groups"), config.integer("inner_group_num")
+    if groups > layers:
+        raise config.wrong("num_hidden_groups", f"{groups} groups are more than {layers} layers")
+    purpose = _purpose(config)
+    attend, feed = _layer_blocks(config, hidden, heads)
+    once = post_norm(hidden, LAYER, attend, feed, dropout=(True, False))
+    function = activation(config, "hidden_act")
+    pooler: Operations = (
+        Matmul("pooler", ("x",), hidden, hidden, True),
+        Activation("pooler_activation", ("pooler",), hidden, "tanh"),
+    )
+    if purpose == PRETRAINING:
+        raise config.refuse("architectures", "the size of the sentence-order head is not in the config")
+    if purpose == MASKED:
+        _must_tie(config)
+    return _encoder(
+        config,
+        _narrow_embedding(config, table, hidden, always=True),
+        (
+            (
+                layers * inside,
+                Layer("shared", tuple(Reused(op.name, op.reads, op) if op.weights() else op for op in once)),
+            ),
+        ),
+        _masked_head(hidden, vocabulary, function, table_width=table) if purpose == MASKED else pooler,
+        hidden=hidden,
+        heads=heads,
+        vocabulary=vocabulary,
+        tie=purpose == MASKED,
+        shared=tuple(
+            replace(op, name=f"group_{group}_{part}_{op.name}")
+            for group in range(groups)
+            for part in range(inside)
+            for op in once
+        ),
+    )
+
+
+# --- DeBERTa ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Distances:
+    """How DeBERTa's attention sees relative positions: which scores it adds, from how many rows of the table."""
+
+    rows: int
+    content_to_position: bool
+    position_to_content: bool
+
+
+def _distances(config: Config, buckets: bool) -> _Distances | None:
+    """The table holds two rows a distance up to max_relative_positions (below 1: the positions), or a bucket."""
+    given = config.raw("pos_att_type", required=False)
+    kinds = given.lower().split("|") if isinstance(given, str) else given or []
+    if not isinstance(kinds, list) or any(kind not in ("c2p", "p2c", "") for kind in kinds):
+        raise config.refuse("pos_att_type", f"napkin does not know {printable(repr(given), 60)}")
+    relative = on(config, "relative_attention")
+    reach = config.integer("max_relative_positions", least=-1)
+    bucketed = config.optional_integer("position_buckets", least=-1) if buckets else None
+    if not relative:
+        return None
+    span = config.integer("max_position_embeddings") if reach < 1 else reach
+    if bucketed is not None and bucketed > 0:
+        span = bucketed
+    return _Distances(2 * span, "c2p" in kinds, "p2c" in kinds)
+
+
+def _position_scores(
+    hidden: int, heads: int, distances: _Distances | None, *, own: bool, key_bias: bool, within: bool
+) -> tuple[Operation, ...]:
+    """Content-to-position and position-to-content scores. `own`: the table has projections of its own, else it goes
+    through the queries' and keys'."""
+    if distances is None:
+        return ()
+    operations: list[Operation] = []
+    rows, head_dim = distances.rows, hidden // heads
+    wanted = (
+        ("c2p", "position_keys", "k", "q", distances.content_to_position, key_bias),
+        ("p2c", "position_queries", "q", "k", distances.position_to_content, True),
+    )
+    for name, table, letter, content, there, bias in wanted:
+        project = TableMatmul(table, ("relative_positions",), rows, hidden, hidden, bias, within)
+        if own and there:
+            operations.append(project)
+        elif not own:  # both are made, whichever scores are added
+            operations.append(Reused(f"{table}_by_{letter}", ("relative_positions",), project))
+        if there:
+            operations.append(RelativeScores(name, (content, operations[-1].name), heads, head_dim, rows, within))
+    return tuple(operations)
+
+
+def _deberta_embedding(config: Config, hidden: int) -> Operations:
+    table = config.optional_integer("embedding_size") or hidden
+    positions = config.integer("max_position_embeddings") if config.flag("position_biased_input") else 0
+    segments = config.integer("type_vocab_size", least=0)
+    parts = embedding(config.integer("vocab_size"), table, positions=positions, segments=segments)
+    last = parts[-1].name
+    if table != hidden:
+        parts = (*parts, Matmul("project_in", (last,), table, hidden))
+        last = "project_in"
+    return (*parts, LAYER("embedding_norm", last, hidden))
+
+
+def _deberta(
+    config: Config,
+    hidden: int,
+    heads: int,
+    attend: Block,
+    before: Operations,
+    function: str,
+    first: Operations = (),
+) -> Model:
+    layers = depth(config)
+    config.must_be("legacy", True)
+    config.must_be("talking_head", False)
+    config.ignore("padding_idx")
+    purpose = _purpose(config)
+    if purpose == PRETRAINING:
+        raise config.refuse("architectures", "the class has no pre-training heads")
+    if purpose == MASKED:
+        _must_tie(config)
+    vocabulary = config.integer("vocab_size")
+    table = config.optional_integer("embedding_size") or hidden
+    feed = partial(plain_mlp, width=hidden, inner=config.integer("intermediate_size"), function=function)
+    once = post_norm(hidden, LAYER, attend, feed, dropout=(True, True))
+    runs = ((layers, Layer("encoder", once)),)
+    if first:
+        runs = (
+            (1, Layer("encoder_with_convolution", (*once, *first))),
+            *(((layers - 1, runs[0][1]),) if layers > 1 else ()),
+        )
+    return _encoder(
+        config,
+        before,
+        runs,
+        _masked_head(hidden, vocabulary, function, table_width=table) if purpose == MASKED else (),
+        hidden=hidden,
+        heads=heads,
+        vocabulary=vocabulary,
+        tie=purpose == MASKED,
+    )
+
+
+def deberta(config: Config) -> Model:
+    """DeBERTa (arXiv:2006.03654): content and relative positions in separate score terms."""
+    hidden = width(config)
+    heads = _heads(config, hidden)
+    distances = _distances(config, buckets=False)
+
+    def attend(source: str) -> Operations:
+        return (
+            Matmul("in_proj", (source,), hidden, 3 * hidden),
+            Learnt("biases", (), (("q_bias", (hidden,)), ("v_bias", (hidden,))), HEADS),
+            *(Slice(letter, ("in_proj",), hidden) for letter in "qkv"),
+            *_position_scores(hidden, heads, distances, own=True, key_bias=False, within=True),
+            AttentionCore("attention", ("q", "k", "v"), heads, heads, hidden // heads, hidden // heads, causal=False),
+            Matmul("o", ("attention",), hidden, hidden, True),
+        )
+
+    before = _deberta_embedding(config, hidden)
+    if distances is not None:
+        before = (*before, Embedding("relative_positions", (), distances.rows, hidden, "position"))
+    return _deberta(config, hidden, heads, attend, before, activation(config, "hidden_act"))
+
+
+def deberta_v2(config: Config) -> Model:
+    """DeBERTa v2 and v3 (arXiv:2111.09543): distances in logarithmic buckets, projections shared with the content's,
+    a convolution beside the first layer where the config has one."""
+    hidden = width(config)
+    heads = _heads(config, hidden)
+    if config.optional_integer("attention_head_size") not in (None, hidden // heads):
+        raise config.refuse("attention_head_size", "is not hidden_size / num_attention_heads")
+    distances = _distances(config, buckets=True)
+    share = on(config, "share_att_key") if config.has("share_att_key") else False
+
+    def attend(source: str) -> Operations:
+        *projections, core, out = attention(
+            source,
+            width=hidden,
+            heads=heads,
+            kv_heads=heads,
+            head_dim=hidden // heads,
+            bias=True,
+            out_bias=True,
+            causal=False,
+        )
+        positions = _position_scores(hidden, heads, distances, own=not share, key_bias=True, within=False)
+        return (*projections, *positions, core, out)
+
+    before = _deberta_embedding(config, hidden)
+    if distances is not None:
+        before = (*before, Embedding("relative_positions", (), distances.rows, hidden, "position"))
+    norm = config.optional_text("norm_rel_ebd") or "none"
+    if any(part.strip() not in ("none", "layer_norm") for part in norm.lower().split("|")):
+        raise config.refuse("norm_rel_ebd", f"napkin does not know {printable(norm, 60)!r}")
+    if "layer_norm" in norm.lower():
+        before = (*before, Norm("relative_norm", (before[-1].name,), hidden, "layer", bias=True))
+    first: Operations = ()
+    kernel = config.optional_integer("conv_kernel_size", least=0)
+    function = activation(config, "hidden_act")
+    if kernel:
+        groups = config.optional_integer("conv_groups") or 1
+        each = config.divides("conv_groups", hidden, groups, "(hidden_size)")
+        first = (
+            Conv("convolution", ("x",), hidden, kernel, group=each),
+            Activation("convolution_activation", ("convolution",), hidden, config.optional_text("conv_act") or "tanh"),
+            Add("convolution_added", ("mlp_norm", "convolution_activation"), hidden),
+            LAYER("convolution_norm", "convolution_added", hidden),
+        )
+    config.ignore("conv_groups", "conv_act")
+    return _deberta(config, hidden, heads, attend, before, function, first)
+
+
+# --- ModernBERT ------------------------------------------------------------------------------------------------------
+
+
+def modernbert(config: Config) -> Model:
+    """ModernBERT (arXiv:2412.13663): norms before the blocks but the very first, rotary positions, gated MLPs, and
+    windows of local_attention / 2 tokens to each side in most layers."""
+    hidden, layers = width(config), depth(config)
+    heads = _heads(config, hidden)
+    head_dim = hidden // heads
+    vocabulary = config.integer("vocab_size")
+    purpose = _purpose(config)
+    if purpose == PRETRAINING:
+        raise config.refuse("architectures", "the class has no pre-training heads")
+    config.ignore("position_embedding_type")  # rotary whatever older files say
+    norm = NormStyle("layer", "fused", bias=on(config, "norm_bias"))
+    window = config.integer("local_attention") // 2 + 1
+    bias = on(config, "attention_bias")
+    feed = partial(
+        gated_mlp,
+        width=hidden,
+        inner=config.integer("intermediate_size"),
+        function=activation(config, "hidden_activation"),
+        bias=on(config, "mlp_bias"),
+        fused=True,
+    )
+    every = config.integer("global_attn_every_n_layers")
+    kinds: Sequence[str] = layer_types(config, layers, lambda i: WINDOWED if i % every else FULL)
+
+    def layer(key: tuple[bool, str]) -> Layer:
+        first, kind = key
+        attend = partial(
+            attention,
+            width=hidden,
+            heads=heads,
+            kv_heads=heads,
+            head_dim=head_dim,
+            bias=bias,
+            out_bias=bias,
+            fused=True,
+            rope=Rope(head_dim),
+            causal=False,
+            window=window if kind == WINDOWED else None,
+        )
+        operations = pre_norm(hidden, norm, attend, feed)
+        if first:  # its input is normalised already
+            operations = tuple(_read_input(op) for op in operations if op.name != "attention_norm")
+        return Layer(f"{'first_' * first}{kind}", operations)
+
+    def _read_input(op: Operation) -> Operation:
+        return replace(op, reads=tuple("x" if read == "attention_norm" else read for read in op.reads))
+
+    after: Operations = (norm("final_norm", "x", hidden),)
+    tie = False
+    if purpose == MASKED:
+        tie = tied(config)
+        head_bias = config.flag("classifier_bias", otherwise=False)
+        after = (
+            *after,
+            Matmul("head_dense", ("final_norm",), hidden, hidden, head_bias),
+            Activation(
+                "head_activation", ("head_dense",), hidden, config.optional_text("classifier_activation") or "gelu"
+            ),
+            norm("head_norm", "head_activation", hidden),
+            Matmul("lm_head", ("head_norm",), hidden, vocabulary, on(config, "decoder_bias"), VOCABULARY),
+        )
+    return _encoder(
+        config,
+        embedding(vocabulary, hidden, norm=norm, dropout=True),
+        runs_of([(i == 0, kind) for i, kind in enumerate(kinds)], layer),
+        after,
+        hidden=hidden,
+        heads=heads,
+        vocabulary=vocabulary,
+        tie=tie,
+    )
