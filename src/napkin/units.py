@@ -206,6 +206,15 @@ def _ambiguous_m(text: str) -> Unreadable:
     )
 
 
+def exact(text: str) -> tuple[int, int]:
+    """A real number as numerator and denominator, nothing rounded: `0.1` is 1/10; prefixes as in `number`."""
+    number(text)  # complains about what is no number
+    digits, exponent, suffix = _split(text)
+    top = digits * (1 if suffix == "%" else _COUNT[suffix.lower()][0])
+    exponent -= 2 * (suffix == "%")
+    return top * 10 ** max(exponent, 0), 10 ** max(-exponent, 0)
+
+
 def count(text: str) -> int:
     """A whole number that is not negative: `70B` is 70,000,000,000."""
     value = number(text)
@@ -395,7 +404,7 @@ def _figures(value: float, digits: int = 4) -> str:
     if value == 0:
         return "0"
     if not 1e-4 <= abs(value) < 1e15:
-        return f"{value:.{digits - 1}e}".replace("e+", "e")
+        return f"{value:.{digits - 1}e}".replace("e+0", "e").replace("e+", "e")
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
     text = f"{value:,.{decimals}f}"
     return text.rstrip("0").rstrip(".") if decimals > 2 else text
@@ -403,7 +412,7 @@ def _figures(value: float, digits: int = 4) -> str:
 
 def _prefixed_text(value: float, unit: str, scales: tuple[tuple[int, str], ...] = _SI) -> str:
     if abs(value) >= 1e18:
-        return f"{value:.3e} {unit}".replace("e+", "e")
+        return f"{value:.3e} {unit}".replace("e+0", "e").replace("e+", "e")
     for scale, letter in scales:
         if abs(value) >= scale:
             return f"{_figures(value / scale)} {letter}{unit}"
@@ -453,7 +462,7 @@ def human(value: Value, unit: str) -> str:
             return f"{value:,} {name}" if isinstance(value, int) else f"{_figures(real)} {name}"
         return _prefixed_text(real, f" {name}", _WORDED).replace("  ", " ")
     if unit == "FLOP":
-        return f"{value:,} FLOP" if isinstance(value, int) and value < 10**6 else f"{real:.3e} FLOP".replace("e+", "e")
+        return f"{value:,} FLOP" if isinstance(value, int) and value < 10**6 else f"{real:.3e} FLOP".replace("e+0", "e").replace("e+", "e")
     if unit == "USD":
         return f"${real:,.0f}" if real >= 100 else f"${real:,.4g}"
     if unit == "joule":
@@ -464,6 +473,6 @@ def human(value: Value, unit: str) -> str:
         return f"{real:,.0f} GPU-hours" if real >= 1000 else f"{_figures(real)} GPU-hours"
     if unit == "1":
         return f"{value:,}" if isinstance(value, int) else _figures(real)
-    if unit in ("FLOP/s", "byte/s", "FLOP/s/GPU", "byte/s/GPU", "watt", "watt/GPU"):
+    if unit in ("byte/GPU", "FLOP/s", "byte/s", "FLOP/s/GPU", "byte/s/GPU", "watt", "watt/GPU"):
         return _prefixed_text(real, unit.replace("byte", "B").replace("watt", "W"))
     return f"{value:,} {unit}" if isinstance(value, int) and abs(value) < 10**15 else f"{_figures(real)} {unit}"

@@ -84,15 +84,18 @@ def _main(argv: list[str]) -> int:
     if word in ("--version", "-V"):
         print(f"napkin {__version__}")
         return 0
-    from napkin.cli.command import find
+    from napkin.cli.command import MODULES, WRAPPERS, find
     from napkin.cli.parse import completion, parse
 
     if word in ("--install-completion", "--show-completion") or "_NAPKIN_COMPLETE" in os.environ:
         return completion(argv)
     if word.startswith("-"):
         raise NapkinError(f"no such option {word!r} before a command", "napkin --help lists the commands")
+    words = argv[1:]
+    if word in WRAPPERS and words and words[0] in MODULES:
+        word, words = f"{word} {words[0]}", words[1:]
     command = find(word)
-    given = parse(command, argv[1:])
+    given = parse(command, words)
     return 0 if given is None else _answer(command, given)
 
 
@@ -102,7 +105,7 @@ def _answer(command: Command, given: dict[str, Any]) -> int:
     forms = [form for form in ("json", "csv", "markdown") if form in given and given[form].text]
     if len(forms) > 1:
         raise NapkinError(f"--{forms[0]} and --{forms[1]} exclude each other", "choose one")
-    target = str(given["output"].text) if "output" in given else "-"
+    target = str(given["output"].text) if "output" in given and not command.keeps else "-"
     answer = ask(command, given)
     if "plot" in given:
         from napkin.render.plot import draw

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from napkin.cli.options import COMMON, DRAWS, OPTIONS, canonical
+from napkin.cli.options import COMMON, DRAWS, FIGURES, OPTIONS, canonical
 from napkin.errors import NapkinError, Problems, did_you_mean
 from napkin.render.answer import Answer, Shown
 from napkin.term import ASSUMED, GIVEN, SEEN, Term, constant, leaf
@@ -15,10 +15,29 @@ from napkin.units import Unreadable
 MODULES: dict[str, tuple[str, str]] = {
     "train-time": ("train_time", "How long a training run takes, or what it would need"),
     "max-params": ("max_params", "The largest model whose training state fits"),
+    "roofline": ("roofline", "Compute or memory bound: intensity against the accelerator's ridge"),
+    "mfu": ("mfu", "Model FLOPs utilisation from a measured time or throughput"),
+    "memory": ("memory", "Bytes of a training step, bucket by bucket"),
+    "tensor": ("tensor", "A tensor's bytes, strides, views and offsets"),
+    "dtype": ("dtype", "Number formats, and what a value becomes in each"),
+    "optimizer": ("optimizer", "What an optimizer keeps for each parameter"),
+    "checkpoint": ("checkpoint", "Bytes of a checkpoint, how long it takes to write, how often to write one"),
+    "data": ("data", "Bytes of a corpus of token ids"),
+    "init": ("init", "How weights start, and what that does to the scale of activations"),
+    "params": ("params", "Parameters of a model, exactly"),
+    "flops": ("flops", "FLOPs of one training step, by operation and convention"),
     "hardware": ("hardware", "The accelerators that napkin knows, or one with its sources"),
+    "models": ("models", "The published architectures that napkin knows, or one with its citation"),
+    "sweep": ("sweep", "Any question over a list or range of an option: a table or a plot"),
+    "compare": ("compare", "Two runs, models or machines, and what each difference contributes"),
+    "sensitivity": ("sensitivity", "Which input moves an answer most, and where a decision flips"),
     "check": ("check", "Limits on any answer, for CI"),
+    "bench": ("bench", "What this machine really does: FLOP/s, bandwidth, a training step"),
 }
 """Command → (module in napkin.cli, one line of help)."""
+
+WRAPPERS = ("sweep", "compare", "sensitivity")
+"""Commands that ask another one: `sweep train-time` takes its own options and those of train-time."""
 
 
 class Given:
@@ -39,6 +58,7 @@ class Inputs:
         self.command = command
         self.shown: dict[str, Shown] = {}
         self.notes: list[str] = []
+        self.figures_used = False
         problems: list[NapkinError] = []
         for name, one in given.items():
             try:
@@ -122,9 +142,12 @@ class Inputs:
 
 
 class Command:
-    """name, summary; arguments and options by name; run: Inputs → Answer; examples that the tests run."""
+    """name, summary; arguments and options by name; run: Inputs → Answer; examples that the tests run.
 
-    __slots__ = ("arguments", "defaults", "examples", "name", "options", "run", "summary")
+    target    for a wrapper, the command that it asks: its options are taken too
+    keeps     --output names a file of the command's own (bench: the profile), and the answer goes to stdout"""
+
+    __slots__ = ("arguments", "defaults", "examples", "keeps", "name", "options", "run", "summary", "target")
 
     def __init__(
         self,
@@ -135,6 +158,8 @@ class Command:
         arguments: Sequence[str] = (),
         defaults: Mapping[str, str | bool] | None = None,
         examples: Sequence[str] = (),
+        target: Command | None = None,
+        keeps: bool = False,
     ) -> None:
         self.name = name
         self.summary = summary
@@ -143,22 +168,48 @@ class Command:
         self.arguments = tuple(arguments)
         self.defaults = dict(defaults or {})
         self.examples = tuple(examples)
+        self.target = target
+        self.keeps = keeps
 
     @property
     def names(self) -> tuple[str, ...]:
         return (*self.arguments, *self.options)
 
+    @property
+    def figures(self) -> tuple[str, ...]:
+        """Figures of the accelerator that can be given in place of the table's."""
+        return FIGURES if "hardware" in self.options else ()
+
+    def around(self, target: Command) -> Command:
+        """This wrapper, asking `target`."""
+        if target.name in WRAPPERS:
+            raise NapkinError(f"{self.name} cannot ask {target.name}", "name a command that answers by itself")
+        own = tuple(name for name in self.options if name not in COMMON)
+        theirs = tuple(name for name in target.options if name not in own)
+        return Command(
+            f"{self.name} {target.name}",
+            self.summary,
+            self.run,
+            (*own, *theirs),
+            target.arguments,
+            self.defaults,
+            self.examples,
+            target,
+        )
+
 
 def find(name: str) -> Command:
-    """The command of that name. Only its own module is loaded."""
-    if name not in MODULES:
+    """The command of that name, or a wrapper with the one it asks (`sweep train-time`). Only their own modules are
+    loaded."""
+    outer, _, inner = name.partition(" ")
+    if outer not in MODULES:
         raise NapkinError(
-            f"no such command {name!r}", did_you_mean(name, MODULES) or "napkin --help lists the commands"
+            f"no such command {outer!r}", did_you_mean(outer, MODULES) or "napkin --help lists the commands"
         )
     from importlib import import_module
 
-    command: Command = import_module(f"napkin.cli.{MODULES[name][0]}").COMMAND
-    return command
+    command: Command = import_module(f"napkin.cli.{MODULES[outer][0]}").COMMAND
+    return command.around(find(inner)) if inner and outer in WRAPPERS else command
 
 
 def ask(command: Command, given: Mapping[str, Given]) -> Answer:
@@ -172,6 +223,10 @@ def ask(command: Command, given: Mapping[str, Given]) -> Answer:
             merged.setdefault(name, one)
     inputs = Inputs(command, merged)
     answer = command.run(inputs)
+    if not inputs.figures_used and command.target is None:
+        for name in FIGURES:
+            if name in merged:
+                raise NapkinError(f"--{name}: {command.name} does not take it", "put it in a file: --hardware-file")
     skipped = {*COMMON, *DRAWS}
     for name, shown in inputs.shown.items():
         if name not in skipped:
@@ -194,7 +249,7 @@ def accepted(
     problems: list[NapkinError] = []
     for key, value in options.items():
         name = canonical(str(key))
-        if name not in command.names:
+        if name not in command.names and name not in command.figures:
             place = where(str(key)) or f"--{key}"
             problems.append(
                 NapkinError(f"{place}: {command.name} has no such option", did_you_mean(name, command.names))

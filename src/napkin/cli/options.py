@@ -156,6 +156,13 @@ _DECLARED = (
     Option("attention", choice("flash", "eager", "efficient", "cudnn"), "Attention kernel", metavar="NAME"),
     Option("dropout", units.probability, "Dropout probability", metavar="P"),
     Option("batch", units.positive_count, "Sequences", metavar="N"),
+    # --- figures of the accelerator, in place of the table's ---
+    Option("peak-flops", units.compute_rate, "Dense peak of the dtype in use; others in proportion", "FLOP/s", "X"),
+    Option("memory-size", units.size, "Memory of one accelerator", "byte", "SIZE"),
+    Option("memory-bandwidth", units.bandwidth, "Memory bandwidth of one accelerator", "byte/s", "X"),
+    Option("link-bandwidth", units.bandwidth, "Link inside a node, one way", "byte/s", "X"),
+    Option("network-bandwidth", units.bandwidth, "Network of one accelerator, one way", "byte/s", "X"),
+    Option("tdp", units.power_draw, "Power rating of one accelerator", "watt", "X"),
     # --- output, for every command ---
     Option("run", units.words, "A run file with these options by name; the command line wins over it", metavar="FILE"),
     _flag("json", "One JSON object, base units"),
@@ -164,7 +171,7 @@ _DECLARED = (
     _flag("explain", "Show each term's formula, inputs and source"),
     Option("plot", units.words, "Write a picture (.svg or .png)", metavar="FILE"),
     Option("theme", choice("light", "dark"), "Colours of the picture: light or dark", metavar="NAME"),
-    Option("output", units.words, "Write the answer to a file (- is stdout)", metavar="FILE"),
+    Option("output", units.words, "Write the answer (bench: the profile) to a file; - is stdout", metavar="FILE"),
 )
 
 OPTIONS: dict[str, Option] = {option.name: option for option in _DECLARED}
@@ -173,6 +180,10 @@ COMMON = ("run", "json", "csv", "markdown", "explain", "output")
 
 DRAWS = ("plot", "theme")
 """Options of the commands that can draw."""
+
+FIGURES = ("peak-flops", "memory-size", "memory-bandwidth", "link-bandwidth", "network-bandwidth", "tdp")
+"""Options of every command that asks about an accelerator. They are parsed only where one is used, which keeps them
+out of every start-up."""
 
 
 def declare(*options: Option) -> None:

@@ -4,7 +4,7 @@ registry, so that an option is declared once."""
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import typer
@@ -17,13 +17,14 @@ _USAGE_ERROR: Any = typer.BadParameter.__mro__[1]  # click's own class, wherever
 _CLICK_ERROR: Any = typer.BadParameter.__mro__[2]
 
 
-def _parameter(option: Option) -> inspect.Parameter:
+def _parameter(option: Option, argument: bool) -> inspect.Parameter:
+    """`argument`: a word of its own in this command (MODEL in most, --model where other words come first)."""
     kind = inspect.Parameter.KEYWORD_ONLY
     annotation: Any
     default: Any
-    if option.positional and option.many:
+    if argument and option.many:
         annotation, default = list[str] | None, typer.Argument(None, help=option.help, metavar=option.metavar)
-    elif option.positional:
+    elif argument:
         annotation, default = str | None, typer.Argument(None, help=option.help, metavar=f"[{option.metavar}]")
     elif option.flag:
         name = f"--{option.name}" if option.name in _ONE_WAY else f"--{option.name}/--no-{option.name}"
@@ -38,11 +39,13 @@ def _parameter(option: Option) -> inspect.Parameter:
 _ONE_WAY = ("json", "csv", "markdown", "explain")
 
 
-def _function(command: Command, receive: Callable[[dict[str, Any]], None]) -> Callable[..., None]:
+def _function(
+    command: Command, receive: Callable[[dict[str, Any]], None], figures: Sequence[str] = ()
+) -> Callable[..., None]:
     def call(**values: Any) -> None:
         receive(values)
 
-    parameters = [_parameter(OPTIONS[name]) for name in command.names]
+    parameters = [_parameter(OPTIONS[name], name in command.arguments) for name in (*command.names, *figures)]
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     call.__annotations__ = {p.name: p.annotation for p in parameters}
     examples = "\n\n\b\n" + "\n".join(f"  napkin {example}" for example in command.examples)
@@ -63,10 +66,13 @@ def parse(command: Command, words: list[str]) -> dict[str, Given] | None:
     """Options by name, or None where help was printed. Raises NapkinError (2) for what is not understood."""
     received: dict[str, Any] = {}
     app = _app()
-    app.command(name=command.name, help=None)(_function(command, received.update))
+    prepared = _prepared(command, words)
+    wanted = {word.partition("=")[0] for word in prepared}
+    figures = [name for name in command.figures if wanted & {f"--{name}", "--help", "-h"}]
+    app.command(name=command.name, help=None)(_function(command, received.update, figures))
     try:
         shown_help = typer.main.get_command(app).main(
-            _prepared(command, words), prog_name=f"napkin {command.name}", standalone_mode=False
+            prepared, prog_name=f"napkin {command.name}", standalone_mode=False
         )
     except _USAGE_ERROR as problem:
         raise _translated(command, problem) from None
@@ -77,7 +83,7 @@ def parse(command: Command, words: list[str]) -> dict[str, Given] | None:
     if not received:
         return None if shown_help == 0 or not command.names else {}
     given: dict[str, Given] = {}
-    for name in command.names:
+    for name in (*command.names, *figures):
         value = received.get(OPTIONS[name].key)
         if value is not None and value != [] and value != ():
             given[name] = Given(value)
@@ -108,7 +114,7 @@ def _translated(command: Command, problem: Any) -> NapkinError:
     """click's complaint in napkin's words, with the nearest option."""
     name = getattr(problem, "option_name", None)
     if isinstance(name, str) and type(problem).__name__ == "NoSuchOption":
-        known = [f"--{option}" for option in command.options]
+        known = [f"--{option}" for option in (*command.options, *command.figures)]
         return NapkinError(
             f"no such option {name}", did_you_mean(name, known) or f"napkin {command.name} --help lists the options"
         )

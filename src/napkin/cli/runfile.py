@@ -21,9 +21,10 @@ def options_of_file(path: str, command: Command) -> dict[str, Given]:
     """The options that a run file gives to `command`. Another `command:` in the file is refused."""
     document = read(path)
     stated = document.data.get("command")
-    if stated is not None and stated != command.name:
+    asked = command.target or command
+    if stated is not None and stated != asked.name:
         raise NapkinError(
-            f"{document.place('command')}: the file is for {printable(str(stated))!r}, not for {command.name}",
+            f"{document.place('command')}: the file is for {printable(str(stated))!r}, not for {asked.name}",
             f"napkin {printable(str(stated))} --run {printable(path)}",
         )
     return options_of(document, document.data, (), command)

@@ -101,14 +101,25 @@ def _panel(chart: Chart, axis: Any, ink: str) -> None:
     axis.set_ylabel(chart.y)
     if chart.log_x:
         axis.set_xscale("log")
+        _plain_ticks(axis.xaxis, sorted({float(x) for s in chart.series for x in s.x}))
     if chart.log_y:
         axis.set_yscale("log")
+        _plain_ticks(axis.yaxis)
     for value, name in chart.marks:
         axis.axhline(value, color=ink, linewidth=0.8, linestyle="--")
         axis.annotate(name, (1.0, value), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=8)
     handles, labels = axis.get_legend_handles_labels()
     if len(labels) > 1 or (labels and chart.kind in ("timeline", "stack")):
         axis.legend(handles, labels, fontsize=8, ncols=min(4, len(labels)))
+
+
+def _plain_ticks(axis: Any, at: Sequence[float] = ()) -> None:
+    """Plain numbers on a logarithmic axis: at the points themselves where they are few, else at 1, 2 and 5."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+
+    axis.set_major_locator(FixedLocator(at) if 0 < len(at) <= 10 else LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.4g}" if value < 1e4 else f"{value:,.0f}"))
 
 
 def _lines(chart: Chart, axis: Any, ink: str) -> None:
