@@ -1,0 +1,162 @@
+"""What each of several differences contributes to a change, whatever order they are made in.
+
+Two questions A and B differ in n inputs. Going from A to B one input at a time, each step changes the answer; what a
+step changes depends on which went before. The Shapley value is the mean over all orders: the parts add up to the whole
+change, and no order is preferred (Shapley 1953, A Value for n-Person Games). Where some mixtures of A and B are no
+question at all (a layout that does not divide the machine), the mean runs over the orders that avoid them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+Part = TypeVar("Part", bound=Hashable)
+Values = Sequence[float]
+Ask = Callable[[frozenset[Part]], "Values | None"]
+"""The answer's quantities with these inputs as in B and the others as in A, or None where that cannot be asked."""
+
+MOST_EXACT = 8
+"""Differences up to which every order is counted: 2⁸ = 256 questions."""
+SAMPLED = 128
+"""Orders that are tried beyond, half of them the other half reversed, which cancels the error of first order."""
+ROUNDING = 1e-12
+"""Share of a quantity below which its change is an artefact of floating point."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution(Generic[Part]):
+    """`by[part]` is what that difference adds to each quantity; `exact` tells that every order was counted."""
+
+    by: dict[Part, tuple[float, ...]]
+    exact: bool
+
+
+def attribute(parts: Sequence[Part], ask: Ask[Part]) -> Attribution[Part] | None:
+    """Contributions that add up to ask(all) − ask(none), or None where no order of single steps gets there."""
+    known: dict[frozenset[Part], Values | None] = {}
+
+    def asked(done: frozenset[Part]) -> Values | None:
+        if done not in known:
+            known[done] = ask(done)
+        return known[done]
+
+    if len(parts) <= MOST_EXACT:
+        return _over_all_orders(parts, asked)
+    return _over_sampled_orders(parts, asked)
+
+
+def _over_all_orders(parts: Sequence[Part], asked: Ask[Part]) -> Attribution[Part] | None:
+    """Each step of the lattice of subsets, weighted with the share of the orders that pass through it."""
+    subsets = [frozenset(p for i, p in enumerate(parts) if mask >> i & 1) for mask in range(1 << len(parts))]
+    subsets.sort(key=len)
+    possible = [s for s in subsets if asked(s) is not None]
+    ways_to: dict[frozenset[Part], int] = {}
+    for done in possible:
+        ways_to[done] = sum(ways_to.get(done - {p}, 0) for p in done) if done else 1
+    ways_on: dict[frozenset[Part], int] = {}
+    whole = frozenset(parts)
+    for done in reversed(possible):
+        ways_on[done] = 1 if done == whole else sum(ways_on.get(done | {p}, 0) for p in whole - done)
+    orders = ways_to.get(whole, 0)
+    if not orders:
+        return None
+    steps = (
+        (ways_to[done] * ways_on[done | {p}] / orders, done, p)
+        for done in possible
+        for p in parts
+        if p not in done and done | {p} in ways_on
+    )
+    return Attribution(_summed(parts, steps, asked), exact=True)
+
+
+def _over_sampled_orders(parts: Sequence[Part], asked: Ask[Part]) -> Attribution[Part] | None:
+    """The mean over some orders, the same ones every time."""
+    dice = random.Random(len(parts))
+    orders: list[list[Part]] = []
+    for _ in range(SAMPLED // 2):
+        order = list(parts)
+        dice.shuffle(order)
+        for one in (order, order[::-1]):
+            if all(asked(frozenset(one[:n])) is not None for n in range(len(one) + 1)):
+                orders.append(one)
+    if not orders:
+        return None
+    steps = ((1 / len(orders), frozenset(order[:n]), p) for order in orders for n, p in enumerate(order))
+    return Attribution(_summed(parts, steps, asked), exact=False)
+
+
+def _summed(
+    parts: Sequence[Part], steps: Iterator[tuple[float, frozenset[Part], Part]], asked: Ask[Part]
+) -> dict[Part, tuple[float, ...]]:
+    total: dict[Part, list[float]] = {}
+    largest: list[float] = []
+    for weight, done, part in steps:
+        before, after = asked(done), asked(done | {part})
+        assert before is not None
+        assert after is not None
+        sums = total.setdefault(part, [0.0] * len(before))
+        largest = largest or [0.0] * len(before)
+        for i, (a, b) in enumerate(zip(before, after, strict=True)):
+            sums[i] += weight * (b - a)
+            largest[i] = max(largest[i], abs(a), abs(b))
+    # what is left of terms that cancel is rounding, not a contribution
+    return {
+        part: tuple(0.0 if abs(x) < ROUNDING * most else x for x, most in zip(total[part], largest, strict=True))
+        for part in parts
+    }
+
+
+Decide = Callable[[float], "str | None"]
+"""A decision's word for one value of an input; None where it cannot be asked, which is no change."""
+
+GRID = 2**0.25
+"""Factor between the values that are tried on the way out from the present one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flip:
+    """An input's value from which on, going away from the present one, a decision has another word."""
+
+    value: float
+    word: str
+
+
+def flip(decide: Decide, now: float, low: float, high: float, whole: bool = False) -> Flip | None:
+    """The value nearest to `now` (as a factor) between `low` and `high`, all above 0, at which `decide` changes its
+    word: outwards on a grid, then by bisection, to the whole number or to 1e-9 of the value."""
+    here = decide(now)
+    if here is None:
+        return None
+    found = [one for end in (low, high) if (one := _walk(decide, here, now, end, whole)) is not None]
+    return min(found, key=lambda one: max(one.value / now, now / one.value), default=None)
+
+
+def _walk(decide: Decide, here: str, now: float, end: float, whole: bool) -> Flip | None:
+    inside = now
+    while inside != end:
+        if end > now:
+            outside = min(max(int(inside * GRID), inside + 1) if whole else inside * GRID, end)
+        else:
+            outside = max(min(int(inside / GRID), inside - 1) if whole else inside / GRID, end)
+        word = decide(outside)
+        if word is not None and word != here:
+            return _bisected(decide, here, inside, outside, whole)
+        inside = outside
+    return None
+
+
+def _bisected(decide: Decide, here: str, inside: float, outside: float, whole: bool) -> Flip:
+    """`inside` still has the word `here`, `outside` has another."""
+    while abs(outside - inside) > (1 if whole else 1e-9 * abs(inside)):
+        middle = (inside + outside) // 2 if whole else (inside + outside) / 2
+        word = decide(middle)
+        if word is None or word == here:
+            inside = middle
+        else:
+            outside = middle
+    word = decide(outside)
+    assert word is not None
+    return Flip(outside, word)
