@@ -1,0 +1,42 @@
+"""The shipped constants, their spread, and the evidence that the intervals come from (made by tools/calibrate.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from napkin.evidence.intervals import Growth, Point, Seen, nearest, quantile
+
+
+def constants(without: str = "") -> Mapping[str, float]:
+    """All constants; learnt without one source where it is named (a row never helps to predict itself)."""
+    from napkin._tables import calibration as table
+
+    if without not in table.WITHOUT:
+        return table.CONSTANTS
+    return {**table.CONSTANTS, **table.WITHOUT[without]}
+
+
+def spreads() -> Mapping[str, float]:
+    """σ of each constant's logarithm."""
+    from napkin._tables import calibration as table
+
+    return table.SPREADS
+
+
+def seen() -> tuple[Seen, ...]:
+    from napkin._tables import calibration as table
+
+    return tuple(
+        Seen(name, source, Point(era, stack, bool(experts), bits, params, seq, gpus), error, far)
+        for name, source, era, stack, experts, bits, params, seq, gpus, error, far in table.SEEN
+    )
+
+
+def half_width(at: Point, level: float, without: str = "") -> tuple[float, list[tuple[float, Seen]]]:
+    """Half the width of the interval in ln t, and the runs that it rests on."""
+    from napkin._tables import calibration as table
+
+    evidence = seen()
+    growth = Growth(*table.GROWTH)
+    close = nearest(at, evidence, without=without)
+    return quantile(level, evidence, growth, without) * growth.at(close[0][0], at.experts), close

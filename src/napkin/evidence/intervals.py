@@ -1,0 +1,97 @@
+"""How far off a prediction may be: the errors on published steps whose whole source was left out.
+
+Errors of one source are not independent, so every source weighs the same. The error grows with the distance to the
+evidence: |ln error| ≈ s(d) = base + slope·d (+ more for experts), and the interval is ×/÷ exp(q·s(d)) with q the
+quantile of |ln error|/s(d) over sources. Multiplicative, because errors are as often ×1.2 as ÷1.2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+UNSTATED = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """What makes two runs alike. params, seq and gpus as natural logarithms."""
+
+    generation: str
+    stack: str
+    experts: bool
+    bits: int
+    params: float
+    seq: float
+    gpus: float
+
+
+def distance(a: Point, b: Point) -> float:
+    """Root of a sum of squares: 1 for another architecture, another kind of model or a tenfold size; ½ for another
+    stack or number format; ln 8 in sequence length and ln 20 in the number of GPUs count as 1."""
+    total = ((a.params - b.params) / math.log(10)) ** 2
+    total += ((a.seq - b.seq) / math.log(8)) ** 2 + ((a.gpus - b.gpus) / math.log(20)) ** 2
+    total += (a.generation != b.generation) + (a.experts != b.experts)
+    total += 0.25 * (a.stack != b.stack) + 0.25 * (a.bits != b.bits)
+    return math.sqrt(total)
+
+
+def point(generation: str, stack: str, experts: bool, bits: int, params: float, seq: float, gpus: float) -> Point:
+    return Point(generation, stack, experts, bits, math.log(params), math.log(seq), math.log(gpus))
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One row of the evidence: where it lies, and the logarithm of predicted over measured with its source left out.
+
+    far: its distance to the nearest row of another source"""
+
+    id: str
+    source: str
+    at: Point
+    error: float
+    far: float
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """s(d) = base + slope·d + experts for mixture-of-experts models."""
+
+    base: float
+    slope: float
+    experts: float
+
+    def at(self, far: float, experts: bool) -> float:
+        return self.base + self.slope * far + (self.experts if experts else 0.0)
+
+
+def nearest(at: Point, seen: Iterable[Seen], count: int = 3, without: str = "") -> list[tuple[float, Seen]]:
+    """The rows most like a run, nearest first, no two of one source and model size alike."""
+    ranked = sorted(((distance(at, one.at), one) for one in seen if one.source != without), key=lambda pair: pair[0])
+    chosen: list[tuple[float, Seen]] = []
+    for far, one in ranked:
+        if all((one.source, one.at.params) != (other.source, other.at.params) for _, other in chosen):
+            chosen.append((far, one))
+        if len(chosen) == count:
+            break
+    return chosen
+
+
+def quantile(level: float, seen: Sequence[Seen], growth: Growth, without: str = "") -> float:
+    """The level's quantile of |error|/s, every source weighing the same."""
+    sizes: dict[str, int] = {}
+    for one in seen:
+        if one.source != without:
+            sizes[one.source] = sizes.get(one.source, 0) + 1
+    scores = sorted(
+        (abs(one.error) / growth.at(one.far, one.at.experts), 1 / sizes[one.source])
+        for one in seen
+        if one.source != without
+    )
+    wanted, total = level * len(sizes), 0.0
+    for score, weight in scores:
+        total += weight
+        if total >= wanted:
+            return score
+    return scores[-1][0]

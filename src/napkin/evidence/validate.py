@@ -1,0 +1,140 @@
+"""Predicted against measured, for the shipped evidence or a user's file of the same form."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from napkin.errors import NapkinError
+from napkin.evidence import facts, software
+from napkin.evidence.constants import constants
+from napkin.evidence.intervals import Growth, Point, Seen, distance, point, quantile
+from napkin.evidence.rates import BITS, generation
+from napkin.inputs import hardware
+from napkin.inputs.plan import POLICIES
+from napkin.inputs.published import StepRow
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One row of `validate`. None where nothing is predicted; then `why`. `verdict`: for runs that ran out of memory."""
+
+    id: str
+    quantity: str
+    predicted: float | None
+    low: float | None
+    high: float | None
+    measured: float | None
+    source: str
+    why: str = ""
+    verdict: str = ""
+    suspect: str = ""
+    group: str = ""
+
+    @property
+    def error(self) -> float | None:
+        """Predicted over measured, less one."""
+        if self.predicted is None or not self.measured:
+            return None
+        return self.predicted / self.measured - 1
+
+    @property
+    def covered(self) -> bool | None:
+        if self.low is None or self.high is None or not self.measured:
+            return None
+        return self.low <= self.measured <= self.high
+
+
+def weights_of(row: StepRow) -> float:
+    """Parameters of a published shape, for likeness alone."""
+    d = row.shape
+    assert d is not None
+    attention = d.hidden * (d.heads + 2 * d.kv_heads) * d.head_dim + d.heads * d.head_dim * d.hidden
+    dense = (3 if d.gated else 2) * d.hidden * d.ffn
+    routed = 3 * d.hidden * (d.experts * d.expert_ffn + d.shared_ffn)
+    sparse = d.layers - d.dense_layers if d.experts else 0
+    return d.layers * attention + (d.layers - sparse) * dense + sparse * routed + d.hidden * max(d.vocab, 1)
+
+
+def point_of(row: StepRow) -> Point:
+    compute = POLICIES[row.policy].compute if row.policy in POLICIES else "bf16"
+    return point(
+        generation(hardware.find(row.chip).slug),
+        row.stack or software.UNKNOWN,
+        bool(row.shape and row.shape.experts),
+        BITS.get(compute, 16),
+        weights_of(row),
+        row.seq,
+        row.gpus,
+    )
+
+
+def steps(rows: Sequence[StepRow], level: float = 0.9, in_sample: bool = False) -> list[Compared]:
+    """Each row with constants that never saw its source, unless `in_sample`."""
+    import numpy as np
+
+    from napkin._tables import calibration
+    from napkin.evidence.columns import Columns
+    from napkin.evidence.constants import seen
+    from napkin.evidence.fit import in_quantity
+
+    source_of = facts.SourceOf()
+    columns = Columns(rows)
+    sources = ["" if in_sample else source_of(row.source) for row in columns.kept]
+    sets = {source: columns.values(constants(source)) for source in set(sources)}
+    seconds: Any = columns.predict(np.stack([sets[source] for source in sources])) if sources else []
+    evidence, growth = seen(), Growth(*calibration.GROWTH)
+    factors = {source: quantile(level, evidence, growth, source) for source in set(sources)}
+    places = _Places(evidence)
+    predicted = {}
+    for row, source, value in zip(columns.kept, sources, seconds, strict=True):
+        at = point_of(row)
+        half = factors[source] * growth.at(places.nearest(at, source), at.experts)
+        predicted[row.id] = (float(value), half)
+    answers = []
+    for row in rows:
+        found = row.measured
+        quantity = found.quantity if found else "step_seconds"
+        given = found.value if found else None
+        group = source_of(row.source) or row.source
+        if row.id not in predicted or found is None:
+            why = row.why or columns.why.get(row.id, "prints no quantity of one GPU")
+            answers.append(
+                Compared(row.id, quantity, None, None, None, given, row.source, why, "", row.suspect, group)
+            )
+            continue
+        value, half = predicted[row.id]
+        ends = sorted(in_quantity(value * math.exp(sign * half), row) for sign in (-1, 1))
+        middle = in_quantity(value, row)
+        answers.append(
+            Compared(row.id, quantity, middle, ends[0], ends[1], given, row.source, "", "", row.suspect, group)
+        )
+    return answers
+
+
+class _Places:
+    """Distances to the evidence, remembered: many rows of a table lie at the same place."""
+
+    def __init__(self, evidence: Iterable[Seen]) -> None:
+        self.by_source: dict[str, set[Point]] = {}
+        for one in evidence:
+            self.by_source.setdefault(one.source, set()).add(one.at)
+        self.known: dict[tuple[Point, str], float] = {}
+
+    def nearest(self, at: Point, without: str) -> float:
+        key = (at, without)
+        if key not in self.known:
+            self.known[key] = min(
+                distance(at, other) for source, points in self.by_source.items() if source != without for other in points
+            )
+        return self.known[key]
+
+
+def quantile_of(values: Sequence[float], share: float) -> float:
+    ranked = sorted(values)
+    return ranked[min(len(ranked) - 1, int(share * (len(ranked) - 1)))]
+
+
+__all__ = ["Compared", "NapkinError", "point_of", "quantile_of", "steps", "weights_of"]
