@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 
 from napkin.bench import formats, shapes, stats
 from napkin.bench.device import (

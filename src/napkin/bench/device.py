@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from napkin.bench.model_shapes import ModelAttention
 
 # Reasons for which a GPU lowers its clock, as NVML's clocks-event-reasons mask numbers them.
 CLOCK_REASONS = {
@@ -154,6 +157,9 @@ class Device(Protocol):
         """Give cached memory back."""
 
     def matmul(self, spec: MatmulSpec) -> Kernel: ...
+    def attention(self, dtype: str, shape: ModelAttention, backward: bool) -> Kernel:
+        """Scaled dot-product attention, forward or backward."""
+
     def stream(self, operation: str, size: int) -> Kernel:
         """copy, write, read or triad over buffers of `size` bytes."""
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from napkin.bench import formats, shapes
 from napkin.bench.device import Kernel, MatmulSpec, Unsupported, Watch
+from napkin.bench.model_shapes import ModelAttention, ModelProduct
 from napkin.bench.modes import BURST_TIMING, DEVICE_TIMING, HOST_HOLD, HOST_TIMING, Mode
 from napkin.bench.session import Outcome, Param, Session
 from napkin.bench.shapes import ANCHOR, Shape
 from napkin.bench.stats import ANCHOR_SPREAD, relative_spread, steadiness
-from napkin.bench.timing import Hold, Timed, Timing, hold, time_blocks, time_many
+from napkin.bench.timing import Timed, Timing, hold, time_blocks, time_many
 from napkin.inputs.profile import OK, UNSUPPORTED, Case, Sustained, matmul_id
 
 BATCH_SECONDS = 1.0  # of measuring between two timings of the anchor
@@ -40,17 +41,6 @@ def _scaling(spec: MatmulSpec) -> str | None:
     if spec.dtype == "fp8_e4m3":
         return spec.scaling or "tensorwise"
     return {"mxfp8": "1x32", "mxfp4": "1x32", "nvfp4": "1x16"}.get(spec.dtype)
-
-
-@dataclass(frozen=True, slots=True)
-class ModelProduct:
-    """One matmul of a model's training step on one GPU; `count` times in a step."""
-
-    name: str  # operation and pass: blocks/q/forward, blocks/q/input, blocks/q/weight
-    m: int
-    k: int
-    n: int
-    count: int
 
 
 class Matmuls:
@@ -107,9 +97,9 @@ class Matmuls:
     def _outcome(self, kernel: Kernel, timing: Timing) -> Outcome:
         return outcome(kernel, time_blocks(self.device, kernel, timing))
 
-    def sustained(self, dtype: str, shape: Shape, how: Hold | None = None) -> Case:
+    def sustained(self, dtype: str, shape: Shape, kind: str = "sustained") -> Case:
         """After the clock has settled at the power or thermal limit: what a training run gets."""
-        spec, how = self.spec(dtype, shape), how or self.how_held
+        spec, how = self.spec(dtype, shape), self.how_held
 
         def measure() -> Outcome:
             kernel = self.device.matmul(spec)
@@ -128,12 +118,18 @@ class Matmuls:
             )
 
         return self.session.case(
-            matmul_id(dtype, "sustained", *shape),
+            matmul_id(dtype, kind, *shape),
             "matmul",
-            params(spec, "sustained"),
+            params(spec, kind),
             how.window + how.settle_max,
             measure,
         )
+
+    def shape(self, dtype: str, shape: Shape) -> None:
+        """A shape that somebody asked for, from rest and held."""
+        case = self.blocks(self.spec(dtype, shape), "shape", self.timing)
+        if case.status == OK:
+            self.sustained(dtype, shape, kind="shape_sustained")
 
     def fp8_variants(self) -> None:
         """What fp8's recipes differ in, at the anchor: accumulation, output type, scaling."""
@@ -179,8 +175,17 @@ class Matmuls:
 
     # --- a model's own shapes ----------------------------------------------------------------------------------
 
-    def model(self, dtype: str, name: str, tp: int, tokens: int, products: Sequence[ModelProduct]) -> None:
-        """Every matmul of a training step after the split, forward and backward, weighted by its share of the FLOPs."""
+    def model(
+        self,
+        dtype: str,
+        name: str,
+        tp: int,
+        products: Sequence[ModelProduct],
+        attentions: Sequence[ModelAttention],
+        tokens: int,
+    ) -> None:
+        """Every matmul and attention of a training step after the split, forward and backward."""
+        shared: dict[str, Param] = {"model": name, "tp": tp, "tokens": tokens}
         for p in products:
             spec = MatmulSpec(dtype, p.m, p.k, p.n, data=self.data)
 
@@ -192,12 +197,40 @@ class Matmuls:
                 return replace(seen, figures={"flops": float(spec.flops * product.count)})
 
             self.session.case(
-                f"matmul/{dtype}/model/{name}/tp{tp}/{p.name}/{spec.shape}",
+                f"matmul/{dtype}/model/{name}/tp{tp}/{tokens}/{spec.shape}",
                 "matmul",
-                params(spec, "model", model=name, tp=tp, tokens=tokens, operation=p.name, count=p.count),
+                params(spec, "model", operation=p.name[:200], count=p.count, **shared),
                 1.0,
                 measure,
             )
+        if dtype not in ("bf16", "fp16"):
+            return  # attention runs in 16 bits, whatever the matmuls around it do
+        for a in attentions:
+            for direction, factor in (("forward", 1), ("backward", 2)):
+
+                def attend(a: ModelAttention = a, direction: str = direction, factor: int = factor) -> Outcome:
+                    seen = self._outcome(self.device.attention(dtype, a, direction == "backward"), self.timing)
+                    return replace(seen, figures={"flops": float(a.flops * factor * a.count)})
+
+                size = f"{a.sequences}x{a.heads}x{a.length}x{a.qk_dim}"
+                self.session.case(
+                    f"matmul/{dtype}/attention/{name}/tp{tp}/{tokens}/{direction}/{size}",
+                    "matmul",
+                    {
+                        "kind": "attention",
+                        "dtype": dtype,
+                        "direction": direction,
+                        "sequences": a.sequences,
+                        "heads": a.heads,
+                        "kv_heads": a.kv_heads,
+                        "length": a.length,
+                        "head_dim": a.qk_dim,
+                        "count": a.count,
+                        **shared,
+                    },
+                    1.0,
+                    attend,
+                )
 
 
 def outcome(kernel: Kernel, timed: Timed) -> Outcome:
@@ -284,8 +317,3 @@ class Search:
         clocks = [s.sm_clock_mhz for s in self.watched.samples if s.sm_clock_mhz is not None]
         explained = bool(clocks) and relative_spread(clocks) >= moved / 2
         return ["clock_moved" if explained else "contended"]
-
-
-def typical(case: Case) -> float | None:
-    """The case's figure, None where it has none."""
-    return None if case.value is None else case.value.median

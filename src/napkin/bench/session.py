@@ -249,7 +249,8 @@ class Session:
         self.time_limit = time_limit
         self._started = device.now()
         self._kept = {case.id: case for case in previous.cases} if previous else {}
-        self._cases: dict[str, Case] = {}
+        # what an earlier run measured stays in the profile, whether this run asks for it again or not
+        self._cases = {name: case for name, case in self._kept.items() if case.status in FINAL}
         self._ranks: dict[str, OverRanks] = dict(previous.ranks) if previous else {}
         self._flags: list[str] = []
         self._notes: list[str] = list(profile.notes)
@@ -270,7 +271,7 @@ class Session:
         kept, skip = self.team.broadcast(self._decide(case_id, params, seconds))
         if kept is not None:
             return self._store(kept)
-        case = Case(id=case_id, group=group, status=SKIPPED, params=dict(params), reason=skip, started=_now())
+        case = Case(id=case_id, group=group, status=SKIPPED, params=dict(params), reason=skip, started=now())
         if skip is not None:
             return self._store(case)
         started = self.device.now()
@@ -293,7 +294,7 @@ class Session:
     def skip(self, case_id: str, group: str, params: Mapping[str, Param], reason: str) -> Case:
         """A case that has no figure here, and why."""
         return self._store(
-            Case(id=case_id, group=group, status=SKIPPED, params=dict(params), reason=reason, started=_now())
+            Case(id=case_id, group=group, status=SKIPPED, params=dict(params), reason=reason, started=now())
         )
 
     def _decide(self, case_id: str, params: Mapping[str, Any], seconds: float) -> tuple[Case | None, str | None]:
@@ -340,6 +341,7 @@ class Session:
             self._ranks[case.id] = OverRanks(case.value.unit, min(rates), median(rates), max(rates))
 
     def _store(self, case: Case) -> Case:
+        self._cases.pop(case.id, None)
         self._cases[case.id] = case
         self.write(complete=False)
         return case
@@ -387,7 +389,7 @@ class Session:
             self.flag("contended", f"the device was {others.utilisation:.0%} busy before the run began")
 
 
-def _now() -> str:
+def now() -> str:
     return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
 
 from napkin.bench import formats
 from napkin.bench.device import (
@@ -23,6 +24,9 @@ from napkin.bench.device import (
 from napkin.bench.shapes import ceil_div
 from napkin.bench.telemetry import RocmSensors, Sensors, SensorThread, nvidia_sensors
 from napkin.errors import ABSENT, USAGE, NapkinError
+
+if TYPE_CHECKING:
+    from napkin.bench.model_shapes import ModelAttention
 
 ALIGNMENT = 256  # bytes: what the caching allocator gives, and what tensor cores like best
 ARENA_BYTES = 4 << 30
@@ -292,6 +296,42 @@ class TorchDevice(Device):
             a[i], b[i], [scale_a], [recipe], swizzle, [scale_b], [recipe], swizzle, None, torch.bfloat16, out=c[i]
         )
 
+    def attention(self, dtype: str, shape: ModelAttention, backward: bool) -> Kernel:
+        torch, a = self.torch, shape
+        kind = self._element(dtype)
+
+        def tensor(heads: int, width: int) -> Any:
+            return torch.randn(a.sequences, a.length, heads, width, device=self.place).to(kind).transpose(1, 2)
+
+        try:
+            q, k, v = tensor(a.heads, a.qk_dim), tensor(a.kv_heads, a.qk_dim), tensor(a.kv_heads, a.v_dim)
+        except (RuntimeError, MemoryError) as error:
+            raise self.explain(error) from error
+
+        def forward() -> Any:
+            with self._attention_kernels():
+                return torch.nn.functional.scaled_dot_product_attention(
+                    q, k, v, is_causal=a.causal, enable_gqa=a.heads != a.kv_heads
+                )
+
+        if not backward:
+            return Kernel(lambda i: forward(), 1, float(a.flops), "FLOP/s")
+        leaves = [t.requires_grad_() for t in (q, k, v)]
+        out = forward()
+        gradient = torch.randn_like(out)
+        # the two products of the forward pass have four in the backward; that it recomputes the scores is not counted
+        return Kernel(
+            lambda i: torch.autograd.grad(out, leaves, gradient, retain_graph=True), 1, 2.0 * a.flops, "FLOP/s"
+        )
+
+    def _attention_kernels(self) -> AbstractContextManager[Any]:
+        kernels = self.attention_backends()
+        if not kernels:
+            return nullcontext()
+        from torch.nn.attention import sdpa_kernel
+
+        return sdpa_kernel(list(kernels))
+
     def stream(self, operation: str, size: int) -> Kernel:
         torch = self.torch
         count = size // 4
@@ -498,7 +538,7 @@ class CpuDevice(TorchDevice):
         self.sensors = Sensors()
         self.info = DeviceInfo(
             kind="cpu",
-            name=f"{torch.get_num_threads()} threads, {_cpu_name()}",
+            name=f"{_cpu_name()}, threads: {torch.get_num_threads()}",
             memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         )
         self.rotation_bytes = 2 * _last_level_cache()

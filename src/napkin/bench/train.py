@@ -21,6 +21,8 @@ WARMUP_COMPILED = 10
 LONGEST = 10.0  # seconds of timed steps, where 20 would take longer
 FEWEST = 3
 PRECISIONS = ("bf16-pure", "amp-bf16", "fp32")
+FITS = 0.8  # of free memory
+LARGEST_MICRO_BATCH = 16
 VARIANTS = ("eager", "compiled")
 LEARNING_RATE = 1e-4
 
@@ -39,9 +41,9 @@ class StepPlan:
 
     model: Model
     sequence: int
-    micro_batch: int
+    micro_batch: int  # 0: the largest power of two that is predicted to fit
     layers: Sequence[int]
-    flops: Callable[[Model, int, int], Mapping[str, float]]  # model, sequences, length → {"mfu_flops/palm": …}
+    flops: Callable[[Model, StepPlan], Mapping[str, float]]  # {"mfu_flops/palm": FLOP of a step, "hfu_flops/palm": …}
     predict: Callable[[Model, StepPlan], Prediction] = field(default=lambda model, plan: Prediction())
     precision: str = "bf16-pure"
     recompute: str = "none"
@@ -74,6 +76,8 @@ def train(session: Session, device: TorchDevice, plan: StepPlan) -> list[Case]:
             f"--precision: bench step trains in {', '.join(PRECISIONS)}, not {plan.precision}",
             "torch's own optimizers keep no separate master copy",
         )
+    if plan.micro_batch == 0:
+        plan = replace(plan, micro_batch=session.team.broadcast(_fitting(device, plan)))
     cases = []
     for variant in plan.variants:
         for layers in sorted({min(depth, plan.model.depth) for depth in plan.layers}):
@@ -85,6 +89,19 @@ def train(session: Session, device: TorchDevice, plan: StepPlan) -> list[Case]:
             if case.status == OK:
                 cases.append(case)
     return cases
+
+
+def _fitting(device: TorchDevice, plan: StepPlan) -> int:
+    """The largest power of two that is predicted to fit at the greatest depth; 1 where nothing is predicted."""
+    deepest = at_depth(plan.model, min(max(plan.layers), plan.model.depth))
+    free = FITS * device.free_bytes()
+    best = 1
+    while best < LARGEST_MICRO_BATCH:
+        need = plan.predict(deepest, replace(plan, micro_batch=2 * best)).allocated
+        if need is None or need > free:
+            break
+        best *= 2
+    return best
 
 
 def _one(session: Session, device: TorchDevice, plan: StepPlan, variant: str, layers: int) -> Case:
@@ -159,7 +176,7 @@ def _steps(device: TorchDevice, plan: StepPlan, model: Model, variant: str) -> O
         seconds, last = _timed(device, step, count)
     figures: dict[str, float | None] = {
         "params": float(sum(p.numel() for p in decoder.parameters())),
-        **plan.flops(model, *shape),
+        **plan.flops(model, plan),
         **peak,
         "compile_s": first_step_s if variant == "compiled" else None,
         "loss_first": first_loss,

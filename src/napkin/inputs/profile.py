@@ -184,8 +184,8 @@ class Profile:
         row = self.summary["matmul"].get(dtype)
         if row is None:
             return None
-        if row["model"] is not None:
-            return row["model"]["flops_weighted"], "model's shapes"
+        if row["model"] is not None and row["model"]["flops_weighted"] is not None:
+            return row["model"]["flops_weighted"], f"shapes of {row['model']['name']}, tp {row['model']['tp']}"
         if row["sustained"] is None:
             return None
         shape = row["sustained_shape"]
@@ -236,6 +236,74 @@ class Profile:
 
 def matmul_id(dtype: str, kind: str, m: int, k: int, n: int) -> str:
     return f"matmul/{dtype}/{kind}/{m}x{k}x{n}"
+
+
+# --- a hardware entry ----------------------------------------------------------------------------------------------
+
+
+def hardware_entry(profile: Profile) -> tuple[str, Json]:
+    """(name, entry) in the form of hardware_specs.yaml, for a hardware file of one's own.
+
+    An accelerator of the shipped table keeps its datasheet's peaks, since MFU divides by them, and takes what was
+    measured otherwise. An unknown one has no datasheet: its peaks are the sustained rates, and the entry says so.
+    """
+    device = profile.device
+    if device.kind not in GPU_KINDS:
+        raise NapkinError(f"the profile is of a {device.kind} device, not of a GPU", "measure on a GPU: napkin bench")
+    memory = profile.memory_bandwidth()
+    measured = f"napkin bench, {profile.created[:10]}, torch {profile.software.get('torch')}"
+    entry: Json = {"source": measured}
+    if device.hardware is None:
+        rates = {dtype: row["sustained"] for dtype, row in profile.summary["matmul"].items() if row["sustained"]}
+        if not rates or memory is None:
+            raise NapkinError(
+                f"the profile has no sustained matmul rate or no memory bandwidth of {printable(device.name)}",
+                "measure them: napkin bench --only matmul,memory",
+            )
+        entry["name"] = device.name
+        entry["peak_flops"] = {_PEAKS.get(dtype, dtype): rate for dtype, rate in rates.items()}
+        entry["assumed"] = ["peak_flops"]
+        entry["note"] = "no datasheet was at hand: the peaks are measured sustained rates, so an MFU of 1 is reachable"
+    sizes: Json = {} if device.hardware else {"bytes": device.memory_bytes}
+    if memory is not None:
+        sizes["bandwidth"] = memory[0]
+    if sizes:
+        entry["memory"] = sizes
+    entry["reported"] = {"torch_mib": device.memory_bytes / 2**20, "source": measured}
+    if device.sm_count is not None:
+        entry["sm_count"] = device.sm_count
+    if device.l2_bytes is not None:
+        entry["l2_bytes"] = device.l2_bytes
+    if device.power_limit_w is not None:
+        entry["tdp_w"] = device.power_limit_w
+    link = profile.link_rate("all_reduce")
+    if link is not None and profile.summary["collectives"]["operations"]["all_reduce"]["ranks"] <= device.count_visible:
+        entry["link"] = {"name": "measured all-reduce bus bandwidth", "per_direction": link[1]}
+    return device.hardware or "-".join(device.name.lower().split()), entry
+
+
+_PEAKS = {"fp8_e4m3": "fp8", "mxfp8": "fp8", "mxfp4": "fp4", "nvfp4": "fp4"}
+
+
+def hardware_yaml(profile: Profile) -> str:
+    """The entry as a file for --hardware-file."""
+    name, entry = hardware_entry(profile)
+    return "accelerators:\n" + "\n".join(_yaml_lines({name: entry}, 1)) + "\n"
+
+
+def _yaml_lines(mapping: Json, depth: int) -> list[str]:
+    lines = []
+    for key, value in mapping.items():
+        start = f"{'  ' * depth}{key}:"
+        if isinstance(value, dict):
+            lines += [start, *_yaml_lines(value, depth + 1)]
+        elif isinstance(value, list):
+            lines.append(f"{start} [{', '.join(value)}]")
+        elif isinstance(value, str):
+            lines.append(f"{start} " + "'" + value.replace("'", "''") + "'")
+        else:
+            lines.append(f"{start} {int(value) if float(value).is_integer() else value!r}")
+    return lines
 
 
 # --- collectives: the arithmetic of their figures ------------------------------------------------------------------
@@ -333,25 +401,31 @@ def _matmul(cases: Sequence[Case], peaks: Mapping[str, Peak]) -> Json:
             row[f"{kind}_shape"] = None if best is None else _shape(best)
         peak = peaks.get(dtype)
         row["of_peak"] = None if peak is None or row["sustained"] is None else row["sustained"] / peak.dense_flops
-        row["model"] = _model_shapes([c for c in mine if c.params["kind"] == "model"])
+        row["model"] = _model_shapes([c for c in mine if c.params["kind"] in ("model", "attention")])
         rows[dtype] = row
     return rows
 
 
 def _model_shapes(cases: Sequence[Case]) -> Json | None:
-    """Σ FLOP / Σ time over a model's own matmuls: what the model can reach, not what the best shape reaches."""
+    """Σ FLOP / Σ time over the own matmuls of the model measured last: what it can reach, not what the best shape does.
+
+    Attention's rate stands apart: it counts the unmasked half of the scores where the kernels compute no more.
+    """
     if not cases:
         return None
-    flops = sum(float(c.figures["flops"] or 0) for c in cases)
-    seconds = sum(float(c.figures["flops"] or 0) / _median(c) for c in cases)
-    first = cases[0].params
-    return {
-        "name": first["model"],
-        "tp": first["tp"],
-        "tokens": first["tokens"],
-        "flops_weighted": flops / seconds,
-        "shapes": len({tuple(_shape(c).values()) for c in cases}),
-    }
+    last = _identity(cases[-1])
+    mine = [c for c in cases if _identity(c) == last]
+    row: Json = dict(zip(("name", "tp", "tokens"), last, strict=True))
+    for name, kind in (("flops_weighted", "model"), ("attention", "attention")):
+        flops = [float(c.figures["flops"] or 0) for c in mine if c.params["kind"] == kind]
+        rates = [_median(c) for c in mine if c.params["kind"] == kind]
+        seconds = sum(f / rate for f, rate in zip(flops, rates, strict=True))
+        row[name] = sum(flops) / seconds if seconds else None
+    return row
+
+
+def _identity(case: Case) -> tuple[Any, ...]:
+    return tuple(case.params[name] for name in ("model", "tp", "tokens"))
 
 
 def _largest_size(cases: Sequence[Case], group: str, names: Sequence[str]) -> Json:
@@ -383,10 +457,7 @@ def _train(cases: Sequence[Case], peaks: Mapping[str, Peak]) -> Json:
             "tokens_per_second": tokens / step,
             "mfu": {},
             "hfu": {},
-            **{
-                name: figures.get(name)
-                for name in ("allocated", "reserved", "used", "predicted_allocated", "compile_s")
-            },
+            **{name: figures.get(name) for name in _STEP_FIGURES},
             "per_layer": None,
         }
         for name, flops in figures.items():

@@ -1,0 +1,148 @@
+"""A model's own matmuls and attention on one GPU after the split: what predicts training, unlike the best shape."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from napkin.errors import NapkinError
+from napkin.formulas.layer import (
+    COLUMN,
+    ROW,
+    VOCABULARY,
+    AttentionCore,
+    Experts,
+    Matmul,
+    Model,
+    Operation,
+    Router,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelProduct:
+    """One matmul of a training step; `count` times in a step. `name` is the operation's and the pass's."""
+
+    name: str
+    m: int
+    k: int
+    n: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAttention:
+    """softmax(q·kᵀ)·v of one layer on one GPU, causal or not; `count` layers have it."""
+
+    name: str
+    sequences: int
+    length: int
+    heads: int
+    kv_heads: int
+    qk_dim: int
+    v_dim: int
+    causal: bool
+    count: int
+
+    @property
+    def flops(self) -> int:
+        """Forward: 2·b·a·s²·(d_qk + d_v); half of it where causal, since the kernels skip the masked half."""
+        full = 2 * self.sequences * self.heads * self.length**2 * (self.qk_dim + self.v_dim)
+        return full // 2 if self.causal else full
+
+
+def products(model: Model, tp: int, sequences: int, length: int) -> list[ModelProduct]:
+    """Forward (m, k, n), input gradient (m, n, k) and weight gradient (k, m, n) of each weight, equal shapes merged.
+
+    With sequence parallelism m stays the full gathered token count. An expert sees its average share of the tokens.
+    """
+    tokens = sequences * length
+    found: dict[tuple[int, int, int], list[tuple[str, int]]] = {}
+    for count, operations in _parts(model):
+        keys = _kv_sources(operations)
+        for op in operations:
+            for name, m, k, n, times in _weights(op, tp, tokens, keys):
+                for direction, shape in (("forward", (m, k, n)), ("input", (m, n, k)), ("weight", (k, m, n))):
+                    found.setdefault(shape, []).append((f"{name}.{direction}", count * times))
+    return [
+        ModelProduct("+".join(dict.fromkeys(name for name, _ in uses)), *shape, sum(times for _, times in uses))
+        for shape, uses in found.items()
+    ]
+
+
+def attentions(model: Model, tp: int, sequences: int, length: int) -> list[ModelAttention]:
+    """The attention of each kind of layer, heads divided; windows shorter than the sequence are left out."""
+    found: dict[ModelAttention, int] = {}
+    for count, operations in _parts(model):
+        for op in operations:
+            if isinstance(op, AttentionCore) and not op.cross and (op.window is None or op.window >= length):
+                one = ModelAttention(
+                    name=op.name,
+                    sequences=sequences,
+                    length=length,
+                    heads=_divided(op.heads, tp, f"{op.name}: heads"),
+                    kv_heads=max(1, op.kv_heads // tp),
+                    qk_dim=op.qk_dim,
+                    v_dim=op.v_dim,
+                    causal=op.causal,
+                    count=1,
+                )
+                found[one] = found.get(one, 0) + count
+    return [
+        ModelAttention(a.name, a.sequences, a.length, a.heads, a.kv_heads, a.qk_dim, a.v_dim, a.causal, count)
+        for a, count in found.items()
+    ]
+
+
+def _parts(model: Model) -> list[tuple[int, tuple[Operation, ...]]]:
+    parts = []
+    for stack in model.stacks:
+        parts += [(1, stack.before), *((count, layer.operations) for count, layer in stack.runs), (1, stack.after)]
+    return parts
+
+
+def _kv_sources(operations: tuple[Operation, ...]) -> dict[str, int]:
+    """Matmul → number of key/value heads, for those that make keys or values: these are never split below a head."""
+    by_name = {op.name: op for op in operations}
+    found: dict[str, int] = {}
+    for core in operations:
+        if not isinstance(core, AttentionCore):
+            continue
+        for name in core.reads[1:3]:
+            op = by_name.get(name)
+            while op is not None and not isinstance(op, Matmul):  # back through norms, rotations and clamps
+                op = by_name.get(op.reads[0]) if op.reads else None
+            if op is not None and op.d_out == core.kv_heads * core.qk_dim:
+                found[op.name] = core.kv_heads
+    return found
+
+
+def _weights(op: Operation, tp: int, tokens: int, keys: dict[str, int]) -> list[tuple[str, int, int, int, int]]:
+    """(name, m, k, n, times) of the products with a weight on one rank."""
+    if isinstance(op, Router):
+        return [(op.name, tokens, op.d_in, op.experts, 1)]
+    if isinstance(op, Experts):
+        each = max(1, tokens * op.top_k // op.experts)
+        f = _divided(op.d_ff, tp, f"{op.name}: width")
+        up = 2 if op.gated else 1
+        return [
+            (f"{op.name}.up", each, op.d_model, f, up * op.experts),
+            (f"{op.name}.down", each, f, op.d_model, op.experts),
+        ]
+    if not isinstance(op, Matmul):
+        return []
+    shard = op.weights()[0].shard
+    k, n = op.d_in, op.d_out
+    if op.name in keys:
+        n = n // keys[op.name] * max(1, keys[op.name] // tp)
+    elif shard in (COLUMN, VOCABULARY):
+        n = _divided(n, tp, f"{op.name}: outputs")
+    elif shard == ROW:
+        k = _divided(k, tp, f"{op.name}: inputs")
+    return [(op.name, tokens, k, n, 1)]
+
+
+def _divided(size: int, tp: int, what: str) -> int:
+    if size % tp:
+        nearest = max(d for d in range(1, tp + 1) if size % d == 0)
+        raise NapkinError(f"--tp: {tp} does not divide {what} ({size})", f"the nearest that does is {nearest}")
+    return size // tp

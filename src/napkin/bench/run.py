@@ -1,0 +1,227 @@
+"""From a request to a profile: open the device, measure what was asked in the order of what one would miss most."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+
+from napkin import __version__
+from napkin.bench import bandwidth, formats
+from napkin.bench.collectives import collectives
+from napkin.bench.device import DeviceInfo
+from napkin.bench.matmul import Matmuls
+from napkin.bench.model_shapes import ModelAttention, ModelProduct
+from napkin.bench.modes import GROUPS, Mode
+from napkin.bench.session import (
+    Progress,
+    Session,
+    Store,
+    Terminated,
+    now,
+    resumable,
+    terminable,
+)
+from napkin.bench.shapes import Shape
+from napkin.bench.team import Alone, Team, Torchrun, launched
+from napkin.bench.torch_device import SEED, TorchDevice, open_device
+from napkin.bench.train import StepPlan, train
+from napkin.errors import NapkinError
+from napkin.inputs.hardware import Hardware, Table, find, peak_name, table
+from napkin.inputs.profile import KIND, SCHEMA, Peak, Profile, ProfiledDevice, summarise
+
+INTERRUPTED, TERMINATED = 130, 143
+METHOD = "events, blocks >= 2 ms, operands rotated beyond twice the L2, one synchronisation"
+ENVIRONMENT = ("NCCL_", "CUBLAS_", "PYTORCH_", "TORCH_", "OMP_NUM_THREADS", "NVIDIA_TF32_OVERRIDE")
+SAME_SIZE = 0.1  # a card whose memory differs more from the table's is another card, or a slice of one
+PRIVATE = ("/", "\\", "@", "://")  # an environment value that holds a path or a name stays out of the profile
+PLANNED = {"quick": 45.0, "default": 180.0, "full": 480.0}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """A model's own shapes on one GPU after the split."""
+
+    name: str
+    tp: int
+    tokens: int
+    products: Sequence[ModelProduct]
+    attentions: Sequence[ModelAttention]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What was asked. `groups` in any order; `shapes` and `model` belong to matmul, `step` to train."""
+
+    mode: Mode
+    groups: Sequence[str] = GROUPS
+    dtypes: Sequence[str] = ()
+    device: str | None = None
+    output: str | None = None
+    resume: bool = False
+    time_limit: float | None = None
+    quiet: bool = False
+    data: str = "normal"
+    command: Sequence[str] = ("bench",)
+    hardware: Hardware | None = None
+    hardware_file: str | None = None
+    shapes: Sequence[Shape] = ()
+    model: ModelRequest | None = None
+    step: StepPlan | None = None
+    notes: Sequence[str] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    profile: Profile
+    path: str | None  # where it was written
+    status: int
+    rank: int
+    hardware: Hardware | None
+
+
+def matched(info: DeviceInfo, known: Table) -> Hardware | None:
+    """The accelerator that a device says it is, if its memory agrees; None rather than a neighbour's peak."""
+    if info.kind not in ("cuda", "rocm") or info.mig:
+        return None
+    try:
+        found = find(info.name, known)
+        if found.devices_per_package > 1 and found.device_name:
+            found = find(found.device_name, known)
+    except NapkinError:
+        return None
+    return found if abs(info.memory_bytes / found.capacity - 1) <= SAME_SIZE else None
+
+
+def peaks_of(hardware: Hardware | None) -> dict[str, Peak]:
+    """Dense peaks of the formats that a matmul can be timed in; fp32's are the vector units'."""
+    if hardware is None:
+        return {}
+    found = {}
+    for key, form in formats.FORMATS.items():
+        name = peak_name(form.peak or key)
+        if key == "fp64" and "fp64_tensor" in hardware.peaks:
+            name = "fp64_tensor"  # cuBLAS runs fp64 on the tensor cores where there are any
+        if name in hardware.peaks:
+            found[key] = Peak(hardware.peaks[name], f"{hardware.slug}: {hardware.citation(f'peak/{name}')}")
+    return found
+
+
+def run(request: Request) -> Done:
+    """Measure, and write the profile after every case."""
+    device = open_device(request.device)
+    team = team_of(device)
+    known = table(request.hardware_file)
+    hardware = request.hardware or matched(device.info, known)
+    origin = None if hardware is None else "given" if request.hardware is not None else "matched by name"
+    header = _header(request, device, team, hardware, origin)
+    path = request.output or _default_path(request, hardware, device)
+    store = None
+    if path is not None and team.rank == 0:
+        store = Store(path)
+        store.prepare()
+    previous = team.broadcast(resumable(path, header) if request.resume and path and team.rank == 0 else None)
+    progress = Progress(sys.stderr, request.time_limit or PLANNED[request.mode.name], request.quiet or team.rank > 0)
+    session = Session(
+        device,
+        header,
+        store,
+        team=team,
+        previous=previous,
+        time_limit=request.time_limit,
+        progress=progress,
+    )
+    if hardware is None and device.info.kind in ("cuda", "rocm"):
+        session.note(f"{device.info.name} is not in the hardware table: no datasheet peak, so no MFU (--hardware NAME)")
+    status = 0
+    try:
+        with terminable():
+            session.check_alone()
+            measure(session, device, request, hardware)
+    except KeyboardInterrupt:
+        status = INTERRUPTED
+    except Terminated:
+        status = TERMINATED
+    finally:
+        progress.close()
+        device.release()
+    profile = session.write(complete=status == 0)
+    team.close()
+    return Done(profile, path, status, team.rank, hardware)
+
+
+def team_of(device: TorchDevice) -> Team:
+    return Torchrun(device.torch, device.info.kind, device.place) if launched() else Alone()
+
+
+def measure(session: Session, device: TorchDevice, request: Request, hardware: Hardware | None) -> None:
+    """The groups that were asked for."""
+    mode = request.mode
+    groups = [group for group in GROUPS if group in request.groups]
+    if "matmul" in groups:
+        matmuls = Matmuls(session, mode, request.data)
+        for dtype in request.dtypes or mode.dtypes:
+            if request.model is not None:
+                one = request.model
+                matmuls.model(dtype, one.name, one.tp, one.products, one.attentions, one.tokens)
+            for shape in request.shapes:
+                matmuls.shape(dtype, shape)
+            if request.model is None and not request.shapes:
+                matmuls.dtype(dtype)
+            device.release()
+    if "memory" in groups:
+        operations = ("copy",) if mode.name == "quick" else bandwidth.OPERATIONS
+        bandwidth.memory(session, mode, hardware.memory_bandwidth if hardware else None, operations)
+    if "host" in groups:
+        bandwidth.host(session, mode)
+    if "train" in groups and request.step is not None:
+        train(session, device, request.step)
+    if "collectives" in groups:
+        collectives(session, device, mode)
+
+
+def _header(
+    request: Request, device: TorchDevice, team: Team, hardware: Hardware | None, origin: str | None
+) -> Profile:
+    info = asdict(device.info)
+    capability = info.pop("compute_capability")
+    peaks = peaks_of(hardware)
+    return Profile(
+        napkin=1,
+        kind=KIND,
+        schema=SCHEMA,
+        complete=False,
+        created=now(),
+        elapsed_s=0.0,
+        command=list(request.command),
+        mode=request.mode.name,
+        seed=SEED,
+        data=request.data,
+        method=METHOD,
+        device=ProfiledDevice(
+            **info,
+            compute_capability=None if capability is None else list(capability),
+            hardware=None if hardware is None else hardware.slug,
+            hardware_origin=origin,
+        ),
+        software={"napkin": __version__, "python": platform.python_version(), **device.software()},
+        environment={
+            name: value
+            for name, value in sorted(os.environ.items())
+            if name.startswith(ENVIRONMENT) and not any(mark in value for mark in PRIVATE)
+        },
+        peaks=peaks,
+        cases=[],
+        summary=summarise([], peaks),
+        world=team.world,
+        notes=list(request.notes),
+    )
+
+
+def _default_path(request: Request, hardware: Hardware | None, device: TorchDevice) -> str | None:
+    """A whole run is kept; a single question is kept only where -o says so, lest it replace the machine's profile."""
+    if tuple(request.command) != ("bench",):
+        return None
+    return f"bench-{hardware.slug if hardware else device.info.kind}.json"

@@ -1,0 +1,418 @@
+"""`napkin bench`: what this machine really does. torch is imported only once something is to be measured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from napkin import term, units
+from napkin.cli.command import Command, Inputs
+from napkin.cli.options import FIGURES, Option, declare
+from napkin.errors import NapkinError, did_you_mean
+from napkin.render.answer import Answer
+from napkin.term import Term
+
+if TYPE_CHECKING:
+    from napkin.bench.modes import Mode
+    from napkin.bench.run import Done, Request
+    from napkin.bench.train import Prediction, StepPlan
+    from napkin.formulas.layer import Model
+    from napkin.inputs.hardware import Hardware
+    from napkin.inputs.profile import Profile
+
+WHAT = ("matmul", "memory", "host", "train", "step", "collectives", "compare")
+LARGEST_SIDE = 1 << 20
+
+declare(
+    Option("what", units.words, f"{', '.join(WHAT)}; nothing for all", metavar="WHAT", positional=True, many=True),
+    Option("device", units.words, "cuda, cuda:0, mps or cpu; a CUDA device unless named", metavar="NAME"),
+    Option("quick", units.words, "Under 45 seconds: bf16 and tf32, one copy, one eager step", flag=True),
+    Option("full", units.words, "Every format, more sizes, longer holds: up to 8 minutes", flag=True),
+    Option("only", units.words, "Groups by comma: matmul,memory,host,train,collectives", metavar="LIST"),
+    Option("resume", units.words, "Keep what the profile already has, measure the rest", flag=True),
+    Option("time-limit", units.duration, "Skip what would not end within it, e.g. 180s", "second", "TIME"),
+    Option("quiet", units.words, "No progress on stderr", flag=True),
+    Option("data", units.words, "normal; zeros shows how far constant operands flatter", metavar="NAME"),
+    Option("layers", units.positive_count, "Layers", metavar="N"),
+    Option("steps", units.positive_count, "Steps", metavar="N"),
+    Option("compile", units.words, "torch.compile the step too", flag=True),
+)
+
+
+def run(inputs: Inputs) -> Answer:
+    words = tuple(str(word) for word in inputs.get("what") or ())
+    for name in FIGURES:
+        if name in inputs:
+            raise NapkinError(f"--{name}: bench does not take it", "put it in a file: --hardware-file")
+    if words and words[0] not in WHAT:
+        raise NapkinError(
+            f"bench cannot measure {words[0]!r}", did_you_mean(words[0], WHAT) or f"one of {', '.join(WHAT)}"
+        )
+    if words[:1] == ("compare",):
+        return _compare(inputs, words[1:])
+    from napkin.bench.run import run as measure
+
+    done = measure(_request(inputs, words))
+    if done.rank > 0:
+        raise SystemExit(0)  # rank 0 speaks for all
+    return _answer(done)
+
+
+# --- the request ---------------------------------------------------------------------------------------------------
+
+
+def _request(inputs: Inputs, words: tuple[str, ...]) -> Request:
+    from napkin.bench.modes import DEFAULT, FULL, GROUPS, QUICK
+    from napkin.bench.run import Request
+    from napkin.inputs.hardware import find, table
+
+    if inputs.get("quick") and inputs.get("full"):
+        raise NapkinError("--quick and --full exclude each other", "choose one")
+    mode = QUICK if inputs.get("quick") else FULL if inputs.get("full") else DEFAULT
+    hardware_file = inputs.get("hardware-file")
+    hardware = None
+    if inputs.get("hardware") is not None:
+        hardware = find(inputs.get("hardware"), table(hardware_file))
+        for note in hardware.notes:
+            inputs.note(note)
+    groups: tuple[str, ...] = GROUPS
+    if words:
+        groups = ("train",) if words[0] == "step" else (words[0],)
+    elif inputs.get("only"):
+        groups = _listed(inputs.get("only"), GROUPS, "--only")
+    data = inputs.get("data") or "normal"
+    if data not in ("normal", "zeros"):
+        raise NapkinError(f"--data: {data!r} is neither normal nor zeros")
+    shapes = tuple(_shape(word) for word in words[1:]) if words[:1] == ("matmul",) else ()
+    if words[:1] != ("matmul",) and words[1:]:
+        raise NapkinError(f"bench {words[0]}: unexpected {words[1]!r}", "napkin bench --help shows the usage")
+    model = _model(inputs)
+    if words[:1] == ("step",) and model is None:
+        raise NapkinError("bench step: --model is missing", "for example --model llama3-8b --layers 4")
+    if model is None and inputs.get("tp"):
+        raise NapkinError("--tp splits a model's matmuls: --model is missing", "for example --model llama3-8b --tp 8")
+    named = words or (("matmul",) if model is not None and groups == ("matmul",) else ())
+    return Request(
+        mode=mode,
+        groups=groups,
+        dtypes=_dtypes(inputs, single=bool(shapes) or (model is not None and words[:1] == ("matmul",))),
+        device=inputs.get("device"),
+        output=inputs.get("output"),
+        resume=bool(inputs.get("resume")),
+        time_limit=inputs.get("time-limit"),
+        quiet=bool(inputs.get("quiet")),
+        data=data,
+        command=("bench", *named),
+        hardware=hardware,
+        hardware_file=hardware_file,
+        shapes=shapes,
+        model=_model_request(inputs, model) if model is not None and "matmul" in groups else None,
+        step=_step_request(inputs, model, mode) if "train" in groups else None,
+    )
+
+
+def _listed(text: str, known: tuple[str, ...], where: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    for name in names:
+        if name not in known:
+            raise NapkinError(f"{where}: unknown {name!r}", did_you_mean(name, known) or f"one of {', '.join(known)}")
+    if not names:
+        raise NapkinError(f"{where}: names nothing", f"some of {', '.join(known)}")
+    return names
+
+
+def _dtypes(inputs: Inputs, single: bool) -> tuple[str, ...]:
+    """The formats that were named; all of them; () for the mode's own; bf16 alone for a shape or a model."""
+    from napkin.bench.formats import ALIASES, FORMATS
+
+    text = inputs.get("dtype")
+    if text is None:
+        return ("bf16",) if single else ()
+    if text == "all":
+        return tuple(FORMATS)
+    return _listed(
+        ",".join(ALIASES.get(one.strip(), one.strip()) for one in text.lower().split(",")), tuple(FORMATS), "--dtype"
+    )
+
+
+def _shape(word: str) -> tuple[int, int, int]:
+    try:
+        sides = units.shape(word)
+    except units.Unreadable as problem:
+        raise NapkinError(f"bench matmul: {problem.reason}", problem.hint) from None
+    if len(sides) != 3 or not all(1 <= side <= LARGEST_SIDE for side in sides):
+        raise NapkinError(f"bench matmul: {word!r} is not a shape MxKxN", "for example 4096x4096x4096: (M x K)(K x N)")
+    return sides[0], sides[1], sides[2]
+
+
+def _model(inputs: Inputs) -> Model | None:
+    name = inputs.get("model")
+    if name is None:
+        return None
+    from napkin.formulas.families import build
+    from napkin.inputs.model import load_config
+
+    return build(load_config(name))
+
+
+def _sequence(inputs: Inputs, model: Model, default: int) -> int:
+    length = inputs.get("seq")
+    if length is None:
+        length = min(default, model.max_length or default)
+        inputs.default("seq", str(length))
+    return int(length)
+
+
+def _model_request(inputs: Inputs, model: Model) -> Any:
+    from napkin.bench.model_shapes import attentions, products
+    from napkin.bench.run import ModelRequest
+
+    tp, micro = inputs.get("tp") or 1, inputs.get("micro-batch") or 1
+    length = _sequence(inputs, model, 4096)
+    return ModelRequest(
+        model.name, tp, micro * length, products(model, tp, micro, length), attentions(model, tp, micro, length)
+    )
+
+
+# --- the training step ---------------------------------------------------------------------------------------------
+
+DEFAULT_MODEL = "llama3-8b"
+TINY = {
+    "model_type": "llama",
+    "hidden_size": 256,
+    "intermediate_size": 512,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "vocab_size": 2048,
+    "max_position_embeddings": 128,
+    "tie_word_embeddings": False,
+}
+"""A decoder small enough for a CPU's step."""
+HOST_STEPS = 5
+
+
+def _step_request(inputs: Inputs, model: Model | None, mode: Mode) -> StepPlan:
+    from napkin.bench.train import PRECISIONS, VARIANTS, StepPlan, at_depth
+    from napkin.formulas.families import build
+    from napkin.inputs.load import Document
+    from napkin.inputs.model import config_from, load_config
+
+    on_gpu = (inputs.get("device") or "cuda").partition(":")[0] in ("cuda", "rocm")
+    asked = model is not None
+    if model is None:
+        tiny = config_from("tiny llama", Document("tiny llama", TINY), TINY)
+        model = build(load_config(DEFAULT_MODEL) if on_gpu else tiny)
+    # a host's 16-bit matmuls are emulated on most machines, and its steps are to be short
+    precision = inputs.get("precision") or ("bf16-pure" if on_gpu else "fp32")
+    if precision not in PRECISIONS:
+        raise NapkinError(
+            f"--precision: bench trains in {', '.join(PRECISIONS)}, not in {precision!r}",
+            did_you_mean(precision, PRECISIONS) or "torch's own optimizers keep no separate master copy",
+        )
+    recompute = inputs.get("recompute") or "none"
+    if recompute not in ("none", "full"):
+        raise NapkinError(f"--recompute: bench measures none and full, not {recompute!r}")
+    layers = (inputs.get("layers"),) if inputs.get("layers") else mode.layers
+    if max(layers) > model.depth and asked:
+        inputs.note(f"{model.name} has {model.depth} layers: no more are measured")
+    compiled = inputs.get("compile") if inputs.get("compile") is not None else mode.compiled and on_gpu
+    plan = StepPlan(
+        model=model,
+        sequence=_sequence(inputs, model, mode.sequence),
+        micro_batch=inputs.get("micro-batch") or (0 if on_gpu else 1),
+        layers=layers,
+        flops=step_flops,
+        predict=predict,
+        precision=precision,
+        recompute=recompute,
+        variants=VARIANTS if compiled else VARIANTS[:1],
+        steps=inputs.get("steps") or (mode.steps if on_gpu else HOST_STEPS),
+    )
+    at_depth(model, 1)  # refuse here what cannot be built, before anything is measured
+    return plan
+
+
+def step_flops(model: Model, plan: StepPlan) -> dict[str, float]:
+    """FLOPs of one step in each convention: for MFU the model's, for HFU those that recomputation repeats too."""
+    from napkin.formulas import flops
+    from napkin.formulas.conventions import all_conventions
+
+    over = flops.works(model, plan.micro_batch, plan.sequence)
+    tokens = plan.micro_batch * plan.sequence
+    found = {f"mfu_flops/{name}": float(one.value) * tokens for name, one in all_conventions(model, over).items()}
+    for convention, pairs in (("palm", flops.FULL), ("causal", flops.HALF)):
+        again = 0.0
+        if plan.recompute == "full":
+            work = flops.works(model, plan.micro_batch, plan.sequence, pairs=pairs)[model.stacks[0].name]
+            again = float(
+                sum(
+                    count * product.flops
+                    for count, layer in model.stacks[0].runs
+                    for op in layer.operations
+                    for product in op.products(work)
+                )
+            )
+        found[f"hfu_flops/{convention}"] = found[f"mfu_flops/{convention}"] + again
+    return found
+
+
+def predict(model: Model, plan: StepPlan) -> Prediction:
+    """What `napkin memory` says about the same step."""
+    from napkin.bench.train import Prediction
+    from napkin.formulas import memory, optimizers
+    from napkin.formulas.implementations import code_of
+    from napkin.inputs.plan import Layout, precision, recompute
+
+    optimizer, _ = optimizers.find("adamw")
+    setup = memory.Setup(
+        code=code_of("hf", model.family),
+        layout=Layout(seq=plan.sequence, micro=plan.micro_batch, recompute=recompute(plan.recompute)),
+        precision=precision(plan.precision),
+        optimizer=optimizer,
+        form="fused",
+    )
+    return Prediction(allocated=float(memory.rank_of(memory.prepare(model, setup), 0).live))
+
+
+# --- the answer ----------------------------------------------------------------------------------------------------
+
+
+def _answer(done: Done) -> Answer:
+    from napkin.bench.report import report
+    from napkin.bench.verdicts import verdict, warnings
+
+    profile = done.profile
+    return Answer(
+        "bench",
+        f"measured on {profile.device.name} in {profile.elapsed_s:.0f} s",
+        _terms(profile, done.hardware),
+        verdict=verdict(profile),
+        status=done.status,
+        pictures=(report(profile, done.path),),
+        notes=warnings(profile),
+        extra={"profile": done.path, "device": profile.device.kind},
+    )
+
+
+def _terms(profile: Profile, hardware: Hardware | None) -> list[Term]:
+    """The headline figures as leaves, and what follows from them: shares of the peak, MFU."""
+    from napkin.bench.compare import figures
+
+    found = figures(profile)
+    terms = {
+        path: term.leaf(path, one.value, one.unit, term.MEASURED, one.source or "bench") for path, one in found.items()
+    }
+    peaks = {
+        dtype: term.leaf(f"peak/{dtype}", peak.dense_flops, "FLOP/s", term.TRUE, peak.source)
+        for dtype, peak in profile.peaks.items()
+    }
+    for dtype, peak in peaks.items():
+        for kind in ("sustained", "model"):
+            path = f"matmul/{dtype}/{kind}"
+            if path in terms:
+                terms[f"{path}/of_peak"] = term.divide(f"{path}/of_peak", terms[path], peak)
+    if hardware is not None:
+        bandwidth = hardware.term("memory_bandwidth", "peak/bandwidth")
+        for operation in ("copy", "write", "read", "triad"):
+            path = f"memory/{operation}"
+            if path in terms:
+                terms[f"{path}/of_peak"] = term.divide(f"{path}/of_peak", terms[path], bandwidth)
+    for variant in profile.summary["train"]:  # the last is the fastest: compiled where it was measured
+        _train_terms(profile, variant, terms, peaks)
+    return list(terms.values())
+
+
+def _train_terms(profile: Profile, variant: str, terms: dict[str, Term], peaks: dict[str, Term]) -> None:
+    row = profile.summary["train"][variant]
+    case = max(
+        (c for c in profile.cases if c.group == "train" and c.params["variant"] == variant and c.value is not None),
+        key=lambda c: int(c.params["layers"] or 0),
+    )
+    step = terms[f"train/{variant}/step_time"]
+    compute = str(case.params["compute"])
+    for name, flops in case.figures.items():
+        kind, _, convention = name.partition("/")
+        if kind not in ("mfu_flops", "hfu_flops") or flops is None or compute not in peaks:
+            continue
+        path = f"{kind[:3]}/{convention}"
+        work = term.leaf(f"flops/{path}", flops, "FLOP", term.TRUE, f"one step, {convention} convention")
+        terms[f"train/{variant}/{path}"] = term.divide(f"train/{variant}/{path}", work, step, peaks[compute])
+        terms[path] = terms[f"train/{variant}/{path}"].renamed(path)
+    sustained = terms.get(f"matmul/{compute}/sustained")
+    if "mfu/palm" in terms and sustained is not None:
+        work = terms["mfu/palm"].parts[0]
+        terms["mfu/sustained"] = term.divide(
+            "mfu/sustained", work, step, sustained, source="share of what this machine sustains, no MFU"
+        )
+    for name in ("allocated", "reserved", "used"):
+        if row[name] is not None:
+            terms[f"memory/{name}"] = term.leaf(f"memory/{name}", row[name], "byte", term.MEASURED, case.id)
+    if row["predicted_allocated"] is not None:
+        terms["memory/predicted"] = term.leaf(
+            "memory/predicted", row["predicted_allocated"], "byte", term.TRUE, "napkin memory, implementation hf"
+        )
+
+
+def _compare(inputs: Inputs, files: tuple[str, ...]) -> Answer:
+    from napkin.bench.compare import DIFFERENT, compared
+    from napkin.inputs.profile import read_profile
+
+    if len(files) != 2:
+        raise NapkinError("bench compare takes two profiles", "napkin bench compare before.json after.json")
+    a, b = (read_profile(path) for path in files)
+    rows = compared(a, b)
+    if not rows:
+        raise NapkinError(f"{files[0]} and {files[1]} have no figure in common")
+    differing = sum(row["is"] == DIFFERENT for row in rows)
+    notes = []
+    if a.device.name != b.device.name:
+        notes.append(f"different devices: {a.device.name} and {b.device.name}")
+    for name in ("torch", "cuda", "driver", "cudnn"):
+        if a.software.get(name) != b.software.get(name):
+            notes.append(f"{name}: {a.software.get(name)} and {b.software.get(name)}")
+    for profile, path in ((a, files[0]), (b, files[1])):
+        notes += [f"{path}: {note}" for note in profile.notes_for_user()]
+    for row in rows:
+        unit = row.pop("unit")
+        row["a"], row["b"] = units.human(row["a"], unit), units.human(row["b"], unit)
+        row["change"] = f"{row['change']:+.1%}"
+    title = f"{files[1]} against {files[0]}: {differing} of {len(rows)} figures differ beyond noise"
+    return Answer("bench", title, rows=rows, verdict="differs" if differing else "same", notes=notes)
+
+
+COMMAND = Command(
+    "bench",
+    "What this machine really does: FLOP/s, bandwidth, a training step",
+    run,
+    (
+        "device",
+        "quick",
+        "full",
+        "dtype",
+        "only",
+        "model",
+        "tp",
+        "micro-batch",
+        "seq",
+        "layers",
+        "steps",
+        "precision",
+        "recompute",
+        "compile",
+        "resume",
+        "time-limit",
+        "quiet",
+        "data",
+        "hardware",
+        "hardware-file",
+    ),
+    arguments=("what",),
+    examples=(
+        "bench --quick",
+        "bench matmul 8192x8192x8192 --dtype bf16,fp8",
+        "bench matmul --model llama3-8b --tp 8 --seq 8192",
+        "bench step --model llama3-8b --layers 4",
+        "bench compare before.json after.json",
+    ),
+    keeps=True,
+)
