@@ -122,7 +122,7 @@ class Problem:
         """`jacobian`: derivatives at `start`, kept for all rounds (near the optimum they hardly move)."""
         use = self.counted if mask is None else mask & self.counted
         log = self.prior.copy() if start is None else start.copy()
-        present = sorted(set(self.sources[use]))
+        present = sorted(set(self.sources[use].tolist()))
         member = np.array([[source == key for key in present] for source in self.sources[use]], dtype=float)
         weights = self.weights(use)[use]
         shift = np.zeros(len(present))
