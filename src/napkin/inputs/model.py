@@ -10,10 +10,13 @@ import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.inputs.load import Document, printable, read_json, read_yaml
+
+if TYPE_CHECKING:
+    from napkin.inputs.presets import Preset
 
 GIVEN, CLASS_DEFAULT, PRESET = "given", "class default", "preset"
 LARGEST_DIMENSION = 10**9
@@ -273,5 +276,9 @@ def load_config(model: str) -> Config:
         return config_from(printable(name), document, data)
     from napkin.inputs.presets import preset
 
-    found = preset(model)
-    return config_from(found.name, Document(f"preset {found.name}", found.config), found.config, PRESET)
+    return preset_config(preset(model))
+
+
+def preset_config(preset: Preset) -> Config:
+    """A published architecture as a Config."""
+    return config_from(preset.name, Document(f"preset {preset.name}", preset.config), preset.config, PRESET)

@@ -1,0 +1,321 @@
+"""Published architectures: each counted as its publisher counts it, named once, cited; and what a config may omit."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from napkin._tables.class_defaults import (
+    ALIASES,
+    CLASS_DEFAULTS,
+    IGNORABLE,
+    IGNORABLE_PATTERNS,
+    IGNORABLE_WHEN,
+    TEXT_TYPES,
+)
+from napkin.cli.command import ask_texts
+from napkin.errors import NapkinError
+from napkin.formulas.families import build
+from napkin.formulas.params import params
+from napkin.inputs.model import preset_config
+from napkin.inputs.presets import Preset, preset, presets, spelling
+
+ROOT = Path(__file__).resolve().parent.parent
+ALL = list(presets())
+POWERS = {"M": 10**6, "B": 10**9, "T": 10**12}
+
+
+def words(text: str) -> list[str]:
+    return text.split()
+
+
+def counted(one: Preset) -> dict[str, int]:
+    return {path: term.value for path, term in params(build(preset_config(one))).items()}
+
+
+def printed(figure: int | str) -> tuple[Decimal, Decimal]:
+    """A published figure and half of its last printed digit: 132B → 132e9 ± 0.5e9; a whole count is exact."""
+    if isinstance(figure, int):
+        return Decimal(figure), Decimal(0)
+    digits, power = Decimal(figure[:-1]), POWERS[figure[-1]]
+    step = Decimal(1).scaleb(int(digits.as_tuple().exponent))
+    return digits * power, step * power / 2
+
+
+# --- the presets --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("one", ALL, ids=lambda one: one.name)
+def test_count_is_the_published_one(one: Preset) -> None:
+    count = counted(one)
+    assert 0 < count["params/active"] <= count["params/total"]
+    for what, figure in one.params_published.items():
+        if what != "source":
+            value, slack = printed(figure)
+            assert abs(count[f"params/{what}"] - value) <= slack, f"{one.params_published['source']}: {figure}"
+
+
+# Totals and active parameters from papers and cards, where a preset's own source prints none or another kind
+PRINTED = [
+    ("gpt3-175b", "total", "175B", "Brown et al. 2020, title of Table 2.1's last row"),
+    ("llama-65b", "total", "65.3B", "LLaMA paper, Table 2 prints it truncated: 65.2B"),
+    ("llama3.1-405b", "total", "406B", "safetensors of Llama 3.1 405B"),
+    ("mixtral-8x7b", "active", "12.9B", "Mixtral of Experts: 12.9B active"),
+    ("mixtral-8x22b", "total", "141B", "Mistral AI, Mixtral 8x22B: 141B, 39B active"),
+    ("mixtral-8x22b", "active", "39B", "Mistral AI, Mixtral 8x22B: 141B, 39B active"),
+    ("deepseek-v3", "total", "671B", "DeepSeek-V3: 671B total"),
+    ("deepseek-v2", "total", "236B", "DeepSeek-V2: 236B total"),
+    ("dbrx", "total", "132B", "DBRX: 132B total"),
+    ("dbrx", "active", "36B", "DBRX: 36B active"),
+    ("qwen3-235b-a22b", "active", "22B", "Qwen3-235B-A22B"),
+    ("glm4.5", "total", "353B", "GLM-4.5: 355B with its prediction module, 352.8B without"),
+    ("opt-66b", "total", "66B", "OPT, Table 1"),
+    ("palm-540b", "total", "540.4B", "PaLM, Table 1: 540.35B"),
+    ("nemotron4-340b", "non_embedding", "331.6B", "Nemotron-4 340B: 331.6B non-embedding parameters"),
+    ("nemotron4-15b", "non_embedding", "12.5B", "Nemotron-4 15B: 12.5B non-embedding parameters"),
+    ("t5-11b", "total", "11.3B", "T5: 11B"),
+    ("bert-large-uncased", "total", "335M", "BERT-large, 340M with its pre-training heads"),
+]
+
+
+@pytest.mark.parametrize(("name", "what", "figure", "source"), PRINTED)
+def test_count_is_what_papers_print(name: str, what: str, figure: str, source: str) -> None:
+    value, slack = printed(figure)
+    assert abs(counted(preset(name))[f"params/{what}"] - value) <= slack, source
+
+
+def test_there_are_many_from_many_families() -> None:
+    assert len(ALL) >= 200
+    assert len({one.config["model_type"] for one in ALL}) >= 55
+    assert len({one.organisation for one in ALL}) >= 30
+    assert sum(bool(one.params_published) for one in ALL) >= 150
+
+
+@pytest.mark.parametrize("one", ALL, ids=lambda one: one.name)
+def test_every_preset_is_a_cited_fact(one: Preset) -> None:
+    assert re.fullmatch(r"[a-z0-9][a-z0-9.\-]*", one.name)
+    assert 2017 < one.published < 2030
+    assert one.organisation
+    assert re.search(r"arXiv \d{4}\.\d{5}|model card|Technical Report|README|zenodo|train\.py|Learners", one.source)
+    assert not one.params_published or one.params_published["source"]
+
+
+@pytest.mark.parametrize("one", ALL, ids=lambda one: one.name)
+def test_a_preset_holds_what_matters_alone(one: Preset) -> None:
+    """No token ids, dropout or rotary frequencies. Lengths stay (--seq's default), and which head an encoder has."""
+    harmless = re.compile("|".join(f"(?:{p})" for p in IGNORABLE_PATTERNS))
+    for block in (one.config, one.config.get("text_config", {})):
+        for field in block:
+            assert field not in (IGNORABLE - {"max_position_embeddings", "architectures"}), field
+            assert not harmless.fullmatch(field), field
+
+
+def test_names_are_unique_under_every_spelling() -> None:
+    meant: dict[str, str] = {}
+    for one in ALL:
+        for name in (one.name, *one.aliases):
+            assert meant.setdefault(spelling(name), one.name) == one.name, name
+            assert preset(name).name == one.name
+
+
+@pytest.mark.parametrize(
+    ("typed", "name"),
+    [
+        ("meta-llama/Meta-Llama-3-70B", "llama3-70b"),
+        ("llama-3-70b", "llama3-70b"),
+        ("Llama_3 70B", "llama3-70b"),
+        ("LLAMA3-70B", "llama3-70b"),
+        ("meta-llama/Llama-3.1-8B-Instruct", "llama3.1-8b"),
+        ("Qwen/Qwen2.5-7B", "qwen2.5-7b"),
+        ("gpt-2", "gpt2"),
+        ("openai-community/gpt2-xl", "gpt2-xl"),
+        ("gpt3", "gpt3-175b"),
+        ("mistralai/Mixtral-8x7B-v0.1", "mixtral-8x7b"),
+        ("deepseek-ai/DeepSeek-V3", "deepseek-v3"),
+        ("bigscience/bloom", "bloom-176b"),
+        ("google-t5/t5-3b", "t5-3b"),
+        ("mistral-7b", "mistral-7b-v0.1"),
+        ("EleutherAI/pythia-6.9b", "pythia-6.9b"),
+    ],
+)
+def test_common_spellings(typed: str, name: str) -> None:
+    assert preset(typed).name == name
+
+
+@pytest.mark.parametrize("typed", ["llama-3-71b", "meta-llama/Llama-9", "", "\x1b[31m", "x" * 9999])
+def test_an_unknown_name_is_refused_with_a_hint(typed: str) -> None:
+    with pytest.raises(NapkinError) as caught:
+        preset(typed)
+    assert caught.value.status == 2
+    assert caught.value.hint
+    assert len(caught.value.message) < 200
+    assert caught.value.message.isprintable()
+
+
+# --- what a config.json may omit ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("model_type", "tied"),
+    [
+        *((kind, True) for kind in words("gemma gemma2 gemma3_text gpt2 gpt_neo gpt_bigcode opt bloom falcon mpt")),
+        *((kind, True) for kind in words("starcoder2 cohere cohere2 mamba falcon_mamba bert roberta t5 bart xglm")),
+        *((kind, False) for kind in words("llama mistral mixtral qwen2 qwen3 qwen3_moe phi phi3 gpt_neox gptj")),
+        *((kind, False) for kind in words("deepseek_v2 deepseek_v3 olmo olmo2 gpt_oss dbrx jamba mamba2 mt5")),
+    ],
+)
+def test_whether_an_omitted_head_is_tied(model_type: str, tied: bool) -> None:
+    assert CLASS_DEFAULTS[model_type]["tie_word_embeddings"] is tied
+
+
+@pytest.mark.parametrize(
+    ("model_type", "field", "value"),
+    [
+        ("llama", "num_key_value_heads", None),  # null: as many as heads, whatever their number
+        ("llama", "intermediate_size", 11008),
+        ("llama", "vocab_size", 32000),
+        ("gpt2", "n_inner", None),
+        ("gpt2", "num_attention_heads", 12),
+        ("gemma3_text", "num_attention_heads", 8),
+        ("gemma3_text", "num_key_value_heads", 4),
+        ("gemma3_text", "head_dim", 256),
+        ("gemma3_text", "vocab_size", 262208),
+        ("gemma2", "vocab_size", 256000),
+        ("bert", "type_vocab_size", 2),
+        ("t5", "d_kv", 64),
+        ("mixtral", "num_local_experts", 8),
+        ("qwen2_moe", "shared_expert_intermediate_size", 5632),
+        ("deepseek_v3", "n_routed_experts", 256),
+        ("deepseek_v3", "q_lora_rank", 1536),
+        ("gpt_oss", "head_dim", 64),
+        ("mamba", "state_size", 16),
+        ("dbrx.attn_config", "kv_n_heads", 1),
+    ],
+)
+def test_class_defaults(model_type: str, field: str, value: Any) -> None:
+    assert CLASS_DEFAULTS[model_type][field] == value
+
+
+def test_width_and_depth_are_never_taken_from_a_default() -> None:
+    sizes = {"hidden_size", "num_hidden_layers", "d_model", "n_embd", "n_layer", "n_layers", "num_layers"}
+    lists = {"layers_block_type", "hybrid_override_pattern", "attention_types", "encoder_layers", "decoder_layers"}
+    for model_type, defaults in CLASS_DEFAULTS.items():
+        assert not (sizes | lists) & set(defaults), model_type
+        assert not any(isinstance(v, list) and len(v) > 8 for v in defaults.values()), model_type
+
+
+def test_defaults_are_named_as_the_aliases_say() -> None:
+    for model_type, aliases in ALIASES.items():
+        assert not set(aliases) & set(aliases.values()), model_type
+        assert not set(aliases) & set(CLASS_DEFAULTS.get(model_type, {})), model_type
+    assert ALIASES["gpt2"]["n_embd"] == "hidden_size"
+    assert ALIASES["t5"]["num_layers"] == "num_hidden_layers"
+    assert set(TEXT_TYPES.values()) <= set(CLASS_DEFAULTS)
+
+
+def test_nothing_ignorable_is_a_fact_of_some_class() -> None:
+    """A field that some class needs must be read by its adapter; lengths alone are both."""
+    facts = {field for defaults in CLASS_DEFAULTS.values() for field in defaults} - {"max_position_embeddings"}
+    facts |= {"hidden_size", "num_hidden_layers"} | {alias for aliases in ALIASES.values() for alias in aliases}
+    facts -= {"n_ctx"}
+    harmless = re.compile("|".join(f"(?:{p})" for p in IGNORABLE_PATTERNS))
+    assert not facts & IGNORABLE
+    assert not [field for field in facts if harmless.fullmatch(field)]
+    assert not facts & set(IGNORABLE_WHEN)
+
+
+@pytest.mark.parametrize(
+    "field",
+    words(
+        "vocab_size num_experts head_dim kv_lora_rank sliding_window type_vocab_size num_experts_per_token "
+        "rope_head_dim "
+        "token_embedding_size shared_expert_intermediate_size layer_types num_mem_tokens eps_layers mlp_bias lora_rank "
+        "tie_word_embeddings attention_bias num_nextn_predict_layers hidden_act moe_top_k position_embedding_type"
+    ),
+)
+def test_a_field_that_could_change_a_count_is_not_ignorable(field: str) -> None:
+    assert field not in IGNORABLE
+    assert not any(re.fullmatch(pattern, field) for pattern in IGNORABLE_PATTERNS)
+
+
+@pytest.mark.parametrize(
+    "field",
+    words(
+        "bos_token_id eos_token_id image_token_index attention_dropout attn_pdrop hidden_dropout_prob "
+        "encoder_layerdrop "
+        "rms_norm_eps layer_norm_epsilon rope_theta rope_scaling initializer_range init_std router_aux_loss_coef "
+        "router_jitter_noise summary_type torch_dtype transformers_version use_cache architectures _name_or_path"
+    ),
+)
+def test_a_field_without_shape_passes(field: str) -> None:
+    assert field in IGNORABLE or any(re.fullmatch(pattern, field) for pattern in IGNORABLE_PATTERNS)
+
+
+def test_the_tables_are_in_step() -> None:
+    generated = runpy.run_path(str(ROOT / "tools" / "tables.py"))["GENERATED"]
+    for name in ("class_defaults.py", "models.py"):
+        written = (ROOT / "src" / "napkin" / "_tables" / name).read_text(encoding="utf-8")
+        assert generated[name]() == written, "run `make tables`"
+
+
+def test_every_file_of_presets_is_shipped() -> None:
+    files = sorted((ROOT / "configs" / "models").glob("*.yaml"))
+    assert {f.stem for f in files} == {one.name for one in ALL}
+    first = yaml.safe_load(files[0].read_text(encoding="utf-8"))
+    assert first["config"] == dict(preset(files[0].stem).config)
+
+
+# --- the command ----------------------------------------------------------------------------------------------------
+
+
+def names_of(options: dict[str, Any]) -> list[str]:
+    return [row["model"] for row in ask_texts("models", options).rows or ()]
+
+
+def test_models_lists_them_by_family_and_size() -> None:
+    rows = ask_texts("models", {}).rows or []
+    assert len(rows) == len(ALL)
+    assert [(r["family"], r["params"]) for r in rows] == sorted((r["family"], r["params"]) for r in rows)
+    assert {"model", "family", "organisation", "published", "params", "active", "moe"} <= set(rows[0])
+
+
+def test_models_filters() -> None:
+    assert names_of({"family": "llama3"}) == ["llama3-8b", "llama3-70b"] + [
+        n for f in ("llama3.1", "llama3.2", "llama3.3") for n in names_of({"family": f})
+    ]
+    assert set(names_of({"family": "llama"})) >= {"llama-7b", "llama2-70b", "llama4-scout"}
+    assert "tinyllama-1.1b" not in names_of({"family": "llama"})
+    big = names_of({"moe": True, "min-params": "600B"})
+    assert set(big) == {"deepseek-v3", "deepseek-r1", "kimi-k2"}
+    assert "megatron-gpt-1t" in names_of({"moe": False, "min-params": "600B"})
+    assert names_of({"search": "moonshot"}) == ["kimi-k2"]
+    assert names_of({"family": "gpt2", "max-params": "200M"}) == ["gpt2"]
+    assert "bloom-7b1" in names_of({"search": "2211.05100"})
+    assert names_of({"search": "no such thing"}) == []
+    with pytest.raises(NapkinError, match="no family"):
+        ask_texts("models", {"family": "lama"})
+
+
+def test_models_shows_one_with_its_citation() -> None:
+    answer = ask_texts("models", {"model": "meta-llama/Meta-Llama-3-70B"})
+    values = {term.name: term.value for term in answer.terms}
+    assert values["params/total"] == values["params/active"] == 70_553_706_496
+    assert values["params/embedding"] == values["params/lm_head"] == 128256 * 8192
+    facts = answer.extra["model"]
+    assert facts["organisation"] == "Meta"
+    assert "arXiv 2407.21783" in facts["source"]
+    assert facts["config"]["num_key_value_heads"] == 8
+    assert "source: " in answer.pictures[0]
+    assert "num_key_value_heads: 8" in answer.pictures[0]
+
+
+def test_models_writes_long_lists_short() -> None:
+    (told,) = ask_texts("models", {"model": "qwen3.5-35b-a3b"}).pictures
+    assert "3 × linear_attention, full_attention, 3 × linear_attention" in told
+    assert max(len(line) for line in told.splitlines()) < 600
