@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from napkin.elementwise import Number
-from napkin.formulas.layer import AttentionCore, Model, Operation, Product, Stack, Work
+from napkin.formulas.layer import AttentionCore, Conv, Model, Operation, Product, Scan, Stack, Work
 from napkin.term import GIVEN, Term, add, constant, divide, leaf, multiply
 
 MULTIPLY_ADD = "a multiply-add is 2 FLOP"
@@ -184,6 +184,17 @@ def step(model: Model, over: Works, mtp: bool = False) -> dict[str, Term]:
         *operations.values(),
     ]
     return {term.name: term for term in found}
+
+
+def remarks(model: Model) -> list[str]:
+    """What a reader of the count must know about this network's operations."""
+    every = [op for stack in model.stacks for _, _, layer in stack.kinds() for op in layer.operations]
+    found = []
+    if any(isinstance(op, Scan) for op in every):
+        found.append("a scan counts the matrix products of its plain chunked form, not its elementwise work")
+    if any(isinstance(op, Conv) and op.group == 1 for op in every):
+        found.append("depthwise convolutions are elementwise work and count 0")
+    return found
 
 
 # --- documents -------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from napkin.elementwise import Number
-from napkin.formulas.primitives import causal_pairs, ceil_div, matmul_flops, minimum
+from napkin.formulas.primitives import causal_pairs, ceil_div, is_array, matmul_flops, minimum
 
 COLUMN, ROW, HEADS, VOCABULARY, EXPERT, REPLICATED = "column", "row", "heads", "vocabulary", "expert", "replicated"
 
@@ -517,16 +517,16 @@ class Scan(Operation):
             return ()
         each = work.sequences * self.heads
         if self.kind == "lightning":
-            squares = (work.length // c) * c * c + (work.length % c) * (work.length % c)
-            shortest = minimum(work.length, c)
-            scores = matmul_flops(squares, state, each)
-            values = matmul_flops(squares, p, each)
-            return (
-                Product("scores", each, shortest, state, shortest, scores, weight=False),
-                Product("values", each, shortest, shortest, p, values, weight=False),
+            whole, rest = each * (work.length // c), work.length % c
+            found = (
+                product("scores", c, state, c, whole, weight=False),
+                product("values", c, c, p, whole, weight=False),
+                product("last_scores", rest, state, rest, each, weight=False),
+                product("last_values", rest, rest, p, each, weight=False),
                 product("read_out", work.length, state, p, each, weight=False),
                 product("states", state, work.length, p, each, weight=False),
             )
+            return tuple(one for one in found if is_array(one.flops) or one.flops)
         chunks = ceil_div(work.length, c)
         within = each * chunks
         common = (

@@ -45,8 +45,6 @@ from napkin.formulas.layer import (
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 
-_BOTH_NOTE = "encoder and decoder each read a sequence of the length asked for"
-
 
 def _parts(config: Config) -> tuple[bool, bool]:
     """(has a decoder, has a head) of the class named under `architectures`; both where none is named."""
@@ -173,7 +171,6 @@ def t5(config: Config, *, every_layer: bool = False) -> Model:
                 last = "head_scaled"
             after = (*after, Matmul("lm_head", (last,), hidden, vocabulary, False, VOCABULARY))
         stacks.append(Stack("decoder", _again(table), runs(decoder_layers, True), after))
-        config.notes.append(_BOTH_NOTE)
     else:
         config.ignore("num_decoder_layers")
     return Model(
@@ -262,7 +259,6 @@ def _bart(config: Config, kind: _Kind) -> Model:
     final: Operations = (LAYER("final_norm", "x", hidden),) if kind.before else ()
     last = final[-1].name if final else "x"
     head: Operations = (Matmul("lm_head", (last,), hidden, vocabulary, False, VOCABULARY),) if has_head else ()
-    config.notes.append(_BOTH_NOTE)
     return Model(
         name=config.name,
         stacks=(

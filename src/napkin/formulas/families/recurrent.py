@@ -61,9 +61,6 @@ from napkin.inputs.model import LARGEST_DIMENSION, Config
 
 LINEAR, HYBRID, CONV, MIXTURE, DENSE = "linear_attention", "hybrid", "conv", "moe", "mlp"
 _OLDER_NAMES = {"mamba": LINEAR, "attention": FULL}
-_SCAN_NOTE = (
-    "the scan is counted by the matrix products of its plain chunked form; convolutions and elementwise work are not"
-)
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -150,7 +147,6 @@ def _network(
     vocabulary = config.integer("vocab_size")
     tie = tied(config) if tie is None else tie
     none = headless(config)
-    config.notes.append(_SCAN_NOTE)
     return decoder_only(
         config,
         embedding(vocabulary, hidden, scale=scale),
@@ -464,7 +460,7 @@ def nemotron_h(config: Config) -> Model:
             inner=config.integer("moe_shared_expert_intermediate_size"),
             function=function,
             bias=bias,
-            prefix="shared_",
+            prefix="shared/",
         ),
     )
     blocks: dict[str, Block] = {LINEAR: mix, FULL: attend, MIXTURE: mixture, DENSE: dense}
@@ -531,7 +527,7 @@ def granite_moe_hybrid(config: Config) -> Model:
         inner=config.integer("shared_intermediate_size"),
         function=function,
         fused=True,
-        prefix="shared_",
+        prefix="shared/",
     )
     experts = config.integer("num_local_experts", least=0)
     feed: Block = always
@@ -1028,7 +1024,7 @@ def qwen3_next(config: Config, *, feed_forward: str = "sparse_steps", fused: boo
                 width=hidden,
                 inner=config.integer("shared_expert_intermediate_size"),
                 function=function,
-                prefix="shared_",
+                prefix="shared/",
             ),
             shared_gate=True,
         )
