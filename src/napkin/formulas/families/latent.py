@@ -76,7 +76,7 @@ def build(config: Config) -> Model:
     else:
         inner = config.integer("intermediate_size")
         dense = partial(blocks.gated_mlp, width=hidden, inner=inner, function=function, bias=mlp_bias)
-    sparse = _experts(config, kind, hidden, function) if any(keys) else None
+    sparse = _experts(config, kind, hidden, function, mlp_bias) if any(keys) else None
 
     def make(has_experts: bool) -> Layer:
         feed = sparse if has_experts else dense
@@ -114,7 +114,7 @@ def _knows(config: Config, field: str) -> bool:
     return config.has(field) or field in config.defaults
 
 
-def _experts(config: Config, kind: Kind, hidden: int, function: str) -> Block:
+def _experts(config: Config, kind: Kind, hidden: int, function: str, bias: bool) -> Block:
     experts, top_k = config.integer("n_routed_experts"), config.integer("num_experts_per_tok")
     if top_k > experts:
         raise config.wrong("num_experts_per_tok", f"chooses {top_k} of {experts} experts")
@@ -123,7 +123,9 @@ def _experts(config: Config, kind: Kind, hidden: int, function: str) -> Block:
     shared: Block | None = None
     number = config.optional_integer("n_shared_experts", least=0)
     if number:
-        shared = partial(blocks.gated_mlp, width=hidden, inner=number * inner, function=function, prefix="shared/")
+        shared = partial(
+            blocks.gated_mlp, width=hidden, inner=number * inner, function=function, bias=bias, prefix="shared/"
+        )
     routing = Routing(
         experts,
         top_k,
