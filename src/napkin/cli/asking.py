@@ -102,11 +102,15 @@ def written(option: Option, value: float) -> str:
 
 def counts(option: Option) -> bool:
     """Whether the option takes whole numbers only."""
-    try:
-        option.parse(written(option, 1.5))
-    except Unreadable:
+    if option.parse is units.size:
         return True
-    return option.parse in (units.size, units.count, units.positive_count)
+    for half in (0.5, 1.5):
+        try:
+            option.parse(written(option, half))
+        except Unreadable:
+            continue
+        return False
+    return True
 
 
 def values(option: Option, text: str, where: str) -> list[Any]:

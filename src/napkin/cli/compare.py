@@ -83,13 +83,13 @@ def _sides(inputs: Inputs) -> tuple[Command, Question, Question, tuple[str, str]
         changes = asking.assignments(inputs.need("against", "what is different?"), command, "--against")
         b = asking.changed(a, changes)
         return command, a, b, ("as given", ", ".join(f"{name} {text}" for name, text in changes.items()))
-    sides = inputs.get("sides") or ()
+    sides: list[str] = list(inputs.get("sides") or ())
     if len(sides) != 2:
         raise NapkinError(
             f"compare takes two sides, not {len(sides)}",
             "napkin compare a.yaml b.yaml, or compare train-time … --against",
         )
-    first, second = str(sides[0]), str(sides[1])
+    first, second = map(str, sides)
     command, a = _word(first)
     other, b = _word(second)
     if command.name != other.name:

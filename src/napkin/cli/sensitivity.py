@@ -58,7 +58,7 @@ def run(inputs: Inputs) -> Answer:
             continue
         if decide is not None:
             row |= _flip(decide, OPTIONS[name], now)
-        if row["swing"] or row.get("flip") is not None:
+        if row["swing"] > attribution.ROUNDING * abs(value) or row.get("flip") is not None:
             rows.append(row)
     rows.sort(key=lambda row: -row["swing"])
     answer = Answer(

@@ -82,7 +82,7 @@ def _height(chart: Chart) -> float:
     if chart.kind == "timeline":
         return 1.6 + 0.28 * len(chart.rows)
     if chart.kind in ("tornado", "waterfall"):
-        return 1.6 + 0.32 * max((len(s.x) for s in chart.series), default=1)
+        return 1.8 + 0.32 * max((len(s.x) for s in chart.series), default=1)
     return 4.0
 
 
@@ -110,7 +110,8 @@ def _panel(chart: Chart, axis: Any, ink: str) -> None:
         axis.annotate(name, (1.0, value), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=8)
     handles, labels = axis.get_legend_handles_labels()
     if len(labels) > 1 or (labels and chart.kind in ("timeline", "stack")):
-        axis.legend(handles, labels, fontsize=8, ncols=min(4, len(labels)))
+        outside = {"loc": "lower right", "bbox_to_anchor": (1.0, 1.0)} if chart.kind == "tornado" else {}
+        axis.legend(handles, labels, fontsize=8, ncols=min(4, len(labels)), **outside)
 
 
 def _plain_ticks(axis: Any, at: Sequence[float] = ()) -> None:
@@ -167,13 +168,26 @@ def _tornado(chart: Chart, axis: Any, ink: str) -> None:
 
 
 def _waterfall(chart: Chart, axis: Any, ink: str) -> None:
+    """A, each signed step from where the last one ended, B; steps that add nothing are left out."""
     axis.grid(True, axis="x")
     series, at = chart.series[0], chart.middle
-    names = [str(x) for x in series.x]
-    for name, step in zip(names, series.y, strict=True):
-        axis.barh(name, step, 0.62, left=at, color=COLOURS[3] if step > 0 else COLOURS[2])
+    steps = [(str(name), step) for name, step in zip(series.x, series.y, strict=True) if step]
+    names = ["A", *(name for name, _ in steps), "B"]
+    axis.barh(0, at, 0.62, color=COLOURS[7])
+    labels = [(at, f"{at:,.4g}")]
+    for row, (_, step) in enumerate(steps, 1):
+        axis.barh(row, step, 0.62, left=at, color=COLOURS[3] if step > 0 else COLOURS[2])
+        axis.plot([at, at], [row - 1.31, row + 0.31], color=ink, linewidth=0.6)
+        labels.append((max(at, at + step), f"{step:+,.4g}".replace("-", "−")))
         at += step
-    axis.axvline(chart.middle, color=ink, linewidth=0.8)
+    axis.barh(len(names) - 1, at, 0.62, color=COLOURS[7])
+    axis.plot([at, at], [len(names) - 2.31, len(names) - 0.69], color=ink, linewidth=0.6)
+    labels.append((at, f"{at:,.4g}"))
+    for row, (x, text) in enumerate(labels):
+        axis.annotate(text, (x, row), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8)
+    axis.set_yticks(range(len(names)), names)
+    ends = [x for x, _ in labels]
+    axis.set_xlim(min(0.0, *ends), max(ends) * 1.15)
     axis.invert_yaxis()
 
 

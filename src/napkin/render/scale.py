@@ -28,7 +28,7 @@ def axis(values: Iterable[float], unit: str) -> tuple[float, str]:
     if unit in ("GPU", "GPU-hour", "USD/GPU-hour", "kg"):
         return 1.0, name
     if unit == "USD":
-        return next(((least, word + "USD") for least, word in _COUNTS if largest >= 10 * least), (1.0, "USD"))
+        return next(((least, word + "USD") for least, word in _COUNTS if largest >= least), (1.0, "USD"))
     for least, letter in _SI:
         if largest / base >= least:
             return base * least, letter + name

@@ -1,0 +1,143 @@
+"""Order-independent attribution, and `napkin compare`."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from napkin.attribution import MOST_EXACT, Flip, attribute, flip
+
+RUN = "train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --mfu 0.4 --price 2"
+
+
+def by_definition(parts, ask):
+    """The Shapley value written out: the mean over the orders all of whose stages can be asked."""
+    totals, orders = dict.fromkeys(parts, 0.0), 0
+    for order in itertools.permutations(parts):
+        stages = [ask(frozenset(order[:n])) for n in range(len(order) + 1)]
+        if None in stages:
+            continue
+        orders += 1
+        for part, before, after in zip(order, stages, stages[1:], strict=False):
+            totals[part] += after[0] - before[0]
+    return {part: total / orders for part, total in totals.items()} if orders else None
+
+
+GAMES = st.lists(st.floats(0, 100) | st.none(), min_size=16, max_size=16)
+
+
+@given(GAMES)
+def test_attribution_is_the_mean_over_the_orders_that_can_be_asked(values):
+    parts = ("a", "b", "c", "d")
+    values[0] = values[0] or 1.0
+    values[15] = values[15] or 2.0
+
+    def ask(done):
+        value = values[sum(1 << parts.index(p) for p in done)]
+        return None if value is None else (value,)
+
+    expected, found = by_definition(parts, ask), attribute(parts, ask)
+    if expected is None:
+        assert found is None
+        return
+    assert found is not None
+    assert found.exact
+    for part in parts:
+        assert found.by[part][0] == pytest.approx(expected[part], abs=1e-9)
+    assert sum(v[0] for v in found.by.values()) == pytest.approx(values[15] - values[0], abs=1e-9)
+
+
+@given(st.lists(st.floats(0.5, 2), min_size=MOST_EXACT + 1, max_size=MOST_EXACT + 4))
+def test_sampled_contributions_add_up_too(factors):
+    parts = tuple(range(len(factors)))
+    found = attribute(parts, lambda done: (math.prod(factors[p] for p in done),))
+    assert found is not None
+    assert not found.exact
+    assert sum(v[0] for v in found.by.values()) == pytest.approx(math.prod(factors) - 1, abs=1e-9)
+
+
+def test_two_factors_share_their_product_evenly():
+    """f = a·b from 1·1 to 2·3: a alone +1 or after b +3, mean 2; b alone +2 or after a +4, mean 3."""
+    factors = {"a": 2, "b": 3}
+    found = attribute(("a", "b"), lambda done: (math.prod(factors[p] for p in done),))
+    assert found is not None
+    assert found.by == {"a": (2.0,), "b": (3.0,)}
+
+
+def test_flip_finds_the_nearest_change_on_either_side():
+    assert flip(lambda x: "a" if x < 3 else "b", 2.0, 0.1, 10.0) == Flip(pytest.approx(3.0, rel=1e-8), "b")
+    assert flip(lambda x: "a" if 3 <= x < 50 else "b", 4.0, 0.1, 1000.0).value == pytest.approx(3.0, rel=1e-8)
+    assert flip(lambda x: "a", 2.0, 0.1, 10.0) is None
+    assert flip(lambda x: None, 2.0, 0.1, 10.0) is None
+
+
+@given(st.integers(1, 500), st.integers(1, 500))
+def test_flip_of_a_count_is_the_first_whole_number(now, edge):
+    found = flip(lambda n: "under" if n < edge else "over", now, 1, 1000, whole=True)
+    if edge == 1 and now >= 1:
+        assert found is None
+    elif now < edge:
+        assert found == Flip(edge, "over")
+    else:
+        assert found == Flip(edge - 1, "under")
+
+
+def test_compare_parts_add_up_to_the_change(napkin):
+    """Time is 6·N·D/(P·mfu·n): b200 (2250 against 989.4 TFLOP/s), MFU 0.35 and 2000 GPUs give 46.30 days."""
+    outcome = napkin(f"compare {RUN} --against hardware=b200,mfu=0.35,price=4,gpus=2k --json")
+    assert outcome.status == 0
+    data = outcome.data
+    assert [row["difference"] for row in data["rows"]] == ["gpus", "hardware", "mfu", "price"]
+    before, after = (6 * 70e9 * 15e12 / (p * mfu * n) for p, mfu, n in ((989.4e12, 0.4, 1024), (2250e12, 0.35, 2000)))
+    assert data["values"]["time/change"] == pytest.approx(after - before, rel=1e-12)
+    for path in ("time", "cost", "energy"):
+        assert math.fsum(row[path] for row in data["rows"]) == pytest.approx(data["values"][f"{path}/change"])
+    price = next(row for row in data["rows"] if row["difference"] == "price")
+    assert price["time"] == 0
+    assert price["energy"] == 0
+
+
+def test_two_run_files(napkin, tmp_path):
+    a, b = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    a.write_text("command: train-time\nparams: 70B\ntokens: 15T\ngpus: 1024\nhardware: h100\nmfu: 0.4\n")
+    b.write_text("command: train-time\nparams: 70B\ntokens: 30T\ngpus: 4096\nhardware: h100\nmfu: 0.4\n")
+    outcome = napkin(["compare", str(a), str(b), "--show", "time", "--json"])
+    assert outcome.status == 0
+    start = 6 * 70e9 * 15e12 / (989.4e12 * 0.4 * 1024)
+    by = {row["difference"]: row["time"] for row in outcome.data["rows"]}
+    # tokens double (×2) and GPUs quadruple (×¼): tokens (1·s + ¼·s)/2, gpus (−¾·s − 3/2·s)/2
+    assert by["tokens"] == pytest.approx(start * 0.625)
+    assert by["gpus"] == pytest.approx(-start * 1.125)
+
+
+def test_two_accelerators_side_by_side(napkin):
+    outcome = napkin("compare h100 b200 --json")
+    peaks = {one["path"]: one for one in outcome.data["quantities"]}
+    assert peaks["hardware/peak/bf16"]["a"] == 989.4e12
+    assert peaks["hardware/peak/bf16"]["b"] == 2250e12
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("compare h100", "two sides"),
+        ("compare h100 b2000", "no run file, accelerator or model"),
+        (f"compare {RUN}", "--against is missing"),
+        (f"compare {RUN} --against tp=8", "no option"),
+        (f"compare {RUN} --against mfu", "not name=value"),
+        (f"compare {RUN} --against mfu=40", "not a share"),
+        (f"compare {RUN} --against mfu=0.5,mfu=0.6", "twice"),
+        (f"compare {RUN} --against mfu=0.5 --show tiem", "no quantity"),
+        ("compare sweep --against mfu=0.5", "cannot ask"),
+        ("compare trian-time h100", "no run file, accelerator or model"),
+    ],
+)
+def test_what_compare_refuses(napkin, line, words):
+    outcome = napkin(line)
+    assert outcome.status == 2
+    assert words in outcome.err
+    assert outcome.out == ""

@@ -1,0 +1,81 @@
+"""`napkin sensitivity`: elasticities of laws that are known, flips against the closed form."""
+
+from __future__ import annotations
+
+import pytest
+
+RUN = "train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --mfu 0.4 --price 2"
+WORK = 6 * 70e9 * 15e12
+
+
+def rows(outcome):
+    return {row["input"]: row for row in outcome.data["rows"]}
+
+
+def test_time_falls_with_the_rate_and_grows_with_the_work(napkin):
+    found = rows(napkin(f"sensitivity {RUN} --json"))
+    assert {name: round(row["elasticity"], 2) for name, row in found.items()} == {
+        "mfu": -1,
+        "peak-flops": -1,
+        "gpus": -1,
+        "params": 1,
+        "tokens": 1,
+    }
+    assert found["mfu"]["at_low"] == pytest.approx(WORK / (989.4e12 * 0.36 * 1024))
+    assert found["mfu"]["at_high"] == pytest.approx(WORK / (989.4e12 * 0.44 * 1024))
+
+
+def test_the_widest_stands_first(napkin):
+    swings = [row["swing"] for row in napkin(f"sensitivity {RUN} --json").data["rows"]]
+    assert swings == sorted(swings, reverse=True)
+
+
+def test_energy_moves_with_power_and_not_with_the_number_of_gpus(napkin):
+    found = rows(napkin(f"sensitivity {RUN} --show energy --json"))
+    assert found["tdp"]["elasticity"] == pytest.approx(1)
+    assert found["pue"]["elasticity"] == pytest.approx(1)
+    assert "gpus" not in found
+    assert found["pue"]["low"] is None  # 1.1 − 10 % is below 1: no such room
+
+
+def test_a_limit_flips_where_algebra_says(napkin):
+    """time ≤ 150 d holds from mfu = 6·N·D/(P·n·150 d) on; the number of GPUs is whole."""
+    outcome = napkin([*f"sensitivity {RUN} --json --limit".split(), "time <= 150d"])
+    found = rows(outcome)
+    assert outcome.data["verdict"] == "broken"
+    allowed = 150 * 86400
+    assert found["mfu"]["flip"] == pytest.approx(WORK / (989.4e12 * 1024 * allowed), rel=1e-6)
+    assert found["mfu"]["becomes"] == "holds"
+    assert found["gpus"]["flip"] == -(-WORK // (989.4e12 * 0.4 * allowed))
+
+
+def test_the_price_at_which_the_other_machine_is_cheaper(napkin):
+    """b200 does 2250/989.4 as much an hour: at 8 USD it is cheaper once the h100 costs more than 3.518."""
+    found = rows(napkin(f"sensitivity {RUN} --show cost --against hardware=b200,price=8 --json"))
+    assert found["price"]["flip"] == pytest.approx(8 * 989.4 / 2250, rel=1e-6)
+    assert found["tokens"]["flip"] is None
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--limit", "tiem <= 150d"], "no such quantity"),
+        (["--limit", "time at most 150d"], "not a condition"),
+        (["--limit", "time <= 150d", "--against", "price=3"], "two decisions"),
+        (["--vary", "hardware"], "is no number"),
+        (["--vary", "speed"], "no option"),
+        (["--show", "time,cost"], "one quantity"),
+        (["--change", "0"], "not a share"),
+    ],
+)
+def test_what_sensitivity_refuses(napkin, more, words):
+    outcome = napkin([*f"sensitivity {RUN}".split(), *more])
+    assert outcome.status == 2
+    assert words in outcome.err
+    assert outcome.out == ""
+
+
+def test_the_tornado_names_its_inputs(napkin, tmp_path):
+    picture = tmp_path / "tornado.svg"
+    assert napkin(f"sensitivity {RUN} --plot {picture}").status == 0
+    assert all(words in picture.read_text() for words in ("time (days)", "peak-flops", "input lower"))

@@ -1,0 +1,119 @@
+"""`napkin sweep`: values of lists and ranges, rows with units, points that cannot be asked, pictures."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+
+import pytest
+
+from napkin.cli.asking import values
+from napkin.cli.options import OPTIONS
+
+RUN = "train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --mfu 0.5"
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "expected"),
+    [
+        ("mfu", "0.3..0.6:0.05", ["0.3", "0.35", "0.4", "0.45", "0.5", "0.55", "0.6"]),
+        ("mfu", "0.3,40%", ["0.3", "40%"]),
+        ("gpus", "256..2048", ["256", "512", "1024", "2048"]),
+        ("gpus", "256..3k", ["256", "512", "1024", "2048", "3000"]),
+        ("gpus", "1..27:x3", ["1", "3", "9", "27"]),
+        ("gpus", "8..20:8", ["8", "16", "20"]),
+        ("tp", "1..2:x1.1", ["1", "2"]),
+        ("within", "10d..30d:10d", ["864000s", "1728000s", "2592000s"]),
+        ("memory-bandwidth", "1TB/s..4TB/s:x2", [f"{n}000000000000B/s" for n in (1, 2, 4)]),
+        ("sp", "true,false", [True, False]),
+        ("hardware", "h100,b200", ["h100", "b200"]),
+    ],
+)
+def test_values_of_a_list_or_range(option, text, expected):
+    assert values(OPTIONS[option], text, "--over") == expected
+
+
+def test_rows_are_the_answers_of_the_single_questions(napkin):
+    outcome = napkin(f"sweep {RUN} --over gpus=512..2048 --by mfu=0.4,0.5 --json")
+    assert outcome.status == 0
+    rows = outcome.data["rows"]
+    assert [(row["gpus"], row["mfu"]) for row in rows] == [(g, m) for m in (0.4, 0.5) for g in (512, 1024, 2048)]
+    for row in rows:
+        line = RUN.replace("1024", str(row["gpus"])).replace("--mfu 0.5", f"--mfu {row['mfu']}")
+        single = napkin(f"{line} --json").values
+        assert row["time"] == single["time"]
+        assert row["energy"] == single["energy"]
+    assert outcome.data["columns"]["time"] == "second"
+    assert outcome.data["inputs"]["gpus"]["value"] == [512, 1024, 2048]
+
+
+def test_csv_has_a_header_and_base_units(napkin):
+    rows = list(csv.DictReader(io.StringIO(napkin(f"sweep {RUN} --over mfu=0.4,0.5 --show time --csv").out)))
+    assert [row["mfu"] for row in rows] == ["0.4", "0.5"]
+    assert float(rows[0]["time"]) == pytest.approx(6.3e24 / (989.4e12 * 0.4 * 1024))
+
+
+def test_markdown_has_human_units(napkin):
+    assert "| 0.5 | 143.9 days |" in napkin(f"sweep {RUN} --over mfu=0.5 --show time --markdown").out
+
+
+def test_a_point_that_cannot_be_asked_stays_with_its_reason(napkin):
+    outcome = napkin(f"sweep {RUN} --over dtype=bf16,fp4 --json")
+    assert outcome.status == 0
+    good, bad = outcome.data["rows"]
+    assert good["why"] is None
+    assert bad["time"] is None
+    assert "fp4" in bad["why"]
+
+
+def test_where_no_point_can_be_asked_the_first_reason_is_the_answer(napkin):
+    outcome = napkin(f"sweep {RUN} --over dtype=fp4")
+    assert outcome.status == 3
+    assert outcome.out == ""
+
+
+def test_a_run_file_gives_the_question(napkin, tmp_path):
+    file = tmp_path / "run.yaml"
+    file.write_text("command: train-time\nparams: 70B\ntokens: 15T\ngpus: 1024\nhardware: h100\nmfu: 0.5\n")
+    outcome = napkin(["sweep", "train-time", "--run", str(file), "--over", "mfu=0.25,0.5", "--json"])
+    first, second = outcome.data["rows"]
+    assert first["time"] == 2 * second["time"]
+    assert outcome.data["inputs"]["params"]["origin"] == "run file"
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (f"sweep {RUN}", "--over is missing"),
+        ("sweep --over mfu=0.3", "which command"),
+        ("sweep sweep --over mfu=0.3", "cannot ask"),
+        (f"sweep {RUN} --over mfu", "OPTION=VALUES"),
+        (f"sweep {RUN} --over muf=0.3", "no option"),
+        (f"sweep {RUN} --over mfu=0.3..0.6", "no step"),
+        (f"sweep {RUN} --over mfu=0.6..0.3:0.1", "empty range"),
+        (f"sweep {RUN} --over mfu=0.3..0.6:x1", "above 1"),
+        (f"sweep {RUN} --over mfu=0.3..0.6:1e-9", "more than"),
+        (f"sweep {RUN} --over gpus=1..100:1 --by mfu=0.001..1:0.001", "questions"),
+        (f"sweep {RUN} --over mfu=0.3 --by mfu=0.4", "already"),
+        (f"sweep {RUN} --over hardware=a..b", "no ranges"),
+        (f"sweep {RUN} --over mfu=30", "30% is 0.3"),
+        (f"sweep {RUN} --over json=true", "no option"),
+    ],
+)
+def test_what_sweep_refuses(napkin, line, words):
+    outcome = napkin(line)
+    assert outcome.status == 2
+    assert words in outcome.err
+    assert outcome.out == ""
+
+
+@pytest.mark.parametrize(("theme", "ground"), [("light", "#ffffff"), ("dark", "#0d1117")])
+def test_the_picture_has_units_on_its_axes(napkin, tmp_path, theme, ground):
+    picture = tmp_path / "sweep.svg"
+    line = f"sweep {RUN} --over gpus=256..4096 --by mfu=0.4,0.5 --show time --plot {picture} --theme {theme}"
+    assert napkin(line).status == 0
+    text = picture.read_text()
+    for words in ("time (days)", "GPUs", "mfu 0.4", "mfu 0.5", "1,024"):
+        assert words in text
+    assert re.search(f"fill: {ground}", text)
