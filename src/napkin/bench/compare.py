@@ -48,6 +48,12 @@ def figures(profile: Profile) -> dict[str, Figure]:
         if row["model"] is not None:
             put(f"matmul/{dtype}/model", row["model"]["flops_weighted"], "FLOP/s", None)
             put(f"matmul/{dtype}/model_attention", row["model"]["attention"], "FLOP/s", None)
+    for case in profile.cases:
+        kind = str(case.params.get("kind"))
+        if case.status == OK and case.value is not None and kind.startswith("shape_"):
+            p = case.params
+            path = f"matmul/{p['dtype']}/{p['m']}x{p['k']}x{p['n']}/{kind.removeprefix('shape_')}"
+            put(path, case.value.median, "FLOP/s", case)
     for group in ("memory", "host"):
         for name, rate in profile.summary[group].items():
             sizes = _cases(profile, group, {"operation": name})

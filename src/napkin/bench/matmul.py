@@ -126,8 +126,8 @@ class Matmuls:
         )
 
     def shape(self, dtype: str, shape: Shape) -> None:
-        """A shape that somebody asked for, from rest and held."""
-        case = self.blocks(self.spec(dtype, shape), "shape", self.timing)
+        """A shape that somebody asked for, in a burst and held."""
+        case = self.blocks(self.spec(dtype, shape), "shape_burst", self.burst_timing)
         if case.status == OK:
             self.sustained(dtype, shape, kind="shape_sustained")
 

@@ -90,7 +90,7 @@ def _shapes(profile: Profile) -> list[str]:
     lines = []
     for case in profile.cases:
         kind = case.params.get("kind")
-        if case.group == "matmul" and kind in ("shape", "shape_sustained"):
+        if case.group == "matmul" and kind in ("shape_burst", "shape_sustained"):
             p = case.params
             shape = f"m {p['m']}, k {p['k']}, n {p['n']}"
             if case.value is None:
@@ -98,7 +98,7 @@ def _shapes(profile: Profile) -> list[str]:
                 continue
             peak = profile.peaks.get(str(p["dtype"]))
             share = case.value.median / peak.dense_flops if peak else None
-            word = "from rest" if kind == "shape" else "sustained"
+            word = str(kind).removeprefix("shape_")
             verdict_text = "" if share is None else f" = MFU {share:.2f}: {mfu_verdict(share)}"
             lines.append(f"  {p['dtype']}  {shape}  {word}: {_rate(case.value.median)}{verdict_text}")
     return lines

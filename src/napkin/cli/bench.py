@@ -306,11 +306,10 @@ def _terms(profile: Profile, hardware: Hardware | None) -> list[Term]:
         dtype: term.leaf(f"peak/{dtype}", peak.dense_flops, "FLOP/s", term.TRUE, peak.source)
         for dtype, peak in profile.peaks.items()
     }
-    for dtype, peak in peaks.items():
-        for kind in ("sustained", "model"):
-            path = f"matmul/{dtype}/{kind}"
-            if path in terms:
-                terms[f"{path}/of_peak"] = term.divide(f"{path}/of_peak", terms[path], peak)
+    for path in [path for path in terms if path.startswith("matmul/")]:
+        _, dtype, kind, *rest = path.split("/")
+        if dtype in peaks and (rest or kind in ("sustained", "model")):  # single shapes have a part more
+            terms[f"{path}/mfu"] = term.divide(f"{path}/mfu", terms[path], peaks[dtype])
     if hardware is not None:
         bandwidth = hardware.term("memory_bandwidth", "peak/bandwidth")
         for operation in ("copy", "write", "read", "triad"):
