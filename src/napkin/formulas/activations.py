@@ -73,7 +73,7 @@ def piece(name: str, tape: Tape, start: int, first: int, input_bytes: Number) ->
 
 
 def tape_for(precision: Precision) -> Tape:
-    """Layers run in the parameters' type, or in fp32 lowered by autocast; 8- and 4-bit products read narrower inputs."""
+    """Layers run in the parameters' type, or in fp32 lowered by autocast; narrow products keep narrow inputs."""
     autocast = precision.compute if precision.autocast else ""
     if autocast and autocast not in BYTES:
         autocast = "bf16"

@@ -2,7 +2,7 @@
 
 autograd's engine runs the nodes in the reverse of their order. Each makes the gradients of its inputs (an addition
 hands on the one that it got), then lets go of the gradient that it read and of what it had kept; gradients of weights
-stay. A gradient that arrives where one is already is added in place where nobody else holds either, else into a new one.
+stay. Where a gradient is already, the next is added in place if nobody else holds either, else into a new one.
 """
 
 from __future__ import annotations

@@ -70,12 +70,13 @@ class Shape:
 @dataclass(frozen=True, slots=True)
 class Value:
     """A tensor in a layer's program: `width` numbers a token before any division; `divided` over tensor-parallel
-    ranks; `whole` holds all tokens of the sequence-parallel group."""
+    ranks; `whole` holds all tokens of the sequence-parallel group; `heads_first`: a head's tokens lie together."""
 
     tensor: Tensor
     width: Number
     divided: bool = False
     whole: bool = False
+    heads_first: bool = False
 
 
 class Lowering:
@@ -286,7 +287,7 @@ class Lowering:
     def norm(self, op: Any) -> Value:
         x = self.read(op)
         out = self.normalised(x.tensor, op, x.divided)
-        return Value(out, x.width, x.divided, x.whole)
+        return Value(out, x.width, x.divided, x.whole, x.heads_first)
 
     def normalised(self, x: Tensor, op: Norm, divided: bool) -> Tensor:
         tape = self.tape
@@ -365,8 +366,7 @@ class Lowering:
         if op.dim != op.head_dim:
             joined = tape.new(tensor.count, out.dtype, "joined")
             out = tape.record("cat", (out, tensor), joined)
-        out.rows_apart = True
-        return Value(out, x.width, x.divided, x.whole)
+        return Value(out, x.width, x.divided, x.whole, op.dim != op.head_dim)
 
     def widened(self, op: Any, stream: str) -> tuple[Tensor, Tensor]:
         """cos and sin repeated for this layer: for query and key together, or for each."""
@@ -390,9 +390,12 @@ class Lowering:
             self.tape.keep(*tensors)
             self.tape.again = True
         if kernel == EAGER:
-            out = self.eager(op, tensors, heads, kv_heads)
+            apart = tuple(value.tensor.view(rows_apart=not value.heads_first) for value in (q, k, v))
+            out = self.eager(op, apart, heads, kv_heads)
         else:
             out = self.kernel(op, tensors, heads, kv_heads, kernel)
+            if q.heads_first and kernel != EFFICIENT:  # the result lies as the query does
+                out = select(heads == 1, out, self.tape.copy(out, "tokens first"))
         self.tape.again = False
         return Value(out, width, True, True)
 
@@ -415,8 +418,7 @@ class Lowering:
         tape, code = self.tape, self.code
         q, k, v = qkv
         scores_count = self.b * heads * self.own * self.s
-        k, v = (self.repeated(t.view(rows_apart=True), heads, kv_heads) for t in (k, v))
-        q = q.view(rows_apart=True)
+        k, v = (self.repeated(t, heads, kv_heads) for t in (k, v))
         value_type = v.dtype
         if code.softmax == "wide_scores":
             q, k = tape.cast(q, "fp32"), tape.cast(k, "fp32")

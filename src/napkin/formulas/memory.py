@@ -266,7 +266,7 @@ def cropped(stack: Stack, length: Number) -> Stack:
 
 def rank_of(step: Step, index: Number) -> Rank:
     """Memory of the ranks of stage `index`."""
-    model, setup, run = step.model, step.setup, step.run
+    setup = step.setup
     layout, precision = setup.layout, setup.precision
     stage = stage_of(step.stack, layout, index)
     parts = _parts(step, stage)

@@ -1,0 +1,185 @@
+"""Layout, policy, optimizer and code of a training step, from the options; what does not divide is refused."""
+
+from __future__ import annotations
+
+from napkin.cli.command import Inputs
+from napkin.cli.model import sequence
+from napkin.cli.options import Option, declare
+from napkin.errors import NapkinError, did_you_mean
+from napkin.formulas import optimizers
+from napkin.formulas.implementations import IMPLEMENTATIONS, code_of
+from napkin.formulas.layer import Experts, Model
+from napkin.formulas.memory import Setup
+from napkin.inputs.plan import Layout, precision, recompute
+from napkin.units import probability
+
+declare(Option("momentum", probability, "Momentum of sgd; 0 keeps no state", metavar="X"))
+
+LAYOUT_OPTIONS = (
+    "gpus",
+    "tp",
+    "pp",
+    "dp",
+    "cp",
+    "ep",
+    "etp",
+    "vp",
+    "sp",
+    "zero",
+    "micro-batch",
+    "global-batch",
+    "seq",
+    "recompute",
+    "schedule",
+)
+SETUP_OPTIONS = (
+    *LAYOUT_OPTIONS,
+    "precision",
+    "optimizer",
+    "optimizer-form",
+    "momentum",
+    "implementation",
+    "attention",
+    "dropout",
+)
+SETUP_DEFAULTS: dict[str, str | bool] = {
+    "tp": "1",
+    "pp": "1",
+    "cp": "1",
+    "ep": "1",
+    "etp": "1",
+    "vp": "1",
+    "zero": "0",
+    "micro-batch": "1",
+    "recompute": "none",
+    "precision": "bf16-mixed",
+    "optimizer": "adamw",
+    "implementation": "hf",
+    "attention": "flash",
+    "dropout": "0",
+}
+
+
+def _nearest_divisor(n: int, wanted: int) -> int:
+    """The divisor of n nearest to `wanted`."""
+    if n > 10**12:
+        return 1
+    found, i = [], 1
+    while i * i <= n:
+        if n % i == 0:
+            found += [i, n // i]
+        i += 1
+    return min(found, key=lambda d: (abs(d - wanted), d))
+
+
+def _divides(option: str, value: int, whole: int, what: str) -> None:
+    if whole % value:
+        near = _nearest_divisor(whole, value)
+        raise NapkinError(f"--{option} {value:,} does not divide {what} ({whole:,})", f"--{option} {near} does")
+
+
+def layout_of(inputs: Inputs, model: Model) -> Layout:
+    """The layout asked for; GPUs, and sequences of a step, divide by its degrees."""
+    tp, pp, cp, ep, etp, vp = (inputs.get(name) for name in ("tp", "pp", "cp", "ep", "etp", "vp"))
+    dp = _data_parallel(inputs, tp * pp * cp)
+    seq = sequence(inputs, model)
+    _divides("tp", tp, model.heads, "the attention heads")
+    _divides("cp", cp, seq, "the sequence")
+    _divides("ep", ep, dp, "the data-parallel ranks")
+    experts = [
+        op.experts
+        for stack in model.stacks
+        for _, layer in stack.runs
+        for op in layer.operations
+        if isinstance(op, Experts)
+    ]
+    if ep > 1 and not experts:
+        raise NapkinError(f"--ep {ep}: {model.name} has no experts", "leave it out")
+    for count in sorted(set(experts)):
+        _divides("ep", ep, count, "the experts")
+    depth = model.stacks[-1].depth
+    if pp * vp > depth:
+        raise NapkinError(f"--pp {pp:,} × --vp {vp:,} is more than the {depth:,} layers", f"at most {depth:,}")
+    if vp > 1:
+        _divides("vp", vp, depth // pp if depth % pp == 0 else depth, "the layers of a stage")
+    sp = inputs.get("sp")
+    if sp is None:
+        sp = bool(inputs.default("sp", tp > 1))
+    if sp and tp > 1:
+        _divides("tp", tp, seq // cp, "the tokens of a sequence, which --sp divides")
+    micro = inputs.get("micro-batch")
+    micro_batches = pp
+    if inputs.get("global-batch") is not None:
+        whole = inputs.get("global-batch")
+        if whole % (micro * dp):
+            near = max(round(whole / (micro * dp)), 1) * micro * dp
+            raise NapkinError(
+                f"--global-batch {whole:,} is not a multiple of micro-batch · dp ({micro * dp:,})", f"{near:,} is"
+            )
+        micro_batches = whole // (micro * dp)
+    else:
+        inputs.record("global-batch", micro * dp * micro_batches, "default")
+    schedule = inputs.get("schedule") or inputs.default("schedule", "interleaved" if vp > 1 else "1f1b")
+    if vp > 1 and schedule in ("gpipe", "1f1b"):
+        raise NapkinError(f"--vp {vp} needs an interleaved schedule, not {schedule}", "--schedule interleaved")
+    return Layout(
+        seq=seq,
+        micro=micro,
+        micro_batches=micro_batches,
+        tp=tp,
+        pp=pp,
+        dp=dp,
+        cp=cp,
+        ep=ep,
+        etp=etp,
+        vp=vp,
+        sp=int(bool(sp) and tp > 1),
+        zero=int(inputs.get("zero")),
+        schedule=schedule,
+        recompute=recompute(inputs.get("recompute")),
+    )
+
+
+def _data_parallel(inputs: Inputs, model_parallel: int) -> int:
+    """dp, from --gpus and the other degrees where it is not given."""
+    gpus, dp = inputs.get("gpus"), inputs.get("dp")
+    if gpus is None:
+        count = int(dp or inputs.default("dp", "1"))
+        inputs.record("gpus", count * model_parallel, "solved" if "dp" in inputs else "default", "GPU")
+        return count
+    if gpus % model_parallel:
+        near = max(round(gpus / model_parallel), 1) * model_parallel
+        raise NapkinError(f"--gpus {gpus:,} is not a multiple of tp · pp · cp ({model_parallel:,})", f"--gpus {near:,}")
+    if dp is None:
+        return int(inputs.default("dp", str(gpus // model_parallel)))
+    if dp * model_parallel != gpus:
+        raise NapkinError(
+            f"a contradiction: --gpus {gpus:,} and tp · pp · cp · dp = {dp * model_parallel:,}", "leave out --dp"
+        )
+    return int(dp)
+
+
+def setup_of(inputs: Inputs, model: Model) -> Setup:
+    """Everything that the memory and the time of a step depend on, but for the hardware."""
+    layout = layout_of(inputs, model)
+    policy = precision(inputs.get("precision"))
+    form = inputs.get("optimizer-form")
+    optimizer, named = optimizers.find(inputs.get("optimizer"), form=form)
+    if optimizer.name == "sgd" and inputs.get("momentum") is None:
+        inputs.default("momentum", "0.9")
+        inputs.note("sgd: with momentum, as training uses it; --momentum 0 keeps no state")
+    if optimizer.name == "sgd" and inputs.get("momentum"):
+        optimizer, _ = optimizers.find("sgd-momentum")
+    elif inputs.get("momentum") is not None and optimizer.name != "sgd":
+        raise NapkinError(f"--momentum belongs to sgd, not to {optimizer.name}", "leave it out")
+    if named is None:
+        named = "fused" if "fused" in optimizer.forms else optimizer.forms[0]
+        inputs.default("optimizer-form", named)
+    word = inputs.get("implementation").strip().lower()
+    if word not in IMPLEMENTATIONS:
+        raise NapkinError(
+            f"--implementation: {word[:60]!r} is not known",
+            did_you_mean(word, IMPLEMENTATIONS) or f"one of {', '.join(IMPLEMENTATIONS)}",
+        )
+    code = code_of(word, model.family)
+    return Setup(code, layout, policy, optimizer, named, inputs.get("attention"), float(inputs.get("dropout")))
