@@ -17,7 +17,9 @@ GPT2 = TRAITS["gpt2"]
 
 def gpt_bigcode(config: Config) -> Model:
     """GPT-2 with one key/value head where multi_query says so (SantaCoder, StarCoder)."""
-    return decoder(config, GPT2, kv_heads=1 if config.flag("multi_query") else None)
+    kv_heads = 1 if config.flag("multi_query") else config.integer("num_attention_heads")
+    config.must_be("num_key_value_heads", kv_heads)  # written by later releases, decided by multi_query
+    return decoder(config, GPT2, kv_heads=kv_heads)
 
 
 def openai_gpt(config: Config) -> Model:
