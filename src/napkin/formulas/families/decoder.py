@@ -191,7 +191,8 @@ class Mixture:
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What a model_type does differently from Llama (whose traits are the defaults)."""
+    """What a model_type does differently from Llama (whose traits are the defaults). `square`: the output projection is
+    h × h, so that heads · head_dim must be h."""
 
     norm: NormStyle = RMS
     arrangement: str = "pre"
@@ -202,6 +203,7 @@ class Traits:
     head_bias: Switch = False
     kv_heads: str = "num_key_value_heads"
     own_head_dim: bool = True
+    square: bool = False
     inner: str = "intermediate_size"
     inner_default: int = 0
     function: tuple[str, ...] = ("hidden_act",)
@@ -277,6 +279,8 @@ def decoder(
     if kv_heads is None:
         kv_heads = common.kv_heads_of(config, heads, traits.kv_heads) if traits.kv_heads else heads
     head_dim = common.head_size(config, hidden, heads, traits.own_head_dim)
+    if traits.square and heads * head_dim != hidden:
+        raise config.wrong("head_dim", f"{heads} heads of {head_dim} are not hidden_size = {hidden}")
     rows = config.integer("vocab_size")
     max_length = config.optional_integer(max_length_field)
     attend = _attention(config, traits, hidden, heads, kv_heads, head_dim)
@@ -859,7 +863,7 @@ TRAITS: dict[str, Traits] = {
         only=(("hidden_act", ("xielu",)),),
     ),
     "arcee": replace(LLAMA, gated=False),
-    "helium": Traits(norm=RMS_FP32, bias="attention_bias", mlp_bias="mlp_bias", rope="interleaved"),
+    "helium": Traits(norm=RMS_FP32, bias="attention_bias", mlp_bias="mlp_bias", rope="interleaved", own_head_dim=False),
     "cwm": replace(LLAMA, bias=False, out_bias=False, windows=first_of(4)),
     "xglm": replace(
         GPT2,

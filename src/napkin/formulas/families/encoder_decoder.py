@@ -199,11 +199,12 @@ umt5 = partial(t5, every_layer=True)
 @dataclass(frozen=True, slots=True)
 class _Kind:
     """before: norms stand before the blocks, and one ends each stack · offset: rows of the position table beyond the
-    positions (None: a sinusoid, no parameters) · embedding_norm: a norm after the embeddings"""
+    positions · embedding_norm: a norm after the embeddings · fixed: the position table is a sinusoid"""
 
     before: bool
-    offset: int | None
+    offset: int
     embedding_norm: bool
+    fixed: bool = False
 
 
 def _bart(config: Config, kind: _Kind) -> Model:
@@ -222,15 +223,17 @@ def _bart(config: Config, kind: _Kind) -> Model:
     config.must_be("normalize_before", kind.before)
     config.must_be("normalize_embedding", kind.embedding_norm)
     config.must_be("add_final_layer_norm", kind.before)
-    config.must_be("static_position_embeddings", kind.offset is None)
+    config.must_be("static_position_embeddings", kind.fixed)
     config.must_be("add_bias_logits", False)
     config.must_be("extra_layer_norm", False)
-    if kind.offset is not None:
+    if not kind.fixed:
         config.must_be("extra_pos_embeddings", kind.offset)
     config.ignore("extra_pos_embeddings", "force_bos_token_to_be_generated")
     config.ignore("do_blenderbot_90_layernorm", "layernorm_variant")  # names of what the class does
-    if kind.offset is None:
-        config.notes.append("positions are a fixed sinusoid, which is no parameter")
+    if kind.fixed:
+        config.notes.append(
+            "the position tables are fixed sinusoids: counted, as the class holds them, but not trained"
+        )
     function = activation(config, "activation_function")
 
     def stack(count: int, each: int, d_ff: int, causal: bool) -> tuple[tuple[int, Layer], ...]:
@@ -251,7 +254,7 @@ def _bart(config: Config, kind: _Kind) -> Model:
     table = embedding(
         vocabulary,
         hidden,
-        positions=0 if kind.offset is None else positions + kind.offset,
+        positions=positions + kind.offset,
         norm=LAYER if kind.embedding_norm else None,
         dropout=True,
         scale=config.flag("scale_embedding", otherwise=False),
@@ -292,7 +295,7 @@ def mbart(config: Config) -> Model:
 
 def pegasus(config: Config) -> Model:
     """PEGASUS (arXiv:1912.08777): norms before the blocks, fixed positions."""
-    return _bart(config, _Kind(before=True, offset=None, embedding_norm=False))
+    return _bart(config, _Kind(before=True, offset=0, embedding_norm=False, fixed=True))
 
 
 def blenderbot(config: Config) -> Model:

@@ -208,7 +208,8 @@ def distilbert(config: Config) -> Model:
     """DistilBERT (arXiv:1910.01108): BERT's layers, without segments."""
     hidden, layers = width(config), depth(config)
     heads = _heads(config, hidden)
-    config.must_be("sinusoidal_pos_embds", False)
+    if config.flag("sinusoidal_pos_embds"):
+        config.notes.append("the position table is a fixed sinusoid: counted, as the class holds it, but not trained")
     config.must_be("tie_weights_", True)
     vocabulary = config.integer("vocab_size")
     function = activation(config, "activation")
