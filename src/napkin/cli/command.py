@@ -18,6 +18,8 @@ MODULES: dict[str, tuple[str, str]] = {
     "roofline": ("roofline", "Compute or memory bound: intensity against the accelerator's ridge"),
     "mfu": ("mfu", "Model FLOPs utilisation from a measured time or throughput"),
     "memory": ("memory", "Bytes of a training step, bucket by bucket"),
+    "step": ("step", "Seconds of a training step, where they go, and how sure that is"),
+    "validate": ("validate", "Predicted against measured, for hundreds of published runs"),
     "tensor": ("tensor", "A tensor's bytes, strides, views and offsets"),
     "dtype": ("dtype", "Number formats, and what a value becomes in each"),
     "optimizer": ("optimizer", "What an optimizer keeps for each parameter"),

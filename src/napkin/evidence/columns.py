@@ -85,7 +85,9 @@ def plan_of(row: StepRow, dims: Shape, micro: float, chunks: int, bits: int) -> 
 
 def candidates(row: StepRow, dims: Shape, bits: int) -> list[Plan]:
     """The row's plan; several where it does not state the micro-batch or the interleave."""
-    micro = [row.micro_batch] if row.micro_batch else [b for b in MICRO_BATCHES if b * row.dp <= (row.global_batch or 1)]
+    micro = (
+        [row.micro_batch] if row.micro_batch else [b for b in MICRO_BATCHES if b * row.dp <= (row.global_batch or 1)]
+    )
     chunks = [row.vp] if row.vp else [1]
     if row.vp is None and row.pp > 1 and row.micro_batch is None:
         chunks = [v for v in INTERLEAVES if v * row.pp <= dims.layers]

@@ -104,7 +104,9 @@ def decoder(dims: Any, like: Any = None) -> Model:
         sparse = (dims.layers - dims.dense_layers) / len(windows)
         runs += [(sparse, _layer(f"moe{w or ''}", dims, like, routed, out, w)) for w in windows]
         if like.dense_layers:
-            runs.append((dims.dense_layers, _layer("dense", dims, like, _mlp("", h, dims.ffn, like.gated, "norm2"), "down")))
+            runs.append(
+                (dims.dense_layers, _layer("dense", dims, like, _mlp("", h, dims.ffn, like.gated, "norm2"), "down"))
+            )
     else:
         mlp = _mlp("", h, dims.ffn, like.gated, "norm2")
         runs += [(dims.layers / len(windows), _layer(f"layer{w or ''}", dims, like, mlp, "down", w)) for w in windows]

@@ -150,9 +150,7 @@ PURE_ACCUMULATION = 4
 """Bytes per weight where gradients are added up in 16 bits in place: read and written once."""
 
 
-def rates(
-    pick: Callable[[str], Number], at: Machine, reduce_early: Number, pure: Number, sharded: Number
-) -> Rates:
+def rates(pick: Callable[[str], Number], at: Machine, reduce_early: Number, pure: Number, sharded: Number) -> Rates:
     """The rates of a run. `pick(field)` gives the constant for a field of `names`.
 
     pure     1 where gradients are 16-bit and added in place

@@ -14,7 +14,7 @@ from napkin.evidence.intervals import Growth, Point, Seen, distance, point, quan
 from napkin.evidence.rates import BITS, generation
 from napkin.inputs import hardware
 from napkin.inputs.plan import POLICIES
-from napkin.inputs.published import StepRow
+from napkin.inputs.published import Row, StepRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +101,7 @@ def steps(rows: Sequence[StepRow], level: float = 0.9, in_sample: bool = False) 
         group = source_of(row.source) or row.source
         if row.id not in predicted or found is None:
             why = row.why or columns.why.get(row.id, "prints no quantity of one GPU")
-            answers.append(
-                Compared(row.id, quantity, None, None, None, given, row.source, why, "", row.suspect, group)
-            )
+            answers.append(Compared(row.id, quantity, None, None, None, given, row.source, why, "", row.suspect, group))
             continue
         value, half = predicted[row.id]
         ends = sorted(in_quantity(value * math.exp(sign * half), row) for sign in (-1, 1))
@@ -112,6 +110,13 @@ def steps(rows: Sequence[StepRow], level: float = 0.9, in_sample: bool = False) 
             Compared(row.id, quantity, middle, ends[0], ends[1], given, row.source, "", "", row.suspect, group)
         )
     return answers
+
+
+def memory(rows: Sequence[Row]) -> list[Compared]:
+    """Published memory against the memory model."""
+    from napkin.evidence.footprint import compared
+
+    return [compared(row) for row in rows]
 
 
 class _Places:
@@ -127,7 +132,10 @@ class _Places:
         key = (at, without)
         if key not in self.known:
             self.known[key] = min(
-                distance(at, other) for source, points in self.by_source.items() if source != without for other in points
+                distance(at, other)
+                for source, points in self.by_source.items()
+                if source != without
+                for other in points
             )
         return self.known[key]
 

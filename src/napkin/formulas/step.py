@@ -38,6 +38,7 @@ from napkin.formulas.layer import (
     Router,
     Scale,
     Scan,
+    Work,
 )
 from napkin.formulas.primitives import causal_pairs
 from napkin.term import Term
@@ -63,6 +64,8 @@ class Plan:
     attention_recomputed, products_recomputed
                         1 where the attention core alone runs again; share of the forward matrix products that do
     flash               1 for a fused attention kernel, 0 where the scores are written to memory
+    idle                share of the plain pipeline's idle slots that the schedule keeps: 1 for GPipe and 1F1B, 1/3 where
+                        weight gradients fill them (zero bubble, ZB-H1: Qi et al. 2023)
     low                 1 where linear layers multiply 8- or 4-bit numbers (their inputs are cast first)
     gradient_bytes      bytes of one gradient element as it is reduced
     optimizer_bytes     bytes that the optimizer moves per parameter of its own part
@@ -84,6 +87,7 @@ class Plan:
     attention_recomputed: Number = 0
     products_recomputed: Number = 0
     flash: Number = 1
+    idle: Number = 1
     low: Number = 0
     gradient_bytes: Number = 4
     optimizer_bytes: Number = 30
@@ -334,7 +338,9 @@ def attention(clock: Clock, op: AttentionCore, name: str) -> tuple[Term, Term]:
     pairs = causal_pairs(keys, op.window) if op.causal else keys * keys
     wide = op.qk_dim + op.v_dim
     fused = term.leaf(f"{name}/flops", 2 * plan.micro_batch * pairs * heads * wide / plan.cp, "FLOP", term.TRUE)
-    slow_small = where(op.qk_dim <= 64, 0.92, 1.0)  # heads of 64 feed the matrix unit worse (FlashAttention-2, figure 4)
+    slow_small = where(
+        op.qk_dim <= 64, 0.92, 1.0
+    )  # heads of 64 feed the matrix unit worse (FlashAttention-2, figure 4)
     rate = term.multiply(
         f"{name}/rate",
         clock.peak_wide,
@@ -346,9 +352,7 @@ def attention(clock: Clock, op: AttentionCore, name: str) -> tuple[Term, Term]:
         f"{name}/fused/backward", term.leaf("backward_flops", 2.5, "1", term.TRUE, "Dao 2023"), slower, flash_forward
     )
     misfit = rates.misaligned ** halvings(op.qk_dim) * where(halvings(op.qk_dim) > 3, rates.core_odd, 1)
-    square = term.leaf(
-        f"{name}/square", 2 * plan.micro_batch * keys * keys * heads * wide / plan.cp, "FLOP", term.TRUE
-    )
+    square = term.leaf(f"{name}/square", 2 * plan.micro_batch * keys * keys * heads * wide / plan.cp, "FLOP", term.TRUE)
     batched = term.multiply(
         f"{name}/batched_rate",
         clock.peak_wide,
@@ -412,10 +416,11 @@ def experts(clock: Clock, op: Experts, name: str) -> tuple[dict[str, Term], dict
     return forward, backward
 
 
-def layer_cost(clock: Clock, layer: Layer) -> Cost:
+def layer_cost(clock: Clock, layer: Layer, kind: str) -> Cost:
     """One layer for one micro-batch: forward, backward, what is recomputed, and gradient accumulation."""
     plan, rates = clock.plan, clock.rates
     tokens, t = plan.tokens, plan.tp
+    work = Work(plan.micro_batch, plan.sequence / plan.cp)
     stream = where(plan.sequence_parallel, t, 1)
     sharded = sharded_names(layer.operations)
     fed = {read for op in layer.operations if isinstance(op, Multiply) for read in op.reads}
@@ -434,15 +439,20 @@ def layer_cost(clock: Clock, layer: Layer) -> Cost:
         if isinstance(op, Matmul):
             fusions.setdefault((op.reads, op.shard), []).append(op)
         elif isinstance(op, AttentionCore):
-            core, core_back = attention(clock, op, f"{layer.kind}/{op.name}")
+            core, core_back = attention(clock, op, f"{kind}/{op.name}")
             forward["attention"].append(core)
             backward["attention"].append(core_back)
         elif isinstance(op, Experts):
-            ahead, back = experts(clock, op, f"{layer.kind}/{op.name}")
+            ahead, back = experts(clock, op, f"{kind}/{op.name}")
             for group, seconds in ahead.items():
                 forward[group].append(seconds)
             for group, seconds in back.items():
                 backward[group].append(seconds)
+        else:  # routers, block-diagonal and tabulated products, scans in chunks: their heads or blocks divide
+            for one in op.products(work):
+                ahead_of, back_of = clock.linear(f"{kind}/{one.name}", one.m, one.k, one.n, maximum(one.batch / t, 1))
+                forward["matmul"].append(ahead_of)
+                backward["matmul"].append(back_of)
         first, second = traffic(op, fused=op.name in fed)
         divided = t if op.name in sharded or isinstance(op, AttentionCore) else stream
         bytes_forward = bytes_forward + tokens * first / divided
@@ -452,7 +462,7 @@ def layer_cost(clock: Clock, layer: Layer) -> Cost:
     for (_, shard), together in fusions.items():
         k = together[0].d_in / (t if shard == ROW else 1)
         n = sum(op.d_out for op in together) / (t if shard == COLUMN else 1)
-        name = f"{layer.kind}/{'+'.join(op.name for op in together)}"
+        name = f"{kind}/{'+'.join(op.name for op in together)}"
         ahead_of, back_of = clock.linear(name, tokens, k, n)
         forward["matmul"].append(ahead_of)
         backward["matmul"].append(back_of)
@@ -461,67 +471,65 @@ def layer_cost(clock: Clock, layer: Layer) -> Cost:
         reduced += shard == ROW
         gathered += shard == COLUMN
     elementwise = rates.elementwise
-    forward["elementwise"].append(clock.move(f"{layer.kind}/elementwise/forward", elementwise * bytes_forward))
-    backward["elementwise"].append(clock.move(f"{layer.kind}/elementwise/backward", elementwise * bytes_backward))
+    forward["elementwise"].append(clock.move(f"{kind}/elementwise/forward", elementwise * bytes_forward))
+    backward["elementwise"].append(clock.move(f"{kind}/elementwise/backward", elementwise * bytes_backward))
     cast = rates.cast_bytes * plan.low * inputs
-    forward["casts"].append(clock.move(f"{layer.kind}/casts/forward", 0.4 * cast))
-    backward["casts"].append(clock.move(f"{layer.kind}/casts/backward", 0.6 * cast))
+    forward["casts"].append(clock.move(f"{kind}/casts/forward", 0.4 * cast))
+    backward["casts"].append(clock.move(f"{kind}/casts/backward", 0.6 * cast))
     payload = 2 * tokens * _width(layer)
     once = clock.transfer(
-        f"{layer.kind}/tensor/collective",
+        f"{kind}/tensor/collective",
         comm.all_reduce_bytes(payload, t),
         comm.bus_bandwidth(t, rates.node, 1, rates.bus * rates.link, rates.wire * rates.network),
         where(t > 1, rates.tensor_latency, 0),
     )
     exposed = term.leaf("tensor/exposed", rates.tensor_exposed, "1", term.SEEN, "stack")
     forward["tensor"].append(
-        term.multiply(f"{layer.kind}/tensor/forward", term.constant("collectives", reduced), exposed, once)
+        term.multiply(f"{kind}/tensor/forward", term.constant("collectives", reduced), exposed, once)
     )
     backward["tensor"].append(
-        term.multiply(f"{layer.kind}/tensor/backward", term.constant("collectives", gathered), exposed, once)
+        term.multiply(f"{kind}/tensor/backward", term.constant("collectives", gathered), exposed, once)
     )
     cores = [op for op in layer.operations if isinstance(op, AttentionCore)]
     if cores:
         ring = sum(op.kv_heads * (op.qk_dim + op.v_dim) for op in cores)
         rows = plan.micro_batch * plan.sequence * 2 * ring / t * comm.gather_share(plan.cp)
         passing = clock.transfer(
-            f"{layer.kind}/context/ring",
+            f"{kind}/context/ring",
             rows,
             comm.bus_bandwidth(plan.cp, rates.node, t, rates.bus * rates.link, rates.wire * rates.network),
         )
         shown = term.leaf("context/exposed", rates.context_exposed, "1", term.SEEN, "stack")
-        forward["context"].append(_by(f"{layer.kind}/context/forward", shown, passing))
-        backward["context"].append(
-            term.multiply(f"{layer.kind}/context/backward", term.constant("two", 2), shown, passing)
-        )
-    accumulate = clock.move(f"{layer.kind}/accumulation", rates.accumulation_bytes * (dense + expert))
+        forward["context"].append(_by(f"{kind}/context/forward", shown, passing))
+        backward["context"].append(term.multiply(f"{kind}/context/backward", term.constant("two", 2), shown, passing))
+    accumulate = clock.move(f"{kind}/accumulation", rates.accumulation_bytes * (dense + expert))
     # what is recomputed runs in the backward pass
     all_layers = term.leaf("layers_recomputed", plan.layers_recomputed, "1", term.GIVEN)
     cores_again = term.leaf("attention_recomputed", plan.attention_recomputed, "1", term.GIVEN)
     products_again = term.leaf("products_recomputed", plan.products_recomputed, "1", term.GIVEN)
     groups: dict[str, Term] = {}
     for group in GROUPS[:-1]:
-        ahead_sum = _plus(f"{layer.kind}/{group}/forward", forward[group])
-        parts = [ahead_sum, _plus(f"{layer.kind}/{group}/backward", backward[group])]
-        parts.append(_by(f"{layer.kind}/{group}/recomputed", all_layers, ahead_sum))
+        ahead_sum = _plus(f"{kind}/{group}/forward", forward[group])
+        parts = [ahead_sum, _plus(f"{kind}/{group}/backward", backward[group])]
+        parts.append(_by(f"{kind}/{group}/recomputed", all_layers, ahead_sum))
         if group == "attention":
-            parts.append(_by(f"{layer.kind}/{group}/core_recomputed", cores_again, ahead_sum))
+            parts.append(_by(f"{kind}/{group}/core_recomputed", cores_again, ahead_sum))
         if group == "matmul":
-            parts.append(_by(f"{layer.kind}/{group}/products_recomputed", products_again, ahead_sum))
+            parts.append(_by(f"{kind}/{group}/products_recomputed", products_again, ahead_sum))
             if last is not None:
                 skipped = term.leaf("stops_early", rates.stops_early, "1", term.SEEN, "checkpoint stops early")
-                early = term.multiply(f"{layer.kind}/{group}/skipped", all_layers, skipped, last)
-                groups[group] = term.subtract(f"{layer.kind}/{group}", term.add(f"{layer.kind}/{group}/all", *parts), early)
+                early = term.multiply(f"{kind}/{group}/skipped", all_layers, skipped, last)
+                groups[group] = term.subtract(f"{kind}/{group}", term.add(f"{kind}/{group}/all", *parts), early)
                 continue
         if group == "accumulation":
             parts = [accumulate]
-        groups[group] = term.add(f"{layer.kind}/{group}", *parts)
-    busy = term.add(f"{layer.kind}/device", *groups.values())
+        groups[group] = term.add(f"{kind}/{group}", *parts)
+    busy = term.add(f"{kind}/device", *groups.values())
     has_experts = any(isinstance(op, Experts) for op in layer.operations)
     launch = term.leaf(
-        f"{layer.kind}/launch", rates.host_experts if has_experts else rates.host_layer, SECOND, term.SEEN, "stack"
+        f"{kind}/launch", rates.host_experts if has_experts else rates.host_layer, SECOND, term.SEEN, "stack"
     )
-    groups["host"] = term.subtract(f"{layer.kind}/host", term.largest(f"{layer.kind}/longer", busy, launch), busy)
+    groups["host"] = term.subtract(f"{kind}/host", term.largest(f"{kind}/longer", busy, launch), busy)
     behind = sum(seconds.value for terms in backward.values() for seconds in terms)
     behind = behind + plan.layers_recomputed * sum(seconds.value for terms in forward.values() for seconds in terms)
     return Cost(groups, behind, dense, expert)
@@ -566,7 +574,7 @@ def step(model: Model, plan: Plan, rates: Rates) -> Step:
 
     1F1B: m·t_slowest + (p−1)/v·t_mean (Narayanan et al. 2021, section 2.2)."""
     clock = Clock(rates, plan)
-    runs = [(count, layer_cost(clock, layer)) for stack in model.stacks for count, layer in stack.runs]
+    runs = [(count, layer_cost(clock, layer, kind)) for stack in model.stacks for kind, count, layer in stack.kinds()]
     head = head_cost(clock, model)
     depth: Number = sum(count for count, _ in runs)
     mean = {
@@ -619,7 +627,8 @@ def step(model: Model, plan: Plan, rates: Rates) -> Step:
         term.leaf("bubble/stages", p - 1, "1", term.TRUE, "p − 1"),
         term.leaf("vp", v, "1", term.GIVEN),
     )
-    bubble = term.multiply("step/bubble", stack, slots, stage_mean)
+    kept = term.leaf("bubble/kept", plan.idle, "1", term.TRUE, "schedule")
+    bubble = term.multiply("step/bubble", stack, kept, slots, stage_mean)
 
     # activations between stages, both ways, for each chunk; divided by t where each rank sends its own part
     width = model.hidden
@@ -653,7 +662,9 @@ def step(model: Model, plan: Plan, rates: Rates) -> Step:
         where(replicas > 1, rates.data_latency * log2(maximum(replicas, 2)), 0),
     )
     backward: Number = sum(count * cost.backward for count, cost in runs) / p / v
-    hidden = term.leaf("data/hidden", rates.data_overlap * backward, SECOND, term.SEEN, "last backward, where overlapped")
+    hidden = term.leaf(
+        "data/hidden", rates.data_overlap * backward, SECOND, term.SEEN, "last backward, where overlapped"
+    )
     least = term.leaf("data/exposed", rates.data_exposed, "1", term.SEEN, "calibration")
     replicated = term.largest(
         "data/shown",

@@ -322,7 +322,9 @@ def software(row: Row) -> str:
     found = next((stack for word, stack in STACKS if word in words), "")
     compiled = row.flag("layout.compile")
     if found == "fsdp-compiled":
-        if compiled is None:  # torchtitan compiles from its 2024-12 notes on; its first page and fms before 2024-05 do not
+        if (
+            compiled is None
+        ):  # torchtitan compiles from its 2024-12 notes on; its first page and fms before 2024-05 do not
             compiled = "benchmark" in words and "docs/performance.md" not in words
         return "fsdp-compiled" if compiled else "fsdp-eager"
     return found

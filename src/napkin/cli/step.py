@@ -1,0 +1,206 @@
+"""`napkin step`: seconds of one training step, where they go, what binds, and how sure that is."""
+
+from __future__ import annotations
+
+import math
+
+from napkin.cli.command import Command, Inputs
+from napkin.cli.layout import SETUP_DEFAULTS, SETUP_OPTIONS, setup_of
+from napkin.cli.machine import accelerator
+from napkin.cli.model import MODEL_OPTIONS, model_of
+from napkin.cli.options import Option, declare
+from napkin.formulas import flops
+from napkin.formulas.layer import Experts, Model, Scan
+from napkin.formulas.memory import Setup
+from napkin.formulas.step import GROUPS, Step, step
+from napkin.inputs.hardware import Hardware
+from napkin.render.answer import Answer
+from napkin.term import SEEN, TRUE, Term, add, constant, divide, leaf, multiply
+from napkin.units import human, words
+
+declare(
+    Option("stack", words, "Software: megatron-core, fsdp-compiled, fsdp-eager, xla, lean, …", metavar="NAME"),
+    Option("interval", words, "Level of the interval, e.g. 80 or 90%", metavar="LEVEL"),
+    Option("async-tp", lambda text: text, "Tensor-parallel collectives decomposed and overlapped", flag=True),
+)
+
+PARTS = ("compute", "memory_bound", "communication", "bubble", "optimizer", "overhead")
+BINDS = {"compute": "compute", "memory_bound": "memory", "communication": "communication", "bubble": "bubble"}
+
+
+def level_of(inputs: Inputs) -> float:
+    """`80`, `80%` or `0.8` as a share; refused (2) outside 50 to 98 %."""
+    from napkin.errors import NapkinError
+
+    text = str(inputs.get("interval")).strip()
+    try:
+        share = float(text.rstrip("%"))
+    except ValueError:
+        raise NapkinError(f"--interval: {text[:40]!r} is not a level", "for example --interval 80") from None
+    share = share / 100 if share > 1 else share
+    if not 0.5 <= share <= 0.98:
+        raise NapkinError(f"--interval: {text[:40]!r} is not between 50 and 98 %", "the evidence supports 50 to 98 %")
+    return share
+
+
+def run(inputs: Inputs) -> Answer:
+    from napkin.evidence import single
+
+    model = model_of(inputs)
+    setup = setup_of(inputs, model)
+    hardware = accelerator(inputs)
+    level = level_of(inputs)
+    asked = single.asked(
+        model,
+        setup,
+        hardware,
+        _stack(inputs, setup),
+        inputs.get("attention") if "attention" in inputs else None,
+        bool(inputs.get("async-tp")),
+    )
+    inputs.record("attention", asked.kernel, inputs.origin("attention"))
+    found = step(model, asked.plan, asked.rates)
+    half, close = asked.half_width(level)
+    terms = [found.time, *_parts(found), *_utilisation(model, setup, asked.peak, found)]
+    terms.append(_memory(inputs, model, setup))
+    answer = Answer("step", _title(model, setup, hardware), terms)
+    answer.verdict = _binding(found)
+    _ends(answer, half)
+    answer.extra["evidence"] = [
+        {"id": one.id, "source": one.source, "distance": round(far, 2), "error": round(math.expm1(one.error), 4)}
+        for far, one in close
+    ]
+    answer.pictures = tuple(_bars(found))
+    _remark(inputs, model, asked.stack.name, half, level, [one.id for _, one in close])
+    if inputs.get("plot"):
+        from napkin.cli.timeline import charts
+
+        answer.plot = charts(found, asked.plan, _title(model, setup, hardware))
+    return answer
+
+
+def _stack(inputs: Inputs, setup: Setup) -> str:
+    """--stack, else what the layout suggests: Megatron where tensors or stages are divided, FSDP under ZeRO-3."""
+    if inputs.get("stack") is None:
+        layout = setup.layout
+        guess = "megatron-core" if layout.tp * layout.pp > 1 else "fsdp-compiled" if layout.zero == 3 else "unknown"
+        inputs.default("stack", guess)
+    return str(inputs.get("stack"))
+
+
+def _parts(found: Step) -> list[Term]:
+    """The parts of the step and what they are made of, two levels deep."""
+    listed = []
+    for part in found.time.parts:
+        listed.append(part)
+        listed += [inner for inner in part.parts if inner.name.startswith("step/")]
+    return listed
+
+
+def _utilisation(model: Model, setup: Setup, peak: Term, found: Step) -> list[Term]:
+    """MFU, HFU and tokens per second, from the exact count of the model's FLOPs."""
+    layout = setup.layout
+    over = flops.works(model, layout.global_batch, layout.seq)
+    counted = flops.step(model, over)
+    gpus = leaf("gpus", layout.gpus, "GPU", TRUE)
+    possible = multiply("flops/possible", peak, gpus, found.time)
+    mfu = divide("mfu", counted["flops/total"], possible)
+    again = divide("hfu/recomputed", _recomputed(model, setup, counted), possible)
+    tokens = leaf("tokens", layout.global_batch * layout.seq, "token", TRUE)
+    rate = divide("tokens_per_second_per_gpu", tokens, found.time, gpus)
+    return [mfu, add("hfu", mfu, again), rate]
+
+
+def _recomputed(model: Model, setup: Setup, counted: dict[str, Term]) -> Term:
+    """FLOPs of the forward passes that run again: all of a block's but the head, or attention's core alone."""
+    from napkin.evidence.single import recomputed_share
+
+    share, core = recomputed_share(setup, model)
+    if core:
+        return divide("flops/recomputed", counted["flops/attention"], constant("3", 3))
+    tokens = setup.layout.global_batch * setup.layout.seq
+    head = leaf("flops/head", 2 * tokens * model.hidden * model.vocabulary, "FLOP", TRUE, "2·T·h·V")
+    blocks = add("flops/blocks", counted["flops/forward"], multiply("flops/less_head", constant("-1", -1), head))
+    return multiply("flops/recomputed", leaf("recomputed", share, "1", TRUE), blocks)
+
+
+def _memory(inputs: Inputs, model: Model, setup: Setup) -> Term:
+    from napkin.cli.memory import worst_rank
+    from napkin.formulas import allocator, memory
+    from napkin.formulas.buckets import tree
+
+    prepared = memory.prepare(model, setup)
+    live = tree(prepared, worst_rank(prepared), "")["memory/live"]
+    return allocator.reported(live, setup.layout.gpus, False).used.renamed("memory/total")
+
+
+def _ends(answer: Answer, half: float) -> None:
+    factor = math.exp(half)
+    for term in answer.terms:
+        if term.name in ("step/time", "mfu", "hfu", "tokens_per_second_per_gpu"):
+            answer.intervals[term.name] = (term.value / factor, term.value * factor)
+
+
+def _binding(found: Step) -> str:
+    """What the largest part of the step waits for."""
+    parts = {part.name.removeprefix("step/"): part.value for part in found.time.parts}
+    return max(BINDS, key=lambda name: parts[name]) and BINDS[max(BINDS, key=lambda name: parts[name])]
+
+
+def _bars(found: Step) -> list[str]:
+    """The breakdown as bars of text."""
+    whole = found.time.value
+    lines = []
+    for part in found.time.parts:
+        share = part.value / whole
+        lines.append(f"  {part.name.removeprefix('step/'):14} {share:6.1%}  {'█' * round(40 * share)}")
+    return lines
+
+
+def _title(model: Model, setup: Setup, hardware: Hardware) -> str:
+    layout = setup.layout
+    degrees = ", ".join(
+        f"{name} {value}"
+        for name, value in (
+            ("tp", layout.tp),
+            ("pp", layout.pp),
+            ("cp", layout.cp),
+            ("ep", layout.ep),
+            ("dp", layout.dp),
+        )
+        if value > 1
+    )
+    return (
+        f"one step of {model.name}, {layout.global_batch:,} × {layout.seq:,} tokens on {layout.gpus:,} × "
+        f"{hardware.name}{f' ({degrees})' if degrees else ''}"
+    )
+
+
+def _remark(inputs: Inputs, model: Model, stack: str, half: float, level: float, names: list[str]) -> None:
+    inputs.note(
+        f"{level:.0%} of published steps lie within ×/÷ {math.exp(half):.2f} of a prediction that never saw their "
+        f"source; the nearest: {', '.join(names)}"
+    )
+    if stack == "unknown":
+        inputs.note("--stack is not given: the middle of all software, with their spread")
+    operations = [op for s in model.stacks for _, _, layer in s.kinds() for op in layer.operations]
+    if any(isinstance(op, Scan) for op in operations):
+        inputs.note("scans are counted by their bytes and products; no published step checks that")
+    if any(isinstance(op, Experts) for op in operations):
+        inputs.note("tokens are taken to spread evenly over experts")
+
+
+COMMAND = Command(
+    "step",
+    "Seconds of one training step: compute, memory traffic, communication, bubble, optimizer, and what binds",
+    run,
+    options=(*MODEL_OPTIONS, *SETUP_OPTIONS, "hardware", "hardware-file", "stack", "interval", "async-tp", "plot"),
+    arguments=("model",),
+    defaults={**SETUP_DEFAULTS, "interval": "90"},
+    examples=(
+        "step llama3-70b --tp 8 --pp 4 --dp 32 --global-batch 1024 --seq 8192 --hardware h100",
+        "step llama3-8b --gpus 64 --zero 3 --micro-batch 2 --seq 8192 --hardware a100 --stack fsdp-compiled",
+        "step llama3-405b --tp 8 --pp 16 --gpus 16384 --global-batch 2048 --seq 8192 --hardware h100 --vp 4 --explain",
+    ),
+)
+__all__ = ["COMMAND", "GROUPS", "PARTS", "SEEN", "human"]

@@ -1,0 +1,327 @@
+"""Whole training runs: the utilisation that accelerator-hours imply, predicted from other teams' runs.
+
+Whole-run u = 6·A·D / (hours·3600·P): active parameters, tokens, dense peak. It is a good step's MFU less what restarts,
+evaluation, slow nodes and bookkeeping take. The rule has four constants:
+
+    ln u = a + M·(b + c·log10(A / 70e9)) − d·max(0, 2023 − year)
+
+M is 1 for a Hopper cluster (more than one small node), else 0: small models on large Hopper clusters are billed for far
+more than one clean pass; stacks before 2023 were slower. Fitted by least squares in which a team weighs as the square
+root of its runs and odd runs pull less; the interval is a quantile of the errors with whole teams left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from napkin.evidence.rates import generation
+from napkin.inputs import hardware
+from napkin.inputs.hardware import Hardware
+from napkin.inputs.published import RunRow
+
+SMALL_NODE = 16
+"""Accelerators of at most one or two nodes: nothing fails, nothing waits."""
+MODERN = 2023
+REFERENCE = 70e9
+SMALLEST, LARGEST = 1e9, 500e9
+RIDGE = 1.0
+"""Weight of the prior that b, c and d are 0."""
+ROBUST = 1.5
+CHOSEN_ON_THESE = 1.12
+"""The rule's form was chosen on the same runs; intervals are wider by this power for it."""
+FARTHER = 1.25
+"""assumed: more width in ln where no such run is in the evidence (new chip, experts, size or count beyond it)."""
+MOST_DEVICES = 16384
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A published run as the rule sees it, with the utilisation that its hours imply."""
+
+    row: RunRow
+    hopper: bool
+    era: str
+    log_u: float
+
+    @property
+    def inputs(self) -> tuple[float, float, float, float]:
+        return features(self.hopper, self.row.active, self.row.year)
+
+
+def features(hopper: bool, active: float, year: float | None) -> tuple[float, float, float, float]:
+    size = math.log10(min(max(active, SMALLEST), LARGEST) / REFERENCE)
+    return (1.0, float(hopper), size if hopper else 0.0, -max(0.0, MODERN - (year or MODERN)))
+
+
+def is_cluster(gpus: int | None) -> bool:
+    """A run whose count is not stated is a large one: its paper gives hours alone."""
+    return gpus is None or gpus > SMALL_NODE
+
+
+def peak_of(card: Hardware, dtype: str) -> float:
+    """The dense peak that utilisation is taken against: the stated dtype's, else 16 bits."""
+    return card.peaks.get(dtype) or card.peaks.get("bf16") or card.peak("fp16")
+
+
+def hours(active: float, tokens: float, peak: float, utilisation: float) -> float:
+    """H = 6·A·D / (3600·P·u)."""
+    return 6 * active * tokens / (3600 * peak * utilisation)
+
+
+def run_of(row: RunRow) -> Run | None:
+    """The row as the rule needs it; None where hours, accelerator or FLOPs are missing."""
+    if row.why or not row.hours:
+        return None
+    card = hardware.find(row.chip)
+    era = generation(card.slug)
+    used = 6 * row.active * row.tokens / (row.hours * 3600 * peak_of(card, row.dtype))
+    return Run(row, era == "hopper" and is_cluster(row.gpus), era, math.log(used))
+
+
+def evidence() -> list[Run]:
+    from napkin.evidence import facts
+
+    return [run for row in facts.runs() if (run := run_of(row)) is not None]
+
+
+def solve(matrix: list[list[float]], right: list[float]) -> list[float]:
+    """Gaussian elimination with pivoting; four unknowns need no library."""
+    n = len(right)
+    rows = [[*line, value] for line, value in zip(matrix, right, strict=True)]
+    for i in range(n):
+        pivot = max(range(i, n), key=lambda r: abs(rows[r][i]))
+        rows[i], rows[pivot] = rows[pivot], rows[i]
+        for r in range(n):
+            if r != i:
+                factor = rows[r][i] / rows[i][i]
+                rows[r] = [x - factor * y for x, y in zip(rows[r], rows[i], strict=True)]
+    return [rows[i][n] / rows[i][i] for i in range(n)]
+
+
+def median(values: Sequence[float]) -> float:
+    ranked = sorted(values)
+    middle = len(ranked) // 2
+    return ranked[middle] if len(ranked) % 2 else (ranked[middle - 1] + ranked[middle]) / 2
+
+
+def team_weights(runs: Sequence[Run]) -> list[float]:
+    count: dict[str, int] = {}
+    for run in runs:
+        count[run.row.organisation] = count.get(run.row.organisation, 0) + 1
+    return [count[run.row.organisation] ** -0.5 for run in runs]
+
+
+def fit(runs: Sequence[Run]) -> list[float]:
+    """a, b, c, d by weighted ridge regression, repeated with odd runs weighing less."""
+    weights = team_weights(runs)
+    rule = [0.0] * 4
+    pull = [1.0] * len(runs)
+    for _ in range(8):
+        matrix = [[RIDGE if i == j and i else 0.0 for j in range(4)] for i in range(4)]
+        right = [0.0] * 4
+        for run, weight, less in zip(runs, weights, pull, strict=True):
+            x = run.inputs
+            for i in range(4):
+                right[i] += weight * less * x[i] * run.log_u
+                for j in range(4):
+                    matrix[i][j] += weight * less * x[i] * x[j]
+        rule = solve(matrix, right)
+        gaps = [abs(run.log_u - predicted(rule, run.inputs)) for run in runs]
+        spread = 1.4826 * median(gaps) or 1.0
+        pull = [min(1.0, ROBUST * spread / gap) if gap else 1.0 for gap in gaps]
+    return rule
+
+
+def predicted(rule: Sequence[float], inputs: Sequence[float]) -> float:
+    return sum(c * x for c, x in zip(rule, inputs, strict=True))
+
+
+def without(runs: Sequence[Run], organisation: str) -> list[Run]:
+    return [run for run in runs if run.row.organisation != organisation]
+
+
+def errors_left_out(runs: Sequence[Run]) -> list[tuple[Run, float]]:
+    """Each run with ln predicted − ln measured by the rule that never saw its team."""
+    rules = {team: fit(without(runs, team)) for team in {run.row.organisation for run in runs}}
+    return [(run, predicted(rules[run.row.organisation], run.inputs) - run.log_u) for run in runs]
+
+
+def half_width(runs: Sequence[Run], level: float) -> float:
+    """Half the interval's width in ln u: the level's quantile of the errors with teams left out."""
+    pairs = errors_left_out(runs)
+    weights = team_weights(runs)
+    ranked = sorted((abs(error), weight) for (_, error), weight in zip(pairs, weights, strict=True))
+    wanted, total = level * sum(weights), 0.0
+    for error, weight in ranked:
+        total += weight
+        if total >= wanted:
+            return error * CHOSEN_ON_THESE
+    return ranked[-1][0] * CHOSEN_ON_THESE
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A run that is planned, as far as likeness and the rule go."""
+
+    active: float
+    total: float
+    era: str
+    gpus: int | None
+    year: float | None = None
+    seq: int | None = None
+
+    @property
+    def experts(self) -> bool:
+        return self.total > 1.2 * self.active
+
+    @property
+    def inputs(self) -> tuple[float, float, float, float]:
+        return features(self.era == "hopper" and is_cluster(self.gpus), self.active, self.year)
+
+
+_ERAS = ("volta", "turing", "ampere", "ada", "hopper", "blackwell")
+
+
+def unlikeness(asked: Asked, run: Run) -> float:
+    """Squares added: generation, tenfold size, 20-fold count, 8-fold length, experts, TPU, half of three years."""
+    row = run.row
+    same_kind = asked.era in _ERAS and run.era in _ERAS
+    steps = _ERAS.index(asked.era) - _ERAS.index(run.era) if same_kind else float(asked.era != run.era) * 2
+    total = steps**2 / 4 + math.log10(asked.active / row.active) ** 2
+    if asked.gpus and row.gpus:
+        total += (math.log(asked.gpus / row.gpus) / math.log(20)) ** 2
+    if asked.seq and row.seq:
+        total += (math.log(asked.seq / row.seq) / math.log(8)) ** 2
+    total += (asked.experts != row.experts) + 0.5 * (((asked.year or MODERN + 1) - (row.year or MODERN)) / 3) ** 2
+    return total
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Utilisation of a whole run with its interval, and what it rests on.
+
+    similar  the most similar published runs, nearest first     wider  why the interval is wider than the evidence's"""
+
+    mfu: float
+    low: float
+    high: float
+    level: float
+    runs: int
+    teams: int
+    similar: tuple[Run, ...]
+    wider: str = ""
+
+    def named(self) -> str:
+        """`Llama 3 70B (0.28, meter)`, …"""
+        return ", ".join(
+            f"{run.row.model} ({math.exp(run.log_u):.2f}{f', {run.row.basis}' if run.row.basis else ''})"
+            for run in self.similar
+        )
+
+
+class Rule:
+    """The rule fitted to some runs, with the interval's half width that they give."""
+
+    def __init__(self, runs: Sequence[Run], level: float) -> None:
+        self.runs, self.level = runs, level
+        self.constants = fit(runs)
+        self.half = half_width(runs, level)
+
+
+def estimate(asked: Asked, rule: Rule) -> Estimate:
+    """The utilisation to expect of a planned run, from published ones."""
+    runs, half = rule.runs, rule.half
+    middle = predicted(rule.constants, asked.inputs)
+    wider = _beyond(asked, runs)
+    if wider:
+        half *= FARTHER
+    similar = sorted(runs, key=lambda run: unlikeness(asked, run))[:6]
+    teams = len({run.row.organisation for run in runs})
+    low, high = math.exp(middle - half), min(math.exp(middle + half), 1.0)
+    return Estimate(math.exp(middle), low, high, rule.level, len(runs), teams, tuple(similar), wider)
+
+
+def _beyond(asked: Asked, runs: Sequence[Run]) -> str:
+    """Where the evidence does not reach."""
+    if not any(run.era == asked.era for run in runs):
+        return "no whole run on such an accelerator is in the evidence"
+    if asked.experts:
+        return "few published runs have experts"
+    if not SMALLEST <= asked.active <= LARGEST:
+        return f"{'smaller' if asked.active < SMALLEST else 'larger'} than the models of the evidence"
+    if asked.gpus and asked.gpus > MOST_DEVICES:
+        return f"more than {MOST_DEVICES:,} accelerators"
+    return ""
+
+
+def estimate_mfu(
+    params: float,
+    active: float | None,
+    card: Hardware,
+    gpus: int | None,
+    seq: int | None = None,
+    level: float = 0.9,
+) -> Estimate:
+    """For `train-time` without --mfu: what a run of this size on these accelerators will reach."""
+    return estimate(Asked(active or params, params, generation(card.slug), gpus, seq=seq), Rule(evidence(), level))
+
+
+# --- goodput -----------------------------------------------------------------------------------------------------------
+
+HOURS_PER_INTERRUPTION = 5e4
+"""Accelerator-hours between interruptions: 5.1e4 in Llama 3.1 405B (419 unexpected in 54 days on 16,384 GPUs; Llama 3
+paper, section 3.3.4), 6e4 in BLOOM (a GPU lost about weekly on 384; its chronicles). Published range 2e4 to 1e5."""
+EVALUATION = 0.01
+"""Share of a run spent evaluating: 0.7 % in BLOOM (12 minutes per 1,000 steps of 105 s; its chronicles)."""
+
+
+def goodput(gpus: int, write: float = 60.0, restart: float = 1800.0) -> float:
+    """1 − δ/τ − (τ/2 + R)·n/m − e with τ = √(2·δ·m/n): share of the time that is kept work.
+
+    δ seconds that a checkpoint stalls, R seconds of a restart, m accelerator-hours per interruption, n accelerators
+    (Young 1974 for τ)."""
+    between = HOURS_PER_INTERRUPTION * 3600 / gpus
+    every = math.sqrt(2 * write * between)
+    return max(0.0, 1 - write / every - (every / 2 + restart) / between - EVALUATION)
+
+
+def validated(
+    rows: Sequence[RunRow], level: float = 0.9, in_sample: bool = False
+) -> list[tuple[RunRow, Estimate | None, float]]:
+    """Each row's predicted utilisation by the rule that never saw its team, and the peak it is taken against."""
+    runs = evidence()
+    known = {run.row.id: run for run in runs}
+    cache: dict[str, Rule] = {}
+    answers: list[tuple[RunRow, Estimate | None, float]] = []
+    for row in rows:
+        if row.why:
+            answers.append((row, None, 0.0))
+            continue
+        twin = known.get(row.id)
+        team = row.organisation or (twin.row.organisation if twin else team_of(row.model, runs))
+        year = row.year or (twin.row.year if twin else usual_year(row))
+        if team not in cache:
+            cache[team] = Rule(runs if in_sample else without(runs, team), level)
+        card = hardware.find(row.chip)
+        asked = Asked(row.active, row.total, generation(card.slug), row.gpus, year, row.seq)
+        answers.append((row, estimate(asked, cache[team]), peak_of(card, row.dtype)))
+    return answers
+
+
+def team_of(model: str, runs: Sequence[Run]) -> str:
+    """The team whose models' names begin with the same word, "" where there is none."""
+    first = model.lower().replace("-", " ").split()[:1]
+    for run in runs:
+        if run.row.model.lower().replace("-", " ").split()[:1] == first:
+            return run.row.organisation
+    return ""
+
+
+def usual_year(row: RunRow) -> float:
+    """Where neither row nor evidence tells: fp16 and the chips before A100 ended about 2022."""
+    era = generation(hardware.find(row.chip).slug)
+    if era == "volta" or row.chip.lower() in ("tpu v2", "tpu v3"):
+        return 2020
+    return 2022 if row.dtype == "fp16" else MODERN

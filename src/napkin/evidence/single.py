@@ -1,0 +1,126 @@
+"""The step model's inputs for one run: layout, rates and the interval, from what the user said. No numpy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from napkin.evidence import constants as shipped
+from napkin.evidence import software
+from napkin.evidence.intervals import Point, Seen, point
+from napkin.evidence.rates import machine, names, picker, rates
+from napkin.formulas.layer import Experts, Model
+from napkin.formulas.memory import Setup, weights_of
+from napkin.formulas.step import Plan, Rates
+from napkin.inputs.hardware import Hardware, peak_name
+from napkin.inputs.plan import Layout, Precision
+from napkin.term import Term
+
+UNKNOWN_SPREAD = 0.08
+"""σ of software factors around their middle (priors.py)."""
+NORMAL_90 = 1.645
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """plan and rates of the step; kernel: attention's; at: where the run lies among the evidence."""
+
+    plan: Plan
+    rates: Rates
+    stack: software.Stack
+    kernel: str
+    at: Point
+    peak: Term
+
+    def half_width(self, level: float) -> tuple[float, Sequence[tuple[float, Seen]]]:
+        """Half the interval's width in ln t; software that nobody named adds its spread."""
+        half, close = shipped.half_width(self.at, level)
+        if self.stack.name == software.UNKNOWN:
+            half = math.hypot(half, NORMAL_90 * UNKNOWN_SPREAD)
+        return half, close
+
+
+def recomputed_share(setup: Setup, model: Model) -> tuple[float, bool]:
+    """Share of the layers whose forward runs again, and whether attention's core alone does."""
+    kind, k = setup.layout.recompute.kind, setup.layout.recompute.k
+    if kind == "selective":
+        return 0.0, True
+    if kind == "every":  # blocks 0, K, 2K, …
+        return math.ceil(model.depth / k) / model.depth, False
+    return (1.0, False) if kind in ("full", "group") else (0.0, False)
+
+
+def optimizer_bytes(policy: Precision, states: int, gradient: float) -> float:
+    """Bytes that an optimizer step moves per parameter: gradient read; states and the copy that it updates read and
+    written; the parameter written too where that copy is a master."""
+    size = {"fp64": 8, "fp32": 4}
+    state, param = size.get(policy.state, 2), size.get(policy.param, 2)
+    updated = 2 * size.get(policy.master, 2) + param if policy.master else 2 * param
+    return gradient + 2 * states * state + updated
+
+
+def plan_of(model: Model, setup: Setup, stack: software.Stack, low: bool, kernel: str) -> Plan:
+    layout: Layout = setup.layout
+    pure = setup.precision.state in ("bf16", "fp16")
+    gradient = 2 if pure else stack.gradient_bytes
+    share, core = recomputed_share(setup, model)
+    return Plan(
+        sequence=layout.seq,
+        micro_batch=layout.micro,
+        micro_batches=layout.micro_batches,
+        tp=layout.tp,
+        pp=layout.pp,
+        vp=layout.vp,
+        cp=layout.cp,
+        ep=layout.ep,
+        dp=layout.dp,
+        sequence_parallel=layout.sp,
+        zero=layout.zero if layout.dp > 1 else 0,
+        shards=layout.dp,
+        layers_recomputed=share,
+        attention_recomputed=1 if core else 0,
+        flash=0 if kernel == "eager" else 1,
+        idle=1 / 3 if layout.schedule == "zero-bubble" else 1,
+        low=1 if low else 0,
+        gradient_bytes=gradient,
+        optimizer_bytes=optimizer_bytes(setup.precision, setup.optimizer.copies, 2 if pure else 4),
+    )
+
+
+def asked(model: Model, setup: Setup, hardware: Hardware, stack_name: str, kernel: str | None, async_tp: bool) -> Asked:
+    """`kernel`: attention's where it was given; else what the stack runs on this generation."""
+    stack = software.stack(stack_name)
+    layout = setup.layout
+    at = machine(hardware, setup.precision.compute)
+    if kernel is None:
+        newer = at.generation in ("hopper", "blackwell") and stack.name == "megatron-core"
+        kernel = "cudnn" if newer else "eager" if stack.name in ("megatron", "megatron-deepspeed") else "flash"
+    used = names(at.generation, at.bits, stack, kernel, "rdma", async_tp, "")
+    plan = plan_of(model, setup, stack, at.bits < 16, kernel)
+    pure = setup.precision.state in ("bf16", "fp16")
+    reached = rates(
+        picker(shipped.constants(), used),
+        at,
+        1 if stack.reduce_early else 0,
+        pure,
+        layout.zero == 3 and layout.gpus > 1,
+    )
+    operations = [op for s in model.stacks for _, _, layer in s.kinds() for op in layer.operations]
+    params = sum(
+        count * sum(w.count for w in weights_of(layer.operations))
+        for s in model.stacks
+        for _, count, layer in s.kinds()
+    )
+    where = point(
+        at.generation,
+        stack.name,
+        any(isinstance(op, Experts) for op in operations),
+        at.bits,
+        params + model.hidden * model.vocabulary,
+        layout.seq,
+        layout.gpus,
+    )
+    dtype = peak_name(setup.precision.compute)
+    peak = hardware.term(f"peak/{dtype}", "peak", "FLOP/s/GPU")
+    return Asked(plan, reached, stack, kernel, where, peak)
