@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from napkin.elementwise import Number
-from napkin.formulas.layer import AttentionCore, Conv, Model, Operation, Product, Scan, Stack, Work
+from napkin.formulas.layer import AttentionCore, Conv, Layer, Model, Operation, Product, Scan, Stack, Work
 from napkin.term import GIVEN, Term, add, constant, divide, leaf, multiply
 
 MULTIPLY_ADD = "a multiply-add is 2 FLOP"
@@ -140,6 +140,11 @@ def by_operation(
                 one = multiply(f"{path}/{operation.name}/all", leaf(f"{prefix}{kind}_layers", count, "1", GIVEN), one)
             parts.setdefault(prefix + operation.name, []).append(one)
     return {name: _sum(f"flops/operation/{name}", terms) for name, terms in parts.items()}
+
+
+def layer_forward(path: str, layer: Layer, work: Work) -> Term:
+    """Forward FLOPs of one layer."""
+    return _sum(path, [term for operation in layer.operations for term in _operation(path, operation, work)])
 
 
 def forward(model: Model, over: Works, mtp: bool = False) -> Term:
