@@ -863,7 +863,7 @@ TRAITS: dict[str, Traits] = {
         only=(("hidden_act", ("xielu",)),),
     ),
     "arcee": replace(LLAMA, gated=False),
-    "helium": Traits(norm=RMS_FP32, bias="attention_bias", mlp_bias="mlp_bias", rope="interleaved", own_head_dim=False),
+    "helium": Traits(norm=RMS_FP32, bias="attention_bias", mlp_bias="mlp_bias", rope="interleaved", square=True),
     "cwm": replace(LLAMA, bias=False, out_bias=False, windows=first_of(4)),
     "xglm": replace(
         GPT2,
