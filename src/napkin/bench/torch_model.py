@@ -6,6 +6,7 @@ loss), so that `napkin memory --implementation hf` speaks of the same tensors. I
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
@@ -24,12 +25,18 @@ ROPE_BASE = 10000.0
 INIT_STD = 0.02
 SOFTCAP = 30.0
 IGNORED = -100  # the label that cross_entropy leaves out
+
+
+def _written_gelu(x: Tensor) -> Tensor:
+    """gelu_new in elementary operations, as its models compute it."""
+    return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))
+
+
 FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
     "swish": F.silu,
     "gelu": F.gelu,
-    "gelu_new": lambda x: F.gelu(x, approximate="tanh"),
-    "gelu_fast": lambda x: F.gelu(x, approximate="tanh"),
+    "gelu_new": _written_gelu,
     "gelu_pytorch_tanh": lambda x: F.gelu(x, approximate="tanh"),
     "relu": F.relu,
     "relu2": lambda x: F.relu(x).square(),
@@ -325,6 +332,8 @@ def _router(part: Op, inputs: list[Tensor], context: Context) -> Tensor:
     op, weight = part.op, part.parameter("weight")
     assert isinstance(op, ops.Router)
     assert weight is not None
+    if op.score not in ("softmax", "softmax_top_k", "sigmoid"):
+        raise Refused(f"bench step: cannot build a router that scores by {op.score} ({op.name})")
     logits = F.linear(inputs[0], weight, part.parameter("bias")).float()
     if op.score == "softmax_top_k":
         best, chosen = logits.topk(op.top_k, dim=-1)
@@ -346,7 +355,8 @@ def _experts(part: Op, inputs: list[Tensor], context: Context) -> Tensor:
     scores, chosen = inputs[1].reshape(-1, op.experts).topk(op.top_k, dim=-1)
     order = chosen.flatten().argsort()
     owner = order // op.top_k
-    counts = torch.bincount(chosen.flatten(), minlength=op.experts)
+    ones = torch.ones_like(order)
+    counts = torch.zeros(op.experts, dtype=ones.dtype, device=x.device).scatter_add(0, chosen.flatten(), ones)
     rows = x[owner]
     function = FUNCTIONS[op.function]
     up = _grouped(rows, part.parameter("up"), counts)
