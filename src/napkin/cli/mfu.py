@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from napkin import units
 from napkin.cli.command import Command, Inputs
 from napkin.cli.machine import accelerator, dtype_of
-from napkin.cli.model import MODEL_OPTIONS, documents, model_of, sequence
+from napkin.cli.model import MODEL_OPTIONS, convention, documents, model_of, sequence
 from napkin.cli.options import Option, declare
 from napkin.cli.single import answered
-from napkin.errors import BROKEN, OK, NapkinError, did_you_mean
+from napkin.errors import BROKEN, OK, NapkinError
 from napkin.formulas import conventions, flops, utilisation
 from napkin.inputs.hardware import Hardware, find, table
 from napkin.inputs.log import Logged, read_line
@@ -132,10 +132,9 @@ def _basis(inputs: Inputs, subject: Subject) -> str:
 
 
 def _convention(name: str, subject: Subject) -> str:
-    word = name.strip().lower().replace("-", "_")
+    word = convention(name)
     if word not in subject.per_token:
-        known = ", ".join(subject.per_token)
-        raise NapkinError(f"--flops: no convention {name[:40]!r} here", did_you_mean(word, conventions.NAMES) or known)
+        raise NapkinError(f"--flops {word} needs a model", "give a MODEL instead of --params")
     return word
 
 

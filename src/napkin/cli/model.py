@@ -4,21 +4,14 @@ from __future__ import annotations
 
 from napkin.cli.command import Inputs
 from napkin.cli.options import Option, declare
-from napkin.errors import NapkinError
+from napkin.errors import NapkinError, did_you_mean
 from napkin.formulas.families import build
 from napkin.formulas.layer import Model
 from napkin.inputs.model import CLASS_DEFAULT, Config, load_config
-from napkin.units import Unreadable, positive_count, words
+from napkin.term import Term
+from napkin.units import Unreadable, positive_count
 
 DEFAULT_SEQ = 4096
-
-
-def fields(text: str) -> tuple[str, ...]:
-    """Names separated by commas."""
-    names = tuple(name.strip() for name in words(text).split(","))
-    if not all(names):
-        raise Unreadable(f"{text.strip()[:60]!r} has an empty name in it")
-    return names
 
 
 def lengths(text: str) -> tuple[int, ...]:
@@ -34,9 +27,6 @@ def lengths(text: str) -> tuple[int, ...]:
 
 
 declare(
-    Option(
-        "assume-ignorable", fields, "Fields of the config that change no count: you vouch for it", metavar="FIELD,…"
-    ),
     Option("mtp", lambda text: text, "Count the multi-token prediction modules too", flag=True),
     Option("target-seq", positive_count, "Tokens of the decoder's sequence, in an encoder-decoder", "token", "N"),
     Option("document-lengths", lengths, "Documents packed into a sequence: 4096,2048 or 4x1024", metavar="N,N,…"),
@@ -95,3 +85,24 @@ def documents(inputs: Inputs, seq: int) -> tuple[tuple[int, int], ...]:
             )
         return packed(given)
     return equal_documents(seq, mean) if mean is not None else ()
+
+
+def convention(name: str) -> str:
+    """A FLOP convention by its name."""
+    from napkin.formulas.conventions import NAMES
+
+    word = name.strip().lower().replace("-", "_")
+    if word not in NAMES:
+        raise NapkinError(
+            f"--flops: no convention is called {name[:40]!r}", did_you_mean(word, NAMES) or ", ".join(NAMES)
+        )
+    return word
+
+
+def per_token(inputs: Inputs, model: Model) -> tuple[Term, Term]:
+    """FLOPs per token in the convention asked for (--flops, else 6nd), and as counted."""
+    from napkin.formulas import conventions, flops
+
+    name = convention(inputs.get("flops") or inputs.default("flops", "6nd"))
+    over = flops.works(model, 1, sequence(inputs, model))
+    return conventions.per_token(model, over, name), conventions.per_token(model, over, "torch")

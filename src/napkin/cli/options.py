@@ -66,6 +66,14 @@ class Option:
         return self.name.replace("-", "_")
 
 
+def names(text: str) -> tuple[str, ...]:
+    """Names separated by commas."""
+    found = tuple(name.strip() for name in units.words(text).split(","))
+    if not all(found):
+        raise units.Unreadable(f"{text.strip()[:60]!r} has an empty name in it")
+    return found
+
+
 def _flag(name: str, help: str, aliases: tuple[str, ...] = ()) -> Option:
     return Option(name, lambda text: text, help, flag=True, aliases=aliases)
 
@@ -79,6 +87,7 @@ _DECLARED = (
         metavar="MODEL",
         positional=True,
     ),
+    Option("assume-ignorable", names, "Fields of the config that you vouch to change no count", metavar="FIELD,…"),
     Option("params", units.positive_count, "Parameters, e.g. 70B", "param", "N"),
     Option("active-params", units.positive_count, "Parameters that serve one token, e.g. 37B", "param", "N"),
     Option("tokens", units.positive_count, "Training tokens, e.g. 15T", "token", "N"),

@@ -8,12 +8,12 @@ from napkin.errors import BROKEN, OK, NapkinError
 from napkin.formulas import time
 from napkin.inputs.hardware import Hardware
 from napkin.render.answer import Answer
-from napkin.term import Term
+from napkin.term import Term, divide, multiply
 from napkin.units import human
 
 
 def run(inputs: Inputs) -> Answer:
-    known = _known(inputs)
+    known, counted = _known(inputs)
     hardware = accelerator(inputs)
     peak = peak_of(inputs, hardware)
     budget = price = None
@@ -32,6 +32,8 @@ def run(inputs: Inputs) -> Answer:
     if price is not None:
         terms.append(time.cost(found["gpu_hours"], price))
     terms += _footprint(inputs, hardware, found)
+    if counted is not None:
+        terms += _beside_the_count(inputs, found, counted)
     impossible = found["mfu"].value > 1
     answer = Answer(
         "train-time",
@@ -51,20 +53,50 @@ def run(inputs: Inputs) -> Answer:
     return answer
 
 
-def _known(inputs: Inputs) -> dict[str, Term]:
-    """What was given among params, tokens, gpus, mfu and time."""
+def _known(inputs: Inputs) -> tuple[dict[str, Term], Term | None]:
+    """What was given among params, tokens, gpus, mfu and time; and a model's counted FLOPs per token."""
     known = {}
     for name in ("params", "tokens", "gpus", "mfu"):
         if inputs.get(name) is not None:
             known[name] = inputs.term(name)
     if inputs.get("within") is not None:
         known["time"] = inputs.term("within", "time")
+    if inputs.get("model") is not None:
+        return known, _of_model(inputs, known)
+    for name in ("seq", "flops", "assume-ignorable"):
+        if inputs.get(name) is not None:
+            raise NapkinError(f"--{name} belongs to a MODEL", "name a model instead of --params")
     active = inputs.get("active-params")
     if active is not None:
         if "params" in known and active > known["params"].value:
             raise NapkinError("--active-params is above --params", "active parameters are part of all parameters")
         known["per_token"] = time.six_n(inputs.term("active-params"))
-    return known
+    return known, None
+
+
+def _of_model(inputs: Inputs, known: dict[str, Term]) -> Term:
+    """Adds a model's parameters and FLOPs per token to what is known; returns the counted FLOPs per token."""
+    for name in ("params", "active-params"):
+        if inputs.get(name) is not None:
+            raise NapkinError(f"MODEL and --{name} exclude each other", "the model has its own count")
+    from napkin.cli.model import model_of, per_token  # only where a model is named: --params starts faster
+    from napkin.formulas.params import params
+
+    model = model_of(inputs)
+    named, counted = per_token(inputs, model)
+    known["params"] = params(model)["params/total"].renamed("params")
+    known["per_token"] = named
+    return counted
+
+
+def _beside_the_count(inputs: Inputs, found: dict[str, Term], counted: Term) -> list[Term]:
+    """The counted FLOPs of the whole run, and the convention's ratio to them."""
+    exact = multiply("flops/exact", counted, found["tokens"])
+    ratio = divide("flops/ratio", found["flops"], exact)
+    inputs.note(
+        f"{inputs.get('flops')} is {abs(ratio.value - 1):.1%} {'above' if ratio.value > 1 else 'below'} the count"
+    )
+    return [exact, ratio]
 
 
 def _footprint(inputs: Inputs, hardware: Hardware, found: dict[str, Term]) -> list[Term]:
@@ -105,11 +137,16 @@ COMMAND = Command(
         "power-overhead",
         "pue",
         "carbon-intensity",
+        "flops",
+        "seq",
+        "assume-ignorable",
     ),
+    arguments=("model",),
     defaults={"power-overhead": "1.3", "pue": "1.1", "carbon-intensity": "0.385"},
     examples=(
         "train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --mfu 0.5",
         "train-time --params 70B --tokens 15T --hardware h100 --mfu 0.4 --within 30d",
+        "train-time llama3-70b --tokens 15T --gpus 1024 --hardware h100 --mfu 0.4 --flops palm --seq 8192",
         "train-time --params 7B --gpus 256 --hardware a100 --mfu 0.45 --price 2 --budget 2000000",
     ),
 )
