@@ -6,10 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from napkin.elementwise import where
 from napkin.evidence import constants as shipped
 from napkin.evidence import software
 from napkin.evidence.intervals import Point, Seen, point
-from napkin.evidence.rates import machine, names, picker, rates
+from napkin.evidence.rates import Machine, machine, names, picker, rates
 from napkin.formulas.layer import Experts, Model
 from napkin.formulas.memory import Setup, weights_of
 from napkin.formulas.step import Plan, Rates
@@ -76,7 +77,7 @@ def plan_of(model: Model, setup: Setup, stack: software.Stack, low: bool, kernel
         ep=layout.ep,
         dp=layout.dp,
         sequence_parallel=layout.sp,
-        zero=layout.zero if layout.dp > 1 else 0,
+        zero=where(layout.dp > 1, layout.zero, 0),
         shards=layout.dp,
         layers_recomputed=share,
         attention_recomputed=1 if core else 0,
@@ -88,24 +89,37 @@ def plan_of(model: Model, setup: Setup, stack: software.Stack, low: bool, kernel
     )
 
 
-def asked(model: Model, setup: Setup, hardware: Hardware, stack_name: str, kernel: str | None, async_tp: bool) -> Asked:
-    """`kernel`: attention's where it was given; else what the stack runs on this generation."""
-    stack = software.stack(stack_name)
+def kernel_of(stack: software.Stack, at: Machine, kernel: str | None) -> str:
+    """The attention kernel: the one given, else what the stack runs on this generation."""
+    if kernel is not None:
+        return kernel
+    newer = at.generation in ("hopper", "blackwell") and stack.name == "megatron-core"
+    return "cudnn" if newer else "eager" if stack.name in ("megatron", "megatron-deepspeed") else "flash"
+
+
+def timed(
+    model: Model, setup: Setup, stack: software.Stack, at: Machine, kernel: str, async_tp: bool
+) -> tuple[Plan, Rates]:
+    """Plan and rates of a step; the layout's numbers may be arrays."""
     layout = setup.layout
-    at = machine(hardware, setup.precision.compute)
-    if kernel is None:
-        newer = at.generation in ("hopper", "blackwell") and stack.name == "megatron-core"
-        kernel = "cudnn" if newer else "eager" if stack.name in ("megatron", "megatron-deepspeed") else "flash"
     used = names(at.generation, at.bits, stack, kernel, "rdma", async_tp, "")
-    plan = plan_of(model, setup, stack, at.bits < 16, kernel)
-    pure = setup.precision.state in ("bf16", "fp16")
     reached = rates(
         picker(shipped.constants(), used),
         at,
         1 if stack.reduce_early else 0,
-        pure,
-        layout.zero == 3 and layout.gpus > 1,
+        setup.precision.state in ("bf16", "fp16"),
+        (layout.zero == 3) & (layout.gpus > 1),
     )
+    return plan_of(model, setup, stack, at.bits < 16, kernel), reached
+
+
+def asked(model: Model, setup: Setup, hardware: Hardware, stack_name: str, kernel: str | None, async_tp: bool) -> Asked:
+    """Everything that one step's answer needs."""
+    stack = software.stack(stack_name)
+    layout = setup.layout
+    at = machine(hardware, setup.precision.compute)
+    kernel = kernel_of(stack, at, kernel)
+    plan, reached = timed(model, setup, stack, at, kernel, async_tp)
     operations = [op for s in model.stacks for _, _, layer in s.kinds() for op in layer.operations]
     params = sum(
         count * sum(w.count for w in weights_of(layer.operations))

@@ -81,7 +81,7 @@ def held(operations: Iterable[Operation], setup: Setup) -> Held:
     kind = setup.precision.state
     for weight in weights_of(operations):
         ways = divided(weight, setup.layout)
-        part = weight.count / ways if not isinstance(ways, int) else ceil_div(weight.count, ways)
+        part = ceil_div(weight.count, ways)
         is_expert = weight.shard == EXPERT
         dense, expert = (dense, expert + part) if is_expert else (dense + part, expert)
         tensors += 1
@@ -89,7 +89,7 @@ def held(operations: Iterable[Operation], setup: Setup) -> Held:
         for state in setup.optimizer.kept(shape):
             both = states.setdefault(state.name, [0, 0])
             size = _state_size(state, shape, kind)
-            both[is_expert] = both[is_expert] + (ceil_div(size, ways) if isinstance(ways, int) else size / ways)
+            both[is_expert] = both[is_expert] + ceil_div(size, ways)
     return Held(dense, expert, tuple((name, *both) for name, both in states.items()), tensors)
 
 
@@ -148,6 +148,12 @@ def stage_of(stack: Stack, layout: Layout, index: Number) -> Stage:
         (index == p - 1) * 1,
         in_flight(layout, index),
     )
+
+
+def places(stages: Number) -> tuple[Number, ...]:
+    """Stages of which one is the worst: in-flight micro-batches fall along the pipeline, table and head stand at its
+    ends. Some are the same where there are few."""
+    return 0 * stages, minimum(1, stages - 1), stages // 2, maximum(stages - 2, 0), stages - 1
 
 
 def in_flight(layout: Layout, index: Number) -> Number:
