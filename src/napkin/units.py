@@ -399,15 +399,15 @@ _SI = ((10**15, "P"), (10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k"))
 _WORDED = ((10**12, "T"), (10**9, "B"), (10**6, "M"))
 
 
-def _figures(value: float, digits: int = 4) -> str:
-    """`value` with four significant digits and no exponent where it can be read without."""
+def _figures(value: float, digits: int = 4, strip: bool = False) -> str:
+    """`value` with four significant digits (`strip`: without trailing zeros) and no exponent where it can be read."""
     if value == 0:
         return "0"
     if not 1e-4 <= abs(value) < 1e15:
         return f"{value:.{digits - 1}e}".replace("e+0", "e").replace("e+", "e")
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
     text = f"{value:,.{decimals}f}"
-    return text.rstrip("0").rstrip(".") if decimals > 2 else text
+    return text.rstrip("0").rstrip(".") if strip and decimals else text
 
 
 def _prefixed_text(value: float, unit: str, scales: tuple[tuple[int, str], ...] = _SI) -> str:
@@ -420,6 +420,8 @@ def _prefixed_text(value: float, unit: str, scales: tuple[tuple[int, str], ...] 
 
 
 def _duration_text(seconds: float) -> str:
+    if seconds == 0:
+        return "0 s"
     for limit, scale, name in (
         (1e-6, 1e-9, "ns"),
         (1e-3, 1e-6, "µs"),
@@ -472,7 +474,7 @@ def human(value: Value, unit: str) -> str:
     if unit == "GPU-hour":
         return f"{real:,.0f} GPU-hours" if real >= 1000 else f"{_figures(real)} GPU-hours"
     if unit == "1":
-        return f"{value:,}" if isinstance(value, int) else _figures(real)
+        return f"{value:,}" if isinstance(value, int) else _figures(real, strip=True)
     if unit in ("byte/GPU", "FLOP/s", "byte/s", "FLOP/s/GPU", "byte/s/GPU", "watt", "watt/GPU"):
         return _prefixed_text(real, unit.replace("byte", "B").replace("watt", "W"))
     return f"{value:,} {unit}" if isinstance(value, int) and abs(value) < 10**15 else f"{_figures(real)} {unit}"
