@@ -19,7 +19,8 @@ from napkin.errors import NapkinError
 from napkin.inputs.load import Document, printable, read_yaml
 
 UNSTATED_ACCUMULATION = 4
-"""Micro-batches of a step on several GPUs where a source states neither them nor the batch."""
+"""Micro-batches of a step on several GPUs where a source states neither them nor the batch; a pipeline has at least
+one for each stage."""
 
 STEPS, MEMORY, RUNS = "steps/1", "memory/1", "endtoend/1"
 
@@ -227,8 +228,8 @@ def shape(row: Row) -> Shape | None:
         raise row.wrong("model", "experts and mla must be mappings")
     if layers is None or hidden is None:
         return None
-    if heads is None:  # head size 128, the commonest; only attention's alignment depends on it
-        heads = max(1, hidden // 128)
+    if heads is None:  # head size 128 or the divisor next to it; only attention's alignment depends on it
+        heads = min((n for n in range(1, hidden + 1) if hidden % n == 0), key=lambda n: abs(n - hidden / 128))
 
     def of(block: Mapping[str, Any], key: str) -> int:
         value = block.get(key)
@@ -377,7 +378,7 @@ def step_row(row: Row) -> StepRow:
     if batch is None and stated_tokens and seq:
         batch = float(stated_tokens[1]) * 2**20 / seq
     if batch is None and micro is not None:
-        batch = micro * dp * (1 if count == 1 else UNSTATED_ACCUMULATION)
+        batch = micro * dp * (1 if count == 1 else max(UNSTATED_ACCUMULATION, pp))
     why = _missing(row, dims, seq, batch, chip)
     found = None if why == "whole" else measured(row, dims, seq or 0, batch, count)
     if why == "whole":
