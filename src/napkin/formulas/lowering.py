@@ -36,7 +36,7 @@ from napkin.formulas.layer import (
     Slice,
     Softcap,
 )
-from napkin.formulas.tape import BYTES, INPUT, WEIGHT, Tape, Tensor, select
+from napkin.formulas.tape import ACTIVATION, BYTES, INPUT, WEIGHT, Tape, Tensor, select
 
 EFFICIENT_ROWS = 32
 """The memory-efficient kernel pads its log-sum-exp to a multiple of this many queries (torch meta registrations)."""
@@ -104,7 +104,9 @@ class Lowering:
         self.tokens = self.b * self.own
         self.tables: dict[tuple[Any, ...], tuple[Tensor, Tensor]] = {}
         self.own_tables: dict[tuple[Any, ...], tuple[Tensor, Tensor]] = {}
+        self.masks: dict[str, Tensor] = {}
         self.windowed = False
+        self.single: frozenset[str] = frozenset()
         self.values: dict[str, Value] = {}
 
     # --- the program ---
@@ -114,6 +116,7 @@ class Lowering:
         self.values = {} if x is None else {"x": x}
         self.own_tables = {}
         self.windowed = any(isinstance(op, AttentionCore) and op.window is not None for op in operations)
+        self.single = _single_heads(operations)
         for op in operations:
             self.tape.scope = op.name
             rule = _RULES.get(type(op))
@@ -189,7 +192,8 @@ class Lowering:
             shape = rows
         else:
             shape = self.own // self.split.sequence * (self.b if self.code.positions == "each" else 1)
-            ids = tape.new(shape, "int64", "position ids", fixed=True)
+            kind = INPUT if self.code.positions == "buffer" else ACTIVATION
+            ids = tape.given(shape, "int64", f"{op.name}/position ids", kind=kind, fixed=True)
         out = tape.new(shape * op.width, stored, "embedded")
         grads = op.rows * op.width * BYTES[stored]
         return Value(tape.record("embedding", (ids,), out, (ids,), weight=grads), op.width)
@@ -197,6 +201,10 @@ class Lowering:
     def slice(self, op: Any) -> Value:
         x = self.read(op)
         part = self.tape.slice(x.tensor, x.tensor.count * op.width // x.width)
+        if self.code.indexed and op.name in self.single:
+            index = self.tape.new(1, "int64", "index", fixed=True)
+            taken = self.tape.new(part.count, part.dtype, "taken")
+            part = self.tape.record("index", (x.tensor,), taken, (index,))
         return Value(part, op.width, x.divided, x.whole)
 
     def concat(self, op: Any) -> Value:
@@ -255,6 +263,7 @@ class Lowering:
 
     def activated(self, x: Tensor, function: str) -> Tensor:
         tape = self.tape
+        function = dict(self.code.functions).get(function, function)
         if function == "relu":
             return tape.relu(x)
         if function in ("relu2", "relu_squared"):
@@ -275,7 +284,25 @@ class Lowering:
             return tape.multiply(tape.scale(x), tape.scale(tape.tanh(inner)))
         if self.code.written and function == "quick_gelu":
             return tape.multiply(x, tape.sigmoid(tape.scale(x)))
+        if function == "xielu":
+            return self.xielu(x)
+        if function == "swiglu_oai":
+            raise Refused("swiglu_oai stands in experts alone")
         return tape.smooth(x, function)
+
+    def xielu(self, x: Tensor) -> Tensor:
+        """where(x > 0, α₊·x·x + β·x, α₋·(expm1(min(x, ε)) − x) + β·x), its two scalars learnt."""
+        tape = self.tape
+        stored = "fp32" if tape.autocast else tape.compute
+        up, down = (tape.record("softplus", (self.weight(1),), tape.new(1, stored, "scalar")) for _ in range(2))
+        positive = tape.add(tape.multiply(tape.multiply(x, up), x), tape.scale(x))
+        least = tape.record("minimum", (x,), tape.new(x.count, x.dtype, "least"), (x,))
+        raised = tape.raised(least)
+        grown = tape.new(raised.count, raised.dtype, "expm1")
+        grown = tape.record("expm1", (raised,), grown, (grown,))
+        negative = tape.add(tape.multiply(tape.add(grown, x), down), tape.scale(x))
+        condition = tape.new(x.count, "bool", "positive", fixed=True)
+        return tape.record("where", (positive, negative), tape.new(x.count, positive.dtype, "xielu"), (condition,))
 
     # --- norms ---
 
@@ -322,8 +349,10 @@ class Lowering:
             return tape.cast(out, narrow)
         weight = self.weight(size)
         if arithmetic == "fp32":
+            if op.unit_offset or op.kind == "layer":
+                weight = tape.cast(weight, "fp32")
             if op.unit_offset:
-                weight = tape.scale(tape.cast(weight, "fp32"), "1 + weight")
+                weight = tape.scale(weight, "1 + weight")
             return tape.cast(tape.multiply(out, weight), narrow)
         return tape.multiply(tape.cast(out, narrow), weight)
 
@@ -334,8 +363,9 @@ class Lowering:
         key = (op.dim, self.code.by_kind and self.windowed)
         if key not in self.tables:
             kept = "fp32" if self.code.rotary_fp32 else dtype
+            dim = op.dim // 2 if self.code.half_tables else op.dim
             scope, self.tape.scope = self.tape.scope, "rotary"
-            pair = tuple(self.tape.new(self.own * op.dim, kept, what, fixed=True) for what in ("cos", "sin"))
+            pair = tuple(self.tape.new(self.own * dim, kept, what, fixed=True) for what in ("cos", "sin"))
             for tensor in pair:
                 tensor.places[0][1].shared = True
             self.tape.scope = scope
@@ -361,19 +391,21 @@ class Lowering:
         turned = tape.multiply(part, cos)
         other = tape.multiply(tape.copy(tape.scale(part), "rotated"), sin)
         out = tape.add(turned, other)
-        if op.upcast:
+        if op.upcast or (self.code.rotary_fp32 and self.code.rotary == "table"):
             out = tape.cast(out, narrow)
-        if op.dim != op.head_dim:
+        joins = self.code.joins or op.dim != op.head_dim
+        if joins:
             joined = tape.new(tensor.count, out.dtype, "joined")
-            out = tape.record("cat", (out, tensor), joined)
-        return Value(out, x.width, x.divided, x.whole, op.dim != op.head_dim)
+            out = tape.record("cat", (out,) if op.dim == op.head_dim else (out, tensor), joined)
+        return Value(out, x.width, x.divided, x.whole, joins)
 
     def widened(self, op: Any, stream: str) -> tuple[Tensor, Tensor]:
         """cos and sin repeated for this layer: for query and key together, or for each."""
         key = (op.dim, op.name if self.code.rotary == "pair" else "")
         if key not in self.own_tables:
             kept = "fp32" if self.code.rotary_fp32 else stream
-            pair = tuple(self.tape.new(self.own * op.dim, kept, what, fixed=True) for what in ("cos", "sin"))
+            dim = op.dim
+            pair = tuple(self.tape.new(self.own * dim, kept, what, fixed=True) for what in ("cos", "sin"))
             self.own_tables[key] = (pair[0], pair[1])
         return self.own_tables[key]
 
@@ -386,11 +418,14 @@ class Lowering:
         kv_heads = maximum(op.kv_heads // self.split.tensor, 1)
         width = op.heads * op.v_dim
         tensors = (q.tensor, k.tensor, v.tensor)
+        if self.code.query_scale:
+            factor = self.tape.new(self.own, q.tensor.dtype, "query scale", fixed=True)
+            tensors = (self.tape.multiply(q.tensor, factor), *tensors[1:])
         if self.selective:  # the core runs again in backward: its inputs are all that is kept for it
             self.tape.keep(*tensors)
             self.tape.again = True
         if kernel == EAGER:
-            apart = tuple(value.tensor.view(rows_apart=not value.heads_first) for value in (q, k, v))
+            apart = tuple(t.view(rows_apart=not value.heads_first) for t, value in zip(tensors, (q, k, v), strict=True))
             out = self.eager(op, apart, heads, kv_heads)
         else:
             out = self.kernel(op, tensors, heads, kv_heads, kernel)
@@ -428,7 +463,7 @@ class Lowering:
         if op.softcap:
             scores = self.capped(scores)
         if code.mask:
-            mask = tape.new(self.own * self.s, "bool", "causal mask", fixed=True)
+            mask = self.causal_mask()
             scores = tape.record("masked_fill", (scores,), tape.new(scores.count, scores.dtype, "masked"), (mask,))
         else:
             scores = tape.scale(scores, "masked")
@@ -440,6 +475,15 @@ class Lowering:
         out = tape.matmul(weights, self.folded(tape.lowered(v), heads), self.tokens * heads * op.v_dim, "values")
         return tape.copy(out, "attended")
 
+    def causal_mask(self) -> Tensor:
+        """The boolean mask of this layer, or the one of all layers."""
+        if self.code.mask == "layer":
+            return self.tape.new(self.own * self.s, "bool", "causal mask", fixed=True)
+        if "mask" not in self.masks:
+            self.masks["mask"] = self.tape.new(self.b * self.own * self.s, "bool", "causal mask", fixed=True)
+            self.masks["mask"].places[0][1].shared = True
+        return self.masks["mask"]
+
     def with_sinks(self, scores: Tensor, v: Tensor, heads: Number, count: Number, op: AttentionCore) -> Tensor:
         """Scores with one learnt score a head beside them: shifted by their maximum, normalised, the sink cut off."""
         tape = self.tape
@@ -449,12 +493,9 @@ class Lowering:
         combined = tape.record("max", (combined,), tape.new(count + rows, scores.dtype, "shifted"), (peak,))
         weights = tape.softmax(combined)
         cut = tape.slice(weights, count)
-        cut.rows_apart = True
         weights = tape.cast(cut, v.dtype)
         weights = tape.dropout(weights, self.dropout)
-        out = tape.matmul(
-            self.folded(weights, 2), self.folded(tape.lowered(v), heads), self.tokens * heads * op.v_dim, "values"
-        )
+        out = tape.matmul(weights, self.folded(tape.lowered(v), heads), self.tokens * heads * op.v_dim, "values")
         return tape.copy(out, "attended")
 
     def kernel(
@@ -489,20 +530,56 @@ class Lowering:
         rows = x.tensor.count // op.d_in
         tensor = tape.cast(x.tensor, "fp32") if op.upcast else x.tensor
         logits = tape.linear(tensor, op.d_in, e, op.bias, f"{op.name}/weight")
+        narrow = logits.dtype
+        if self.code.router == "sparsemixer":
+            return Value(self.sparsemixer(logits, rows, k, e), k)
         chosen = tape.new(rows * k, "int64", "chosen", fixed=True)
         if op.score == "softmax_top_k":
+            logits = tape.cast(logits, "fp32") if self.code.router == "wide_top" else logits
             best = tape.record("topk", (logits,), tape.new(rows * k, logits.dtype, "best"), (chosen,))
-            weights = tape.softmax(best)
+            weights = tape.softmax(best, best.dtype)
         else:
-            scores = tape.sigmoid(tape.cast(logits, "fp32")) if op.score == "sigmoid" else tape.softmax(logits, "fp32")
-            weights = tape.record("topk", (scores,), tape.new(rows * k, "fp32", "weights"), (chosen,))
+            wide = tape.cast(logits, "fp32")
+            scores = tape.sigmoid(wide) if op.score == "sigmoid" else tape.softmax(wide, "fp32")
+            kept = [chosen]
+            if op.score == "sigmoid" and op.upcast and op.balanced:  # chosen by groups (DeepSeek-V3), one here
+                kept += [tape.new(rows * n, "int64", "groups", fixed=True) for n in (2, 1)]
+                kept.append(tape.new(rows * e, "bool", "outside the groups", fixed=True))
+                if tape.compute != "fp32":  # the router's weight too is cast to fp32 on every pass
+                    kept.append(tape.new(op.d_in * e, "fp32", "wide weight", fixed=True))
+            weights = tape.record("topk", (scores,), tape.new(rows * k, "fp32", "weights"), kept)
             if op.normalise:
                 total = tape.record("sum", (weights,), tape.new(rows, "fp32", "total"))
+                if self.code.router == "clamped":
+                    total = tape.record("clamp", (total,), tape.new(rows, "fp32", "clamped total"), (total,))
                 divided = tape.new(rows * k, "fp32", "divided")
                 weights = tape.record("div", (weights, total), divided, (total, divided))
-        if self.code.router == "native":
-            weights = tape.cast(weights, logits.dtype)
+        if self.code.router != "fp32":
+            weights = tape.cast(weights, x.tensor.dtype if op.upcast and op.score == "softmax" else narrow)
         return Value(weights, k)
+
+    def sparsemixer(self, logits: Tensor, rows: Number, k: int, e: int) -> Tensor:
+        """For each choice: the logits masked around the best, their softmax, and the probability of the chosen."""
+        tape = self.tape
+        parts = []
+        for _ in range(k):
+            mask = tape.new(rows * e, "bool", "masked", fixed=True)
+            best, index = (tape.new(rows, "int64", what, fixed=True) for what in ("best", "chosen"))
+            masked = tape.record("masked_fill", (logits,), tape.new(rows * e, logits.dtype, "left"), (mask, best))
+            gates = tape.softmax(masked)
+            one = tape.record("gather", (gates,), tape.new(rows, gates.dtype, "multiplier"), (index,))
+            parts.append(tape.record("mixer", (one,), tape.new(rows, one.dtype, "kept multiplier"), (one,)))
+        return tape.record("cat", tuple(parts), tape.new(rows * k, parts[0].dtype, "weights"))
+
+    def clamped_swiglu(self, up: Tensor, count: Number) -> Tensor:
+        """(up + 1)·gate·σ(α·gate) of gate and up, cut to an interval (gpt-oss)."""
+        tape = self.tape
+        parts = []
+        for what in ("gate", "up"):
+            part = tape.slice(up, count)
+            parts.append(tape.record("clamp", (part,), tape.new(count, part.dtype, what), (part,)))
+        gate, other = parts
+        return tape.multiply(tape.scale(other), tape.multiply(gate, tape.sigmoid(tape.scale(gate))))
 
     def experts(self, op: Any) -> Value:
         """Tokens sorted by expert, two grouped products, weighted, put back in order and summed."""
@@ -523,7 +600,12 @@ class Lowering:
         up = tape.new(rows * first, stored, "up")
         grads = local * first * op.d_model * BYTES[stored]
         up = tape.record("grouped_mm", (sent,), up, (sent, offsets), weight=grads, matmul=True)
-        if op.gated:
+        if op.bias:
+            offsets_of_bias = tape.new(rows, "int64", "expert of each", fixed=True)
+            up = tape.record("bias", (up,), up.view(), (offsets_of_bias,))
+        if op.function == "swiglu_oai":
+            hidden = self.clamped_swiglu(up, rows * inner)
+        elif op.gated:
             gate = tape.slice(up, rows * inner)
             hidden = tape.multiply(self.activated(gate, op.function), tape.slice(up, rows * inner))
         else:
@@ -535,6 +617,21 @@ class Lowering:
         out = tape.record("gather", (out,), tape.new(out.count, out.dtype, "ordered"), (back,))
         total = tape.record("sum", (out,), tape.new(x.tensor.count, out.dtype, "summed"))
         return Value(tape.cast(total, x.tensor.dtype), op.d_model, x.divided, x.whole)
+
+
+def _single_heads(operations: tuple[Operation, ...]) -> frozenset[str]:
+    """Slices that are the only key or value head of an attention."""
+    by_name = {op.name: op for op in operations}
+    found = set()
+    for op in operations:
+        if isinstance(op, AttentionCore) and op.kv_heads == 1 < op.heads:
+            for name in op.reads[1:]:
+                source = by_name.get(name)
+                while source is not None and not isinstance(source, Slice):
+                    source = by_name.get(source.reads[0]) if source.reads else None
+                if source is not None:
+                    found.add(source.name)
+    return frozenset(found)
 
 
 def either(first: Number, second: Number) -> Number:

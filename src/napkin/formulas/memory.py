@@ -343,7 +343,9 @@ def _moments(step: Step, rank: Rank, parts: Sequence[tuple[Number, Held]], outsi
     grad = sized(1, precision.grad)
     tokens = layout.micro * (layout.seq // layout.cp)
     inputs = 2 * tokens * 8
-    buffers = total(stage.layers) * layout.seq * layout.seq * 4 * (setup.code.mask and setup.attention == EAGER)
+    buffers = (
+        total(stage.layers) * layout.seq * layout.seq * 4 * (setup.code.mask == "layer" and setup.attention == EAGER)
+    )
     # gradients stand through the whole pass where several micro-batches add to them
     standing = where(layout.micro_batches > 1, rank.gradients, 0)
     growing = where(layout.micro_batches > 1, 0, 1) * where(layout.zero >= 2, 0, 1)
