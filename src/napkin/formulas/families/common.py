@@ -109,6 +109,9 @@ def kv_heads_of(config: Config, heads: int, field: str = "num_key_value_heads") 
 
 def rotary_dim(config: Config, head_dim: int, share: float) -> int:
     """Numbers of a head that rotate: the config's partial_rotary_factor or rotary_pct (`share` where neither)."""
+    stated = config.optional_integer("rotary_dim")
+    if stated is not None:
+        return min(stated, head_dim)
     fraction: object = None
     for block in ("rope_parameters", "rope_scaling"):
         inside = config.raw(block, required=False)
