@@ -294,7 +294,7 @@ def _notes(asked: str, slug: str, fields: Fields, known: Table) -> tuple[str, ..
             f"counts are of packages" + (f" ({half} is one device)" if half else "")
         )
     if (fields.get("kinds") or {}).get("peak") == term.ASSUMED:
-        notes.append(f"no maker prints the peaks of {fields['name']}: {fields['printed']}")
+        notes.append(f"no maker prints the peaks of {fields['name']}: {fields.get('printed') or 'assumed'}")
     return tuple(notes)
 
 

@@ -263,7 +263,7 @@ def hardware_entry(profile: Profile) -> tuple[str, Json]:
         entry["name"] = device.name
         entry["peak_flops"] = {_PEAKS.get(dtype, dtype): rate for dtype, rate in rates.items()}
         entry["assumed"] = ["peak_flops"]
-        entry["note"] = "no datasheet was at hand: the peaks are measured sustained rates, so an MFU of 1 is reachable"
+        entry["printed"] = "these are measured sustained rates, so an MFU of 1 can be reached"
     sizes: Json = {} if device.hardware else {"bytes": device.memory_bytes}
     if memory is not None:
         sizes["bandwidth"] = memory[0]
