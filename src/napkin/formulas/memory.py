@@ -150,10 +150,17 @@ def stage_of(stack: Stack, layout: Layout, index: Number) -> Stage:
     )
 
 
-def places(stages: Number) -> tuple[Number, ...]:
-    """Stages of which one is the worst: in-flight micro-batches fall along the pipeline, table and head stand at its
-    ends. Some are the same where there are few."""
-    return 0 * stages, minimum(1, stages - 1), stages // 2, maximum(stages - 2, 0), stages - 1
+def places(stack: Stack, layout: Layout) -> tuple[Number, ...]:
+    """Stages of which one is the worst; some are the same where there are few.
+
+    Micro-batches in flight fall along the pipeline, layers never grow, the table stands first and the head last: with
+    one kind of layer it is the first stage or the last. Where layers differ, or every K-th is recomputed, the second,
+    the middle and the last but one are looked at too."""
+    p = layout.pp
+    ends = (0 * p, p - 1)
+    if len(stack.runs) == 1 and layout.recompute.kind != "every":
+        return ends
+    return (*ends, minimum(1, p - 1), p // 2, maximum(p - 2, 0))
 
 
 def in_flight(layout: Layout, index: Number) -> Number:
