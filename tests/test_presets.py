@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import runpy
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from napkin._tables.class_defaults import (
     TEXT_TYPES,
 )
 from napkin.cli.command import ask_texts
-from napkin.errors import NapkinError
+from napkin.errors import NapkinError, Refused
 from napkin.formulas.families import build
 from napkin.formulas.params import params
 from napkin.inputs.model import preset_config
@@ -156,6 +157,55 @@ def test_an_unknown_name_is_refused_with_a_hint(typed: str) -> None:
     assert caught.value.hint
     assert len(caught.value.message) < 200
     assert caught.value.message.isprintable()
+
+
+# --- what published files hold besides ------------------------------------------------------------------------------
+
+BESIDES: list[tuple[str, dict[str, Any]]] = [
+    ("llama3-8b", {"pretraining_tp": 1, "rope_scaling": {"factor": 8.0}, "torch_dtype": "bfloat16", "use_cache": True}),
+    ("smollm-135m", {"is_llama_config": True, "rope_interleaved": False, "transformers.js_config": {"q4": "float16"}}),
+    ("phi4-mini", {"full_attn_mod": 1, "interpolate_factor": 1, "mlp_bias": False, "lm_head_bias": False}),
+    ("kimi-k2", {"ep_size": 1, "aux_loss_alpha": 0.001, "seq_aux": True, "quantization_config": {"fmt": "e4m3"}}),
+    ("nemotron-h-8b", {"attention_head_dim": 128, "time_step_rank": 256, "residual_in_fp32": False}),
+    ("falcon-h1-7b", {"mamba_use_mlp": True, "time_step_rank": "auto", "ssm_multipliers": [0.35, 0.25, 0.3]}),
+    ("minimax-m2", {"attn_type_list": [1] * 62, "use_mtp": True, "num_mtp_modules": 3, "shared_intermediate_size": 0}),
+    (
+        "hunyuan-a13b",
+        {"moe_topk": [8] * 32, "num_shared_expert": [1] * 32, "use_cla": False, "attention_head_dim": 128},
+    ),
+    ("starcoder-15b", {"inference_runner": 0, "pad_key_length": True, "num_key_value_heads": 1}),
+    ("bart-large", {"_num_labels": 3, "add_bias_logits": False, "normalize_before": False, "num_hidden_layers": 12}),
+    ("command-r7b", {"layer_switch": 4, "use_parallel_block": True, "rotary_pct": 1.0}),
+    ("gemma2-9b", {"hidden_act": "gelu_pytorch_tanh", "cache_implementation": "hybrid", "query_pre_attn_scalar": 224}),
+    ("gpt2", {"n_ctx": 1024, "summary_type": "cls_index", "task_specific_params": {"text-generation": {}}}),
+    ("t5-small", {"n_positions": 512, "is_encoder_decoder": True, "output_past": True, "scale_decoder_outputs": True}),
+    ("jamba-v0.1", {"calc_logits_for_entire_prompt": False, "n_ctx": 262144, "top_k": 50, "is_decoder": False}),
+]
+
+
+@pytest.mark.parametrize(("name", "besides"), BESIDES, ids=[name for name, _ in BESIDES])
+def test_fields_beside_those_that_matter_pass(name: str, besides: dict[str, Any]) -> None:
+    one = preset(name)
+    fuller = replace(one, config={**one.config, **besides})
+    assert counted(fuller)["params/total"] == counted(one)["params/total"]
+
+
+@pytest.mark.parametrize("field", ["num_widgets", "moe_every", "lora_rank", "top_k_heads", "add_cross_attention"])
+def test_a_field_that_nobody_knows_is_refused(field: str) -> None:
+    one = preset("llama3-8b")
+    with pytest.raises(Refused, match=field):
+        counted(replace(one, config={**one.config, field: 5}))
+
+
+def test_a_vision_language_file_counts_its_language_model() -> None:
+    qwen = preset("qwen2.5-7b")
+    flat = {**qwen.config, "vision_config": {"depth": 32}, "image_token_id": 151655, "vision_token_id": 151654}
+    for kind in ("qwen2_vl", "qwen2_5_vl"):
+        assert counted(replace(qwen, config={**flat, "model_type": kind})) == counted(qwen)
+    mistral = preset("mistral-small-24b")
+    nested = {"text_config": dict(mistral.config), "vision_config": {}, "spatial_merge_size": 2}
+    outer = {"model_type": "mistral3", "image_token_index": 10, "projector_hidden_act": "gelu", **nested}
+    assert counted(replace(mistral, config=outer)) == counted(mistral)
 
 
 # --- what a config.json may omit ------------------------------------------------------------------------------------

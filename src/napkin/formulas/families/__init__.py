@@ -10,15 +10,15 @@ from importlib import import_module
 from napkin.errors import Refused, did_you_mean
 from napkin.formulas.layer import Model
 from napkin.inputs.load import printable
-from napkin.inputs.model import Config
+from napkin.inputs.model import Config, class_facts
 
 _ADAPTERS: dict[str, str] = {
     "decoder:build": (
         "apertus arcee codegen cohere cohere2 cwm deepseek dots1 ernie4_5 ernie4_5_moe exaone4 flex_olmo gemma gemma2 "
         "gemma3_text glm glm4 glm4_moe gpt2 gpt_neo gpt_neox gpt_oss gptj granite granitemoe granitemoeshared helium "
-        "hunyuan_v1_dense hunyuan_v1_moe llama llama4_text minimax_m2 ministral ministral3 mistral mixtral nemotron "
-        "olmo olmo2 olmo3 olmoe persimmon phi phi3 phimoe qwen2 qwen2_moe qwen3 qwen3_moe seed_oss smollm3 stablelm "
-        "starcoder2 xglm"
+        "hunyuan_v1_dense llama llama4_text minimax_m2 ministral ministral3 mistral mixtral nemotron olmo olmo2 olmo3 "
+        "olmoe persimmon phi phi3 phimoe qwen2 qwen2_5_vl_text qwen2_moe qwen2_vl_text qwen3 qwen3_moe "
+        "qwen3_vl_moe_text qwen3_vl_text seed_oss smollm3 stablelm starcoder2 xglm"
     ),
     "latent:build": "deepseek_v2 deepseek_v3 glm4_moe_lite kimi_k2 minicpm3 youtu",
     "encoder_decoder:bart": "bart",
@@ -60,6 +60,7 @@ _ADAPTERS: dict[str, str] = {
     "special:falcon": "falcon",
     "special:gpt_bigcode": "gpt_bigcode",
     "special:grok": "grok-1",
+    "special:hunyuan_moe": "hunyuan_v1_moe",
     "special:mpt": "mpt",
     "special:openai_gpt": "openai-gpt",
     "special:opt": "opt",
@@ -83,11 +84,20 @@ WRAPPERS: dict[str, str] = {
     "llava_onevision": "qwen2",
     "mistral3": "mistral",
     "paligemma": "gemma",
+    "qwen2_5_vl": "qwen2_5_vl_text",
+    "qwen2_vl": "qwen2_vl_text",
+    "qwen3_5": "qwen3_5_text",
+    "qwen3_5_moe": "qwen3_5_moe_text",
+    "qwen3_vl": "qwen3_vl_text",
+    "qwen3_vl_moe": "qwen3_vl_moe_text",
     "smolvlm": "llama",
     "idefics3": "llama",
     "cohere2_vision": "cohere2",
 }
 """Multimodal model_type → the model_type that its text_config has where it does not say."""
+
+_FLAT = ("qwen2_vl", "qwen2_5_vl")
+"""Those whose published files hold the language model's fields on the outer level."""
 
 _OTHER_SENSES = re.compile(
     r"(vision|visual|image|video|audio|speech|mm|boi|eoi|boa|eoa|projector|projection|multimodal|spatial|media|vt|merge"
@@ -121,10 +131,15 @@ def _text_model(config: Config) -> Config:
         config.notes.append("a quantised checkpoint: its logical parameters are counted")
     if not (config.model_type in WRAPPERS or (config.model_type not in ADAPTERS and config.has("text_config"))):
         return config
-    text = config.nested("text_config", WRAPPERS.get(config.model_type) or None)
     config.notes.append(f"the language model of {printable(config.model_type, 40)} alone is counted")
     config.ignore(*(field for field in config.fields if _OTHER_SENSES.fullmatch(field)), "architectures")
+    if config.model_type in _FLAT and not config.has("text_config"):
+        config.model_type = WRAPPERS[config.model_type]
+        config.defaults, config.aliases = class_facts(config.model_type)
+        return config
+    text = config.nested("text_config", WRAPPERS.get(config.model_type) or None)
     _settle_tie(config, text)
+    config.ignore(*(f for f, value in config.fields.items() if f in text.fields and text.fields[f] == value))
     return text
 
 

@@ -620,6 +620,8 @@ TRAITS: dict[str, Traits] = {
     "ministral3": MISTRAL,
     "mixtral": replace(MISTRAL, moe=Mixture(inner="intermediate_size", normalise=True)),
     "qwen2": QWEN2,
+    "qwen2_vl_text": QWEN2,
+    "qwen2_5_vl_text": QWEN2,
     "qwen2_moe": Traits(
         bias="qkv_bias",
         windows=early_even,
@@ -627,7 +629,9 @@ TRAITS: dict[str, Traits] = {
         moe=replace(QWEN_MOE, shared="size", shared_field="shared_expert_intermediate_size", shared_gate=True),
     ),
     "qwen3": QWEN3,
+    "qwen3_vl_text": replace(QWEN3, windows=None),
     "qwen3_moe": replace(QWEN3, windows=everywhere, moe=replace(QWEN_MOE, experts="num_local_experts")),
+    "qwen3_vl_moe_text": replace(QWEN3, windows=None, moe=replace(QWEN_MOE, experts="num_local_experts")),
     "gemma": GEMMA,
     "gemma2": GEMMA2,
     "gemma3_text": replace(
@@ -652,7 +656,13 @@ TRAITS: dict[str, Traits] = {
         fused_mlp=True,
         windows=everywhere,
         dropout=(True, True),
-        only=(("attention_bias", (False,)),),
+        only=(
+            ("attention_bias", (False,)),
+            ("mlp_bias", (False,)),
+            ("lm_head_bias", (False,)),
+            ("full_attn_mod", (1,)),
+        ),
+        ignored=("interpolate_factor",),
     ),
     "phimoe": Traits(
         norm=LAYER,
@@ -844,6 +854,13 @@ TRAITS: dict[str, Traits] = {
         qk_norm=RMS,
         qk_norm_over="all",
         moe=Mixture(inner="intermediate_size", score="sigmoid", normalise=True, balanced="buffer"),
+        only=(
+            ("use_qk_norm", (True,)),
+            ("qk_norm_type", ("per_layer",)),
+            ("shared_intermediate_size", (0,)),
+            ("use_routing_bias", (True,)),
+        ),
+        ignored=("attn_type_list", "use_mtp", "num_mtp_modules", "mtp_transformer_layers"),  # unknown to the class
     ),
     "exaone4": Traits(arrangement="output", qk_norm=RMS, windows=exaone_pattern, rope_in_windows_only=True),
     "hunyuan_v1_dense": Traits(bias="attention_bias", out_bias="attention_bias", qk_norm=RMS, norm_after_rope=True),

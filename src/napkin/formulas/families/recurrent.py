@@ -364,7 +364,7 @@ def falcon_h1(config: Config) -> Model:
         inner = config.integer("mamba_expand") * hidden
     config.must_be("mamba_use_mlp", True)
     config.must_be("sliding_window", None)
-    config.ignore("mamba_expand", "mlp_expansion_factor", "mamba_norm_before_gate")
+    config.ignore("mamba_expand", "mlp_expansion_factor", "mamba_norm_before_gate", "time_step_rank")
     attend = _attention(config, hidden, heads, Rope(head_dim), bias=on(config, "attention_bias"))
     mix = _ssd_mamba(config, hidden, inner, normed=on(config, "mamba_rms_norm"), out_bias=on(config, "projectors_bias"))
     feed = partial(
@@ -424,6 +424,7 @@ def nemotron_h(config: Config) -> Model:
     config.must_be("n_shared_experts", 1)
     config.must_be("tie_word_embeddings", False)
     config.ignore("expand", "moe_shared_expert_overlap", "mtp_layers_block_type", "mtp_hybrid_override_pattern")
+    config.ignore("time_step_rank")  # of Mamba's first version
     if config.optional_integer("num_nextn_predict_layers", least=0):
         config.notes.append("the multi-token-prediction layers are left out")
     mamba_heads = config.integer("mamba_num_heads")
@@ -671,6 +672,9 @@ def zamba2(config: Config) -> Model:
         num_query_groups=heads,
         kv_channels=hidden // heads,
         use_shared_mlp_adapter=True,
+        use_shared_block_lora=True,
+        use_shared_attention_lora=config.raw("use_shared_attention_adapter", required=False),
+        ffn_hidden_size=config.raw("intermediate_size", required=False),
     )
     config.must_be("use_conv_bias", True)
     bias = on(config, "add_bias_linear")

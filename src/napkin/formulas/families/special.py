@@ -22,6 +22,26 @@ def gpt_bigcode(config: Config) -> Model:
     return decoder(config, GPT2, kv_heads=kv_heads)
 
 
+def hunyuan_moe(config: Config) -> Model:
+    """Hunyuan's mixture, whose files write one number for each layer and much that the class does not know."""
+    alike = {"moe_topk", "num_experts", "num_shared_expert", "moe_intermediate_size"}
+    lists = {f: v for f in alike if isinstance(v := config.fields.get(f), list) and v and v == v[:1] * len(v)}
+    config.fields = {**config.fields, **{field: values[0] for field, values in lists.items()}}
+    for field, value in (("num_shared_expert", 1), ("use_mixed_mlp_moe", True), ("norm_type", "rms")):
+        config.must_be(field, value)
+    for field in ("use_cla", "use_mla", "mlp_bias", "add_classification_head", "moe_layer_num_skipped"):
+        config.must_be(field, False)
+    config.must_be("moe_intermediate_size", config.integer("intermediate_size"))
+    heads, head_dim = config.integer("num_attention_heads"), config.optional_integer("head_dim")
+    config.must_be("attention_head_dim", head_dim or common.width(config) // heads)
+    config.ignore("cla_share_factor", "class_num", "dense_list", "group_limited_greedy", "moe_drop_tokens")
+    config.ignore("moe_random_routing_dropped_token", "org_vocab_size", "pool_type", "position_embedding_xdrope")
+    config.ignore("use_qk_norm", "use_rotary_pos_emb", "skip_cls_token", "num_media_embeds", "vit_path", "pad_id")
+    config.ignore("mask_init_id", "im_end_id", "im_newline_id", "im_start_id", "text_start_id", "text_end_id")
+    config.ignore("video_start_id", "video_end_id", "anyres_vit_max_image_size", "anyres_pooling_size")
+    return decoder(config, TRAITS["hunyuan_v1_moe"])
+
+
 def openai_gpt(config: Config) -> Model:
     """The first GPT: norms after the residual additions, none at the end, an inner width of 4h that no field says."""
     traits = replace(GPT2, arrangement="post", final_norm=False, inner="", inner_default=4, function=("afn",))
