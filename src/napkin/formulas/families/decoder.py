@@ -449,6 +449,7 @@ def _feeds(config: Config, traits: Traits, hidden: int, layers: int) -> tuple[Bl
     if not needs_dense:
         config.ignore(traits.inner)
     if not count:
+        config.ignore(mixture.experts, mixture.top_k, mixture.inner, mixture.shared_field, "norm_topk_prob")
         return dense, None
     return dense if count < layers else None, _experts(config, traits, mixture, hidden, function, dense)
 

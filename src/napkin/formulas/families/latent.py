@@ -77,6 +77,8 @@ def build(config: Config) -> Model:
         inner = config.integer("intermediate_size")
         dense = partial(blocks.gated_mlp, width=hidden, inner=inner, function=function, bias=mlp_bias)
     sparse = _experts(config, kind, hidden, function, mlp_bias) if any(keys) else None
+    if sparse is None:
+        config.ignore("n_routed_experts", "num_experts_per_tok", "moe_intermediate_size", "n_shared_experts")
 
     def make(has_experts: bool) -> Layer:
         feed = sparse if has_experts else dense
