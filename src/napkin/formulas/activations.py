@@ -43,7 +43,8 @@ class Pass:
     """One micro-batch's forward pass through the whole model on one rank.
 
     hidden    the last hidden state, where the head reads another copy of it: alive until the loss is there
-    closure   what checkpointed layers' code refers to and autograd does not hold: rotary tables, masks, positions
+    closure   what checkpointed layers' code refers to and autograd does not hold: rotary tables, positions
+    masks     causal masks of written-out attention, which that code refers to, or is given as an argument
     """
 
     before: Piece
@@ -54,6 +55,7 @@ class Pass:
     labels: Number
     hidden: Number
     closure: Number
+    masks: Number
 
 
 def piece(name: str, tape: Tape, start: int, first: int, input_bytes: Number) -> Piece:
@@ -114,7 +116,9 @@ def forward(
     logits = lowering.run(stack.after, residual)
     sizes = cross_entropy(lowering, logits)
     after = piece("after", tape, start, first, residual.tensor.size)
-    return Pass(before, tuple(layers), after, *sizes, _unkept(lowering, stack), _closure(lowering, stack))
+    return Pass(
+        before, tuple(layers), after, *sizes, _unkept(lowering, stack), _closure(lowering), _masks(lowering, stack)
+    )
 
 
 def _unkept(lowering: Lowering, stack: Stack) -> Number:
@@ -126,18 +130,20 @@ def _unkept(lowering: Lowering, stack: Stack) -> Number:
     return total(s.size * (weight - minimum(s.kept, weight)) for weight, s in tensor.places)
 
 
-def _closure(lowering: Lowering, stack: Stack) -> Number:
-    """What the code of checkpointed layers holds besides their input."""
-    if not lowering.code.closes_over:
+def _closure(lowering: Lowering) -> Number:
+    """What the code of checkpointed layers holds besides their input and the mask."""
+    if not lowering.code.closes_over or not lowering.tables:
         return 0
-    tables = total(tensor.size for pair in lowering.tables.values() for tensor in pair)
+    return total(t.size for pair in lowering.tables.values() for t in pair) + lowering.own * BYTES["int64"]
+
+
+def _masks(lowering: Lowering, stack: Stack) -> Number:
+    """Causal masks of written-out attention, one for each window."""
+    if not lowering.code.closes_over or lowering.attention != EAGER:
+        return 0
     windows = {op.window for _, layer in stack.runs for op in layer.operations if isinstance(op, AttentionCore)}
-    masks: Number = 0
-    if lowering.attention == EAGER:
-        width = "fp32" if lowering.tape.autocast else lowering.tape.compute
-        masks = len(windows) * sized(lowering.b * lowering.own * lowering.s, width)
-    positions = lowering.own * BYTES["int64"] if lowering.tables else 0
-    return tables + masks + positions
+    width = "fp32" if lowering.tape.autocast else lowering.tape.compute
+    return len(windows) * sized(lowering.b * lowering.own * lowering.s, width)
 
 
 def one_layer(lowering: Lowering, layer: Layer, width: int, dtype: str) -> Piece:

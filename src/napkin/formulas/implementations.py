@@ -40,14 +40,15 @@ class Code:
     positions    ids of learned positions. one: one row for all sequences · each: one row a sequence · buffer: kept
                  with the weights
     router       what weighs the experts. native: cast to the activations' type · fp32: left in fp32 · wide_top: the
-                 chosen alone are cast to fp32 first · clamped: their sum is cut from below · sparsemixer: chosen one after the other, each from a masked
-                 softmax (Phi-3.5-MoE)
+                 chosen alone are cast to fp32 first · clamped: their sum is cut from below · sparsemixer: chosen one
+                 after the other, each from a masked softmax (Phi-3.5-MoE)
     functions    activations that run another function than the config names
     indexed      the single key and value head of multi-query attention is taken by an index: a copy
     query_scale  each query is multiplied by a factor of its position
     masked       an explicit mask always reaches the attention kernel
     kernels      attention kernels that the code can call
     closes_over  the code of a checkpointed layer refers to rotary tables, positions and the mask
+    passes_mask  the mask is an argument of the checkpointed layer, which autograd then saves
     crops        learnt positions are cut to the training sequence
     swiglu       split: activation, then a product · fused: one kernel that keeps its input alone
     gather_again with sequence parallelism a column-parallel linear keeps its own part and gathers again in backward
@@ -73,6 +74,7 @@ class Code:
     masked: bool = False
     kernels: tuple[str, ...] = ALL_KERNELS
     closes_over: bool = True
+    passes_mask: bool = False
     crops: bool = False
     swiglu: str = "split"
     gather_again: bool = False
@@ -96,7 +98,7 @@ _HF_CODES: dict[str, Code] = {
     "glm": replace(_PARTIAL, rotary="layer"),
     "glm4": replace(_PARTIAL, rotary="layer"),
     "glm4_moe": replace(_PARTIAL, router="fp32"),
-    "gpt2": replace(_HF, softmax="native"),
+    "gpt2": replace(_HF, softmax="native", passes_mask=True),
     "gpt_neo": replace(_HF_EAGER, softmax="wide_scores"),
     "gpt_neox": _PARTIAL,
     "gpt_oss": replace(_HF_EAGER, softmax="native", half_tables=True),

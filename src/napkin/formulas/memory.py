@@ -339,7 +339,8 @@ def _saved(step: Step, stage: Stage) -> tuple[Number, Number, Number]:
                 shared = shared + where(n - again > 0, storage.size * storage.kept, 0)
     one = run.layers[0][1].input if run.layers else 0
     layers = layers + ceil_div(inputs, size) * one
-    outside = stage.first * run.before.saved + stage.last * run.after.saved + shared
+    passed = where(total(stage.checkpointed) > 0, run.masks, 0) if step.setup.code.passes_mask else 0
+    outside = stage.first * run.before.saved + stage.last * run.after.saved + shared + passed
     return layers, casts, outside
 
 
@@ -374,7 +375,9 @@ def _moments(step: Step, rank: Rank, parts: Sequence[tuple[Number, Held]], outsi
         )
 
     # what checkpointed layers' code refers to, but for the tables that other layers keep anyway
-    closure = where(total(stage.checkpointed) > 0, run.closure, 0) * (total(stage.layers) == total(stage.checkpointed))
+    again = total(stage.checkpointed)
+    masks = 0 if setup.code.passes_mask else run.masks
+    closure = where(again > 0, run.closure * (total(stage.layers) == again) + masks, 0)
     last = run.logits + run.wide_logits + run.hidden
     cached = total(n * piece.casts for n, (_, piece) in zip(stage.checkpointed, run.layers, strict=True))
     forward = moment("forward", standing, rank.saved, rank.casts + cached, closure + LOSS_BYTES + stage.last * last)
@@ -425,7 +428,7 @@ def _moments(step: Step, rank: Rank, parts: Sequence[tuple[Number, Held]], outsi
 
 
 def _mean(whole: Number, n: Number) -> Number:
-    return where(n > 0, whole / maximum(n, 1), 0)
+    return where(n > 0, whole // maximum(n, 1), 0)
 
 
 def larger(first: Moment, second: Moment) -> Moment:
