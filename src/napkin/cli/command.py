@@ -19,6 +19,7 @@ MODULES: dict[str, tuple[str, str]] = {
     "mfu": ("mfu", "Model FLOPs utilisation from a measured time or throughput"),
     "memory": ("memory", "Bytes of a training step, bucket by bucket"),
     "step": ("step", "Seconds of a training step, where they go, and how sure that is"),
+    "calibrate": ("calibrate", "What your own measured steps say about the shipped constants"),
     "validate": ("validate", "Predicted against measured, for hundreds of published runs"),
     "tensor": ("tensor", "A tensor's bytes, strides, views and offsets"),
     "dtype": ("dtype", "Number formats, and what a value becomes in each"),
@@ -30,6 +31,7 @@ MODULES: dict[str, tuple[str, str]] = {
     "flops": ("flops", "FLOPs of one training step, by operation and convention"),
     "hardware": ("hardware", "The accelerators that napkin knows, or one with its sources"),
     "models": ("models", "The published architectures that napkin knows, or one with its citation"),
+    "plan": ("plan", "Every layout of a machine, ranked: which is fastest, and what fits"),
     "sweep": ("sweep", "Any question over a list or range of an option: a table or a plot"),
     "compare": ("compare", "Two runs, models or machines, and what each difference contributes"),
     "sensitivity": ("sensitivity", "Which input moves an answer most, and where a decision flips"),
@@ -92,7 +94,7 @@ class Inputs:
         if any(not c.isprintable() for c in written):
             raise NapkinError(f"{where}: {written[:60]!r} holds control characters")
         try:
-            value = option.parse(written)
+            value = self.command.reads.get(option.name, option.parse)(written)
         except Unreadable as problem:
             raise NapkinError(f"{where}: {problem.reason}", problem.hint) from None
         if option.unit == "token" and option.name == "seq" and written.strip().lower().endswith("k"):
@@ -146,10 +148,11 @@ class Inputs:
 class Command:
     """name, summary; arguments and options by name; run: Inputs → Answer; examples that the tests run.
 
+    reads     how this command reads an option's text, where it takes more than others do (plan: --gpus 1024..16384)
     target    for a wrapper, the command that it asks: its options are taken too
     keeps     --output names a file of the command's own (bench: the profile), and the answer goes to stdout"""
 
-    __slots__ = ("arguments", "defaults", "examples", "keeps", "name", "options", "run", "summary", "target")
+    __slots__ = ("arguments", "defaults", "examples", "keeps", "name", "options", "reads", "run", "summary", "target")
 
     def __init__(
         self,
@@ -161,6 +164,7 @@ class Command:
         defaults: Mapping[str, str | bool] | None = None,
         examples: Sequence[str] = (),
         target: Command | None = None,
+        reads: Mapping[str, Callable[[str], Any]] | None = None,
         keeps: bool = False,
     ) -> None:
         self.name = name
@@ -171,6 +175,7 @@ class Command:
         self.defaults = dict(defaults or {})
         self.examples = tuple(examples)
         self.target = target
+        self.reads = dict(reads or {})
         self.keeps = keeps
 
     @property
@@ -197,6 +202,7 @@ class Command:
             self.defaults,
             self.examples,
             target,
+            target.reads,
         )
 
 

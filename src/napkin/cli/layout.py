@@ -161,7 +161,11 @@ def _data_parallel(inputs: Inputs, model_parallel: int) -> int:
 
 def setup_of(inputs: Inputs, model: Model) -> Setup:
     """Everything that the memory and the time of a step depend on, but for the hardware."""
-    layout = layout_of(inputs, model)
+    return setup_with(inputs, model, layout_of(inputs, model))
+
+
+def setup_with(inputs: Inputs, model: Model, layout: Layout) -> Setup:
+    """The same around a layout that is known."""
     policy = precision(inputs.get("precision"))
     form = inputs.get("optimizer-form")
     optimizer, named = optimizers.find(inputs.get("optimizer"), form=form)
