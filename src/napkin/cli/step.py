@@ -3,35 +3,38 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from napkin.cli.command import Command, Inputs
 from napkin.cli.layout import SETUP_DEFAULTS, SETUP_OPTIONS, setup_of
 from napkin.cli.machine import accelerator
 from napkin.cli.model import MODEL_OPTIONS, model_of
 from napkin.cli.options import Option, declare
+from napkin.errors import NapkinError, Refused
 from napkin.formulas import flops
 from napkin.formulas.layer import Experts, Model, Scan
 from napkin.formulas.memory import Setup
-from napkin.formulas.step import GROUPS, Step, step
+from napkin.formulas.step import Step, step
 from napkin.inputs.hardware import Hardware
 from napkin.render.answer import Answer
-from napkin.term import SEEN, TRUE, Term, add, constant, divide, leaf, multiply
-from napkin.units import human, words
+from napkin.term import TRUE, Term, add, constant, divide, leaf, multiply
+from napkin.units import positive, words
+
+if TYPE_CHECKING:
+    from napkin.evidence.single import Asked
 
 declare(
     Option("stack", words, "Software: megatron-core, fsdp-compiled, fsdp-eager, xla, lean, …", metavar="NAME"),
     Option("interval", words, "Level of the interval, e.g. 80 or 90%", metavar="LEVEL"),
+    Option("factor", positive, "Time of your steps over napkin's (napkin calibrate)", metavar="X"),
     Option("async-tp", lambda text: text, "Tensor-parallel collectives decomposed and overlapped", flag=True),
 )
 
-PARTS = ("compute", "memory_bound", "communication", "bubble", "optimizer", "overhead")
 BINDS = {"compute": "compute", "memory_bound": "memory", "communication": "communication", "bubble": "bubble"}
 
 
 def level_of(inputs: Inputs) -> float:
     """`80`, `80%` or `0.8` as a share; refused (2) outside 50 to 98 %."""
-    from napkin.errors import NapkinError
-
     text = str(inputs.get("interval")).strip()
     try:
         share = float(text.rstrip("%"))
@@ -57,12 +60,15 @@ def run(inputs: Inputs) -> Answer:
         _stack(inputs, setup),
         inputs.get("attention") if "attention" in inputs else None,
         bool(inputs.get("async-tp")),
+        float(inputs.get("factor") or 1.0),
     )
+    if inputs.get("profile") is not None:
+        asked = _measured(inputs, asked, hardware, setup)
     inputs.record("attention", asked.kernel, inputs.origin("attention"))
     found = step(model, asked.plan, asked.rates)
     half, close = asked.half_width(level)
     terms = [found.time, *_parts(found), *_utilisation(model, setup, asked.peak, found)]
-    terms.append(_memory(inputs, model, setup))
+    terms += _memory(inputs, model, setup)
     answer = Answer("step", _title(model, setup, hardware), terms)
     answer.verdict = _binding(found)
     _ends(answer, half)
@@ -77,6 +83,20 @@ def run(inputs: Inputs) -> Answer:
 
         answer.plot = charts(found, asked.plan, _title(model, setup, hardware))
     return answer
+
+
+def _measured(inputs: Inputs, asked: Asked, hardware: Hardware, setup: Setup) -> Asked:
+    """--profile: what `napkin bench` measured in place of the constants of the chip."""
+    from dataclasses import replace
+
+    from napkin.evidence.single import with_profile
+    from napkin.inputs.profile import read_profile
+
+    profile = read_profile(str(inputs.get("profile")))
+    reached, said = with_profile(asked.rates, hardware, profile, setup.precision.compute)
+    for what in said:
+        inputs.note(f"measured by the profile: {what}")
+    return replace(asked, rates=reached)
 
 
 def _stack(inputs: Inputs, setup: Setup) -> str:
@@ -124,14 +144,19 @@ def _recomputed(model: Model, setup: Setup, counted: dict[str, Term]) -> Term:
     return multiply("flops/recomputed", leaf("recomputed", share, "1", TRUE), blocks)
 
 
-def _memory(inputs: Inputs, model: Model, setup: Setup) -> Term:
+def _memory(inputs: Inputs, model: Model, setup: Setup) -> list[Term]:
+    """memory/total, left out with a note where the memory model does not know the architecture."""
     from napkin.cli.memory import worst_rank
     from napkin.formulas import allocator, memory
     from napkin.formulas.buckets import tree
 
-    prepared = memory.prepare(model, setup)
-    live = tree(prepared, worst_rank(prepared), "")["memory/live"]
-    return allocator.reported(live, setup.layout.gpus, False).used.renamed("memory/total")
+    try:
+        prepared = memory.prepare(model, setup)
+        live = tree(prepared, worst_rank(prepared), "")["memory/live"]
+    except Refused as problem:
+        inputs.note(f"memory/total is left out: {problem.message}")
+        return []
+    return [allocator.reported(live, setup.layout.gpus, False).used.renamed("memory/total")]
 
 
 def _ends(answer: Answer, half: float) -> None:
@@ -144,7 +169,7 @@ def _ends(answer: Answer, half: float) -> None:
 def _binding(found: Step) -> str:
     """What the largest part of the step waits for."""
     parts = {part.name.removeprefix("step/"): part.value for part in found.time.parts}
-    return max(BINDS, key=lambda name: parts[name]) and BINDS[max(BINDS, key=lambda name: parts[name])]
+    return BINDS[max(BINDS, key=lambda name: parts[name])]
 
 
 def _bars(found: Step) -> list[str]:
@@ -194,7 +219,18 @@ COMMAND = Command(
     "step",
     "Seconds of one training step: compute, memory traffic, communication, bubble, optimizer, and what binds",
     run,
-    options=(*MODEL_OPTIONS, *SETUP_OPTIONS, "hardware", "hardware-file", "stack", "interval", "async-tp", "plot"),
+    options=(
+        *MODEL_OPTIONS,
+        *SETUP_OPTIONS,
+        "hardware",
+        "hardware-file",
+        "profile",
+        "stack",
+        "factor",
+        "interval",
+        "async-tp",
+        "plot",
+    ),
     arguments=("model",),
     defaults={**SETUP_DEFAULTS, "interval": "90"},
     examples=(
@@ -203,4 +239,3 @@ COMMAND = Command(
         "step llama3-405b --tp 8 --pp 16 --gpus 16384 --global-batch 2048 --seq 8192 --hardware h100 --vp 4 --explain",
     ),
 )
-__all__ = ["COMMAND", "GROUPS", "PARTS", "SEEN", "human"]

@@ -162,8 +162,8 @@ def _by_source(sources: Sequence[dict[str, Any]]) -> tuple[str, ...]:
     for one in sources:
         covered = f"{one['coverage']:7.0%}" if "coverage" in one else "       "
         lines.append(
-            f"  {one['source'][:20]:20} {one['quantity'][:24]:24} {one['rows']:4} {one['median']:7.1%} {one['mean']:7.1%} "
-            f"{one['p90']:7.1%} {one['bias']:+7.1%}  {covered}"
+            f"  {one['source'][:20]:20} {one['quantity'][:24]:24} {one['rows']:4} {one['median']:7.1%} "
+            f"{one['mean']:7.1%} {one['p90']:7.1%} {one['bias']:+7.1%}  {covered}"
         )
     return tuple(lines)
 

@@ -179,7 +179,7 @@ def _stacked(members: Sequence[Any], kind: type) -> dict[str, Array]:
 def _group(members: Sequence[tuple[Shape, Plan, Machine, int, dict[str, int], StepRow]]) -> Group:
     shapes, plans, machines, rows, keys, published = zip(*members, strict=True)
     pieces = {f.name: np.array([getattr(s, f.name) for s in shapes], dtype=float) for f in fields(Shape)[1:]}
-    figures = {
+    figures: dict[str, Any] = {
         f.name: np.array([getattr(m, f.name) for m in machines], dtype=float)
         for f in fields(Machine)
         if f.name != "generation"

@@ -40,3 +40,10 @@ def half_width(at: Point, level: float, without: str = "") -> tuple[float, list[
     growth = Growth(*table.GROWTH)
     close = nearest(at, evidence, without=without)
     return quantile(level, evidence, growth, without) * growth.at(close[0][0], at.experts), close
+
+
+def near_ratio() -> float:
+    """How much narrower the error is once a near configuration of the same source was measured."""
+    from napkin._tables import calibration as table
+
+    return table.NEAR_RATIO

@@ -86,7 +86,7 @@ def _layer(kind: str, dims: Any, like: Any, mlp: list[Operation], out: str, wind
 
 
 def decoder(dims: Any, like: Any = None) -> Model:
-    """`dims` is a published.Shape, or its fields as arrays; then `like`, one of the rows, tells which pieces there are."""
+    """`dims` is a published.Shape, or its fields as arrays; then `like`, one of them, tells which pieces there are."""
     like = like or dims
     h = dims.hidden
     runs: list[tuple[Any, Layer]] = []

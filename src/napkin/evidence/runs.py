@@ -268,7 +268,7 @@ def estimate_mfu(
     return estimate(Asked(active or params, params, generation(card.slug), gpus, seq=seq), Rule(evidence(), level))
 
 
-# --- goodput -----------------------------------------------------------------------------------------------------------
+# --- goodput ---------------------------------------------------------------------------------------------------------
 
 HOURS_PER_INTERRUPTION = 5e4
 """Accelerator-hours between interruptions: 5.1e4 in Llama 3.1 405B (419 unexpected in 54 days on 16,384 GPUs; Llama 3

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from napkin.elementwise import where
 from napkin.evidence import constants as shipped
 from napkin.evidence import software
 from napkin.evidence.intervals import Point, Seen, point
-from napkin.evidence.rates import Machine, machine, names, picker, rates
+from napkin.evidence.rates import LARGEST_SHARE, Machine, machine, names, picker, rates
+from napkin.formulas.efficiency import depth_share, tile_share
 from napkin.formulas.layer import Experts, Model
 from napkin.formulas.memory import Setup, weights_of
 from napkin.formulas.step import Plan, Rates
 from napkin.inputs.hardware import Hardware, peak_name
 from napkin.inputs.plan import Layout, Precision
 from napkin.term import Term
+
+if TYPE_CHECKING:
+    from napkin.inputs.profile import Profile
 
 UNKNOWN_SPREAD = 0.08
 """σ of software factors around their middle (priors.py)."""
@@ -33,13 +38,19 @@ class Asked:
     kernel: str
     at: Point
     peak: Term
+    chip_spread: float
+    factor: float = 1.0
 
     def half_width(self, level: float) -> tuple[float, Sequence[tuple[float, Seen]]]:
-        """Half the interval's width in ln t; software that nobody named adds its spread."""
+        """Half the interval's width in ln t. Software that nobody named adds its spread, and a chip that no step was
+        measured on the spread of its constant; a factor from a step of the user's own takes the shared part out."""
         half, close = shipped.half_width(self.at, level)
+        deviations = half / shipped.half_width(self.at, 0.9)[0] * NORMAL_90
+        if self.factor != 1.0:
+            return half * shipped.near_ratio(), close
         if self.stack.name == software.UNKNOWN:
-            half = math.hypot(half, NORMAL_90 * UNKNOWN_SPREAD)
-        return half, close
+            half = math.hypot(half, deviations * UNKNOWN_SPREAD)
+        return math.hypot(half, deviations * self.chip_spread), close
 
 
 def recomputed_share(setup: Setup, model: Model) -> tuple[float, bool]:
@@ -113,8 +124,17 @@ def timed(
     return plan_of(model, setup, stack, at.bits < 16, kernel), reached
 
 
-def asked(model: Model, setup: Setup, hardware: Hardware, stack_name: str, kernel: str | None, async_tp: bool) -> Asked:
-    """Everything that one step's answer needs."""
+def asked(
+    model: Model,
+    setup: Setup,
+    hardware: Hardware,
+    stack_name: str,
+    kernel: str | None = None,
+    async_tp: bool = False,
+    factor: float = 1.0,
+) -> Asked:
+    """Everything that one step's answer needs. `factor`: time of the user's own steps over napkin's, from
+    `napkin calibrate`."""
     stack = software.stack(stack_name)
     layout = setup.layout
     at = machine(hardware, setup.precision.compute)
@@ -126,7 +146,7 @@ def asked(model: Model, setup: Setup, hardware: Hardware, stack_name: str, kerne
         for s in model.stacks
         for _, count, layer in s.kinds()
     )
-    where = point(
+    place = point(
         at.generation,
         stack.name,
         any(isinstance(op, Experts) for op in operations),
@@ -137,4 +157,34 @@ def asked(model: Model, setup: Setup, hardware: Hardware, stack_name: str, kerne
     )
     dtype = peak_name(setup.precision.compute)
     peak = hardware.term(f"peak/{dtype}", "peak", "FLOP/s/GPU")
-    return Asked(plan, reached, stack, kernel, where, peak)
+    if factor != 1.0:
+        reached = replace(reached, stack=reached.stack * factor)
+    used = names(at.generation, at.bits, stack, kernel, "rdma", async_tp, "")
+    return Asked(plan, reached, stack, kernel, place, peak, shipped.spreads()[used["matmul"]], factor)
+
+
+TYPICAL = 8192
+"""Side of the product whose tile and depth losses are taken off a measured rate: bench's shapes are about as large."""
+
+
+def with_profile(reached: Rates, hardware: Hardware, profile: Profile, compute: str) -> tuple[Rates, list[str]]:
+    """The rates with what `napkin bench` measured on this machine in place of the constants; and what was taken."""
+    said: list[str] = []
+    changes: dict[str, float] = {}
+    whole = tile_share(TYPICAL, TYPICAL, 1, reached.units, reached.waves) * depth_share(TYPICAL, reached.half_depth)
+    wide = "bf16" if "bf16" in hardware.peaks else "fp16"
+    for field, dtype in (("matmul_wide", wide), ("matmul", compute)):
+        rate = profile.matmul_rate({"fp8": "fp8_e4m3", "mxfp8": "fp8_e4m3"}.get(dtype, dtype))
+        if rate is not None:
+            changes[field] = min(rate[0] / hardware.peak(dtype) / whole, LARGEST_SHARE)
+            said.append(f"{dtype} products at {rate[0] / 1e12:.0f} TFLOP/s ({rate[1]})")
+    moved = profile.memory_bandwidth()
+    if moved is not None:
+        changes["memory"] = min(moved[0] / hardware.memory_bandwidth, 1.0)
+        said.append(f"memory at {moved[0] / 1e9:.0f} GB/s ({moved[1]})")
+    link = profile.link_rate("all_reduce")
+    if link is not None and hardware.link_bandwidth:
+        changes["bus"] = link[1] / hardware.link_bandwidth
+        changes["tensor_latency"] = link[0]
+        said.append(f"all-reduce at {link[1] / 1e9:.0f} GB/s")
+    return replace(reached, **changes), said

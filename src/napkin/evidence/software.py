@@ -14,7 +14,7 @@ class Stack:
     fused_loss      the loss reads the logits once or twice instead of writing softmax and gradients in fp32
     overlap         tensor- and pipeline-parallel transfers run beside products
     reduce_early    gradients are reduced while the last backward runs
-    accumulation    how gradients of micro-batches are added up: fused into the product, or a cast and an add of their own
+    accumulation    how gradients of micro-batches are added up: fused into the product, or a separate cast and add
     stops_early     recomputation of a block ends when its last saved tensor is back (torch's non-reentrant checkpoint)
     gradient_bytes  bytes of a gradient element as it is reduced, unless the policy says otherwise
     sequence_parallel, zero   what it takes by default beside tensor parallelism and data parallelism

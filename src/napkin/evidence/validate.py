@@ -19,7 +19,7 @@ from napkin.inputs.published import Row, StepRow
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One row of `validate`. None where nothing is predicted; then `why`. `verdict`: for runs that ran out of memory."""
+    """One row of `validate`. None where nothing is predicted; then `why`. `verdict`: of runs that ran out of memory."""
 
     id: str
     quantity: str

@@ -10,7 +10,7 @@ What hardware and software reach comes in as `Rates`; this file knows no constan
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from napkin import term
@@ -64,8 +64,8 @@ class Plan:
     attention_recomputed, products_recomputed
                         1 where the attention core alone runs again; share of the forward matrix products that do
     flash               1 for a fused attention kernel, 0 where the scores are written to memory
-    idle                share of the plain pipeline's idle slots that the schedule keeps: 1 for GPipe and 1F1B, 1/3 where
-                        weight gradients fill them (zero bubble, ZB-H1: Qi et al. 2023)
+    idle                share of the plain pipeline's idle slots that the schedule keeps: 1 for GPipe and 1F1B, 1/3
+                        where weight gradients fill them (zero bubble, ZB-H1: Qi et al. 2023)
     low                 1 where linear layers multiply 8- or 4-bit numbers (their inputs are cast first)
     gradient_bytes      bytes of one gradient element as it is reduced
     optimizer_bytes     bytes that the optimizer moves per parameter of its own part
@@ -109,7 +109,8 @@ class Rates:
 
     peak, peak_wide     dense FLOP/s of linear layers' dtype and of 16 bits (attention and head)
     bandwidth, link, network, node, units
-                        byte/s of memory, of the link one way, of the network card; GPUs that the link joins; matrix units
+                        byte/s of memory, of the link one way, of the network card; GPUs that the link joins; matrix
+                        units
     matmul, matmul_wide share of the peak that a large matrix product sustains
     attention, attention_backward
                         share of the peak of the fused forward kernel; how much slower its backward runs per FLOP
@@ -568,6 +569,15 @@ class Step:
     weights: Number
 
 
+def _mean(group: str, runs: Sequence[tuple[Number, Cost]], depth: Number) -> Term:
+    """Seconds of a group in the mean layer."""
+    every = [
+        term.multiply(f"{part.name}/all", term.leaf("layers", count, "1", term.TRUE), part)
+        for count, part in ((count, cost.groups[group]) for count, cost in runs)
+    ]
+    return term.divide(f"layer/{group}", _plus(f"layers/{group}", every), term.leaf("depth", depth, "1", term.TRUE))
+
+
 def step(model: Model, plan: Plan, rates: Rates) -> Step:
     """Seconds of one optimizer step: m micro-batches through the slowest stage, the pipeline's bubble, what of the
     gradients' reduction nothing hides, the optimizer.
@@ -577,18 +587,7 @@ def step(model: Model, plan: Plan, rates: Rates) -> Step:
     runs = [(count, layer_cost(clock, layer, kind)) for stack in model.stacks for kind, count, layer in stack.kinds()]
     head = head_cost(clock, model)
     depth: Number = sum(count for count, _ in runs)
-    mean = {
-        group: term.divide(
-            f"layer/{group}",
-            _plus(
-                f"layers/{group}",
-                (term.multiply(f"{cost.groups[group].name}/all", term.leaf("layers", count, "1", term.TRUE), cost.groups[group])
-                 for count, cost in runs),
-            ),
-            term.leaf("depth", depth, "1", term.TRUE),
-        )
-        for group in GROUPS
-    }  # fmt: skip
+    mean = {group: _mean(group, runs, depth) for group in GROUPS}
     layer_seconds = sum(part.value for part in mean.values())
     p, v, m = plan.pp, plan.vp, plan.micro_batches
     # every stage but the last holds ⌈L/p⌉ layers; the last one the rest, and the head

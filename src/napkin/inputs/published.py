@@ -371,7 +371,6 @@ def step_row(row: Row) -> StepRow:
     batch = row.number("layout.global_batch")
     micro = row.number("layout.micro_batch")
     words = row.text("layout.recompute")
-    precision = row.text("layout.precision")
     mixed = row.text("layout.fsdp_mixed_precision")
     policy = row.text("layout.policy") or "bf16-mixed"
     stated_tokens = re.fullmatch(r"([\d.]+)M", row.text("layout.batch_tokens"))
@@ -490,7 +489,7 @@ def measured(row: Row, dims: Shape | None, seq: int, sequences: float | None, co
 
 
 def run_row(row: Row) -> RunRow:
-    """A whole run. `organisation`: the row's own word for who trained it, else the maker that its model's name tells."""
+    """A whole run. What keeps its utilisation from being predicted stands in `why`."""
     active, tokens = row.number("params_active"), row.number("tokens")
     hours = row.number("device_hours")
     kind = row.text("kind") or "pretrain"
