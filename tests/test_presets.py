@@ -24,7 +24,7 @@ from napkin.cli.command import ask_texts
 from napkin.errors import NapkinError, Refused
 from napkin.formulas.families import build
 from napkin.formulas.params import params
-from napkin.inputs.model import preset_config
+from napkin.inputs.model import load_config, preset_config
 from napkin.inputs.presets import Preset, preset, presets, spelling
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -153,6 +153,17 @@ def test_an_unknown_name_is_refused_with_a_hint(typed: str) -> None:
     assert caught.value.hint
     assert len(caught.value.message) < 200
     assert caught.value.message.isprintable()
+
+
+def test_a_folder_hides_a_preset_only_with_a_config_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gpt2").mkdir()
+    (tmp_path / "mine").mkdir()
+    assert load_config("gpt2").origin == "preset"
+    with pytest.raises(NapkinError, match="no such file"):
+        load_config("mine")
+    (tmp_path / "gpt2" / "config.json").write_text('{"model_type": "llama"}', encoding="utf-8")
+    assert load_config("gpt2").model_type == "llama"
 
 
 # --- what published files hold besides ------------------------------------------------------------------------------

@@ -257,14 +257,19 @@ def config_from(name: str, document: Document, data: Any, origin: str = GIVEN) -
 
 def load_config(model: str) -> Config:
     """MODEL as a Config: "-" (standard input), a folder with a config.json, a .json or .yaml file, or a preset."""
+    from napkin.inputs.presets import is_preset, preset
+
     if model == "-":
         document = read_json("-")
         return config_from("standard input", document, document.data)
-    if os.path.isdir(model):
-        model = os.path.join(model, "config.json")
-        if not os.path.exists(model):
-            raise NapkinError(f"{printable(model)}: there is no such file", "a folder must hold a config.json")
     looks_like_file = model.endswith((".json", ".yaml", ".yml")) or os.path.exists(model)
+    if os.path.isdir(model):
+        inside = os.path.join(model, "config.json")
+        looks_like_file = os.path.exists(inside)
+        if looks_like_file:
+            model = inside
+        elif not is_preset(model):
+            raise NapkinError(f"{printable(inside)}: there is no such file", "a folder must hold a config.json")
     if looks_like_file:
         document = read_yaml(model) if model.endswith((".yaml", ".yml")) else read_json(model)
         data = document.data
@@ -274,8 +279,6 @@ def load_config(model: str) -> Config:
             name = str(data.get("name", name))
             data = data["config"]
         return config_from(printable(name), document, data)
-    from napkin.inputs.presets import preset
-
     return preset_config(preset(model))
 
 

@@ -42,6 +42,13 @@ def spelling(name: str) -> str:
     return last.replace("-", "").replace("_", "").replace(" ", "")
 
 
+def is_preset(name: str) -> bool:
+    """Whether an architecture is called so."""
+    from napkin._tables.models import NAMES
+
+    return spelling(name) in NAMES
+
+
 def preset(name: str) -> Preset:
     """The architecture called `name`, under any of its spellings."""
     from napkin._tables.models import NAMES, PRESETS
