@@ -47,7 +47,7 @@ def h200(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Callable[..., FakeDe
 
 
 def test_help_does_not_import_torch_numpy_or_pydantic() -> None:
-    code = "import sys; from napkin.cli import main; main(['bench', '--help']); print(list(sys.modules), file=sys.stderr)"
+    code = "import sys; from napkin.cli import main; main(['bench', '-h']); print(list(sys.modules), file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     for module in ("torch", "numpy", "pydantic", "rich"):
         assert f"'{module}'" not in done.stderr
@@ -74,6 +74,22 @@ def test_a_whole_run_answers_in_json_and_leaves_a_profile(
     assert profile["complete"]
     assert profile["device"]["hardware"] == "h200-sxm-141gb"
     assert profile["summary"]["collectives"] is None
+
+
+def test_every_published_term_folds_and_its_units_combine(h200: Any) -> None:
+    from napkin.cli.command import Given, ask, find
+    from napkin.term import MEASURED, OPS, fold
+
+    h200()
+    texts = {"what": (), "only": "matmul,memory,host", "quiet": True, "quick": True}
+    answer = ask(find("bench"), {name: Given(text) for name, text in texts.items()})
+    assert len(answer.terms) > 8
+    for term in answer.terms:
+        for node in term.walk():
+            assert fold(node) == node.value
+            assert not node.parts or OPS[node.op].unit([part.unit for part in node.parts]) == node.unit
+        assert MEASURED in term.kinds()
+        assert all(node.source for node in term.walk() if not node.parts)
 
 
 def test_a_person_reads_a_report(napkin: Callable[..., Outcome], h200: Any) -> None:
