@@ -67,8 +67,8 @@ def run(inputs: Inputs) -> Answer:
     inputs.record("attention", asked.kernel, inputs.origin("attention"))
     found = step(model, asked.plan, asked.rates)
     half, close = asked.half_width(level)
-    terms = [found.time, *_parts(found), *_utilisation(model, setup, asked.peak, found)]
-    terms += _memory(inputs, model, setup)
+    terms = [found.time, *parts_of(found), *utilisation(model, setup, asked.peak, found)]
+    terms += memory_terms(inputs, model, setup)
     answer = Answer("step", _title(model, setup, hardware), terms)
     answer.verdict = _binding(found)
     _ends(answer, half)
@@ -108,7 +108,7 @@ def _stack(inputs: Inputs, setup: Setup) -> str:
     return str(inputs.get("stack"))
 
 
-def _parts(found: Step) -> list[Term]:
+def parts_of(found: Step) -> list[Term]:
     """The parts of the step and what they are made of, two levels deep."""
     listed = []
     for part in found.time.parts:
@@ -117,7 +117,7 @@ def _parts(found: Step) -> list[Term]:
     return listed
 
 
-def _utilisation(model: Model, setup: Setup, peak: Term, found: Step) -> list[Term]:
+def utilisation(model: Model, setup: Setup, peak: Term, found: Step) -> list[Term]:
     """MFU, HFU and tokens per second, from the exact count of the model's FLOPs."""
     layout = setup.layout
     over = flops.works(model, layout.global_batch, layout.seq)
@@ -144,7 +144,7 @@ def _recomputed(model: Model, setup: Setup, counted: dict[str, Term]) -> Term:
     return multiply("flops/recomputed", leaf("recomputed", share, "1", TRUE), blocks)
 
 
-def _memory(inputs: Inputs, model: Model, setup: Setup) -> list[Term]:
+def memory_terms(inputs: Inputs, model: Model, setup: Setup) -> list[Term]:
     """memory/total, left out with a note where the memory model does not know the architecture."""
     from napkin.cli.memory import worst_rank
     from napkin.formulas import allocator, memory
