@@ -30,6 +30,7 @@ from napkin.inputs.profile import (
     hardware_entry,
     hardware_yaml,
     interpolate,
+    profile_for,
     read_profile,
 )
 from tests.conftest import ROOT
@@ -111,7 +112,9 @@ def profile_path(tmp_path_factory: pytest.TempPathFactory) -> str:
 def write(
     path: str, rate: float = 750e12, bandwidth: float = 1.0, name: str = "Fake H200", uuid: str | None = None
 ) -> str:
-    info = DeviceInfo("cuda", name, 140 << 30, 132, 50 << 20, (9, 0), uuid_hash=uuid, power_limit_w=700.0)
+    info = DeviceInfo(
+        "cuda", name, 140 << 30, 132, 50 << 20, (9, 0), uuid_hash=uuid, power_limit_w=700.0, count_visible=8
+    )
     device = FakeDevice(lambda spec, at: spec.flops / rate, info=info)
     session = session_on(device, path)
     matmuls = Matmuls(session, modes.QUICK)
@@ -144,7 +147,36 @@ def test_the_rates_that_the_calculator_takes(profile_path: str) -> None:
     assert (alpha, bandwidth) == (pytest.approx(40e-6), pytest.approx(450e9))
     assert profile.collective_seconds("all_reduce", 1 << 30) == pytest.approx(40e-6 + (1 << 30) * 1.75 / 450e9)
     assert profile.link_rate("all_to_all") is None
+    assert profile.link_rate("all_reduce", across=True) is None
     assert profile.notes_for_user() == []
+
+
+def test_ranks_on_several_nodes_are_no_link_within_a_node(profile_path: str, tmp_path: Any) -> None:
+    data = loaded(profile_path)
+    data["device"]["count_visible"] = 4
+    path = tmp_path / "p.json"
+    path.write_text(json.dumps(data))
+    assert read_profile(str(path)).link_rate("all_reduce") is None
+
+
+def test_a_profile_is_used_for_its_own_accelerator_only(profile_path: str, tmp_path: Any) -> None:
+    def asked(hardware: str, **device: Any) -> Profile:
+        data = loaded(profile_path)
+        data["device"].update(device)
+        path = tmp_path / "p.json"
+        path.write_text(json.dumps(data))
+        return profile_for(str(path), hardware)
+
+    assert asked("h200-sxm-141gb", hardware="h200-sxm-141gb").device.hardware == "h200-sxm-141gb"
+    for hardware, device, said in (
+        ("h100-sxm-80gb", {"hardware": "h200-sxm-141gb"}, "not on h100-sxm-80gb"),
+        ("h200-sxm-141gb", {"hardware": None}, "no accelerator that napkin knows"),
+        ("h200-sxm-141gb", {"kind": "cpu"}, "stands for no GPU"),
+    ):
+        with pytest.raises(NapkinError) as raised:
+            asked(hardware, **device)
+        assert said in raised.value.message
+        assert raised.value.status == 2
 
 
 def test_the_slowest_rank_is_what_a_synchronous_job_gets(profile_path: str, tmp_path: Any) -> None:

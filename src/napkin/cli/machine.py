@@ -85,9 +85,9 @@ def roof(inputs: Inputs, hardware: Hardware, dtype: str) -> tuple[Term, Term]:
     path = inputs.get("profile")
     if path is None:
         return peak, bandwidth
-    from napkin.inputs.profile import read_profile
+    from napkin.inputs.profile import profile_for
 
-    profile = read_profile(path)
+    profile = profile_for(path, hardware.slug)
     for note in profile.notes_for_user():
         inputs.note(note)
     rate = profile.matmul_rate({"fp8": "fp8_e4m3"}.get(dtype, dtype))

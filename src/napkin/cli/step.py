@@ -90,9 +90,11 @@ def _measured(inputs: Inputs, asked: Asked, hardware: Hardware, setup: Setup) ->
     from dataclasses import replace
 
     from napkin.evidence.single import with_profile
-    from napkin.inputs.profile import read_profile
+    from napkin.inputs.profile import profile_for
 
-    profile = read_profile(str(inputs.get("profile")))
+    profile = profile_for(str(inputs.get("profile")), hardware.slug)
+    for note in profile.notes_for_user():
+        inputs.note(note)
     reached, said = with_profile(asked.rates, hardware, profile, setup.precision.compute)
     for what in said:
         inputs.note(f"measured by the profile: {what}")

@@ -205,9 +205,14 @@ class Profile:
         rate = self.summary["host"].get(f"{direction}_pinned")
         return None if rate is None else float(rate)
 
-    def link_rate(self, operation: str) -> tuple[float, float] | None:
-        """(latency in seconds, bus bandwidth in byte/s) of a collective, fitted; None where it was not measured."""
-        row = self._collective(operation)
+    def link_rate(self, operation: str, across: bool = False) -> tuple[float, float] | None:
+        """(latency in seconds, bus bandwidth in byte/s) of a collective within a node, or across nodes with one GPU
+        each; fitted, and None where it was not measured."""
+        row = self._collective(f"{operation}/{'inter' if across else 'intra'}")
+        if row is None and not across:
+            row = self._collective(operation)
+            if row is not None and row["ranks"] > self.device.count_visible:
+                return None  # these ranks are on several nodes
         return None if row is None or row["alpha_s"] is None else (row["alpha_s"], row["busbw"])
 
     def collective_seconds(self, operation: str, size: float) -> float | None:
@@ -277,7 +282,7 @@ def hardware_entry(profile: Profile) -> tuple[str, Json]:
     if device.power_limit_w is not None:
         entry["tdp_w"] = device.power_limit_w
     link = profile.link_rate("all_reduce")
-    if link is not None and profile.summary["collectives"]["operations"]["all_reduce"]["ranks"] <= device.count_visible:
+    if link is not None:
         entry["link"] = {"name": "measured all-reduce bus bandwidth", "per_direction": link[1]}
     return device.hardware or "-".join(device.name.lower().split()), entry
 
@@ -518,6 +523,25 @@ def read_profile(path: str) -> Profile:
     _announced(document.data, name)
     profile = _typed(text, name)
     _consistent(profile, name)
+    return profile
+
+
+def profile_for(path: str, hardware: str) -> Profile:
+    """The profile in a file, to be used for the accelerator of that key. Another device's is refused (2)."""
+    profile = read_profile(path)
+    device, name = profile.device, printable(path)
+    if device.kind not in GPU_KINDS:
+        raise NapkinError(
+            f"{name}: was measured on a {device.kind} device, which stands for no GPU", "measure on a GPU: napkin bench"
+        )
+    if device.hardware != hardware:
+        known = device.hardware or "no accelerator that napkin knows"
+        raise NapkinError(
+            f"{name}: was measured on {printable(device.name)} ({known}), not on {hardware}",
+            f"--hardware {device.hardware}, or say what it is while measuring: napkin bench --hardware {hardware}"
+            if device.hardware
+            else f"say what it is while measuring: napkin bench --resume --hardware {hardware} -o {name}",
+        )
     return profile
 
 
