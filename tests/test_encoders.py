@@ -1,0 +1,187 @@
+"""Encoders and encoder-decoders: pinned counts of published files, layers by hand, windows, and refusals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from napkin.errors import NapkinError, Refused
+from napkin.formulas import flops
+from napkin.formulas.families import build
+from napkin.formulas.layer import Model
+from napkin.formulas.params import params
+from napkin.inputs.load import Document
+from napkin.inputs.model import config_from
+
+BERT = {"model_type": "bert", "hidden_size": 768, "num_hidden_layers": 12}
+T5_BASE = {"model_type": "t5", "d_model": 768, "d_ff": 3072, "num_layers": 12, "num_heads": 12}
+
+PUBLISHED: dict[str, tuple[dict[str, Any], int, int, int]] = {
+    # total, token table, untied head
+    "bert-base-uncased": (BERT, 109_514_298, 23_440_896, 0),
+    "bert-base-cased": ({**BERT, "vocab_size": 28996}, 108_340_804, 22_268_928, 0),
+    "bert-base, bare": ({**BERT, "architectures": ["BertModel"]}, 109_482_240, 23_440_896, 0),
+    "bert-base, pre-training": ({**BERT, "architectures": ["BertForPreTraining"]}, 110_106_428, 23_440_896, 0),
+    "roberta-base": (
+        {**BERT, "model_type": "roberta", "vocab_size": 50265, "max_position_embeddings": 514, "type_vocab_size": 1},
+        124_697_433,
+        38_603_520,
+        0,
+    ),
+    "modernbert-base": ({**BERT, "model_type": "modernbert", "num_hidden_layers": 22}, 149_655_232, 38_682_624, 0),
+    "t5-base": (T5_BASE, 222_903_552, 24_674_304, 0),
+    "t5-3b": (
+        {"model_type": "t5", "d_model": 1024, "d_kv": 128, "d_ff": 16384, "num_layers": 24, "num_heads": 32},
+        2_851_598_336,
+        32_899_072,
+        0,
+    ),
+    "flan-t5-base": (
+        {**T5_BASE, "d_ff": 2048, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
+        247_577_856,
+        24_674_304,
+        24_674_304,
+    ),
+}
+
+
+def model(**fields: Any) -> Model:
+    return build(config_from("a test", Document("a test", fields), fields))
+
+
+def forward(of: Model, seq: int, pairs: str = "full", target: int | None = None) -> int:
+    value = flops.forward(of, flops.works(of, 1, seq, target=target, pairs=pairs)).value
+    assert isinstance(value, int)
+    return value
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_checkpoints(name: str) -> None:
+    fields, total, embedding, lm_head = PUBLISHED[name]
+    counted = params(model(**fields))
+    assert counted["params/total"].value == total
+    assert counted["params/embedding"].value == embedding
+    assert counted["params/lm_head"].value == lm_head
+
+
+def test_by_hand_bert() -> None:
+    h, f, vocabulary, positions, segments = 768, 3072, 30522, 512, 2
+    layer = 4 * (h * h + h) + 2 * h * f + f + h + 4 * h
+    tables = (vocabulary + positions + segments) * h + 2 * h
+    head = h * h + h + 2 * h + vocabulary
+    assert params(model(**BERT))["params/total"].value == 12 * layer + tables + head
+
+
+def test_by_hand_t5() -> None:
+    h, f, heads, d, buckets, vocabulary, layers = 512, 2048, 8, 64, 32, 32128, 6
+    attention = 4 * h * heads * d
+    encoder = attention + 2 * h * f + 2 * h
+    decoder = 2 * attention + 2 * h * f + 3 * h
+    by_hand = layers * (encoder + decoder) + 2 * buckets * heads + 2 * h + vocabulary * h
+    small = {"model_type": "t5", "d_model": h, "num_layers": layers}
+    assert params(model(**small))["params/total"].value == by_hand == 60_506_624
+    # UMT5 keeps a table in every layer
+    every = model(
+        **{
+            **small,
+            "model_type": "umt5",
+            "vocab_size": vocabulary,
+            "d_ff": f,
+            "num_heads": heads,
+            "feed_forward_proj": "relu",
+        }
+    )
+    assert params(every)["params/total"].value == by_hand + 2 * (layers - 1) * buckets * heads
+
+
+def test_the_decoders_table_is_the_encoders() -> None:
+    bart = {
+        "model_type": "bart",
+        "d_model": 64,
+        "encoder_layers": 2,
+        "decoder_layers": 3,
+        "encoder_attention_heads": 4,
+        "decoder_attention_heads": 4,
+        "vocab_size": 100,
+    }
+    counted = params(model(**bart))
+    assert counted["params/embedding"].value == 100 * 64
+    assert counted["params/lm_head"].value == 0
+
+
+def test_albert_counts_a_group_of_layers_once_and_runs_it_every_time() -> None:
+    fields = {
+        "model_type": "albert",
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_attention_heads": 4,
+        "vocab_size": 100,
+        "embedding_size": 16,
+    }
+    few, many = (model(**fields, num_hidden_layers=n) for n in (2, 8))
+    assert params(few)["params/total"].value == params(many)["params/total"].value
+    per_layer = (forward(many, 32) - forward(few, 32)) / 6
+    h, f, s = 64, 96, 32
+    assert per_layer == 2 * s * (4 * h * h + 2 * h * f) + 4 * s * s * h
+    groups = model(**fields, num_hidden_layers=8, num_hidden_groups=2)
+    layer = 4 * (h * h + h) + 2 * h * f + f + h + 4 * h
+    assert params(groups)["params/total"].value - params(many)["params/total"].value == layer
+
+
+def test_cross_attention_reads_the_sources_length() -> None:
+    t5 = model(model_type="t5", d_model=64, num_layers=1, d_ff=96, num_heads=4, d_kv=16, vocab_size=100)
+    h, f, s, t = 64, 96, 40, 24
+    encoder = 2 * s * (4 * h * h + 2 * h * f) + 4 * s * s * h
+    decoder = 2 * t * (4 * h * h + 2 * h * h + 2 * h * f) + 2 * s * 2 * h * h + 4 * t * t * h + 4 * t * s * h
+    assert forward(t5, s, target=t) == encoder + decoder + 2 * t * h * 100
+
+
+def test_windows_of_modernbert_reach_to_both_sides() -> None:
+    bert = model(
+        model_type="modernbert",
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        vocab_size=100,
+        local_attention=16,
+    )
+    h, s, reach = 64, 128, 8
+    allowed = sum(min(s, i + reach + 1) - max(0, i - reach) for i in range(s))
+    assert forward(bert, s) - forward(bert, s, pairs="exact") == 2 * 4 * h * (s * s - allowed)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"architectures": ["BertForSequenceClassification"]}, "architectures"),
+        ({"position_embedding_type": "relative_key"}, "position_embedding_type"),
+        ({"tie_word_embeddings": False}, "tie_word_embeddings"),
+        ({"is_decoder": True}, "is_decoder"),
+        ({"model_type": "deberta-v2", "pos_att_type": ["p2p"]}, "pos_att_type"),
+        ({"model_type": "deberta", "pos_att_type": 3}, "pos_att_type"),
+        ({"model_type": "t5", "feed_forward_proj": "gated-cubic"}, "feed_forward_proj"),
+        ({"model_type": "bart", "decoder_layers": 2, "tie_word_embeddings": False}, "tie_word_embeddings"),
+        ({"model_type": "whisper"}, "model_type"),
+    ],
+)
+def test_what_is_not_understood_is_refused(changes: dict[str, Any], field: str) -> None:
+    with pytest.raises(Refused, match=field):
+        model(**{**BERT, **changes})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"num_attention_heads": 7},
+        {"num_hidden_layers": 2.5},
+        {"type_vocab_size": -1},
+        {"model_type": "albert", "num_hidden_groups": 13},
+        {"model_type": "modernbert", "layer_types": ["full_attention"]},
+    ],
+)
+def test_what_cannot_be_is_wrong(changes: dict[str, Any]) -> None:
+    with pytest.raises(NapkinError) as caught:
+        model(**{**BERT, **changes})
+    assert caught.value.status == 2
