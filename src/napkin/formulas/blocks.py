@@ -148,7 +148,7 @@ def attention(
             Matmul(made[letter], (read[letter],), width, sizes[letter], biases[letter], COLUMN) for letter in "qkv"
         ]
         if output_gate:
-            operations += [Slice(part, (made["q"],), q_width) for part in (names["q"], prefix + "gate")]
+            operations += [Slice(part, (made["q"],), q_width) for part in (names["q"], prefix + "output_gate")]
 
     def normed() -> None:
         if norm is not None:
@@ -188,7 +188,7 @@ def attention(
     last = core.name
     if output_gate:
         operations += [
-            Activation(prefix + "gate_score", (prefix + "gate",), q_width, "sigmoid"),
+            Activation(prefix + "gate_score", (prefix + "output_gate",), q_width, "sigmoid"),
             Multiply(prefix + "attention_gated", (core.name, prefix + "gate_score"), q_width),
         ]
         last = prefix + "attention_gated"
@@ -212,8 +212,8 @@ def latent_attention(
 ) -> Operations:
     """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1).
 
-        q  = norm(x·Wqa)·Wqb  (or x·Wq without a rank)       each head: nope numbers, then rope.dim rotary ones
-        [c, kr] = x·Wkva      [kn, v] = norm(c)·Wkvb         k = [kn, rotary kr, the same for every head]
+    q  = norm(x·Wqa)·Wqb  (or x·Wq without a rank)       each head: nope numbers, then rope.dim rotary ones
+    [c, kr] = x·Wkva      [kn, v] = norm(c)·Wkvb         k = [kn, rotary kr, the same for every head]
     """
     qk_dim = nope + rope.dim
     operations: list[Operation] = []

@@ -1,0 +1,258 @@
+"""Adapters: every family is a sound dataflow, what is not understood is refused, and nothing hostile gets through."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from napkin._tables.class_defaults import CLASS_DEFAULTS
+from napkin.errors import REFUSED, USAGE, NapkinError
+from napkin.formulas import flops
+from napkin.formulas.families import ADAPTERS, build
+from napkin.formulas.layer import Model, Operation
+from napkin.formulas.params import params
+from napkin.inputs.load import Document
+from napkin.inputs.model import config_from, load_config
+from napkin.inputs.presets import presets
+from tests.conftest import ROOT, run_line
+
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+    "vocab_size": 128,
+    "tie_word_embeddings": False,
+}
+MIXTURE = {**LLAMA, "model_type": "qwen3_moe", "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+DEEPSEEK = {**LLAMA, "model_type": "deepseek_v3", "num_key_value_heads": 8, "first_k_dense_replace": 1}
+HOSTILE: list[Any] = [None, -1, 0, 3.5, 10**30, 1e300, "64", "", [], [1], {}, {"a": 1}, True, False, [[]]]
+
+
+def model(fields: dict[str, Any], *ignorable: str) -> Model:
+    return build(config_from("a test", Document("a test", fields), fields), ignorable)
+
+
+def count(fields: dict[str, Any]) -> int:
+    total = params(model(fields))["params/total"].value
+    assert isinstance(total, int)
+    return total
+
+
+def refusal(fields: dict[str, Any]) -> NapkinError:
+    with pytest.raises(NapkinError) as caught:
+        model(fields)
+    return caught.value
+
+
+# --- every family ----------------------------------------------------------------------------------------------------
+
+
+def check_dataflow(operations: tuple[Operation, ...], known: set[str]) -> None:
+    """Each operation reads what was made before it, and no two make the same."""
+    for operation in operations:
+        assert set(operation.reads) <= known, (operation.name, operation.reads)
+        assert operation.name not in known, operation.name
+        known.add(operation.name)
+
+
+@pytest.mark.parametrize("preset", [one.name for one in presets()])
+def test_operations_are_a_dataflow_program(preset: str) -> None:
+    of = build(load_config(preset))
+    for stack in of.stacks:
+        check_dataflow(stack.before, {"x", "memory"})
+        for _, _, layer in stack.kinds():
+            check_dataflow(layer.operations, {"x", "memory"})
+        check_dataflow(stack.after, {"x", "memory"})
+    for layer in of.extra[:1]:
+        check_dataflow(layer.operations, {"x"})
+
+
+@pytest.mark.parametrize("model_type", sorted(set(ADAPTERS) & set(CLASS_DEFAULTS)))
+def test_width_and_depth_are_never_defaults(model_type: str) -> None:
+    problem = refusal({"model_type": model_type})
+    assert problem.status == REFUSED
+    assert "is missing" in problem.message
+
+
+def test_adapters_exist() -> None:
+    from importlib import import_module
+
+    for adapter in set(ADAPTERS.values()):
+        module, function = adapter.split(":")
+        assert callable(getattr(import_module(f"napkin.formulas.families.{module}"), function))
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_omitted_field_takes_the_class_default_and_says_so() -> None:
+    short = {k: v for k, v in LLAMA.items() if k not in ("num_key_value_heads", "tie_word_embeddings")}
+    assert count(short) == count({**LLAMA, "num_key_value_heads": 8})
+    path = ["params", "-", "--json"]
+    shown = run_line(path, stdin=json.dumps(short)).data["inputs"]
+    assert (shown["hidden-act"]["value"], shown["hidden-act"]["origin"]) == ("silu", "class default")
+
+
+def test_head_size_apart_from_width() -> None:
+    wide = {**LLAMA, "head_dim": 32}
+    more = 4 * (64 * 8 * 24 + 2 * 64 * 2 * 24 + 8 * 24 * 64)  # 24 more in each head of q, k, v and the output
+    assert count(wide) - count(LLAMA) == more
+
+
+def test_fields_under_two_names_pass_when_they_agree() -> None:
+    gpt2 = {"model_type": "gpt2", "n_embd": 64, "hidden_size": 64, "n_layer": 2, "n_head": 4, "vocab_size": 100}
+    assert count(gpt2) == count({k: v for k, v in gpt2.items() if k != "hidden_size"})
+    problem = refusal({**gpt2, "hidden_size": 128})
+    assert problem.status == USAGE
+    assert "contradicts" in problem.message
+
+
+def test_a_mixture_where_the_class_puts_it() -> None:
+    kinds = {name: n for name, n, _ in model({**DEEPSEEK, "num_hidden_layers": 9}).stacks[0].kinds()}
+    assert kinds == {"dense": 1, "moe": 8}
+    stepped = model({**MIXTURE, "decoder_sparse_step": 2, "mlp_only_layers": [1]})
+    assert [(n, layer.kind) for n, layer in stepped.stacks[0].runs] == [(3, "dense"), (1, "moe")]
+
+
+def test_windows_follow_the_class_or_the_list() -> None:
+    gemma = {**LLAMA, "model_type": "gemma3_text", "num_hidden_layers": 8, "head_dim": 8}
+    runs = model(gemma).stacks[0].runs
+    assert [(n, layer.kind) for n, layer in runs] == [(5, "sliding"), (1, "full"), (2, "sliding")]
+    listed = model({**gemma, "layer_types": ["full_attention"] * 7 + ["sliding_attention"]}).stacks[0].runs
+    assert [n for n, _ in listed] == [7, 1]
+
+
+def test_a_vision_model_is_its_language_model_with_a_note() -> None:
+    outer = {"model_type": "llava", "text_config": LLAMA, "vision_config": {"hidden_size": 9}, "image_token_index": 7}
+    assert count(outer) == count(LLAMA)
+    assert any("language model" in note for note in model(outer).notes)
+
+
+def test_the_tie_of_a_vision_model_must_be_certain() -> None:
+    text = {k: v for k, v in LLAMA.items() if k != "tie_word_embeddings"}
+    for outer_tie in (True, False):
+        outer = {"model_type": "llava", "text_config": text, "tie_word_embeddings": outer_tie}
+        assert count(outer) == count({**LLAMA, "tie_word_embeddings": outer_tie})
+
+
+def test_quantised_checkpoints_count_their_logical_parameters() -> None:
+    stored = {**LLAMA, "quantization_config": {"quant_method": "fp8"}}
+    assert count(stored) == count(LLAMA)
+    assert any("quantised" in note for note in model(stored).notes)
+
+
+def test_a_class_without_a_head_has_none() -> None:
+    bare = params(model({**LLAMA, "architectures": ["LlamaModel"]}))
+    assert bare["params/lm_head"].value == 0
+    assert refusal({**LLAMA, "architectures": ["LlamaForSequenceClassification"]}).status == REFUSED
+
+
+# --- fail closed -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({**LLAMA, "num_memory_slots": 4}, "num_memory_slots"),
+        ({**LLAMA, "model_type": "lama"}, "model_type"),
+        ({k: v for k, v in LLAMA.items() if k != "hidden_size"}, "hidden_size"),
+        ({**LLAMA, "hidden_act": "snake"}, "hidden_act"),
+        ({**LLAMA, "model_type": "gemma2", "layer_types": ["spiral"] * 4}, "layer_types"),
+        ({**DEEPSEEK, "moe_layer_freq": 2}, "moe_layer_freq"),
+        ({"model_type": "mpt", "d_model": 64, "n_heads": 4, "n_layers": 2, "no_bias": False}, "no_bias"),
+    ],
+)
+def test_what_is_not_understood_is_refused_by_name(fields: dict[str, Any], named: str) -> None:
+    problem = refusal(fields)
+    assert problem.status == REFUSED
+    assert named in problem.message
+
+
+def test_the_user_may_vouch_for_a_field() -> None:
+    fields = {**LLAMA, "num_memory_slots": 4}
+    assert params(model(fields, "num_memory_slots"))["params/total"].value == count(LLAMA)
+    outcome = run_line(["params", "-", "--assume-ignorable", "num_memory_slots", "--json"], stdin=json.dumps(fields))
+    assert outcome.status == 0
+    assert any("num_memory_slots" in note for note in outcome.data["notes"])
+    assert run_line(["params", "-"], stdin=json.dumps(fields)).status == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"num_attention_heads": 6}, "not divisible by 6"),
+        ({"num_key_value_heads": 3}, "not a multiple of 3"),
+        ({"num_hidden_layers": 10**7}, "more than 100,000"),
+        ({"hidden_size": -64}, "not between"),
+        ({"hidden_size": 64.5}, "not a whole number"),
+        ({"vocab_size": [128]}, "not a whole number"),
+        ({"tie_word_embeddings": "no"}, "neither true nor false"),
+    ],
+)
+def test_wrong_values_are_wrong_not_refused(changes: dict[str, Any], says: str) -> None:
+    problem = refusal({**LLAMA, **changes})
+    assert problem.status == USAGE
+    assert says in problem.message
+
+
+def test_nan_and_junk_are_one_line() -> None:
+    for text in (
+        '{"model_type": "llama", "hidden_size": NaN}',
+        '{"model_type": "llama", ' * 3,
+        "[" * 100_000,
+        "\x00" * 99,
+    ):
+        outcome = run_line(["params", "-"], stdin=text)
+        assert outcome.status == 2
+        assert len(outcome.errors) == 1
+
+
+@given(data=st.data())
+def test_hostile_fields_never_raise_anything_else(data: st.DataObject) -> None:
+    base = data.draw(st.sampled_from([LLAMA, MIXTURE, DEEPSEEK, {**LLAMA, "model_type": "gemma3_text"}]))
+    changes = data.draw(
+        st.dictionaries(st.sampled_from(sorted(base)), st.sampled_from(HOSTILE), min_size=1, max_size=3)
+    )
+    problem: NapkinError | None = None
+    try:
+        of = model({**base, **changes})
+    except NapkinError as raised:
+        problem = raised
+    if problem is not None:
+        assert problem.status in (USAGE, REFUSED)
+        assert "\n" not in problem.message
+        return
+    assert params(of)["params/total"].value > 0
+    assert flops.forward(of, flops.works(of, 1, 16)).value > 0
+
+
+# --- a new architecture ----------------------------------------------------------------------------------------------
+
+
+def test_the_documented_example_builds_what_does_not_exist() -> None:
+    with open(os.path.join(ROOT, "docs", "adding-an-architecture.md"), encoding="utf-8") as file:
+        code = re.search(r"```python\n(.*?)```", file.read(), re.DOTALL)
+    assert code is not None
+    assert len(code.group(1).splitlines()) < 40
+    scope: dict[str, Any] = {}
+    exec(code.group(1), scope)
+    h, f, kv, d, layers, rows, window = 64, 96, 2, 8, 10, 128, 8
+    fields = {**LLAMA, "model_type": "twig", "num_hidden_layers": layers, "sliding_window": window}
+    config = config_from("twig", Document("twig", fields), fields)
+    of = scope["twig"](config)
+    config.finish()
+    layer = 2 * h * h + 2 * h * kv * d + (h * f + f) + (f * h + h) + h
+    assert params(of)["params/total"].value == layers * layer + 2 * rows * h + h
+    assert [(n, one.kind) for n, one in of.stacks[0].runs] == [(3, "sliding"), (1, "full")] * 2 + [(2, "sliding")]
+    matrices = layers * (2 * h * h + 2 * h * kv * d + 2 * h * f) + rows * h
+    square = 32 * 32
+    assert flops.forward(of, flops.works(of, 1, 32)).value == 2 * 32 * matrices + layers * 4 * h * square
