@@ -33,7 +33,7 @@ from napkin.inputs.profile import (
     profile_for,
     read_profile,
 )
-from tests.conftest import ROOT
+from tests.conftest import ROOT, run_line
 from tests.fake_device import FakeDevice
 from tests.test_bench_session import header, session_on
 
@@ -160,12 +160,12 @@ def test_ranks_on_several_nodes_are_no_link_within_a_node(profile_path: str, tmp
 
 
 def test_a_profile_is_used_for_its_own_accelerator_only(profile_path: str, tmp_path: Any) -> None:
-    def asked(hardware: str, **device: Any) -> Profile:
+    def asked(slug: str, **device: Any) -> Profile:
         data = loaded(profile_path)
         data["device"].update(device)
         path = tmp_path / "p.json"
         path.write_text(json.dumps(data))
-        return profile_for(str(path), hardware)
+        return profile_for(str(path), slug)
 
     assert asked("h200-sxm-141gb", hardware="h200-sxm-141gb").device.hardware == "h200-sxm-141gb"
     for hardware, device, said in (
@@ -205,6 +205,15 @@ def test_a_hardware_entry_of_an_unknown_accelerator_reads_back(profile_path: str
     assert known.memory == 140 << 30
     assert known.memory_bandwidth == pytest.approx(4.2e12)
     assert known.tdp_w == 700
+
+
+def test_the_hardware_command_makes_a_file_that_others_take(profile_path: str, tmp_path: Any) -> None:
+    mine = str(tmp_path / "mine.yaml")
+    assert run_line(["hardware", "--from-profile", profile_path, "-o", mine]).status == 0
+    shown = run_line(["hardware", "fake-h200", "--hardware-file", mine, "--json"])
+    assert shown.status == 0, shown.err
+    assert shown.values["hardware/peak/bf16"] == pytest.approx(750e12)
+    assert run_line(["hardware", "--from-profile", mine]).status == 2  # a YAML file is no profile
 
 
 def test_a_known_accelerator_keeps_its_datasheets_peak(profile_path: str, tmp_path: Any) -> None:

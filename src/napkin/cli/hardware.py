@@ -15,6 +15,7 @@ from napkin.term import Term
 declare(
     Option("accelerator", units.words, "One accelerator, e.g. h100", metavar="NAME", positional=True),
     Option("vendor", units.words, "Only this maker's", metavar="NAME"),
+    Option("from-profile", units.words, "An entry for --hardware-file of what napkin bench measured", metavar="FILE"),
 )
 
 _SPARSE = "printed for 2:4 structured sparsity; no answer of napkin uses it"
@@ -36,7 +37,9 @@ _FIGURES = (
 
 
 def run(inputs: Inputs) -> Answer:
-    """One accelerator where it is named, else the list."""
+    """One accelerator where it is named, a profile's as an entry of a hardware file, else the list."""
+    if inputs.get("from-profile") is not None:
+        return _entry(str(inputs.get("from-profile")))
     table = hardware.table(inputs.get("hardware-file"))
     name = inputs.get("accelerator") or inputs.get("hardware")
     dtype = inputs.get("dtype")
@@ -44,6 +47,21 @@ def run(inputs: Inputs) -> Answer:
     if name is not None:
         return _one(hardware.find(name, table), wanted)
     return _list(table, inputs.get("vendor"), wanted)
+
+
+def _entry(path: str) -> Answer:
+    """What a profile measured as a hardware file: `napkin hardware --from-profile p.json -o mine.yaml`."""
+    from napkin.inputs.profile import hardware_entry, hardware_yaml, read_profile
+
+    profile = read_profile(path)
+    name, entry = hardware_entry(profile)
+    # the text is the file and nothing else, so that it can be given to --hardware-file as it is
+    return Answer(
+        "hardware",
+        notes=profile.notes_for_user(),
+        pictures=(hardware_yaml(profile),),
+        extra={"hardware": {"slug": name, **entry}},
+    )
 
 
 def _list(table: hardware.Table, vendor: str | None, dtype: str | None) -> Answer:
@@ -155,7 +173,7 @@ COMMAND = Command(
     "hardware",
     "The accelerators that napkin knows, or one of them with its sources",
     run,
-    ("hardware", "hardware-file", "vendor", "dtype"),
+    ("hardware", "hardware-file", "vendor", "dtype", "from-profile"),
     arguments=("accelerator",),
     examples=("hardware", "hardware h100", "hardware --vendor AMD --dtype fp8"),
 )
