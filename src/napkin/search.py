@@ -1,0 +1,278 @@
+"""Every layout of a machine, evaluated as arrays by the same formulas as `step` and `memory`, and ranked.
+
+A layout has two halves. What one layer sees (tensor, context and expert parallelism, sequence parallelism, the
+micro-batch) stands along the rows of a grid; what the pipeline and data parallelism add (stages, chunks, ZeRO) along
+its columns. numpy's broadcasting then computes a layer once for all pipelines that it can stand in, and the formulas
+know nothing of it: they take numbers or arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from napkin import term
+from napkin.elementwise import maximum
+from napkin.formulas import allocator, memory
+from napkin.formulas.layer import Experts, Model
+from napkin.formulas.memory import Setup
+from napkin.formulas.step import Plan, Rates, step
+from napkin.inputs.plan import Layout, Recompute
+
+Array = Any
+Timed = Callable[[Setup], "tuple[Plan, Rates]"]
+"""How a setup's step is timed: its plan, and what machine and software reach."""
+
+DEGREES = ("tp", "pp", "dp", "cp", "ep", "vp", "sp", "zero", "micro-batch")
+"""What can be held to one value, or below one."""
+MOST_MICRO = 64
+"""Sequences in a micro-batch beyond which no layout is tried: kernels are as efficient as they get long before."""
+ENTRIES = 1 << 15
+"""Entries of the grid that are evaluated at a time: some hundred arrays of this size are alive at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is searched.
+
+    gpus     accelerators                       node     of which so many share a link
+    batch    sequences in a step, or None: each layout takes the largest that it can up to `most`
+    only     allowed values by degree           below    largest value by degree
+    """
+
+    model: Model
+    setup: Setup
+    gpus: int
+    node: int
+    seq: int
+    batch: int | None
+    most: int
+    recomputes: tuple[Recompute, ...]
+    only: Mapping[str, int]
+    below: Mapping[str, int]
+
+    def allows(self, degree: str, value: int) -> bool:
+        return self.only.get(degree, value) == value and value <= self.below.get(degree, value)
+
+
+def divisors(n: int, most: int) -> list[int]:
+    """Divisors of n up to `most`, ascending."""
+    return [d for d in range(1, min(n, most) + 1) if n % d == 0]
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """rows: tp, cp, ep, sp, micro of each · columns: pp, vp, zero of each · the others have an entry for each pair."""
+
+    rows: Array
+    columns: Array
+    valid: Array
+    dp: Array
+    micro_batches: Array
+
+
+def grid(request: Request) -> Grid | None:
+    """Every layout that divides the machine, the model and the batch; None where there is none.
+
+    tp divides the attention heads, cp the sequence, sp the tokens of a sequence, ep the experts and the data-parallel
+    ranks, pp·vp at most the layers, micro-batch · dp the batch, tp·pp·cp·dp the machine."""
+    model, n = request.model, request.gpus
+    depth = model.stacks[-1].depth
+    experts = {
+        op.experts
+        for s in model.stacks
+        for _, _, layer in s.kinds()
+        for op in layer.operations
+        if isinstance(op, Experts)
+    }
+    largest = request.batch or request.most
+    rows = [
+        (tp, cp, ep, sp, micro)
+        for tp in divisors(n, model.heads)
+        if model.heads % tp == 0 and request.allows("tp", tp)
+        for cp in divisors(n // tp, request.seq)
+        if request.seq % cp == 0 and request.allows("cp", cp)
+        for ep in (divisors(n // (tp * cp), max(experts)) if experts else [1])
+        if all(count % ep == 0 for count in experts) and request.allows("ep", ep)
+        for sp in (0, 1)
+        if (sp == 0 or (tp > 1 and request.seq // cp % tp == 0)) and request.allows("sp", sp)
+        for micro in _micro_batches(request, largest)
+    ]
+    columns = [
+        (pp, vp, zero)
+        for pp in divisors(n, depth)
+        if request.allows("pp", pp)
+        for vp in _chunks(depth, pp)
+        if request.allows("vp", vp)
+        for zero in range(4)
+        if request.allows("zero", zero)
+    ]
+    if not rows or not columns:
+        return None
+    of_row, of_column = np.array(rows, dtype=float), np.array(columns, dtype=float)
+    tp, cp, ep, _, micro = (of_row[:, i : i + 1] for i in range(5))
+    pp, _, zero = (of_column[:, i] for i in range(3))
+    dp = n / (tp * cp * pp)
+    whole = dp == np.floor(dp)
+    dp = np.where(whole, dp, 1.0)
+    count = np.floor(largest / (micro * dp))
+    valid = whole & (dp % ep == 0) & (count >= 1) & ((zero == 0) | (dp * cp > 1))
+    if request.batch is not None:
+        valid &= count * micro * dp == request.batch
+    for degree, value in request.only.items():
+        if degree == "dp":
+            valid &= dp == value
+    if "dp" in request.below:
+        valid &= dp <= request.below["dp"]
+    kept_rows, kept_columns = valid.any(axis=1), valid.any(axis=0)
+    if not kept_rows.any():
+        return None
+    both = np.ix_(kept_rows, kept_columns)
+    return Grid(of_row[kept_rows], of_column[kept_columns], valid[both], dp[both], np.maximum(count[both], 1.0))
+
+
+def _micro_batches(request: Request, largest: int) -> list[int]:
+    """Divisors of a given batch; powers of two where it is free."""
+    sizes = divisors(request.batch, MOST_MICRO) if request.batch else [1 << i for i in range(MOST_MICRO.bit_length())]
+    if "micro-batch" in request.only:
+        sizes = [request.only["micro-batch"]]
+    return [size for size in sizes if size <= largest and request.allows("micro-batch", size)]
+
+
+def _chunks(depth: int, pp: int) -> list[int]:
+    """Interleavings of a pipeline: what divides the layers of a stage (all layers where stages are uneven)."""
+    if pp == 1:
+        return [1]
+    shared = depth // pp if depth % pp == 0 else depth
+    return [vp for vp in divisors(shared, depth // pp) if pp * vp <= depth]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Layouts that fit, as columns of numbers, one entry each; and how many there were.
+
+    seconds  of a step             used     bytes that a card reports as used, on the worst stage
+    score    GPU-seconds of one token: what is ranked, for a batch that is fixed or free
+    least    the layout of least memory among all that divide the machine, and its bytes
+    """
+
+    request: Request
+    fields: Mapping[str, Array]
+    seconds: Array
+    used: Array
+    score: Array
+    layouts: int
+    least: Layout | None
+    least_used: float
+
+    def __len__(self) -> int:
+        return len(self.seconds)
+
+    def layout(self, i: int) -> Layout:
+        """One of them, as exact integers."""
+        numbers = {name: int(column[i]) for name, column in self.fields.items() if name != "recompute"}
+        recompute = self.request.recomputes[int(self.fields["recompute"][i])]
+        return _exact(self.request, numbers, recompute)
+
+    def ranked(self) -> Array:
+        """Indices, best first; among equals the lowest ZeRO stage, then the one with more memory left."""
+        return np.lexsort((self.used, self.fields["zero"], self.score))
+
+    def front(self) -> Array:
+        """Indices of the layouts that no other beats in both time and memory, fastest first."""
+        order = np.lexsort((self.used, self.score))
+        used = self.used[order]
+        before = np.minimum.accumulate(np.concatenate(([np.inf], used[:-1])))
+        return order[used < before]
+
+
+INNER = ("tp", "cp", "ep", "sp", "micro-batch")
+"""Degrees along the rows of a grid, in order."""
+OUTER = ("pp", "vp", "zero")
+"""Degrees along its columns, in order."""
+_NAMES = ("tp", "cp", "ep", "sp", "micro", "pp", "vp", "zero", "dp", "micro_batches")
+
+
+def _exact(request: Request, numbers: Mapping[str, int], recompute: Recompute) -> Layout:
+    return Layout(
+        seq=request.seq,
+        schedule="interleaved" if numbers["vp"] > 1 else "1f1b",
+        recompute=recompute,
+        **numbers,
+    )
+
+
+def search(request: Request, timed: Timed, capacity: float) -> Found:
+    """Evaluate every layout; keep those that use at most `capacity` bytes of each card."""
+    pieces: list[dict[str, Array]] = []
+    layouts, least, least_used = 0, None, float("inf")
+    for at, recompute, layout, valid in _blocks(request):
+        used = used_bytes(request.model, replace(request.setup, layout=layout))
+        used = np.where(valid, np.broadcast_to(used, valid.shape), np.inf)
+        layouts += int(valid.sum())
+        smallest = int(used.argmin())
+        if used.flat[smallest] < least_used:
+            least_used = float(used.flat[smallest])
+            numbers = {name: int(np.broadcast_to(getattr(layout, name), valid.shape).flat[smallest]) for name in _NAMES}
+            least = _exact(request, numbers, recompute)
+        fits = used <= capacity
+        if not fits.any():
+            continue
+        seconds = np.broadcast_to(seconds_of(request.model, replace(request.setup, layout=layout), timed), valid.shape)
+        piece = {name: np.broadcast_to(getattr(layout, name), valid.shape)[fits] for name in _NAMES}
+        piece |= {"recompute": np.full(int(fits.sum()), float(at)), "seconds": seconds[fits], "used": used[fits]}
+        pieces.append(piece)
+    joined = {
+        name: np.concatenate([p[name] for p in pieces]) if pieces else np.zeros(0)
+        for name in (*_NAMES, "recompute", "seconds", "used")
+    }
+    seconds, used = joined.pop("seconds"), joined.pop("used")
+    tokens = joined["micro"] * joined["micro_batches"] * joined["dp"] * request.seq
+    score = request.gpus * seconds / np.maximum(tokens, 1.0)
+    return Found(request, joined, seconds, used, score, layouts, least, least_used)
+
+
+def _blocks(request: Request) -> Iterator[tuple[int, Recompute, Layout, Array]]:
+    """Blocks of the grid, once for each recomputation: (its index, itself, layouts as arrays, which are valid)."""
+    whole = grid(request)
+    if whole is None:
+        return
+    rows_at_once = max(ENTRIES // len(whole.columns), 1)
+    for start in range(0, len(whole.rows), rows_at_once):
+        rows = np.arange(start, min(start + rows_at_once, len(whole.rows)))
+        here = np.ix_(rows, whole.valid[rows].any(axis=0))
+        tp, cp, ep, sp, micro = (whole.rows[rows, i : i + 1] for i in range(5))
+        pp, vp, zero = (whole.columns[here[1][0], i][None, :] for i in range(3))
+        for at, recompute in enumerate(request.recomputes):
+            layout = Layout(
+                seq=request.seq,
+                micro=micro,
+                micro_batches=whole.micro_batches[here],
+                tp=tp,
+                pp=pp,
+                dp=whole.dp[here],
+                cp=cp,
+                ep=ep,
+                vp=vp,
+                sp=sp,
+                zero=zero,
+                recompute=recompute,
+            )
+            yield at, recompute, layout, whole.valid[here]
+
+
+def used_bytes(model: Model, setup: Setup) -> Any:
+    """memory/used of the worst stage: numbers or arrays."""
+    prepared = memory.prepare(model, setup)
+    live = maximum(*(memory.rank_of(prepared, place).live for place in memory.places(prepared.stack, setup.layout)))
+    return allocator.reported(term.leaf("memory/live", live, "byte", term.TRUE), setup.layout.gpus, False).used.value
+
+
+def seconds_of(model: Model, setup: Setup, timed: Timed) -> Any:
+    """step/time: numbers or arrays."""
+    plan, rates = timed(setup)
+    with np.errstate(all="ignore"):  # entries that are no layout may divide by nothing
+        return step(model, plan, rates).time.value
