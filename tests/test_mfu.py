@@ -1,0 +1,161 @@
+"""MFU and HFU: from every kind of rate to the same utilisation, verdicts, the classic mistakes, log lines."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from napkin.errors import NapkinError
+from napkin.inputs.log import read_line
+from tests.conftest import run_line
+
+PEAK = 989.4e12
+H100 = "--hardware h100-sxm-80gb --peak-flops 989.4TFLOP/s"
+SIX_N, PALM = 6 * 8_030_261_248, 6 * (8_030_261_248 - 525_336_576) + 12 * 32 * 4096 * 8192
+
+
+def test_every_kind_of_rate_is_the_same_mfu() -> None:
+    expected = 12_250 * PALM / PEAK
+    rates = (
+        "--tokens-per-second 98000 --gpus 8",
+        "--tokens-per-second-per-gpu 12250",
+        f"--samples-per-second {98_000 / 8192!r} --gpus 8",
+        f"--step-time {64 * 8192 / 98_000!r}s --global-batch 64 --gpus 8",
+        f"--tflops {12_250 * PALM / 1e12!r} --flops palm",
+        '--log "tok/s: 98,000 | loss 2.1" --gpus 8',
+    )
+    for rate in rates:
+        found = run_line(f"mfu llama3-8b {rate} {H100} --seq 8192 --json")
+        assert found.values["mfu/palm"] == pytest.approx(expected, rel=1e-9), rate
+        assert found.values["mfu"] == found.values["mfu/palm"]
+        assert found.values["mfu/6nd"] == pytest.approx(12_250 * SIX_N / PEAK, rel=1e-9)
+
+
+def test_conventions_and_hardware_utilisation() -> None:
+    found = run_line(f"mfu llama3-8b --tokens-per-second-per-gpu 9000 {H100} --seq 8192 --json").values
+    names = {"6nd", "6nd_non_embedding", "palm", "nanogpt", "megatron", "causal", "torch"}
+    assert {path[4:] for path in found if path.startswith("mfu/")} == names
+    assert all(found[f"hfu/{name}"] == found[f"mfu/{name}"] for name in names)
+    assert found["mfu/causal"] < found["mfu/palm"]
+
+
+def test_recomputation_counts_towards_hfu_alone() -> None:
+    line = f"mfu llama3-8b --tokens-per-second-per-gpu 9000 {H100} --seq 8192 --json"
+    none, full, half, core = (
+        run_line(f"{line} --recompute {kind}").values for kind in ("none", "full", "every:2", "selective")
+    )
+    assert none["mfu/torch"] == full["mfu/torch"] == core["mfu/torch"]
+    matrices, head, square = 8_030_261_248 - 525_336_576 - 65 * 4096, 2 * 4096 * 128_256, 4 * 32 * 4096 * 8192
+    forward = 2 * matrices + square
+    assert full["hfu/torch"] / full["mfu/torch"] == pytest.approx(1 + (forward - head) / (3 * forward), rel=1e-9)
+    assert half["hfu/torch"] / half["mfu/torch"] == pytest.approx(1 + (forward - head) / (6 * forward), rel=1e-9)
+    assert core["hfu/torch"] / core["mfu/torch"] == pytest.approx(1 + square / (3 * forward), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("rate", "verdict", "status"), [(12_250, "good", 0), (5_000, "fair", 0), (500, "bad", 0), (20_000, "impossible", 1)]
+)
+def test_verdicts(rate: int, verdict: str, status: int) -> None:
+    outcome = run_line(f"mfu llama3-8b --tokens-per-second-per-gpu {rate} {H100} --seq 8192 --json")
+    assert outcome.data["verdict"] == verdict
+    assert outcome.status == status
+
+
+def test_a_sparse_peak_is_flagged() -> None:
+    line = "mfu llama3-8b --tokens-per-second-per-gpu 9000 --hardware h100-sxm-80gb --seq 8192 --json"
+    wrong = run_line(f"{line} --peak-flops 1979TFLOP/s").data["notes"]
+    assert any("sparse peak" in note for note in wrong)
+    assert not any("sparse peak" in note for note in run_line(line).data["notes"])
+
+
+def test_which_convention_explains_a_claim() -> None:
+    line = f"mfu llama3-8b --tokens-per-second-per-gpu 9000 {H100} --seq 8192 --json"
+    found = run_line(line).values
+
+    def note(claim: float) -> str:
+        return next(n for n in run_line(f"{line} --claimed-mfu {claim:.4f}").data["notes"] if "claimed" in n)
+
+    assert "mfu/6nd " in note(found["mfu/6nd"])
+    assert (
+        "against the sparse peak"
+        in run_line(
+            "mfu llama3-8b --tokens-per-second-per-gpu 9000 --hardware h100-sxm-80gb --seq 8192 "
+            f"--claimed-mfu {found['mfu/6nd_non_embedding'] / 2:.4f}"
+        ).err
+    )
+    assert "no convention explains" in note(0.95)
+
+
+def test_a_number_of_parameters_is_enough() -> None:
+    found = run_line(f"mfu --params 7B --tokens-per-second-per-gpu 10000 {H100} --json").values
+    assert found["mfu/6nd"] == pytest.approx(6 * 7e9 * 10_000 / PEAK)
+    full = run_line(f"mfu --params 7B --tokens-per-second-per-gpu 10000 {H100} --recompute full --json").values
+    assert full["hfu/6nd"] == pytest.approx(8 * 7e9 * 10_000 / PEAK)
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("mfu llama3-8b --hardware h100", "one of these is needed"),
+        ("mfu llama3-8b --hardware h100 --tokens-per-second 9 --tflops 9", "exclude each other"),
+        ("mfu llama3-8b --hardware h100 --tokens-per-second 9", "--gpus"),
+        ("mfu llama3-8b --hardware h100 --step-time 2s --gpus 8", "--global-batch"),
+        ("mfu llama3-8b --hardware h100 --params 8B --tflops 9", "exclude each other"),
+        ("mfu --params 8B --tflops 400 --hardware h100 --flops palm", "needs a model"),
+        ("mfu --params 8B --tflops 400 --hardware h100 --flops nonsense", "no convention"),
+        ('mfu llama3-8b --hardware h100 --log "hello"', "no throughput"),
+        ("mfu llama3-8b --hardware h100 --time 3s --tflops 4", "belongs to a matmul"),
+    ],
+)
+def test_bad_usage(line: str, says: str) -> None:
+    outcome = run_line(line)
+    assert outcome.status == 2
+    assert says in outcome.errors[0]
+
+
+# lines as trainers print them
+LINES = [
+    (
+        " iteration 100/ 500 | consumed samples: 102400 | elapsed time per iteration (ms): 2345.5 | throughput per GPU "
+        "(TFLOP/s/GPU): 431.2 | learning rate: 1.0E-5 | global batch size: 1024 | lm loss: 5.1E+00 |",
+        {"step_seconds": 2.3455, "flops_per_second_per_gpu": 431.2e12, "global_batch": 1024},
+    ),
+    (
+        "step: 10  loss:  8.0  memory: 47.28GiB(49.77%)  tps: 7,023  tflops: 411.25  mfu: 41.5%",
+        {"tokens_per_second_per_gpu": 7023, "flops_per_second_per_gpu": 411.25e12, "mfu": 0.415},
+    ),
+    ("iter 100: loss 3.2021, time 134.5ms, mfu 42.5%", {"step_seconds": 0.1345, "mfu": 0.425}),
+    (
+        "{'train_runtime': 100.0, 'train_samples_per_second': 12.25, 'train_steps_per_second': 0.75, 'epoch': 1.0}",
+        {"samples_per_second": 12.25, "steps_per_second": 0.75},
+    ),
+    (
+        "completed step: 5, seconds: 3.125, TFLOP/s/device: 210.5, Tokens/s/device: 4321.5, loss: 10.8",
+        {"step_seconds": 3.125, "flops_per_second_per_gpu": 210.5e12, "tokens_per_second_per_gpu": 4321.5},
+    ),
+    ("tokens per gpu per second (tgs): 3050.75", {"tokens_per_second_per_gpu": 3050.75}),
+    (
+        "tgs (tokens/gpu/second)=4193.5 tflops=187.5",
+        {"tokens_per_second_per_gpu": 4193.5, "flops_per_second_per_gpu": 187.5e12},
+    ),
+    (
+        "step 99 | loss 6.1 | dt: 338.25ms | tok/sec: 1549887.5",
+        {"step_seconds": 0.33825, "tokens_per_second": 1549887.5},
+    ),
+    ("step=10, RunningAvgSamplesPerSec=50.25, MemAllocated=1GB", {"samples_per_second": 50.25}),
+]
+
+
+@pytest.mark.parametrize(("line", "quantities"), LINES)
+def test_log_lines(line: str, quantities: dict[str, float]) -> None:
+    found = read_line(line).quantities
+    assert found == pytest.approx(quantities)
+
+
+@given(st.text(max_size=300))
+def test_any_line_is_read_or_refused(line: str) -> None:
+    with contextlib.suppress(NapkinError):
+        assert read_line(line).quantities
