@@ -591,7 +591,8 @@ class Lowering:
         inner = op.d_ff // t
         order, back, pick = (tape.new(rows, "int64", what, fixed=True) for what in ("order", "inverse", "token"))
         offsets = tape.new(ceil_div(op.experts, self.split.expert), "int32", "offsets", fixed=True)
-        sent = tape.record("gather", (x.tensor,), tape.new(rows * op.d_model, x.tensor.dtype, "sent"), (pick,))
+        sent = tape.new(rows * op.d_model, x.tensor.dtype, "sent")
+        sent = tape.record("gather", (x.tensor,), sent, (pick,), scratch=x.tensor.size)
         weight = tape.record("gather", (weights.tensor,), tape.new(rows, weights.tensor.dtype, "weight"), (order,))
         stored = "fp32" if tape.autocast else tape.compute
         local = ceil_div(op.experts, self.split.expert)

@@ -239,7 +239,7 @@ class Tape:
 
     def power(self, x: Tensor) -> Tensor:
         x = self.raised(x)
-        return self.record("pow", (x,), self.new(x.count, x.dtype, "power"), (x,), scratch=x.size)
+        return self.record("pow", (x,), self.new(x.count, x.dtype, "power"), (x,), scratch=2 * x.size)
 
     def mean(self, x: Tensor, count: Number) -> Tensor:
         return self.record("mean", (x,), self.new(count, x.dtype, "mean"))
