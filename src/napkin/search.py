@@ -41,6 +41,7 @@ class Request:
     gpus     accelerators                       node     of which so many share a link
     batch    sequences in a step, or None: each layout takes the largest that it can up to `most`
     only     allowed values by degree           below    largest value by degree
+    deep     whether ZeRO-3 may stand beside a pipeline
     """
 
     model: Model
@@ -53,6 +54,7 @@ class Request:
     recomputes: tuple[Recompute, ...]
     only: Mapping[str, int]
     below: Mapping[str, int]
+    deep: bool = True
 
     def allows(self, degree: str, value: int) -> bool:
         return self.only.get(degree, value) == value and value <= self.below.get(degree, value)
@@ -120,6 +122,8 @@ def grid(request: Request) -> Grid | None:
     dp = np.where(whole, dp, 1.0)
     count = np.floor(largest / (micro * dp))
     valid = whole & (dp % ep == 0) & (count >= 1) & ((zero == 0) | (dp * cp > 1))
+    if not request.deep:
+        valid &= (zero < 3) | (pp == 1)
     if request.batch is not None:
         valid &= count * micro * dp == request.batch
     for degree, value in request.only.items():
@@ -210,7 +214,7 @@ def search(request: Request, timed: Timed, capacity: float) -> Found:
     pieces: list[dict[str, Array]] = []
     layouts, least, least_used = 0, None, float("inf")
     for at, recompute, layout, valid in _blocks(request):
-        used = used_bytes(request.model, replace(request.setup, layout=layout))
+        used = reported(request.model, replace(request.setup, layout=layout)).used.value
         used = np.where(valid, np.broadcast_to(used, valid.shape), np.inf)
         layouts += int(valid.sum())
         smallest = int(used.argmin())
@@ -264,11 +268,11 @@ def _blocks(request: Request) -> Iterator[tuple[int, Recompute, Layout, Array]]:
             yield at, recompute, layout, whole.valid[here]
 
 
-def used_bytes(model: Model, setup: Setup) -> Any:
-    """memory/used of the worst stage: numbers or arrays."""
+def reported(model: Model, setup: Setup) -> allocator.Reported:
+    """What a card of the worst stage reports: numbers or arrays."""
     prepared = memory.prepare(model, setup)
     live = maximum(*(memory.rank_of(prepared, place).live for place in memory.places(prepared.stack, setup.layout)))
-    return allocator.reported(term.leaf("memory/live", live, "byte", term.TRUE), setup.layout.gpus, False).used.value
+    return allocator.reported(term.leaf("memory/live", live, "byte", term.TRUE), setup.layout.gpus, False)
 
 
 def seconds_of(model: Model, setup: Setup, timed: Timed) -> Any:

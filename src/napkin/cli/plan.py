@@ -22,7 +22,7 @@ from napkin.inputs.hardware import Hardware
 from napkin.inputs.plan import Layout, recompute
 from napkin.render.answer import Answer
 from napkin.render.chart import Chart, Series
-from napkin.render.scale import axis, titled
+from napkin.render.scale import titled
 from napkin.term import Term, leaf
 from napkin.units import Unreadable, human, positive_count
 
@@ -99,9 +99,10 @@ class Scored:
     layout: Layout
     time: Term
     used: float
+    most: float
     mfu: float
     token: float
-    """GPU-seconds of one token."""
+    """GPU-seconds of one token. `most`: the upper end of what a card reports as used."""
 
     def part(self, name: str) -> float:
         return float(next(part.value for part in self.time.parts if part.name == name))
@@ -168,7 +169,13 @@ def _planner(inputs: Inputs) -> Planner:
         recomputes=tuple(recompute(one) for one in ((chosen,) if chosen else RECOMPUTES)),
         only=only,
         below=below,
+        deep="zero" in only or "zero" in below,
     )
+    if not request.deep:
+        inputs.note(
+            "ZeRO-3 beside a pipeline is left out: no published step with several micro-batches in the evidence has "
+            "it; --max-zero 3 takes it in"
+        )
     counted = flops.step(model, flops.works(model, 1, seq))["flops/total"].value
     return Planner(inputs, hardware, request, typical, profile, level_of(inputs), float(counted))
 
@@ -176,14 +183,17 @@ def _planner(inputs: Inputs) -> Planner:
 def scored(planner: Planner, layout: Layout) -> Scored:
     """The exact path: what `step` and `memory` answer for this layout."""
     from napkin.formulas.step import step
-    from napkin.search import used_bytes
+    from napkin.search import reported
 
     setup = replace(planner.request.setup, layout=layout)
     found = step(planner.request.model, *planner.timed(setup))
-    used = used_bytes(planner.request.model, setup)
+    held = reported(planner.request.model, setup)
     seconds = found.time.value
     mfu = planner.per_sequence * layout.global_batch / (planner.typical.peak.value * layout.gpus * seconds)
-    return Scored(layout, found.time, used, mfu, layout.gpus * seconds / (layout.global_batch * layout.seq))
+    most = float(held.ends["memory/used"][1])
+    return Scored(
+        layout, found.time, held.used.value, most, mfu, layout.gpus * seconds / (layout.global_batch * layout.seq)
+    )
 
 
 def _half_width(planner: Planner, gpus: int) -> float:
@@ -223,7 +233,6 @@ def _ranked(planner: Planner, found: Found, best: Scored) -> Answer:
     listed = list(_distinct(found, wanted))
     entries = [(scored(planner, found.layout(i)), i in front) for i in listed]
     rows = [_row(planner, n, one, best, half, on_front) for n, (one, on_front) in enumerate(entries, 1)]
-    shown_front = [found.layout(int(i)) for i in found.front()]
     answer = Answer(
         "plan",
         _title(planner, request.gpus, found.layouts, len(found)),
@@ -236,8 +245,13 @@ def _ranked(planner: Planner, found: Found, best: Scored) -> Answer:
             answer.intervals[term.name] = (term.value / math.exp(half), term.value * math.exp(half))
     answer.extra["columns"] = COLUMNS
     answer.extra["pareto"] = [
-        {**degrees(one), "step/time": t, "memory/total": u}
-        for one, t, u in zip(shown_front, found.seconds[found.front()], found.used[found.front()], strict=True)
+        {
+            **degrees(found.layout(int(i))),
+            "step/time": float(found.seconds[i]),
+            "mfu": float(_mfu(planner, found, i)),
+            "memory/total": float(found.used[i]),
+        }
+        for i in found.front()
     ]
     popular = list(_popular(planner, request, best))
     answer.extra["popular"] = popular
@@ -246,7 +260,7 @@ def _ranked(planner: Planner, found: Found, best: Scored) -> Answer:
         line
         for line in (
             why,
-            f"time against memory: {_front_line(found)}",
+            f"time against memory: {_front_line(planner, found)}",
             *(f"{one['name']}: {one['why']}" for one in popular),
             f"as a step: {command_line(planner, best.layout)}",
         )
@@ -324,6 +338,7 @@ def _row(planner: Planner, rank: int, one: Scored, best: Scored, half: float, on
         "tokens_per_second_per_gpu": 1 / one.token,
         "memory/total": one.used,
         "memory/headroom": planner.hardware.capacity - one.used,
+        "fit": "fits" if one.most <= planner.hardware.capacity else "close",
         "step/communication": one.part("step/communication"),
         "step/bubble": one.part("step/bubble"),
         "tie": rank > 1 and one.token <= best.token * math.exp(2 * half),
@@ -483,12 +498,18 @@ def _largest_bucket(request: Request, found: Found) -> str:
     return f", {human(sizes[name], 'byte')} of it {name.replace('_', ' ')}"
 
 
-def _front_line(found: Found) -> str:
+def _mfu(planner: Planner, found: Found, i: Any) -> Any:
+    """MFU of layouts by index; what is fast for a batch that is free is seen in it too."""
+    request = found.request
+    return planner.per_sequence / (planner.typical.peak.value * found.score[i] * request.seq)
+
+
+def _front_line(planner: Planner, found: Found) -> str:
     """The Pareto front in a few words: its ends and how many layouts lie on it."""
     front = found.front()
     ends = [front[0], front[-1]] if len(front) > 1 else [front[0]]
-    shown = " … ".join(f"{human(float(found.seconds[i]), 'second')} at {found.used[i] / 2**30:.1f} GiB" for i in ends)
-    return f"{len(front)} layout{'s' if len(front) > 1 else ''} that no other beats in both, {shown}"
+    shown = " … ".join(f"MFU {_mfu(planner, found, i):.1%} at {found.used[i] / 2**30:.1f} GiB" for i in ends)
+    return f"{len(front)} layout{'s' if len(front) > 1 else ''} that no other beats in both: {shown}"
 
 
 def command_line(planner: Planner, layout: Layout) -> str:
@@ -517,24 +538,19 @@ def _title(planner: Planner, gpus: int, layouts: int, fitting: int) -> str:
 
 
 def _scatter(planner: Planner, found: Found) -> Chart:
-    """Time against memory: the front, and a sample of the rest."""
+    """MFU against memory: the front, and a sample of the rest."""
     front = found.front()
     rest = found.ranked()[:: max(len(found) // 1500, 1)]
-    scale, unit = axis([float(s) for s in found.seconds[front]], "second")
 
     def points(name: str, which: Any) -> Series:
-        return Series(
-            name, [float(u) / 2**30 for u in found.used[which]], [float(s) / scale for s in found.seconds[which]]
-        )
+        return Series(name, list(found.used[which] / 2**30), list(_mfu(planner, found, which)))
 
-    worst = float(found.seconds[front].max())
-    near = [int(i) for i in rest if found.seconds[i] <= 3 * worst]
     return Chart(
         "points",
         f"plan: layouts of {planner.request.model.name} on {found.request.gpus:,} GPUs",
         "memory of one GPU (GiB)",
-        titled("step", unit),
-        [points("layouts that fit", near), points("not beaten in both", front)],
+        "MFU",
+        [points("layouts that fit", rest), points("no other beats in both", front)],
     )
 
 
