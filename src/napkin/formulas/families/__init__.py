@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from importlib import import_module
 
 from napkin.errors import Refused, did_you_mean
 from napkin.formulas.layer import Model
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config, class_facts
+from napkin.record import replace
 
 _ADAPTERS: dict[str, str] = {
     "decoder:build": (
-        "apertus arcee codegen cohere cohere2 cwm deepseek dots1 ernie4_5 ernie4_5_moe exaone4 flex_olmo gemma gemma2 "
-        "gemma3_text glm glm4 glm4_moe gpt2 gpt_neo gpt_neox gpt_oss gptj granite granitemoe granitemoeshared helium "
-        "hunyuan_v1_dense llama llama4_text minimax_m2 ministral ministral3 mistral mixtral nemotron olmo olmo2 olmo3 "
+        "apertus arcee codegen cohere cohere2 ctrl cwm deepseek dots1 ernie4_5 ernie4_5_moe exaone4 "
+        "exaone_moe flex_olmo gemma gemma2 gemma3_text glm glm4 glm4_moe glm4v_moe_text glm4v_text gpt2 "
+        "gpt_neo gpt_neox gpt_oss gptj granite granitemoe granitemoeshared helium hunyuan_v1_dense internlm2 "
+        "llama llama4_text minicpm minimax_m2 ministral ministral3 mistral mixtral nemotron olmo olmo2 olmo3 "
         "olmoe persimmon phi phi3 phimoe qwen2 qwen2_5_vl_text qwen2_moe qwen2_vl_text qwen3 qwen3_moe "
-        "qwen3_vl_moe_text qwen3_vl_text seed_oss smollm3 stablelm starcoder2 xglm"
+        "qwen3_vl_moe_text qwen3_vl_text seed_oss smollm3 stablelm starcoder2 vaultgemma xglm"
     ),
-    "latent:build": "deepseek_v2 deepseek_v3 glm4_moe_lite kimi_k2 minicpm3 youtu",
+    "latent:build": "deepseek_v2 deepseek_v3 glm4_moe_lite kimi_k2 minicpm3 mistral4 youtu",
     "encoder_decoder:bart": "bart",
     "encoder_decoder:blenderbot": "blenderbot",
     "encoder_decoder:blenderbot_small": "blenderbot-small",
@@ -74,7 +75,8 @@ ADAPTERS: dict[str, str] = {
 WRAPPERS: dict[str, str] = {
     "aya_vision": "cohere2",
     "gemma3": "gemma3_text",
-    "glm4v": "",
+    "glm4v": "glm4v_text",
+    "glm4v_moe": "glm4v_moe_text",
     "internvl": "qwen2",
     "kimi_k25": "deepseek_v3",
     "kimi_vl": "deepseek_v3",
@@ -101,7 +103,8 @@ _FLAT = ("qwen2_vl", "qwen2_5_vl")
 
 _OTHER_SENSES = re.compile(
     r"(vision|visual|image|video|audio|speech|mm|boi|eoi|boa|eoa|projector|projection|multimodal|spatial|media|vt|merge"
-    r"|pixel_shuffle|downsample|alignment|adapter|anyres|use_image|perceiver|resampler|tokens_per)(_.*)?"
+    r"|pixel_shuffle|downsample|alignment|adapter|anyres|use_image|perceiver|resampler|tokens_per"
+    r"|scale_factor|qformer|num_query_tokens|high_res_vision|patch_size|num_channels)(_.*)?"
 )
 
 
@@ -147,6 +150,16 @@ def _settle_tie(config: Config, text: Config) -> None:
     """tie_word_embeddings may stand on either level; where neither says it, both classes must agree."""
     field = "tie_word_embeddings"
     outer = config.raw(field, required=False)
+    if config.has(field) and text.has(field) and text.raw(field) != outer:
+        release = _release(config)
+        if release is None:
+            raise config.refuse(
+                field, "contradicts text_config's, and releases differ in which they follow", "make them agree"
+            )
+        if release >= 5:  # the whole's since transformers 5, the language model's before
+            text.origins[field] = config.origins[field]
+            text.fields = {**text.fields, field: outer}
+        return
     if outer is None or text.has(field):
         return
     if not config.has(field) and text.defaults.get(field) not in (None, outer):
@@ -154,3 +167,10 @@ def _settle_tie(config: Config, text: Config) -> None:
     text.origins[field] = (outer, config.origins[field][1])
     text.fields = {**text.fields, field: outer}
     text.used.add(field)
+
+
+def _release(config: Config) -> int | None:
+    """The major version of transformers that wrote the file, where it says so."""
+    written = config.raw("transformers_version", required=False)
+    found = re.match(r"(\d{1,3})\.", written) if isinstance(written, str) else None
+    return int(found[1]) if found else None
