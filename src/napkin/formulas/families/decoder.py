@@ -7,7 +7,6 @@ those of the transformers library's modelling code (version 5), which the publis
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -33,6 +32,7 @@ from napkin.formulas.families import common
 from napkin.formulas.families.common import CHUNKED, FULL, WINDOWED, Switch, on
 from napkin.formulas.layer import Layer, Model
 from napkin.inputs.model import Config
+from napkin.record import record, replace
 
 # --- which layers do what --------------------------------------------------------------------------------------------
 
@@ -162,7 +162,7 @@ def by_type(config: Config, layers: int) -> Callable[[int], bool]:
 # --- traits ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Mixture:
     """The experts of a model_type.
 
@@ -189,7 +189,7 @@ class Mixture:
     fused_shared: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Traits:
     """What a model_type does differently from Llama (whose traits are the defaults). `square`: the output projection is
     h × h, so that heads · head_dim must be h."""
@@ -882,6 +882,28 @@ TRAITS: dict[str, Traits] = {
     ),
     "arcee": replace(LLAMA, gated=False),
     "helium": Traits(norm=RMS_FP32, bias="attention_bias", mlp_bias="mlp_bias", rope="interleaved", square=True),
+    "vaultgemma": replace(GEMMA2, arrangement="pre"),
+    "exaone_moe": Traits(
+        qk_norm=RMS,
+        windows=exaone_pattern,
+        rope_in_windows_only=True,
+        moe=replace(SIGMOID_MOE, experts="num_experts", where=by_type, shared_field="num_shared_experts"),
+    ),
+    "ctrl": replace(
+        GPT2,
+        inner="dff",
+        inner_default=0,
+        function_is="relu",
+        fused=False,
+        positions_offset=None,
+        position="sinusoidal",
+        embedding_scale=True,
+        head_bias=True,
+    ),
+    "glm4v_text": replace(GLM, arrangement="sandwich", bias=True, own_head_dim=False),
+    "glm4v_moe_text": Traits(bias="attention_bias", rope_share=0.5, moe=SIGMOID_MOE),
+    "internlm2": Traits(bias="bias", out_bias="bias", fused=True),
+    "minicpm": replace(GRANITE, bias=False, out_bias=False, mlp_bias=False, only=(("attention_bias", (False,)),)),
     "cwm": replace(LLAMA, bias=False, out_bias=False, windows=first_of(4)),
     "xglm": replace(
         GPT2,

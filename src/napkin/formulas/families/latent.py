@@ -38,6 +38,7 @@ KINDS = {
     "deepseek_v2": Kind("complex", sigmoid=False, rank_stated=True),
     "deepseek_v3": Kind("interleaved"),
     "kimi_k2": Kind("interleaved"),
+    "mistral4": Kind("interleaved", sigmoid=False),
     "glm4_moe_lite": Kind("interleaved", where=by_type),
     "minicpm3": Kind("half", where=None, scaled=True),
     "youtu": Kind("interleaved", where=None),
