@@ -87,10 +87,9 @@ def run(inputs: Inputs) -> Answer:
 
 def _measured(inputs: Inputs, asked: Asked, hardware: Hardware, setup: Setup) -> Asked:
     """--profile: what `napkin bench` measured in place of the constants of the chip."""
-    from dataclasses import replace
-
     from napkin.evidence.single import with_profile
     from napkin.inputs.profile import profile_for
+    from napkin.record import replace
 
     profile = profile_for(str(inputs.get("profile")), hardware.slug)
     for note in profile.notes_for_user():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,11 +15,12 @@ from napkin.evidence.fit import seconds_of
 from napkin.evidence.intervals import distance
 from napkin.evidence.validate import point_of
 from napkin.inputs.published import StepRow
+from napkin.record import record
 
 Array = Any
 
 
-@dataclass
+@record
 class Errors:
     """The counted rows with ln predicted − ln measured, their source left out (`out`) and with it (`inside`)."""
 
@@ -87,7 +87,7 @@ def _layout_gap(a: StepRow, b: StepRow) -> float:
     return 0.1 * float(sum(x != y for x, y in zip(_layout(a), _layout(b), strict=True))) + 0.2 * (a.chip != b.chip)
 
 
-@dataclass
+@record
 class Ranking:
     """Pairs of layouts that differ by more than 3 %, how many are ordered rightly, and what taking the predicted best
     of each group of three or more loses."""

@@ -7,7 +7,6 @@ numpy is needed here, and nowhere on the path of a single `napkin step`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,6 +21,7 @@ from napkin.formulas.step import Plan, Step, step
 from napkin.inputs import hardware
 from napkin.inputs.plan import POLICIES
 from napkin.inputs.published import Shape, StepRow
+from napkin.record import fields, record, replace
 
 Array = Any
 
@@ -78,6 +78,7 @@ def plan_of(row: StepRow, dims: Shape, micro: float, chunks: int, bits: int) -> 
         products_recomputed=products,
         flash=0 if row.attention == "eager" else 1,
         low=1 if bits < 16 else 0,
+        casts=2 if row.rowwise else 1,
         gradient_bytes=gradient,
         optimizer_bytes=14 if row.policy == "bf16-pure" else 30,
     )
@@ -94,7 +95,7 @@ def candidates(row: StepRow, dims: Shape, bits: int) -> list[Plan]:
     return [plan_of(row, dims, b, v, bits) for b in micro or [1] for v in chunks or [1]]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Group:
     """Rows of one structure as arrays. `rows`: the row of each candidate."""
 
@@ -173,16 +174,14 @@ class Columns:
 
 
 def _stacked(members: Sequence[Any], kind: type) -> dict[str, Array]:
-    return {f.name: np.array([getattr(m, f.name) for m in members], dtype=float) for f in fields(kind)}
+    return {f: np.array([getattr(m, f) for m in members], dtype=float) for f in fields(kind)}
 
 
 def _group(members: Sequence[tuple[Shape, Plan, Machine, int, dict[str, int], StepRow]]) -> Group:
     shapes, plans, machines, rows, keys, published = zip(*members, strict=True)
-    pieces = {f.name: np.array([getattr(s, f.name) for s in shapes], dtype=float) for f in fields(Shape)[1:]}
+    pieces = {f: np.array([getattr(s, f) for s in shapes], dtype=float) for f in fields(Shape)[1:]}
     figures: dict[str, Any] = {
-        f.name: np.array([getattr(m, f.name) for m in machines], dtype=float)
-        for f in fields(Machine)
-        if f.name != "generation"
+        f: np.array([getattr(m, f) for m in machines], dtype=float) for f in fields(Machine) if f != "generation"
     }
     columns = _stacked(plans, Plan)
     stacks = [software.stack(row.stack or software.UNKNOWN) for row in published]

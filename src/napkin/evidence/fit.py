@@ -10,13 +10,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from napkin.evidence.columns import Columns
 from napkin.inputs.published import Measured, StepRow, step_flops
+from napkin.record import record
 
 Array = Any
 
@@ -56,7 +56,7 @@ def in_quantity(seconds: float, row: StepRow) -> float:
     return found.value * seconds_of(row) / seconds  # both quantities are inverse to the time
 
 
-@dataclass
+@record
 class Fit:
     """Constants in the order of `names` (logarithms), their posterior σ, and each source's factor (logarithm)."""
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from napkin.record import record
 
 UNSTATED = -1
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Point:
     """What makes two runs alike. params, seq and gpus as natural logarithms."""
 
@@ -41,7 +42,7 @@ def point(generation: str, stack: str, experts: bool, bits: int, params: float, 
     return Point(generation, stack, experts, bits, math.log(params), math.log(seq), math.log(gpus))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Seen:
     """One row of the evidence: where it lies, and the logarithm of predicted over measured with its source left out.
 
@@ -54,7 +55,7 @@ class Seen:
     far: float
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Growth:
     """s(d) = base + slope·d + experts for mixture-of-experts models."""
 

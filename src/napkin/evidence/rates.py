@@ -7,13 +7,13 @@ published rows at once (arrays).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from napkin.elementwise import Number, minimum, where
 from napkin.errors import Refused
 from napkin.evidence.software import Stack
 from napkin.formulas.step import Rates
 from napkin.inputs.hardware import Hardware
+from napkin.record import record
 
 GENERATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("volta", ("v100", "titan-v")),
@@ -42,7 +42,7 @@ def generation(slug: str) -> str:
     return next((name for name, starts in GENERATIONS if slug.startswith(starts)), "other")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Machine:
     """What the rates need of the hardware, each a number or one per row. units: matrix units that share the tiles."""
 
@@ -155,7 +155,7 @@ def rates(pick: Callable[[str], Number], at: Machine, reduce_early: Number, pure
 
     pure     1 where gradients are 16-bit and added in place
     sharded  1 under ZeRO-3 on more than one GPU"""
-    clock = at.power ** pick("power")
+    clock = at.power ** minimum(pick("power"), 1)  # a higher peak never computes slower
     accumulation = where(sharded, pick("accumulation_sharded"), pick("accumulation_bytes"))
     return Rates(
         peak=at.peak,

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from napkin.evidence.rates import generation
 from napkin.inputs import hardware
 from napkin.inputs.hardware import Hardware
 from napkin.inputs.published import RunRow
+from napkin.record import record
 
 SMALL_NODE = 16
 """Accelerators of at most one or two nodes: nothing fails, nothing waits."""
@@ -36,7 +36,7 @@ FARTHER = 1.25
 MOST_DEVICES = 16384
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Run:
     """A published run as the rule sees it, with the utilisation that its hours imply."""
 
@@ -161,7 +161,7 @@ def half_width(runs: Sequence[Run], level: float) -> float:
     return ranked[-1][0] * CHOSEN_ON_THESE
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Asked:
     """A run that is planned, as far as likeness and the rule go."""
 
@@ -198,7 +198,7 @@ def unlikeness(asked: Asked, run: Run) -> float:
     return total
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Estimate:
     """Utilisation of a whole run with its interval, and what it rests on.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from napkin.elementwise import where
@@ -18,6 +17,7 @@ from napkin.formulas.memory import Setup, weights_of
 from napkin.formulas.step import Plan, Rates
 from napkin.inputs.hardware import Hardware, peak_name
 from napkin.inputs.plan import Layout, Precision
+from napkin.record import record, replace
 from napkin.term import Term
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ UNKNOWN_SPREAD = 0.08
 NORMAL_90 = 1.645
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Asked:
     """plan and rates of the step; kernel: attention's; at: where the run lies among the evidence."""
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from napkin.errors import NapkinError, did_you_mean
+from napkin.record import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Stack:
     """
     compiled        elementwise chains run as one kernel (a compiler's or hand-written)

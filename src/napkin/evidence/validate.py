@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from napkin.errors import NapkinError
@@ -15,9 +14,10 @@ from napkin.evidence.rates import BITS, generation
 from napkin.inputs import hardware
 from napkin.inputs.plan import POLICIES
 from napkin.inputs.published import Row, StepRow
+from napkin.record import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Compared:
     """One row of `validate`. None where nothing is predicted; then `why`. `verdict`: of runs that ran out of memory."""
 

@@ -11,7 +11,6 @@ What hardware and software reach comes in as `Rates`; this file knows no constan
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from napkin import term
 from napkin.elementwise import Number, ceil_div, log2, maximum, minimum, where
@@ -41,6 +40,7 @@ from napkin.formulas.layer import (
     Work,
 )
 from napkin.formulas.primitives import causal_pairs
+from napkin.record import record
 from napkin.term import Term
 
 GROUPS = ("matmul", "attention", "elementwise", "casts", "accumulation", "tensor", "context", "expert", "host")
@@ -55,7 +55,7 @@ reads 16-bit scores, mask, softmax and dropout; backward re-reads them (Korthika
 2as²b + as²b saved)."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Plan:
     """How a step is laid out and computed. Each field a number or one number per layout.
 
@@ -67,6 +67,7 @@ class Plan:
     idle                share of the plain pipeline's idle slots that the schedule keeps: 1 for GPipe and 1F1B, 1/3
                         where weight gradients fill them (zero bubble, ZB-H1: Qi et al. 2023)
     low                 1 where linear layers multiply 8- or 4-bit numbers (their inputs are cast first)
+    casts               traffic of casting over the usual: 2 where every row has a scale of its own in both directions
     gradient_bytes      bytes of one gradient element as it is reduced
     optimizer_bytes     bytes that the optimizer moves per parameter of its own part
     """
@@ -89,6 +90,7 @@ class Plan:
     flash: Number = 1
     idle: Number = 1
     low: Number = 0
+    casts: Number = 1
     gradient_bytes: Number = 4
     optimizer_bytes: Number = 30
 
@@ -103,7 +105,7 @@ class Plan:
         return self.micro_batch * self.micro_batches * self.sequence * self.dp
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Rates:
     """What the machine and the software reach, each a number or one per layout.
 
@@ -221,11 +223,12 @@ class Clock:
     def product(
         self, name: str, m: Number, k: Number, n: Number, batch: Number = 1, wide: bool = False, share: Number = 1
     ) -> Term:
-        """`batch` products (m×k)(k×n): FLOPs at the rate that the shape allows against bytes, joined smoothly."""
+        """`batch` products (m×k)(k×n): FLOPs at the rate that the shape allows against bytes, joined smoothly.
+        `share` takes what else slows the product: alignment, grouping."""
         rates = self.rates
         reached = rates.matmul_wide if wide else rates.matmul
         reached = reached * share * tile_share(m, n, batch, rates.units, rates.waves)
-        reached = reached * depth_share(k, rates.half_depth) * alignment_share(k, n, rates.misaligned)
+        reached = reached * depth_share(k, rates.half_depth)
         peak = self.peak_wide if wide else self.peak
         flops = term.leaf(f"{name}/flops", 2 * batch * m * k * n, "FLOP", term.TRUE, "2·m·k·n")
         rate = term.multiply(f"{name}/rate", peak, term.leaf(f"{name}/share", reached, "1", term.SEEN, "efficiency.py"))
@@ -236,7 +239,9 @@ class Clock:
     def linear(
         self, name: str, m: Number, k: Number, n: Number, batch: Number = 1, wide: bool = False, share: Number = 1
     ) -> tuple[Term, Term]:
-        """Forward, and backward: the input's gradient (m×n)(n×k) and the weight's (k×m)(m×n)."""
+        """Forward, and backward: the input's gradient (m×n)(n×k) and the weight's (k×m)(m×n). The rows of all three
+        operands are k or n long, so that these two decide how they load."""
+        share = share * alignment_share(k, n, self.rates.misaligned)
         forward = self.product(f"{name}/forward", m, k, n, batch, wide, share)
         to_input = self.product(f"{name}/input_gradient", m, n, k, batch, wide, share)
         to_weight = self.product(f"{name}/weight_gradient", k, m, n, batch, wide, share)
@@ -259,7 +264,7 @@ class Clock:
         return term.add(name, wire, term.leaf(f"{name}/latency", latency, SECOND, term.SEEN, "calibration"))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Cost:
     """Seconds of one layer (or of the head) for one micro-batch, by group, and the weights that one GPU holds.
 
@@ -401,7 +406,7 @@ def experts(clock: Clock, op: Experts, name: str) -> tuple[dict[str, Term], dict
         term.SEEN,
         "dispatch and combine: the slower of link and network, a token sent once to each node",
     )
-    cast = rates.cast_bytes * plan.low * routed * (op.d_model + op.d_ff)
+    cast = rates.cast_bytes * plan.low * plan.casts * routed * (op.d_model + op.d_ff)
     forward = {
         "matmul": term.add(f"{name}/products/forward", up, down),
         "elementwise": clock.move(f"{name}/elementwise/forward", inside * hidden + 0.4 * permuted),
@@ -474,7 +479,7 @@ def layer_cost(clock: Clock, layer: Layer, kind: str) -> Cost:
     elementwise = rates.elementwise
     forward["elementwise"].append(clock.move(f"{kind}/elementwise/forward", elementwise * bytes_forward))
     backward["elementwise"].append(clock.move(f"{kind}/elementwise/backward", elementwise * bytes_backward))
-    cast = rates.cast_bytes * plan.low * inputs
+    cast = rates.cast_bytes * plan.low * plan.casts * inputs
     forward["casts"].append(clock.move(f"{kind}/casts/forward", 0.4 * cast))
     backward["casts"].append(clock.move(f"{kind}/casts/backward", 0.6 * cast))
     payload = 2 * tokens * _width(layer)
@@ -559,7 +564,7 @@ def head_cost(clock: Clock, model: Model) -> Cost:
     return Cost(groups, backward.value, width * local, 0)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Step:
     """One step's time with its parts, and what was counted on the way.
 
@@ -654,15 +659,16 @@ def step(model: Model, plan: Plan, rates: Rates) -> Step:
     expert_replicas = maximum(replicas / plan.ep, 1)
     bus = comm.bus_bandwidth(replicas, rates.node, plan.tp, link, network)
     reduced = dense * comm.gather_share(replicas) + routed * comm.gather_share(expert_replicas)
+    scattered = where(plan.zero == 2, m, 1)  # divided gradients leave no room to add up whole ones: each micro-batch
     reduction = clock.transfer(
         "data/collective",
-        (plan.gradient_bytes + 2) * reduced,  # gradients reduced, 16-bit parameters gathered
+        (plan.gradient_bytes * scattered + 2) * reduced,  # gradients reduced, 16-bit parameters gathered
         bus,
         where(replicas > 1, rates.data_latency * log2(maximum(replicas, 2)), 0),
     )
     backward: Number = sum(count * cost.backward for count, cost in runs) / p / v
     hidden = term.leaf(
-        "data/hidden", rates.data_overlap * backward, SECOND, term.SEEN, "last backward, where overlapped"
+        "data/hidden", rates.data_overlap * backward * scattered, SECOND, term.SEEN, "last backward, where overlapped"
     )
     least = term.leaf("data/exposed", rates.data_exposed, "1", term.SEEN, "calibration")
     replicated = term.largest(

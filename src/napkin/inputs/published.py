@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from napkin.errors import NapkinError
 from napkin.inputs.load import Document, printable, read_yaml
+from napkin.record import record
 
 UNSTATED_ACCUMULATION = 4
 """Micro-batches of a step on several GPUs where a source states neither them nor the batch; a pipeline has at least
@@ -25,7 +25,7 @@ one for each stage."""
 STEPS, MEMORY, RUNS = "steps/1", "memory/1", "endtoend/1"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Shape:
     """A decoder's dimensions as tables print them. 0 stands for what it does not have; vocabulary 0: not stated."""
 
@@ -52,7 +52,7 @@ class Shape:
     window: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Measured:
     """The quantity that a row prints, and how its source counts FLOPs where the quantity needs that."""
 
@@ -63,7 +63,7 @@ class Measured:
     derived: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StepRow:
     """One published training step. None: not stated. `why` says what is missing for a prediction, if anything is."""
 
@@ -95,13 +95,14 @@ class StepRow:
     attention: str
     loss: str
     async_tp: bool
+    rowwise: bool
     measured: Measured | None
     suspect: str = ""
     note: str = ""
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RunRow:
     """One published whole run."""
 
@@ -413,6 +414,7 @@ def step_row(row: Row) -> StepRow:
         kernel(row, stack),
         "fused" if row.flag("layout.chunked_cross_entropy") else "",
         bool(row.flag("layout.async_tp")),
+        "rowwise" in row.text("layout.precision"),
         found,
         row.text("suspect"),
         row.text("note"),

@@ -1,0 +1,300 @@
+"""The evidence: facts are read as they are printed, fits find what made the rows, intervals cover what they say."""
+
+from __future__ import annotations
+
+import math
+import os
+import runpy
+import statistics
+
+import numpy as np
+import pytest
+
+from napkin._tables import calibration
+from napkin.errors import NapkinError
+from napkin.evidence import accuracy, constants, facts, runs, software
+from napkin.evidence.columns import Columns
+from napkin.evidence.fit import Problem, in_quantity, seconds_of
+from napkin.evidence.intervals import Growth, Seen, distance, nearest, point, quantile
+from napkin.evidence.priors import PRIORS
+from napkin.evidence.validate import point_of, steps
+from napkin.inputs import hardware, published
+from tests.conftest import ROOT
+
+ROW = """
+schema: steps/1
+rows:
+- id: mine
+  source: {title: my cluster, where: log}
+  model: {name: M, layers: 32, hidden: 4096, heads: 32, kv_heads: 8, ffn: 14336, vocab: 128256, seq: 8192, gated: true}
+  hardware: {chip: H100 SXM 80GB, count: 64, per_node: 8}
+  layout: {stack: megatron-core, tp: 2, pp: 1, dp: 32, micro_batch: 1, global_batch: 256, policy: bf16-mixed}
+  measured: {step_seconds: 5.0}
+"""
+
+
+def rows_of(tmp_path, text: str):
+    path = tmp_path / "rows.yaml"
+    path.write_text(text, encoding="utf-8")
+    return published.read(str(path))[1]
+
+
+# --- reading -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_shipped_evidence_is_read_whole():
+    rows = facts.steps()
+    assert len(rows) == 549
+    assert sum(1 for row in rows if not row.why) >= 515
+    assert all(row.why for row in rows if row.measured is None)
+    assert len({row.id for row in rows}) == len(rows)
+    assert {row.stack for row in rows if not row.why} <= set(software.STACKS)
+    for row in rows:
+        hardware.find(row.chip)
+
+
+def test_the_tables_are_in_step_with_the_facts():
+    tables = runpy.run_path(os.path.join(ROOT, "tools", "tables.py"))
+    for name in ("published_steps.py", "published_memory.py", "published_runs.py"):
+        with open(os.path.join(ROOT, "src", "napkin", "_tables", name), encoding="utf-8") as stream:
+            assert stream.read() == tables["GENERATED"][name](), f"{name}: run `make tables`"
+
+
+def test_the_constants_belong_to_these_facts():
+    """Every row that is counted has its place among the errors; a change of rows needs tools/calibrate.py again."""
+    counted = {row.id for row in facts.steps() if not row.why and not row.suspect}
+    assert {entry[0] for entry in calibration.SEEN} == counted
+    assert set(PRIORS) <= set(calibration.CONSTANTS)
+    assert set(calibration.WITHOUT) == {entry[1] for entry in calibration.SEEN}
+    for name, value in calibration.CONSTANTS.items():
+        assert value > 0, name
+
+
+def test_a_step_row(tmp_path):
+    (row,) = rows_of(tmp_path, ROW)
+    assert (row.tp, row.dp, row.seq, row.stack, row.why) == (2, 32, 8192, "megatron-core", "")
+    assert row.shape is not None and row.shape.head_dim == 128
+    assert seconds_of(row) == 5.0
+
+
+def test_a_stated_rate_or_mfu_never_reaches_the_prediction(tmp_path):
+    plain = rows_of(tmp_path, ROW)
+    said = rows_of(tmp_path, ROW.replace("step_seconds: 5.0", "step_seconds: 9.0, mfu: 0.9, model_tflops_per_gpu: 900"))
+    assert steps(plain)[0].predicted == steps(said)[0].predicted
+
+
+def test_a_rate_is_compared_as_a_rate(tmp_path):
+    (row,) = rows_of(tmp_path, ROW.replace("step_seconds: 5.0", "tokens_per_second_per_gpu: 8000"))
+    assert seconds_of(row) == pytest.approx(256 * 8192 / 8000 / 64)
+    assert in_quantity(2 * seconds_of(row), row) == pytest.approx(4000)
+
+
+def test_tflops_are_turned_into_seconds_by_the_source_s_own_rule():
+    row = next(row for row in facts.steps() if row.id == "megatron-apr2021-1T")
+    # Narayanan et al. 2021, table 1 and section 5.1: 1T parameters, batch 3072, 163 TFLOP/s on 3072 GPUs
+    assert row.measured is not None and row.measured.quantity == "step_seconds"
+    h, depth, s, v = 25600, 128, 2048, 51200
+    flops = 96 * 3072 * s * depth * h * h * (1 + s / (6 * h) + v / (16 * depth * h))
+    assert row.measured.value == pytest.approx(flops / (163e12 * 3072))
+
+
+def test_networks_in_words():
+    assert published.network("8x 200 Gbit/s HDR InfiniBand per node (Selene)", 8) == 25e9
+    assert published.network("RoCE, 1600 Gbit/s between nodes", 8) == 25e9
+    assert published.network("400 Gbit/s RDMA per GPU", 8) == 50e9
+    assert published.network("carrier pigeons", 8) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (("layers: 32", "layers: many"), "model.layers: 'many' is not a number"),
+        (("layers: 32", "layers: -3"), "model.layers: -3 is out of range"),
+        (("gated: true", "gated: 3"), "model.gated"),
+        (("schema: steps/1", "schema: steps/9"), "unknown schema"),
+        (("- id: mine", "- name: mine"), "id: is missing"),
+        (("hardware: {chip", "hardware: [1]\n  other: {chip"), "hardware: is not a mapping"),
+    ],
+)
+def test_bad_rows_are_named(tmp_path, change, says):
+    with pytest.raises(NapkinError, match=r"rows\.yaml") as found:
+        rows_of(tmp_path, ROW.replace(*change))
+    assert says in found.value.message
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (("layers: 32, ", ""), "the number of layers is not stated"),
+        (("seq: 8192, ", ""), "the sequence length is not stated"),
+        (("measured: {step_seconds: 5.0}", "measured: {}"), "prints no step time"),
+        (("layout: {", "layout: {method: lora, "), "trains adapters"),
+        (("layout: {", "layout: {whole_run: true, "), "an average over a whole run"),
+        (("H100 SXM 80GB", "Abacus 9000"), "unknown accelerator"),
+    ],
+)
+def test_what_cannot_be_predicted_says_why(tmp_path, change, why):
+    (one,) = steps(rows_of(tmp_path, ROW.replace(*change)))
+    assert one.predicted is None
+    assert why in one.why
+
+
+# --- fitting -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_fit_finds_the_constants_that_made_the_rows():
+    rows = [row for row in facts.steps() if row.id.startswith("foundry-a100-80gb")][:30]
+    columns = Columns(rows)
+    true = {**{name: value for name, (value, _, _) in PRIORS.items()}, "matmul/ampere/16": 0.70, "memory": 0.75}
+    problem = Problem(columns, ["one"] * len(columns.kept), {n: (v, s) for n, (v, s, _) in PRIORS.items()})
+    problem.log_truth = np.log(columns.predict(columns.values(true)))
+    found = problem.fit()
+    assert np.abs(problem.log_predicted(found.log) - problem.log_truth - found.sources["one"]).max() < 0.01
+    assert found.constants()["matmul/ampere/16"] < 0.78
+
+
+def test_one_row_alone_is_what_the_step_command_says(napkin, tmp_path):
+    """The columns of all rows and a single `napkin step` are one model: the same layout, the same seconds."""
+    (row,) = steps(rows_of(tmp_path, ROW), in_sample=True)
+    line = "step llama3-8b --tp 2 --dp 32 --zero 1 --micro-batch 1 --global-batch 256 --seq 8192 --hardware h100 --json"
+    single = napkin(f"{line} --stack megatron-core --attention flash").values["step/time"]
+    assert row.predicted == pytest.approx(single, rel=0.01)
+
+
+# --- intervals ---------------------------------------------------------------------------------------------------------
+
+
+def test_distance_counts_each_difference_once():
+    here = point("hopper", "megatron-core", False, 16, 8e9, 8192, 64)
+    assert distance(here, here) == 0
+    assert distance(here, point("hopper", "megatron-core", False, 16, 80e9, 8192, 64)) == pytest.approx(1)
+    assert distance(here, point("ampere", "megatron-core", True, 16, 8e9, 8192, 64)) == pytest.approx(math.sqrt(2))
+
+
+def test_sources_weigh_the_same_in_a_quantile():
+    here = point("hopper", "megatron-core", False, 16, 8e9, 8192, 64)
+    many = [Seen(f"a{i}", "a", here, 0.01, 0.0) for i in range(100)]
+    few = [Seen("b", "b", here, 0.5, 0.0)]
+    flat = Growth(1.0, 0.0, 0.0)
+    assert quantile(0.5, many + few, flat) == pytest.approx(0.01)
+    assert quantile(0.9, many + few, flat) == pytest.approx(0.5)
+    assert quantile(0.9, many + few, flat, without="b") == pytest.approx(0.01)
+    assert nearest(here, many + few, count=2, without="a")[0][1].source == "b"
+
+
+def test_intervals_cover_what_they_say_and_widen_with_distance():
+    rows = facts.steps()
+    for level in (0.5, 0.8, 0.9):
+        compared = [one for one in steps(rows, level) if one.covered is not None and not one.suspect]
+        groups: dict[str, list[bool]] = {}
+        for one in compared:
+            groups.setdefault(one.group, []).append(bool(one.covered))
+        share = statistics.fmean(statistics.fmean(found) for found in groups.values())
+        assert share == pytest.approx(level, abs=0.08)
+    near = point("ampere", "fsdp-eager", False, 16, 7e9, 2048, 64)
+    far = point("other", "unknown", False, 16, 7e12, 2048, 10**6)
+    assert constants.half_width(far, 0.9)[0] > 1.3 * constants.half_width(near, 0.9)[0]
+
+
+def test_a_row_never_predicts_itself():
+    rows = [row for row in facts.steps() if row.id.startswith("tpu-trillium-llama3.1-8b")]
+    out, inside = steps(rows), steps(rows, in_sample=True)
+    assert all(a.predicted != b.predicted for a, b in zip(out, inside, strict=True))
+
+
+# --- accuracy ----------------------------------------------------------------------------------------------------------
+
+
+def test_published_steps_with_their_source_left_out():
+    """The figures of docs/accuracy.md, with room for a new row or two."""
+    found = accuracy.errors()
+    dense = accuracy.summary(found.out[~found.experts])
+    assert dense[1] < 0.07 and dense[3] < 0.165
+    assert accuracy.summary(found.inside[~found.experts])[1] < 0.04
+    assert accuracy.summary(found.out[found.experts])[1] < 0.16
+    near = accuracy.scaled_by_nearest(found)
+    known = np.isfinite(near) & ~found.experts
+    assert accuracy.summary(near[known])[1] < 0.04
+    ranked = accuracy.ranking(found)
+    assert ranked.pairs > 200 and ranked.right / ranked.pairs > 0.78
+    assert ranked.regret < 0.02
+    # most sources are predicted without a common bias
+    assert abs(statistics.median(found.out)) < 0.06
+
+
+def test_point_of_a_published_row():
+    row = next(row for row in facts.steps() if row.id.startswith("mbridge-26.08-deepseekv3-gb300"))
+    at = point_of(row)
+    assert (at.generation, at.stack, at.experts, at.bits) == ("blackwell", "megatron-core", True, 8)
+    assert math.exp(at.params) == pytest.approx(671e9, rel=0.02)
+
+
+# --- whole runs --------------------------------------------------------------------------------------------------------
+
+
+def test_the_rule_of_whole_runs_by_hand():
+    known = runs.evidence()
+    rule = runs.fit(known)
+    # a published rule of the same form: a −1.02 ± 0.07, b −0.21 ± 0.09, c 0.35 ± 0.07, d 0.15 ± 0.07
+    for constant, middle, spread in zip(rule, (-1.02, -0.21, 0.35, 0.15), (0.07, 0.09, 0.07, 0.07), strict=True):
+        assert abs(constant - middle) < spread
+    assert runs.predicted(rule, runs.features(True, 70e9, 2024)) == pytest.approx(rule[0] + rule[1])
+    assert runs.hours(1e9, 1e9, 1e15, 0.5) == pytest.approx(6e18 / (3600 * 5e14))
+
+
+def test_linear_equations():
+    assert runs.solve([[0.0, 2.0], [1.0, 1.0]], [4.0, 5.0]) == pytest.approx([3.0, 2.0])
+
+
+def test_an_estimate_names_its_runs():
+    found = runs.estimate_mfu(70e9, None, hardware.find("h100"), 1024)
+    assert found.low < found.mfu < found.high
+    assert 0.25 < found.mfu < 0.33
+    assert "Llama 3 70B" in found.named()
+    assert not found.wider
+    unseen = runs.estimate_mfu(70e9, None, hardware.find("b200"), 1024)
+    assert unseen.wider
+    assert unseen.high / unseen.low > found.high / found.low
+
+
+def test_goodput_falls_with_scale():
+    assert runs.goodput(1024) == pytest.approx(0.954, abs=0.001)
+    assert runs.goodput(16384) == pytest.approx(0.722, abs=0.001)
+    assert runs.goodput(16384, write=12, restart=600) == pytest.approx(0.89, abs=0.01)
+
+
+# --- commands ----------------------------------------------------------------------------------------------------------
+
+
+def test_validate_over_everything(napkin):
+    outcome = napkin("validate --json")
+    assert outcome.status == 0
+    data = outcome.data
+    assert data["values"]["error/step_seconds/median"] < 0.08
+    assert data["values"]["error/device_hours/median"] < 0.19
+    assert 0.8 < data["values"]["coverage/step_seconds"] <= 1
+    assert len(data["rows"]) > 700
+    for row in data["rows"]:
+        assert row.get("why") or row.get("predicted") is not None
+
+
+def test_validate_a_file_of_one_s_own(napkin, tmp_path):
+    path = tmp_path / "rows.yaml"
+    path.write_text(ROW, encoding="utf-8")
+    (row,) = napkin(f"validate {path} --json").data["rows"]
+    assert row["low"] < row["predicted"] < row["high"]
+    assert row["error"] == pytest.approx(row["predicted"] / 5.0 - 1)
+    outcome = napkin(f"validate {tmp_path / 'none.yaml'}")
+    assert outcome.status == 2 and outcome.errors
+
+
+def test_calibrate_finds_one_s_own_factor(napkin, tmp_path):
+    path = tmp_path / "rows.yaml"
+    path.write_text(ROW, encoding="utf-8")
+    before = napkin(f"validate {path} --in-sample --json").data["rows"][0]["predicted"]
+    slow = ROW.replace("step_seconds: 5.0", f"step_seconds: {1.2 * before!r}")
+    path.write_text(slow, encoding="utf-8")
+    values = napkin(f"calibrate {path} --json").values
+    assert values["factor"] == pytest.approx(1.2)
+    assert values["error/before"] == pytest.approx(1 - 1 / 1.2)
+    assert values["error/refitted"] < values["error/before"]

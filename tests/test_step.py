@@ -1,0 +1,251 @@
+"""The time of a step: parts that add up, laws that no layout breaks, figures worked out by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from napkin import term
+from napkin.cli.timeline import schedule
+from napkin.evidence import constants, software
+from napkin.evidence.generic import decoder
+from napkin.evidence.rates import Machine, names, picker, rates
+from napkin.formulas import comm
+from napkin.formulas.efficiency import alignment_share, depth_share, halvings, tile_share
+from napkin.formulas.step import Clock, Plan, Rates, step
+from napkin.inputs.published import Shape
+from napkin.record import replace
+
+LLAMA = Shape("llama", 32, 4096, 32, 8, 128, 14336, 128256, True, False)
+GPT = Shape("gpt", 24, 2048, 16, 16, 128, 8192, 51200, False, True)
+MIXTURE = Shape("moe", 32, 4096, 32, 8, 128, 0, 32000, True, False, experts=8, top_k=2, expert_ffn=14336)
+H100 = Machine("hopper", 989.4e12, 989.4e12, 3.35e12, 450e9, 50e9, 8, 132, 1.0, 16)
+
+
+def reached(at: Machine = H100, stack: str = "megatron-core", kernel: str = "flash") -> Rates:
+    known = software.stack(stack)
+    used = names(at.generation, at.bits, known, kernel, "rdma", False, "")
+    return rates(picker(constants.constants(), used), at, 1 if known.reduce_early else 0, False, False)
+
+
+def seconds(shape: Shape = LLAMA, at: Machine = H100, **layout: float) -> float:
+    plan = Plan(**{"sequence": 4096, "micro_batch": 1, "micro_batches": 8, **layout})
+    return float(step(decoder(shape), plan, reached(at)).time.value)
+
+
+# --- efficiency --------------------------------------------------------------------------------------------------------
+
+
+def test_tiles_that_fit_exactly_lose_nothing():
+    # 132 tiles of 128 × 256 on 132 units: one full wave
+    assert tile_share(128 * 12, 256 * 11, 1, 132, 1.0) == pytest.approx(1.0)
+    # one tile more needs a second wave, nearly empty (133/264); halves of it do better: 266 in three waves
+    assert tile_share(128, 256 * 133, 1, 132, 1.0) == pytest.approx(0.93 * 266 / 396)
+    # a row more than a tile pads a second one: no shape does better than 129/192 of 64-row tiles at 0.75
+    assert tile_share(129, 256, 1, 1, 1.0) == pytest.approx(max(129 / 256, 0.75 * 129 / 192))
+
+
+def test_a_product_s_prologue_costs_like_depth():
+    assert depth_share(150, 150) == 0.5
+    assert depth_share(15000, 150) == pytest.approx(1 / 1.01)
+
+
+@pytest.mark.parametrize(("size", "count"), [(64, 0), (4096, 0), (96, 1), (1800, 3), (108, 4), (54, 5), (7, 6)])
+def test_halvings_of_64_that_divide(size, count):
+    assert halvings(size) == count
+    assert halvings(np.array([size, 64]))[0] == count
+    assert alignment_share(size, 64, 0.9) == pytest.approx(0.9**count)
+
+
+# --- communication -----------------------------------------------------------------------------------------------------
+
+
+def test_bus_bandwidth_of_a_group():
+    assert comm.bus_bandwidth(8, 8, 1, 450e9, 50e9) == 450e9  # inside a node
+    assert comm.bus_bandwidth(16, 8, 1, 450e9, 50e9) == 400e9  # eight cards of 50 GB/s carry a node's share
+    assert comm.bus_bandwidth(16, 8, 8, 450e9, 50e9) == 50e9  # one rank a node: its own card
+    assert comm.all_reduce_bytes(1e9, 4) == pytest.approx(1.5e9)
+
+
+def test_a_token_is_sent_once_to_each_other_node():
+    assert comm.distinct_nodes(8, 8, 2) == 0
+    # two nodes, eight choices: the other one holds none of them in one case of 256
+    assert comm.distinct_nodes(16, 8, 8) == pytest.approx(1 - 0.5**8)
+
+
+# --- the step ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_breakdown_adds_up_and_its_units_combine():
+    plan = Plan(4096, 2, 16, tp=4, pp=4, dp=4, cp=2, sequence_parallel=1, layers_recomputed=1, zero=1)
+    found = step(decoder(LLAMA), plan, reached())
+    assert found.time.unit == "second"
+    assert sum(part.value for part in found.time.parts) == pytest.approx(found.time.value, rel=1e-12)
+    for node in found.time.walk():
+        if node.parts:
+            assert node.value == pytest.approx(term.fold(node), rel=1e-9, abs=1e-15), node.name
+
+
+def test_no_step_beats_the_peak():
+    tokens = 8 * 4096
+    for shape in (LLAMA, GPT, MIXTURE):
+        weights = sum(
+            count * weight.active
+            for run_count, layer in decoder(shape).stacks[0].runs
+            for count in (run_count,)
+            for op in layer.operations
+            for weight in op.weights()
+        )
+        least = 6 * tokens * (weights + shape.hidden * shape.vocab) / H100.peak
+        assert seconds(shape) > least
+
+
+def test_a_large_product_by_hand():
+    clock = Clock(reached(), Plan(4096, 1, 1))
+    found = clock.product("x", 8192, 8192, 8192)
+    constant = constants.constants()
+    share = constant["matmul/hopper/16"] * 8192 / (8192 + constant["half_depth"])
+    share *= tile_share(8192, 8192, 1, 132, constant["waves"])
+    compute = 2 * 8192**3 / (989.4e12 * share)
+    moved = 3 * 2 * 8192**2 / (3.35e12 * constant["memory"])
+    assert found.value == pytest.approx((compute**4 + moved**4) ** 0.25, rel=1e-12)
+
+
+def test_the_bubble_of_1f1b_and_of_zero_bubble():
+    four = Plan(4096, 1, 8, pp=4)
+    found = {part.name: part.value for part in step(decoder(GPT), four, reached()).time.parts}
+    chunks = {part.name: part.value for part in step(decoder(GPT), replace(four, vp=2), reached()).time.parts}
+    filled = {part.name: part.value for part in step(decoder(GPT), replace(four, idle=1 / 3), reached()).time.parts}
+    assert chunks["step/bubble"] == pytest.approx(found["step/bubble"] / 2)
+    assert filled["step/bubble"] == pytest.approx(found["step/bubble"] / 3)
+    one = {part.name: part.value for part in step(decoder(GPT), replace(four, pp=1), reached()).time.parts}
+    assert one["step/bubble"] == 0
+
+
+def test_full_recomputation_adds_a_forward_pass():
+    plain, again = seconds(), seconds(layers_recomputed=1)
+    assert 1.2 < again / plain < 1.34  # a third of forward and backward, less the head's and the optimizer's share
+
+
+MORE = ("peak", "peak_wide", "bandwidth", "link", "network", "units")
+
+
+@given(
+    st.sampled_from([LLAMA, GPT, MIXTURE]),
+    st.sampled_from(["peak", "bandwidth", "link", "network"]),
+    st.floats(1.01, 8),
+    st.sampled_from([1, 2, 4, 8]),
+    st.sampled_from([1, 2, 4]),
+    st.sampled_from([1, 2, 8, 16]),
+    st.sampled_from([0, 1, 3]),
+)
+def test_a_better_machine_never_makes_a_step_slower(shape, figure, factor, tp, pp, dp, zero):
+    layout = {"tp": tp, "pp": pp, "dp": dp, "zero": zero if dp > 1 else 0, "shards": dp, "sequence_parallel": tp > 1}
+    changed = {figure: getattr(H100, figure) * factor}
+    if figure == "peak":
+        changed["peak_wide"] = changed["peak"]
+    assert seconds(shape, replace(H100, **changed), **layout) <= seconds(shape, **layout) * (1 + 1e-12)
+
+
+@given(
+    st.sampled_from([LLAMA, GPT]),
+    st.integers(1, 40),
+    st.sampled_from([512, 1024, 2048, 4096, 8192]),
+    st.integers(1, 8),
+    st.sampled_from([1, 2, 4]),
+)
+def test_less_work_never_takes_longer(shape, batches, length, micro, pp):
+    layout = {"sequence": length, "micro_batch": micro, "micro_batches": batches, "pp": pp}
+    whole = seconds(shape, **layout)
+    assert seconds(shape, **{**layout, "micro_batches": batches + 1}) > whole
+    assert seconds(shape, **{**layout, "micro_batch": micro + 1}) > whole
+    assert seconds(replace(shape, layers=shape.layers + pp), **layout) > whole
+
+
+def test_arrays_give_what_numbers_give():
+    tp, pp, batches = np.array([1.0, 2, 4, 8]), np.array([1.0, 2, 4, 2]), np.array([8.0, 4, 16, 2])
+    many = step(
+        decoder(LLAMA), Plan(4096, 2, batches, tp=tp, pp=pp, sequence_parallel=np.where(tp > 1, 1, 0)), reached()
+    ).time.value
+    for i in range(4):
+        one = seconds(
+            micro_batch=2,
+            micro_batches=int(batches[i]),
+            tp=int(tp[i]),
+            pp=int(pp[i]),
+            sequence_parallel=int(tp[i] > 1),
+        )
+        assert many[i] == pytest.approx(one, rel=1e-12)
+
+
+def test_the_schedule_of_1f1b():
+    spans = schedule(4, 8, 1.0, 2.0)
+    assert len(spans) == 2 * 4 * 8
+    # m + p − 1 slots of forward and backward (Narayanan et al. 2021, section 2.2)
+    assert max(span.start + span.length for span in spans) == pytest.approx((8 + 3) * 3.0)
+    for stage in range(4):
+        mine = sorted((s for s in spans if s.row == stage), key=lambda s: s.start)
+        assert all(a.start + a.length <= b.start + 1e-9 for a, b in zip(mine, mine[1:], strict=False))
+
+
+# --- the command -------------------------------------------------------------------------------------------------------
+
+ASKED = "step llama3-70b --tp 8 --pp 4 --dp 32 --global-batch 1024 --seq 8192 --hardware h100 --json"
+
+
+def test_paths_of_the_contract(napkin):
+    data = napkin(ASKED).data
+    values = data["values"]
+    parts = ("compute", "memory_bound", "communication", "bubble", "optimizer", "overhead")
+    assert sum(values[f"step/{part}"] for part in parts) == pytest.approx(values["step/time"])
+    assert values["step/low"] < values["step/time"] < values["step/high"]
+    assert values["mfu"] == values["hfu"]  # nothing is recomputed
+    assert values["tokens_per_second_per_gpu"] == pytest.approx(1024 * 8192 / values["step/time"] / 1024)
+    assert values["memory/total"] > 0
+    assert data["verdict"] == "compute"
+    assert len(data["evidence"]) == 3
+
+
+def test_hfu_counts_what_is_recomputed(napkin):
+    values = napkin(f"{ASKED} --recompute full").values
+    assert 1.25 < values["hfu"] / values["mfu"] < 4 / 3
+
+
+def test_a_wider_level_and_unknown_software_widen_the_interval(napkin):
+    def width(line: str) -> float:
+        values = napkin(line).values
+        return math.log(values["step/high"] / values["step/low"])
+
+    assert width(f"{ASKED} --interval 80") < width(ASKED) < width(f"{ASKED} --interval 95")
+    assert width(ASKED) < width(f"{ASKED} --stack unknown")
+    assert width(f"{ASKED} --factor 1.05") < width(ASKED)
+    # a chip on which no step of the evidence ran
+    eight = "step llama3-8b --gpus 8 --zero 3 --stack fsdp-compiled --json --hardware"
+    assert width(f"{eight} mi300x") > width(f"{eight} a100")
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "says"),
+    [
+        ("step llama3-8b --hardware h100 --stack torchtitam", 2, "unknown stack"),
+        ("step llama3-8b --hardware h100 --interval 99.9", 2, "not between 50 and 98"),
+        ("step llama3-8b --hardware h100 --interval wide", 2, "not a level"),
+        ("step llama3-8b --hardware v100 --precision fp8-mixed", 3, "fp8"),
+        ("step llama3-8b", 2, "hardware is missing"),
+    ],
+)
+def test_refused(napkin, line, status, says):
+    outcome = napkin(line)
+    assert outcome.status == status
+    assert says in outcome.errors[0]
+
+
+def test_what_the_memory_model_does_not_know_is_left_out_with_a_note(napkin):
+    outcome = napkin("step mamba-2.8b --hardware h100 --json")
+    assert outcome.status == 0
+    if "memory/total" not in outcome.values:
+        assert any("memory/total is left out" in note for note in outcome.data["notes"])
