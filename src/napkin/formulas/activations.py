@@ -7,7 +7,6 @@ counted. Exact for the named versions of the code (implementations.py), checked 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import isqrt
 
 from napkin.elementwise import Number, ceil_div, minimum, where
@@ -16,9 +15,10 @@ from napkin.formulas.layer import AttentionCore, Layer, Model, Stack
 from napkin.formulas.lowering import INPUT_LABEL, Lowering, Shape, Split, Value
 from napkin.formulas.tape import ACTIVATION, BYTES, INPUT, WEIGHT_COPY, Node, Storage, Tape, sized
 from napkin.inputs.plan import Precision, Recompute
+from napkin.record import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Piece:
     """What one piece of a model (a layer, or what stands before or after the layers) leaves for backward.
 
@@ -38,13 +38,14 @@ class Piece:
     again: Number
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Pass:
     """One micro-batch's forward pass through the whole model on one rank.
 
     hidden    the last hidden state, where the head reads another copy of it: alive until the loss is there
     closure   what checkpointed layers' code refers to and autograd does not hold: rotary tables, positions
     masks     causal masks of written-out attention, which that code refers to, or is given as an argument
+    exact     whether every operation's rule is a published kernel's or autograd's own, none an estimate
     """
 
     before: Piece
@@ -56,6 +57,7 @@ class Pass:
     hidden: Number
     closure: Number
     masks: Number
+    exact: bool
 
 
 def piece(name: str, tape: Tape, start: int, first: int, input_bytes: Number) -> Piece:
@@ -116,9 +118,8 @@ def forward(
     logits = lowering.run(stack.after, residual)
     sizes = cross_entropy(lowering, logits)
     after = piece("after", tape, start, first, residual.tensor.size)
-    return Pass(
-        before, tuple(layers), after, *sizes, _unkept(lowering, stack), _closure(lowering), _masks(lowering, stack)
-    )
+    extras = (_unkept(lowering, stack), _closure(lowering), _masks(lowering, stack), lowering.exact)
+    return Pass(before, tuple(layers), after, *sizes, *extras)
 
 
 def _unkept(lowering: Lowering, stack: Stack) -> Number:

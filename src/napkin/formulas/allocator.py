@@ -9,13 +9,12 @@ The shares are what published runs showed, or what the library's own code states
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from napkin.elementwise import Number, where
+from napkin.record import record
 from napkin.term import ASSUMED, SEEN, Term, add, leaf, multiply
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Figure:
     """A figure with the ends of what was seen, and where."""
 
@@ -50,7 +49,7 @@ COMMUNICATION = Figure(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Reported:
     """The three figures with their parts, and the ends of the interval of each."""
 

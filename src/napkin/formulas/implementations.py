@@ -7,7 +7,7 @@ nanoGPT (karpathy/nanoGPT model.py), Megatron-core with Transformer Engine (NVID
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from napkin.record import record, replace
 
 TRANSFORMERS = "5.23.0"
 """Version of Hugging Face transformers whose code the `hf` implementation follows."""
@@ -18,7 +18,7 @@ FLASH, EFFICIENT, CUDNN, EAGER = "flash", "efficient", "cudnn", "eager"
 ALL_KERNELS = (FLASH, EFFICIENT, CUDNN, EAGER)
 
 
-@dataclass(frozen=True)
+@record
 class Code:
     """Choices of one model's code.
 
@@ -146,6 +146,73 @@ _MEGATRON = Code(
     parallel_loss=True,
 )
 IMPLEMENTATIONS = ("hf", "nanogpt", "megatron")
+
+
+MEASURED = frozenset(
+    [
+        "apertus",
+        "arcee",
+        "biogpt",
+        "bloom",
+        "codegen",
+        "cohere",
+        "cohere2",
+        "cwm",
+        "ernie4_5",
+        "ernie4_5_moe",
+        "exaone4",
+        "flex_olmo",
+        "gemma",
+        "gemma2",
+        "gemma3_text",
+        "glm",
+        "glm4",
+        "gpt2",
+        "gpt_bigcode",
+        "gpt_neo",
+        "gpt_neox",
+        "gpt_oss",
+        "gptj",
+        "granite",
+        "granitemoe",
+        "granitemoeshared",
+        "hunyuan_v1_dense",
+        "hunyuan_v1_moe",
+        "llama",
+        "minimax_m2",
+        "ministral",
+        "mistral",
+        "mixtral",
+        "mpt",
+        "nemotron",
+        "olmo",
+        "olmo2",
+        "olmo3",
+        "olmoe",
+        "openai-gpt",
+        "opt",
+        "persimmon",
+        "phi",
+        "phi3",
+        "phimoe",
+        "qwen2",
+        "qwen2_moe",
+        "qwen3",
+        "qwen3_moe",
+        "seed_oss",
+        "smollm3",
+        "stablelm",
+        "starcoder2",
+    ]
+)
+"""Model types whose Hugging Face code was run with saved-tensor hooks and kept exactly these bytes."""
+
+
+def measured(implementation: str, model_type: str) -> bool:
+    """Whether the bytes kept for backward are those that hooks counted on the code itself."""
+    if implementation == "hf":
+        return model_type in MEASURED
+    return implementation == "nanogpt" and model_type == "gpt2"
 
 
 def code_of(implementation: str, model_type: str) -> Code:

@@ -8,13 +8,13 @@ stay. Where a gradient is already, the next is added in place if nobody else hol
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from napkin.elementwise import Number, maximum
 from napkin.formulas.tape import SLICE, WEIGHT, Node, Storage, Tensor
+from napkin.record import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Replay:
     """Live bytes relative to the start of a piece's backward pass, where all that it kept is still there.
 

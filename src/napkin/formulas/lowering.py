@@ -8,7 +8,6 @@ transformers, from which nanoGPT's and Megatron's differ in fusing more.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from napkin.elementwise import Number, ceil_div, maximum
@@ -21,22 +20,30 @@ from napkin.formulas.layer import (
     Activation,
     Add,
     AttentionCore,
+    BlockMatmul,
     Clamp,
     Concat,
+    Conv,
     Dropout,
     Embedding,
     Experts,
+    Learnt,
     Matmul,
     Multiply,
     Norm,
     Operation,
+    RelativeScores,
+    Reused,
     Rotary,
     Router,
     Scale,
+    Scan,
     Slice,
     Softcap,
+    TableMatmul,
 )
-from napkin.formulas.tape import ACTIVATION, BYTES, INPUT, WEIGHT, Tape, Tensor, select
+from napkin.formulas.tape import ACTIVATION, BYTES, INPUT, WEIGHT, Tape, Tensor, select, sized
+from napkin.record import record, replace
 
 EFFICIENT_ROWS = 32
 """The memory-efficient kernel pads its log-sum-exp to a multiple of this many queries (torch meta registrations)."""
@@ -48,7 +55,7 @@ PHILOX = {FLASH: (16, 8), EFFICIENT: (8, 8), CUDNN: (8, 8)}
 """Bytes of the random generator's seed and offset that a kernel keeps, with or without dropout."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Split:
     """How one rank's part of a layer is cut: tensor, context and expert parallelism, and sequence parallelism's
     division of what tensor parallelism leaves whole (1 where it is off)."""
@@ -59,7 +66,7 @@ class Split:
     sequence: Number = 1
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Shape:
     """One micro-batch: b sequences of s tokens."""
 
@@ -67,7 +74,7 @@ class Shape:
     length: Number
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Value:
     """A tensor in a layer's program: `width` numbers a token before any division; `divided` over tensor-parallel
     ranks; `whole` holds all tokens of the sequence-parallel group; `heads_first`: a head's tokens lie together."""
@@ -98,6 +105,7 @@ class Lowering:
         self.attention = attention
         self.dropout = dropout
         self.selective = selective
+        self.exact = True
         self.b = shape.sequences
         self.s = shape.length
         self.own = shape.length // split.context
@@ -113,7 +121,7 @@ class Lowering:
 
     def run(self, operations: tuple[Operation, ...], x: Value | None) -> Value:
         """All operations in order; the last one's output."""
-        self.values = {} if x is None else {"x": x}
+        self.values = {} if x is None else {"x": x, "memory": self.residual(x.width, x.tensor.dtype)}
         self.own_tables = {}
         self.windowed = any(isinstance(op, AttentionCore) and op.window is not None for op in operations)
         self.single = _single_heads(operations)
@@ -206,6 +214,69 @@ class Lowering:
             taken = self.tape.new(part.count, part.dtype, "taken")
             part = self.tape.record("index", (x.tensor,), taken, (index,))
         return Value(part, op.width, x.divided, x.whole)
+
+    # --- what is answered approximately: kernels that keep what they read ---
+
+    def reused(self, op: Any) -> Value:
+        """An operation whose weights stand elsewhere works as ever."""
+        return _RULES[type(op.of)](self, replace(op.of, name=op.name, reads=op.reads))
+
+    def learnt(self, op: Any) -> Value:
+        """Small tensors of the layer's own, which no other operation makes."""
+        count = sum(weight.count for weight in op.weights())
+        return Value(self.weight(count), count)
+
+    def block_matmul(self, op: Any) -> Value:
+        x = self.read(op)
+        width = op.blocks * op.d_out
+        out = self.tape.new(x.tensor.count * op.d_out // op.d_in, x.tensor.dtype, "output")
+        grads = op.blocks * op.d_in * op.d_out * sized(1, self.tape.compute)
+        return Value(
+            self.tape.record("bmm", (x.tensor,), out, (x.tensor,), weight=grads, matmul=True), width, x.divided, x.whole
+        )
+
+    def table_matmul(self, op: Any) -> Value:
+        """The table's rows, projected once for all tokens."""
+        self.exact = False
+        rows = self.tape.new(op.rows * op.d_out, self.tape.compute, "projected rows")
+        return Value(self.tape.record("linear", (self.weight(op.rows * op.d_in),), rows, (rows,)), op.d_out)
+
+    def relative_scores(self, op: Any) -> Value:
+        self.exact = False
+        x = self.read(op)
+        out = self.tape.new(self.tokens * op.heads * op.rows, x.tensor.dtype, "relative scores")
+        return Value(self.tape.record("matmul", (x.tensor,), out, (x.tensor,), matmul=True), op.heads * op.rows)
+
+    def convolved(self, op: Any) -> Value:
+        """A fused convolution keeps its input."""
+        self.exact = False
+        inputs = tuple(self.read(op, i).tensor for i in range(len(op.reads)))
+        first = self.read(op)
+        count = self.tokens * op.channels // (self.split.tensor if first.divided else 1)
+        joined = (
+            inputs[0]
+            if len(inputs) == 1
+            else self.tape.record("cat", inputs, self.tape.new(count, inputs[0].dtype, "joined"))
+        )
+        out = self.tape.new(count, joined.dtype, "convolved")
+        grads = sum(weight.count for weight in op.weights()) * sized(1, self.tape.compute)
+        return Value(
+            self.tape.record("conv", (joined,), out, (joined,), weight=grads), op.channels, first.divided, first.whole
+        )
+
+    def scanned(self, op: Any) -> Value:
+        """A fused scan keeps all that it reads, its result, and the state at the start of each chunk in fp32."""
+        self.exact = False
+        inputs = tuple(self.read(op, i).tensor for i in range(len(op.reads)))
+        first = self.read(op)
+        heads = op.heads // (self.split.tensor if first.divided else 1)
+        out = self.tape.new(self.tokens * heads * op.head_dim, inputs[0].dtype, "scanned")
+        chunks = ceil_div(self.own, op.chunk) if op.chunk else 1
+        states = self.tape.new(
+            self.b * chunks * heads * op.head_dim * maximum(op.state, 1), "fp32", "states", fixed=True
+        )
+        kept = (*inputs, out, states)
+        return Value(self.tape.record("scan", inputs, out, kept), op.heads * op.head_dim, first.divided, first.whole)
 
     def concat(self, op: Any) -> Value:
         first = self.read(op)
@@ -642,6 +713,13 @@ def either(first: Number, second: Number) -> Number:
 
 _RULES: dict[type[Operation], Callable[[Lowering, Any], Value]] = {
     Activation: Lowering.activation,
+    BlockMatmul: Lowering.block_matmul,
+    Conv: Lowering.convolved,
+    Learnt: Lowering.learnt,
+    RelativeScores: Lowering.relative_scores,
+    Reused: Lowering.reused,
+    Scan: Lowering.scanned,
+    TableMatmul: Lowering.table_matmul,
     Add: Lowering.add,
     AttentionCore: Lowering.core,
     Clamp: Lowering.clamp,

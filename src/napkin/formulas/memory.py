@@ -8,18 +8,18 @@ Symbols: t, p, c, d, e tensor, pipeline, context, data and expert degrees, m mic
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 
 from napkin.elementwise import Number, ceil_div, maximum, minimum, where
 from napkin.formulas import activations
 from napkin.formulas.activations import Pass, total
 from napkin.formulas.implementations import EAGER, Code
-from napkin.formulas.layer import EXPERT, REPLICATED, Embedding, Model, Operation, Reused, Stack, Weight
+from napkin.formulas.layer import EXPERT, REPLICATED, Embedding, Layer, Model, Operation, Reused, Stack, Weight
 from napkin.formulas.live import Replay, replay
 from napkin.formulas.lowering import Shape, Split
 from napkin.formulas.optimizers import Optimizer, State, state_bytes
 from napkin.formulas.tape import sized
 from napkin.inputs.plan import Layout, Precision
+from napkin.record import record, replace
 
 LOSS_BYTES = 4
 """The loss, one fp32 number."""
@@ -27,7 +27,7 @@ BLOCKS_IN_FLIGHT = 2
 """Blocks whose parameters fully sharded data parallelism holds gathered: the one in use and the one prefetched."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Setup:
     """What a step runs: everything that its memory depends on, but for the model and the hardware."""
 
@@ -50,7 +50,7 @@ def weights_of(operations: Iterable[Operation]) -> Iterator[Weight]:
             yield from op.weights()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Held:
     """Elements of weights on one rank before data parallelism divides them: experts' apart, for fewer ranks share
     them. `states`: bytes of the optimizer's states by name, the same way; `counters`: of its scalars on the device."""
@@ -115,7 +115,7 @@ def gathered(parts: Sequence[tuple[Number, Held]]) -> Held:
 # --- stages ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Stage:
     """What a pipeline stage holds: layers of each run, whether the ends, and how many micro-batches are in flight."""
 
@@ -181,7 +181,7 @@ def in_flight(layout: Layout, index: Number) -> Number:
 BUCKETS = ("parameters", "gradients", "optimizer", "activations", "weight_casts", "inputs", "temporaries")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Moment:
     """Live bytes at one moment, by bucket."""
 
@@ -199,7 +199,7 @@ class Moment:
         return total(getattr(self, bucket) for bucket in BUCKETS)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Rank:
     """Memory of a rank of one stage.
 
@@ -225,7 +225,7 @@ class Rank:
         return maximum(*(moment.live for moment in self.moments))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Step:
     """One model's pass on the tape, with the replay of each piece: what all stages share."""
 
@@ -241,7 +241,7 @@ class Step:
 def prepare(model: Model, setup: Setup) -> Step:
     """Run the model's decoder once on the tape, forwards and backwards."""
     layout = setup.layout
-    stack = model.stacks[-1]
+    stack = one_stack(model)
     if setup.code.crops:
         stack = cropped(stack, layout.seq)
     split = Split(layout.tp, layout.cp, layout.ep, where(layout.sp == 1, layout.tp, 1))
@@ -266,6 +266,18 @@ def prepare(model: Model, setup: Setup) -> Step:
         tuple(replay(piece.nodes, residual) for _, piece in run.layers),
         replay(run.after.nodes, LOSS_BYTES),
     )
+
+
+def one_stack(model: Model) -> Stack:
+    """The decoder; with an encoder, both as one stack, the encoder's last operations a layer between them."""
+    last = model.stacks[-1]
+    if len(model.stacks) == 1:
+        return last
+    before = tuple(op for stack in model.stacks for op in stack.before)
+    runs: list[tuple[int, Layer]] = []
+    for stack in model.stacks[:-1]:
+        runs += [*stack.runs, *([(1, Layer(f"end of the {stack.name}", stack.after))] if stack.after else [])]
+    return Stack("both", before, (*runs, *last.runs), last.after)
 
 
 def cropped(stack: Stack, length: Number) -> Stack:

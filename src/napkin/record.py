@@ -1,0 +1,98 @@
+"""Frozen records that cost nothing to declare.
+
+`dataclasses` writes and compiles several functions for every class, half a millisecond each: two dozen records are a
+fifth of a cold start. `@record` gives the same (fields in order, defaults, frozen, compared and hashed by value, repr)
+from functions that all records share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform
+else:
+
+    def dataclass_transform(**_: Any) -> Callable[[Any], Any]:
+        return lambda decorator: decorator
+
+
+_Class = TypeVar("_Class", bound=type)
+_Record = TypeVar("_Record")
+
+
+class FrozenRecordError(AttributeError):
+    """A field of a record was set or deleted."""
+
+
+@dataclass_transform(frozen_default=True)
+def record(cls: _Class) -> _Class:
+    """Make a class with annotated fields a frozen record; fields of its bases come first."""
+    inherited: dict[str, None] = dict.fromkeys(
+        n for base in cls.__mro__[1:] for n in getattr(base, "__match_args__", ())
+    )
+    names = tuple(dict.fromkeys((*inherited, *cls.__annotations__)))
+    own: Any = cls
+    type.__setattr__(own, "__match_args__", names)
+    own.__init__ = _init_of(names, getattr(cls, "__post_init__", None))
+    own.__setattr__ = _refuse
+    own.__delattr__ = _refuse
+    own.__eq__ = _equal
+    own.__hash__ = _hash
+    own.__repr__ = _repr
+    return cls
+
+
+def fields(kind: type) -> tuple[str, ...]:
+    """Names of a record's fields, in order."""
+    names: tuple[str, ...] = kind.__match_args__  # type: ignore[attr-defined]
+    return names
+
+
+def _init_of(names: tuple[str, ...], post: Callable[[Any], None] | None) -> Callable[..., None]:
+    count = len(names)
+
+    def __init__(self: Any, *values: Any, **named: Any) -> None:
+        fields = self.__dict__
+        fields.update(zip(names, values, strict=False))
+        if named:
+            for name in named:
+                if name in fields or name not in names:
+                    raise TypeError(f"{type(self).__name__}: {name!r} is given twice or is no field")
+            fields.update(named)
+        if len(values) > count:
+            raise TypeError(f"{type(self).__name__} takes {count} fields, not {len(values)}")
+        if len(fields) < count:
+            cls = type(self)
+            for name in names:
+                if name not in fields:
+                    if not hasattr(cls, name):
+                        raise TypeError(f"{cls.__name__}: the field {name!r} is missing")
+                    fields[name] = getattr(cls, name)
+        if post is not None:
+            post(self)
+
+    return __init__
+
+
+def replace(one: _Record, **changes: Any) -> _Record:
+    """The same record with some fields changed."""
+    return type(one)(**{**one.__dict__, **changes})
+
+
+def _refuse(self: Any, name: str, *_: Any) -> None:
+    raise FrozenRecordError(f"{type(self).__name__}.{name}: a record does not change")
+
+
+def _equal(self: Any, other: object) -> bool:
+    return type(self) is type(other) and self.__dict__ == other.__dict__
+
+
+def _hash(self: Any) -> int:
+    fields = self.__dict__
+    return hash((type(self).__name__, *(fields[name] for name in self.__match_args__)))
+
+
+def _repr(self: Any) -> str:
+    return f"{type(self).__name__}({', '.join(f'{name}={self.__dict__[name]!r}' for name in self.__match_args__)})"
