@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
-from napkin.bench.device import Kernel
+from napkin.bench.device import Kernel, Unsupported
 from napkin.bench.matmul import outcome
 from napkin.bench.modes import DEVICE_TIMING, HOST_TIMING, MIB, Mode
 from napkin.bench.session import Outcome, Session
@@ -32,7 +33,7 @@ def memory(session: Session, mode: Mode, datasheet: float | None, operations: tu
                 "memory",
                 {"operation": operation, "bytes": size},
                 0.5,
-                lambda operation=operation, size=size: _stream(session, operation, size, timing, datasheet),  # type: ignore[misc]
+                partial(_stream, session, operation, size, timing, datasheet),
             )
             device.release()
 
@@ -46,21 +47,30 @@ def _stream(session: Session, operation: str, size: int, timing: Timing, datashe
 
 
 def host(session: Session, mode: Mode) -> None:
-    """Host to device and back, over pinned and pageable memory, and both ways at once."""
+    """Host to device and back, over pinned and pageable memory, and both ways at once.
+
+    With several ranks first on rank 0 alone, then on all at once: the GPUs of a node share its memory and its links.
+    """
     sizes = mode.transfer_bytes if session.device.info.kind in ("cuda", "rocm") else mode.transfer_bytes[:1]
-    for size in sizes:
-        for direction, pinned in DIRECTIONS:
-            name = f"{direction}_{'pinned' if pinned else 'pageable'}"
-            session.case(
-                f"host/{name}/{size // MIB}MiB",
-                "host",
-                {"operation": name, "bytes": size},
-                0.5,
-                lambda direction=direction, pinned=pinned, size=size: _transfer(session, direction, pinned, size),  # type: ignore[misc]
-            )
+    together = (False, True) if session.team.world > 1 else (False,)
+    for all_ranks in together:
+        for size in sizes:
+            for direction, pinned in DIRECTIONS:
+                name = f"{direction}_{'pinned' if pinned else 'pageable'}"
+                operation = f"all_{name}" if all_ranks else name
+                idle = not all_ranks and session.team.rank > 0
+                session.case(
+                    f"host/{operation}/{size // MIB}MiB",
+                    "host",
+                    {"operation": operation, "bytes": size},
+                    0.5,
+                    partial(_transfer, session, direction, pinned, size, idle),
+                )
 
 
-def _transfer(session: Session, direction: str, pinned: bool, size: int) -> Outcome:
+def _transfer(session: Session, direction: str, pinned: bool, size: int, idle: bool) -> Outcome:
+    if idle:
+        raise Unsupported("measured on rank 0 alone")
     kernel = session.device.transfer(direction, pinned, size)
     if pinned:
         return outcome(kernel, time_blocks(session.device, kernel, TRANSFER_TIMING))

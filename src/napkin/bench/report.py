@@ -68,6 +68,7 @@ def _matmul(profile: Profile) -> list[str]:
         band = f"{_rate(case.value.p10)} – {_rate(case.value.p90)}" if case and case.value else ""
         burst = f"burst {_rate(row['burst'])}" if row["burst"] else ""
         lines.append(f"  {dtype:9}{_rate(row['sustained']):>14}  {peak:26} {burst:22} {shape}   p10–p90 {band}")
+        lines += _ranks(profile, case, "FLOP/s")
     if lines:
         lines.insert(0, "matmul      sustained                                  best shape (m x k x n)")
     lines += _shapes(profile)
@@ -83,6 +84,15 @@ def _matmul(profile: Profile) -> list[str]:
     missing = [c for c in profile.cases if c.group == "matmul" and c.status == UNSUPPORTED and c.reason]
     lines += [f"  {c.params['dtype']!s:9}not measured: {c.reason}" for c in missing if c.params.get("kind") == "anchor"]
     return lines
+
+
+def _ranks(profile: Profile, case: Case | None, unit: str) -> list[str]:
+    """The same figure on every GPU of the job; a synchronous step runs at the slowest."""
+    over = profile.ranks.get(case.id) if case is not None else None
+    if over is None:
+        return []
+    shown = (units.human(value, unit) for value in (over.min, over.median, over.max))
+    return ["    over {} ranks: least {}, median {}, most {}".format(profile.world, *shown)]
 
 
 def _shapes(profile: Profile) -> list[str]:
@@ -128,7 +138,8 @@ def _bandwidths(profile: Profile) -> list[str]:
 def _train(profile: Profile) -> list[str]:
     lines: list[str] = []
     for variant, row in profile.summary["train"].items():
-        case = next(c for c in reversed(profile.cases) if c.group == "train" and c.params["variant"] == variant)
+        mine = (c for c in profile.cases if c.status == OK and c.group == "train" and c.params["variant"] == variant)
+        case = next(c for c in mine if c.params["layers"] == row["layers"])
         p = case.params
         if not lines:
             lines.append(
@@ -139,6 +150,7 @@ def _train(profile: Profile) -> list[str]:
         palm = row["mfu"].get("palm")
         word = f"   {mfu_verdict(palm)}" if palm is not None else ""
         lines.append(f"  {variant:9}{row['tokens_per_second']:.4g} tokens/s   {'MFU ' + mfu if mfu else ''}{word}")
+        lines += _ranks(profile, case, "second")
         if row["predicted_step_s"] is not None:
             error = row["predicted_step_s"] / row["step_s"] - 1
             lines.append(f"    step {row['step_s']:.4g} s, predicted {row['predicted_step_s']:.4g} s ({error:+.1%})")

@@ -6,7 +6,7 @@ import os
 import platform
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 from napkin import __version__
 from napkin.bench import bandwidth, formats
@@ -177,7 +177,7 @@ def measure(session: Session, device: TorchDevice, request: Request, hardware: H
     if "host" in groups:
         bandwidth.host(session, mode)
     if "train" in groups and request.step is not None:
-        train(session, device, request.step)
+        train(session, device, replace(request.step, hardware=hardware))
     if "collectives" in groups:
         collectives(session, device, mode)
 

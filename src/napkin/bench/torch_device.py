@@ -290,7 +290,11 @@ class TorchDevice(Device):
             packed = torch.float4_e2m1fn_x2
             a = [x.view(packed) for x in a]
             b = [x.t().view(packed).t() for x in b]
-        call = torch._scaled_mm_v2
+        call = getattr(torch, "_scaled_mm_v2", None)
+        if call is None:
+            raise Unsupported(
+                f"torch {torch.__version__} has no matmul of block-scaled formats with an output of its own"
+            )
         swizzle = [SWIZZLE_32_4_4]
         return lambda i: call(
             a[i], b[i], [scale_a], [recipe], swizzle, [scale_b], [recipe], swizzle, None, torch.bfloat16, out=c[i]

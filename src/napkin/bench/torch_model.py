@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import cast
 
 import torch
@@ -19,6 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 from napkin.errors import Refused
 from napkin.formulas import layer as ops
+from napkin.record import replace
 
 EPSILON = 1e-6
 ROPE_BASE = 10000.0

@@ -14,6 +14,7 @@ from napkin.bench.session import Outcome, Session
 from napkin.bench.torch_device import TorchDevice
 from napkin.errors import NapkinError
 from napkin.formulas.layer import Model
+from napkin.inputs.hardware import Hardware
 from napkin.inputs.profile import OK, OOM, Case
 
 WARMUP = 5
@@ -44,11 +45,12 @@ class StepPlan:
     micro_batch: int  # 0: the largest power of two that is predicted to fit
     layers: Sequence[int]
     flops: Callable[[Model, StepPlan], Mapping[str, float]]  # {"mfu_flops/palm": FLOP of a step, "hfu_flops/palm": …}
-    predict: Callable[[Model, StepPlan], Prediction] = field(default=lambda model, plan: Prediction())
+    predict: Callable[[Model, StepPlan, str], Prediction] = field(default=lambda model, plan, variant: Prediction())
     precision: str = "bf16-pure"
     recompute: str = "none"
     variants: Sequence[str] = VARIANTS
     steps: int = 20
+    hardware: Hardware | None = None  # whose datasheet the prediction of time starts from
 
     @property
     def compute(self) -> str:
@@ -97,7 +99,7 @@ def _fitting(device: TorchDevice, plan: StepPlan) -> int:
     free = FITS * device.free_bytes()
     best = 1
     while best < LARGEST_MICRO_BATCH:
-        need = plan.predict(deepest, replace(plan, micro_batch=2 * best)).allocated
+        need = plan.predict(deepest, replace(plan, micro_batch=2 * best), "eager").allocated
         if need is None or need > free:
             break
         best *= 2
@@ -182,7 +184,7 @@ def _steps(device: TorchDevice, plan: StepPlan, model: Model, variant: str) -> O
         "loss_first": first_loss,
         "loss_last": float(last),
     }
-    prediction = plan.predict(model, plan)
+    prediction = plan.predict(model, plan, variant)
     figures |= {"predicted_allocated": prediction.allocated, "predicted_step_s": prediction.step_s}
     return Outcome(unit="second", values=seconds, figures=figures, watch=watch)
 

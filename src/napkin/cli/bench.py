@@ -256,14 +256,17 @@ def step_flops(model: Model, plan: StepPlan) -> dict[str, float]:
     return found
 
 
-def predict(model: Model, plan: StepPlan) -> Prediction:
-    """What `napkin memory` says about the same step."""
+def predict(model: Model, plan: StepPlan, variant: str) -> Prediction:
+    """What `napkin memory` and, for a known accelerator, `napkin step` say about the same step."""
     from napkin.bench.train import Prediction
-    from napkin.formulas import memory, optimizers
+    from napkin.evidence import single
+    from napkin.formulas import allocator, memory, optimizers
     from napkin.formulas.implementations import code_of
+    from napkin.formulas.step import step
     from napkin.inputs.plan import Layout, precision, recompute
 
     optimizer, _ = optimizers.find("adamw")
+    compiled = variant == "compiled"
     setup = memory.Setup(
         code=code_of("hf", model.family),
         layout=Layout(seq=plan.sequence, micro=plan.micro_batch, recompute=recompute(plan.recompute)),
@@ -271,7 +274,14 @@ def predict(model: Model, plan: StepPlan) -> Prediction:
         optimizer=optimizer,
         form="fused",
     )
-    return Prediction(allocated=float(memory.rank_of(memory.prepare(model, setup), 0).live))
+    live = memory.rank_of(memory.prepare(model, setup), 0).live
+    allocated = allocator.reported(term.leaf("memory/live", live, "byte", term.TRUE, "napkin memory"), 1, compiled)
+    seconds = None
+    if plan.hardware is not None and plan.compute in plan.hardware.peaks:
+        stack = "fsdp-compiled" if compiled else "fsdp-eager"
+        asked = single.asked(model, setup, plan.hardware, stack)
+        seconds = float(step(model, asked.plan, asked.rates).time.value)
+    return Prediction(float(allocated.allocated.value), seconds)
 
 
 # --- the answer ----------------------------------------------------------------------------------------------------
