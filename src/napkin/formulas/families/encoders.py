@@ -7,11 +7,11 @@ Field names and arrangements are facts of the classes of Hugging Face transforme
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 
 from napkin.formulas.blocks import (
     LAYER,
+    RMS,
     Block,
     NormStyle,
     Operations,
@@ -28,6 +28,8 @@ from napkin.formulas.families.common import (
     activation,
     depth,
     embedding,
+    head_size,
+    kv_heads_of,
     layer_types,
     on,
     runs_of,
@@ -56,6 +58,7 @@ from napkin.formulas.layer import (
 )
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
+from napkin.record import record, replace
 
 BARE, MASKED, PRETRAINING = "bare", "masked", "pretraining"
 
@@ -82,21 +85,15 @@ def _purpose(config: Config) -> str:
 
 
 def _masked_head(
-    hidden: int, vocabulary: int, function: str, *, table_width: int | None = None, first_norm: bool = False
+    hidden: int, vocabulary: int, function: str, *, table_width: int | None = None, source: str = "x"
 ) -> Operations:
     """logits = table·norm(f(W·x)) + bias: the token table, tied, after one more layer into its width."""
     table = table_width or hidden
-    names = (
-        ("head_norm", "head_dense", "head_activation") if first_norm else ("head_dense", "head_activation", "head_norm")
-    )
-    made: dict[str, Operation] = {
-        "head_dense": Matmul("head_dense", ("x",), hidden, table, True),
-        "head_activation": Activation("head_activation", ("head_dense",), table, function),
-        "head_norm": LAYER("head_norm", "head_activation", table),
-    }
     return (
-        *(made[name] for name in names),
-        Matmul("lm_head", (names[-1],), table, vocabulary, True, VOCABULARY),
+        Matmul("head_dense", (source,), hidden, table, True),
+        Activation("head_activation", ("head_dense",), table, function),
+        LAYER("head_norm", "head_activation", table),
+        Matmul("lm_head", ("head_norm",), table, vocabulary, True, VOCABULARY),
     )
 
 
@@ -162,25 +159,36 @@ def _layer_blocks(config: Config, hidden: int, heads: int) -> tuple[Block, Block
 # --- BERT and its kin ------------------------------------------------------------------------------------------------
 
 
-def bert(config: Config) -> Model:
-    """BERT (arXiv:1810.04805), RoBERTa, XLM-RoBERTa, CamemBERT: learnt positions and segments, norms after the blocks.
-    The bare and the pre-training class of BERT have a pooler, the latter a next-sentence head too."""
+@record
+class _Style:
+    """before: norms stand before the blocks, and one ends the stack · embedding_norm: a norm after the embeddings ·
+    next_sentence: the pre-training class has a head for it"""
+
+    before: bool = False
+    embedding_norm: bool = True
+    next_sentence: bool = False
+
+
+def _bert(config: Config, style: _Style) -> Model:
     hidden, layers = width(config), depth(config)
     heads = _heads(config, hidden)
     config.must_be("position_embedding_type", "absolute")
     config.ignore("directionality")
     vocabulary = config.integer("vocab_size")
     purpose = _purpose(config)
+    if purpose == PRETRAINING and not style.next_sentence:
+        raise config.refuse("architectures", "the class has no pre-training heads")
     attend, feed = _layer_blocks(config, hidden, heads)
+    stand = pre_norm if style.before else post_norm
+    final: Operations = (LAYER("final_norm", "x", hidden),) if style.before else ()
+    last = "final_norm" if style.before else "x"
     pooler: Operations = (
-        Matmul("pooler", ("x",), hidden, hidden, True),
+        Matmul("pooler", (last,), hidden, hidden, True),
         Activation("pooler_activation", ("pooler",), hidden, "tanh"),
     )
-    masked = _masked_head(hidden, vocabulary, activation(config, "hidden_act"))
+    masked = _masked_head(hidden, vocabulary, activation(config, "hidden_act"), source=last)
     next_sentence = Matmul("next_sentence", ("pooler_activation",), hidden, 2, True)
     after = {BARE: pooler, MASKED: masked, PRETRAINING: (*pooler, next_sentence, *masked)}[purpose]
-    if purpose == PRETRAINING and config.model_type != "bert":
-        raise config.refuse("architectures", "the class has no pre-training heads")
     if purpose == BARE:
         config.ignore("tie_word_embeddings")
     else:
@@ -192,16 +200,94 @@ def bert(config: Config) -> Model:
             hidden,
             positions=config.integer("max_position_embeddings"),
             segments=config.integer("type_vocab_size"),
-            norm=LAYER,
+            norm=LAYER if style.embedding_norm else None,
             dropout=True,
         ),
-        ((layers, Layer("encoder", post_norm(hidden, LAYER, attend, feed, dropout=(True, True)))),),
-        after,
+        ((layers, Layer("encoder", stand(hidden, LAYER, attend, feed, dropout=(True, True)))),),
+        (*final, *after),
         hidden=hidden,
         heads=heads,
         vocabulary=vocabulary,
         tie=purpose != BARE,
     )
+
+
+def bert(config: Config) -> Model:
+    """BERT (arXiv:1810.04805): learnt positions and segments, norms after the blocks. The bare and the pre-training
+    class have a pooler, the latter a next-sentence head too."""
+    return _bert(config, _Style(next_sentence=True))
+
+
+def ernie(config: Config) -> Model:
+    """ERNIE (arXiv:1904.09223): BERT; embeddings of tasks are refused."""
+    config.must_be("use_task_id", False)
+    config.ignore("task_type_vocab_size")
+    return bert(config)
+
+
+def roberta(config: Config) -> Model:
+    """RoBERTa (arXiv:1907.11692), XLM-RoBERTa, CamemBERT, data2vec: BERT without the next sentence."""
+    return _bert(config, _Style())
+
+
+def roberta_prelayernorm(config: Config) -> Model:
+    """RoBERTa with norms before the blocks (fairseq)."""
+    return _bert(config, _Style(before=True))
+
+
+def megatron_bert(config: Config) -> Model:
+    """Megatron's BERT (arXiv:1909.08053): norms before the blocks, none after the embeddings."""
+    return _bert(config, _Style(before=True, embedding_norm=False, next_sentence=True))
+
+
+def xlm_roberta_xl(config: Config) -> Model:
+    """XLM-RoBERTa XL and XXL (arXiv:2105.00572)."""
+    return _bert(config, _Style(before=True, embedding_norm=False))
+
+
+def eurobert(config: Config) -> Model:
+    """EuroBERT (arXiv:2503.05500): Llama's layers without the causal mask, the head a single matrix."""
+    hidden, layers = width(config), depth(config)
+    heads = config.integer("num_attention_heads")
+    head_dim = head_size(config, hidden, heads)
+    bias, mlp_bias = on(config, "attention_bias"), on(config, "mlp_bias")
+    vocabulary = config.integer("vocab_size")
+    purpose = _purpose(config)
+    if purpose == PRETRAINING:
+        raise config.refuse("architectures", "the class has no pre-training heads")
+    config.ignore("clf_pooling")
+    attend = partial(
+        attention,
+        width=hidden,
+        heads=heads,
+        kv_heads=kv_heads_of(config, heads),
+        head_dim=head_dim,
+        bias=bias,
+        out_bias=bias,
+        rope=Rope(head_dim),
+        causal=False,
+    )
+    feed = partial(
+        gated_mlp,
+        width=hidden,
+        inner=config.integer("intermediate_size"),
+        function=activation(config, "hidden_act"),
+        bias=mlp_bias,
+    )
+    final = RMS("final_norm", "x", hidden)
+    head = Matmul("lm_head", ("final_norm",), hidden, vocabulary, mlp_bias, VOCABULARY)
+    tie = tied(config) and purpose == MASKED
+    model = _encoder(
+        config,
+        embedding(vocabulary, hidden),
+        ((layers, Layer("encoder", pre_norm(hidden, RMS, attend, feed))),),
+        (final, head) if purpose == MASKED else (final,),
+        hidden=hidden,
+        heads=heads,
+        vocabulary=vocabulary,
+        tie=tie,
+    )
+    return replace(model, kv_heads=kv_heads_of(config, heads), head_dim=head_dim)
 
 
 def distilbert(config: Config) -> Model:
@@ -335,7 +421,7 @@ def albert(config: Config) -> Model:
 # --- DeBERTa ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Distances:
     """How DeBERTa's attention sees relative positions: which scores it adds, from how many rows of the table."""
 
