@@ -1,0 +1,109 @@
+"""A published shape made larger or smaller: width, depth and feed-forward in the published proportions.
+
+Head size, key/value heads, experts and vocabulary stay; heads come in multiples of the key/value heads, the inner
+width in multiples of 128 (of 8 below 1024), and depth takes up the slack. The count of each candidate is exact.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from napkin.errors import NapkinError, Refused
+from napkin.formulas.families import build
+from napkin.formulas.layer import Model
+from napkin.formulas.params import params
+from napkin.inputs.load import Document
+from napkin.inputs.model import Config, config_from, preset_config
+from napkin.inputs.presets import presets, spelling
+
+WIDTH, DEPTH, HEADS, KV_HEADS = "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"
+INNER = ("intermediate_size", "n_inner", "ffn_dim", "moe_intermediate_size", "shared_expert_intermediate_size")
+SLACK = 0.25
+"""Depth may leave the published proportion by this share, so that a width's next larger step is not needed."""
+
+
+def count(model: Model) -> int:
+    """All parameters."""
+    total: int = params(model)["params/total"].value
+    return total
+
+
+class Shape:
+    """A family's proportions, and the model that they give for a number of heads and layers."""
+
+    def __init__(self, config: Config) -> None:
+        if config.has("text_config") or len(build(config).stacks) != 1:
+            raise Refused(f"{config.name}: its shape is not one stack of layers", "name a decoder, e.g. llama3-8b")
+        self.config = config
+        self.hidden, self.layers = config.integer(WIDTH), config.integer(DEPTH)
+        self.heads = config.integer(HEADS)
+        listed = [
+            name for name, value in config.fields.items() if isinstance(value, list) and len(value) == self.layers
+        ]
+        if listed:
+            raise Refused(
+                f"{config.name}: {listed[0]} names its layers one by one", "name another member of the family"
+            )
+        kv_heads = config.optional_integer(KV_HEADS)
+        self.step = kv_heads if kv_heads and kv_heads < self.heads else 1
+        self.keeps_kv = bool(kv_heads) and kv_heads != self.heads
+
+    def model(self, heads: int, layers: int) -> Model:
+        """The model with `heads` heads of the published size, everything as wide in proportion."""
+        fields = dict(self.config.fields)
+        hidden = self.hidden * heads // self.heads
+        changed: dict[str, Any] = {WIDTH: hidden, HEADS: heads, DEPTH: layers}
+        if not self.keeps_kv and self.config.has(KV_HEADS):
+            changed[KV_HEADS] = heads
+        for field in INNER:
+            if self.config.has(field):
+                grain = 128 if hidden >= 1024 else 8
+                inner = self.config.integer(field) * heads / self.heads
+                changed[field] = max(grain, round(inner / grain) * grain)
+        for field in changed:
+            for name in self.config.spellings(field):
+                fields.pop(name, None)
+        title = f"like {self.config.name}"
+        return build(config_from(title, Document(title, fields | changed), fields | changed))
+
+    def depth(self, heads: int) -> int:
+        """Layers in the published proportion to the width."""
+        return max(1, round(self.layers * heads / self.heads))
+
+
+def nearest_of_family(family: str, limit: int) -> Config | None:
+    """The published member of a family whose size is nearest to `limit`; None where no family is called so."""
+    members = [preset_config(one) for one in presets() if spelling(one.family) == spelling(family)]
+    sized = [(abs(math.log(count(build(config)) / limit)), at) for at, config in enumerate(members)]
+    return members[min(sized)[1]] if sized else None
+
+
+def largest(config: Config, limit: int) -> tuple[Model, int]:
+    """The largest model of the config's proportions with at most `limit` parameters, and its parameters."""
+    shape = Shape(config)
+
+    def fits(heads: int, layers: int) -> bool:
+        return count(shape.model(heads, layers)) <= limit
+
+    if not fits(shape.step, 1):
+        raise NapkinError(f"{config.name}: its smallest shape is above {limit:,} parameters", "allow more memory")
+    low, high = 1, 2
+    while fits(high * shape.step, shape.depth(high * shape.step)) and high < 10**4:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        if fits(middle * shape.step, shape.depth(middle * shape.step)):
+            low = middle
+        else:
+            high = middle
+    heads = low * shape.step
+    shallow, deep = 1, int(shape.depth(heads) * (1 + SLACK)) + 1
+    while deep - shallow > 1:
+        middle = (shallow + deep) // 2
+        if fits(heads, middle):
+            shallow = middle
+        else:
+            deep = middle
+    model = shape.model(heads, shallow)
+    return model, count(model)

@@ -1,0 +1,56 @@
+"""A published shape scaled to a number of parameters: exact, as large as it may be, in the published proportions."""
+
+from __future__ import annotations
+
+import pytest
+
+from napkin.errors import NapkinError, Refused
+from napkin.formulas.scaling import count, largest, nearest_of_family
+from napkin.inputs.model import load_config
+from tests.conftest import run_line
+
+
+@pytest.mark.parametrize("name", ["llama3-8b", "gpt2", "mixtral-8x7b", "qwen2.5-7b"])
+def test_its_own_size_gives_the_published_shape_back(name: str) -> None:
+    from napkin.formulas.families import build
+
+    published = build(load_config(name))
+    model, parameters = largest(load_config(name), count(published))
+    assert (model.hidden, model.depth, model.heads, model.kv_heads) == (
+        published.hidden,
+        published.depth,
+        published.heads,
+        published.kv_heads,
+    )
+    assert parameters == count(published)
+
+
+@pytest.mark.parametrize("limit", [10**9, 40 * 10**9, 10**12])
+def test_it_fits_and_nothing_larger_of_its_width_does(limit: int) -> None:
+    model, parameters = largest(load_config("llama3-8b"), limit)
+    assert parameters == count(model) <= limit
+    layer = (count(model) - 2 * model.vocabulary * model.hidden - model.hidden) // model.depth
+    assert parameters + layer > limit or model.depth > 1.2 * 32 * model.heads / 32
+    assert model.head_dim == 128
+    assert model.kv_heads == 8
+    assert model.depth / model.hidden == pytest.approx(32 / 4096, rel=0.26)
+
+
+def test_a_family_stands_for_its_nearest_member() -> None:
+    found = nearest_of_family("llama3", 60 * 10**9)
+    assert found is not None
+    assert found.name == "llama3-70b"
+    assert nearest_of_family("llamas", 10**9) is None
+
+
+def test_what_cannot_be_scaled() -> None:
+    with pytest.raises(Refused, match="not one stack"):
+        largest(load_config("t5-base"), 10**9)
+    with pytest.raises(NapkinError, match="smallest shape"):
+        largest(load_config("llama3-8b"), 10**6)
+
+
+def test_command() -> None:
+    found = run_line("max-params --gpus 8 --hardware h100 --like llama3-8b --json").values
+    assert found["like/params"] <= found["params/max"] == 40 * 10**9
+    assert found["like/params"] > 0.95 * 40e9
