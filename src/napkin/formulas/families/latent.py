@@ -80,6 +80,7 @@ def build(config: Config) -> Model:
     sparse = _experts(config, kind, hidden, function, mlp_bias) if any(keys) else None
     if sparse is None:
         config.ignore("n_routed_experts", "num_experts_per_tok", "moe_intermediate_size", "n_shared_experts")
+        config.ignore("topk_method", "norm_topk_prob")
 
     def make(has_experts: bool) -> Layer:
         feed = sparse if has_experts else dense
