@@ -247,7 +247,7 @@ def test_torchs_counter_agrees_on_meta_and_misses_attention_on_the_cpu(changes: 
 
 
 @pytest.mark.parametrize("changes", FAMILIES[:4])
-@pytest.mark.parametrize("precision", ["bf16-pure", "fp32"])
+@pytest.mark.parametrize("precision", ["bf16-pure", "fp32", "amp-bf16"])
 @pytest.mark.parametrize("sequences", [1, 2])
 def test_saved_bytes_are_those_that_the_memory_formulas_predict(
     changes: dict[str, Any], precision: str, sequences: int
@@ -276,14 +276,16 @@ def test_saved_bytes_are_those_that_the_memory_formulas_predict(
             saved[storage.data_ptr()] = storage
         return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+    cast = torch.autocast("cpu", torch.bfloat16, enabled=precision == "amp-bf16")
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor), cast:
         loss = decoder(tokens)
     assert loss.isfinite()
     optimizer, _ = optimizers.find("adamw")
     setup = formulas.Setup(
         code_of("hf", one.family), Layout(seq=length, micro=sequences), policy(precision), optimizer, "fused"
     )
-    predicted = formulas.rank_of(formulas.prepare(one, setup), 0).saved
+    rank = formulas.rank_of(formulas.prepare(one, setup), 0)
+    predicted = rank.saved + rank.casts
     assert sum(storage.nbytes() for storage in saved.values()) == predicted - 24 * one.depth
 
 

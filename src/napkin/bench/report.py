@@ -148,7 +148,8 @@ def _train(profile: Profile) -> list[str]:
             )
         mfu = "  ".join(f"{value:.2f} ({name})" for name, value in row["mfu"].items())
         palm = row["mfu"].get("palm")
-        word = f"   {mfu_verdict(palm)}" if palm is not None else ""
+        reached = profile.summary["matmul"].get(str(p["compute"]), {}).get("of_peak")
+        word = f"   {mfu_verdict(palm, reached)}" if palm is not None else ""
         lines.append(f"  {variant:9}{row['tokens_per_second']:.4g} tokens/s   {'MFU ' + mfu if mfu else ''}{word}")
         lines += _ranks(profile, case, "second")
         if row["predicted_step_s"] is not None:

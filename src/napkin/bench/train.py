@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -131,6 +132,9 @@ def _one(session: Session, device: TorchDevice, plan: StepPlan, variant: str, la
 
 
 def _measure(device: TorchDevice, plan: StepPlan, model: Model, variant: str) -> Outcome:
+    if variant == "compiled":
+        device.torch.compiler.reset()  # what an earlier depth compiled would keep its parameters alive
+    gc.collect()
     device.release()
     try:
         return _steps(device, plan, model, variant)
@@ -166,6 +170,7 @@ def _steps(device: TorchDevice, plan: StepPlan, model: Model, variant: str) -> O
     warmup = WARMUP_COMPILED if variant == "compiled" else WARMUP
     for _ in range(min(warmup, plan.steps)):
         step()
+    device.synchronize()
     device.reset_peak()
     before = device.now()
     for _ in range(FEWEST):
