@@ -11,7 +11,9 @@ from napkin.render.answer import Answer
 def run(inputs: Inputs) -> Answer:
     model = model_of(inputs)
     counted = params(model, mtp=bool(inputs.get("mtp")))
-    answer = Answer("params", f"Parameters of {model.name}", tuple(counted.values()))
+    total, active = counted["params/total"].value, counted["params/active"].value
+    title = f"{model.name}: {total:,} parameters" + (f", {active:,} of them active" if active != total else "")
+    answer = Answer("params", title, tuple(counted.values()))
     if "params/idle_experts" in counted:
         answer.notes.append("active: everything but the routed experts that a token does not choose")
     if model.tied:
