@@ -133,3 +133,45 @@ def test_more_work_never_takes_less_time_and_more_gpus_never_more(name, factor):
     base = run_line(line.format(**sizes, gpus=8)).values["time"]
     assert run_line(line.format(**{**sizes, name: sizes[name] * factor}, gpus=8)).values["time"] >= base
     assert run_line(line.format(**sizes, gpus=8 * factor)).values["time"] <= base
+
+
+# --- without --mfu: published runs -------------------------------------------------------------------------------------
+
+ESTIMATED = "train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --json"
+
+
+def test_without_mfu_published_runs_say_what_to_expect(napkin):
+    data = napkin(ESTIMATED).data
+    values = data["values"]
+    assert data["inputs"]["mfu"]["origin"] == "evidence"
+    assert 0.27 < values["mfu"] < 0.31
+    assert values["time"] == pytest.approx(6.3e24 / (1024 * values["mfu"] * 989.4e12))
+    assert values["time/low"] < values["time"] < values["time/high"]
+    assert values["time/high"] / values["time"] == pytest.approx(values["mfu"] / values["mfu/low"])
+    assert any("Llama 3 70B" in run["model"] for run in data["evidence"])
+    assert values["mfu/while_running"] == pytest.approx(values["mfu"] / values["goodput"])
+    wide, narrow = (napkin(f"{ESTIMATED} --interval {level}").values for level in (90, 50))
+    assert wide["time/high"] > narrow["time/high"]
+
+
+def test_an_estimated_mfu_solves_the_other_ways_round(napkin):
+    solved = napkin("train-time --params 70B --tokens 15T --hardware h100 --within 150d --json").values
+    assert solved["gpus/low"] < solved["gpus"] < solved["gpus/high"]
+    assert "gpus/exact" in solved
+    tokens = napkin("train-time --params 8B --gpus 64 --hardware a100 --within 30d --json").values
+    assert tokens["tokens/low"] < tokens["tokens"] < tokens["tokens/high"]
+    assert "time/low" not in tokens
+    # everything else is given: then the MFU is what is asked for
+    asked = napkin("train-time --params 7B --tokens 1T --gpus 64 --hardware h100 --within 30d --json").data
+    assert asked["inputs"]["mfu"]["origin"] == "solved"
+
+
+def test_a_layout_asks_the_step_model(napkin):
+    line = "train-time llama3-70b --tokens 15T --gpus 1024 --hardware h100 --tp 8 --pp 4 --global-batch 2048"
+    stepped = napkin(f"{line} --seq 8192 --json").data
+    step = napkin(
+        "step llama3-70b --gpus 1024 --hardware h100 --tp 8 --pp 4 --global-batch 2048 --seq 8192 --json"
+    ).values
+    exact, named = stepped["values"]["flops/exact"], stepped["values"]["flops/total"]
+    # 6·N of the step model's MFU, times what whole runs keep of a good step
+    assert stepped["values"]["mfu"] == pytest.approx(step["mfu"] * named / exact * 0.88, rel=1e-6)

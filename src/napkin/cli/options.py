@@ -149,6 +149,8 @@ _DECLARED = (
         metavar="N",
         aliases=("global-batch-size",),
     ),
+    Option("stack", units.words, "Software: megatron-core, fsdp-compiled, fsdp-eager, xla, lean, …", metavar="NAME"),
+    Option("interval", units.words, "Level of the interval, e.g. 80 or 90%", metavar="LEVEL"),
     Option("seq", units.positive_count, "Tokens in a sequence", "token", "N", aliases=("seq-length", "seq-len")),
     Option(
         "recompute",

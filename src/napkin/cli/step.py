@@ -6,11 +6,12 @@ import math
 from typing import TYPE_CHECKING
 
 from napkin.cli.command import Command, Inputs
+from napkin.cli.level import level_of
 from napkin.cli.layout import SETUP_DEFAULTS, SETUP_OPTIONS, setup_of
 from napkin.cli.machine import accelerator
 from napkin.cli.model import MODEL_OPTIONS, model_of
 from napkin.cli.options import Option, declare
-from napkin.errors import NapkinError, Refused
+from napkin.errors import Refused
 from napkin.formulas import flops
 from napkin.formulas.layer import Experts, Model, Scan
 from napkin.formulas.memory import Setup
@@ -18,32 +19,17 @@ from napkin.formulas.step import Step, step
 from napkin.inputs.hardware import Hardware
 from napkin.render.answer import Answer
 from napkin.term import TRUE, Term, add, constant, divide, leaf, multiply
-from napkin.units import positive, words
+from napkin.units import positive
 
 if TYPE_CHECKING:
     from napkin.evidence.single import Asked
 
 declare(
-    Option("stack", words, "Software: megatron-core, fsdp-compiled, fsdp-eager, xla, lean, …", metavar="NAME"),
-    Option("interval", words, "Level of the interval, e.g. 80 or 90%", metavar="LEVEL"),
     Option("factor", positive, "Time of your steps over napkin's (napkin calibrate)", metavar="X"),
     Option("async-tp", lambda text: text, "Tensor-parallel collectives decomposed and overlapped", flag=True),
 )
 
 BINDS = {"compute": "compute", "memory_bound": "memory", "communication": "communication", "bubble": "bubble"}
-
-
-def level_of(inputs: Inputs) -> float:
-    """`80`, `80%` or `0.8` as a share; refused (2) outside 50 to 98 %."""
-    text = str(inputs.get("interval")).strip()
-    try:
-        share = float(text.rstrip("%"))
-    except ValueError:
-        raise NapkinError(f"--interval: {text[:40]!r} is not a level", "for example --interval 80") from None
-    share = share / 100 if share > 1 else share
-    if not 0.5 <= share <= 0.98:
-        raise NapkinError(f"--interval: {text[:40]!r} is not between 50 and 98 %", "the evidence supports 50 to 98 %")
-    return share
 
 
 def run(inputs: Inputs) -> Answer:
@@ -57,7 +43,7 @@ def run(inputs: Inputs) -> Answer:
         model,
         setup,
         hardware,
-        _stack(inputs, setup),
+        stack_of(inputs, setup),
         inputs.get("attention") if "attention" in inputs else None,
         bool(inputs.get("async-tp")),
         float(inputs.get("factor") or 1.0),
@@ -100,7 +86,7 @@ def _measured(inputs: Inputs, asked: Asked, hardware: Hardware, setup: Setup) ->
     return replace(asked, rates=reached)
 
 
-def _stack(inputs: Inputs, setup: Setup) -> str:
+def stack_of(inputs: Inputs, setup: Setup) -> str:
     """--stack, else what the layout suggests: Megatron where tensors or stages are divided, FSDP under ZeRO-3."""
     if inputs.get("stack") is None:
         layout = setup.layout

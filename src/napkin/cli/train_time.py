@@ -23,8 +23,17 @@ def run(inputs: Inputs) -> Answer:
         if price is None:
             raise NapkinError("--budget needs --price", "add --price, USD per GPU-hour")
         budget = inputs.term("budget")
-    found = time.solve(known, peak, budget, price)
+    estimate = None
+    if "mfu" not in known:
+        from napkin.cli import estimated  # published runs: only where no MFU is given
+
+        if estimated.wanted(known, budget is not None):
+            found, estimate = estimated.solved(inputs, known, hardware, peak, budget, price)
+    if estimate is None:
+        found = time.solve(known, peak, budget, price)
     solved = {name for name in ("params", "tokens", "gpus", "mfu") if name not in known and name in found}
+    if estimate is not None:
+        solved.discard("mfu")
     for name in solved:
         inputs.record(name, found[name].value, "solved", found[name].unit)
     terms = [found[name] for name in ("time", "flops", "mfu", "gpus", "tokens", "params", "gpu_hours") if name in found]
@@ -42,6 +51,8 @@ def run(inputs: Inputs) -> Answer:
         verdict="impossible" if impossible else None,
         status=BROKEN if impossible else OK,
     )
+    if estimate is not None:
+        estimated.show(answer, inputs, known, found, estimate)
     context = time.beside(found["flops"].value)
     answer.extra["context"] = [
         {"name": name, "flops": flops, "ratio": ratio, "source": source} for name, flops, ratio, source in context
@@ -140,6 +151,24 @@ COMMAND = Command(
         "flops",
         "seq",
         "assume-ignorable",
+        "interval",
+        "tp",
+        "pp",
+        "cp",
+        "ep",
+        "etp",
+        "vp",
+        "sp",
+        "dp",
+        "zero",
+        "micro-batch",
+        "global-batch",
+        "recompute",
+        "schedule",
+        "precision",
+        "optimizer",
+        "optimizer-form",
+        "stack",
     ),
     arguments=("model",),
     defaults={"power-overhead": "1.3", "pue": "1.1", "carbon-intensity": "0.385"},

@@ -9,7 +9,7 @@ from typing import Any
 
 from napkin.cli.command import Command, Inputs
 from napkin.cli.options import Option, declare
-from napkin.cli.step import level_of
+from napkin.cli.level import level_of
 from napkin.errors import NapkinError
 from napkin.evidence import facts, runs, validate
 from napkin.evidence.validate import Compared
