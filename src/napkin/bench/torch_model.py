@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
 
+from napkin import record
 from napkin.errors import Refused
 from napkin.formulas import layer as ops
-from napkin.record import replace
 
 EPSILON = 1e-6
 ROPE_BASE = 10000.0
@@ -197,7 +197,7 @@ def _after_tables(before: Sequence[ops.Operation]) -> list[ops.Operation]:
         if isinstance(op, ops.Add) and set(op.reads) <= names:  # the sum of the tables, taken already
             names.add(op.name)
             continue
-        rest.append(replace(op, reads=tuple("x" if name in names else name for name in op.reads)))
+        rest.append(record.replace(op, reads=tuple("x" if name in names else name for name in op.reads)))
     return rest
 
 

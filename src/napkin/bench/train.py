@@ -6,10 +6,10 @@ import gc
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
+from napkin import record
 from napkin.bench.device import OutOfMemory
 from napkin.bench.session import Outcome, Session
 from napkin.bench.torch_device import TorchDevice
@@ -17,6 +17,7 @@ from napkin.errors import NapkinError
 from napkin.formulas.layer import Model
 from napkin.inputs.hardware import Hardware
 from napkin.inputs.profile import OK, OOM, Case
+from napkin.record import record, replace
 
 WARMUP = 5
 WARMUP_COMPILED = 10
@@ -29,7 +30,7 @@ VARIANTS = ("eager", "compiled")
 LEARNING_RATE = 1e-4
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Prediction:
     """What the calculator says about the same step; None where it does not say."""
 
@@ -37,7 +38,7 @@ class Prediction:
     step_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StepPlan:
     """Which steps to measure. `flops` and `predict` are the calculator's own formulas, asked for each depth."""
 
@@ -69,7 +70,7 @@ def at_depth(model: Model, layers: int) -> Model:
         if left > 0:
             runs.append((min(count, left), one))
             left -= count
-    return replace(model, stacks=(replace(stack, runs=tuple(runs)),))
+    return record.replace(model, stacks=(record.replace(stack, runs=tuple(runs)),))
 
 
 def train(session: Session, device: TorchDevice, plan: StepPlan) -> list[Case]:
