@@ -6,9 +6,11 @@ import gc
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+from napkin import record
 from napkin import record
 from napkin.bench.device import OutOfMemory
 from napkin.bench.session import Outcome, Session
@@ -17,7 +19,6 @@ from napkin.errors import NapkinError
 from napkin.formulas.layer import Model
 from napkin.inputs.hardware import Hardware
 from napkin.inputs.profile import OK, OOM, Case
-from napkin.record import record, replace
 
 WARMUP = 5
 WARMUP_COMPILED = 10
@@ -30,7 +31,7 @@ VARIANTS = ("eager", "compiled")
 LEARNING_RATE = 1e-4
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Prediction:
     """What the calculator says about the same step; None where it does not say."""
 
@@ -38,7 +39,7 @@ class Prediction:
     step_s: float | None = None
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class StepPlan:
     """Which steps to measure. `flops` and `predict` are the calculator's own formulas, asked for each depth."""
 
