@@ -12,11 +12,12 @@ import pytest
 from tests.conftest import ROOT
 
 SOURCE = os.path.join(ROOT, "src", "napkin")
-BOTTOM = {"errors", "units", "elementwise", "term"}
+BOTTOM = {"errors", "units", "elementwise", "record", "term"}
 ALLOWED = {
     "errors": set(),
     "units": set(),
     "elementwise": set(),
+    "record": set(),
     "term": {"units", "elementwise"},
     "_tables": set(),
     "inputs": {*BOTTOM, "_tables"},
@@ -125,6 +126,7 @@ def test_what_a_cold_train_time_loads():
         "napkin.formulas.time",
         "napkin.inputs",
         "napkin.inputs.hardware",
+        "napkin.record",
         "napkin.render",
         "napkin.render.answer",
         "napkin.render.text",

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from napkin.record import record
 
 Part = TypeVar("Part", bound=Hashable)
 Values = Sequence[float]
@@ -26,7 +27,7 @@ ROUNDING = 1e-12
 """Share of a quantity below which its change is an artefact of floating point."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Attribution(Generic[Part]):
     """`by[part]` is what that difference adds to each quantity; `exact` tells that every order was counted."""
 
@@ -116,7 +117,7 @@ GRID = 2**0.25
 """Factor between the values that are tried on the way out from the present one."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Flip:
     """An input's value from which on, going away from the present one, a decision has another word."""
 

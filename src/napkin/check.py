@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from napkin.errors import BROKEN, CLOSE, OK, NapkinError, did_you_mean
+from napkin.record import record
 from napkin.units import Unreadable, human, number, quantity
 
 HOLDS, BROKEN_WORD, CLOSE_WORD = "holds", "broken", "close"
 _HINT = 'a condition is "<= 150d", ">= 30B", "30B .. 50B", "== 144d" or "== 144d ± 1%"'
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Limit:
     """The quantity must lie between `low` and `high`, ends included unless `open_ends`."""
 
@@ -33,7 +33,7 @@ class Limit:
         return self.low <= value <= self.high
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Outcome:
     """One limit held against one quantity; `beyond` is how far outside the value lies (0 where it holds)."""
 

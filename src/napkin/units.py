@@ -464,7 +464,9 @@ def human(value: Value, unit: str) -> str:
             return f"{value:,} {name}" if isinstance(value, int) else f"{_figures(real)} {name}"
         return _prefixed_text(real, f" {name}", _WORDED).replace("  ", " ")
     if unit == "FLOP":
-        return f"{value:,} FLOP" if isinstance(value, int) and value < 10**6 else f"{real:.3e} FLOP".replace("e+0", "e").replace("e+", "e")
+        if isinstance(value, int) and value < 10**6:
+            return f"{value:,} FLOP"
+        return f"{real:.3e} FLOP".replace("e+0", "e").replace("e+", "e")
     if unit == "USD":
         return f"${real:,.0f}" if real >= 100 else f"${real:,.4g}"
     if unit == "joule":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from napkin.cli.command import Command, Inputs
 from napkin.cli.model import MODEL_OPTIONS, documents, model_of, sequence
 from napkin.cli.options import Option, choice, declare
+from napkin.cli.single import OPTIONS_OF_SINGLE, answered
 from napkin.errors import NapkinError
 from napkin.formulas import conventions, flops
 from napkin.render.answer import Answer
@@ -16,6 +17,10 @@ declare(
 
 
 def run(inputs: Inputs) -> Answer:
+    return answered(inputs) or _of_model(inputs)
+
+
+def _of_model(inputs: Inputs) -> Answer:
     model = model_of(inputs)
     batch, seq = inputs.get("batch"), sequence(inputs, model)
     target = inputs.get("target-seq")
@@ -31,6 +36,7 @@ def run(inputs: Inputs) -> Answer:
     terms += [conventions.ratio(name, term, counted["flops/per_token"]) for name, term in named.items()]
     answer = Answer("flops", f"FLOPs of one step of {model.name}, {batch:,} × {seq:,} tokens", terms)
     answer.notes.append("a multiply-add is 2 FLOP; backward is twice forward; look-ups and elementwise work count 0")
+    answer.notes += flops.remarks(model)
     return answer
 
 
@@ -56,12 +62,15 @@ COMMAND = Command(
         "document-lengths",
         "mean-document-length",
         "mtp",
+        *OPTIONS_OF_SINGLE,
     ),
-    arguments=("model",),
+    arguments=("model", "size"),
     defaults={"batch": "1", "pairs": "full"},
     examples=(
         "flops llama3-8b --batch 1 --seq 8192",
         "flops llama3-8b --seq 8192 --pairs exact",
         "flops gpt2 --seq 1024 --batch 8 --causal",
+        "flops matmul 16384x32768x8192",
+        "flops linear --widths 4,4,1 --batch 2",
     ),
 )

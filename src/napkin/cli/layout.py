@@ -11,9 +11,26 @@ from napkin.formulas.implementations import IMPLEMENTATIONS, code_of
 from napkin.formulas.layer import Experts, Model
 from napkin.formulas.memory import Setup
 from napkin.inputs.plan import Layout, precision, recompute
-from napkin.units import probability
+from napkin.units import Unreadable, positive_count, probability
 
-declare(Option("momentum", probability, "Momentum of sgd; 0 keeps no state", metavar="X"))
+OFFLOADS = ("optimizer", "activations")
+
+
+def offloads(text: str) -> tuple[str, ...]:
+    """What stands in the host's memory, separated by commas."""
+    found = tuple(word.strip().lower() for word in text.split(","))
+    for word in found:
+        if word not in OFFLOADS:
+            raise Unreadable(f"{word[:40]!r} is not one of {', '.join(OFFLOADS)}", did_you_mean(word, OFFLOADS))
+    return found
+
+
+declare(
+    Option("momentum", probability, "Momentum of sgd; 0 keeps no state", metavar="X"),
+    Option("dp-shard", positive_count, "Ranks that divide states under ZeRO, fewer than dp in hybrid sharding", metavar="N"),
+    Option("ema", lambda text: text, "A running mean of the parameters is kept too", flag=True),
+    Option("offload", offloads, "What stands in the host's memory: optimizer, activations", metavar="WHAT,…"),
+)
 
 LAYOUT_OPTIONS = (
     "gpus",
@@ -41,6 +58,9 @@ SETUP_OPTIONS = (
     "implementation",
     "attention",
     "dropout",
+    "dp-shard",
+    "ema",
+    "offload",
 )
 SETUP_DEFAULTS: dict[str, str | bool] = {
     "tp": "1",

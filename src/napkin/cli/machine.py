@@ -30,7 +30,7 @@ FIELDS = {
 
 
 def _with_figures(inputs: Inputs, hardware: Hardware, given: list[str]) -> Hardware:
-    from dataclasses import replace  # only where a figure is given
+    from napkin.record import replace  # only where a figure is given
 
     changes: dict[str, object] = {FIELDS[name]: inputs.get(name) for name in given if name in FIELDS}
     kinds = {**(hardware.kinds or {}), **dict.fromkeys(changes, GIVEN)}
@@ -43,7 +43,7 @@ def _with_figures(inputs: Inputs, hardware: Hardware, given: list[str]) -> Hardw
         changes["sparse_peaks"], changes["sparse_factor"] = None, 1
         kinds["peak"] = GIVEN
         sources |= {f"peak/{dtype}": "" for dtype in hardware.peaks}
-    return replace(hardware, **changes, kinds=kinds, sources=sources)  # type: ignore[arg-type]
+    return replace(hardware, **changes, kinds=kinds, sources=sources)
 
 
 def base_dtype(inputs: Inputs, hardware: Hardware) -> str:

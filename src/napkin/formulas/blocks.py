@@ -7,7 +7,6 @@ of several blocks in one layer apart. Arrangements say where norms and residual 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from napkin.formulas.layer import (
     COLUMN,
@@ -28,6 +27,7 @@ from napkin.formulas.layer import (
     Scale,
     Slice,
 )
+from napkin.record import record
 
 Operations = tuple[Operation, ...]
 Block = Callable[[str], Operations]
@@ -37,7 +37,7 @@ Block = Callable[[str], Operations]
 # --- norms -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NormStyle:
     """What all norms of a family share (fields as in layer.Norm)."""
 
@@ -79,7 +79,7 @@ LAYER_FP32_PER_HEAD = NormStyle("layer", "fp32", per_group=True)
 # --- attention -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Rope:
     """Rotary embedding of the first `dim` numbers of each head (fields as in layer.Rotary)."""
 
@@ -306,7 +306,7 @@ def plain_mlp(
     )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Routing:
     """How tokens choose experts (fields as in layer.Router)."""
 

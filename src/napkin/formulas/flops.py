@@ -9,10 +9,10 @@ allowed pairs: causal, windows, chunks, documents) is asked for.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from napkin.elementwise import Number
 from napkin.formulas.layer import AttentionCore, Conv, Layer, Model, Operation, Product, Scan, Stack, Work
+from napkin.record import replace
 from napkin.term import GIVEN, Term, add, constant, divide, leaf, multiply
 
 MULTIPLY_ADD = "a multiply-add is 2 FLOP"

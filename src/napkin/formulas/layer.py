@@ -15,15 +15,14 @@ How a weight or an output splits over tensor-parallel ranks is its `shard`:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from napkin.elementwise import Number
 from napkin.formulas.primitives import causal_pairs, ceil_div, is_array, matmul_flops, minimum
+from napkin.record import record
 
 COLUMN, ROW, HEADS, VOCABULARY, EXPERT, REPLICATED = "column", "row", "heads", "vocabulary", "expert", "replicated"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Weight:
     """A parameter tensor: `copies` of `shape` (experts have copies). `used` of the copies serve one token."""
 
@@ -51,7 +50,7 @@ class Weight:
         return total
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Work:
     """What one forward pass runs over: T tokens in sequences whose lengths square to `squares`.
 
@@ -90,7 +89,7 @@ class Work:
         return self.sequences * total
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Product:
     """`batch` matrix products (m×k)(k×n) on one device, in the forward pass.
 
@@ -111,7 +110,7 @@ def product(name: str, m: Number, k: Number, n: Number, batch: Number = 1, weigh
     return Product(name, batch, m, k, n, matmul_flops(m, k, n, batch), weight)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Operation:
     """What all operations share: no weights and no matrix products unless a kind says otherwise."""
 
@@ -127,7 +126,7 @@ class Operation:
         return ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Embedding(Operation):
     """A look-up of `width` numbers in a table of `rows`; no FLOPs. `role`: token, position or segment."""
 
@@ -139,7 +138,7 @@ class Embedding(Operation):
         return (Weight("weight", (self.rows, self.width), VOCABULARY if self.role == "token" else REPLICATED),)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Norm(Operation):
     """Normalisation over the last `width` numbers. `kind`: rms or layer.
 
@@ -175,7 +174,7 @@ class Norm(Operation):
         return tuple(Weight(name, shape, self.shard) for name, there in present if there)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Matmul(Operation):
     """A linear layer d_in → d_out; y = x·W (+ bias). FLOP: 2·T·d_in·d_out."""
 
@@ -194,7 +193,7 @@ class Matmul(Operation):
         return (product(self.name, work.tokens, self.d_in, self.d_out),)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BlockMatmul(Operation):
     """A block-diagonal linear layer: `blocks` separate maps d_in → d_out, one a head. FLOP: 2·T·blocks·d_in·d_out."""
 
@@ -212,7 +211,7 @@ class BlockMatmul(Operation):
         return (product(self.name, work.tokens, self.d_in, self.d_out, batch=self.blocks),)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TableMatmul(Operation):
     """A linear layer applied to the `rows` of a table, however many tokens there are. FLOP: 2·rows·d_in·d_out.
 
@@ -232,7 +231,7 @@ class TableMatmul(Operation):
         return (product(self.name, rows, self.d_in, self.d_out),)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RelativeScores(Operation):
     """Scores of each query or key against the `rows` of a table of relative positions, a part of attention's scores
     (DeBERTa, arXiv:2006.03654). FLOP: 2·b·a·s·rows·d. `within` as in TableMatmul."""
@@ -247,7 +246,7 @@ class RelativeScores(Operation):
         return (product(self.name, work.length, self.head_dim, rows, work.sequences * self.heads, weight=False),)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Reused(Operation):
     """An operation whose weights another place owns (Model.shared, the other stack's table): it works again here and
     its weights are not counted again."""
@@ -258,14 +257,14 @@ class Reused(Operation):
         return self.of.products(work)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Slice(Operation):
     """A view of `width` numbers a token out of a wider (fused) tensor: keeps the whole storage alive."""
 
     width: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Rotary(Operation):
     """Rotary position embedding of `dim` of each of `heads` heads' `head_dim` numbers (x·cos + rotated(x)·sin).
 
@@ -280,7 +279,7 @@ class Rotary(Operation):
     upcast: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AttentionCore(Operation):
     """softmax(q·kᵀ)·v, reading q, k, v. FLOP over the full square: 2·b·a·s²·(d_qk + d_v).
 
@@ -323,7 +322,7 @@ class AttentionCore(Operation):
         )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Activation(Operation):
     """An elementwise non-linearity over `width` numbers a token, by its name in config.json: silu, gelu, gelu_new,
     gelu_pytorch_tanh, relu, relu2, … `learnt` scalars belong to it (xIELU has two)."""
@@ -336,28 +335,28 @@ class Activation(Operation):
         return (Weight("scalars", (self.learnt,)),) if self.learnt else ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Dropout(Operation):
     """Dropout of `width` numbers a token that no residual addition carries (after the embeddings)."""
 
     width: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Softcap(Operation):
     """cap·tanh(x/cap) over `width` numbers a token."""
 
     width: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Clamp(Operation):
     """Values cut to an interval, `width` numbers a token."""
 
     width: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Concat(Operation):
     """A new tensor of `width` numbers a token, copied together from all that it reads (one head's part repeated over
     the heads where it is shared)."""
@@ -365,14 +364,14 @@ class Concat(Operation):
     width: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Multiply(Operation):
     """An elementwise product of two tensors of `width` numbers a token."""
 
     width: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Scale(Operation):
     """Multiplication by a constant, or by a learnt vector of `width` (`learnt`)."""
 
@@ -383,7 +382,7 @@ class Scale(Operation):
         return (Weight("scale", (self.width,)),) if self.learnt else ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Add(Operation):
     """A sum of tensors of `width` numbers a token (the residual); `dropout` marks the branch read second."""
 
@@ -391,7 +390,7 @@ class Add(Operation):
     dropout: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Router(Operation):
     """Chooses `top_k` of `experts` for each token by a linear layer. FLOP: 2·T·h·E.
 
@@ -418,7 +417,7 @@ class Router(Operation):
         return (product(self.name, work.tokens, self.d_in, self.experts),)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Experts(Operation):
     """Routed feed-forward networks h → f → h; each token runs through top_k of them. FLOP: 2·T·k·(2 or 3)·h·f.
 
@@ -453,7 +452,7 @@ class Experts(Operation):
         )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Conv(Operation):
     """A convolution of `kernel` steps along the sequence, each of `channels` outputs reading `group` channels.
 
@@ -476,7 +475,7 @@ class Conv(Operation):
         return (product(self.name, work.tokens, self.group * self.kernel, self.channels),)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Learnt(Operation):
     """Vectors or small tensors that a layer learns besides its matrices (A, D, dt bias, decay, …)."""
 
@@ -487,7 +486,7 @@ class Learnt(Operation):
         return tuple(Weight(name, shape, self.shard) for name, shape in self.tensors)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Scan(Operation):
     """A recurrence over the sequence with a state of `state` numbers a channel: `heads` × `head_dim` channels.
 
@@ -543,7 +542,7 @@ class Scan(Operation):
         return (*common, keys, corrections)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Layer:
     """A named list of operations; equal layers compare equal."""
 
@@ -551,7 +550,7 @@ class Layer:
     operations: tuple[Operation, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Stack:
     """Runs of identical layers, what stands before them (embedding) and after them (final norm, head)."""
 
@@ -584,7 +583,7 @@ class Stack:
         return result
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Model:
     """A network: one stack, or an encoder and a decoder.
 

@@ -23,13 +23,20 @@ from napkin.record import record, replace
 
 LOSS_BYTES = 4
 """The loss, one fp32 number."""
+LAYERS_ON_THE_WAY = 2
+"""Layers whose activations are on the card while activations are offloaded: one being written, one being read."""
 BLOCKS_IN_FLIGHT = 2
 """Blocks whose parameters fully sharded data parallelism holds gathered: the one in use and the one prefetched."""
 
 
 @record
 class Setup:
-    """What a step runs: everything that its memory depends on, but for the model and the hardware."""
+    """What a step runs: everything that its memory depends on, but for the model and the hardware.
+
+    shard    ranks that divide states under ZeRO, fewer than all where whole groups are kept (hybrid sharding); 0: all
+    ema      a running mean of the parameters is kept beside them, in the states' type
+    offload  what stands in the host's memory between its uses: optimizer, activations
+    """
 
     code: Code
     layout: Layout
@@ -38,6 +45,14 @@ class Setup:
     form: str
     attention: str = "flash"
     dropout: float = 0.0
+    shard: Number = 0
+    ema: bool = False
+    offload: tuple[str, ...] = ()
+
+    @property
+    def shards(self) -> Number:
+        """Ranks over which ZeRO divides dense states."""
+        return where(self.shard > 0, self.shard, self.layout.dp * self.layout.cp)
 
 
 # --- weights ---------------------------------------------------------------------------------------------------------
@@ -297,7 +312,7 @@ def rank_of(step: Step, index: Number) -> Rank:
     parts = _parts(step, stage)
     mine = gathered(parts)
     # data parallelism divides dense weights over d·c ranks, experts over those that hold the same experts
-    shards = layout.dp * layout.cp
+    shards = setup.shards
     expert_shards = maximum(shards // layout.ep, 1)
 
     def sharded(dense: Number, expert: Number, on: Number) -> Number:
@@ -310,6 +325,11 @@ def rank_of(step: Step, index: Number) -> Rank:
     if precision.master is not None:
         size = sized(1, precision.master)
         states.append(("master", sharded(mine.dense * size, mine.expert * size, layout.zero >= 1)))
+    if setup.ema:
+        size = sized(1, precision.state)
+        states.append(("ema", sharded(mine.dense * size, mine.expert * size, layout.zero >= 1)))
+    if "optimizer" in setup.offload:
+        states = []
     saved, casts, outside = _saved(step, stage)
     rank = Rank(stage, mine, parameters, gradients, tuple(states), saved + outside, casts, ())
     moments = _moments(step, rank, parts, outside)
@@ -349,6 +369,10 @@ def _saved(step: Step, stage: Stage) -> tuple[Number, Number, Number]:
             if not any(storage is other for other in seen):
                 seen.append(storage)
                 shared = shared + where(n - again > 0, storage.size * storage.kept, 0)
+    if "activations" in step.setup.offload:  # copied to the host as they are made: two layers' worth is on its way
+        largest = maximum(0, *(piece.saved for _, piece in run.layers))
+        layers = minimum(layers, LAYERS_ON_THE_WAY * largest)
+        inputs = inputs * 0
     one = run.layers[0][1].input if run.layers else 0
     layers = layers + ceil_div(inputs, size) * one
     passed = where(total(stage.checkpointed) > 0, run.masks, 0) if step.setup.code.passes_mask else 0
@@ -398,7 +422,7 @@ def _moments(step: Step, rank: Rank, parts: Sequence[tuple[Number, Held]], outsi
     # backwards through the layers: live bytes are linear within a run of equal layers, so its ends are enough
     size = activations.group_size(layout.recompute, step.stack.depth)
     kept, casts = rank.saved - stage.last * run.after.saved, rank.casts - stage.last * run.after.casts
-    shards = layout.dp * layout.cp
+    shards = setup.shards
     made = stage.last * held(step.stack.after, setup).all * grad  # a tied table's gradient comes from the head first
     worst: Moment | None = None
     rows = list(zip(stage.layers, stage.checkpointed, run.layers, step.layers, parts[1:], strict=False))
@@ -464,10 +488,10 @@ def optimizer_temporaries(step: Step, rank: Rank) -> Number:
     """Buffers of the optimizer step. foreach: one more parameter-sized buffer; forloop: two of a tensor and the tensor
     before's; fused: none. Only optimizers with a second moment make them (torch.optim.adamw)."""
     setup = step.setup
-    if setup.optimizer.copies < 2 or setup.form == "fused":
+    if setup.optimizer.copies < 2 or setup.form == "fused" or "optimizer" in setup.offload:
         return 0
     width = sized(1, setup.precision.state)
-    shards = where(setup.layout.zero >= 1, setup.layout.dp * setup.layout.cp, 1)
+    shards = where(setup.layout.zero >= 1, setup.shards, 1)
     if setup.form == "foreach":
         return ceil_div(rank.held.all * width, shards)
     sizes = list(_tensor_sizes(step))

@@ -128,9 +128,14 @@ class Node:
 
 
 def select(condition: Number, yes: Tensor, no: Tensor) -> Tensor:
-    """`yes` where the condition holds, else `no`."""
+    """`yes` where the condition holds, else `no`. Where layouts differ in it, what each of them makes stays on the tape
+    and is replayed for all: only arrays that agree in every condition have the live bytes of single layouts."""
     if not is_array(condition):
         return yes if condition else no
+    if condition.all():
+        return yes
+    if not condition.any():
+        return no
     holds = condition * 1
     places = tuple((w * holds, s) for w, s in yes.places) + tuple((w * (1 - holds), s) for w, s in no.places)
     count = where(condition, yes.count, no.count)

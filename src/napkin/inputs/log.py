@@ -7,9 +7,9 @@ InternEvo and the Hugging Face Trainer print. A figure "per GPU" (device, chip) 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from napkin.errors import NapkinError
+from napkin.record import record
 
 _NUMBER = r"\s*[:=]?\s*\(?\s*'?([0-9][0-9,]*\.?[0-9]*(?:[eE][+-]?[0-9]+)?)"
 _S = r"s(?:ec)?(?:ond)?"
@@ -43,7 +43,7 @@ _PATTERNS: tuple[tuple[str, str, float], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Logged:
     """What a line says, in base units, and the words that said it."""
 

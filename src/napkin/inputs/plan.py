@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 from napkin.elementwise import Number
 from napkin.errors import NapkinError, did_you_mean
+from napkin.record import record, replace
 
 FLOATS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "mxfp8", "nvfp4", "mxfp4", "int8")
 _SPELLINGS = {
@@ -21,7 +20,7 @@ _SPELLINGS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Precision:
     """A policy: which number format each kind of tensor has.
 
@@ -95,7 +94,7 @@ def precision(text: str, where: str = "--precision") -> Precision:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Recompute:
     """Which activations are computed again in the backward pass.
 
@@ -123,7 +122,7 @@ def recompute(text: str, where: str = "--recompute") -> Recompute:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Layout:
     """How the work is divided. Every field may be an array with one entry per layout (zero, sp too).
 
@@ -158,4 +157,4 @@ class Layout:
         return self.micro * self.micro_batches * self.dp
 
     def replaced(self, **changes: object) -> Layout:
-        return replace(self, **changes)  # type: ignore[arg-type]
+        return replace(self, **changes)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from napkin.errors import NapkinError, did_you_mean
+from napkin.record import record
 
 
-@dataclass(frozen=True)
+@record
 class Preset:
     """One published architecture.
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from napkin.errors import NapkinError
 from napkin.inputs.load import parse_json, printable, read_bytes
+from napkin.record import record
 
 LARGEST = 10**9
 BUCKETS = ("optimizer", "gradients", "activations", "parameters", "unexplained")
@@ -25,7 +25,7 @@ _MAXIMA = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Snapshot:
     """Bytes of one device. None: the file does not say.
 

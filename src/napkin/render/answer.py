@@ -37,6 +37,7 @@ class Answer:
     pictures   text drawings for a person (memory's bar)
     extra      further JSON keys; "units" is the unit of each column of rows
     plot       what --plot draws (render/plot.py)
+    listed     False where the rows say all for a person: text leaves the terms' lines out, JSON has them
     problems   what went wrong beside the answer: printed as errors, while the rest is shown
     notes      remarks for stderr and the JSON's "notes"
     """
@@ -47,6 +48,7 @@ class Answer:
         "extra",
         "inputs",
         "intervals",
+        "listed",
         "notes",
         "pictures",
         "plot",
@@ -76,6 +78,7 @@ class Answer:
         notes: Sequence[str] = (),
         extra: Mapping[str, Any] | None = None,
         plot: Any = None,
+        listed: bool = True,
         problems: Sequence[NapkinError] = (),
     ) -> None:
         self.command = command
@@ -92,6 +95,7 @@ class Answer:
         self.notes = list(notes)
         self.extra = dict(extra or {})
         self.plot = plot
+        self.listed = listed
         self.problems = tuple(problems)
 
     def finite(self) -> list[Term]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+from napkin.record import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Series:
     """One named run of points. `low` and `high` are the ends of each point's interval, where there is one."""
 
@@ -17,7 +18,7 @@ class Series:
     high: Sequence[float] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Span:
     """A bar of a timeline: on `row`, from `start`, lasting `length`, of a `kind` that has one colour."""
 
@@ -28,7 +29,7 @@ class Span:
     label: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Chart:
     """One panel.
 
@@ -50,4 +51,4 @@ class Chart:
     middle: float = 0.0
     diagonal: bool = False
     spans: Sequence[Span] = ()
-    rows: Sequence[str] = field(default_factory=tuple)
+    rows: Sequence[str] = ()

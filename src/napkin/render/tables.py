@@ -29,7 +29,7 @@ def to_markdown(answer: Answer, explain: bool = False) -> str:
     if answer.rows is not None:
         names, cells = columns_of(answer)
         lines += _table(names, cells)
-    if answer.terms:
+    if answer.terms and answer.listed:
         lines += _table(["quantity", "value", "how"], [[path, value, how] for path, value, how in lines_of(answer)])
     if answer.verdict:
         lines += ["", f"Verdict: {answer.verdict}"]

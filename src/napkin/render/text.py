@@ -12,7 +12,7 @@ from napkin.units import human
 def lines_of(answer: Answer) -> list[tuple[str, str, str]]:
     """(path, value, expression) of every published quantity; an estimate carries its interval."""
     found = []
-    for term in answer.finite():
+    for term in answer.finite() if answer.listed else ():
         value = human(term.value, term.unit)
         if term.name in answer.intervals:
             low, high = answer.intervals[term.name]

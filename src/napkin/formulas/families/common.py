@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import replace
 from typing import TypeVar
 
 from napkin.formulas.blocks import NormStyle, Operations
@@ -24,6 +23,7 @@ from napkin.formulas.layer import (
 )
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
+from napkin.record import replace
 
 DEEPEST = 100_000
 """More layers than this are a slip of the keyboard."""

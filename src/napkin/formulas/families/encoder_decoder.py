@@ -6,7 +6,6 @@ type>/, 5.23.0; whether T5's head is tied as in 4.57.1, which its published chec
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import partial
 
 from napkin.formulas.blocks import (
@@ -44,6 +43,7 @@ from napkin.formulas.layer import (
 )
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
+from napkin.record import record, replace
 
 
 def _parts(config: Config) -> tuple[bool, bool]:
@@ -196,7 +196,7 @@ umt5 = partial(t5, every_layer=True)
 # --- BART ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Kind:
     """before: norms stand before the blocks, and one ends each stack · offset: rows of the position table beyond the
     positions · embedding_norm: a norm after the embeddings · fixed: the position table is a sinusoid"""

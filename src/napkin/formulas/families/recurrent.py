@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 
 from napkin.formulas.blocks import (
@@ -58,6 +57,7 @@ from napkin.formulas.recurrent_blocks import (
 )
 from napkin.inputs.load import printable
 from napkin.inputs.model import LARGEST_DIMENSION, Config
+from napkin.record import replace
 
 LINEAR, HYBRID, CONV, MIXTURE, DENSE = "linear_attention", "hybrid", "conv", "moe", "mlp"
 _OLDER_NAMES = {"mamba": LINEAR, "attention": FULL}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 from napkin.formulas import blocks
@@ -11,6 +10,7 @@ from napkin.formulas.families import common
 from napkin.formulas.families.decoder import TRAITS, Traits, decoder
 from napkin.formulas.layer import Layer, Model
 from napkin.inputs.model import Config
+from napkin.record import replace
 
 GPT2 = TRAITS["gpt2"]
 
