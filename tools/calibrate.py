@@ -1,7 +1,6 @@
 """Fit the step model's constants to the published steps and write them (src/napkin/_tables/calibration.py).
 
-    python tools/calibrate.py             fit, leave out each source in turn, write the table and docs/accuracy.md
-    python tools/calibrate.py --report    docs/accuracy.md alone, from the table that is there
+    python tools/calibrate.py    fit, leave out each source in turn, write the table; then run tools/accuracy.py
 
 The only input are configs/evidence/*.yaml (through their generated tables) and evidence/priors.py. A few minutes.
 """
@@ -132,11 +131,5 @@ def _mapping(head: str, values: dict[str, float]) -> str:
     return f"{head} = {{\n" + "".join(f"    {n!r}: {v!r},\n" for n, v in sorted(values.items())) + "}\n"
 
 
-def main(arguments: list[str]) -> int:
-    if "--report" not in arguments:
-        write_table(problem())
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    write_table(problem())

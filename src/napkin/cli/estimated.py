@@ -29,9 +29,8 @@ def wanted(known: Mapping[str, Term], with_budget: bool) -> bool:
     """Whether --mfu is to be estimated: it is missing, and what else is missing takes all the equations."""
     if "mfu" in known:
         return False
-    missing = [
-        n for n in time.UNKNOWNS if n not in known and n != "mfu" and not (n == "params" and "per_token" in known)
-    ]
+    sized = {"params"} if "per_token" in known else set()
+    missing = set(time.UNKNOWNS) - {"mfu"} - set(known) - sized
     return len(missing) >= (2 if with_budget else 1)
 
 
