@@ -6,11 +6,10 @@ import gc
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-from napkin import record
 from napkin import record
 from napkin.bench.device import OutOfMemory
 from napkin.bench.session import Outcome, Session
@@ -48,7 +47,7 @@ class StepPlan:
     micro_batch: int  # 0: the largest power of two that is predicted to fit
     layers: Sequence[int]
     flops: Callable[[Model, StepPlan], Mapping[str, float]]  # {"mfu_flops/palm": FLOP of a step, "hfu_flops/palm": …}
-    predict: Callable[[Model, StepPlan, str], Prediction] = field(default=lambda model, plan, variant: Prediction())
+    predict: Callable[[Model, StepPlan, str], Prediction]
     precision: str = "bf16-pure"
     recompute: str = "none"
     variants: Sequence[str] = VARIANTS
