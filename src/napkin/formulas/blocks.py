@@ -208,12 +208,15 @@ def latent_attention(
     norm: NormStyle = RMS,
     bias: bool = False,
     window: int | None = None,
+    index: Callable[[str, str], Operation] | None = None,
     prefix: str = "",
 ) -> Operations:
     """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1).
 
     q  = norm(x·Wqa)·Wqb  (or x·Wq without a rank)       each head: nope numbers, then rope.dim rotary ones
     [c, kr] = x·Wkva      [kn, v] = norm(c)·Wkvb         k = [kn, rotary kr, the same for every head]
+
+    index   makes the operation that chooses the keys, from the names of the input and of the latent query
     """
     qk_dim = nope + rope.dim
     operations: list[Operation] = []
@@ -225,6 +228,8 @@ def latent_attention(
             norm(prefix + "q_a_norm", prefix + "q_a", q_rank),
             Matmul(prefix + "q", (prefix + "q_a_norm",), q_rank, heads * qk_dim, False, COLUMN),
         ]
+    if index is not None:
+        operations.append(index(source, prefix + "q_a_norm"))
     operations += [
         Matmul(prefix + "kv_a", (source,), width, kv_rank + rope.dim, bias),
         Slice(prefix + "kv_latent", (prefix + "kv_a",), kv_rank),

@@ -323,6 +323,39 @@ class AttentionCore(Operation):
 
 
 @record
+class Indexer(Operation):
+    """Chooses the `top_k` keys that each query of sparse attention sees (DeepSeek Sparse Attention, DeepSeek-V3.2):
+    small queries from the latent query, one key a token, and a weight for each head; score = Σ_h w_h·relu(q_h·k).
+
+    Reads the layer's normalised input and the latent query. FLOP over the full square: 2·b·s²·H·(D + 1)."""
+
+    d_in: int
+    q_rank: int
+    heads: int
+    head_dim: int
+
+    def weights(self) -> tuple[Weight, ...]:
+        return (
+            Weight("query", (self.heads * self.head_dim, self.q_rank)),
+            Weight("key", (self.head_dim, self.d_in)),
+            Weight("key_norm", (self.head_dim,)),
+            Weight("key_norm_bias", (self.head_dim,)),
+            Weight("head_weights", (self.heads, self.d_in)),
+        )
+
+    def products(self, work: Work) -> tuple[Product, ...]:
+        t, s, each = work.tokens, work.length, work.sequences
+        wide = self.heads * self.head_dim
+        return (
+            product(f"{self.name}/query", t, self.q_rank, wide),
+            product(f"{self.name}/key", t, self.d_in, self.head_dim),
+            product(f"{self.name}/head_weights", t, self.d_in, self.heads),
+            product(f"{self.name}/scores", s, self.head_dim, s, each * self.heads, weight=False),
+            product(f"{self.name}/sum", 1, self.heads, s, t, weight=False),
+        )
+
+
+@record
 class Activation(Operation):
     """An elementwise non-linearity over `width` numbers a token, by its name in config.json: silu, gelu, gelu_new,
     gelu_pytorch_tanh, relu, relu2, … `learnt` scalars belong to it (xIELU has two)."""

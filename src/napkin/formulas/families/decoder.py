@@ -148,6 +148,7 @@ def listed(config: Config, layers: int) -> Callable[[int], bool]:
 
 def by_type(config: Config, layers: int) -> Callable[[int], bool]:
     """As mlp_layer_types lists them, or dense for the first k (1 where the class does not say)."""
+    config.must_be("moe_layer_freq", 1)
     given = config.items("mlp_layer_types", required=False)
     if given is None:
         dense = config.optional_integer("first_k_dense_replace", least=0)
@@ -882,6 +883,18 @@ TRAITS: dict[str, Traits] = {
     ),
     "arcee": replace(LLAMA, gated=False),
     "helium": Traits(norm=RMS_FP32, bias="attention_bias", mlp_bias="mlp_bias", rope="interleaved", square=True),
+    "nanochat": Traits(
+        norm=RMS_BARE,
+        bias="attention_bias",
+        out_bias="attention_bias",
+        gated=False,
+        qk_norm=RMS_BARE,
+        norm_after_rope=True,
+        embedding_norm=RMS_BARE,
+        final_softcap="final_logit_softcapping",
+    ),
+    "jais2": replace(LLAMA, norm=LAYER, gated=False),
+    "solar_open": Traits(bias="attention_bias", moe=replace(SIGMOID_MOE, where=all_sparse)),
     "vaultgemma": replace(GEMMA2, arrangement="pre"),
     "exaone_moe": Traits(
         qk_norm=RMS,

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 from napkin.formulas import blocks
 from napkin.formulas.blocks import RMS, Block, Rope, Routing
 from napkin.formulas.families import common
 from napkin.formulas.families.decoder import Sparse, after_first, by_type
-from napkin.formulas.layer import Layer, Model
+from napkin.formulas.layer import Indexer, Layer, Model
 from napkin.inputs.model import Config
 
 
 class Kind:
     """What a model_type does: whether scores are sigmoids balanced by a bias, where experts are, its rotary form.
 
-    rank_stated: a config without q_lora_rank has none. DeepSeek-V2's published files state the rank or null, and tools
+    indexed      sparse attention: an indexer chooses the keys that a query sees
+    rank_stated  a config without q_lora_rank has none. DeepSeek-V2's published files state the rank or null, and tools
     that drop nulls from a file leave out only the latter."""
 
     def __init__(
@@ -26,17 +29,28 @@ class Kind:
         where: Sparse | None = after_first,
         scaled: bool = False,
         rank_stated: bool = False,
+        indexed: bool = False,
     ) -> None:
         self.pairing = pairing
         self.sigmoid = sigmoid
         self.where = where
         self.scaled = scaled
         self.rank_stated = rank_stated
+        self.indexed = indexed
+
+
+class Plan(NamedTuple):
+    """What sets one layer apart from the others."""
+
+    sparse: bool
+    indexed: bool
 
 
 KINDS = {
     "deepseek_v2": Kind("complex", sigmoid=False, rank_stated=True),
     "deepseek_v3": Kind("interleaved"),
+    "deepseek_v32": Kind("interleaved", where=by_type, indexed=True),
+    "glm_moe_dsa": Kind("interleaved", where=by_type, indexed=True),
     "kimi_k2": Kind("interleaved"),
     "mistral4": Kind("interleaved", sigmoid=False),
     "glm4_moe_lite": Kind("interleaved", where=by_type),
@@ -67,26 +81,36 @@ def build(config: Config) -> Model:
         rope=Rope(rotary, kind.pairing, upcast=kind.pairing == "complex"),
         v_dim=v_dim,
         bias=bias,
+        window=config.integer("index_topk") if kind.indexed else None,
     )
+    if kind.indexed:
+        config.must_be("mlp_bias", False)
     mlp_bias = common.on(config, "mlp_bias") if _knows(config, "mlp_bias") else False
     sparse_at = kind.where(config, layers) if kind.where else (lambda i: False)
-    keys = [sparse_at(i) for i in range(layers)]
+    indexes = _indexers(config, layers) if kind.indexed else [False] * layers
+    keys = [Plan(sparse_at(i), indexes[i]) for i in range(layers)]
+    any_sparse = any(plan.sparse for plan in keys)
     dense: Block | None = None
-    if all(keys):
+    if all(plan.sparse for plan in keys):
         config.ignore("intermediate_size")
     else:
         inner = config.integer("intermediate_size")
         dense = partial(blocks.gated_mlp, width=hidden, inner=inner, function=function, bias=mlp_bias)
-    sparse = _experts(config, kind, hidden, function, mlp_bias) if any(keys) else None
+    sparse = _experts(config, kind, hidden, function, mlp_bias) if any_sparse else None
     if sparse is None:
         config.ignore("n_routed_experts", "num_experts_per_tok", "moe_intermediate_size", "n_shared_experts")
         config.ignore("topk_method", "norm_topk_prob")
 
-    def make(has_experts: bool) -> Layer:
-        feed = sparse if has_experts else dense
+    index = _indexer(config, hidden) if kind.indexed else None
+
+    def make(plan: Plan) -> Layer:
+        feed = sparse if plan.sparse else dense
         assert feed is not None
-        name = ("moe" if has_experts else "dense") if any(keys) else "decoder"
-        return Layer(name, blocks.pre_norm(hidden, RMS, attend, feed, scale=kind.scaled))
+        name = ("moe" if plan.sparse else "dense") if any_sparse else "decoder"
+        if index is not None and not all(indexes):
+            name += "_indexed" if plan.indexed else "_shared_index"
+        chosen = partial(attend, index=index) if index is not None and plan.indexed else attend
+        return Layer(name, blocks.pre_norm(hidden, RMS, chosen, feed, scale=kind.scaled))
 
     runs = common.runs_of(keys, make)
     rows = config.integer("vocab_size")
@@ -105,6 +129,25 @@ def build(config: Config) -> Model:
         tie=common.tied(config) and not none,
         extra=common.prediction_modules(config, hidden, RMS, runs[-1][1]),
     )
+
+
+def _indexers(config: Config, layers: int) -> list[bool]:
+    """Whether each layer has an indexer of its own, or takes the keys that an earlier one chose."""
+    config.ignore("layer_types")
+    config.must_be("index_topk_pattern", None)
+    config.must_be("index_topk_freq", 1)
+    given = config.items("indexer_types", required=False)
+    if given is None:
+        return [True] * layers
+    if len(given) != layers or set(map(str, given)) - {"full", "shared"} or given[0] != "full":
+        raise config.wrong("indexer_types", f"is not a list of {layers} times full or shared, the first one full")
+    return [entry == "full" for entry in given]
+
+
+def _indexer(config: Config, hidden: int) -> Callable[[str, str], Indexer]:
+    rank = config.integer("q_lora_rank")
+    heads, size = config.integer("index_n_heads"), config.integer("index_head_dim")
+    return lambda source, latent: Indexer("indexer", (source, latent), hidden, rank, heads, size)
 
 
 def _query_rank(config: Config, kind: Kind) -> int | None:
