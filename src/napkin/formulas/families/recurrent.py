@@ -135,15 +135,16 @@ def _network(
     *,
     hidden: int,
     norm: NormStyle = RMS,
-    heads: int = 0,
-    kv_heads: int = 0,
-    head_dim: int = 0,
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
     max_length: int | None = None,
     scale: bool = False,
     logits_scale: bool = False,
     softcap: bool = False,
     tie: bool | None = None,
 ) -> Model:
+    """A decoder; without attention, `heads` are the channels or heads that its recurrence can be divided into."""
     vocabulary = config.integer("vocab_size")
     tie = tied(config) if tie is None else tie
     none = headless(config)
@@ -193,7 +194,8 @@ def mamba(config: Config, *, normed: bool = False) -> Model:
         norm_weights=False,
         function=activation(config, "hidden_act"),
     )
-    return _network(config, ((layers, _mixer_layer(hidden, RMS, mix, "mamba")),), hidden=hidden)
+    runs = ((layers, _mixer_layer(hidden, RMS, mix, "mamba")),)
+    return _network(config, runs, hidden=hidden, heads=inner, kv_heads=inner, head_dim=1)
 
 
 falcon_mamba = partial(mamba, normed=True)
@@ -223,7 +225,8 @@ def mamba2(config: Config) -> Model:
         conv_bias=on(config, "use_conv_bias"),
         function=activation(config, "hidden_act"),
     )
-    return _network(config, ((layers, _mixer_layer(hidden, RMS, mix, "mamba2")),), hidden=hidden)
+    runs = ((layers, _mixer_layer(hidden, RMS, mix, "mamba2")),)
+    return _network(config, runs, hidden=hidden, heads=heads, kv_heads=heads, head_dim=head_dim)
 
 
 def _groups(config: Config, field: str, inner: int, heads: int) -> int:
@@ -1148,7 +1151,8 @@ def olmo_hybrid(config: Config) -> Model:
 def rwkv(config: Config) -> Model:
     """RWKV-4 (arXiv:2305.13048): time mixing, then channel mixing; a norm of its own before the first layer."""
     hidden, layers = width(config), depth(config)
-    mix = partial(wkv, width=hidden, inner=config.optional_integer("attention_hidden_size") or hidden)
+    inner = config.optional_integer("attention_hidden_size") or hidden
+    mix = partial(wkv, width=hidden, inner=inner)
     feed = partial(channel_mix, width=hidden, d_ff=config.optional_integer("intermediate_size") or 4 * hidden)
     layer = Layer("rwkv", pre_norm(hidden, LAYER, mix, feed))
     model = _network(
@@ -1156,6 +1160,9 @@ def rwkv(config: Config) -> Model:
         ((layers, layer),),
         hidden=hidden,
         norm=LAYER,
+        heads=inner,
+        kv_heads=inner,
+        head_dim=1,
         max_length=config.optional_integer("context_length"),
     )
     stack = model.stacks[0]
