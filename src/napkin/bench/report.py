@@ -150,7 +150,7 @@ def _train(profile: Profile) -> list[str]:
         palm = row["mfu"].get("palm")
         reached = profile.summary["matmul"].get(str(p["compute"]), {}).get("of_peak")
         word = f"   {mfu_verdict(palm, reached)}" if palm is not None else ""
-        lines.append(f"  {variant:9}{row['tokens_per_second']:.4g} tokens/s   {'MFU ' + mfu if mfu else ''}{word}")
+        lines.append(f"  {variant:9}{row['tokens_per_second']:,.0f} tokens/s   {'MFU ' + mfu if mfu else ''}{word}")
         lines += _ranks(profile, case, "second")
         if row["predicted_step_s"] is not None:
             error = row["predicted_step_s"] / row["step_s"] - 1

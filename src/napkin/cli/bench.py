@@ -198,7 +198,6 @@ def _step_request(inputs: Inputs, model: Model | None, mode: Mode) -> StepPlan:
     from napkin.inputs.model import config_from, load_config
 
     on_gpu = (inputs.get("device") or "cuda").partition(":")[0] in ("cuda", "rocm")
-    asked = model is not None
     if model is None:
         tiny = config_from("tiny llama", Document("tiny llama", TINY), TINY)
         model = build(load_config(DEFAULT_MODEL) if on_gpu else tiny)
@@ -213,7 +212,7 @@ def _step_request(inputs: Inputs, model: Model | None, mode: Mode) -> StepPlan:
     if recompute not in ("none", "full"):
         raise NapkinError(f"--recompute: bench measures none and full, not {recompute!r}")
     layers = (inputs.get("layers"),) if inputs.get("layers") else mode.layers
-    if max(layers) > model.depth and asked:
+    if inputs.get("layers") and max(layers) > model.depth:
         inputs.note(f"{model.name} has {model.depth} layers: no more are measured")
     compiled = inputs.get("compile") if inputs.get("compile") is not None else mode.compiled and on_gpu
     plan = StepPlan(
