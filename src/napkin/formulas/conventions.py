@@ -18,7 +18,7 @@ from __future__ import annotations
 from napkin.elementwise import Number
 from napkin.formulas import flops
 from napkin.formulas.flops import FULL, Works
-from napkin.formulas.layer import AttentionCore, Model, Operation, Scan
+from napkin.formulas.layer import AttentionCore, Model
 from napkin.formulas.params import params
 from napkin.term import GIVEN, Term, add, constant, divide, leaf, multiply, subtract
 
@@ -113,12 +113,7 @@ def _square(path: str, model: Model, pairs: int, seq: Term) -> Term:
 
 def _matrices(path: str, model: Model, over: Works, mtp: bool) -> Term:
     """Three passes through the matrices of parameters, per token."""
-    terms = list(flops.by_operation(model, over, mtp=mtp, only=_of_weights).values())
+    terms = list(flops.by_operation(model, over, mtp=mtp, weights_only=True).values())
     ahead = add(f"{path}/forward", *terms) if len(terms) > 1 else terms[0]
     three = constant("3", 3, "1", "forward, and twice it backward")
     return divide(f"{path}/matrices", multiply(f"{path}/passes", three, ahead), _tokens(over))
-
-
-def _of_weights(operation: Operation) -> bool:
-    """Whether the operation multiplies by parameters (attention and recurrences do not)."""
-    return not isinstance(operation, (AttentionCore, Scan))

@@ -89,11 +89,11 @@ def over_memory(operation: Operation, work: Work) -> Work:
     return work
 
 
-def _operation(path: str, operation: Operation, work: Work) -> list[Term]:
+def _operation(path: str, operation: Operation, work: Work, weights_only: bool = False) -> list[Term]:
     name = f"{path}/{operation.name}"
     if isinstance(operation, AttentionCore):
-        return _attention(name, operation, work)
-    found = products_of(operation, work)
+        return [] if weights_only else _attention(name, operation, work)
+    found = [p for p in products_of(operation, work) if p.weight or not weights_only]
     if len(found) == 1:
         return [_product(name, found[0])]
     return [_product(f"{name}/{p.name.rpartition('/')[2]}", p) for p in found]
@@ -122,9 +122,15 @@ def _operations(model: Model, stack: Stack, mtp: bool) -> list[tuple[str, Number
 
 
 def by_operation(
-    model: Model, over: Works, *, mtp: bool = False, only: Callable[[Operation], bool] | None = None
+    model: Model,
+    over: Works,
+    *,
+    mtp: bool = False,
+    only: Callable[[Operation], bool] | None = None,
+    weights_only: bool = False,
 ) -> dict[str, Term]:
-    """Forward FLOPs summed by the operation's name, over all layers that have it; of those that `only` lets pass."""
+    """Forward FLOPs summed by the operation's name, over all layers that have it; of those that `only` lets pass.
+    `weights_only`: products with a parameter alone, no attention and no recurrence."""
     parts: dict[str, list[Term]] = {}
     for stack in model.stacks:
         prefix = f"{stack.name}/" if len(model.stacks) > 1 else ""
@@ -132,7 +138,7 @@ def by_operation(
             if only is not None and not only(operation):
                 continue
             path = f"flops/forward/{prefix}{kind}" if kind else f"flops/forward{'/' + stack.name if prefix else ''}"
-            terms = _operation(path, operation, over[stack.name])
+            terms = _operation(path, operation, over[stack.name], weights_only)
             if not terms:
                 continue
             one = _sum(f"{path}/{operation.name}", terms)
