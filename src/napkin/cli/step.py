@@ -6,8 +6,8 @@ import math
 from typing import TYPE_CHECKING
 
 from napkin.cli.command import Command, Inputs
-from napkin.cli.level import level_of
 from napkin.cli.layout import SETUP_DEFAULTS, SETUP_OPTIONS, setup_of
+from napkin.cli.level import level_of
 from napkin.cli.machine import accelerator
 from napkin.cli.model import MODEL_OPTIONS, model_of
 from napkin.cli.options import Option, declare
@@ -133,17 +133,14 @@ def _recomputed(model: Model, setup: Setup, counted: dict[str, Term]) -> Term:
 
 def memory_terms(inputs: Inputs, model: Model, setup: Setup) -> list[Term]:
     """memory/total, left out with a note where the memory model does not know the architecture."""
-    from napkin.cli.memory import worst_rank
-    from napkin.formulas import allocator, memory
-    from napkin.formulas.buckets import tree
+    from napkin.formulas.fit import evaluate
 
     try:
-        prepared = memory.prepare(model, setup)
-        live = tree(prepared, worst_rank(prepared), "")["memory/live"]
+        found = evaluate(model, setup, str(inputs.get("implementation")), None, False)
     except Refused as problem:
         inputs.note(f"memory/total is left out: {problem.message}")
         return []
-    return [allocator.reported(live, setup.layout.gpus, False).used.renamed("memory/total")]
+    return [found.reported.used.renamed("memory/total")]
 
 
 def _ends(answer: Answer, half: float) -> None:

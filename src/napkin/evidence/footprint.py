@@ -7,8 +7,9 @@ from typing import Any
 
 from napkin.errors import NapkinError
 from napkin.evidence.validate import Compared
-from napkin.formulas import allocator, buckets, memory, optimizers
+from napkin.formulas import optimizers
 from napkin.formulas.families import build
+from napkin.formulas.fit import evaluate
 from napkin.formulas.implementations import code_of
 from napkin.formulas.layer import Model
 from napkin.formulas.memory import Setup
@@ -16,7 +17,7 @@ from napkin.inputs import hardware
 from napkin.inputs.load import Document
 from napkin.inputs.model import config_from
 from napkin.inputs.plan import POLICIES, Layout, Precision, Recompute
-from napkin.inputs.published import Row, Shape, StepRow, software, step_row
+from napkin.inputs.published import Row, Shape, StepRow, step_row
 
 MEGATRON = ("megatron", "megatron-deepspeed", "megatron-core", "nanotron")
 DROPOUT = {"megatron": 0.1}
@@ -100,8 +101,7 @@ def setup_of(row: Row, step: StepRow, model: Model) -> Setup:
         recompute=Recompute(kind),
     )
     optimizer, _ = optimizers.find("adamw")
-    divided = step.tp * step.pp > 1  # only Megatron-like code divides the head and the loss
-    code = code_of("megatron" if stack in MEGATRON or divided else "hf", model.family)
+    code = code_of("megatron" if divided(step) else "hf", model.family)
     attention = "eager" if stack in ("megatron", "megatron-deepspeed") else "flash"
     form = "fused"
     return Setup(code, layout, precision_of(row, stack), optimizer, form, attention, DROPOUT.get(stack, 0.0))
@@ -139,22 +139,19 @@ def compared(row: Row) -> Compared:
         return silent("the layout is not stated")
     try:
         model = model_of(step.shape, step.seq)
-        prepared = memory.prepare(model, setup_of(row, step, model))
-        places = sorted({0, min(1, step.pp - 1), step.pp // 2, max(step.pp - 2, 0), step.pp - 1})
-        rank = max((memory.rank_of(prepared, place) for place in places), key=lambda one: one.live)
-        live = buckets.tree(prepared, rank, "")["memory/live"]
+        setup = setup_of(row, step, model)
+        capacity = hardware.find(step.chip).capacity if out else None
+        code = "megatron" if divided(step) else "hf"
+        found = evaluate(model, setup, code, capacity, bool(row.flag("layout.compile")))
     except NapkinError as problem:
         return silent(problem.message)
-    found = allocator.reported(live, step.gpus, bool(row.flag("layout.compile")))
+    reported = found.reported
     name = f"memory/{what or 'allocated'}"
-    value = {term.name: term.value for term in (found.allocated, found.reserved, found.used)}[name]
-    low, high = found.ends[name]
-    verdict = ""
-    if out:
-        capacity = hardware.find(step.chip).capacity
-        used_low, used_high = found.ends["memory/used"]
-        verdict = "fits" if used_high <= capacity else "does not fit" if used_low > capacity else "too close to call"
-    return Compared(row.text("id"), quantity, value, low, high, measured, source, "", verdict, suspect, source)
+    value = {term.name: term.value for term in (reported.allocated, reported.reserved, reported.used)}[name]
+    low, high = reported.ends[name]
+    return Compared(row.text("id"), quantity, value, low, high, measured, source, "", found.verdict, suspect, source)
 
 
-__all__ = ["compared", "software"]
+def divided(step: StepRow) -> bool:
+    """Whether Megatron-like code runs: only it divides the head and the loss."""
+    return step.stack in MEGATRON or step.tp * step.pp > 1
