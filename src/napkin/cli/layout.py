@@ -27,7 +27,9 @@ def offloads(text: str) -> tuple[str, ...]:
 
 declare(
     Option("momentum", probability, "Momentum of sgd; 0 keeps no state", metavar="X"),
-    Option("dp-shard", positive_count, "Ranks that divide states under ZeRO, fewer than dp in hybrid sharding", metavar="N"),
+    Option(
+        "dp-shard", positive_count, "Ranks that divide states under ZeRO, fewer than dp in hybrid sharding", metavar="N"
+    ),
     Option("ema", lambda text: text, "A running mean of the parameters is kept too", flag=True),
     Option("offload", offloads, "What stands in the host's memory: optimizer, activations", metavar="WHAT,…"),
 )
@@ -58,10 +60,9 @@ SETUP_OPTIONS = (
     "implementation",
     "attention",
     "dropout",
-    "dp-shard",
-    "ema",
-    "offload",
 )
+STATE_OPTIONS = ("dp-shard", "ema", "offload")
+"""What changes the states alone; for the command that counts bytes."""
 SETUP_DEFAULTS: dict[str, str | bool] = {
     "tp": "1",
     "pp": "1",
@@ -205,5 +206,18 @@ def setup_with(inputs: Inputs, model: Model, layout: Layout) -> Setup:
             f"--implementation: {word[:60]!r} is not known",
             did_you_mean(word, IMPLEMENTATIONS) or f"one of {', '.join(IMPLEMENTATIONS)}",
         )
-    code = code_of(word, model.family)
-    return Setup(code, layout, policy, optimizer, named, inputs.get("attention"), float(inputs.get("dropout")))
+    shard = inputs.get("dp-shard") or 0
+    if shard:
+        _divides("dp-shard", shard, layout.dp * layout.cp, "the ranks that hold the same weights")
+    return Setup(
+        code_of(word, model.family),
+        layout,
+        policy,
+        optimizer,
+        named,
+        inputs.get("attention"),
+        float(inputs.get("dropout")),
+        shard,
+        bool(inputs.get("ema")),
+        inputs.get("offload") or (),
+    )

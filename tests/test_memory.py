@@ -1,0 +1,198 @@
+"""`napkin memory`: states by policy and layout worked out by hand, moments that add up, verdicts, solving, refusals."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from .conftest import Outcome, run_line
+
+P = 32 * (2 * 4096**2 + 2 * 4096 * 1024 + 3 * 4096 * 14336 + 2 * 4096) + 2 * 128256 * 4096 + 4096  # Llama 3 8B
+BUCKETS = ("parameters", "gradients", "optimizer", "activations", "weight_casts", "inputs", "temporaries")
+
+
+def memory(line: str, model: str = "llama3-8b") -> Outcome:
+    return run_line(f"memory {model} {line} --json")
+
+
+@pytest.mark.parametrize(
+    ("policy", "parameters", "gradients", "optimizer"),
+    [
+        ("bf16-mixed", 2 * P, 2 * P, 12 * P),
+        ("bf16-fp32state", 2 * P, 2 * P, 8 * P),
+        ("bf16-pure", 2 * P, 2 * P, 4 * P),
+        ("fp32", 4 * P, 4 * P, 8 * P),
+        ("amp-bf16", 4 * P, 4 * P, 8 * P),
+        ("param=bf16,grad=fp32,state=fp32,master=fp32", 2 * P, 4 * P, 12 * P),
+    ],
+)
+def test_states_by_policy(policy: str, parameters: int, gradients: int, optimizer: int) -> None:
+    values = memory(f"--seq 128 --precision {policy}").values
+    tensors = 32 * 9 + 3
+    assert values["memory/parameters"] == parameters
+    assert values["memory/gradients"] == gradients
+    assert values["memory/optimizer"] == optimizer + 4 * tensors  # a step counter for each tensor
+
+
+@pytest.mark.parametrize(
+    ("zero", "parameters", "gradients", "optimizer"),
+    [(0, 2 * P, 2 * P, 12 * P), (1, 2 * P, 2 * P, 1.5 * P), (2, 2 * P, P / 4, 1.5 * P), (3, P / 4, P / 4, 1.5 * P)],
+)
+def test_zero_divides_states_over_eight_ranks(zero: int, parameters: float, gradients: float, optimizer: float) -> None:
+    values = memory(f"--gpus 8 --seq 128 --zero {zero}").values
+    assert values["memory/parameters"] == parameters
+    assert values["memory/gradients"] == gradients
+    assert values["memory/optimizer"] == pytest.approx(optimizer, rel=1e-6)
+
+
+def test_hybrid_sharding_divides_over_its_own_group() -> None:
+    values = memory("--gpus 8 --seq 128 --zero 3 --dp-shard 2").values
+    assert values["memory/parameters"] == P
+
+
+def test_tensor_parallelism_divides_matrices_and_not_norms() -> None:
+    norms = 65 * 4096
+    assert memory("--gpus 4 --tp 4 --seq 128").values["memory/parameters"] == 2 * ((P - norms) // 4 + norms)
+
+
+@pytest.mark.parametrize(
+    "line", ["--seq 512", "--gpus 8 --tp 2 --pp 2 --zero 1 --seq 512 --recompute full", "--gpus 4 --zero 3"]
+)
+def test_the_buckets_of_a_moment_add_up_and_live_is_the_largest(line: str) -> None:
+    values = memory(line).values
+    moments = [values[f"memory/at/{moment}"] for moment in ("forward", "loss", "backward", "step")]
+    for moment, total in zip(("forward", "loss", "backward", "step"), moments, strict=True):
+        assert sum(values[f"memory/at/{moment}/{bucket}"] for bucket in BUCKETS) == total
+    assert values["memory/live"] == max(moments)
+    assert values["memory/live"] <= values["memory/allocated"] <= values["memory/reserved"] <= values["memory/used"]
+    assert values["memory/total"] == values["memory/used"]
+    assert values["memory/low"] < values["memory/total"] < values["memory/high"]
+
+
+def test_the_activation_budget_is_what_states_and_overhead_leave() -> None:
+    values = memory("--gpus 8 --zero 3 --hardware h100-sxm-80gb --seq 2048").values
+    taken = sum(values[f"memory/{name}"] for name in ("parameters", "gradients", "optimizer", "overhead"))
+    assert values["memory/activation_budget"] == pytest.approx(values["memory/capacity"] - taken)
+
+
+def test_a_pipeline_holds_micro_batches_in_flight() -> None:
+    """1F1B keeps p micro-batches of L/p layers on the first stage; interleaved (p + (p − 1)/v) of them."""
+    x = 2 * 1024 * 4096  # a block's input
+    line = "--gpus 4 --pp 4 --global-batch 16 --seq 1024 --recompute full"
+    plain = memory(line).values["memory/at/forward/activations"]
+    outside = plain - 4 * 8 * x  # token ids are inputs: the first stage keeps nothing but the blocks' inputs
+    assert outside == 0
+    interleaved = memory(f"{line} --vp 2").values["memory/at/forward/activations"]
+    assert interleaved == 8 * x * (4 + 3 / 2)
+    gpipe = memory(f"{line} --schedule gpipe").values["memory/at/forward/activations"]
+    assert gpipe == 16 * 8 * x
+
+
+@pytest.mark.parametrize(
+    ("line", "verdict", "status"),
+    [
+        ("--gpus 8 --zero 3 --recompute full", "fits", 0),
+        ("--seq 1024", "does not fit", 1),
+        ("--gpus 8 --zero 3 --recompute full --micro-batch 7", "too close to call", 4),
+    ],
+)
+def test_verdicts_and_their_exit_status(line: str, verdict: str, status: int) -> None:
+    outcome = memory(f"--hardware h100-sxm-80gb {line} --must-fit")
+    assert outcome.data["verdict"] == verdict
+    assert outcome.status == status
+    assert memory(f"--hardware h100-sxm-80gb {line}").status == 0
+
+
+@pytest.mark.parametrize("what", ["micro-batch", "seq", "layers"])
+def test_the_largest_fits_and_one_more_does_not(what: str) -> None:
+    base = "--hardware h100-sxm-80gb --gpus 8 --zero 3 --recompute full"
+    solved = memory(f"{base} --max {what}").values
+    capacity = solved["memory/capacity"]
+    assert solved["memory/used"] <= capacity
+    if what == "layers":
+        return
+    best = solved["max/" + what.replace("-", "_")]
+    assert memory(f"{base} --{what} {best}").values["memory/used"] == solved["memory/used"]
+    assert memory(f"{base} --{what} {best + 1}").values["memory/used"] > capacity
+
+
+def test_what_is_suggested_fits_by_its_own_evaluation() -> None:
+    base = "--hardware h100-sxm-80gb --gpus 8 --seq 8192 --micro-batch 2"
+    answer = memory(base).data
+    assert answer["verdict"] == "does not fit"
+    assert answer["suggestions"]
+    flops = [row["extra_flops"] for row in answer["suggestions"]]
+    assert flops == sorted(flops)
+    for row in answer["suggestions"]:
+        changed = memory(f"{base} {row['change']}").data
+        assert changed["verdict"] == "fits"
+        assert changed["values"]["memory/used"] == pytest.approx(row["used"])
+
+
+def test_offloading_and_a_mean_change_the_states() -> None:
+    plain = memory("--seq 128").values["memory/optimizer"]
+    assert memory("--seq 128 --offload optimizer").values["memory/optimizer"] == 0
+    assert memory("--seq 128 --ema").values["memory/optimizer"] == plain + 4 * P
+    kept = memory("--seq 1024 --offload activations").values["memory/activations/saved"]
+    assert kept < memory("--seq 1024").values["memory/activations/saved"] / 4
+
+
+def test_serving_keeps_weights_and_keys_and_values() -> None:
+    values = memory("--inference --seq 8192 --batch 4 --hardware h100-sxm-80gb").values
+    assert values["memory/parameters"] == 2 * P
+    assert values["memory/kv_cache"] == 4 * 8192 * 32 * 2 * 8 * 128 * 2
+    batch = values["max/batch"]
+    room = values["memory/cache_budget"]
+    assert batch * 8192 * 131072 <= room < (batch + 1) * 8192 * 131072
+    assert memory("--inference --seq 8192 --dtype fp8").values["memory/parameters"] == P
+
+
+def test_a_snapshot_stands_beside_the_prediction(tmp_path) -> None:
+    path = tmp_path / "seen.json"
+    path.write_text(json.dumps({"max_memory_allocated": 150_000_000_000}))
+    answer = memory(f"--snapshot {path}").data
+    row = answer["seen"][0]
+    assert row["seen"] == 150_000_000_000
+    assert row["predicted"] == pytest.approx(answer["values"]["memory/allocated"])
+    assert row["unexplained"] == pytest.approx(row["seen"] - row["predicted"])
+
+
+@pytest.mark.parametrize(
+    ("line", "says", "hint"),
+    [
+        ("--tp 3", "--tp 3 does not divide the attention heads (32)", "--tp 2 does"),
+        ("--gpus 6 --tp 4", "--gpus 6 is not a multiple of tp · pp · cp (4)", "--gpus 8"),
+        ("--gpus 8 --ep 2", "--ep 2: llama3-8b has no experts", "leave it out"),
+        ("--pp 33", "--pp 33 × --vp 1 is more than the 32 layers", "at most 32"),
+        ("--gpus 8 --dp 2", "a contradiction: --gpus 8 and tp · pp · cp · dp = 2", "leave out --dp"),
+        ("--global-batch 3 --gpus 2", "--global-batch 3 is not a multiple of micro-batch · dp (2)", "4 is"),
+        ("--vp 2 --pp 2 --schedule 1f1b", "--vp 2 needs an interleaved schedule", "--schedule interleaved"),
+        ("--implementation hff", "--implementation: 'hff' is not known", "hf"),
+        ("--momentum 0.9", "--momentum belongs to sgd, not to adamw", "leave it out"),
+    ],
+)
+def test_what_does_not_divide_or_agree_is_refused(line: str, says: str, hint: str) -> None:
+    outcome = memory(line)
+    assert outcome.status == 2
+    assert says in outcome.err
+    assert hint in outcome.err
+
+
+def test_sgd_has_momentum_unless_told_otherwise() -> None:
+    assert memory("--seq 128 --optimizer sgd --precision fp32").values["memory/optimizer"] == 4 * P
+    assert memory("--seq 128 --optimizer sgd --momentum 0 --precision fp32").values["memory/optimizer"] == 0
+
+
+def test_every_kept_tensor_can_be_listed() -> None:
+    answer = memory("--seq 256 --tensors").data
+    listed = sum(row["bytes"] * row["times"] for row in answer["tensors"])
+    assert listed == answer["values"]["memory/activations/saved"]
+    assert {"operation": "attention", "tensor": "log-sum-exp"}.items() <= next(
+        row for row in answer["tensors"] if row["tensor"] == "log-sum-exp"
+    ).items()
+
+
+def test_a_million_gpus_answer_like_a_few() -> None:
+    values = memory("--gpus 1048576 --tp 8 --pp 32 --zero 1 --recompute full").values
+    assert values["memory/optimizer"] < 1e9
