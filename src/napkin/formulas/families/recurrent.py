@@ -1163,7 +1163,7 @@ def rwkv(config: Config) -> Model:
         heads=inner,
         kv_heads=inner,
         head_dim=1,
-        max_length=config.optional_integer("context_length"),
+        max_length=config.optional_integer("max_position_embeddings"),
     )
     stack = model.stacks[0]
     first = LAYER("embedding_norm", stack.before[-1].name, hidden)
