@@ -1,0 +1,69 @@
+"""`napkin checkpoint`: what one holds, how long it takes to write, how often to write one."""
+
+from __future__ import annotations
+
+from napkin import units
+from napkin.cli.command import Command, Inputs
+from napkin.cli.options import Option, declare
+from napkin.errors import NapkinError
+from napkin.formulas import capacity, optimizers, storage
+from napkin.inputs.plan import precision
+from napkin.render.answer import Answer
+from napkin.term import Term
+from napkin.units import human
+
+declare(
+    Option("write-bandwidth", units.bandwidth, "Rate at which the whole job writes, e.g. 10GB/s", "byte/s", "RATE"),
+    Option("mtbf", units.duration, "Mean time between failures of the whole job, e.g. 24h", "second", "TIME"),
+    Option("gpu-mtbf", units.duration, "Mean time between failures of one GPU; needs --gpus", "second", "TIME"),
+)
+
+
+def run(inputs: Inputs) -> Answer:
+    inputs.need("params", "how large is the model?")
+    params = inputs.term("params")
+    policy = precision(inputs.get("precision"))
+    optimizer, _ = optimizers.find(inputs.get("optimizer"))
+    widths = capacity.state_widths(policy, optimizer)
+    kept = {name: width for name, width in widths.items() if name != "gradients" and width.value}
+    size = storage.checkpoint_bytes(params, kept)
+    terms = [size, *size.parts]
+    inputs.note("gradients are not saved; the iteration and step counters add kilobytes")
+    bandwidth = inputs.get("write-bandwidth")
+    if bandwidth is not None:
+        write = storage.write_time(size, inputs.term("write-bandwidth"))
+        terms.append(write)
+        mtbf = _mtbf(inputs)
+        if mtbf is not None:
+            young = storage.young(write, mtbf)
+            terms += [young, storage.daly(write, mtbf, young), storage.lost(write, mtbf, young)]
+            if mtbf.parts:
+                terms.append(mtbf)
+            if write.value >= mtbf.value:
+                inputs.note("writing takes longer than the mean time between failures: hardly any work would survive")
+    elif inputs.get("mtbf") is not None or inputs.get("gpu-mtbf") is not None:
+        raise NapkinError("--write-bandwidth is missing", "an interval needs the time that writing takes")
+    return Answer("checkpoint", f"{human(params.value, 'param')}, {optimizer.name}, {policy.name}", terms)
+
+
+def _mtbf(inputs: Inputs) -> Term | None:
+    """The job's, as given or from one GPU's."""
+    gpu = inputs.get("gpu-mtbf")
+    if inputs.get("mtbf") is not None:
+        if gpu is not None:
+            raise NapkinError("--mtbf and --gpu-mtbf exclude each other", "give the job's or one GPU's")
+        return inputs.term("mtbf")
+    if gpu is None:
+        return None
+    inputs.need("gpus", "how many can fail?")
+    return storage.mtbf_of(inputs.term("gpu-mtbf", "gpu_mtbf"), inputs.term("gpus").renamed("gpus"))
+
+
+COMMAND = Command(
+    "checkpoint",
+    "Bytes of a checkpoint, how long it takes to write, and how often to write one (Young, Daly)",
+    run,
+    ("params", "precision", "optimizer", "write-bandwidth", "mtbf", "gpu-mtbf", "gpus"),
+    defaults={"precision": "bf16-mixed", "optimizer": "adamw"},
+    examples=("checkpoint --params 70B", "checkpoint --params 70B --write-bandwidth 10GB/s --mtbf 24h"),
+)

@@ -1,0 +1,110 @@
+"""`napkin max-params`: the largest model whose training state, or whose weights, fit on the accelerators."""
+
+from __future__ import annotations
+
+from napkin.cli.command import Command, Inputs
+from napkin.cli.machine import accelerator
+from napkin.cli.options import Option, declare
+from napkin.errors import NapkinError
+from napkin.formulas import capacity, formats, optimizers
+from napkin.inputs.hardware import Hardware
+from napkin.inputs.plan import precision
+from napkin.render.answer import Answer
+from napkin.term import TRUE, Term, leaf
+from napkin.units import words
+
+declare(
+    Option("inference", lambda text: text, "Weights alone, as for inference", flag=True),
+    Option("like", words, "A model or family whose proportions the largest shape keeps", metavar="MODEL"),
+)
+INFERENCE_DTYPES = ("fp32", "bf16", "fp8", "mxfp8", "int8", "nvfp4", "mxfp4")
+
+
+def run(inputs: Inputs) -> Answer:
+    hardware = accelerator(inputs)
+    inputs.need("gpus", "how many?")
+    per_gpu = hardware.term("memory", "memory/capacity_per_gpu", "byte/GPU")
+    total = capacity.total_capacity(per_gpu, inputs.term("gpus"))
+    inputs.note("the printed gigabytes of all GPUs, states perfectly sharded, nothing left for activations: a ceiling")
+    if inputs.get("inference"):
+        return _inference(inputs, hardware, total, per_gpu)
+    if inputs.get("dtype") is not None:
+        raise NapkinError("--dtype belongs to --inference", "training takes a policy: --precision bf16-mixed")
+    each = _bytes_per_param(inputs)
+    largest = capacity.largest(total, each)
+    terms = [largest, total, each, *each.parts, per_gpu, *_like(inputs, largest)]
+    return Answer("max-params", _title(inputs, hardware, f"{each.value:g} bytes a parameter"), terms)
+
+
+def _like(inputs: Inputs, most: Term) -> list[Term]:
+    """The largest shape in a published model's proportions, counted exactly."""
+    if inputs.get("like") is None:
+        return []
+    from napkin.formulas.scaling import largest, nearest_of_family  # only where it is asked for
+    from napkin.inputs.model import load_config
+    from napkin.inputs.presets import is_preset
+
+    name, limit = inputs.get("like"), int(most.value)
+    config = (None if is_preset(name) else nearest_of_family(name, limit)) or load_config(name)
+    model, parameters = largest(config, limit)
+    inputs.note(f"the shape keeps the proportions of {config.name}: head size, width to depth, inner width to width")
+    found = (
+        ("params", parameters, "param"),
+        ("hidden_size", model.hidden, "1"),
+        ("layers", model.depth, "1"),
+        ("heads", model.heads, "1"),
+        ("kv_heads", model.kv_heads, "1"),
+        ("head_dim", model.head_dim, "1"),
+    )
+    return [leaf(f"like/{name}", value, unit, TRUE, "exact count of the shape") for name, value, unit in found]
+
+
+def _bytes_per_param(inputs: Inputs) -> Term:
+    """As given, or what the policy and the optimizer keep, one by one."""
+    if inputs.get("bytes-per-param") is not None:
+        for name in ("precision", "optimizer"):
+            if name in inputs:
+                raise NapkinError(
+                    f"a contradiction: --bytes-per-param and --{name} both say what a parameter takes",
+                    "leave out one of the two",
+                )
+        return inputs.term("bytes-per-param", "bytes_per_param")
+    policy = precision(inputs.get("precision") or inputs.default("precision", "bf16-mixed"))
+    optimizer, _ = optimizers.find(inputs.get("optimizer") or inputs.default("optimizer", "adamw"))
+    if policy.master is None and policy.param != "fp32":
+        inputs.note(f"no fp32 master copy: updates under half of {policy.param}'s spacing at a weight are rounded away")
+    if optimizer.note:
+        inputs.note(f"{optimizer.name} {optimizer.note}")
+    return capacity.bytes_per_param(policy, optimizer)
+
+
+def _inference(inputs: Inputs, hardware: Hardware, total: Term, per_gpu: Term) -> Answer:
+    """Weights at one dtype, or at each; nothing for the key-value cache."""
+    for name in ("bytes-per-param", "precision", "optimizer", "like"):
+        if name in inputs:
+            raise NapkinError(f"--{name} belongs to training", "for --inference give --dtype")
+    first = formats.find(inputs.get("dtype") or inputs.default("dtype", "bf16"))
+    inputs.note("weights alone: the key-value cache of the sequences being served comes on top")
+    each = capacity.width(first.name, "bytes_per_param")
+    terms = [capacity.largest(total, each), total, each, per_gpu]
+    for dtype in INFERENCE_DTYPES:
+        terms.append(capacity.largest(total, capacity.width(dtype, f"bytes_per_param/{dtype}"), f"params/max/{dtype}"))
+    return Answer("max-params", _title(inputs, hardware, f"{first.name} weights alone"), terms)
+
+
+def _title(inputs: Inputs, hardware: Hardware, what: str) -> str:
+    return f"{inputs.get('gpus'):,} × {hardware.name}, {what}"
+
+
+COMMAND = Command(
+    "max-params",
+    "The largest model whose training state fits, or with --inference whose weights do",
+    run,
+    ("gpus", "hardware", "hardware-file", "bytes-per-param", "precision", "optimizer", "inference", "dtype", "like"),
+    examples=(
+        "max-params --gpus 8 --hardware h100",
+        "max-params --gpus 8 --hardware h100 --precision bf16-fp32state",
+        "max-params --gpus 1 --hardware h100 --inference --dtype nvfp4",
+        "max-params --gpus 8 --hardware h100 --like llama3",
+    ),
+)

@@ -1,0 +1,166 @@
+"""`napkin roofline`: compute or memory bound. One operation (relu, gelu, dot, matvec, matmul), or a transfer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from napkin import units
+from napkin.cli.command import Command, Inputs
+from napkin.cli.machine import accelerator, dtype_of, element_format, roof
+from napkin.cli.options import Option, declare
+from napkin.cli.small import matmul_of, shape_terms
+from napkin.errors import NapkinError, did_you_mean
+from napkin.formulas import formats, roofline
+from napkin.formulas.layer import Product, product
+from napkin.inputs.hardware import find_link, table
+from napkin.inputs.load import printable
+from napkin.render.answer import Answer
+from napkin.term import GIVEN, Term, divide, leaf
+from napkin.units import human
+
+declare(
+    Option("size", units.words, "The shape, e.g. 4x8", metavar="SHAPE", positional=True),
+    Option("out-dtype", units.words, "Number format of a matmul's result, where it differs", metavar="NAME"),
+    Option("link", units.words, "A link by name (pcie5, nvlink4, …) or its rate, e.g. 64GB/s", metavar="NAME"),
+)
+
+
+def run(inputs: Inputs) -> Answer:
+    operation = inputs.need("model", "relu, gelu, dot, matvec, matmul or transfer").strip().lower()
+    if operation in OPERATIONS:
+        return OPERATIONS[operation](inputs, operation)
+    raise NapkinError(
+        f"MODEL: no operation is called {printable(operation, 60)!r}",
+        did_you_mean(operation, OPERATIONS) or f"one of {', '.join(OPERATIONS)}",
+    )
+
+
+def _sizes(inputs: Inputs, count: int, what: str) -> tuple[int, ...]:
+    text = inputs.need("size", what)
+    try:
+        shape = units.shape(text)
+    except units.Unreadable as problem:
+        raise NapkinError(f"SIZE: {problem.reason}", problem.hint) from None
+    if count and len(shape) != count:
+        raise NapkinError(f"SIZE: {text[:60]!r} has {len(shape)} numbers, not {count}", what)
+    return shape
+
+
+def _machine(inputs: Inputs) -> tuple[str, str, Term, Term, Term]:
+    """(accelerator's name, dtype, bytes of an element, peak, bandwidth)."""
+    hardware = accelerator(inputs)
+    dtype = dtype_of(inputs, hardware)
+    given = inputs.get("dtype")
+    form = formats.find(element_format(given.strip().lower()) if given else dtype)
+    return hardware.name, form.name, formats.element_bytes(form), *roof(inputs, hardware, dtype)
+
+
+def _elementwise(inputs: Inputs, function: str) -> Answer:
+    shape = _sizes(inputs, 0, "how many elements, e.g. 1048576 or 1024x1024")
+    n = 1
+    for size in shape:
+        n *= size
+    name, dtype, width, peak, bandwidth = _machine(inputs)
+    flops, moved = roofline.elementwise(function, n, width)
+    inputs.note(f"the intensity of {function} does not depend on its size: {roofline.ELEMENTWISE[function][1]}")
+    return _bounded(f"{function} of {n:,} elements in {dtype} on {name}", flops, moved, peak, bandwidth)
+
+
+def _product(inputs: Inputs, operation: str) -> Answer:
+    """dot n is (1×n)(n×1), matvec MxK is (M×K)(K×1)."""
+    if operation == "matmul":
+        one = matmul_of(inputs)
+        title = f"({one.m:,} × {one.k:,}) · ({one.k:,} × {one.n:,})"
+    elif operation == "dot":
+        (k,) = _sizes(inputs, 1, "how many elements, e.g. 4096")
+        one, title = product("dot", 1, k, 1), f"dot product of {k:,} elements"
+    else:
+        m, k = _sizes(inputs, 2, "the matrix MxK, e.g. 4096x4096")
+        one, title = product("matvec", m, k, 1), f"({m:,} × {k:,}) · vector"
+    name, dtype, width, peak, bandwidth = _machine(inputs)
+    out = width
+    if inputs.get("out-dtype") is not None:
+        out = formats.element_bytes(formats.find(inputs.get("out-dtype"), "--out-dtype"), "bytes_of_a_result")
+    flops, moved = roofline.product_terms(one, width, out)
+    answer = _bounded(f"{title} in {dtype} on {name}", flops, moved, peak, bandwidth)
+    answer.terms += tuple(shape_terms(one))
+    if operation != "dot":
+        _batch(inputs, answer, one, operation, width, out)
+    return answer
+
+
+def _batch(inputs: Inputs, answer: Answer, one: Product, operation: str, width: Term, out: Term) -> None:
+    """The fewest rows (for a matvec: vectors) at which the same weights are compute bound."""
+    ridge = next(t for t in answer.terms if t.name == "ridge")
+    rows = one if operation == "matmul" else product("matvec", 1, one.k, one.m)  # y = W·x is one row xᵀ·Wᵀ
+    least = roofline.smallest_batch(rows, width, out, ridge)
+    what = "rows m" if operation == "matmul" else "vectors at once"
+    if least is None:
+        inputs.note(f"no number of {what} makes it compute bound: k and n are too small for this ridge")
+    else:
+        answer.terms += (least,)
+        inputs.note(f"from {human(least.value, '1')} {what} on, it is compute bound")
+
+
+def _bounded(title: str, flops: Term, moved: Term, peak: Term, bandwidth: Term) -> Answer:
+    found = roofline.bounds(flops, moved, peak, bandwidth)
+    word = roofline.verdict(found)
+    order = ("intensity", "ridge", "compute", "memory", "overlapped", "serial", "rate")
+    terms = [*(found[key] for key in order), flops, moved]
+    return Answer("roofline", title, terms, verdict=word)
+
+
+def _transfer(inputs: Inputs, operation: str) -> Answer:
+    """Bytes over a link, against the accelerator's own memory where one is named."""
+    text = inputs.need("size", "how many bytes, e.g. 80GB")
+    try:
+        size = leaf("bytes/total", units.size(text), "byte", GIVEN)
+    except units.Unreadable as problem:
+        raise NapkinError(f"SIZE: {problem.reason}", problem.hint) from None
+    name, rate = _link(inputs)
+    over = roofline.transfer(size, rate, "time/link")
+    terms = [over, size, rate]
+    if inputs.get("hardware") is not None:
+        hardware = accelerator(inputs)
+        memory = roofline.transfer(size, hardware.term("memory_bandwidth", "memory_bandwidth"), "time/memory")
+        terms += [memory, divide("slower", over, memory)]
+    return Answer("roofline", f"{human(size.value, 'byte')} over {name}", terms)
+
+
+def _link(inputs: Inputs) -> tuple[str, Term]:
+    """The link of --link: a name, a rate, or the accelerator's own (nvlink without a number)."""
+    text = inputs.need("link", "over what? e.g. pcie5, nvlink4, ib-ndr, or a rate such as 64GB/s")
+    if text.strip()[:1] in "0123456789.":
+        try:
+            return f"a link of {text.strip()}", leaf("link", units.bandwidth(text), "byte/s", GIVEN)
+        except units.Unreadable as problem:
+            raise NapkinError(f"--link: {problem.reason}", problem.hint) from None
+    if text.strip().lower() in ("nvlink", "own") and inputs.get("hardware") is not None:
+        hardware = accelerator(inputs)
+        return hardware.link_name or f"{hardware.name}'s link", hardware.term("link_bandwidth", "link")
+    link = find_link(text, table(inputs.get("hardware-file")))
+    return link.name, leaf("link", link.bandwidth, "byte/s", link.kind, link.source)
+
+
+OPERATIONS: dict[str, Callable[[Inputs, str], Answer]] = {
+    "relu": _elementwise,
+    "gelu": _elementwise,
+    "dot": _product,
+    "matvec": _product,
+    "matmul": _product,
+    "transfer": _transfer,
+}
+
+COMMAND = Command(
+    "roofline",
+    "Compute or memory bound: an operation's intensity against the accelerator's ridge",
+    run,
+    ("hardware", "hardware-file", "profile", "dtype", "out-dtype", "batch", "link"),
+    arguments=("model", "size"),
+    examples=(
+        "roofline matmul 4096x4096x4096 --hardware h100 --dtype bf16",
+        "roofline relu 1048576 --hardware h100",
+        "roofline matvec 4096x4096 --hardware h100",
+        "roofline transfer 80GB --link pcie5 --hardware h100",
+    ),
+)

@@ -1,0 +1,346 @@
+"""Number formats: how many bits, which range, and what a value becomes when it is stored.
+
+A floating-point format has one sign bit, `exponent` bits e with a bias, and `fraction` bits f. A normal number is
+±1.fraction · 2^E with 1 − bias ≤ E ≤ top, a subnormal one ±0.fraction · 2^(1 − bias). Rounding is to nearest, ties to
+even, in exact arithmetic. Sources: IEEE 754-2019 (fp16, fp32, fp64); Micikevicius et al. 2022, arXiv:2209.05433 (fp8);
+OCP Microscaling Formats (MX) Specification v1.0 (fp4, mxfp8, mxfp4); NVIDIA (tf32, nvfp4).
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from napkin.errors import NapkinError, did_you_mean
+from napkin.record import record
+from napkin.term import Term, add, constant, divide, leaf, multiply, power, subtract
+
+INFINITE, NAN, SATURATES = "infinity", "NaN", "the largest number"
+"""What a value above the range becomes."""
+
+IEEE = "IEEE 754-2019, section 3.6"
+BFLOAT = "Kalamkar et al. 2019, arXiv:1905.12322: fp32's exponent, 7 fraction bits"
+TF32 = "NVIDIA A100 Tensor Core GPU Architecture whitepaper: 8 exponent and 10 fraction bits, kept in 32"
+FP8 = "Micikevicius et al. 2022, arXiv:2209.05433, table 1"
+MX = "OCP Microscaling Formats (MX) Specification v1.0: 32 elements share an 8-bit power of two"
+NVFP4 = "NVIDIA, Pretraining LLMs with NVFP4, arXiv:2509.25149: 16 elements share an e4m3 scale, a tensor an fp32 one"
+TWOS_COMPLEMENT = "two's complement"
+
+
+@record
+class Format:
+    """A floating-point format, or with `scale` a block of elements that share a scale.
+
+    bits      of one element, its sign included      stored    bits that it occupies (tf32 lies in 32)
+    top       largest exponent of a normal number    missing   codes lost at the top binade (e4m3's NaN)
+    above     what a value above the range becomes
+    scale     the shared scale's format: "" (none), e8m0 (a power of two) or fp8_e4m3     block  elements that share it
+    """
+
+    name: str
+    exponent: int
+    fraction: int
+    top: int
+    source: str
+    above: str = INFINITE
+    missing: int = 0
+    stored: int = 0
+    scale: str = ""
+    block: int = 1
+
+    @property
+    def bits(self) -> int:
+        return 1 + self.exponent + self.fraction
+
+    @property
+    def bias(self) -> int:
+        return int(2 ** (self.exponent - 1)) - 1
+
+    @property
+    def lowest(self) -> int:
+        """Exponent of the smallest normal number."""
+        return 1 - self.bias
+
+    @property
+    def largest(self) -> Fraction:
+        """Largest finite element: (2 − (1 + missing)·2^−f) · 2^top."""
+        return (2 - (1 + self.missing) * power_of_two(-self.fraction)) * power_of_two(self.top)
+
+    @property
+    def element_bits(self) -> int:
+        """Bits that one element occupies, without its share of a scale."""
+        return self.stored or self.bits
+
+
+@record
+class Integer:
+    """An integer format in two's complement, or unsigned; its numbers are one apart."""
+
+    name: str
+    bits: int
+    signed: bool = True
+    source: str = TWOS_COMPLEMENT
+
+    @property
+    def largest(self) -> int:
+        return int(2 ** (self.bits - self.signed)) - 1
+
+    @property
+    def smallest(self) -> int:
+        return -int(2 ** (self.bits - 1)) if self.signed else 0
+
+    @property
+    def element_bits(self) -> int:
+        return self.bits
+
+
+FORMATS: dict[str, Format | Integer] = {
+    f.name: f
+    for f in (
+        Format("fp64", 11, 52, 1023, IEEE),
+        Format("fp32", 8, 23, 127, IEEE),
+        Format("tf32", 8, 10, 127, TF32, stored=32),
+        Format("fp16", 5, 10, 15, IEEE),
+        Format("bf16", 8, 7, 127, BFLOAT),
+        Format("fp8_e4m3", 4, 3, 8, FP8, above=NAN, missing=1),
+        Format("fp8_e5m2", 5, 2, 15, FP8),
+        Format("fp4_e2m1", 2, 1, 2, MX, above=SATURATES),
+        Integer("int8", 8),
+        Format("mxfp8", 4, 3, 8, MX, above=SATURATES, missing=1, scale="e8m0", block=32),
+        Format("mxfp4", 2, 1, 2, MX, above=SATURATES, scale="e8m0", block=32),
+        Format("nvfp4", 2, 1, 2, NVFP4, above=SATURATES, scale="fp8_e4m3", block=16),
+    )
+}
+"""The formats that numbers of a network have, widest first."""
+
+INTEGERS: dict[str, Integer] = {
+    i.name: i
+    for i in (
+        Integer("int64", 64),
+        Integer("int32", 32),
+        Integer("int16", 16),
+        Integer("uint64", 64, signed=False),
+        Integer("uint32", 32, signed=False),
+        Integer("uint16", 16, signed=False),
+        Integer("uint8", 8, signed=False),
+    )
+}
+"""What token ids, masks and indices are stored in."""
+
+_SPELLINGS = {
+    "float64": "fp64",
+    "double": "fp64",
+    "float32": "fp32",
+    "float": "fp32",
+    "single": "fp32",
+    "float16": "fp16",
+    "half": "fp16",
+    "bfloat16": "bf16",
+    "fp8": "fp8_e4m3",
+    "e4m3": "fp8_e4m3",
+    "e5m2": "fp8_e5m2",
+    "float8_e4m3fn": "fp8_e4m3",
+    "float8_e5m2": "fp8_e5m2",
+    "fp4": "fp4_e2m1",
+    "e2m1": "fp4_e2m1",
+    "long": "int64",
+    "int": "int32",
+    "short": "int16",
+    "byte": "uint8",
+    "bool": "uint8",
+}
+
+
+def power_of_two(exponent: int) -> Fraction:
+    """2^exponent, exactly."""
+    return Fraction(2**exponent) if exponent >= 0 else Fraction(1, 2**-exponent)
+
+
+def find(name: str, where: str = "--dtype") -> Format | Integer:
+    """The format called `name`, in torch's or the field's spelling. An unknown name is refused (2)."""
+    word = name.strip().lower().replace("-", "_").removeprefix("torch.")
+    word = _SPELLINGS.get(word, word)
+    known = {**FORMATS, **INTEGERS}
+    if word not in known:
+        shown = "".join(c for c in name.strip()[:40] if c.isprintable())
+        raise NapkinError(
+            f"{where}: unknown dtype {shown!r}",
+            did_you_mean(word, [*known, *_SPELLINGS]) or f"one of {', '.join(FORMATS)}",
+        )
+    return known[word]
+
+
+# --- bytes ---------------------------------------------------------------------------------------------------------
+
+
+def element_bytes(form: Format | Integer, name: str = "bytes_per_element") -> Term:
+    """Bytes of one element with its share of the block's scale: bits/8 + 1/block, a fraction for fp4 and scaled."""
+    eight = constant("8", 8, "1/byte")
+    if isinstance(form, Format) and form.scale:
+        of_block = constant("elements_of_a_block", form.block, "1", form.source)
+        scale = leaf("scale_bits", 8, "1", "true", form.source)
+        elements = multiply("bits_of_elements", leaf("element_bits", form.bits, "1", "true", form.source), of_block)
+        return divide(name, add("bits_of_a_block", elements, scale), of_block, eight)
+    return divide(name, leaf("element_bits", form.element_bits, "1", "true", form.source), eight)
+
+
+def bytes_of(form: Format | Integer, shape: tuple[int, ...]) -> int:
+    """Bytes of a contiguous tensor: elements packed, and one scale (1 byte) for each block along the last dimension."""
+    elements = 1
+    for size in shape:
+        elements *= size
+    packed = -(-elements * form.element_bits // 8)
+    if not isinstance(form, Format) or not form.scale:
+        return packed
+    last = shape[-1] if shape else 1
+    scales = elements // last * -(-last // form.block)
+    return packed + scales + (4 if form.scale == "fp8_e4m3" else 0)
+
+
+# --- range ---------------------------------------------------------------------------------------------------------
+
+
+def figures(form: Format | Integer, path: str) -> list[Term]:
+    """The format's figures as terms below `path`: bits, bytes, exponent and fraction bits, range, spacing.
+
+    A scaled format's range is its elements' range times that of its scales."""
+    if isinstance(form, Integer):
+        return _integer_figures(form, path)
+    two, source = constant("2", 2), form.source
+    fraction = leaf(f"{path}/fraction_bits", form.fraction, "1", "true", source)
+    exponent = leaf(f"{path}/exponent_bits", form.exponent, "1", "true", source)
+    negative = constant("fraction_bits_negated", -form.fraction)
+    top = leaf("largest_exponent", form.top, "1", "true", source)
+    low = leaf("smallest_exponent", form.lowest, "1", "true", source)
+    epsilon = power(f"{path}/epsilon", two, negative)
+    gap = epsilon if not form.missing else multiply("last_gap", constant("2", 1 + form.missing), epsilon)
+    largest, normal, subnormal = (
+        multiply("element_max", subtract("largest_significand", two, gap), power("top_binade", two, top)),
+        power("element_min_normal", two, low),
+        multiply("element_min_subnormal", epsilon, power("element_min_normal", two, low)),
+    )
+    scales = _scale_range(form)
+    terms = [
+        leaf(f"{path}/bits", form.bits, "1", "true", source),
+        element_bytes(form, f"{path}/bytes"),
+        leaf(f"{path}/sign_bits", 1, "1", "true", source),
+        exponent,
+        fraction,
+        multiply(f"{path}/max", largest, *scales[1]) if scales else largest.renamed(f"{path}/max"),
+        multiply(f"{path}/min_normal", normal, *scales[0]) if scales else normal.renamed(f"{path}/min_normal"),
+        multiply(f"{path}/min_subnormal", subnormal, *scales[0])
+        if scales
+        else subnormal.renamed(f"{path}/min_subnormal"),
+        epsilon,
+    ]
+    if scales:
+        terms.append(leaf(f"{path}/block", form.block, "1", "true", source))
+        terms.append(leaf(f"{path}/scale_bits", 8, "1", "true", source))
+    return terms
+
+
+def _scale_range(form: Format) -> tuple[tuple[Term, ...], tuple[Term, ...]] | None:
+    """(smallest, largest) scale. nvfp4's e4m3 scale, as stored, with its tensor's fp32 scale at 1."""
+    if not form.scale:
+        return None
+    if form.scale == "e8m0":
+        two = constant("2", 2)
+        return (
+            (power("smallest_scale", two, constant("smallest_scale_exponent", -127, "1", form.source)),),
+            (power("largest_scale", two, constant("largest_scale_exponent", 127, "1", form.source)),),
+        )
+    scale = FORMATS[form.scale]
+    assert isinstance(scale, Format)
+    smallest = power_of_two(scale.lowest - scale.fraction)
+    return (
+        (leaf("smallest_scale", float(smallest), "1", "true", scale.source),),
+        (leaf("largest_scale", int(scale.largest), "1", "true", scale.source),),
+    )
+
+
+def _integer_figures(form: Integer, path: str) -> list[Term]:
+    one = [leaf(f"{path}/{name}", 1, "1", "true", form.source) for name in ("min_normal", "min_subnormal", "epsilon")]
+    return [
+        leaf(f"{path}/bits", form.bits, "1", "true", form.source),
+        element_bytes(form, f"{path}/bytes"),
+        leaf(f"{path}/max", form.largest, "1", "true", form.source),
+        leaf(f"{path}/min", form.smallest, "1", "true", form.source),
+        *one,
+    ]
+
+
+# --- what a value becomes ------------------------------------------------------------------------------------------
+
+
+@record
+class Stored:
+    """What a value becomes: the number, or None where it is infinity or NaN; and what happened to it.
+
+    event  exact, rounded, subnormal (rounded below the smallest normal), underflow (became 0), overflow"""
+
+    value: Fraction | None
+    event: str
+    becomes: str = ""
+
+
+def store(value: Fraction, form: Format | Integer) -> Stored:
+    """`value` in the format, rounded to nearest, ties to even.
+
+    In a scaled format it is the largest of its block (and tensor), which fixes the scale: a power of two for MX,
+    2^(⌊log2|v|⌋ − the element's largest exponent); for nvfp4 the largest of its tensor, which takes element 6, block
+    scale 448 and the tensor's scale v/2688 in fp32."""
+    if isinstance(form, Integer):
+        return _store_integer(value, form)
+    if value == 0:
+        return Stored(value, "exact")
+    if form.scale == "e8m0":
+        shared = min(max(floor_log2(abs(value)) - form.top, -127), 127)
+        element = _round(value / power_of_two(shared), form)
+        assert element.value is not None  # elements of MX saturate
+        return Stored(element.value * power_of_two(shared), element.event, element.becomes)
+    if form.scale:
+        fp32 = FORMATS["fp32"]
+        block = FORMATS[form.scale]
+        assert isinstance(fp32, Format)
+        assert isinstance(block, Format)
+        factor = form.largest * block.largest
+        tensor = _round(value / factor, fp32)
+        if tensor.value is None:
+            return Stored(None, "overflow", INFINITE)
+        return Stored(tensor.value * factor, _event(value, tensor.value * factor, tensor.event), tensor.becomes)
+    return _round(value, form)
+
+
+def _event(value: Fraction, result: Fraction, otherwise: str) -> str:
+    return "exact" if value == result else "underflow" if result == 0 else otherwise
+
+
+def _store_integer(value: Fraction, form: Integer) -> Stored:
+    nearest = Fraction(round(value))
+    if nearest > form.largest:
+        return Stored(Fraction(form.largest), "overflow", SATURATES)
+    if nearest < form.smallest:
+        return Stored(Fraction(form.smallest), "overflow", "the smallest number")
+    return Stored(nearest, _event(value, nearest, "rounded"))
+
+
+def floor_log2(value: Fraction) -> int:
+    """⌊log2 value⌋ of a positive number, exactly."""
+    exponent = value.numerator.bit_length() - value.denominator.bit_length()
+    return exponent if value >= power_of_two(exponent) else exponent - 1
+
+
+def _round(value: Fraction, form: Format) -> Stored:
+    """Nearest multiple of the spacing at the value's binade; Python's round() takes ties to even."""
+    binade = max(floor_log2(abs(value)), form.lowest)
+    spacing = power_of_two(binade - form.fraction)
+    result = round(value / spacing) * spacing
+    if abs(result) > form.largest:
+        if form.above == SATURATES:
+            return Stored(form.largest if value > 0 else -form.largest, "overflow", SATURATES)
+        sign = "−" if value < 0 and form.above == INFINITE else ""
+        return Stored(None, "overflow", sign + form.above)
+    if result == 0:
+        return Stored(result, "underflow")
+    if result == value:
+        return Stored(result, "exact")
+    return Stored(result, "subnormal" if abs(result) < power_of_two(form.lowest) else "rounded")

@@ -1,0 +1,36 @@
+"""How weights start: y = W·x over d inputs has a standard deviation of σ_W·√d·σ_x when entries and inputs are
+independent with mean 0, so that σ_W = 1/√d keeps the scale (Glorot and Bengio 2010, proceedings.mlr.press/v9, LeCun et
+al. 1998), and N(0, 1) multiplies it by √d in every layer.
+"""
+
+from __future__ import annotations
+
+import math
+
+from napkin.term import Term, constant, divide, leaf, multiply, power, square_root
+
+SOURCE = "Glorot and Bengio 2010, proceedings.mlr.press/v9/glorot10a.html; LeCun et al. 1998, Efficient BackProp"
+
+
+def scaled_std(fan_in: Term) -> Term:
+    """1/√d."""
+    return divide("init/std", constant("1", 1), square_root("root_of_fan_in", fan_in), source=SOURCE)
+
+
+def output_std(std: Term, fan_in: Term, name: str) -> Term:
+    """Standard deviation of a layer's output for inputs of standard deviation 1: σ·√d."""
+    return multiply(name, std, square_root("root_of_fan_in", fan_in), source=SOURCE)
+
+
+def after(layers: Term, each: Term, name: str) -> Term:
+    """The same after `layers` linear layers, one after the other."""
+    return power(name, each, layers)
+
+
+def truncation(cut: float) -> Term:
+    """What cutting a normal distribution off at ±cut standard deviations leaves of its standard deviation:
+    √(1 − 2·c·φ(c) / (2·Φ(c) − 1)), φ and Φ the density and distribution of N(0, 1)."""
+    density = math.exp(-cut * cut / 2) / math.sqrt(2 * math.pi)
+    inside = math.erf(cut / math.sqrt(2))
+    left = math.sqrt(1 - 2 * cut * density / inside)
+    return leaf("init/truncated/factor", left, "1", "true", f"a normal distribution cut off at ±{cut:g} σ")

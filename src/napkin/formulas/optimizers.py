@@ -1,0 +1,268 @@
+"""What each optimizer keeps for a parameter, tensor by tensor.
+
+A state follows the parameter's number format unless it says otherwise; step counters are fp32 scalars (4 bytes), on the
+host unless the optimizer is fused or capturable. Bytes of a state of a tensor with n elements:
+    whole     n · bytes          (momentum, exp_avg, …)
+    rows      n / last · bytes   one number a row, for tensors of two or more dimensions (factored second moments)
+    columns   n / second-last · bytes
+    scalar    4
+    blocks    n + 4·⌈n/256⌉, one byte an element and an fp32 scale a block; 4·n for n < 4096
+"""
+
+from __future__ import annotations
+
+from napkin.elementwise import Number, ceil_div, where
+from napkin.errors import NapkinError, Refused, did_you_mean
+from napkin.record import record
+from napkin.term import Term, add, constant, divide, leaf, multiply
+
+WHOLE, ROWS, COLUMNS, SCALAR, BLOCKS = "whole", "rows", "columns", "scalar", "blocks"
+COUNTER_BYTES = 4
+BLOCK = 256
+SMALLEST_QUANTISED = 4096
+MAP_BYTES = 1024
+"""An 8-bit state's code book: 256 fp32 numbers, one for all tensors."""
+
+
+@record
+class State:
+    """One tensor that is kept for each parameter tensor. `fp32`: whatever the parameter's format."""
+
+    name: str
+    layout: str = WHOLE
+    fp32: bool = False
+
+
+@record
+class Optimizer:
+    """states    what is kept for a tensor of two or more dimensions
+    vectors   what is kept for a vector where that differs (factored optimizers)
+    forms     the forms that its implementation has (foreach, forloop, fused)
+    """
+
+    name: str
+    states: tuple[State, ...]
+    source: str
+    vectors: tuple[State, ...] | None = None
+    forms: tuple[str, ...] = ("foreach", "forloop")
+    only_matrices: bool = False
+    note: str = ""
+
+    def kept(self, shape: tuple[int, ...]) -> tuple[State, ...]:
+        """The states of a tensor of that shape. Refused (2) where the optimizer does not take it."""
+        if self.only_matrices and len(shape) != 2:
+            raise NapkinError(
+                f"{self.name} takes matrices only, not a tensor of {len(shape)} dimension{'s' * (len(shape) != 1)}",
+                "give vectors, embeddings and heads to adamw",
+            )
+        return self.states if self.vectors is None or len(shape) > 1 else self.vectors
+
+    @property
+    def factored(self) -> bool:
+        """Whether its bytes depend on the shapes of the tensors, not on their number of elements alone."""
+        return any(s.layout in (ROWS, COLUMNS) for s in self.states)
+
+    @property
+    def code_books(self) -> int:
+        return sum(s.layout == BLOCKS for s in self.states)
+
+    @property
+    def copies(self) -> int:
+        """Parameter-shaped states."""
+        return sum(s.layout in (WHOLE, BLOCKS) for s in self.states)
+
+
+_STEP = State("step", SCALAR)
+_TORCH = "torch.optim.{} (torch 2.13)"
+_ALL = ("foreach", "forloop", "fused")
+_BITSANDBYTES = (
+    "bitsandbytes/optim/optimizer.py, init_state: blocks of 256 since release 0.44, tensors under 4096 elements in fp32"
+)
+
+
+def _torch(name: str, cls: str, *states: str, scalars: tuple[str, ...] = ("step",), fused: bool = False) -> Optimizer:
+    kept = (*(State(s, SCALAR) for s in scalars), *(State(s) for s in states))
+    return Optimizer(name, kept, _TORCH.format(cls), forms=_ALL if fused else _ALL[:2])
+
+
+def _eight_bit(name: str, *states: str) -> Optimizer:
+    note = "tensors under 4,096 elements keep fp32 states; the step is a number of the host program"
+    return Optimizer(name, tuple(State(s, BLOCKS) for s in states), _BITSANDBYTES, forms=("fused",), note=note)
+
+
+OPTIMIZERS: dict[str, Optimizer] = {
+    o.name: o
+    for o in (
+        _torch("sgd", "SGD", scalars=(), fused=True),
+        _torch("sgd-momentum", "SGD(momentum)", "momentum_buffer", scalars=(), fused=True),
+        _torch("sgd-nesterov", "SGD(momentum, nesterov)", "momentum_buffer", scalars=(), fused=True),
+        _torch("adagrad", "Adagrad", "sum", fused=True),
+        _torch("rmsprop", "RMSprop", "square_avg"),
+        _torch("rmsprop-momentum", "RMSprop(momentum)", "square_avg", "momentum_buffer"),
+        _torch("rmsprop-centered", "RMSprop(centered)", "square_avg", "grad_avg"),
+        _torch("rmsprop-momentum-centered", "RMSprop(momentum, centered)", "square_avg", "momentum_buffer", "grad_avg"),
+        _torch("adam", "Adam", "exp_avg", "exp_avg_sq", fused=True),
+        _torch("adam-amsgrad", "Adam(amsgrad)", "exp_avg", "exp_avg_sq", "max_exp_avg_sq", fused=True),
+        _torch("adamw", "AdamW", "exp_avg", "exp_avg_sq", fused=True),
+        _torch("adamw-amsgrad", "AdamW(amsgrad)", "exp_avg", "exp_avg_sq", "max_exp_avg_sq", fused=True),
+        _torch("adamax", "Adamax", "exp_avg", "exp_inf"),
+        _torch("nadam", "NAdam", "exp_avg", "exp_avg_sq", scalars=("step", "mu_product")),
+        _torch("radam", "RAdam", "exp_avg", "exp_avg_sq"),
+        _torch("adadelta", "Adadelta", "square_avg", "acc_delta"),
+        _torch("rprop", "Rprop", "prev", "step_size"),
+        _torch("asgd", "ASGD", "ax", scalars=("step", "eta", "mu")),
+        Optimizer(
+            "adafactor",
+            (_STEP, State("row_var", ROWS), State("col_var", COLUMNS)),
+            "torch.optim.Adafactor (torch 2.13); Shazeer and Stern 2018, arXiv:1804.04235",
+            vectors=(_STEP, State("variance")),
+        ),
+        Optimizer(
+            "muon",
+            (State("momentum_buffer"),),
+            _TORCH.format("Muon"),
+            only_matrices=True,
+            note="takes matrices only: embeddings, heads and vectors stay with another optimizer",
+        ),
+        Optimizer(
+            "lion",
+            (State("exp_avg"),),
+            "google/automl, lion/lion_pytorch.py; Chen et al. 2023, arXiv:2302.06675",
+            forms=("forloop",),
+        ),
+        Optimizer(
+            "came",
+            (
+                State("exp_avg", fp32=True),
+                *(State(f"exp_avg_{kind}_row", ROWS, fp32=True) for kind in ("sq", "res")),
+                *(State(f"exp_avg_{kind}_col", COLUMNS, fp32=True) for kind in ("sq", "res")),
+            ),
+            "yangluo7/CAME, came_pytorch/CAME.py; Luo et al. 2023, arXiv:2307.02047",
+            vectors=(State("exp_avg", fp32=True), State("exp_avg_sq", fp32=True)),
+            forms=("forloop",),
+            note="16-bit gradients are cast to fp32 first, so the states are fp32",
+        ),
+        _eight_bit("adam-8bit", "state1", "state2"),
+        _eight_bit("adamw-8bit", "state1", "state2"),
+        _eight_bit("sgd-momentum-8bit", "state1"),
+        _eight_bit("rmsprop-8bit", "state1"),
+        _eight_bit("adagrad-8bit", "state1"),
+        _eight_bit("lion-8bit", "state1"),
+    )
+}
+
+_SPELLINGS = {
+    "adam8bit": "adam-8bit",
+    "adamw8bit": "adamw-8bit",
+    "lion8bit": "lion-8bit",
+    "momentum": "sgd-momentum",
+    "nesterov": "sgd-nesterov",
+    "sgdm": "sgd-momentum",
+}
+FORMS = ("foreach", "forloop", "fused")
+
+
+def find(text: str, where: str = "--optimizer", form: str | None = None) -> tuple[Optimizer, str | None]:
+    """(optimizer, form) of a name such as adamw, adamw-fused or AdamW_fused. `form`: what --optimizer-form said, which
+    must not contradict the name. None where nobody named a form."""
+    word = text.strip().lower().replace("_", "-")
+    named = next((f for f in FORMS if word.endswith(f"-{f}")), None)
+    if named is not None:
+        word = word[: -len(named) - 1]
+    word = _SPELLINGS.get(word, word)
+    if word not in OPTIMIZERS:
+        shown = "".join(c for c in text.strip()[:40] if c.isprintable())
+        raise NapkinError(
+            f"{where}: unknown optimizer {shown!r}", did_you_mean(word, OPTIMIZERS) or "napkin optimizer lists them"
+        )
+    if named is not None and form is not None and named != form:
+        raise NapkinError(
+            f"a contradiction: {where} {text.strip()} and --optimizer-form {form}", "leave out one of the two"
+        )
+    chosen, optimizer = named or form, OPTIMIZERS[word]
+    if chosen is not None and chosen not in optimizer.forms:
+        raise NapkinError(f"{optimizer.name} has no {chosen} form", f"it has {', '.join(optimizer.forms)}")
+    return optimizer, chosen
+
+
+def counters_on_device(form: str | None) -> bool:
+    """Fused kernels read their step counter on the device; the other forms keep it on the host."""
+    return form == "fused"
+
+
+def elements_of(state: State, shape: tuple[int, ...]) -> int:
+    """Numbers that a state keeps for a tensor of that shape."""
+    n = 1
+    for size in shape:
+        n *= size
+    if state.layout == SCALAR:
+        return 1
+    if state.layout == ROWS:
+        return n // shape[-1]
+    return n // shape[-2] if state.layout == COLUMNS else n
+
+
+def quantised_bytes(n: Number) -> Number:
+    """Bytes of one 8-bit state of n elements: a byte each and an fp32 scale for 256; below 4096 elements fp32."""
+    return where(n < SMALLEST_QUANTISED, 4 * n, n + 4 * ceil_div(n, BLOCK))
+
+
+def state_bytes(state: State, shape: tuple[int, ...], width: Number) -> Number:
+    """Bytes of a state of one tensor; `width`: bytes of the state's number format where it follows the parameter."""
+    n = elements_of(state, shape)
+    if state.layout == SCALAR:
+        return COUNTER_BYTES
+    if state.layout == BLOCKS:
+        return quantised_bytes(n)
+    return n * (4 if state.fp32 else width)
+
+
+def counters(optimizer: Optimizer) -> int:
+    """Bytes of the scalars that are kept for each parameter tensor."""
+    return COUNTER_BYTES * sum(s.layout == SCALAR for s in optimizer.states)
+
+
+def per_param(optimizer: Optimizer, width: Term, name: str = "optimizer") -> Term:
+    """Bytes for each parameter of large tensors: copies × the state's bytes. `width` in byte/param.
+
+    Refused (3) for factored states, whose bytes depend on the shapes."""
+    if optimizer.factored:
+        raise Refused(
+            f"the bytes per parameter of {optimizer.name} depend on the shapes of the matrices",
+            "give --bytes-per-param, or a model whose shapes are known",
+        )
+    parts = []
+    for state in optimizer.states:
+        if state.layout == WHOLE:
+            parts.append(width.renamed(f"{name}/{state.name}"))
+        elif state.layout == BLOCKS:
+            code = leaf("code", 1, "byte/param", "true", optimizer.source)
+            share = divide(
+                "scale_share", leaf("scale", 4, "byte", "true", optimizer.source), constant("block", BLOCK, "param")
+            )
+            parts.append(add(f"{name}/{state.name}", code, share, source=optimizer.source))
+    if not parts:
+        return leaf(name, 0, "byte/param", "true", optimizer.source)
+    return add(name, *parts, source=optimizer.source) if len(parts) > 1 else parts[0].renamed(name, optimizer.source)
+
+
+def terms(optimizer: Optimizer, shape: tuple[int, ...], width: Term, path: str = "optimizer") -> list[Term]:
+    """Every state of one tensor as bytes below `path`, and the shared code books of 8-bit states."""
+    found = []
+    for state in optimizer.kept(shape):
+        name = f"{path}/{state.name}"
+        if state.layout == SCALAR:
+            found.append(leaf(name, COUNTER_BYTES, "byte", "true", optimizer.source))
+        elif state.layout == BLOCKS:
+            found.append(leaf(name, quantised_bytes(elements_of(state, shape)), "byte", "true", optimizer.source))
+        else:
+            elements = leaf(f"{state.name}/elements", elements_of(state, shape), "1", "true", optimizer.source)
+            size = leaf("bytes_of_fp32", 4, "byte", "true", optimizer.source) if state.fp32 else width
+            found.append(multiply(name, elements, size, source=optimizer.source))
+    n = 1
+    for size_ in shape:
+        n *= size_
+    if optimizer.code_books and n >= SMALLEST_QUANTISED:
+        books = constant("code_books", optimizer.code_books)
+        found.append(multiply(f"{path}/code_books", books, constant("book", MAP_BYTES, "byte", optimizer.source)))
+    return found

@@ -1,0 +1,166 @@
+"""A tensor is a storage and a view of it: shape, strides, offset. Slices and transposes are new views of the same
+storage and take no memory; `contiguous` copies. Strides and offsets are counted in elements."""
+
+from __future__ import annotations
+
+from napkin.errors import NapkinError
+from napkin.record import record, replace
+
+
+@record
+class View:
+    """`storage` elements exist; element (i, j, …) of the view is number offset + Σ index·stride of them."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+    storage: int
+
+    @property
+    def elements(self) -> int:
+        return product(self.shape)
+
+    @property
+    def contiguous(self) -> bool:
+        """Row-major without gaps, as torch defines it: dimensions of size 1 may have any stride."""
+        expected = 1
+        for size, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
+            if size != 1 and stride != expected:
+                return False
+            expected *= size
+        return True
+
+    def at(self, index: tuple[int, ...]) -> int:
+        """Where in the storage the element with that index lies; negative indices count from the end."""
+        if len(index) != len(self.shape):
+            raise NapkinError(
+                f"an index of {len(index)} numbers into {len(self.shape)} dimensions",
+                f"the shape is {written(self.shape)}",
+            )
+        place = self.offset
+        for dimension, (i, size, stride) in enumerate(zip(index, self.shape, self.strides, strict=True)):
+            if not -size <= i < size:
+                raise NapkinError(
+                    f"index {i} is out of range for dimension {dimension} of size {size}", f"{-size} to {size - 1}"
+                )
+            place += (i % size) * stride
+        return place
+
+
+def product(shape: tuple[int, ...]) -> int:
+    total = 1
+    for size in shape:
+        total *= size
+    return total
+
+
+def written(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape)) if shape else "a scalar"
+
+
+def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides of a contiguous tensor: the last dimension's is 1, each other the product of the sizes after it."""
+    strides = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def new(shape: tuple[int, ...]) -> View:
+    """A freshly allocated tensor."""
+    return View(shape, row_major(shape), 0, product(shape))
+
+
+def permute(view: View, order: tuple[int, ...]) -> View:
+    """Dimensions in another order: no copy."""
+    count = len(view.shape)
+    wanted = tuple(d % count if -count <= d < count else -1 for d in order)
+    if sorted(wanted) != list(range(count)):
+        raise NapkinError(
+            f"{','.join(map(str, order))} is not an order of {count} dimensions",
+            f"each of 0 to {count - 1} once, for example {','.join(map(str, reversed(range(count))))}",
+        )
+    return replace(view, shape=tuple(view.shape[d] for d in wanted), strides=tuple(view.strides[d] for d in wanted))
+
+
+def transpose(view: View) -> View:
+    """The last two dimensions exchanged (torch's `.mT`): no copy."""
+    count = len(view.shape)
+    if count < 2:
+        raise NapkinError(
+            f"a tensor of {count} dimension{'s' * (count != 1)} has no two to transpose", "give two or more"
+        )
+    return permute(view, (*range(count - 2), count - 1, count - 2))
+
+
+def take(view: View, selection: tuple[int | slice, ...]) -> View:
+    """Basic indexing: a number drops its dimension, a slice start:stop:step keeps it. No copy."""
+    if len(selection) > len(view.shape):
+        raise NapkinError(
+            f"{len(selection)} selections for {len(view.shape)} dimensions", f"the shape is {written(view.shape)}"
+        )
+    shape, strides, offset = [], [], view.offset
+    for dimension, (size, stride) in enumerate(zip(view.shape, view.strides, strict=True)):
+        chosen = selection[dimension] if dimension < len(selection) else slice(None)
+        if isinstance(chosen, int):
+            if not -size <= chosen < size:
+                raise NapkinError(
+                    f"index {chosen} is out of range for dimension {dimension} of size {size}", f"{-size} to {size - 1}"
+                )
+            offset += (chosen % size) * stride
+            continue
+        if chosen.step is not None and chosen.step < 1:
+            raise NapkinError(f"a slice's step of {chosen.step} is not above zero", "torch slices go forward only")
+        start, stop, step = chosen.indices(size)
+        count = len(range(start, stop, step))
+        shape.append(count)
+        strides.append(stride * step)
+        offset += start * stride if start else 0
+    return View(tuple(shape), tuple(strides), offset, view.storage)
+
+
+def contiguous(view: View) -> View:
+    """The same elements in a storage of their own; the view itself where it is contiguous already."""
+    return view if view.contiguous else new(view.shape)
+
+
+def reshape_view(view: View, shape: tuple[int, ...]) -> View:
+    """Another shape on the same storage (torch's `.view`). Refused where the strides do not allow it."""
+    if product(shape) != view.elements:
+        raise NapkinError(
+            f"{written(shape)} has {product(shape):,} elements, the tensor {view.elements:,}",
+            "keep the number of elements",
+        )
+    if view.contiguous:
+        return replace(view, shape=shape, strides=row_major(shape))
+    strides = _compatible(view, shape)
+    if strides is None:
+        raise NapkinError(
+            f"a view as {written(shape)} does not fit strides {','.join(map(str, view.strides))}",
+            "add --contiguous, which copies",
+        )
+    return replace(view, shape=shape, strides=strides)
+
+
+def _compatible(view: View, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Strides of `shape` on a view that is not contiguous: dimensions that lie evenly one after the other form chunks,
+    and each new dimension must stay inside one chunk."""
+    strides: list[int] = []
+    pending = list(shape)
+    dims = [(s, t) for s, t in zip(view.shape, view.strides, strict=True) if s != 1]
+    while dims:
+        size, step = dims.pop()
+        total = size
+        while dims and dims[-1][1] == step * total:  # the dimension before continues this chunk
+            total *= dims.pop()[0]
+        filled = 1
+        while pending and (filled < total or pending[-1] == 1):
+            filled *= pending[-1]
+            strides.append(step * (filled // pending[-1]))
+            pending.pop()
+        if filled != total:
+            return None
+    strides.extend([1] * len(pending))  # what is left has size 1
+    return tuple(reversed(strides))
