@@ -64,12 +64,11 @@ EXAMPLES = [example for name in MODULES for example in find(name).examples if na
 def test_every_node_of_every_example_recomputes_and_its_units_combine(example):
     import shlex
 
-    from napkin.cli.command import ask
+    from napkin.cli.command import ask, named
     from napkin.cli.parse import parse
 
-    words = shlex.split(example)
-    command = find(words[0])
-    given = parse(command, words[1:])
+    command, words = named(shlex.split(example))
+    given = parse(command, words)
     assert given is not None
     answer = ask(command, given)
     assert answer.terms or answer.rows

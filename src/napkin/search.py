@@ -181,17 +181,21 @@ class Found:
         recompute = self.request.recomputes[int(self.fields["recompute"][i])]
         return _exact(self.request, numbers, recompute)
 
-    def ranked(self) -> Array:
-        """Indices, best first; among equals the lowest ZeRO stage, then the one with more memory left."""
-        return np.lexsort((self.used, self.fields["zero"], self.score))
+    def ranked(self, most: int) -> list[int]:
+        """Indices of the best, in order; among equals the lowest ZeRO stage, then the one with more memory left."""
+        near = np.arange(len(self))
+        if len(near) > most:
+            near = np.flatnonzero(self.score <= np.partition(self.score, most)[most])
+        order = np.lexsort((self.used[near], self.fields["zero"][near], self.score[near]))
+        return [int(i) for i in near[order][:most]]
 
-    def front(self) -> Array:
+    def front(self) -> list[int]:
         """Indices of the layouts that no other beats in both time and memory, fastest first; a thousandth less memory
         is no less."""
         order = np.lexsort((self.used, self.score))
         used = self.used[order]
         before = np.minimum.accumulate(np.concatenate(([np.inf], used[:-1])))
-        return order[used < 0.999 * before]
+        return [int(i) for i in order[used < 0.999 * before]]
 
 
 INNER = ("tp", "cp", "ep", "sp", "micro-batch")
@@ -215,7 +219,7 @@ def search(request: Request, timed: Timed, capacity: float) -> Found:
     pieces: list[dict[str, Array]] = []
     layouts, least, least_used = 0, None, float("inf")
     for at, recompute, layout, valid in _blocks(request):
-        used = reported(request.model, replace(request.setup, layout=layout)).used.value
+        used = used_bytes(request.model, replace(request.setup, layout=layout))
         used = np.where(valid, np.broadcast_to(used, valid.shape), np.inf)
         layouts += int(valid.sum())
         smallest = int(used.argmin())
@@ -277,11 +281,11 @@ def _blocks(request: Request) -> Iterator[tuple[int, Recompute, Layout, Array]]:
                 yield at, recompute, layout, whole.valid[here]
 
 
-def reported(model: Model, setup: Setup) -> allocator.Reported:
-    """What a card of the worst stage reports: numbers or arrays."""
+def used_bytes(model: Model, setup: Setup) -> Any:
+    """memory/used of the worst stage: numbers or arrays."""
     prepared = memory.prepare(model, setup)
     live = maximum(*(memory.rank_of(prepared, place).live for place in memory.places(prepared.stack, setup.layout)))
-    return allocator.reported(term.leaf("memory/live", live, "byte", term.TRUE), setup.layout.gpus, False)
+    return allocator.reported(term.leaf("memory/live", live, "byte", term.TRUE), setup.layout.gpus, False).used.value
 
 
 def seconds_of(model: Model, setup: Setup, timed: Timed) -> Any:

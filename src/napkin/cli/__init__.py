@@ -84,17 +84,14 @@ def _main(argv: list[str]) -> int:
     if word in ("--version", "-V"):
         print(f"napkin {__version__}")
         return 0
-    from napkin.cli.command import MODULES, WRAPPERS, find
+    from napkin.cli.command import named
     from napkin.cli.parse import completion, parse
 
     if word in ("--install-completion", "--show-completion") or "_NAPKIN_COMPLETE" in os.environ:
         return completion(argv)
     if word.startswith("-"):
         raise NapkinError(f"no such option {word!r} before a command", "napkin --help lists the commands")
-    words = argv[1:]
-    if word in WRAPPERS and words and words[0] in MODULES:
-        word, words = f"{word} {words[0]}", words[1:]
-    command = find(word)
+    command, words = named(argv)
     given = parse(command, words)
     return 0 if given is None else _answer(command, given)
 

@@ -220,6 +220,12 @@ def find(name: str) -> Command:
     return command.around(find(inner)) if inner and outer in WRAPPERS else command
 
 
+def named(words: Sequence[str]) -> tuple[Command, list[str]]:
+    """The command that a command line begins with (two words for a wrapper and what it asks), and the rest."""
+    together = 2 if words[0] in WRAPPERS and len(words) > 1 and words[1] in MODULES else 1
+    return find(" ".join(words[:together])), list(words[together:])
+
+
 def ask(command: Command, given: Mapping[str, Given]) -> Answer:
     """Answer one question; `--run FILE` is read first and the options given win over it."""
     merged = dict(given)

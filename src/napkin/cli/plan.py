@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from napkin.cli import asking
 from napkin.cli.command import Command, Inputs
 from napkin.cli.layout import SETUP_DEFAULTS, setup_with
+from napkin.cli.level import level_of
 from napkin.cli.machine import accelerator
 from napkin.cli.model import MODEL_OPTIONS, model_of, sequence
 from napkin.cli.options import DRAWS, OPTIONS, Option, choice, declare
-from napkin.cli.step import level_of, memory_terms, utilisation
+from napkin.cli.step import memory_terms, utilisation
 from napkin.errors import BROKEN, NapkinError
 from napkin.evidence import single
 from napkin.evidence.rates import machine
+from napkin.formulas.fit import UNDECIDED
 from napkin.formulas.memory import Setup
 from napkin.inputs.hardware import Hardware
 from napkin.inputs.plan import Layout, recompute
+from napkin.record import record, replace
 from napkin.render.answer import Answer
 from napkin.render.chart import Chart, Series
 from napkin.render.scale import titled
@@ -64,7 +66,7 @@ declare(
 Numbers = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Planner:
     """What all machines of one question share. `typical`: a step as `step` would ask it, for what no layout changes."""
 
@@ -92,17 +94,17 @@ class Planner:
         return replace(self.request, gpus=gpus)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Scored:
     """One layout by the scalar formulas of `step` and `memory`."""
 
     layout: Layout
     time: Term
     used: float
-    most: float
+    fit: str
     mfu: float
     token: float
-    """GPU-seconds of one token. `most`: the upper end of what a card reports as used."""
+    """GPU-seconds of one token."""
 
     def part(self, name: str) -> float:
         return float(next(part.value for part in self.time.parts if part.name == name))
@@ -182,18 +184,17 @@ def _planner(inputs: Inputs) -> Planner:
 
 def scored(planner: Planner, layout: Layout) -> Scored:
     """The exact path: what `step` and `memory` answer for this layout."""
+    from napkin.formulas.fit import evaluate
     from napkin.formulas.step import step
-    from napkin.search import reported
 
     setup = replace(planner.request.setup, layout=layout)
     found = step(planner.request.model, *planner.timed(setup))
-    held = reported(planner.request.model, setup)
+    word = planner.inputs.get("implementation")
+    fit = evaluate(planner.request.model, setup, word, planner.hardware.capacity, False)
     seconds = found.time.value
     mfu = planner.per_sequence * layout.global_batch / (planner.typical.peak.value * layout.gpus * seconds)
-    most = float(held.ends["memory/used"][1])
-    return Scored(
-        layout, found.time, held.used.value, most, mfu, layout.gpus * seconds / (layout.global_batch * layout.seq)
-    )
+    token = layout.gpus * seconds / (layout.global_batch * layout.seq)
+    return Scored(layout, found.time, fit.reported.used.value, fit.verdict, mfu, token)
 
 
 def _half_width(planner: Planner, gpus: int) -> float:
@@ -213,7 +214,7 @@ def _one(planner: Planner, gpus: int) -> Answer:
     found = search(request, planner.timed, capacity)
     if not len(found):
         return _impossible(planner, request, found)
-    best = scored(planner, found.layout(int(found.ranked()[0])))
+    best = scored(planner, found.layout(found.ranked(1)[0]))
     answer = _ranked(planner, found, best)
     limit, tokens = inputs.get("within"), inputs.get("tokens")
     if limit is not None and tokens is not None and best.token * tokens / gpus > limit:
@@ -229,7 +230,7 @@ def _ranked(planner: Planner, found: Found, best: Scored) -> Answer:
     request, inputs = found.request, planner.inputs
     half = _half_width(planner, request.gpus)
     wanted = inputs.get("rows")
-    front = {int(i) for i in found.front()}
+    front = found.front()
     listed = list(_distinct(found, wanted))
     entries = [(scored(planner, found.layout(i)), i in front) for i in listed]
     rows = [_row(planner, n, one, best, half, on_front) for n, (one, on_front) in enumerate(entries, 1)]
@@ -246,12 +247,12 @@ def _ranked(planner: Planner, found: Found, best: Scored) -> Answer:
     answer.extra["columns"] = COLUMNS
     answer.extra["pareto"] = [
         {
-            **degrees(found.layout(int(i))),
+            **degrees(found.layout(i)),
             "step/time": float(found.seconds[i]),
             "mfu": float(_mfu(planner, found, i)),
             "memory/total": float(found.used[i]),
         }
-        for i in found.front()
+        for i in front
     ]
     popular = list(_popular(planner, request, best))
     answer.extra["popular"] = popular
@@ -260,7 +261,7 @@ def _ranked(planner: Planner, found: Found, best: Scored) -> Answer:
         line
         for line in (
             why,
-            f"time against memory: {_front_line(planner, found)}",
+            f"time against memory: {_front_line(planner, found, front)}",
             *(f"{one['name']}: {one['why']}" for one in popular),
             f"as a step: {command_line(planner, best.layout)}",
         )
@@ -276,19 +277,19 @@ def _ranked(planner: Planner, found: Found, best: Scored) -> Answer:
         answer.notes.append(
             "the batch is free: each layout takes the largest step that it can; they are ranked by time per token"
         )
-    answer.plot = (_scatter(planner, found),)
+    answer.plot = (_scatter(planner, found, front),)
     return answer
 
 
 def _distinct(found: Found, wanted: int) -> Iterator[int]:
     """The best layouts in order; of those that differ in the ZeRO stage alone and are as fast, the lowest stage."""
     seen: set[tuple[Any, ...]] = set()
-    for i in found.ranked():
-        layout = found.layout(int(i))
+    for i in found.ranked(16 * wanted):
+        layout = found.layout(i)
         key = (layout.replaced(zero=0), float(found.seconds[i]))
         if key not in seen:
             seen.add(key)
-            yield int(i)
+            yield i
         if len(seen) == wanted:
             return
 
@@ -338,7 +339,7 @@ def _row(planner: Planner, rank: int, one: Scored, best: Scored, half: float, on
         "tokens_per_second_per_gpu": 1 / one.token,
         "memory/total": one.used,
         "memory/headroom": planner.hardware.capacity - one.used,
-        "fit": "fits" if one.most <= planner.hardware.capacity else "close",
+        "fit": one.fit,
         "step/communication": one.part("step/communication"),
         "step/bubble": one.part("step/bubble"),
         "tie": rank > 1 and one.token <= best.token * math.exp(2 * half),
@@ -372,6 +373,8 @@ def _displayed(row: Numbers) -> dict[str, str]:
             table["memory"] = f"{value / 2**30:.1f} GiB"
         elif name == "mfu":
             table[name] = f"{value:.1%}"
+        elif name == "fit":
+            table[name] = "close" if value == UNDECIDED else str(value)
         elif isinstance(value, bool):
             table[name] = "yes" if value else "no"
         elif name in COLUMNS:
@@ -462,7 +465,7 @@ def _popular(planner: Planner, request: Request, best: Scored) -> Iterator[dict[
                 f"{_largest_bucket(request, found)}",
             }
         else:
-            one = scored(planner, found.layout(int(found.ranked()[0])))
+            one = scored(planner, found.layout(found.ranked(1)[0]))
             yield {
                 "name": name,
                 "fits": True,
@@ -486,8 +489,8 @@ def _obstacle(request: Request, only: Mapping[str, int]) -> str:
 
 def _largest_bucket(request: Request, found: Found) -> str:
     """What takes most of the least layout's memory."""
-    from napkin.cli.memory import worst_rank
     from napkin.formulas import memory
+    from napkin.formulas.fit import worst_rank
 
     if found.least is None:
         return ""
@@ -504,9 +507,8 @@ def _mfu(planner: Planner, found: Found, i: Any) -> Any:
     return planner.per_sequence / (planner.typical.peak.value * found.score[i] * request.seq)
 
 
-def _front_line(planner: Planner, found: Found) -> str:
+def _front_line(planner: Planner, found: Found, front: list[int]) -> str:
     """The Pareto front in a few words: its ends and how many layouts lie on it."""
-    front = found.front()
     ends = [front[0], front[-1]] if len(front) > 1 else [front[0]]
     shown = " … ".join(f"MFU {_mfu(planner, found, i):.1%} at {found.used[i] / 2**30:.1f} GiB" for i in ends)
     return f"{len(front)} layout{'s' if len(front) > 1 else ''} that no other beats in both: {shown}"
@@ -537,10 +539,9 @@ def _title(planner: Planner, gpus: int, layouts: int, fitting: int) -> str:
     )
 
 
-def _scatter(planner: Planner, found: Found) -> Chart:
+def _scatter(planner: Planner, found: Found, front: list[int]) -> Chart:
     """MFU against memory: the front, and a sample of the rest."""
-    front = found.front()
-    rest = found.ranked()[:: max(len(found) // 1500, 1)]
+    rest = list(range(0, len(found), max(len(found) // 1500, 1)))
 
     def points(name: str, which: Any) -> Series:
         return Series(name, list(found.used[which] / 2**30), list(_mfu(planner, found, which)))
@@ -569,7 +570,7 @@ def _curve(planner: Planner, counts: Sequence[int]) -> Answer:
             why = "no layout fits" if found.layouts else "no layout divides it"
             rows.append({"gpus": gpus, "why": why})
             continue
-        best = scored(planner, found.layout(int(found.ranked()[0])))
+        best = scored(planner, found.layout(found.ranked(1)[0]))
         bests.append(best)
         row = _row(planner, 1, best, best, _half_width(planner, gpus), True)
         dropped = ("rank", "tie", "pareto")
@@ -732,7 +733,7 @@ def _impossible(planner: Planner, request: Request, found: Found | None) -> Answ
             status=BROKEN,
         )
     what, other = near
-    answer = _ranked(planner, other, scored(planner, other.layout(int(other.ranked()[0]))))
+    answer = _ranked(planner, other, scored(planner, other.layout(other.ranked(1)[0])))
     answer.status, answer.verdict = BROKEN, "impossible"
     answer.title = f"{'; '.join(reasons)}\nnearest: {what}\n{answer.title}"
     answer.extra["reasons"] = reasons

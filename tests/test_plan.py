@@ -1,0 +1,244 @@
+"""The search: the same formulas as `step` and `memory`, nothing forgotten, the best found, the impossible answered."""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+
+import numpy as np
+import pytest
+
+from napkin.cli.command import Given, Inputs, find
+from napkin.cli.layout import setup_of
+from napkin.cli.plan import _planner
+from napkin.errors import NapkinError
+from napkin.evidence import single
+from napkin.formulas.step import step
+from napkin.inputs.plan import Recompute
+from napkin.record import replace
+from napkin.search import _chunks, divisors, grid, search, used_bytes
+
+PLAN = "plan llama3-70b --hardware h100 --seq 8192"
+
+
+def planner_of(line):
+    words = shlex.split(line)
+    model, options = words[0], words[1:]
+    given = {"model": Given(model)}
+    for name, text in zip(options[::2], options[1::2], strict=True):
+        given[name.removeprefix("--")] = Given(text)
+    return _planner(Inputs(find("plan"), given))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "llama3-8b --gpus 64 --hardware h100 --seq 8192 --global-batch 96 --max-zero 3 --max-tp 32",
+        "llama3-70b --gpus 48 --hardware a100 --seq 4096 --implementation hf --stack fsdp-compiled --max-zero 3",
+        "mixtral-8x7b --gpus 32 --hardware h100 --seq 4096 --precision fp8-mixed --max-zero 3",
+        "deepseek-v3 --gpus 256 --hardware h800 --seq 4096 --max-cp 1 --max-micro-batch 2",
+        "gpt2 --gpus 12 --hardware b200 --recompute every:2 --implementation hf --precision amp-bf16",
+    ],
+)
+def test_arrays_and_scalars_agree_to_twelve_digits(line):
+    """Random layouts of the grid, fitting or not, against the exact integers of `step` and `memory`."""
+    planner = planner_of(line)
+    model = planner.request.model
+    found = search(planner.on(planner.inputs.get("gpus")), planner.timed, float("inf"))
+    assert found.layouts == len(found) > 500
+    for i in np.random.default_rng(0).choice(len(found), 40, replace=False):
+        setup = replace(planner.request.setup, layout=found.layout(int(i)))
+        assert setup.layout.gpus == planner.inputs.get("gpus")
+        plan, rates = planner.timed(setup)
+        assert found.seconds[i] == pytest.approx(step(model, plan, rates).time.value, rel=1e-12)
+        assert found.used[i] == pytest.approx(used_bytes(model, setup), rel=1e-12)
+
+
+def brute_force(planner, gpus):
+    """Every combination of whole numbers up to the machine's size, through the options and rules of `napkin step`:
+    (seconds, bytes, layout) of each that they let pass."""
+    request = planner.request
+    command = find("step")
+    up_to = range(1, gpus + 1)
+    kept = []
+    for tp, pp, cp in itertools.product(up_to, up_to, up_to):
+        if tp * pp * cp > gpus:
+            continue
+        for zero, micro, again, vp, sp in itertools.product(
+            range(4), (1, 2), ("none", "full"), range(1, 13), (False, True)
+        ):
+            if (vp > 1 and pp == 1) or (sp and tp == 1) or (zero == 3 and pp > 1):
+                continue
+            texts = {"model": "gpt2", "tp": tp, "pp": pp, "cp": cp, "zero": zero, "micro-batch": micro, "vp": vp}
+            texts |= {"gpus": gpus, "global-batch": request.batch, "recompute": again, "seq": request.seq}
+            texts |= {"implementation": "megatron"}
+            inputs = Inputs(command, {name: Given(str(text)) for name, text in texts.items()} | {"sp": Given(sp)})
+            try:
+                setup = setup_of(inputs, request.model)
+            except NapkinError:
+                continue
+            if zero and setup.layout.dp * cp == 1:
+                continue
+            asked = single.asked(request.model, setup, planner.hardware, "megatron-core")
+            seconds = step(request.model, asked.plan, asked.rates).time.value
+            kept.append((seconds, float(used_bytes(request.model, setup)), setup.layout))
+    return kept
+
+
+@pytest.mark.parametrize(("gpus", "batch"), [(2, 8), (3, 6), (4, 8)])
+def test_the_best_layout_is_that_of_an_exhaustive_loop_over_step(gpus, batch):
+    planner = planner_of(
+        f"gpt2 --hardware h100 --memory-size 4200MB --seq 1024 --global-batch {batch} --max-micro-batch 2 --max-tp {gpus}"
+    )
+    planner = replace(planner, request=replace(planner.request, recomputes=(Recompute("none"), Recompute("full"))))
+    found = search(planner.on(gpus), planner.timed, planner.hardware.capacity)
+    every = brute_force(planner, gpus)
+    fitting = sorted((one for one in every if one[1] <= planner.hardware.capacity), key=lambda one: one[0])
+    assert found.layouts == len(every)
+    assert 0 < len(found) == len(fitting) < len(every)
+    assert np.sort(found.seconds) == pytest.approx([seconds for seconds, _, _ in fitting], rel=1e-12)
+    best = found.layout(found.ranked(1)[0])
+    assert best in [layout for seconds, _, layout in fitting if seconds <= fitting[0][0] * (1 + 1e-12)]
+
+
+def test_every_layout_of_the_grid_passes_the_rules_of_step():
+    """The other way round: what the search tries, `napkin step` takes."""
+    planner = planner_of("mixtral-8x7b --gpus 16 --hardware h100 --seq 4096 --global-batch 32 --max-zero 3")
+    found = search(planner.on(16), planner.timed, float("inf"))
+    for i in np.random.default_rng(1).choice(len(found), 60, replace=False):
+        layout = found.layout(int(i))
+        names = ("tp", "pp", "dp", "cp", "ep", "vp", "zero", "seq")
+        given = {name: Given(str(getattr(layout, name))) for name in names}
+        given |= {"micro-batch": Given(str(layout.micro)), "global-batch": Given("32"), "sp": Given(bool(layout.sp))}
+        given |= {"model": Given("mixtral-8x7b"), "recompute": Given(layout.recompute.kind)}
+        assert setup_of(Inputs(find("step"), given), planner.request.model).layout == layout
+
+
+def test_divisors_and_chunks():
+    assert divisors(12, 12) == [1, 2, 3, 4, 6, 12]
+    assert divisors(12, 4) == [1, 2, 3, 4]
+    assert _chunks(80, 1) == [1]
+    assert _chunks(80, 4) == [1, 2, 4, 5, 10, 20]
+    assert _chunks(126, 16) == [1, 2, 3, 6, 7]  # uneven stages: what divides all layers, 16 · 7 ≤ 126
+
+
+def test_the_front_is_what_nothing_beats():
+    planner = planner_of("llama3-8b --hardware h100 --seq 8192 --global-batch 64")
+    found = search(planner.on(16), planner.timed, planner.hardware.capacity)
+    front = found.front()
+    assert front
+    for i in front:
+        assert not ((found.score < found.score[i]) & (found.used < found.used[i])).any()
+    for i in np.random.default_rng(2).choice(len(found), 50):
+        better = (found.score[front] <= found.score[i]) & (found.used[front] * 0.999 <= found.used[i])
+        assert better.any()
+
+
+def test_the_printed_step_command_gives_the_same_answer(napkin):
+    outcome = napkin(f"{PLAN} --gpus 64 --global-batch 256 --json")
+    assert outcome.status == 0
+    line = next(
+        text for text in napkin(f"{PLAN} --gpus 64 --global-batch 256").out.splitlines() if "napkin step" in text
+    )
+    single_step = napkin(line.split("napkin ")[1] + " --json").values
+    for path in ("step/time", "step/low", "step/high", "mfu", "memory/total", "tokens_per_second_per_gpu"):
+        assert outcome.values[path] == single_step[path]
+    first = outcome.data["rows"][0]
+    assert first["step/time"] == single_step["step/time"]
+    assert first["memory/total"] == single_step["memory/total"]
+    assert first["mfu"] == pytest.approx(single_step["mfu"], rel=1e-12)
+
+
+def test_rows_are_ranked_fit_and_have_intervals(napkin):
+    data = napkin(f"{PLAN} --gpus 64 --global-batch 256 --rows 25 --json").data
+    rows = data["rows"]
+    assert len(rows) == 25
+    assert [row["step/time"] for row in rows] == sorted(row["step/time"] for row in rows)
+    for row in rows:
+        assert row["tp"] * row["pp"] * row["cp"] * row["dp"] == 64
+        assert row["memory/total"] <= data["values"]["memory/capacity"]
+        assert row["step/low"] < row["step/time"] < row["step/high"]
+        assert row["tie"] == (row["rank"] > 1 and row["step/low"] <= rows[0]["step/high"])
+    assert data["values"]["layouts"] > data["values"]["layouts/fit"] > 25
+    assert {one["name"]: one["fits"] for one in data["popular"]}["data parallel alone"] is False
+
+
+def test_what_is_asked_for_is_held(napkin):
+    rows = napkin(f"{PLAN} --gpus 64 --tp 4 --pp 2 --no-sp --zero 1 --recompute full --max-cp 2 --json").data["rows"]
+    for row in rows:
+        assert (row["tp"], row["pp"], row["sp"], row["zero"], row["recompute"]) == (4, 2, False, 1, "full")
+        assert row["cp"] <= 2
+
+
+@pytest.mark.parametrize(
+    ("line", "reason", "nearest"),
+    [
+        ("plan llama3-70b --gpus 8 --hardware h100 --seq 8192", "none of", "--gpus 24"),
+        ("plan llama3-8b --gpus 64 --hardware h100 --tp 3", "does not divide the 32 attention heads", "--tp 4"),
+        ("plan llama3-8b --gpus 61 --hardware h100 --global-batch 64", "divides the batch of 64", "--gpus 64"),
+        ("plan llama3-8b --gpus 64 --hardware h100 --dp 48", "not a multiple of 48", "--dp 64"),
+        ("plan llama3-70b --gpus 64 --hardware h100 --zero 0 --tp 1 --pp 1", "none of", ""),
+    ],
+)
+def test_the_impossible_is_answered_with_the_nearest_possible(napkin, line, reason, nearest):
+    outcome = napkin(line)
+    assert outcome.status == 1
+    assert reason in outcome.out
+    assert f"nearest: {nearest}" in outcome.out
+    assert "verdict: impossible" in outcome.out
+    assert napkin(f"{line} --json").data["rows"]
+
+
+def test_a_prime_machine_is_answered_where_data_parallelism_alone_fits(napkin):
+    rows = napkin("plan llama3-8b --gpus 13 --hardware h100 --seq 4096 --json").data["rows"]
+    assert all(13 in (row["dp"], row["pp"]) for row in rows)
+
+
+def test_too_slow_is_impossible(napkin):
+    assert napkin(f"{PLAN} --gpus 256 --tokens 15T --within 30d").status == 1
+    assert napkin(f"{PLAN} --gpus 256 --tokens 1T --within 90d").status == 0
+
+
+def test_a_range_of_machines_is_a_curve(napkin, tmp_path):
+    picture = tmp_path / "scaling.svg"
+    outcome = napkin(f"{PLAN} --gpus 64..256 --tokens 1T --price 2 --json --plot {picture}")
+    rows = outcome.data["rows"]
+    assert [row["gpus"] for row in rows] == [64, 128, 256]
+    speeds = [row["tokens_per_second"] for row in rows]
+    assert speeds == sorted(speeds)
+    assert all(row["cost"] == pytest.approx(2 * row["gpus"] * row["time"] / 3600) for row in rows)
+    assert outcome.values["gpus"] == 256
+    assert all(words in picture.read_text() for words in ("GPUs", "tokens/s", "MFU"))
+    cheapest = napkin(f"{PLAN} --gpus 64..256 --tokens 1T --price 2 --objective cost --json").values
+    assert cheapest["cost"] == min(row["cost"] for row in rows)
+
+
+def test_the_fewest_gpus_are_enough_and_half_are_not(napkin):
+    found = napkin(f"{PLAN} --objective gpus --tokens 1T --within 40d --json").values
+    assert found["time"] <= 40 * 86400
+    slower = napkin(f"{PLAN} --gpus {found['gpus'] // 2} --tokens 1T --within 40d")
+    assert slower.status == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("plan llama3-8b --hardware h100", "--gpus is missing"),
+        ("plan llama3-8b --hardware h100 --objective gpus", "--within and --tokens"),
+        ("plan llama3-8b --hardware h100 --gpus 16..8", "empty range"),
+        ("plan llama3-8b --hardware h100 --gpus 8 --objective speed", "not one of"),
+        ("plan llama3-8b --hardware h100 --gpus 8..16 --within 3d", "--within needs --tokens"),
+        ("plan llama3-8b --hardware h100 --gpus 8 --stack megatron-xl", "unknown stack"),
+        ("plan llama3-9b --hardware h100 --gpus 8", "llama3-9b"),
+    ],
+)
+def test_what_plan_refuses(napkin, line, words):
+    outcome = napkin(line)
+    assert outcome.status == 2
+    assert words in outcome.err
+    assert outcome.out == ""
+
+
+def test_no_layout_is_no_grid():
+    planner = planner_of("llama3-8b --hardware h100 --global-batch 7 --dp 5")
+    assert grid(planner.on(8)) is None
