@@ -284,6 +284,22 @@ def test_all_ranks_together_hold_at_least_the_whole(tp: int, zero: int, dp: int,
         assert sum(r.parameters for r in ranks) * dp <= whole.parameters * 1.5
 
 
+def test_a_pipeline_holds_micro_batches_in_flight() -> None:
+    """1F1B keeps p micro-batches of L/p layers on the first stage; interleaved (p + (p − 1)/v); GPipe all of them."""
+    x = 2 * 64 * 64  # a block's input: 64 tokens of width 64 in bf16
+    layers = {**LLAMA, "num_hidden_layers": 8}
+
+    def kept(stage: int = 0, **layout: Any) -> float:
+        plan = Layout(seq=64, pp=4, micro_batches=16, recompute=Recompute("full"), **layout)
+        forward = rank(layers, plan, stage=stage).moments[0]
+        assert forward.name == "forward"
+        return float(forward.activations)
+
+    assert [kept(stage) for stage in range(3)] == [4 * 2 * x, 3 * 2 * x, 2 * 2 * x]
+    assert kept(schedule="gpipe") == 16 * 2 * x
+    assert kept(vp=2, schedule="interleaved") == 2 * x * (4 + 3 / 2)
+
+
 def test_recomputation_orders() -> None:
     def kept(text: str) -> int:
         return int(rank(LLAMA, Layout(seq=64, micro=2, recompute=recompute(text)), attention="eager").saved)

@@ -76,19 +76,6 @@ def test_the_activation_budget_is_what_states_and_overhead_leave() -> None:
     assert values["memory/activation_budget"] == pytest.approx(values["memory/capacity"] - taken)
 
 
-def test_a_pipeline_holds_micro_batches_in_flight() -> None:
-    """1F1B keeps p micro-batches of L/p layers on the first stage; interleaved (p + (p − 1)/v) of them."""
-    x = 2 * 1024 * 4096  # a block's input
-    line = "--gpus 4 --pp 4 --global-batch 16 --seq 1024 --recompute full"
-    plain = memory(line).values["memory/at/forward/activations"]
-    outside = plain - 4 * 8 * x  # token ids are inputs: the first stage keeps nothing but the blocks' inputs
-    assert outside == 0
-    interleaved = memory(f"{line} --vp 2").values["memory/at/forward/activations"]
-    assert interleaved == 8 * x * (4 + 3 / 2)
-    gpipe = memory(f"{line} --schedule gpipe").values["memory/at/forward/activations"]
-    assert gpipe == 16 * 8 * x
-
-
 @pytest.mark.parametrize(
     ("line", "verdict", "status"),
     [
