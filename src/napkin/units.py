@@ -42,11 +42,18 @@ def _written(exps: dict[str, int]) -> str:
 
 def combine(*factors: tuple[str, int]) -> str:
     """The unit of a product of powers: combine((FLOP, 1), (s, −1)) → FLOP/s."""
-    total: dict[str, int] = {}
-    for unit, power in factors:
-        for name, e in exponents(unit).items():
-            total[name] = total.get(name, 0) + power * e
-    return _written({n: e for n, e in total.items() if e})
+    known = _COMBINED.get(factors)
+    if known is None:
+        total: dict[str, int] = {}
+        for unit, power in factors:
+            for name, e in exponents(unit).items():
+                total[name] = total.get(name, 0) + power * e
+        known = _COMBINED[factors] = _written({n: e for n, e in total.items() if e})
+    return known
+
+
+_COMBINED: dict[tuple[tuple[str, int], ...], str] = {}
+"""Products that were asked for before: a tree has few of them, many times."""
 
 
 def same(*parts: str) -> str:
