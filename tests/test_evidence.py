@@ -39,7 +39,7 @@ def rows_of(tmp_path, text: str):
     return published.read(str(path))[1]
 
 
-# --- reading -----------------------------------------------------------------------------------------------------------
+# --- reading ---
 
 
 def test_the_shipped_evidence_is_read_whole():
@@ -73,7 +73,8 @@ def test_the_constants_belong_to_these_facts():
 def test_a_step_row(tmp_path):
     (row,) = rows_of(tmp_path, ROW)
     assert (row.tp, row.dp, row.seq, row.stack, row.why) == (2, 32, 8192, "megatron-core", "")
-    assert row.shape is not None and row.shape.head_dim == 128
+    assert row.shape is not None
+    assert row.shape.head_dim == 128
     assert seconds_of(row) == 5.0
 
 
@@ -92,7 +93,8 @@ def test_a_rate_is_compared_as_a_rate(tmp_path):
 def test_tflops_are_turned_into_seconds_by_the_source_s_own_rule():
     row = next(row for row in facts.steps() if row.id == "megatron-apr2021-1T")
     # Narayanan et al. 2021, table 1 and section 5.1: 1T parameters, batch 3072, 163 TFLOP/s on 3072 GPUs
-    assert row.measured is not None and row.measured.quantity == "step_seconds"
+    assert row.measured is not None
+    assert row.measured.quantity == "step_seconds"
     h, depth, s, v = 25600, 128, 2048, 51200
     flops = 96 * 3072 * s * depth * h * h * (1 + s / (6 * h) + v / (16 * depth * h))
     assert row.measured.value == pytest.approx(flops / (163e12 * 3072))
@@ -139,7 +141,7 @@ def test_what_cannot_be_predicted_says_why(tmp_path, change, why):
     assert why in one.why
 
 
-# --- fitting -----------------------------------------------------------------------------------------------------------
+# --- fitting ---
 
 
 def test_a_fit_finds_the_constants_that_made_the_rows():
@@ -161,7 +163,7 @@ def test_one_row_alone_is_what_the_step_command_says(napkin, tmp_path):
     assert row.predicted == pytest.approx(single, rel=0.01)
 
 
-# --- intervals ---------------------------------------------------------------------------------------------------------
+# --- intervals ---
 
 
 def test_distance_counts_each_difference_once():
@@ -202,21 +204,23 @@ def test_a_row_never_predicts_itself():
     assert all(a.predicted != b.predicted for a, b in zip(out, inside, strict=True))
 
 
-# --- accuracy ----------------------------------------------------------------------------------------------------------
+# --- accuracy ---
 
 
 def test_published_steps_with_their_source_left_out():
     """The figures of docs/accuracy.md, with room for a new row or two."""
     found = accuracy.errors()
     dense = accuracy.summary(found.out[~found.experts])
-    assert dense[1] < 0.07 and dense[3] < 0.165
+    assert dense[1] < 0.07
+    assert dense[3] < 0.165
     assert accuracy.summary(found.inside[~found.experts])[1] < 0.04
     assert accuracy.summary(found.out[found.experts])[1] < 0.16
     near = accuracy.scaled_by_nearest(found)
     known = np.isfinite(near) & ~found.experts
     assert accuracy.summary(near[known])[1] < 0.04
     ranked = accuracy.ranking(found)
-    assert ranked.pairs > 200 and ranked.right / ranked.pairs > 0.78
+    assert ranked.pairs > 200
+    assert ranked.right / ranked.pairs > 0.78
     assert ranked.regret < 0.02
     # most sources are predicted without a common bias
     assert abs(statistics.median(found.out)) < 0.06
@@ -229,7 +233,7 @@ def test_point_of_a_published_row():
     assert math.exp(at.params) == pytest.approx(671e9, rel=0.02)
 
 
-# --- whole runs --------------------------------------------------------------------------------------------------------
+# --- whole runs ---
 
 
 def test_the_rule_of_whole_runs_by_hand():
@@ -263,7 +267,7 @@ def test_goodput_falls_with_scale():
     assert runs.goodput(16384, write=12, restart=600) == pytest.approx(0.89, abs=0.01)
 
 
-# --- commands ----------------------------------------------------------------------------------------------------------
+# --- commands ---
 
 
 def test_validate_over_everything(napkin):
@@ -285,7 +289,8 @@ def test_validate_a_file_of_one_s_own(napkin, tmp_path):
     assert row["low"] < row["predicted"] < row["high"]
     assert row["error"] == pytest.approx(row["predicted"] / 5.0 - 1)
     outcome = napkin(f"validate {tmp_path / 'none.yaml'}")
-    assert outcome.status == 2 and outcome.errors
+    assert outcome.status == 2
+    assert outcome.errors
 
 
 def test_calibrate_finds_one_s_own_factor(napkin, tmp_path):

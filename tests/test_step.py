@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -37,7 +38,7 @@ def seconds(shape: Shape = LLAMA, at: Machine = H100, **layout: float) -> float:
     return float(step(decoder(shape), plan, reached(at)).time.value)
 
 
-# --- efficiency --------------------------------------------------------------------------------------------------------
+# --- efficiency ---
 
 
 def test_tiles_that_fit_exactly_lose_nothing():
@@ -61,7 +62,7 @@ def test_halvings_of_64_that_divide(size, count):
     assert alignment_share(size, 64, 0.9) == pytest.approx(0.9**count)
 
 
-# --- communication -----------------------------------------------------------------------------------------------------
+# --- communication ---
 
 
 def test_bus_bandwidth_of_a_group():
@@ -77,7 +78,7 @@ def test_a_token_is_sent_once_to_each_other_node():
     assert comm.distinct_nodes(16, 8, 8) == pytest.approx(1 - 0.5**8)
 
 
-# --- the step ----------------------------------------------------------------------------------------------------------
+# --- the step ---
 
 
 def test_the_breakdown_adds_up_and_its_units_combine():
@@ -95,8 +96,7 @@ def test_no_step_beats_the_peak():
     for shape in (LLAMA, GPT, MIXTURE):
         weights = sum(
             count * weight.active
-            for run_count, layer in decoder(shape).stacks[0].runs
-            for count in (run_count,)
+            for count, layer in decoder(shape).stacks[0].runs
             for op in layer.operations
             for weight in op.weights()
         )
@@ -129,9 +129,6 @@ def test_the_bubble_of_1f1b_and_of_zero_bubble():
 def test_full_recomputation_adds_a_forward_pass():
     plain, again = seconds(), seconds(layers_recomputed=1)
     assert 1.2 < again / plain < 1.34  # a third of forward and backward, less the head's and the optimizer's share
-
-
-MORE = ("peak", "peak_wide", "bandwidth", "link", "network", "units")
 
 
 @given(
@@ -189,10 +186,10 @@ def test_the_schedule_of_1f1b():
     assert max(span.start + span.length for span in spans) == pytest.approx((8 + 3) * 3.0)
     for stage in range(4):
         mine = sorted((s for s in spans if s.row == stage), key=lambda s: s.start)
-        assert all(a.start + a.length <= b.start + 1e-9 for a, b in zip(mine, mine[1:], strict=False))
+        assert all(a.start + a.length <= b.start + 1e-9 for a, b in pairwise(mine))
 
 
-# --- the command -------------------------------------------------------------------------------------------------------
+# --- the command ---
 
 ASKED = "step llama3-70b --tp 8 --pp 4 --dp 32 --global-batch 1024 --seq 8192 --hardware h100 --json"
 

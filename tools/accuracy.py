@@ -23,13 +23,14 @@ PAGE = ROOT / "docs" / "accuracy.md"
 HEAD = """# How far off is it?
 
 Every figure here is made by `python tools/accuracy.py` from the published rows in `configs/evidence`; `napkin validate`
-makes the same comparison row by row, and `napkin validate FILE` for rows of your own. Errors are |predicted/measured − 1|.
+makes the same comparison row by row, and `napkin validate FILE` for rows of your own. Errors are
+|predicted/measured − 1|.
 
-**Left out** means: the constants were fitted without the row's whole source (all pages of one team on one software), so
-that neither the row nor its neighbours help to predict it. That is the figure to expect for software and a cluster that
-napkin never saw. **Inside** means: the source is in the fit, as it is for everybody who uses that software.
-A prediction uses what a planner knows beforehand: shapes, layout, hardware, software. It never reads a row's stated MFU,
-FLOP/s or time. Rows that look inconsistent are predicted and shown, but neither counted nor learnt from.
+**Left out** means: the constants were fitted without the row's whole source (all pages of one team on one software),
+so that neither the row nor its neighbours help to predict it. That is the figure to expect for software and a cluster
+that napkin never saw. **Inside** means: the source is in the fit, as it is for everybody who uses that software.
+A prediction uses what a planner knows beforehand: shapes, layout, hardware, software. It never reads a row's stated
+MFU, FLOP/s or time. Rows that look inconsistent are predicted and shown, but neither counted nor learnt from.
 The form of the model was chosen with all rows in view; leaving a source out takes it from the constants, not from that.
 """
 
@@ -86,9 +87,14 @@ def by_source(found: accuracy.Errors) -> str:
         inside = [covered[row.id] for row, m in zip(found.rows, mine, strict=True) if m]
         bias = float(np.median(np.expm1(found.out[mine])))
         rows.append(
-            [names[source], *figures(found.out[mine]), f"{100 * bias:+.1f} %", percent(sum(map(bool, inside)) / len(inside)),
-             percent(accuracy.summary(found.inside[mine])[1])]
-        )  # fmt: skip
+            [
+                names[source],
+                *figures(found.out[mine]),
+                f"{100 * bias:+.1f} %",
+                percent(sum(map(bool, inside)) / len(inside)),
+                percent(accuracy.summary(found.inside[mine])[1]),
+            ]
+        )
     return table(["source", "rows", "median", "mean", "p90", "bias", "in the 90 % interval", "median inside"], rows)
 
 
@@ -101,9 +107,8 @@ def coverage() -> str:
             groups.setdefault(one.group, []).append(bool(one.covered))
         equal = statistics.fmean(statistics.fmean(found) for found in groups.values())
         width = statistics.median(math.sqrt((one.high or 1) / (one.low or 1)) for one in compared)
-        rows.append(
-            [f"{100 * level:.0f} %", percent(equal), percent(sum(bool(o.covered) for o in compared) / len(compared)), f"×/÷ {width:.2f}"]
-        )  # fmt: skip
+        rowwise = sum(bool(one.covered) for one in compared) / len(compared)
+        rows.append([f"{100 * level:.0f} %", percent(equal), percent(rowwise), f"×/÷ {width:.2f}"])
     return table(["level", "covered, sources weighing the same", "covered, rows", "usual width"], rows)
 
 
@@ -154,10 +159,9 @@ def whole_runs() -> str:
         f"\nIn the 90 % interval (×/÷ {math.exp(statistics.median(half)):.2f}): {percent(sum(inside) / len(inside))}.\n"
     )
     rule = runs.fit(runs.evidence())
-    text += (
-        f"\nThe rule: ln u = {rule[0]:.2f} + M·({rule[1]:.2f} + {rule[2]:.2f}·log10(A/70e9)) − {rule[3]:.2f}·max(0, 2023 − year), "
-        "M = 1 on Hopper clusters.\n"
-    )
+    a, b, c, d = rule
+    text += f"\nThe rule: ln u = {a:.2f} + M·({b:.2f} + {c:.2f}·log10(A/70e9)) − {d:.2f}·max(0, 2023 − year), "
+    text += "M = 1 on Hopper clusters.\n"
     return text
 
 
@@ -175,43 +179,59 @@ def constants() -> str:
 def page() -> str:
     found = accuracy.errors()
     ranked = accuracy.ranking(found)
+    right = percent(ranked.right / ranked.pairs)
     parts = [
         HEAD,
-        "## Training steps\n\n" + overall(found),
-        "### By source, each left out in turn\n\n" + by_source(found),
-        "### Intervals\n\nQuantiles of the errors with sources left out, every source weighing the same; wider with the "
-        "distance to the evidence, for mixtures of experts, for unknown software and for chips on which no step of the "
-        "evidence ran.\n\n" + coverage(),
-        "### Which layout is faster\n\n"
-        f"Of {ranked.pairs} pairs of published layouts (same page, model, chip, GPUs, sequence, precision) that differ by more "
-        f"than 3 %, {percent(ranked.right / ranked.pairs)} are ordered rightly; taking the predicted best of each of {ranked.groups} groups of three or more "
-        f"costs {percent(ranked.regret)} on average, {percent(ranked.worst)} at worst.\n",
-        "### Megatron's published tables\n\nCalculon (Isaev et al. 2023) reports 3.65 % on average and 8.87 % at worst for the "
-        "Korthikanti cells, with efficiencies set by hand for that machine. napkin's figures for the same rows and for "
-        "Narayanan et al. 2021:\n\n" + megatron(found),
-        "## Whole runs\n\nAccelerator-hours from parameters, tokens, accelerator and year; the team left out.\n\n"
-        + whole_runs(),
-        "## The constants\n\n"
-        f"{len(PRIORS)} constants, {len(STACKS)} of them factors of software. Priors come from kernel measurements, datasheets and code; the steps move "
-        "them (maximum a posteriori, robust, one random factor a source). A wide ± says that no row pins it.\n\n"
-        + constants(),
+        "## Training steps\n",
+        overall(found),
+        "### By source, each left out in turn\n",
+        by_source(found),
+        INTERVALS,
+        coverage(),
+        "### Which layout is faster\n",
+        f"Of {ranked.pairs} pairs of published layouts (same page, model, chip, GPUs, sequence, precision) that\n"
+        f"differ by more than 3 %, {right} are ordered rightly. Taking the predicted best of each of\n"
+        f"{ranked.groups} groups of three or more costs {percent(ranked.regret)} on average, {percent(ranked.worst)} at worst.\n",
+        MEGATRON,
+        megatron(found),
+        "## Whole runs\n",
+        "Accelerator-hours from parameters, tokens, accelerator and year; the team left out.\n",
+        whole_runs(),
+        "## The constants\n",
+        f"{len(PRIORS)} constants, {len(STACKS)} of them factors of software. Priors come from kernel measurements,\n"
+        "datasheets and code; the steps move them (maximum a posteriori, robust, one random factor a source).\n"
+        "A wide ± says that no row pins it.\n",
+        constants(),
         TAIL,
     ]
     return "\n".join(parts)
 
 
+INTERVALS = """### Intervals
+
+Quantiles of the errors with sources left out, every source weighing the same; wider with the distance to the evidence,
+for mixtures of experts, for unknown software and for chips on which no step of the evidence ran.
+"""
+
+MEGATRON = """### Megatron's published tables
+
+Calculon (Isaev et al. 2023) reports 3.65 % on average and 8.87 % at worst for the Korthikanti cells, with efficiencies
+set by hand for that machine. napkin's figures for the same rows and for Narayanan et al. 2021:
+"""
+
 TAIL = """## What the rest is
 
-- **Software versions.** One configuration measured again, months or releases apart, differs by 2 to 6 % (dense) and by up
-  to 40 % (experts). The same 1T model takes 102.6 s in 2021 and 94.4 s in 2022: no common constant fits both.
-- **Mixtures of experts** come from one source alone. Its releases of June 2026 are 20 to 35 % faster than those before at the
-  same layout; the constants stand in between.
-- **Networks.** nanotron's steps on 512 GPUs (MFU 0.05 and 0.19, optima of a search) wait for something that no bandwidth in
-  the table explains. Omni-Path is slower than its line rate, and its share has one source.
-- **Odd shapes** (108-wide heads, hidden sizes that divide badly) lose 10 to 40 % in kernels that no closed form here sees.
+- **Software versions.** One configuration measured again, months or releases apart, differs by 2 to 6 % (dense) and by
+  up to 40 % (experts). The same 1T model takes 102.6 s in 2021 and 94.4 s in 2022: no common constant fits both.
+- **Mixtures of experts** come from one source alone. Its releases from 26.06 on take 20 to 35 % less time than those
+  before at the same layout; the constants stand in between.
+- **Networks.** nanotron's steps on 512 GPUs (MFU 0.05 and 0.19, optima of a search) wait for something that no
+  bandwidth in the table explains. Omni-Path is slower than its line rate, and its share has one source.
+- **Odd shapes** (108-wide heads, hidden sizes that divide badly) lose 10 to 40 % in kernels that no closed form here
+  sees.
 - **Full memory** slows some of LLM Foundry's rows by a fifth; napkin does not model that.
-- **Whole runs** carry bookkeeping: hours that are tokens over a rate, hours that hold more than one pass. Knowing the same
-  team's other run on the same chip still leaves 11 %.
+- **Whole runs** carry bookkeeping: hours that are tokens over a rate, hours that hold more than one pass. Knowing the
+  same team's other run on the same chip still leaves 11 %.
 """
 
 if __name__ == "__main__":

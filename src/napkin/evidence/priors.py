@@ -51,7 +51,7 @@ PRIORS: dict[str, tuple[float, float, str]] = {
     "memory": (0.86, 0.05, "azure: copy, add, triad 0.79 to 0.83 A100, 0.87 to 0.89 H100, 0.83 to 0.86 H200"),
     "bus": (0.80, 0.06, "net, azure: all-reduce on 8 GPUs, ring, 0.77 A100, 0.82 H200"),
     "wire/rdma": (0.88, 0.07, "net: 365 GB/s over 4 nodes of 8 × 50 GB/s"),
-    "wire/omnipath": (0.50, 0.20, "assumed: no GPU-direct path of full rate"),
+    "wire/omnipath": (0.50, 0.40, "assumed: no GPU-direct path of full rate"),
     "tensor_latency": (40e-6, 0.40, "azure: 1 MB all-reduce on 8 GPUs 42 to 51 μs"),
     "data_latency": (40e-6, 0.40, "assumed, per doubling of the group"),
     # how much of a transfer shows
@@ -69,9 +69,9 @@ PRIORS: dict[str, tuple[float, float, str]] = {
     "cast_bytes": (12.0, 0.25, "code: amax, quantise and transpose read and write each input"),
     "loss_bytes/plain": (16.0, 0.20, "code: fp32 copy, log-softmax, gradient"),
     "loss_bytes/fused": (6.0, 0.30, "code: logits read twice, gradient written once"),
-    "accumulation/fused": (8.0, 0.20, "code: fp32 gradient read and written in the product's epilogue"),
-    "accumulation/separate": (24.0, 0.20, "code: 16-bit gradient, its cast and its addition"),
-    "accumulation/sharded": (22.0, 0.20, "code: copy in and out of the flat parameter, cast and divide"),
+    "accumulation/fused": (8.0, 0.35, "code: fp32 gradient read and written in the product's epilogue"),
+    "accumulation/separate": (24.0, 0.35, "code: 16-bit gradient, its cast and its addition"),
+    "accumulation/sharded": (22.0, 0.35, "code: copy in and out of the flat parameter, cast and divide"),
     "optimizer_slowness": (1.6, 0.25, "assumed: several kernels, norm and copy beside the 30 bytes"),
     # experts
     "grouped": (0.45, 0.25, "assumed: few rows an expert, several launches"),
