@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from napkin import units
 from napkin.cli.command import Command, Inputs
 from napkin.cli.machine import accelerator, dtype_of
@@ -15,6 +13,7 @@ from napkin.formulas import conventions, flops, utilisation
 from napkin.inputs.hardware import Hardware, find, table
 from napkin.inputs.log import Logged, read_line
 from napkin.inputs.plan import recompute
+from napkin.record import record
 from napkin.render.answer import Answer
 from napkin.term import ASSUMED, GIVEN, Term, divide, leaf, multiply
 from napkin.units import human
@@ -43,7 +42,7 @@ NEAR = 0.03
 """Relative difference up to which a convention explains a claim: logs and papers print two or three digits."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Subject:
     """What ran: FLOPs per token by convention, tokens in a sequence, and 1 + the recomputed share."""
 
