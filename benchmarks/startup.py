@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import statistics
 import subprocess
 import sys
 
-RUN = "train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --mfu 0.5".split()
+RUN = shlex.split("train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --mfu 0.5")
 SCRIPT = os.path.join(os.path.dirname(sys.executable), "napkin")
 # An installed package has its bytecode; a checkout gets it in the rounds of warm-up.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
