@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from math import isqrt
 
 from napkin.elementwise import Number, ceil_div, minimum, where
-from napkin.formulas.implementations import EAGER, Code
+from napkin.formulas.implementations import EAGER, LOSSES, Code, Loss
 from napkin.formulas.layer import AttentionCore, Layer, Model, Stack
 from napkin.formulas.lowering import INPUT_LABEL, Lowering, Shape, Split, Value
 from napkin.formulas.tape import ACTIVATION, BYTES, INPUT, WEIGHT_COPY, Node, Storage, Tape, sized
-from napkin.inputs.plan import Precision, Recompute
+from napkin.inputs.plan import OPERATIONS, Precision, Recompute
 from napkin.record import record
 
 
@@ -26,6 +26,8 @@ class Piece:
     shared  storages that other layers keep too (rotary tables)
     kept    every storage, for a listing    nodes   its primitives, for the live bytes and the traffic
     input   bytes of the residual stream that it reads       again   of its own storages, those that it makes itself
+    chosen  bytes that recomputation by operations keeps: attention's result and every second product's, counted in the
+            order of the calls (torchtitan, apply_ac with mode selective and option op)
     """
 
     name: str
@@ -36,6 +38,7 @@ class Piece:
     nodes: tuple[Node, ...]
     input: Number
     again: Number
+    chosen: Number = 0
 
 
 @record
@@ -45,6 +48,7 @@ class Pass:
     hidden    the last hidden state, where the head reads another copy of it: alive until the loss is there
     closure   what checkpointed layers' code refers to and autograd does not hold: rotary tables, positions
     masks     causal masks of written-out attention, which that code refers to, or is given as an argument
+    held      logits that the training loop holds until the backward pass is over
     exact     whether every operation's rule is a published kernel's or autograd's own, none an estimate
     """
 
@@ -58,6 +62,7 @@ class Pass:
     closure: Number
     masks: Number
     exact: bool
+    held: Number = 0
 
 
 def piece(name: str, tape: Tape, start: int, first: int, input_bytes: Number) -> Piece:
@@ -73,7 +78,22 @@ def piece(name: str, tape: Tape, start: int, first: int, input_bytes: Number) ->
         tuple(tape.nodes[first:]),
         input_bytes,
         total(s.size * s.kept for s in own if s.label != INPUT_LABEL),
+        chosen_of(tape.nodes[first:]),
     )
+
+
+def chosen_of(nodes: Iterable[Node]) -> Number:
+    """Bytes of attention's results (with their log-sum-exp) and of the products 1, 3, 5, …"""
+    size: Number = 0
+    products = 0
+    for node in nodes:
+        if node.name == "linear":
+            products += 1
+            size = size + node.output.size * (products % 2)
+        elif node.name == "attention":
+            read = {id(storage) for x in node.inputs for _, storage in x.places}
+            size = size + total(s.size * s.kept for _, s in node.kept if id(s) not in read)
+    return size
 
 
 def tape_for(precision: Precision) -> Tape:
@@ -116,10 +136,11 @@ def forward(
     start, first = len(tape.kept), len(tape.nodes)
     residual = lowering.residual(width, dtype)
     logits = lowering.run(stack.after, residual)
-    sizes = cross_entropy(lowering, logits)
+    sizes = cross_entropy(lowering, logits) if not code.loss else special_loss(lowering, logits, LOSSES[code.loss])
     after = piece("after", tape, start, first, residual.tensor.size)
     extras = (_unkept(lowering, stack), _closure(lowering), _masks(lowering, stack), lowering.exact)
-    return Pass(before, tuple(layers), after, *sizes, *extras)
+    held = int(LOSSES[code.loss].held) * logits.tensor.count if code.loss else 0
+    return Pass(before, tuple(layers), after, *sizes, *extras, held)
 
 
 def _unkept(lowering: Lowering, stack: Stack) -> Number:
@@ -181,11 +202,33 @@ def cross_entropy(lowering: Lowering, logits: Value) -> tuple[Number, Number, Nu
     return logits.tensor.size, copied, labels
 
 
+def special_loss(lowering: Lowering, logits: Value, form: Loss) -> tuple[Number, Number, Number]:
+    """A cross entropy that works in its own buffers: what it keeps, and the largest that they are."""
+    tape = lowering.tape
+    tape.scope = "loss"
+    if logits.divided and not lowering.code.parallel_loss:
+        logits = lowering.joined(logits)
+    count = logits.tensor.count
+
+    def of(bytes_each: float) -> Number:
+        return ceil_div(count * int(bytes_each * QUARTERS), QUARTERS)
+
+    kept = tape.new(1, "fp32", "buffer", fixed=True)
+    kept.places[0][1].size = of(form.kept)
+    loss = tape.new(1, logits.tensor.dtype, "loss")
+    tape.record("loss", (logits.tensor,), loss, (kept,), alias=True, scratch=of(form.peak - form.kept))
+    return logits.tensor.size, 0, 0
+
+
+QUARTERS = 4
+"""Bytes for each logit are multiples of a quarter: whole numbers stay exact."""
+
+
 def checkpointed(first: Number, last: Number, recompute: Recompute) -> Number:
     """How many of blocks first … last−1 keep only their input."""
     if recompute.kind == "every":  # blocks 0, k, 2k, …
         return ceil_div(last, recompute.k) - ceil_div(first, recompute.k)
-    return (last - first) * (recompute.kind in ("full", "group"))
+    return (last - first) * (recompute.kind in ("full", "group", OPERATIONS))
 
 
 def group_size(recompute: Recompute, depth: int) -> int:

@@ -19,6 +19,66 @@ ALL_KERNELS = (FLASH, EFFICIENT, CUDNN, EAGER)
 
 
 @record
+class Loss:
+    """Bytes for each logit of a form of cross entropy, from the head's product to the gradient of its result.
+
+    kept   for backward        peak  at the largest moment, what is kept counted in
+    held   by the training loop, until the backward pass is over
+    """
+
+    kept: float
+    peak: float
+    held: float = 0.0
+    source: str = ""
+
+
+LOSSES = {
+    "compiled": Loss(2, 4, source="torch.compile: the 16-bit logits are kept, their gradient is made beside them"),
+    "chunked": Loss(
+        2,
+        2.75,
+        source="torchtune modules/loss/ce_chunked_output_loss.py: eight chunks, each in fp32 with its gradient alone",
+    ),
+    "vocabulary": Loss(
+        4, 10, source="Megatron-LM megatron/core/tensor_parallel/cross_entropy.py: fp32 softmax in place, its gradient"
+    ),
+    "dtensor": Loss(
+        4, 20, source="torch.distributed.tensor.parallel.loss_parallel: shifted, exp, gradient, exp and product in fp32"
+    ),
+    "held": Loss(4, 4, 4, source="LitGPT finetune/*.py: logits cast to fp32 as they leave the model, held by the loop"),
+}
+
+
+@record
+class Tuning:
+    """What is trained of a frozen network.
+
+    method     lora (two thin matrices beside a weight), adapter (a prompt in each attention, from the third layer on),
+               adapter_v2 (that, and a scale and a bias on each product, and the norms' weights)
+    rank       of LoRA's matrices          dropout  before them
+    targets    products that LoRA stands beside; () for all
+    quantised  number format of frozen products' weights: nf4, nf4-dq (its scales in 8 bits too) or ""
+    keeps      a quantised product keeps its input though the weight is frozen (bitsandbytes' MatMul4Bit; not torchao's)
+    """
+
+    method: str
+    rank: int = 8
+    dropout: float = 0.05
+    targets: tuple[str, ...] = ()
+    quantised: str = ""
+    keeps: bool = True
+
+
+STORED = {"nf4": 0.5 + 4 / 64, "nf4-dq": 0.5 + 1 / 64 + 4 / (64 * 256)}
+"""Bytes of a quantised weight: 4 bits, and an fp32 scale for 64 of them, or an 8-bit one with fp32 for 256 scales
+(Dettmers et al. 2023, QLoRA, arXiv:2305.14314, section 3)."""
+DEQUANTISED = 4
+"""Bytes of a weight while its product runs: to fp16, then a copy in bf16 (bitsandbytes functional.py, LitGPT's nf4)."""
+FROZEN_LAYERS = {"adapter": 2}
+"""Layers before the first that is trained: they keep nothing (LLaMA-Adapter starts at layer 2)."""
+
+
+@record
 class Code:
     """Choices of one model's code.
 
@@ -53,6 +113,10 @@ class Code:
     swiglu       split: activation, then a product · fused: one kernel that keeps its input alone
     gather_again with sequence parallelism a column-parallel linear keeps its own part and gathers again in backward
     parallel_loss the loss works on the divided vocabulary
+    loss         a form of cross entropy that is not torch's own (LOSSES); "": log-softmax and likelihood
+    repeats      keys and values are repeated for each query head before the kernel
+    joined_qkv   query, key and value are cut from one product, which stays whole as long as any part of it does
+    tuning       what is trained of a frozen network; None: everything
     """
 
     softmax: str = "wide"
@@ -79,6 +143,10 @@ class Code:
     swiglu: str = "split"
     gather_again: bool = False
     parallel_loss: bool = False
+    loss: str = ""
+    repeats: bool = False
+    joined_qkv: bool = False
+    tuning: Tuning | None = None
 
 
 _HF = Code()
@@ -145,7 +213,21 @@ _MEGATRON = Code(
     gather_again=True,
     parallel_loss=True,
 )
-IMPLEMENTATIONS = ("hf", "nanogpt", "megatron")
+_MEGATRON_2022 = replace(_MEGATRON, gather_again=True, loss="vocabulary")
+_NANOTRON = replace(_MEGATRON, swiglu="split", gather_again=False, loss="vocabulary")
+_TITAN = replace(_HF, rotary="kernel", shifted=False, closes_over=False, parallel_loss=True)
+_TORCHTUNE = replace(_TITAN, repeats=True, parallel_loss=False)
+_LITGPT = replace(_HF, rotary="kernel", written=False, shifted=False, loss="held", closes_over=False, joined_qkv=True)
+_FRAMEWORK_CODES = {
+    "nanogpt": _NANOGPT,
+    "megatron": _MEGATRON,
+    "megatron-2022": _MEGATRON_2022,
+    "nanotron": _NANOTRON,
+    "torchtitan": _TITAN,
+    "torchtune": _TORCHTUNE,
+    "litgpt": _LITGPT,
+}
+IMPLEMENTATIONS = ("hf", *_FRAMEWORK_CODES)
 
 
 MEASURED = frozenset(
@@ -219,4 +301,4 @@ def code_of(implementation: str, model_type: str) -> Code:
     """The choices of an implementation for a model type."""
     if implementation == "hf":
         return _HF_CODES.get(model_type, _HF)
-    return {"nanogpt": _NANOGPT, "megatron": _MEGATRON}[implementation]
+    return _FRAMEWORK_CODES[implementation]

@@ -12,7 +12,7 @@ from typing import Any
 
 from napkin.elementwise import Number, ceil_div, maximum
 from napkin.errors import Refused
-from napkin.formulas.implementations import CUDNN, EAGER, EFFICIENT, FLASH, Code
+from napkin.formulas.implementations import CUDNN, DEQUANTISED, EAGER, EFFICIENT, FLASH, Code, Tuning
 from napkin.formulas.layer import (
     COLUMN,
     ROW,
@@ -49,6 +49,8 @@ EFFICIENT_ROWS = 32
 """The memory-efficient kernel pads its log-sum-exp to a multiple of this many queries (torch meta registrations)."""
 FLASH_HEAD = 8
 """torch pads head sizes to a multiple of this for the flash kernel."""
+JOINED = ("q", "k", "v", "qkv")
+"""Names of attention's products, and of the one that makes all three."""
 INPUT_LABEL = "x"
 """The residual stream that a layer reads."""
 PHILOX = {FLASH: (16, 8), EFFICIENT: (8, 8), CUDNN: (8, 8)}
@@ -86,6 +88,19 @@ class Value:
     heads_first: bool = False
 
 
+def beside(op: Any, program: tuple[Operation, ...], code: Code, tuning: Tuning) -> tuple[int, int]:
+    """How many of LoRA's pairs of matrices a product has beside it, and the numbers that they make for a token. A
+    joined product has those of all its parts, with one dropout of their common input."""
+    if tuning.method != "lora":
+        return 0, 0
+    if code.joined_qkv and op.name in JOINED:
+        if op.name in ("k", "v"):
+            return 0, 0
+        parts = [part for part in program if part.name in tuning.targets and part.name in JOINED]
+        return len(parts), sum(getattr(part, "d_out", 0) or getattr(part, "width", 0) for part in parts)
+    return (1, op.d_out) if not tuning.targets or op.name in tuning.targets else (0, 0)
+
+
 class Lowering:
     """Runs operations on a tape for one micro-batch on one rank."""
 
@@ -116,12 +131,14 @@ class Lowering:
         self.windowed = False
         self.single: frozenset[str] = frozenset()
         self.values: dict[str, Value] = {}
+        self.program: tuple[Operation, ...] = ()
 
     # --- the program ---
 
     def run(self, operations: tuple[Operation, ...], x: Value | None) -> Value:
         """All operations in order; the last one's output."""
         self.values = {} if x is None else {"x": x, "memory": self.residual(x.width, x.tensor.dtype)}
+        self.program = operations
         self.own_tables = {}
         self.windowed = any(isinstance(op, AttentionCore) and op.window is not None for op in operations)
         self.single = _single_heads(operations)
@@ -160,13 +177,36 @@ class Lowering:
         elif op.shard == ROW:
             d_in, divided, whole = d_in // t, False, False
         factor = tensor.count // d_in
-        out = self.tape.linear(tensor, d_in, d_out, op.bias, f"{op.name}/weight")
+        if self.code.tuning is not None:
+            out = self.tuned(op, tensor, d_in, d_out, self.code.tuning)
+        else:
+            out = self.tape.linear(tensor, d_in, d_out, op.bias, f"{op.name}/weight")
         if column and self.code.gather_again and not x.whole:
             out.count = factor * self.split.sequence * d_out
             out.places[0][1].size = out.size
         if op.shard == ROW:
             out = self.scattered(out)
         return Value(out, op.d_out, divided, whole)
+
+    def tuned(self, op: Any, x: Tensor, d_in: Number, d_out: Number, tuning: Tuning) -> Tensor:
+        """A product with a frozen weight keeps nothing, but its input where the weight is quantised (bitsandbytes'
+        MatMul4Bit). LoRA keeps its input after dropout and what stands between and behind its two matrices; a scale
+        keeps what it multiplies."""
+        tape = self.tape
+        out = tape.new(x.count // d_in * d_out, x.dtype, "output")
+        scratch = DEQUANTISED * d_in * d_out if tuning.quantised else 0
+        kept = (x,) if tuning.quantised and tuning.keeps else ()
+        out = tape.record("frozen", (x,), out, kept, scratch=scratch, matmul=True)
+        several, width = beside(op, self.program, self.code, tuning)
+        if several:
+            thin = tape.linear(tape.dropout(x, tuning.dropout), d_in, several * tuning.rank)
+            wide = tape.linear(thin, several * tuning.rank, width // self.split.tensor)
+            if self.code.joined_qkv:  # put into its place among the parts of the joined product
+                wide = tape.record("pad", (wide,), tape.new(wide.count, wide.dtype, "padded"), (wide,))
+            out = tape.add(out, wide.view(out.count))
+        if tuning.method == "adapter_v2":
+            out = tape.multiply(out, self.tape.given(d_out, tape.compute, "scale", kind=WEIGHT))
+        return out
 
     def gathered(self, x: Value) -> Tensor:
         """All tokens of the sequence-parallel group, gathered into a new tensor; itself where there is none."""
@@ -380,7 +420,9 @@ class Lowering:
     def weight(self, count: Number) -> Tensor:
         """A learnt vector, as it is stored."""
         stored = "fp32" if self.tape.autocast else self.tape.compute
-        return self.tape.given(count, stored, "weight", kind=WEIGHT)
+        tuning = self.code.tuning
+        frozen = tuning is not None and tuning.method != "adapter_v2"
+        return self.tape.given(count, stored, "weight", kind=WEIGHT, fixed=frozen)
 
     def norm(self, op: Any) -> Value:
         x = self.read(op)
@@ -492,6 +534,11 @@ class Lowering:
         if self.code.query_scale:
             factor = self.tape.new(self.own, q.tensor.dtype, "query scale", fixed=True)
             tensors = (self.tape.multiply(q.tensor, factor), *tensors[1:])
+        if self.code.joined_qkv:
+            whole = self.tape.new(sum((t.count for t in tensors), 0), v.tensor.dtype, "query, key and value")
+            tensors = (*tensors[:2], self.tape.slice(whole, v.tensor.count))
+        if self.code.repeats:
+            tensors = (tensors[0], *(self.repeated_in_kernel(t, heads, kv_heads) for t in tensors[1:]))
         if self.selective:  # the core runs again in backward: its inputs are all that is kept for it
             self.tape.keep(*tensors)
             self.tape.again = True
@@ -503,7 +550,16 @@ class Lowering:
             if q.heads_first and kernel != EFFICIENT:  # the result lies as the query does
                 out = select(heads == 1, out, self.tape.copy(out, "tokens first"))
         self.tape.again = False
+        if self.code.tuning is not None and self.code.tuning.method.startswith("adapter"):
+            out = self.prompted(out)
         return Value(out, width, True, True)
+
+    def prompted(self, attended: Tensor) -> Tensor:
+        """attended + gate·(attention over the adapter's prompt): the gate keeps what it multiplies."""
+        tape = self.tape
+        answer = tape.new(attended.count, attended.dtype, "attended prompt")
+        gate = tape.given(1, attended.dtype, "gate", kind=WEIGHT)
+        return tape.add(attended, tape.multiply(answer, gate))
 
     def repeated(self, x: Tensor, heads: Number, kv_heads: Number) -> Tensor:
         """Keys or values repeated for each query head: a copy, but a view of one head of one sequence."""

@@ -12,13 +12,27 @@ from collections.abc import Iterable, Iterator, Sequence
 from napkin.elementwise import Number, ceil_div, maximum, minimum, where
 from napkin.formulas import activations
 from napkin.formulas.activations import Pass, total
-from napkin.formulas.implementations import EAGER, Code
-from napkin.formulas.layer import EXPERT, REPLICATED, Embedding, Layer, Model, Operation, Reused, Stack, Weight
+from napkin.formulas.frameworks import COST, FRONT, PLAIN, SLOTS, Framework
+from napkin.formulas.implementations import EAGER, FROZEN_LAYERS, STORED, Code, Tuning
+from napkin.formulas.layer import (
+    EXPERT,
+    REPLICATED,
+    AttentionCore,
+    Embedding,
+    Layer,
+    Matmul,
+    Model,
+    Norm,
+    Operation,
+    Reused,
+    Stack,
+    Weight,
+)
 from napkin.formulas.live import Replay, replay
-from napkin.formulas.lowering import Shape, Split
+from napkin.formulas.lowering import Shape, Split, beside
 from napkin.formulas.optimizers import Optimizer, State, state_bytes
 from napkin.formulas.tape import sized
-from napkin.inputs.plan import Layout, Precision
+from napkin.inputs.plan import OPERATIONS, Layout, Precision
 from napkin.record import record, replace
 
 LOSS_BYTES = 4
@@ -36,6 +50,7 @@ class Setup:
     shard    ranks that divide states under ZeRO, fewer than all where whole groups are kept (hybrid sharding); 0: all
     ema      a running mean of the parameters is kept beside them, in the states' type
     offload  what stands in the host's memory between its uses: optimizer, activations
+    framework  whose habits beside the code's the run has (frameworks.py)
     """
 
     code: Code
@@ -48,6 +63,14 @@ class Setup:
     shard: Number = 0
     ema: bool = False
     offload: tuple[str, ...] = ()
+    framework: Framework = PLAIN
+
+    @property
+    def layers_in(self) -> Precision:
+        """The policy as the layers see it: sharded fp32 parameters reach them in the compute type."""
+        if not self.framework.gathers or self.precision.compute not in ("bf16", "fp16"):
+            return self.precision
+        return replace(self.precision, param=self.precision.compute)
 
     @property
     def shards(self) -> Number:
@@ -68,12 +91,14 @@ def weights_of(operations: Iterable[Operation]) -> Iterator[Weight]:
 @record
 class Held:
     """Elements of weights on one rank before data parallelism divides them: experts' apart, for fewer ranks share
-    them. `states`: bytes of the optimizer's states by name, the same way; `counters`: of its scalars on the device."""
+    them. `states`: bytes of the optimizer's states by name, the same way; `frozen`: bytes of weights that are not
+    trained, which `dense` and `expert` leave out."""
 
     dense: Number
     expert: Number
     states: tuple[tuple[str, Number, Number], ...] = ()
     tensors: Number = 0
+    frozen: Number = 0
 
     @property
     def all(self) -> Number:
@@ -89,6 +114,8 @@ def divided(weight: Weight, layout: Layout) -> Number:
 
 def held(operations: Iterable[Operation], setup: Setup) -> Held:
     """What one rank holds of these operations' weights."""
+    if setup.code.tuning is not None:
+        return tuned(tuple(operations), setup, setup.code.tuning)
     dense: Number = 0
     expert: Number = 0
     tensors = 0
@@ -108,6 +135,44 @@ def held(operations: Iterable[Operation], setup: Setup) -> Held:
     return Held(dense, expert, tuple((name, *both) for name, both in states.items()), tensors)
 
 
+PROMPT = 10
+"""Tokens of the prompt that an adapter's attention reads (LitGPT, adapter_prompt_length)."""
+
+
+def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> Held:
+    """What one rank holds of a frozen network: its weights as they are stored, and what is trained beside them.
+
+    lora r·(d_in + d_out) a product · adapter a prompt of 10 embeddings and a gate a head · adapter_v2 that, a scale
+    and a bias of d_out a product, and the norms' weights"""
+    width = sized(1, setup.precision.param)
+    stored = STORED.get(tuning.quantised, width)
+    trained: Number = 0
+    frozen: Number = 0
+    tensors = 0
+    for op in operations:
+        if isinstance(op, Reused):
+            continue
+        is_product = isinstance(op, Matmul)
+        for weight in op.weights():
+            part = ceil_div(weight.count, divided(weight, setup.layout))
+            if tuning.method == "adapter_v2" and isinstance(op, Norm):
+                trained, tensors = trained + part, tensors + 1
+            else:
+                frozen = frozen + part * (stored if is_product and len(weight.shape) > 1 else width)
+        if isinstance(op, Matmul):
+            pairs, made = beside(op, operations, setup.code, tuning)
+            trained = trained + tuning.rank * (pairs * op.d_in + made)
+            scales = 2 * op.d_out * (tuning.method == "adapter_v2")
+            trained, tensors = trained + scales, tensors + 2 * (pairs > 0) + 2 * (scales > 0)
+        elif isinstance(op, AttentionCore) and tuning.method.startswith("adapter"):
+            trained, tensors = trained + PROMPT * op.heads * op.v_dim + op.heads, tensors + 2
+    states = tuple(
+        (state.name, _state_size(state, (int(trained),), setup.precision.state), 0)
+        for state in setup.optimizer.kept((int(trained),))
+    )
+    return Held(trained, 0, states if trained else (), tensors, ceil_div(frozen, 1))
+
+
 def _state_size(state: State, shape: tuple[int, ...], kind: str) -> Number:
     return state_bytes(state, shape, sized(1, kind) if kind not in ("mxfp8", "mxfp4", "nvfp4") else 1)
 
@@ -124,6 +189,7 @@ def gathered(parts: Sequence[tuple[Number, Held]]) -> Held:
         total(n * p.expert for n, p in parts),
         tuple((name, *both) for name, both in names.items()),
         total(n * p.tensors for n, p in parts),
+        total(n * p.frozen for n, p in parts),
     )
 
 
@@ -142,12 +208,36 @@ class Stage:
     in_flight: Number
 
 
-def stage_of(stack: Stack, layout: Layout, index: Number) -> Stage:
-    """Layers in equal shares, the earlier stages one more where they do not divide."""
-    depth, p = stack.depth, layout.pp
-    least, more = depth // p, depth % p
+def shares(depth: int, stages: Number, index: Number, partition: str, head: float) -> tuple[Number, Number]:
+    """The first layer of a stage and the one after its last; `head`: the head's weights over a layer's.
+
+    even   as evenly as can be, the earlier stages one more       front  ⌈L/p⌉ on each, the last what is left
+    slots  the table and the head take a layer's place each       cost   stage i ends with the last layer that lies
+    within i + 1 of p equal shares of the weights multiplied (layers and head)"""
+    if partition == FRONT:
+        each = ceil_div(depth, stages)
+        return minimum(index * each, depth), minimum((index + 1) * each, depth)
+    if partition == COST:
+        share = (depth + head) / stages
+        ends = [where(i == stages, depth, minimum((i * share) // 1, depth)) for i in (index, index + 1)]
+        return ends[0] * 1, ends[1] * 1
+    places = depth + 2 * (partition == SLOTS)
+    least, more = places // stages, places % stages
     low = index * least + minimum(index, more)
     high = low + least + (index < more) * 1
+    if partition == SLOTS:
+        return maximum(low - 1, 0), minimum(high - 1, depth)
+    return low, high
+
+
+def stage_of(stack: Stack, layout: Layout, index: Number, partition: str = "even") -> Stage:
+    """What stage `index` of a pipeline holds."""
+    p = layout.pp
+    head = 0.0
+    if partition == COST:
+        heaviest = max(sum(w.count for w in weights_of(layer.operations)) for _, layer in stack.runs)
+        head = sum(w.count for w in weights_of(stack.after)) / heaviest
+    low, high = shares(stack.depth, p, index, partition, head)
     counts, kept, start = [], [], 0
     for count, _ in stack.runs:
         begin, end = maximum(low, start), minimum(high, start + count)
@@ -266,7 +356,7 @@ def prepare(model: Model, setup: Setup) -> Step:
         setup.code,
         Shape(layout.micro, layout.seq),
         split,
-        setup.precision,
+        setup.layers_in,
         setup.attention,
         setup.dropout,
         layout.recompute.kind == "selective",
@@ -308,7 +398,7 @@ def rank_of(step: Step, index: Number) -> Rank:
     """Memory of the ranks of stage `index`."""
     setup = step.setup
     layout, precision = setup.layout, setup.precision
-    stage = stage_of(step.stack, layout, index)
+    stage = stage_of(step.stack, layout, index, setup.framework.partition)
     parts = _parts(step, stage)
     mine = gathered(parts)
     # data parallelism divides dense weights over d·c ranks, experts over those that hold the same experts
@@ -319,8 +409,9 @@ def rank_of(step: Step, index: Number) -> Rank:
         return where(on, ceil_div(dense, shards) + ceil_div(expert, expert_shards), dense + expert)
 
     weight, grad = sized(1, precision.param), sized(1, precision.grad)
-    parameters = sharded(mine.dense * weight, mine.expert * weight, layout.zero >= 3)
+    parameters = sharded(mine.dense * weight + mine.frozen, mine.expert * weight, layout.zero >= 3)
     gradients = sharded(mine.dense * grad, mine.expert * grad, layout.zero >= 2)
+    gradients = gradients + setup.framework.accumulator * mine.all
     states = [(name, sharded(dense, expert, layout.zero >= 1)) for name, dense, expert in mine.states]
     if precision.master is not None:
         size = sized(1, precision.master)
@@ -345,8 +436,10 @@ def _parts(step: Step, stage: Stage) -> list[tuple[Number, Held]]:
         both = where(setup.layout.pp == 1, 1, 0)
         table = held(stack.before[:1], setup)
         minus = tuple((n, -d * both, -e * both) for n, d, e in table.states)
-        alone = Held(after.dense - both * table.dense, after.expert, (), after.tensors - both * table.tensors)
-        after = Held(alone.dense, alone.expert, gathered([(1, after), (1, Held(0, 0, minus))]).states, alone.tensors)
+        states = gathered([(1, after), (1, Held(0, 0, minus))]).states
+        tensors = after.tensors - both * table.tensors
+        frozen = after.frozen - both * table.frozen
+        after = Held(after.dense - both * table.dense, after.expert, states, tensors, frozen)
     layers = [(n, held(layer.operations, setup)) for n, (_, layer) in zip(stage.layers, stack.runs, strict=True)]
     shared = [(1, held(step.model.shared, setup))] if step.model.shared else []
     return [(stage.first, held(stack.before, setup)), *layers, (stage.last, after), *shared]
@@ -361,8 +454,11 @@ def _saved(step: Step, stage: Stage) -> tuple[Number, Number, Number]:
     inputs: Number = 0
     shared: Number = 0
     seen: list[object] = []
-    for n, again, (_, piece) in zip(stage.layers, stage.checkpointed, run.layers, strict=True):
-        layers = layers + (n - again) * piece.saved
+    tuning = step.setup.code.tuning
+    asleep = FROZEN_LAYERS.get(tuning.method, 0) if tuning is not None else 0
+    for held_here, again, (_, piece) in zip(stage.layers, stage.checkpointed, run.layers, strict=True):
+        n = maximum(held_here - asleep, again)
+        layers = layers + (n - again) * piece.saved + again * piece.chosen * (recompute.kind == OPERATIONS)
         casts = casts + (n - again) * piece.casts
         inputs = inputs + again
         for storage in piece.shared:
@@ -391,11 +487,13 @@ def _moments(step: Step, rank: Rank, parts: Sequence[tuple[Number, Held]], outsi
         total(stage.layers) * layout.seq * layout.seq * 4 * (setup.code.mask == "layer" and setup.attention == EAGER)
     )
     # gradients stand through the whole pass where several micro-batches add to them
-    standing = where(layout.micro_batches > 1, rank.gradients, 0)
-    growing = where(layout.micro_batches > 1, 0, 1) * where(layout.zero >= 2, 0, 1)
-    sharded = where(layout.micro_batches > 1, 0, 1) * where(layout.zero >= 2, 1, 0)
+    unsynced = setup.framework.unsynced * where(layout.zero >= 2, where(setup.shards > 1, 1, 0), 0)
+    several = (layout.micro_batches > 1) | (setup.framework.accumulator > 0)
+    standing = where(several, rank.gradients, 0) + unsynced * (rank.held.all * grad + rank.held.frozen)
+    growing = where(several, 0, 1) * where(layout.zero >= 2, 0, 1)
+    sharded = where(several, 0, 1) * where(layout.zero >= 2, 1, 0)
     waiting = (stage.in_flight - 1) * rank.saved
-    gathered_bytes = _gathered(step, stage, parts)
+    gathered_bytes = _gathered(step, stage, parts) + setup.framework.bucket * grad
 
     def moment(name: str, gradients: Number, kept: Number, casts: Number, temporaries: Number) -> Moment:
         held_now = gathered_bytes + temporaries
@@ -417,6 +515,7 @@ def _moments(step: Step, rank: Rank, parts: Sequence[tuple[Number, Held]], outsi
     last = run.logits + run.wide_logits + run.hidden
     cached = total(n * piece.casts for n, (_, piece) in zip(stage.checkpointed, run.layers, strict=True))
     forward = moment("forward", standing, rank.saved, rank.casts + cached, closure + LOSS_BYTES + stage.last * last)
+    closure = closure + stage.last * run.held
     at_loss = closure + stage.last * (2 * LOSS_BYTES + step.after.peak)
     loss = moment("loss", standing, rank.saved, rank.casts, at_loss)
     # backwards through the layers: live bytes are linear within a run of equal layers, so its ends are enough
@@ -427,10 +526,11 @@ def _moments(step: Step, rank: Rank, parts: Sequence[tuple[Number, Held]], outsi
     worst: Moment | None = None
     rows = list(zip(stage.layers, stage.checkpointed, run.layers, step.layers, parts[1:], strict=False))
     for n, again, (_, piece), back, (_, part) in reversed(rows):
-        own = _mean(piece.saved * (n - again) + ceil_div(again, size) * piece.input, n)
+        chosen = piece.chosen * (layout.recompute.kind == OPERATIONS)
+        own = _mean(piece.saved * (n - again) + ceil_div(again, size) * piece.input + again * chosen, n)
         own_casts = _mean(piece.casts * (n - again), n)
         weights = part.all * grad
-        rerun = where(again > 0, piece.again * minimum(size, maximum(again, 1)), 0)
+        rerun = where(again > 0, (piece.again - chosen) * minimum(size, maximum(again, 1)), 0)
         for done in (0 * n, maximum(n - 1, 0)):
             now = moment(
                 "backward",
@@ -447,7 +547,7 @@ def _moments(step: Step, rank: Rank, parts: Sequence[tuple[Number, Held]], outsi
         standing + growing * made + sharded * ceil_div(made, shards),
         kept,
         casts,
-        stage.first * (run.after.input + maximum(step.before.peak, first)),
+        stage.first * (run.after.input + maximum(step.before.peak, first)) + stage.last * run.held,
     )
     worst = end if worst is None else larger(worst, end)
     step_moment = Moment(
@@ -458,7 +558,7 @@ def _moments(step: Step, rank: Rank, parts: Sequence[tuple[Number, Held]], outsi
         0,
         0,
         stage.first * inputs + buffers,
-        optimizer_temporaries(step, rank),
+        optimizer_temporaries(step, rank) + setup.framework.bucket * grad,
     )
     return forward, loss, worst, step_moment
 
@@ -478,20 +578,28 @@ def _gathered(step: Step, stage: Stage, parts: Sequence[tuple[Number, Held]]) ->
     and fetched ahead."""
     setup = step.setup
     weight = sized(1, setup.precision.param)
-    compute = sized(1, setup.precision.compute) if setup.precision.autocast else weight
-    blocks = maximum(0, *(part.all for _, part in parts[1 : 1 + len(step.layers)]))
-    root = stage.first * parts[0][1].all + stage.last * parts[1 + len(step.layers)][1].all
-    return where(setup.layout.zero >= 3, (root + BLOCKS_IN_FLIGHT * blocks) * compute, 0)
+    compute = sized(1, setup.layers_in.compute) if setup.precision.autocast else weight
+
+    def whole(part: Held) -> Number:
+        return part.all * compute + part.frozen
+
+    blocks = maximum(0, *(whole(part) for _, part in parts[1 : 1 + len(step.layers)]))
+    root = stage.first * whole(parts[0][1]) + stage.last * whole(parts[1 + len(step.layers)][1])
+    in_use = root + BLOCKS_IN_FLIGHT * blocks
+    if setup.framework.keeps_stage:
+        in_use = where(setup.layout.pp > 1, total(n * whole(part) for n, part in parts), in_use)
+    return where(setup.layout.zero >= 3, in_use, 0)
 
 
 def optimizer_temporaries(step: Step, rank: Rank) -> Number:
     """Buffers of the optimizer step. foreach: one more parameter-sized buffer; forloop: two of a tensor and the tensor
     before's; fused: none. Only optimizers with a second moment make them (torch.optim.adamw)."""
     setup = step.setup
-    if setup.optimizer.copies < 2 or setup.form == "fused" or "optimizer" in setup.offload:
-        return 0
-    width = sized(1, setup.precision.state)
     shards = where(setup.layout.zero >= 1, setup.shards, 1)
+    own = ceil_div(setup.framework.step_bytes * rank.held.all, shards)
+    if setup.optimizer.copies < 2 or setup.form == "fused" or "optimizer" in setup.offload:
+        return own
+    width = sized(1, setup.precision.state)
     if setup.form == "foreach":
         return ceil_div(rank.held.all * width, shards)
     sizes = list(_tensor_sizes(step))

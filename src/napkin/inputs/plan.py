@@ -94,12 +94,15 @@ def precision(text: str, where: str = "--precision") -> Precision:
     )
 
 
+OPERATIONS = "operations"
+
+
 @record
 class Recompute:
     """Which activations are computed again in the backward pass.
 
     kind     none, selective (attention's core), full (every block), every (blocks 0, K, 2K, …), group (one checkpoint
-             for each run of K blocks)
+             for each run of K blocks), operations (all but attention's result and every second product's)
     k        the K of every and group; 0 for group:sqrt, which takes K = ⌈√L⌉
     """
 
@@ -109,7 +112,7 @@ class Recompute:
 
 def recompute(text: str, where: str = "--recompute") -> Recompute:
     name = text.strip().lower()
-    if name in ("none", "selective", "full"):
+    if name in ("none", "selective", "full", OPERATIONS):
         return Recompute(name)
     kind, colon, count = name.partition(":")
     if kind in ("every", "group") and colon:
@@ -118,7 +121,8 @@ def recompute(text: str, where: str = "--recompute") -> Recompute:
         if count.isascii() and count.isdigit() and 1 <= len(count) <= 9 and int(count) > 0:
             return Recompute(kind, int(count))
     raise NapkinError(
-        f"{where}: unknown recomputation {text.strip()[:60]!r}", "none, selective, full, every:K, group:K or group:sqrt"
+        f"{where}: unknown recomputation {text.strip()[:60]!r}",
+        "none, selective, operations, full, every:K, group:K or group:sqrt",
     )
 
 

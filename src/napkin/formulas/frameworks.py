@@ -1,0 +1,105 @@
+"""What training frameworks do with memory, where they differ: facts of their code, each with its place.
+
+The formulas of memory.py are the same for all; a profile says which tensors there are. What a run's own flags decide
+(layout, policy, recomputation, dropout) is no part of it.
+"""
+
+from __future__ import annotations
+
+from napkin.record import record
+
+EVEN, FRONT, SLOTS, COST = "even", "front", "slots", "cost"
+WORST, FIRST, ENDS = "worst", "first", "ends"
+
+
+@record
+class Framework:
+    """
+    code          whose model code it runs (implementations.py)
+    attention     its kernel where nobody says         dropout  its default
+    partition     how layers are dealt to pipeline stages. even: as evenly as can be, the earlier ones more · front:
+                  ⌈L/p⌉ each, the last what is left · slots: embedding and head count as a layer each · cost: in equal
+                  shares of weights that are multiplied, a block's against the head's
+    accumulator   bytes an element of the buffer in which gradients of micro-batches are added up, beside the gradients
+    step_bytes    bytes an element that the optimizer step makes for its own part (fp32 gradients, flat copies)
+    bucket        elements of the bucket that gradients are reduced in, of their own type
+    gathers       parameters are sharded in fp32 and cast as they are gathered: layers run in the compute type
+    keeps_stage   with a pipeline the stage's parameters stay gathered
+    unsynced      gradients of a whole layer's flat parameter stand unsharded until the last micro-batch
+    reported      whose memory its log prints: the worst rank's, the first stage's, the larger of both ends'
+    """
+
+    name: str
+    says: str
+    source: str
+    code: str = "hf"
+    attention: str = "flash"
+    dropout: float = 0.0
+    partition: str = EVEN
+    accumulator: int = 0
+    step_bytes: int = 0
+    bucket: int = 0
+    gathers: bool = False
+    keeps_stage: bool = False
+    unsynced: bool = False
+    reported: str = WORST
+
+
+PLAIN = Framework("plain", "one loop around torch", "torch.optim, torch.autograd")
+FRAMEWORKS: dict[str, Framework] = {
+    one.name: one
+    for one in (
+        PLAIN,
+        Framework(
+            "megatron",
+            "Megatron-LM of 2019 to 2022",
+            "Korthikanti et al. 2022, arXiv:2205.05198, sections 4 and 6: fp16, fp32 gradients, dropout 0.1",
+            code="megatron-2022",
+            attention="eager",
+            dropout=0.1,
+        ),
+        Framework(
+            "megatron-deepspeed",
+            "Megatron-DeepSpeed (BLOOM)",
+            "bigscience-workshop/Megatron-DeepSpeed megatron/model/gpt_model.py, mpu/cross_entropy.py; DeepSpeed of "
+            "February 2022, runtime/zero/stage_1_and_2.py (fp32 copies of the own part in the step, buckets of 5e8)",
+            code="megatron-2022",
+            attention="eager",
+            partition=FRONT,
+            step_bytes=6,
+            bucket=500_000_000,
+            reported=ENDS,
+        ),
+        Framework(
+            "nanotron",
+            "nanotron",
+            "huggingface/nanotron src/nanotron/helpers.py create_table_log, models/llama.py get_block_compute_costs, "
+            "optim/gradient_accumulator.py (fp32 buffers of all weights)",
+            code="nanotron",
+            partition=COST,
+            accumulator=4,
+            reported=FIRST,
+        ),
+        Framework(
+            "torchtitan",
+            "torchtitan: FSDP2 with bf16 compute, fp32 shards",
+            "pytorch/torchtitan torchtitan/parallelisms/parallelize_llama.py, train.py, metrics.py (December 2024)",
+            code="torchtitan",
+            gathers=True,
+            keeps_stage=True,
+        ),
+        Framework(
+            "torchtune",
+            "torchtune: single-device and FSDP recipes in bf16",
+            "meta-pytorch/torchtune torchtune/modules/{rms_norm,attention}.py, modules/loss/ce_chunked_output_loss.py",
+            code="torchtune",
+        ),
+        Framework(
+            "litgpt",
+            "LitGPT's fine-tuning scripts",
+            "Lightning-AI/litgpt lit_gpt/{model,lora,adapter,adapter_v2,rmsnorm}.py, finetune/*.py (October 2023)",
+            code="litgpt",
+            unsynced=True,
+        ),
+    )
+}
