@@ -256,3 +256,14 @@ def test_the_documented_example_builds_what_does_not_exist() -> None:
     matrices = layers * (2 * h * h + 2 * h * kv * d + 2 * h * f) + rows * h
     square = 32 * 32
     assert flops.forward(of, flops.works(of, 1, 32)).value == 2 * 32 * matrices + layers * 4 * h * square
+
+
+def test_a_message_names_the_line(tmp_path: Any) -> None:
+    path = tmp_path / "c.json"
+    path.write_text(
+        '{\n "model_type": "llama",\n "other": {"hidden_size": 3},\n "hidden_size": 64.5,\n "num_hidden_layers": 2}'
+    )
+    assert f"{path}:4: hidden_size: 64.5 is not a whole number" in run_line(["params", str(path)]).errors[0]
+    path = tmp_path / "c.yaml"
+    path.write_text("name: mine\nconfig:\n  model_type: llama\n  hidden_size: x\n")
+    assert f"{path}:4: config.hidden_size: 'x' is not a whole number" in run_line(["params", str(path)]).errors[0]

@@ -17,17 +17,24 @@ DEEPEST = 100
 
 
 class Document:
-    """A parsed file: its data, its name for messages, and the line on which each key path starts (from 1)."""
+    """A parsed file: its data, its name for messages, and the line on which each key path starts (from 1).
 
-    __slots__ = ("data", "lines", "name")
+    `json` is the text of a JSON file, whose lines are looked up only where a message needs one."""
 
-    def __init__(self, name: str, data: Any, lines: dict[tuple[object, ...], int] | None = None) -> None:
+    __slots__ = ("data", "json", "lines", "name")
+
+    def __init__(
+        self, name: str, data: Any, lines: dict[tuple[object, ...], int] | None = None, json: str = ""
+    ) -> None:
         self.name = name
         self.data = data
         self.lines = lines or {}
+        self.json = json
 
     def place(self, *path: object) -> str:
         """`file:line: field` of a key path, as messages name it."""
+        if self.json and not self.lines:
+            self.lines = lines_of_json(self.json)
         line = self.lines.get(path)
         where = f"{self.name}:{line}" if line else self.name
         field = ".".join(str(p) for p in path)
@@ -105,7 +112,34 @@ def parse_json(text: str, name: str) -> Document:
     except ValueError:
         raise NapkinError(f"{name}: holds a number that is too long", "write a finite number") from None
     _bounded(data, name)
-    return Document(name, data)
+    return Document(name, data, json=text)
+
+
+def lines_of_json(text: str) -> dict[tuple[object, ...], int]:
+    """The line of each key path in a valid JSON text."""
+    import json
+    import re
+
+    lines: dict[tuple[object, ...], int] = {}
+    path: list[object] = []
+    line, last, last_line = 1, "", 1
+    for match in re.finditer(r'"(?:[^"\\]|\\.)*"|[][{}:,\n]', text):
+        token = match.group()
+        if token == "\n":
+            line += 1
+        elif token in "{[":
+            path.append(0 if token == "[" else "")
+        elif token in "}]":
+            path.pop()
+        elif token == ":":
+            path[-1] = json.loads(last)
+            lines[tuple(path)] = last_line
+        elif token == ",":
+            if isinstance(path[-1], int):
+                path[-1] += 1
+        else:
+            last, last_line = token, line
+    return lines
 
 
 def _bounded(data: Any, name: str) -> None:

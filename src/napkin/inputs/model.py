@@ -276,8 +276,9 @@ def load_config(model: str) -> Config:
         folder = os.path.basename(os.path.dirname(os.path.abspath(model)))
         name = folder if os.path.basename(model) == "config.json" else os.path.basename(model)
         if isinstance(data, dict) and isinstance(data.get("config"), dict):  # a napkin model YAML
-            name = str(data.get("name", name))
-            data = data["config"]
+            config = config_from(printable(str(data.get("name", name))), document, data["config"])
+            config.prefix = ("config",)
+            return config
         return config_from(printable(name), document, data)
     return preset_config(preset(model))
 
