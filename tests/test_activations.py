@@ -120,6 +120,43 @@ def test_a_plain_block_keeps_what_korthikanti_counted(b: int, s: int, a: int, d:
     assert two - one == s * b * h * 34 + 5 * a * s * s * b + 16 * s * b + s * s
 
 
+@pytest.mark.parametrize(
+    ("tp", "sp", "kind", "over_sbh"),
+    [
+        (1, 0, "none", 34 + 10),
+        (4, 0, "none", 10 + 24 / 4 + 10 / 4),
+        (4, 1, "none", 34 / 4 + 10 / 4),
+        (4, 0, "selective", 10 + 24 / 4),
+        (4, 1, "selective", 34 / 4),
+        (4, 0, "full", 2),
+        (4, 1, "full", 2 / 4),
+    ],
+)
+def test_tensor_and_sequence_parallelism_are_korthikantis_table(tp: int, sp: int, kind: str, over_sbh: float) -> None:
+    """Korthikanti et al. 2022, table 2, for 5as/h = 10: bytes of a layer over s·b·h. LayerNorm's fp32 mean and
+    deviation, 16 bytes a token, are left out there."""
+    s, b, a, h = 64, 2, 8, 256
+    fields = {"model_type": "gpt2", "n_embd": h, "n_head": a, "vocab_size": 512, "n_positions": s}
+    layout = Layout(seq=s, micro=b, tp=tp, sp=sp, recompute=Recompute(kind))
+    two, one = (
+        rank({**fields, "n_layer": n}, layout, "bf16-pure", "eager", 0.1, implementation="megatron").saved
+        for n in (2, 1)
+    )
+    statistics = 0 if kind == "full" else 16 * s * b / (tp if sp else 1)
+    assert (two - one - statistics) / (s * b * h) == over_sbh
+
+
+def test_megatrons_fused_swiglu_keeps_gate_and_up_alone() -> None:
+    layout = Layout(seq=64)
+    split, fused = (
+        rank(LLAMA, layout, implementation=implementation).saved for implementation in ("nanogpt", "megatron")
+    )
+    activation = 6 * 2 * 64 * 96  # silu's result of six layers in bf16
+    loss = 2 * 64 * 128  # the same logits, the same loss
+    assert split - fused >= activation
+    assert split - fused < activation + loss
+
+
 # --- real torch on the CPU ---
 
 

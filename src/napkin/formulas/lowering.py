@@ -130,6 +130,7 @@ class Lowering:
         self.masks: dict[str, Tensor] = {}
         self.windowed = False
         self.single: frozenset[str] = frozenset()
+        self.gates: frozenset[str] = frozenset()
         self.values: dict[str, Value] = {}
         self.program: tuple[Operation, ...] = ()
 
@@ -142,6 +143,7 @@ class Lowering:
         self.own_tables = {}
         self.windowed = any(isinstance(op, AttentionCore) and op.window is not None for op in operations)
         self.single = _single_heads(operations)
+        self.gates = _gates(operations) if self.code.swiglu == "fused" else frozenset()
         for op in operations:
             self.tape.scope = op.name
             rule = _RULES.get(type(op))
@@ -343,10 +345,18 @@ class Lowering:
 
     def multiply(self, op: Any) -> Value:
         values = [self.read(op, i) for i in range(2)]
+        if op.reads[0] in self.gates:
+            gated = self.gated(values[0].tensor, values[1].tensor)
+            return Value(gated, op.width, values[1].divided, values[1].whole)
         wide = max(values, key=lambda v: v.width if isinstance(v.width, int) else 0)
         other = values[1] if wide is values[0] else values[0]
         product = self.tape.multiply(wide.tensor, other.tensor)
         return Value(product, op.width, wide.divided, wide.whole)
+
+    def gated(self, gate: Tensor, up: Tensor) -> Tensor:
+        """activation(gate)·up in one kernel, which keeps both."""
+        out = self.tape.new(up.count, up.dtype, "gated")
+        return self.tape.record("swiglu", (gate, up), out, (gate, up))
 
     def scale(self, op: Any) -> Value:
         x = self.read(op)
@@ -370,6 +380,8 @@ class Lowering:
 
     def activation(self, op: Any) -> Value:
         x = self.read(op)
+        if op.name in self.gates:  # one kernel with the product that follows
+            return x
         return Value(self.activated(x.tensor, op.function), x.width, x.divided, x.whole)
 
     def activated(self, x: Tensor, function: str) -> Tensor:
@@ -538,7 +550,8 @@ class Lowering:
             whole = self.tape.new(sum((t.count for t in tensors), 0), v.tensor.dtype, "query, key and value")
             tensors = (*tensors[:2], self.tape.slice(whole, v.tensor.count))
         if self.code.repeats:
-            tensors = (tensors[0], *(self.repeated_in_kernel(t, heads, kv_heads) for t in tensors[1:]))
+            keys, values = (self.repeated_in_kernel(t, heads, kv_heads) for t in tensors[1:])
+            tensors = (tensors[0], keys, values)
         if self.selective:  # the core runs again in backward: its inputs are all that is kept for it
             self.tape.keep(*tensors)
             self.tape.again = True
@@ -734,8 +747,11 @@ class Lowering:
         if op.function == "swiglu_oai":
             hidden = self.clamped_swiglu(up, rows * inner)
         elif op.gated:
-            gate = tape.slice(up, rows * inner)
-            hidden = tape.multiply(self.activated(gate, op.function), tape.slice(up, rows * inner))
+            gate, other = (tape.slice(up, rows * inner) for _ in range(2))
+            if self.code.swiglu == "fused":
+                hidden = self.gated(gate, other)
+            else:
+                hidden = tape.multiply(self.activated(gate, op.function), other)
         else:
             hidden = self.activated(up, op.function)
         out = tape.new(rows * op.d_model, stored, "down")
@@ -745,6 +761,14 @@ class Lowering:
         out = tape.record("gather", (out,), tape.new(out.count, out.dtype, "ordered"), (back,))
         total = tape.record("sum", (out,), tape.new(x.tensor.count, out.dtype, "summed"))
         return Value(tape.cast(total, x.tensor.dtype), op.d_model, x.divided, x.whole)
+
+
+def _gates(operations: tuple[Operation, ...]) -> frozenset[str]:
+    """Activations that nothing but a product reads."""
+    made = {op.name for op in operations if isinstance(op, Activation)}
+    others = {name for op in operations if not isinstance(op, Multiply) for name in op.reads}
+    products = {op.reads[0] for op in operations if isinstance(op, Multiply)}
+    return frozenset((made & products) - others)
 
 
 def _single_heads(operations: tuple[Operation, ...]) -> frozenset[str]:
