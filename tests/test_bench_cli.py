@@ -166,6 +166,30 @@ def test_sigterm_ends_the_run_with_143(
     assert napkin("bench --quick --only memory -o p.json --quiet").status == 143
 
 
+V100 = DeviceInfo("cuda", "Tesla V100-SXM2-32GB", 34_089_730_048, 80, 6 << 20, (7, 0))
+
+
+def test_a_device_without_bf16_is_measured_in_fp16(napkin: Callable[..., Outcome], h200: Any) -> None:
+    h200(info=V100)
+    done = napkin("bench --quick --only matmul --json --quiet")
+    assert done.status == 0
+    assert {path.split("/")[1] for path in done.values if path.startswith("matmul/")} == {"fp16", "fp32"}
+    assert any("fp16 is measured instead" in note for note in done.data["notes"])
+    assert napkin("bench matmul 4096x4096x4096 --json --quiet").values["matmul/fp16/4096x4096x4096/burst"] > 0
+
+
+def test_what_does_not_exist_here_is_status_3_with_the_reason(napkin: Callable[..., Outcome], h200: Any) -> None:
+    h200(info=V100)
+    done = napkin("bench matmul 4096x4096x4096 --dtype bf16 --quiet")
+    assert done.status == 3
+    assert "needs compute capability 8.0" in done.out
+
+
+def test_the_profile_is_no_stream(napkin: Callable[..., Outcome], h200: Any) -> None:
+    h200()
+    assert napkin("bench --quick -o -").status == 2
+
+
 def test_no_cuda_is_status_5_with_one_line_and_no_file(
     napkin: Callable[..., Outcome], monkeypatch: Any, tmp_path: Any
 ) -> None:

@@ -364,6 +364,14 @@ def test_out_of_memory_halves_the_micro_batch(cpu: CpuDevice, monkeypatch: pytes
     assert "micro-batch 4 did not fit: halved" in profile.notes
 
 
+def test_a_step_that_a_host_cannot_hold_is_not_begun(cpu: CpuDevice) -> None:
+    """The operating system would end the process, not the allocation."""
+    session = session_on(cpu)
+    big = model(hidden_size=65536, num_attention_heads=64, num_key_value_heads=64, intermediate_size=262144)
+    assert train(session, cpu, plan(big, layers=(2,), micro_batch=1)) == []
+    assert session.write(complete=True).cases[0].status == "oom"
+
+
 def test_what_cannot_be_built_is_refused_by_name() -> None:
     with pytest.raises(NapkinError) as raised:
         Decoder(at_depth(build(load_config("mamba-2.8b")), 1))

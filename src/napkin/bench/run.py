@@ -28,15 +28,16 @@ from napkin.bench.shapes import Shape
 from napkin.bench.team import Alone, Team, Torchrun, launched
 from napkin.bench.torch_device import SEED, TorchDevice, open_device
 from napkin.bench.train import StepPlan, train
-from napkin.errors import NapkinError
+from napkin.errors import REFUSED, NapkinError
 from napkin.inputs.hardware import Hardware, Table, find, peak_name, table
-from napkin.inputs.profile import KIND, SCHEMA, Peak, Profile, ProfiledDevice, summarise
+from napkin.inputs.profile import FAILED, KIND, OK, OOM, SCHEMA, UNSUPPORTED, Peak, Profile, ProfiledDevice, summarise
 
 INTERRUPTED, TERMINATED = 130, 143
 METHOD = "events, blocks >= 2 ms, operands rotated beyond twice the L2, one synchronisation"
 ENVIRONMENT = ("NCCL_", "CUBLAS_", "PYTORCH_", "TORCH_", "OMP_NUM_THREADS", "NVIDIA_TF32_OVERRIDE")
 SAME_SIZE = 0.1  # a card whose memory differs more from the table's is another card, or a slice of one
 PRIVATE = ("/", "\\", "@", "://")  # an environment value that holds a path or a name stays out of the profile
+INSTEAD = {"bf16": "fp16", "tf32": "fp32"}
 PLANNED = {"quick": 45.0, "default": 180.0, "full": 480.0}
 
 
@@ -149,6 +150,9 @@ def run(request: Request) -> Done:
         device.release()
     profile = session.write(complete=status == 0)
     team.close()
+    asked = [case.status for case in profile.cases if case.id in session.asked]
+    if status == 0 and OK not in asked and any(one in (UNSUPPORTED, OOM, FAILED) for one in asked):
+        status = REFUSED  # there is no figure to answer with, and the report says why
     return Done(profile, path, status, team.rank, hardware)
 
 
@@ -162,7 +166,7 @@ def measure(session: Session, device: TorchDevice, request: Request, hardware: H
     groups = [group for group in GROUPS if group in request.groups]
     if "matmul" in groups:
         matmuls = Matmuls(session, mode, request.data)
-        for dtype in request.dtypes or mode.dtypes:
+        for dtype in request.dtypes or _dtypes(session, request):
             if request.model is not None:
                 one = request.model
                 matmuls.model(dtype, one.name, one.tp, one.products, one.attentions, one.tokens)
@@ -180,6 +184,21 @@ def measure(session: Session, device: TorchDevice, request: Request, hardware: H
         train(session, device, replace(request.step, hardware=hardware))
     if "collectives" in groups:
         collectives(session, device, mode)
+
+
+def _dtypes(session: Session, request: Request) -> list[str]:
+    """The mode's formats, bf16 alone for a shape or a model; what a device lacks gives way to the next wider one."""
+    info = session.device.info
+    wanted = ("bf16",) if request.shapes or request.model is not None else request.mode.dtypes
+    chosen = []
+    for dtype in wanted:
+        instead = INSTEAD.get(dtype)
+        reason = formats.unsupported(dtype, info)
+        if reason is not None and instead is not None and request.mode.name != "full":
+            session.note(f"{reason}: {instead} is measured instead")
+            dtype = instead
+        chosen.append(dtype)
+    return list(dict.fromkeys(chosen))
 
 
 def _header(

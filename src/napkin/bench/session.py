@@ -198,6 +198,8 @@ class Store:
 
     def prepare(self) -> None:
         """Fail before measuring where the file could not be written; remove what a killed run left."""
+        if self.path == "-":
+            raise NapkinError("-o: the profile is a file, replaced after every case", "name one: -o profile.json")
         if os.path.isdir(self.path):
             raise NapkinError(f"{self.path}: is a directory", "name a file: -o profile.json")
         try:
@@ -251,6 +253,7 @@ class Session:
         self._kept = {case.id: case for case in previous.cases} if previous else {}
         # what an earlier run measured stays in the profile, whether this run asks for it again or not
         self._cases = {name: case for name, case in self._kept.items() if case.status in FINAL}
+        self.asked: set[str] = set()  # ids of the cases of this run
         self._ranks: dict[str, OverRanks] = dict(previous.ranks) if previous else {}
         self._flags: list[str] = []
         self._notes: list[str] = list(profile.notes)
@@ -341,6 +344,7 @@ class Session:
             self._ranks[case.id] = OverRanks(case.value.unit, min(rates), median(rates), max(rates))
 
     def _store(self, case: Case) -> Case:
+        self.asked.add(case.id)
         self._cases.pop(case.id, None)
         self._cases[case.id] = case
         self.write(complete=False)

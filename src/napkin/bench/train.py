@@ -26,6 +26,7 @@ FEWEST = 3
 PRECISIONS = ("bf16-pure", "amp-bf16", "fp32")
 FITS = 0.8  # of free memory
 LARGEST_MICRO_BATCH = 16
+HOSTS = ("cpu", "mps")
 VARIANTS = ("eager", "compiled")
 LEARNING_RATE = 1e-4
 
@@ -137,6 +138,10 @@ def _measure(device: TorchDevice, plan: StepPlan, model: Model, variant: str) ->
         device.torch.compiler.reset()  # what an earlier depth compiled would keep its parameters alive
     gc.collect()
     device.release()
+    need = plan.predict(model, plan, variant).allocated
+    if device.info.kind in HOSTS and need is not None and need > device.free_bytes():
+        # a host that overcommits would end the process, not the allocation
+        raise OutOfMemory(f"{need:.0f} bytes are needed, {device.free_bytes()} are free")
     try:
         return _steps(device, plan, model, variant)
     except (RuntimeError, MemoryError) as error:

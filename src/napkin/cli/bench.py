@@ -94,7 +94,7 @@ def _request(inputs: Inputs, words: tuple[str, ...]) -> Request:
     return Request(
         mode=mode,
         groups=groups,
-        dtypes=_dtypes(inputs, single=bool(shapes) or (model is not None and words[:1] == ("matmul",))),
+        dtypes=_dtypes(inputs),
         device=inputs.get("device"),
         output=inputs.get("output"),
         resume=bool(inputs.get("resume")),
@@ -120,13 +120,13 @@ def _listed(text: str, known: tuple[str, ...], where: str) -> tuple[str, ...]:
     return names
 
 
-def _dtypes(inputs: Inputs, single: bool) -> tuple[str, ...]:
-    """The formats that were named; all of them; () for the mode's own; bf16 alone for a shape or a model."""
+def _dtypes(inputs: Inputs) -> tuple[str, ...]:
+    """The formats that were named, or all of them; () leaves the choice to the run."""
     from napkin.bench.formats import ALIASES, FORMATS
 
     text = inputs.get("dtype")
     if text is None:
-        return ("bf16",) if single else ()
+        return ()
     if text == "all":
         return tuple(FORMATS)
     return _listed(
