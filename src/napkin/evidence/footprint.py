@@ -1,27 +1,72 @@
-"""Published memory against the memory model, row by row."""
+"""Published memory against the memory model, row by row: what a row says becomes a setup of its framework."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from napkin.elementwise import ceil_div
 from napkin.errors import NapkinError
 from napkin.evidence.validate import Compared
-from napkin.formulas import optimizers
+from napkin.formulas import allocator, memory, optimizers
 from napkin.formulas.families import build
-from napkin.formulas.fit import evaluate
-from napkin.formulas.implementations import code_of
+from napkin.formulas.frameworks import ENDS, FIRST, FRAMEWORKS, FRONT, PLAIN, SLOTS, Framework
+from napkin.formulas.implementations import Code, Tuning, code_of
 from napkin.formulas.layer import Model
-from napkin.formulas.memory import Setup
+from napkin.formulas.memory import Rank, Setup
 from napkin.inputs import hardware
 from napkin.inputs.load import Document
-from napkin.inputs.model import config_from
-from napkin.inputs.plan import POLICIES, Layout, Precision, Recompute
+from napkin.inputs.model import config_from, load_config
+from napkin.inputs.plan import OPERATIONS, POLICIES, Layout, Precision, Recompute
+from napkin.inputs.presets import is_preset
 from napkin.inputs.published import Row, Shape, StepRow, step_row
+from napkin.record import record, replace
+from napkin.term import TRUE, leaf
 
-MEGATRON = ("megatron", "megatron-deepspeed", "megatron-core", "nanotron")
-DROPOUT = {"megatron": 0.1}
-"""Megatron-LM's default, which its papers' activation formulas count (Korthikanti et al. 2022, section 4.1)."""
+WORDS: tuple[tuple[str, str], ...] = (
+    ("korthikanti", "megatron"),
+    ("bigscience", "megatron-deepspeed"),
+    ("bloom", "megatron-deepspeed"),
+    ("megatron-deepspeed", "megatron-deepspeed"),
+    ("megatron bridge", "megatron-core"),
+    ("nemo", "megatron-core"),
+    ("megatron", "megatron-core"),
+    ("nanotron", "nanotron"),
+    ("torchtitan", "torchtitan"),
+    ("torchtune", "torchtune"),
+    ("litgpt", "litgpt"),
+    ("lit-gpt", "litgpt"),
+    ("lightning", "litgpt"),
+    ("deepspeed", "deepspeed"),
+    ("fsdp", "fsdp"),
+    ("foundry", "fsdp"),
+)
+"""Words of a source's title or place, and the framework that they name; the first that occurs holds."""
+STACKS = {"fsdp-eager": "fsdp", "fsdp-compiled": "torchtitan", "lean": "plain"}
+"""Names of `layout.stack` that stand for a framework called otherwise."""
+
+COMPILED_LOSS_SINCE = 202501
+"""torchtitan compiles the loss with the model from January 2025 on (torchtitan/components/loss.py)."""
+TYPICAL = 0.5
+"""A typical sample of an instruction set over the longest: where the peak is not in the first step, which takes the
+longest sample (LitGPT finetune/lora.py), this share of it. 0.3 to 0.7."""
+LITGPT_BATCH = 128
+"""LitGPT finetune/*.py: sequences of one optimizer step."""
+STATE_BYTES = 18
+"""Bytes a parameter of Korthikanti et al. 2022, figure 1: fp16 weights, fp32 gradients, master copy and moments."""
+
+
+@record
+class Case:
+    """One reading of a row: the model and the setup, and which of them is the likeliest."""
+
+    model: Model
+    setup: Setup
+    compiled: bool = False
+
+
+# --- the model -------------------------------------------------------------------------------------------------------
 
 
 def config_of(dims: Shape, seq: int) -> Mapping[str, Any]:
@@ -61,32 +106,164 @@ def model_of(dims: Shape, seq: int) -> Model:
     return build(config_from(dims.name, Document(dims.name, None), dict(config_of(dims, seq))))
 
 
-def precision_of(row: Row, stack: str) -> Precision:
-    """Number formats as the row's software keeps them: FSDP shards fp32 parameters and casts them; Megatron's kin keeps
-    16-bit parameters with fp32 master copies, gradients in fp32 where it says so."""
-    policy = POLICIES.get(row.text("layout.policy"), POLICIES["bf16-mixed"])
-    if policy.state in ("bf16", "fp16"):
-        return policy
+def nominal(row: Row) -> float | None:
+    """Parameters as the row states them, or as its model's name says (`200B`)."""
+    exact = row.number("model.params")
+    if exact:
+        return exact
+    found = re.search(r"([\d.]+) ?B\b", f"{row.text('model.params_nominal')} {row.text('model.name')}")
+    return float(found[1]) * 1e9 if found else None
+
+
+def depth_from(row: Row, stages: int) -> int | None:
+    """The number of layers where only width and size are stated: the multiple of the pipeline's stages nearest to
+    (N − V·h)/12h², or 4h² + 3hf of a gated block."""
+    params, hidden = nominal(row), row.count("model.hidden")
+    if params is None or hidden is None or row.part("model").get("experts"):
+        return None
+    ffn = row.count("model.ffn") or 4 * hidden
+    block = 4 * hidden * hidden + (3 if row.flag("model.gated") else 2) * hidden * ffn
+    tables = (row.count("model.vocab") or 0) * hidden * (1 if row.flag("model.tied") else 2)
+    return max(round((params - tables) / block / stages), 1) * stages
+
+
+def described(row: Row) -> Model:
+    """The row's model: the architecture of that name where napkin knows it, else the shape that the row states."""
+    name = row.text("model.name")
+    layers, hidden = row.count("model.layers"), row.count("model.hidden")
+    if is_preset(name):
+        preset = build(load_config(name))
+        if (layers or preset.stacks[-1].depth) == preset.stacks[-1].depth and (hidden or preset.hidden) == preset.hidden:
+            return preset
+    fields = dict(row.fields)
+    if layers is None:
+        depth = depth_from(row, row.count("layout.pp") or 1)
+        if depth is None:
+            raise NapkinError("the number of layers or the width is not stated")
+        fields["model"] = {**row.part("model"), "layers": depth}
+    step = step_row(Row(row.document, row.index, fields))
+    if step.shape is None:
+        raise NapkinError("the number of layers or the width is not stated")
+    if not step.shape.vocab:
+        raise NapkinError("the vocabulary is not stated")
+    return model_of(step.shape, step.seq or row.count("model.longest_sample") or 2048)
+
+
+# --- the setup -------------------------------------------------------------------------------------------------------
+
+
+def framework_of(row: Row) -> Framework | None:
+    """The framework that a row names (`layout.stack`), else that its source's words name."""
+    stated = row.text("layout.stack").lower()
+    if stated:
+        return FRAMEWORKS.get(STACKS.get(stated, stated))
+    words = f"{row.text('source.title')} {row.text('source.where')}".lower()
+    return next((FRAMEWORKS[name] for word, name in WORDS if word in words), None)
+
+
+def adapted(framework: Framework, row: Row) -> Framework:
+    """A framework as the row's own words change it: fp32 accumulation, tables that count as layers."""
     words = row.text("layout.precision").lower()
-    compute = "fp16" if policy.compute == "fp16" else "bf16"  # 8-bit products leave memory as it is (torchtitan, 0.3 %)
-    if stack.startswith("fsdp"):
-        return Precision("fsdp", "fp32", "fp32", compute, "fp32")
-    wide = stack == "nanotron" or stack == "megatron" or "fp32 gradient" in words
+    if "fp32 gradient accumulation" in words or "fp32 accumulation" in words:
+        framework = replace(framework, accumulator=4)
+    if framework.partition == FRONT and "embedding layers count" in row.text("layout.pp_partition"):
+        framework = replace(framework, partition=SLOTS)
+    if framework.name == "megatron-deepspeed" and not row.count("layout.zero", least=0):
+        framework = replace(framework, step_bytes=framework.step_bytes + 4)
+    return framework
+
+
+def precision_of(row: Row, framework: Framework) -> Precision:
+    """Number formats as the framework keeps them: FSDP shards fp32 parameters and casts them; the others keep 16-bit
+    parameters with fp32 master copies. 8-bit products leave memory as it is."""
+    policy = POLICIES.get(row.text("layout.policy"), POLICIES["bf16-mixed"])
+    if policy.state in ("bf16", "fp16") or policy.autocast or policy.compute == "fp32":
+        return policy
+    compute = "fp16" if policy.compute == "fp16" else "bf16"
+    if framework.gathers:
+        return Precision("sharded", "fp32", "fp32", compute, "fp32")
+    wide = framework.name in ("megatron", "megatron-core")
     return Precision("master", compute, "fp32" if wide else compute, compute, "fp32", "fp32")
 
 
-def setup_of(row: Row, step: StepRow, model: Model) -> Setup:
-    stack = step.stack
-    words = step.recompute_words.lower()
-    if step.recompute == "other" or (step.recompute == "selective" and stack not in MEGATRON):
+def tuning_of(row: Row, framework: Framework) -> Tuning | None:
+    method = row.text("layout.method") or "full"
+    if method == "full":
+        return None
+    quantised = {"": "", "bnb.nf4": "nf4", "nf4": "nf4", "bnb.nf4-dq": "nf4-dq", "nf4-dq": "nf4-dq"}.get(
+        row.text("layout.quantization")
+    )
+    if quantised is None:
+        raise NapkinError(f"stores frozen weights as {row.text('layout.quantization')}: not modelled")
+    if method == "qlora":
+        method, quantised = "lora", quantised or "nf4-dq"
+    if method not in ("lora", "adapter", "adapter_v2"):
+        raise NapkinError(f"trains by {method}: not modelled")
+    if framework.name == "torchtune":  # recipes/configs/llama3*/…_lora_single_device.yaml
+        return Tuning(method, 8, 0.0, ("q", "v", "o", "gate", "up", "down"), quantised, keeps=False)
+    return Tuning(method, 8, 0.05, ("q", "v"), quantised)
+
+
+def recompute_of(row: Row, step: StepRow, framework: Framework) -> str:
+    kind, words = step.recompute, step.recompute_words.lower()
+    if kind == "none" and words not in ("", "none", "unstated", "recipe default"):
+        kind = "other"
+    if framework.name == "torchtitan" and kind in ("selective", "other") and "selective" in words:
+        return OPERATIONS
+    if kind == "other" or (kind == "selective" and framework.code in ("hf", "torchtune", "litgpt")):
         raise NapkinError(f"recomputes single operations ({words[:60]}): not modelled")
-    kind = {"full": "full", "selective": "selective"}.get(step.recompute, "none")
-    if "offload" in words or row.flag("layout.activation_offload"):
-        raise NapkinError("offloads activations: not modelled")
-    micro = int(step.micro_batch or 1)
+    if framework.name == "litgpt" and kind == "none" and step.gpus > 1:
+        return "full"  # finetune/*.py: FSDPStrategy(activation_checkpointing_policy={Block})
+    if words == "recipe default":
+        return "full"
+    return kind
+
+
+def code_for(row: Row, framework: Framework, model: Model) -> Code:
+    code = code_of(framework.code, model.family)
+    compiled = bool(row.flag("layout.compile"))
+    if row.flag("layout.chunked_cross_entropy") or row.text("layout.recompute") == "recipe default":
+        code = replace(code, loss="chunked")
+    elif framework.name == "torchtitan":
+        dated = re.search(r"20\d{4}", row.text("source.where"))
+        split = (row.count("layout.tp") or 1) > 1
+        if split:
+            code = replace(code, loss="dtensor")
+        elif compiled and dated and int(dated[0]) >= COMPILED_LOSS_SINCE:
+            code = replace(code, loss="compiled")
+    tuning = tuning_of(row, framework)
+    return code if tuning is None else replace(code, tuning=tuning)
+
+
+def setup_of(row: Row, model: Model) -> Setup:
+    framework = adapted(framework_of(row) or PLAIN, row)
+    step = step_row(row)
+    words = f"{step.recompute_words} {row.text('layout.optimizer')}".lower()
+    seq = step.seq or row.count("model.longest_sample") or 0
+    if not seq:
+        raise NapkinError("the sequence length is not stated")
+    micro = int(step.micro_batch or 0)
+    if not micro:
+        raise NapkinError("the micro-batch is not stated")
     batches = max(1, int((step.global_batch or step.dp * micro) // (step.dp * micro)))
+    tuning = tuning_of(row, framework)
+    if framework.name == "litgpt":
+        batches = max(1, LITGPT_BATCH // (step.dp * micro))
+        if step.gpus > 1:
+            seq = int(seq * TYPICAL)
+    offload: tuple[str, ...] = ()
+    if "offload" in words or row.flag("layout.activation_offload"):
+        offload = ("activations",)
+    recipe = row.text("layout.recompute") == "recipe default"
+    in_backward = bool(row.flag("layout.optimizer_in_backward")) or (recipe and tuning is None)
+    name = row.text("layout.optimizer").lower() or "adamw"
+    if recipe and tuning is None:
+        name = "paged adamw 8bit"  # recipes/configs/llama3_1/8B_full_single_device.yaml
+    if "paged" in name:
+        offload, name = (*offload, "optimizer"), name.replace("paged", "").strip(" -_")
+    optimizer, form = optimizers.find(re.sub(r"[ _]+", "-", name))
     layout = Layout(
-        seq=step.seq,
+        seq=seq,
         micro=micro,
         micro_batches=batches,
         tp=step.tp,
@@ -98,13 +275,51 @@ def setup_of(row: Row, step: StepRow, model: Model) -> Setup:
         sp=1 if step.sp and step.tp > 1 else 0,
         zero=step.zero or 0,
         schedule="interleaved" if (step.vp or 1) > 1 else "1f1b",
-        recompute=Recompute(kind),
+        recompute=Recompute(recompute_of(row, step, framework)),
     )
-    optimizer, _ = optimizers.find("adamw")
-    code = code_of("megatron" if divided(step) else "hf", model.family)
-    attention = "eager" if stack in ("megatron", "megatron-deepspeed") else "flash"
-    form = "fused"
-    return Setup(code, layout, precision_of(row, stack), optimizer, form, attention, DROPOUT.get(stack, 0.0))
+    return Setup(
+        code_for(row, framework, model),
+        layout,
+        precision_of(row, framework),
+        optimizer,
+        form or "fused",
+        row.text("layout.attention") or framework.attention,
+        framework.dropout,
+        offload=offload,
+        framework=framework,
+        in_backward=in_backward,
+    )
+
+
+# --- the comparison --------------------------------------------------------------------------------------------------
+
+
+def reported_rank(prepared: memory.Step) -> Rank:
+    """The rank whose memory the framework's log prints."""
+    stages = int(prepared.setup.layout.pp)
+    which = prepared.setup.framework.reported
+    if which == FIRST:
+        places: list[int] = [0]
+    elif which == ENDS:
+        places = [0, stages - 1]
+    else:
+        places = sorted({0, min(1, stages - 1), stages // 2, max(stages - 2, 0), stages - 1})
+    return max((memory.rank_of(prepared, place) for place in places), key=lambda one: one.live)
+
+
+def analytic(prepared: memory.Step) -> float:
+    """A figure's bars by its paper's own definition: the first stage's block weights at 18 bytes and what its layers
+    keep for all micro-batches on their way; tables, head and loss left out (Korthikanti et al. 2022, figure 1)."""
+    rank = memory.rank_of(prepared, 0)
+    weights = sum(
+        n * memory.held(layer.operations, prepared.setup).all
+        for n, (_, layer) in zip(rank.stage.layers, prepared.stack.runs, strict=True)
+    )
+    kept = sum(
+        (n - again) * piece.saved + again * piece.input
+        for n, again, (_, piece) in zip(rank.stage.layers, rank.stage.checkpointed, prepared.run.layers, strict=True)
+    )
+    return float(STATE_BYTES * weights + rank.stage.in_flight * kept)
 
 
 def compared(row: Row) -> Compared:
@@ -121,37 +336,32 @@ def compared(row: Row) -> Compared:
 
     if measured is None and not out:
         return silent("prints a relative figure, not bytes")
-    method = row.text("layout.method")
-    if method and method != "full":
-        return silent(f"trains adapters ({method}) on frozen weights: not modelled")
-    if row.flag("layout.optimizer_in_backward"):
-        return silent("steps the optimizer inside backward: not modelled")
-    if row.flag("layout.chunked_cross_entropy"):
-        return silent("computes the loss in chunks: not modelled")
-    if row.text("layout.recompute") == "recipe default":
-        return silent("recomputation and optimizer follow a recipe that the row does not state")
-    step = step_row(row)
-    if step.shape is None:
-        return silent("the number of layers or the width is not stated")
-    if not step.shape.vocab or not step.seq:
-        return silent("the vocabulary or the sequence length is not stated")
-    if not row.count("layout.tp") and step.gpus > 1 and not step.zero:
-        return silent("the layout is not stated")
     try:
-        model = model_of(step.shape, step.seq)
-        setup = setup_of(row, step, model)
-        capacity = hardware.find(step.chip).capacity if out else None
-        code = "megatron" if divided(step) else "hf"
-        found = evaluate(model, setup, code, capacity, bool(row.flag("layout.compile")))
+        model = described(row)
+        setup = setup_of(row, model)
+        prepared = memory.prepare(model, setup)
+        if "analytic" in row.text("memory.kind"):
+            value = analytic(prepared)
+            return Compared(
+                row.text("id"), quantity, value, value * 0.99, value * 1.01, measured, source, "", "", suspect, source
+            )
+        live = reported_rank(prepared).live
     except NapkinError as problem:
         return silent(problem.message)
-    reported = found.reported
+    old = setup.framework.name == "megatron-deepspeed"
+    context = allocator.CONTEXT_EAGER if old else allocator.CONTEXT
+    term = leaf("memory/live", ceil_div(live, 1), "byte", TRUE)
+    found = allocator.reported(term, setup.layout.gpus, bool(row.flag("layout.compile")), outside=context)
     name = f"memory/{what or 'allocated'}"
-    value = {term.name: term.value for term in (reported.allocated, reported.reserved, reported.used)}[name]
-    low, high = reported.ends[name]
-    return Compared(row.text("id"), quantity, value, low, high, measured, source, "", found.verdict, suspect, source)
+    value = {one.name: one.value for one in (found.allocated, found.reserved, found.used)}[name]
+    low, high = found.ends[name]
+    verdict = ""
+    if out:
+        capacity = hardware.find(row.text("hardware.chip") or row.text("hardware.accelerator")).capacity
+        used_low, used_high = found.ends["memory/used"]
+        verdict = "fits" if used_high <= capacity else "does not fit" if used_low > capacity else "close"
+    return Compared(row.text("id"), quantity, value, low, high, measured, source, "", verdict, suspect, source)
 
 
-def divided(step: StepRow) -> bool:
-    """Whether Megatron-like code runs: only it divides the head and the loss."""
-    return step.stack in MEGATRON or step.tp * step.pp > 1
+def cases(row: Row) -> Iterator[Case]:
+    yield Case(described(row), setup_of(row, described(row)), bool(row.flag("layout.compile")))

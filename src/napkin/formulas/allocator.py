@@ -41,6 +41,9 @@ CONTEXT = Figure(
     1.33e9,
     "CUDA context: 287 to 450 MB loaded lazily (PyTorch PR 86509, issue 109888), 1.0 to 1.3 GB eagerly",
 )
+CONTEXT_EAGER = Figure(
+    1.33e9, 1.0e9, 1.4e9, "CUDA context before 11.7, all kernels loaded: 1,271 MiB stated by BLOOM's chronicles"
+)
 COMMUNICATION = Figure(
     1.3e9,
     0.5e9,
@@ -76,7 +79,13 @@ def _leaf(name: str, figure: Figure, unit: str = "byte", kind: str = SEEN) -> Te
     return leaf(name, int(figure.value) if unit == "byte" else figure.value, unit, kind, figure.source)
 
 
-def reported(live: Term, gpus: Number, compiled: bool, spread: tuple[float, float] = SINGLE) -> Reported:
+def reported(
+    live: Term,
+    gpus: Number,
+    compiled: bool,
+    spread: tuple[float, float] = SINGLE,
+    outside: Figure = CONTEXT,
+) -> Reported:
     """allocated, reserved and used from live bytes on one of `gpus` cards."""
     caching = COMPILED if compiled else EAGER
     rounding = multiply("memory/rounding", live, _leaf("rounding", ROUNDING, "1"))
@@ -84,7 +93,7 @@ def reported(live: Term, gpus: Number, compiled: bool, spread: tuple[float, floa
     allocated = add("memory/allocated", live, rounding, workspace)
     cache = multiply("memory/cache", allocated, leaf("caching", round(caching.value - 1, 6), "1", SEEN, caching.source))
     reserved = add("memory/reserved", allocated, cache)
-    context = _leaf("memory/context", CONTEXT, kind=ASSUMED)
+    context = _leaf("memory/context", outside, kind=ASSUMED)
     alone = gpus == 1
     buffers = leaf(
         "memory/communication", where(alone, 0, int(COMMUNICATION.value)), "byte", ASSUMED, COMMUNICATION.source
@@ -94,8 +103,8 @@ def reported(live: Term, gpus: Number, compiled: bool, spread: tuple[float, floa
     value = live.value
     low = value * (1 + spread[0]) * (1 + ROUNDING.low) + WORKSPACE.low
     high = value * (1 + spread[1]) * (1 + ROUNDING.high) + WORKSPACE.high
-    outside_low = CONTEXT.low + where(alone, 0, COMMUNICATION.low)
-    outside_high = CONTEXT.high + where(alone, 0, COMMUNICATION.high)
+    outside_low = outside.low + where(alone, 0, COMMUNICATION.low)
+    outside_high = outside.high + where(alone, 0, COMMUNICATION.high)
     ends = {
         "memory/allocated": (low, high),
         "memory/reserved": (low * caching.low, high * caching.high),

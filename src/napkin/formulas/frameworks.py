@@ -71,6 +71,24 @@ FRAMEWORKS: dict[str, Framework] = {
             reported=ENDS,
         ),
         Framework(
+            "megatron-core",
+            "Megatron-core, NeMo, Megatron Bridge",
+            "NVIDIA/Megatron-LM megatron/core/distributed/distributed_data_parallel.py: fp32 gradients in one buffer",
+            code="megatron",
+        ),
+        Framework(
+            "deepspeed",
+            "DeepSpeed's ZeRO around a Hugging Face model",
+            "microsoft/DeepSpeed deepspeed/runtime/zero/stage_1_and_2.py, config defaults: buckets of 5e8",
+            bucket=500_000_000,
+        ),
+        Framework(
+            "fsdp",
+            "PyTorch FSDP with mixed precision around a Hugging Face model",
+            "pytorch/pytorch torch/distributed/fsdp: fp32 shards, gathered in the compute type",
+            gathers=True,
+        ),
+        Framework(
             "nanotron",
             "nanotron",
             "huggingface/nanotron src/nanotron/helpers.py create_table_log, models/llama.py get_block_compute_costs, "

@@ -50,7 +50,8 @@ class Setup:
     shard    ranks that divide states under ZeRO, fewer than all where whole groups are kept (hybrid sharding); 0: all
     ema      a running mean of the parameters is kept beside them, in the states' type
     offload  what stands in the host's memory between its uses: optimizer, activations
-    framework  whose habits beside the code's the run has (frameworks.py)
+    framework    whose habits beside the code's the run has (frameworks.py)
+    in_backward  the optimizer steps each tensor as soon as its gradient is there, which is then let go
     """
 
     code: Code
@@ -64,6 +65,7 @@ class Setup:
     ema: bool = False
     offload: tuple[str, ...] = ()
     framework: Framework = PLAIN
+    in_backward: bool = False
 
     @property
     def layers_in(self) -> Precision:
@@ -412,6 +414,8 @@ def rank_of(step: Step, index: Number) -> Rank:
     parameters = sharded(mine.dense * weight + mine.frozen, mine.expert * weight, layout.zero >= 3)
     gradients = sharded(mine.dense * grad, mine.expert * grad, layout.zero >= 2)
     gradients = gradients + setup.framework.accumulator * mine.all
+    if setup.in_backward:
+        gradients = max(_tensor_sizes(step), default=0) * grad
     states = [(name, sharded(dense, expert, layout.zero >= 1)) for name, dense, expert in mine.states]
     if precision.master is not None:
         size = sized(1, precision.master)
@@ -488,7 +492,7 @@ def _moments(step: Step, rank: Rank, parts: Sequence[tuple[Number, Held]], outsi
     )
     # gradients stand through the whole pass where several micro-batches add to them
     unsynced = setup.framework.unsynced * where(layout.zero >= 2, where(setup.shards > 1, 1, 0), 0)
-    several = (layout.micro_batches > 1) | (setup.framework.accumulator > 0)
+    several = (layout.micro_batches > 1) | (setup.framework.accumulator > 0) | setup.in_backward
     standing = where(several, rank.gradients, 0) + unsynced * (rank.held.all * grad + rank.held.frozen)
     growing = where(several, 0, 1) * where(layout.zero >= 2, 0, 1)
     sharded = where(several, 0, 1) * where(layout.zero >= 2, 1, 0)
