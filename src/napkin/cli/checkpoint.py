@@ -9,7 +9,7 @@ from napkin.errors import NapkinError
 from napkin.formulas import capacity, optimizers, storage
 from napkin.inputs.plan import precision
 from napkin.render.answer import Answer
-from napkin.term import Term
+from napkin.term import Term, leaf
 from napkin.units import human
 
 declare(
@@ -56,7 +56,7 @@ def _mtbf(inputs: Inputs) -> Term | None:
     if gpu is None:
         return None
     inputs.need("gpus", "how many can fail?")
-    return storage.mtbf_of(inputs.term("gpu-mtbf", "gpu_mtbf"), inputs.term("gpus").renamed("gpus"))
+    return storage.mtbf_of(leaf("gpu_mtbf", gpu, "GPU-second"), inputs.term("gpus"))
 
 
 COMMAND = Command(

@@ -14,8 +14,9 @@ from napkin.errors import NapkinError, did_you_mean
 from napkin.record import record
 from napkin.term import Term, add, constant, divide, leaf, multiply, power, subtract
 
-INFINITE, NAN, SATURATES = "infinity", "NaN", "the largest number"
-"""What a value above the range becomes."""
+INFINITE, SATURATES = "infinity", "the largest number"
+"""What a value above the range becomes. fp8_e4m3 has no infinity: torch 2.13 casts to ±448 (the format's paper allows
+NaN too)."""
 
 IEEE = "IEEE 754-2019, section 3.6"
 BFLOAT = "Kalamkar et al. 2019, arXiv:1905.12322: fp32's exponent, 7 fraction bits"
@@ -101,7 +102,7 @@ FORMATS: dict[str, Format | Integer] = {
         Format("tf32", 8, 10, 127, TF32, stored=32),
         Format("fp16", 5, 10, 15, IEEE),
         Format("bf16", 8, 7, 127, BFLOAT),
-        Format("fp8_e4m3", 4, 3, 8, FP8, above=NAN, missing=1),
+        Format("fp8_e4m3", 4, 3, 8, FP8, above=SATURATES, missing=1),
         Format("fp8_e5m2", 5, 2, 15, FP8),
         Format("fp4_e2m1", 2, 1, 2, MX, above=SATURATES),
         Integer("int8", 8),
@@ -273,7 +274,7 @@ def _integer_figures(form: Integer, path: str) -> list[Term]:
 
 @record
 class Stored:
-    """What a value becomes: the number, or None where it is infinity or NaN; and what happened to it.
+    """What a value becomes: the number, or None where it is infinite; and what happened to it.
 
     event  exact, rounded, subnormal (rounded below the smallest normal), underflow (became 0), overflow"""
 
@@ -337,8 +338,7 @@ def _round(value: Fraction, form: Format) -> Stored:
     if abs(result) > form.largest:
         if form.above == SATURATES:
             return Stored(form.largest if value > 0 else -form.largest, "overflow", SATURATES)
-        sign = "−" if value < 0 and form.above == INFINITE else ""
-        return Stored(None, "overflow", sign + form.above)
+        return Stored(None, "overflow", "−" * (value < 0) + INFINITE)
     if result == 0:
         return Stored(result, "underflow")
     if result == value:

@@ -1,0 +1,107 @@
+"""Optimizer states against real torch.optim objects after one step, and against the sources of the others."""
+
+from __future__ import annotations
+
+import pytest
+
+from napkin.errors import NapkinError, Refused
+from napkin.formulas import optimizers
+from napkin.formulas.optimizers import OPTIMIZERS
+from napkin.term import leaf
+
+CLASSES = {
+    "sgd": ("SGD", {}),
+    "sgd-momentum": ("SGD", {"momentum": 0.9}),
+    "sgd-nesterov": ("SGD", {"momentum": 0.9, "nesterov": True}),
+    "adagrad": ("Adagrad", {}),
+    "rmsprop": ("RMSprop", {}),
+    "rmsprop-momentum": ("RMSprop", {"momentum": 0.9}),
+    "rmsprop-centered": ("RMSprop", {"centered": True}),
+    "rmsprop-momentum-centered": ("RMSprop", {"momentum": 0.9, "centered": True}),
+    "adam": ("Adam", {}),
+    "adam-amsgrad": ("Adam", {"amsgrad": True}),
+    "adamw": ("AdamW", {}),
+    "adamw-amsgrad": ("AdamW", {"amsgrad": True}),
+    "adamax": ("Adamax", {}),
+    "nadam": ("NAdam", {}),
+    "radam": ("RAdam", {}),
+    "adadelta": ("Adadelta", {}),
+    "rprop": ("Rprop", {}),
+    "asgd": ("ASGD", {}),
+    "adafactor": ("Adafactor", {}),
+    "muon": ("Muon", {}),
+}
+SHAPES = ((96, 64), (256, 8), (64,), (4, 6, 10), (1, 1))
+
+
+def kept(name: str, shape: tuple[int, ...], width: int) -> dict[str, int]:
+    optimizer = OPTIMIZERS[name]
+    return {s.name: optimizers.state_bytes(s, shape, width) for s in optimizer.kept(shape)}
+
+
+@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+def test_states_are_those_of_torch(name, dtype):
+    torch = pytest.importorskip("torch")
+    cls, arguments = CLASSES[name]
+    if not hasattr(torch.optim, cls):
+        pytest.skip(f"this torch has no {cls}")
+    for shape in SHAPES:
+        parameter = torch.nn.Parameter(torch.ones(shape, dtype=getattr(torch, dtype)))
+        parameter.grad = torch.ones_like(parameter)
+        if OPTIMIZERS[name].only_matrices and len(shape) != 2:
+            with pytest.raises(NapkinError):
+                OPTIMIZERS[name].kept(shape)
+            continue
+        optimizer = getattr(torch.optim, cls)([parameter], lr=0.1, **arguments)
+        optimizer.step()
+        real = {k: v.numel() * v.element_size() for k, v in optimizer.state[parameter].items() if v is not None}
+        assert kept(name, shape, parameter.element_size()) == real
+
+
+def test_fused_keeps_its_counter_on_the_device():
+    torch = pytest.importorskip("torch")
+    parameter = torch.nn.Parameter(torch.ones(4, 4))
+    parameter.grad = torch.ones_like(parameter)
+    fused = torch.optim.AdamW([parameter], fused=True)
+    fused.step()
+    assert fused.state[parameter]["step"].element_size() == optimizers.COUNTER_BYTES
+    assert optimizers.counters_on_device("fused")
+    assert not optimizers.counters_on_device("foreach")
+    assert not optimizers.counters_on_device(None)
+
+
+def test_eight_bit_states():
+    # bitsandbytes: a byte an element and an fp32 scale for 256; fp32 below 4096 elements
+    assert kept("adamw-8bit", (96, 64), 2) == {"state1": 6144 + 4 * 24, "state2": 6144 + 4 * 24}
+    assert kept("adamw-8bit", (4095,), 2) == {"state1": 4 * 4095, "state2": 4 * 4095}
+    assert kept("lion-8bit", (4097,), 4) == {"state1": 4097 + 4 * 17}
+
+
+def test_factored_states():
+    assert kept("came", (96, 64), 2) == {
+        "exp_avg": 4 * 96 * 64,
+        "exp_avg_sq_row": 4 * 96, "exp_avg_res_row": 4 * 96, "exp_avg_sq_col": 4 * 64, "exp_avg_res_col": 4 * 64,
+    }  # fmt: skip
+    assert kept("came", (64,), 2) == {"exp_avg": 256, "exp_avg_sq": 256}
+    with pytest.raises(Refused):
+        optimizers.per_param(OPTIMIZERS["adafactor"], leaf("w", 4, "byte/param"))
+
+
+@pytest.mark.parametrize(
+    ("name", "bytes_each"),
+    [("sgd", 0), ("adagrad", 4), ("adamw", 8), ("adam-amsgrad", 12), ("muon", 4), ("lion", 4), ("adamw-8bit", 2.03125)],
+)
+def test_bytes_for_each_parameter(name, bytes_each):
+    assert optimizers.per_param(OPTIMIZERS[name], leaf("w", 4, "byte/param")).value == bytes_each
+
+
+def test_a_name_carries_its_form():
+    assert optimizers.find("AdamW_fused") == (OPTIMIZERS["adamw"], "fused")
+    assert optimizers.find("adamw", form="foreach") == (OPTIMIZERS["adamw"], "foreach")
+    assert optimizers.find("adamw8bit") == (OPTIMIZERS["adamw-8bit"], None)
+    for text, form in (("adamw-fused", "foreach"), ("adamax-fused", None), ("adafactor", "fused"), ("adamq", None)):
+        with pytest.raises(NapkinError) as problem:
+            optimizers.find(text, form=form)
+        assert problem.value.status == 2
+        assert problem.value.hint

@@ -1,0 +1,81 @@
+"""The roofline against numbers worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from napkin.formulas import roofline
+from napkin.formulas.layer import product
+from napkin.term import leaf
+
+PEAK, BANDWIDTH = 989.4e12, 3.35e12
+
+
+def bounds(flops: float, moved: float) -> dict:
+    sizes = leaf("flops", flops, "FLOP"), leaf("bytes", moved, "byte")
+    return roofline.bounds(*sizes, leaf("peak", PEAK, "FLOP/s"), leaf("bandwidth", BANDWIDTH, "byte/s"))
+
+
+def width(value: float = 2):
+    return leaf("width", value, "byte")
+
+
+def test_the_lectures_intensities():
+    def intensity(pair):
+        return pair[0].value / pair[1].value
+
+    assert intensity(roofline.elementwise("relu", 10**6, width())) == 0.25
+    assert intensity(roofline.elementwise("relu", 10**6, width(4))) == 0.125
+    n = 4096
+    assert intensity(roofline.product_terms(product("dot", 1, n, 1), width(), width())) == 2 * n / (2 * (2 * n + 1))
+    assert intensity(roofline.product_terms(product("mv", n, n, 1), width(), width())) == pytest.approx(1, rel=1e-3)
+    assert intensity(roofline.product_terms(product("mm", n, n, n), width(), width())) == pytest.approx(n / 3)
+
+
+def test_times_and_verdicts():
+    found = bounds(1e15, 1e12)
+    assert found["compute"].value == 1e15 / PEAK
+    assert found["memory"].value == 1e12 / BANDWIDTH
+    assert found["overlapped"].value == max(1e15 / PEAK, 1e12 / BANDWIDTH)
+    assert found["serial"].value == pytest.approx(1e15 / PEAK + 1e12 / BANDWIDTH)
+    assert found["ridge"].value == pytest.approx(295.34, abs=0.01)
+    assert roofline.verdict(found) == "compute"
+    assert roofline.verdict(bounds(1e12, 1e12)) == "memory"
+
+
+@given(st.floats(1e3, 1e18), st.floats(1e3, 1e15))
+def test_the_roof_is_the_better_of_the_two_bounds(flops, moved):
+    found = bounds(flops, moved)
+    assert found["rate"].value == pytest.approx(flops / found["overlapped"].value)
+    assert (found["intensity"].value < found["ridge"].value) == (roofline.verdict(found) == "memory") or found[
+        "intensity"
+    ].value == pytest.approx(found["ridge"].value)
+    assert found["overlapped"].value <= found["serial"].value <= 2 * found["overlapped"].value
+
+
+@given(st.integers(1, 40_000), st.integers(1, 40_000), st.sampled_from([0.5, 1, 2, 4]), st.sampled_from([1, 2, 4]))
+def test_the_smallest_compute_bound_batch_is_exactly_that(k, n, wide, out):
+    ridge = leaf("ridge", 295.0, "FLOP/byte")
+    least = roofline.smallest_batch(product("p", 1, k, n), width(wide), width(out), ridge)
+
+    def intensity(m: int) -> float:
+        one = product("p", m, k, n)
+        return one.flops / roofline.product_bytes(one, wide, out)
+
+    if least is None:
+        assert intensity(10**15) <= 295.0 * (1 + 1e-9)
+    else:
+        assert intensity(least.value) >= 295.0 * (1 - 1e-9)
+        assert least.value == 1 or intensity(least.value - 1) < 295.0 * (1 + 1e-9)
+
+
+def test_batched_products_move_every_operand():
+    one = product("p", 16, 32, 2, batch=5)
+    assert one.flops == 5 * 2 * 16 * 32 * 2
+    assert roofline.product_bytes(one, 2) == 5 * 2 * (16 * 32 + 32 * 2 + 16 * 2)
+    assert [t.value for t in roofline.product_terms(one, width(), width())] == [
+        one.flops,
+        roofline.product_bytes(one, 2),
+    ]

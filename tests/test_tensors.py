@@ -1,0 +1,96 @@
+"""Views against torch: strides, offsets, contiguity, which shapes a view can take."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from napkin.errors import NapkinError
+from napkin.formulas import tensors
+from napkin.formulas.tensors import View
+
+SHAPES = st.lists(st.integers(1, 5), min_size=1, max_size=4).map(tuple)
+
+
+def test_the_lectures_examples():
+    square = tensors.new((4, 4))
+    assert square.strides == (4, 1)
+    assert square.at((1, 2)) == 6
+    turned = tensors.transpose(square)
+    assert (turned.strides, turned.contiguous, turned.storage) == ((1, 4), False, 16)
+    assert tensors.contiguous(turned) == square
+    assert tensors.contiguous(square) is square
+
+
+def same(view: View, real: object, torch: object) -> None:
+    assert view.shape == tuple(real.shape)
+    assert view.offset == real.storage_offset()
+    assert view.contiguous == real.is_contiguous()
+    assert view.elements == real.numel()
+    # torch keeps the strides of dimensions of size 1 that nobody can step along
+    assert [s for s, n in zip(view.strides, view.shape, strict=True) if n > 1] == [
+        s for s, n in zip(real.stride(), real.shape, strict=True) if n > 1
+    ]
+
+
+@given(SHAPES, st.data())
+def test_views_are_those_of_torch(shape, data):
+    torch = pytest.importorskip("torch")
+    view, real = tensors.new(shape), torch.zeros(shape)
+    for _ in range(data.draw(st.integers(1, 3))):
+        count = len(view.shape)
+        step = data.draw(st.sampled_from(["permute", "transpose", "take", "view", "contiguous"]))
+        if step == "permute":
+            order = tuple(data.draw(st.permutations(range(count))))
+            view, real = tensors.permute(view, order), real.permute(order)
+        elif step == "transpose" and count > 1:
+            view, real = tensors.transpose(view), real.mT
+        elif step == "contiguous":
+            copied = not view.contiguous
+            view, real = tensors.contiguous(view), real.contiguous()
+            assert not copied or view.offset == 0
+        elif step == "take" and count:
+            chosen = tuple(
+                data.draw(st.integers(-size, size - 1))
+                if data.draw(st.booleans())
+                else slice(data.draw(st.integers(0, size - 1)), None, data.draw(st.integers(1, 3)))
+                for size in view.shape[: data.draw(st.integers(1, count))]
+            )
+            view, real = tensors.take(view, chosen), real[chosen]
+        elif step == "view" and view.shape:
+            wanted = data.draw(
+                st.sampled_from([(view.elements,), (1, view.elements), (*view.shape, 1), tuple(reversed(view.shape))])
+            )
+            try:
+                real = real.view(wanted)
+            except RuntimeError:
+                with pytest.raises(NapkinError):
+                    tensors.reshape_view(view, wanted)
+                return
+            view = tensors.reshape_view(view, wanted)
+        same(view, real, torch)
+    if view.elements and view.shape:
+        index = tuple(data.draw(st.integers(-size, size - 1)) for size in view.shape)
+        flat = torch.as_strided(torch.arange(max(view.storage, 1)), view.shape, view.strides, view.offset)
+        assert view.at(index) == int(flat[index])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda v: tensors.permute(v, (0, 0, 1)),
+        lambda v: tensors.permute(v, (0, 1)),
+        lambda v: tensors.take(v, (5,)),
+        lambda v: tensors.take(v, (0, 0, 0, 0)),
+        lambda v: tensors.take(v, (slice(None, None, -1),)),
+        lambda v: tensors.reshape_view(v, (7,)),
+        lambda v: v.at((1, 2)),
+        lambda v: v.at((0, 0, 4)),
+        lambda v: tensors.transpose(tensors.new((3,))),
+    ],
+)
+def test_what_torch_refuses_is_refused(wrong):
+    with pytest.raises(NapkinError) as problem:
+        wrong(tensors.new((2, 3, 4)))
+    assert problem.value.hint
