@@ -127,7 +127,8 @@ class Columns:
                 self.why[row.id] = row.why
                 continue
             try:
-                compute = POLICIES[row.policy].compute if row.policy in POLICIES else "bf16"
+                stack = software.stack(row.stack or software.UNKNOWN, "stack")
+                compute = POLICIES[row.policy].compute
                 card = hardware.find(row.chip)
                 if compute in ("bf16", "fp16") and compute not in card.peaks:
                     compute = card.default_dtype
@@ -135,7 +136,6 @@ class Columns:
             except NapkinError as problem:
                 self.why[row.id] = problem.message
                 continue
-            stack = software.stack(row.stack or software.UNKNOWN)
             used = names(at.generation, at.bits, stack, row.attention, row.fabric, row.async_tp, row.loss)
             for name in used.values():
                 if name not in number:

@@ -325,6 +325,8 @@ def analytic(prepared: memory.Step) -> float:
 def compared(row: Row) -> Compared:
     """Predicted bytes of the quantity that the row prints, and whether a run that did not fit was to be expected."""
     what = row.text("memory.what")
+    if what not in ("", "allocated", "reserved", "used"):
+        raise row.wrong("memory.what", "is none of allocated, reserved, used")
     quantity = f"memory_{what or 'unstated'}"
     measured = row.number("memory.bytes")
     source = row.text("source.title") or row.text("source")

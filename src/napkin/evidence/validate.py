@@ -59,7 +59,7 @@ def weights_of(row: StepRow) -> float:
 
 
 def point_of(row: StepRow) -> Point:
-    compute = POLICIES[row.policy].compute if row.policy in POLICIES else "bf16"
+    compute = POLICIES[row.policy].compute
     return point(
         generation(hardware.find(row.chip).slug),
         row.stack or software.UNKNOWN,
@@ -104,6 +104,10 @@ def steps(rows: Sequence[StepRow], level: float = 0.9, in_sample: bool = False) 
             answers.append(Compared(row.id, quantity, None, None, None, given, row.source, why, "", row.suspect, group))
             continue
         value, half = predicted[row.id]
+        if not 0 < value < math.inf:
+            why = "its shape or layout is not one that can run"
+            answers.append(Compared(row.id, quantity, None, None, None, given, row.source, why, "", row.suspect, group))
+            continue
         ends = sorted(in_quantity(value * math.exp(sign * half), row) for sign in (-1, 1))
         middle = in_quantity(value, row)
         answers.append(

@@ -16,6 +16,7 @@ from typing import Any
 
 from napkin.errors import NapkinError
 from napkin.inputs.load import Document, printable, read_yaml
+from napkin.inputs.plan import POLICIES
 from napkin.record import record
 
 UNSTATED_ACCUMULATION = 4
@@ -409,7 +410,7 @@ def step_row(row: Row) -> StepRow:
         row.text("layout.recompute_kind") or "none",
         words,
         policy,
-        2 if mixed == "PURE" or policy == "bf16-pure" else None,
+        _gradient_bytes(mixed, policy, stack, row.text("layout.precision")),
         stack,
         kernel(row, stack),
         "fused" if row.flag("layout.chunked_cross_entropy") else "",
@@ -420,6 +421,16 @@ def step_row(row: Row) -> StepRow:
         row.text("note"),
         why,
     )
+
+
+def _gradient_bytes(mixed: str, policy: str, stack: str, words: str) -> int | None:
+    """Bytes of a gradient element as it is reduced, where the row's own words decide; None: as the stack does it.
+
+    DeepSpeed's BF16_Optimizer all-reduces its fp32 gradients, which moves each twice (deepspeed/runtime/
+    bf16_optimizer.py, get_grads_for_reduction; engine.py, buffered all-reduce)."""
+    if mixed == "PURE" or policy == "bf16-pure":
+        return 2
+    return 8 if stack == "megatron-deepspeed" and "fp32 gradient" in words.lower() else None
 
 
 def _missing(row: Row, dims: Shape | None, seq: int | None, batch: float | None, chip: str) -> str:
@@ -436,6 +447,11 @@ def _missing(row: Row, dims: Shape | None, seq: int | None, batch: float | None,
         return "the batch is not stated"
     if not chip:
         return "the accelerator is not stated"
+    policy, kind = row.text("layout.policy"), row.text("layout.recompute_kind")
+    if policy and policy not in POLICIES:
+        return f"the policy {policy[:40]} is not known"
+    if kind not in ("", "none", "selective", "full", "other"):
+        return f"the recomputation {kind[:40]} is not known"
     sharded = row.count("layout.zero", least=0) == 3 or row.text("layout.fsdp")
     if not sharded and row.count("layout.tp") is None and (row.count("hardware.count") or 1) > 1:
         return "the layout is not stated"
@@ -492,7 +508,7 @@ def measured(row: Row, dims: Shape | None, seq: int, sequences: float | None, co
 
 def run_row(row: Row) -> RunRow:
     """A whole run. What keeps its utilisation from being predicted stands in `why`."""
-    active, tokens = row.number("params_active"), row.number("tokens")
+    active, tokens = row.number("params_active", least=1), row.number("tokens", least=1)
     hours = row.number("device_hours")
     kind = row.text("kind") or "pretrain"
     check = row.text("check")
@@ -505,7 +521,7 @@ def run_row(row: Row) -> RunRow:
         why = "the accelerator is not stated"
     elif check in ("none", "flop", "flop_vs_6nd"):
         why = "its FLOPs are not 6·N·D (see its note)" if check != "flop" else "its tokens are not what it computed on"
-    total = row.number("params_total") or active or 0.0
+    total = row.number("params_total", least=1) or active or 0.0
     year = row.number("year")
     return RunRow(
         row.text("id"),
