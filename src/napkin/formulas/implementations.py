@@ -88,7 +88,8 @@ class Code:
                  of a buffer of its own · shared: one for each sequence, the same for all layers
     written      activations that have no kernel of their own (gelu_new, gelu_fast, quick_gelu) are written out in
                  elementary operations; else each is one kernel
-    norms        reference: as the operation says · fused: one kernel in the input's type
+    norms        reference: as the operation says · fused: one kernel in the input's type · fp32: root mean squares
+                 written out, the weight multiplied in fp32 before the cast
     rotary       table: cos and sin made once for all layers · layer: widened in each layer, once · pair: widened in
                  each layer for the query and again for the key · kernel: one kernel that keeps cos and sin alone
     rotary_fp32  cos and sin stay fp32 where activations are narrower
@@ -217,7 +218,9 @@ _MEGATRON_2022 = replace(_MEGATRON, gather_again=True, loss="vocabulary")
 _NANOTRON = replace(_MEGATRON, swiglu="split", gather_again=False, loss="vocabulary")
 _TITAN = replace(_HF, rotary="kernel", shifted=False, closes_over=False, parallel_loss=True)
 _TORCHTUNE = replace(_TITAN, repeats=True, parallel_loss=False)
-_LITGPT = replace(_HF, rotary="kernel", written=False, shifted=False, loss="held", closes_over=False, joined_qkv=True)
+_LITGPT = replace(
+    _HF, norms="fp32", joins=True, written=False, shifted=False, loss="held", closes_over=False, joined_qkv=True
+)
 _FRAMEWORK_CODES = {
     "nanogpt": _NANOGPT,
     "megatron": _MEGATRON,

@@ -447,7 +447,9 @@ class Lowering:
         rows = x.count // width
         narrow = x.dtype
         size = width * (op.groups if op.per_group else 1)
-        arithmetic = op.arithmetic if self.code.norms == "reference" else "fused"
+        arithmetic = op.arithmetic if self.code.norms != "fused" else "fused"
+        if self.code.norms == "fp32" and op.kind == "rms":
+            arithmetic = "fp32"
         learnt = (op.weight + op.bias) * size * BYTES["fp32" if tape.autocast else tape.compute]
         if arithmetic in ("fused", "fused_fp32"):
             if arithmetic == "fused_fp32":
