@@ -156,6 +156,10 @@ def test_a_snapshot_stands_beside_the_prediction(tmp_path) -> None:
         ("--global-batch 3 --gpus 2", "--global-batch 3 is not a multiple of micro-batch · dp (2)", "4 is"),
         ("--vp 2 --pp 2 --schedule 1f1b", "--vp 2 needs an interleaved schedule", "--schedule interleaved"),
         ("--implementation hff", "--implementation: 'hff' is not known", "hf"),
+        ("--quantised nf4", "--quantised needs --lora-rank", "--lora-rank 8"),
+        ("--lora-rank 8 --lora-targets w", "llama3-8b has no product 'w'", "one of down"),
+        ("--framework fsdpp", "--framework: 'fsdpp' is not known", "fsdp"),
+        ("--device x --snapshot y", "--device: 'x'", ""),
         ("--momentum 0.9", "--momentum belongs to sgd, not to adamw", "leave it out"),
     ],
 )
@@ -169,6 +173,27 @@ def test_what_does_not_divide_or_agree_is_refused(line: str, says: str, hint: st
 def test_sgd_has_momentum_unless_told_otherwise() -> None:
     assert memory("--seq 128 --optimizer sgd --precision fp32").values["memory/optimizer"] == 4 * P
     assert memory("--seq 128 --optimizer sgd --momentum 0 --precision fp32").values["memory/optimizer"] == 0
+
+
+def test_muon_keeps_one_state_for_matrices_and_two_for_the_rest() -> None:
+    rest = 2 * 128256 * 4096 + 65 * 4096  # table, head, norms: AdamW
+    optimizer = memory("--seq 128 --optimizer muon --precision bf16-fp32state").values["memory/optimizer"]
+    counters = 4 * (2 + 65)
+    assert optimizer == 4 * (P - rest) + 8 * rest + counters
+
+
+def test_lora_trains_thin_matrices_beside_frozen_weights() -> None:
+    """Rank r beside q (4096 → 4096) and v (4096 → 1024) of 32 layers; NF4 takes half a byte and a scale for 64."""
+    plain = memory("--seq 512").values
+    values = memory("--seq 512 --lora-rank 16 --lora-targets q,v").values
+    trained = 32 * 16 * (4096 + 4096 + 4096 + 1024)
+    assert values["memory/parameters"] == 2 * (P + trained)
+    assert values["memory/gradients"] == 2 * trained
+    assert values["memory/optimizer"] == pytest.approx(12 * trained, rel=1e-4)
+    assert values["memory/activations/saved"] < plain["memory/activations/saved"]
+    products = 32 * (2 * 4096**2 + 2 * 4096 * 1024 + 3 * 4096 * 14336) + 128256 * 4096
+    quantised = memory("--seq 512 --lora-rank 16 --lora-targets q,v --quantised nf4").values
+    assert quantised["memory/parameters"] == 2 * (P - products + trained) + products * (1 / 2 + 4 / 64)
 
 
 def test_every_kept_tensor_can_be_listed() -> None:

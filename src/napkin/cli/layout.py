@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from napkin.cli.command import Inputs
 from napkin.cli.model import sequence
-from napkin.cli.options import Option, declare
+from napkin.cli.options import Option, choice, declare
 from napkin.errors import NapkinError, did_you_mean
 from napkin.formulas import optimizers
-from napkin.formulas.implementations import IMPLEMENTATIONS, code_of
-from napkin.formulas.layer import Experts, Model
+from napkin.formulas.frameworks import FRAMEWORKS, PLAIN, Framework
+from napkin.formulas.implementations import IMPLEMENTATIONS, Code, Tuning, code_of
+from napkin.formulas.layer import Experts, Matmul, Model
 from napkin.formulas.memory import Setup
 from napkin.inputs.plan import Layout, precision, recompute
-from napkin.units import Unreadable, positive_count, probability
+from napkin.record import replace
+from napkin.units import Unreadable, positive_count, probability, words
 
 OFFLOADS = ("optimizer", "activations")
 
@@ -25,11 +27,20 @@ def offloads(text: str) -> tuple[str, ...]:
     return found
 
 
+def names(text: str) -> tuple[str, ...]:
+    """Words separated by commas."""
+    return tuple(word.strip().lower() for word in words(text).split(",") if word.strip())
+
+
 declare(
     Option("momentum", probability, "Momentum of sgd; 0 keeps no state", metavar="X"),
     Option(
         "dp-shard", positive_count, "Ranks that divide states under ZeRO, fewer than dp in hybrid sharding", metavar="N"
     ),
+    Option("framework", words, "Whose habits beside the model's code: deepspeed, fsdp, torchtitan, …", metavar="NAME"),
+    Option("lora-rank", positive_count, "Train LoRA matrices of this rank; the rest is frozen", metavar="R"),
+    Option("lora-targets", names, "Products that LoRA stands beside, e.g. q,v (all where left out)", metavar="NAME,…"),
+    Option("quantised", choice("nf4", "nf4-dq"), "Number format of the frozen products' weights", metavar="FORMAT"),
     Option("ema", lambda text: text, "A running mean of the parameters is kept too", flag=True),
     Option("offload", offloads, "What stands in the host's memory: optimizer, activations", metavar="WHAT,…"),
 )
@@ -61,7 +72,7 @@ SETUP_OPTIONS = (
     "attention",
     "dropout",
 )
-STATE_OPTIONS = ("dp-shard", "ema", "offload")
+STATE_OPTIONS = ("dp-shard", "ema", "offload", "framework", "lora-rank", "lora-targets", "quantised")
 """What changes the states alone; for the command that counts bytes."""
 SETUP_DEFAULTS: dict[str, str | bool] = {
     "tp": "1",
@@ -200,6 +211,7 @@ def setup_with(inputs: Inputs, model: Model, layout: Layout) -> Setup:
     if named is None:
         named = "fused" if "fused" in optimizer.forms else optimizer.forms[0]
         inputs.default("optimizer-form", named)
+    framework = _framework(inputs)
     word = inputs.get("implementation").strip().lower()
     if word not in IMPLEMENTATIONS:
         raise NapkinError(
@@ -210,7 +222,7 @@ def setup_with(inputs: Inputs, model: Model, layout: Layout) -> Setup:
     if shard:
         _divides("dp-shard", shard, layout.dp * layout.cp, "the ranks that hold the same weights")
     return Setup(
-        code_of(word, model.family),
+        _tuned(inputs, model, code_of(word, model.family)),
         layout,
         policy,
         optimizer,
@@ -220,4 +232,45 @@ def setup_with(inputs: Inputs, model: Model, layout: Layout) -> Setup:
         shard,
         bool(inputs.get("ema")),
         inputs.get("offload") or (),
+        framework,
     )
+
+
+def _framework(inputs: Inputs) -> Framework:
+    """Whose habits the run has; plain torch where nobody says."""
+    name = inputs.get("framework")
+    if name is None:
+        return PLAIN
+    word = name.strip().lower()
+    if word not in FRAMEWORKS:
+        raise NapkinError(
+            f"--framework: {word[:60]!r} is not known",
+            did_you_mean(word, FRAMEWORKS) or f"one of {', '.join(FRAMEWORKS)}",
+        )
+    framework = FRAMEWORKS[word]
+    defaults = {"implementation": framework.code, "attention": framework.attention, "dropout": f"{framework.dropout:g}"}
+    for option, text in defaults.items():
+        if option not in inputs:
+            inputs.shown.pop(option, None)
+            inputs.default(option, text)
+    return framework
+
+
+def _tuned(inputs: Inputs, model: Model, code: Code) -> Code:
+    """The code with its weights frozen and LoRA's matrices beside them, where --lora-rank asks for it."""
+    rank = inputs.get("lora-rank")
+    targets, quantised = inputs.get("lora-targets") or (), inputs.get("quantised") or ""
+    if rank is None:
+        for name in ("lora-targets", "quantised"):
+            if name in inputs:
+                raise NapkinError(f"--{name} needs --lora-rank", "for example --lora-rank 8")
+        return code
+    products = {op.name for _, layer in model.stacks[-1].runs for op in layer.operations if isinstance(op, Matmul)}
+    for target in targets:
+        if target not in products:
+            raise NapkinError(
+                f"--lora-targets: {model.name} has no product {target[:40]!r}",
+                did_you_mean(target, products) or f"one of {', '.join(sorted(products))}",
+            )
+    dropout = float(inputs.get("dropout"))
+    return replace(code, tuning=Tuning("lora", rank, dropout, targets, quantised))

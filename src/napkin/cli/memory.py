@@ -18,7 +18,7 @@ from napkin.record import replace
 from napkin.render.answer import Answer
 from napkin.render.chart import Chart, Series
 from napkin.term import TRUE, Term, leaf, subtract
-from napkin.units import human, words
+from napkin.units import count, human, words
 
 LARGEST = ("micro-batch", "seq", "layers", "params")
 declare(
@@ -28,7 +28,7 @@ declare(
     Option("max", choice(*LARGEST), "Solve for the largest that fits: micro-batch, seq, layers or params"),
     Option("tensors", lambda text: text, "List every tensor that autograd keeps", flag=True),
     Option("snapshot", words, "A torch memory snapshot: seen beside predicted", metavar="FILE"),
-    Option("device", lambda text: int(text), "Device of the snapshot", metavar="N"),
+    Option("device", count, "Device of the snapshot", metavar="N"),
 )
 
 STATUS = {FITS: OK, UNDECIDED: CLOSE, NOT: BROKEN}
@@ -212,13 +212,13 @@ def _list(answer: Answer, step: Step) -> None:
     rows = []
     pieces = [("outside", 1, run.before), *((p.name, n, p) for n, p in run.layers), ("outside", 1, run.after)]
     seen: set[int] = set()
-    for name, count, piece in pieces:
+    for name, layers, piece in pieces:
         for storage in piece.kept:
             if storage.shared and id(storage) in seen:
                 continue
             seen.add(id(storage))
             operation, _, tensor = storage.label.partition("/")
-            times = 1 if storage.shared else count
+            times = 1 if storage.shared else layers
             size = storage.size * storage.kept
             rows.append({"piece": name, "operation": operation, "tensor": tensor, "bytes": size, "times": times})
     answer.rows, answer.rows_name, answer.extra["units"] = [*rows], "tensors", {"bytes": "byte"}

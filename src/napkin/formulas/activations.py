@@ -102,7 +102,9 @@ def tape_for(precision: Precision) -> Tape:
     if autocast and autocast not in BYTES:
         autocast = "bf16"
     narrow = precision.compute if precision.compute not in ("fp32", "tf32", "bf16", "fp16") else ""
-    return Tape(precision.param, autocast, narrow)
+    # 8- and 4-bit parameters are products' operands; norms, sums and the residual stream stay in 16 bits
+    stored = {"tf32": "fp32"}.get(precision.param, precision.param)
+    return Tape(stored if stored in ("fp32", "bf16", "fp16") else "bf16", autocast, narrow)
 
 
 def total(values: Iterable[Number]) -> Number:

@@ -17,6 +17,7 @@ from napkin.formulas.implementations import EAGER, FROZEN_LAYERS, STORED, Code, 
 from napkin.formulas.layer import (
     EXPERT,
     REPLICATED,
+    VOCABULARY,
     AttentionCore,
     Embedding,
     Layer,
@@ -30,7 +31,7 @@ from napkin.formulas.layer import (
 )
 from napkin.formulas.live import Replay, replay
 from napkin.formulas.lowering import Shape, Split, beside
-from napkin.formulas.optimizers import Optimizer, State, state_bytes
+from napkin.formulas.optimizers import OPTIMIZERS, Optimizer, State, state_bytes
 from napkin.formulas.tape import sized
 from napkin.inputs.plan import OPERATIONS, Layout, Precision
 from napkin.record import record, replace
@@ -130,11 +131,18 @@ def held(operations: Iterable[Operation], setup: Setup) -> Held:
         dense, expert = (dense, expert + part) if is_expert else (dense + part, expert)
         tensors += 1
         shape = weight.shape if weight.copies == 1 else (weight.copies, *weight.shape)
-        for state in setup.optimizer.kept(shape):
+        for state in optimizer_of(weight, setup.optimizer).kept(shape):
             both = states.setdefault(state.name, [0, 0])
             size = _state_size(state, shape, kind)
             both[is_expert] = both[is_expert] + ceil_div(size, ways)
     return Held(dense, expert, tuple((name, *both) for name, both in states.items()), tensors)
+
+
+def optimizer_of(weight: Weight, optimizer: Optimizer) -> Optimizer:
+    """AdamW where the optimizer takes matrices alone: for vectors, the table and the head (Muon's authors' advice)."""
+    if optimizer.only_matrices and (len(weight.shape) != 2 or weight.copies > 1 or weight.shard == VOCABULARY):
+        return OPTIMIZERS["adamw"]
+    return optimizer
 
 
 PROMPT = 10
