@@ -370,6 +370,10 @@ def electra(config: Config) -> Model:
     )
 
 
+_MOST_SHARED = 10_000
+"""More different layers to share than this are a slip of the keyboard; each is listed."""
+
+
 def albert(config: Config) -> Model:
     """ALBERT (arXiv:1909.11942): a few groups of layers, each used many times over, and a narrow token table."""
     hidden, layers = width(config), depth(config)
@@ -383,6 +387,8 @@ def albert(config: Config) -> Model:
     groups, inside = config.integer("num_hidden_groups"), config.integer("inner_group_num")
     if groups > layers:
         raise config.wrong("num_hidden_groups", f"{groups} groups are more than {layers} layers")
+    if groups * inside > _MOST_SHARED:
+        raise config.wrong("inner_group_num", f"{groups} groups of {inside} make more than {_MOST_SHARED:,} layers")
     purpose = _purpose(config)
     attend, feed = _layer_blocks(config, hidden, heads)
     once = post_norm(hidden, LAYER, attend, feed, dropout=(True, False))
