@@ -245,7 +245,8 @@ class Lowering:
             kind = INPUT if self.code.positions == "buffer" else ACTIVATION
             ids = tape.given(shape, "int64", f"{op.name}/position ids", kind=kind, fixed=True)
         out = tape.new(shape * op.width, stored, "embedded")
-        grads = op.rows * op.width * BYTES[stored]
+        rows_here = ceil_div(op.rows, self.split.tensor) if op.role == "token" else op.rows
+        grads = rows_here * op.width * BYTES[stored]
         return Value(tape.record("embedding", (ids,), out, (ids,), weight=grads), op.width)
 
     def slice(self, op: Any) -> Value:
