@@ -96,7 +96,7 @@ def test_a_person_reads_a_report(napkin: Callable[..., Outcome], h200: Any) -> N
     h200()
     done = napkin("bench --quick --only matmul")
     assert done.status == 0
-    for said in ("NVIDIA H200", "132 SMs", "76% of peak", "healthy", "690 W", "sw_power_cap 100% of the time"):
+    for said in ("NVIDIA H200", "132 SMs", "MFU 0.76, good", "healthy", "690 W", "sw_power_cap 100% of the time"):
         assert said in done.out
     assert "bench: matmul measured" in done.err  # a plain line a group, where stderr is no terminal
 

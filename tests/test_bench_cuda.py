@@ -39,6 +39,7 @@ class FakeNvml:
         if name in self.missing:
             raise AttributeError(name)
         answers: dict[str, Any] = {
+            "nvmlMemory_v2": 0x2000028,
             "nvmlInit": None,
             "nvmlDeviceGetHandleByPciBusId": "handle",
             "nvmlDeviceGetClockInfo": 1830,
@@ -52,12 +53,15 @@ class FakeNvml:
             "nvmlDeviceGetEccMode": (1, 1),
             "nvmlDeviceGetMigMode": (0, 0),
             "nvmlSystemGetDriverVersion": b"580.82.07",
-            "nvmlDeviceGetComputeRunningProcesses": [SimpleNamespace(pid=1)],
+            "nvmlDeviceGetComputeRunningProcesses": [SimpleNamespace(pid=1), SimpleNamespace(pid=4711)],
             "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=40),
             "nvmlDeviceGetMemoryInfo": SimpleNamespace(used=5 << 30),
             "nvmlDeviceGetCurrPcieLinkGeneration": 5,
             "nvmlDeviceGetCurrPcieLinkWidth": 16,
         }
+
+        if name == "nvmlMemory_v2":
+            return answers[name]
 
         def call(*arguments: Any) -> Any:
             self.asked.append(name)
@@ -91,7 +95,7 @@ def test_readings_are_converted_to_base_units() -> None:
     assert sensors.pcie() == (5, 16)
     others = sensors.occupancy(own_bytes=1 << 30)
     assert (others.other_processes, others.utilisation) == (1, 0.4)
-    assert others.unexplained_bytes == (5 << 30) - (1 << 30) - (512 << 20)
+    assert others.unexplained_bytes == (5 << 30) - (1 << 30) - (3 << 29)
 
 
 def test_an_older_driver_is_asked_by_the_older_names() -> None:
@@ -201,6 +205,8 @@ def device(monkeypatch: pytest.MonkeyPatch) -> torch_device.CudaDevice:
     }.items():
         monkeypatch.setattr(cuda, name, value)
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())  # type: ignore[arg-type]
+    original = torch.zeros
+    monkeypatch.setattr(torch, "zeros", lambda *a, device=None, **k: original(*a, **k))
     opened = torch_device.open_device("cuda:3")
     assert isinstance(opened, torch_device.CudaDevice)
     assert str(opened.place) == "cuda:3"

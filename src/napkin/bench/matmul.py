@@ -258,7 +258,7 @@ class Search:
         sms = self.device.info.sm_count if self.matmuls.on_gpu else None
         entrants = [shape for shape in shapes.candidates(sms) if self._fits(shape)]
         with self.device.watch(0.05) as watch:
-            self._time_anchor()
+            self._batch([], 0.0)
             ranked = shapes.race(entrants, self.rates, first=self.matmuls.mode.first)
             if self.matmuls.mode.walk and sms is not None:
                 ranked = self._walk(ranked, sms)
@@ -269,29 +269,32 @@ class Search:
         spec = self.matmuls.spec(self.dtype, shape)
         return formats.illegal(spec) is None and formats.spec_bytes(spec) < FREE_SHARE * self.device.free_bytes()
 
-    def _time_anchor(self) -> float:
-        calls = max(1, round(self.matmuls.mode.first / self._expected(self._anchor.work)))
-        seconds = time_many(self.device, [self._anchor], [calls])[0]
-        self.anchor_rates.append(self._anchor.work / seconds)
-        return self.anchor_rates[-1]
-
     def _expected(self, work: float) -> float:
         """Seconds of one call, if it ran at the anchor's rate."""
         return work / self.anchor_rates[-1] if self.anchor_rates else float("inf")
 
+    def _batch(self, kernels: Sequence[Kernel], seconds: float) -> list[float]:
+        """Seconds per call of each kernel, the anchor first: all queued together, so that the device never rests."""
+        queued = [self._anchor, *kernels]
+        calls = [max(1, round(self.matmuls.mode.first / self._expected(self._anchor.work)))]
+        calls += [max(1, round(seconds / self._expected(kernel.work))) for kernel in kernels]
+        anchor, *times = time_many(self.device, queued, calls)
+        self.anchor_rates.append(self._anchor.work / anchor)
+        return times
+
     def rates(self, entrants: Sequence[Shape], seconds: float) -> list[float]:
-        """FLOP/s of each shape from about `seconds` of calls, relative to the anchor timed beside it."""
+        """FLOP/s of each shape from about `seconds` of calls, relative to the anchor timed before and after it."""
+        self.matmuls.session.progress.note(f"matmul {self.dtype} search  {len(entrants)} shapes left")
+        kernels = [self.device.matmul(self.matmuls.spec(self.dtype, shape)) for shape in entrants]
+        size = max(1, int(BATCH_SECONDS / seconds))
+        batches = [kernels[start : start + size] for start in range(0, len(kernels), size)]
+        first = len(self.anchor_rates)
+        times = [self._batch(batch, seconds) for batch in batches]
+        self._batch([], seconds)
         result: list[float] = []
-        batch = max(1, int(BATCH_SECONDS / seconds))
-        for start in range(0, len(entrants), batch):
-            part = entrants[start : start + batch]
-            self.matmuls.session.progress.note(f"matmul {self.dtype} search  {len(entrants)} shapes left")
-            kernels = [self.device.matmul(self.matmuls.spec(self.dtype, shape)) for shape in part]
-            calls = [max(1, round(seconds / self._expected(kernel.work))) for kernel in kernels]
-            before = self.anchor_rates[-1]
-            times = time_many(self.device, kernels, calls)
-            drift = (before + self._time_anchor()) / 2 / self.anchor_rates[0]
-            result += [kernel.work / time / drift for kernel, time in zip(kernels, times, strict=True)]
+        for number, (batch, measured) in enumerate(zip(batches, times, strict=True), first):
+            drift = (self.anchor_rates[number] + self.anchor_rates[number + 1]) / 2 / self.anchor_rates[0]
+            result += [kernel.work / time / drift for kernel, time in zip(batch, measured, strict=True)]
         return result
 
     def _walk(self, ranked: list[tuple[Shape, float]], sms: int) -> list[tuple[Shape, float]]:

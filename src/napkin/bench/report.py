@@ -64,20 +64,20 @@ def _matmul(profile: Profile) -> list[str]:
         case = _case(profile, dtype, row["sustained_shape"])
         shape = "{m}x{k}x{n}".format(**row["sustained_shape"])
         share = row["of_peak"]
-        peak = f"{bar(share)} {share:4.0%} of peak" if share is not None else ""
-        band = f"{_rate(case.value.p10)} – {_rate(case.value.p90)}" if case and case.value else ""
+        peak = f"{bar(share)} MFU {share:.2f}, {mfu_verdict(share)}" if share is not None else ""
+        band = f"p10–p90 {(case.value.p90 - case.value.p10) / case.value.median:.1%}" if case and case.value else ""
         burst = f"burst {_rate(row['burst'])}" if row["burst"] else ""
-        lines.append(f"  {dtype:9}{_rate(row['sustained']):>14}  {peak:26} {burst:22} {shape}   p10–p90 {band}")
+        lines.append(f"  {dtype:9}{_rate(row['sustained']):>14}  {peak:25} {burst:20} {shape:17} {band}")
         lines += _ranks(profile, case, "FLOP/s")
     if lines:
-        lines.insert(0, "matmul      sustained                                  best shape (m x k x n)")
+        lines.insert(0, "matmul      sustained, at the best shape found (m x k x n)")
     lines += _shapes(profile)
     for dtype, row in rows.items():
         if row["model"] is not None and row["model"]["flops_weighted"] is not None:
             one = row["model"]
             share = one["flops_weighted"] / profile.peaks[dtype].dense_flops if dtype in profile.peaks else None
             text = f"  {one['name']}, {one['tokens']} tokens, tp {one['tp']}, {dtype}: {_rate(one['flops_weighted'])}"
-            text += f" = {share:.0%} of peak: the MFU that its own matmuls allow" if share is not None else ""
+            text += f" = MFU {share:.2f} is what its own matmuls allow" if share is not None else ""
             lines.append(text)
             if one["attention"] is not None:
                 lines.append(f"    its attention: {_rate(one['attention'])}, the masked half not counted")

@@ -6,7 +6,6 @@ NVML numbers devices by PCI address; CUDA_VISIBLE_DEVICES renumbers CUDA's, so a
 from __future__ import annotations
 
 import importlib
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -18,7 +17,8 @@ NVML_CLOCK_SM = 1
 NVML_TEMPERATURE_GPU = 0
 NVML_FIELD_POWER_INSTANT = 186  # the ordinary reading is a one-second average on newer parts: useless for bursts
 NVML_FIELD_POWER_DEFAULT_LIMIT = 189
-CONTEXT_BYTES = 512 << 20  # memory in use beyond torch's own that a CUDA context explains
+# Memory in use beyond torch's own that a CUDA context (0.3 to 1.3 GB) and rounding explain.
+EXPLAINED_BYTES = 3 << 29
 
 
 class Sensors:
@@ -116,13 +116,18 @@ class NvmlSensors(Sensors):
         rates = self._ask("nvmlDeviceGetUtilizationRates")
         used = self.used_bytes()
         return Occupancy(
-            other_processes=None if processes is None else sum(p.pid != os.getpid() for p in processes),
+            # one of them is this process, whatever its number is outside the container
+            other_processes=None if processes is None else max(0, len(processes) - 1),
             utilisation=None if rates is None else rates.gpu / 100,
-            unexplained_bytes=None if used is None else max(0, used - own_bytes - CONTEXT_BYTES),
+            unexplained_bytes=None if used is None else max(0, used - own_bytes - EXPLAINED_BYTES),
         )
 
     def used_bytes(self) -> int | None:
-        memory = self._ask("nvmlDeviceGetMemoryInfo")
+        """Without what the driver keeps for itself, where the binding can tell it apart."""
+        version = getattr(self._nvml, "nvmlMemory_v2", None)
+        memory = None if version is None else self._ask("nvmlDeviceGetMemoryInfo", version)
+        if memory is None:
+            memory = self._ask("nvmlDeviceGetMemoryInfo")
         return None if memory is None else int(memory.used)
 
     def pcie(self) -> tuple[int, int] | None:

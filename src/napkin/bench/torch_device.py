@@ -407,6 +407,7 @@ class CudaDevice(TorchDevice):
         super().__init__(torch)
         self.place = torch.device("cuda", index)
         properties = torch.cuda.get_device_properties(index)
+        torch.zeros(1, device=self.place)  # from here on this process has a context, and is one of those on the device
         rocm = torch.version.hip is not None
         self.sensors = RocmSensors(torch, index) if rocm else nvidia_sensors(properties)
         l2 = getattr(properties, "L2_cache_size", None)
@@ -470,7 +471,7 @@ class CudaDevice(TorchDevice):
         except (RuntimeError, MemoryError) as error:
             raise self.explain(error) from error
         for buffer in host:
-            buffer.random_(0, 256)
+            buffer.fill_(1)  # touched, so that its pages exist
         if direction == "h2d":
             return Kernel(lambda i: here[0].copy_(host[0], non_blocking=pinned), 1, float(size), "byte/s")
         if direction == "d2h":
