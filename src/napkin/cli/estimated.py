@@ -78,6 +78,7 @@ def _of_layout(inputs: Inputs, known: Mapping[str, Term], hardware: Hardware, le
     from napkin.cli.model import model_of
     from napkin.cli.step import stack_of
     from napkin.evidence import single
+    from napkin.evidence.constants import deviations
     from napkin.formulas.step import step
 
     for name, text in SETUP_DEFAULTS.items():
@@ -89,9 +90,8 @@ def _of_layout(inputs: Inputs, known: Mapping[str, Term], hardware: Hardware, le
     layout = setup.layout
     done = known["per_token"].value * layout.global_batch * layout.seq
     middle = done / (seconds * layout.gpus * hardware.peak(hardware.default_dtype)) * STEP_TO_RUN
-    half, close = asked.half_width(level)
-    deviations = half / asked.half_width(0.9)[0] * single.NORMAL_90
-    half = math.hypot(half, deviations * STEP_TO_RUN_SPREAD)
+    half, close = asked.half_width(level, named="stack" in inputs)
+    half = math.hypot(half, deviations(level) * STEP_TO_RUN_SPREAD)
     names = ", ".join(one.id for _, one in close)
     inputs.note(f"MFU from the step model ({seconds:.3g} s a step) × {STEP_TO_RUN} that whole runs keep; near: {names}")
     return runs.Estimate(middle, middle / math.exp(half), min(middle * math.exp(half), 1.0), level, 0, 0, ())

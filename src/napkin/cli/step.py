@@ -52,7 +52,7 @@ def run(inputs: Inputs) -> Answer:
         asked = _measured(inputs, asked, hardware, setup)
     inputs.record("attention", asked.kernel, inputs.origin("attention"))
     found = step(model, asked.plan, asked.rates)
-    half, close = asked.half_width(level)
+    half, close = asked.half_width(level, named="stack" in inputs)
     terms = [found.time, *parts_of(found), *utilisation(model, setup, asked.peak, found)]
     terms += memory_terms(inputs, model, setup)
     answer = Answer("step", _title(model, setup, hardware), terms)
@@ -87,10 +87,10 @@ def _measured(inputs: Inputs, asked: Asked, hardware: Hardware, setup: Setup) ->
 
 
 def stack_of(inputs: Inputs, setup: Setup) -> str:
-    """--stack, else what the layout suggests: Megatron where tensors or stages are divided, FSDP under ZeRO-3."""
+    """--stack, else what the layout suggests: FSDP under ZeRO-3, Megatron for other layouts of several GPUs."""
     if inputs.get("stack") is None:
         layout = setup.layout
-        guess = "megatron-core" if layout.tp * layout.pp > 1 else "fsdp-compiled" if layout.zero == 3 else "unknown"
+        guess = "unknown" if layout.gpus == 1 else "fsdp-compiled" if layout.zero == 3 else "megatron-core"
         inputs.default("stack", guess)
     return str(inputs.get("stack"))
 
@@ -187,11 +187,12 @@ def _title(model: Model, setup: Setup, hardware: Hardware) -> str:
 
 def _remark(inputs: Inputs, model: Model, stack: str, half: float, level: float, names: list[str]) -> None:
     inputs.note(
-        f"{level:.0%} of published steps lie within ×/÷ {math.exp(half):.2f} of a prediction that never saw their "
-        f"source; the nearest: {', '.join(names)}"
+        f"{level:.0%} interval ×/÷ {math.exp(half):.2f}, from published steps whose source the constants never saw; "
+        f"the nearest: {', '.join(names)}"
     )
-    if stack == "unknown":
-        inputs.note("--stack is not given: the middle of all software, with their spread")
+    if "stack" not in inputs:
+        word = "the middle of all software" if stack == "unknown" else f"taken to be {stack}"
+        inputs.note(f"--stack is not given: {word}, and the interval is wider for it")
     operations = [op for s in model.stacks for _, _, layer in s.kinds() for op in layer.operations]
     if any(isinstance(op, Scan) for op in operations):
         inputs.note("scans are counted by their bytes and products; no published step checks that")

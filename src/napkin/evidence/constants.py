@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from napkin.evidence.intervals import Growth, Point, Seen, nearest, quantile
 
+NORMAL_90 = 1.645
+
 
 def constants(without: str = "") -> Mapping[str, float]:
     """All constants; learnt without one source where it is named (a row never helps to predict itself)."""
@@ -23,13 +25,21 @@ def spreads() -> Mapping[str, float]:
     return table.SPREADS
 
 
-def seen() -> tuple[Seen, ...]:
-    from napkin._tables import calibration as table
+_SEEN: list[tuple[Seen, ...]] = []
 
-    return tuple(
-        Seen(name, source, Point(era, stack, bool(experts), bits, params, seq, gpus), error, far)
-        for name, source, era, stack, experts, bits, params, seq, gpus, error, far in table.SEEN
-    )
+
+def seen() -> tuple[Seen, ...]:
+    """The rows of the evidence with their errors; built once."""
+    if not _SEEN:
+        from napkin._tables import calibration as table
+
+        _SEEN.append(
+            tuple(
+                Seen(name, source, Point(era, stack, bool(experts), bits, params, seq, gpus), error, far)
+                for name, source, era, stack, experts, bits, params, seq, gpus, error, far in table.SEEN
+            )
+        )
+    return _SEEN[0]
 
 
 def half_width(at: Point, level: float, without: str = "") -> tuple[float, list[tuple[float, Seen]]]:
@@ -40,6 +50,16 @@ def half_width(at: Point, level: float, without: str = "") -> tuple[float, list[
     growth = Growth(*table.GROWTH)
     close = nearest(at, evidence, without=without)
     return quantile(level, evidence, growth, without) * growth.at(close[0][0], at.experts), close
+
+
+def deviations(level: float) -> float:
+    """How many σ of a normal spread belong to a level: 1.645 at 90 %, others as the evidence's own quantiles go."""
+    from napkin._tables import calibration as table
+
+    if level == 0.9:
+        return NORMAL_90
+    evidence, growth = seen(), Growth(*table.GROWTH)
+    return NORMAL_90 * quantile(level, evidence, growth) / quantile(0.9, evidence, growth)
 
 
 def near_ratio() -> float:

@@ -12,9 +12,6 @@ from collections.abc import Iterable, Sequence
 
 from napkin.record import record
 
-UNSTATED = -1
-
-
 @record
 class Point:
     """What makes two runs alike. params, seq and gpus as natural logarithms."""
@@ -28,11 +25,13 @@ class Point:
     gpus: float
 
 
+LN_8, LN_10, LN_20 = math.log(8), math.log(10), math.log(20)
+
+
 def distance(a: Point, b: Point) -> float:
     """Root of a sum of squares: 1 for another architecture, another kind of model or a tenfold size; ½ for another
     stack or number format; ln 8 in sequence length and ln 20 in the number of GPUs count as 1."""
-    total = ((a.params - b.params) / math.log(10)) ** 2
-    total += ((a.seq - b.seq) / math.log(8)) ** 2 + ((a.gpus - b.gpus) / math.log(20)) ** 2
+    total = ((a.params - b.params) / LN_10) ** 2 + ((a.seq - b.seq) / LN_8) ** 2 + ((a.gpus - b.gpus) / LN_20) ** 2
     total += (a.generation != b.generation) + (a.experts != b.experts)
     total += 0.25 * (a.stack != b.stack) + 0.25 * (a.bits != b.bits)
     return math.sqrt(total)

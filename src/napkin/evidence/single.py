@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 UNKNOWN_SPREAD = 0.08
 """σ of software factors around their middle (priors.py)."""
-NORMAL_90 = 1.645
 
 
 @record
@@ -41,14 +40,14 @@ class Asked:
     chip_spread: float
     factor: float = 1.0
 
-    def half_width(self, level: float) -> tuple[float, Sequence[tuple[float, Seen]]]:
+    def half_width(self, level: float, named: bool = True) -> tuple[float, Sequence[tuple[float, Seen]]]:
         """Half the interval's width in ln t. Software that nobody named adds its spread, and a chip that no step was
         measured on the spread of its constant; a factor from a step of the user's own takes the shared part out."""
         half, close = shipped.half_width(self.at, level)
-        deviations = half / shipped.half_width(self.at, 0.9)[0] * NORMAL_90
+        deviations = shipped.deviations(level)
         if self.factor != 1.0:
             return half * shipped.near_ratio(), close
-        if self.stack.name == software.UNKNOWN:
+        if not named or self.stack.name == software.UNKNOWN:
             half = math.hypot(half, deviations * UNKNOWN_SPREAD)
         return math.hypot(half, deviations * self.chip_spread), close
 
