@@ -266,12 +266,12 @@ def hardware_entry(profile: Profile) -> tuple[str, Json]:
                 "measure them: napkin bench --only matmul,memory",
             )
         entry["name"] = device.name
-        entry["peak_flops"] = {_PEAKS.get(dtype, dtype): rate for dtype, rate in rates.items()}
+        entry["peak_flops"] = {_PEAKS.get(dtype, dtype): round(rate) for dtype, rate in rates.items()}
         entry["assumed"] = ["peak_flops"]
         entry["printed"] = "these are measured sustained rates, so an MFU of 1 can be reached"
     sizes: Json = {} if device.hardware else {"bytes": device.memory_bytes}
     if memory is not None:
-        sizes["bandwidth"] = memory[0]
+        sizes["bandwidth"] = round(memory[0])
     if sizes:
         entry["memory"] = sizes
     entry["reported"] = {"torch_mib": device.memory_bytes / 2**20, "source": measured}
@@ -283,7 +283,7 @@ def hardware_entry(profile: Profile) -> tuple[str, Json]:
         entry["tdp_w"] = device.power_limit_w
     link = profile.link_rate("all_reduce")
     if link is not None:
-        entry["link"] = {"name": "measured all-reduce bus bandwidth", "per_direction": link[1]}
+        entry["link"] = {"name": "measured all-reduce bus bandwidth", "per_direction": round(link[1])}
     return device.hardware or "-".join(device.name.lower().split()), entry
 
 
