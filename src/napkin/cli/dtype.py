@@ -41,9 +41,10 @@ def run(inputs: Inputs) -> Answer:
     if len(chosen) == 1 and value is not None:
         inputs.note(f"{inputs.get('value')} in {chosen[0].name}: {rows[0]['event']}")
     several = len(chosen) > 1
+    title = "number formats" if several else chosen[0].name
     asked = "" if value is None else f": what {inputs.get('value')} becomes"
     return Answer(
-        "dtype", f"number formats{asked}", terms, rows=rows if several else None, display=display, listed=not several
+        "dtype", f"{title}{asked}", terms, rows=rows if several else None, display=display, listed=not several
     )
 
 
