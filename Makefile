@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint tables build clean
+.PHONY: demo test lint tables docs build clean
 
 demo: $(VENV)/.napkin
 	@$(BIN)/napkin train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --mfu 0.5
@@ -21,6 +21,10 @@ lint: $(VENV)/.test
 # The tables that the installed package reads, generated from hardware_specs.yaml and configs/.
 tables: $(VENV)/.test
 	$(BIN)/python tools/tables.py
+
+# What README.md and docs/ show below each example.
+docs: $(VENV)/.test
+	$(BIN)/python tools/docs.py
 
 build: $(VENV)/.test
 	$(BIN)/python -m build
