@@ -113,7 +113,7 @@ def _summed(
 Decide = Callable[[float], "str | None"]
 """A decision's word for one value of an input; None where it cannot be asked, which is no change."""
 
-GRID = 2**0.25
+GRID = 2**0.5
 """Factor between the values that are tried on the way out from the present one."""
 
 

@@ -284,8 +284,18 @@ def _blocks(request: Request) -> Iterator[tuple[int, Recompute, Layout, Array]]:
 def used_bytes(model: Model, setup: Setup) -> Any:
     """memory/used of the worst stage: numbers or arrays."""
     prepared = memory.prepare(model, setup)
-    live = maximum(*(memory.rank_of(prepared, place).live for place in memory.places(prepared.stack, setup.layout)))
-    return allocator.reported(term.leaf("memory/live", live, "byte", term.TRUE), setup.layout.gpus, False).used.value
+    ranks = [memory.rank_of(prepared, place) for place in memory.places(prepared.stack, setup.layout)]
+    return maximum(
+        *(
+            allocator.reported(
+                term.leaf("memory/live", rank.live, "byte", term.TRUE),
+                setup.layout.gpus,
+                False,
+                flow=rank.flow(setup),
+            ).used.value
+            for rank in ranks
+        )
+    )
 
 
 def seconds_of(model: Model, setup: Setup, timed: Timed) -> Any:

@@ -50,8 +50,8 @@ def run(inputs: Inputs) -> Answer:
     answer.rows = [
         {
             "difference": ", ".join(part),
-            "a": ", ".join(_text(a, name) for name in part),
-            "b": ", ".join(_text(b, name) for name in part),
+            "a": ", ".join(_text(a, name, first) for name in part),
+            "b": ", ".join(_text(b, name, second) for name in part),
             **{path: adds[i] for i, path in enumerate(shown)},
         }
         for part, adds in parts.items()
@@ -134,10 +134,12 @@ def _side(command: Command, question: Question, name: str) -> Answer:
         raise problem.at(name) from None
 
 
-def _text(question: Question, name: str) -> str:
-    if name not in question:
-        return "–"
-    text = question[name].text
+def _text(question: Question, name: str, answer: Answer | None = None) -> str:
+    """An option as it was given; else as the answer resolved it."""
+    if name in question:
+        text = question[name].text
+    else:
+        text = answer.inputs[name].value if answer is not None and name in answer.inputs else "–"
     return ("yes" if text else "no") if isinstance(text, bool) else str(text)
 
 

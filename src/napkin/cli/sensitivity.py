@@ -36,6 +36,8 @@ def run(inputs: Inputs) -> Answer:
     command, question = asking.target_of(inputs)
     base = asking.asked(command, question)
     found = base.quantities()
+    if not found:
+        raise NapkinError(f"{command.name} publishes no quantity", "ask a command that does, such as train-time")
     named = asking.paths(inputs.get("show"), list(found))
     if named and len(named) > 1:
         raise NapkinError("--show: one quantity is watched at a time", f"--show {named[0]}")

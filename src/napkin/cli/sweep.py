@@ -61,6 +61,8 @@ def _answer(inputs: Inputs, command: Command, axes: Sequence[Axis], points: list
         raise problem
     found = [answer.quantities() for answer in answers]
     units = {path: unit for one in found for path, (_, unit) in one.items()}
+    if not units:
+        raise NapkinError(f"{command.name} publishes no quantity", "ask a command that does, such as train-time")
     swept = [option.name for option, _ in axes]
     named = asking.paths(inputs.get("show"), list(units))
     moving = [p for p in units if p not in swept and len({one[p][0] if p in one else None for one in found}) > 1]
