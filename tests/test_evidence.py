@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import runpy
 import statistics
 
@@ -303,3 +304,14 @@ def test_calibrate_finds_one_s_own_factor(napkin, tmp_path):
     assert values["factor"] == pytest.approx(1.2)
     assert values["error/before"] == pytest.approx(1 - 1 / 1.2)
     assert values["error/refitted"] < values["error/before"]
+
+
+def test_the_page_on_accuracy_says_what_the_evidence_says():
+    """docs/accuracy.md is made by tools/accuracy.py; figures may differ in the last digit between machines."""
+    page = runpy.run_path(os.path.join(ROOT, "tools", "accuracy.py"))["page"]()
+    with open(os.path.join(ROOT, "docs", "accuracy.md"), encoding="utf-8") as stream:
+        written = stream.read()
+    number = re.compile(r"\d+(?:\.\d+)?")
+    assert number.sub("#", written) == number.sub("#", page), "run python tools/accuracy.py"
+    for kept, now in zip(number.findall(written), number.findall(page), strict=True):
+        assert float(kept) == pytest.approx(float(now), rel=0.01, abs=0.11)

@@ -133,7 +133,9 @@ def described(row: Row) -> Model:
     layers, hidden = row.count("model.layers"), row.count("model.hidden")
     if is_preset(name):
         preset = build(load_config(name))
-        if (layers or preset.stacks[-1].depth) == preset.stacks[-1].depth and (hidden or preset.hidden) == preset.hidden:
+        if (layers or preset.stacks[-1].depth) == preset.stacks[-1].depth and (
+            hidden or preset.hidden
+        ) == preset.hidden:
             return preset
     fields = dict(row.fields)
     if layers is None:
@@ -296,15 +298,17 @@ def setup_of(row: Row, model: Model) -> Setup:
 
 def reported_rank(prepared: memory.Step) -> Rank:
     """The rank whose memory the framework's log prints."""
-    stages = int(prepared.setup.layout.pp)
-    which = prepared.setup.framework.reported
+    setup = prepared.setup
+    stages = int(setup.layout.pp)
+    which = setup.framework.reported
     if which == FIRST:
         places: list[int] = [0]
     elif which == ENDS:
         places = [0, stages - 1]
     else:
         places = sorted({0, min(1, stages - 1), stages // 2, max(stages - 2, 0), stages - 1})
-    return max((memory.rank_of(prepared, place) for place in places), key=lambda one: one.live)
+    ranks = [memory.rank_of(prepared, place) for place in places]
+    return max(ranks, key=lambda rank: rank.live + rank.flow(setup).apart(rank.live))
 
 
 def analytic(prepared: memory.Step) -> float:
@@ -347,13 +351,14 @@ def compared(row: Row) -> Compared:
             return Compared(
                 row.text("id"), quantity, value, value * 0.99, value * 1.01, measured, source, "", "", suspect, source
             )
-        live = reported_rank(prepared).live
+        rank = reported_rank(prepared)
     except NapkinError as problem:
         return silent(problem.message)
     old = setup.framework.name == "megatron-deepspeed"
     context = allocator.CONTEXT_EAGER if old else allocator.CONTEXT
-    term = leaf("memory/live", ceil_div(live, 1), "byte", TRUE)
-    found = allocator.reported(term, setup.layout.gpus, bool(row.flag("layout.compile")), outside=context)
+    term = leaf("memory/live", ceil_div(rank.live, 1), "byte", TRUE)
+    compiled = bool(row.flag("layout.compile"))
+    found = allocator.reported(term, setup.layout.gpus, compiled, flow=rank.flow(setup), outside=context)
     name = f"memory/{what or 'allocated'}"
     value = {one.name: one.value for one in (found.allocated, found.reserved, found.used)}[name]
     low, high = found.ends[name]
