@@ -75,7 +75,10 @@ def at_depth(model: Model, layers: int) -> Model:
 
 
 def train(session: Session, device: TorchDevice, plan: StepPlan) -> list[Case]:
-    """Eager at every depth, compiled at the greatest (compiling takes longer than measuring). Out of memory halves the micro-batch, for this and all later cases, and says so."""
+    """Eager at every depth, compiled at the greatest alone: compiling takes longer than measuring.
+
+    Out of memory halves the micro-batch, for this and all later cases, and says so.
+    """
     if plan.precision not in PRECISIONS:
         raise NapkinError(
             f"--precision: bench step trains in {', '.join(PRECISIONS)}, not {plan.precision}",
