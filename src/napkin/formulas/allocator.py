@@ -1,7 +1,7 @@
 """From live tensors to what a card reports: allocated, reserved and used, each with an interval.
 
     allocated = live · (1 + rounding) + workspaces of matrix products    torch.cuda.max_memory_allocated
-    reserved  = allocated · caching                                      torch.cuda.max_memory_reserved
+    reserved  = allocated + apart + (caching − 1) · passing              torch.cuda.max_memory_reserved
     used      = reserved + CUDA context + communication buffers          what nvidia-smi shows
 
 The shares are what published runs showed, or what the library's own code states; none of them is exact.
@@ -9,9 +9,9 @@ The shares are what published runs showed, or what the library's own code states
 
 from __future__ import annotations
 
-from napkin.elementwise import Number, where
+from napkin.elementwise import Number, maximum, where
 from napkin.record import record
-from napkin.term import ASSUMED, SEEN, Term, add, leaf, multiply
+from napkin.term import ASSUMED, SEEN, TRUE, Term, add, leaf, multiply
 
 
 @record
@@ -32,9 +32,9 @@ WORKSPACE = Figure(
     "cuBLAS workspace 4,096 KiB × 2 + 16 KiB × 8; cuBLASLt 1 to 32 MiB (PyTorch PR 120925)",
 )
 EAGER = Figure(
-    1.14, 1.08, 1.20, "caching and fragmentation of eager training: torchtune 1.14, BLOOM 1.158 over 77 runs"
+    1.16, 1.08, 1.25, "gaps between what comes and goes, eager: torchtitan 1.17 (one run), BLOOM 1.15 to 1.2 (77 runs)"
 )
-COMPILED = Figure(1.06, 1.02, 1.09, "caching of compiled training: five runs of torchtitan")
+COMPILED = Figure(1.06, 1.01, 1.09, "the same, compiled: torchtitan 1.01 to 1.08 (five runs)")
 CONTEXT = Figure(
     450e6,
     287e6,
@@ -48,7 +48,7 @@ COMMUNICATION = Figure(
     1.3e9,
     0.5e9,
     3.0e9,
-    "NCCL: 1 to 1.6 GB for the first communicator, more with several (NVIDIA/nccl issues 285, 864, 1685)",
+    "NCCL: 1 to 1.6 GB for a communicator, about 6 GB with several (NVIDIA/nccl issues 285, 864, 1685)",
 )
 
 
@@ -58,8 +58,27 @@ UNSEEN = (-0.10, 0.15)
 ESTIMATED = (-0.30, 0.30)
 """How far live bytes can lie from the formula's, below and above: one card and code that was measured · several cards,
 whose buffers for communication differ by framework · code whose kept tensors were not measured · rules that are
-estimates (recurrent kernels). From the first predictions of frameworks whose own numbers were not looked at: LitGPT-like
-code −5 to +10 %, sharded recipes ± 30 %."""
+estimates (recurrent kernels). From the first predictions of frameworks whose own numbers were not looked at:
+LitGPT-like code −5 to +10 %, sharded recipes ± 30 %."""
+
+
+@record
+class Flow:
+    """What the allocator's cache depends on besides the largest moment.
+
+    standing  bytes of the optimizer step: weights, gradients, states and its own buffers
+    passing   the most bytes that come and go in a pass: activations, gathered weights, losses
+    groups    communicators: one of all ranks, and one for each parallel degree that is a part of them
+    """
+
+    standing: Number
+    passing: Number
+    groups: Number
+
+    def apart(self, live: Number) -> Number:
+        """What the cache holds although the largest moment has no use for it: blocks of the step's sizes serve no
+        activation, so both stay."""
+        return maximum(self.standing + self.passing - live, 0)
 
 
 @record
@@ -84,30 +103,44 @@ def reported(
     gpus: Number,
     compiled: bool,
     spread: tuple[float, float] = SINGLE,
+    flow: Flow | None = None,
     outside: Figure = CONTEXT,
 ) -> Reported:
     """allocated, reserved and used from live bytes on one of `gpus` cards."""
     caching = COMPILED if compiled else EAGER
+    flow = flow or Flow(0, live.value, where(gpus == 1, 0, 1))
     rounding = multiply("memory/rounding", live, _leaf("rounding", ROUNDING, "1"))
     workspace = _leaf("memory/workspace", WORKSPACE)
     allocated = add("memory/allocated", live, rounding, workspace)
-    cache = multiply("memory/cache", allocated, leaf("caching", round(caching.value - 1, 6), "1", SEEN, caching.source))
+    passing = leaf("passing", flow.passing, "byte", TRUE, "bytes that come and go at the largest moment of a pass")
+    apart = leaf(
+        "memory/cache/apart",
+        flow.apart(live.value),
+        "byte",
+        SEEN,
+        "what the step holds and the passes' largest moment lacks",
+    )
+    gaps = multiply(
+        "memory/cache/gaps", passing, leaf("caching", round(caching.value - 1, 6), "1", SEEN, caching.source)
+    )
+    cache = add("memory/cache", apart, gaps)
     reserved = add("memory/reserved", allocated, cache)
     context = _leaf("memory/context", outside, kind=ASSUMED)
-    alone = gpus == 1
-    buffers = leaf(
-        "memory/communication", where(alone, 0, int(COMMUNICATION.value)), "byte", ASSUMED, COMMUNICATION.source
-    )
+    each = leaf("buffers_of_a_communicator", int(COMMUNICATION.value), "byte", ASSUMED, COMMUNICATION.source)
+    groups = leaf("communicators", flow.groups, "1", TRUE, "all ranks, and each parallel degree that is a part of them")
+    buffers = multiply("memory/communication", groups, each)
     used = add("memory/used", reserved, context, buffers)
     overhead = add("memory/overhead", rounding, workspace, cache, context, buffers)
     value = live.value
-    low = value * (1 + spread[0]) * (1 + ROUNDING.low) + WORKSPACE.low
-    high = value * (1 + spread[1]) * (1 + ROUNDING.high) + WORKSPACE.high
-    outside_low = outside.low + where(alone, 0, COMMUNICATION.low)
-    outside_high = outside.high + where(alone, 0, COMMUNICATION.high)
-    ends = {
-        "memory/allocated": (low, high),
-        "memory/reserved": (low * caching.low, high * caching.high),
-        "memory/used": (low * caching.low + outside_low, high * caching.high + outside_high),
-    }
-    return Reported(allocated, reserved, used, overhead, ends, low + outside_low)
+    ends: dict[str, tuple[Number, Number]] = {}
+    least: Number = 0
+    for end, margin in (("low", spread[0]), ("high", spread[1])):
+        mine = value * (1 + margin) * (1 + getattr(ROUNDING, end)) + getattr(WORKSPACE, end)
+        kept = mine + (flow.apart(value) + flow.passing * (getattr(caching, end) - 1)) * (1 + margin)
+        beyond = getattr(outside, end) + flow.groups * getattr(COMMUNICATION, end)
+        if end == "low":
+            least = mine + beyond
+        for name, size in (("allocated", mine), ("reserved", kept), ("used", kept + beyond)):
+            before = ends.get(f"memory/{name}", (size, size))
+            ends[f"memory/{name}"] = (before[0], size)
+    return Reported(allocated, reserved, used, overhead, ends, least)

@@ -52,7 +52,7 @@ def evaluate(model: Model, setup: Setup, implementation: str, capacity: Number |
     step = memory.prepare(model, setup)
     rank = worst_rank(step)
     live = leaf("memory/live", rank.live, "byte", TRUE)
-    found = allocator.reported(live, setup.layout.gpus, compiled, spread(step, implementation))
+    found = allocator.reported(live, setup.layout.gpus, compiled, spread(step, implementation), rank.flow(setup))
     return Fit(step, rank, found, verdict(found, capacity))
 
 

@@ -65,6 +65,7 @@ FRAMEWORKS: dict[str, Framework] = {
             "February 2022, runtime/zero/stage_1_and_2.py (fp32 copies of the own part in the step, buckets of 5e8)",
             code="megatron-2022",
             attention="eager",
+            dropout=0.1,
             partition=FRONT,
             step_bytes=6,
             bucket=500_000_000,

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from napkin.elementwise import Number, ceil_div, maximum, minimum, where
 from napkin.formulas import activations
 from napkin.formulas.activations import Pass, total
+from napkin.formulas.allocator import Flow
 from napkin.formulas.frameworks import COST, FRONT, PLAIN, SLOTS, Framework
 from napkin.formulas.implementations import EAGER, FROZEN_LAYERS, STORED, Code, Tuning
 from napkin.formulas.layer import (
@@ -338,6 +339,16 @@ class Rank:
     @property
     def live(self) -> Number:
         return maximum(*(moment.live for moment in self.moments))
+
+    def flow(self, setup: Setup) -> Flow:
+        """What stands at the optimizer step, and what passes in the passes before it."""
+        *passes, step = self.moments
+        bucket = setup.framework.bucket * sized(1, setup.precision.grad)
+        passing = maximum(*(m.activations + m.weight_casts + m.inputs + m.temporaries for m in passes)) - bucket
+        layout = setup.layout
+        degrees = (layout.tp, layout.pp, layout.cp, layout.dp)
+        parts = total(where(d > 1, where(d < layout.gpus, 1, 0), 0) for d in degrees)
+        return Flow(step.live, passing, where(layout.gpus > 1, 1 + parts, 0))
 
 
 @record
