@@ -227,3 +227,15 @@ def test_no_words_make_a_traceback(words):
     assert outcome.status in (0, 1, 2, 3)
     assert "defect" not in outcome.err
     assert outcome.status in (0, 1) or outcome.errors
+
+
+def test_an_option_has_one_meaning_in_all_commands():
+    """Declaring a name again, differently, is refused; all commands load beside each other."""
+    from napkin.cli.options import Option, declare
+    from napkin.units import words
+
+    for name in MODULES:
+        find(name)
+    declare(OPTIONS["gpus"])
+    with pytest.raises(ValueError, match="declared twice"):
+        declare(Option("gpus", words, "Something else"))

@@ -242,6 +242,18 @@ def positive_count(text: str) -> int:
     return int(_above_zero(count(text), text))
 
 
+LARGEST_DEGREE = 10**15
+"""Beyond any machine, batch or sequence; products of several such counts still fit a float."""
+
+
+def degree(text: str) -> int:
+    """A whole number from 1 to 10¹⁵: a parallel degree, a batch, a length."""
+    value = positive_count(text)
+    if value > LARGEST_DEGREE:
+        raise Unreadable(f"{text.strip()!r} is out of range", "at most 1e15")
+    return value
+
+
 def _above_zero(value: Value, text: str) -> Value:
     if not value > 0:
         raise Unreadable(f"{text.strip()!r} is not above zero")

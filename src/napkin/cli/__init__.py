@@ -35,6 +35,10 @@ def main(argv: list[str]) -> int:
         _abandon_stdout()
         _say(f"error: cannot write the answer: {problem.strerror or problem}")
         status = WRITE_FAILED
+    except OverflowError:
+        _say("error: the answer is out of range: a quantity on the way to it is above 1e308")
+        _say("hint: check the inputs for a number with too many zeros")
+        status = 2
     except Exception as problem:
         if os.environ.get("NAPKIN_DEBUG"):
             raise

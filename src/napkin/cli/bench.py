@@ -34,7 +34,7 @@ declare(
     Option("data", units.words, "normal; zeros shows how far constant operands flatter", metavar="NAME"),
     Option("layers", units.positive_count, "Layers", metavar="N"),
     Option("steps", units.positive_count, "Steps", metavar="N"),
-    Option("compile", units.words, "torch.compile the step too", flag=True),
+    Option("compile", units.words, "The step runs under torch.compile", flag=True),
 )
 
 

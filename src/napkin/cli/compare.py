@@ -20,7 +20,7 @@ from napkin.units import human, words
 
 declare(
     Option("sides", words, "Two run files, accelerators or models", metavar="A B", positional=True, many=True),
-    Option("against", words, "What is different on the other side: tp=8,hardware=b200", metavar="NAME=VALUE,…"),
+    Option("against", words, "The other side: what is different there, e.g. hardware=b200,price=4", metavar="NAME=VALUE,…"),
     Option("show", words, "Paths of the quantities to show, e.g. time,cost", metavar="PATHS"),
 )
 HEADLINES = ("time", "step/time", "memory/total", "cost", "energy", "mfu", "params/total", "flops/total")

@@ -24,11 +24,11 @@ LARGEST = ("micro-batch", "seq", "layers", "params")
 declare(
     Option("inference", lambda text: text, "Weights alone, as for inference", flag=True),
     Option("must-fit", lambda text: text, "Exit 1 where it does not fit, 4 where it is too close to call", flag=True),
-    Option("compile", lambda text: text, "torch.compile: less cache, the same tensors", flag=True),
+    Option("compile", lambda text: text, "The step runs under torch.compile", flag=True),
     Option("max", choice(*LARGEST), "Solve for the largest that fits: micro-batch, seq, layers or params"),
     Option("tensors", lambda text: text, "List every tensor that autograd keeps", flag=True),
     Option("snapshot", words, "A torch memory snapshot: seen beside predicted", metavar="FILE"),
-    Option("device", count, "Device of the snapshot", metavar="N"),
+    Option("snapshot-device", count, "Which device of the snapshot, where it holds several", metavar="N"),
 )
 
 STATUS = {FITS: OK, UNDECIDED: CLOSE, NOT: BROKEN}
@@ -300,7 +300,7 @@ COMMAND = Command(
         "inference",
         "dtype",
         "snapshot",
-        "device",
+        "snapshot-device",
         "batch",
         *OPTIONS_OF_SINGLE,
     ),

@@ -108,27 +108,27 @@ _DECLARED = (
     Option("precision", units.words, "Policy, e.g. bf16-mixed, or param=bf16,grad=fp32,…", metavar="POLICY"),
     Option("optimizer", units.words, "Optimizer, e.g. adamw (napkin optimizer lists them)", metavar="NAME"),
     # --- layout ---
-    Option("tp", units.positive_count, "Tensor-parallel ranks", metavar="N", aliases=("tensor-model-parallel-size",)),
-    Option("pp", units.positive_count, "Pipeline stages", metavar="N", aliases=("pipeline-model-parallel-size",)),
-    Option("dp", units.positive_count, "Data-parallel ranks", metavar="N", aliases=("data-parallel-size",)),
-    Option("cp", units.positive_count, "Context-parallel ranks", metavar="N", aliases=("context-parallel-size",)),
+    Option("tp", units.degree, "Tensor-parallel ranks", metavar="N", aliases=("tensor-model-parallel-size",)),
+    Option("pp", units.degree, "Pipeline stages", metavar="N", aliases=("pipeline-model-parallel-size",)),
+    Option("dp", units.degree, "Data-parallel ranks", metavar="N", aliases=("data-parallel-size",)),
+    Option("cp", units.degree, "Context-parallel ranks", metavar="N", aliases=("context-parallel-size",)),
     Option(
         "ep",
-        units.positive_count,
+        units.degree,
         "Expert-parallel ranks (inside dp)",
         metavar="N",
         aliases=("expert-model-parallel-size",),
     ),
     Option(
         "etp",
-        units.positive_count,
+        units.degree,
         "Tensor-parallel ranks of the experts",
         metavar="N",
         aliases=("expert-tensor-parallel-size",),
     ),
     Option(
         "vp",
-        units.positive_count,
+        units.degree,
         "Model chunks a stage (interleaved pipeline)",
         metavar="N",
         aliases=("virtual-stages", "virtual-pipeline-model-parallel-size"),
@@ -137,21 +137,21 @@ _DECLARED = (
     Option("zero", choice("0", "1", "2", "3"), "ZeRO stage (3 is FSDP)", metavar="0..3", aliases=("zero-stage",)),
     Option(
         "micro-batch",
-        units.positive_count,
+        units.degree,
         "Sequences in one forward pass of one rank",
         metavar="N",
         aliases=("micro-batch-size",),
     ),
     Option(
         "global-batch",
-        units.positive_count,
+        units.degree,
         "Sequences in one optimizer step, all ranks",
         metavar="N",
         aliases=("global-batch-size",),
     ),
     Option("stack", units.words, "Software: megatron-core, fsdp-compiled, fsdp-eager, xla, lean, …", metavar="NAME"),
     Option("interval", units.words, "Level of the interval, e.g. 80 or 90%", metavar="LEVEL"),
-    Option("seq", units.positive_count, "Tokens in a sequence", "token", "N", aliases=("seq-length", "seq-len")),
+    Option("seq", units.degree, "Tokens in a sequence", "token", "N", aliases=("seq-length", "seq-len")),
     Option(
         "recompute",
         units.words,
@@ -166,7 +166,7 @@ _DECLARED = (
     Option("implementation", units.words, "Whose code runs: hf, nanogpt, megatron", metavar="NAME"),
     Option("attention", choice("flash", "eager", "efficient", "cudnn"), "Attention kernel", metavar="NAME"),
     Option("dropout", units.probability, "Dropout probability", metavar="P"),
-    Option("batch", units.positive_count, "Sequences", metavar="N"),
+    Option("batch", units.degree, "Sequences", metavar="N"),
     # --- figures of the accelerator, in place of the table's ---
     Option("peak-flops", units.compute_rate, "Dense peak of the dtype in use; others in proportion", "FLOP/s", "X"),
     Option("memory-size", units.size, "Memory of one accelerator", "byte", "SIZE"),
@@ -201,12 +201,7 @@ def declare(*options: Option) -> None:
     """Add a command's own options to the registry. A name has one meaning; declaring it again must repeat it."""
     for option in options:
         known = OPTIONS.setdefault(option.name, option)
-        if (known.unit, known.flag, known.positional, known.many) != (
-            option.unit,
-            option.flag,
-            option.positional,
-            option.many,
-        ):
+        if known.help != option.help or known.unit != option.unit:
             raise ValueError(f"--{option.name} is declared twice, differently")
 
 

@@ -25,7 +25,7 @@ OURS = {
 def compare(inputs: Inputs, model: Model, setup: Setup) -> Answer:
     """Seen and predicted by bucket, at the predicted moment that is nearest to what was allocated."""
     path = inputs.get("snapshot")
-    seen = read_snapshot(path, inputs.get("device"))
+    seen = read_snapshot(path, inputs.get("snapshot-device"))
     found = fit.evaluate(model, setup, inputs.get("implementation"), None, bool(inputs.get("compile")))
     terms = terms_of(found, source(inputs, model))
     answer = Answer("memory", f"{title(model, setup)}, beside {path}", tuple(terms.values()))

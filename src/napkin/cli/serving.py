@@ -38,11 +38,23 @@ def serve(inputs: Inputs, model: Model) -> Answer:
     answer.notes.append("weights, keys and values alone: what the serving engine adds is not counted")
     if inputs.get("hardware") is not None:
         _room(inputs, answer, model, (weights, cache, context, total), seq, sequences, ranks)
+        answer.terms += _pace(inputs, model, width, cache, sequences, over)
+        answer.notes.append("time/per_token is what memory allows at best; weights come whole once a step")
     lines = [f"  {term.name[7:].ljust(12)} {human(term.value, 'byte')}" for term in (weights, cache, context, total)]
     shown: tuple[Term, ...] = answer.terms[4:]
     extra = [f"  {t.name.removeprefix('memory/').ljust(12)} {human(t.value, t.unit)}" for t in shown]
     answer.pictures, answer.listed = (*lines, *extra), False
     return answer
+
+
+def _pace(inputs: Inputs, model: Model, width: Term, cache: Term, sequences: int, over: Term) -> tuple[Term, ...]:
+    """The least time of a decoding step, which makes one token for each sequence, and tokens a second at that pace."""
+    read = leaf("weights_read", inference.weights_read(model, sequences), "param", TRUE, inference.DECODE)
+    once = divide("decode/weights", multiply("decode/weights/all", read, width), over)
+    bandwidth = accelerator(inputs).term("memory_bandwidth", "memory_bandwidth")
+    time = inference.decode_time(once, cache.renamed("decode/cache"), bandwidth)
+    made = constant("tokens_of_a_step", sequences, "token")
+    return time, divide("tokens_per_second", made, time)
 
 
 def _cache(model: Model, seq: int, sequences: int, inputs: Inputs) -> Term:

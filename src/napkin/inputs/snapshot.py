@@ -112,7 +112,7 @@ def _from_segments(content: dict[str, Any], segments: list[Any], name: str, devi
     chosen = devices[0] if device is None else device
     if chosen not in devices or (device is None and len(devices) > 1):
         raise NapkinError(
-            f"{name}: holds the devices {', '.join(map(str, devices))}", f"choose one: --device {devices[0]}"
+            f"{name}: holds the devices {', '.join(map(str, devices))}", f"choose one: --snapshot-device {devices[0]}"
         )
     reserved = at_dump = requested = 0
     buckets = dict.fromkeys(BUCKETS, 0)
