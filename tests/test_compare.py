@@ -127,7 +127,7 @@ def test_two_accelerators_side_by_side(napkin):
         ("compare h100", "two sides"),
         ("compare h100 b2000", "no run file, accelerator or model"),
         (f"compare {RUN}", "--against is missing"),
-        (f"compare {RUN} --against tp=8", "no option"),
+        (f"compare {RUN} --against colour=8", "no option"),
         (f"compare {RUN} --against mfu", "not name=value"),
         (f"compare {RUN} --against mfu=40", "not a share"),
         (f"compare {RUN} --against mfu=0.5,mfu=0.6", "twice"),

@@ -88,7 +88,8 @@ def brute_force(planner, gpus):
 @pytest.mark.parametrize(("gpus", "batch"), [(2, 8), (3, 6), (4, 8)])
 def test_the_best_layout_is_that_of_an_exhaustive_loop_over_step(gpus, batch):
     planner = planner_of(
-        f"gpt2 --hardware h100 --memory-size 4200MB --seq 1024 --global-batch {batch} --max-micro-batch 2 --max-tp {gpus}"
+        f"gpt2 --hardware h100 --memory-size 4200MB --seq 1024 --global-batch {batch} --max-micro-batch 2 "
+        f"--max-tp {gpus}"
     )
     planner = replace(planner, request=replace(planner.request, recomputes=(Recompute("none"), Recompute("full"))))
     found = search(planner.on(gpus), planner.timed, planner.hardware.capacity)
@@ -187,6 +188,15 @@ def test_the_impossible_is_answered_with_the_nearest_possible(napkin, line, reas
     assert f"nearest: {nearest}" in outcome.out
     assert "verdict: impossible" in outcome.out
     assert napkin(f"{line} --json").data["rows"]
+
+
+def test_the_nearest_machine_is_indeed_possible(napkin):
+    line = "plan llama3-70b --gpus {} --hardware h100 --seq 8192 --json"
+    words = napkin(line.format(8)).data["nearest"].split()
+    assert words[0] == "--gpus"
+    enough = int(words[1].replace(",", ""))
+    assert napkin(line.format(enough)).status == 0
+    assert all(napkin(line.format(fewer)).status == 1 for fewer in range(16, enough, 8))
 
 
 def test_a_prime_machine_is_answered_where_data_parallelism_alone_fits(napkin):
