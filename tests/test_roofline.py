@@ -79,3 +79,32 @@ def test_batched_products_move_every_operand():
         one.flops,
         roofline.product_bytes(one, 2),
     ]
+
+
+def test_decoding_reads_every_weight_but_the_table_of_embeddings(napkin):
+    # Llama 3 8B: 8,030,261,248 parameters, of which the input table is 128,256 × 4,096
+    found = napkin("memory llama3-8b --inference --hardware h100-sxm-80gb --seq 8192 --json").values
+    weights = 2 * (8_030_261_248 - 128_256 * 4096)
+    cache = 2 * 2 * 32 * 8 * 128 * 8192
+    assert found["time/per_token"] == pytest.approx((weights + cache) / 3.35e12)
+    many = napkin("memory llama3-8b --inference --hardware h100-sxm-80gb --seq 8192 --batch 8 --json").values
+    assert many["time/per_token"] == pytest.approx((weights + 8 * cache) / 3.35e12)
+    assert many["tokens_per_second"] == pytest.approx(8 / many["time/per_token"])
+
+
+def test_decoding_reads_the_chosen_experts(napkin):
+    # Mixtral 8x7B: 2 of 8 experts of 3 × 4096 × 14336 in 32 layers
+    one, many = (
+        napkin(f"memory mixtral-8x7b --inference --hardware h100-sxm-80gb --seq 1 --batch {n} --json --explain").data
+        for n in (1, 1000)
+    )
+    expert = 3 * 4096 * 14336 * 32
+
+    def read(data):
+        per_token = next(t for t in data["terms"] if t["name"] == "time/per_token")
+        nodes = [per_token]
+        for node in nodes:
+            nodes += node.get("parts", [])
+        return next(n["value"] for n in nodes if n["name"] == "weights_read")
+
+    assert read(many) - read(one) == pytest.approx(6 * expert)

@@ -40,10 +40,10 @@ def serve(inputs: Inputs, model: Model) -> Answer:
         _room(inputs, answer, model, (weights, cache, context, total), seq, sequences, ranks)
         answer.terms += _pace(inputs, model, width, cache, sequences, over)
         answer.notes.append("time/per_token is what memory allows at best; weights come whole once a step")
-    lines = [f"  {term.name[7:].ljust(12)} {human(term.value, 'byte')}" for term in (weights, cache, context, total)]
-    shown: tuple[Term, ...] = answer.terms[4:]
-    extra = [f"  {t.name.removeprefix('memory/').ljust(12)} {human(t.value, t.unit)}" for t in shown]
-    answer.pictures, answer.listed = (*lines, *extra), False
+    names = [term.name.removeprefix("memory/") for term in answer.terms]
+    wide = max(map(len, names))
+    lines = [f"  {n.ljust(wide)}  {human(t.value, t.unit)}" for n, t in zip(names, answer.terms, strict=True)]
+    answer.pictures, answer.listed = tuple(lines), False
     return answer
 
 

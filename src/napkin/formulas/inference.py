@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from napkin.elementwise import Number, minimum
-from napkin.formulas.layer import AttentionCore, Conv, Layer, Matmul, Model, Operation, Scan
+from napkin.formulas.layer import AttentionCore, Conv, Embedding, Layer, Matmul, Model, Operation, Reused, Scan
 from napkin.term import GIVEN, TRUE, Term, add, constant, divide, leaf, multiply
 
 LATENT = "DeepSeek-V2, arXiv:2405.04434, section 2.1.2: the latent and the shared rotary key are cached"
@@ -103,3 +103,24 @@ def decode_time(read_once: Term, cached: Term, bandwidth: Term) -> Term:
     """Least seconds of one decoding step: the weights that it uses and the cache, once through memory."""
     moved = add("decode/bytes", read_once, cached)
     return divide("time/per_token", moved, bandwidth, source=DECODE)
+
+
+def weights_read(model: Model, tokens: Number) -> Number:
+    """Parameters that one decoding step of `tokens` tokens reads: every matrix once, of a table of embeddings only rows
+    (counted as none). Of E experts with k chosen by each token, E·(1 − (1 − k/E)^tokens) are expected to be hit where
+    all are equally likely: k for one token."""
+    total: Number = 0
+    for stack in model.stacks:
+        if stack.name == "encoder":
+            continue
+        runs = [(1, stack.before), *((count, layer.operations) for count, layer in stack.runs), (1, stack.after)]
+        for count, operations in runs:
+            for op in operations:
+                of = op.of if isinstance(op, Reused) else op
+                if isinstance(op, Embedding):
+                    continue
+                for weight in of.weights():
+                    idle = (1 - weight.used / weight.copies) ** tokens
+                    hit = weight.copies if idle == 0 else weight.used if tokens == 1 else weight.copies * (1 - idle)
+                    total = total + count * weight.each * hit
+    return total
