@@ -49,7 +49,7 @@ from napkin.record import record, replace
 def _parts(config: Config) -> tuple[bool, bool]:
     """(has a decoder, has a head) of the class named under `architectures`; both where none is named."""
     names = [name for name in config.items("architectures", required=False) or [] if isinstance(name, str)]
-    if not names or any(name.endswith(("ForConditionalGeneration", "WithLMHeadModel")) for name in names):
+    if not names or any(name.endswith(("ForConditionalGeneration", "WithLMHeadModel", "MTModel")) for name in names):
         return True, True
     if any(name.endswith("EncoderModel") for name in names):
         config.notes.append("the class is the encoder alone")
@@ -199,12 +199,14 @@ umt5 = partial(t5, every_layer=True)
 @record
 class _Kind:
     """before: norms stand before the blocks, and one ends each stack · offset: rows of the position table beyond the
-    positions · embedding_norm: a norm after the embeddings · fixed: the position table is a sinusoid"""
+    positions · embedding_norm: a norm after the embeddings · fixed: the position table is a sinusoid, which the class
+    holds as a parameter · computed: it is one that is no parameter"""
 
     before: bool
     offset: int
     embedding_norm: bool
     fixed: bool = False
+    computed: bool = False
 
 
 def _bart(config: Config, kind: _Kind) -> Model:
@@ -223,10 +225,10 @@ def _bart(config: Config, kind: _Kind) -> Model:
     config.must_be("normalize_before", kind.before)
     config.must_be("normalize_embedding", kind.embedding_norm)
     config.must_be("add_final_layer_norm", kind.before)
-    config.must_be("static_position_embeddings", kind.fixed)
+    config.must_be("static_position_embeddings", kind.fixed or kind.computed)
     config.must_be("add_bias_logits", False)
     config.must_be("extra_layer_norm", False)
-    if not kind.fixed:
+    if not (kind.fixed or kind.computed):
         config.must_be("extra_pos_embeddings", kind.offset)
     config.ignore("extra_pos_embeddings", "force_bos_token_to_be_generated")
     config.ignore("do_blenderbot_90_layernorm", "layernorm_variant")  # names of what the class does
@@ -254,7 +256,7 @@ def _bart(config: Config, kind: _Kind) -> Model:
     table = embedding(
         vocabulary,
         hidden,
-        positions=positions + kind.offset,
+        positions=0 if kind.computed else positions + kind.offset,
         norm=LAYER if kind.embedding_norm else None,
         dropout=True,
         scale=config.flag("scale_embedding", otherwise=False),
@@ -306,3 +308,15 @@ def blenderbot(config: Config) -> Model:
 def blenderbot_small(config: Config) -> Model:
     """BlenderBot, 90M: norms after the blocks and the embeddings, learnt positions."""
     return _bart(config, _Kind(before=False, offset=0, embedding_norm=True))
+
+
+def marian(config: Config) -> Model:
+    """Marian (arXiv:1804.00344): norms after the blocks, fixed positions; one table for both languages."""
+    config.must_be("share_encoder_decoder_embeddings", True)
+    config.must_be("decoder_vocab_size", config.integer("vocab_size"))
+    return _bart(config, _Kind(before=False, offset=0, embedding_norm=False, fixed=True))
+
+
+def m2m_100(config: Config) -> Model:
+    """M2M-100 (arXiv:2010.11125) and NLLB-200's dense models: norms before the blocks, computed positions."""
+    return _bart(config, _Kind(before=True, offset=0, embedding_norm=False, computed=True))

@@ -66,11 +66,11 @@ BARE, MASKED, PRETRAINING = "bare", "masked", "pretraining"
 # --- what stands on the encoder --------------------------------------------------------------------------------------
 
 
-def _purpose(config: Config) -> str:
+def _purpose(config: Config, full: str = "ForMaskedLM") -> str:
     """Which head the class named under `architectures` has: the masked language model's, also where none is named; the
     original pre-training heads; or none. Another head is refused."""
     names = [name for name in config.items("architectures", required=False) or [] if isinstance(name, str)]
-    if not names or any(name.endswith("ForMaskedLM") for name in names):
+    if not names or any(name.endswith(full) for name in names):
         return MASKED
     if any(name.endswith("ForPreTraining") for name in names):
         return PRETRAINING
@@ -602,19 +602,21 @@ def deberta_v2(config: Config) -> Model:
 # --- ModernBERT ------------------------------------------------------------------------------------------------------
 
 
-def modernbert(config: Config) -> Model:
+def modernbert(config: Config, *, causal: bool = False) -> Model:
     """ModernBERT (arXiv:2412.13663): norms before the blocks but the very first, rotary positions, gated MLPs, and
-    windows of local_attention / 2 tokens to each side in most layers."""
+    windows of local_attention / 2 tokens to each side in most layers. Its decoder (Ettin, arXiv:2507.11412) sees the
+    window's earlier side alone, itself included, and keeps queries, keys and values apart."""
     hidden, layers = width(config), depth(config)
     heads = _heads(config, hidden)
     head_dim = hidden // heads
     vocabulary = config.integer("vocab_size")
-    purpose = _purpose(config)
+    purpose = _purpose(config, "ForCausalLM" if causal else "ForMaskedLM")
     if purpose == PRETRAINING:
         raise config.refuse("architectures", "the class has no pre-training heads")
     config.ignore("position_embedding_type")  # rotary whatever older files say
     norm = NormStyle("layer", "fused", bias=on(config, "norm_bias"))
-    window = config.integer("local_attention") // 2 + 1
+    reach = config.integer("local_attention") // 2
+    window = max(1, reach) if causal else reach + 1
     bias = on(config, "attention_bias")
     feed = partial(
         gated_mlp,
@@ -637,9 +639,9 @@ def modernbert(config: Config) -> Model:
             head_dim=head_dim,
             bias=bias,
             out_bias=bias,
-            fused=True,
+            fused=not causal,
             rope=Rope(head_dim),
-            causal=False,
+            causal=causal,
             window=window if kind == WINDOWED else None,
         )
         operations = pre_norm(hidden, norm, attend, feed)
@@ -674,3 +676,37 @@ def modernbert(config: Config) -> Model:
         vocabulary=vocabulary,
         tie=tie,
     )
+
+
+modernbert_decoder = partial(modernbert, causal=True)
+
+
+# --- Nomic BERT ------------------------------------------------------------------------------------------------------
+
+
+def nomic_bert(config: Config) -> Model:
+    """Nomic Embed's BERT (arXiv:2402.01613): rotary positions, gated MLPs, norms after the blocks, biases in none."""
+    hidden, layers = width(config), depth(config)
+    heads = config.integer("num_attention_heads")
+    head_dim = head_size(config, hidden, heads)
+    vocabulary = config.integer("vocab_size")
+    purpose = _purpose(config)
+    if purpose == PRETRAINING:
+        raise config.refuse("architectures", "the class has no pre-training heads")
+    function = activation(config, "hidden_act")
+    attend = partial(
+        attention, width=hidden, heads=heads, kv_heads=heads, head_dim=head_dim, rope=Rope(head_dim), causal=False
+    )
+    feed = partial(gated_mlp, width=hidden, inner=config.integer("intermediate_size"), function=function)
+    config.must_be("tie_word_embeddings", True)
+    model = _encoder(
+        config,
+        embedding(vocabulary, hidden, segments=config.integer("type_vocab_size"), norm=LAYER, dropout=True),
+        ((layers, Layer("encoder", post_norm(hidden, LAYER, attend, feed, dropout=(True, True)))),),
+        _masked_head(hidden, vocabulary, function) if purpose == MASKED else (),
+        hidden=hidden,
+        heads=heads,
+        vocabulary=vocabulary,
+        tie=purpose == MASKED,
+    )
+    return replace(model, head_dim=head_dim)
