@@ -108,3 +108,40 @@ def test_decoding_reads_the_chosen_experts(napkin):
         return next(n["value"] for n in nodes if n["name"] == "weights_read")
 
     assert read(many) - read(one) == pytest.approx(6 * expert)
+
+
+def test_a_models_operations_add_up(napkin):
+    outcome = napkin("roofline llama3-8b --hardware h100-sxm-80gb --seq 8192 --json")
+    counted = napkin("flops llama3-8b --seq 8192 --json").values["flops/forward"]
+    rows = {row["operation"]: row for row in outcome.data["rows"]}
+    assert outcome.values["flops/forward"] == counted == sum(row["flops"] for row in rows.values())
+    assert outcome.values["bytes/forward"] == sum(row["bytes"] for row in rows.values())
+    assert outcome.values["time/overlapped"] == pytest.approx(sum(row["time"] for row in rows.values()))
+    assert sum(row["share"] for row in rows.values()) == pytest.approx(1)
+    tokens, h, f = 8192, 4096, 14336
+    assert rows["gate"]["bytes"] == 32 * 2 * (tokens * h + h * f + tokens * f)
+    assert rows["attention"]["bytes"] == 32 * 2 * tokens * (2 * 32 + 2 * 8) * 128
+    assert rows["gate"]["bound"] == "compute"
+    assert rows["mlp_norm"]["bound"] == "memory"
+
+
+def test_few_tokens_are_memory_bound_and_hit_few_experts(napkin):
+    def rows(seq):
+        listed = napkin(f"roofline mixtral-8x7b --hardware h100 --seq {seq} --json").data["rows"]
+        return {row["operation"]: row for row in listed}
+
+    found = {seq: rows(seq) for seq in (1, 4096)}
+    expert = 3 * 4096 * 14336 * 32 * 2
+    per_token = 2 * 32 * 2 * 3 * (4096 + 14336)  # two experts, three products, 2 bytes, in 32 layers
+    assert found[1]["experts"]["bytes"] == 2 * expert + per_token
+    assert found[4096]["experts"]["bytes"] == 8 * expert + 4096 * per_token
+    assert found[1]["experts"]["bound"] == "memory"
+    assert found[4096]["experts"]["bound"] == "compute"
+
+
+@pytest.mark.parametrize("model", ["gpt2", "deepseek-v3", "t5-small", "mamba-2.8b", "gemma2-9b"])
+def test_every_kind_of_network_has_a_roofline(napkin, model):
+    outcome = napkin(f"roofline {model} --hardware h100 --seq 512 --json")
+    assert outcome.status == 0, outcome.err
+    assert all(row["bytes"] > 0 and row["time"] > 0 for row in outcome.data["rows"])
+    assert outcome.data["verdict"] in ("memory", "compute")

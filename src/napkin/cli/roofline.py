@@ -1,4 +1,4 @@
-"""`napkin roofline`: compute or memory bound. One operation (relu, gelu, dot, matvec, matmul), or a transfer."""
+"""`napkin roofline`: compute or memory bound. A model, one operation (relu, gelu, dot, matvec, matmul), a transfer."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import Callable
 from napkin import units
 from napkin.cli.command import Command, Inputs
 from napkin.cli.machine import accelerator, dtype_of, element_format, roof
+from napkin.cli.model import MODEL_OPTIONS, model_of, sequence
 from napkin.cli.options import Option, declare
 from napkin.cli.small import matmul_of, shape_terms
 from napkin.errors import NapkinError, did_you_mean
-from napkin.formulas import formats, roofline
+from napkin.formulas import flops, formats, roofline
 from napkin.formulas.layer import Product, product
 from napkin.inputs.hardware import find_link, table
 from napkin.inputs.load import printable
@@ -25,14 +26,22 @@ declare(
 )
 
 
+Row = dict[str, str | float]
+
+
 def run(inputs: Inputs) -> Answer:
-    operation = inputs.need("model", "relu, gelu, dot, matvec, matmul or transfer").strip().lower()
+    operation = inputs.need("model", "a model, or relu, gelu, dot, matvec, matmul, transfer").strip().lower()
     if operation in OPERATIONS:
+        for name in ("seq", "assume-ignorable"):
+            if name in inputs:
+                raise NapkinError(f"--{name} does not apply to {operation}", "it belongs to a model")
         return OPERATIONS[operation](inputs, operation)
-    raise NapkinError(
-        f"MODEL: no operation is called {printable(operation, 60)!r}",
-        did_you_mean(operation, OPERATIONS) or f"one of {', '.join(OPERATIONS)}",
-    )
+    if inputs.get("size") is not None:
+        raise NapkinError(
+            f"MODEL: no operation is called {printable(operation, 60)!r}",
+            did_you_mean(operation, OPERATIONS) or f"one of {', '.join(OPERATIONS)}; a model takes no shape",
+        )
+    return _model(inputs)
 
 
 def _sizes(inputs: Inputs, count: int, what: str) -> tuple[int, ...]:
@@ -61,9 +70,9 @@ def _elementwise(inputs: Inputs, function: str) -> Answer:
     for size in shape:
         n *= size
     name, dtype, width, peak, bandwidth = _machine(inputs)
-    flops, moved = roofline.elementwise(function, n, width)
+    work, moved = roofline.elementwise(function, n, width)
     inputs.note(f"the intensity of {function} does not depend on its size: {roofline.ELEMENTWISE[function][1]}")
-    return _bounded(f"{function} of {n:,} elements in {dtype} on {name}", flops, moved, peak, bandwidth)
+    return _bounded(f"{function} of {n:,} elements in {dtype} on {name}", work, moved, peak, bandwidth)
 
 
 def _product(inputs: Inputs, operation: str) -> Answer:
@@ -81,8 +90,8 @@ def _product(inputs: Inputs, operation: str) -> Answer:
     out = width
     if inputs.get("out-dtype") is not None:
         out = formats.element_bytes(formats.find(inputs.get("out-dtype"), "--out-dtype"), "bytes_of_a_result")
-    flops, moved = roofline.product_terms(one, width, out)
-    answer = _bounded(f"{title} in {dtype} on {name}", flops, moved, peak, bandwidth)
+    work, moved = roofline.product_terms(one, width, out)
+    answer = _bounded(f"{title} in {dtype} on {name}", work, moved, peak, bandwidth)
     answer.terms += tuple(shape_terms(one))
     if operation != "dot":
         _batch(inputs, answer, one, operation, width, out)
@@ -102,11 +111,52 @@ def _batch(inputs: Inputs, answer: Answer, one: Product, operation: str, width: 
         inputs.note(f"from {human(least.value, '1')} {what} on, it is compute bound")
 
 
-def _bounded(title: str, flops: Term, moved: Term, peak: Term, bandwidth: Term) -> Answer:
-    found = roofline.bounds(flops, moved, peak, bandwidth)
+def _model(inputs: Inputs) -> Answer:
+    """One forward pass of a model, operation by operation."""
+    for option in ("out-dtype", "link"):
+        if option in inputs:
+            raise NapkinError(f"--{option} does not apply to a model", "it belongs to a single operation")
+    model = model_of(inputs)
+    sequences = inputs.get("batch") or int(inputs.default("batch", "1"))
+    seq = sequence(inputs, model)
+    hardware, dtype, width, peak, bandwidth = _machine(inputs)
+    over = flops.works(model, sequences, seq)
+    worked = flops.by_operation(model, over)
+    moved = roofline.model_bytes(model, over, width)
+    found = roofline.bound_of_all(worked, moved, peak, bandwidth)
+    order = ("intensity", "ridge", "compute", "memory", "overlapped", "serial", "rate")
+    terms = [*(found[key] for key in order), found["intensity"].parts[0], found["intensity"].parts[1]]
+    terms += [*worked.values(), *moved.values()]
+    rows = [_row(name, worked.get(name), size, found, peak, bandwidth) for name, size in moved.items()]
+    title = f"{model.name}, forward over {sequences:,} × {seq:,} tokens in {dtype} on {hardware}"
+    inputs.note("each operation is a kernel of its own, attention keeps no scores (flash); backward takes about twice both")
+    units_of = {"flops": "FLOP", "bytes": "byte", "intensity": "FLOP/byte", "time": "second"}
+    word = roofline.verdict(found)
+    answer = Answer("roofline", title, terms, rows=rows, extra={"units": units_of}, verdict=word, listed=False)
+    answer.pictures = tuple(f"  {t.name.ljust(15)}  {human(t.value, t.unit)}" for t in terms[: len(order)])
+    return answer
+
+
+def _row(name: str, worked: Term | None, moved: Term, found: dict[str, Term], peak: Term, bandwidth: Term) -> Row:
+    """One operation over all its layers: its FLOPs, bytes, intensity, time and what binds it."""
+    done = 0 if worked is None else worked.value
+    compute, memory = done / peak.value, moved.value / bandwidth.value
+    return {
+        "operation": name,
+        "flops": done,
+        "bytes": moved.value,
+        "intensity": done / moved.value,
+        "time": max(compute, memory),
+        "share": max(compute, memory) / found["overlapped"].value,
+        "bound": roofline.COMPUTE if compute >= memory else roofline.MEMORY,
+    }
+
+
+def _bounded(title: str, work: Term, moved: Term, peak: Term, bandwidth: Term) -> Answer:
+    found = roofline.bounds(work, moved, peak, bandwidth)
     word = roofline.verdict(found)
     order = ("intensity", "ridge", "compute", "memory", "overlapped", "serial", "rate")
-    terms = [*(found[key] for key in order), flops, moved]
+    terms = [*(found[key] for key in order), work, moved]
     return Answer("roofline", title, terms, verdict=word)
 
 
@@ -153,14 +203,15 @@ OPERATIONS: dict[str, Callable[[Inputs, str], Answer]] = {
 
 COMMAND = Command(
     "roofline",
-    "Compute or memory bound: an operation's intensity against the accelerator's ridge",
+    "Compute or memory bound: an operation or a model's operations against the accelerator's ridge",
     run,
-    ("hardware", "hardware-file", "profile", "dtype", "out-dtype", "batch", "link"),
+    (*MODEL_OPTIONS, "hardware", "hardware-file", "profile", "dtype", "out-dtype", "batch", "seq", "link"),
     arguments=("model", "size"),
     examples=(
         "roofline matmul 4096x4096x4096 --hardware h100 --dtype bf16",
         "roofline relu 1048576 --hardware h100",
         "roofline matvec 4096x4096 --hardware h100",
         "roofline transfer 80GB --link pcie5 --hardware h100",
+        "roofline llama3-8b --hardware h100 --seq 8192",
     ),
 )

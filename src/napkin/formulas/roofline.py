@@ -8,9 +8,14 @@ written once: a cache that holds nothing between operations and everything insid
 
 from __future__ import annotations
 
-from napkin.elementwise import Number
-from napkin.formulas.layer import Product
+from collections.abc import Mapping
+
+from napkin.elementwise import Number, minimum
+from napkin.formulas.flops import over_memory
+from napkin.formulas.layer import AttentionCore, Experts, Model, Operation, Product, Work
+from napkin.formulas.step import traffic
 from napkin.term import (
+    TRUE,
     Term,
     add,
     ceiling,
@@ -96,3 +101,64 @@ def smallest_batch(product: Product, width: Term, out: Term, ridge: Term) -> Ter
 def transfer(size: Term, bandwidth: Term, name: str) -> Term:
     """Seconds that bytes take over a link or memory at its full rate."""
     return divide(name, size, bandwidth)
+
+
+# --- a model ---------------------------------------------------------------------------------------------------------
+
+ATTENTION_BYTES = "Dao et al. 2022, arXiv:2205.14135: the kernel reads q, k, v and writes the output, no scores"
+EACH_A_KERNEL = "every operation a kernel of its own, as eager torch runs it: operands read once, results written once"
+
+
+def numbers_moved(op: Operation, work: Work) -> Number:
+    """Numbers that an operation reads and writes in one forward pass: of matrix products every operand and result, of
+    experts the weights of those that are hit, of attention q, k, v and output, else what its elementwise work moves."""
+    if isinstance(op, AttentionCore):
+        keys = work.sequences * work.memory if op.cross else work.tokens
+        return work.tokens * op.heads * (op.qk_dim + op.v_dim) + keys * op.kv_heads * (op.qk_dim + op.v_dim)
+    products = [p for p in op.products(work) if p.weight]
+    if not products:
+        return work.tokens * (traffic(op, False)[0] / 2)  # bytes of 16-bit numbers
+    moved: Number = 0
+    for one in products:
+        moved = moved + one.batch * (one.m * one.k + one.m * one.n)
+    if isinstance(op, Experts):
+        hit = minimum(op.experts, work.tokens * op.top_k)
+        return moved + sum(hit * w.each for w in op.weights())
+    return moved + sum(one.batch * one.k * one.n for one in products)
+
+
+def model_bytes(model: Model, over: Mapping[str, Work], width: Term) -> dict[str, Term]:
+    """Bytes of one forward pass by the operation's name, over all layers that have it."""
+    parts: dict[str, list[Term]] = {}
+    for stack in model.stacks:
+        prefix = f"{stack.name}/" if len(model.stacks) > 1 else ""
+        places = [("", 1, op) for op in stack.before]
+        places += [(kind, count, op) for kind, count, layer in stack.kinds() for op in layer.operations]
+        places += [("", 1, op) for op in stack.after]
+        for kind, count, op in places:
+            moved = numbers_moved(op, over_memory(op, over[stack.name]))
+            if not moved:
+                continue
+            source = ATTENTION_BYTES if isinstance(op, AttentionCore) else EACH_A_KERNEL
+            name = f"bytes/{prefix}{kind or stack.name}/{op.name}"
+            numbers = leaf(f"{name}/numbers", moved, "1", TRUE, source)
+            parts.setdefault(prefix + op.name, []).append(
+                multiply(name, constant(f"{kind or stack.name}_layers", count), numbers, width)
+            )
+    return {name: add(f"bytes/operation/{name}", *terms) for name, terms in parts.items()}
+
+
+def bound_of_all(flops: Mapping[str, Term], moved: Mapping[str, Term], peak: Term, bandwidth: Term) -> dict[str, Term]:
+    """The bounds of a list of operations, one after the other: each takes the larger of its own two."""
+    all_flops = add("flops/forward", *flops.values())
+    found = bounds(all_flops, add("bytes/forward", *moved.values()), peak, bandwidth)
+    each = []
+    for name, size in moved.items():
+        memory = divide(f"time/memory/{name}", size, bandwidth)
+        if name in flops:
+            each.append(largest(f"time/operation/{name}", divide(f"time/compute/{name}", flops[name], peak), memory))
+        else:
+            each.append(memory.renamed(f"time/operation/{name}"))
+    found["overlapped"] = add("time/overlapped", *each)
+    found["rate"] = divide("rate/attainable", all_flops, found["overlapped"])
+    return found
