@@ -53,6 +53,8 @@ TYPICAL = 0.5
 longest sample (LitGPT finetune/lora.py), this share of it. 0.3 to 0.7."""
 LITGPT_BATCH = 128
 """LitGPT finetune/*.py: sequences of one optimizer step."""
+MANY = 4
+"""Micro-batches for each stage of a pipeline whose batch is not stated: enough to fill it under every schedule."""
 STATE_BYTES = 18
 """Bytes a parameter of Korthikanti et al. 2022, figure 1: fp16 weights, fp32 gradients, master copy and moments."""
 
@@ -248,6 +250,8 @@ def setup_of(row: Row, model: Model) -> Setup:
     if not micro:
         raise NapkinError("the micro-batch is not stated")
     batches = max(1, int((step.global_batch or step.dp * micro) // (step.dp * micro)))
+    if row.number("layout.global_batch") is None and step.pp > 1:
+        batches = MANY * step.pp
     tuning = tuning_of(row, framework)
     if framework.name == "litgpt":
         batches = max(1, LITGPT_BATCH // (step.dp * micro))

@@ -42,7 +42,7 @@ from napkin.formulas.layer import (
     Softcap,
     TableMatmul,
 )
-from napkin.formulas.tape import ACTIVATION, BYTES, INPUT, WEIGHT, Tape, Tensor, select, sized
+from napkin.formulas.tape import ACTIVATION, BYTES, INPUT, WEIGHT, WEIGHT_COPY, Tape, Tensor, select, sized
 from napkin.record import record, replace
 
 EFFICIENT_ROWS = 32
@@ -133,6 +133,7 @@ class Lowering:
         self.gates: frozenset[str] = frozenset()
         self.values: dict[str, Value] = {}
         self.program: tuple[Operation, ...] = ()
+        self.whole: dict[int, Tensor] = {}
 
     # --- the program ---
 
@@ -140,6 +141,7 @@ class Lowering:
         """All operations in order; the last one's output."""
         self.values = {} if x is None else {"x": x, "memory": self.residual(x.width, x.tensor.dtype)}
         self.program = operations
+        self.whole = {}
         self.own_tables = {}
         self.windowed = any(isinstance(op, AttentionCore) and op.window is not None for op in operations)
         self.single = _single_heads(operations)
@@ -213,9 +215,15 @@ class Lowering:
     def gathered(self, x: Value) -> Tensor:
         """All tokens of the sequence-parallel group, gathered into a new tensor; itself where there is none."""
         n = self.split.sequence
+        there = self.whole.get(id(x.tensor))
+        if there is not None:  # every product that reads a tensor shares its gathered form
+            return there
         whole = self.tape.new(x.tensor.count * n, x.tensor.dtype, "gathered")
         gathered = select(n == 1, x.tensor, whole)
-        return self.tape.record("all_gather", (x.tensor,), gathered) if gathered is not x.tensor else x.tensor
+        if gathered is not x.tensor:
+            self.tape.record("all_gather", (x.tensor,), gathered)
+        self.whole[id(x.tensor)] = gathered
+        return gathered
 
     def scattered(self, x: Tensor) -> Tensor:
         """The sum over tensor-parallel ranks, one part of the tokens on each with sequence parallelism."""
@@ -326,7 +334,7 @@ class Lowering:
         count = self.tokens * op.width // (self.split.tensor if first.divided else 1)
         out = self.tape.new(count, first.tensor.dtype, "joined")
         inputs = tuple(self.read(op, i).tensor for i in range(len(op.reads)))
-        return Value(self.tape.record("cat", inputs, out), op.width, first.divided, first.whole)
+        return Value(self.tape.record("cat", inputs, out), op.width, first.divided, first.whole, True)
 
     # --- elementwise ---
 
@@ -477,7 +485,7 @@ class Lowering:
             return tape.cast(out, narrow)
         weight = self.weight(size)
         if arithmetic == "fp32":
-            if op.unit_offset or op.kind == "layer":
+            if op.unit_offset or op.kind == "layer" or self.code.wide_weight:
                 weight = tape.cast(weight, "fp32")
             if op.unit_offset:
                 weight = tape.scale(weight, "1 + weight")
@@ -492,6 +500,7 @@ class Lowering:
         if key not in self.tables:
             kept = "fp32" if self.code.rotary_fp32 else dtype
             dim = op.dim // 2 if self.code.half_tables else op.dim
+            kept = "fp32" if op.pairing == "complex" else kept
             scope, self.tape.scope = self.tape.scope, "rotary"
             pair = tuple(self.tape.new(self.own * dim, kept, what, fixed=True) for what in ("cos", "sin"))
             for tensor in pair:
@@ -512,6 +521,10 @@ class Lowering:
             cos, sin = self.table(op, stream)
         else:
             cos, sin = self.widened(op, stream)
+        if op.pairing == "complex" and self.code.rotary == "table":
+            turns = cos.view()  # a complex64 number of 8 bytes for each pair
+            turned = tape.multiply(tape.cast(tensor, "fp32"), turns)
+            return Value(tape.cast(turned, tensor.dtype), x.width, x.divided, x.whole)
         narrow = tensor.dtype
         part = tensor if op.dim == op.head_dim else tape.slice(tensor, tensor.count * op.dim // op.head_dim)
         if op.upcast:
@@ -540,6 +553,8 @@ class Lowering:
     def core(self, op: Any) -> Value:
         q, k, v = (self.read(op, i) for i in range(3))
         kernel = self.attention
+        if kernel == FLASH and op.qk_dim != op.v_dim and self.code.rotary != "kernel":
+            kernel = EFFICIENT  # torch's flash kernel takes one head size for all three
         if kernel != EAGER and self.code.masked:
             kernel = EFFICIENT
         heads = op.heads // self.split.tensor
@@ -685,11 +700,13 @@ class Lowering:
             wide = tape.cast(logits, "fp32")
             scores = tape.sigmoid(wide) if op.score == "sigmoid" else tape.softmax(wide, "fp32")
             kept = [chosen]
-            if op.score == "sigmoid" and op.upcast and op.balanced:  # chosen by groups (DeepSeek-V3), one here
-                kept += [tape.new(rows * n, "int64", "groups", fixed=True) for n in (2, 1)]
+            if op.score == "sigmoid" and op.upcast and op.balanced:  # chosen by groups (DeepSeek-V3)
+                kept += [tape.new(rows * n, "int64", "groups", fixed=True) for n in (2 * op.groups, op.top_groups)]
                 kept.append(tape.new(rows * e, "bool", "outside the groups", fixed=True))
-                if tape.compute != "fp32":  # the router's weight too is cast to fp32 on every pass
-                    kept.append(tape.new(op.d_in * e, "fp32", "wide weight", fixed=True))
+            grouped = op.score == "sigmoid" and op.upcast and op.balanced
+            if (grouped or self.code.wide_router) and tape.compute != "fp32":
+                # the router's weight too is cast to fp32 on every pass
+                kept.append(tape.new(op.d_in * e, "fp32", "wide weight", fixed=True))
             weights = tape.record("topk", (scores,), tape.new(rows * k, "fp32", "weights"), kept)
             if op.normalise:
                 total = tape.record("sum", (weights,), tape.new(rows, "fp32", "total"))
@@ -724,8 +741,40 @@ class Lowering:
         gate, other = parts
         return tape.multiply(tape.scale(other), tape.multiply(gate, tape.sigmoid(tape.scale(gate))))
 
+    def weighted_experts(self, op: Any) -> Value:
+        """Every expert runs every token, its score multiplied in first: batched products, and a sum (Llama 4)."""
+        x, weights = self.read(op), self.read(op, 1)
+        tape = self.tape
+        stored = "fp32" if tape.autocast else tape.compute
+        local = ceil_div(op.experts, self.split.expert)
+        tokens = x.tensor.count // op.d_model
+        rows, inner = tokens * local, op.d_ff // self.split.tensor
+        repeated = tape.copy(x.tensor.view(rows * op.d_model), "repeated")
+        score = tape.record("scatter", (weights.tensor,), tape.new(rows, weights.tensor.dtype, "scores"))
+        sent = tape.multiply(repeated, score, "weighted")
+        first = inner * (2 if op.gated else 1)
+        grads = local * op.d_model * sized(1, stored)
+
+        def product(read: Tensor, width: Number, count: Number, what: str) -> Tensor:
+            read = tape.lowered(read)
+            kept = [read]
+            if tape.autocast:
+                kept.append(tape.new(local * op.d_model * width, tape.autocast, f"{what} weight"))
+                kept[1].places[0][1].kind = WEIGHT_COPY
+            made = tape.new(count, read.dtype, what)
+            return tape.record("bmm", (read,), made, kept, weight=grads * width, matmul=True)
+
+        up = product(sent, first, rows * first, "up")
+        gate, other = (tape.slice(up, rows * inner) for _ in range(2))
+        hidden = tape.multiply(self.activated(gate, op.function), other)
+        out = product(hidden, inner, rows * op.d_model, "down")
+        total = tape.record("sum", (out,), tape.new(x.tensor.count, out.dtype, "summed"))
+        return Value(total, op.d_model, x.divided, x.whole)
+
     def experts(self, op: Any) -> Value:
         """Tokens sorted by expert, two grouped products, weighted, put back in order and summed."""
+        if op.weighted_input:
+            return self.weighted_experts(op)
         x, weights = self.read(op), self.read(op, 1)
         tape = self.tape
         tokens = x.tensor.count // op.d_model

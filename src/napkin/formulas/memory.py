@@ -219,8 +219,8 @@ class Stage:
     in_flight: Number
 
 
-def shares(depth: int, stages: Number, index: Number, partition: str, head: float) -> tuple[Number, Number]:
-    """The first layer of a stage and the one after its last; `head`: the head's weights over a layer's.
+def shares(depth: int, stages: Number, index: Number, partition: str, costs: tuple[int, int]) -> tuple[Number, Number]:
+    """The first layer of a stage and the one after its last; `costs`: matrix weights of a layer and of the head.
 
     even   as evenly as can be, the earlier stages one more       front  ⌈L/p⌉ on each, the last what is left
     slots  the table and the head take a layer's place each       cost   stage i ends with the last layer that lies
@@ -229,9 +229,9 @@ def shares(depth: int, stages: Number, index: Number, partition: str, head: floa
         each = ceil_div(depth, stages)
         return minimum(index * each, depth), minimum((index + 1) * each, depth)
     if partition == COST:
-        share = (depth + head) / stages
-        ends = [where(i == stages, depth, minimum((i * share) // 1, depth)) for i in (index, index + 1)]
-        return ends[0] * 1, ends[1] * 1
+        layer, head = costs
+        low, high = (minimum((depth * layer + head) * i // (stages * layer), depth) for i in (index, index + 1))
+        return low, where(index == stages - 1, depth, high)
     places = depth + 2 * (partition == SLOTS)
     least, more = places // stages, places % stages
     low = index * least + minimum(index, more)
@@ -241,14 +241,17 @@ def shares(depth: int, stages: Number, index: Number, partition: str, head: floa
     return low, high
 
 
+def _matrix_weights(operations: Iterable[Operation]) -> int:
+    return sum(weight.count for weight in weights_of(operations) if len(weight.shape) > 1)
+
+
 def stage_of(stack: Stack, layout: Layout, index: Number, partition: str = "even") -> Stage:
     """What stage `index` of a pipeline holds."""
     p = layout.pp
-    head = 0.0
+    costs = (1, 0)
     if partition == COST:
-        heaviest = max(sum(w.count for w in weights_of(layer.operations)) for _, layer in stack.runs)
-        head = sum(w.count for w in weights_of(stack.after)) / heaviest
-    low, high = shares(stack.depth, p, index, partition, head)
+        costs = (max(_matrix_weights(layer.operations) for _, layer in stack.runs), _matrix_weights(stack.after))
+    low, high = shares(stack.depth, p, index, partition, costs)
     counts, kept, start = [], [], 0
     for count, _ in stack.runs:
         begin, end = maximum(low, start), minimum(high, start + count)
