@@ -159,7 +159,7 @@ def test_a_snapshot_stands_beside_the_prediction(tmp_path) -> None:
         ("--quantised nf4", "--quantised needs --lora-rank", "--lora-rank 8"),
         ("--lora-rank 8 --lora-targets w", "llama3-8b has no product 'w'", "one of down"),
         ("--framework fsdpp", "--framework: 'fsdpp' is not known", "fsdp"),
-        ("--device x --snapshot y", "--device: 'x'", ""),
+        ("--snapshot-device x --snapshot y", "--snapshot-device: 'x'", ""),
         ("--momentum 0.9", "--momentum belongs to sgd, not to adamw", "leave it out"),
     ],
 )

@@ -322,6 +322,8 @@ class Routing:
     normalise: bool = False
     upcast: bool = False
     balanced: str = ""
+    groups: int = 1
+    top_groups: int = 1
 
 
 def moe(
@@ -352,6 +354,8 @@ def moe(
         routing.normalise,
         routing.upcast,
         routing.balanced,
+        routing.groups,
+        routing.top_groups,
     )
     experts = Experts(
         "experts",

@@ -105,6 +105,8 @@ class Code:
                  after the other, each from a masked softmax (Phi-3.5-MoE)
     functions    activations that run another function than the config names
     indexed      the single key and value head of multi-query attention is taken by an index: a copy
+    wide_router  the router's weight is cast to fp32 on every pass
+    wide_weight  a norm's weight is cast to fp32 before its product
     query_scale  each query is multiplied by a factor of its position
     masked       an explicit mask always reaches the attention kernel
     kernels      attention kernels that the code can call
@@ -136,6 +138,8 @@ class Code:
     functions: tuple[tuple[str, str], ...] = ()
     indexed: bool = False
     query_scale: bool = False
+    wide_router: bool = False
+    wide_weight: bool = False
     masked: bool = False
     kernels: tuple[str, ...] = ALL_KERNELS
     closes_over: bool = True
@@ -158,6 +162,8 @@ _HF_CODES: dict[str, Code] = {
     "biogpt": replace(_HF, softmax="native"),
     "bloom": _HF_EAGER,
     "codegen": replace(_HF_EAGER, softmax="wide_scores", rotary="pair", rotary_fp32=True),
+    "deepseek_v2": replace(_HF, router="fp32", wide_router=True),
+    "deepseek_v3": replace(_HF, router="fp32"),
     "ernie4_5": replace(_HF, rotary="layer", rotary_fp32=True),
     "ernie4_5_moe": replace(_HF, rotary="layer", rotary_fp32=True, router="clamped"),
     "falcon": replace(_HF, softmax="native", masked=True, indexed=True),
@@ -174,7 +180,11 @@ _HF_CODES: dict[str, Code] = {
     "gptj": replace(_HF_EAGER, softmax="wide_scores", rotary="pair"),
     "granitemoe": replace(_HF, router="wide_top"),
     "granitemoeshared": replace(_HF, router="wide_top"),
+    "exaone_moe": replace(_HF, router="fp32"),
+    "glm4_moe_lite": replace(_HF, router="fp32"),
+    "helium": replace(_HF, rotary="layer", wide_weight=True),
     "hunyuan_v1_moe": replace(_HF, router="fp32"),
+    "llama4_text": replace(_HF, softmax="native"),
     "minimax_m2": replace(_PARTIAL, router="fp32"),
     "ministral3": replace(_HF, query_scale=True),
     "mixtral": replace(_HF, router="fp32"),
@@ -234,7 +244,7 @@ IMPLEMENTATIONS = ("hf", *_FRAMEWORK_CODES)
 
 
 MEASURED = frozenset(
-    [
+    (
         "apertus",
         "arcee",
         "biogpt",
@@ -243,15 +253,21 @@ MEASURED = frozenset(
         "cohere",
         "cohere2",
         "cwm",
+        "deepseek_v2",
+        "deepseek_v3",
+        "dots1",
         "ernie4_5",
         "ernie4_5_moe",
         "exaone4",
+        "exaone_moe",
         "flex_olmo",
         "gemma",
         "gemma2",
         "gemma3_text",
         "glm",
         "glm4",
+        "glm4_moe",
+        "glm4_moe_lite",
         "gpt2",
         "gpt_bigcode",
         "gpt_neo",
@@ -261,14 +277,19 @@ MEASURED = frozenset(
         "granite",
         "granitemoe",
         "granitemoeshared",
+        "helium",
         "hunyuan_v1_dense",
         "hunyuan_v1_moe",
+        "jais2",
         "llama",
+        "llama4_text",
         "minimax_m2",
         "ministral",
+        "ministral3",
         "mistral",
         "mixtral",
         "mpt",
+        "nanochat",
         "nemotron",
         "olmo",
         "olmo2",
@@ -286,9 +307,12 @@ MEASURED = frozenset(
         "qwen3_moe",
         "seed_oss",
         "smollm3",
+        "solar_open",
         "stablelm",
         "starcoder2",
-    ]
+        "vaultgemma",
+        "youtu",
+    )
 )
 """Model types whose Hugging Face code was run with saved-tensor hooks and kept exactly these bytes."""
 

@@ -430,6 +430,7 @@ class Router(Operation):
     score      softmax, sigmoid, or softmax_top_k (over the chosen alone)
     normalise  the chosen scores are divided by their sum       upcast   the linear layer runs in fp32
     balanced   a bias that no gradient reaches takes part in the choice: kept as a buffer, or as a parameter
+    groups     the experts stand in so many groups, of which `top_groups` are chosen first (DeepSeek-V3)
     """
 
     d_in: int
@@ -440,6 +441,8 @@ class Router(Operation):
     normalise: bool = False
     upcast: bool = False
     balanced: str = ""
+    groups: int = 1
+    top_groups: int = 1
 
     def weights(self) -> tuple[Weight, ...]:
         present = (("bias", self.bias), ("balance", self.balanced == "parameter"))

@@ -516,7 +516,17 @@ def _routing(config: Config, mixture: Mixture) -> Routing:
     normalise = mixture.normalise
     if isinstance(normalise, str):
         normalise = config.flag(normalise, otherwise=False)
-    return Routing(experts, top_k, mixture.router_bias, mixture.score, normalise, mixture.upcast, mixture.balanced)
+    return Routing(
+        experts,
+        top_k,
+        mixture.router_bias,
+        mixture.score,
+        normalise,
+        mixture.upcast,
+        mixture.balanced,
+        config.optional_integer("n_group") or 1,
+        config.optional_integer("topk_group") or 1,
+    )
 
 
 def _shared_size(config: Config, mixture: Mixture, inner: int) -> int:

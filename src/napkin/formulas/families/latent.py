@@ -180,5 +180,7 @@ def _experts(config: Config, kind: Kind, hidden: int, function: str, bias: bool)
         normalise=kind.sigmoid and config.flag("norm_topk_prob", otherwise=True),
         upcast=True,
         balanced="buffer" if kind.sigmoid else "",
+        groups=config.optional_integer("n_group") or 1,
+        top_groups=config.optional_integer("topk_group") or 1,
     )
     return partial(blocks.moe, width=hidden, inner=inner, routing=routing, function=function, shared=shared)
