@@ -8,7 +8,7 @@ OCP Microscaling Formats (MX) Specification v1.0 (fp4, mxfp8, mxfp4); NVIDIA (tf
 
 from __future__ import annotations
 
-from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from napkin.errors import NapkinError, did_you_mean
 from napkin.record import record
@@ -17,6 +17,9 @@ from napkin.term import Term, add, constant, divide, leaf, multiply, power, subt
 INFINITE, SATURATES = "infinity", "the largest number"
 """What a value above the range becomes. fp8_e4m3 has no infinity: torch 2.13 casts to ±448 (the format's paper allows
 NaN too)."""
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 IEEE = "IEEE 754-2019, section 3.6"
 BFLOAT = "Kalamkar et al. 2019, arXiv:1905.12322: fp32's exponent, 7 fraction bits"
@@ -153,6 +156,10 @@ _SPELLINGS = {
 
 def power_of_two(exponent: int) -> Fraction:
     """2^exponent, exactly."""
+    from fractions import (
+        Fraction,
+    )  # which brings decimal: loaded where a value is stored, not where bytes are asked for
+
     return Fraction(2**exponent) if exponent >= 0 else Fraction(1, 2**-exponent)
 
 
@@ -316,11 +323,11 @@ def _event(value: Fraction, result: Fraction, otherwise: str) -> str:
 
 
 def _store_integer(value: Fraction, form: Integer) -> Stored:
-    nearest = Fraction(round(value))
+    nearest = round(value) * power_of_two(0)
     if nearest > form.largest:
-        return Stored(Fraction(form.largest), "overflow", SATURATES)
+        return Stored(form.largest * power_of_two(0), "overflow", SATURATES)
     if nearest < form.smallest:
-        return Stored(Fraction(form.smallest), "overflow", "the smallest number")
+        return Stored(form.smallest * power_of_two(0), "overflow", "the smallest number")
     return Stored(nearest, _event(value, nearest, "rounded"))
 
 
