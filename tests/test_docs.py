@@ -58,6 +58,11 @@ def test_statuses_errors_and_continued_lines():
     assert lines[-2:] == ["$ echo $?", "2"]
 
 
+def test_an_error_that_the_page_does_not_show_is_not_written():
+    with pytest.raises(RuntimeError, match="4y8"):
+        DOCS["answered"](["$ napkin tensor 4y8"])
+
+
 def test_commands_of_other_programs_are_left_alone():
     block = ["$ make demo", "whatever it printed"]
     assert DOCS["answered"](block) == block

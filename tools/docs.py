@@ -20,6 +20,7 @@ from napkin.cli import main
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FENCE = "```"
 START = FENCE + "console"
+ANSWERED = (0, 1, 4)  # an answer, also where a limit is broken or too close to call
 
 
 def pages() -> list[str]:
@@ -28,16 +29,18 @@ def pages() -> list[str]:
 
 
 def run(command: str) -> tuple[int, str]:
-    """Exit status and output of `napkin …`, run in this process."""
+    """Exit status and output of `napkin …`, run in this process; raises where that is an error unshown."""
     words = shlex.split(command)
     both = words[-1] == "2>&1"
-    out = io.StringIO()
+    out, beside = io.StringIO(), io.StringIO()
     kept = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = out, out if both else io.StringIO()
+    sys.stdout, sys.stderr = out, out if both else beside
     try:
         status = main(words[1:-1] if both else words[1:])
     finally:
         sys.stdout, sys.stderr = kept
+    if status not in ANSWERED and not both:
+        raise RuntimeError(f"{command}: status {status}: {beside.getvalue().strip()}")
     return status, out.getvalue()
 
 
