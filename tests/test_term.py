@@ -46,6 +46,15 @@ def test_the_expression_is_made_of_the_parts():
     assert term.expression(node) == "6 × params × tokens"
 
 
+def test_names_that_share_the_node_s_path_are_written_short():
+    parts = [leaf(f"step/{name}", 1, "second") for name in ("compute", "bubble")]
+    assert term.expression(add("step/time", *parts)) == "compute + bubble"
+    assert term.expression(add("step", *parts)) == "compute + bubble"
+    assert term.expression(add("total", *parts)) == "step/compute + step/bubble"
+    mixed = multiply("flops/total", leaf("flops/each", 1, "FLOP/token"), leaf("tokens", 1, "token"))
+    assert term.expression(mixed) == "flops/each × tokens"
+
+
 def test_the_same_formula_takes_numbers_and_arrays():
     import numpy
 

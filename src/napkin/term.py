@@ -203,11 +203,19 @@ def fold(term: Term) -> Number:
 
 
 def expression(term: Term) -> str:
-    """How the node is made from its parts, by their names: `6 × params × tokens`."""
+    """How the node is made from its parts, by their names: `6 × params × tokens`.
+
+    Names below the node's own path, or in its room where all parts are, are written without what they share with it."""
     if not term.parts:
         return ""
+    below, room = f"{term.name}/", term.name[: term.name.rfind("/") + 1]
+    together = bool(room) and all(part.name.startswith(room) for part in term.parts)
     names = []
     for part in term.parts:
-        bare = not part.parts and part.op == "constant" and part.unit == "1" and isinstance(part.value, int)
-        names.append(str(part.value) if bare else part.name)
+        if not part.parts and part.op == "constant" and part.unit == "1" and isinstance(part.value, int):
+            names.append(str(part.value))
+        elif part.name.startswith(below):
+            names.append(part.name[len(below) :])
+        else:
+            names.append(part.name[len(room) :] if together else part.name)
     return OPS[term.op].write(names)
