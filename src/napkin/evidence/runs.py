@@ -3,7 +3,7 @@
 Whole-run u = 6·A·D / (hours·3600·P): active parameters, tokens, dense peak. It is a good step's MFU less what restarts,
 evaluation, slow nodes and bookkeeping take. The rule has four constants:
 
-    ln u = a + M·(b + c·log10(A / 70e9)) − d·max(0, 2023 − year)
+    ln u = a + M·(b + c·log10(A / 70e9)) − d·min(2, max(0, 2023 − year))
 
 M is 1 for a Hopper cluster (more than one small node), else 0: small models on large Hopper clusters are billed for far
 more than one clean pass; stacks before 2023 were slower. Fitted by least squares in which a team weighs as the square
@@ -15,15 +15,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from napkin._tables import models as presets
 from napkin.evidence.rates import generation
 from napkin.inputs import hardware
 from napkin.inputs.hardware import Hardware
+from napkin.inputs.presets import spelling
 from napkin.inputs.published import RunRow
 from napkin.record import record
 
 SMALL_NODE = 16
 """Accelerators of at most one or two nodes: nothing fails, nothing waits."""
 MODERN = 2023
+OLDEST = 2
+"""Years before MODERN beyond which software counts as no older: too few runs before 2021 to tell."""
 REFERENCE = 70e9
 SMALLEST, LARGEST = 1e9, 500e9
 RIDGE = 1.0
@@ -52,7 +56,7 @@ class Run:
 
 def features(hopper: bool, active: float, year: float | None) -> tuple[float, float, float, float]:
     size = math.log10(min(max(active, SMALLEST), LARGEST) / REFERENCE)
-    return (1.0, float(hopper), size if hopper else 0.0, -max(0.0, MODERN - (year or MODERN)))
+    return (1.0, float(hopper), size if hopper else 0.0, -min(OLDEST, max(0.0, MODERN - (year or MODERN))))
 
 
 def is_cluster(gpus: int | None) -> bool:
@@ -320,7 +324,11 @@ def team_of(model: str, runs: Sequence[Run]) -> str:
 
 
 def usual_year(row: RunRow) -> float:
-    """Where neither row nor evidence tells: fp16 and the chips before A100 ended about 2022."""
+    """Where neither row nor evidence tells: the year in which the model was published, else when such chips ran."""
+    known = presets.NAMES.get(spelling(row.model))
+    if known is not None:
+        published: float = presets.PRESETS[known]["published"]
+        return published
     era = generation(hardware.find(row.chip).slug)
     if era == "volta" or row.chip.lower() in ("tpu v2", "tpu v3"):
         return 2020
