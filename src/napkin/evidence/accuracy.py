@@ -100,7 +100,7 @@ class Ranking:
 
 
 def ranking(found: Errors) -> Ranking:
-    """Layouts of one source, page, model, chip, number of GPUs, sequence and precision, compared by tokens per second."""
+    """Layouts of one page, model, chip, number of GPUs, sequence and precision, compared by tokens per second."""
     groups: dict[tuple[Any, ...], list[int]] = {}
     for i, row in enumerate(found.rows):
         key = (row.source, row.shape, row.chip, row.gpus, row.seq, row.policy, row.note)

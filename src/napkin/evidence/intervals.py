@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from napkin.record import record
 
+
 @record
 class Point:
     """What makes two runs alike. params, seq and gpus as natural logarithms."""
