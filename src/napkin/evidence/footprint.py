@@ -204,7 +204,7 @@ def tuning_of(row: Row, framework: Framework) -> Tuning | None:
     if method not in ("lora", "adapter", "adapter_v2"):
         raise NapkinError(f"trains by {method}: not modelled")
     if framework.name == "torchtune":  # recipes/configs/llama3*/…_lora_single_device.yaml
-        return Tuning(method, 8, 0.0, ("q", "v", "o", "gate", "up", "down"), quantised, keeps=False)
+        return Tuning(method, 8, 0.0, ("q", "v", "o", "gate", "up", "down"), quantised, "torchao")
     return Tuning(method, 8, 0.05, ("q", "v"), quantised)
 
 
@@ -235,6 +235,8 @@ def code_for(row: Row, framework: Framework, model: Model) -> Code:
             code = replace(code, loss="dtensor")
         elif compiled and dated and int(dated[0]) >= COMPILED_LOSS_SINCE:
             code = replace(code, loss="compiled")
+    if compiled:  # elementwise chains run again in backward from what products and norms read
+        code = replace(code, norms="fused", swiglu="fused")
     tuning = tuning_of(row, framework)
     return code if tuning is None else replace(code, tuning=tuning)
 

@@ -24,6 +24,7 @@ class Framework:
     step_bytes    bytes an element that the optimizer step makes for its own part (fp32 gradients, flat copies)
     bucket        elements of the bucket that gradients are reduced in, of their own type
     gathers       parameters are sharded in fp32 and cast as they are gathered: layers run in the compute type
+    ends_apart    table and head are units of their own, gathered one at a time
     keeps_stage   with a pipeline the stage's parameters stay gathered
     unsynced      gradients of a whole layer's flat parameter stand unsharded until the last micro-batch
     reported      whose memory its log prints: the worst rank's, the first stage's, the larger of both ends'
@@ -40,6 +41,7 @@ class Framework:
     step_bytes: int = 0
     bucket: int = 0
     gathers: bool = False
+    ends_apart: bool = False
     keeps_stage: bool = False
     unsynced: bool = False
     reported: str = WORST
@@ -110,8 +112,10 @@ FRAMEWORKS: dict[str, Framework] = {
         Framework(
             "torchtune",
             "torchtune: single-device and FSDP recipes in bf16",
-            "meta-pytorch/torchtune torchtune/modules/{rms_norm,attention}.py, modules/loss/ce_chunked_output_loss.py",
+            "meta-pytorch/torchtune torchtune/modules/{rms_norm,attention}.py, modules/loss/ce_chunked_output_loss.py; "
+            "recipes/configs/llama3_1/405B_qlora.yaml, custom_sharded_layers",
             code="torchtune",
+            ends_apart=True,
         ),
         Framework(
             "litgpt",

@@ -42,6 +42,12 @@ LOSSES = {
     "vocabulary": Loss(
         4, 10, source="Megatron-LM megatron/core/tensor_parallel/cross_entropy.py: fp32 softmax in place, its gradient"
     ),
+    "sharded": Loss(
+        4,
+        12,
+        source="nanotron parallel/tensor_parallel/functional.py: 16-bit and fp32 logits, shifted ones whose softmax "
+        "stays, a 16-bit gradient",
+    ),
     "dtensor": Loss(
         4, 20, source="torch.distributed.tensor.parallel.loss_parallel: shifted, exp, gradient, exp and product in fp32"
     ),
@@ -58,7 +64,8 @@ class Tuning:
     rank       of LoRA's matrices          dropout  before them
     targets    products that LoRA stands beside; () for all
     quantised  number format of frozen products' weights: nf4, nf4-dq (its scales in 8 bits too) or ""
-    keeps      a quantised product keeps its input though the weight is frozen (bitsandbytes' MatMul4Bit; not torchao's)
+    library    whose quantised products: bitsandbytes (they keep their input though the weight is frozen, the head is one
+               of them) or torchao (neither)
     """
 
     method: str
@@ -66,14 +73,21 @@ class Tuning:
     dropout: float = 0.05
     targets: tuple[str, ...] = ()
     quantised: str = ""
-    keeps: bool = True
+    library: str = "bitsandbytes"
+
+    @property
+    def keeps(self) -> bool:
+        return bool(self.quantised) and self.library == "bitsandbytes"
+
+    @property
+    def widened(self) -> int:
+        """Bytes of a quantised weight while its product runs: in bf16; bitsandbytes makes fp16 of it first."""
+        return (4 if self.library == "bitsandbytes" else 2) if self.quantised else 0
 
 
 STORED = {"nf4": 0.5 + 4 / 64, "nf4-dq": 0.5 + 1 / 64 + 4 / (64 * 256)}
 """Bytes of a quantised weight: 4 bits, and an fp32 scale for 64 of them, or an 8-bit one with fp32 for 256 scales
 (Dettmers et al. 2023, QLoRA, arXiv:2305.14314, section 3)."""
-DEQUANTISED = 4
-"""Bytes of a weight while its product runs: to fp16, then a copy in bf16 (bitsandbytes functional.py, LitGPT's nf4)."""
 FROZEN_LAYERS = {"adapter": 2}
 """Layers before the first that is trained: they keep nothing (LLaMA-Adapter starts at layer 2)."""
 
@@ -119,6 +133,7 @@ class Code:
     loss         a form of cross entropy that is not torch's own (LOSSES); "": log-softmax and likelihood
     repeats      keys and values are repeated for each query head before the kernel
     joined_qkv   query, key and value are cut from one product, which stays whole as long as any part of it does
+    tokens_first activations lie token by token, sequences inside: attention's result of several is copied into place
     tuning       what is trained of a frozen network; None: everything
     """
 
@@ -151,6 +166,7 @@ class Code:
     loss: str = ""
     repeats: bool = False
     joined_qkv: bool = False
+    tokens_first: bool = False
     tuning: Tuning | None = None
 
 
@@ -225,7 +241,7 @@ _MEGATRON = Code(
     parallel_loss=True,
 )
 _MEGATRON_2022 = replace(_MEGATRON, gather_again=True, loss="vocabulary")
-_NANOTRON = replace(_MEGATRON, swiglu="split", gather_again=False, loss="vocabulary")
+_NANOTRON = replace(_MEGATRON, swiglu="split", gather_again=False, loss="sharded", tokens_first=True)
 _TITAN = replace(_HF, rotary="kernel", shifted=False, closes_over=False, parallel_loss=True)
 _TORCHTUNE = replace(_TITAN, repeats=True, parallel_loss=False)
 _LITGPT = replace(

@@ -12,7 +12,7 @@ from typing import Any
 
 from napkin.elementwise import Number, ceil_div, maximum
 from napkin.errors import Refused
-from napkin.formulas.implementations import CUDNN, DEQUANTISED, EAGER, EFFICIENT, FLASH, Code, Tuning
+from napkin.formulas.implementations import CUDNN, EAGER, EFFICIENT, FLASH, Code, Tuning
 from napkin.formulas.layer import (
     COLUMN,
     ROW,
@@ -99,6 +99,11 @@ def beside(op: Any, program: tuple[Operation, ...], code: Code, tuning: Tuning) 
         parts = [part for part in program if part.name in tuning.targets and part.name in JOINED]
         return len(parts), sum(getattr(part, "d_out", 0) or getattr(part, "width", 0) for part in parts)
     return (1, op.d_out) if not tuning.targets or op.name in tuning.targets else (0, 0)
+
+
+def is_plain(op: Any, tuning: Tuning) -> bool:
+    """Whether a frozen product's weight is stored as it was: the head's, but for bitsandbytes."""
+    return not tuning.quantised or (op.shard == VOCABULARY and tuning.library != "bitsandbytes")
 
 
 class Lowering:
@@ -198,8 +203,8 @@ class Lowering:
         keeps what it multiplies."""
         tape = self.tape
         out = tape.new(x.count // d_in * d_out, x.dtype, "output")
-        scratch = DEQUANTISED * d_in * d_out if tuning.quantised else 0
-        kept = (x,) if tuning.quantised and tuning.keeps else ()
+        scratch = 0 if is_plain(op, tuning) else tuning.widened * d_in * d_out
+        kept = (x,) if tuning.keeps else ()
         out = tape.record("frozen", (x,), out, kept, scratch=scratch, matmul=True)
         several, width = beside(op, self.program, self.code, tuning)
         if several:
@@ -581,6 +586,8 @@ class Lowering:
             if q.heads_first and kernel != EFFICIENT:  # the result lies as the query does
                 out = select(heads == 1, out, self.tape.copy(out, "tokens first"))
         self.tape.again = False
+        if self.code.tokens_first:
+            out = select(self.b == 1, out, self.tape.copy(out, "tokens first"))
         if self.code.tuning is not None and self.code.tuning.method.startswith("adapter"):
             out = self.prompted(out)
         return Value(out, width, True, True)

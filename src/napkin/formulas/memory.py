@@ -31,7 +31,7 @@ from napkin.formulas.layer import (
     Weight,
 )
 from napkin.formulas.live import Replay, replay
-from napkin.formulas.lowering import Shape, Split, beside
+from napkin.formulas.lowering import Shape, Split, beside, is_plain
 from napkin.formulas.optimizers import OPTIMIZERS, Optimizer, State, state_bytes
 from napkin.formulas.tape import sized
 from napkin.inputs.plan import OPERATIONS, Layout, Precision
@@ -163,13 +163,13 @@ def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> He
     for op in operations:
         if isinstance(op, Reused):
             continue
-        is_product = isinstance(op, Matmul)
+        is_narrow = isinstance(op, Matmul) and not is_plain(op, tuning)
         for weight in op.weights():
             part = ceil_div(weight.count, divided(weight, setup.layout))
             if tuning.method == "adapter_v2" and isinstance(op, Norm):
                 trained, tensors = trained + part, tensors + 1
             else:
-                frozen = frozen + part * (stored if is_product and len(weight.shape) > 1 else width)
+                frozen = frozen + part * (stored if is_narrow and len(weight.shape) > 1 else width)
         if isinstance(op, Matmul):
             pairs, made = beside(op, operations, setup.code, tuning)
             trained = trained + tuning.rank * (pairs * op.d_in + made)
@@ -393,7 +393,7 @@ def prepare(model: Model, setup: Setup) -> Step:
         run,
         replay(run.before.nodes, residual),
         tuple(replay(piece.nodes, residual) for _, piece in run.layers),
-        replay(run.after.nodes, LOSS_BYTES),
+        replay(run.after.nodes, 0),  # the root gradient stays as long as the backward pass
     )
 
 
@@ -610,7 +610,8 @@ def _gathered(step: Step, stage: Stage, parts: Sequence[tuple[Number, Held]]) ->
         return part.all * compute + part.frozen
 
     blocks = maximum(0, *(whole(part) for _, part in parts[1 : 1 + len(step.layers)]))
-    root = stage.first * whole(parts[0][1]) + stage.last * whole(parts[1 + len(step.layers)][1])
+    ends = stage.first * whole(parts[0][1]), stage.last * whole(parts[1 + len(step.layers)][1])
+    root = maximum(*ends) if setup.framework.ends_apart else ends[0] + ends[1]
     in_use = root + BLOCKS_IN_FLIGHT * blocks
     if setup.framework.keeps_stage:
         in_use = where(setup.layout.pp > 1, total(n * whole(part) for n, part in parts), in_use)
