@@ -210,6 +210,13 @@ def test_bad_input_is_one_clear_line(napkin, line, status, word):
     assert len(outcome.hints) <= 1, outcome.err
 
 
+def test_a_cut_leaves_what_sampling_leaves(napkin):
+    # scipy.stats.truncnorm.std(-c, c): 0.98658 at 3, 0.53956 at 1; a uniform distribution's c/√3 where c is small
+    for cut, left in (("3", 0.986578), ("1", 0.539560), ("0.05", 0.05 / 3**0.5), ("1e-300", 1e-300 / 3**0.5)):
+        found = napkin(f"init --fan-in 64 --cut {cut} --json").values
+        assert found["init/truncated/output_std"] == pytest.approx(left, rel=1e-3)
+
+
 def test_an_absurd_init_is_left_out_not_infinite(napkin):
     outcome = napkin("init --fan-in 1e12 --depth 1000 --json")
     assert outcome.status == 0
