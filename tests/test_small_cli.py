@@ -76,6 +76,8 @@ def check(found, expected):
         ("data --tokens 10 --vocab 65536", {"data/bytes": 20}),
         ("data --tokens 10 --vocab 65537", {"data/bytes": 40}),
         ("checkpoint --params 70B", {"checkpoint/bytes": 980 * 10**9}),
+        ("checkpoint llama3-8b", {"checkpoint/bytes": 14 * 8_030_261_248}),
+        ("checkpoint gpt2 --precision fp32", {"checkpoint/bytes": 12 * 124_439_808}),
         (
             "checkpoint --params 70B --write-bandwidth 10GB/s --mtbf 24h",
             {"checkpoint/write_time": 98, "checkpoint/interval": math.sqrt(2 * 98 * 86400)},
@@ -191,6 +193,7 @@ def test_verdicts(napkin, line, verdict, status):
         ("roofline transfer 80GB --link pcie9", 2, "pcie9"),
         ("roofline transfer 80GB --link 64Gb/s", 2, "bits or bytes"),
         ("checkpoint", 2, "--params"),
+        ("checkpoint llama3-8b --params 8B", 2, "exclude"),
         ("checkpoint --params 70B --mtbf 24h", 2, "--write-bandwidth"),
         ("checkpoint --params 70B --write-bandwidth 1GB/s --gpu-mtbf 24h", 2, "--gpus"),
         ("checkpoint --params 70B --write-bandwidth 1GB/s --gpu-mtbf 24h --mtbf 3h", 2, "exclude"),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from napkin import units
 from napkin.cli.command import Command, Inputs
+from napkin.cli.model import MODEL_OPTIONS, model_of
 from napkin.cli.options import Option, declare
 from napkin.errors import NapkinError
-from napkin.formulas import capacity, optimizers, storage
+from napkin.formulas import capacity, optimizers, params, storage
 from napkin.inputs.plan import precision
 from napkin.render.answer import Answer
 from napkin.term import Term, leaf
@@ -20,13 +21,12 @@ declare(
 
 
 def run(inputs: Inputs) -> Answer:
-    inputs.need("params", "how large is the model?")
-    params = inputs.term("params")
+    count = _params(inputs)
     policy = precision(inputs.get("precision"))
     optimizer, _ = optimizers.find(inputs.get("optimizer"))
     widths = capacity.state_widths(policy, optimizer)
     kept = {name: width for name, width in widths.items() if name != "gradients" and width.value}
-    size = storage.checkpoint_bytes(params, kept)
+    size = storage.checkpoint_bytes(count, kept)
     terms = [size, *size.parts]
     inputs.note("gradients are not saved; the iteration and step counters add kilobytes")
     bandwidth = inputs.get("write-bandwidth")
@@ -43,7 +43,17 @@ def run(inputs: Inputs) -> Answer:
                 inputs.note("writing takes longer than the mean time between failures: hardly any work would survive")
     elif inputs.get("mtbf") is not None or inputs.get("gpu-mtbf") is not None:
         raise NapkinError("--write-bandwidth is missing", "an interval needs the time that writing takes")
-    return Answer("checkpoint", f"{human(params.value, 'param')}, {optimizer.name}, {policy.name}", terms)
+    return Answer("checkpoint", f"{human(count.value, 'param')}, {optimizer.name}, {policy.name}", terms)
+
+
+def _params(inputs: Inputs) -> Term:
+    """The model's exact count, or --params."""
+    if inputs.get("model") is None:
+        inputs.need("params", "a MODEL, or its number of parameters")
+        return inputs.term("params")
+    if inputs.get("params") is not None:
+        raise NapkinError("MODEL and --params exclude each other", "the model has its own count")
+    return params.params(model_of(inputs))["params/total"]
 
 
 def _mtbf(inputs: Inputs) -> Term | None:
@@ -63,7 +73,11 @@ COMMAND = Command(
     "checkpoint",
     "Bytes of a checkpoint, how long it takes to write, and how often to write one (Young, Daly)",
     run,
-    ("params", "precision", "optimizer", "write-bandwidth", "mtbf", "gpu-mtbf", "gpus"),
+    (*MODEL_OPTIONS, "params", "precision", "optimizer", "write-bandwidth", "mtbf", "gpu-mtbf", "gpus"),
+    arguments=("model",),
     defaults={"precision": "bf16-mixed", "optimizer": "adamw"},
-    examples=("checkpoint --params 70B", "checkpoint --params 70B --write-bandwidth 10GB/s --mtbf 24h"),
+    examples=(
+        "checkpoint --params 70B --write-bandwidth 10GB/s --mtbf 24h",
+        "checkpoint llama3-405b --write-bandwidth 100GB/s --gpu-mtbf 50000h --gpus 16384",
+    ),
 )
