@@ -44,6 +44,10 @@ WRAPPERS = ("sweep", "compare", "sensitivity")
 """Commands that ask another one: `sweep train-time` takes its own options and those of train-time."""
 
 
+IN_POWERS_OF_TWO = ("seq", "target-seq", "batch", "micro-batch", "global-batch", "vocab")
+"""Options whose `8k` many people mean as 8,192: a note says what it is here."""
+
+
 class Given:
     """An option's text as the user gave it, and where: `--gpus`, or `run.yaml:3: gpus`."""
 
@@ -97,8 +101,9 @@ class Inputs:
             value = self.command.reads.get(option.name, option.parse)(written)
         except Unreadable as problem:
             raise NapkinError(f"{where}: {problem.reason}", problem.hint) from None
-        if option.unit == "token" and option.name == "seq" and written.strip().lower().endswith("k"):
-            self.note(f"--{option.name} {written.strip()} is {value:,}; {value // 1000 * 1024:,} is {written.strip()}i")
+        if option.name in IN_POWERS_OF_TWO and written.strip().lower().endswith("k"):
+            binary = f"{written.strip()[:-1].rstrip()}Ki"
+            self.note(f"{where} {written.strip()} is {value:,}; {value * 1024 // 1000:,} is {binary}")
         return value
 
     def __contains__(self, name: str) -> bool:

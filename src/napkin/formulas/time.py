@@ -92,8 +92,6 @@ def solve(
         elif "gpus" not in have and "time" in have:
             needed = divide("gpus/exact", have["flops"], multiply("work_per_gpu", peak, have["mfu"], have["time"]))
             _whole_gpus(have, needed)
-            have["time/allowed"] = have["time"].renamed("time/allowed")
-            have["time"] = divide("time", have["flops"], multiply("rate", peak, have["mfu"], have["gpus"]))
         elif "time" not in have and "gpus" not in have:
             raise NapkinError(
                 "--gpus and --within are both missing, and a budget only fixes their product",
@@ -109,6 +107,9 @@ def solve(
             six = constant("6", 6, "FLOP/param/token", SIX)
             have["params"] = floor("params", divide("params/exact", have["flops"], six, have["tokens"]))
             have["per_token"] = six_n(have["params"])
+    if "gpus/exact" in have:  # whole GPUs are done a little before the time allowed
+        have["time/allowed"] = have["time"].renamed("time/allowed")
+        have["time"] = divide("time", have["flops"], multiply("rate", peak, have["mfu"], have["gpus"]))
     have["gpu_hours"] = divide("gpu_hours", multiply("gpu_seconds", have["gpus"], have["time"]), hour)
     return have
 
