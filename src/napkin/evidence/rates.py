@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from napkin.elementwise import Number, minimum, where
+from napkin.elementwise import Number, maximum, minimum, where
 from napkin.errors import Refused
 from napkin.evidence.software import Stack
 from napkin.formulas.step import Rates
@@ -55,14 +55,16 @@ class Machine:
     node: Number
     units: Number
     power: Number
-    bits: int
+    bits: Number
 
     @property
-    def low(self) -> int:
-        return 1 if self.bits < 16 else 0
+    def low(self) -> Number:
+        return where(self.bits < 16, 1, 0)
 
 
-BITS = {"fp8": 8, "mxfp8": 8, "int8": 8, "nvfp4": 4, "mxfp4": 4}
+BITS = {"fp64": 64, "fp32": 32, "tf32": 32, "fp8": 8, "mxfp8": 8, "int8": 8, "nvfp4": 4, "mxfp4": 4}
+WIDE = ("fp64", "fp32", "tf32")
+"""Formats whose activations are wider than the 16 bits that the constants count: their traffic grows with them."""
 LINKLESS = 32e9
 """byte/s one way for a card whose link is not known: PCIe 4 × 16."""
 SLOWEST_NETWORK = 12.5e9
@@ -72,22 +74,22 @@ SLOWEST_NETWORK = 12.5e9
 def machine(hardware: Hardware, compute: str, network: float | None = None, node: int | None = None) -> Machine:
     """The figures of an accelerator that computes linear layers in `compute`."""
     wide = "bf16" if "bf16" in hardware.peaks else "fp16"
-    if wide not in hardware.peaks:
-        wide = hardware.default_dtype
+    if wide not in hardware.peaks or compute in WIDE:  # fp32 runs attention and head in fp32 too
+        wide = compute if compute in WIDE else hardware.default_dtype
     bits = BITS.get(compute, 16)
     if bits == 4:  # training's 4-bit products scale every block: no card reaches more than twice its 8-bit rate
         peak = min(hardware.peak("fp4"), 2 * hardware.peak("fp8"))
     elif bits == 8:
-        peak = hardware.peak("fp8")
+        peak = hardware.peak("int8" if compute == "int8" else "fp8")
     elif compute in ("fp16", "bf16"):  # the same rate; V100 has fp16 alone
         peak = hardware.peaks.get(compute) or hardware.peak(wide)
     else:
-        peak = hardware.peak("tf32" if compute == "fp32" and "tf32" in hardware.peaks else compute)
+        peak = hardware.peak(compute)
     if not hardware.memory_bandwidth:
         raise Refused(f"{hardware.name}: its memory bandwidth is not known")
     era = generation(hardware.slug)
     usual = REFERENCE_WATTS.get(era)
-    power = hardware.tdp_w / hardware.peak(wide) / usual if usual and hardware.tdp_w else 1.0
+    power = hardware.tdp_w / hardware.peak(wide) / usual if usual and hardware.tdp_w and compute not in WIDE else 1.0
     return Machine(
         era,
         peak,
@@ -155,6 +157,7 @@ def rates(pick: Callable[[str], Number], at: Machine, reduce_early: Number, pure
 
     pure     1 where gradients are 16-bit and added in place
     sharded  1 under ZeRO-3 on more than one GPU"""
+    wider = maximum(at.bits / 16, 1)
     clock = at.power ** minimum(pick("power"), 1)  # a higher peak never computes slower
     accumulation = where(sharded, pick("accumulation_sharded"), pick("accumulation_bytes"))
     return Rates(
@@ -171,14 +174,14 @@ def rates(pick: Callable[[str], Number], at: Machine, reduce_early: Number, pure
         attention_backward=pick("attention_backward"),
         core=pick("core"),
         core_odd=pick("core_odd"),
-        score_bytes=pick("score_bytes"),
+        score_bytes=pick("score_bytes") * wider,
         memory=pick("memory"),
         bus=pick("bus"),
         wire=pick("wire"),
         waves=pick("waves"),
         half_depth=pick("half_depth"),
         misaligned=pick("misaligned"),
-        elementwise=pick("elementwise"),
+        elementwise=pick("elementwise") * wider,
         cast_bytes=pick("cast_bytes"),
         loss_bytes=pick("loss_bytes"),
         accumulation_bytes=where(pure, PURE_ACCUMULATION, accumulation),
