@@ -129,7 +129,7 @@ def _model(inputs: Inputs) -> Answer:
     terms += [*worked.values(), *moved.values()]
     rows = [_row(name, worked.get(name), size, found, peak, bandwidth) for name, size in moved.items()]
     title = f"{model.name}, forward over {sequences:,} × {seq:,} tokens in {dtype} on {hardware}"
-    inputs.note("each operation is a kernel of its own, attention keeps no scores (flash); backward takes about twice both")
+    inputs.note("each operation is a kernel of its own, attention is flash; backward takes about twice both")
     units_of = {"flops": "FLOP", "bytes": "byte", "intensity": "FLOP/byte", "time": "second"}
     word = roofline.verdict(found)
     answer = Answer("roofline", title, terms, rows=rows, extra={"units": units_of}, verdict=word, listed=False)
