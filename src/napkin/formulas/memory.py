@@ -563,7 +563,7 @@ def _moments(step: Step, rank: Rank, parts: Sequence[tuple[Number, Held]], outsi
                 standing + growing * (made + done * weights) + sharded * ceil_div(made + done * weights, shards),
                 kept - done * own,
                 casts - done * own_casts,
-                closure + where(n > 0, rerun + piece.input + back.peak, 0),
+                closure + stage.last * 2 * LOSS_BYTES + where(n > 0, rerun + piece.input + back.peak, 0),
             )
             worst = now if worst is None else larger(worst, now)
         kept, casts, made = kept - n * own, casts - n * own_casts, made + n * weights
@@ -571,9 +571,9 @@ def _moments(step: Step, rank: Rank, parts: Sequence[tuple[Number, Held]], outsi
     end = moment(
         "backward",
         standing + growing * made + sharded * ceil_div(made, shards),
-        kept,
+        stage.first * run.before.saved,  # what layers share has gone with the first of them
         casts,
-        stage.first * (run.after.input + maximum(step.before.peak, first)) + stage.last * run.held,
+        stage.first * (run.after.input + maximum(step.before.peak, first)) + stage.last * (run.held + 2 * LOSS_BYTES),
     )
     worst = end if worst is None else larger(worst, end)
     step_moment = Moment(
