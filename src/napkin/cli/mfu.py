@@ -11,7 +11,7 @@ from napkin.cli.single import answered
 from napkin.errors import BROKEN, OK, NapkinError
 from napkin.formulas import conventions, flops, utilisation
 from napkin.inputs.hardware import Hardware, find, table
-from napkin.inputs.log import Logged, read_line
+from napkin.inputs.log import Logged, read_log
 from napkin.inputs.plan import recompute
 from napkin.record import record
 from napkin.render.answer import Answer
@@ -31,7 +31,7 @@ declare(
         "TFLOP/s of one GPU as the trainer logs it (--flops names its convention)",
         metavar="X",
     ),
-    Option("log", units.words, "One line of a training log, pasted", metavar="LINE"),
+    Option("log", units.words, "A training log: one line of it, pasted, or the file", metavar="LINE|FILE"),
     Option("claimed-mfu", units.fraction, "An MFU that someone reports: which convention explains it?", metavar="X"),
 )
 
@@ -91,11 +91,24 @@ def _of_model(inputs: Inputs) -> Answer:
         status=BROKEN if main.value > 1 else OK,
     )
     answer.notes += _remarks(inputs, hardware, dtype, main, basis)
+    if inputs.get("model") is not None:
+        _beside(answer, inputs, rate, logged)
     if claimed is not None:
         again = hardware_used if subject.repeated.value != 1 else []
         answer.notes += explain(float(claimed), [*used.values(), *again], hardware, dtype)
         answer.terms = (*answer.terms, leaf("mfu/claimed", claimed, "1", GIVEN))
     return answer
+
+
+def _beside(answer: Answer, inputs: Inputs, rate: Term, logged: Logged | None) -> None:
+    """With a log file or a layout: the step model's prediction beside what was seen."""
+    from napkin.cli import seen
+
+    several = logged is not None and logged.lines > 1
+    if logged is not None and several:
+        answer.notes.append(seen.spread_note(logged.lines, logged.slow))
+    if seen.wanted(inputs, several):
+        seen.beside(answer, inputs, model_of(inputs), rate)
 
 
 # --- what ran --------------------------------------------------------------------------------------------------------
@@ -142,7 +155,7 @@ def _convention(name: str, subject: Subject) -> str:
 
 def _logged(inputs: Inputs) -> Logged | None:
     line = inputs.get("log")
-    return read_line(line) if line is not None else None
+    return read_log(line) if line is not None else None
 
 
 def _rate(inputs: Inputs, subject: Subject, logged: Logged | None) -> Term:
@@ -291,6 +304,22 @@ COMMAND = Command(
         "recompute",
         "flops",
         "claimed-mfu",
+        "tp",
+        "pp",
+        "dp",
+        "cp",
+        "ep",
+        "etp",
+        "vp",
+        "sp",
+        "zero",
+        "micro-batch",
+        "schedule",
+        "precision",
+        "optimizer",
+        "optimizer-form",
+        "stack",
+        "interval",
     ),
     arguments=("model", "size"),
     defaults={"recompute": "none"},

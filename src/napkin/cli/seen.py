@@ -1,61 +1,106 @@
-"""`napkin memory MODEL --snapshot FILE`: what a torch memory snapshot shows beside what napkin predicts."""
+"""Seen against predicted: a measured rate beside the step model's, and which single cause would explain the gap."""
 
 from __future__ import annotations
 
-from typing import Any
+import math
 
 from napkin.cli.command import Inputs
-from napkin.cli.memory import source, terms_of, title
-from napkin.formulas import buckets, fit
+from napkin.cli.level import level_of
 from napkin.formulas.layer import Model
-from napkin.formulas.memory import Moment, Setup
-from napkin.inputs.snapshot import read_snapshot
 from napkin.render.answer import Answer
-from napkin.term import MEASURED, leaf
+from napkin.term import SEEN, TRUE, Term, divide, leaf, multiply
 
-OURS = {
-    "parameters": ("parameters",),
-    "gradients": ("gradients",),
-    "optimizer": ("optimizer",),
-    "activations": ("activations", "weight_casts", "inputs", "temporaries"),
-}
-"""Buckets of a snapshot, and those of a moment that they hold."""
-
-
-def compare(inputs: Inputs, model: Model, setup: Setup) -> Answer:
-    """Seen and predicted by bucket, at the predicted moment that is nearest to what was allocated."""
-    path = inputs.get("snapshot")
-    seen = read_snapshot(path, inputs.get("snapshot-device"))
-    found = fit.evaluate(model, setup, inputs.get("implementation"), None, bool(inputs.get("compile")))
-    terms = terms_of(found, source(inputs, model))
-    answer = Answer("memory", f"{title(model, setup)}, beside {path}", tuple(terms.values()))
-    answer.intervals = {**found.reported.ends, "memory/total": found.reported.ends["memory/used"]}
-    rows: list[dict[str, Any]] = []
-    for name in ("allocated", "reserved"):
-        value = getattr(seen, name)
-        if value is not None:
-            predicted = terms[f"memory/{name}"].value
-            rows.append(_row(f"largest {name}", value, predicted))
-            answer.terms = (*answer.terms, leaf(f"seen/{name}", value, "byte", MEASURED, path))
-    if seen.buckets is not None and seen.at_dump is not None:
-        moment = _nearest(found.rank.moments, seen.at_dump)
-        for bucket, parts in OURS.items():
-            predicted = sum(getattr(moment, part) for part in parts)
-            rows.append(_row(f"{bucket} when it was taken", seen.buckets.get(bucket, 0), predicted))
-        rows.append(_row("unexplained when it was taken", seen.buckets.get("unexplained", 0), 0))
-        rows.append(_row("all when it was taken", seen.at_dump, moment.live))
-        answer.terms = (*answer.terms, leaf("seen/at_dump", seen.at_dump, "byte", MEASURED, path))
-        answer.notes.append(f"what was allocated when the snapshot was taken is nearest to the {moment.name}")
-    answer.rows, answer.rows_name = [*rows], "seen"
-    answer.extra["units"] = {"seen": "byte", "predicted": "byte", "unexplained": "byte"}
-    answer.listed = False
-    answer.notes.append(f"predicted peak in the {buckets.peak_of(found.rank).name}")
-    return answer
+LAYOUT = ("tp", "pp", "dp", "cp", "ep", "etp", "vp", "sp", "zero", "micro-batch", "recompute", "schedule", "precision",
+          "optimizer", "optimizer-form", "stack", "interval")  # fmt: skip
+EXPLAINS = 0.06
+"""A cause explains a gap that its own prediction meets within so much (ln): the model's error on near layouts."""
+NOISY = 0.1
+"""Share of slow steps from which on the log itself tells that something interrupts."""
 
 
-def _row(what: str, seen: int, predicted: float) -> dict[str, Any]:
-    return {"what": what, "seen": seen, "predicted": predicted, "unexplained": seen - predicted}
+def wanted(inputs: Inputs, from_file: bool) -> bool:
+    """Whether a prediction is due: a whole log, or a layout, of a model whose GPUs and batch are known."""
+    described = from_file or any(name in inputs for name in LAYOUT if name != "recompute")
+    known = all(inputs.get(name) is not None for name in ("model", "gpus", "global-batch"))
+    return described and known
 
 
-def _nearest(moments: tuple[Moment, ...], allocated: int) -> Moment:
-    return min(moments, key=lambda moment: abs(float(moment.live) - allocated))
+def beside(answer: Answer, inputs: Inputs, model: Model, rate: Term) -> None:
+    """Add the predicted step, the gap, and what would explain it."""
+    from napkin.cli.layout import SETUP_DEFAULTS, setup_of
+    from napkin.cli.machine import accelerator
+    from napkin.cli.step import stack_of
+    from napkin.evidence import single
+    from napkin.formulas.step import step
+
+    for name, text in SETUP_DEFAULTS.items():
+        if inputs.get(name) is None:
+            inputs.default(name, text)
+    setup = setup_of(inputs, model)
+    asked = single.asked(model, setup, accelerator(inputs), stack_of(inputs, setup))
+    predicted = step(model, asked.plan, asked.rates).time
+    layout = setup.layout
+    tokens = leaf("tokens_per_step", layout.global_batch * layout.seq, "token", TRUE)
+    gpus = leaf("gpus", layout.gpus, "GPU", TRUE)
+    seen = divide("step/seen", tokens, multiply("tokens_per_second/seen", rate, gpus))
+    expected = leaf("step/predicted", predicted.value, "second", SEEN, "the step model; napkin step explains it")
+    gap = divide("gap", seen, expected)
+    half, _ = asked.half_width(level_of(inputs), named="stack" in inputs)
+    answer.terms = (*answer.terms, seen, expected, gap)
+    answer.intervals["step/predicted"] = (expected.value / math.exp(half), expected.value * math.exp(half))
+    away = math.log(gap.value)
+    words = f"seen {seen.value:.4g} s a step, predicted {expected.value:.4g} s (×/÷ {math.exp(half):.2f})"
+    if abs(away) <= half:
+        inputs.note(f"{words}: within what such predictions miss by")
+    else:
+        inputs.note(f"{words}: {'slower' if away > 0 else 'faster'} than nine in ten such steps")
+    found = causes(model, asked, math.log(seen.value))
+    if abs(away) > half or any("what it would take" in line for line in found):
+        answer.notes += found
+
+
+def causes(model: Model, asked: object, seen: float) -> list[str]:
+    """The single causes whose own prediction meets the step that was seen (ln seconds)."""
+    from napkin.evidence.single import Asked
+    from napkin.formulas.step import step
+    from napkin.record import replace
+
+    assert isinstance(asked, Asked)
+    plan, rates = asked.plan, asked.rates
+    now = math.log(step(model, plan, rates).time.value)
+    if abs(seen - now) <= EXPLAINS:
+        return []
+    slower = {
+        "every layer is recomputed": (replace(plan, layers_recomputed=1), rates),
+        "nothing is recomputed": (replace(plan, layers_recomputed=0, attention_recomputed=0), rates),
+        "attention writes its scores to memory (no fused kernel)": (replace(plan, flash=0), rates),
+        "no communication is hidden": (
+            plan,
+            replace(rates, tensor_exposed=1, pipeline_exposed=1, context_exposed=1, data_overlap=0),
+        ),
+        "the network gives half its rate": (plan, replace(rates, network=rates.network / 2)),
+        "the network gives a tenth of its rate": (plan, replace(rates, network=rates.network / 10)),
+        "products run at 0.8 of their rate (clocks, power, odd shapes)": (
+            plan,
+            replace(rates, matmul=0.8 * rates.matmul, matmul_wide=0.8 * rates.matmul_wide),
+        ),
+        "elementwise kernels are not fused": (plan, replace(rates, elementwise=2 * rates.elementwise)),
+    }
+    meets: list[tuple[float, str]] = []
+    for cause, (other, reached) in slower.items():
+        then = math.log(step(model, other, reached).time.value)
+        if abs(then - now) > EXPLAINS / 2 and abs(then - seen) <= EXPLAINS:
+            meets.append((abs(then - seen), cause))
+    if meets:
+        return [f"the gap is what it would take if {cause}" for _, cause in sorted(meets)[:3]]
+    if seen > now:
+        return ["no single cause explains the gap: look at data loading, stragglers, checkpoints inside the steps"]
+    return ["no single cause explains a step that fast: whole-job tokens taken for one GPU's, or fewer GPUs than ran?"]
+
+
+def spread_note(steps: int, slow: float) -> str:
+    """What the log's own spread says."""
+    line = f"the log: median of {steps:,} lines after warm-up"
+    return line + (
+        f"; {slow:.0%} of the steps take 1.2 × the median or more: something interrupts" if slow >= NOISY else ""
+    )

@@ -487,7 +487,8 @@ def layer_cost(clock: Clock, layer: Layer, kind: str) -> Cost:
         f"{kind}/tensor/collective",
         comm.all_reduce_bytes(payload, t),
         comm.bus_bandwidth(t, rates.node, 1, rates.bus * rates.link, rates.wire * rates.network),
-        where(t > 1, rates.tensor_latency, 0),
+        # sequence parallelism makes two collectives of each all-reduce: a reduce-scatter and an all-gather
+        where(t > 1, rates.tensor_latency * (1 + plan.sequence_parallel), 0),
     )
     exposed = term.leaf("tensor/exposed", rates.tensor_exposed, "1", term.SEEN, "stack")
     forward["tensor"].append(

@@ -6,9 +6,11 @@ InternEvo and the Hugging Face Trainer print. A figure "per GPU" (device, chip) 
 
 from __future__ import annotations
 
+import os
 import re
 
 from napkin.errors import NapkinError
+from napkin.inputs.load import printable
 from napkin.record import record
 
 _NUMBER = r"\s*[:=]?\s*\(?\s*'?([0-9][0-9,]*\.?[0-9]*(?:[eE][+-]?[0-9]+)?)"
@@ -49,12 +51,71 @@ class Logged:
 
     quantities: dict[str, float]
     words: dict[str, str]
+    lines: int = 1
+    slow: float = 0.0
+
+
+WARM_UP = 0.1
+"""Share of a log's first lines that is left out: compilation, caches, the ramp of clocks and batch."""
+SLOW = 1.2
+LARGEST_LOG = 10**9
+
+
+def read_log(text: str) -> Logged:
+    """`text` is a log file's name, or one line of a log."""
+    return read_file(text) if os.path.isfile(text) else read_line(text)
+
+
+def read_file(path: str) -> Logged:
+    """The medians of a log file's figures after warm-up, read line by line; `slow`: share of lines 1.2 × slower."""
+    every: list[Logged] = []
+    try:
+        if os.stat(path).st_size > LARGEST_LOG:
+            raise NapkinError(f"{printable(path)}: is larger than 1 GB", "give a part of the log")
+        with open(path, encoding="utf-8", errors="replace") as stream:
+            for line in stream:
+                if any(c.isdigit() for c in line) and len(line) <= 20_000:
+                    found = figures(line)
+                    if set(found.quantities) - {"global_batch"}:
+                        every.append(found)
+    except OSError as problem:
+        raise NapkinError(f"{printable(path)}: {problem.strerror or 'cannot be read'}", "check the path") from None
+    if not every:
+        raise NapkinError(
+            f"{printable(path)}: no line says a throughput, step time, TFLOP/s or MFU that napkin knows",
+            "paste a line with --log, or give the figure itself: --tokens-per-second, --step-time or --tflops",
+        )
+    kept = every[int(WARM_UP * len(every)) + (len(every) > 3) :] or every
+    commonest = max(
+        {frozenset(one.quantities) for one in kept}, key=lambda k: sum(k == set(o.quantities) for o in kept)
+    )
+    same = [one for one in kept if commonest <= set(one.quantities)]
+    middle = {name: sorted(one.quantities[name] for one in same)[len(same) // 2] for name in commonest}
+    slow = 0.0
+    for name, faster in (("step_seconds", False), (_EACH, True), (_ALL, True), (_FLOPS, True)):
+        if name in middle:
+            ratios = [one.quantities[name] / middle[name] for one in same]
+            slow = sum((1 / r if faster else r) >= SLOW for r in ratios) / len(ratios)
+            break
+    words = {name: f"median {same[len(same) // 2].words[name]}" for name in commonest}
+    return Logged(middle, words, len(same), slow)
 
 
 def read_line(line: str) -> Logged:
     """The figures of one log line. Refused (2) where it holds none that is known."""
     if len(line) > 20_000:
         raise NapkinError("--log: the line is longer than 20,000 characters", "paste one line of the log")
+    found = figures(line)
+    if not set(found.quantities) - {"global_batch"}:
+        raise NapkinError(
+            "--log: the line says no throughput, step time, TFLOP/s or MFU that napkin knows",
+            "give the figure itself: --tokens-per-second, --step-time or --tflops",
+        )
+    return found
+
+
+def figures(line: str) -> Logged:
+    """What one line says; nothing where it holds no figure that is known."""
     found: dict[str, float] = {}
     words: dict[str, str] = {}
     rest = line
@@ -71,9 +132,4 @@ def read_line(line: str) -> Logged:
             continue
         found[quantity] = value
         words[quantity] = " ".join(match.group(0).split())
-    if not set(found) - {"global_batch"}:
-        raise NapkinError(
-            "--log: the line says no throughput, step time, TFLOP/s or MFU that napkin knows",
-            "give the figure itself: --tokens-per-second, --step-time or --tflops",
-        )
     return Logged(found, words)
