@@ -50,7 +50,7 @@ def run(inputs: Inputs) -> Answer:
     if inputs.get("max") is not None:
         return _solve(inputs, model, setup)
     if inputs.get("snapshot") is not None:
-        from napkin.cli.seen import compare
+        from napkin.cli.snapshot import compare
 
         return compare(inputs, model, setup)
     return account(inputs, model, setup)
