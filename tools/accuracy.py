@@ -160,7 +160,7 @@ def whole_runs() -> str:
     )
     rule = runs.fit(runs.evidence())
     a, b, c, d = rule
-    text += f"\nThe rule: ln u = {a:.2f} + M·({b:.2f} + {c:.2f}·log10(A/70e9)) − {d:.2f}·max(0, 2023 − year), "
+    text += f"\nThe rule: ln u = {a:.2f} + M·({b:.2f} + {c:.2f}·log10(A/70e9)) − {d:.2f}·min(2, max(0, 2023 − year)), "
     text += "M = 1 on Hopper clusters.\n"
     return text
 

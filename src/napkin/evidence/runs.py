@@ -15,11 +15,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from napkin._tables import models as presets
 from napkin.evidence.rates import generation
 from napkin.inputs import hardware
 from napkin.inputs.hardware import Hardware
-from napkin.inputs.presets import spelling
 from napkin.inputs.published import RunRow
 from napkin.record import record
 
@@ -325,6 +323,9 @@ def team_of(model: str, runs: Sequence[Run]) -> str:
 
 def usual_year(row: RunRow) -> float:
     """Where neither row nor evidence tells: the year in which the model was published, else when such chips ran."""
+    from napkin._tables import models as presets  # a large table: on this path only
+    from napkin.inputs.presets import spelling
+
     known = presets.NAMES.get(spelling(row.model))
     if known is not None:
         published: float = presets.PRESETS[known]["published"]
