@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from napkin.cli.command import Command, Inputs
-from napkin.cli.options import Option, declare
 from napkin.cli.level import level_of
+from napkin.cli.options import Option, declare
 from napkin.errors import NapkinError
 from napkin.evidence import facts, runs, validate
 from napkin.evidence.validate import Compared
@@ -66,13 +66,13 @@ def _compared(inputs: Inputs, level: float) -> list[Compared]:
     path = inputs.get("file")
     if path is None:
         found = validate.steps(facts.steps(), level, inside)
-        found += validate.memory(facts.memory())
+        found += validate.memory(facts.memory(), level)
         return found + whole_runs(facts.runs(), level, inside)
     schema, rows = published.read(str(path))
     if schema == published.STEPS:
         return validate.steps(rows, level, inside)  # type: ignore[arg-type]
     if schema == published.MEMORY:
-        return validate.memory(rows)  # type: ignore[arg-type]
+        return validate.memory(rows, level)  # type: ignore[arg-type]
     return whole_runs(rows, level, inside)  # type: ignore[arg-type]
 
 

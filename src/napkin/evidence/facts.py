@@ -51,6 +51,13 @@ def step_sources() -> dict[str, str]:
     return {key: source["name"] for key, source in table.SOURCES.items()}
 
 
+def memory_sources() -> dict[str, str]:
+    """Title of a page with published memory → its source's name as answers print it."""
+    from napkin._tables import published_memory as table
+
+    return {page: source["name"] for source in table.SOURCES.values() for page in source["pages"]}
+
+
 class SourceOf:
     """The source in the evidence that a page's title belongs to, "" for a team that the evidence does not hold."""
 

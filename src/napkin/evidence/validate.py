@@ -116,11 +116,11 @@ def steps(rows: Sequence[StepRow], level: float = 0.9, in_sample: bool = False) 
     return answers
 
 
-def memory(rows: Sequence[Row]) -> list[Compared]:
+def memory(rows: Sequence[Row], level: float = 0.9) -> list[Compared]:
     """Published memory against the memory model."""
     from napkin.evidence.footprint import compared
 
-    return [compared(row) for row in rows]
+    return [compared(row, level) for row in rows]
 
 
 class _Places:

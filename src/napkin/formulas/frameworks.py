@@ -25,6 +25,8 @@ class Framework:
     bucket        elements of the bucket that gradients are reduced in, of their own type
     gathers       parameters are sharded in fp32 and cast as they are gathered: layers run in the compute type
     ends_apart    table and head are units of their own, gathered one at a time
+    frees_last    the last layer's parameters are let go before the loss, as all others' (FSDP of torch 1.11 to 2.x; its
+                  successor fully_shard keeps them for the backward pass)
     keeps_stage   with a pipeline the stage's parameters stay gathered
     unsynced      gradients of a whole layer's flat parameter stand unsharded until the last micro-batch
     reported      whose memory its log prints: the worst rank's, the first stage's, the larger of both ends'
@@ -42,6 +44,7 @@ class Framework:
     bucket: int = 0
     gathers: bool = False
     ends_apart: bool = False
+    frees_last: bool = False
     keeps_stage: bool = False
     unsynced: bool = False
     reported: str = WORST
@@ -122,6 +125,7 @@ FRAMEWORKS: dict[str, Framework] = {
             "LitGPT's fine-tuning scripts",
             "Lightning-AI/litgpt lit_gpt/{model,lora,adapter,adapter_v2,rmsnorm}.py, finetune/*.py (October 2023)",
             code="litgpt",
+            frees_last=True,
             unsynced=True,
         ),
     )

@@ -259,7 +259,7 @@ class Lowering:
             ids = tape.given(shape, "int64", f"{op.name}/position ids", kind=kind, fixed=True)
         out = tape.new(shape * op.width, stored, "embedded")
         rows_here = ceil_div(op.rows, self.split.tensor) if op.role == "token" else op.rows
-        grads = rows_here * op.width * BYTES[stored]
+        grads = rows_here * op.width * BYTES[stored] if self.code.tuning is None else 0
         return Value(tape.record("embedding", (ids,), out, (ids,), weight=grads), op.width)
 
     def slice(self, op: Any) -> Value:

@@ -519,10 +519,12 @@ def _moments(step: Step, rank: Rank, parts: Sequence[tuple[Number, Held]], outsi
     growing = where(several, 0, 1) * where(layout.zero >= 2, 0, 1)
     sharded = where(several, 0, 1) * where(layout.zero >= 2, 1, 0)
     waiting = (stage.in_flight - 1) * rank.saved
-    gathered_bytes = _gathered(step, stage, parts) + setup.framework.bucket * grad
+    bucket = setup.framework.bucket * grad
+    gathered_bytes = _gathered(step, stage, parts) + bucket
+    at_the_end = _gathered(step, stage, parts, 0) + bucket if setup.framework.frees_last else gathered_bytes
 
     def moment(name: str, gradients: Number, kept: Number, casts: Number, temporaries: Number) -> Moment:
-        held_now = gathered_bytes + temporaries
+        held_now = (at_the_end if name == "loss" else gathered_bytes) + temporaries
         return Moment(
             name,
             rank.parameters,
@@ -599,7 +601,9 @@ def larger(first: Moment, second: Moment) -> Moment:
     return Moment(first.name, *(where(chosen, getattr(second, b), getattr(first, b)) for b in BUCKETS))
 
 
-def _gathered(step: Step, stage: Stage, parts: Sequence[tuple[Number, Held]]) -> Number:
+def _gathered(
+    step: Step, stage: Stage, parts: Sequence[tuple[Number, Held]], in_flight: int = BLOCKS_IN_FLIGHT
+) -> Number:
     """Parameters that fully sharded data parallelism holds gathered: the root (table and head), and the blocks in use
     and fetched ahead."""
     setup = step.setup
@@ -612,7 +616,7 @@ def _gathered(step: Step, stage: Stage, parts: Sequence[tuple[Number, Held]]) ->
     blocks = maximum(0, *(whole(part) for _, part in parts[1 : 1 + len(step.layers)]))
     ends = stage.first * whole(parts[0][1]), stage.last * whole(parts[1 + len(step.layers)][1])
     root = maximum(*ends) if setup.framework.ends_apart else ends[0] + ends[1]
-    in_use = root + BLOCKS_IN_FLIGHT * blocks
+    in_use = root + in_flight * blocks
     if setup.framework.keeps_stage:
         in_use = where(setup.layout.pp > 1, total(n * whole(part) for n, part in parts), in_use)
     return where(setup.layout.zero >= 3, in_use, 0)
