@@ -191,7 +191,8 @@ def page() -> str:
         "### Which layout is faster\n",
         f"Of {ranked.pairs} pairs of published layouts (same page, model, chip, GPUs, sequence, precision) that\n"
         f"differ by more than 3 %, {right} are ordered rightly. Taking the predicted best of each of\n"
-        f"{ranked.groups} groups of three or more costs {percent(ranked.regret)} on average, {percent(ranked.worst)} at worst.\n",
+        f"{ranked.groups} groups of three or more costs {percent(ranked.regret)} on average, "
+        f"{percent(ranked.worst)} at worst.\n",
         MEGATRON,
         megatron(found),
         "## Whole runs\n",

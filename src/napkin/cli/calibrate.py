@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 import statistics
-from typing import Any
 
 from napkin.cli.command import Command, Inputs
 from napkin.cli.options import Option, declare
 from napkin.errors import NapkinError
-from napkin.evidence import validate
+from napkin.evidence import own, validate
 from napkin.inputs import published
 from napkin.render.answer import Answer
 from napkin.term import MEASURED, Term, leaf
@@ -18,8 +17,6 @@ from napkin.units import words
 declare(
     Option("file", words, "Published rows: schema steps/1, memory/1 or endtoend/1", metavar="FILE", positional=True),
 )
-SHOWN = 0.25
-"""A constant is listed once it moved by so many of its σ."""
 
 
 def run(inputs: Inputs) -> Answer:
@@ -33,14 +30,15 @@ def run(inputs: Inputs) -> Answer:
     if not known:
         why = next((one.why for one in before if one.why), "no row has a measured step")
         raise NapkinError(f"{path}: no row can be compared: {why}", "name hardware, layout and a measured quantity")
-    changes, after = _refitted(steps)
+    changes, after = own.refitted(steps)
     gaps = [_log_gap(one) for one in known]
     factor = math.exp(statistics.median(gaps))
+    left = statistics.median(abs(math.expm1(math.log(factor) - gap)) for gap in gaps)
     terms: list[Term] = [
         leaf("factor", factor, "1", MEASURED, f"{path}: median of measured over predicted step time"),
         leaf("rows", len(known), "1", MEASURED, path),
         leaf("error/before", statistics.median(abs(one.error or 0.0) for one in known), "1", MEASURED, path),
-        leaf("error/factor", statistics.median(abs(math.expm1(math.log(factor) - g)) for g in gaps), "1", MEASURED, path),
+        leaf("error/factor", left, "1", MEASURED, path),
         leaf("error/refitted", after, "1", MEASURED, path),
     ]  # fmt: skip
     answer = Answer("calibrate", f"{len(known)} measured steps of {path} against the shipped constants", terms)
@@ -69,29 +67,6 @@ def _log_gap(one: validate.Compared) -> float:
     """ln measured − ln predicted of the step time, whatever quantity the row prints."""
     gap = math.log((one.measured or 1.0) / (one.predicted or 1.0))
     return gap if one.quantity == "step_seconds" else -gap
-
-
-def _refitted(rows: list[published.StepRow]) -> tuple[list[dict[str, Any]], float]:
-    """The constants that these rows move, the shipped ones and their spread as prior; and the median error then."""
-    import numpy as np
-
-    from napkin.evidence.columns import Columns
-    from napkin.evidence.constants import constants, spreads
-    from napkin.evidence.fit import Problem
-
-    columns = Columns(rows)
-    shipped, spread = constants(), spreads()
-    counted = np.array([not row.suspect for row in columns.kept])
-    problem = Problem(columns, ["yours"] * len(columns.kept), {n: (shipped[n], spread[n]) for n in shipped}, counted)
-    found = problem.fit(rounds=8)
-    changes: list[dict[str, Any]] = [
-        {"constant": name, "shipped": shipped[name], "yours": float(np.exp(new)), "sigmas": float((new - old) / s)}
-        for name, new, old, s in zip(found.names, found.log, problem.prior, problem.prior_spread, strict=True)
-        if abs(new - old) > SHOWN * s
-    ]
-    changes.sort(key=lambda one: -abs(one["sigmas"]))
-    gap = problem.log_predicted(found.log) - problem.log_truth - found.sources.get("yours", 0.0)
-    return changes, float(np.median(np.abs(np.expm1(gap[counted]))))
 
 
 def _profile(inputs: Inputs, answer: Answer) -> None:
