@@ -23,9 +23,9 @@ TABLE = ROOT / "src" / "napkin" / "_tables" / "memory_errors.py"
 PAGE = ROOT / "docs" / "memory.md"
 RESIDUALS = {
     "BigScience BLOOM 176B": (
-        "read by hand from nvidia-smi and printed as whole GB: repeats of one layout differ by 1 to 2 %, rounding adds up "
-        "to 1.7 %. Runs near the card's capacity come out too high, for the allocator gives its cache back; runs of one "
-        "sequence at many stages too high, of four sequences too low: gaps are not a fixed share"
+        "read by hand from nvidia-smi and printed as whole GB: repeats of one layout differ by 1 to 2 %, rounding adds "
+        "up to 1.7 %. Runs near the card's capacity come out too high, for the allocator gives its cache back; runs of "
+        "one sequence at many stages too high, of four sequences too low: gaps are not a fixed share"
     ),
     "Korthikanti et al. 2022": (
         "analytic bars of a figure: biases and the norms' statistics, which its formulas leave out. A test of "
@@ -40,8 +40,8 @@ RESIDUALS = {
         "compiler chooses to compute again"
     ),
     "LitGPT resource tables": (
-        "one GPU: workspaces and rounding, 0.3 %. Two GPUs: the length of a typical sample is assumed to be half of the "
-        "longest one's"
+        "one GPU: workspaces and rounding, 0.3 %. Two GPUs: the length of a typical sample is assumed to be half of "
+        "the longest one's"
     ),
     "nanotron": (
         "what stands beside gradients when several micro-batches add up (gradient buckets, tied tables on two stages); "

@@ -54,6 +54,7 @@ TYPICAL = 0.5
 longest sample (LitGPT finetune/lora.py), this share of it. 0.3 to 0.7."""
 LITGPT_BATCH = 128
 """LitGPT finetune/*.py: sequences of one optimizer step."""
+OFFLOADS = ("activation_offload", "optimizer_offload")
 MANY = 4
 """Micro-batches for each stage of a pipeline whose batch is not stated: enough to fill it under every schedule."""
 STATE_BYTES = 18
@@ -251,9 +252,12 @@ def setup_of(row: Row, model: Model) -> Setup:
         batches = max(1, LITGPT_BATCH // (step.dp * micro))
         if step.gpus > 1:
             seq = int(seq * TYPICAL)
-    offload: tuple[str, ...] = ()
+    for key, value in row.part("layout").items():
+        if "offload" in key and value and key not in OFFLOADS:
+            raise NapkinError(f"{key}: an offload that is not modelled")
+    offload: tuple[str, ...] = ("optimizer",) if row.flag("layout.optimizer_offload") else ()
     if "offload" in words or row.flag("layout.activation_offload"):
-        offload = ("activations",)
+        offload = (*offload, "activations")
     recipe = row.text("layout.recompute") == "recipe default"
     in_backward = bool(row.flag("layout.optimizer_in_backward")) or (recipe and tuning is None)
     name = row.text("layout.optimizer").lower() or "adamw"

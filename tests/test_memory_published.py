@@ -1,0 +1,241 @@
+"""Published memory: definitions by hand, facts of frameworks, and how far off the model may be."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from typing import Any
+
+import pytest
+
+from napkin._tables import memory_errors
+from napkin.evidence import facts, footprint
+from napkin.evidence.validate import Compared, quantile_of
+from napkin.formulas import memory, optimizers
+from napkin.formulas.frameworks import COST, EVEN, FRONT, FRAMEWORKS, SLOTS
+from napkin.formulas.implementations import STORED, Tuning, code_of
+from napkin.formulas.memory import Setup, shares
+from napkin.inputs.load import Document
+from napkin.inputs.plan import OPERATIONS, POLICIES, Layout, Recompute
+from napkin.inputs.published import Row
+from napkin.record import replace
+
+LLAMA = {"name": "a", "layers": 4, "hidden": 512, "heads": 8, "kv_heads": 2, "ffn": 1408, "vocab": 4096}
+
+
+def row(**parts: Any) -> Row:
+    fields = {
+        "id": "one",
+        "source": {"title": "somebody's page"},
+        "hardware": {"chip": "A100 SXM 80GB", "count": 1},
+        "model": {**LLAMA, "gated": True, "tied": False, "seq": 256},
+        "memory": {"what": "allocated", "bytes": 10**9},
+    } | parts
+    return Row(Document("rows.yaml", None), 0, fields)
+
+
+def prepared(code: str, tuning: Tuning | None = None, seq: int = 256, micro: int = 2, **layout: Any) -> memory.Step:
+    model = footprint.described(row())
+    setup = Setup(
+        replace(code_of(code, "llama"), tuning=tuning),
+        Layout(seq=seq, micro=micro, **layout),
+        POLICIES["bf16-pure"],
+        optimizers.OPTIMIZERS["adamw"],
+        "fused",
+    )
+    return memory.prepare(model, setup)
+
+
+@pytest.fixture(scope="module")
+def compared() -> list[Compared]:
+    return [footprint.compared(one) for one in facts.memory()]
+
+
+# --- definitions -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("layers", "h", "a", "p", "v", "b", "selective"),
+    [
+        (48, 6144, 64, 1, 1, 4, False),
+        (96, 12288, 96, 8, 3, 1, False),
+        (96, 12288, 96, 8, 3, 1, True),
+        (105, 20480, 128, 35, 3, 1, True),
+        (128, 25600, 160, 64, 1, 1, False),
+    ],
+)
+def test_the_bars_of_korthikanti_s_first_figure(layers: int, h: int, a: int, p: int, v: int, b: int, selective: bool):
+    """18 bytes × 12Lh²/(t·p), and sbh(10 + 24/t + 5as/(ht)) a layer, sbh·34/t with sequence parallelism and selective
+    recomputation; the first stage keeps L layers' worth, interleaved 1 + (p − 1)/(p·v) times that."""
+    s, t = 2048, 8
+    each = s * b * h * (34 / t if selective else 10 + 24 / t + 5 * a * s / (h * t))
+    flight = 1 + (p - 1) / (p * v) if v > 1 else 1
+    by_hand = 18 * 12 * layers * h * h / (t * p) + layers * each * flight
+    found = footprint.compared(
+        row(
+            source={"title": "Korthikanti et al. 2022, Reducing activation recomputation"},
+            hardware={"chip": "A100 SXM 80GB", "count": t * p},
+            model={"name": "GPT", "layers": layers, "hidden": h, "heads": a, "vocab": 51200, "seq": s, "gated": False},
+            layout={
+                "tp": t,
+                "pp": p,
+                "vp": v,
+                "micro_batch": b,
+                "recompute": "selective" if selective else "none",
+                "recompute_kind": "selective" if selective else "none",
+                "sp": selective,
+                "policy": "fp16-mixed",
+            },
+            memory={"kind": "analytic bars of the figure (first pipeline stage)", "bytes": int(by_hand)},
+        )
+    )
+    assert found.predicted == pytest.approx(by_hand, rel=1e-3)
+
+
+def test_what_lora_keeps_of_a_frozen_block_in_litgpt():
+    """27Th + 6Tf and what is small, by hand, where q, k and v are as wide as the stream: norms' fp32 inputs 8Th and 8T,
+    the joined product 6Th, rotated query and key 4Th, the result 2Th with 4Ta and 24, LoRA's dropped input 3Th, what
+    stands between its matrices 2·T·2r, its padded outputs 4Th; gate, its SiLU and up 6Tf."""
+    model = {**LLAMA, "kv_heads": 8, "gated": True, "tied": False, "seq": 256}
+    tuning = Tuning("lora", 8, 0.05, ("q", "v"))
+    setup = Setup(
+        replace(code_of("litgpt", "llama"), tuning=tuning),
+        Layout(seq=256, micro=2),
+        POLICIES["bf16-pure"],
+        optimizers.OPTIMIZERS["adamw"],
+        "fused",
+        dropout=0.0,
+    )
+    step = memory.prepare(footprint.described(row(model=model)), setup)
+    tokens, h, f, a, r = 512, 512, 1408, 8, 8
+    by_hand = 27 * tokens * h + 6 * tokens * f + 8 * tokens + 4 * tokens * a + 24 + 2 * tokens * 2 * r
+    assert step.run.layers[0][1].saved == by_hand
+
+
+def test_a_frozen_network_stores_its_products_in_four_bits():
+    """0.5 byte and an fp32 scale for 64 weights; the table and the norms stay as they are."""
+    assert STORED["nf4"] == 0.5625
+    step = prepared("litgpt", Tuning("lora", 8, 0.0, ("q", "v"), "nf4"))
+    h, f, vocab, layers, kv = 512, 1408, 4096, 4, 128
+    products = layers * (2 * h * h + 2 * h * kv + 3 * h * f) + vocab * h
+    others = vocab * h + (2 * layers + 1) * h
+    trained = layers * 8 * ((h + h) + (h + kv))
+    rank = memory.rank_of(step, 0)
+    assert rank.held.all == trained
+    assert rank.parameters == products * 0.5625 + 2 * others + 2 * trained
+
+
+def test_recomputation_by_operations_keeps_every_second_product():
+    """wq, wv, w1 and w2 of the seven, attention's result with its log-sum-exp, and the block's input."""
+    step = prepared("torchtitan", recompute=Recompute(OPERATIONS))
+    tokens, h, f, w, a, layers = 512, 512, 1408, 128, 8, 4
+    chosen = 2 * tokens * (h + w + f + h) + 2 * tokens * h + 4 * tokens * a + 24
+    assert step.run.layers[0][1].chosen == chosen
+    rank = memory.rank_of(step, 0)
+    assert rank.saved == layers * (chosen + 2 * tokens * h) + step.run.before.saved + step.run.after.saved
+
+
+@pytest.mark.parametrize(
+    ("depth", "stages", "partition", "costs", "wanted"),
+    [
+        (78, 12, FRONT, (1, 0), [7] * 11 + [1]),
+        (70, 12, SLOTS, (1, 0), [5] + [6] * 10 + [5]),
+        (16, 2, COST, (67_108_864, 268_435_456), [10, 6]),
+        (32, 2, COST, (243_269_632, 536_870_912), [17, 15]),
+        (10, 4, EVEN, (1, 0), [3, 3, 2, 2]),
+    ],
+)
+def test_layers_are_dealt_as_the_framework_deals_them(depth, stages, partition, costs, wanted):
+    ends = [shares(depth, stages, index, partition, costs) for index in range(stages)]
+    assert [high - low for low, high in ends] == wanted
+    assert all(high == low for (_, high), (low, _) in zip(ends, ends[1:], strict=False))
+
+
+def test_a_depth_that_nobody_states_follows_from_the_size():
+    """183B of width 14400 with 250,000 words on 12 stages: (183e9 − 3.6e9)/(12·14400²) = 72.1, the multiple is 72."""
+    model = {"name": "BLOOM sweep 183B", "hidden": 14400, "ffn": 57600, "vocab": 250000, "tied": True, "gated": False}
+    assert footprint.depth_from(row(model=model), 12) == 72
+
+
+def test_gradients_added_up_in_fp32_take_four_bytes_more_for_each_weight():
+    plain = prepared("nanotron")
+    setup = replace(plain.setup, framework=FRAMEWORKS["nanotron"])
+    more = memory.rank_of(replace(plain, setup=setup), 0)
+    less = memory.rank_of(plain, 0)
+    assert more.gradients - less.gradients == 4 * less.held.all
+
+
+# --- what is not modelled is said --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("layout", "why"),
+    [
+        ({"micro_batch": 1, "method": "lora", "quantization": "int3"}, "stores frozen weights as int3"),
+        ({"micro_batch": 1, "method": "prefix"}, "trains by prefix"),
+        ({"micro_batch": 1, "recompute": "every odd one", "recompute_kind": "other"}, "recomputes single operations"),
+        ({"micro_batch": 1, "optimizer": "sophia"}, "unknown optimizer"),
+        ({"micro_batch": 1, "cpu_offload": True}, "offload"),
+        ({}, "the micro-batch is not stated"),
+    ],
+)
+def test_a_setting_that_is_not_modelled_is_refused(layout, why):
+    found = footprint.compared(row(layout={"tp": 1, "dp": 1, **layout}))
+    assert found.predicted is None
+    assert why in found.why
+
+
+def test_eight_bit_states_and_states_on_the_host_are_counted():
+    def predicted(name: str) -> float:
+        layout = {"tp": 1, "dp": 1, "micro_batch": 1, "policy": "bf16-pure", "optimizer": name}
+        value = footprint.compared(row(layout=layout)).predicted
+        assert value is not None
+        return value
+
+    assert predicted("PagedAdamW8bit") < predicted("AdamW8bit") < predicted("AdamW")
+
+
+# --- accuracy ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("quantity", "median", "ninth"),
+    [("memory_used", 0.035, 0.09), ("memory_reserved", 0.03, 0.08), ("memory_unstated", 0.001, 0.002)],
+)
+def test_errors_on_published_rows_stay_within_their_bounds(compared, quantity, median, ninth):
+    errors = [abs(one.error) for one in compared if one.quantity == quantity and one.error is not None]
+    assert len(errors) >= 6
+    assert statistics.median(errors) <= median
+    assert quantile_of(errors, 0.9) <= ninth
+
+
+def test_one_card_s_allocated_bytes_are_known_to_a_hundredth(compared):
+    errors = [abs(one.error) for one in compared if one.id.startswith("litgpt") and one.id.endswith("g1") and one.error]
+    assert len(errors) >= 20
+    assert statistics.median(errors) <= 0.005
+    assert quantile_of(errors, 0.9) <= 0.015
+
+
+def test_no_run_that_ran_out_of_memory_is_said_to_fit(compared):
+    verdicts = [one.verdict for one in compared if one.verdict]
+    assert len(verdicts) >= 8
+    assert "fits" not in verdicts
+
+
+def test_intervals_cover_nine_tenths(compared):
+    inside = [one.covered for one in compared if one.error is not None and one.quantity != "memory_unstated"]
+    assert 0.86 <= sum(bool(one) for one in inside) / len(inside) <= 0.97
+
+
+def test_the_errors_that_intervals_come_from_are_those_of_the_code(compared):
+    found = {one.id: one for one in compared}
+    for name, _, _, _, error in memory_errors.ERRORS:
+        assert math.log(found[name].predicted / found[name].measured) == pytest.approx(error, abs=2e-4), name
+
+
+def test_the_width_is_a_quantile_of_other_rows():
+    assert footprint.quantile([0.01 * n for n in range(1, 10)], 0.9) == pytest.approx(0.09)
+    assert footprint.quantile([0.0] * 20, 0.9) == footprint.FLOOR
+    low, high = footprint.margins(None, True, "memory_allocated")
+    assert low * high == pytest.approx(1)
+    assert high == pytest.approx(math.exp(footprint.NEVER_SEEN))
