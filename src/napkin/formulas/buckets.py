@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from napkin.elementwise import Number
+from napkin.elementwise import Number, ceil_div
+from napkin.formulas import activations, memory
+from napkin.formulas.activations import Piece
 from napkin.formulas.memory import BUCKETS, Moment, Rank, Step
-from napkin.formulas.tape import sized
-from napkin.term import TRUE, Term, add, constant, divide, largest, leaf, multiply
+from napkin.formulas.tape import ACTIVATION, sized
+from napkin.term import TRUE, Term, add, ceil_divide, constant, largest, leaf, multiply
 
 
 def tree(step: Step, rank: Rank, source: str) -> dict[str, Term]:
@@ -20,14 +22,14 @@ def tree(step: Step, rank: Rank, source: str) -> dict[str, Term]:
 
     width = leaf("bytes_of_a_parameter", sized(1, precision.param), "byte/param", TRUE, f"{precision.param}")
     grad = leaf("bytes_of_a_gradient", sized(1, precision.grad), "byte/param", TRUE, f"{precision.grad}")
-    put(multiply(f"{root}/parameters", _count("parameters_held", rank.parameters, width), width))
-    put(multiply(f"{root}/gradients", _count("gradients_held", rank.gradients, grad), grad))
+    put(_weights(step, rank, f"{root}/parameters", rank.parameters, width, step.setup.layout.zero >= 3))
+    put(_weights(step, rank, f"{root}/gradients", rank.gradients, grad, step.setup.layout.zero >= 2))
     states = [put(leaf(f"{root}/optimizer/{name}", size, "byte", TRUE)) for name, size in rank.states]
     if states:
         put(add(f"{root}/optimizer", *states, source=step.setup.optimizer.source))
     else:
         put(leaf(f"{root}/optimizer", 0, "byte", TRUE, step.setup.optimizer.source))
-    saved = put(leaf(f"{root}/activations/saved", rank.saved, "byte", TRUE, source))
+    saved = put(_saved(step, rank, f"{root}/activations/saved", source))
     flight = constant("micro_batches_in_flight", stage.in_flight)
     put(multiply(f"{root}/activations", saved, flight))
     put(leaf(f"{root}/weight_casts", rank.casts, "byte", TRUE, "torch.autocast keeps a copy of each weight it cast"))
@@ -43,8 +45,56 @@ def tree(step: Step, rank: Rank, source: str) -> dict[str, Term]:
     return terms
 
 
-def _count(name: str, size: Number, width: Term) -> Term:
-    return divide(name, leaf(f"{name}/bytes", size, "byte", TRUE), width)
+def _weights(step: Step, rank: Rank, path: str, size: Number, width: Term, sharded: bool) -> Term:
+    """Weights held (table, layers, head) × bytes, over the ranks that share them; what a framework adds beside them
+    (flat copies, quantised weights) stands in one leaf with the rest."""
+    pieces = ["table", *(f"layers/{layer.kind}" for _, layer in step.stack.runs), "head", "shared"]
+    held = []
+    for name, (count, part) in zip(pieces, memory.parts_of(step, rank.stage), strict=False):
+        if count and part.all:
+            one = leaf(f"weights/{name}", part.all, "param", TRUE)
+            held.append(multiply(f"{name}/held", constant("layers", count), one) if count != 1 else one)
+    if held and rank.held.expert == 0:
+        whole = multiply("weights", add("weights_held", *held), width)
+        if sharded:
+            whole = ceil_divide(path, whole, constant("ranks", step.setup.shards))
+        if whole.value == size:
+            return whole.renamed(path)
+    return leaf(path, size, "byte", TRUE)
+
+
+def _saved(step: Step, rank: Rank, path: str, source: str) -> Term:
+    """Bytes kept by each operation of each kind of layer, by checkpointed blocks, and outside the layers."""
+    stage, run, recompute = rank.stage, step.run, step.setup.layout.recompute
+    size = activations.group_size(recompute, step.stack.depth)
+    parts: list[Term] = []
+    shared: dict[int, Term] = {}
+    again: Number = 0
+    for count, kept, (_, piece) in zip(stage.layers, stage.checkpointed, run.layers, strict=True):
+        again = again + kept
+        if count - kept > 0:
+            parts.append(multiply(f"{piece.name}/layers", constant("layers", count - kept), _kept(piece)))
+            for storage in piece.shared:
+                shared[id(storage)] = leaf(storage.label, storage.size * storage.kept, "byte", TRUE)
+    if again and run.layers:
+        block = leaf("input_of_a_block", run.layers[0][1].input, "byte", TRUE)
+        parts.append(multiply("checkpoints", constant("checkpoints_kept", ceil_div(again, size)), block))
+    parts += [_kept(piece) for here, piece in ((stage.first, run.before), (stage.last, run.after)) if here]
+    parts += shared.values()
+    total = add(path, *parts, source=source)
+    # what a framework keeps by its own choice has no tree of its own
+    return total if total.value == rank.saved else leaf(path, rank.saved, "byte", TRUE, source)
+
+
+def _kept(piece: Piece) -> Term:
+    """What one piece keeps, by operation."""
+    by_operation: dict[str, Number] = {}
+    for storage in piece.kept:
+        if storage.kind == ACTIVATION and not storage.shared:
+            name = storage.label.partition("/")[0]
+            by_operation[name] = by_operation.get(name, 0) + storage.size * storage.kept
+    leaves = [leaf(f"{piece.name}/{name}", size, "byte", TRUE) for name, size in by_operation.items() if size]
+    return add(piece.name, *leaves) if leaves else leaf(piece.name, 0, "byte", TRUE)
 
 
 def peak_of(rank: Rank) -> Moment:

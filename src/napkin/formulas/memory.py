@@ -423,7 +423,7 @@ def rank_of(step: Step, index: Number) -> Rank:
     setup = step.setup
     layout, precision = setup.layout, setup.precision
     stage = stage_of(step.stack, layout, index, setup.framework.partition)
-    parts = _parts(step, stage)
+    parts = parts_of(step, stage)
     mine = gathered(parts)
     # data parallelism divides dense weights over d·c ranks, experts over those that hold the same experts
     shards = setup.shards
@@ -453,7 +453,7 @@ def rank_of(step: Step, index: Number) -> Rank:
     return Rank(stage, mine, parameters, gradients, tuple(states), saved + outside, casts, moments)
 
 
-def _parts(step: Step, stage: Stage) -> list[tuple[Number, Held]]:
+def parts_of(step: Step, stage: Stage) -> list[tuple[Number, Held]]:
     """(how many, what it holds) for the table, each run's layers and the head on a stage. A tied head's matrix is the
     table; on another stage than the table's it is a copy."""
     stack, setup = step.stack, step.setup
