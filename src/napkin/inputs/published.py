@@ -297,17 +297,28 @@ STACKS: tuple[tuple[str, str], ...] = (
     ("megatron-lm readme 2020", "megatron"),
     ("narayanan", "megatron"),
     ("korthikanti", "megatron"),
+    ("gpt-neox", "megatron-deepspeed"),
     ("deepspeed", "megatron-deepspeed"),
     ("megatron", "megatron-core"),
+    ("nemo", "megatron-core"),
+    ("mlperf", "megatron-core"),
     ("nanotron", "nanotron"),
     ("maxtext", "xla"),
     ("jax", "xla"),
     ("pax", "xla"),
+    ("levanter", "xla"),
+    ("t5x", "xla"),
     ("tpu", "xla"),
     ("llm.c", "lean"),
     ("tinyllama", "lean"),
     ("flashattention", "lean"),
     ("foundry", "fsdp-eager"),
+    ("composer", "fsdp-eager"),
+    ("transformers", "fsdp-eager"),
+    ("accelerate", "fsdp-eager"),
+    ("axolotl", "fsdp-eager"),
+    ("nanogpt", "fsdp-compiled"),
+    ("olmo", "fsdp-compiled"),
     ("torchtitan", "fsdp-compiled"),
     ("fsdp", "fsdp-compiled"),
     ("torchtune", "fsdp-compiled"),
@@ -321,7 +332,7 @@ def software(row: Row) -> str:
     stated = row.text("layout.stack")
     if stated:
         return stated
-    words = f"{row.text('source.title')} {row.text('source.where')}".lower()
+    words = " ".join(row.text(p) for p in ("layout.framework", "source.title", "source.where")).lower()
     found = next((stack for word, stack in STACKS if word in words), "")
     compiled = row.flag("layout.compile")
     if found == "fsdp-compiled":
