@@ -27,5 +27,5 @@ COMMAND = Command(
     run,
     options=(*MODEL_OPTIONS, "mtp"),
     arguments=("model",),
-    examples=("params llama3-8b", "params deepseek-v3 --mtp", "params ./config.json --explain"),
+    examples=("params llama3-8b", "params deepseek-v3 --mtp", "params configs/models/gpt2.yaml --explain"),
 )

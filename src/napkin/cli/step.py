@@ -221,6 +221,6 @@ COMMAND = Command(
     examples=(
         "step llama3-70b --tp 8 --pp 4 --dp 32 --global-batch 1024 --seq 8192 --hardware h100",
         "step llama3-8b --gpus 64 --zero 3 --micro-batch 2 --seq 8192 --hardware a100 --stack fsdp-compiled",
-        "step llama3-405b --tp 8 --pp 16 --gpus 16384 --global-batch 2048 --seq 8192 --hardware h100 --vp 4 --explain",
+        "step llama3-70b --tp 8 --pp 4 --vp 5 --gpus 1024 --global-batch 512 --seq 8192 --hardware h100 --explain",
     ),
 )

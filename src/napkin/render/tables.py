@@ -10,10 +10,10 @@ from napkin.render.text import columns_of, explained, lines_of
 
 
 def to_csv(answer: Answer) -> str:
-    """Rows as they are, or else path,value,unit."""
+    """Rows as they are; path,value,unit where there are none."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    if answer.rows is not None:
+    if answer.rows:
         names = list(dict.fromkeys(name for row in answer.rows for name in row))
         writer.writerow(names)
         writer.writerows([row.get(name) for name in names] for row in answer.rows)
@@ -26,7 +26,7 @@ def to_csv(answer: Answer) -> str:
 def to_markdown(answer: Answer, explain: bool = False) -> str:
     """A heading line and a table."""
     lines = [answer.title, ""] if answer.title else []
-    if answer.rows is not None:
+    if answer.rows:
         names, cells = columns_of(answer)
         lines += _table(names, cells)
     if answer.terms and answer.listed:
