@@ -164,6 +164,16 @@ def test_rows_are_ranked_fit_and_have_intervals(napkin):
     assert {one["name"]: one["fits"] for one in data["popular"]}["data parallel alone"] is False
 
 
+def test_the_front_can_be_listed(napkin):
+    data = napkin(f"{PLAN} --gpus 64 --global-batch 256 --pareto --rows 8 --json").data
+    rows = data["rows"]
+    assert all(row["pareto"] for row in rows)
+    assert [row["step/time"] for row in rows] == sorted(row["step/time"] for row in rows)
+    held = [row["memory/total"] for row in rows]
+    assert held == sorted(held, reverse=True)
+    assert [row["tp"] for row in rows] == [one["tp"] for one in data["pareto"][:8]]
+
+
 def test_what_is_asked_for_is_held(napkin):
     rows = napkin(f"{PLAN} --gpus 64 --tp 4 --pp 2 --no-sp --zero 1 --recompute full --max-cp 2 --json").data["rows"]
     for row in rows:

@@ -60,6 +60,7 @@ declare(
     Option("objective", choice("time", "cost", "gpus"), "Fastest, cheapest, or fewest GPUs", metavar="WHAT"),
     Option("max-global-batch", positive_count, "Largest step in sequences, where the batch is free", metavar="N"),
     Option("rows", positive_count, "Layouts to list", metavar="N"),
+    Option("pareto", lambda text: text, "List the layouts that no other beats in time and memory both", flag=True),
     *(Option(f"max-{name}", positive_count, f"Largest --{name}", metavar="N") for name in BOUNDED),
 )
 
@@ -231,7 +232,7 @@ def _ranked(planner: Planner, found: Found, best: Scored) -> Answer:
     half = _half_width(planner, request.gpus)
     wanted = inputs.get("rows")
     front = found.front()
-    listed = list(_distinct(found, wanted))
+    listed = front[:wanted] if inputs.get("pareto") else list(_distinct(found, wanted))
     entries = [(scored(planner, found.layout(i)), i in front) for i in listed]
     rows = [_row(planner, n, one, best, half, on_front) for n, (one, on_front) in enumerate(entries, 1)]
     answer = Answer(
@@ -849,6 +850,7 @@ COMMAND = Command(
         "profile",
         "interval",
         "rows",
+        "pareto",
         *MODEL_OPTIONS,
         *DRAWS,
     ),
