@@ -132,8 +132,8 @@ def layout_of(inputs: Inputs, model: Model) -> Layout:
     depth = model.stacks[-1].depth
     if pp * vp > depth:
         raise NapkinError(f"--pp {pp:,} × --vp {vp:,} is more than the {depth:,} layers", f"at most {depth:,}")
-    if vp > 1:
-        _divides("vp", vp, depth // pp if depth % pp == 0 else depth, "the layers of a stage")
+    if vp > 1 and depth % pp == 0:
+        _divides("vp", vp, depth // pp, "the layers of a stage")
     sp = inputs.get("sp")
     if sp is None:
         sp = bool(inputs.default("sp", tp > 1))
