@@ -94,6 +94,7 @@ def test_a_run_file_gives_the_question(napkin, tmp_path):
         (f"sweep {RUN} --over mfu=0.6..0.3:0.1", "empty range"),
         (f"sweep {RUN} --over mfu=0.3..0.6:x1", "above 1"),
         (f"sweep {RUN} --over mfu=0.3..0.6:1e-9", "more than"),
+        (f"sweep {RUN} --over gpus=1..9e12:x1.0001", "more than"),
         (f"sweep {RUN} --over gpus=1..100:1 --by mfu=0.001..1:0.001", "questions"),
         (f"sweep {RUN} --over mfu=0.3 --by mfu=0.4", "already"),
         (f"sweep {RUN} --over hardware=a..b", "no ranges"),

@@ -135,6 +135,8 @@ def values(option: Option, text: str, where: str) -> list[Any]:
         raise NapkinError(f"{where}: {text.strip()!r} has no step", f"for example {first.strip()}..{last.strip()}:x2")
     if not colon or step.strip()[:1] in ("x", "X", "×"):
         numbers = _by_factor(low, high, _factor(step.strip()[1:] if colon else "2", where), whole)
+        if numbers[-1] != high:
+            raise NapkinError(f"{where}: the range has more than {MOST_VALUES:,} values", "take a larger factor")
     else:
         numbers = _by_step(low, high, read(option, step, where), where)
     return [written(option, number) for number in numbers]
