@@ -205,8 +205,8 @@ def recompute_of(row: Row, step: StepRow, framework: Framework) -> str:
     kind, words = step.recompute, step.recompute_words.lower()
     if kind == "none" and words not in ("", "none", "unstated", "recipe default"):
         kind = "other"
-    if framework.name == "torchtitan" and kind in ("selective", "other") and "selective" in words:
-        return OPERATIONS
+    if framework.name == "torchtitan" and ("selective" in words or words in ("", "unstated")):
+        return OPERATIONS  # its recipes' default: activation_checkpoint.mode selective, selective_ac_option op
     if kind == "other" or (kind == "selective" and framework.code in ("hf", "torchtune", "litgpt")):
         raise NapkinError(f"recomputes single operations ({words[:60]}): not modelled")
     if framework.name == "litgpt" and kind == "none" and step.gpus > 1:
@@ -244,6 +244,9 @@ def setup_of(row: Row, model: Model) -> Setup:
     micro = int(step.micro_batch or 0)
     if not micro:
         raise NapkinError("the micro-batch is not stated")
+    heads = row.count("model.heads")
+    if heads is not None and heads % step.tp:
+        raise NapkinError(f"{heads} heads do not divide over {step.tp} tensor-parallel ranks")
     batches = max(1, int((step.global_batch or step.dp * micro) // (step.dp * micro)))
     if row.number("layout.global_batch") is None and step.pp > 1:
         batches = MANY * step.pp
@@ -353,13 +356,22 @@ def figures(row: Row, setup: Setup, model: Model) -> Figures:
     return Figures(float(value), float(found.used.value), float(found.least))
 
 
+KNOWN_RECOMPUTE = ("megatron", "megatron-deepspeed", "nanotron", "litgpt", "torchtitan")
+"""Frameworks whose scripts say what is recomputed where a row does not."""
+
+
 def readings(row: Row, setup: Setup, model: Model, capacity: float | None) -> list[Figures]:
-    """The row as stated; where it names a recipe whose saving of activations it does not state, each saving that the
-    card has room for, the fastest alone where even no saving has."""
+    """The row as stated; where it does not state what is recomputed, none of the layers and all of them; where it names
+    a recipe whose saving of activations it does not state, each saving that the card has room for, the fastest alone
+    where even no saving has."""
+    words = f"{row.text('layout.recompute')}{row.text('layout.recompute_kind')}"
+    plain_setup = replace(setup, layout=replace(setup.layout, recompute=Recompute("none")))
+    if words in ("", "unstated") and setup.framework.name not in KNOWN_RECOMPUTE:
+        full = replace(setup, layout=replace(setup.layout, recompute=Recompute("full")))
+        return [figures(row, one, model) for one in (plain_setup, full)]
     if row.text("layout.recompute") != "recipe default":
         return [figures(row, setup, model)]
-    layout = setup.layout
-    plain = figures(row, replace(setup, layout=replace(layout, recompute=Recompute("none"))), model)
+    plain = figures(row, plain_setup, model)
     if capacity and plain.used <= capacity:
         return [plain]
     return [figures(row, one, model) for one in (setup, replace(setup, offload=(*setup.offload, "activations")))]
