@@ -725,7 +725,10 @@ def _impossible(planner: Planner, request: Request, found: Found | None) -> Answ
             f"{human(found.least_used, 'byte')}{_largest_bucket(request, found)}"
         )
     else:
-        reasons += _rules(request) or ["no layout divides the machine, the model and the batch as asked"]
+        most = request.batch or request.most
+        reasons += _rules(request) or [
+            f"no layout of {request.gpus:,} GPUs divides the model and a step of at most {most:,} sequences as asked"
+        ]
     near = _nearest(planner, request)
     if near is None:
         raise NapkinError(
@@ -787,7 +790,8 @@ def _alternatives(planner: Planner, request: Request) -> Iterator[tuple[str, Req
     node, n = request.node, request.gpus
     whole = n // node * node
     near_machines = [whole + i * node for i in range(-TRIED, TRIED + 1) if whole + i * node > 0]
-    doubled = [n_ for n_ in (node << i for i in range(DOUBLINGS)) if n_ > n]
+    powers = [node << i for i in range(DOUBLINGS)]
+    doubled = [*(p for p in powers if p > n), *(p for p in reversed(powers) if p < n)]
     tried = sorted((m for m in near_machines if m != n), key=lambda m: abs(m - n))[:TRIED]
     for gpus in [*tried, *doubled]:
         yield f"--gpus {gpus:,} in place of {n:,}", replace(request, gpus=gpus)
