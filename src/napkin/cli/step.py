@@ -10,7 +10,7 @@ from napkin.cli.layout import SETUP_DEFAULTS, SETUP_OPTIONS, setup_of
 from napkin.cli.level import level_of
 from napkin.cli.machine import accelerator
 from napkin.cli.model import MODEL_OPTIONS, model_of
-from napkin.cli.options import Option, declare
+from napkin.cli.options import DRAWS, Option, declare
 from napkin.errors import Refused
 from napkin.formulas import flops
 from napkin.formulas.layer import Experts, Model, Scan
@@ -214,7 +214,7 @@ COMMAND = Command(
         "factor",
         "interval",
         "async-tp",
-        "plot",
+        *DRAWS,
     ),
     arguments=("model",),
     defaults={**SETUP_DEFAULTS, "interval": "90"},

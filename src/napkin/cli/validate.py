@@ -9,12 +9,13 @@ from typing import Any
 
 from napkin.cli.command import Command, Inputs
 from napkin.cli.level import level_of
-from napkin.cli.options import Option, declare
+from napkin.cli.options import DRAWS, Option, declare
 from napkin.errors import NapkinError
 from napkin.evidence import facts, runs, validate
 from napkin.evidence.validate import Compared
 from napkin.inputs import published
 from napkin.render.answer import Answer
+from napkin.render.scale import axis, titled
 from napkin.term import SEEN, Term, leaf
 from napkin.units import words
 
@@ -197,17 +198,20 @@ def _scatter(compared: Sequence[Compared]) -> Sequence[Any]:
         groups: dict[str, list[Compared]] = {}
         for one in members:
             groups.setdefault(one.group, []).append(one)
+        unit = UNITS.get(quantity, "byte")
+        scale, name_of = axis([one.measured or 0.0 for several in groups.values() for one in several], unit)
         series = [
-            Series(name, [one.measured or 0.0 for one in several], [one.predicted or 0.0 for one in several])
+            Series(
+                name, [(o.measured or 0.0) / scale for o in several], [(o.predicted or 0.0) / scale for o in several]
+            )
             for name, several in sorted(groups.items())
         ]
-        unit = UNITS.get(quantity, "byte")
         charts.append(
             Chart(
                 "points",
                 f"{quantity}: predicted against measured",
-                f"measured ({unit})",
-                f"predicted ({unit})",
+                titled("measured", name_of),
+                titled("predicted", name_of),
                 series,
                 log_x=True,
                 log_y=True,
@@ -221,7 +225,7 @@ COMMAND = Command(
     "validate",
     "Predicted against measured for published runs, each with constants that never saw its source",
     run,
-    options=("interval", "in-sample", "worst", "plot"),
+    options=("interval", "in-sample", "worst", *DRAWS),
     arguments=("file",),
     defaults={"interval": "90", "worst": "10"},
     examples=("validate", "validate --interval 80 --worst 5"),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import os
+import textwrap
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from napkin.errors import ABSENT, NapkinError
@@ -19,6 +21,8 @@ THEMES = {
     "dark": {"figure.facecolor": "#0d1117", "axes.facecolor": "#0d1117", "ink": "#E6EDF3", "grid": "#30363D"},
 }
 FORMATS = (".svg", ".png")
+TITLE, LEGEND = 84, 30
+"""Letters of a title's line and of a legend's entry."""
 
 
 def checked(path: str) -> str:
@@ -96,7 +100,7 @@ def _panel(chart: Chart, axis: Any, ink: str) -> None:
         "waterfall": _waterfall,
         "timeline": _timeline,
     }[chart.kind](chart, axis, ink)
-    axis.set_title(chart.title, loc="left", fontsize=10, fontweight="bold")
+    axis.set_title(textwrap.fill(chart.title, TITLE), loc="left", fontsize=10, fontweight="bold")
     axis.set_xlabel(chart.x)
     axis.set_ylabel(chart.y)
     if chart.log_x:
@@ -110,15 +114,20 @@ def _panel(chart: Chart, axis: Any, ink: str) -> None:
         axis.annotate(name, (1.0, value), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=8)
     handles, labels = axis.get_legend_handles_labels()
     if len(labels) > 1 or (labels and chart.kind in ("timeline", "stack")):
-        outside = {"loc": "lower right", "bbox_to_anchor": (1.0, 1.0)} if chart.kind == "tornado" else {}
-        axis.legend(handles, labels, fontsize=8, ncols=min(4, len(labels)), **outside)
+        shown = [textwrap.shorten(label, LEGEND, placeholder="…") for label in labels]
+        outside = {"loc": "lower right", "bbox_to_anchor": (1.0, 1.0)} if chart.kind in ("tornado", "timeline") else {}
+        axis.legend(handles, shown, fontsize=8 if len(shown) < 9 else 6.5, ncols=min(4, len(shown)), **outside)
 
 
 def _plain_ticks(axis: Any, at: Sequence[float] = ()) -> None:
-    """Plain numbers on a logarithmic axis: at the points themselves where they are few, else at 1, 2 and 5."""
+    """Plain numbers on a logarithmic axis: at the points themselves where they are few and apart, else at 1, 2 and 5,
+    or at each power of ten where the axis spans more than three."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
-    axis.set_major_locator(FixedLocator(at) if 0 < len(at) <= 10 else LogLocator(subs=(1.0, 2.0, 5.0)))
+    low, high = axis.get_data_interval()
+    wide = low > 0 and high > 1000 * low
+    apart = 1 < len(at) <= 10 and min(b / a for a, b in pairwise(at)) > (high / low) ** 0.04 if low > 0 else False
+    axis.set_major_locator(FixedLocator(at) if apart else LogLocator(subs=(1.0,) if wide else (1.0, 2.0, 5.0)))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.4g}" if value < 1e4 else f"{value:,.0f}"))
 
@@ -205,8 +214,9 @@ def _timeline(chart: Chart, axis: Any, ink: str) -> None:
             edgecolor=axis.get_facecolor(),
             linewidth=0.4,
         )
+        least = 0.011 * max(s.start + s.length for s in chart.spans)
         for span in mine:
-            if span.label:
+            if span.label and span.length > least * len(span.label):
                 axis.text(span.start + span.length / 2, span.row, span.label, ha="center", va="center", fontsize=6)
     axis.set_yticks(range(len(chart.rows)), list(chart.rows))
     axis.invert_yaxis()
