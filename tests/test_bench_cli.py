@@ -278,6 +278,7 @@ def test_compare_shows_what_changed(napkin: Callable[..., Outcome], h200: Any) -
     assert done.status == 0, done.err
     assert "-6.7%" in done.out
     assert "verdict: differs" in done.out
+    assert napkin("compare a.json b.json").out == done.out
     same = napkin("bench compare a.json a.json --json")
     assert same.data["verdict"] == "same"
     assert same.data["rows"]

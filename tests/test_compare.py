@@ -125,7 +125,7 @@ def test_two_accelerators_side_by_side(napkin):
     ("line", "words"),
     [
         ("compare h100", "two sides"),
-        ("compare h100 b2000", "no run file, accelerator or model"),
+        ("compare h100 b2000", "no run file, accelerator, model or profile"),
         (f"compare {RUN}", "--against is missing"),
         (f"compare {RUN} --against colour=8", "no option"),
         (f"compare {RUN} --against mfu", "not name=value"),
@@ -133,7 +133,7 @@ def test_two_accelerators_side_by_side(napkin):
         (f"compare {RUN} --against mfu=0.5,mfu=0.6", "twice"),
         (f"compare {RUN} --against mfu=0.5 --show tiem", "no quantity"),
         ("compare sweep --against mfu=0.5", "cannot ask"),
-        ("compare trian-time h100", "no run file, accelerator or model"),
+        ("compare trian-time h100", "no run file, accelerator, model or profile"),
     ],
 )
 def test_what_compare_refuses(napkin, line, words):

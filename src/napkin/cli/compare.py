@@ -19,8 +19,12 @@ from napkin.render.scale import axis, titled
 from napkin.units import human, words
 
 declare(
-    Option("sides", words, "Two run files, accelerators or models", metavar="A B", positional=True, many=True),
-    Option("against", words, "The other side: what is different there, e.g. hardware=b200,price=4", metavar="NAME=VALUE,…"),
+    Option(
+        "sides", words, "Two run files, accelerators, models or profiles", metavar="A B", positional=True, many=True
+    ),
+    Option(
+        "against", words, "The other side: what is different there, e.g. hardware=b200,price=4", metavar="NAME=VALUE,…"
+    ),
     Option("show", words, "Paths of the quantities to show, e.g. time,cost", metavar="PATHS"),
 )
 HEADLINES = ("time", "step/time", "memory/total", "cost", "energy", "mfu", "params/total", "flops/total")
@@ -33,6 +37,9 @@ Names = tuple[str, ...]
 
 
 def run(inputs: Inputs) -> Answer:
+    sides = tuple(inputs.get("sides") or ())
+    if len(sides) == 2 and all(_is_profile(word) for word in sides):
+        return asking.asked(find("bench"), {"what": Given(["compare", *sides])})
     command, a, b, names = _sides(inputs)
     first, second = _side(command, a, names[0]), _side(command, b, names[1])
     have, get = first.quantities(), second.quantities()
@@ -120,11 +127,22 @@ def _word(word: str) -> tuple[Command, Question]:
                 near = [p.hint for p in (no_hardware, no_model) if p.hint and p.hint.startswith("did you mean")]
                 known = "napkin hardware and napkin models list the names"
                 raise NapkinError(
-                    f"{printable(word, 60)!r} is no run file, accelerator or model", near[0] if near else known
+                    f"{printable(word, 60)!r} is no run file, accelerator, model or profile", near[0] if near else known
                 ) from None
         command = find("params")
         return command, {"model": Given(word)}
     return find("hardware"), {"accelerator": Given(word)}
+
+
+def _is_profile(word: str) -> bool:
+    """Whether the word names a profile of `napkin bench`; those are told apart by its own statistics."""
+    from napkin.inputs.load import read_json
+    from napkin.inputs.profile import KIND
+
+    if not (word.endswith(".json") and os.path.isfile(word)):
+        return False
+    data = read_json(word).data
+    return isinstance(data, dict) and data.get("kind") == KIND
 
 
 def _side(command: Command, question: Question, name: str) -> Answer:
