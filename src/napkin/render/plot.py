@@ -21,8 +21,8 @@ THEMES = {
     "dark": {"figure.facecolor": "#0d1117", "axes.facecolor": "#0d1117", "ink": "#E6EDF3", "grid": "#30363D"},
 }
 FORMATS = (".svg", ".png")
-TITLE, LEGEND = 84, 30
-"""Letters of a title's line and of a legend's entry."""
+TITLE, LEGEND, LINE = 70, 30, 80
+"""Letters of a title's line, of a legend's entry, and of a legend's line."""
 
 
 def checked(path: str) -> str:
@@ -115,8 +115,11 @@ def _panel(chart: Chart, axis: Any, ink: str) -> None:
     handles, labels = axis.get_legend_handles_labels()
     if len(labels) > 1 or (labels and chart.kind in ("timeline", "stack")):
         shown = [textwrap.shorten(label, LEGEND, placeholder="…") for label in labels]
-        outside = {"loc": "lower right", "bbox_to_anchor": (1.0, 1.0)} if chart.kind in ("tornado", "timeline") else {}
-        axis.legend(handles, shown, fontsize=8 if len(shown) < 9 else 6.5, ncols=min(4, len(shown)), **outside)
+        columns = max(1, min(4, LINE // (4 + max(len(label) for label in shown))))
+        place = {"loc": "lower right", "bbox_to_anchor": (1.0, 1.0)} if chart.kind == "tornado" else {}
+        if chart.kind in ("points", "timeline"):  # inside they would hide points and bars
+            place = {"loc": "upper left", "bbox_to_anchor": (0.0, -0.6 / _height(chart))}
+        axis.legend(handles, shown, fontsize=8 if len(shown) < 9 else 6.5, ncols=columns, **place)
 
 
 def _plain_ticks(axis: Any, at: Sequence[float] = ()) -> None:
@@ -127,7 +130,9 @@ def _plain_ticks(axis: Any, at: Sequence[float] = ()) -> None:
     low, high = axis.get_data_interval()
     wide = low > 0 and high > 1000 * low
     apart = 1 < len(at) <= 10 and min(b / a for a, b in pairwise(at)) > (high / low) ** 0.04 if low > 0 else False
-    axis.set_major_locator(FixedLocator(at) if apart else LogLocator(subs=(1.0,) if wide else (1.0, 2.0, 5.0)))
+    axis.set_major_locator(
+        FixedLocator(at) if apart else LogLocator(subs=(1.0,), numticks=6) if wide else LogLocator(subs=(1.0, 2.0, 5.0))
+    )
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.4g}" if value < 1e4 else f"{value:,.0f}"))
 
