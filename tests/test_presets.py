@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import runpy
-from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from napkin.formulas.families import build
 from napkin.formulas.params import params
 from napkin.inputs.model import load_config, preset_config
 from napkin.inputs.presets import Preset, preset, presets, spelling
+from napkin.record import replace
 
 ROOT = Path(__file__).resolve().parent.parent
 ALL = list(presets())
@@ -277,10 +277,10 @@ def test_defaults_are_named_as_the_aliases_say() -> None:
 
 
 def test_nothing_ignorable_is_a_fact_of_some_class() -> None:
-    """A field that some class needs must be read by its adapter; lengths alone are both."""
+    """A field that some class needs must be read by its adapter; lengths are both, and how experts are chosen."""
     facts = {field for defaults in CLASS_DEFAULTS.values() for field in defaults} - {"max_position_embeddings"}
     facts |= {"hidden_size", "num_hidden_layers"} | {alias for aliases in ALIASES.values() for alias in aliases}
-    facts -= {"n_ctx"}
+    facts -= {"n_ctx", "norm_topk_prob", "n_group", "topk_group"}
     harmless = re.compile("|".join(f"(?:{p})" for p in IGNORABLE_PATTERNS))
     assert not facts & IGNORABLE
     assert not [field for field in facts if harmless.fullmatch(field)]
