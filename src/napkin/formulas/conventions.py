@@ -20,10 +20,10 @@ from napkin.formulas import flops
 from napkin.formulas.flops import FULL, Works
 from napkin.formulas.layer import AttentionCore, Model
 from napkin.formulas.params import params
+from napkin.formulas.time import six
 from napkin.term import GIVEN, Term, add, constant, divide, leaf, multiply, subtract
 
 NAMES = ("6nd", "6nd_non_embedding", "palm", "nanogpt", "megatron", "causal", "torch")
-PER_PARAMETER = "FLOP/param/token"
 SOURCES = {
     "6nd": "Kaplan et al. 2020, arXiv 2001.08361, table 1",
     "6nd_non_embedding": "Kaplan et al. 2020, arXiv 2001.08361, table 1, parameters without tables",
@@ -33,10 +33,6 @@ SOURCES = {
     "causal": "Chowdhery et al. 2022, arXiv 2204.02311, appendix B, attention halved",
     "torch": "torch.utils.flop_counter, full square",
 }
-
-
-def six(source: str = "2 forward, 4 backward for each parameter and token") -> Term:
-    return constant("6", 6, PER_PARAMETER, source)
 
 
 def per_token(model: Model, over: Works, name: str, mtp: bool = False) -> Term:

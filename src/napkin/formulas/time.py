@@ -26,9 +26,14 @@ KWH = ("joules_per_kWh", 3_600_000, "joule/kWh")
 UNKNOWNS = ("params", "tokens", "gpus", "mfu", "time")
 
 
+def six() -> Term:
+    """FLOP of one parameter and token: forward 2, backward 4."""
+    return constant("6", 6, "FLOP/param/token", SIX)
+
+
 def six_n(params: Term) -> Term:
     """FLOP per token by the rule of thumb 6·N: forward 2·N, backward 4·N."""
-    return multiply("flops/per_token", constant("6", 6, "FLOP/param/token", SIX), params)
+    return multiply("flops/per_token", six(), params)
 
 
 def unknowns(known: Mapping[str, Term], with_budget: bool) -> list[str]:
@@ -104,8 +109,7 @@ def solve(
         if "per_token" in have and "tokens" not in have:
             have["tokens"] = floor("tokens", divide("tokens/exact", have["flops"], have["per_token"]))
         elif "params" in missing and "tokens" in have:
-            six = constant("6", 6, "FLOP/param/token", SIX)
-            have["params"] = floor("params", divide("params/exact", have["flops"], six, have["tokens"]))
+            have["params"] = floor("params", divide("params/exact", have["flops"], six(), have["tokens"]))
             have["per_token"] = six_n(have["params"])
     if "gpus/exact" in have:  # whole GPUs are done a little before the time allowed
         have["time/allowed"] = have["time"].renamed("time/allowed")
@@ -150,6 +154,3 @@ def beside(flops: float) -> list[tuple[str, float, float, str]]:
     """(name, its FLOP, our FLOP over its, source) of the runs and thresholds everyone knows."""
     shares = [(name, known, ratio(flops, known), source) for name, known, source in REFERENCES]
     return [row for row in shares if math.isfinite(row[2])]
-
-
-__all__ = ["REFERENCES", "UNKNOWNS", "beside", "carbon", "cost", "energy", "six_n", "solve", "unknowns"]
