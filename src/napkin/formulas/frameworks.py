@@ -28,7 +28,8 @@ class Framework:
     frees_last    the last layer's parameters are let go before the loss, as all others' (FSDP of torch 1.11 to 2.x; its
                   successor fully_shard keeps them for the backward pass)
     keeps_stage   with a pipeline the stage's parameters stay gathered
-    unsynced      gradients of a whole layer's flat parameter stand unsharded until the last micro-batch
+    unsynced      gradients of a layer's flat parameter, frozen weights among trained ones included, stand unsharded
+                  until the last micro-batch
     reported      whose memory its log prints: the worst rank's, the first stage's, the larger of both ends'
     """
 

@@ -515,7 +515,9 @@ def _moments(step: Step, rank: Rank, parts: Sequence[tuple[Number, Held]], outsi
     # gradients stand through the whole pass where several micro-batches add to them
     unsynced = setup.framework.unsynced * where(layout.zero >= 2, where(setup.shards > 1, 1, 0), 0)
     several = (layout.micro_batches > 1) | (setup.framework.accumulator > 0) | setup.in_backward
-    standing = where(several, rank.gradients, 0) + unsynced * (rank.held.all * grad + rank.held.frozen)
+    standing = where(several, rank.gradients, 0) + unsynced * total(n * _flat(part, grad) for n, part in parts)
+    # a layer's new gradient stands beside the sum that it is added to
+    added = unsynced * maximum(0, *(_flat(part, grad) for _, part in parts))
     growing = where(several, 0, 1) * where(layout.zero >= 2, 0, 1)
     sharded = where(several, 0, 1) * where(layout.zero >= 2, 1, 0)
     waiting = (stage.in_flight - 1) * rank.saved
@@ -565,7 +567,7 @@ def _moments(step: Step, rank: Rank, parts: Sequence[tuple[Number, Held]], outsi
                 standing + growing * (made + done * weights) + sharded * ceil_div(made + done * weights, shards),
                 kept - done * own,
                 casts - done * own_casts,
-                closure + stage.last * 2 * LOSS_BYTES + where(n > 0, rerun + piece.input + back.peak, 0),
+                closure + added + stage.last * 2 * LOSS_BYTES + where(n > 0, rerun + piece.input + back.peak, 0),
             )
             worst = now if worst is None else larger(worst, now)
         kept, casts, made = kept - n * own, casts - n * own_casts, made + n * weights
@@ -589,6 +591,11 @@ def _moments(step: Step, rank: Rank, parts: Sequence[tuple[Number, Held]], outsi
         optimizer_temporaries(step, rank) + setup.framework.bucket * grad,
     )
     return forward, loss, worst, step_moment
+
+
+def _flat(part: Held, width: Number) -> Number:
+    """Bytes of the gradient of a piece's flat parameter: all of it where any is trained."""
+    return where(part.all > 0, part.all * width + part.frozen, 0)
 
 
 def _mean(whole: Number, n: Number) -> Number:
