@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from itertools import groupby
 from typing import TypeVar
 
 from napkin.formulas.blocks import NormStyle, Operations
@@ -25,7 +26,7 @@ from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.record import replace
 
-DEEPEST = 100_000
+DEEPEST = 1_000_000
 """More layers than this are a slip of the keyboard."""
 
 FUNCTIONS = (
@@ -190,15 +191,10 @@ def runs_of(keys: Iterable[Key], make: Callable[[Key], Layer]) -> tuple[tuple[in
     """Runs of equal layers: `keys` says for each layer what sets it apart, and `make` builds each kind once."""
     made: dict[Key, Layer] = {}
     runs: list[tuple[int, Layer]] = []
-    last: Key | None = None
-    for key in keys:
-        if runs and key == last:
-            runs[-1] = (runs[-1][0] + 1, runs[-1][1])
-            continue
+    for key, equal in groupby(keys):
         if key not in made:
             made[key] = make(key)
-        runs.append((1, made[key]))
-        last = key
+        runs.append((sum(1 for _ in equal), made[key]))
     return tuple(runs)
 
 

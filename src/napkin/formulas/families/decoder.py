@@ -291,9 +291,10 @@ def decoder(
     def make(plan: Plan) -> Layer:
         feed = sparse if plan.sparse else dense
         assert feed is not None
-        return Layer(_kind(plan, plans), arrange(hidden, traits.norm, attend(plan), feed))
+        return Layer(_kind(plan, distinct), arrange(hidden, traits.norm, attend(plan), feed))
 
     plans = _plans(config, traits, layers)
+    distinct = set(plans)
     runs = common.runs_of(plans, make)
     learnt = traits.positions_offset
     if learnt is not None and max_length is None:
@@ -338,7 +339,7 @@ def _capped(config: Config, field: str) -> bool:
     return field not in config.fields or config.real(field, required=False) is not None
 
 
-def _kind(plan: Plan, plans: list[Plan]) -> str:
+def _kind(plan: Plan, plans: set[Plan]) -> str:
     """A layer's name from what sets it apart among these."""
     words = []
     if len({(p.window, p.chunk) for p in plans}) > 1:
@@ -376,13 +377,17 @@ def _plans(config: Config, traits: Traits, layers: int) -> list[Plan]:
             config.ignore("layer_types")
             types = [CHUNKED if turned else FULL for turned in rope]
     is_sparse = traits.moe.where(config, layers) if traits.moe else (lambda i: False)
+    if not types and not traits.no_rope_every and traits.moe is None:  # all alike, however many
+        return [Plan(None, None, True, False)] * layers
+    made: dict[tuple[str, bool, bool], Plan] = {}
     plans = []
     for i in range(layers):
         kind = types[i] if types else FULL
         turned = rope[i] and not (traits.rope_in_windows_only and window is not None and kind == FULL)
-        plans.append(
-            Plan(window if kind == WINDOWED else None, chunk if kind == CHUNKED else None, turned, is_sparse(i))
-        )
+        key = (kind, turned, is_sparse(i))
+        if key not in made:
+            made[key] = Plan(window if kind == WINDOWED else None, chunk if kind == CHUNKED else None, *key[1:])
+        plans.append(made[key])
     return plans
 
 
