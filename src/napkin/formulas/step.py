@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from napkin import term
-from napkin.elementwise import Number, ceil_div, log2, maximum, minimum, where
+from napkin.elementwise import Number, ceil_div, is_array, log2, maximum, minimum, where
 from napkin.formulas import comm
 from napkin.formulas.efficiency import alignment_share, depth_share, halvings, tile_share
 from napkin.formulas.layer import (
@@ -456,9 +456,14 @@ def layer_cost(clock: Clock, layer: Layer, kind: str) -> Cost:
                 backward[group].append(seconds)
         else:  # routers, block-diagonal and tabulated products, scans in chunks: their heads or blocks divide
             for one in op.products(work):
-                ahead_of, back_of = clock.linear(f"{kind}/{one.name}", one.m, one.k, one.n, maximum(one.batch / t, 1))
-                forward["matmul"].append(ahead_of)
-                backward["matmul"].append(back_of)
+                name = f"{kind}/{one.name}"
+                m, k, n = (maximum(size, 1) for size in (one.m, one.k, one.n))
+                both = clock.linear(name, m, k, n, maximum(one.batch / t, 1))
+                if is_array(one.flops):  # a product that only some of the layouts make (a last, shorter chunk)
+                    made = term.leaf(f"{name}/made", where(one.flops > 0, 1, 0), "1", term.TRUE)
+                    both = (_by(f"{name}/forward", made, both[0]), _by(f"{name}/backward", made, both[1]))
+                forward["matmul"].append(both[0])
+                backward["matmul"].append(both[1])
         first, second = traffic(op, fused=op.name in fed)
         divided = t if op.name in sharded or isinstance(op, AttentionCore) else stream
         bytes_forward = bytes_forward + tokens * first / divided
