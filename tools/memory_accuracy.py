@@ -117,6 +117,8 @@ PAGE_TEXT = """# Memory: how it is counted, and how far off
 
 (This page is written by tools/memory_accuracy.py from `napkin validate`'s rows.)
 
+    napkin memory llama3-8b --gpus 8 --hardware h100 --seq 8192 --zero 3 --framework torchtitan --recompute operations
+
 Live tensors are counted, not estimated: what autograd keeps follows from a layer's operations and a code's few choices,
 states from the policy, the optimizer and the layout. Four figures follow each other:
 

@@ -27,7 +27,7 @@ class Framework:
     ends_apart    table and head are units of their own, gathered one at a time
     frees_last    the last layer's parameters are let go before the loss, as all others' (FSDP of torch 1.11 to 2.x; its
                   successor fully_shard keeps them for the backward pass)
-    keeps_stage   with a pipeline the stage's parameters stay gathered
+    keeps_stage   with a pipeline the stage's parameters stay gathered, and its gradients whole
     unsynced      gradients of a layer's flat parameter, frozen weights among trained ones included, stand unsharded
                   until the last micro-batch
     reported      whose memory its log prints: the worst rank's, the first stage's, the larger of both ends'

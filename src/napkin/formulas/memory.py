@@ -435,6 +435,8 @@ def rank_of(step: Step, index: Number) -> Rank:
     weight, grad = sized(1, precision.param), sized(1, precision.grad)
     parameters = sharded(mine.dense * weight + mine.frozen, mine.expert * weight, layout.zero >= 3)
     gradients = sharded(mine.dense * grad, mine.expert * grad, layout.zero >= 2)
+    if setup.framework.keeps_stage:  # summed whole over a pipeline's micro-batches, reduced after the last
+        gradients = where((layout.pp > 1) & (layout.zero >= 2), mine.all * grad, gradients)
     gradients = gradients + setup.framework.accumulator * mine.all
     if setup.in_backward:
         gradients = max(_tensor_sizes(step), default=0) * grad
