@@ -817,7 +817,8 @@ class Lowering:
         grads = local * inner * op.d_model * BYTES[stored]
         out = tape.record("grouped_mm", (hidden,), out, (hidden, offsets), weight=grads, matmul=True)
         out = tape.multiply(out, weight)
-        out = tape.record("gather", (out,), tape.new(out.count, out.dtype, "ordered"), (back,))
+        ordered = tape.new(out.count, out.dtype, "ordered")
+        out = tape.record("gather", (out,), ordered, (back,), scratch=out.size)
         total = tape.record("sum", (out,), tape.new(x.tensor.count, out.dtype, "summed"))
         return Value(tape.cast(total, x.tensor.dtype), op.d_model, x.divided, x.whole)
 
