@@ -246,3 +246,11 @@ def test_what_the_memory_model_does_not_know_is_left_out_with_a_note(napkin):
     assert outcome.status == 0
     if "memory/total" not in outcome.values:
         assert any("memory/total is left out" in note for note in outcome.data["notes"])
+
+
+def test_an_edition_changes_experts_alone():
+    newer = reached(stack="megatron-core-2026")
+    older = reached()
+    layout = Plan(4096, 2, 8, ep=8, dp=8)
+    assert step(decoder(MIXTURE), layout, newer).time.value < step(decoder(MIXTURE), layout, older).time.value
+    assert step(decoder(LLAMA), layout, newer).time.value == step(decoder(LLAMA), layout, older).time.value

@@ -180,6 +180,7 @@ def page() -> str:
     found = accuracy.errors()
     ranked = accuracy.ranking(found)
     right = percent(ranked.right / ranked.pairs)
+    families = len({stack.family for stack in STACKS.values()})
     parts = [
         HEAD,
         "## Training steps\n",
@@ -199,7 +200,7 @@ def page() -> str:
         "Accelerator-hours from parameters, tokens, accelerator and year; the team left out.\n",
         whole_runs(),
         "## The constants\n",
-        f"{len(PRIORS)} constants, {len(STACKS)} of them factors of software. Priors come from kernel measurements,\n"
+        f"{len(PRIORS)} constants, {families} of them factors of software. Priors come from kernel measurements,\n"
         "datasheets and code; the steps move them (maximum a posteriori, robust, one random factor a source).\n"
         "A wide ± says that no row pins it.\n",
         constants(),
@@ -225,7 +226,8 @@ TAIL = """## What the rest is
 - **Software versions.** One configuration measured again, months or releases apart, differs by 2 to 6 % (dense) and by
   up to 40 % (experts). The same 1T model takes 102.6 s in 2021 and 94.4 s in 2022: no common constant fits both.
 - **Mixtures of experts** come from one source alone. Its releases from 26.06 on take 20 to 35 % less time than those
-  before at the same layout; the constants stand in between.
+  before at the same layout: an edition of its own (`--stack megatron-core-2026`), whose constants are assumed where the
+  source is left out.
 - **Networks.** nanotron's steps on 512 GPUs (MFU 0.05 and 0.19, optima of a search) wait for something that no
   bandwidth in the table explains. Omni-Path is slower than its line rate, and its share has one source.
 - **Odd shapes** (108-wide heads, hidden sizes that divide badly) lose 10 to 40 % in kernels that no closed form here

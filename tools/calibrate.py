@@ -75,7 +75,8 @@ def write_table(found: Problem) -> None:
     whole = found.fit(report=lambda line: print("all sources:", line, flush=True))
     constants = {name: short(value) for name, value in whole.constants().items()}
     unseen = {name: value for name, (value, _, _) in PRIORS.items() if name not in constants}
-    factors = [constants[f"stack/{name}"] for name in software.STACKS]
+    families = {stack.family for stack in software.STACKS.values()}
+    factors = [constants[f"stack/{family}"] for family in sorted(families)]
     unseen["stack/unknown"] = short(float(np.exp(np.mean(np.log(factors)))))
     without: dict[str, dict[str, float]] = {}
     errors = np.full(len(found.columns.kept), np.nan)

@@ -74,12 +74,15 @@ PRIORS: dict[str, tuple[float, float, str]] = {
     "accumulation/sharded": (22.0, 0.35, "code: copy in and out of the flat parameter, cast and divide"),
     "optimizer_slowness": (1.6, 0.25, "assumed: several kernels, norm and copy beside the 30 bytes"),
     # experts
-    "grouped": (0.45, 0.25, "assumed: few rows an expert, several launches"),
-    "permutation_bytes": (36.0, 0.25, "code: permute, unpermute, probabilities, both passes"),
+    "grouped/plain": (0.45, 0.25, "assumed: few rows an expert, several launches"),
+    "grouped/fused": (0.60, 0.25, "assumed: one grouped kernel"),
+    "permutation_bytes/plain": (36.0, 0.25, "code: permute, unpermute, probabilities, both passes"),
+    "permutation_bytes/fused": (24.0, 0.25, "code: permutation fused with the exchange"),
     "dispatch": (1.0, 0.30, "assumed"),
     # time that no kernel spends
     "host_layer": (0.2e-3, 0.40, "assumed: some 40 launches of 5 μs"),
-    "host_experts": (5e-3, 0.40, "assumed: launches and synchronisations of routing"),
+    "host_experts/plain": (5e-3, 0.40, "assumed: launches and synchronisations of routing"),
+    "host_experts/fused": (1e-3, 0.40, "assumed: graphs launch a layer at once"),
     "fixed": (0.012, 0.50, "assumed"),
     "stops_early": (0.9, 0.20, "code: torch.utils.checkpoint, early stop"),
     # software over the common constants

@@ -107,6 +107,7 @@ def machine(hardware: Hardware, compute: str, network: float | None = None, node
 def names(era: str, bits: int, stack: Stack, kernel: str, fabric: str, async_tp: bool, loss: str) -> dict[str, str]:
     """Field of `Rates` (or a factor of one) → the constant that holds for this run."""
     shown = "overlap" if stack.overlap else "plain"
+    routed = "fused" if stack.fused_experts else "plain"
     depth = bits if (era, bits) in (("hopper", 8), ("blackwell", 8), ("blackwell", 4)) else 16
     return {
         "matmul": f"matmul/{era}/{depth}",
@@ -137,14 +138,14 @@ def names(era: str, bits: int, stack: Stack, kernel: str, fabric: str, async_tp:
         "accumulation_bytes": f"accumulation/{stack.accumulation}",
         "accumulation_sharded": "accumulation/sharded",
         "optimizer_slowness": "optimizer_slowness",
-        "grouped": "grouped",
-        "permutation_bytes": "permutation_bytes",
+        "grouped": f"grouped/{routed}",
+        "permutation_bytes": f"permutation_bytes/{routed}",
         "dispatch": "dispatch",
         "host_layer": "host_layer",
-        "host_experts": "host_experts",
+        "host_experts": f"host_experts/{routed}",
         "fixed": "fixed",
         "stops_early": "stops_early" if stack.stops_early else "zero",
-        "stack": f"stack/{stack.name}",
+        "stack": f"stack/{stack.family}",
     }
 
 

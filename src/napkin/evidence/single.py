@@ -103,7 +103,7 @@ def kernel_of(stack: software.Stack, at: Machine, kernel: str | None) -> str:
     """The attention kernel: the one given, else what the stack runs on this generation."""
     if kernel is not None:
         return kernel
-    newer = at.generation in ("hopper", "blackwell") and stack.name == "megatron-core"
+    newer = at.generation in ("hopper", "blackwell") and stack.family == "megatron-core"
     return "cudnn" if newer else "eager" if stack.name in ("megatron", "megatron-deepspeed") else "flash"
 
 
@@ -147,7 +147,7 @@ def asked(
     )
     place = point(
         at.generation,
-        stack.name,
+        stack.family,
         any(isinstance(op, Experts) for op in operations),
         at.bits,
         params + model.hidden * model.vocabulary,

@@ -16,6 +16,7 @@ class Stack:
     accumulation    how gradients of micro-batches are added up: fused into the product, or a separate cast and add
     stops_early     recomputation of a block ends when its last saved tensor is back (torch's non-reentrant checkpoint)
     gradient_bytes  bytes of a gradient element as it is reduced, unless the policy says otherwise
+    fused_experts   routing, permutation and experts run as few kernels that no host launches one by one
     sequence_parallel, zero   what it takes by default beside tensor parallelism and data parallelism
     """
 
@@ -30,6 +31,12 @@ class Stack:
     gradient_bytes: int = 4
     sequence_parallel: bool = False
     zero: int = 0
+    fused_experts: bool = False
+
+    @property
+    def family(self) -> str:
+        """The software without its edition: what carries the factor of its own."""
+        return self.name.removesuffix("-2026")
 
 
 STACKS = {
@@ -51,6 +58,15 @@ STACKS = {
             overlap=True,
             sequence_parallel=True,
             zero=1,
+        ),
+        Stack(
+            "megatron-core-2026",
+            "Megatron Bridge from container 26.06 on: experts fused and captured as graphs",
+            fused_loss=True,
+            overlap=True,
+            sequence_parallel=True,
+            zero=1,
+            fused_experts=True,
         ),
         Stack("fsdp-eager", "PyTorch FSDP without torch.compile (LLM Foundry, Hugging Face)", stops_early=True, zero=3),
         Stack(

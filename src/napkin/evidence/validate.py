@@ -62,7 +62,7 @@ def point_of(row: StepRow) -> Point:
     compute = POLICIES[row.policy].compute
     return point(
         generation(hardware.find(row.chip).slug),
-        row.stack or software.UNKNOWN,
+        software.stack(row.stack or software.UNKNOWN).family,
         bool(row.shape and row.shape.experts),
         BITS.get(compute, 16),
         weights_of(row),

@@ -327,6 +327,10 @@ STACKS: tuple[tuple[str, str], ...] = (
 """Words of a source's title or place, and the software that they name; the first that occurs holds."""
 
 
+FUSED_EXPERTS = (26, 6)
+"""The container of Megatron Bridge, (year, month), from which on the same layouts with experts take 20 to 35 % less."""
+
+
 def software(row: Row) -> str:
     """The software stack: named in the row (`layout.stack`), else by the words of its source and `layout.compile`."""
     stated = row.text("layout.stack")
@@ -335,6 +339,9 @@ def software(row: Row) -> str:
     words = " ".join(row.text(p) for p in ("layout.framework", "source.title", "source.where")).lower()
     found = next((stack for word, stack in STACKS if word in words), "")
     compiled = row.flag("layout.compile")
+    release = re.search(r"container (\d\d)\.(\d\d)", words)
+    if found == "megatron-core" and release and (int(release[1]), int(release[2])) >= FUSED_EXPERTS:
+        return "megatron-core-2026"
     if found == "fsdp-compiled":
         if (
             compiled is None
