@@ -104,6 +104,15 @@ def test_the_largest_fits_and_one_more_does_not(what: str) -> None:
     assert memory(f"{base} --{what} {best + 1}").values["memory/used"] > capacity
 
 
+def test_the_largest_model_stands_beside_the_ceiling() -> None:
+    """Bf16-mixed keeps 16 bytes a parameter; sharded over eight cards with nothing else, that is the ceiling."""
+    values = memory("--hardware h100-sxm-80gb --gpus 8 --zero 3 --recompute full --max params").values
+    assert values["params/ceiling"] == 8 * values["memory/capacity"] // 16
+    assert values["params/max"] < values["params/ceiling"]
+    layer = 2 * 4096**2 + 2 * 4096 * 1024 + 3 * 4096 * 14336 + 2 * 4096
+    assert values["params/max"] == values["max/layers"] * layer + 2 * 128256 * 4096 + 4096
+
+
 def test_what_is_suggested_fits_by_its_own_evaluation() -> None:
     base = "--hardware h100-sxm-80gb --gpus 8 --seq 8192 --micro-batch 2"
     answer = memory(base).data

@@ -10,6 +10,7 @@ from napkin.cli.options import Option, choice, declare
 from napkin.cli.single import OPTIONS_OF_SINGLE, answered
 from napkin.errors import BROKEN, CLOSE, OK, NapkinError
 from napkin.formulas import buckets, fit, memory
+from napkin.formulas import capacity as ceiling
 from napkin.formulas.fit import FITS, NOT, UNDECIDED, Fit
 from napkin.formulas.implementations import TORCH, TRANSFORMERS, measured
 from napkin.formulas.layer import Model
@@ -17,7 +18,7 @@ from napkin.formulas.memory import Setup, Step
 from napkin.record import replace
 from napkin.render.answer import Answer
 from napkin.render.chart import Chart, Series
-from napkin.term import TRUE, Term, leaf, subtract
+from napkin.term import TRUE, Term, constant, leaf, multiply, subtract
 from napkin.units import count, human, words
 
 LARGEST = ("micro-batch", "seq", "layers", "params")
@@ -268,6 +269,11 @@ def _solve(inputs: Inputs, model: Model, setup: Setup) -> Answer:
 
         counted = params(solved)["params/total"]
         published.append(counted.renamed("params/max"))
+        if not setup.optimizer.factored:
+            each = ceiling.bytes_per_param(setup.precision, setup.optimizer)
+            whole = multiply("capacity_of_all", capacity, constant("gpus", layout.gpus))
+            published.append(ceiling.largest(whole, each, "params/ceiling"))
+            answer.notes.append(f"params/ceiling: states alone, {each.value:g} bytes a parameter, perfectly sharded")
     answer.terms = (*published, *terms.values(), capacity, budget(capacity, terms))
     answer.intervals = {**found.reported.ends, "memory/total": found.reported.ends["memory/used"]}
     answer.verdict = found.verdict
