@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from napkin.errors import NapkinError, Refused
-from napkin.formulas.scaling import count, largest, nearest_of_family
+from napkin.formulas.scaling import at_most, count, largest, nearest_of_family
 from napkin.inputs.model import load_config
 from tests.conftest import run_line
 
@@ -15,7 +15,7 @@ def test_its_own_size_gives_the_published_shape_back(name: str) -> None:
     from napkin.formulas.families import build
 
     published = build(load_config(name))
-    model, parameters = largest(load_config(name), count(published))
+    model, parameters = largest(load_config(name), at_most(count(published)))
     assert (model.hidden, model.depth, model.heads, model.kv_heads) == (
         published.hidden,
         published.depth,
@@ -27,7 +27,7 @@ def test_its_own_size_gives_the_published_shape_back(name: str) -> None:
 
 @pytest.mark.parametrize("limit", [10**9, 40 * 10**9, 10**12])
 def test_it_fits_and_nothing_larger_of_its_width_does(limit: int) -> None:
-    model, parameters = largest(load_config("llama3-8b"), limit)
+    model, parameters = largest(load_config("llama3-8b"), at_most(limit))
     assert parameters == count(model) <= limit
     layer = (count(model) - 2 * model.vocabulary * model.hidden - model.hidden) // model.depth
     assert parameters + layer > limit or model.depth > 1.2 * 32 * model.heads / 32
@@ -45,12 +45,44 @@ def test_a_family_stands_for_its_nearest_member() -> None:
 
 def test_what_cannot_be_scaled() -> None:
     with pytest.raises(Refused, match="not one stack"):
-        largest(load_config("t5-base"), 10**9)
+        largest(load_config("t5-base"), at_most(10**9))
     with pytest.raises(NapkinError, match="smallest shape"):
-        largest(load_config("llama3-8b"), 10**6)
+        largest(load_config("llama3-8b"), at_most(10**6))
 
 
 def test_command() -> None:
     found = run_line("max-params --gpus 8 --hardware h100 --like llama3-8b --json").values
     assert found["like/params"] <= found["params/max"] == 40 * 10**9
     assert found["like/params"] > 0.95 * 40e9
+
+
+def test_under_a_layout_the_largest_fits_and_no_deeper_one_does(napkin):
+    line = "max-params --gpus 8 --hardware h100 --like llama3 --zero 3 --seq 8192 --recompute full --json"
+    values = napkin(line).values
+    assert values["fits/params"] < values["params/max"] == 40 * 10**9
+    assert values["fits/memory"] <= values["fits/capacity"]
+    import json
+    import tempfile
+
+    shape = {
+        "model_type": "llama", "hidden_size": values["fits/hidden_size"], "num_attention_heads": values["fits/heads"],
+        "num_key_value_heads": values["fits/kv_heads"], "head_dim": 128, "vocab_size": 128256,
+        "max_position_embeddings": 8192, "tie_word_embeddings": False,
+    }  # fmt: skip
+    # the inner width is the published proportion, in multiples of 128
+    shape["intermediate_size"] = round(28672 * shape["hidden_size"] / 8192 / 128) * 128
+    for more, fits in ((0, True), (8, False)):  # the depth stays within a quarter of the proportion
+        shape["num_hidden_layers"] = values["fits/layers"] + more
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump(shape, file)
+            file.flush()
+            memory = f"memory {file.name} --gpus 8 --hardware h100 --zero 3 --seq 8192 --recompute full --json"
+            found = napkin(memory).values
+        assert (found["memory/total"] <= values["fits/capacity"]) is fits
+
+
+@pytest.mark.parametrize("line", ["--tp 2", "--zero 3 --seq 8192"])
+def test_a_layout_needs_a_shape(napkin, line):
+    outcome = napkin(f"max-params --gpus 8 --hardware h100 {line}")
+    assert outcome.status == 2
+    assert "--like" in outcome.hints[0]

@@ -7,7 +7,9 @@ from napkin.cli.machine import accelerator
 from napkin.cli.options import Option, declare
 from napkin.errors import NapkinError
 from napkin.formulas import capacity, formats, optimizers
+from napkin.formulas.layer import Model
 from napkin.inputs.hardware import Hardware
+from napkin.inputs.model import Config
 from napkin.inputs.plan import precision
 from napkin.render.answer import Answer
 from napkin.term import TRUE, Term, leaf
@@ -17,6 +19,22 @@ declare(
     Option("inference", lambda text: text, "Weights alone, as for inference", flag=True),
     Option("like", words, "A model or family whose proportions the largest shape keeps", metavar="MODEL"),
 )
+LAYOUT = (
+    "tp",
+    "pp",
+    "dp",
+    "cp",
+    "zero",
+    "sp",
+    "micro-batch",
+    "global-batch",
+    "seq",
+    "recompute",
+    "implementation",
+    "attention",
+)
+"""Options that ask what fits under a layout, beside the ceiling."""
+
 INFERENCE_DTYPES = ("fp32", "bf16", "fp8", "mxfp8", "int8", "nvfp4", "mxfp4")
 
 
@@ -37,17 +55,25 @@ def run(inputs: Inputs) -> Answer:
 
 
 def _like(inputs: Inputs, most: Term) -> list[Term]:
-    """The largest shape in a published model's proportions, counted exactly."""
+    """The largest shape in a published model's proportions, counted exactly; under a layout the one that fits."""
+    laid_out = [name for name in LAYOUT if name in inputs]
     if inputs.get("like") is None:
+        if laid_out:
+            raise NapkinError(f"--{laid_out[0]} needs a shape", "--like llama3 gives one")
         return []
-    from napkin.formulas.scaling import largest, nearest_of_family  # only where it is asked for
+    from napkin.formulas.scaling import at_most, largest, nearest_of_family  # only where it is asked for
     from napkin.inputs.model import load_config
     from napkin.inputs.presets import is_preset
 
     name, limit = inputs.get("like"), int(most.value)
     config = (None if is_preset(name) else nearest_of_family(name, limit)) or load_config(name)
-    model, parameters = largest(config, limit)
+    model, parameters = largest(config, at_most(limit))
     inputs.note(f"the shape keeps the proportions of {config.name}: head size, width to depth, inner width to width")
+    terms = _shape("like", model, parameters)
+    return [*terms, *_fitting(inputs, config)] if laid_out else terms
+
+
+def _shape(path: str, model: Model, parameters: int) -> list[Term]:
     found = (
         ("params", parameters, "param"),
         ("hidden_size", model.hidden, "1"),
@@ -56,7 +82,35 @@ def _like(inputs: Inputs, most: Term) -> list[Term]:
         ("kv_heads", model.kv_heads, "1"),
         ("head_dim", model.head_dim, "1"),
     )
-    return [leaf(f"like/{name}", value, unit, TRUE, "exact count of the shape") for name, value, unit in found]
+    return [leaf(f"{path}/{name}", value, unit, TRUE, "exact count of the shape") for name, value, unit in found]
+
+
+def _fitting(inputs: Inputs, config: Config) -> list[Term]:
+    """The largest shape whose whole step fits: states as the layout divides them, activations, the loss, overhead."""
+    from napkin.cli.layout import SETUP_DEFAULTS, setup_of
+    from napkin.formulas import fit
+    from napkin.formulas.families import build
+    from napkin.formulas.scaling import largest
+
+    for name, value in SETUP_DEFAULTS.items():
+        inputs.default(name, value)
+    setup_of(inputs, build(config))  # an option that makes no layout is refused here, not taken for a lack of memory
+    capacity = accelerator(inputs).term("capacity", "fits/capacity", "byte")
+    code = inputs.get("implementation")
+
+    def found(model: Model) -> fit.Fit:
+        return fit.evaluate(model, setup_of(inputs, model), code, capacity.value, False)
+
+    def fits(model: Model) -> bool:
+        return bool(found(model).reported.used.value <= capacity.value)
+
+    model, parameters = largest(config, fits, inputs.get("tp"), inputs.get("pp"))
+    best = found(model)
+    used = best.reported.used.renamed("fits/memory")
+    inputs.note(
+        "fits/…: the largest that fits one step under this layout, activations and overhead in: the ceiling's truth"
+    )
+    return [*_shape("fits", model, parameters), used, capacity]
 
 
 def _bytes_per_param(inputs: Inputs) -> Term:
@@ -80,7 +134,7 @@ def _bytes_per_param(inputs: Inputs) -> Term:
 
 def _inference(inputs: Inputs, hardware: Hardware, total: Term, per_gpu: Term) -> Answer:
     """Weights at one dtype, or at each; nothing for the key-value cache."""
-    for name in ("bytes-per-param", "precision", "optimizer", "like"):
+    for name in ("bytes-per-param", "precision", "optimizer", "like", *LAYOUT):
         if name in inputs:
             raise NapkinError(f"--{name} belongs to training", "for --inference give --dtype")
     first = formats.find(inputs.get("dtype") or inputs.default("dtype", "bf16"))
@@ -100,11 +154,23 @@ COMMAND = Command(
     "max-params",
     "The largest model whose training state fits, or with --inference whose weights do",
     run,
-    ("gpus", "hardware", "hardware-file", "bytes-per-param", "precision", "optimizer", "inference", "dtype", "like"),
+    (
+        "gpus",
+        "hardware",
+        "hardware-file",
+        "bytes-per-param",
+        "precision",
+        "optimizer",
+        "inference",
+        "dtype",
+        "like",
+        *LAYOUT,
+    ),
     examples=(
         "max-params --gpus 8 --hardware h100",
         "max-params --gpus 8 --hardware h100 --precision bf16-fp32state",
         "max-params --gpus 1 --hardware h100 --inference --dtype nvfp4",
         "max-params --gpus 8 --hardware h100 --like llama3",
+        "max-params --gpus 8 --hardware h100 --like llama3 --zero 3 --seq 8192 --recompute full",
     ),
 )

@@ -7,9 +7,10 @@ width in multiples of 128 (of 8 below 1024), and depth takes up the slack. The c
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
-from napkin.errors import NapkinError, Refused
+from napkin.errors import BROKEN, NapkinError, Refused
 from napkin.formulas.families import build
 from napkin.formulas.layer import Model
 from napkin.formulas.params import params
@@ -79,31 +80,47 @@ def nearest_of_family(family: str, limit: int) -> Config | None:
     return members[min(sized)[1]] if sized else None
 
 
-def largest(config: Config, limit: int) -> tuple[Model, int]:
-    """The largest model of the config's proportions with at most `limit` parameters, and its parameters."""
+def largest(config: Config, fits: Callable[[Model], bool], tp: int = 1, pp: int = 1) -> tuple[Model, int]:
+    """The largest model of the config's proportions that fits, and its parameters. Larger never fits where smaller
+    does not. Heads are multiples of `tp`, layers at least `pp`."""
     shape = Shape(config)
+    step = math.lcm(shape.step, tp)
 
-    def fits(heads: int, layers: int) -> bool:
-        return count(shape.model(heads, layers)) <= limit
+    def model_fits(heads: int, layers: int) -> bool:
+        return fits(shape.model(heads, max(layers, pp)))
 
-    if not fits(shape.step, 1):
-        raise NapkinError(f"{config.name}: its smallest shape is above {limit:,} parameters", "allow more memory")
+    if not model_fits(step, pp):
+        raise NapkinError(f"{config.name}: not even its smallest shape fits", "allow more memory", BROKEN)
     low, high = 1, 2
-    while fits(high * shape.step, shape.depth(high * shape.step)) and high < 10**4:
+    while model_fits(high * step, shape.depth(high * step)) and high < 10**4:
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
-        if fits(middle * shape.step, shape.depth(middle * shape.step)):
+        if model_fits(middle * step, shape.depth(middle * step)):
             low = middle
         else:
             high = middle
-    heads = low * shape.step
-    shallow, deep = 1, int(shape.depth(heads) * (1 + SLACK)) + 1
+    narrow = _deepest(shape, low * step, pp, model_fits)
+    wide = _deepest(shape, high * step, pp, model_fits)
+    model = max((m for m in (narrow, wide) if m is not None), key=count)
+    return model, count(model)
+
+
+def _deepest(shape: Shape, heads: int, pp: int, fits: Callable[[int, int], bool]) -> Model | None:
+    """The deepest model of that width that fits, its depth within SLACK of the proportion; None where none does."""
+    usual = shape.depth(heads)
+    shallow, deep = max(pp, math.ceil(usual * (1 - SLACK))), max(pp, int(usual * (1 + SLACK))) + 1
+    if not fits(heads, shallow):
+        return None
     while deep - shallow > 1:
         middle = (shallow + deep) // 2
         if fits(heads, middle):
             shallow = middle
         else:
             deep = middle
-    model = shape.model(heads, shallow)
-    return model, count(model)
+    return shape.model(heads, shallow)
+
+
+def at_most(limit: int) -> Callable[[Model], bool]:
+    """Whether a model has at most `limit` parameters."""
+    return lambda model: count(model) <= limit
