@@ -18,8 +18,8 @@ class Framework:
     code          whose model code it runs (implementations.py)
     attention     its kernel where nobody says         dropout  its default
     partition     how layers are dealt to pipeline stages. even: as evenly as can be, the earlier ones more · front:
-                  ⌈L/p⌉ each, the last what is left · slots: embedding and head count as a layer each · cost: in equal
-                  shares of weights that are multiplied, a block's against the head's
+                  ⌈L/p⌉ each, the last what is left · slots: embedding and head count as a layer each · cost: by
+                  shares of the weights that are multiplied, a block's against the head's
     accumulator   bytes an element of the buffer in which gradients of micro-batches are added up, beside the gradients
     step_bytes    bytes an element that the optimizer step makes for its own part (fp32 gradients, flat copies)
     bucket        elements of the bucket that gradients are reduced in, of their own type
@@ -99,6 +99,7 @@ FRAMEWORKS: dict[str, Framework] = {
             "nanotron",
             "nanotron",
             "huggingface/nanotron src/nanotron/helpers.py create_table_log, models/llama.py get_block_compute_costs, "
+            "models/base.py build_model, "
             "optim/gradient_accumulator.py (fp32 buffers of all weights)",
             code="nanotron",
             partition=COST,

@@ -133,7 +133,6 @@ class Code:
     loss         a form of cross entropy that is not torch's own (LOSSES); "": log-softmax and likelihood
     repeats      keys and values are repeated for each query head before the kernel
     joined_qkv   query, key and value are cut from one product, which stays whole as long as any part of it does
-    tokens_first activations lie token by token, sequences inside: attention's result of several is copied into place
     tuning       what is trained of a frozen network; None: everything
     """
 
@@ -166,7 +165,6 @@ class Code:
     loss: str = ""
     repeats: bool = False
     joined_qkv: bool = False
-    tokens_first: bool = False
     tuning: Tuning | None = None
 
 
@@ -241,7 +239,7 @@ _MEGATRON = Code(
     parallel_loss=True,
 )
 _MEGATRON_2022 = replace(_MEGATRON, gather_again=True, loss="vocabulary")
-_NANOTRON = replace(_MEGATRON, swiglu="split", gather_again=False, loss="sharded", tokens_first=True)
+_NANOTRON = replace(_MEGATRON, swiglu="split", gather_again=False, loss="sharded")
 _TITAN = replace(_HF, rotary="kernel", shifted=False, closes_over=False, parallel_loss=True)
 _TORCHTUNE = replace(_TITAN, repeats=True, parallel_loss=False)
 _LITGPT = replace(

@@ -586,8 +586,6 @@ class Lowering:
             if q.heads_first and kernel != EFFICIENT:  # the result lies as the query does
                 out = select(heads == 1, out, self.tape.copy(out, "tokens first"))
         self.tape.again = False
-        if self.code.tokens_first:
-            out = select(self.b == 1, out, self.tape.copy(out, "tokens first"))
         if self.code.tuning is not None and self.code.tuning.method.startswith("adapter"):
             out = self.prompted(out)
         return Value(out, width, True, True)

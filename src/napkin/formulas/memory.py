@@ -7,7 +7,8 @@ Symbols: t, p, c, d, e tensor, pipeline, context, data and expert degrees, m mic
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 from napkin.elementwise import Number, ceil_div, maximum, minimum, where
 from napkin.formulas import activations
@@ -36,6 +37,8 @@ from napkin.formulas.optimizers import OPTIMIZERS, Optimizer, State, state_bytes
 from napkin.formulas.tape import sized
 from napkin.inputs.plan import OPERATIONS, Layout, Precision
 from napkin.record import record, replace
+
+One, Found = TypeVar("One"), TypeVar("Found")
 
 LOSS_BYTES = 4
 """The loss, one fp32 number."""
@@ -223,15 +226,16 @@ def shares(depth: int, stages: Number, index: Number, partition: str, costs: tup
     """The first layer of a stage and the one after its last; `costs`: matrix weights of a layer and of the head.
 
     even   as evenly as can be, the earlier stages one more       front  ⌈L/p⌉ on each, the last what is left
-    slots  the table and the head take a layer's place each       cost   stage i ends with the last layer that lies
-    within i + 1 of p equal shares of the weights multiplied (layers and head)"""
+    slots  the table and the head take a layer's place each       cost   stage i ends with the layer that brings the
+    weights multiplied above i + 1 of p equal shares of all (layers and head)"""
     if partition == FRONT:
         each = ceil_div(depth, stages)
         return minimum(index * each, depth), minimum((index + 1) * each, depth)
     if partition == COST:
         layer, head = costs
-        low, high = (minimum((depth * layer + head) * i // (stages * layer), depth) for i in (index, index + 1))
-        return low, where(index == stages - 1, depth, high)
+        crossing = [(depth * layer + head) * i // (stages * layer) + 1 for i in (index, index + 1)]
+        low = where(index == 0, 0, minimum(crossing[0], depth))
+        return low, where(index == stages - 1, depth, minimum(crossing[1], depth))
     places = depth + 2 * (partition == SLOTS)
     least, more = places // stages, places % stages
     low = index * least + minimum(index, more)
@@ -392,9 +396,20 @@ def prepare(model: Model, setup: Setup) -> Step:
         setup,
         run,
         replay(run.before.nodes, residual),
-        tuple(replay(piece.nodes, residual) for _, piece in run.layers),
+        tuple(_once(lambda piece: replay(piece.nodes, residual), [piece for _, piece in run.layers])),
         replay(run.after.nodes, 0),  # the root gradient stays as long as the backward pass
     )
+
+
+def _once(fold: Callable[[One], Found], items: Iterable[One]) -> list[Found]:
+    """The fold of each item, an item that comes again folded once: runs that alternate are of few kinds."""
+    known: dict[int, Found] = {}
+    result = []
+    for item in items:
+        if id(item) not in known:
+            known[id(item)] = fold(item)
+        result.append(known[id(item)])
+    return result
 
 
 def one_stack(model: Model) -> Stack:
@@ -468,7 +483,8 @@ def parts_of(step: Step, stage: Stage) -> list[tuple[Number, Held]]:
         tensors = after.tensors - both * table.tensors
         frozen = after.frozen - both * table.frozen
         after = Held(after.dense - both * table.dense, after.expert, states, tensors, frozen)
-    layers = [(n, held(layer.operations, setup)) for n, (_, layer) in zip(stage.layers, stack.runs, strict=True)]
+    kinds = _once(lambda layer: held(layer.operations, setup), [layer for _, layer in stack.runs])
+    layers = list(zip(stage.layers, kinds, strict=True))
     shared = [(1, held(step.model.shared, setup))] if step.model.shared else []
     return [(stage.first, held(stack.before, setup)), *layers, (stage.last, after), *shared]
 
