@@ -13,7 +13,7 @@ import pytest
 
 from napkin._tables import calibration
 from napkin.errors import NapkinError
-from napkin.evidence import accuracy, constants, facts, runs, software
+from napkin.evidence import accuracy, constants, facts, prices, runs, software
 from napkin.evidence.columns import Columns
 from napkin.evidence.fit import Problem, in_quantity, seconds_of
 from napkin.evidence.intervals import Growth, Seen, distance, nearest, point, quantile
@@ -315,3 +315,12 @@ def test_the_page_on_accuracy_says_what_the_evidence_says():
     assert number.sub("#", written) == number.sub("#", page), "run python tools/accuracy.py"
     for kept, now in zip(number.findall(written), number.findall(page), strict=True):
         assert float(kept) == pytest.approx(float(now), rel=0.01, abs=0.11)
+
+
+def test_prices_are_dated_and_of_known_cards():
+    for slug, price in prices.PRICES.items():
+        assert hardware.shipped()[slug].name
+        assert price.low <= price.middle <= price.high
+        assert price.date[:2] == "20"
+        assert price.source
+    assert prices.remark("unheard-of", "X") == ""

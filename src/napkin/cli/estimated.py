@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 from napkin.cli.command import Inputs
 from napkin.cli.level import level_of
-from napkin.evidence import runs
+from napkin.cli.machine import accelerator
+from napkin.evidence import prices, runs
 from napkin.formulas import time
 from napkin.inputs.hardware import Hardware
 from napkin.render.answer import Answer
@@ -42,8 +43,8 @@ def solved(
     budget: Term | None,
     price: Term | None,
 ) -> tuple[dict[str, Term], runs.Estimate]:
-    """The run's quantities with an estimated MFU. Where the size or the count is what is asked for, the estimate and the
-    answer are found together, by going round a few times."""
+    """The run's quantities with an estimated MFU. Where the size or the count is what is asked for, the estimate and
+    the answer are found together, by going round a few times."""
     level = level_of(inputs)
     rule = runs.Rule(runs.evidence(), level)
     stepped = _of_layout(inputs, known, hardware, level)
@@ -128,6 +129,11 @@ def show(
         inputs.note("single steps reach more: --mfu takes a figure of your own")
     if estimate.wider:
         inputs.note(f"the interval is wider: {estimate.wider}")
+    if inputs.get("price") is None:
+        card = accelerator(inputs)
+        line = prices.remark(card.slug, card.name)
+        if line:
+            inputs.note(line)
     answer.extra["evidence"] = [
         {"model": run.row.model, "mfu": round(math.exp(run.log_u), 4), "hours_basis": run.row.basis, "id": run.row.id}
         for run in estimate.similar
