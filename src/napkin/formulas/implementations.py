@@ -64,8 +64,8 @@ class Tuning:
     rank       of LoRA's matrices          dropout  before them
     targets    products that LoRA stands beside; () for all
     quantised  number format of frozen products' weights: nf4, nf4-dq (its scales in 8 bits too) or ""
-    library    whose quantised products: bitsandbytes (they keep their input though the weight is frozen, the head is one
-               of them) or torchao (neither)
+    library    whose quantised products: bitsandbytes (they keep their input though the weight is frozen, and the head
+               is one of them) or torchao (neither)
     """
 
     method: str
