@@ -191,7 +191,7 @@ def test_the_user_may_vouch_for_a_field() -> None:
     [
         ({"num_attention_heads": 6}, "not divisible by 6"),
         ({"num_key_value_heads": 3}, "not a multiple of 3"),
-        ({"num_hidden_layers": 10**7}, "more than 100,000"),
+        ({"num_hidden_layers": 10**7}, "more than 1,000,000"),
         ({"hidden_size": -64}, "not between"),
         ({"hidden_size": 64.5}, "not a whole number"),
         ({"vocab_size": [128]}, "not a whole number"),

@@ -133,8 +133,11 @@ def forward(
     before = piece("before", tape, 0, 0, 0)
     layers = []
     width, dtype = model.hidden, x.tensor.dtype
+    known: dict[int, Piece] = {}  # runs that alternate are of few kinds: each is lowered once
     for count, layer in stack.runs:
-        layers.append((count, one_layer(lowering, layer, width, dtype)))
+        if id(layer) not in known:
+            known[id(layer)] = one_layer(lowering, layer, width, dtype)
+        layers.append((count, known[id(layer)]))
     start, first = len(tape.kept), len(tape.nodes)
     residual = lowering.residual(width, dtype)
     logits = lowering.run(stack.after, residual)

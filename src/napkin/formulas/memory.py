@@ -38,7 +38,8 @@ from napkin.formulas.tape import sized
 from napkin.inputs.plan import OPERATIONS, Layout, Precision
 from napkin.record import record, replace
 
-One, Found = TypeVar("One"), TypeVar("Found")
+One = TypeVar("One")
+Found = TypeVar("Found")
 
 LOSS_BYTES = 4
 """The loss, one fp32 number."""
