@@ -127,7 +127,7 @@ def remark(answer: Answer, model: Model, setup: Setup, found: Fit, word: str) ->
     answer.notes.append(f"the peak is in the {buckets.peak_of(found.rank).name}{where}")
     if not found.step.run.exact:
         answer.notes.append("recurrent kernels are taken to keep what they read: an estimate, ± 30 %")
-    elif word == "hf" and measured(word, model.family):
+    elif measured(word, model.family) and word == "hf" and setup.attention in setup.code.kernels:
         answer.notes.append(
             f"saved activations are exact for transformers {TRANSFORMERS} on torch {TORCH}, kernels as named"
         )

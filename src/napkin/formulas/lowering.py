@@ -583,7 +583,8 @@ class Lowering:
             out = self.eager(op, apart, heads, kv_heads)
         else:
             out = self.kernel(op, tensors, heads, kv_heads, kernel)
-            if q.heads_first and kernel != EFFICIENT:  # the result lies as the query does
+            cut = kernel == FLASH and op.qk_dim % FLASH_HEAD != 0
+            if q.heads_first and kernel != EFFICIENT and not cut:  # the result lies as the query does
                 out = select(heads == 1, out, self.tape.copy(out, "tokens first"))
         self.tape.again = False
         if self.code.tuning is not None and self.code.tuning.method.startswith("adapter"):
@@ -671,12 +672,19 @@ class Lowering:
         if kernel == EFFICIENT:
             rows = ceil_div(rows, EFFICIENT_ROWS) * EFFICIENT_ROWS
             k, v = (self.repeated_in_kernel(t, heads, kv_heads) for t in (k, v))
-        out = tape.new(self.tokens * heads * op.v_dim, v.dtype, "attended")
+        padded = kernel == FLASH and op.qk_dim % FLASH_HEAD != 0
+        size = ceil_div(op.v_dim, FLASH_HEAD) * FLASH_HEAD if padded else op.v_dim
+        if padded:
+            q, k, v = (
+                tape.record("pad", (t,), tape.new(t.count // op.qk_dim * size, t.dtype, "padded")) for t in (q, k, v)
+            )
+        out = tape.new(self.tokens * heads * size, v.dtype, "attended")
         lse = tape.new(self.b * heads * rows, "fp32", "log-sum-exp", fixed=True)
         extra = [tape.new(n, "bool", "philox", fixed=True) for n in PHILOX[kernel]]
         if self.code.masked:
             extra.append(tape.new(self.b * self.own * self.s, v.dtype, "mask", fixed=True))
-        return tape.record("attention", (q, k, v), out, (q, k, v, out, lse, *extra), matmul=True)
+        out = tape.record("attention", (q, k, v), out, (q, k, v, out, lse, *extra), matmul=True)
+        return tape.copy(tape.slice(out, self.tokens * heads * op.v_dim), "cut") if padded else out
 
     def repeated_in_kernel(self, x: Tensor, heads: Number, kv_heads: Number) -> Tensor:
         """A kernel that takes no grouped heads reads keys and values repeated for each query head."""
