@@ -333,18 +333,20 @@ def analytic(prepared: memory.Step) -> float:
 
 @record
 class Figures:
-    """A reading of a row: the quantity that it prints, what is used, and the least that must be there."""
+    """A reading of a row: the quantity that it prints, what is used, the least that must be there and the most that
+    the constants' ranges allow."""
 
     value: float
     used: float
     least: float
+    most: float
 
 
 def figures(row: Row, setup: Setup, model: Model) -> Figures:
     prepared = memory.prepare(model, setup)
     if "analytic" in row.text("memory.kind"):
         value = analytic(prepared)
-        return Figures(value, value, value)
+        return Figures(value, value, value, value)
     rank = reported_rank(prepared)
     old = setup.framework.name == "megatron-deepspeed"
     context = allocator.CONTEXT_EAGER if old else allocator.CONTEXT
@@ -353,7 +355,8 @@ def figures(row: Row, setup: Setup, model: Model) -> Figures:
     found = allocator.reported(term, setup.layout.gpus, compiled, flow=rank.flow(setup), outside=context)
     wanted = row.text("memory.what") or "allocated"
     value = {"allocated": found.allocated, "reserved": found.reserved, "used": found.used}[wanted].value
-    return Figures(float(value), float(found.used.value), float(found.least))
+    most = float(found.ends["memory/used"][1])
+    return Figures(float(value), float(found.used.value), float(found.least), most)
 
 
 KNOWN_RECOMPUTE = ("megatron", "megatron-deepspeed", "nanotron", "litgpt", "torchtitan")
@@ -408,7 +411,7 @@ def compared(row: Row, level: float = 0.9) -> Compared:
     low, high = (min(one.value for one in found) * below, max(one.value for one in found) * above)
     verdict = ""
     if out and capacity is not None:
-        least, most = min(one.least for one in found), max(one.used for one in found) * above
+        least, most = min(one.least for one in found), max(max(one.used * above, one.most) for one in found)
         verdict = "does not fit" if least > capacity else "fits" if most <= capacity else "close"
     return Compared(row.text("id"), quantity, value, low, high, measured, source, "", verdict, suspect, source)
 
