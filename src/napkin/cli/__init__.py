@@ -60,7 +60,8 @@ def _abandon_stdout() -> int:
 
 def _say(line: str) -> None:
     with contextlib.suppress(OSError, ValueError):  # nobody may be listening on stderr
-        print("".join(c if c.isprintable() else " " for c in line)[:4000], file=sys.stderr)
+        shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in line)
+        print(shown[:4000], file=sys.stderr)
 
 
 def _complain(problem: NapkinError) -> int:

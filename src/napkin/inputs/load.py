@@ -37,7 +37,7 @@ class Document:
             self.lines = lines_of_json(self.json)
         line = self.lines.get(path)
         where = f"{self.name}:{line}" if line else self.name
-        field = ".".join(str(p) for p in path)
+        field = ".".join(printable(str(p), 60) for p in path)
         return f"{where}: {field}" if field else where
 
 
@@ -123,7 +123,7 @@ def lines_of_json(text: str) -> dict[tuple[object, ...], int]:
     lines: dict[tuple[object, ...], int] = {}
     path: list[object] = []
     line, last, last_line = 1, "", 1
-    for match in re.finditer(r'"(?:[^"\\]|\\.)*"|[][{}:,\n]', text):
+    for match in re.finditer(r'"[^"\\]*(?:\\.[^"\\]*)*"|[][{}:,\n]', text):
         token = match.group()
         if token == "\n":
             line += 1
