@@ -37,6 +37,7 @@ def planner_of(line):
         "llama3-70b --gpus 48 --hardware a100 --seq 4096 --implementation hf --stack fsdp-compiled --max-zero 3",
         "mixtral-8x7b --gpus 32 --hardware h100 --seq 4096 --precision fp8-mixed --max-zero 3",
         "deepseek-v3 --gpus 256 --hardware h800 --seq 4096 --max-cp 1 --max-micro-batch 2",
+        "minimax-text-01 --gpus 16 --hardware h200 --seq 1024 --global-batch 16 --max-zero 3",
         "gpt2 --gpus 12 --hardware b200 --recompute every:2 --implementation hf --precision amp-bf16",
     ],
 )
@@ -120,7 +121,7 @@ def test_divisors_and_chunks():
     assert divisors(12, 4) == [1, 2, 3, 4]
     assert _chunks(80, 1) == [1]
     assert _chunks(80, 4) == [1, 2, 4, 5, 10, 20]
-    assert _chunks(126, 16) == [1, 2, 3, 6, 7]  # uneven stages: what divides all layers, 16 · 7 ≤ 126
+    assert _chunks(126, 16) == [1, 2, 3, 4, 5, 6, 7]  # uneven stages; 16 · 7 ≤ 126
 
 
 def test_the_front_is_what_nothing_beats():

@@ -147,11 +147,11 @@ def _micro_batches(request: Request, largest: int) -> list[int]:
 
 
 def _chunks(depth: int, pp: int) -> list[int]:
-    """Interleavings of a pipeline: what divides the layers of a stage (all layers where stages are uneven)."""
+    """Interleavings of a pipeline: what divides the layers of a stage; any number where stages are uneven anyway."""
     if pp == 1:
         return [1]
-    shared = depth // pp if depth % pp == 0 else depth
-    return [vp for vp in divisors(shared, depth // pp) if pp * vp <= depth]
+    most = depth // pp
+    return divisors(most, most) if depth % pp == 0 else list(range(1, most + 1))
 
 
 @record
@@ -192,10 +192,15 @@ class Found:
     def front(self) -> list[int]:
         """Indices of the layouts that no other beats in both time and memory, fastest first; a thousandth less memory
         is no less."""
-        order = np.lexsort((self.used, self.score))
+        order = np.argsort(self.score, kind="stable")
         used = self.used[order]
         before = np.minimum.accumulate(np.concatenate(([np.inf], used[:-1])))
-        return [int(i) for i in order[used < 0.999 * before]]
+        steps = order[used < before]  # few are left; among equally fast ones the smallest stands first
+        kept: list[int] = []
+        for i in steps[np.lexsort((self.used[steps], self.score[steps]))]:
+            if not kept or self.used[i] < 0.999 * self.used[kept[-1]]:
+                kept.append(int(i))
+        return kept
 
 
 INNER = ("tp", "cp", "ep", "sp", "micro-batch")
@@ -218,21 +223,21 @@ def search(request: Request, timed: Timed, capacity: float) -> Found:
     """Evaluate every layout; keep those that use at most `capacity` bytes of each card."""
     pieces: list[dict[str, Array]] = []
     layouts, least, least_used = 0, None, float("inf")
-    for at, recompute, layout, valid in _blocks(request):
-        used = used_bytes(request.model, replace(request.setup, layout=layout))
-        used = np.where(valid, np.broadcast_to(used, valid.shape), np.inf)
-        layouts += int(valid.sum())
+    for layout, valid in _blocks(request):
+        used = np.where(valid, _used(request, layout), np.inf)  # recomputation × rows × columns
+        layouts += int(valid.sum()) * len(used)
         smallest = int(used.argmin())
         if used.flat[smallest] < least_used:
             least_used = float(used.flat[smallest])
-            numbers = {name: int(np.broadcast_to(getattr(layout, name), valid.shape).flat[smallest]) for name in _NAMES}
-            least = _exact(request, numbers, recompute)
+            again, here = divmod(smallest, valid.size)
+            numbers = {name: int(np.broadcast_to(getattr(layout, name), valid.shape).flat[here]) for name in _NAMES}
+            least = _exact(request, numbers, request.recomputes[again])
         fits = valid & (used <= capacity)
         if not fits.any():
             continue
-        seconds = np.broadcast_to(seconds_of(request.model, replace(request.setup, layout=layout), timed), valid.shape)
-        piece = {name: np.broadcast_to(getattr(layout, name), valid.shape)[fits] for name in _NAMES}
-        piece |= {"recompute": np.full(int(fits.sum()), float(at)), "seconds": seconds[fits], "used": used[fits]}
+        seconds = np.broadcast_to(_seconds(request, layout, timed), fits.shape)
+        piece = {name: np.broadcast_to(getattr(layout, name), fits.shape)[fits] for name in _NAMES}
+        piece |= {"recompute": np.nonzero(fits)[0], "seconds": seconds[fits], "used": used[fits]}
         pieces.append(piece)
     joined = {
         name: np.concatenate([p[name] for p in pieces]) if pieces else np.zeros(0)
@@ -244,15 +249,41 @@ def search(request: Request, timed: Timed, capacity: float) -> Found:
     return Found(request, joined, seconds, used, score, layouts, least, least_used)
 
 
-def _blocks(request: Request) -> Iterator[tuple[int, Recompute, Layout, Array]]:
-    """Blocks of the grid, once for each recomputation: (its index, itself, layouts as arrays, which are valid).
+def _used(request: Request, layout: Layout) -> Array:
+    """memory/used by recomputation, row and column. What runs on the tape is the same for all but `selective`."""
+    tapes: dict[bool, memory.Step] = {}
+    found = []
+    for recompute in request.recomputes:
+        setup = replace(request.setup, layout=layout.replaced(recompute=recompute))
+        selective = recompute.kind == "selective"
+        if selective not in tapes:
+            tapes[selective] = memory.prepare(request.model, setup)
+        found.append(used_of(replace(tapes[selective], setup=setup)))
+    return np.stack(np.broadcast_arrays(*found))
+
+
+AGAIN = ("layers_recomputed", "attention_recomputed", "products_recomputed")
+"""Fields of a plan that recomputation decides."""
+
+
+def _seconds(request: Request, layout: Layout, timed: Timed) -> Array:
+    """step/time by recomputation, row and column: one evaluation, in which recomputation is an axis too."""
+    asked = [timed(replace(request.setup, layout=layout.replaced(recompute=r))) for r in request.recomputes]
+    plan, rates = asked[0]
+    shares = {name: np.array([float(getattr(p, name)) for p, _ in asked]).reshape(-1, 1, 1) for name in AGAIN}
+    with np.errstate(all="ignore"):  # entries that are no layout may divide by nothing
+        return step(request.model, replace(plan, **shares), rates).time.value
+
+
+def _blocks(request: Request) -> Iterator[tuple[Layout, Array]]:
+    """Blocks of the grid: layouts as arrays, but for their recomputation, and which of them are valid.
 
     Within a block tp and sp are one number, and micro-batches are all of one sequence or all of more: the code that
     runs (what is copied, gathered or reduced) is the same for all its layouts."""
     whole = grid(request)
     if whole is None:
         return
-    rows_at_once = max(ENTRIES // len(whole.columns), 1)
+    rows_at_once = max(ENTRIES // (len(whole.columns) * len(request.recomputes)), 1)
     kinds, kind_of = np.unique(
         np.stack((whole.rows[:, 0], whole.rows[:, 3], whole.rows[:, 4] == 1), axis=1), axis=0, return_inverse=True
     )
@@ -263,27 +294,30 @@ def _blocks(request: Request) -> Iterator[tuple[int, Recompute, Layout, Array]]:
             here = np.ix_(rows, whole.valid[rows].any(axis=0))
             _, cp, ep, _, micro = (whole.rows[rows, i : i + 1] for i in range(5))
             pp, vp, zero = (whole.columns[here[1][0], i][None, :] for i in range(3))
-            for at, recompute in enumerate(request.recomputes):
-                layout = Layout(
-                    seq=request.seq,
-                    micro=1 if single else micro,
-                    micro_batches=whole.micro_batches[here],
-                    tp=int(tp),
-                    pp=pp,
-                    dp=whole.dp[here],
-                    cp=cp,
-                    ep=ep,
-                    vp=vp,
-                    sp=int(sp),
-                    zero=zero,
-                    recompute=recompute,
-                )
-                yield at, recompute, layout, whole.valid[here]
+            layout = Layout(
+                seq=request.seq,
+                micro=1 if single else micro,
+                micro_batches=whole.micro_batches[here],
+                tp=int(tp),
+                pp=pp,
+                dp=whole.dp[here],
+                cp=cp,
+                ep=ep,
+                vp=vp,
+                sp=int(sp),
+                zero=zero,
+            )
+            yield layout, whole.valid[here]
 
 
 def used_bytes(model: Model, setup: Setup) -> Any:
     """memory/used of the worst stage: numbers or arrays."""
-    prepared = memory.prepare(model, setup)
+    return used_of(memory.prepare(model, setup))
+
+
+def used_of(prepared: memory.Step) -> Any:
+    """The same of a step that has run on the tape."""
+    setup = prepared.setup
     ranks = [memory.rank_of(prepared, place) for place in memory.places(prepared.stack, setup.layout)]
     return maximum(
         *(
@@ -296,10 +330,3 @@ def used_bytes(model: Model, setup: Setup) -> Any:
             for rank in ranks
         )
     )
-
-
-def seconds_of(model: Model, setup: Setup, timed: Timed) -> Any:
-    """step/time: numbers or arrays."""
-    plan, rates = timed(setup)
-    with np.errstate(all="ignore"):  # entries that are no layout may divide by nothing
-        return step(model, plan, rates).time.value
