@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from napkin.errors import NapkinError, Refused, did_you_mean
-from napkin.inputs.load import Document, printable, read_json, read_yaml
+from napkin.inputs.load import Document, parse_json, parse_yaml, printable, read_json, read_text, read_yaml
 
 if TYPE_CHECKING:
     from napkin.inputs.presets import Preset
@@ -114,17 +114,22 @@ class Config:
         return None if value is None else self._integer(field, value, least)
 
     def _integer(self, field: str, value: Any, least: int) -> int:
+        value = number_in(value)
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int):
-            raise self.wrong(field, f"{printable(repr(value), 60)} is not a whole number")
+            raise self.wrong(field, f"{printable(repr(value), 60)} is not a whole number", "write a whole number")
         if not least <= value <= LARGEST_DIMENSION:
-            raise self.wrong(field, f"{printable(str(value), 40)} is not between {least} and {LARGEST_DIMENSION:,}")
+            raise self.wrong(
+                field,
+                f"{printable(str(value), 40)} is not between {least} and {LARGEST_DIMENSION:,}",
+                f"the published config.json has the model's {field}",
+            )
         return value
 
     def real(self, field: str, *, required: bool = True) -> float | None:
         """A finite number."""
-        value = self.raw(field, required=required)
+        value = number_in(self.raw(field, required=required))
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
@@ -202,6 +207,13 @@ class Config:
             raise self.wrong(field, f"{total} {what} is not divisible by {by}")
         return total // by
 
+    def _said_already(self, field: str) -> bool:
+        """Whether the field repeats one that was read, under the name that other model_types have for it."""
+        from napkin._tables.class_defaults import ALIASES
+
+        names = {aliases[field] for aliases in ALIASES.values() if field in aliases}
+        return any(name in self.origins and self.origins[name] == (self.fields[field], GIVEN) for name in names)
+
     def finish(self, assume_ignorable: Sequence[str] = ()) -> None:
         """Refuse (3) the fields that nobody has read and nobody knows to be irrelevant, in nested blocks too."""
         for child in self.children:
@@ -220,7 +232,7 @@ class Config:
         ]
         if unknown:  # a preset never comes here: the patterns are compiled for users' files alone
             pattern = re.compile("|".join(f"(?:{p})" for p in IGNORABLE_PATTERNS))
-            unknown = [field for field in unknown if not pattern.fullmatch(field)]
+            unknown = [field for field in unknown if not pattern.fullmatch(field) and not self._said_already(field)]
         if unknown:
             first = printable(unknown[0], 60)
             more = f" (and {len(unknown) - 1} more: {', '.join(printable(u, 40) for u in unknown[1:6])})" * (
@@ -231,6 +243,13 @@ class Config:
                 f"napkin does not know whether it changes a count{more}",
                 f"--assume-ignorable {first} goes on without it",
             )
+
+
+def number_in(value: Any) -> Any:
+    """A number that stands as text (`"4096"`, `3.35e12` in YAML) as the number it is; anything else as it is."""
+    if not isinstance(value, str) or not re.fullmatch(r"[+-]?[0-9]{1,30}(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,3})?", value):
+        return value
+    return int(value) if value.lstrip("+-").isdigit() else float(value)
 
 
 def class_facts(model_type: str) -> tuple[Mapping[str, Any], Mapping[str, str]]:
@@ -260,8 +279,7 @@ def load_config(model: str) -> Config:
     from napkin.inputs.presets import is_preset, preset
 
     if model == "-":
-        document = read_json("-")
-        return config_from("standard input", document, document.data)
+        return _of_document(_sniffed("-"), "standard input")
     looks_like_file = model.endswith((".json", ".yaml", ".yml")) or os.path.exists(model)
     if os.path.isdir(model):
         inside = os.path.join(model, "config.json")
@@ -271,16 +289,30 @@ def load_config(model: str) -> Config:
         elif not is_preset(model):
             raise NapkinError(f"{printable(inside)}: there is no such file", "a folder must hold a config.json")
     if looks_like_file:
-        document = read_yaml(model) if model.endswith((".yaml", ".yml")) else read_json(model)
-        data = document.data
+        kind = os.path.splitext(model)[1]
+        document = (
+            read_yaml(model) if kind in (".yaml", ".yml") else read_json(model) if kind == ".json" else _sniffed(model)
+        )
         folder = os.path.basename(os.path.dirname(os.path.abspath(model)))
-        name = folder if os.path.basename(model) == "config.json" else os.path.basename(model)
-        if isinstance(data, dict) and isinstance(data.get("config"), dict):  # a napkin model YAML
-            config = config_from(printable(str(data.get("name", name))), document, data["config"])
-            config.prefix = ("config",)
-            return config
-        return config_from(printable(name), document, data)
+        return _of_document(document, folder if os.path.basename(model) == "config.json" else os.path.basename(model))
     return preset_config(preset(model))
+
+
+def _sniffed(path: str) -> Document:
+    """A file whose name does not say what it is: JSON where it begins like JSON, else YAML."""
+    text = read_text(path)
+    name = printable(path) if path != "-" else "standard input"
+    return parse_json(text, name) if text.lstrip()[:1] in ("{", "[", "") else parse_yaml(text, name)
+
+
+def _of_document(document: Document, name: str) -> Config:
+    """A config.json's mapping, or a napkin model's: name, source, config."""
+    data = document.data
+    if isinstance(data, dict) and isinstance(data.get("config"), dict):
+        config = config_from(printable(str(data.get("name", name))), document, data["config"])
+        config.prefix = ("config",)
+        return config
+    return config_from(printable(name), document, data)
 
 
 def preset_config(preset: Preset) -> Config:

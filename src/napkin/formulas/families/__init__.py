@@ -141,11 +141,15 @@ def _adapter(config: Config) -> Callable[[Config], Model]:
 
 def _text_model(config: Config) -> Config:
     """The language model of a multimodal config, with what the outer level says about it; else the config itself."""
-    if config.raw("quantization_config", required=False) is not None:
-        config.notes.append("a quantised checkpoint: its logical parameters are counted")
+    stored = config.raw("quantization_config", required=False)
+    if stored is not None:
+        method = stored.get("quant_method") if isinstance(stored, dict) else None
+        how = f"stored as {printable(method, 40)}" if isinstance(method, str) else "stored quantised"
+        config.notes.append(f"the checkpoint is {how}: its logical parameters are counted")
     if not (config.model_type in WRAPPERS or (config.model_type not in ADAPTERS and config.has("text_config"))):
         return config
-    config.notes.append(f"the language model of {printable(config.model_type, 40)} alone is counted")
+    name = printable(config.model_type, 40)
+    config.notes.append(f"the language model of {name} alone is counted, vision and other senses left out")
     config.ignore(*(field for field in config.fields if _OTHER_SENSES.fullmatch(field)), "architectures")
     if config.model_type in _FLAT and not config.has("text_config"):
         config.model_type = WRAPPERS[config.model_type]
