@@ -254,3 +254,10 @@ def test_an_edition_changes_experts_alone():
     layout = Plan(4096, 2, 8, ep=8, dp=8)
     assert step(decoder(MIXTURE), layout, newer).time.value < step(decoder(MIXTURE), layout, older).time.value
     assert step(decoder(LLAMA), layout, newer).time.value == step(decoder(LLAMA), layout, older).time.value
+
+
+@pytest.mark.parametrize("model", ["llama3-8b", "exaone4-32b", "starcoder2-7b", "mixtral-8x7b"])
+def test_long_sequences_do_not_beat_the_peak(napkin, model):
+    """mfu counts the full square, which causal and windowed kernels never compute; what they compute stays below 1."""
+    values = napkin(f"step {model} --hardware h100 --gpus 64 --seq 131072 --json").values
+    assert values["mfu/exact"] < min(values["mfu"], 0.8)

@@ -18,7 +18,7 @@ from napkin.formulas.memory import Setup
 from napkin.formulas.step import Step, step
 from napkin.inputs.hardware import Hardware
 from napkin.render.answer import Answer
-from napkin.term import TRUE, Term, add, constant, divide, leaf, multiply
+from napkin.term import TRUE, Term, add, constant, divide, leaf, multiply, subtract
 from napkin.units import positive
 
 if TYPE_CHECKING:
@@ -57,6 +57,8 @@ def run(inputs: Inputs) -> Answer:
     terms += memory_terms(inputs, model, setup)
     answer = Answer("step", _title(model, setup, hardware), terms)
     answer.verdict = _binding(found)
+    if next(term.value for term in terms if term.name == "mfu") > 1:
+        inputs.note("mfu counts attention's full square, which no kernel computes here; mfu/exact the allowed pairs")
     _ends(answer, half)
     answer.extra["evidence"] = [
         {"id": one.id, "source": one.source, "distance": round(far, 2), "error": round(math.expm1(one.error), 4)}
@@ -112,10 +114,12 @@ def utilisation(model: Model, setup: Setup, peak: Term, found: Step) -> list[Ter
     gpus = leaf("gpus", layout.gpus, "GPU", TRUE)
     possible = multiply("flops/possible", peak, gpus, found.time)
     mfu = divide("mfu", counted["flops/total"], possible)
+    left_out = subtract("flops/attention/masked", counted["flops/attention"], counted["flops/attention/exact"])
+    exact = divide("mfu/exact", subtract("flops/exact", counted["flops/total"], left_out), possible)
     again = divide("hfu/recomputed", _recomputed(model, setup, counted), possible)
     tokens = leaf("tokens", layout.global_batch * layout.seq, "token", TRUE)
     rate = divide("tokens_per_second_per_gpu", tokens, found.time, gpus)
-    return [mfu, add("hfu", mfu, again), rate]
+    return [mfu, exact, add("hfu", mfu, again), rate]
 
 
 def _recomputed(model: Model, setup: Setup, counted: dict[str, Term]) -> Term:
@@ -146,7 +150,7 @@ def memory_terms(inputs: Inputs, model: Model, setup: Setup) -> list[Term]:
 def _ends(answer: Answer, half: float) -> None:
     factor = math.exp(half)
     for term in answer.terms:
-        if term.name in ("step/time", "mfu", "hfu", "tokens_per_second_per_gpu"):
+        if term.name in ("step/time", "mfu", "mfu/exact", "hfu", "tokens_per_second_per_gpu"):
             answer.intervals[term.name] = (term.value / factor, term.value * factor)
 
 
