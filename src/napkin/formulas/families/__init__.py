@@ -144,8 +144,8 @@ def _text_model(config: Config) -> Config:
     stored = config.raw("quantization_config", required=False)
     if stored is not None:
         method = stored.get("quant_method") if isinstance(stored, dict) else None
-        how = f"stored as {printable(method, 40)}" if isinstance(method, str) else "stored quantised"
-        config.notes.append(f"the checkpoint is {how}: its logical parameters are counted")
+        how = f", stored as {printable(method, 40)}" if isinstance(method, str) else ""
+        config.notes.append(f"a quantised checkpoint{how}: its logical parameters are counted")
     if not (config.model_type in WRAPPERS or (config.model_type not in ADAPTERS and config.has("text_config"))):
         return config
     name = printable(config.model_type, 40)
