@@ -57,7 +57,6 @@ class Pass:
     after: Piece
     logits: Number
     wide_logits: Number
-    labels: Number
     hidden: Number
     closure: Number
     masks: Number
@@ -124,7 +123,6 @@ def forward(
     attention: str,
     dropout: float,
     selective: bool = False,
-    loss: str = "plain",
 ) -> Pass:
     """Run a stack once on a tape: what stands before the layers, each kind of layer once, the head and the loss."""
     tape = tape_for(precision)
@@ -182,10 +180,9 @@ def one_layer(lowering: Lowering, layer: Layer, width: int, dtype: str) -> Piece
     return piece(layer.kind, tape, 0, 0, x.tensor.size)
 
 
-def cross_entropy(lowering: Lowering, logits: Value) -> tuple[Number, Number, Number]:
+def cross_entropy(lowering: Lowering, logits: Value) -> tuple[Number, Number]:
     """log-softmax, kept in the type of its input, and the negative log-likelihood, which keeps labels and the weight
-    of all tokens. Returns bytes of the logits, of
-    their wider copy and of the model's own labels."""
+    of all tokens. Returns bytes of the logits and of their wider copy."""
     tape, code = lowering.tape, lowering.code
     tape.scope = "loss"
     if logits.divided and not code.parallel_loss:
@@ -193,21 +190,19 @@ def cross_entropy(lowering: Lowering, logits: Value) -> tuple[Number, Number, Nu
     wide = tape.cast(logits.tensor, "fp32") if code.wide_loss else tape.raised(logits.tensor)
     out = tape.softmax(wide)
     tokens = lowering.tokens
-    labels: Number = 0
     if code.shifted:
         # a single sequence's shifted labels are a view of the padded ones, one longer
-        labels = where(lowering.b == 1, (lowering.own + 1), tokens) * BYTES["int64"]
         target = tape.new(tokens, "int64", "labels", fixed=True)
-        target.places[0][1].size = labels
+        target.places[0][1].size = where(lowering.b == 1, lowering.own + 1, tokens) * BYTES["int64"]
     else:
         target = tape.given(tokens, "int64", "labels", kind=INPUT, fixed=True)
     weight = tape.new(1, out.dtype, "weight of all tokens", fixed=True)
     tape.record("nll_loss", (out,), tape.new(1, out.dtype, "loss"), (target, weight))
     copied = wide.size if wide is not logits.tensor else 0
-    return logits.tensor.size, copied, labels
+    return logits.tensor.size, copied
 
 
-def special_loss(lowering: Lowering, logits: Value, form: Loss) -> tuple[Number, Number, Number]:
+def special_loss(lowering: Lowering, logits: Value, form: Loss) -> tuple[Number, Number]:
     """A cross entropy that works in its own buffers: what it keeps, and the largest that they are."""
     tape = lowering.tape
     tape.scope = "loss"
@@ -222,7 +217,7 @@ def special_loss(lowering: Lowering, logits: Value, form: Loss) -> tuple[Number,
     kept.places[0][1].size = of(form.kept)
     loss = tape.new(1, logits.tensor.dtype, "loss")
     tape.record("loss", (logits.tensor,), loss, (kept,), alias=True, scratch=of(form.peak - form.kept))
-    return 0, 0, 0
+    return 0, 0
 
 
 QUARTERS = 4

@@ -205,7 +205,7 @@ class Lowering:
         out = tape.new(x.count // d_in * d_out, x.dtype, "output")
         scratch = 0 if is_plain(op, tuning) else tuning.widened * d_in * d_out
         kept = (x,) if tuning.keeps else ()
-        out = tape.record("frozen", (x,), out, kept, scratch=scratch, matmul=True)
+        out = tape.record("frozen", (x,), out, kept, scratch=scratch)
         several, width = beside(op, self.program, self.code, tuning)
         if several:
             thin = tape.linear(tape.dropout(x, tuning.dropout), d_in, several * tuning.rank)
@@ -287,9 +287,7 @@ class Lowering:
         width = op.blocks * op.d_out
         out = self.tape.new(x.tensor.count * op.d_out // op.d_in, x.tensor.dtype, "output")
         grads = op.blocks * op.d_in * op.d_out * sized(1, self.tape.compute)
-        return Value(
-            self.tape.record("bmm", (x.tensor,), out, (x.tensor,), weight=grads, matmul=True), width, x.divided, x.whole
-        )
+        return Value(self.tape.record("bmm", (x.tensor,), out, (x.tensor,), weight=grads), width, x.divided, x.whole)
 
     def table_matmul(self, op: Any) -> Value:
         """The table's rows, projected once for all tokens."""
@@ -301,7 +299,7 @@ class Lowering:
         self.exact = False
         x = self.read(op)
         out = self.tape.new(self.tokens * op.heads * op.rows, x.tensor.dtype, "relative scores")
-        return Value(self.tape.record("matmul", (x.tensor,), out, (x.tensor,), matmul=True), op.heads * op.rows)
+        return Value(self.tape.record("matmul", (x.tensor,), out, (x.tensor,)), op.heads * op.rows)
 
     def convolved(self, op: Any) -> Value:
         """A fused convolution keeps its input."""
@@ -683,7 +681,7 @@ class Lowering:
         extra = [tape.new(n, "bool", "philox", fixed=True) for n in PHILOX[kernel]]
         if self.code.masked:
             extra.append(tape.new(self.b * self.own * self.s, v.dtype, "mask", fixed=True))
-        out = tape.record("attention", (q, k, v), out, (q, k, v, out, lse, *extra), matmul=True)
+        out = tape.record("attention", (q, k, v), out, (q, k, v, out, lse, *extra))
         return tape.copy(tape.slice(out, self.tokens * heads * op.v_dim), "cut") if padded else out
 
     def repeated_in_kernel(self, x: Tensor, heads: Number, kv_heads: Number) -> Tensor:
@@ -775,7 +773,7 @@ class Lowering:
                 kept.append(tape.new(local * op.d_model * width, tape.autocast, f"{what} weight"))
                 kept[1].places[0][1].kind = WEIGHT_COPY
             made = tape.new(count, read.dtype, what)
-            return tape.record("bmm", (read,), made, kept, weight=grads * width, matmul=True)
+            return tape.record("bmm", (read,), made, kept, weight=grads * width)
 
         up = product(sent, first, rows * first, "up")
         gate, other = (tape.slice(up, rows * inner) for _ in range(2))
@@ -805,7 +803,7 @@ class Lowering:
         first = inner * (2 if op.gated else 1)
         up = tape.new(rows * first, stored, "up")
         grads = local * first * op.d_model * BYTES[stored]
-        up = tape.record("grouped_mm", (sent,), up, (sent, offsets), weight=grads, matmul=True)
+        up = tape.record("grouped_mm", (sent,), up, (sent, offsets), weight=grads)
         if op.bias:
             offsets_of_bias = tape.new(rows, "int64", "expert of each", fixed=True)
             up = tape.record("bias", (up,), up.view(), (offsets_of_bias,))
@@ -821,7 +819,7 @@ class Lowering:
             hidden = self.activated(up, op.function)
         out = tape.new(rows * op.d_model, stored, "down")
         grads = local * inner * op.d_model * BYTES[stored]
-        out = tape.record("grouped_mm", (hidden,), out, (hidden, offsets), weight=grads, matmul=True)
+        out = tape.record("grouped_mm", (hidden,), out, (hidden, offsets), weight=grads)
         out = tape.multiply(out, weight)
         ordered = tape.new(out.count, out.dtype, "ordered")
         out = tape.record("gather", (out,), ordered, (back,), scratch=out.size)

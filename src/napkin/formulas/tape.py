@@ -1,8 +1,8 @@
 """A symbolic torch: tensors have an element count, a type and a storage, and each primitive says what autograd keeps.
 
 Running a layer's code on a `Tape` gives what the real code does on a device, without one: the storages that autograd
-saves for backward (each counted once, however many nodes or views hold it), the weight copies that autocast makes, the
-bytes that each primitive reads and writes, and the nodes to replay backwards for the live bytes.
+saves for backward (each counted once, however many nodes or views hold it), the weight copies that autocast makes, and
+the nodes to replay backwards for the live bytes (live.py).
 
 The rules are autograd's (tools/autograd/derivatives.yaml in pytorch): a linear layer keeps its input and its weight; a
 product keeps each factor that the other's gradient needs; pow, gelu and silu keep the input; softmax, tanh, rsqrt, exp
@@ -101,10 +101,9 @@ class Node:
     weight   bytes of the weight gradient that its backward leaves behind
     alias    its backward hands the gradient on without making a new tensor (additions, views)
     scratch  further bytes that its backward needs while it runs
-    matmul   whether it is a matrix product (else it is bound by memory)
     """
 
-    __slots__ = ("alias", "inputs", "kept", "matmul", "name", "output", "scratch", "weight")
+    __slots__ = ("alias", "inputs", "kept", "name", "output", "scratch", "weight")
 
     def __init__(
         self,
@@ -115,7 +114,6 @@ class Node:
         weight: Number,
         alias: bool,
         scratch: Number,
-        matmul: bool,
     ) -> None:
         self.name = name
         self.inputs = inputs
@@ -124,7 +122,6 @@ class Node:
         self.weight = weight
         self.alias = alias
         self.scratch = scratch
-        self.matmul = matmul
 
 
 def select(condition: Number, yes: Tensor, no: Tensor) -> Tensor:
@@ -197,11 +194,10 @@ class Tape:
         weight: Number = 0,
         alias: bool = False,
         scratch: Number = 0,
-        matmul: bool = False,
     ) -> Tensor:
         output.fixed = all(t.fixed for t in inputs) and not is_array(weight) and weight == 0
         held = () if output.fixed or self.again else self.keep(*kept)
-        self.nodes.append(Node(name, tuple(inputs), output, held, weight, alias, scratch, matmul))
+        self.nodes.append(Node(name, tuple(inputs), output, held, weight, alias, scratch))
         return output
 
     # --- what autocast does to arguments ---
@@ -323,13 +319,13 @@ class Tape:
             kept.append(copy)
         out = self.new(x.count // d_in * d_out, x.dtype, "output")
         grads = d_in * d_out * BYTES[stored] + (d_out * BYTES[stored] if bias else 0)
-        return self.record("linear", (x,), out, kept, weight=grads, matmul=True)
+        return self.record("linear", (x,), out, kept, weight=grads)
 
     def matmul(self, x: Tensor, y: Tensor, count: Number, what: str) -> Tensor:
         """x·y of two activations: each is kept where the other needs a gradient."""
         x, y = self.lowered(x), self.lowered(y)
         out = self.new(count, promoted(x, y), what)
-        return self.record("matmul", (x, y), out, (x, y), matmul=True)
+        return self.record("matmul", (x, y), out, (x, y))
 
 
 def promoted(x: Tensor, y: Tensor) -> str:
