@@ -121,7 +121,7 @@ def test_divisors_and_chunks():
     assert divisors(12, 4) == [1, 2, 3, 4]
     assert _chunks(80, 1) == [1]
     assert _chunks(80, 4) == [1, 2, 4, 5, 10, 20]
-    assert _chunks(126, 16) == [1, 2, 3, 4, 5, 6, 7]  # uneven stages; 16 · 7 ≤ 126
+    assert _chunks(126, 16) == [1, 2, 4]  # 8 layers in the fullest stages; 16 · 8 is above 126
 
 
 def test_the_front_is_what_nothing_beats():

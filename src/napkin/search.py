@@ -147,11 +147,10 @@ def _micro_batches(request: Request, largest: int) -> list[int]:
 
 
 def _chunks(depth: int, pp: int) -> list[int]:
-    """Interleavings of a pipeline: what divides the layers of a stage; any number where stages are uneven anyway."""
+    """Interleavings of a pipeline: what divides the layers of its fullest stage."""
     if pp == 1:
         return [1]
-    most = depth // pp
-    return divisors(most, most) if depth % pp == 0 else list(range(1, most + 1))
+    return [vp for vp in divisors(-(-depth // pp), depth) if pp * vp <= depth]
 
 
 @record
