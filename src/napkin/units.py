@@ -119,9 +119,9 @@ def _split(text: str) -> tuple[int, int, str]:
     shown = text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
     stripped = text.strip()
     if not stripped:
-        raise Unreadable("a number is missing")
+        raise Unreadable("a number is missing", "for example 70B, 1.5e12, 80GiB, 30d")
     if len(stripped) > _LONGEST:
-        raise Unreadable(f"{shown!r} is too long for a number")
+        raise Unreadable(f"{shown!r} is too long for a number", f"at most {_LONGEST} characters")
     at = 0
     sign = 1
     if stripped[0] in "+-":
@@ -226,9 +226,9 @@ def count(text: str) -> int:
     """A whole number that is not negative: `70B` is 70,000,000,000."""
     value = number(text)
     if value != int(value) or "%" in text:
-        raise Unreadable(f"{text.strip()!r} is not a whole number")
+        raise Unreadable(f"{text.strip()!r} is not a whole number", "for example 8, 4096, 70B")
     if value < 0:
-        raise Unreadable(f"{text.strip()!r} is negative")
+        raise Unreadable(f"{text.strip()!r} is negative", "write a number that is not below zero")
     return int(value)
 
 
@@ -256,14 +256,14 @@ def degree(text: str) -> int:
 
 def _above_zero(value: Value, text: str) -> Value:
     if not value > 0:
-        raise Unreadable(f"{text.strip()!r} is not above zero")
+        raise Unreadable(f"{text.strip()!r} is not above zero", "write a number above zero")
     return value
 
 
 def not_negative(text: str) -> Value:
     value = number(text)
     if value < 0:
-        raise Unreadable(f"{text.strip()!r} is negative")
+        raise Unreadable(f"{text.strip()!r} is negative", "write a number that is not below zero")
     return value
 
 
@@ -271,7 +271,8 @@ def fraction(text: str) -> Value:
     """A share above 0 and at most 1: `0.4` or `40%`."""
     value = number(text)
     if not 0 < value <= 1:
-        hint = f"{text.strip()}% is {value / 100:g}" if 1 < value <= 100 and "%" not in text else None
+        percent = 1 < value <= 100 and "%" not in text
+        hint = f"{text.strip()}% is {value / 100:g}" if percent else "for example 0.4 or 40%"
         raise Unreadable(f"{text.strip()!r} is not a share above 0 and at most 1", hint)
     return value
 
@@ -280,7 +281,7 @@ def probability(text: str) -> Value:
     """A share from 0 up to, but not, 1."""
     value = number(text)
     if not 0 <= value < 1:
-        raise Unreadable(f"{text.strip()!r} is not a share from 0 up to 1")
+        raise Unreadable(f"{text.strip()!r} is not a share from 0 up to 1", "for example 0.1 or 10%")
     return value
 
 
@@ -288,7 +289,7 @@ def at_least_one(text: str) -> Value:
     """A factor of 1 or more."""
     value = number(text)
     if value < 1:
-        raise Unreadable(f"{text.strip()!r} is below 1")
+        raise Unreadable(f"{text.strip()!r} is below 1", "1 adds nothing")
     return value
 
 
@@ -362,9 +363,9 @@ def power_draw(text: str) -> Value:
 
 def shape(text: str) -> tuple[int, ...]:
     """`4096x4096x4096` → (4096, 4096, 4096): whole numbers above zero."""
-    parts = text.strip().lower().replace("×", "x").replace(",", "x").split("x")
+    parts = text.strip().replace("X", "x").replace("×", "x").replace(",", "x").split("x")
     if len(parts) > 16:
-        raise Unreadable(f"{text[:_LONGEST]!r} has more than 16 dimensions")
+        raise Unreadable(f"{text[:_LONGEST]!r} has more than 16 dimensions", "for example 4096x4096")
     try:
         return tuple(positive_count(p) for p in parts)
     except Unreadable as problem:
@@ -374,9 +375,9 @@ def shape(text: str) -> tuple[int, ...]:
 def words(text: str) -> str:
     """Any text that is not empty and has no control characters."""
     if not text.strip():
-        raise Unreadable("it is empty")
+        raise Unreadable("it is empty", "give a value")
     if not text.isprintable():
-        raise Unreadable(f"{text!r} holds control characters")
+        raise Unreadable(f"{text[:_LONGEST]!r} holds control characters", "write it in plain characters")
     return text.strip()
 
 

@@ -93,10 +93,11 @@ class Inputs:
 
     def _read(self, option: Any, text: Any, where: str) -> Any:
         if isinstance(text, bool) or text is None or isinstance(text, (list, dict)):
-            raise NapkinError(f"{where}: {text!r} is not a number or a text".replace("None", "nothing"))
+            shown = "nothing" if text is None else repr(text)[:60]
+            raise NapkinError(f"{where}: {shown} is not a number or a text", option.help)
         written = repr(text) if isinstance(text, float) else str(text)
         if any(not c.isprintable() for c in written):
-            raise NapkinError(f"{where}: {written[:60]!r} holds control characters")
+            raise NapkinError(f"{where}: {written[:60]!r} holds control characters", "write it in plain characters")
         try:
             value = self.command.reads.get(option.name, option.parse)(written)
         except Unreadable as problem:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from napkin.cli.command import Command, Inputs
 from napkin.cli.layout import SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS, setup_of
+from napkin.cli.level import level_of
 from napkin.cli.machine import accelerator
 from napkin.cli.model import MODEL_OPTIONS, model_of
 from napkin.cli.options import Option, choice, declare
@@ -48,6 +49,8 @@ def run(inputs: Inputs) -> Answer:
 
         return serve(inputs, model)
     setup = setup_of(inputs, model)
+    if inputs.get("must-fit") and not _named(inputs):
+        raise NapkinError("--must-fit needs --hardware", "name the accelerator that it must fit on")
     if inputs.get("max") is not None:
         return _solve(inputs, model, setup)
     if inputs.get("snapshot") is not None:
@@ -62,7 +65,7 @@ def account(inputs: Inputs, model: Model, setup: Setup) -> Answer:
     capacity = accelerator(inputs).term("capacity", "memory/capacity", "byte") if _named(inputs) else None
     room = None if capacity is None else capacity.value
     word, compiled = inputs.get("implementation"), bool(inputs.get("compile"))
-    found = fit.evaluate(model, setup, word, room, compiled)
+    found = at_level(inputs, fit.evaluate(model, setup, word, room, compiled), room)
     terms = terms_of(found, source(inputs, model))
     answer = Answer("memory", title(model, setup), tuple(terms.values()))
     answer.intervals = {**found.reported.ends, "memory/total": found.reported.ends["memory/used"]}
@@ -81,6 +84,22 @@ def account(inputs: Inputs, model: Model, setup: Setup) -> Answer:
     if inputs.get("tensors"):
         _list(answer, found.step)
     return answer
+
+
+def at_level(inputs: Inputs, found: Fit, room: int | None) -> Fit:
+    """The fit with its interval at the level asked for: the ends lie as many deviations away as that level takes."""
+    level = level_of(inputs)
+    if level == 0.9:
+        return found
+    from napkin.evidence.constants import NORMAL_90, deviations  # only where another level is asked for
+
+    times = deviations(level) / NORMAL_90
+    ends = {}
+    for path, (low, high) in found.reported.ends.items():
+        middle = getattr(found.reported, path.removeprefix("memory/")).value
+        ends[path] = (middle * (low / middle) ** times, middle * (high / middle) ** times)
+    reported = replace(found.reported, ends=ends)
+    return replace(found, reported=reported, verdict=fit.verdict(reported, room))
 
 
 def _named(inputs: Inputs) -> bool:
@@ -259,7 +278,7 @@ def _solve(inputs: Inputs, model: Model, setup: Setup) -> Answer:
             BROKEN,
         )
     solved, around = changed(best)
-    found = fit.evaluate(solved, around, word, capacity.value, compiled)
+    found = at_level(inputs, fit.evaluate(solved, around, word, capacity.value, compiled), capacity.value)
     terms = terms_of(found, source(inputs, model))
     path = {"micro-batch": "max/micro_batch", "seq": "max/seq"}.get(what, "max/layers")
     answer = Answer("memory", f"largest {what}: {title(solved, around)}")
@@ -301,6 +320,7 @@ COMMAND = Command(
         *MODEL_OPTIONS,
         "compile",
         "must-fit",
+        "interval",
         "max",
         "tensors",
         "inference",

@@ -20,7 +20,10 @@ def choice(*words: str) -> Callable[[str], str]:
 
         word = text.strip().lower()
         if word not in words:
-            raise units.Unreadable(f"{text.strip()[:60]!r} is not one of {', '.join(words)}", did_you_mean(word, words))
+            raise units.Unreadable(
+                f"{text.strip()[:60]!r} is not one of {', '.join(words)}",
+                did_you_mean(word, words) or f"for example {words[0]}",
+            )
         return word
 
     parse.choices = words  # type: ignore[attr-defined]
