@@ -15,11 +15,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from napkin.errors import NapkinError
 from napkin.evidence.rates import generation
 from napkin.inputs import hardware
 from napkin.inputs.hardware import Hardware
 from napkin.inputs.published import RunRow
-from napkin.record import record
+from napkin.record import record, replace
 
 SMALL_NODE = 16
 """Accelerators of at most one or two nodes: nothing fails, nothing waits."""
@@ -292,21 +293,26 @@ def goodput(gpus: int, write: float = 60.0, restart: float = 1800.0) -> float:
 def validated(
     rows: Sequence[RunRow], level: float = 0.9, in_sample: bool = False
 ) -> list[tuple[RunRow, Estimate | None, float]]:
-    """Each row's predicted utilisation by the rule that never saw its team, and the peak it is taken against."""
+    """Each row, its team filled in, with the utilisation that the rule predicts which never saw that team, and the peak
+    it is taken against; None where `why` says what is missing."""
     runs = evidence()
     known = {run.row.id: run for run in runs}
     cache: dict[str, Rule] = {}
     answers: list[tuple[RunRow, Estimate | None, float]] = []
     for row in rows:
-        if row.why:
-            answers.append((row, None, 0.0))
-            continue
         twin = known.get(row.id)
         team = row.organisation or (twin.row.organisation if twin else team_of(row.model, runs))
+        row = replace(row, organisation=team)
+        try:
+            card = hardware.find(row.chip) if not row.why else None
+        except NapkinError as problem:
+            row, card = replace(row, why=problem.message), None
+        if card is None:
+            answers.append((row, None, 0.0))
+            continue
         year = row.year or (twin.row.year if twin else usual_year(row))
         if team not in cache:
             cache[team] = Rule(runs if in_sample else without(runs, team), level)
-        card = hardware.find(row.chip)
         asked = Asked(row.active, row.total, generation(card.slug), row.gpus, year, row.seq)
         answers.append((row, estimate(asked, cache[team]), peak_of(card, row.dtype)))
     return answers
