@@ -21,7 +21,7 @@ from napkin.inputs.load import Document
 from napkin.inputs.model import config_from, load_config
 from napkin.inputs.plan import OPERATIONS, POLICIES, Layout, Precision, Recompute
 from napkin.inputs.presets import is_preset
-from napkin.inputs.published import Row, Shape, StepRow, step_row
+from napkin.inputs.published import Row, Shape, StepRow, WrongRow, step_row
 from napkin.record import record, replace
 from napkin.term import TRUE, leaf
 
@@ -244,6 +244,8 @@ def setup_of(row: Row, model: Model) -> Setup:
     micro = int(step.micro_batch or 0)
     if not micro:
         raise NapkinError("the micro-batch is not stated")
+    if row.count("hardware.count") is None and row.count("layout.dp") is None:
+        raise NapkinError("the number of accelerators is not stated")
     heads = row.count("model.heads")
     if heads is not None and heads % step.tp:
         raise NapkinError(f"{heads} heads do not divide over {step.tp} tensor-parallel ranks")
@@ -404,6 +406,8 @@ def compared(row: Row, level: float = 0.9) -> Compared:
         model = described(row)
         setup = setup_of(row, model)
         found = readings(row, setup, model, capacity)
+    except WrongRow:
+        raise
     except NapkinError as problem:
         return silent(problem.message)
     value = math.exp(sum(math.log(one.value) for one in found) / len(found))

@@ -126,6 +126,10 @@ class RunRow:
     why: str = ""
 
 
+class WrongRow(NapkinError):
+    """A field of a row that holds what it cannot: the file is refused, not the prediction alone."""
+
+
 class Row:
     """Typed access to a row's fields, with messages that name file, line and field."""
 
@@ -135,9 +139,10 @@ class Row:
         self.fields = fields
 
     def wrong(self, path: str, what: str) -> NapkinError:
-        place = self.document.place("rows", self.index, *path.split("."))
+        place = self.document.place("rows", self.index, *(path.split(".") if path else ()))
         name = self.fields.get("id")
-        return NapkinError(f"{place}: {what}" + (f" (row {printable(str(name), 60)})" if name else ""))
+        said = f"{place}: {what}" + (f" (row {printable(str(name), 60)})" if name else "")
+        return WrongRow(said, "correct it, or leave the field out where it is not known")
 
     def part(self, name: str) -> Mapping[str, Any]:
         value = self.fields.get(name)
@@ -196,6 +201,8 @@ def read(path: str) -> tuple[str, list[StepRow] | list[RunRow] | list[Row]]:
         raise NapkinError(
             f"{document.place('schema')}: unknown schema {printable(repr(schema), 60)}", f"{STEPS}, {MEMORY} or {RUNS}"
         )
+    if not data["rows"]:
+        raise NapkinError(f"{document.place('rows')}: is empty", "a row a run")
     rows = list(_rows(document, data["rows"]))
     if schema == MEMORY:
         return schema, rows
@@ -465,6 +472,8 @@ def _missing(row: Row, dims: Shape | None, seq: int | None, batch: float | None,
         return "the batch is not stated"
     if not chip:
         return "the accelerator is not stated"
+    if row.count("hardware.count") is None and row.count("layout.dp") is None:
+        return "the number of accelerators is not stated"
     policy, kind = row.text("layout.policy"), row.text("layout.recompute_kind")
     if policy and policy not in POLICIES:
         return f"the policy {policy[:40]} is not known"
