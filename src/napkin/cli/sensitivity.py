@@ -23,7 +23,9 @@ declare(
     Option("change", fraction, "By how much each input is moved both ways, e.g. 10%", metavar="SHARE"),
     Option("vary", words, "Only these inputs, e.g. mfu,price", metavar="NAMES"),
     Option("limit", words, 'A decision: a limit on a path, e.g. "time <= 150d"', metavar="CONDITION"),
-    Option("against", words, "The other side: what is different there, e.g. hardware=b200,price=4", metavar="NAME=VALUE,…"),
+    Option(
+        "against", words, "The other side: what is different there, e.g. hardware=b200,price=4", metavar="NAME=VALUE,…"
+    ),
     Option("show", words, "Paths of the quantities to show, e.g. time,cost", metavar="PATH"),
 )
 REACH = 64.0
