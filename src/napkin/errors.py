@@ -42,6 +42,9 @@ class Problems(NapkinError):
         super().__init__("; ".join(p.message for p in problems), None, max(p.status for p in problems))
         self.problems = tuple(problems)
 
+    def at(self, where: str) -> NapkinError:
+        return Problems([problem.at(where) for problem in self.problems])
+
 
 def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
     """The known names most like `name`, best first; none for a name under two letters."""

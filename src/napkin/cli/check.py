@@ -31,10 +31,17 @@ def run(inputs: Inputs) -> Answer:
     for path in files:
         try:
             document = runfile.read(path)
-            for data, prefix in _mappings(document):
-                status = _worse(status, _one(document, data, prefix, checks, display, problems))
+            mappings = _mappings(document)
         except NapkinError as problem:
             problems.append(problem)
+            continue
+        for data, prefix in mappings:
+            try:
+                status = _worse(status, _one(document, data, prefix, checks, display, problems))
+            except Problems as several:
+                problems += several.problems
+            except NapkinError as problem:
+                problems.append(problem)
     if inputs.get("junit") is not None:
         _write_junit(inputs.get("junit"), checks, problems)
     if problems and not checks:

@@ -375,12 +375,12 @@ def kernel(row: Row, stack: str) -> str:
 
 def step_row(row: Row) -> StepRow:
     dims = shape(row)
-    count = row.count("hardware.count") or 1
     chip = row.text("hardware.chip") or row.text("hardware.accelerator")
     node = row.count("hardware.per_node")
     link = row.text("hardware.interconnect")
     tp, pp = row.count("layout.tp") or 1, row.count("layout.pp") or 1
     cp, ep = row.count("layout.cp") or 1, row.count("layout.ep") or 1
+    count = row.count("hardware.count") or tp * pp * cp * (row.count("layout.dp") or 1)
     dp = row.count("layout.dp") or max(1, count // (tp * pp * cp))
     if tp * pp * cp * dp != count:
         dp = max(1, count // (tp * pp * cp))
