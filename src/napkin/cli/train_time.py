@@ -12,6 +12,13 @@ from napkin.term import Term, divide, multiply
 from napkin.units import human
 
 
+LAYOUT = (
+    *("tp", "pp", "cp", "ep", "etp", "vp", "sp", "dp", "zero", "micro-batch", "global-batch", "recompute", "schedule"),
+    *("precision", "optimizer", "optimizer-form", "stack"),
+)
+"""What the step model needs to know to estimate the MFU of a MODEL."""
+
+
 def run(inputs: Inputs) -> Answer:
     known, counted = _known(inputs)
     hardware = accelerator(inputs)
@@ -24,6 +31,10 @@ def run(inputs: Inputs) -> Answer:
             raise NapkinError("--budget needs --price", "add --price, USD per GPU-hour")
         budget = inputs.term("budget")
     estimate = None
+    layout = [f"--{name}" for name in LAYOUT if name in inputs]
+    if layout and ("mfu" in known or "gpus" not in known):
+        unused = "--mfu is given" if "mfu" in known else "without --gpus there is no layout to estimate the MFU of"
+        inputs.note(f"{', '.join(layout)}: not used, {unused}")
     if "mfu" not in known:
         from napkin.cli import estimated  # published runs: only where no MFU is given
 
@@ -74,8 +85,8 @@ def _known(inputs: Inputs) -> tuple[dict[str, Term], Term | None]:
         known["time"] = inputs.term("within", "time")
     if inputs.get("model") is not None:
         return known, _of_model(inputs, known)
-    for name in ("seq", "flops", "assume-ignorable"):
-        if inputs.get(name) is not None:
+    for name in ("seq", "flops", "assume-ignorable", *LAYOUT):
+        if name in inputs:
             raise NapkinError(f"--{name} belongs to a MODEL", "name a model instead of --params")
     active = inputs.get("active-params")
     if active is not None:
@@ -152,23 +163,7 @@ COMMAND = Command(
         "seq",
         "assume-ignorable",
         "interval",
-        "tp",
-        "pp",
-        "cp",
-        "ep",
-        "etp",
-        "vp",
-        "sp",
-        "dp",
-        "zero",
-        "micro-batch",
-        "global-batch",
-        "recompute",
-        "schedule",
-        "precision",
-        "optimizer",
-        "optimizer-form",
-        "stack",
+        *LAYOUT,
     ),
     arguments=("model",),
     defaults={"power-overhead": "1.3", "pue": "1.1", "carbon-intensity": "0.385"},
