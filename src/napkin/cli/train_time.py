@@ -11,7 +11,6 @@ from napkin.render.answer import Answer
 from napkin.term import Term, divide, multiply
 from napkin.units import human
 
-
 LAYOUT = (
     *("tp", "pp", "cp", "ep", "etp", "vp", "sp", "dp", "zero", "micro-batch", "global-batch", "recompute", "schedule"),
     *("precision", "optimizer", "optimizer-form", "stack"),
