@@ -217,3 +217,20 @@ def test_every_kept_tensor_can_be_listed() -> None:
 def test_a_million_gpus_answer_like_a_few() -> None:
     values = memory("--gpus 1048576 --tp 8 --pp 32 --zero 1 --recompute full").values
     assert values["memory/optimizer"] < 1e9
+
+
+@pytest.mark.parametrize(
+    ("model", "more", "exact"),
+    [
+        ("llama3-8b", "--precision amp-bf16", True),
+        ("gpt-j-6b", "--precision bf16-pure --attention eager", True),
+        ("gpt-j-6b", "--precision amp-bf16 --attention eager", False),
+        ("mpt-7b", "--dropout 0.1", False),
+        ("mixtral-8x7b", "--precision fp32 --attention eager", False),
+        ("mixtral-8x7b", "", True),
+    ],
+)
+def test_exact_is_said_only_of_what_was_counted_on_the_code(model, more, exact):
+    notes = " ".join(run_line(f"memory {model} --gpus 8 --hardware h100 --seq 1024 {more} --json").data["notes"])
+    assert ("are exact for transformers" in notes) is exact
+    assert ("was not measured" in notes) is not exact

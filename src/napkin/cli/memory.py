@@ -13,7 +13,7 @@ from napkin.errors import BROKEN, CLOSE, OK, NapkinError
 from napkin.formulas import buckets, fit, memory
 from napkin.formulas import capacity as ceiling
 from napkin.formulas.fit import FITS, NOT, UNDECIDED, Fit
-from napkin.formulas.implementations import TORCH, TRANSFORMERS, measured
+from napkin.formulas.implementations import TORCH, TRANSFORMERS
 from napkin.formulas.layer import Model
 from napkin.formulas.memory import Setup, Step
 from napkin.record import replace
@@ -146,11 +146,11 @@ def remark(answer: Answer, model: Model, setup: Setup, found: Fit, word: str) ->
     answer.notes.append(f"the peak is in the {buckets.peak_of(found.rank).name}{where}")
     if not found.step.run.exact:
         answer.notes.append("recurrent kernels are taken to keep what they read: an estimate, ± 30 %")
-    elif measured(word, model.family) and word == "hf" and setup.attention in setup.code.kernels:
+    elif fit.is_measured(model, setup, word) and word == "hf" and setup.attention in setup.code.kernels:
         answer.notes.append(
             f"saved activations are exact for transformers {TRANSFORMERS} on torch {TORCH}, kernels as named"
         )
-    elif not measured(word, model.family):
+    elif not fit.is_measured(model, setup, word):
         answer.notes.append(
             f"what the {word} code of {model.family} keeps was not measured: the general rules, −10 to +15 %"
         )

@@ -30,12 +30,23 @@ class Fit:
     verdict: str
 
 
+def is_measured(model: Model, setup: Setup, implementation: str) -> bool:
+    """Whether what this step keeps for backward was counted on the code itself."""
+    done = {
+        "autocast": setup.precision.autocast,
+        "dropout": setup.dropout > 0,
+        "fp32": setup.precision.compute == "fp32",
+    }
+    experts = any(isinstance(op, Experts) for _, layer in model.stacks[-1].runs for op in layer.operations)
+    return measured(implementation, model.family, frozenset(way for way, does in done.items() if does), experts)
+
+
 def spread(step: Step, implementation: str) -> tuple[float, float]:
     """How far the live bytes can lie from the formula's."""
     setup = step.setup
     if not step.run.exact:
         return allocator.ESTIMATED
-    if not measured(implementation, step.model.family) or setup.attention not in setup.code.kernels:
+    if not is_measured(step.model, setup, implementation) or setup.attention not in setup.code.kernels:
         return allocator.UNSEEN
     return allocator.SINGLE if setup.layout.gpus == 1 else allocator.PARALLEL
 
