@@ -50,7 +50,7 @@ def _counts(text: str) -> int | list[int]:
     try:
         found = [positive_count(one) for one in asking.values(OPTIONS["gpus"], text, "--gpus")]
     except NapkinError as problem:
-        raise Unreadable(problem.message, problem.hint) from None
+        raise Unreadable(problem.message.removeprefix("--gpus: "), problem.hint) from None
     if len(found) > MOST_COUNTS:
         raise Unreadable(f"more than {MOST_COUNTS} machines", "take larger steps")
     return sorted(set(found))
@@ -114,6 +114,8 @@ class Scored:
 def run(inputs: Inputs) -> Answer:
     planner = _planner(inputs)
     counts = inputs.get("gpus")
+    if counts is None and "within" in inputs and "tokens" in inputs:
+        inputs.default("objective", "gpus")  # what is left out is what is asked for
     if counts is None and inputs.get("objective") == "gpus":
         return _fewest(planner)
     if counts is None:
