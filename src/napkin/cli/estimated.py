@@ -14,7 +14,10 @@ from napkin.inputs.hardware import Hardware
 from napkin.render.answer import Answer
 from napkin.term import SEEN, Term, divide, leaf
 
-LAYOUT = ("tp", "pp", "cp", "ep", "vp", "zero", "micro-batch", "global-batch", "recompute", "precision", "stack")
+LAYOUT = (
+    *("tp", "pp", "cp", "ep", "vp", "zero", "micro-batch", "global-batch"),
+    *("recompute", "precision", "stack", "profile"),
+)
 """Options of `step`: with a MODEL and one of these, the step model predicts; else the most similar runs."""
 
 STEP_TO_RUN, STEP_TO_RUN_SPREAD = 0.88, 0.13
@@ -77,7 +80,7 @@ def _of_layout(inputs: Inputs, known: Mapping[str, Term], hardware: Hardware, le
         return None
     from napkin.cli.layout import SETUP_DEFAULTS, setup_of
     from napkin.cli.model import model_of
-    from napkin.cli.step import stack_of
+    from napkin.cli.step import measured, stack_of
     from napkin.evidence import single
     from napkin.evidence.constants import deviations
     from napkin.formulas.step import step
@@ -87,6 +90,8 @@ def _of_layout(inputs: Inputs, known: Mapping[str, Term], hardware: Hardware, le
     model = model_of(inputs)
     setup = setup_of(inputs, model)
     asked = single.asked(model, setup, hardware, stack_of(inputs, setup))
+    if inputs.get("profile") is not None:
+        asked = measured(inputs, asked, hardware, setup)
     seconds = step(model, asked.plan, asked.rates).time.value
     layout = setup.layout
     done = known["per_token"].value * layout.global_batch * layout.seq

@@ -49,7 +49,7 @@ def run(inputs: Inputs) -> Answer:
         float(inputs.get("factor") or 1.0),
     )
     if inputs.get("profile") is not None:
-        asked = _measured(inputs, asked, hardware, setup)
+        asked = measured(inputs, asked, hardware, setup)
     inputs.record("attention", asked.kernel, inputs.origin("attention"))
     found = step(model, asked.plan, asked.rates)
     half, close = asked.half_width(level, named="stack" in inputs)
@@ -73,7 +73,7 @@ def run(inputs: Inputs) -> Answer:
     return answer
 
 
-def _measured(inputs: Inputs, asked: Asked, hardware: Hardware, setup: Setup) -> Asked:
+def measured(inputs: Inputs, asked: Asked, hardware: Hardware, setup: Setup) -> Asked:
     """--profile: what `napkin bench` measured in place of the constants of the chip."""
     from napkin.evidence.single import with_profile
     from napkin.inputs.profile import profile_for

@@ -13,7 +13,7 @@ from napkin.units import human
 
 LAYOUT = (
     *("tp", "pp", "cp", "ep", "etp", "vp", "sp", "dp", "zero", "micro-batch", "global-batch", "recompute", "schedule"),
-    *("precision", "optimizer", "optimizer-form", "stack"),
+    *("precision", "optimizer", "optimizer-form", "stack", "profile"),
 )
 """What the step model needs to know to estimate the MFU of a MODEL."""
 
