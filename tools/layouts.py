@@ -17,6 +17,7 @@ from napkin.evidence.columns import UNSTATED_VOCABULARY
 from napkin.evidence.generic import decoder
 from napkin.evidence.rates import machine
 from napkin.formulas import optimizers
+from napkin.formulas.frameworks import FRAMEWORKS, PLAIN
 from napkin.formulas.implementations import code_of
 from napkin.formulas.memory import Setup
 from napkin.formulas.step import step
@@ -125,7 +126,9 @@ def placed(row: StepRow) -> Placed | None:
     at = machine(card, policy.compute, row.network, row.node)
     layout = layout_of(row)
     optimizer, _ = optimizers.find("adamw")
-    setup = Setup(code_of("megatron", ""), layout, policy, optimizer, "fused")
+    # FSDP's stacks gather parameters in the compute type; none of them runs autocast around whole fp32 parameters
+    habits = FRAMEWORKS["fsdp"] if layout.zero == 3 else PLAIN
+    setup = Setup(code_of("megatron", ""), layout, policy, optimizer, "fused", framework=habits)
 
     def timed(other: Setup):  # type: ignore[no-untyped-def]
         return single.timed(model, other, stack, at, row.attention, row.async_tp)
