@@ -261,3 +261,10 @@ def test_long_sequences_do_not_beat_the_peak(napkin, model):
     """mfu counts the full square, which causal and windowed kernels never compute; what they compute stays below 1."""
     values = napkin(f"step {model} --hardware h100 --gpus 64 --seq 131072 --json").values
     assert values["mfu/exact"] < min(values["mfu"], 0.8)
+
+
+def test_a_step_that_may_not_fit_says_so(napkin):
+    line = "step llama3-70b --gpus 256 --hardware h100 --tp 8 --pp 4 --global-batch 256 --seq 8192"
+    assert any("memory: does not fit" in n or "memory: too close" in n for n in napkin(f"{line} --json").data["notes"])
+    fitting = napkin(f"{line} --zero 1 --implementation megatron --json").data["notes"]
+    assert not any(n.startswith("memory:") for n in fitting)

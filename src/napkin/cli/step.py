@@ -19,7 +19,7 @@ from napkin.formulas.step import Step, step
 from napkin.inputs.hardware import Hardware
 from napkin.render.answer import Answer
 from napkin.term import TRUE, Term, add, constant, divide, leaf, multiply, subtract
-from napkin.units import positive
+from napkin.units import human, positive
 
 if TYPE_CHECKING:
     from napkin.evidence.single import Asked
@@ -54,7 +54,7 @@ def run(inputs: Inputs) -> Answer:
     found = step(model, asked.plan, asked.rates)
     half, close = asked.half_width(level, named="stack" in inputs)
     terms = [found.time, *parts_of(found), *utilisation(model, setup, asked.peak, found)]
-    terms += memory_terms(inputs, model, setup)
+    terms += memory_terms(inputs, model, setup, hardware.capacity)
     answer = Answer("step", _title(model, setup, hardware), terms)
     answer.verdict = _binding(found)
     if next(term.value for term in terms if term.name == "mfu") > 1:
@@ -135,15 +135,19 @@ def _recomputed(model: Model, setup: Setup, counted: dict[str, Term]) -> Term:
     return multiply("flops/recomputed", leaf("recomputed", share, "1", TRUE), blocks)
 
 
-def memory_terms(inputs: Inputs, model: Model, setup: Setup) -> list[Term]:
-    """memory/total, left out with a note where the memory model does not know the architecture."""
-    from napkin.formulas.fit import evaluate
+def memory_terms(inputs: Inputs, model: Model, setup: Setup, capacity: int | None = None) -> list[Term]:
+    """memory/total, left out with a note where the memory model does not know the architecture; a note where it is
+    not certain to fit in `capacity` bytes."""
+    from napkin.formulas.fit import FITS, evaluate
 
     try:
-        found = evaluate(model, setup, str(inputs.get("implementation")), None, False)
+        found = evaluate(model, setup, str(inputs.get("implementation")), capacity, False)
     except Refused as problem:
         inputs.note(f"memory/total is left out: {problem.message}")
         return []
+    if capacity is not None and found.verdict != FITS:
+        inputs.note(f"memory: {found.verdict}: {human(found.reported.used.value, 'byte')} of {human(capacity, 'byte')}")
+        inputs.note("napkin memory with the same options lists what would make it fit")
     return [found.reported.used.renamed("memory/total")]
 
 
