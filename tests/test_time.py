@@ -135,7 +135,7 @@ def test_more_work_never_takes_less_time_and_more_gpus_never_more(name, factor):
     assert run_line(line.format(**sizes, gpus=8 * factor)).values["time"] <= base
 
 
-# --- without --mfu: published runs -------------------------------------------------------------------------------------
+# --- without --mfu: published runs ---
 
 ESTIMATED = "train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --json"
 
