@@ -39,7 +39,8 @@ def option_of(command: Command, name: str, where: str) -> Option:
     known = canonical(name.strip().lstrip("-"))
     names = [n for n in (*command.names, *command.figures) if n not in (*COMMON, *DRAWS)]
     if known not in names:
-        raise NapkinError(f"{where}: {command.name} has no option {name.strip()[:60]!r}", did_you_mean(known, names))
+        hint = did_you_mean(known, names) or f"napkin {command.name} --help lists its options"
+        raise NapkinError(f"{where}: {command.name} has no option {name.strip()[:60]!r}", hint)
     return OPTIONS[known]
 
 
