@@ -24,7 +24,6 @@ CASES = {
     "python -c pass": [sys.executable, "-c", "pass"],
     "import typer": [sys.executable, "-c", "import typer"],
     "napkin train-time": [SCRIPT, *RUN],
-
 }
 
 

@@ -10,6 +10,7 @@ from napkin.cli.options import Option, declare
 from napkin.cli.single import answered
 from napkin.errors import BROKEN, OK, NapkinError
 from napkin.formulas import conventions, flops, utilisation
+from napkin.formulas.time import six
 from napkin.inputs.hardware import Hardware, find, table
 from napkin.inputs.log import Logged, read_log
 from napkin.inputs.plan import recompute
@@ -119,9 +120,7 @@ def _subject(inputs: Inputs) -> Subject:
     if inputs.get("model") is None:
         inputs.need("params", "a MODEL, or its number of parameters")
         active = "active-params" if inputs.get("active-params") is not None else "params"
-        six_n = multiply(
-            "flops/per_token/6nd", conventions.six(), inputs.term(active), source=conventions.SOURCES["6nd"]
-        )
+        six_n = multiply("flops/per_token/6nd", six(), inputs.term(active), source=conventions.SOURCES["6nd"])
         seq = inputs.get("seq")
         return Subject(
             human(inputs.get("params"), "param"), {"6nd": six_n}, seq, utilisation.repeated_of_parameters(again)
