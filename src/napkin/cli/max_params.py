@@ -5,7 +5,7 @@ from __future__ import annotations
 from napkin.cli.command import Command, Inputs
 from napkin.cli.machine import accelerator
 from napkin.cli.options import Option, declare
-from napkin.errors import NapkinError
+from napkin.errors import BROKEN, NapkinError
 from napkin.formulas import capacity, formats, optimizers
 from napkin.formulas.layer import Model
 from napkin.inputs.hardware import Hardware
@@ -104,7 +104,13 @@ def _fitting(inputs: Inputs, config: Config) -> list[Term]:
     def fits(model: Model) -> bool:
         return bool(found(model).reported.used.value <= capacity.value)
 
-    model, parameters = largest(config, fits, inputs.get("tp"), inputs.get("pp"))
+    try:
+        model, parameters = largest(config, fits, inputs.get("tp"), inputs.get("pp"))
+    except NapkinError as problem:
+        if problem.status != BROKEN:
+            raise
+        inputs.note(f"fits/… is left out: {problem.message} under this layout")
+        return [capacity]
     best = found(model)
     used = best.reported.used.renamed("fits/memory")
     inputs.note(

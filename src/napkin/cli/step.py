@@ -48,6 +48,7 @@ def run(inputs: Inputs) -> Answer:
         bool(inputs.get("async-tp")),
         float(inputs.get("factor") or 1.0),
     )
+    _assumed_links(inputs, hardware, setup.layout.gpus)
     if inputs.get("profile") is not None:
         asked = measured(inputs, asked, hardware, setup)
     inputs.record("attention", asked.kernel, inputs.origin("attention"))
@@ -71,6 +72,18 @@ def run(inputs: Inputs) -> Answer:
 
         answer.plot = charts(found, asked.plan, _title(model, setup, hardware))
     return answer
+
+
+def _assumed_links(inputs: Inputs, hardware: Hardware, gpus: int) -> None:
+    """What is taken for a link or network that nobody states, said aloud."""
+    from napkin.evidence.rates import LINKLESS, SLOWEST_NETWORK
+
+    if gpus > 1 and not hardware.link_bandwidth:
+        inputs.note(f"{hardware.name}: its link is not known, {human(LINKLESS, 'byte/s')} assumed; --link-bandwidth")
+    if gpus > (hardware.devices_per_node or 8) and not hardware.nic_bandwidth:
+        inputs.note(
+            f"{hardware.name}: its network is not known, {human(SLOWEST_NETWORK, 'byte/s')} assumed; --network-bandwidth"
+        )
 
 
 def measured(inputs: Inputs, asked: Asked, hardware: Hardware, setup: Setup) -> Asked:
