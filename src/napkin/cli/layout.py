@@ -23,7 +23,8 @@ def offloads(text: str) -> tuple[str, ...]:
     found = tuple(word.strip().lower() for word in text.split(","))
     for word in found:
         if word not in OFFLOADS:
-            raise Unreadable(f"{word[:40]!r} is not one of {', '.join(OFFLOADS)}", did_you_mean(word, OFFLOADS))
+            hint = did_you_mean(word, OFFLOADS) or "for example optimizer"
+            raise Unreadable(f"{word[:40]!r} is not one of {', '.join(OFFLOADS)}", hint)
     return found
 
 

@@ -21,7 +21,7 @@ def lengths(text: str) -> tuple[int, ...]:
         times, x, length = part.partition("x")
         count = positive_count(times) if x else 1
         if len(found) + count > 10**6:
-            raise Unreadable("more than a million documents")
+            raise Unreadable("more than a million documents", "for example 4096,2048 or 4x1024")
         found += [positive_count(length if x else part)] * count
     return tuple(found)
 

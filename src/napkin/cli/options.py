@@ -73,7 +73,7 @@ def names(text: str) -> tuple[str, ...]:
     """Names separated by commas."""
     found = tuple(name.strip() for name in units.words(text).split(","))
     if not all(found):
-        raise units.Unreadable(f"{text.strip()[:60]!r} has an empty name in it")
+        raise units.Unreadable(f"{text.strip()[:60]!r} has an empty name in it", "separate names by single commas")
     return found
 
 

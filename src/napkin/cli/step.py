@@ -81,9 +81,8 @@ def _assumed_links(inputs: Inputs, hardware: Hardware, gpus: int) -> None:
     if gpus > 1 and not hardware.link_bandwidth:
         inputs.note(f"{hardware.name}: its link is not known, {human(LINKLESS, 'byte/s')} assumed; --link-bandwidth")
     if gpus > (hardware.devices_per_node or 8) and not hardware.nic_bandwidth:
-        inputs.note(
-            f"{hardware.name}: its network is not known, {human(SLOWEST_NETWORK, 'byte/s')} assumed; --network-bandwidth"
-        )
+        slowest = human(SLOWEST_NETWORK, "byte/s")
+        inputs.note(f"{hardware.name}: its network is not known, {slowest} assumed; --network-bandwidth")
 
 
 def measured(inputs: Inputs, asked: Asked, hardware: Hardware, setup: Setup) -> Asked:

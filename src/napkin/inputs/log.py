@@ -107,7 +107,8 @@ def read_line(line: str) -> Logged:
         raise NapkinError("--log: the line is longer than 20,000 characters", "paste one line of the log")
     found = figures(line)
     if not set(found.quantities) - {"global_batch"}:
-        what = f"there is no file {printable(line, 60)!r}, and as a line it says" if " " not in line else "the line says"
+        missing = f"there is no file {printable(line, 60)!r}, and as a line it says"
+        what = "the line says" if " " in line else missing
         raise NapkinError(
             f"--log: {what} no throughput, step time, TFLOP/s or MFU that napkin knows",
             "give the figure itself: --tokens-per-second, --step-time or --tflops",

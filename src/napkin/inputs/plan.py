@@ -76,7 +76,7 @@ def precision(text: str, where: str = "--precision") -> Precision:
         if field not in _FIELDS:
             raise NapkinError(f"{where}: unknown part {field[:40]!r}", f"one of {', '.join(_FIELDS)}")
         if field in parts:
-            raise NapkinError(f"{where}: {field} is given twice")
+            raise NapkinError(f"{where}: {field} is given twice", "keep one of them")
         if value not in FLOATS and not (field == "master" and value == "none"):
             raise NapkinError(f"{where}: unknown dtype {value[:40]!r} for {field}", did_you_mean(value, FLOATS))
         parts[field] = value

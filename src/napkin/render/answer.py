@@ -115,6 +115,8 @@ class Answer:
         found = {term.name: (term.value, term.unit) for term in self.finite()}
         for path, ends in self.intervals.items():
             for name, value in zip(("low", "high"), ends, strict=True):
+                if not _in_range(value):
+                    continue
                 found.setdefault(end_path(path, name), (value, found[path][1] if path in found else "1"))
         return found
 
