@@ -795,10 +795,22 @@ def _alternatives(planner: Planner, request: Request) -> Iterator[tuple[str, Req
     powers = [node << i for i in range(DOUBLINGS)]
     doubled = [*(p for p in powers if p > n), *(p for p in reversed(powers) if p < n)]
     tried = sorted((m for m in near_machines if m != n), key=lambda m: abs(m - n))[:TRIED]
+    least = _bytes_of_weights(request) / (planner.hardware.capacity or 1)
     for gpus in [*tried, *doubled]:
-        yield f"--gpus {gpus:,} in place of {n:,}", replace(request, gpus=gpus)
+        if gpus >= least:
+            yield f"--gpus {gpus:,} in place of {n:,}", replace(request, gpus=gpus)
     if request.only or request.below:
         yield "no degree held", replace(request, only={}, below={})
+
+
+def _bytes_of_weights(request: Request) -> float:
+    """What all cards together hold under every layout: each weight and its master copy, once."""
+    from napkin.formulas.capacity import bytes_per_param
+    from napkin.formulas.params import params
+
+    each = bytes_per_param(request.setup.precision, request.setup.optimizer)
+    kept = sum(float(part.value) for part in each.parts if part.name.endswith(("/parameters", "/master")))
+    return kept * float(params(request.model)["params/total"].value)
 
 
 def _near_values(free: Request, name: str, value: int) -> list[int]:
