@@ -633,3 +633,10 @@ def test_without_a_device_bench_is_absent() -> None:
     if torch.cuda.is_available():
         pytest.skip("a CUDA device is here")
     refused(run_line("bench --quick"), 5, "no CUDA device")
+
+
+def test_a_plan_without_gpus_asks_for_the_fewest(write: Any) -> None:
+    line = ["plan", write("c.json", SMALL), "--hardware", "h100", "--within", "1d", "--tokens", "1B", "--json"]
+    answer = run_line(line).data
+    assert answer["inputs"]["objective"] == {"value": "gpus", "origin": "default", "given": "gpus"}
+    assert answer["values"]["gpus"] >= 1

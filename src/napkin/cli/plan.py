@@ -767,7 +767,7 @@ def _rules(request: Request) -> list[str]:
 
 def _nearest(planner: Planner, request: Request) -> tuple[str, Found] | None:
     """The question that changes least and has an answer: one degree moved, then another number of GPUs, then none
-    of the degrees held."""
+    of the degrees held, then both."""
     from napkin.search import search
 
     for what, other in _alternatives(planner, request):
@@ -801,6 +801,12 @@ def _alternatives(planner: Planner, request: Request) -> Iterator[tuple[str, Req
             yield f"--gpus {gpus:,} in place of {n:,}", replace(request, gpus=gpus)
     if request.only or request.below:
         yield "no degree held", replace(request, only={}, below={})
+        for gpus in doubled:
+            if gpus >= least:
+                yield (
+                    f"--gpus {gpus:,} in place of {n:,} and no degree held",
+                    replace(request, only={}, below={}, gpus=gpus),
+                )
 
 
 def _bytes_of_weights(request: Request) -> float:
