@@ -415,3 +415,16 @@ def test_kill_9_loses_only_the_case_in_flight(tmp_path: Any) -> None:
 def test_a_profile_is_a_dataclass_all_the_way_down(profile_path: str) -> None:
     assert asdict(read_profile(profile_path)) == loaded(profile_path)
     assert header(FakeDevice()).summary["collectives"] is None
+
+
+def test_measured_rates_stand_among_the_inputs_with_their_origin(profile_path: str, tmp_path: Any) -> None:
+    data = loaded(profile_path)
+    data["device"]["hardware"], data["device"]["hardware_origin"] = "h200-sxm-141gb", "matched by name"
+    mine = tmp_path / "h200.json"
+    mine.write_text(json.dumps(data))
+    line = ["roofline", "matmul", "8192x8192x8192", "--hardware", "h200", "--profile", str(mine), "--json"]
+    outcome = run_line(line)
+    assert outcome.status == 0, outcome.err
+    assert outcome.data["inputs"]["matmul-rate"]["origin"] == "profile"
+    assert outcome.data["inputs"]["matmul-rate"]["value"] == pytest.approx(750e12)
+    assert outcome.data["inputs"]["memory-rate"]["origin"] == "profile"

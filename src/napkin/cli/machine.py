@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from napkin.cli.command import Inputs
 from napkin.cli.options import FIGURES
 from napkin.inputs.hardware import Hardware, find, peak_name, table
 from napkin.term import GIVEN, MEASURED, Term, leaf
+
+if TYPE_CHECKING:
+    from napkin.inputs.profile import Profile
 
 
 def accelerator(inputs: Inputs) -> Hardware:
@@ -78,6 +83,16 @@ def element_format(dtype: str) -> str:
     return dtype.partition("_")[0] if dtype in kinds else dtype
 
 
+def measured_rates(inputs: Inputs, profile: Profile, dtype: str) -> tuple[tuple[float, str] | None, ...]:
+    """(FLOP/s, where) of matmuls and (byte/s, where) of memory in a profile, shown among the inputs; None if absent."""
+    rate = profile.matmul_rate({"fp8": "fp8_e4m3"}.get(dtype, dtype))
+    moved = profile.memory_bandwidth()
+    for name, found, unit in (("matmul-rate", rate, "FLOP/s"), ("memory-rate", moved, "byte/s")):
+        if found is not None:
+            inputs.record(name, found[0], "profile", unit, found[1])
+    return rate, moved
+
+
 def roof(inputs: Inputs, hardware: Hardware, dtype: str) -> tuple[Term, Term]:
     """(FLOP/s, byte/s) of one accelerator: the datasheet's, or those of --profile where it measured them."""
     peak = hardware.term(f"peak/{peak_name(dtype)}", "peak", "FLOP/s")
@@ -90,12 +105,11 @@ def roof(inputs: Inputs, hardware: Hardware, dtype: str) -> tuple[Term, Term]:
     profile = profile_for(path, hardware.slug)
     for note in profile.notes_for_user():
         inputs.note(note)
-    rate = profile.matmul_rate({"fp8": "fp8_e4m3"}.get(dtype, dtype))
+    rate, moved = measured_rates(inputs, profile, dtype)
     if rate is None:
         inputs.note(f"the profile has no {dtype} matmul: the datasheet's peak is used")
     else:
         peak = leaf("peak", rate[0], "FLOP/s", MEASURED, f"{path}: {rate[1]}")
-    moved = profile.memory_bandwidth()
     if moved is None:
         inputs.note("the profile has no memory bandwidth: the datasheet's is used")
     else:

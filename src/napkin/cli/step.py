@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from napkin.cli.command import Command, Inputs
 from napkin.cli.layout import SETUP_DEFAULTS, SETUP_OPTIONS, setup_of
 from napkin.cli.level import level_of
-from napkin.cli.machine import accelerator
+from napkin.cli.machine import accelerator, measured_rates
 from napkin.cli.model import MODEL_OPTIONS, model_of
 from napkin.cli.options import DRAWS, Option, declare
 from napkin.errors import Refused
@@ -94,6 +94,7 @@ def measured(inputs: Inputs, asked: Asked, hardware: Hardware, setup: Setup) -> 
     profile = profile_for(str(inputs.get("profile")), hardware.slug)
     for note in profile.notes_for_user():
         inputs.note(note)
+    measured_rates(inputs, profile, setup.precision.compute)
     reached, said = with_profile(asked.rates, hardware, profile, setup.precision.compute)
     for what in said:
         inputs.note(f"measured by the profile: {what}")
