@@ -263,3 +263,10 @@ def test_what_plan_refuses(napkin, line, words):
 def test_no_layout_is_no_grid():
     planner = planner_of("llama3-8b --hardware h100 --global-batch 7 --dp 5")
     assert grid(planner.on(8)) is None
+
+
+def test_a_listing_is_bounded(napkin):
+    outcome = napkin("plan llama3-8b --gpus 8 --hardware h100 --rows 999999999999")
+    assert outcome.status == 2
+    assert "--rows" in outcome.errors[0]
+    assert "at most 1,000" in outcome.hints[0]

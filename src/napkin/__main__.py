@@ -6,9 +6,12 @@ import sys
 
 
 def main() -> int:
-    from napkin.cli import main as run
+    try:
+        from napkin.cli import main as run
 
-    return run(sys.argv[1:])
+        return run(sys.argv[1:])
+    except KeyboardInterrupt:  # while the command line itself was being loaded
+        return 130
 
 
 if __name__ == "__main__":

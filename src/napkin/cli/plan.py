@@ -43,6 +43,18 @@ BOUNDED = ("tp", "pp", "cp", "ep", "vp", "zero", "micro-batch")
 MOST_COUNTS = 64
 
 
+MOST_ROWS = 1000
+"""Each row listed is evaluated once more, exactly, some three milliseconds each."""
+
+
+def _listed(text: str) -> int:
+    """A number of rows from 1 to MOST_ROWS."""
+    rows = positive_count(text)
+    if rows > MOST_ROWS:
+        raise Unreadable(f"{text.strip()!r} rows are too many", f"at most {MOST_ROWS:,}; --csv and --pareto narrow it")
+    return rows
+
+
 def _counts(text: str) -> int | list[int]:
     """One number of GPUs, a list, or a range that doubles."""
     if ".." not in text and "," not in text:
@@ -59,7 +71,7 @@ def _counts(text: str) -> int | list[int]:
 declare(
     Option("objective", choice("time", "cost", "gpus"), "Fastest, cheapest, or fewest GPUs", metavar="WHAT"),
     Option("max-global-batch", positive_count, "Largest step in sequences, where the batch is free", metavar="N"),
-    Option("rows", positive_count, "Layouts to list", metavar="N"),
+    Option("rows", _listed, f"Layouts to list, at most {MOST_ROWS:,}", metavar="N"),
     Option("pareto", lambda text: text, "List the layouts that no other beats in time and memory both", flag=True),
     *(Option(f"max-{name}", positive_count, f"Largest --{name}", metavar="N") for name in BOUNDED),
 )
