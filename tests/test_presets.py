@@ -19,7 +19,7 @@ from napkin._tables.class_defaults import (
     IGNORABLE_WHEN,
     TEXT_TYPES,
 )
-from napkin.cli.command import ask_texts
+from napkin.cli.command import accepted, ask, find
 from napkin.errors import NapkinError, Refused
 from napkin.formulas.families import build
 from napkin.formulas.params import params
@@ -329,6 +329,12 @@ def test_every_file_of_presets_is_shipped() -> None:
 
 
 # --- the command ----------------------------------------------------------------------------------------------------
+
+
+def ask_texts(name: str, options: dict[str, str]) -> Any:
+    """The answer of a command to options given as texts."""
+    command = find(name)
+    return ask(command, accepted(command, options, "given", lambda key: ""))
 
 
 def names_of(options: dict[str, Any]) -> list[str]:

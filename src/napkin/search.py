@@ -26,8 +26,6 @@ Array = Any
 Timed = Callable[[Setup], "tuple[Plan, Rates]"]
 """How a setup's step is timed: its plan, and what machine and software reach."""
 
-DEGREES = ("tp", "pp", "dp", "cp", "ep", "vp", "sp", "zero", "micro-batch")
-"""What can be held to one value, or below one."""
 MOST_MICRO = 64
 """Sequences in a micro-batch beyond which no layout is tried: kernels are as efficient as they get long before."""
 ENTRIES = 1 << 15

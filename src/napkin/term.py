@@ -110,7 +110,6 @@ OPS: dict[str, Op] = {
     ),
     "min": Op(lambda v: elementwise.minimum(*v), lambda u: units.same(*u), _call("min")),
     "ceil_quotient": Op(lambda v: elementwise.ceil_div(v[0], v[1]), _quotient_unit, lambda n: f"⌈{n[0]} / {n[1]}⌉"),
-    "floor_quotient": Op(lambda v: v[0] // v[1], _quotient_unit, lambda n: f"⌊{n[0]} / {n[1]}⌋"),
     "ceil": Op(lambda v: elementwise.ceiling(v[0]), lambda u: u[0], lambda n: f"⌈{n[0]}⌉"),
     "floor": Op(lambda v: elementwise.floor(v[0]), lambda u: u[0], lambda n: f"⌊{n[0]}⌋"),
     "choice": Op(
@@ -121,7 +120,6 @@ OPS: dict[str, Op] = {
     "sqrt": Op(lambda v: elementwise.square_root(v[0]), lambda u: units.root(u[0]), _call("√")),
     "power": Op(lambda v: elementwise.power(v[0], v[1]), _power_unit, _infix("^")),
 }
-LEAVES = ("given", "table", "measured", "constant")
 
 
 def leaf(name: str, value: Number, unit: str, kind: str = GIVEN, source: str = "") -> Term:
@@ -171,10 +169,6 @@ def smallest(name: str, *parts: Term, source: str = "") -> Term:
 
 def ceil_divide(name: str, a: Term, b: Term, source: str = "") -> Term:
     return make("ceil_quotient", name, (a, b), source)
-
-
-def floor_divide(name: str, a: Term, b: Term, source: str = "") -> Term:
-    return make("floor_quotient", name, (a, b), source)
 
 
 def ceiling(name: str, part: Term, source: str = "") -> Term:

@@ -7,7 +7,6 @@ as `FLOP/s/GPU`; "1" has no dimension. Powers of 1000 are K M B/G T P, powers of
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 Value = int | float
 
@@ -260,13 +259,6 @@ def _above_zero(value: Value, text: str) -> Value:
     return value
 
 
-def not_negative(text: str) -> Value:
-    value = number(text)
-    if value < 0:
-        raise Unreadable(f"{text.strip()!r} is negative", "write a number that is not below zero")
-    return value
-
-
 def fraction(text: str) -> Value:
     """A share above 0 and at most 1: `0.4` or `40%`."""
     value = number(text)
@@ -410,8 +402,6 @@ def _energy(text: str) -> Value:
     table = {"": (1, 1), "j": (1, 1), "kwh": (3_600_000, 1), "mwh": (3_600_000_000, 1), "gwh": (3_600_000_000_000, 1)}
     return _scaled(text, table, "for example 350MWh")
 
-
-Parser = Callable[[str], object]
 
 # --- writing -------------------------------------------------------------------------------------------------------
 

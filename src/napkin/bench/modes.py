@@ -74,7 +74,6 @@ FULL = Mode(
     steps=20,
     collective_bytes=tuple(1 << power for power in range(15, 33)),
 )
-MODES = {mode.name: mode for mode in (QUICK, DEFAULT, FULL)}
 
 # A host has no boost clock to wait for and is a thousand times slower: short blocks and short holds say the same.
 HOST_TIMING = Timing(blocks=5, min_block=2e-3, warmup=1)

@@ -6,15 +6,10 @@ from napkin.inputs.profile import GPU_KINDS, OK, Profile
 
 MARKS = ((0.5, "good"), (0.4, "fine"), (0.2, "room for more"), (0.05, "poor: look for the bottleneck"))
 WRONG = "something is wrong"
-CAUSES = (
-    "below 0.05 look for: data loading, fp32 without TF32, launches that the CPU cannot keep up with, a tiny batch, "
-    "debug or deterministic mode, the wrong peak"
-)
 IMPOSSIBLE = (
     "the arithmetic or the peak is wrong: a sparse peak, a PCIe part taken for an SXM one, a missing synchronisation, "
     "or the tokens of all ranks over the peak of one"
 )
-SPREAD_WARNING = 1.05  # p90/p10
 LOW_POWER = 0.99
 
 WARNINGS = {

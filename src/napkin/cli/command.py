@@ -3,13 +3,13 @@ files, and by the commands that ask others (check, sweep, compare)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from napkin.cli.options import COMMON, DRAWS, FIGURES, OPTIONS, canonical
 from napkin.errors import NapkinError, Problems, did_you_mean
 from napkin.render.answer import Answer, Shown
-from napkin.term import ASSUMED, GIVEN, SEEN, Term, constant, leaf
+from napkin.term import ASSUMED, GIVEN, SEEN, Term, leaf
 from napkin.units import Unreadable
 
 MODULES: dict[str, tuple[str, str]] = {
@@ -255,12 +255,6 @@ def ask(command: Command, given: Mapping[str, Given]) -> Answer:
     return answer
 
 
-def ask_texts(name: str, options: Mapping[str, Any], origin: str = "given", where: str = "") -> Answer:
-    """Answer a question given as plain texts by option name, as `sweep` and `compare` do."""
-    command = find(name)
-    return ask(command, accepted(command, options, origin, lambda key: f"{where}: {key}" if where else ""))
-
-
 def accepted(
     command: Command, options: Mapping[str, Any], origin: str, where: Callable[[str], str]
 ) -> dict[str, Given]:
@@ -282,13 +276,3 @@ def accepted(
     if problems:
         raise problems[0] if len(problems) == 1 else Problems(problems)
     return result
-
-
-def constants(*pairs: tuple[str, float, str, str]) -> tuple[Term, ...]:
-    """Several constants of formulas at once: (name, value, unit, source)."""
-    return tuple(constant(*pair) for pair in pairs)
-
-
-def unknown_among(inputs: Inputs, names: Iterable[str]) -> list[str]:
-    """Those of `names` that nobody gave."""
-    return [name for name in names if inputs.get(name) is None]

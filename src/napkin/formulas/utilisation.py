@@ -39,11 +39,6 @@ def hfu(name: str, model_utilisation: Term, repeated: Term) -> Term:
     return multiply(f"hfu/{name}", model_utilisation, repeated, source=PALM)
 
 
-def rate_of(name: str, utilisation: Term, per_token: Term, peak: Term) -> Term:
-    """tokens/s/GPU that a utilisation in one convention stands for."""
-    return divide(name, multiply("flops_per_second", utilisation, peak), per_token)
-
-
 def repeated(model: Model, over: Works, recompute: Recompute) -> Term:
     """1 + recomputed FLOPs / FLOPs of a step (forward and backward)."""
     one = constant("1", 1)
