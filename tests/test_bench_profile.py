@@ -191,7 +191,8 @@ def test_the_slowest_rank_is_what_a_synchronous_job_gets(profile_path: str, tmp_
 
 
 def test_a_hardware_entry_of_an_unknown_accelerator_reads_back(profile_path: str, tmp_path: Any) -> None:
-    from napkin.inputs.hardware import find, table
+    from napkin.inputs.hardware import find, shipped
+    from napkin.inputs.hardware_file import merged
 
     profile = read_profile(profile_path)
     name, entry = hardware_entry(profile)
@@ -200,7 +201,7 @@ def test_a_hardware_entry_of_an_unknown_accelerator_reads_back(profile_path: str
     assert entry["assumed"] == ["peak_flops"]
     file = tmp_path / "mine.yaml"
     file.write_text(hardware_yaml(profile))
-    known = find("fake-h200", table(str(file)))
+    known = find("fake-h200", merged(str(file), shipped()))
     assert known.peak("bf16") == pytest.approx(750e12)
     assert known.memory == 140 << 30
     assert known.memory_bandwidth == pytest.approx(4.2e12)
@@ -217,14 +218,15 @@ def test_the_hardware_command_makes_a_file_that_others_take(profile_path: str, t
 
 
 def test_a_known_accelerator_keeps_its_datasheets_peak(profile_path: str, tmp_path: Any) -> None:
-    from napkin.inputs.hardware import find, shipped, table
+    from napkin.inputs.hardware import find, shipped
+    from napkin.inputs.hardware_file import merged
 
     data = loaded(profile_path)
     data["device"]["hardware"], data["device"]["hardware_origin"] = "h200-sxm-141gb", "matched by name"
     path, file = tmp_path / "p.json", tmp_path / "mine.yaml"
     path.write_text(json.dumps(data))
     file.write_text(hardware_yaml(read_profile(str(path))))
-    before, after = find("h200", shipped()), find("h200", table(str(file)))
+    before, after = find("h200", shipped()), find("h200", merged(str(file), shipped()))
     assert after.peaks == before.peaks
     assert after.memory_bandwidth == pytest.approx(4.2e12)
 

@@ -159,3 +159,14 @@ def test_a_run_file_gives_the_options_and_the_command_line_wins(napkin, tmp_path
     outcome = napkin(["max-params", "--run", path])
     assert outcome.status == 2
     assert "the file is for 'train-time'" in outcome.err
+
+
+def test_a_run_file_chooses_the_form_and_names_no_other(napkin, tmp_path):
+    path = write(tmp_path, "form.yaml", RUN + "json: true\n")
+    assert json.loads(napkin(["train-time", "--run", path]).out)["command"] == "train-time"
+    assert napkin(["train-time", "--run", path, "--csv"]).out.startswith("path,value,unit")
+    nested = write(tmp_path, "nested.yaml", RUN + f"run: {path}\n")
+    outcome = napkin(["train-time", "--run", nested])
+    assert outcome.status == 2
+    assert "nested.yaml" in outcome.err
+    assert "run: a run file names no other" in outcome.err

@@ -37,7 +37,7 @@ rows:
 def rows_of(tmp_path, text: str):
     path = tmp_path / "rows.yaml"
     path.write_text(text, encoding="utf-8")
-    return published.read(str(path))[1]
+    return published.read(str(path)).steps
 
 
 # --- reading ---

@@ -209,7 +209,7 @@ def _path() -> dict[str, str]:
 def _table(tmp_path: Path, text: str) -> hardware.Table:
     file = tmp_path / "mine.yaml"
     file.write_text(text, encoding="utf-8")
-    return hardware.table(str(file))
+    return merged(str(file), TABLE)
 
 
 NEW = """\
@@ -335,11 +335,11 @@ def test_what_is_no_file(tmp_path: Path) -> None:
         ("a\0b", "is not a path"),
     ):
         with pytest.raises(NapkinError, match=message) as caught:
-            hardware.table(path)
+            merged(path, TABLE)
         assert caught.value.status == 2
     (tmp_path / "latin.yaml").write_bytes(b"accelerators: {\xe9: 1}")
     with pytest.raises(NapkinError, match="not UTF-8"):
-        hardware.table(str(tmp_path / "latin.yaml"))
+        merged(str(tmp_path / "latin.yaml"), TABLE)
 
 
 values = st.recursive(
@@ -405,7 +405,7 @@ def test_an_accelerator_without_training_formats_is_listed(tmp_path: Path) -> No
     rows = json.loads(render(_ask(hardware_file=str(file)), "json"))["rows"]  # type: ignore[arg-type]
     assert rows[-1]["dtype"] == "int8"
     with pytest.raises(Refused):
-        _ = hardware.find("x", hardware.table(str(file))).default_dtype
+        _ = hardware.find("x", merged(str(file), TABLE)).default_dtype
 
 
 def test_one_shows_every_figure_with_its_source() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from napkin._tables import memory_errors
 from napkin.evidence import facts, footprint
-from napkin.evidence.validate import Compared, quantile_of
+from napkin.evidence.compared import Compared, quantile_of
 from napkin.formulas import memory, optimizers
 from napkin.formulas.frameworks import COST, EVEN, FRAMEWORKS, FRONT, SLOTS
 from napkin.formulas.implementations import STORED, Tuning, code_of

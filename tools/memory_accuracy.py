@@ -13,7 +13,7 @@ from pathlib import Path
 
 from napkin._tables import memory_errors
 from napkin.evidence import facts, footprint
-from napkin.evidence.validate import Compared, quantile_of
+from napkin.evidence.compared import Compared, quantile_of
 from napkin.formulas import allocator
 from napkin.formulas.frameworks import FRAMEWORKS
 from napkin.inputs.published import Row

@@ -29,7 +29,7 @@ from napkin.bench.team import Alone, Team, Torchrun, launched
 from napkin.bench.torch_device import SEED, TorchDevice, open_device
 from napkin.bench.train import StepPlan, train
 from napkin.errors import REFUSED, NapkinError
-from napkin.inputs.hardware import Hardware, Table, find, peak_name, table
+from napkin.inputs.hardware import Hardware, Table, find, peak_name, shipped
 from napkin.inputs.profile import FAILED, KIND, OK, OOM, SCHEMA, UNSUPPORTED, Peak, Profile, ProfiledDevice, summarise
 
 INTERRUPTED, TERMINATED = 130, 143
@@ -67,7 +67,7 @@ class Request:
     data: str = "normal"
     command: Sequence[str] = ("bench",)
     hardware: Hardware | None = None
-    hardware_file: str | None = None
+    known: Table = field(default_factory=shipped)
     shapes: Sequence[Shape] = ()
     model: ModelRequest | None = None
     step: StepPlan | None = None
@@ -114,8 +114,7 @@ def run(request: Request) -> Done:
     """Measure, and write the profile after every case."""
     device = open_device(request.device)
     team = team_of(device)
-    known = table(request.hardware_file)
-    hardware = request.hardware or matched(device.info, known)
+    hardware = request.hardware or matched(device.info, request.known)
     origin = None if hardware is None else "given" if request.hardware is not None else "matched by name"
     header = _header(request, device, team, hardware, origin)
     path = request.output or _default_path(request, hardware, device)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from napkin import __version__
 from napkin.errors import NapkinError, Problems
 
 if TYPE_CHECKING:
-    from napkin.cli.command import Command
+    from napkin.cli.command import Command, Given
     from napkin.render.answer import Answer
 
 INTERRUPTED, PIPE_CLOSED, WRITE_FAILED, DEFECT = 130, 141, 74, 70
@@ -101,10 +101,15 @@ def _main(argv: list[str]) -> int:
     return 0 if given is None else _answer(command, given)
 
 
-def _answer(command: Command, given: dict[str, Any]) -> int:
+def _answer(command: Command, given: dict[str, Given]) -> int:
     from napkin.cli.command import ask
 
-    forms = [form for form in ("json", "csv", "markdown") if form in given and given[form].text]
+    forms = _forms(given)
+    if "run" in given:
+        from napkin.cli.runfile import options_of_file
+
+        of_file = options_of_file(str(given["run"].text), command)
+        given, forms = {**of_file, **given}, forms or _forms(of_file)  # the command line wins
     if len(forms) > 1:
         raise NapkinError(f"--{forms[0]} and --{forms[1]} exclude each other", "choose one")
     target = str(given["output"].text) if "output" in given and not command.keeps else "-"
@@ -113,8 +118,14 @@ def _answer(command: Command, given: dict[str, Any]) -> int:
         from napkin.render.plot import draw
 
         draw(answer, str(given["plot"].text), str(given["theme"].text).lower() if "theme" in given else "light")
-    _show(answer, forms[0] if forms else "text", "explain" in given, target)
+    explain = "explain" in given and bool(given["explain"].text)
+    _show(answer, forms[0] if forms else "text", explain, target)
     return answer.status
+
+
+def _forms(given: dict[str, Given]) -> list[str]:
+    """The forms other than text that are asked for."""
+    return [form for form in ("json", "csv", "markdown") if form in given and given[form].text]
 
 
 def _show(answer: Answer, form: str, explain: bool, target: str) -> None:

@@ -63,15 +63,16 @@ def run(inputs: Inputs) -> Answer:
 def _request(inputs: Inputs, words: tuple[str, ...]) -> Request:
     from napkin.bench.modes import DEFAULT, FULL, GROUPS, QUICK
     from napkin.bench.run import Request
-    from napkin.inputs.hardware import find, table
+    from napkin.cli.machine import table_of
+    from napkin.inputs.hardware import find
 
     if inputs.get("quick") and inputs.get("full"):
         raise NapkinError("--quick and --full exclude each other", "choose one")
     mode = QUICK if inputs.get("quick") else FULL if inputs.get("full") else DEFAULT
-    hardware_file = inputs.get("hardware-file")
+    known = table_of(inputs)
     hardware = None
     if inputs.get("hardware") is not None:
-        hardware = find(inputs.get("hardware"), table(hardware_file))
+        hardware = find(inputs.get("hardware"), known)
         for note in hardware.notes:
             inputs.note(note)
     groups: tuple[str, ...] = GROUPS
@@ -103,7 +104,7 @@ def _request(inputs: Inputs, words: tuple[str, ...]) -> Request:
         data=data,
         command=("bench", *named),
         hardware=hardware,
-        hardware_file=hardware_file,
+        known=known,
         shapes=shapes,
         model=_model_request(inputs, model) if model is not None and "matmul" in groups else None,
         step=_step_request(inputs, model, mode) if "train" in groups else None,

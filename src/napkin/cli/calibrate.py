@@ -9,7 +9,8 @@ from napkin.cli.command import Command, Inputs
 from napkin.cli.options import Option, declare
 from napkin.errors import NapkinError
 from napkin.evidence import own, validate
-from napkin.inputs import published
+from napkin.evidence.compared import Compared
+from napkin.inputs.published import MEMORY, RUNS, STEPS, read
 from napkin.render.answer import Answer
 from napkin.term import MEASURED, Term, leaf
 from napkin.units import words
@@ -21,10 +22,9 @@ declare(
 
 def run(inputs: Inputs) -> Answer:
     path = str(inputs.need("file", "which rows? a YAML of schema steps/1, as configs/evidence/steps.yaml has them"))
-    schema, rows = published.read(path)
-    if schema != published.STEPS:
-        raise NapkinError(f"{path}: calibrate takes {published.STEPS}, not {schema}", "measured training steps")
-    steps: list[published.StepRow] = rows  # type: ignore[assignment]
+    steps = read(path).steps
+    if not steps:
+        raise NapkinError(f"{path}: calibrate takes {STEPS}, not {MEMORY} or {RUNS}", "measured training steps")
     before = [one for one in validate.steps(steps, in_sample=True) if not one.suspect]
     known = [one for one in before if one.error is not None]
     if not known:
@@ -63,7 +63,7 @@ def run(inputs: Inputs) -> Answer:
     return answer
 
 
-def _log_gap(one: validate.Compared) -> float:
+def _log_gap(one: Compared) -> float:
     """ln measured − ln predicted of the step time, whatever quantity the row prints."""
     gap = math.log((one.measured or 1.0) / (one.predicted or 1.0))
     return gap if one.quantity == "step_seconds" else -gap

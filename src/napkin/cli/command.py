@@ -233,19 +233,12 @@ def named(words: Sequence[str]) -> tuple[Command, list[str]]:
 
 
 def ask(command: Command, given: Mapping[str, Given]) -> Answer:
-    """Answer one question; `--run FILE` is read first and the options given win over it."""
-    merged = dict(given)
-    if "run" in given:
-        from napkin.cli.runfile import options_of_file
-
-        path = given["run"]
-        for name, one in options_of_file(str(path.text), command).items():
-            merged.setdefault(name, one)
-    inputs = Inputs(command, merged)
+    """Answer one question."""
+    inputs = Inputs(command, given)
     answer = command.run(inputs)
     if not inputs.figures_used and command.target is None:
         for name in FIGURES:
-            if name in merged:
+            if name in given:
                 raise NapkinError(f"--{name}: {command.name} does not take it", "put it in a file: --hardware-file")
     skipped = {*COMMON, *DRAWS}
     for name, shown in inputs.shown.items():

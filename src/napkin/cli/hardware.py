@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from napkin import term, units
 from napkin.cli.command import Command, Inputs
+from napkin.cli.machine import table_of
 from napkin.cli.options import Option, declare
 from napkin.errors import NapkinError, did_you_mean
 from napkin.inputs import hardware
@@ -40,7 +41,7 @@ def run(inputs: Inputs) -> Answer:
     """One accelerator where it is named, a profile's as an entry of a hardware file, else the list."""
     if inputs.get("from-profile") is not None:
         return _entry(str(inputs.get("from-profile")))
-    table = hardware.table(inputs.get("hardware-file"))
+    table = table_of(inputs)
     name = inputs.get("accelerator") or inputs.get("hardware")
     dtype = inputs.get("dtype")
     wanted = None if dtype is None else hardware.peak_name(dtype)

@@ -6,17 +6,27 @@ from typing import TYPE_CHECKING
 
 from napkin.cli.command import Inputs
 from napkin.cli.options import FIGURES
-from napkin.inputs.hardware import Hardware, find, peak_name, table
+from napkin.inputs.hardware import Hardware, Table, find, peak_name, shipped
 from napkin.term import GIVEN, MEASURED, Term, leaf
 
 if TYPE_CHECKING:
     from napkin.inputs.profile import Profile
 
 
+def table_of(inputs: Inputs) -> Table:
+    """The shipped accelerators, those of --hardware-file merged over them."""
+    path = inputs.get("hardware-file")
+    if path is None:
+        return shipped()
+    from napkin.inputs.hardware_file import merged  # pydantic, on this path only
+
+    return merged(path, shipped())
+
+
 def accelerator(inputs: Inputs) -> Hardware:
     """The accelerator asked for, with the figures that were given in place of its own; what its name leaves open is
     noted."""
-    hardware = find(inputs.need("hardware", "which accelerator?"), table(inputs.get("hardware-file")))
+    hardware = find(inputs.need("hardware", "which accelerator?"), table_of(inputs))
     for note in hardware.notes:
         inputs.note(note)
     inputs.figures_used = True

@@ -56,7 +56,8 @@ def run(inputs: Inputs) -> Answer:
     if inputs.get("snapshot") is not None:
         from napkin.cli.snapshot import compare
 
-        return compare(inputs, model, setup)
+        found = fit.evaluate(model, setup, inputs.get("implementation"), None, bool(inputs.get("compile")))
+        return compare(inputs, found, terms_of(found, source(inputs, model)), title(model, setup))
     return account(inputs, model, setup)
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from napkin import units
 from napkin.cli.command import Command, Inputs
-from napkin.cli.machine import accelerator, dtype_of
+from napkin.cli.machine import accelerator, dtype_of, table_of
 from napkin.cli.model import MODEL_OPTIONS, convention, documents, model_of, sequence
 from napkin.cli.options import Option, declare
 from napkin.cli.single import answered
 from napkin.errors import BROKEN, OK, NapkinError
 from napkin.formulas import conventions, flops, utilisation
 from napkin.formulas.time import six
-from napkin.inputs.hardware import Hardware, find, table
+from napkin.inputs.hardware import Hardware, find
 from napkin.inputs.log import Logged, read_log
 from napkin.inputs.plan import recompute
 from napkin.record import record
@@ -250,7 +250,7 @@ def _whole(inputs: Inputs, rate: Term) -> list[Term]:
 def _remarks(inputs: Inputs, hardware: Hardware, dtype: str, main: Term, basis: str) -> list[str]:
     notes = [f"the verdict is about mfu/{basis}, against {hardware.name}'s dense {dtype} peak"]
     if "peak-flops" in inputs:
-        printed = find(inputs.get("hardware"), table(inputs.get("hardware-file")))
+        printed = find(inputs.get("hardware"), table_of(inputs))
         sparse = printed.sparse_peak(dtype)
         if sparse and abs(hardware.peak(dtype) / sparse - 1) <= NEAR:
             times = f"{sparse / printed.peak(dtype):.3g}"

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 from napkin import units
 from napkin.cli.command import Command, Inputs
-from napkin.cli.machine import accelerator, dtype_of, element_format, roof
+from napkin.cli.machine import accelerator, dtype_of, element_format, roof, table_of
 from napkin.cli.model import MODEL_OPTIONS, model_of, sequence
 from napkin.cli.options import Option, declare
 from napkin.cli.small import matmul_of, shape_terms
 from napkin.errors import NapkinError, did_you_mean
 from napkin.formulas import flops, formats, roofline
 from napkin.formulas.layer import Product, product
-from napkin.inputs.hardware import find_link, table
+from napkin.inputs.hardware import find_link
 from napkin.inputs.load import printable
 from napkin.render.answer import Answer
 from napkin.term import GIVEN, Term, divide, leaf
@@ -188,7 +188,7 @@ def _link(inputs: Inputs) -> tuple[str, Term]:
     if text.strip().lower() in ("nvlink", "own") and inputs.get("hardware") is not None:
         hardware = accelerator(inputs)
         return hardware.link_name or f"{hardware.name}'s link", hardware.term("link_bandwidth", "link")
-    link = find_link(text, table(inputs.get("hardware-file")))
+    link = find_link(text, table_of(inputs))
     return link.name, leaf("link", link.bandwidth, "byte/s", link.kind, link.source)
 
 

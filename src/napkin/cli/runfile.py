@@ -27,6 +27,8 @@ def options_of_file(path: str, command: Command) -> dict[str, Given]:
             f"{document.place('command')}: the file is for {printable(str(stated))!r}, not for {asked.name}",
             f"napkin {printable(str(stated))} --run {printable(path)}",
         )
+    if "run" in document.data:
+        raise NapkinError(f"{document.place('run')}: a run file names no other", "put the options into one file")
     return options_of(document, document.data, (), command)
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from napkin.cli.command import Inputs
-from napkin.cli.memory import source, terms_of, title
-from napkin.formulas import buckets, fit
-from napkin.formulas.layer import Model
-from napkin.formulas.memory import Moment, Setup
+from napkin.formulas import buckets
+from napkin.formulas.fit import Fit
+from napkin.formulas.memory import Moment
 from napkin.inputs.snapshot import read_snapshot
 from napkin.render.answer import Answer
-from napkin.term import MEASURED, leaf
+from napkin.term import MEASURED, Term, leaf
 
 OURS = {
     "parameters": ("parameters",),
@@ -22,13 +21,11 @@ OURS = {
 """Buckets of a snapshot, and those of a moment that they hold."""
 
 
-def compare(inputs: Inputs, model: Model, setup: Setup) -> Answer:
+def compare(inputs: Inputs, found: Fit, terms: dict[str, Term], title: str) -> Answer:
     """Seen and predicted by bucket, at the predicted moment that is nearest to what was allocated."""
     path = inputs.get("snapshot")
     seen = read_snapshot(path, inputs.get("snapshot-device"))
-    found = fit.evaluate(model, setup, inputs.get("implementation"), None, bool(inputs.get("compile")))
-    terms = terms_of(found, source(inputs, model))
-    answer = Answer("memory", f"{title(model, setup)}, beside {path}", tuple(terms.values()))
+    answer = Answer("memory", f"{title}, beside {path}", tuple(terms.values()))
     answer.intervals = {**found.reported.ends, "memory/total": found.reported.ends["memory/used"]}
     rows: list[dict[str, Any]] = []
     for name in ("allocated", "reserved"):

@@ -11,9 +11,9 @@ from napkin.cli.command import Command, Inputs
 from napkin.cli.level import level_of
 from napkin.cli.options import DRAWS, Option, declare
 from napkin.errors import NapkinError
-from napkin.evidence import facts, runs, validate
-from napkin.evidence.validate import Compared
-from napkin.inputs import published
+from napkin.evidence import facts, footprint, runs, validate
+from napkin.evidence.compared import Compared, quantile_of
+from napkin.inputs.published import Published, RunRow, read
 from napkin.render.answer import Answer
 from napkin.render.scale import axis, titled
 from napkin.term import SEEN, Term, leaf
@@ -65,19 +65,15 @@ def _worst(inputs: Inputs) -> int:
 def _compared(inputs: Inputs, level: float) -> list[Compared]:
     inside = bool(inputs.get("in-sample"))
     path = inputs.get("file")
-    if path is None:
-        found = validate.steps(facts.steps(), level, inside)
-        found += validate.memory(facts.memory(), level)
-        return found + whole_runs(facts.runs(), level, inside)
-    schema, rows = published.read(str(path))
-    if schema == published.STEPS:
-        return validate.steps(rows, level, inside)  # type: ignore[arg-type]
-    if schema == published.MEMORY:
-        return validate.memory(rows, level)  # type: ignore[arg-type]
-    return whole_runs(rows, level, inside)  # type: ignore[arg-type]
+    rows = Published(facts.steps(), facts.memory(), facts.runs()) if path is None else read(str(path))
+    return [
+        *(validate.steps(rows.steps, level, inside) if rows.steps else ()),
+        *(footprint.compared(row, level) for row in rows.memory),
+        *(whole_runs(rows.runs, level, inside) if rows.runs else ()),
+    ]
 
 
-def whole_runs(rows: Sequence[published.RunRow], level: float, inside: bool) -> list[Compared]:
+def whole_runs(rows: Sequence[RunRow], level: float, inside: bool) -> list[Compared]:
     answers = []
     for row, found, peak in runs.validated(rows, level, inside):
         group = row.organisation or row.model
@@ -129,7 +125,7 @@ def _statistics(compared: Sequence[Compared]) -> tuple[list[Term], list[dict[str
         figures = {
             f"error/{quantity}/median": statistics.median(errors),
             f"error/{quantity}/mean": statistics.fmean(errors),
-            f"error/{quantity}/p90": validate.quantile_of(errors, 0.9),
+            f"error/{quantity}/p90": quantile_of(errors, 0.9),
             f"error/{quantity}/bias": statistics.median(one.error or 0.0 for one in members),
         }
         inside = [one.covered for one in members if one.covered is not None]
@@ -150,7 +146,7 @@ def _statistics(compared: Sequence[Compared]) -> tuple[list[Term], list[dict[str
                     "rows": len(several),
                     "median": statistics.median(own),
                     "mean": statistics.fmean(own),
-                    "p90": validate.quantile_of(own, 0.9),
+                    "p90": quantile_of(own, 0.9),
                     "bias": statistics.median(one.error or 0.0 for one in several),
                     **({"coverage": sum(within) / len(within)} if within else {}),
                 }

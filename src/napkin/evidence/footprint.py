@@ -9,7 +9,7 @@ from typing import Any
 
 from napkin.elementwise import ceil_div
 from napkin.errors import NapkinError
-from napkin.evidence.validate import Compared
+from napkin.evidence.compared import Compared
 from napkin.formulas import allocator, memory, optimizers
 from napkin.formulas.families import build
 from napkin.formulas.frameworks import ENDS, FIRST, FRAMEWORKS, FRONT, PLAIN, SLOTS, Framework

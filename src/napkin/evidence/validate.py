@@ -1,4 +1,4 @@
-"""Predicted against measured, for the shipped evidence or a user's file of the same form."""
+"""Predicted against measured steps, for the shipped evidence or a user's file of the same form."""
 
 from __future__ import annotations
 
@@ -6,56 +6,21 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from napkin.errors import NapkinError
 from napkin.evidence import facts, software
+from napkin.evidence.compared import Compared
 from napkin.evidence.constants import constants
 from napkin.evidence.intervals import Growth, Point, Seen, distance, point, quantile
 from napkin.evidence.rates import BITS, generation
 from napkin.inputs import hardware
 from napkin.inputs.plan import POLICIES
-from napkin.inputs.published import Row, StepRow
-from napkin.record import record
-
-
-@record
-class Compared:
-    """One row of `validate`. None where nothing is predicted; then `why`. `verdict`: of runs that ran out of memory."""
-
-    id: str
-    quantity: str
-    predicted: float | None
-    low: float | None
-    high: float | None
-    measured: float | None
-    source: str
-    why: str = ""
-    verdict: str = ""
-    suspect: str = ""
-    group: str = ""
-
-    @property
-    def error(self) -> float | None:
-        """Predicted over measured, less one."""
-        if self.predicted is None or not self.measured:
-            return None
-        return self.predicted / self.measured - 1
-
-    @property
-    def covered(self) -> bool | None:
-        if self.low is None or self.high is None or not self.measured:
-            return None
-        return self.low <= self.measured <= self.high
+from napkin.inputs.published import StepRow, block_weights
 
 
 def weights_of(row: StepRow) -> float:
     """Parameters of a published shape, for likeness alone."""
     d = row.shape
     assert d is not None
-    attention = d.hidden * (d.heads + 2 * d.kv_heads) * d.head_dim + d.heads * d.head_dim * d.hidden
-    dense = (3 if d.gated else 2) * d.hidden * d.ffn
-    routed = 3 * d.hidden * (d.experts * d.expert_ffn + d.shared_ffn)
-    sparse = d.layers - d.dense_layers if d.experts else 0
-    return d.layers * attention + (d.layers - sparse) * dense + sparse * routed + d.hidden * max(d.vocab, 1)
+    return block_weights(d, d.experts) + d.hidden * max(d.vocab, 1)
 
 
 def point_of(row: StepRow) -> Point:
@@ -116,13 +81,6 @@ def steps(rows: Sequence[StepRow], level: float = 0.9, in_sample: bool = False) 
     return answers
 
 
-def memory(rows: Sequence[Row], level: float = 0.9) -> list[Compared]:
-    """Published memory against the memory model."""
-    from napkin.evidence.footprint import compared
-
-    return [compared(row, level) for row in rows]
-
-
 class _Places:
     """Distances to the evidence, remembered: many rows of a table lie at the same place."""
 
@@ -142,11 +100,3 @@ class _Places:
                 for other in points
             )
         return self.known[key]
-
-
-def quantile_of(values: Sequence[float], share: float) -> float:
-    ranked = sorted(values)
-    return ranked[min(len(ranked) - 1, int(share * (len(ranked) - 1)))]
-
-
-__all__ = ["Compared", "NapkinError", "point_of", "quantile_of", "steps", "weights_of"]

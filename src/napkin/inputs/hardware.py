@@ -251,15 +251,6 @@ def shipped() -> Table:
     return Table(data.ACCELERATORS, data.NAMES, data.FAMILIES, data.LINKS)
 
 
-def table(hardware_file: str | None = None) -> Table:
-    """The shipped table, a user's file merged over it."""
-    if hardware_file is None:
-        return shipped()
-    from napkin.inputs import hardware_file as file  # pydantic, on this path only
-
-    return file.merged(hardware_file, shipped())
-
-
 def normal(name: str) -> str:
     """A name with case, spaces, hyphens and underscores made one: `H100_SXM 80GB` → h100-sxm-80gb."""
     return "-".join(name.lower().replace("_", " ").replace("-", " ").split())

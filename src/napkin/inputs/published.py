@@ -126,6 +126,15 @@ class RunRow:
     why: str = ""
 
 
+@record
+class Published:
+    """The rows of a published file, or of the evidence: those of its schema's kind."""
+
+    steps: list[StepRow]
+    memory: list[Row]
+    runs: list[RunRow]
+
+
 class WrongRow(NapkinError):
     """A field of a row that holds what it cannot: the file is refused, not the prediction alone."""
 
@@ -190,8 +199,8 @@ class Row:
         raise self.wrong(path, f"{printable(repr(value), 60)} is neither true nor false")
 
 
-def read(path: str) -> tuple[str, list[StepRow] | list[RunRow] | list[Row]]:
-    """A file's schema and its rows. Memory rows come back as they are: the memory model reads them field by field."""
+def read(path: str) -> Published:
+    """The rows of a file. Memory rows come back as they are: the memory model reads them field by field."""
     document = read_yaml(path)
     data = document.data
     if not isinstance(data, dict) or not isinstance(data.get("rows"), list):
@@ -204,9 +213,11 @@ def read(path: str) -> tuple[str, list[StepRow] | list[RunRow] | list[Row]]:
     if not data["rows"]:
         raise NapkinError(f"{document.place('rows')}: is empty", "a row a run")
     rows = list(_rows(document, data["rows"]))
-    if schema == MEMORY:
-        return schema, rows
-    return (schema, [step_row(row) for row in rows]) if schema == STEPS else (schema, [run_row(row) for row in rows])
+    return Published(
+        [step_row(row) for row in rows] if schema == STEPS else [],
+        rows if schema == MEMORY else [],
+        [run_row(row) for row in rows] if schema == RUNS else [],
+    )
 
 
 def _rows(document: Document, rows: list[Any]) -> Iterator[Row]:
@@ -485,6 +496,16 @@ def _missing(row: Row, dims: Shape | None, seq: int | None, batch: float | None,
     return ""
 
 
+def block_weights(dims: Shape, experts: int) -> float:
+    """Weights of the blocks' matrices, so many experts of each layer counted."""
+    h = dims.hidden
+    attention = h * (dims.heads + 2 * dims.kv_heads) * dims.head_dim + dims.heads * dims.head_dim * h
+    dense = (3 if dims.gated else 2) * h * dims.ffn
+    routed = 3 * h * (experts * dims.expert_ffn + dims.shared_ffn)
+    sparse = dims.layers - dims.dense_layers if dims.experts else 0
+    return dims.layers * attention + (dims.layers - sparse) * dense + sparse * routed
+
+
 def step_flops(convention: str, dims: Shape, seq: int, sequences: float) -> float | None:
     """FLOPs of a step by the rule that a source counts with; None for a rule that is not known.
 
@@ -495,11 +516,7 @@ def step_flops(convention: str, dims: Shape, seq: int, sequences: float) -> floa
         return 96 * tokens * depth * h * h * (1 + seq / (6 * h) + dims.vocab / (16 * depth * h))
     if not convention or convention.startswith("none"):
         return None
-    attention = h * (dims.heads + 2 * dims.kv_heads) * dims.head_dim + dims.heads * dims.head_dim * h
-    dense = (3 if dims.gated else 2) * h * dims.ffn
-    routed = 3 * h * (dims.top_k * dims.expert_ffn + dims.shared_ffn)
-    sparse = depth - dims.dense_layers if dims.experts else 0
-    weights = depth * attention + (depth - sparse) * dense + sparse * routed + h * dims.vocab
+    weights = block_weights(dims, dims.top_k) + h * dims.vocab
     scores = (6 if "causal" in convention else 12) * depth * dims.heads * dims.head_dim * seq
     return tokens * (6 * weights + scores)
 

@@ -1,0 +1,42 @@
+"""A published figure beside what napkin predicts of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from napkin.record import record
+
+
+@record
+class Compared:
+    """One row of `validate`. None where nothing is predicted; then `why`. `verdict`: of runs that ran out of memory."""
+
+    id: str
+    quantity: str
+    predicted: float | None
+    low: float | None
+    high: float | None
+    measured: float | None
+    source: str
+    why: str = ""
+    verdict: str = ""
+    suspect: str = ""
+    group: str = ""
+
+    @property
+    def error(self) -> float | None:
+        """Predicted over measured, less one."""
+        if self.predicted is None or not self.measured:
+            return None
+        return self.predicted / self.measured - 1
+
+    @property
+    def covered(self) -> bool | None:
+        if self.low is None or self.high is None or not self.measured:
+            return None
+        return self.low <= self.measured <= self.high
+
+
+def quantile_of(values: Sequence[float], share: float) -> float:
+    ranked = sorted(values)
+    return ranked[min(len(ranked) - 1, int(share * (len(ranked) - 1)))]
