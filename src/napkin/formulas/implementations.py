@@ -114,12 +114,17 @@ class Code:
     shifted      labels are shifted in the model: padded to s + 1 and copied (one sequence stays a view)
     positions    ids of learned positions. one: one row for all sequences · each: one row a sequence · buffer: kept
                  with the weights
-    router       what weighs the experts. native: cast to the activations' type · fp32: left in fp32 · wide_top: the
-                 chosen alone are cast to fp32 first · clamped: their sum is cut from below · sparsemixer: chosen one
-                 after the other, each from a masked softmax (Phi-3.5-MoE)
+    router       in which type the chosen experts' weights leave the router. logits: that of the logits · scores: as the
+                 scores are · tokens: that of the tokens · sparsemixer: chosen one after the other, each from a masked
+                 softmax (Phi-3.5-MoE)
+    native_scores  the scores are made in the logits' type; else in fp32
+    best_of_group  experts stand in groups, scored by so many of the best in each, and all outside of the chosen groups
+                 are masked (0: no groups)
+    clamped      the sum that divides the chosen scores is cut from below
+    fp32_router  the router's weight is stored in fp32; else a product in fp32 casts it on every pass
+    router_apart autocast is off in the router
     functions    activations that run another function than the config names
     indexed      the single key and value head of multi-query attention is taken by an index: a copy
-    wide_router  the router's weight is cast to fp32 on every pass
     wide_weight  a norm's weight is cast to fp32 before its product
     query_scale  each query is multiplied by a factor of its position
     masked       an explicit mask always reaches the attention kernel
@@ -148,11 +153,15 @@ class Code:
     wide_loss: bool = True
     shifted: bool = True
     positions: str = "one"
-    router: str = "native"
+    router: str = "logits"
+    native_scores: bool = False
+    best_of_group: int = 0
+    clamped: bool = False
+    fp32_router: bool = False
+    router_apart: bool = False
     functions: tuple[tuple[str, str], ...] = ()
     indexed: bool = False
     query_scale: bool = False
-    wide_router: bool = False
     wide_weight: bool = False
     masked: bool = False
     kernels: tuple[str, ...] = ALL_KERNELS
@@ -172,36 +181,40 @@ _HF = Code()
 _HF_EAGER = replace(_HF, kernels=(EAGER,))
 _OLMO = replace(_HF, rotary_fp32=True)
 _PARTIAL = replace(_HF, joins=True)
+_SIGMOID = replace(_HF, router="scores", native_scores=True, best_of_group=2)
 _HF_CODES: dict[str, Code] = {
     "biogpt": replace(_HF, softmax="native"),
     "bloom": _HF_EAGER,
     "codegen": replace(_HF_EAGER, softmax="wide_scores", rotary="pair", rotary_fp32=True),
-    "deepseek_v2": replace(_HF, router="fp32", wide_router=True),
-    "deepseek_v3": replace(_HF, router="fp32"),
+    "deepseek_v2": replace(_HF, router="scores", best_of_group=1),
+    "deepseek_v3": _SIGMOID,
+    "dots1": _SIGMOID,
     "ernie4_5": replace(_HF, rotary="layer", rotary_fp32=True),
-    "ernie4_5_moe": replace(_HF, rotary="layer", rotary_fp32=True, router="clamped"),
+    "ernie4_5_moe": replace(
+        _HF, rotary="layer", rotary_fp32=True, router="tokens", clamped=True, fp32_router=True, router_apart=True
+    ),
     "falcon": replace(_HF, softmax="native", masked=True, indexed=True),
     "flex_olmo": _OLMO,
     "gemma2": _HF_EAGER,
     "gemma3_text": replace(_HF, by_kind=True),
     "glm": replace(_PARTIAL, rotary="layer"),
     "glm4": replace(_PARTIAL, rotary="layer"),
-    "glm4_moe": replace(_PARTIAL, router="fp32"),
+    "glm4_moe": replace(_SIGMOID, joins=True),
     "gpt2": replace(_HF, softmax="native", passes_mask=True),
     "gpt_neo": replace(_HF_EAGER, softmax="wide_scores"),
     "gpt_neox": _PARTIAL,
-    "gpt_oss": replace(_HF_EAGER, softmax="native", half_tables=True),
+    "gpt_oss": replace(_HF_EAGER, softmax="native", half_tables=True, native_scores=True),
     "gptj": replace(_HF_EAGER, softmax="wide_scores", rotary="pair"),
-    "granitemoe": replace(_HF, router="wide_top"),
-    "granitemoeshared": replace(_HF, router="wide_top"),
-    "exaone_moe": replace(_HF, router="fp32"),
-    "glm4_moe_lite": replace(_HF, router="fp32"),
+    "granitemoe": replace(_HF, router="tokens"),
+    "granitemoeshared": replace(_HF, router="tokens"),
+    "exaone_moe": _SIGMOID,
+    "glm4_moe_lite": _SIGMOID,
     "helium": replace(_HF, rotary="layer", wide_weight=True),
-    "hunyuan_v1_moe": replace(_HF, router="fp32"),
+    "hunyuan_v1_moe": replace(_HF, fp32_router=True),
     "llama4_text": replace(_HF, softmax="native"),
-    "minimax_m2": replace(_PARTIAL, router="fp32"),
+    "minimax_m2": replace(_PARTIAL, router="scores"),
     "ministral3": replace(_HF, query_scale=True),
-    "mixtral": replace(_HF, router="fp32"),
+    "mixtral": replace(_HF, router="scores"),
     "mpt": replace(_HF_EAGER, mask="shared"),
     "nemotron": _PARTIAL,
     "olmo": _OLMO,
@@ -213,6 +226,7 @@ _HF_CODES: dict[str, Code] = {
     "phi": _PARTIAL,
     "phi3": _PARTIAL,
     "phimoe": replace(_HF, router="sparsemixer"),
+    "solar_open": _SIGMOID,
     "stablelm": _PARTIAL,
 }
 _NANOGPT = Code(

@@ -694,40 +694,53 @@ class Lowering:
     def router(self, op: Any) -> Value:
         """The choice of experts; its value is what weighs the chosen."""
         x = self.read(op)
-        tape = self.tape
+        tape, code = self.tape, self.code
         k, e = op.top_k, op.experts
         rows = x.tensor.count // op.d_in
+        outer = tape.compute, tape.autocast
+        if code.router_apart and tape.autocast:
+            tape.compute, tape.autocast = "fp32", ""
         tensor = tape.cast(x.tensor, "fp32") if op.upcast else x.tensor
         logits = tape.linear(tensor, op.d_in, e, op.bias, f"{op.name}/weight")
-        narrow = logits.dtype
-        if self.code.router == "sparsemixer":
+        made_in = logits.dtype
+        if code.router == "sparsemixer":
             return Value(self.sparsemixer(logits, rows, k, e), k)
         chosen = tape.new(rows * k, "int64", "chosen", fixed=True)
+        wide = logits if code.native_scores else tape.cast(logits, "fp32")
         if op.score == "softmax_top_k":
-            logits = tape.cast(logits, "fp32") if self.code.router == "wide_top" else logits
-            best = tape.record("topk", (logits,), tape.new(rows * k, logits.dtype, "best"), (chosen,))
+            best = tape.record("topk", (wide,), tape.new(rows * k, wide.dtype, "best"), (chosen,))
             weights = tape.softmax(best, best.dtype)
         else:
-            wide = tape.cast(logits, "fp32")
-            scores = tape.sigmoid(wide) if op.score == "sigmoid" else tape.softmax(wide, "fp32")
-            kept = [chosen]
-            if op.score == "sigmoid" and op.upcast and op.balanced:  # chosen by groups (DeepSeek-V3)
-                kept += [tape.new(rows * n, "int64", "groups", fixed=True) for n in (2 * op.groups, op.top_groups)]
-                kept.append(tape.new(rows * e, "bool", "outside the groups", fixed=True))
-            grouped = op.score == "sigmoid" and op.upcast and op.balanced
-            if (grouped or self.code.wide_router) and tape.compute != "fp32":
-                # the router's weight too is cast to fp32 on every pass
+            scores = tape.sigmoid(wide) if op.score == "sigmoid" else tape.softmax(wide)
+            kept = [chosen, *self.groups(op, rows)]
+            if op.upcast and not code.fp32_router and tape.compute != "fp32":
                 kept.append(tape.new(op.d_in * e, "fp32", "wide weight", fixed=True))
-            weights = tape.record("topk", (scores,), tape.new(rows * k, "fp32", "weights"), kept)
+            weights = tape.record("topk", (scores,), tape.new(rows * k, scores.dtype, "weights"), kept)
             if op.normalise:
-                total = tape.record("sum", (weights,), tape.new(rows, "fp32", "total"))
-                if self.code.router == "clamped":
-                    total = tape.record("clamp", (total,), tape.new(rows, "fp32", "clamped total"), (total,))
-                divided = tape.new(rows * k, "fp32", "divided")
-                weights = tape.record("div", (weights, total), divided, (total, divided))
-        if self.code.router != "fp32":
-            weights = tape.cast(weights, x.tensor.dtype if op.upcast and op.score == "softmax" else narrow)
+                weights = self.shares(weights, rows)
+        tape.compute, tape.autocast = outer
+        if code.router != "scores":
+            weights = tape.cast(weights, x.tensor.dtype if code.router == "tokens" else made_in)
         return Value(weights, k)
+
+    def groups(self, op: Router, rows: Number) -> list[Tensor]:
+        """What the choice of groups keeps: each group's best experts, the chosen groups, and a mask of the others."""
+        best = self.code.best_of_group
+        if not best or (best == 1 and op.groups == 1):  # one best alone is asked for only where there are groups
+            return []
+        tape = self.tape
+        indices = [tape.new(rows * n, "int64", "groups", fixed=True) for n in (best * op.groups, op.top_groups)]
+        return [*indices, tape.new(rows * op.experts, "bool", "outside the groups", fixed=True)]
+
+    def shares(self, weights: Tensor, rows: Number) -> Tensor:
+        """The chosen scores, divided by their sum."""
+        tape = self.tape
+        summed_in = "fp32" if tape.autocast else weights.dtype
+        total = tape.record("sum", (weights,), tape.new(rows, summed_in, "total"))
+        if self.code.clamped:
+            total = tape.record("clamp", (total,), tape.new(rows, total.dtype, "clamped total"), (total,))
+        divided = tape.new(weights.count, weights.dtype, "divided")
+        return tape.record("div", (weights, total), divided, (total, divided))
 
     def sparsemixer(self, logits: Tensor, rows: Number, k: int, e: int) -> Tensor:
         """For each choice: the logits masked around the best, their softmax, and the probability of the chosen."""
