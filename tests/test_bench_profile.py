@@ -179,6 +179,13 @@ def test_a_profile_is_used_for_its_own_accelerator_only(profile_path: str, tmp_p
         assert raised.value.status == 2
 
 
+@pytest.mark.parametrize("question", ["step llama3-8b --gpus 8", "plan llama3-8b --gpus 8", "roofline relu 1048576"])
+def test_every_command_refuses_another_accelerators_profile(profile_path: str, question: str) -> None:
+    outcome = run_line(f"{question} --hardware h100 --profile {profile_path}")
+    assert outcome.status == 2
+    assert "not on h100-sxm-80gb" in outcome.err
+
+
 def test_the_slowest_rank_is_what_a_synchronous_job_gets(profile_path: str, tmp_path: Any) -> None:
     data = loaded(profile_path)
     data["world"] = 8

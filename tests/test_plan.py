@@ -10,7 +10,7 @@ import pytest
 
 from napkin.cli.command import Given, Inputs, find
 from napkin.cli.layout import setup_of
-from napkin.cli.plan import _planner
+from napkin.cli.plan import question
 from napkin.errors import NapkinError
 from napkin.evidence import single
 from napkin.formulas.step import step
@@ -27,7 +27,7 @@ def planner_of(line):
     given = {"model": Given(model)}
     for name, text in zip(options[::2], options[1::2], strict=True):
         given[name.removeprefix("--")] = Given(text)
-    return _planner(Inputs(find("plan"), given))
+    return question.planner_of(Inputs(find("plan"), given))
 
 
 @pytest.mark.parametrize(

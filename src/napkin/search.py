@@ -8,6 +8,7 @@ know nothing of it: they take numbers or arrays.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -186,6 +187,15 @@ class Found:
         order = np.lexsort((self.used[near], self.fields["zero"][near], self.score[near]))
         return [int(i) for i in near[order][:most]]
 
+    def distinct(self, most: int) -> list[int]:
+        """The best, in order; of those that differ in the ZeRO stage alone and are as fast, the lowest stage."""
+        seen: dict[tuple[Layout, float], int] = {}
+        for i in self.ranked(16 * most):
+            seen.setdefault((self.layout(i).replaced(zero=0), float(self.seconds[i])), i)
+            if len(seen) == most:
+                break
+        return list(seen.values())
+
     def front(self) -> list[int]:
         """Indices of the layouts that no other beats in both time and memory, fastest first; a thousandth less memory
         is no less."""
@@ -205,6 +215,20 @@ INNER = ("tp", "cp", "ep", "sp", "micro-batch")
 OUTER = ("pp", "vp", "zero")
 """Degrees along its columns, in order."""
 _NAMES = ("tp", "cp", "ep", "sp", "micro", "pp", "vp", "zero", "dp", "micro_batches")
+
+
+def near_values(free: Request, name: str, value: int) -> list[int]:
+    """Values of a degree with which the machine divides, nearest first."""
+    whole = grid(free)
+    if whole is None:
+        return []
+    if name in INNER:
+        found = {int(v) for v in whole.rows[:, INNER.index(name)]}
+    elif name in OUTER:
+        found = {int(v) for v in whole.columns[:, OUTER.index(name)]}
+    else:
+        found = {int(v) for v in whole.dp[whole.valid]}
+    return sorted(found - {value}, key=lambda v: abs(math.log(max(v, 0.5) / max(value, 0.5))))[:4]
 
 
 def _exact(request: Request, numbers: Mapping[str, int], recompute: Recompute) -> Layout:

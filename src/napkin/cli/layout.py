@@ -93,6 +93,23 @@ SETUP_DEFAULTS: dict[str, str | bool] = {
 }
 
 
+def degrees(layout: Layout) -> dict[str, int | bool | str]:
+    """A layout by its options' names."""
+    return {
+        "tp": layout.tp,
+        "pp": layout.pp,
+        "dp": layout.dp,
+        "cp": layout.cp,
+        "ep": layout.ep,
+        "vp": layout.vp,
+        "sp": bool(layout.sp),
+        "zero": layout.zero,
+        "micro-batch": layout.micro,
+        "global-batch": layout.global_batch,
+        "recompute": layout.recompute.word,
+    }
+
+
 def _nearest_divisor(n: int, wanted: int) -> int:
     """The divisor of n nearest to `wanted`."""
     if n > 10**12:

@@ -109,6 +109,11 @@ class Recompute:
     kind: str = "none"
     k: int = 1
 
+    @property
+    def word(self) -> str:
+        """As an option spells it."""
+        return {"every": f"every:{self.k}", "group": f"group:{self.k or 'sqrt'}"}.get(self.kind, self.kind)
+
 
 def recompute(text: str, where: str = "--recompute") -> Recompute:
     name = text.strip().lower()
