@@ -2,41 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+from napkin.cli import bars
 from napkin.cli.command import Command, Inputs
 from napkin.cli.layout import SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS, setup_of
 from napkin.cli.level import level_of
 from napkin.cli.machine import accelerator
 from napkin.cli.model import MODEL_OPTIONS, model_of
-from napkin.cli.options import Option, choice, declare
+from napkin.cli.options import DRAWS, Option, choice, declare
 from napkin.cli.single import OPTIONS_OF_SINGLE, answered
 from napkin.errors import BROKEN, CLOSE, OK, NapkinError
 from napkin.formulas import buckets, fit, memory
 from napkin.formulas import capacity as ceiling
-from napkin.formulas.fit import FITS, NOT, UNDECIDED, Fit
+from napkin.formulas.fit import FITS, NOT, UNDECIDED, Fit, Remedy
 from napkin.formulas.implementations import TORCH, TRANSFORMERS
-from napkin.formulas.layer import Model
+from napkin.formulas.layer import Embedding, Model
 from napkin.formulas.memory import Setup, Step
+from napkin.inputs.hardware import Hardware
 from napkin.record import replace
 from napkin.render.answer import Answer
-from napkin.render.chart import Chart, Series
 from napkin.term import TRUE, Term, constant, leaf, multiply, subtract
 from napkin.units import count, human, words
 
 LARGEST = ("micro-batch", "seq", "layers", "params")
+LONGEST, MOST = 10**8, 10**6
+"""The longest sequence, and the most of anything else, that is looked at."""
+DEVICES_PER_NODE = 8
+"""Accelerators that tensor parallelism may join where the table does not say."""
 declare(
     Option("inference", lambda text: text, "Weights alone, as for inference", flag=True),
     Option("must-fit", lambda text: text, "Exit 1 where it does not fit, 4 where it is too close to call", flag=True),
     Option("compile", lambda text: text, "The step runs under torch.compile", flag=True),
-    Option("max", choice(*LARGEST), "Solve for the largest that fits: micro-batch, seq, layers or params"),
+    Option(
+        "max", choice(*LARGEST), "Solve for the largest that fits: micro-batch, seq, layers or params", metavar="WHAT"
+    ),
     Option("tensors", lambda text: text, "List every tensor that autograd keeps", flag=True),
     Option("snapshot", words, "A torch memory snapshot: seen beside predicted", metavar="FILE"),
     Option("snapshot-device", count, "Which device of the snapshot, where it holds several", metavar="N"),
 )
 
 STATUS = {FITS: OK, UNDECIDED: CLOSE, NOT: BROKEN}
-SHOWN = ("parameters", "gradients", "optimizer", "activations", "weight_casts", "temporaries", "overhead")
-REPORTED = ("live", "allocated", "reserved", "used")
-WIDTH = 44
 
 
 def run(inputs: Inputs) -> Answer:
@@ -63,7 +70,8 @@ def run(inputs: Inputs) -> Answer:
 
 def account(inputs: Inputs, model: Model, setup: Setup) -> Answer:
     """The buckets of one layout, against capacity where an accelerator is named."""
-    capacity = accelerator(inputs).term("capacity", "memory/capacity", "byte") if _named(inputs) else None
+    hardware = accelerator(inputs) if _named(inputs) else None
+    capacity = hardware.term("capacity", "memory/capacity", "byte") if hardware is not None else None
     room = None if capacity is None else capacity.value
     word, compiled = inputs.get("implementation"), bool(inputs.get("compile"))
     found = at_level(inputs, fit.evaluate(model, setup, word, room, compiled), room)
@@ -75,16 +83,24 @@ def account(inputs: Inputs, model: Model, setup: Setup) -> Answer:
         answer.verdict = found.verdict
         if inputs.get("must-fit"):
             answer.status = STATUS[found.verdict]
-    answer.pictures = (*summary(terms, answer, capacity), *table(found.step))
-    answer.listed = False
-    answer.plot = (_chart(terms, capacity),)
-    answer.extra["worst"] = {"stage": int(found.rank.stage.index), "moment": buckets.peak_of(found.rank).name}
+    show(answer, found, terms, capacity)
     remark(answer, model, setup, found, word)
-    if found.verdict in (NOT, UNDECIDED) and room is not None:
-        _suggest(answer, model, setup, word, room, compiled)
+    if found.verdict in (NOT, UNDECIDED) and hardware is not None and room is not None:
+        _suggest(inputs, answer, model, setup, hardware, room)
     if inputs.get("tensors"):
         _list(answer, found.step)
     return answer
+
+
+def show(answer: Answer, found: Fit, terms: dict[str, Term], capacity: Term | None) -> None:
+    """The answer as bars, as a table of the pipeline's stages, and as a picture."""
+    rows = bars.stages(found.step)
+    answer.pictures = (*answer.pictures, *bars.summary(found, terms, answer, capacity), *bars.table(rows))
+    answer.listed = False
+    answer.plot = (bars.chart(found, terms, capacity, answer.title),)
+    answer.extra["worst"] = {"stage": int(found.rank.stage.index), "moment": buckets.peak_of(found.rank).name}
+    if rows:
+        answer.extra["stages"] = rows
 
 
 def at_level(inputs: Inputs, found: Fit, room: int | None) -> Fit:
@@ -161,70 +177,52 @@ def remark(answer: Answer, model: Model, setup: Setup, found: Fit, word: str) ->
         answer.notes.append(f"this model's code calls {', '.join(setup.code.kernels)} only, not {setup.attention}")
 
 
-# --- as a person reads it ---
-
-
-def summary(terms: dict[str, Term], answer: Answer, capacity: Term | None) -> tuple[str, ...]:
-    """The buckets as bars, then the figures that a card reports."""
-    whole = max(capacity.value if capacity is not None else 0, terms["memory/total"].value, 1)
-    lines = []
-    for name in SHOWN:
-        size = terms[f"memory/{name}"].value
-        cells = min(round(WIDTH * size / whole), WIDTH)
-        lines.append(f"  {name.ljust(13)} {human(size, 'byte').ljust(24)} {'█' * cells}")
-    lines.append("")
-    for name in REPORTED:
-        path = f"memory/{name}"
-        line = f"  {name.ljust(13)} {human(terms[path].value, 'byte').ljust(24)}"
-        if path in answer.intervals:
-            low, high = answer.intervals[path]
-            line += f" [{human(low, 'byte')} – {human(high, 'byte')}]"
-        lines.append(line.rstrip())
-    if capacity is not None:
-        left = next(term for term in answer.terms if term.name == "memory/activation_budget")
-        lines.append(f"  {'capacity'.ljust(13)} {human(capacity.value, 'byte')}")
-        lines.append(f"  {'activation budget: '}{human(left.value, 'byte')}")
-    return tuple(lines)
-
-
-def table(step: Step) -> tuple[str, ...]:
-    """The stages of a pipeline, one a line."""
-    stages = step.setup.layout.pp
-    if stages == 1:
-        return ()
-    shown = range(stages) if stages <= 16 else sorted({int(p) for p in memory.places(step.stack, step.setup.layout)})
-    lines = ["", "  stage  layers  in flight  live"]
-    for place in shown:
-        rank = memory.rank_of(step, place)
-        layers = sum(rank.stage.layers)
-        lines.append(f"  {place:5}  {layers:6}  {rank.stage.in_flight:9g}  {human(rank.live, 'byte')}")
-    return tuple(lines)
-
-
-def _chart(terms: dict[str, Term], capacity: Term | None) -> Chart:
-    series = [Series(name, ["GPU"], [terms[f"memory/{name}"].value / 2**30]) for name in SHOWN]
-    marks = [(capacity.value / 2**30, "capacity")] if capacity is not None else []
-    return Chart("stack", "memory per GPU", "", "GiB", series, marks=marks)
-
-
-def _suggest(answer: Answer, model: Model, setup: Setup, word: str, room: int, compiled: bool) -> None:
+def _suggest(inputs: Inputs, answer: Answer, model: Model, setup: Setup, hardware: Hardware, room: int) -> None:
     """What would make it fit, cheapest first, each verified."""
-    found = fit.suggestions(model, setup, word, room, compiled)
-    rows = []
-    lines = [
-        "",
-        "  would fit, cheapest first (extra model FLOPs; used):"
-        if found
-        else "  no change that napkin tries makes it fit",
-    ]
-    for path, result in found:
-        what = " ".join(change.what for change in path)
-        flops = sum(change.flops for change in path)
-        used = result.reported.used.value
-        rows.append({"change": what, "extra_flops": flops, "used": used, "costs": [change.cost for change in path]})
-        lines.append(f"    {what}  (+{flops:.0%}; {human(used, 'byte')})  {path[-1].cost}")
-    answer.extra["suggestions"] = rows
+    word, compiled = inputs.get("implementation"), bool(inputs.get("compile"))
+    fixed, node = "global-batch" in inputs, hardware.devices_per_node or DEVICES_PER_NODE
+    found = fit.suggestions(model, setup, word, room, compiled, fixed, node)
+    more = fit.wider(model, setup, word, room, compiled, fixed)
+    answer.extra["suggestions"] = [_remedy(inputs, setup, one) for one in found]
+    answer.extra["more_accelerators"] = _remedy(inputs, setup, more) if more is not None else None
+    lines = ["", "  would fit, cheapest first, with what it adds to a step of each GPU:"]
+    if not found:
+        lines = ["", "  nothing that napkin tries makes it fit on these accelerators"]
+    for one in [*found, *([more] if more is not None else [])]:
+        row = _remedy(inputs, setup, one)
+        lines += [f"    {row['change']}", f"        uses {human(row['used'], 'byte')}; {_added(row)}"]
     answer.pictures = (*answer.pictures, *lines)
+
+
+def _remedy(inputs: Inputs, setup: Setup, one: Remedy) -> dict[str, Any]:
+    """One suggestion as a row."""
+    after = one.fit.step.setup.layout
+    what = one.what
+    if "dp" in inputs and after.dp != setup.layout.dp:  # the degrees given must still multiply to the GPUs
+        what += f" --dp {after.dp}"
+    return {
+        "change": what,
+        "extra_flops": one.burden.again,
+        "extra_bytes": one.burden.network,
+        "extra_host_bytes": one.burden.host,
+        "extra_idle": one.burden.idle,
+        "used": one.fit.reported.used.value,
+        "costs": [change.cost for change in one.changes],
+    }
+
+
+def _added(row: dict[str, Any]) -> str:
+    """What a suggestion adds to the step, in words."""
+    parts = []
+    if row["extra_flops"]:
+        parts.append(f"{row['extra_flops']:.0%} more FLOPs")
+    if row["extra_idle"] > 0:
+        parts.append(f"{row['extra_idle']:.0%} of the step idle in the pipeline")
+    for name, where in (("extra_bytes", "to other GPUs"), ("extra_host_bytes", "to and from the host")):
+        if abs(row[name]) >= 1:
+            sign, size = ("less", -row[name]) if row[name] < 0 else ("more", row[name])
+            parts.append(f"{human(size, 'byte')} {sign} {where}")
+    return "; ".join(parts or row["costs"])
 
 
 def _list(answer: Answer, step: Step) -> None:
@@ -249,10 +247,12 @@ def _list(answer: Answer, step: Step) -> None:
 
 
 def _solve(inputs: Inputs, model: Model, setup: Setup) -> Answer:
-    """The largest micro-batch, sequence, number of layers or model that fits."""
+    """The largest micro-batch, sequence, number of layers or model that fits: by the estimate, for certain (its upper
+    end within capacity) and at most (the lower end within). With --must-fit, the one for certain."""
     what = inputs.get("max")
     hardware = accelerator(inputs)
     capacity = hardware.term("capacity", "memory/capacity", "byte")
+    room = int(capacity.value)
     word, compiled = inputs.get("implementation"), bool(inputs.get("compile"))
     layout = setup.layout
 
@@ -263,50 +263,90 @@ def _solve(inputs: Inputs, model: Model, setup: Setup) -> Answer:
             return model, replace(setup, layout=layout.replaced(seq=value))
         return fit.with_layers(model, value), setup
 
-    def fits(value: int) -> bool:
-        result = fit.evaluate(*changed(value), word, capacity.value, compiled)
-        return bool(result.reported.used.value <= capacity.value)
+    def evaluated(value: int) -> Fit:
+        return at_level(inputs, fit.evaluate(*changed(value), word, room, compiled), room)
 
-    unit = layout.cp * layout.tp if what == "seq" else layout.pp * layout.vp if what in ("layers", "params") else 1
-    if what == "seq" and layout.cp == layout.tp == 1:
-        unit = 1
-    most = 10**8 if what == "seq" else 10**6
-    best = fit.largest(fits, unit, most)
-    if not best:
-        raise NapkinError(
-            f"--max {what}: not even {unit:,} fits on {hardware.name}",
-            "napkin memory without --max lists what would make it fit",
-            BROKEN,
-        )
-    solved, around = changed(best)
-    found = at_level(inputs, fit.evaluate(solved, around, word, capacity.value, compiled), capacity.value)
+    unit, most = _range(what, model, setup)
+    best, surely, possibly = (
+        fit.largest(lambda value, test=test: test(evaluated(value)), unit, most)  # type: ignore[misc]
+        for test in (_within(room), lambda one: one.verdict == FITS, lambda one: one.verdict != NOT)
+    )
+    chosen = surely if inputs.get("must-fit") else best
+    solved, around = changed(chosen or unit)
+    found = evaluated(chosen or unit)
     terms = terms_of(found, source(inputs, model))
     path = {"micro-batch": "max/micro_batch", "seq": "max/seq"}.get(what, "max/layers")
     answer = Answer("memory", f"largest {what}: {title(solved, around)}")
-    published = [leaf(path, best, "token" if what == "seq" else "1", TRUE)]
+    published = [leaf(path, chosen, "token" if what == "seq" else "1", TRUE)]
+    answer.intervals = {path: (surely, possibly), **found.reported.ends}
+    answer.intervals["memory/total"] = found.reported.ends["memory/used"]
     if what in ("layers", "params"):
-        from napkin.formulas.params import params
-
-        counted = params(solved)["params/total"]
-        published.append(counted.renamed("params/max"))
-        if not setup.optimizer.factored:
-            each = ceiling.bytes_per_param(setup.precision, setup.optimizer)
-            whole = multiply("capacity_of_all", capacity, constant("gpus", layout.gpus))
-            published.append(ceiling.largest(whole, each, "params/ceiling"))
-            answer.notes.append(f"params/ceiling: states alone, {each.value:g} bytes a parameter, perfectly sharded")
+        published += _sizes(answer, solved, setup, capacity, chosen)
     answer.terms = (*published, *terms.values(), capacity, budget(capacity, terms))
-    answer.intervals = {**found.reported.ends, "memory/total": found.reported.ends["memory/used"]}
     answer.verdict = found.verdict
-    peak = buckets.peak_of(found.rank)
-    largest = max(memory.BUCKETS, key=lambda bucket: getattr(peak, bucket))
-    binding = f"stage {int(found.rank.stage.index)}, in the {peak.name}: {largest}"
-    answer.extra["binding"] = binding
-    answer.pictures = tuple(f"  {term.name.ljust(16)} {human(term.value, term.unit)}" for term in published)
-    answer.pictures += (f"  bound by         {binding}", "", *summary(terms, answer, capacity))
-    answer.listed = False
-    answer.notes.append(f"the largest whose memory/used is within capacity; {best + unit:,} is beyond it")
-    inputs.record(what if what != "params" else "layers", best, "solved")
+    lines = [f"  {term.name.ljust(16)} {human(term.value, term.unit)}" for term in published]
+    lines[0] += f"  [{surely:,} – {possibly:,}]"
+    answer.notes.append(f"{path}: in brackets the largest that fits for certain, and the largest that may fit")
+    if chosen:
+        binding = _binding(found, evaluated(chosen + unit), chosen + unit > most)
+        answer.extra["binding"] = binding
+        grows = f" (+{human(binding['grows'], 'byte')} for {unit:,} more)" if binding["grows"] else ""
+        where = f"stage {binding['stage']}, " if layout.pp > 1 else ""
+        lines.append(f"  {'bound by'.ljust(16)} {where}in the {binding['moment']}: {binding['bucket']}{grows}")
+        certain = (
+            "the largest that fits for certain"
+            if inputs.get("must-fit")
+            else ("the largest whose memory/used is within capacity")
+        )
+        beyond = "no larger one was looked at" if chosen + unit > most else f"{chosen + unit:,} is beyond it"
+        answer.notes.append(f"{certain}; {beyond}")
+    else:
+        answer.notes.append(f"not even {unit:,} fits on {hardware.name}; its memory is shown")
+        answer.status = STATUS[found.verdict]
+    answer.pictures = (*lines, "")
+    show(answer, found, terms, capacity)
+    if not chosen:
+        _suggest(inputs, answer, model, setup, hardware, room)
+    inputs.record(what if what != "params" else "layers", chosen, "solved")
     return answer
+
+
+def _within(room: int) -> Callable[[Fit], bool]:
+    return lambda found: bool(found.reported.used.value <= room)
+
+
+def _range(what: str, model: Model, setup: Setup) -> tuple[int, int]:
+    """The step and the end of the search. Learnt positions end a sequence."""
+    layout = setup.layout
+    if what == "seq":
+        tables = [op.rows for op in model.stacks[-1].before if isinstance(op, Embedding) and op.role == "position"]
+        return layout.cp * (layout.tp if layout.sp else 1), min([LONGEST, *tables])
+    return (layout.pp * layout.vp if what in ("layers", "params") else 1), MOST
+
+
+def _sizes(answer: Answer, solved: Model, setup: Setup, capacity: Term, layers: int) -> list[Term]:
+    """Parameters of the largest model, and the ceiling of states alone."""
+    from napkin.formulas.params import params
+
+    counted = params(solved)["params/total"]
+    published = [counted.renamed("params/max") if layers else leaf("params/max", 0, "param", TRUE)]
+    answer.notes.append("the model's own width, more or fewer layers; napkin max-params --like scales the whole shape")
+    if not setup.optimizer.factored:
+        each = ceiling.bytes_per_param(setup.precision, setup.optimizer)
+        whole = multiply("capacity_of_all", capacity, constant("gpus", setup.layout.gpus))
+        published.append(ceiling.largest(whole, each, "params/ceiling"))
+        answer.notes.append(f"params/ceiling: states alone, {each.value:g} bytes a parameter, perfectly sharded")
+    return published
+
+
+def _binding(found: Fit, beyond: Fit, ended: bool) -> dict[str, Any]:
+    """What stops it: the stage and the moment of the peak, and the bucket that one more makes largest."""
+    peak, then = buckets.peak_of(found.rank), buckets.peak_of(beyond.rank)
+    growth = {bucket: getattr(then, bucket) - getattr(peak, bucket) for bucket in memory.BUCKETS}
+    bucket = max(growth, key=lambda name: growth[name])
+    if ended:
+        return {"stage": int(found.rank.stage.index), "moment": peak.name, "bucket": "positions", "grows": 0}
+    return {"stage": int(beyond.rank.stage.index), "moment": then.name, "bucket": bucket, "grows": growth[bucket]}
 
 
 COMMAND = Command(
@@ -330,6 +370,7 @@ COMMAND = Command(
         "snapshot-device",
         "batch",
         *OPTIONS_OF_SINGLE,
+        *DRAWS,
     ),
     arguments=("model", "size"),
     defaults=SETUP_DEFAULTS,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from napkin.elementwise import Number, ceil_div
-from napkin.formulas import activations, memory
+from napkin.formulas import activations, memory, traffic
 from napkin.formulas.activations import Piece
 from napkin.formulas.memory import BUCKETS, Moment, Rank, Step
 from napkin.formulas.tape import ACTIVATION, sized
+from napkin.record import replace
 from napkin.term import TRUE, Term, add, ceil_divide, constant, largest, leaf, multiply
 
 
@@ -42,7 +43,25 @@ def tree(step: Step, rank: Rank, source: str) -> dict[str, Term]:
         moments.append(put(add(f"{root}/at/{moment.name}", *parts)))
     put(largest(f"{root}/live", *moments))
     put(leaf(f"{root}/temporaries", worst.temporaries, "byte", TRUE, f"at the peak, in the {worst.name}"))
+    for term in hosted(step, rank):
+        put(term)
     return terms
+
+
+def hosted(step: Step, rank: Rank) -> list[Term]:
+    """What offloading puts into the host's memory for each GPU, and what a step moves there and back."""
+    setup = step.setup
+    if not setup.offload:
+        return []
+    kept = memory.rank_of(replace(step, setup=replace(setup, offload=())), rank.stage.index)
+    found = []
+    if "optimizer" in setup.offload:
+        found.append(leaf("memory/host/optimizer", kept.optimizer, "byte", TRUE, setup.optimizer.source))
+    if "activations" in setup.offload:
+        saved = (kept.saved - rank.saved) * rank.stage.in_flight
+        found.append(leaf("memory/host/activations", saved, "byte", TRUE, "what the GPU does not keep of them"))
+    moved = traffic.host_bytes(rank, setup) + 2 * setup.layout.micro_batches * (kept.saved - rank.saved)
+    return [*found, leaf("offload/bytes", moved, "byte", TRUE, "both ways, in one step")]
 
 
 def _weights(step: Step, rank: Rank, path: str, size: Number, width: Term, sharded: bool) -> Term:

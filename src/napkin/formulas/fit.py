@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from napkin.elementwise import Number, maximum
+from napkin.elementwise import Number
 from napkin.formulas import allocator, memory
 from napkin.formulas.allocator import Reported
 from napkin.formulas.implementations import EAGER, FLASH, measured
 from napkin.formulas.layer import AttentionCore, Experts, Model, Stack
 from napkin.formulas.memory import Rank, Setup, Step
 from napkin.formulas.optimizers import OPTIMIZERS
+from napkin.formulas.traffic import Burden, burden
 from napkin.inputs.plan import Recompute
 from napkin.record import record, replace
 from napkin.term import TRUE, leaf
@@ -119,128 +120,170 @@ def with_layers(model: Model, layers: int) -> Model:
 
 @record
 class Change:
-    """One way to take less. `flops`: extra model FLOPs as a share of the step's; `cost`: what else it costs."""
+    """One way to take less: the options that ask for it, and what it costs in words."""
 
     what: str
     setup: Setup
-    flops: float
     cost: str
-    rank: int
 
 
-def changes(model: Model, setup: Setup) -> Iterator[Change]:
-    """Single changes, cheapest first by extra FLOPs, then by bytes moved."""
+@record
+class Remedy:
+    """Changes that together make it fit, verified by their own evaluation, and what they add to the step's burden."""
+
+    changes: tuple[Change, ...]
+    fit: Fit
+    burden: Burden
+
+    @property
+    def what(self) -> str:
+        return " ".join(change.what for change in self.changes)
+
+    @property
+    def order(self) -> tuple[float, ...]:
+        """Cheapest first: FLOPs that run again, then the bubble, then bytes moved, then fewer changes."""
+        burden = self.burden
+        return round(burden.again, 6), round(burden.idle, 6), burden.network + burden.host, len(self.changes)
+
+
+def changes(model: Model, setup: Setup, fixed: bool, node: int = 8) -> Iterator[Change]:
+    """Single changes on the same accelerators. `fixed`: the global batch is given, so that fewer replicas run more
+    micro-batches; `node`: accelerators that tensor parallelism may join."""
     layout = setup.layout
     operations = [op for _, layer in model.stacks[-1].runs for op in layer.operations]
+    kv_heads = max((op.kv_heads for op in operations if isinstance(op, AttentionCore)), default=1)
+    fewest = min((op.experts for op in operations if isinstance(op, Experts)), default=0)
 
-    def laid(what: str, flops: float, cost: str, rank: int, **fields: object) -> Change:
-        return Change(what, replace(setup, layout=layout.replaced(**fields)), flops, cost, rank)
+    def laid(what: str, cost: str, **fields: object) -> Change:
+        return Change(what, replace(setup, layout=layout.replaced(**fields)), cost)
+
+    def batches(pp: Number) -> Number:
+        """Micro-batches of half as many, or half as large ones, replicas."""
+        return layout.micro_batches * 2 if fixed else pp
 
     if setup.attention == EAGER and FLASH in setup.code.kernels:
-        yield Change("--attention flash", replace(setup, attention=FLASH), 0.0, "nothing", 0)
+        yield Change("--attention flash", replace(setup, attention=FLASH), "nothing: fewer bytes to memory too")
     if setup.form != "fused" and "fused" in setup.optimizer.forms:
-        yield Change("--optimizer-form fused", replace(setup, form="fused"), 0.0, "nothing", 0)
-    if layout.tp > 1 and not layout.sp:
-        yield laid("--sp", 0.0, "nothing: the same bytes between the same ranks", 1, sp=1)
+        yield Change("--optimizer-form fused", replace(setup, form="fused"), "nothing: one kernel for all tensors")
+    if layout.tp > 1 and not layout.sp and (layout.seq // layout.cp) % layout.tp == 0:
+        yield laid("--sp", "nothing: the same bytes between the same ranks", sp=1)
     if layout.dp * layout.cp > 1:
-        moved = {1: "nothing: the same bytes in reduce-scatter and all-gather", 2: "gradients scattered every backward"}
+        costs = {
+            1: "nothing: the same bytes in reduce-scatter and all-gather",
+            2: "gradients reduced after every micro-batch",
+            3: "parameters gathered in every pass",
+        }
         for zero in range(layout.zero + 1, 4):
-            yield laid(
-                f"--zero {zero}",
-                0.0,
-                moved.get(zero, "parameters gathered in every pass: 1.5 × the bytes"),
-                1 + zero,
-                zero=zero,
-            )
-    if layout.micro > 1:
-        half = layout.micro // 2
-        yield laid(
-            f"--micro-batch {half}",
-            0.0,
-            "smaller products",
-            5,
-            micro=half,
-            micro_batches=layout.micro_batches * layout.micro // half,
-        )
+            yield laid(f"--zero {zero}", costs[zero], zero=zero)
     eight = OPTIMIZERS.get(f"{setup.optimizer.name}-8bit")
     if eight is not None:
-        yield Change(f"--optimizer {eight.name}", replace(setup, optimizer=eight, form="fused"), 0.0, "8-bit states", 6)
-    heads = max(
-        (op.kv_heads for op in operations if isinstance(op, AttentionCore)),
-        default=1,
-    )
-    if "optimizer" not in setup.offload:
-        yield Change(
-            "--offload optimizer",
-            replace(setup, offload=(*setup.offload, "optimizer")),
-            0.0,
-            "the optimizer's states over the host's link every step",
-            12,
-        )
-    wider = layout.tp * 2
-    if (
-        layout.dp % 2 == 0
-        and model.heads % wider == 0
-        and wider <= 8
-        and heads % wider == 0
-        and layout.seq % (wider * layout.cp) == 0
+        what = f"--optimizer {eight.name}"
+        yield Change(what, replace(setup, optimizer=eight, form="fused"), "states rounded to 8 bits")
+    if layout.micro > 1:
+        half = layout.micro // 2
+        exact = layout.micro % 2 == 0
+        if exact or not fixed:
+            yield laid(f"--micro-batch {half}", "smaller products", micro=half, micro_batches=batches(layout.pp))
+    if layout.dp % 2 == 0 and (layout.dp // 2) % layout.ep == 0:
+        fewer = layout.dp // 2
+        keeps = not setup.shard or (fewer * layout.cp) % setup.shard == 0
+        wider, deeper, longer = layout.tp * 2, layout.pp * 2, layout.cp * 2
+        tokens = layout.seq // layout.cp
+        if keeps and wider <= node and model.heads % wider == 0 and kv_heads % wider == 0 and tokens % wider == 0:
+            yield laid(
+                f"--tp {wider}",
+                "activations added up between the ranks of every layer",
+                tp=wider,
+                dp=fewer,
+                sp=layout.sp if layout.tp > 1 else 1,
+                micro_batches=batches(layout.pp),
+            )
+        if keeps and model.stacks[-1].depth % (deeper * layout.vp) == 0:
+            yield laid(f"--pp {deeper}", "a pipeline's bubble", pp=deeper, dp=fewer, micro_batches=batches(deeper))
+        if layout.seq % (longer * layout.tp) == 0:
+            cost = "keys and values passed round in every layer"
+            yield laid(f"--cp {longer}", cost, cp=longer, dp=fewer, micro_batches=batches(layout.pp))
+    if fewest and layout.dp % (layout.ep * 2) == 0 and fewest % (layout.ep * 2) == 0:
+        yield laid(f"--ep {layout.ep * 2}", "tokens between the experts' ranks", ep=layout.ep * 2)
+    for what, cost in (
+        ("optimizer", "gradients to the host and weights back every step; the host's processor updates"),
+        ("activations", "what a layer keeps to the host and back"),
     ):
-        yield laid(
-            f"--tp {wider}", 0.0, "activations between the ranks of a layer", 7, tp=wider, dp=layout.dp // 2, sp=1
-        )
-    deeper = layout.pp * 2
-    if layout.dp % 2 == 0 and model.stacks[-1].depth % deeper == 0:
-        yield laid(
-            f"--pp {deeper}", 0.0, "a pipeline's bubble", 8, pp=deeper, dp=layout.dp // 2,
-            micro_batches=max(layout.micro_batches, deeper),
-        )  # fmt: skip
-    if layout.dp % 2 == 0 and layout.seq % (layout.cp * 2 * max(layout.tp, 1)) == 0:
-        yield laid(
-            f"--cp {layout.cp * 2}", 0.0, "keys and values between ranks", 9, cp=layout.cp * 2, dp=layout.dp // 2
-        )
-    experts = [op.experts for op in operations if isinstance(op, Experts)]
-    if experts and layout.dp % (layout.ep * 2) == 0 and min(experts) % (layout.ep * 2) == 0:
-        yield laid(f"--ep {layout.ep * 2}", 0.0, "tokens between experts' ranks", 7, ep=layout.ep * 2)
-    if layout.recompute.kind == "none":
-        if setup.attention == EAGER:
-            yield laid("--recompute selective", 0.03, "attention's core again", 10, recompute=Recompute("selective"))
-        yield laid("--recompute full", 1 / 3, "the whole forward pass again", 11, recompute=Recompute("full"))
-    elif layout.recompute.kind in ("selective", "every"):
-        yield laid("--recompute full", 1 / 3, "the whole forward pass again", 11, recompute=Recompute("full"))
+        if what not in setup.offload:
+            together = (*setup.offload, what)
+            yield Change(f"--offload {','.join(together)}", replace(setup, offload=together), cost)
+    kind = layout.recompute.kind
+    if kind == "none" and setup.attention == EAGER:
+        yield laid("--recompute selective", "attention's core again", recompute=Recompute("selective"))
+    if kind in ("none", "selective"):
+        yield laid("--recompute every:2", "every second block's forward again", recompute=Recompute("every", 2))
+    if kind in ("none", "selective", "every"):
+        yield laid("--recompute full", "every block's forward again", recompute=Recompute("full"))
 
 
 def suggestions(
-    model: Model, setup: Setup, implementation: str, capacity: Number, compiled: bool, most: int = 5
-) -> list[tuple[tuple[Change, ...], Fit]]:
-    """Changes that make it fit, each verified by its own evaluation: single ones, else combinations of two or three of
-    those that help most."""
-    tried: list[tuple[Change, Fit]] = []
-    found: list[tuple[tuple[Change, ...], Fit]] = []
-    for change in changes(model, setup):
-        result = evaluate(model, change.setup, implementation, capacity, compiled)
-        tried.append((change, result))
-        if result.verdict == FITS:
-            found.append(((change,), result))
-    frontier = sorted(tried, key=lambda pair: float(maximum(pair[1].reported.used.value, 0)))[:4]
-    paths: list[tuple[tuple[Change, ...], Fit]] = [((change,), result) for change, result in frontier]
-    depth = 1
-    while not found and depth < 4 and paths:
-        longer: list[tuple[tuple[Change, ...], Fit]] = []
-        for path, _ in paths[:4]:
-            names = {change.what.split()[0] for change in path}
-            for change in changes(model, path[-1].setup):
-                if change.what.split()[0] in names:
-                    continue
-                result = evaluate(model, change.setup, implementation, capacity, compiled)
-                longer.append(((*path, change), result))
-        found = [pair for pair in longer if pair[1].verdict == FITS]
-        paths = sorted(longer, key=lambda pair: float(pair[1].reported.used.value))
-        depth += 1
+    model: Model,
+    setup: Setup,
+    implementation: str,
+    capacity: Number,
+    compiled: bool,
+    fixed: bool = False,
+    node: int = 8,
+    most: int = 5,
+) -> list[Remedy]:
+    """Changes that make it fit on the same accelerators, cheapest first: single ones, else combinations of up to four
+    of those that help most."""
+    before = _burden(evaluate(model, setup, implementation, capacity, compiled))
+
+    def tried(path: tuple[Change, ...]) -> Remedy:
+        result = evaluate(model, path[-1].setup, implementation, capacity, compiled)
+        return Remedy(path, result, _burden(result).over(before))
+
+    paths: list[tuple[Change, ...]] = [()]
+    found: list[Remedy] = []
     seen: set[frozenset[str]] = set()
-    unique = []
-    for path, result in sorted(found, key=lambda pair: (sum(c.flops for c in pair[0]), sum(c.rank for c in pair[0]))):
-        key = frozenset(change.what for change in path)
-        if key not in seen:
-            seen.add(key)
-            unique.append((path, result))
-    return unique[:most]
+    while not found and paths and len(paths[0]) < DEEPEST:
+        remedies = []
+        for path in paths:
+            names = {change.what.split()[0] for change in path}
+            for change in changes(model, path[-1].setup if path else setup, fixed, node):
+                together = frozenset((*(c.what for c in path), change.what))
+                if change.what.split()[0] not in names and together not in seen:
+                    seen.add(together)
+                    remedies.append(tried((*path, change)))
+        found = [remedy for remedy in remedies if remedy.fit.verdict == FITS]
+        remedies.sort(key=lambda remedy: float(remedy.fit.reported.used.value))
+        paths = [remedy.changes for remedy in remedies[:KEPT]]
+    return sorted(found, key=lambda remedy: remedy.order)[:most]
+
+
+def wider(
+    model: Model, setup: Setup, implementation: str, capacity: Number, compiled: bool, fixed: bool = False
+) -> Remedy | None:
+    """The fewest doublings of the accelerators that make it fit, states divided among all of them."""
+    layout = setup.layout
+    before = _burden(evaluate(model, setup, implementation, capacity, compiled))
+    for times in (2**k for k in range(1, DOUBLINGS + 1)):
+        if fixed and layout.micro_batches % times:
+            return None
+        m = layout.micro_batches // times if fixed else layout.micro_batches
+        wide = layout.replaced(dp=layout.dp * times, zero=3, micro_batches=m)
+        what = f"--gpus {wide.gpus}" + ("" if layout.zero == 3 else " --zero 3")
+        change = Change(what, replace(setup, layout=wide), f"{times} × the accelerators")
+        result = evaluate(model, change.setup, implementation, capacity, compiled)
+        if result.verdict == FITS:
+            return Remedy((change,), result, _burden(result).over(before))
+    return None
+
+
+DEEPEST, KEPT, DOUBLINGS = 4, 4, 10
+"""Changes in one combination; combinations that a further change is tried on; doublings of the accelerators."""
+
+
+def _burden(found: Fit) -> Burden:
+    """What a layout costs beside memory."""
+    setup = found.step.setup
+    kept = found.rank.saved
+    if "activations" in setup.offload:
+        kept = memory.rank_of(replace(found.step, setup=replace(setup, offload=())), found.rank.stage.index).saved
+    return burden(found.step.model, setup, found.rank, kept - found.rank.saved)

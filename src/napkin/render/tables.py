@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from typing import Any
 
 from napkin.render.answer import Answer
 from napkin.render.text import columns_of, explained, lines_of
@@ -19,8 +20,13 @@ def to_csv(answer: Answer) -> str:
         writer.writerows([row.get(name) for name in names] for row in answer.rows)
     else:
         writer.writerow(["path", "value", "unit"])
-        writer.writerows([term.name, term.value, term.unit] for term in answer.finite())
+        writer.writerows([path, _whole(value), unit] for path, (value, unit) in answer.quantities().items())
     return out.getvalue()
+
+
+def _whole(value: Any) -> Any:
+    """A float that is a whole number as one, as JSON has it."""
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
 
 
 def to_markdown(answer: Answer, explain: bool = False) -> str:
@@ -29,8 +35,8 @@ def to_markdown(answer: Answer, explain: bool = False) -> str:
     if answer.rows:
         names, cells = columns_of(answer)
         lines += _table(names, cells)
-    if answer.terms and answer.listed:
-        lines += _table(["quantity", "value", "how"], [[path, value, how] for path, value, how in lines_of(answer)])
+    if answer.terms and (answer.listed or not answer.rows):
+        lines += _table(["quantity", "value", "how"], [[*line] for line in lines_of(answer, whole=True)])
     if answer.verdict:
         lines += ["", f"Verdict: {answer.verdict}"]
     if explain:

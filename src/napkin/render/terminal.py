@@ -27,7 +27,9 @@ def to_terminal(answer: Answer, explain: bool = False) -> str:
             table.add_row(Text(path), Text(value), Text(f"= {how}" if how else ""))
         console.print(table)
     for picture in answer.pictures:
-        console.print(Text(picture))
+        for line in picture.splitlines() or [""]:
+            drawn = any(cell in line for cell in "█▒·")  # a bar is cut at the edge, text is wrapped
+            console.print(Text(line), no_wrap=drawn, overflow="crop" if drawn else "fold")
     if answer.rows is not None:
         names, cells = columns_of(answer)
         table = Table(box=None, header_style="bold cyan", padding=(0, 2, 0, 0))

@@ -9,10 +9,11 @@ from napkin.term import ASSUMED, Term, expression
 from napkin.units import human
 
 
-def lines_of(answer: Answer) -> list[tuple[str, str, str]]:
-    """(path, value, expression) of every published quantity; an estimate carries its interval."""
+def lines_of(answer: Answer, whole: bool = False) -> list[tuple[str, str, str]]:
+    """(path, value, expression) of every published quantity; an estimate carries its interval. `whole`: also where
+    pictures say it all to a person."""
     found = []
-    for term in answer.finite() if answer.listed else ():
+    for term in answer.finite() if answer.listed or whole else ():
         value = human(term.value, term.unit)
         if term.name in answer.intervals:
             low, high = answer.intervals[term.name]
@@ -64,7 +65,7 @@ def to_text(answer: Answer, explain: bool = False) -> str:
         out += [
             "  " + line for line in grid([[path, value, f"= {how}" if how else ""] for path, value, how in quantities])
         ]
-    out += [line for picture in answer.pictures for line in picture.splitlines()]
+    out += [line for picture in answer.pictures for line in picture.splitlines() or [""]]
     if answer.rows is not None:
         names, cells = columns_of(answer)
         out += grid([names, *cells]) if cells else ["no rows"]

@@ -1,0 +1,126 @@
+"""What a layout costs beside its memory: FLOPs that run again, and the bytes that each GPU sends in a step.
+
+n ranks that add up or gather a payload in a ring pass (n−1)/n of it each way (comm.py). For m micro-batches of T tokens
+on a GPU, a stage of ℓ layers, width h, and a rank's weights and gradients of P and G bytes before ZeRO divides them:
+
+    data      ZeRO 0 and 1: G + P · 2: m·G + P · 3: m·(2P + G)                 Rajbhandari et al. 2020, section 7
+    tensor    an all-reduce for each row-parallel product forward, for each column-parallel input backward: 2·T·h·2
+              bytes; a forward pass that is recomputed sends again             Shoeybi et al. 2019, section 3
+    context   keys and values of the other ranks, twice that backward          Liu et al. 2023, ring attention
+    pipeline  T·h·2 bytes each way between stages, for each chunk              Narayanan et al. 2021, section 2.2
+    expert    each token's copies there and back, forward and backward         Lepikhin et al. 2020
+    host      optimizer offloaded: gradients down, weights up, once a step     Ren et al. 2021 (ZeRO-Offload)
+              activations offloaded: down and up, every micro-batch
+"""
+
+from __future__ import annotations
+
+from napkin.elementwise import Number
+from napkin.formulas import flops, utilisation
+from napkin.formulas.comm import all_reduce_bytes, gather_share
+from napkin.formulas.layer import COLUMN, ROW, AttentionCore, Experts, Layer, Matmul, Model
+from napkin.formulas.memory import Rank, Setup
+from napkin.formulas.tape import sized
+from napkin.record import record
+
+ACTIVATION_BYTES = 2
+"""Activations and their gradients travel in 16 bits."""
+
+
+@record
+class Burden:
+    """again    FLOPs that run again, as a share of the step's      network  bytes that a GPU sends to others in a step
+    host     bytes between a GPU and its host                     idle     the pipeline's bubble over the work"""
+
+    again: float
+    network: Number
+    host: Number
+    idle: float
+
+    def over(self, before: Burden) -> Burden:
+        """What this adds to another; less recomputation is no gain of a layout's own."""
+        return Burden(
+            max(self.again - before.again, 0.0),
+            self.network - before.network,
+            self.host - before.host,
+            self.idle - before.idle,
+        )
+
+
+def again(model: Model, setup: Setup) -> float:
+    """FLOPs of the forward passes that run again over those of forward and backward."""
+    layout = setup.layout
+    if layout.recompute.kind == "none":
+        return 0.0
+    over = flops.works(model, 1, layout.seq)
+    repeated = utilisation.recomputed(model, over, layout.recompute).value
+    return float(repeated / (3 * flops.forward(model, over).value))
+
+
+def tensor_bytes(layer: Layer, setup: Setup, width: int) -> Number:
+    """What tensor parallelism sends in one layer for one micro-batch."""
+    layout = setup.layout
+    shared = {(op.reads, op.shard) for op in layer.operations if isinstance(op, Matmul)}
+    forward = sum(shard == ROW for _, shard in shared)
+    backward = sum(shard == COLUMN for _, shard in shared)
+    repeats = 1 + (layout.recompute.kind in ("full", "every", "group"))
+    return (repeats * forward + backward) * all_reduce_bytes(_passed(setup, width), layout.tp)
+
+
+def context_bytes(layer: Layer, setup: Setup) -> Number:
+    """Keys and values that context parallelism passes round in one layer for one micro-batch."""
+    layout = setup.layout
+    numbers = sum(op.kv_heads * (op.qk_dim + op.v_dim) for op in layer.operations if isinstance(op, AttentionCore))
+    whole = ACTIVATION_BYTES * layout.micro * layout.seq * numbers / layout.tp
+    return 3 * gather_share(layout.cp) * whole
+
+
+def expert_bytes(layer: Layer, setup: Setup) -> Number:
+    """Tokens that expert parallelism exchanges in one layer for one micro-batch."""
+    layout = setup.layout
+    copies = sum(op.top_k * op.d_model for op in layer.operations if isinstance(op, Experts))
+    tokens = layout.micro * layout.seq / layout.cp / layout.tp
+    return 4 * gather_share(layout.ep) * ACTIVATION_BYTES * tokens * copies
+
+
+def _passed(setup: Setup, width: int) -> Number:
+    """Bytes of one activation of the residual stream on a GPU."""
+    layout = setup.layout
+    return ACTIVATION_BYTES * layout.micro * layout.seq / layout.cp * width
+
+
+def data_bytes(rank: Rank, setup: Setup) -> Number:
+    """What data parallelism sends in a step."""
+    layout = setup.layout
+    m, share = layout.micro_batches, gather_share(layout.dp * layout.cp)
+    weights = rank.held.all * sized(1, setup.precision.param)
+    gradients = rank.held.all * sized(1, setup.precision.grad)
+    if layout.zero == 3:
+        return share * m * (2 * weights + gradients)
+    return share * (gradients * (m if layout.zero == 2 else 1) + weights)
+
+
+def host_bytes(rank: Rank, setup: Setup) -> Number:
+    """What a step moves between a GPU and its host."""
+    layout, held = setup.layout, rank.held.all
+    moved: Number = 0
+    if "optimizer" in setup.offload:
+        own = held / (setup.shards if layout.zero >= 1 else 1)
+        moved += own * (sized(1, setup.precision.grad) + sized(1, setup.precision.param))
+    return moved
+
+
+def burden(model: Model, setup: Setup, rank: Rank, offloaded: Number = 0) -> Burden:
+    """The cost of a layout on its worst rank. `offloaded`: activations that a micro-batch sends to the host."""
+    layout = setup.layout
+    width, m = model.hidden, layout.micro_batches
+    layers: Number = 0
+    for count, (_, layer) in zip(rank.stage.layers, model.stacks[-1].runs, strict=False):
+        layers += count * (tensor_bytes(layer, setup, width) + context_bytes(layer, setup) + expert_bytes(layer, setup))
+    between = 2 * layout.vp * _passed(setup, width) * (layout.pp > 1) / (layout.tp if layout.sp else 1)
+    return Burden(
+        again(model, setup),
+        data_bytes(rank, setup) + m * (layers + between),
+        host_bytes(rank, setup) + 2 * m * offloaded,
+        (layout.pp - 1) / (layout.vp * m),
+    )

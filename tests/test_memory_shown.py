@@ -1,0 +1,139 @@
+"""`napkin memory` as a person, a script and a spreadsheet read it: bars that add up, the same figures in every form,
+suggestions with what they add, and the largest that fits with its interval."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+
+import pytest
+
+from napkin.cli.bars import WIDTH, bar
+from napkin.formulas import fit
+from napkin.formulas.memory import BUCKETS
+
+from .conftest import run_line
+
+
+def ask_json(line):
+    return run_line(f"{line} --json").data
+
+
+BASE = "memory llama3-8b --hardware h100-sxm-80gb"
+LINES = ["", "--gpus 8 --zero 3 --seq 8192", "--gpus 16 --tp 4 --pp 4 --zero 1", "--gpus 8 --zero 3 --recompute full"]
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_what_stands_at_the_peak_and_the_overhead_add_up_to_what_is_used(line):
+    answer = ask_json(f"{BASE} {line}")
+    values, moment = answer["values"], answer["worst"]["moment"]
+    at_the_peak = sum(values[f"memory/at/{moment}/{bucket}"] for bucket in BUCKETS)
+    assert at_the_peak == values["memory/live"]
+    assert at_the_peak + values["memory/overhead"] == pytest.approx(values["memory/used"])
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_bars_follow_each_other_and_end_at_capacity_or_at_what_is_used(line):
+    text = run_line(f"{BASE} {line}").out
+    bars = [re.search(r"( *)([█▒·]+)$", row[40:]) for row in text.splitlines() if re.search(r"[█▒·]$", row)]
+    end = 0
+    for found in bars:
+        assert len(found[1]) == end
+        end += len(found[2])
+    assert end == WIDTH
+
+
+def test_a_bar_changes_its_shade_at_capacity():
+    assert bar(0, 100, 200, 50) == "█" * (WIDTH // 4) + "▒" * (WIDTH // 4)
+    assert bar(0, 0, 200, None) == ""
+
+
+def test_csv_and_markdown_have_every_figure_of_the_json():
+    values = ask_json(BASE)["values"]
+    rows = list(csv.DictReader(io.StringIO(run_line(f"{BASE} --csv").out)))
+    assert {row["path"]: float(row["value"]) for row in rows} == pytest.approx(values)
+    table = run_line(f"{BASE} --markdown").out
+    assert "| memory/used |" in table
+    assert "| memory/at/loss/temporaries |" in table
+
+
+def test_the_stages_of_a_pipeline_are_rows_too():
+    stages = ask_json(f"{BASE} --gpus 16 --tp 4 --pp 4 --zero 1")["stages"]
+    assert [row["stage"] for row in stages] == [0, 1, 2, 3]
+    assert [row["in_flight"] for row in stages] == [4, 3, 2, 1]
+    for row in stages:
+        assert sum(row[bucket] for bucket in BUCKETS) == row["live"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "llama3-8b --gpus 8 --seq 8192 --micro-batch 2 --global-batch 64",
+        "llama3-8b --gpus 8 --seq 8192 --micro-batch 2",
+        "mixtral-8x7b --gpus 16 --ep 8 --etp 2 --tp 2 --zero 1",
+        "llama3-70b --gpus 64 --pp 4 --zero 1 --global-batch 256",
+        "llama3-70b --dp 4 --tp 4",
+        "llama3-8b --micro-batch 5",
+    ],
+)
+def test_every_suggestion_fits_when_it_is_asked_for_itself(line):
+    base = f"memory --hardware h100-sxm-80gb {line}"
+    answer = ask_json(base)
+    assert answer["verdict"] != fit.FITS
+    found = [*answer["suggestions"], *([answer["more_accelerators"]] if answer["more_accelerators"] else [])]
+    assert found
+    for row in found:
+        again = ask_json(f"{base} {row['change']}")
+        assert again["verdict"] == fit.FITS, row["change"]
+        assert again["values"]["memory/used"] == pytest.approx(row["used"]), row["change"]
+    costs = [(row["extra_flops"], row["extra_idle"]) for row in answer["suggestions"]]
+    assert costs == sorted(costs)
+
+
+def test_what_a_change_adds_is_counted_by_hand():
+    """llama3-8b on 8 cards, 1 × 8192 tokens: --recompute full runs the 32 blocks again, 1/3 of a step but for the
+    head; --cp 2 passes 2·8 heads·128 keys and values of half a sequence round, forward and twice that backward."""
+    rows = {row["change"]: row for row in ask_json(f"{BASE} --gpus 8 --seq 8192 --zero 3")["suggestions"]}
+    seq, hidden = 8192, 4096
+    products = 2 * (2 * hidden**2 + 2 * hidden * 1024 + 3 * hidden * 14336)
+    block = seq * products + 4 * seq * seq * hidden
+    head = 2 * seq * hidden * 128256
+    assert rows["--recompute full"]["extra_flops"] == pytest.approx(32 * block / (3 * (32 * block + head)))
+    assert rows["--recompute every:2"]["extra_flops"] == rows["--recompute full"]["extra_flops"] / 2
+    assert rows["--cp 2"]["extra_bytes"] == 32 * 3 * (1 / 2) * 2 * seq * 8 * 256
+    offloaded = rows["--offload activations"]
+    assert offloaded["extra_flops"] == offloaded["extra_bytes"] == 0
+    values = ask_json(f"{BASE} --gpus 8 --seq 8192 --zero 3")["values"]
+    assert 0 < offloaded["extra_host_bytes"] <= 2 * values["memory/activations/saved"]
+
+
+@pytest.mark.parametrize("what", ["micro-batch", "seq", "layers"])
+def test_the_largest_has_ends_that_fit_for_certain_and_may_fit(what):
+    base = f"{BASE} --gpus 8 --zero 3 --recompute full"
+    answer = ask_json(f"{base} --max {what}")
+    path = "max/" + what.replace("-", "_")
+    low, best, high = (answer["values"][p] for p in (f"{path}/low", path, f"{path}/high"))
+    assert 0 < low <= best <= high
+    if what == "layers":
+        return
+    verdicts = [ask_json(f"{base} --{what} {n}")["verdict"] for n in (low, low + 1, high, high + 1)]
+    assert verdicts == [fit.FITS, fit.UNDECIDED, fit.UNDECIDED, fit.NOT]
+    certain = ask_json(f"{base} --max {what} --must-fit")
+    assert certain["values"][path] == low
+    assert certain["verdict"] == fit.FITS
+
+
+def test_where_nothing_fits_the_answer_is_none_and_says_what_would():
+    outcome = run_line("memory llama3-70b --hardware h100-sxm-80gb --gpus 8 --max micro-batch --json")
+    assert outcome.status == 1
+    answer = ask_json("memory llama3-70b --hardware h100-sxm-80gb --gpus 8 --max micro-batch")
+    assert answer["values"]["max/micro_batch"] == 0
+    assert answer["verdict"] == fit.NOT
+    assert answer["suggestions"]
+
+
+def test_learnt_positions_end_a_sequence():
+    answer = ask_json("memory gpt2 --hardware a100-40gb --max seq")
+    assert answer["values"]["max/seq"] == 1024
+    assert answer["binding"]["bucket"] == "positions"
