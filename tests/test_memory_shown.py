@@ -137,3 +137,40 @@ def test_learnt_positions_end_a_sequence():
     answer = ask_json("memory gpt2 --hardware a100-40gb --max seq")
     assert answer["values"]["max/seq"] == 1024
     assert answer["binding"]["bucket"] == "positions"
+
+
+def test_serving_divides_heads_and_never_a_latent():
+    """llama3-70b has 8 key/value heads of 128 in 80 layers; DeepSeek-V3 keeps a latent of 512 + 64 on every rank."""
+    one, sixteen = (
+        ask_json(f"memory llama3-70b --inference --seq 100 --gpus {n}")["values"]["memory/kv_cache"] for n in (1, 16)
+    )
+    assert one == 80 * 2 * 8 * 128 * 2 * 100
+    assert sixteen == one / 8
+    latent = [ask_json(f"memory deepseek-v3 --inference --seq 100 --gpus {n}")["values"] for n in (1, 16)]
+    assert [v["memory/kv_cache"] for v in latent] == [61 * 576 * 2 * 100] * 2
+    fp8 = ask_json("memory llama3-70b --inference --seq 100 --cache-dtype fp8")["values"]["memory/kv_cache"]
+    assert fp8 == one / 2
+
+
+def test_blocked_formats_store_the_matrices_of_layers_alone():
+    """nf4: 4 bits and a 4-byte scale for 64 weights; int4: 4 bits, and 2 + 1/2 bytes for 128."""
+    matrices = 32 * (2 * 4096**2 + 2 * 4096 * 1024 + 3 * 4096 * 14336)
+    others = 2 * 128256 * 4096 + 65 * 4096
+    for name, each in (("nf4", 0.5 + 4 / 64), ("int4", 0.5 + 2.5 / 128)):
+        values = ask_json(f"memory llama3-8b --inference --dtype {name}")["values"]
+        assert values["memory/parameters"] == matrices * each + 2 * others
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [("--gpus 8", 0), ("--gpus 1", 1), ("--gpus 2 --seq 83600", 4), ("--gpus 2 --seq 80000", 0)],
+)
+def test_serving_has_verdicts_too(line, status):
+    assert run_line(f"memory llama3-70b --hardware h100-sxm-80gb --inference --must-fit {line}").status == status
+
+
+@pytest.mark.parametrize("option", ["--pp 2", "--zero 3", "--max seq", "--optimizer sgd", "--micro-batch 2", "--ep 2"])
+def test_what_belongs_to_training_is_refused_while_serving(option):
+    outcome = run_line(f"memory mixtral-8x7b --inference {option}")
+    assert (outcome.status, outcome.out) == (2, "")
+    assert "belongs to training" in outcome.errors[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from napkin.formulas import buckets, memory
@@ -31,39 +32,42 @@ def summary(found: Fit, terms: dict[str, Term], answer: Answer, capacity: Term |
     room = None if capacity is None else int(capacity.value)
     parts = [(name, int(getattr(peak, name))) for name in BUCKETS]
     parts.append(("overhead", int(terms["memory/overhead"].value)))
-    whole = max(room or 0, int(terms["memory/total"].value), 1)
-    lines, start = [_line("at the peak", f"in the {peak.name}")], 0
-    for name, size in parts:
-        lines.append(_line(name, human(size, "byte"), bar(start, start + size, whole, room)))
-        start += size
-    if room is not None:
-        word, left = ("free", room - start) if room >= start else ("beyond", start - room)
-        lines.append(_line(word, human(left, "byte"), bar(start, room, whole, None, "·") if room > start else ""))
+    lines = [line("at the peak", f"in the {peak.name}"), *stacked(parts, room)]
     lines.append("")
     for name in REPORTED:
-        path = f"memory/{name}"
-        ends = ""
+        path, ends = f"memory/{name}", ""
         if path in answer.intervals:
             low, high = answer.intervals[path]
             ends = f"[{low / 2**30:.4g} – {high / 2**30:.4g} GiB]"
-        lines.append(_line(name, human(terms[path].value, "byte"), ends))
+        lines.append(line(name, human(terms[path].value, "byte"), ends))
     if capacity is not None:
-        lines.append(_line("capacity", human(capacity.value, "byte")))
+        lines.append(line("capacity", human(capacity.value, "byte")))
         budget = next(term for term in answer.terms if term.name == "memory/activation_budget")
-        lines.append(_line("budget", human(budget.value, "byte"), "for activations, beside states and overhead"))
+        lines.append(line("budget", human(budget.value, "byte"), "for activations, beside states and overhead"))
     if found.rank.gradients > peak.gradients:
-        lines.append(_line("all gradients", human(found.rank.gradients, "byte"), "after the backward pass"))
+        lines.append(line("all gradients", human(found.rank.gradients, "byte"), "after the backward pass"))
     for path, says in HOSTED.items():
         if path in terms:
             lines.append(
-                _line(
-                    "in the host" if path != "offload/bytes" else "offloading", human(terms[path].value, "byte"), says
-                )
+                line("in the host" if path != "offload/bytes" else "offloading", human(terms[path].value, "byte"), says)
             )
     return tuple(lines)
 
 
-def _line(name: str, size: str, rest: str = "") -> str:
+def stacked(parts: Sequence[tuple[str, int]], room: int | None) -> list[str]:
+    """Sizes as bars, each from where the one before ends; then what is free, or stands beyond `room`."""
+    lines, start = [], 0
+    whole = max(room or 0, sum(size for _, size in parts), 1)
+    for name, size in parts:
+        lines.append(line(name, human(size, "byte"), bar(start, start + size, whole, room)))
+        start += size
+    if room is not None:
+        word, left = ("free", room - start) if room >= start else ("beyond", start - room)
+        lines.append(line(word, human(left, "byte"), bar(start, room, whole, None, "·") if room > start else ""))
+    return lines
+
+
+def line(name: str, size: str, rest: str = "") -> str:
     return f"  {name.ljust(NAME)} {size.ljust(SIZE)} {rest}".rstrip()
 
 

@@ -38,6 +38,7 @@ declare(
     Option(
         "max", choice(*LARGEST), "Solve for the largest that fits: micro-batch, seq, layers or params", metavar="WHAT"
     ),
+    Option("cache-dtype", words, "Number format of keys and values while serving, e.g. fp8", metavar="NAME"),
     Option("tensors", lambda text: text, "List every tensor that autograd keeps", flag=True),
     Option("snapshot", words, "A torch memory snapshot: seen beside predicted", metavar="FILE"),
     Option("snapshot-device", count, "Which device of the snapshot, where it holds several", metavar="N"),
@@ -51,13 +52,13 @@ def run(inputs: Inputs) -> Answer:
     if small is not None:
         return small
     model = model_of(inputs)
+    if inputs.get("must-fit") and not _named(inputs):
+        raise NapkinError("--must-fit needs --hardware", "name the accelerator that it must fit on")
     if inputs.get("inference"):
         from napkin.cli.serving import serve
 
         return serve(inputs, model)
     setup = setup_of(inputs, model)
-    if inputs.get("must-fit") and not _named(inputs):
-        raise NapkinError("--must-fit needs --hardware", "name the accelerator that it must fit on")
     if inputs.get("max") is not None:
         return _solve(inputs, model, setup)
     if inputs.get("snapshot") is not None:
@@ -366,6 +367,7 @@ COMMAND = Command(
         "tensors",
         "inference",
         "dtype",
+        "cache-dtype",
         "snapshot",
         "snapshot-device",
         "batch",

@@ -8,20 +8,127 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from napkin.elementwise import Number, minimum
-from napkin.formulas.layer import AttentionCore, Conv, Embedding, Layer, Matmul, Model, Operation, Reused, Scan
-from napkin.term import GIVEN, TRUE, Term, add, constant, divide, leaf, multiply
+from napkin.elementwise import Number, ceil_div, minimum
+from napkin.errors import NapkinError
+from napkin.formulas import formats
+from napkin.formulas.implementations import STORED
+from napkin.formulas.layer import (
+    REPLICATED,
+    AttentionCore,
+    Conv,
+    Embedding,
+    Layer,
+    Matmul,
+    Model,
+    Operation,
+    Reused,
+    Scan,
+)
+from napkin.formulas.params import params
+from napkin.record import record
+from napkin.term import GIVEN, TRUE, Term, add, ceil_divide, constant, divide, leaf, multiply
 
 LATENT = "DeepSeek-V2, arXiv:2405.04434, section 2.1.2: the latent and the shared rotary key are cached"
 DECODE = "each new token reads every weight that it uses and the whole cache: Pope et al. 2022, arXiv:2211.05102"
 
 
-def cached_numbers(layer: Layer, context: Number) -> tuple[Number, Number]:
+# --- weights ---------------------------------------------------------------------------------------------------------
+
+GROUP = 128
+BLOCKED = {**STORED, "int4": 0.5 + (2 + 0.5) / GROUP}
+"""Bytes of a weight of the formats that only the layers' matrices are stored in, everything else staying 16 bits. int4:
+with a 16-bit scale and a 4-bit zero point for 128 weights, as GPTQ and AWQ have them (Frantar et al. 2022,
+arXiv:2210.17323; Lin et al. 2023, arXiv:2306.00978)."""
+WIDE = 2
+"""Bytes of a weight that such a format leaves alone."""
+
+
+@record
+class Stored:
+    """How weights are stored: `each` bytes for a matrix of a layer, `rest` for everything else."""
+
+    name: str
+    each: float
+    rest: float
+
+
+def stored(name: str) -> Stored:
+    """A number format of weights. An unknown one is refused (2)."""
+    word = name.strip().lower()
+    if word in BLOCKED:
+        return Stored(word, BLOCKED[word], WIDE)
+    try:
+        form = formats.find(word)
+    except NapkinError as problem:
+        hint = f"{problem.hint}, or {', '.join(BLOCKED)}" if problem.hint else f"or {', '.join(BLOCKED)}"
+        raise NapkinError(problem.message, hint) from None
+    width = formats.element_bytes(form).value
+    return Stored(form.name, width, width)
+
+
+def divided(model: Model) -> tuple[int, int]:
+    """Parameters that tensor parallelism divides, and those that every rank has."""
+    whole = 0
+    for stack in model.stacks:
+        runs = [(1, stack.before), *((count, layer.operations) for count, layer in stack.runs), (1, stack.after)]
+        for count, operations in runs:
+            for op in operations:
+                if not isinstance(op, Reused):
+                    whole += count * sum(w.count for w in op.weights() if w.shard == REPLICATED)
+    return params(model)["params/total"].value - whole, whole
+
+
+def in_matrices(model: Model) -> int:
+    """Parameters in the matrices of layers: what a blocked format stores."""
+    return sum(
+        count * weight.count
+        for stack in model.stacks
+        for count, layer in stack.runs
+        for op in layer.operations
+        if not isinstance(op, (Reused, Embedding))
+        for weight in op.weights()
+        if len(weight.shape) > 1
+    )
+
+
+def weights(model: Model, how: Stored, ranks: int) -> Term:
+    """Bytes of the weights on one of `ranks` tensor-parallel ranks: `memory/parameters`."""
+    split, whole = divided(model)
+    each = leaf("bytes_of_a_weight", how.each, "byte/param", TRUE, how.name)
+    over = constant("tensor_parallel_ranks", ranks)
+    if how.each == how.rest:
+        here = ceil_divide("weights/divided", leaf("weights/sharded", split, "param", TRUE), over)
+        return multiply("memory/parameters", add("weights", here, leaf("weights/whole", whole, "param", TRUE)), each)
+    narrow = in_matrices(model)
+    wide = leaf("bytes_of_another_weight", how.rest, "byte/param", TRUE, "16 bits: tables, head, norms and biases")
+    return add(
+        "memory/parameters",
+        multiply(
+            "weights/matrices/bytes", ceil_divide("matrices/here", leaf("matrices", narrow, "param", TRUE), over), each
+        ),
+        multiply(
+            "weights/others/bytes",
+            add(
+                "others",
+                ceil_divide("others/here", leaf("others/sharded", split - narrow, "param", TRUE), over),
+                leaf("others/whole", whole, "param", TRUE),
+            ),
+            wide,
+        ),
+    )
+
+
+# --- keys and values -------------------------------------------------------------------------------------------------
+
+
+def cached_numbers(layer: Layer, context: Number, ranks: Number = 1) -> tuple[Number, Number]:
     """Numbers that one sequence of `context` tokens keeps in one layer: per-token cache, and states of fixed size.
 
     Attention keeps its keys and values, kv·(d_qk + d_v) a token, for at most its window; where both are made from one
     narrower latent, the latent instead. Cross-attention's keys are the other stack's, kept for `context` tokens too.
-    A recurrence keeps heads · head_dim · state numbers, a convolution its last kernel − 1 inputs."""
+    A recurrence keeps heads · head_dim · state numbers, a convolution its last kernel − 1 inputs. On one of `ranks`
+    tensor-parallel ranks: whole heads, so that fewer key/value heads than ranks are kept more than once; a latent is
+    kept by every rank."""
     by_name = {op.name: op for op in layer.operations}
     growing: Number = 0
     fixed: Number = 0
@@ -31,23 +138,23 @@ def cached_numbers(layer: Layer, context: Number) -> tuple[Number, Number]:
             for bound in (op.window, op.chunk):
                 if bound is not None:
                     tokens = minimum(tokens, bound)
-            growing = growing + tokens * _width(op, by_name)
+            growing = growing + tokens * _width(op, by_name, ranks)
         elif isinstance(op, Scan):
-            fixed = fixed + op.heads * op.head_dim * (op.state or 1)
+            fixed = fixed + ceil_div(op.heads, ranks) * op.head_dim * (op.state or 1)
         elif isinstance(op, Conv):
-            fixed = fixed + op.channels * op.group * (op.kernel - 1)
+            fixed = fixed + ceil_div(op.channels * op.group, ranks) * (op.kernel - 1)
     return growing, fixed
 
 
-def _width(core: AttentionCore, by_name: Mapping[str, Operation]) -> int:
+def _width(core: AttentionCore, by_name: Mapping[str, Operation], ranks: Number) -> Number:
     """Numbers cached a token: keys and values as attention reads them, or the latent that they are made from."""
-    whole = core.kv_heads * (core.qk_dim + core.v_dim)
+    each = core.qk_dim + core.v_dim
     keys, values = core.reads[1], core.reads[2]
     shared = set(_products_behind(keys, by_name)) & set(_products_behind(values, by_name))
     direct = {_last_product(keys, by_name), _last_product(values, by_name)}
     latents = [by_name[name] for name in shared - direct]
-    widths = [op.d_out for op in latents if isinstance(op, Matmul) and op.d_out < whole]
-    return min([whole, *widths])
+    widths = [op.d_out for op in latents if isinstance(op, Matmul) and op.d_out < core.kv_heads * each]
+    return min(widths) if widths else ceil_div(core.kv_heads, ranks) * each
 
 
 def _products_behind(name: str, by_name: Mapping[str, Operation]) -> list[str]:
@@ -77,14 +184,14 @@ def _last_product(name: str, by_name: Mapping[str, Operation]) -> str:
     return ""
 
 
-def cache(model: Model, context: Number, sequences: Number, dtype_bytes: float, dtype: str) -> Term:
-    """Bytes that `sequences` sequences of `context` tokens keep: `memory/kv_cache`."""
+def cache(model: Model, context: Number, sequences: Number, dtype_bytes: float, dtype: str, ranks: Number = 1) -> Term:
+    """Bytes that `sequences` sequences of `context` tokens keep on one of `ranks` ranks: `memory/kv_cache`."""
     parts: list[Term] = []
     for stack in model.stacks:
         if stack.name == "encoder":
             continue
         for count, layer in stack.runs:
-            growing, fixed = cached_numbers(layer, context)
+            growing, fixed = cached_numbers(layer, context, ranks)
             if isinstance(growing, int) and isinstance(fixed, int) and growing + fixed == 0:
                 continue
             parts.append(
