@@ -307,9 +307,11 @@ def _traced_step(network: Any, optimizer: Any, ids: Any, labels: Any) -> int:
         gc.collect()
         watch.peak = 0
         with watch:
-            network(ids, labels).backward()
+            loss = network(ids, labels)
+            loss.backward()
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
+        del loss
     return watch.peak
 
 
@@ -337,7 +339,7 @@ def test_a_training_step_in_plain_torch_has_the_same_peak(
         "vocab_size": vocabulary,
     }
     found = rank(fields, Layout(seq=s, micro=b), "fp32", "eager", form=form)
-    assert found.live == peak
+    assert found.live == peak + 2 * 4 * (h // a // 2)  # the plain network registers no inverse frequencies
     if form == "foreach":
         assert max(found.moments, key=lambda one: one.live).name == moment
 

@@ -49,6 +49,7 @@ class Pass:
     closure   what checkpointed layers' code refers to and autograd does not hold: rotary tables, positions
     masks     causal masks of written-out attention, which that code refers to, or is given as an argument
     held      logits that the training loop holds until the backward pass is over
+    loss      bytes of the loss, which the training loop holds until the step is over
     exact     whether every operation's rule is a published kernel's or autograd's own, none an estimate
     """
 
@@ -62,6 +63,7 @@ class Pass:
     masks: Number
     exact: bool
     held: Number = 0
+    loss: Number = 0
 
 
 def piece(name: str, tape: Tape, start: int, first: int, input_bytes: Number) -> Piece:
@@ -143,7 +145,7 @@ def forward(
     after = piece("after", tape, start, first, residual.tensor.size)
     extras = (_unkept(lowering, stack), _closure(lowering), _masks(lowering, stack), lowering.exact)
     held = int(LOSSES[code.loss].held) * logits.tensor.count if code.loss else 0
-    return Pass(before, tuple(layers), after, *sizes, *extras, held)
+    return Pass(before, tuple(layers), after, *sizes, *extras, held, tape.nodes[-1].output.size)
 
 
 def _unkept(lowering: Lowering, stack: Stack) -> Number:

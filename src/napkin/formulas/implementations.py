@@ -7,6 +7,7 @@ nanoGPT (karpathy/nanoGPT model.py), Megatron-core with Transformer Engine (NVID
 
 from __future__ import annotations
 
+from napkin.formulas.frames import Frame, frame_of
 from napkin.record import record, replace
 
 TRANSFORMERS = "5.23.0"
@@ -139,6 +140,7 @@ class Code:
     repeats      keys and values are repeated for each query head before the kernel
     joined_qkv   query, key and value are cut from one product, which stays whole as long as any part of it does
     tuning       what is trained of a frozen network; None: everything
+    frame        what the code around the operations holds
     """
 
     softmax: str = "wide"
@@ -175,6 +177,7 @@ class Code:
     repeats: bool = False
     joined_qkv: bool = False
     tuning: Tuning | None = None
+    frame: Frame = Frame()
 
 
 _HF = Code()
@@ -366,6 +369,5 @@ def measured(implementation: str, model_type: str, ways: frozenset[str] = frozen
 
 def code_of(implementation: str, model_type: str) -> Code:
     """The choices of an implementation for a model type."""
-    if implementation == "hf":
-        return _HF_CODES.get(model_type, _HF)
-    return _FRAMEWORK_CODES[implementation]
+    code = _HF_CODES.get(model_type, _HF) if implementation == "hf" else _FRAMEWORK_CODES[implementation]
+    return replace(code, frame=frame_of(implementation, model_type))

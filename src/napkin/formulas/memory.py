@@ -28,11 +28,13 @@ from napkin.formulas.layer import (
     Norm,
     Operation,
     Reused,
+    Rotary,
     Stack,
     Weight,
 )
 from napkin.formulas.live import Replay, replay
 from napkin.formulas.lowering import Shape, Split, beside, is_plain
+from napkin.formulas.optimizer_step import temporaries
 from napkin.formulas.optimizers import OPTIMIZERS, Optimizer, State, state_bytes
 from napkin.formulas.tape import sized
 from napkin.inputs.plan import OPERATIONS, Layout, Precision
@@ -41,8 +43,6 @@ from napkin.record import record, replace
 One = TypeVar("One")
 Found = TypeVar("Found")
 
-LOSS_BYTES = 4
-"""The loss, one fp32 number."""
 LAYERS_ON_THE_WAY = 2
 """Layers whose activations are on the card while activations are offloaded: one being written, one being read."""
 BLOCKS_IN_FLIGHT = 2
@@ -455,7 +455,7 @@ def rank_of(step: Step, index: Number) -> Rank:
         gradients = where((layout.pp > 1) & (layout.zero >= 2), mine.all * grad, gradients)
     gradients = gradients + setup.framework.accumulator * mine.all
     if setup.in_backward:
-        gradients = max(_tensor_sizes(step), default=0) * grad
+        gradients = maximum(0, *(n for n, _, _ in _tensor_sizes(step))) * grad
     states = [(name, sharded(dense, expert, layout.zero >= 1)) for name, dense, expert in mine.states]
     if precision.master is not None:
         size = sized(1, precision.master)
@@ -528,9 +528,7 @@ def _moments(step: Step, rank: Rank, parts: Sequence[tuple[Number, Held]], outsi
     grad = sized(1, precision.grad)
     tokens = layout.micro * (layout.seq // layout.cp)
     inputs = 2 * tokens * 8
-    buffers = (
-        total(stage.layers) * layout.seq * layout.seq * 4 * (setup.code.mask == "layer" and setup.attention == EAGER)
-    )
+    inputs = stage.first * inputs + buffers(step, stage)
     # gradients stand through the whole pass where several micro-batches add to them
     unsynced = setup.framework.unsynced * where(layout.zero >= 2, where(setup.shards > 1, 1, 0), 0)
     several = (layout.micro_batches > 1) | (setup.framework.accumulator > 0) | setup.in_backward
@@ -553,7 +551,7 @@ def _moments(step: Step, rank: Rank, parts: Sequence[tuple[Number, Held]], outsi
             rank.optimizer,
             waiting + kept,
             casts,
-            stage.first * inputs + buffers,
+            inputs,
             held_now,
         )
 
@@ -563,9 +561,10 @@ def _moments(step: Step, rank: Rank, parts: Sequence[tuple[Number, Held]], outsi
     closure = where(again > 0, run.closure * (total(stage.layers) == again) + masks, 0)
     last = run.logits + run.wide_logits + run.hidden
     cached = total(n * piece.casts for n, (_, piece) in zip(stage.checkpointed, run.layers, strict=True))
-    forward = moment("forward", standing, rank.saved, rank.casts + cached, closure + LOSS_BYTES + stage.last * last)
+    one = stage.last * run.loss
+    forward = moment("forward", standing, rank.saved, rank.casts + cached, closure + one + stage.last * last)
     closure = closure + stage.last * run.held
-    at_loss = closure + stage.last * (2 * LOSS_BYTES + step.after.peak)
+    at_loss = closure + 2 * one + stage.last * step.after.peak
     loss = moment("loss", standing, rank.saved, rank.casts, at_loss)
     # backwards through the layers: live bytes are linear within a run of equal layers, so its ends are enough
     size = activations.group_size(layout.recompute, step.stack.depth)
@@ -586,7 +585,7 @@ def _moments(step: Step, rank: Rank, parts: Sequence[tuple[Number, Held]], outsi
                 standing + growing * (made + done * weights) + sharded * ceil_div(made + done * weights, shards),
                 kept - done * own,
                 casts - done * own_casts,
-                closure + added + stage.last * 2 * LOSS_BYTES + where(n > 0, rerun + piece.input + back.peak, 0),
+                closure + added + 2 * one + where(n > 0, rerun + piece.input + back.peak, 0),
             )
             worst = now if worst is None else larger(worst, now)
         kept, casts, made = kept - n * own, casts - n * own_casts, made + n * weights
@@ -596,7 +595,7 @@ def _moments(step: Step, rank: Rank, parts: Sequence[tuple[Number, Held]], outsi
         standing + growing * made + sharded * ceil_div(made, shards),
         stage.first * run.before.saved,  # what layers share has gone with the first of them
         casts,
-        stage.first * (run.after.input + maximum(step.before.peak, first)) + stage.last * (run.held + 2 * LOSS_BYTES),
+        stage.first * (run.after.input + maximum(step.before.peak, first)) + stage.last * run.held + 2 * one,
     )
     worst = end if worst is None else larger(worst, end)
     step_moment = Moment(
@@ -606,10 +605,38 @@ def _moments(step: Step, rank: Rank, parts: Sequence[tuple[Number, Held]], outsi
         rank.optimizer,
         0,
         0,
-        stage.first * inputs + buffers,
-        optimizer_temporaries(step, rank) + setup.framework.bucket * grad,
+        inputs,
+        optimizer_temporaries(step, rank) + setup.framework.bucket * grad + one,
     )
     return forward, loss, worst, step_moment
+
+
+def buffers(step: Step, stage: Stage) -> Number:
+    """Bytes of the tensors that a stage's code registers beside its parameters (frames.py)."""
+    setup, stack = step.setup, step.stack
+    length = setup.layout.seq if setup.code.crops else step.model.max_length or setup.layout.seq
+    depth = total(stage.layers)
+    eager = setup.attention == EAGER or not setup.code.crops
+    rotary = {
+        (op.dim, setup.code.by_kind and any(isinstance(o, AttentionCore) and o.window for o in layer.operations))
+        for _, layer in stack.runs
+        for op in layer.operations
+        if isinstance(op, Rotary)
+    }
+    dims = {dim for dim, _ in rotary}
+    found: Number = 0
+    for what, kind in setup.code.frame.buffers:
+        count: Number = {
+            "rotary": total(dim for dim, _ in rotary),
+            "angles": depth * length * max(dims, default=0),
+            "masks": depth * length * length * eager,
+            "mask": length * length,
+            "ids": length,
+            "scale": stage.first,
+            "scalars": 2 * depth,
+        }[what]
+        found = found + sized(count, kind or ("fp32" if setup.precision.param == "fp32" else "bf16"))
+    return found
 
 
 def _flat(part: Held, width: Number) -> Number:
@@ -649,23 +676,33 @@ def _gathered(
 
 
 def optimizer_temporaries(step: Step, rank: Rank) -> Number:
-    """Buffers of the optimizer step. foreach: one more parameter-sized buffer; forloop: two of a tensor and the tensor
-    before's; fused: none. Only optimizers with a second moment make them (torch.optim.adamw)."""
+    """Buffers of the optimizer step (optimizer_step.py), divided like the states. What Muon leaves to AdamW is a step
+    of its own."""
     setup = step.setup
     shards = where(setup.layout.zero >= 1, setup.shards, 1)
     own = ceil_div(setup.framework.step_bytes * rank.held.all, shards)
-    if setup.optimizer.copies < 2 or setup.form == "fused" or "optimizer" in setup.offload:
+    if "optimizer" in setup.offload:
         return own
-    width = sized(1, setup.precision.state)
-    if setup.form == "foreach":
-        return ceil_div(rank.held.all * width, shards)
-    sizes = list(_tensor_sizes(step))
-    return ceil_div(max(2 * b + a for a, b in zip([0, *sizes], sizes, strict=False)) * width, shards)
+    width = int(sized(1, setup.precision.state))
+    kinds = list(_tensor_sizes(step))
+    found: Number = own
+    for optimizer in {setup.optimizer.name: setup.optimizer, "adamw": OPTIMIZERS["adamw"]}.values():
+        sizes = [(n, shape) for n, shape, used in kinds if used.name == optimizer.name]
+        whole = rank.held.all if not setup.optimizer.only_matrices else total(n for n, _ in sizes)
+        found = maximum(found, ceil_div(temporaries(optimizer, setup.form, sizes, whole, width), shards))
+    return found
 
 
-def _tensor_sizes(step: Step) -> Iterator[int]:
-    """Elements of the weight tensors in order, each kind of layer once."""
-    operations = [*step.stack.before, *(op for _, layer in step.stack.runs for op in layer.operations)]
-    head = step.stack.after
-    for weight in weights_of([*operations, *head]):
-        yield weight.count
+def _tensor_sizes(step: Step) -> Iterator[tuple[Number, tuple[int, ...], Optimizer]]:
+    """(numbers on a rank, shape, optimizer) of the weight tensors in order, each kind of layer once or twice. A tied
+    head's matrix is the table."""
+    stack, setup = step.stack, step.setup
+    kinds = {id(layer): layer.operations for _, layer in stack.runs}
+    layers: list[Operation] = []
+    for operations in kinds.values():
+        ordered = sorted(operations, key=lambda op: setup.code.frame.norms_last and isinstance(op, Norm))
+        layers += ordered * (1 if stack.depth == 1 else 2)
+    after = [op for op in stack.after if not (step.model.tied and isinstance(op, Matmul) and op.shard == VOCABULARY)]
+    for weight in weights_of([*stack.before, *layers, *after]):
+        shape = weight.shape if weight.copies == 1 else (weight.copies, *weight.shape)
+        yield ceil_div(weight.count, divided(weight, setup.layout)), shape, optimizer_of(weight, setup.optimizer)

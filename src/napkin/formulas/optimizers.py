@@ -11,6 +11,8 @@ host unless the optimizer is fused or capturable. Bytes of a state of a tensor w
 
 from __future__ import annotations
 
+from typing import Any
+
 from napkin.elementwise import Number, ceil_div, where
 from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.record import record
@@ -38,6 +40,9 @@ class Optimizer:
     """states    what is kept for a tensor of two or more dimensions
     vectors   what is kept for a vector where that differs (factored optimizers)
     forms     the forms that its implementation has (foreach, forloop, fused)
+    foreach   tensors as large as all parameters that a foreach step makes        masks  and masks of the largest
+    forloop   tensors (own, before) that a step makes in turn, as large as the tensor at hand and the one before it
+              (optimizer_step.py)
     """
 
     name: str
@@ -47,6 +52,9 @@ class Optimizer:
     forms: tuple[str, ...] = ("foreach", "forloop")
     only_matrices: bool = False
     note: str = ""
+    foreach: int = 0
+    forloop: tuple[tuple[int, int], ...] = ()
+    masks: bool = False
 
     def kept(self, shape: tuple[int, ...]) -> tuple[State, ...]:
         """The states of a tensor of that shape. Refused (2) where the optimizer does not take it."""
@@ -75,14 +83,28 @@ class Optimizer:
 _STEP = State("step", SCALAR)
 _TORCH = "torch.optim.{} (torch 2.13)"
 _ALL = ("foreach", "forloop", "fused")
+_MOMENTS: dict[str, Any] = {"foreach": 1, "forloop": ((2, 1),)}
+"""Root and quotient of the second moment; in turn, the quotient of the tensor before is still there."""
+_SQUARES: dict[str, Any] = {"foreach": 1, "forloop": ((1, 1),)}
+"""The root alone."""
 _BITSANDBYTES = (
     "bitsandbytes/optim/optimizer.py, init_state: blocks of 256 since release 0.44, tensors under 4096 elements in fp32"
 )
 
 
-def _torch(name: str, cls: str, *states: str, scalars: tuple[str, ...] = ("step",), fused: bool = False) -> Optimizer:
+def _torch(
+    name: str,
+    cls: str,
+    *states: str,
+    scalars: tuple[str, ...] = ("step",),
+    fused: bool = False,
+    foreach: int = 0,
+    forloop: tuple[tuple[int, int], ...] = (),
+    masks: bool = False,
+) -> Optimizer:
     kept = (*(State(s, SCALAR) for s in scalars), *(State(s) for s in states))
-    return Optimizer(name, kept, _TORCH.format(cls), forms=_ALL if fused else _ALL[:2])
+    forms = _ALL if fused else _ALL[:2]
+    return Optimizer(name, kept, _TORCH.format(cls), forms=forms, foreach=foreach, forloop=forloop, masks=masks)
 
 
 def _eight_bit(name: str, *states: str) -> Optimizer:
@@ -95,22 +117,45 @@ OPTIMIZERS: dict[str, Optimizer] = {
     for o in (
         _torch("sgd", "SGD", scalars=(), fused=True),
         _torch("sgd-momentum", "SGD(momentum)", "momentum_buffer", scalars=(), fused=True),
-        _torch("sgd-nesterov", "SGD(momentum, nesterov)", "momentum_buffer", scalars=(), fused=True),
-        _torch("adagrad", "Adagrad", "sum", fused=True),
-        _torch("rmsprop", "RMSprop", "square_avg"),
-        _torch("rmsprop-momentum", "RMSprop(momentum)", "square_avg", "momentum_buffer"),
-        _torch("rmsprop-centered", "RMSprop(centered)", "square_avg", "grad_avg"),
-        _torch("rmsprop-momentum-centered", "RMSprop(momentum, centered)", "square_avg", "momentum_buffer", "grad_avg"),
-        _torch("adam", "Adam", "exp_avg", "exp_avg_sq", fused=True),
-        _torch("adam-amsgrad", "Adam(amsgrad)", "exp_avg", "exp_avg_sq", "max_exp_avg_sq", fused=True),
-        _torch("adamw", "AdamW", "exp_avg", "exp_avg_sq", fused=True),
-        _torch("adamw-amsgrad", "AdamW(amsgrad)", "exp_avg", "exp_avg_sq", "max_exp_avg_sq", fused=True),
-        _torch("adamax", "Adamax", "exp_avg", "exp_inf"),
-        _torch("nadam", "NAdam", "exp_avg", "exp_avg_sq", scalars=("step", "mu_product")),
-        _torch("radam", "RAdam", "exp_avg", "exp_avg_sq"),
-        _torch("adadelta", "Adadelta", "square_avg", "acc_delta"),
-        _torch("rprop", "Rprop", "prev", "step_size"),
-        _torch("asgd", "ASGD", "ax", scalars=("step", "eta", "mu")),
+        _torch("sgd-nesterov", "SGD(momentum, nesterov)", "momentum_buffer", scalars=(), fused=True, forloop=((1, 0),)),
+        _torch("adagrad", "Adagrad", "sum", fused=True, foreach=2, forloop=((1, 1),)),
+        _torch("rmsprop", "RMSprop", "square_avg", **_SQUARES),
+        _torch("rmsprop-momentum", "RMSprop(momentum)", "square_avg", "momentum_buffer", **_SQUARES),
+        _torch("rmsprop-centered", "RMSprop(centered)", "square_avg", "grad_avg", **_SQUARES),
+        _torch(
+            "rmsprop-momentum-centered",
+            "RMSprop(momentum, centered)",
+            "square_avg",
+            "momentum_buffer",
+            "grad_avg",
+            **_SQUARES,
+        ),
+        _torch("adam", "Adam", "exp_avg", "exp_avg_sq", fused=True, **_MOMENTS),
+        _torch(
+            "adam-amsgrad",
+            "Adam(amsgrad)",
+            "exp_avg",
+            "exp_avg_sq",
+            "max_exp_avg_sq",
+            fused=True,
+            **_MOMENTS,
+        ),
+        _torch("adamw", "AdamW", "exp_avg", "exp_avg_sq", fused=True, **_MOMENTS),
+        _torch(
+            "adamw-amsgrad",
+            "AdamW(amsgrad)",
+            "exp_avg",
+            "exp_avg_sq",
+            "max_exp_avg_sq",
+            fused=True,
+            **_MOMENTS,
+        ),
+        _torch("adamax", "Adamax", "exp_avg", "exp_inf", foreach=1, forloop=((1, 0),)),
+        _torch("nadam", "NAdam", "exp_avg", "exp_avg_sq", scalars=("step", "mu_product"), **_MOMENTS),
+        _torch("radam", "RAdam", "exp_avg", "exp_avg_sq", foreach=1, forloop=((2, 0),)),
+        _torch("adadelta", "Adadelta", "square_avg", "acc_delta", foreach=2, forloop=((2, 1), (1, 2))),
+        _torch("rprop", "Rprop", "prev", "step_size", foreach=1, forloop=((3, 0),), masks=True),
+        _torch("asgd", "ASGD", "ax", scalars=("step", "eta", "mu"), foreach=1),
         Optimizer(
             "adafactor",
             (_STEP, State("row_var", ROWS), State("col_var", COLUMNS)),

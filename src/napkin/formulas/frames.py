@@ -1,0 +1,58 @@
+"""What the code around a training step's operations holds, where codes differ: it decides which bytes are live beside
+what autograd keeps, in the forward pass, between the passes, and for how long.
+
+Read from the code itself: Hugging Face transformers 5.23.0 (src/transformers/models/<model type>), nanoGPT's model.py.
+"""
+
+from __future__ import annotations
+
+from napkin.record import record, replace
+
+ROTARY = ("rotary", "fp32")
+
+
+@record
+class Frame:
+    """Choices of one model's code.
+
+    buffers      tensors beside the parameters that the model holds, each (what, number format or "" for the weights'):
+                 rotary: inverse frequencies, twice, for each kind of table · angles: sines and cosines of every
+                 position, each layer its own · masks: a causal mask of the longest sequence, each layer its own ·
+                 mask: one for all layers · ids: of every position · scale: the factor of the embeddings · scalars: two
+                 for each layer
+    norms_last   a layer registers its norms behind its products
+    """
+
+    buffers: tuple[tuple[str, str], ...] = (ROTARY,)
+    norms_last: bool = True
+
+
+_HF = Frame()
+_SCALED = replace(_HF, buffers=(ROTARY, ("scale", "")))
+_BETWEEN = replace(_HF, norms_last=False)
+_ANGLES = replace(_BETWEEN, buffers=(("angles", "fp32"),))
+_HF_FRAMES: dict[str, Frame] = {
+    "apertus": replace(_HF, buffers=(ROTARY, ("scalars", ""))),
+    "bloom": _BETWEEN,
+    "codegen": _ANGLES,
+    "gemma": _SCALED,
+    "gemma2": _SCALED,
+    "gemma3_text": _SCALED,
+    "gpt2": _BETWEEN,
+    "gpt_bigcode": replace(_BETWEEN, buffers=(("mask", "bool"),)),
+    "gpt_neo": replace(_BETWEEN, buffers=(("masks", "bool"),)),
+    "gpt_neox": _BETWEEN,
+    "gptj": _ANGLES,
+    "mpt": _BETWEEN,
+    "openai-gpt": replace(_BETWEEN, buffers=(("ids", "int64"), ("masks", ""))),
+    "vaultgemma": _SCALED,
+}
+_PLAIN = Frame(buffers=(), norms_last=False)
+_FRAMES = {"nanogpt": replace(_PLAIN, buffers=(("masks", ""),))}
+
+
+def frame_of(implementation: str, model_type: str) -> Frame:
+    """What the code of an implementation holds for a model type."""
+    if implementation == "hf":
+        return _HF_FRAMES.get(model_type, _HF)
+    return _FRAMES.get(implementation, _PLAIN)

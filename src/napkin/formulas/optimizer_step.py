@@ -1,0 +1,70 @@
+"""What torch.optim's classes make while they step and let go of afterwards (torch 2.13, torch/optim/*.py).
+
+Bytes for tensors of n numbers, N together, of the states' type (w bytes a number):
+    foreach   copies of all tensors: they run through the update together
+    forloop   own·n + before·n', the largest over the tensors: n' is the tensor before, whose variables the loop still
+              holds while it makes the next ones
+    fused     nothing
+Adafactor makes an estimate of the second moment beside each tensor; Muon orthogonalises in bf16: with m the smaller
+side's square, w·n + 2·(2n + 2m): the update, it in bf16 twice, Gram matrix and polynomial. States are made before the
+first step's buffers, so that no later step needs less than the first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from napkin.elementwise import Number, ceil_div, maximum
+from napkin.formulas.optimizers import Optimizer
+
+FOREACH, FUSED = "foreach", "fused"
+SINGLE = 4
+"""A tensor of one fp32 number."""
+Size = tuple[Number, tuple[int, ...]]
+"""A weight tensor: its numbers on a rank, and its whole shape."""
+
+
+def temporaries(optimizer: Optimizer, form: str, sizes: Sequence[Size], whole: Number, width: int) -> Number:
+    """Bytes that a step makes at most. `whole`: numbers of all tensors; `sizes`: each kind of tensor, in order."""
+    if form == FUSED or not sizes:
+        return 0
+    if optimizer.name == "adafactor":
+        return _adafactor(form, sizes, whole, width)
+    if optimizer.name == "muon":
+        return maximum(0, *(_orthogonal(n, shape, width) for n, shape in sizes))
+    if form == FOREACH:
+        largest = maximum(0, *(n for n, _ in sizes))
+        masks = (width + 1) * largest + SINGLE if optimizer.masks else 0
+        return optimizer.foreach * whole * width + masks
+    return _in_turn(optimizer.forloop, [n for n, _ in sizes]) * width
+
+
+def _in_turn(pairs: Sequence[tuple[int, int]], sizes: Sequence[Number]) -> Number:
+    """max over tensors of own·n + before·n', for each moment of the loop's body."""
+    befores = [0, *sizes]
+    return maximum(0, *(own * n + past * p for own, past in pairs for n, p in zip(sizes, befores, strict=False)))
+
+
+def _adafactor(form: str, sizes: Sequence[Size], whole: Number, width: int) -> Number:
+    """One estimate of each tensor, those of matrices held while vectors' are made; in turn, two at once, and for a
+    matrix the means of its rows and columns."""
+    vectors = [n for n, shape in sizes if len(shape) < 2]
+    if form == FOREACH:
+        return whole * width + (0 if vectors else width)
+    found: Number = 0
+    past: Number = 0
+    for n, shape in sizes:
+        if len(shape) < 2:
+            here = maximum(2 * n + past, 2 * past + n)
+        else:
+            means = ceil_div(n, shape[-1]) + ceil_div(n, shape[-2])
+            here = n + past + means + 1
+        found, past = maximum(found, here), n
+    return found * width
+
+
+def _orthogonal(n: Number, shape: tuple[int, ...], width: int) -> Number:
+    """Newton and Schulz's iteration on one matrix."""
+    if len(shape) != 2:
+        return 0
+    least = ceil_div(n, max(shape))
+    return width * n + 2 * (2 * n + 2 * least * least)
