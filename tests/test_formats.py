@@ -9,9 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from napkin.bench import formats as bench_formats
 from napkin.errors import NapkinError
 from napkin.formulas import formats
 from napkin.formulas.formats import FORMATS, Format, Integer
+from napkin.inputs.hardware import peak_name
+from napkin.inputs.plan import precision
 
 TORCH = {
     "fp64": "float64",
@@ -25,6 +28,16 @@ TORCH = {
 
 def figures(name: str) -> dict[str, float]:
     return {t.name.rpartition("/")[2]: t.value for t in formats.figures(formats.find(name), "x")}
+
+
+@pytest.mark.parametrize(("name", "dtype"), TORCH.items())
+def test_every_command_reads_the_same_spellings(name, dtype):
+    for spelling in (name, dtype, f"torch.{dtype}", dtype.upper()):
+        assert formats.find(spelling).name == name
+        assert peak_name(spelling) == name.partition("_")[0]
+        assert precision(f"param={spelling}").param == name.partition("_")[0]
+    if name in bench_formats.FORMATS:
+        assert bench_formats.named(dtype) == name
 
 
 @pytest.mark.parametrize(("name", "dtype"), TORCH.items())

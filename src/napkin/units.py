@@ -373,6 +373,31 @@ def words(text: str) -> str:
     return text.strip()
 
 
+NUMBER_FORMATS = {
+    "float64": "fp64",
+    "double": "fp64",
+    "float32": "fp32",
+    "float": "fp32",
+    "single": "fp32",
+    "float16": "fp16",
+    "half": "fp16",
+    "bfloat16": "bf16",
+    "float8": "fp8",
+    "float8_e4m3fn": "fp8_e4m3",
+    "float8_e5m2": "fp8_e5m2",
+    "e4m3": "fp8_e4m3",
+    "e5m2": "fp8_e5m2",
+    "e2m1": "fp4_e2m1",
+}
+"""Spelling of a number format → its name in the field."""
+
+
+def number_format(text: str) -> str:
+    """The field's name of a number format in any spelling: `torch.bfloat16` → bf16; another word is left as it is."""
+    word = text.strip().lower().replace("-", "_").removeprefix("torch.")
+    return NUMBER_FORMATS.get(word, word)
+
+
 def quantity(text: str, unit: str) -> Value:
     """A text in the base unit `unit`: bytes, durations and rates in their own spellings, else a plain number."""
     reader = {

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from napkin.bench.device import DeviceInfo, MatmulSpec
+from napkin.units import number_format
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,21 +39,18 @@ FORMATS = {
         Format("nvfp4", 4, "bf16", (10, 0), k_multiple=32, n_multiple=16, peak="fp4"),
     )
 }
-ALIASES = {
-    "fp8": "fp8_e4m3",
-    "float8_e4m3fn": "fp8_e4m3",
-    "float64": "fp64",
-    "float32": "fp32",
-    "float16": "fp16",
-    "half": "fp16",
-    "bfloat16": "bf16",
-}
 OUT_BYTES = {"fp64": 8, "fp32": 4, "int32": 4, "fp16": 2, "bf16": 2, "fp8_e4m3": 1}
 
 _CPU = frozenset({"fp64", "fp32", "fp16", "bf16", "fp8_e4m3", "int8"})
 _MPS = frozenset({"fp32", "fp16", "bf16"})
 _BLOCK_SCALED = frozenset({"mxfp8", "mxfp4", "nvfp4"})
 _ROCM_FP8 = ("gfx942", "gfx950", "gfx12")  # MI300 and later, RDNA 4
+
+
+def named(text: str) -> str:
+    """The key of a format in any spelling; fp8 is measured in the format of weights and activations."""
+    word = number_format(text)
+    return {"fp8": "fp8_e4m3"}.get(word, word)
 
 
 def unsupported(key: str, info: DeviceInfo) -> str | None:

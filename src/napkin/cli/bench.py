@@ -123,16 +123,14 @@ def _listed(text: str, known: tuple[str, ...], where: str) -> tuple[str, ...]:
 
 def _dtypes(inputs: Inputs) -> tuple[str, ...]:
     """The formats that were named, or all of them; () leaves the choice to the run."""
-    from napkin.bench.formats import ALIASES, FORMATS
+    from napkin.bench.formats import FORMATS, named
 
     text = inputs.get("dtype")
     if text is None:
         return ()
     if text == "all":
         return tuple(FORMATS)
-    return _listed(
-        ",".join(ALIASES.get(one.strip(), one.strip()) for one in text.lower().split(",")), tuple(FORMATS), "--dtype"
-    )
+    return _listed(",".join(map(named, text.split(","))), tuple(FORMATS), "--dtype")
 
 
 def _shape(word: str) -> tuple[int, int, int]:

@@ -10,7 +10,7 @@ from napkin import attribution, term
 from napkin.cli import asking
 from napkin.cli.asking import Question
 from napkin.cli.command import Command, Given, Inputs, find
-from napkin.cli.options import DRAWS, Option, declare
+from napkin.cli.options import DEGREES, DRAWS, Option, declare
 from napkin.elementwise import ratio
 from napkin.errors import NapkinError
 from napkin.render.answer import Answer
@@ -29,8 +29,6 @@ declare(
 )
 HEADLINES = ("time", "step/time", "memory/total", "cost", "energy", "mfu", "params/total", "flops/total")
 """What is explained where nobody names a quantity: the first three that both answers have and that differ."""
-LAYOUT = ("gpus", "tp", "pp", "dp", "cp", "ep", "etp", "vp", "sp", "zero", "micro-batch", "global-batch", "schedule")
-"""Options that only make sense together: taken as one difference where no order of single ones is possible."""
 SHAPLEY = "Shapley 1953, A Value for n-Person Games: the mean over all orders in which the differences can be made"
 
 Names = tuple[str, ...]
@@ -165,8 +163,8 @@ def _contributions(
     command: Command, a: Question, b: Question, differing: Sequence[str], shown: Sequence[str]
 ) -> tuple[dict[Names, tuple[float, ...]], bool]:
     """What each difference adds to each quantity: singly where that can be asked, else the layout, or all, as one."""
-    layout = tuple(name for name in differing if name in LAYOUT)
-    rest = [(name,) for name in differing if name not in LAYOUT]
+    layout = tuple(name for name in differing if name in DEGREES)
+    rest = [(name,) for name in differing if name not in DEGREES]
     singly = [(name,) for name in differing]
     together = [tuple(differing)] if differing else []
     for parts in (singly, [layout, *rest] if len(layout) > 1 else singly, together):

@@ -8,17 +8,12 @@ from collections.abc import Mapping
 from napkin.cli.command import Inputs
 from napkin.cli.level import level_of
 from napkin.cli.machine import accelerator
+from napkin.cli.options import STEP_MODEL
 from napkin.evidence import prices, runs
 from napkin.formulas import time
 from napkin.inputs.hardware import Hardware
 from napkin.render.answer import Answer
 from napkin.term import SEEN, Term, divide, leaf
-
-LAYOUT = (
-    *("tp", "pp", "cp", "ep", "vp", "zero", "micro-batch", "global-batch"),
-    *("recompute", "precision", "stack", "profile"),
-)
-"""Options of `step`: with a MODEL and one of these, the step model predicts; else the most similar runs."""
 
 STEP_TO_RUN, STEP_TO_RUN_SPREAD = 0.88, 0.13
 """Whole-run utilisation over that of a good step, and its spread (σ of the logarithm): seven published runs for which
@@ -76,7 +71,8 @@ def _asked(found: Mapping[str, Term], hardware: Hardware) -> runs.Asked:
 
 def _of_layout(inputs: Inputs, known: Mapping[str, Term], hardware: Hardware, level: float) -> runs.Estimate | None:
     """With a model and a layout: the step model's utilisation in 6·N terms, times what whole runs keep of it."""
-    if inputs.get("model") is None or not any(name in inputs for name in LAYOUT) or "gpus" not in known:
+    laid_out = any(name in inputs for name in (*STEP_MODEL, "profile"))
+    if inputs.get("model") is None or not laid_out or "gpus" not in known:
         return None
     from napkin.cli.layout import SETUP_DEFAULTS, setup_of
     from napkin.cli.model import model_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin.cli.command import Inputs
 from napkin.cli.model import sequence
-from napkin.cli.options import Option, choice, declare
+from napkin.cli.options import DEGREES, Option, choice, declare
 from napkin.errors import NapkinError, did_you_mean
 from napkin.formulas import optimizers
 from napkin.formulas.frameworks import FRAMEWORKS, PLAIN, Framework
@@ -46,33 +46,8 @@ declare(
     Option("offload", offloads, "What stands in the host's memory: optimizer, activations", metavar="WHAT,…"),
 )
 
-LAYOUT_OPTIONS = (
-    "gpus",
-    "tp",
-    "pp",
-    "dp",
-    "cp",
-    "ep",
-    "etp",
-    "vp",
-    "sp",
-    "zero",
-    "micro-batch",
-    "global-batch",
-    "seq",
-    "recompute",
-    "schedule",
-)
-SETUP_OPTIONS = (
-    *LAYOUT_OPTIONS,
-    "precision",
-    "optimizer",
-    "optimizer-form",
-    "momentum",
-    "implementation",
-    "attention",
-    "dropout",
-)
+POLICY_OPTIONS = ("precision", "optimizer", "optimizer-form", "momentum", "implementation", "attention", "dropout")
+SETUP_OPTIONS = (*DEGREES, "seq", "recompute", *POLICY_OPTIONS)
 STATE_OPTIONS = ("dp-shard", "ema", "offload", "framework", "lora-rank", "lora-targets", "quantised")
 """What changes the states alone; for the command that counts bytes."""
 SETUP_DEFAULTS: dict[str, str | bool] = {

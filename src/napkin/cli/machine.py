@@ -95,7 +95,7 @@ def element_format(dtype: str) -> str:
 
 def measured_rates(inputs: Inputs, profile: Profile, dtype: str) -> tuple[tuple[float, str] | None, ...]:
     """(FLOP/s, where) of matmuls and (byte/s, where) of memory in a profile, shown among the inputs; None if absent."""
-    rate = profile.matmul_rate({"fp8": "fp8_e4m3"}.get(dtype, dtype))
+    rate = profile.matmul_rate(dtype)
     moved = profile.memory_bandwidth()
     for name, found, unit in (("matmul-rate", rate, "FLOP/s"), ("memory-rate", moved, "byte/s")):
         if found is not None:

@@ -6,7 +6,7 @@ from napkin import units
 from napkin.cli.command import Command, Inputs
 from napkin.cli.machine import accelerator, dtype_of, table_of
 from napkin.cli.model import MODEL_OPTIONS, convention, documents, model_of, sequence
-from napkin.cli.options import Option, declare
+from napkin.cli.options import STEP_MODEL, Option, declare
 from napkin.cli.single import answered
 from napkin.errors import BROKEN, OK, NapkinError
 from napkin.formulas import conventions, flops, utilisation
@@ -299,25 +299,9 @@ COMMAND = Command(
         "document-lengths",
         "mean-document-length",
         "batch",
-        "global-batch",
-        "recompute",
         "flops",
         "claimed-mfu",
-        "tp",
-        "pp",
-        "dp",
-        "cp",
-        "ep",
-        "etp",
-        "vp",
-        "sp",
-        "zero",
-        "micro-batch",
-        "schedule",
-        "precision",
-        "optimizer",
-        "optimizer-form",
-        "stack",
+        *STEP_MODEL,
         "interval",
     ),
     arguments=("model", "size"),

@@ -192,6 +192,12 @@ OPTIONS: dict[str, Option] = {option.name: option for option in _DECLARED}
 COMMON = ("run", "json", "csv", "markdown", "explain", "output")
 """Options that every command has."""
 
+DEGREES = ("gpus", "tp", "pp", "dp", "cp", "ep", "etp", "vp", "sp", "zero", "micro-batch", "global-batch", "schedule")
+"""How the work is divided: options that only make sense together."""
+
+STEP_MODEL = (*DEGREES[1:], "recompute", "precision", "optimizer", "optimizer-form", "stack")
+"""What the step model takes beside a model, its sequence and its GPUs: given one of these, it predicts."""
+
 DRAWS = ("plot", "theme")
 """Options of the commands that can draw."""
 

@@ -6,12 +6,13 @@ import math
 
 from napkin.cli.command import Inputs
 from napkin.cli.level import level_of
+from napkin.cli.options import STEP_MODEL
 from napkin.formulas.layer import Model
 from napkin.render.answer import Answer
 from napkin.term import SEEN, TRUE, Term, divide, leaf, multiply
 
-LAYOUT = ("tp", "pp", "dp", "cp", "ep", "etp", "vp", "sp", "zero", "micro-batch", "recompute", "schedule", "precision",
-          "optimizer", "optimizer-form", "stack", "interval")  # fmt: skip
+DESCRIBES = tuple(name for name in (*STEP_MODEL, "interval") if name not in ("recompute", "global-batch"))
+"""Options that ask for a prediction beside the rate; recomputation and the batch serve the rate itself too."""
 EXPLAINS = 0.06
 """A cause explains a gap that its own prediction meets within so much (ln): the model's error on near layouts."""
 NOISY = 0.1
@@ -20,7 +21,7 @@ NOISY = 0.1
 
 def wanted(inputs: Inputs, from_file: bool) -> bool:
     """Whether a prediction is due: a whole log, or a layout, of a model whose GPUs and batch are known."""
-    described = from_file or any(name in inputs for name in LAYOUT if name != "recompute")
+    described = from_file or any(name in inputs for name in DESCRIBES)
     known = all(inputs.get(name) is not None for name in ("model", "gpus", "global-batch"))
     return described and known
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from napkin.cli.command import Command, Inputs
 from napkin.cli.machine import accelerator, peak_of
+from napkin.cli.options import STEP_MODEL
 from napkin.errors import BROKEN, OK, NapkinError
 from napkin.formulas import time
 from napkin.inputs.hardware import Hardware
@@ -11,11 +12,8 @@ from napkin.render.answer import Answer
 from napkin.term import Term, divide, multiply
 from napkin.units import human
 
-LAYOUT = (
-    *("tp", "pp", "cp", "ep", "etp", "vp", "sp", "dp", "zero", "micro-batch", "global-batch", "recompute", "schedule"),
-    *("precision", "optimizer", "optimizer-form", "stack", "profile"),
-)
-"""What the step model needs to know to estimate the MFU of a MODEL."""
+PREDICTS = (*STEP_MODEL, "profile")
+"""What the step model takes to estimate the MFU of a MODEL."""
 
 
 def run(inputs: Inputs) -> Answer:
@@ -30,7 +28,7 @@ def run(inputs: Inputs) -> Answer:
             raise NapkinError("--budget needs --price", "add --price, USD per GPU-hour")
         budget = inputs.term("budget")
     estimate = None
-    layout = [f"--{name}" for name in LAYOUT if name in inputs]
+    layout = [f"--{name}" for name in PREDICTS if name in inputs]
     if layout and ("mfu" in known or "gpus" not in known):
         unused = "--mfu is given" if "mfu" in known else "without --gpus there is no layout to estimate the MFU of"
         inputs.note(f"{', '.join(layout)}: not used, {unused}")
@@ -84,7 +82,7 @@ def _known(inputs: Inputs) -> tuple[dict[str, Term], Term | None]:
         known["time"] = inputs.term("within", "time")
     if inputs.get("model") is not None:
         return known, _of_model(inputs, known)
-    for name in ("seq", "flops", "assume-ignorable", *LAYOUT):
+    for name in ("seq", "flops", "assume-ignorable", *PREDICTS):
         if name in inputs:
             raise NapkinError(f"--{name} belongs to a MODEL", "name a model instead of --params")
     active = inputs.get("active-params")
@@ -162,7 +160,7 @@ COMMAND = Command(
         "seq",
         "assume-ignorable",
         "interval",
-        *LAYOUT,
+        *PREDICTS,
     ),
     arguments=("model",),
     defaults={"power-overhead": "1.3", "pue": "1.1", "carbon-intensity": "0.385"},

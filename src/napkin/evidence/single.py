@@ -173,7 +173,7 @@ def with_profile(reached: Rates, hardware: Hardware, profile: Profile, compute: 
     whole = tile_share(TYPICAL, TYPICAL, 1, reached.units, reached.waves) * depth_share(TYPICAL, reached.half_depth)
     wide = "bf16" if "bf16" in hardware.peaks else "fp16"
     for field, dtype in (("matmul_wide", wide), ("matmul", compute)):
-        rate = profile.matmul_rate({"fp8": "fp8_e4m3", "mxfp8": "fp8_e4m3"}.get(dtype, dtype))
+        rate = profile.matmul_rate(dtype)
         if rate is not None:
             changes[field] = min(rate[0] / hardware.peak(dtype) / whole, LARGEST_SHARE)
             said.append(f"{dtype} products at {rate[0] / 1e12:.0f} TFLOP/s ({rate[1]})")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from napkin.errors import NapkinError, did_you_mean
 from napkin.record import record
 from napkin.term import Term, add, constant, divide, leaf, multiply, power, subtract
+from napkin.units import NUMBER_FORMATS, number_format
 
 INFINITE, SATURATES = "infinity", "the largest number"
 """What a value above the range becomes. fp8_e4m3 has no infinity: torch 2.13 casts to ±448 (the format's paper allows
@@ -130,28 +131,16 @@ INTEGERS: dict[str, Integer] = {
 }
 """What token ids, masks and indices are stored in."""
 
-_SPELLINGS = {
-    "float64": "fp64",
-    "double": "fp64",
-    "float32": "fp32",
-    "float": "fp32",
-    "single": "fp32",
-    "float16": "fp16",
-    "half": "fp16",
-    "bfloat16": "bf16",
+_MEANS = {
     "fp8": "fp8_e4m3",
-    "e4m3": "fp8_e4m3",
-    "e5m2": "fp8_e5m2",
-    "float8_e4m3fn": "fp8_e4m3",
-    "float8_e5m2": "fp8_e5m2",
     "fp4": "fp4_e2m1",
-    "e2m1": "fp4_e2m1",
     "long": "int64",
     "int": "int32",
     "short": "int16",
     "byte": "uint8",
     "bool": "uint8",
 }
+"""The storage format that a general word stands for."""
 
 
 def power_of_two(exponent: int) -> Fraction:
@@ -165,14 +154,14 @@ def power_of_two(exponent: int) -> Fraction:
 
 def find(name: str, where: str = "--dtype") -> Format | Integer:
     """The format called `name`, in torch's or the field's spelling. An unknown name is refused (2)."""
-    word = name.strip().lower().replace("-", "_").removeprefix("torch.")
-    word = _SPELLINGS.get(word, word)
+    word = number_format(name)
+    word = _MEANS.get(word, word)
     known = {**FORMATS, **INTEGERS}
     if word not in known:
         shown = "".join(c for c in name.strip()[:40] if c.isprintable())
         raise NapkinError(
             f"{where}: unknown dtype {shown!r}",
-            did_you_mean(word, [*known, *_SPELLINGS]) or f"one of {', '.join(FORMATS)}",
+            did_you_mean(word, [*known, *_MEANS, *NUMBER_FORMATS]) or f"one of {', '.join(FORMATS)}",
         )
     return known[word]
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from napkin import term
 from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.record import record
+from napkin.units import number_format
 
 if TYPE_CHECKING:
     from typing import Any
@@ -37,24 +38,16 @@ PEAKS = (
 TRAINING = ("bf16", "fp16", "fp32")
 """What training computes in where nobody says: the first of these that the accelerator has."""
 
-_SPELLINGS = {
-    "float64": "fp64",
-    "double": "fp64",
-    "float32": "fp32",
-    "float": "fp32",
-    "single": "fp32",
-    "bfloat16": "bf16",
-    "float16": "fp16",
-    "half": "fp16",
+_PEAK_OF = {
     "fp8_e4m3": "fp8",
     "fp8_e5m2": "fp8",
-    "float8": "fp8",
     "mxfp8": "fp8",
     "mxfp6": "fp6",
     "fp4_e2m1": "fp4",
     "mxfp4": "fp4",
     "nvfp4": "fp4",
 }
+"""Formats of one width compute at one rate, which makers print once."""
 _SPARSE = ("tf32", "bf16", "fp16", "fp16_fp16acc", "fp8", "fp8_fp16acc", "int8", "fp6", "fp4")
 """The matrix-unit rates that structured sparsity multiplies; vector and fp64 rates have no sparse form."""
 
@@ -91,8 +84,8 @@ _UNITS = {
 
 def peak_name(dtype: str) -> str:
     """The peak that a dtype computes at: bfloat16 → bf16, nvfp4 → fp4. An unknown name is refused (2)."""
-    name = dtype.strip().lower()
-    name = _SPELLINGS.get(name, name)
+    name = number_format(dtype)
+    name = _PEAK_OF.get(name, name)
     if name not in PEAKS:
         raise _unknown("dtype", dtype, PEAKS, f"one of {', '.join(PEAKS)}")
     return name

@@ -5,19 +5,11 @@ from __future__ import annotations
 from napkin.elementwise import Number
 from napkin.errors import NapkinError, did_you_mean
 from napkin.record import record, replace
+from napkin.units import number_format
 
 FLOATS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "mxfp8", "nvfp4", "mxfp4", "int8")
-_SPELLINGS = {
-    "float64": "fp64",
-    "float32": "fp32",
-    "bfloat16": "bf16",
-    "float16": "fp16",
-    "half": "fp16",
-    "float8": "fp8",
-    "fp8_e4m3": "fp8",
-    "fp8_e5m2": "fp8",
-    "fp4": "nvfp4",
-}
+_TRAINED = {"fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "fp4": "nvfp4"}
+"""Format → the recipe of training that uses it: fp8 takes both of its formats."""
 
 
 @record
@@ -72,7 +64,8 @@ def precision(text: str, where: str = "--precision") -> Precision:
     parts: dict[str, str] = {}
     for item in name.split(","):
         field, _, value = (piece.strip() for piece in item.partition("="))
-        value = _SPELLINGS.get(value, value)
+        value = number_format(value)
+        value = _TRAINED.get(value, value)
         if field not in _FIELDS:
             raise NapkinError(f"{where}: unknown part {field[:40]!r}", f"one of {', '.join(_FIELDS)}")
         if field in parts:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from napkin.errors import NapkinError
+from napkin.inputs.hardware import peak_name
 from napkin.inputs.load import parse_json, printable, read_text
 
 SCHEMA = 1
@@ -180,8 +181,12 @@ class Profile:
         return ranks.min if ranks is not None else value
 
     def matmul_rate(self, dtype: str) -> tuple[float, str] | None:
-        """FLOP/s and what it is: of the model's own shapes, else sustained at the best shape; None if not measured."""
-        row = self.summary["matmul"].get(dtype)
+        """FLOP/s and what it is: of the model's own shapes, else sustained at the best shape; None if not measured.
+        fp8 stands for its format of weights and activations, mxfp8 too where it was not measured itself."""
+        measured = self.summary["matmul"]
+        if dtype not in measured:
+            dtype = {"fp8": "fp8_e4m3", "mxfp8": "fp8_e4m3"}.get(dtype, dtype)
+        row = measured.get(dtype)
         if row is None:
             return None
         if row["model"] is not None and row["model"]["flops_weighted"] is not None:
@@ -266,7 +271,7 @@ def hardware_entry(profile: Profile) -> tuple[str, Json]:
                 "measure them: napkin bench --only matmul,memory",
             )
         entry["name"] = device.name
-        entry["peak_flops"] = {_PEAKS.get(dtype, dtype): round(rate) for dtype, rate in rates.items()}
+        entry["peak_flops"] = {peak_name(dtype): round(rate) for dtype, rate in rates.items()}
         entry["assumed"] = ["peak_flops"]
         entry["printed"] = "these are measured sustained rates, so an MFU of 1 can be reached"
     sizes: Json = {} if device.hardware else {"bytes": device.memory_bytes}
@@ -285,9 +290,6 @@ def hardware_entry(profile: Profile) -> tuple[str, Json]:
     if link is not None:
         entry["link"] = {"name": "measured all-reduce bus bandwidth", "per_direction": round(link[1])}
     return device.hardware or "-".join(device.name.lower().split()), entry
-
-
-_PEAKS = {"fp8_e4m3": "fp8", "mxfp8": "fp8", "mxfp4": "fp4", "nvfp4": "fp4"}
 
 
 def hardware_yaml(profile: Profile) -> str:

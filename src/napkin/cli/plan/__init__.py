@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from napkin.cli import asking
 from napkin.cli.command import Command, Inputs
+from napkin.cli.layout import POLICY_OPTIONS
 from napkin.cli.model import MODEL_OPTIONS
 from napkin.cli.options import DRAWS, OPTIONS, Option, choice, declare
 from napkin.cli.plan.machines import each, fewest, one
-from napkin.cli.plan.question import BOUNDED, planner_of
+from napkin.cli.plan.question import BOUNDED, FREE, planner_of
 from napkin.errors import NapkinError
 from napkin.render.answer import Answer
 from napkin.units import Unreadable, positive_count
@@ -77,24 +78,11 @@ COMMAND = Command(
         "tokens",
         "within",
         "price",
-        "tp",
-        "pp",
-        "dp",
-        "cp",
-        "ep",
-        "vp",
+        *FREE,
         "sp",
-        "zero",
-        "micro-batch",
         "recompute",
         *(f"max-{name}" for name in BOUNDED),
-        "precision",
-        "optimizer",
-        "optimizer-form",
-        "momentum",
-        "implementation",
-        "attention",
-        "dropout",
+        *POLICY_OPTIONS,
         "stack",
         "async-tp",
         "factor",

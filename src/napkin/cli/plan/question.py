@@ -29,7 +29,9 @@ LARGEST_STEP = 16 * 2**20
 Grattafiori et al. 2024, arXiv:2407.21783, section 3.4.1)."""
 RECOMPUTES = ("none", "selective", "full")
 FREE = ("tp", "pp", "dp", "cp", "ep", "vp", "zero", "micro-batch")
-BOUNDED = ("tp", "pp", "cp", "ep", "vp", "zero", "micro-batch")
+"""Degrees that are searched where they are not given."""
+BOUNDED = tuple(name for name in FREE if name != "dp")
+"""Those of them that --max-… bounds."""
 
 
 @record
