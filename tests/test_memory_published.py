@@ -165,6 +165,43 @@ def test_gradients_added_up_in_fp32_take_four_bytes_more_for_each_weight():
     assert more.gradients - less.gradients == 4 * less.held.all
 
 
+def test_a_head_that_runs_in_parts_makes_its_weight_s_gradient_twice():
+    """torchtune's chunked loss: eight products of one weight, so while the second runs backwards its own gradient of
+    the weight (2Vh) stands beside the sum (2Vh); 7/8 of the logits' gradient (2TV), and of the hidden state's (2Th)."""
+    tokens, h, vocab = 512, 512, 32768
+    model = footprint.described(row(model={**LLAMA, "vocab": vocab, "gated": True, "tied": False, "seq": 256}))
+    setup = prepared("torchtune").setup
+    setup = replace(setup, code=replace(setup.code, loss="chunked"))
+    start = 2 * tokens * vocab  # the logits, which are kept
+    at_once = 2 * 2 * vocab * h + 2 * 7 / 8 * tokens * vocab + 2 * tokens * h
+    assert memory.prepare(model, setup).after.peak == at_once - start
+    frozen = replace(setup, code=replace(setup.code, tuning=Tuning("lora", 8, 0.0, ("q", "v"))))
+    assert memory.prepare(model, frozen).after.peak == 2 * tokens * vocab / 8, "one part's gradient, no weight's"
+
+
+def test_a_step_in_backward_lets_go_of_each_gradient():
+    """Not one weight's gradient outlives its own product, but for a tied table's: its step waits for both parts."""
+
+    def at(tied: bool, in_backward: bool) -> dict[str, memory.Moment]:
+        model = footprint.described(row(model={**LLAMA, "gated": True, "tied": tied, "seq": 256}))
+        step = prepared("torchtune")
+        setup = replace(step.setup, in_backward=in_backward)
+        return {one.name: one for one in memory.rank_of(memory.prepare(model, setup), 0).moments}
+
+    assert at(False, True)["loss"].gradients == 0
+    assert at(False, True)["backward"].gradients == 0
+    assert at(True, True)["backward"].gradients == 2 * 4096 * 512
+    assert at(False, True)["backward"].live < at(False, False)["backward"].live
+
+
+def test_five_block_inputs_are_on_their_way_to_the_host():
+    """torchtune's OffloadActivations keeps the last five tensors until their copies are done."""
+    deep = footprint.described(row(model={**LLAMA, "layers": 12, "gated": True, "tied": False, "seq": 256}))
+    setup = replace(prepared("torchtune", recompute=Recompute("full")).setup, offload=("activations",))
+    step = memory.prepare(deep, setup)
+    assert memory.rank_of(step, 0).saved == 5 * 2 * 512 * 512 + step.run.before.saved + step.run.after.saved
+
+
 # --- what is not modelled is said -----------------------------------------------------------------------------------
 
 

@@ -196,8 +196,10 @@ def tuning_of(row: Row, framework: Framework) -> Tuning | None:
         method, quantised = "lora", quantised or "nf4-dq"
     if method not in ("lora", "adapter", "adapter_v2"):
         raise NapkinError(f"trains by {method}: not modelled")
-    if framework.name == "torchtune":  # recipes/configs/llama3*/…_lora_single_device.yaml
-        return Tuning(method, 8, 0.0, ("q", "v", "o", "gate", "up", "down"), quantised, "torchao")
+    if framework.name == "torchtune":  # recipes/configs/llama3*/…lora_single_device.yaml; LoRA's of 2024-09: q and v
+        narrow = row.text("layout.recompute") == "recipe default" and not quantised
+        targets = ("q", "v") if narrow else ("q", "v", "o", "gate", "up", "down")
+        return Tuning(method, 8, 0.0, targets, quantised, "torchao")
     return Tuning(method, 8, 0.05, ("q", "v"), quantised)
 
 
@@ -220,7 +222,7 @@ def code_for(row: Row, framework: Framework, model: Model) -> Code:
     code = code_of(framework.code, model.family)
     compiled = bool(row.flag("layout.compile"))
     if row.flag("layout.chunked_cross_entropy") or row.text("layout.recompute") == "recipe default":
-        code = replace(code, loss="chunked")
+        code = replace(code, loss="chunked" if row.flag("layout.compile") is not False else "chunked-eager")
     elif framework.name == "torchtitan":
         dated = re.search(r"20\d{4}", row.text("source.where"))
         split = (row.count("layout.tp") or 1) > 1

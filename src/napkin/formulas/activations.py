@@ -13,7 +13,7 @@ from napkin.elementwise import Number, ceil_div, minimum, where
 from napkin.formulas.implementations import EAGER, LOSSES, Code, Loss
 from napkin.formulas.layer import AttentionCore, Layer, Model, Stack
 from napkin.formulas.lowering import INPUT_LABEL, Lowering, Shape, Split, Value
-from napkin.formulas.tape import ACTIVATION, BYTES, INPUT, WEIGHT_COPY, Node, Storage, Tape, sized
+from napkin.formulas.tape import ACTIVATION, BYTES, INPUT, WEIGHT_COPY, Node, Storage, Tape, Tensor, sized
 from napkin.inputs.plan import OPERATIONS, Precision, Recompute
 from napkin.record import record
 
@@ -208,6 +208,9 @@ def special_loss(lowering: Lowering, logits: Value, form: Loss) -> tuple[Number,
     """A cross entropy that works in its own buffers: what it keeps, and the largest that they are."""
     tape = lowering.tape
     tape.scope = "loss"
+    head = tape.nodes[-1]
+    if form.chunks > 1:
+        head.scratch = head.scratch + head.weight
     if logits.divided and not lowering.code.parallel_loss:
         logits = lowering.joined(logits)
     count = logits.tensor.count
@@ -217,8 +220,9 @@ def special_loss(lowering: Lowering, logits: Value, form: Loss) -> tuple[Number,
 
     kept = tape.new(1, "fp32", "buffer", fixed=True)
     kept.places[0][1].size = of(form.kept)
-    loss = tape.new(1, logits.tensor.dtype, "loss")
-    tape.record("loss", (logits.tensor,), loss, (kept,), alias=True, scratch=of(form.peak - form.kept))
+    given = Tensor(of(form.passed), "int8", logits.tensor.places, base=logits.tensor)
+    others = of(form.peak) - of(form.kept) - given.size  # below 0: some of what is kept goes as the gradient comes
+    tape.record("loss", (given,), tape.new(1, logits.tensor.dtype, "loss"), (kept,), scratch=others)
     return 0, 0
 
 

@@ -23,12 +23,17 @@ ALL_KERNELS = (FLASH, EFFICIENT, CUDNN, EAGER)
 class Loss:
     """Bytes for each logit of a form of cross entropy, from the head's product to the gradient of its result.
 
-    kept   for backward        peak  at the largest moment, what is kept counted in
-    held   by the training loop, until the backward pass is over
+    kept    for backward        peak  at the largest moment, what is kept counted in
+    passed  to the backward of the head's product: the gradient that it reads and what of the rest still stands
+    chunks  products of the head, one for each part of the tokens: the sum of its weight's gradient and a part's own
+            stand side by side
+    held    by the training loop, until the backward pass is over
     """
 
     kept: float
     peak: float
+    passed: float = 2.0
+    chunks: int = 1
     held: float = 0.0
     source: str = ""
 
@@ -37,8 +42,19 @@ LOSSES = {
     "compiled": Loss(2, 4, source="torch.compile: the 16-bit logits are kept, their gradient is made beside them"),
     "chunked": Loss(
         2,
-        2.75,
-        source="torchtune modules/loss/ce_chunked_output_loss.py: eight chunks, each in fp32 with its gradient alone",
+        2.25,
+        passed=1.75,
+        chunks=8,
+        source="torchtune modules/transformer.py chunked_output, modules/loss/ce_chunked_output_loss.py, compiled: "
+        "eight products, 16-bit logits, the gradient of one part at a time",
+    ),
+    "chunked-eager": Loss(
+        4,
+        6.5,
+        passed=4.25,
+        chunks=8,
+        source="the same, not compiled: 16-bit logits until the loss is there, fp32 log-softmax of all parts, fp32 "
+        "logits of one",
     ),
     "vocabulary": Loss(
         4, 10, source="Megatron-LM megatron/core/tensor_parallel/cross_entropy.py: fp32 softmax in place, its gradient"
@@ -52,7 +68,9 @@ LOSSES = {
     "dtensor": Loss(
         4, 20, source="torch.distributed.tensor.parallel.loss_parallel: shifted, exp, gradient, exp and product in fp32"
     ),
-    "held": Loss(4, 4, 4, source="LitGPT finetune/*.py: logits cast to fp32 as they leave the model, held by the loop"),
+    "held": Loss(
+        4, 4, 0, held=4, source="LitGPT finetune/*.py: logits cast to fp32 as they leave the model, held by the loop"
+    ),
 }
 
 

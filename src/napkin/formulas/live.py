@@ -37,8 +37,9 @@ class _Gradient:
         self.holders = 0
 
 
-def replay(nodes: Sequence[Node], seed: Number) -> Replay:
-    """Run the nodes backwards. `seed`: bytes of the gradient of the last node's output (counted in the start)."""
+def replay(nodes: Sequence[Node], seed: Number, stepped: bool = False) -> Replay:
+    """Run the nodes backwards. `seed`: bytes of the gradient of the last node's output (counted in the start).
+    `stepped`: the optimizer takes each weight's gradient as soon as it is there."""
     uses: dict[int, int] = {}
     for node in nodes:
         for storage in _held(node):
@@ -53,6 +54,7 @@ def replay(nodes: Sequence[Node], seed: Number) -> Replay:
         gradients[id(nodes[-1].output.root)] = first
     for node in reversed(nodes):
         arrived = gradients.pop(id(node.output.root), None)
+        before = weights
         if arrived is not None:
             given: list[tuple[Tensor, _Gradient]] = []
             for tensor in node.inputs:
@@ -89,6 +91,8 @@ def replay(nodes: Sequence[Node], seed: Number) -> Replay:
                     live = _release(gradient, _release(there, live))
                     gradients[key] = total
             live = _release(arrived, live)
+        if stepped:
+            weights, live = before, live - (weights - before)
         for storage in _held(node):
             uses[id(storage)] -= 1
             if uses[id(storage)] == 0:

@@ -45,6 +45,8 @@ Found = TypeVar("Found")
 
 LAYERS_ON_THE_WAY = 2
 """Layers whose activations are on the card while activations are offloaded: one being written, one being read."""
+STASHED = 5
+"""Tensors on their way to the host at once (torchtune training/_activation_offloading.py, max_fwd_stash_size)."""
 BLOCKS_IN_FLIGHT = 2
 """Blocks whose parameters fully sharded data parallelism holds gathered: the one in use and the one prefetched."""
 
@@ -396,9 +398,9 @@ def prepare(model: Model, setup: Setup) -> Step:
         stack,
         setup,
         run,
-        replay(run.before.nodes, residual),
-        tuple(_once(lambda piece: replay(piece.nodes, residual), [piece for _, piece in run.layers])),
-        replay(run.after.nodes, 0),  # the root gradient stays as long as the backward pass
+        replay(run.before.nodes, residual, setup.in_backward),
+        tuple(_once(lambda piece: replay(piece.nodes, residual, setup.in_backward), [p for _, p in run.layers])),
+        replay(run.after.nodes, 0, setup.in_backward),  # the root gradient stays as long as the backward pass
     )
 
 
@@ -513,7 +515,7 @@ def _saved(step: Step, stage: Stage) -> tuple[Number, Number, Number]:
     if "activations" in step.setup.offload:  # copied to the host as they are made: two layers' worth is on its way
         largest = maximum(0, *(piece.saved for _, piece in run.layers))
         layers = minimum(layers, LAYERS_ON_THE_WAY * largest)
-        inputs = inputs * 0
+        inputs = minimum(inputs, STASHED * size)
     one = run.layers[0][1].input if run.layers else 0
     layers = layers + ceil_div(inputs, size) * one
     passed = where(total(stage.checkpointed) > 0, run.masks, 0) if step.setup.code.passes_mask else 0
@@ -531,12 +533,14 @@ def _moments(step: Step, rank: Rank, parts: Sequence[tuple[Number, Held]], outsi
     inputs = stage.first * inputs + buffers(step, stage)
     # gradients stand through the whole pass where several micro-batches add to them
     unsynced = setup.framework.unsynced * where(layout.zero >= 2, where(setup.shards > 1, 1, 0), 0)
-    several = (layout.micro_batches > 1) | (setup.framework.accumulator > 0) | setup.in_backward
-    standing = where(several, rank.gradients, 0) + unsynced * total(n * _flat(part, grad) for n, part in parts)
+    several = (layout.micro_batches > 1) | (setup.framework.accumulator > 0)
+    standing = where(several & (not setup.in_backward), rank.gradients, 0)
+    standing = standing + unsynced * total(n * _flat(part, grad) for n, part in parts)
     # a layer's new gradient stands beside the sum that it is added to
     added = unsynced * maximum(0, *(_flat(part, grad) for _, part in parts))
-    growing = where(several, 0, 1) * where(layout.zero >= 2, 0, 1)
-    sharded = where(several, 0, 1) * where(layout.zero >= 2, 1, 0)
+    at_once = 0 if setup.in_backward else where(several, 0, 1)
+    growing = at_once * where(layout.zero >= 2, 0, 1)
+    sharded = at_once * where(layout.zero >= 2, 1, 0)
     waiting = (stage.in_flight - 1) * rank.saved
     bucket = setup.framework.bucket * grad
     gathered_bytes = _gathered(step, stage, parts) + bucket
@@ -571,6 +575,8 @@ def _moments(step: Step, rank: Rank, parts: Sequence[tuple[Number, Held]], outsi
     kept, casts = rank.saved - stage.last * run.after.saved, rank.casts - stage.last * run.after.casts
     shards = setup.shards
     made = stage.last * held(step.stack.after, setup).all * grad  # a tied table's gradient comes from the head first
+    if setup.in_backward and step.model.tied:  # the table's step waits for its own part of the gradient
+        standing = standing + stage.last * held(step.stack.before[:1], setup).all * grad
     worst: Moment | None = None
     rows = list(zip(stage.layers, stage.checkpointed, run.layers, step.layers, parts[1:], strict=False))
     for n, again, (_, piece), back, (_, part) in reversed(rows):
