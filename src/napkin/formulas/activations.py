@@ -126,15 +126,27 @@ def forward(
     dropout: float,
     selective: bool = False,
 ) -> Pass:
-    """Run a stack once on a tape: what stands before the layers, each kind of layer once, the head and the loss."""
+    """Run a stack once on a tape: what stands before the layers, each kind of layer once, the head and the loss. Of an
+    encoder and a decoder in one, what is the encoder's runs over its own sequences."""
     tape = tape_for(precision)
-    lowering = Lowering(tape, code, shape, split, attention, dropout, selective)
-    x = lowering.run(stack.before, None)
+    encoder = model.stacks[0] if len(model.stacks) > 1 else None
+    own = shape if encoder is None else Shape(shape.sequences, shape.source)
+    lowering = Lowering(tape, code, own, split, attention, dropout, selective)
+    seam = len(encoder.before) if encoder is not None else len(stack.before)
+    x = lowering.run(stack.before[:seam], None)
+    if encoder is not None:
+        lowering.over(shape)
+        lowering.run(stack.before[seam:], None)
+        lowering.over(own)
     before = piece("before", tape, 0, 0, 0)
     layers = []
     width, dtype = model.hidden, x.tensor.dtype
     known: dict[int, Piece] = {}  # runs that alternate are of few kinds: each is lowered once
-    for count, layer in stack.runs:
+    decoders = len(stack.runs) - len(model.stacks[-1].runs)
+    for number, (count, layer) in enumerate(stack.runs):
+        if encoder is not None and number == decoders:
+            lowering.over(shape)
+            lowering.reads_encoder(width, dtype)
         if id(layer) not in known:
             known[id(layer)] = one_layer(lowering, layer, width, dtype)
         layers.append((count, known[id(layer)]))

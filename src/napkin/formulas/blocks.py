@@ -67,6 +67,7 @@ RMS = NormStyle()
 RMS_FP32 = NormStyle(arithmetic="fp32")
 RMS_OFFSET = NormStyle(arithmetic="fp32", unit_offset=True)
 RMS_BARE = NormStyle(arithmetic="fp32", weight=False)
+RMS_T5 = NormStyle(arithmetic="fp32_spread")
 LAYER = NormStyle("layer", "fused", bias=True)
 LAYER_NO_BIAS = NormStyle("layer", "fused")
 LAYER_OFFSET = NormStyle("layer", "fused", bias=True, unit_offset=True)
@@ -269,9 +270,11 @@ def gated_mlp(
     function: str = "silu",
     bias: bool = False,
     fused: bool = False,
+    dropout: bool = False,
     prefix: str = "",
 ) -> Operations:
-    """down(activation(gate(x)) ⊙ up(x)): three matrices of width × inner, the first two in one product where fused."""
+    """down(activation(gate(x)) ⊙ up(x)): three matrices of width × inner, the first two in one product where fused.
+    `dropout`: before the last."""
     gate, up = prefix + "gate", prefix + "up"
     first: Operations
     if fused:
@@ -285,11 +288,13 @@ def gated_mlp(
             Matmul(gate, (source,), width, inner, bias, COLUMN),
             Matmul(up, (source,), width, inner, bias, COLUMN),
         )
+    gated = prefix + "gated"
     return (
         *first,
         Activation(prefix + "activation", (gate,), inner, function),
-        Multiply(prefix + "gated", (prefix + "activation", up), inner),
-        Matmul(prefix + "down", (prefix + "gated",), inner, width, bias, ROW),
+        Multiply(gated, (prefix + "activation", up), inner),
+        *_dropped(gated, inner, dropout),
+        Matmul(prefix + "down", (gated + DROPPED * dropout,), inner, width, bias, ROW),
     )
 
 
@@ -301,14 +306,24 @@ def plain_mlp(
     function: str,
     bias: bool = True,
     learnt: int = 0,
+    dropout: bool = False,
     prefix: str = "",
 ) -> Operations:
-    """down(activation(up(x))): two matrices of width × inner."""
+    """down(activation(up(x))): two matrices of width × inner. `dropout`: before the second."""
+    activated = prefix + "activation"
     return (
         Matmul(prefix + "up", (source,), width, inner, bias, COLUMN),
-        Activation(prefix + "activation", (prefix + "up",), inner, function, learnt),
-        Matmul(prefix + "down", (prefix + "activation",), inner, width, bias, ROW),
+        Activation(activated, (prefix + "up",), inner, function, learnt),
+        *_dropped(activated, inner, dropout),
+        Matmul(prefix + "down", (activated + DROPPED * dropout,), inner, width, bias, ROW),
     )
+
+
+DROPPED = "_dropped"
+
+
+def _dropped(name: str, width: int, dropout: bool) -> Operations:
+    return (Dropout(name + DROPPED, (name,), width),) if dropout else ()
 
 
 @record

@@ -11,14 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from napkin.elementwise import Number
-from napkin.formulas.layer import AttentionCore, Conv, Layer, Model, Operation, Product, Scan, Stack, Work
+from napkin.formulas.layer import MEMORY, AttentionCore, Conv, Layer, Model, Operation, Product, Scan, Stack, Work
 from napkin.record import replace
 from napkin.term import GIVEN, Term, add, constant, divide, leaf, multiply
 
 MULTIPLY_ADD = "a multiply-add is 2 FLOP"
 BACKWARD = "backward makes two products of the forward's size: one for the input's gradient, one for the weight's"
-MEMORY = "memory"
-"""The tensor that cross-attention's keys and values read: the other stack's output."""
 
 FULL, HALF, EXACT = "full", "half", "exact"
 Works = Mapping[str, Work]

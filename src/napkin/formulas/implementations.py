@@ -131,8 +131,11 @@ class Code:
     by_kind      layers with a window and layers without have tables of their own
     wide_loss    logits are cast to fp32 before the loss
     shifted      labels are shifted in the model: padded to s + 1 and copied (one sequence stays a view)
-    positions    ids of learned positions. one: one row for all sequences · each: one row a sequence · buffer: kept
-                 with the weights
+    positions    ids of learned positions, and rotary tables. one: one row for all sequences · each: one row a
+                 sequence · source: each in an encoder, one in its decoder · buffer: kept with the weights
+    segments     ids of segments: one row for all sequences, or each
+    casts_down   the input of an MLP's last product is cast to its weight's type, which autocast casts back
+    window_mask  a window that is not longer than the sequence reaches the attention kernel as an explicit mask
     router       in which type the chosen experts' weights leave the router. logits: that of the logits · scores: as the
                  scores are · tokens: that of the tokens · sparsemixer: chosen one after the other, each from a masked
                  softmax (Phi-3.5-MoE)
@@ -173,6 +176,9 @@ class Code:
     wide_loss: bool = True
     shifted: bool = True
     positions: str = "one"
+    segments: str = "one"
+    casts_down: bool = False
+    window_mask: bool = False
     router: str = "logits"
     native_scores: bool = False
     best_of_group: int = 0
@@ -198,12 +204,48 @@ class Code:
     frame: Frame = Frame()
 
 
-_HF = Code()
+_HF = Code(window_mask=True)
 _HF_EAGER = replace(_HF, kernels=(EAGER,))
 _OLMO = replace(_HF, rotary_fp32=True)
 _PARTIAL = replace(_HF, joins=True)
 _SIGMOID = replace(_HF, router="scores", native_scores=True, best_of_group=2)
+_SEQ2SEQ = replace(_HF, softmax="native", wide_loss=False, shifted=False)
+"""Labels stand beside their positions, and the loss takes the logits as they are."""
+_BART = replace(_SEQ2SEQ, positions="source")
+_FIXED = replace(_SEQ2SEQ, positions="buffer")
+_T5 = replace(_SEQ2SEQ, casts_down=True)
+_BERT = replace(_SEQ2SEQ, positions="buffer")
+_ROBERTA = replace(_SEQ2SEQ, positions="each", segments="each")
+_MODERN = replace(_HF, shifted=False, by_kind=True)
 _HF_CODES: dict[str, Code] = {
+    "albert": _BERT,
+    "bart": _BART,
+    "bert": _BERT,
+    "blenderbot": _SEQ2SEQ,
+    "blenderbot-small": _SEQ2SEQ,
+    "camembert": _ROBERTA,
+    "data2vec-text": _ROBERTA,
+    "deberta": replace(_BERT, kernels=(EAGER,)),
+    "deberta-v2": replace(_BERT, kernels=(EAGER,)),
+    "distilbert": _BERT,
+    "electra": _BERT,
+    "ernie": _BERT,
+    "eurobert": replace(_HF, shifted=False),
+    "m2m_100": _SEQ2SEQ,
+    "marian": _FIXED,
+    "mbart": _BART,
+    "megatron-bert": replace(_BERT, segments="each", kernels=(EAGER,)),
+    "modernbert": _MODERN,
+    "modernbert-decoder": replace(_HF, by_kind=True, positions="each"),
+    "mt5": _T5,
+    "nomic_bert": replace(_SEQ2SEQ, segments="each"),
+    "pegasus": _FIXED,
+    "roberta": _ROBERTA,
+    "roberta-prelayernorm": _ROBERTA,
+    "t5": _T5,
+    "umt5": _T5,
+    "xlm-roberta": _ROBERTA,
+    "xlm-roberta-xl": _ROBERTA,
     "biogpt": replace(_HF, softmax="native"),
     "bloom": _HF_EAGER,
     "codegen": replace(_HF_EAGER, softmax="wide_scores", rotary="pair", rotary_fp32=True),
@@ -275,10 +317,18 @@ _MEGATRON = Code(
 )
 _MEGATRON_2022 = replace(_MEGATRON, gather_again=True, loss="vocabulary")
 _NANOTRON = replace(_MEGATRON, swiglu="split", gather_again=False, loss="sharded")
-_TITAN = replace(_HF, rotary="kernel", shifted=False, closes_over=False, parallel_loss=True)
+_TITAN = replace(_HF, window_mask=False, rotary="kernel", shifted=False, closes_over=False, parallel_loss=True)
 _TORCHTUNE = replace(_TITAN, repeats=True, parallel_loss=False)
 _LITGPT = replace(
-    _HF, norms="fp32", joins=True, written=False, shifted=False, loss="held", closes_over=False, joined_qkv=True
+    _HF,
+    window_mask=False,
+    norms="fp32",
+    joins=True,
+    written=False,
+    shifted=False,
+    loss="held",
+    closes_over=False,
+    joined_qkv=True,
 )
 _FRAMEWORK_CODES = {
     "nanogpt": _NANOGPT,

@@ -19,6 +19,8 @@ from napkin.elementwise import Number
 from napkin.formulas.primitives import causal_pairs, ceil_div, is_array, matmul_flops, minimum
 from napkin.record import record
 
+MEMORY = "memory"
+"""What cross-attention reads: the encoder's output."""
 COLUMN, ROW, HEADS, VOCABULARY, EXPERT, REPLICATED = "column", "row", "heads", "vocabulary", "expert", "replicated"
 
 
@@ -146,6 +148,7 @@ class Norm(Operation):
         fused       one kernel in the input's type (F.layer_norm, F.rms_norm); what a layer norm is unless said
         fused_fp32  that kernel on an fp32 copy of the input, cast back
         fp32_norm   written out: normalised in fp32, cast back, then the weight; what an rms norm is unless said
+        fp32_spread as that, but what is divided by the fp32 deviation is the input as it came (T5)
         fp32        written out: the weight too is applied in fp32, then cast back
     groups     how many vectors of `width` a token has (heads, for norms of queries and keys)
     unit_offset  the weight is stored as its difference from 1 (Gemma)
@@ -232,6 +235,19 @@ class TableMatmul(Operation):
 
 
 @record
+class PositionBias(Operation):
+    """A learnt score for each head and bucket of distances between query and key, added to attention's (T5,
+    arXiv:1910.10683, section 2.1). `shared`: the layers that follow use it too, and have no table of their own."""
+
+    buckets: int
+    heads: int
+    shared: bool = True
+
+    def weights(self) -> tuple[Weight, ...]:
+        return (Weight("weight", (self.buckets, self.heads), HEADS),)
+
+
+@record
 class RelativeScores(Operation):
     """Scores of each query or key against the `rows` of a table of relative positions, a part of attention's scores
     (DeBERTa, arXiv:2006.03654). FLOP: 2·b·a·s·rows·d. `within` as in TableMatmul."""
@@ -285,7 +301,8 @@ class AttentionCore(Operation):
 
     window   keys seen by a query, itself included (None: all)    causal  a query sees no later key
     softcap  scores pass through cap·tanh(score/cap)              sinks   one learnt extra score a head
-    cross    keys and values come from the other stack            position  none, alibi or relative (a learnt table)
+    cross    keys and values come from the other stack            position  none, alibi or relative: a PositionBias is
+                                                                           added (zeros in cross-attention, T5's code)
     chunk    a query sees only keys of its own run of `chunk` tokens (None: all)
     """
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from napkin.elementwise import Number, ceil_div, maximum
+from napkin.elementwise import Number, ceil_div, is_array, maximum
 from napkin.errors import Refused
 from napkin.formulas.implementations import CUDNN, EAGER, EFFICIENT, FLASH, Code, Tuning
 from napkin.formulas.layer import (
     COLUMN,
+    MEMORY,
     ROW,
     VOCABULARY,
     Activation,
@@ -32,6 +33,7 @@ from napkin.formulas.layer import (
     Multiply,
     Norm,
     Operation,
+    PositionBias,
     RelativeScores,
     Reused,
     Rotary,
@@ -53,6 +55,8 @@ JOINED = ("q", "k", "v", "qkv")
 """Names of attention's products, and of the one that makes all three."""
 INPUT_LABEL = "x"
 """The residual stream that a layer reads."""
+ENCODED = "encoder's output"
+"""What cross-attention reads: one tensor, which all layers of a decoder share."""
 PHILOX = {FLASH: (16, 8), EFFICIENT: (8, 8), CUDNN: (8, 8)}
 """Bytes of the random generator's seed and offset that a kernel keeps, with or without dropout."""
 
@@ -70,10 +74,12 @@ class Split:
 
 @record
 class Shape:
-    """One micro-batch: b sequences of s tokens."""
+    """One micro-batch: b sequences of s tokens. `source`: tokens of the encoder's sequences, whose output the decoder
+    reads; 0 in a network of one stack."""
 
     sequences: Number
     length: Number
+    source: Number = 0
 
 
 @record
@@ -126,13 +132,12 @@ class Lowering:
         self.dropout = dropout
         self.selective = selective
         self.exact = True
-        self.b = shape.sequences
-        self.s = shape.length
-        self.own = shape.length // split.context
-        self.tokens = self.b * self.own
+        self.over(shape)
         self.tables: dict[tuple[Any, ...], tuple[Tensor, Tensor]] = {}
         self.own_tables: dict[tuple[Any, ...], tuple[Tensor, Tensor]] = {}
         self.masks: dict[str, Tensor] = {}
+        self.bias: Tensor | None = None
+        self.zeros: Tensor | None = None
         self.windowed = False
         self.single: frozenset[str] = frozenset()
         self.gates: frozenset[str] = frozenset()
@@ -142,9 +147,25 @@ class Lowering:
 
     # --- the program ---
 
+    def over(self, shape: Shape) -> None:
+        """What runs from here on runs over these tokens."""
+        self.b = shape.sequences
+        self.s = shape.length
+        self.own = shape.length // self.split.context
+        self.tokens = self.b * self.own
+        self.source = shape.source
+        self.encoded: Tensor | None = None
+
+    def reads_encoder(self, width: int, dtype: str) -> None:
+        """The encoder's output, which the layers that follow share."""
+        self.encoded = self.tape.given(self.b * (self.source // self.split.context) * width, dtype, ENCODED)
+        self.encoded.places[0][1].shared = True
+
     def run(self, operations: tuple[Operation, ...], x: Value | None) -> Value:
         """All operations in order; the last one's output."""
-        self.values = {} if x is None else {"x": x, "memory": self.residual(x.width, x.tensor.dtype)}
+        self.values = {} if x is None else {"x": x}
+        if x is not None and self.encoded is not None:
+            self.values[MEMORY] = Value(self.encoded, x.width, whole=True)
         self.program = operations
         self.whole = {}
         self.own_tables = {}
@@ -186,6 +207,8 @@ class Lowering:
         elif op.shard == ROW:
             d_in, divided, whole = d_in // t, False, False
         factor = tensor.count // d_in
+        if self.code.casts_down and op.name.endswith("down"):
+            tensor = self.tape.cast(tensor, "fp32" if self.tape.autocast else self.tape.compute)
         if self.code.tuning is not None:
             out = self.tuned(op, tensor, d_in, d_out, self.code.tuning)
         else:
@@ -251,16 +274,23 @@ class Lowering:
         stored = "fp32" if tape.autocast else tape.compute
         rows = self.tokens // self.split.sequence
         if op.role == "token":
-            ids = tape.given(rows, "int64", "token ids", kind=INPUT, fixed=True)
+            # a decoder's tokens are the labels, shifted: a tensor that the step makes
+            kind = ACTIVATION if self.source else INPUT
+            ids = tape.given(rows, "int64", "token ids", kind=kind, fixed=True)
             shape = rows
         else:
-            shape = self.own // self.split.sequence * (self.b if self.code.positions == "each" else 1)
-            kind = INPUT if self.code.positions == "buffer" else ACTIVATION
+            how = self.code.segments if op.role == "segment" else self.code.positions
+            shape = self.own // self.split.sequence * self.rows_of(how)
+            kind = INPUT if how == "buffer" else ACTIVATION
             ids = tape.given(shape, "int64", f"{op.name}/position ids", kind=kind, fixed=True)
         out = tape.new(shape * op.width, stored, "embedded")
         rows_here = ceil_div(op.rows, self.split.tensor) if op.role == "token" else op.rows
         grads = rows_here * op.width * BYTES[stored] if self.code.tuning is None else 0
         return Value(tape.record("embedding", (ids,), out, (ids,), weight=grads), op.width)
+
+    def rows_of(self, how: str) -> Number:
+        """Rows of a table of ids or angles: one a sequence, or one for all."""
+        return self.b if how == "each" or (how == "source" and not self.source) else 1
 
     def slice(self, op: Any) -> Value:
         x = self.read(op)
@@ -274,8 +304,12 @@ class Lowering:
     # --- what is answered approximately: kernels that keep what they read ---
 
     def reused(self, op: Any) -> Value:
-        """An operation whose weights stand elsewhere works as ever."""
-        return _RULES[type(op.of)](self, replace(op.of, name=op.name, reads=op.reads))
+        """An operation whose weights stand elsewhere works as ever; autocast casts them once for all uses."""
+        first = len(self.tape.kept)
+        made = _RULES[type(op.of)](self, replace(op.of, name=op.name, reads=op.reads))
+        for storage in self.tape.kept[first:]:
+            storage.shared = storage.shared or storage.kind == WEIGHT_COPY
+        return made
 
     def learnt(self, op: Any) -> Value:
         """Small tensors of the layer's own, which no other operation makes."""
@@ -475,13 +509,15 @@ class Lowering:
             shifted = [tape.scale(self.weight(size))] if op.unit_offset else []
             out = tape.layer_norm(x, rows, shifted, learnt)
             return tape.cast(out, narrow) if arithmetic == "fused_fp32" else out
-        x = tape.cast(x, "fp32")
+        given, x = x, tape.cast(x, "fp32")
         if op.kind == "layer":
             mean = tape.mean(x, rows)
             deviation = tape.add(x, mean)
             centred = tape.add(x, mean)
         else:
             deviation = centred = x
+        if arithmetic == "fp32_spread":
+            centred = given
         spread = tape.rsqrt(tape.scale(tape.mean(tape.power(deviation), rows)))
         out = tape.multiply(centred, spread, "normalised")
         if not op.weight:
@@ -493,9 +529,41 @@ class Lowering:
             if op.unit_offset:
                 weight = tape.scale(weight, "1 + weight")
             return tape.cast(tape.multiply(out, weight), narrow)
+        if arithmetic == "fp32_spread":  # cast to the weight's type
+            narrow = weight.dtype
         return tape.multiply(tape.cast(out, narrow), weight)
 
     # --- attention ---
+
+    def position_bias(self, op: Any) -> Value:
+        """A look-up for each pair of query and key, once for all sequences."""
+        tape = self.tape
+        stored = "fp32" if tape.autocast else tape.compute
+        pairs = self.own * self.s
+        buckets = tape.new(pairs, "int64", "buckets", fixed=True)
+        heads = ceil_div(op.heads, self.split.tensor)
+        bias = tape.new(pairs * heads, stored, "bias")
+        self.bias = tape.record("embedding", (buckets,), bias, (buckets,), weight=op.buckets * heads * BYTES[stored])
+        return Value(self.bias, heads, True)
+
+    def biased(self, op: AttentionCore, heads: Number, keys: Number) -> Tensor:
+        """The position bias as a kernel's additive mask: laid out by heads, what is masked cut out of it."""
+        tape = self.tape
+        stored = "fp32" if tape.autocast else tape.compute
+        pairs = self.own * keys
+        if op.cross:  # no distances: zeros, made once
+            own = next((one for one in self.program if isinstance(one, PositionBias)), None)
+            if own is not None:
+                self.zeros = tape.new(pairs * heads, tape.autocast or stored, "no bias", fixed=True)
+                self.zeros.places[0][1].shared = own.shared
+            assert self.zeros is not None  # a first layer has a table
+            return self.zeros
+        table = self.bias if self.bias is not None else self.weight(pairs * heads)
+        bias = Tensor(pairs * heads, stored, table.places)
+        if op.causal:
+            condition = tape.new(pairs, "bool", "causal mask", fixed=True)
+            bias = tape.record("where", (bias,), tape.new(bias.count, stored, "bias within the mask"), (condition,))
+        return tape.lowered(tape.copy(bias, "bias by heads"))
 
     def table(self, op: Any, dtype: str) -> tuple[Tensor, Tensor]:
         """cos and sin of every position: made once, kept by whichever layers' products need them."""
@@ -505,7 +573,8 @@ class Lowering:
             dim = op.dim // 2 if self.code.half_tables else op.dim
             kept = "fp32" if op.pairing == "complex" else kept
             scope, self.tape.scope = self.tape.scope, "rotary"
-            pair = tuple(self.tape.new(self.own * dim, kept, what, fixed=True) for what in ("cos", "sin"))
+            rows = self.own * (self.b if self.code.positions == "each" else 1)
+            pair = tuple(self.tape.new(rows * dim, kept, what, fixed=True) for what in ("cos", "sin"))
             for tensor in pair:
                 tensor.places[0][1].shared = True
             self.tape.scope = scope
@@ -558,8 +627,8 @@ class Lowering:
         kernel = self.attention
         if kernel == FLASH and op.qk_dim != op.v_dim and self.code.rotary != "kernel":
             kernel = EFFICIENT  # torch's flash kernel takes one head size for all three
-        if kernel != EAGER and self.code.masked:
-            kernel = EFFICIENT
+        if kernel != EAGER and (self.is_masked(op) or op.position == "relative"):
+            kernel = EFFICIENT  # the only one that takes an additive mask
         heads = op.heads // self.split.tensor
         kv_heads = maximum(op.kv_heads // self.split.tensor, 1)
         width = op.heads * op.v_dim
@@ -589,6 +658,14 @@ class Lowering:
             out = self.prompted(out)
         return Value(out, width, True, True)
 
+    def is_masked(self, op: AttentionCore) -> bool:
+        """Whether the kernel gets an explicit mask. One that a window spares is not made."""
+        if self.code.masked or not self.code.window_mask:
+            return self.code.masked
+        bounds = [bound for bound in (op.window, op.chunk) if bound is not None]
+        longest = self.s.max() if is_array(self.s) else self.s
+        return bool(bounds) and bool(longest >= min(bounds) - (0 if op.causal else 1))
+
     def prompted(self, attended: Tensor) -> Tensor:
         """attended + gate·(attention over the adapter's prompt): the gate keeps what it multiplies."""
         tape = self.tape
@@ -614,7 +691,7 @@ class Lowering:
         """softmax(q·kᵀ)·v in elementary operations."""
         tape, code = self.tape, self.code
         q, k, v = qkv
-        scores_count = self.b * heads * self.own * self.s
+        scores_count = self.b * heads * self.own * (self.source if op.cross else self.s)
         k, v = (self.repeated(t, heads, kv_heads) for t in (k, v))
         value_type = v.dtype
         if code.softmax == "wide_scores":
@@ -679,7 +756,9 @@ class Lowering:
         out = tape.new(self.tokens * heads * size, v.dtype, "attended")
         lse = tape.new(self.b * heads * rows, "fp32", "log-sum-exp", fixed=True)
         extra = [tape.new(n, "bool", "philox", fixed=True) for n in PHILOX[kernel]]
-        if self.code.masked:
+        if op.position == "relative":
+            extra.append(self.biased(op, heads, self.source if op.cross else self.s))
+        if self.is_masked(op):
             extra.append(tape.new(self.b * self.own * self.s, v.dtype, "mask", fixed=True))
         out = tape.record("attention", (q, k, v), out, (q, k, v, out, lse, *extra))
         return tape.copy(tape.slice(out, self.tokens * heads * op.v_dim), "cut") if padded else out
@@ -873,6 +952,7 @@ _RULES: dict[type[Operation], Callable[[Lowering, Any], Value]] = {
     BlockMatmul: Lowering.block_matmul,
     Conv: Lowering.convolved,
     Learnt: Lowering.learnt,
+    PositionBias: Lowering.position_bias,
     RelativeScores: Lowering.relative_scores,
     Reused: Lowering.reused,
     Scan: Lowering.scanned,

@@ -36,7 +36,7 @@ from napkin.formulas.live import Replay, replay
 from napkin.formulas.lowering import Shape, Split, beside, is_plain
 from napkin.formulas.optimizer_step import temporaries
 from napkin.formulas.optimizers import OPTIMIZERS, Optimizer, State, state_bytes
-from napkin.formulas.tape import sized
+from napkin.formulas.tape import WEIGHT_COPY, sized
 from napkin.inputs.plan import OPERATIONS, Layout, Precision
 from napkin.record import record, replace
 
@@ -380,12 +380,13 @@ def prepare(model: Model, setup: Setup) -> Step:
     stack = one_stack(model)
     if setup.code.crops:
         stack = cropped(stack, layout.seq)
+    two = len(model.stacks) > 1
     split = Split(layout.tp, layout.cp, layout.ep, where(layout.sp == 1, layout.tp, 1))
     run = activations.forward(
         model,
         stack,
         setup.code,
-        Shape(layout.micro, layout.seq),
+        Shape(layout.micro, layout.target or layout.seq, layout.seq) if two else Shape(layout.micro, layout.seq),
         split,
         setup.layers_in,
         setup.attention,
@@ -511,7 +512,9 @@ def _saved(step: Step, stage: Stage) -> tuple[Number, Number, Number]:
         for storage in piece.shared:
             if not any(storage is other for other in seen):
                 seen.append(storage)
-                shared = shared + where(n - again > 0, storage.size * storage.kept, 0)
+                size_here = where(n - again > 0, storage.size * storage.kept, 0)
+                is_copy = storage.kind == WEIGHT_COPY
+                shared, casts = (shared, casts + size_here) if is_copy else (shared + size_here, casts)
     if "activations" in step.setup.offload:  # copied to the host as they are made: two layers' worth is on its way
         largest = maximum(0, *(piece.saved for _, piece in run.layers))
         layers = minimum(layers, LAYERS_ON_THE_WAY * largest)

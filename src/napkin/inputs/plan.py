@@ -131,7 +131,7 @@ class Layout:
     tp pp dp cp ep etp   tensor, pipeline, data, context, expert and expert-tensor parallel degrees (ep inside dp)
     vp        model chunks a stage (1: none)      sp  sequence parallelism (0 or 1)     zero  ZeRO stage 0..3
     micro     sequences in one forward pass       micro_batches  forward passes of one rank in one step
-    seq       tokens in a sequence
+    seq       tokens in a sequence                target  tokens of the decoder's, in an encoder-decoder (0: as many)
     """
 
     seq: Number
@@ -146,6 +146,7 @@ class Layout:
     vp: Number = 1
     sp: Number = 0
     zero: Number = 0
+    target: Number = 0
     schedule: str = "1f1b"
     recompute: Recompute = Recompute()
 

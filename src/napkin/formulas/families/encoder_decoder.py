@@ -10,7 +10,7 @@ from functools import partial
 
 from napkin.formulas.blocks import (
     LAYER,
-    RMS,
+    RMS_T5,
     Block,
     NormStyle,
     Operations,
@@ -29,12 +29,12 @@ from napkin.formulas.families.common import (
     width,
 )
 from napkin.formulas.layer import (
-    HEADS,
+    MEMORY,
     VOCABULARY,
     Add,
     Dropout,
     Layer,
-    Learnt,
+    PositionBias,
     Matmul,
     Model,
     Reused,
@@ -132,21 +132,21 @@ def t5(config: Config, *, every_layer: bool = False) -> Model:
         raise config.refuse("dense_act_fn", f"contradicts feed_forward_proj {printable(given)!r}")
     config.must_be("is_gated_act", gated)
     feed: Block = (
-        partial(gated_mlp, width=hidden, inner=inner, function=function)
+        partial(gated_mlp, width=hidden, inner=inner, function=function, dropout=True)
         if gated
-        else partial(plain_mlp, width=hidden, inner=inner, function=function, bias=False)
+        else partial(plain_mlp, width=hidden, inner=inner, function=function, bias=False, dropout=True)
     )
     shaped = partial(attention, width=hidden, heads=heads, kv_heads=heads, head_dim=head_dim)
-    across = partial(shaped, causal=False, memory="memory", prefix="cross_")
+    across = partial(shaped, causal=False, memory=MEMORY, position="relative", prefix="cross_")
 
     def layer(causal: bool, table: bool) -> Layer:
         attend = partial(shaped, causal=causal, position="relative")
         operations = (
-            _decoder_layer(hidden, RMS, attend, across, feed, before=True)
+            _decoder_layer(hidden, RMS_T5, attend, across, feed, before=True)
             if causal
-            else pre_norm(hidden, RMS, attend, feed, dropout=(True, True))
+            else pre_norm(hidden, RMS_T5, attend, feed, dropout=(True, True))
         )
-        distances = Learnt("distances", (), (("weight", (buckets, heads)),), HEADS)
+        distances = PositionBias("distances", (), buckets, heads, not every_layer)
         return Layer("decoder" if causal else "encoder", (distances, *operations) if table else operations)
 
     def runs(count: int, causal: bool) -> tuple[tuple[int, Layer], ...]:
@@ -156,7 +156,7 @@ def t5(config: Config, *, every_layer: bool = False) -> Model:
         return (first, (count - 1, layer(causal, False))) if count > 1 else (first,)
 
     table = (*embedding(vocabulary, hidden), Dropout("embedding_dropped", ("embedding",), hidden))
-    final: Operations = (RMS("final_norm", "x", hidden), Dropout("final_dropped", ("final_norm",), hidden))
+    final: Operations = (RMS_T5("final_norm", "x", hidden), Dropout("final_dropped", ("final_norm",), hidden))
     stacks = [Stack("encoder", table, runs(layers, False), final)]
     tie = has_head and tied(config)
     if not has_head:
@@ -244,8 +244,8 @@ def _bart(config: Config, kind: _Kind) -> Model:
             attention, width=hidden, heads=each, kv_heads=each, head_dim=head_dim, bias=True, out_bias=True
         )
         attend = partial(shaped, causal=causal)
-        across = partial(shaped, causal=False, memory="memory", prefix="cross_")
-        feed = partial(plain_mlp, width=hidden, inner=d_ff, function=function)
+        across = partial(shaped, causal=False, memory=MEMORY, prefix="cross_")
+        feed = partial(plain_mlp, width=hidden, inner=d_ff, function=function, dropout=True)
         operations = (
             _decoder_layer(hidden, LAYER, attend, across, feed, before=kind.before)
             if causal

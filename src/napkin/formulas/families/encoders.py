@@ -162,11 +162,12 @@ def _layer_blocks(config: Config, hidden: int, heads: int) -> tuple[Block, Block
 @record
 class _Style:
     """before: norms stand before the blocks, and one ends the stack · embedding_norm: a norm after the embeddings ·
-    next_sentence: the pre-training class has a head for it"""
+    next_sentence: the pre-training class has a head for it · mlp_dropout: the MLP's branch has dropout"""
 
     before: bool = False
     embedding_norm: bool = True
     next_sentence: bool = False
+    mlp_dropout: bool = True
 
 
 def _bert(config: Config, style: _Style) -> Model:
@@ -203,7 +204,7 @@ def _bert(config: Config, style: _Style) -> Model:
             norm=LAYER if style.embedding_norm else None,
             dropout=True,
         ),
-        ((layers, Layer("encoder", stand(hidden, LAYER, attend, feed, dropout=(True, True)))),),
+        ((layers, Layer("encoder", stand(hidden, LAYER, attend, feed, dropout=(True, style.mlp_dropout)))),),
         (*final, *after),
         hidden=hidden,
         heads=heads,
@@ -242,7 +243,7 @@ def megatron_bert(config: Config) -> Model:
 
 def xlm_roberta_xl(config: Config) -> Model:
     """XLM-RoBERTa XL and XXL (arXiv:2105.00572)."""
-    return _bert(config, _Style(before=True, embedding_norm=False))
+    return _bert(config, _Style(before=True, embedding_norm=False, mlp_dropout=False))
 
 
 def eurobert(config: Config) -> Model:
@@ -401,26 +402,27 @@ def albert(config: Config) -> Model:
         raise config.refuse("architectures", "the size of the sentence-order head is not in the config")
     if purpose == MASKED:
         _must_tie(config)
+    parts = [(group, part) for group in range(groups) for part in range(inside)]
+    own = {key: [replace(op, name=f"group_{key[0]}_{key[1]}_{op.name}") for op in once] for key in parts}
+
+    def layer(key: tuple[int, int]) -> Layer:
+        """The layer's operations, each with weights as that group's."""
+        return Layer(
+            "shared",
+            tuple(Reused(op.name, op.reads, of) if op.weights() else op for op, of in zip(once, own[key], strict=True)),
+        )
+
+    used = ((i * groups // layers, part) for i in range(layers) for part in range(inside))
     return _encoder(
         config,
         _narrow_embedding(config, table, hidden, always=True),
-        (
-            (
-                layers * inside,
-                Layer("shared", tuple(Reused(op.name, op.reads, op) if op.weights() else op for op in once)),
-            ),
-        ),
+        runs_of(used, layer),
         _masked_head(hidden, vocabulary, function, table_width=table) if purpose == MASKED else pooler,
         hidden=hidden,
         heads=heads,
         vocabulary=vocabulary,
         tie=purpose == MASKED,
-        shared=tuple(
-            replace(op, name=f"group_{group}_{part}_{op.name}")
-            for group in range(groups)
-            for part in range(inside)
-            for op in once
-        ),
+        shared=tuple(op for key in parts for op in own[key]),
     )
 
 
@@ -625,6 +627,7 @@ def modernbert(config: Config, *, causal: bool = False) -> Model:
         function=activation(config, "hidden_activation"),
         bias=on(config, "mlp_bias"),
         fused=True,
+        dropout=True,
     )
     every = config.integer("global_attn_every_n_layers")
     kinds: Sequence[str] = layer_types(config, layers, lambda i: WINDOWED if i % every else FULL)
@@ -644,7 +647,7 @@ def modernbert(config: Config, *, causal: bool = False) -> Model:
             causal=causal,
             window=window if kind == WINDOWED else None,
         )
-        operations = pre_norm(hidden, norm, attend, feed)
+        operations = pre_norm(hidden, norm, attend, feed, dropout=(True, False))
         if first:  # its input is normalised already
             operations = tuple(_read_input(op) for op in operations if op.name != "attention_norm")
         return Layer(f"{'first_' * first}{kind}", operations)
