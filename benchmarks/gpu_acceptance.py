@@ -37,7 +37,9 @@ from napkin.bench.torch_device import CpuDevice, TorchDevice, open_device
 from napkin.bench.train import StepPlan, train
 from napkin.errors import NapkinError
 from napkin.inputs.hardware import shipped
-from napkin.inputs.profile import OK, Case, Profile, ProfiledDevice, read_profile, summarise
+from napkin.inputs.profile import Profile, read_profile
+from napkin.inputs.profile_cases import OK, Case, ProfiledDevice
+from napkin.inputs.profile_summary import summarise
 
 BUDGET = 470.0
 PASS, FAIL, RECORDED, SKIPPED = "pass", "fail", "recorded", "skipped"
@@ -106,9 +108,7 @@ class Rig:
         return recorded(name, value) if span is None else within(name, value, *span)
 
     def session(self) -> Session:
-        info = asdict(self.device.info)
-        capability = info.pop("compute_capability")
-        about = ProfiledDevice(**info, compute_capability=list(capability) if capability else None)
+        about = ProfiledDevice(**asdict(self.device.info))
         empty = summarise([], {})
         return Session(
             self.device,

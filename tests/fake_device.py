@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable
 
 from napkin.bench import formats
-from napkin.bench.device import DeviceInfo, Event, Kernel, MatmulSpec, Occupancy, Sample, Unsupported, Watch
+from napkin.bench.device import Event, Kernel, MatmulSpec, Occupancy, Sample, Unsupported, Watch
 from napkin.bench.model_shapes import ModelAttention
+from napkin.inputs.profile_cases import DeviceInfo
 
 
 class FakeEvent:

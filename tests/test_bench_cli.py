@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from napkin.bench.device import DeviceInfo, MatmulSpec
+from napkin.bench.device import MatmulSpec
+from napkin.inputs.profile_cases import DeviceInfo
 from tests.conftest import ROOT, Outcome
 from tests.fake_device import FakeDevice
 

@@ -14,7 +14,7 @@ from napkin.bench import formats, modes, stats, verdicts
 from napkin.bench.compare import GPU_TO_GPU, RUN_TO_RUN
 from napkin.cli.bench import COMMAND
 from napkin.cli.options import COMMON
-from napkin.inputs import profile
+from napkin.inputs import profile, profile_cases
 from tests.conftest import ROOT, Outcome
 
 with open(os.path.join(ROOT, "docs", "bench.md"), encoding="utf-8") as _file:
@@ -25,13 +25,13 @@ with open(os.path.join(ROOT, "docs", "bench.md"), encoding="utf-8") as _file:
     "kind",
     [
         profile.Profile,
-        profile.ProfiledDevice,
-        profile.Case,
-        profile.Value,
-        profile.Sustained,
-        profile.Telemetry,
-        profile.Peak,
-        profile.OverRanks,
+        profile_cases.ProfiledDevice,
+        profile_cases.Case,
+        profile_cases.Value,
+        profile_cases.Sustained,
+        profile_cases.Telemetry,
+        profile_cases.Peak,
+        profile_cases.OverRanks,
     ],
 )
 def test_every_field_of_the_profile_is_documented(kind: type) -> None:
@@ -103,6 +103,6 @@ def test_no_profile_ships_unmeasured() -> None:
     found = [name for name in os.listdir(folder) if name.endswith(".json")]
     for name in found:
         read = profile.read_profile(os.path.join(folder, name))
-        assert read.device.kind in profile.GPU_KINDS
+        assert read.device.kind in profile_cases.GPU_KINDS
         assert read.complete
     assert bool(found) is ("No figure of a real GPU ships" not in TEXT)

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from napkin.bench import formats, shapes, stats
-from napkin.bench.device import DeviceInfo, Kernel, MatmulSpec
+from napkin.bench.device import Kernel, MatmulSpec
 from napkin.bench.timing import Hold, Timing, hold, time_blocks, time_many
+from napkin.inputs.profile_cases import DeviceInfo
 from tests.fake_device import FakeDevice
 
 # --- statistics ----------------------------------------------------------------------------------------------------

@@ -19,20 +19,13 @@ from hypothesis import strategies as st
 from napkin.bench import modes
 from napkin.bench.bandwidth import host, memory
 from napkin.bench.compare import DIFFERENT, OTHER_GPU, SAME, compared
-from napkin.bench.device import DeviceInfo
 from napkin.bench.matmul import Matmuls
 from napkin.bench.session import Outcome
 from napkin.errors import NapkinError
-from napkin.inputs.profile import (
-    Profile,
-    alpha_beta,
-    bus_factor,
-    hardware_entry,
-    hardware_yaml,
-    interpolate,
-    profile_for,
-    read_profile,
-)
+from napkin.inputs.profile import Profile, profile_for, read_profile
+from napkin.inputs.profile_cases import DeviceInfo
+from napkin.inputs.profile_entry import hardware_entry, hardware_yaml
+from napkin.inputs.profile_summary import alpha_beta, bus_factor, interpolate
 from tests.conftest import ROOT, run_line
 from tests.fake_device import FakeDevice
 from tests.test_bench_session import header, session_on
@@ -422,7 +415,7 @@ def test_kill_9_loses_only_the_case_in_flight(tmp_path: Any) -> None:
 
 
 def test_a_profile_is_a_dataclass_all_the_way_down(profile_path: str) -> None:
-    assert asdict(read_profile(profile_path)) == loaded(profile_path)
+    assert json.loads(json.dumps(asdict(read_profile(profile_path)))) == loaded(profile_path)
     assert header(FakeDevice()).summary["collectives"] is None
 
 

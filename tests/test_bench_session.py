@@ -11,12 +11,13 @@ import pytest
 
 from napkin.bench import modes
 from napkin.bench.bandwidth import host, memory
-from napkin.bench.device import DeviceInfo, DeviceLost, MatmulSpec, Occupancy, OutOfMemory, Sample
+from napkin.bench.device import DeviceLost, MatmulSpec, Occupancy, OutOfMemory, Sample
 from napkin.bench.matmul import Matmuls
 from napkin.bench.session import Outcome, Session, Store, resumable
 from napkin.bench.verdicts import IMPOSSIBLE, mfu_verdict, verdict, warnings
 from napkin.errors import NapkinError
-from napkin.inputs.profile import (
+from napkin.inputs.profile import Profile, read_profile
+from napkin.inputs.profile_cases import (
     INTERRUPTED,
     KIND,
     OK,
@@ -24,20 +25,17 @@ from napkin.inputs.profile import (
     SCHEMA,
     SKIPPED,
     UNSUPPORTED,
+    DeviceInfo,
     Peak,
-    Profile,
     ProfiledDevice,
-    read_profile,
-    summarise,
 )
+from napkin.inputs.profile_summary import summarise
 from tests.fake_device import FakeDevice
 
 PEAKS = {"bf16": Peak(989e12, "datasheet"), "fp8_e4m3": Peak(1979e12, "datasheet")}
 
 
 def header(fake: FakeDevice, **changes: Any) -> Profile:
-    info = asdict(fake.info)
-    capability = info.pop("compute_capability")
     profile = Profile(
         napkin=1,
         kind=KIND,
@@ -50,7 +48,7 @@ def header(fake: FakeDevice, **changes: Any) -> Profile:
         seed=0,
         data="normal",
         method="fake",
-        device=ProfiledDevice(**info, compute_capability=list(capability) if capability else None),
+        device=ProfiledDevice(**asdict(fake.info)),
         software={"torch": "2.13.0", "driver": "570"},
         environment={},
         peaks=PEAKS,

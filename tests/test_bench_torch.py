@@ -36,7 +36,9 @@ from napkin.formulas.layer import Model  # noqa: E402
 from napkin.formulas.params import params  # noqa: E402
 from napkin.inputs.load import Document  # noqa: E402
 from napkin.inputs.model import config_from, load_config  # noqa: E402
-from napkin.inputs.profile import OK, SKIPPED, UNSUPPORTED, bus_factor, read_profile  # noqa: E402
+from napkin.inputs.profile import read_profile  # noqa: E402
+from napkin.inputs.profile_cases import OK, SKIPPED, UNSUPPORTED  # noqa: E402
+from napkin.inputs.profile_summary import bus_factor  # noqa: E402
 from tests.test_bench_session import header  # noqa: E402
 
 ONCE = modes.Timing(blocks=2, min_block=0.0, warmup=1)

@@ -15,7 +15,8 @@ from napkin.bench.session import Outcome, Session
 from napkin.bench.stats import median
 from napkin.bench.team import Torchrun
 from napkin.bench.torch_device import TorchDevice
-from napkin.inputs.profile import Case, bus_factor
+from napkin.inputs.profile_cases import Case
+from napkin.inputs.profile_summary import bus_factor
 
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
 WARMUP = 5  # channels and switches are set up in the first calls of a size

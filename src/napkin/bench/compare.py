@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from napkin.inputs.profile import OK, Case, Profile
+from napkin.inputs.profile import Profile
+from napkin.inputs.profile_cases import OK, Case
 
 # Run to run on one GPU figures differ by under 1 %, at worst 2.2 %; between the GPUs of one node by 2.7 to 4.9 %
 # (ml-engineering, compute/accelerator/README.md: five runs of one H200, and the nodes that it measured).

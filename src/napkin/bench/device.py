@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from napkin.inputs.profile_cases import DeviceInfo
+
 if TYPE_CHECKING:
     from napkin.bench.model_shapes import ModelAttention
 
@@ -35,28 +37,6 @@ class OutOfMemory(Exception):
 
 class DeviceLost(Exception):
     """The device's context is gone (an asynchronous error): nothing more can be measured in this process."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceInfo:
-    """What identifies a device. None means that the device or its driver does not tell."""
-
-    kind: str  # cuda, rocm, mps, cpu
-    name: str
-    memory_bytes: int
-    sm_count: int | None = None
-    l2_bytes: int | None = None
-    compute_capability: tuple[int, int] | None = None
-    arch: str | None = None  # gfx942 and the like, on ROCm
-    uuid_hash: str | None = None
-    ecc: bool | None = None
-    mig: bool | None = None
-    power_limit_w: float | None = None
-    power_default_w: float | None = None
-    sm_clock_max_mhz: int | None = None
-    pcie_gen: int | None = None
-    pcie_width: int | None = None
-    count_visible: int = 1
 
 
 @dataclass(frozen=True, slots=True)

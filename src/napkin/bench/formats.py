@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from napkin.bench.device import DeviceInfo, MatmulSpec
+from napkin.bench.device import MatmulSpec
+from napkin.inputs.profile_cases import DeviceInfo
 from napkin.units import number_format
 
 

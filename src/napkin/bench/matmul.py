@@ -13,7 +13,7 @@ from napkin.bench.session import Outcome, Param, Session
 from napkin.bench.shapes import ANCHOR, Shape
 from napkin.bench.stats import ANCHOR_SPREAD, relative_spread, steadiness
 from napkin.bench.timing import Timed, Timing, hold, time_blocks, time_many
-from napkin.inputs.profile import OK, UNSUPPORTED, Case, Sustained, matmul_id
+from napkin.inputs.profile_cases import OK, UNSUPPORTED, Case, Sustained, matmul_id
 
 BATCH_SECONDS = 1.0  # of measuring between two timings of the anchor
 SMALL_ANCHOR = (512, 512, 512)  # where 8192³ would take a minute

@@ -6,7 +6,8 @@ from typing import Any
 
 from napkin import units
 from napkin.bench.verdicts import mfu_verdict, verdict
-from napkin.inputs.profile import OK, UNSUPPORTED, Case, Profile
+from napkin.inputs.profile import Profile
+from napkin.inputs.profile_cases import OK, UNSUPPORTED, Case
 
 BAR = 10  # cells of a bar that shows the share of the peak
 EIGHTHS = " ▏▎▍▌▋▊▉"

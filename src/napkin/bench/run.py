@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, field, replace
 from napkin import __version__
 from napkin.bench import bandwidth, formats
 from napkin.bench.collectives import collectives
-from napkin.bench.device import DeviceInfo
 from napkin.bench.matmul import Matmuls
 from napkin.bench.model_shapes import ModelAttention, ModelProduct
 from napkin.bench.modes import GROUPS, Mode
@@ -30,7 +29,9 @@ from napkin.bench.torch_device import SEED, TorchDevice, open_device
 from napkin.bench.train import StepPlan, train
 from napkin.errors import REFUSED, NapkinError
 from napkin.inputs.hardware import Hardware, Table, find, peak_name, shipped
-from napkin.inputs.profile import FAILED, KIND, OK, OOM, SCHEMA, UNSUPPORTED, Peak, Profile, ProfiledDevice, summarise
+from napkin.inputs.profile import Profile
+from napkin.inputs.profile_cases import FAILED, KIND, OK, OOM, SCHEMA, UNSUPPORTED, DeviceInfo, Peak, ProfiledDevice
+from napkin.inputs.profile_summary import summarise
 
 INTERRUPTED, TERMINATED = 130, 143
 METHOD = "events, blocks >= 2 ms, operands rotated beyond twice the L2, one synchronisation"
@@ -203,8 +204,6 @@ def _dtypes(session: Session, request: Request) -> list[str]:
 def _header(
     request: Request, device: TorchDevice, team: Team, hardware: Hardware | None, origin: str | None
 ) -> Profile:
-    info = asdict(device.info)
-    capability = info.pop("compute_capability")
     peaks = peaks_of(hardware)
     return Profile(
         napkin=1,
@@ -219,8 +218,7 @@ def _header(
         data=request.data,
         method=METHOD,
         device=ProfiledDevice(
-            **info,
-            compute_capability=None if capability is None else list(capability),
+            **asdict(device.info),
             hardware=None if hardware is None else hardware.slug,
             hardware_origin=origin,
         ),

@@ -31,7 +31,8 @@ from napkin.bench.device import (
 from napkin.bench.stats import median, noisy, spread
 from napkin.bench.team import Alone, Team
 from napkin.errors import REFUSED, NapkinError
-from napkin.inputs.profile import (
+from napkin.inputs.profile import Profile, read_profile
+from napkin.inputs.profile_cases import (
     FAILED,
     FINAL,
     INTERRUPTED,
@@ -41,14 +42,12 @@ from napkin.inputs.profile import (
     UNSUPPORTED,
     Case,
     OverRanks,
-    Profile,
     Range,
     Sustained,
     Telemetry,
     Value,
-    read_profile,
-    summarise,
 )
+from napkin.inputs.profile_summary import summarise
 
 FIRST_BLOCK = 1.1  # a first block this much slower than the median: the warm-up was too short
 IDLE_UTILISATION = 0.05
@@ -79,20 +78,8 @@ class Outcome:
     def value(self) -> Value:
         s = spread(self.values)
         middle = s.median if self.center is None else min(max(self.center, s.min), s.max)
-        return Value(
-            unit=self.unit,
-            median=middle,
-            p10=s.p10,
-            p90=s.p90,
-            min=s.min,
-            max=s.max,
-            mean=s.mean,
-            cv=s.cv,
-            blocks=s.blocks,
-            calls=self.calls,
-            outliers=s.outliers,
-            launch_bound=self.launch_bound,
-        )
+        measured = asdict(replace(s, median=middle))
+        return Value(**measured, unit=self.unit, calls=self.calls, launch_bound=self.launch_bound)
 
 
 def telemetry(watch: Watch) -> Telemetry | None:

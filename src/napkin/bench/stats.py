@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from napkin.inputs.profile_cases import Spread
+
 # hyperfine's rule: a value is an outlier when its modified z-score |x − median| / (1.4826 · MAD) exceeds 10. The factor
 # 1.4826 makes the median absolute deviation of a normal distribution equal to its standard deviation.
 MAD_TO_SIGMA = 1.4826
@@ -29,21 +31,6 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 def median(values: Sequence[float]) -> float:
     return quantile(values, 0.5)
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """What repeated measurements of one figure look like. Nothing is dropped: outliers are counted, not removed."""
-
-    median: float
-    p10: float
-    p90: float
-    min: float
-    max: float
-    mean: float
-    cv: float  # standard deviation / mean
-    blocks: int
-    outliers: int
 
 
 def outliers(values: Sequence[float]) -> int:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from napkin.bench import formats
 from napkin.bench.device import (
     Device,
-    DeviceInfo,
     DeviceLost,
     Event,
     Kernel,
@@ -24,6 +23,7 @@ from napkin.bench.device import (
 from napkin.bench.shapes import ceil_div
 from napkin.bench.telemetry import RocmSensors, Sensors, SensorThread, nvidia_sensors
 from napkin.errors import ABSENT, USAGE, NapkinError
+from napkin.inputs.profile_cases import DeviceInfo
 
 if TYPE_CHECKING:
     from napkin.bench.model_shapes import ModelAttention

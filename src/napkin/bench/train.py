@@ -17,7 +17,7 @@ from napkin.bench.torch_device import TorchDevice
 from napkin.errors import NapkinError
 from napkin.formulas.layer import Model
 from napkin.inputs.hardware import Hardware
-from napkin.inputs.profile import OK, OOM, Case
+from napkin.inputs.profile_cases import OK, OOM, Case
 
 WARMUP = 5
 WARMUP_COMPILED = 10

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from napkin.inputs.profile import GPU_KINDS, OK, Profile
+from napkin.inputs.profile import Profile
+from napkin.inputs.profile_cases import GPU_KINDS, OK
 
 MARKS = ((0.5, "good"), (0.4, "fine"), (0.2, "room for more"), (0.05, "poor: look for the bottleneck"))
 WRONG = "something is wrong"

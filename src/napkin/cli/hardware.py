@@ -52,7 +52,8 @@ def run(inputs: Inputs) -> Answer:
 
 def _entry(path: str) -> Answer:
     """What a profile measured as a hardware file: `napkin hardware --from-profile p.json -o mine.yaml`."""
-    from napkin.inputs.profile import hardware_entry, hardware_yaml, read_profile
+    from napkin.inputs.profile import read_profile
+    from napkin.inputs.profile_entry import hardware_entry, hardware_yaml
 
     profile = read_profile(path)
     name, entry = hardware_entry(profile)

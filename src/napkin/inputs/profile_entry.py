@@ -1,0 +1,71 @@
+"""A profile as an entry of a hardware file."""
+
+from __future__ import annotations
+
+from napkin.errors import NapkinError
+from napkin.inputs.hardware import peak_name
+from napkin.inputs.load import printable
+from napkin.inputs.profile import Profile
+from napkin.inputs.profile_cases import GPU_KINDS, Json
+
+
+def hardware_entry(profile: Profile) -> tuple[str, Json]:
+    """(name, entry) in the form of hardware_specs.yaml, for a hardware file of one's own.
+
+    An accelerator of the shipped table keeps its datasheet's peaks, since MFU divides by them, and takes what was
+    measured otherwise. An unknown one has no datasheet: its peaks are the sustained rates, and the entry says so.
+    """
+    device = profile.device
+    if device.kind not in GPU_KINDS:
+        raise NapkinError(f"the profile is of a {device.kind} device, not of a GPU", "measure on a GPU: napkin bench")
+    memory = profile.memory_bandwidth()
+    measured = f"napkin bench, {profile.created[:10]}, torch {profile.software.get('torch')}"
+    entry: Json = {"source": measured}
+    if device.hardware is None:
+        rates = {dtype: row["sustained"] for dtype, row in profile.summary["matmul"].items() if row["sustained"]}
+        if not rates or memory is None:
+            raise NapkinError(
+                f"the profile has no sustained matmul rate or no memory bandwidth of {printable(device.name)}",
+                "measure them: napkin bench --only matmul,memory",
+            )
+        entry["name"] = device.name
+        entry["peak_flops"] = {peak_name(dtype): round(rate) for dtype, rate in rates.items()}
+        entry["assumed"] = ["peak_flops"]
+        entry["printed"] = "these are measured sustained rates, so an MFU of 1 can be reached"
+    sizes: Json = {} if device.hardware else {"bytes": device.memory_bytes}
+    if memory is not None:
+        sizes["bandwidth"] = round(memory[0])
+    if sizes:
+        entry["memory"] = sizes
+    entry["reported"] = {"torch_mib": device.memory_bytes / 2**20, "source": measured}
+    if device.sm_count is not None:
+        entry["sm_count"] = device.sm_count
+    if device.l2_bytes is not None:
+        entry["l2_bytes"] = device.l2_bytes
+    if device.power_limit_w is not None:
+        entry["tdp_w"] = device.power_limit_w
+    link = profile.link_rate("all_reduce")
+    if link is not None:
+        entry["link"] = {"name": "measured all-reduce bus bandwidth", "per_direction": round(link[1])}
+    return device.hardware or "-".join(device.name.lower().split()), entry
+
+
+def hardware_yaml(profile: Profile) -> str:
+    """The entry as a file for --hardware-file."""
+    name, entry = hardware_entry(profile)
+    return "accelerators:\n" + "\n".join(_yaml_lines({name: entry}, 1)) + "\n"
+
+
+def _yaml_lines(mapping: Json, depth: int) -> list[str]:
+    lines = []
+    for key, value in mapping.items():
+        start = f"{'  ' * depth}{key}:"
+        if isinstance(value, dict):
+            lines += [start, *_yaml_lines(value, depth + 1)]
+        elif isinstance(value, list):
+            lines.append(f"{start} [{', '.join(value)}]")
+        elif isinstance(value, str):
+            lines.append(f"{start} " + "'" + value.replace("'", "''") + "'")
+        else:
+            lines.append(f"{start} {int(value) if float(value).is_integer() else value!r}")
+    return lines
