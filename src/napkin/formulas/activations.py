@@ -46,8 +46,9 @@ class Pass:
     """One micro-batch's forward pass through the whole model on one rank.
 
     hidden    the last hidden state, where the head reads another copy of it: alive until the loss is there
-    closure   what checkpointed layers' code refers to and autograd does not hold: rotary tables, positions
-    masks     causal masks of written-out attention, which that code refers to, or is given as an argument
+    closure   what checkpointed layers' code refers to and autograd does not hold: positions, slopes
+    tables    rotary tables, which it refers to too
+    mask      one causal mask of written-out attention, which that code refers to, or is given as an argument
     held      logits that the training loop holds until the backward pass is over
     loss      bytes of the loss, which the training loop holds until the step is over
     exact     whether every operation's rule is a published kernel's or autograd's own, none an estimate
@@ -60,7 +61,8 @@ class Pass:
     wide_logits: Number
     hidden: Number
     closure: Number
-    masks: Number
+    tables: Number
+    mask: Number
     exact: bool
     held: Number = 0
     loss: Number = 0
@@ -155,7 +157,7 @@ def forward(
     logits = lowering.run(stack.after, residual)
     sizes = cross_entropy(lowering, logits) if not code.loss else special_loss(lowering, logits, LOSSES[code.loss])
     after = piece("after", tape, start, first, residual.tensor.size)
-    extras = (_unkept(lowering, stack), _closure(lowering), _masks(lowering, stack), lowering.exact)
+    extras = (_unkept(lowering, stack), *_closure(lowering, stack), lowering.exact)
     held = int(LOSSES[code.loss].held) * logits.tensor.count if code.loss else 0
     return Pass(before, tuple(layers), after, *sizes, *extras, held, tape.nodes[-1].output.size)
 
@@ -169,20 +171,18 @@ def _unkept(lowering: Lowering, stack: Stack) -> Number:
     return total(s.size * (weight - minimum(s.kept, weight)) for weight, s in tensor.places)
 
 
-def _closure(lowering: Lowering) -> Number:
-    """What the code of checkpointed layers holds besides their input and the mask."""
-    if not lowering.code.closes_over or not lowering.tables:
-        return 0
-    return total(t.size for pair in lowering.tables.values() for t in pair) + lowering.own * BYTES["int64"]
-
-
-def _masks(lowering: Lowering, stack: Stack) -> Number:
-    """Causal masks of written-out attention, one for each window."""
-    if not lowering.code.closes_over or lowering.attention != EAGER:
-        return 0
-    windows = {op.window for _, layer in stack.runs for op in layer.operations if isinstance(op, AttentionCore)}
-    width = "fp32" if lowering.tape.autocast else lowering.tape.compute
-    return len(windows) * sized(lowering.b * lowering.own * lowering.s, width)
+def _closure(lowering: Lowering, stack: Stack) -> tuple[Number, Number, Number]:
+    """What the code of checkpointed layers refers to beside their input: (positions and slopes, rotary tables, one
+    mask)."""
+    refers = lowering.code.frame.closure
+    stream = "fp32" if lowering.tape.autocast else lowering.tape.compute
+    ids = lowering.own * BYTES["int64"] * (("ids" in refers) + lowering.b * ("each ids" in refers))
+    attends = [op for _, layer in stack.runs for op in layer.operations if isinstance(op, AttentionCore)]
+    heads = max((op.heads for op in attends if op.position == "alibi"), default=0)
+    slopes = sized(lowering.b * heads * lowering.s, stream) if "alibi" in refers else 0
+    tables = total(t.size for pair in lowering.tables.values() for t in pair) if "tables" in refers else 0
+    masked = ("mask" in refers or "masks" in refers) and lowering.attention == EAGER
+    return ids + slopes, tables, sized(lowering.b * lowering.own * lowering.s, stream) if masked else 0
 
 
 def one_layer(lowering: Lowering, layer: Layer, width: int, dtype: str) -> Piece:

@@ -42,6 +42,9 @@ def tree(step: Step, rank: Rank, source: str) -> dict[str, Term]:
         ]
         moments.append(put(add(f"{root}/at/{moment.name}", *parts)))
     put(largest(f"{root}/live", *moments))
+    for moment in rank.between:
+        name = f"{root}/after/{moment.name}"
+        put(add(name, *(put(leaf(f"{name}/{b}", getattr(moment, b), "byte", TRUE)) for b in BUCKETS)))
     put(leaf(f"{root}/temporaries", worst.temporaries, "byte", TRUE, f"at the peak, in the {worst.name}"))
     for term in hosted(step, rank):
         put(term)

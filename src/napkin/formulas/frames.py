@@ -21,10 +21,14 @@ class Frame:
                  mask: one for all layers · ids: of every position · scale: the factor of the embeddings · scalars: two
                  for each layer
     norms_last   a layer registers its norms behind its products
+    closure      what the code of a checkpointed layer refers to: tables (rotary), ids (one row of positions), each
+                 ids (a row a sequence), masks (written-out attention's, one for each window), mask (one for all),
+                 alibi (slopes times positions)
     """
 
     buffers: tuple[tuple[str, str], ...] = (ROTARY,)
     norms_last: bool = True
+    closure: tuple[str, ...] = ("tables", "ids", "masks")
 
 
 _HF = Frame()
@@ -33,21 +37,22 @@ _BETWEEN = replace(_HF, norms_last=False)
 _ANGLES = replace(_BETWEEN, buffers=(("angles", "fp32"),))
 _HF_FRAMES: dict[str, Frame] = {
     "apertus": replace(_HF, buffers=(ROTARY, ("scalars", ""))),
-    "bloom": _BETWEEN,
+    "bloom": replace(_BETWEEN, closure=("mask", "alibi")),
     "codegen": _ANGLES,
     "gemma": _SCALED,
     "gemma2": _SCALED,
     "gemma3_text": _SCALED,
-    "gpt2": _BETWEEN,
+    "gpt2": replace(_BETWEEN, closure=("tables", "masks")),
     "gpt_bigcode": replace(_BETWEEN, buffers=(("mask", "bool"),)),
-    "gpt_neo": replace(_BETWEEN, buffers=(("masks", "bool"),)),
+    "gpt_neo": replace(_BETWEEN, buffers=(("masks", "bool"),), closure=("mask",)),
     "gpt_neox": _BETWEEN,
     "gptj": _ANGLES,
     "mpt": _BETWEEN,
+    "opt": replace(_HF, closure=("each ids", "mask")),
     "openai-gpt": replace(_BETWEEN, buffers=(("ids", "int64"), ("masks", ""))),
     "vaultgemma": _SCALED,
 }
-_PLAIN = Frame(buffers=(), norms_last=False)
+_PLAIN = Frame(buffers=(), norms_last=False, closure=())
 _FRAMES = {"nanogpt": replace(_PLAIN, buffers=(("masks", ""),))}
 
 

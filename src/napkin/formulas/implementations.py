@@ -151,7 +151,6 @@ class Code:
     query_scale  each query is multiplied by a factor of its position
     masked       an explicit mask always reaches the attention kernel
     kernels      attention kernels that the code can call
-    closes_over  the code of a checkpointed layer refers to rotary tables, positions and the mask
     passes_mask  the mask is an argument of the checkpointed layer, which autograd then saves
     crops        learnt positions are cut to the training sequence
     swiglu       split: activation, then a product · fused: one kernel that keeps its input alone
@@ -191,7 +190,6 @@ class Code:
     wide_weight: bool = False
     masked: bool = False
     kernels: tuple[str, ...] = ALL_KERNELS
-    closes_over: bool = True
     passes_mask: bool = False
     crops: bool = False
     swiglu: str = "split"
@@ -300,7 +298,6 @@ _NANOGPT = Code(
     rotary="table",
     wide_loss=False,
     shifted=False,
-    closes_over=False,
     crops=True,
 )
 _MEGATRON = Code(
@@ -310,14 +307,13 @@ _MEGATRON = Code(
     rotary="kernel",
     wide_loss=False,
     shifted=False,
-    closes_over=False,
     swiglu="fused",
     gather_again=True,
     parallel_loss=True,
 )
 _MEGATRON_2022 = replace(_MEGATRON, gather_again=True, loss="vocabulary")
 _NANOTRON = replace(_MEGATRON, swiglu="split", gather_again=False, loss="sharded")
-_TITAN = replace(_HF, window_mask=False, rotary="kernel", shifted=False, closes_over=False, parallel_loss=True)
+_TITAN = replace(_HF, window_mask=False, rotary="kernel", shifted=False, parallel_loss=True)
 _TORCHTUNE = replace(_TITAN, repeats=True, parallel_loss=False)
 _LITGPT = replace(
     _HF,
@@ -327,7 +323,7 @@ _LITGPT = replace(
     written=False,
     shifted=False,
     loss="held",
-    closes_over=False,
+   
     joined_qkv=True,
 )
 _FRAMEWORK_CODES = {

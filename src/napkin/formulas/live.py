@@ -55,8 +55,8 @@ def replay(nodes: Sequence[Node], seed: Number, stepped: bool = False) -> Replay
     for node in reversed(nodes):
         arrived = gradients.pop(id(node.output.root), None)
         before = weights
+        given: list[tuple[Tensor, _Gradient]] = []
         if arrived is not None:
-            given: list[tuple[Tensor, _Gradient]] = []
             for tensor in node.inputs:
                 if tensor.fixed:
                     continue
@@ -74,22 +74,6 @@ def replay(nodes: Sequence[Node], seed: Number, stepped: bool = False) -> Replay
                     given.append((tensor, made))
             weights, live = weights + node.weight, live + node.weight
             peak = maximum(peak, live + node.scratch)
-            for tensor, gradient in given:
-                key = id(tensor.root)
-                there = gradients.get(key)
-                if there is None:
-                    gradients[key] = gradient
-                elif there.holders == 1 or gradient.holders == 1:
-                    kept, gone = (there, gradient) if there.holders == 1 else (gradient, there)
-                    live = _release(gone, live)
-                    gradients[key] = kept
-                else:
-                    total = _Gradient(there.size)
-                    total.holders = 1
-                    live = live + total.size
-                    peak = maximum(peak, live)
-                    live = _release(gradient, _release(there, live))
-                    gradients[key] = total
             live = _release(arrived, live)
         if stepped:
             weights, live = before, live - (weights - before)
@@ -97,6 +81,22 @@ def replay(nodes: Sequence[Node], seed: Number, stepped: bool = False) -> Replay
             uses[id(storage)] -= 1
             if uses[id(storage)] == 0:
                 live = live - storage.size * storage.kept
+        for tensor, gradient in given:
+            key = id(tensor.root)
+            there = gradients.get(key)
+            if there is None:
+                gradients[key] = gradient
+            elif there.holders == 1 or gradient.holders == 1:
+                kept, gone = (there, gradient) if there.holders == 1 else (gradient, there)
+                live = _release(gone, live)
+                gradients[key] = kept
+            else:
+                total = _Gradient(there.size)
+                total.holders = 1
+                live = live + total.size
+                peak = maximum(peak, live)
+                live = _release(gradient, _release(there, live))
+                gradients[key] = total
     return Replay(peak, live, weights)
 
 

@@ -36,7 +36,7 @@ from napkin.formulas.live import Replay, replay
 from napkin.formulas.lowering import Shape, Split, beside, is_plain
 from napkin.formulas.optimizer_step import temporaries
 from napkin.formulas.optimizers import OPTIMIZERS, Optimizer, State, state_bytes
-from napkin.formulas.tape import WEIGHT_COPY, sized
+from napkin.formulas.tape import WEIGHT_COPY, Storage, sized
 from napkin.inputs.plan import OPERATIONS, Layout, Precision
 from napkin.record import record, replace
 
@@ -331,6 +331,7 @@ class Rank:
 
     saved    one micro-batch's saved activations      casts  autocast's weight copies that it keeps
     states   bytes of the optimizer's states by name, master weights included
+    between  what is live when the forward pass is over, and when the backward pass is
     """
 
     stage: Stage
@@ -341,6 +342,7 @@ class Rank:
     saved: Number
     casts: Number
     moments: tuple[Moment, ...]
+    between: tuple[Moment, ...] = ()
 
     @property
     def optimizer(self) -> Number:
@@ -470,8 +472,8 @@ def rank_of(step: Step, index: Number) -> Rank:
         states = []
     saved, casts, outside = _saved(step, stage)
     rank = Rank(stage, mine, parameters, gradients, tuple(states), saved + outside, casts, ())
-    moments = _moments(step, rank, parts, outside)
-    return Rank(stage, mine, parameters, gradients, tuple(states), saved + outside, casts, moments)
+    moments, between = _moments(step, rank, parts)
+    return Rank(stage, mine, parameters, gradients, tuple(states), saved + outside, casts, moments, between)
 
 
 def parts_of(step: Step, stage: Stage) -> list[tuple[Number, Held]]:
@@ -500,8 +502,7 @@ def _saved(step: Step, stage: Stage) -> tuple[Number, Number, Number]:
     layers: Number = 0
     casts = stage.first * run.before.casts + stage.last * run.after.casts
     inputs: Number = 0
-    shared: Number = 0
-    seen: list[object] = []
+    shared: dict[int, tuple[Storage, Number]] = {}  # by storage: it, and how many layers keep it
     tuning = step.setup.code.tuning
     asleep = FROZEN_LAYERS.get(tuning.method, 0) if tuning is not None else 0
     for held_here, again, (_, piece) in zip(stage.layers, stage.checkpointed, run.layers, strict=True):
@@ -510,24 +511,26 @@ def _saved(step: Step, stage: Stage) -> tuple[Number, Number, Number]:
         casts = casts + (n - again) * piece.casts
         inputs = inputs + again
         for storage in piece.shared:
-            if not any(storage is other for other in seen):
-                seen.append(storage)
-                size_here = where(n - again > 0, storage.size * storage.kept, 0)
-                is_copy = storage.kind == WEIGHT_COPY
-                shared, casts = (shared, casts + size_here) if is_copy else (shared + size_here, casts)
+            keep = shared.get(id(storage), (storage, 0))[1] + n - again
+            shared[id(storage)] = (storage, keep)
     if "activations" in step.setup.offload:  # copied to the host as they are made: two layers' worth is on its way
         largest = maximum(0, *(piece.saved for _, piece in run.layers))
         layers = minimum(layers, LAYERS_ON_THE_WAY * largest)
         inputs = minimum(inputs, STASHED * size)
     one = run.layers[0][1].input if run.layers else 0
     layers = layers + ceil_div(inputs, size) * one
-    passed = where(total(stage.checkpointed) > 0, run.masks, 0) if step.setup.code.passes_mask else 0
-    outside = stage.first * run.before.saved + stage.last * run.after.saved + shared + passed
+    passed = _masks(step, stage) if step.setup.code.passes_mask else 0
+    once = [(s.kind, where(keep > 0, s.size * s.kept, 0)) for s, keep in shared.values()]
+    tables = total(size for kind, size in once if kind != WEIGHT_COPY)
+    casts = casts + total(size for kind, size in once if kind == WEIGHT_COPY)
+    outside = stage.first * run.before.saved + stage.last * run.after.saved + tables + passed
     return layers, casts, outside
 
 
-def _moments(step: Step, rank: Rank, parts: Sequence[tuple[Number, Held]], outside: Number) -> tuple[Moment, ...]:
-    """The moments of a step at which a rank's live bytes can be the largest."""
+def _moments(
+    step: Step, rank: Rank, parts: Sequence[tuple[Number, Held]]
+) -> tuple[tuple[Moment, ...], tuple[Moment, ...]]:
+    """The moments of a step at which a rank's live bytes can be the largest, and those between its phases."""
     setup, run, stage = step.setup, step.run, rank.stage
     layout, precision = setup.layout, setup.precision
     grad = sized(1, precision.grad)
@@ -564,12 +567,13 @@ def _moments(step: Step, rank: Rank, parts: Sequence[tuple[Number, Held]], outsi
 
     # what checkpointed layers' code refers to, but for the tables that other layers keep anyway
     again = total(stage.checkpointed)
-    masks = 0 if setup.code.passes_mask else run.masks
-    closure = where(again > 0, run.closure * (total(stage.layers) == again) + masks, 0)
+    masks = 0 if setup.code.passes_mask else _masks(step, stage)
+    closure = where(again > 0, run.closure + run.tables * (total(stage.layers) == again), 0) + masks
     last = run.logits + run.wide_logits + run.hidden
     cached = total(n * piece.casts for n, (_, piece) in zip(stage.checkpointed, run.layers, strict=True))
     one = stage.last * run.loss
     forward = moment("forward", standing, rank.saved, rank.casts + cached, closure + one + stage.last * last)
+    after_forward = moment("forward", standing, rank.saved, rank.casts, closure + one + stage.last * run.held)
     closure = closure + stage.last * run.held
     at_loss = closure + 2 * one + stage.last * step.after.peak
     loss = moment("loss", standing, rank.saved, rank.casts, at_loss)
@@ -598,13 +602,15 @@ def _moments(step: Step, rank: Rank, parts: Sequence[tuple[Number, Held]], outsi
             )
             worst = now if worst is None else larger(worst, now)
         kept, casts, made = kept - n * own, casts - n * own_casts, made + n * weights
-    first = parts[0][1].all * grad
+    # the table's two gradients, where the head shares it, are added into a third
+    both = where(layout.pp == 1, _table(step) * grad, 0) if step.model.tied else 0
+    before = maximum(step.before.peak, step.before.end + both)
     end = moment(
         "backward",
         standing + growing * made + sharded * ceil_div(made, shards),
         stage.first * run.before.saved,  # what layers share has gone with the first of them
         casts,
-        stage.first * (run.after.input + maximum(step.before.peak, first)) + stage.last * run.held + 2 * one,
+        stage.first * (run.after.input + before) + stage.last * run.held + 2 * one,
     )
     worst = end if worst is None else larger(worst, end)
     step_moment = Moment(
@@ -617,7 +623,13 @@ def _moments(step: Step, rank: Rank, parts: Sequence[tuple[Number, Held]], outsi
         inputs,
         optimizer_temporaries(step, rank) + setup.framework.bucket * grad + one,
     )
-    return forward, loss, worst, step_moment
+    after_backward = moment("backward", rank.gradients, 0, 0, one)
+    return (forward, loss, worst, step_moment), (after_forward, after_backward)
+
+
+def _table(step: Step) -> Number:
+    """Numbers of the token table on a rank."""
+    return total(ceil_div(w.count, divided(w, step.setup.layout)) for w in step.stack.before[0].weights())
 
 
 def buffers(step: Step, stage: Stage) -> Number:
@@ -646,6 +658,17 @@ def buffers(step: Step, stage: Stage) -> Number:
         }[what]
         found = found + sized(count, kind or ("fp32" if setup.precision.param == "fp32" else "bf16"))
     return found
+
+
+def _masks(step: Step, stage: Stage) -> Number:
+    """Causal masks that checkpointed layers refer to: one for each window among them, where each has its own."""
+    by_window: dict[object, Number] = {}
+    for again, (_, layer) in zip(stage.checkpointed, step.stack.runs, strict=True):
+        for op in layer.operations:
+            if isinstance(op, AttentionCore):
+                window = op.window if "masks" in step.setup.code.frame.closure else None
+                by_window[window] = by_window.get(window, 0) + again
+    return total(where(again > 0, step.run.mask, 0) for again in by_window.values())
 
 
 def _flat(part: Held, width: Number) -> Number:
