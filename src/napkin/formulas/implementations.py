@@ -323,7 +323,6 @@ _LITGPT = replace(
     written=False,
     shifted=False,
     loss="held",
-   
     joined_qkv=True,
 )
 _FRAMEWORK_CODES = {
