@@ -314,6 +314,10 @@ def _dropout(part: Op, inputs: list[Tensor], context: Context) -> Tensor:
     return inputs[0]  # the step is measured at dropout 0
 
 
+def _jitter(part: Op, inputs: list[Tensor], context: Context) -> Tensor:
+    return inputs[0]  # the step is measured without noise
+
+
 def _softcap(part: Op, inputs: list[Tensor], context: Context) -> Tensor:
     return torch.tanh(inputs[0] / SOFTCAP) * SOFTCAP
 
@@ -388,6 +392,7 @@ RUNS: dict[type[ops.Operation], Run] = {
     ops.Multiply: _multiply,
     ops.Scale: _scale,
     ops.Dropout: _dropout,
+    ops.Jitter: _jitter,
     ops.Softcap: _softcap,
     ops.Concat: _concat,
     ops.Embedding: _embedding,

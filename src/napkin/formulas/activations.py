@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import isqrt
 
-from napkin.elementwise import Number, ceil_div, minimum, where
+from napkin.elementwise import Number, ceil_div, maximum, minimum, where
 from napkin.formulas.implementations import EAGER, LOSSES, Code, Loss
 from napkin.formulas.layer import AttentionCore, Layer, Model, Stack
 from napkin.formulas.lowering import INPUT_LABEL, Lowering, Shape, Split, Value
@@ -26,6 +26,7 @@ class Piece:
     shared  storages that other layers keep too (rotary tables)
     kept    every storage, for a listing    nodes   its primitives, for the live bytes and the traffic
     input   bytes of the residual stream that it reads       again   of its own storages, those that it makes itself
+    burst   the most bytes that stand at one moment of its forward pass, what it kept until then counted in (0: unknown)
     chosen  bytes that recomputation by operations keeps: attention's result and every second product's, counted in the
             order of the calls (torchtitan, apply_ac with mode selective and option op)
     """
@@ -39,6 +40,7 @@ class Piece:
     input: Number
     again: Number
     chosen: Number = 0
+    burst: Number = 0
 
 
 @record
@@ -82,6 +84,7 @@ def piece(name: str, tape: Tape, start: int, first: int, input_bytes: Number) ->
         input_bytes,
         total(s.size * s.kept for s in own if s.label != INPUT_LABEL),
         chosen_of(tape.nodes[first:]),
+        maximum(0, *tape.bursts) if tape.bursts else 0,
     )
 
 

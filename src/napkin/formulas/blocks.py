@@ -18,6 +18,7 @@ from napkin.formulas.layer import (
     Concat,
     Dropout,
     Experts,
+    Jitter,
     Matmul,
     Multiply,
     Norm,
@@ -328,7 +329,7 @@ def _dropped(name: str, width: int, dropout: bool) -> Operations:
 
 @record
 class Routing:
-    """How tokens choose experts (fields as in layer.Router)."""
+    """How tokens choose experts (fields as in layer.Router); `jitter`: how often noise multiplies them before."""
 
     experts: int
     top_k: int
@@ -339,6 +340,7 @@ class Routing:
     balanced: str = ""
     groups: int = 1
     top_groups: int = 1
+    jitter: int = 0
 
 
 def moe(
@@ -358,6 +360,10 @@ def moe(
 
     shared       a block whose output is added; `shared_gate` multiplies it by σ(x·w) first
     """
+    noise: Operations = ()
+    for i in range(routing.jitter):
+        noise += (Jitter(f"jitter_{i}", (source,), width),)
+        source = f"jitter_{i}"
     router = Router(
         "router",
         (source,),
@@ -385,7 +391,7 @@ def moe(
         weighted_input=weighted_input,
     )
     if shared is None:
-        return (router, experts)
+        return (*noise, router, experts)
     always = shared(source)
     last = always[-1].name
     if shared_gate:
@@ -395,7 +401,7 @@ def moe(
             Multiply("shared_gated", ("shared_gate_score", last), width),
         )
         last = "shared_gated"
-    return (router, experts, *always, Add("moe", ("experts", last), width))
+    return (*noise, router, experts, *always, Add("moe", ("experts", last), width))
 
 
 # --- arrangements: where norms and residual additions stand ----------------------------------------------------------

@@ -148,6 +148,7 @@ class Code:
     functions    activations that run another function than the config names
     indexed      the single key and value head of multi-query attention is taken by an index: a copy
     wide_weight  a norm's weight is cast to fp32 before its product
+    drops        attention's weights go through dropout
     query_scale  each query is multiplied by a factor of its position
     masked       an explicit mask always reaches the attention kernel
     kernels      attention kernels that the code can call
@@ -186,6 +187,7 @@ class Code:
     router_apart: bool = False
     functions: tuple[tuple[str, str], ...] = ()
     indexed: bool = False
+    drops: bool = True
     query_scale: bool = False
     wide_weight: bool = False
     masked: bool = False
@@ -215,6 +217,7 @@ _T5 = replace(_SEQ2SEQ, casts_down=True)
 _BERT = replace(_SEQ2SEQ, positions="buffer")
 _ROBERTA = replace(_SEQ2SEQ, positions="each", segments="each")
 _MODERN = replace(_HF, shifted=False, by_kind=True)
+_SPARSE = replace(_SIGMOID, masked=True, kernels=(EFFICIENT, EAGER))
 _HF_CODES: dict[str, Code] = {
     "albert": _BERT,
     "bart": _BART,
@@ -249,10 +252,18 @@ _HF_CODES: dict[str, Code] = {
     "codegen": replace(_HF_EAGER, softmax="wide_scores", rotary="pair", rotary_fp32=True),
     "deepseek_v2": replace(_HF, router="scores", best_of_group=1),
     "deepseek_v3": _SIGMOID,
+    "deepseek_v32": _SPARSE,
     "dots1": _SIGMOID,
-    "ernie4_5": replace(_HF, rotary="layer", rotary_fp32=True),
+    "ernie4_5": replace(_HF, rotary="layer", rotary_fp32=True, drops=False),
     "ernie4_5_moe": replace(
-        _HF, rotary="layer", rotary_fp32=True, router="tokens", clamped=True, fp32_router=True, router_apart=True
+        _HF,
+        rotary="layer",
+        rotary_fp32=True,
+        drops=False,
+        router="tokens",
+        clamped=True,
+        fp32_router=True,
+        router_apart=True,
     ),
     "falcon": replace(_HF, softmax="native", masked=True, indexed=True),
     "flex_olmo": _OLMO,
@@ -270,6 +281,7 @@ _HF_CODES: dict[str, Code] = {
     "granitemoeshared": replace(_HF, router="tokens"),
     "exaone_moe": _SIGMOID,
     "glm4_moe_lite": _SIGMOID,
+    "glm_moe_dsa": _SPARSE,
     "helium": replace(_HF, rotary="layer", wide_weight=True),
     "hunyuan_v1_moe": replace(_HF, fp32_router=True),
     "llama4_text": replace(_HF, softmax="native"),

@@ -26,13 +26,15 @@ COLUMN, ROW, HEADS, VOCABULARY, EXPERT, REPLICATED = "column", "row", "heads", "
 
 @record
 class Weight:
-    """A parameter tensor: `copies` of `shape` (experts have copies). `used` of the copies serve one token."""
+    """A parameter tensor: `copies` of `shape` (experts have copies). `used` of the copies serve one token. `trained`:
+    a gradient reaches it."""
 
     name: str
     shape: tuple[int, ...]
     shard: str = REPLICATED
     copies: int = 1
     used: int = 1
+    trained: bool = True
 
     @property
     def count(self) -> int:
@@ -344,7 +346,8 @@ class Indexer(Operation):
     """Chooses the `top_k` keys that each query of sparse attention sees (DeepSeek Sparse Attention, DeepSeek-V3.2):
     small queries from the latent query, one key a token, and a weight for each head; score = Σ_h w_h·relu(q_h·k).
 
-    Reads the layer's normalised input and the latent query. FLOP over the full square: 2·b·s²·H·(D + 1)."""
+    Reads the layer's normalised input and the latent query. FLOP over the full square: 2·b·s²·H·(D + 1). The loss's
+    gradient does not reach its weights: a choice has none (transformers runs it without autograd)."""
 
     d_in: int
     q_rank: int
@@ -352,13 +355,14 @@ class Indexer(Operation):
     head_dim: int
 
     def weights(self) -> tuple[Weight, ...]:
-        return (
-            Weight("query", (self.heads * self.head_dim, self.q_rank)),
-            Weight("key", (self.head_dim, self.d_in)),
-            Weight("key_norm", (self.head_dim,)),
-            Weight("key_norm_bias", (self.head_dim,)),
-            Weight("head_weights", (self.heads, self.d_in)),
+        shapes = (
+            ("query", (self.heads * self.head_dim, self.q_rank)),
+            ("key", (self.head_dim, self.d_in)),
+            ("key_norm", (self.head_dim,)),
+            ("key_norm_bias", (self.head_dim,)),
+            ("head_weights", (self.heads, self.d_in)),
         )
+        return tuple(Weight(name, shape, trained=False) for name, shape in shapes)
 
     def products(self, work: Work) -> tuple[Product, ...]:
         t, s, each = work.tokens, work.length, work.sequences
@@ -388,6 +392,13 @@ class Activation(Operation):
 @record
 class Dropout(Operation):
     """Dropout of `width` numbers a token that no residual addition carries (after the embeddings)."""
+
+    width: int
+
+
+@record
+class Jitter(Operation):
+    """Noise of a router: `width` numbers a token, each multiplied in place by a random factor near 1, in training."""
 
     width: int
 
@@ -423,10 +434,12 @@ class Multiply(Operation):
 
 @record
 class Scale(Operation):
-    """Multiplication by a constant, or by a learnt vector of `width` (`learnt`)."""
+    """Multiplication by a constant, or by a learnt vector of `width` (`learnt`). `cast`: the constant is held as an
+    integer tensor, which each pass casts to the activations' type."""
 
     width: int
     learnt: bool = False
+    cast: bool = False
 
     def weights(self) -> tuple[Weight, ...]:
         return (Weight("scale", (self.width,)),) if self.learnt else ()
@@ -463,7 +476,7 @@ class Router(Operation):
 
     def weights(self) -> tuple[Weight, ...]:
         present = (("bias", self.bias), ("balance", self.balanced == "parameter"))
-        vectors = tuple(Weight(name, (self.experts,)) for name, there in present if there)
+        vectors = tuple(Weight(name, (self.experts,), trained=name != "balance") for name, there in present if there)
         return (Weight("weight", (self.experts, self.d_in)), *vectors)
 
     def products(self, work: Work) -> tuple[Product, ...]:

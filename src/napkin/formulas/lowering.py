@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from napkin.elementwise import Number, ceil_div, is_array, maximum
+from napkin.elementwise import Number, ceil_div, is_array, maximum, where
 from napkin.errors import Refused
 from napkin.formulas.implementations import CUDNN, EAGER, EFFICIENT, FLASH, Code, Tuning
 from napkin.formulas.layer import (
@@ -28,6 +28,8 @@ from napkin.formulas.layer import (
     Dropout,
     Embedding,
     Experts,
+    Indexer,
+    Jitter,
     Learnt,
     Matmul,
     Multiply,
@@ -49,6 +51,9 @@ from napkin.record import record, replace
 
 EFFICIENT_ROWS = 32
 """The memory-efficient kernel pads its log-sum-exp to a multiple of this many queries (torch meta registrations)."""
+MASK_KEYS = 8
+"""torch pads the rows of a mask for the memory-efficient kernel to a multiple of this (preprocess_mask in
+ATen/native/transformers/attention.cpp)."""
 FLASH_HEAD = 8
 """torch pads head sizes to a multiple of this for the flash kernel."""
 JOINED = ("q", "k", "v", "qkv")
@@ -329,6 +334,16 @@ class Lowering:
         rows = self.tape.new(op.rows * op.d_out, self.tape.compute, "projected rows")
         return Value(self.tape.record("linear", (self.weight(op.rows * op.d_in),), rows, (rows,)), op.d_out)
 
+    def indexer(self, op: Any) -> Value:
+        """The choice of keys, which autograd does not see: nothing is kept, but the scores of every query with every
+        key, for each head, stand twice while they pass (scaled, then cut at 0), and for several sequences the keys are
+        first copied for every query."""
+        x = self.read(op)
+        pairs = self.tokens * self.s * BYTES["fp32"]
+        copied = pairs * op.head_dim * where(self.b > 1, 1, 0)
+        self.tape.burst(pairs * op.heads + maximum(pairs * op.heads, copied))
+        return Value(self.tape.new(self.tokens * op.heads, "int32", "chosen keys", fixed=True), op.heads, x.divided)
+
     def relative_scores(self, op: Any) -> Value:
         self.exact = False
         x = self.read(op)
@@ -389,6 +404,13 @@ class Lowering:
         x = self.read(op)
         return Value(self.tape.dropout(x.tensor, self.dropout), x.width, x.divided, x.whole)
 
+    def jittered(self, op: Any) -> Value:
+        """x·noise, in place: the noise is kept."""
+        x = self.read(op)
+        noise = self.tape.new(x.tensor.count, x.tensor.dtype, "noise", fixed=True)
+        out = self.tape.record("mul", (x.tensor, noise), x.tensor.view(), (noise,))
+        return Value(out, x.width, x.divided, x.whole)
+
     def multiply(self, op: Any) -> Value:
         values = [self.read(op, i) for i in range(2)]
         if op.reads[0] in self.gates:
@@ -406,6 +428,9 @@ class Lowering:
 
     def scale(self, op: Any) -> Value:
         x = self.read(op)
+        if op.cast:
+            factor = self.tape.new(1, x.tensor.dtype, "factor", fixed=True)
+            return Value(self.tape.multiply(x.tensor, factor), x.width, x.divided, x.whole)
         if not op.learnt:
             return Value(self.tape.scale(x.tensor), x.width, x.divided, x.whole)
         weight = self.weight(op.width)
@@ -710,7 +735,7 @@ class Lowering:
             return self.with_sinks(scores, v, heads, scores_count, op)
         weights = tape.softmax(scores, "fp32" if code.softmax == "wide" else "")
         weights = tape.cast(weights, value_type)
-        weights = tape.dropout(weights, self.dropout)
+        weights = tape.dropout(weights, self.dropout * self.code.drops)
         out = tape.matmul(weights, self.folded(tape.lowered(v), heads), self.tokens * heads * op.v_dim, "values")
         return tape.copy(out, "attended")
 
@@ -733,7 +758,7 @@ class Lowering:
         weights = tape.softmax(combined)
         cut = tape.slice(weights, count)
         weights = tape.cast(cut, v.dtype)
-        weights = tape.dropout(weights, self.dropout)
+        weights = tape.dropout(weights, self.dropout * self.code.drops)
         out = tape.matmul(weights, self.folded(tape.lowered(v), heads), self.tokens * heads * op.v_dim, "values")
         return tape.copy(out, "attended")
 
@@ -746,7 +771,7 @@ class Lowering:
         rows = self.own
         if kernel == EFFICIENT:
             rows = ceil_div(rows, EFFICIENT_ROWS) * EFFICIENT_ROWS
-            k, v = (self.repeated_in_kernel(t, heads, kv_heads) for t in (k, v))
+            k, v = (self.repeated_in_kernel(t, heads, kv_heads, self.is_masked(op)) for t in (k, v))
         padded = kernel == FLASH and op.qk_dim % FLASH_HEAD != 0
         size = ceil_div(op.v_dim, FLASH_HEAD) * FLASH_HEAD if padded else op.v_dim
         if padded:
@@ -759,14 +784,18 @@ class Lowering:
         if op.position == "relative":
             extra.append(self.biased(op, heads, self.source if op.cross else self.s))
         if self.is_masked(op):
-            extra.append(tape.new(self.b * self.own * self.s, v.dtype, "mask", fixed=True))
+            keys = ceil_div(self.s, MASK_KEYS) * MASK_KEYS
+            extra.append(tape.new(self.b * self.own * keys, v.dtype, "mask", fixed=True))
         out = tape.record("attention", (q, k, v), out, (q, k, v, out, lse, *extra))
         return tape.copy(tape.slice(out, self.tokens * heads * op.v_dim), "cut") if padded else out
 
-    def repeated_in_kernel(self, x: Tensor, heads: Number, kv_heads: Number) -> Tensor:
-        """A kernel that takes no grouped heads reads keys and values repeated for each query head."""
-        copied = self.tape.copy(x.view(x.count // kv_heads * heads), "repeated")
-        return select(heads == kv_heads, x, copied)
+    def repeated_in_kernel(self, x: Tensor, heads: Number, kv_heads: Number, expanded: bool = False) -> Tensor:
+        """A kernel that takes no grouped heads reads keys and values repeated for each query head. Where the code does
+        so itself (`expanded`), one head of one sequence stays a view."""
+        count = x.count // kv_heads * heads
+        copied = self.tape.copy(x.view(count), "repeated")
+        alone = expanded * (self.b == 1) * (kv_heads == 1) == 1
+        return select(heads == kv_heads, x, select(alone, x.view(count), copied))
 
     # --- experts ---
 
@@ -964,6 +993,8 @@ _RULES: dict[type[Operation], Callable[[Lowering, Any], Value]] = {
     Dropout: Lowering.dropped,
     Embedding: Lowering.embedding,
     Experts: Lowering.experts,
+    Indexer: Lowering.indexer,
+    Jitter: Lowering.jittered,
     Matmul: Lowering.matmul,
     Multiply: Lowering.multiply,
     Norm: Lowering.norm,

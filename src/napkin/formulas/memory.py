@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from napkin.elementwise import Number, ceil_div, maximum, minimum, where
+from napkin.elementwise import Number, ceil_div, is_array, maximum, minimum, where
 from napkin.formulas import activations
 from napkin.formulas.activations import Pass, total
 from napkin.formulas.allocator import Flow
@@ -128,12 +128,16 @@ def held(operations: Iterable[Operation], setup: Setup) -> Held:
         return tuned(tuple(operations), setup, setup.code.tuning)
     dense: Number = 0
     expert: Number = 0
+    frozen: Number = 0
     tensors = 0
     states: dict[str, list[Number]] = {}
     kind = setup.precision.state
     for weight in weights_of(operations):
         ways = divided(weight, setup.layout)
         part = ceil_div(weight.count, ways)
+        if not weight.trained:
+            frozen = frozen + part * sized(1, setup.precision.param)
+            continue
         is_expert = weight.shard == EXPERT
         dense, expert = (dense, expert + part) if is_expert else (dense + part, expert)
         tensors += 1
@@ -142,7 +146,7 @@ def held(operations: Iterable[Operation], setup: Setup) -> Held:
             both = states.setdefault(state.name, [0, 0])
             size = _state_size(state, shape, kind)
             both[is_expert] = both[is_expert] + ceil_div(size, ways)
-    return Held(dense, expert, tuple((name, *both) for name, both in states.items()), tensors)
+    return Held(dense, expert, tuple((name, *both) for name, both in states.items()), tensors, frozen)
 
 
 def optimizer_of(weight: Weight, optimizer: Optimizer) -> Optimizer:
@@ -585,6 +589,7 @@ def _moments(
     if setup.in_backward and step.model.tied:  # the table's step waits for its own part of the gradient
         standing = standing + stage.last * held(step.stack.before[:1], setup).all * grad
     worst: Moment | None = None
+    any_burst = any(is_array(piece.burst) or piece.burst for _, piece in run.layers)
     rows = list(zip(stage.layers, stage.checkpointed, run.layers, step.layers, parts[1:], strict=False))
     for n, again, (_, piece), back, (_, part) in reversed(rows):
         chosen = piece.chosen * (layout.recompute.kind == OPERATIONS)
@@ -592,6 +597,10 @@ def _moments(
         own_casts = _mean(piece.casts * (n - again), n)
         weights = part.all * grad
         rerun = where(again > 0, (piece.again - chosen) * minimum(size, maximum(again, 1)), 0)
+        if any_burst:  # tensors that come and go in the last of these layers
+            standing_now = kept - own + where(n > 0, piece.burst, 0)
+            forward = larger(forward, moment("forward", standing, standing_now, rank.casts + cached, closure))
+            rerun = maximum(rerun, where(again > 0, piece.burst - piece.input - back.peak, 0))
         for done in (0 * n, maximum(n - 1, 0)):
             now = moment(
                 "backward",

@@ -146,6 +146,7 @@ class Tape:
     autocast   type that autocast lowers matrix products to, or "" when it is off
     narrow     type of less than 16 bits that linear layers read their inputs in, or ""
     again      what runs now runs again in backward: nothing of it is kept
+    bursts     bytes that stand for a moment of the forward pass, with what was kept until then
     """
 
     def __init__(self, compute: str, autocast: str = "", narrow: str = "") -> None:
@@ -156,6 +157,7 @@ class Tape:
         self.kept: list[Storage] = []
         self.scope = ""
         self.again = False
+        self.bursts: list[Number] = []
 
     def fresh(self) -> Tape:
         """An empty tape of the same types."""
@@ -199,6 +201,13 @@ class Tape:
         held = () if output.fixed or self.again else self.keep(*kept)
         self.nodes.append(Node(name, tuple(inputs), output, held, weight, alias, scratch))
         return output
+
+    def burst(self, size: Number) -> None:
+        """Tensors of `size` bytes come and go."""
+        for storage in self.kept:
+            if not storage.shared:
+                size = size + storage.size * storage.kept
+        self.bursts.append(size)
 
     # --- what autocast does to arguments ---
 

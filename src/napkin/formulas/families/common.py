@@ -205,11 +205,13 @@ def embedding(
     table_width: int | None = None,
     positions: int = 0,
     scale: bool = False,
+    cast: bool = False,
     norm: NormStyle | None = None,
     dropout: bool = False,
     segments: int = 0,
 ) -> Operations:
-    """Token table, learnt positions and segments added, then scaling, a norm and dropout where the class has them."""
+    """Token table, learnt positions and segments added, then scaling, a norm and dropout where the class has them.
+    `cast`: as in layer.Scale."""
     table = table_width or hidden
     operations: list[Operation] = [Embedding("embedding", (), rows, table)]
     last = "embedding"
@@ -217,7 +219,7 @@ def embedding(
         operations.append(Matmul("project_in", (last,), table, hidden))
         last = "project_in"
     if scale:
-        operations.append(Scale("embedding_scaled", (last,), hidden))
+        operations.append(Scale("embedding_scaled", (last,), hidden, cast=cast))
         last = "embedding_scaled"
     if segments:
         operations.append(Embedding("segment_embedding", (), segments, hidden, "segment"))

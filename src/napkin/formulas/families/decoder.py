@@ -170,6 +170,7 @@ class Mixture:
     experts, top_k, inner   fields            where         which layers have them
     shared   "" none; "count": `shared_field` experts of the routed size, side by side; "size": one of that width;
              "like": one of the routed size; "mlp": the dense layers' own
+    jitter   the field that says how strong the noise is that multiplies the tokens, `jitters` times
     """
 
     experts: str = "num_local_experts"
@@ -188,6 +189,8 @@ class Mixture:
     function: str = ""
     weighted_input: bool = False
     fused_shared: bool = False
+    jitter: str = ""
+    jitters: int = 1
 
 
 @record
@@ -531,6 +534,7 @@ def _routing(config: Config, mixture: Mixture) -> Routing:
         mixture.balanced,
         config.optional_integer("n_group") or 1,
         config.optional_integer("topk_group") or 1,
+        mixture.jitters if mixture.jitter and config.real(mixture.jitter, required=False) else 0,
     )
 
 
@@ -635,7 +639,7 @@ TRAITS: dict[str, Traits] = {
     "mistral": MISTRAL,
     "ministral": MISTRAL,
     "ministral3": MISTRAL,
-    "mixtral": replace(MISTRAL, moe=Mixture(inner="intermediate_size", normalise=True)),
+    "mixtral": replace(MISTRAL, moe=Mixture(inner="intermediate_size", normalise=True, jitter="router_jitter_noise")),
     "qwen2": QWEN2,
     "qwen2_vl_text": QWEN2,
     "qwen2_5_vl_text": QWEN2,
@@ -687,7 +691,7 @@ TRAITS: dict[str, Traits] = {
         out_bias="attention_bias",
         head_bias="lm_head_bias",
         windows=everywhere,
-        moe=Mixture(inner="intermediate_size", score="sparsemixer"),
+        moe=Mixture(inner="intermediate_size", score="sparsemixer", jitter="input_jitter_noise", jitters=2),
     ),
     "gpt2": GPT2,
     "gpt_neo": replace(
@@ -870,7 +874,13 @@ TRAITS: dict[str, Traits] = {
     "minimax_m2": Traits(
         qk_norm=RMS,
         qk_norm_over="all",
-        moe=Mixture(inner="intermediate_size", score="sigmoid", normalise=True, balanced="buffer"),
+        moe=Mixture(
+            inner="intermediate_size",
+            score="sigmoid",
+            normalise=True,
+            balanced="buffer",
+            jitter="router_jitter_noise",
+        ),
         only=(
             ("use_qk_norm", (True,)),
             ("qk_norm_type", ("per_layer",)),

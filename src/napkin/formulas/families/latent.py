@@ -114,10 +114,12 @@ def build(config: Config) -> Model:
 
     runs = common.runs_of(keys, make)
     rows = config.integer("vocab_size")
+    # scale_emb: 12 where it is omitted, an integer like most that are stated
+    whole_scale = kind.scaled and not isinstance(config.raw("scale_emb", required=False), float)
     none = common.headless(config)
     return common.decoder_only(
         config,
-        common.embedding(rows, hidden, scale=kind.scaled),
+        common.embedding(rows, hidden, scale=kind.scaled, cast=whole_scale),
         runs,
         common.head(hidden, rows, norm=RMS, scale=kind.scaled, none=none),
         hidden=hidden,
@@ -166,7 +168,9 @@ def _experts(config: Config, kind: Kind, hidden: int, function: str, bias: bool)
     if top_k > experts:
         raise config.wrong("num_experts_per_tok", f"chooses {top_k} of {experts} experts")
     inner = config.integer("moe_intermediate_size")
-    config.ignore("topk_method")
+    # DeepSeek-V2 alone reads how the best are found
+    grouped = kind.sigmoid or config.raw("topk_method", required=False) == "group_limited_greedy"
+    config.ignore("topk_method", "n_group", "topk_group")
     shared: Block | None = None
     number = config.optional_integer("n_shared_experts", least=0)
     if number:
@@ -180,7 +184,7 @@ def _experts(config: Config, kind: Kind, hidden: int, function: str, bias: bool)
         normalise=kind.sigmoid and config.flag("norm_topk_prob", otherwise=True),
         upcast=True,
         balanced="buffer" if kind.sigmoid else "",
-        groups=config.optional_integer("n_group") or 1,
-        top_groups=config.optional_integer("topk_group") or 1,
+        groups=(config.optional_integer("n_group") or 1) * grouped or 1,
+        top_groups=(config.optional_integer("topk_group") or 1) * grouped or 1,
     )
     return partial(blocks.moe, width=hidden, inner=inner, routing=routing, function=function, shared=shared)
