@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pickle
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from napkin.errors import NapkinError
 from napkin.inputs.snapshot import bucket_of, read_snapshot
@@ -102,3 +105,130 @@ def test_stacks_are_told_apart():
     assert bucket_of(FORWARD) == "activations"
     assert bucket_of([{"name": "backward", "filename": "x.py"}, *FORWARD]) == "gradients"
     assert bucket_of(None) == "unexplained"
+
+
+# --- the moment of the peak, old files, other figures ---------------------------------------------------------------
+
+BACKWARD = [{"name": "backward", "filename": "/x/torch/autograd/__init__.py", "line": 9}]
+BUILT = [{"name": "__init__", "filename": "/x/torch/nn/modules/linear.py", "line": 9}]
+
+
+def traced(events, blocks, total=10_000):
+    segment = {"device": 0, "address": 0, "total_size": total, "blocks": blocks}
+    return {"segments": [segment], "device_traces": [events]}
+
+
+def written(tmp_path, content):
+    path = tmp_path / "snapshot.pickle"
+    path.write_bytes(pickle.dumps(content))
+    return str(path)
+
+
+def test_buckets_are_told_apart_when_most_was_allocated(tmp_path):
+    """Weights of 1000 stay; activations of 3000 go as a gradient of 500 comes; 4500 at most. What is allocated falls
+    when a free is requested, not when the stream lets go."""
+    events = [
+        {"action": "alloc", "addr": 0, "size": 1000, "frames": BUILT},
+        {"action": "segment_alloc", "addr": 0, "size": 8000, "frames": []},
+        {"action": "alloc", "addr": 1000, "size": 3000, "frames": FORWARD},
+        {"action": "alloc", "addr": 4000, "size": 500, "frames": []},  # autograd's own thread has no Python stack
+        {"action": "free_requested", "addr": 1000, "size": 3000, "frames": []},
+        {"action": "alloc", "addr": 4500, "size": 600, "frames": STEP},
+        {"action": "free_completed", "addr": 1000, "size": 3000, "frames": []},
+        {"action": "segment_free", "addr": 0, "size": 2000, "frames": []},
+    ]
+    blocks = [
+        {"address": 0, "size": 1000, "state": "active_allocated", "frames": BUILT},
+        {"address": 4000, "size": 500, "state": "active_allocated", "frames": []},
+        {"address": 4500, "size": 600, "state": "active_allocated", "frames": STEP},
+        {"address": 6000, "size": 700, "state": "active_awaiting_free", "frames": FORWARD},
+    ]
+    found = read_snapshot(written(tmp_path, traced(events, blocks)))
+    assert (found.at_dump, found.allocated, found.reserved) == (2100, 4500, 12_000)
+    assert found.at_peak == {"parameters": 1000, "activations": 3000, "gradients": 500}
+    assert found.buckets == {"parameters": 1000, "gradients": 500, "optimizer": 600}
+
+
+def test_blocks_of_older_torch_have_a_history(tmp_path):
+    block = {"size": 512, "state": "active_allocated", "history": [{"addr": 0, "real_size": 500, "frames": STEP}]}
+    found = read_snapshot(written(tmp_path, {"segments": [{"total_size": 2048, "blocks": [block]}]}))
+    assert (found.at_dump, found.buckets, found.traced) == (512, {"optimizer": 512}, False)
+
+
+def test_statistics_may_be_nested(tmp_path):
+    path = tmp_path / "stats.json"
+    path.write_text(
+        '{"allocated_bytes": {"all": {"peak": 5000, "current": 3}}, "reserved_bytes": {"all": {"peak": 6000}}}'
+    )
+    found = read_snapshot(str(path))
+    assert (found.allocated, found.reserved) == (5000, 6000)
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_every_protocol_of_pickle_is_read(tmp_path, protocol):
+    path = tmp_path / "snapshot.pickle"
+    path.write_bytes(pickle.dumps(SNAPSHOT, protocol=protocol))
+    assert read_snapshot(str(path)).at_dump == 3072
+
+
+# --- files that mean harm -------------------------------------------------------------------------------------------
+
+
+def repeated():
+    blocks = [{"size": 512, "state": "inactive"}] * 20_000
+    return pickle.dumps({"segments": [{"device": 0, "total_size": 5, "blocks": blocks}] * 20_000})
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"\x80\x02Nr\xff\xff\xff\x3f.", "more memory"),  # a place 2³⁰ of the memo
+        (b"\x80\x02Np4000000000\n.", "more memory"),
+        (b"\x80\x05\x96" + (2**40).to_bytes(8, "little") + b"x.", "more memory"),  # a byte array of a terabyte
+        (b"\x80\x04\x8d" + (2**62).to_bytes(8, "little") + b"x.", "not a whole pickle"),
+        (b"\x80\x02\x8b" + (2**31 - 1).to_bytes(4, "little") + b"x.", "not a whole pickle"),
+        (b"\x80\x02cposix\nsystem\n(S'true'\ntR.", "plain data alone"),
+        (b"cposix\nsystem\n(S'true'\ntR.", "neither a pickle nor UTF-8 JSON|not JSON"),
+        (b"(cposix\nsystem\nS'true'\no.", "plain data alone"),
+        (b"\x80\x04\x8c\x05posix\x8c\x06system\x93.", "plain data alone"),
+        (b"\x80\x02\x82\x01.", "not a whole pickle"),  # a registered extension
+        (b"\x80\x02P1\n.", "outside itself"),
+        (b"\x80\x02K\x01Q.", "outside itself"),
+        (b"\x80\x02" + b"(" * 100_000 + b".", "not a whole pickle"),
+        (b"\x1f\x8b\x08\x00", "packed"),
+        (repeated(), "repeats itself"),
+        (pickle.dumps({"segments": [{"device": 0, "total_size": 10**5000, "blocks": []}]}), "not a number of bytes"),
+        (pickle.dumps({"segments": [{"device": 10**30, "total_size": 1, "blocks": []}]}), "not a number of bytes"),
+        (pickle.dumps({"max_memory_allocated": True}), "not a number of bytes"),
+    ],
+)
+def test_a_hostile_file_is_one_clear_line_in_little_memory(tmp_path, data, says):
+    path = tmp_path / "bad.pickle"
+    path.write_bytes(data)
+    with pytest.raises(NapkinError, match=says) as problem:
+        read_snapshot(str(path))
+    assert problem.value.status == 2
+    assert len(problem.value.message) < 400
+
+
+@settings(max_examples=300)
+@given(st.data())
+def test_a_damaged_file_is_read_or_refused(tmp_path_factory, data):
+    """Any byte changed, cut or put in: an answer or one NapkinError, nothing else."""
+    whole = bytearray(pickle.dumps(SNAPSHOT) if data.draw(st.booleans()) else json.dumps(SNAPSHOT).encode())
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(whole) - 1))
+        how = data.draw(st.sampled_from(("change", "cut", "put")))
+        if how == "change":
+            whole[at] = data.draw(st.integers(0, 255))
+        elif how == "cut":
+            del whole[at : at + data.draw(st.integers(1, 20))]
+        else:
+            whole[at:at] = data.draw(st.binary(max_size=12))
+        if not whole:
+            break
+    path = tmp_path_factory.mktemp("damaged") / "snapshot"
+    path.write_bytes(bytes(whole))
+    with contextlib.suppress(NapkinError):
+        found = read_snapshot(str(path))
+        assert found.allocated is None or found.allocated >= 0

@@ -2,56 +2,110 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from napkin.cli.command import Inputs
 from napkin.formulas import buckets
 from napkin.formulas.fit import Fit
 from napkin.formulas.memory import Moment
-from napkin.inputs.snapshot import read_snapshot
+from napkin.inputs.snapshot import Snapshot, read_snapshot
 from napkin.render.answer import Answer
 from napkin.term import MEASURED, Term, leaf
+from napkin.units import Unreadable, human, size
 
 OURS = {
     "parameters": ("parameters",),
     "gradients": ("gradients",),
     "optimizer": ("optimizer",),
-    "activations": ("activations", "weight_casts", "inputs", "temporaries"),
+    "activations": ("activations", "weight_casts", "inputs"),
 }
 """Buckets of a snapshot, and those of a moment that they hold."""
+TEMPORARIES = {"forward": "activations", "loss": "gradients", "backward": "gradients", "step": "optimizer"}
+"""Whose stack the temporaries of a moment have."""
+
+
+def seen_in(inputs: Inputs) -> Snapshot:
+    """The snapshot of a file, or a size typed in its place: what max_memory_allocated said."""
+    path = inputs.get("snapshot")
+    if not os.path.exists(path) and path != "-":
+        try:
+            return Snapshot(0, size(path))
+        except Unreadable:
+            pass
+    return read_snapshot(path, inputs.get("snapshot-device"))
 
 
 def compare(inputs: Inputs, found: Fit, terms: dict[str, Term], title: str) -> Answer:
-    """Seen and predicted by bucket, at the predicted moment that is nearest to what was allocated."""
-    path = inputs.get("snapshot")
-    seen = read_snapshot(path, inputs.get("snapshot-device"))
+    """Seen and predicted: the largest figures with their intervals, then bucket by bucket at the peak, and when the
+    snapshot was taken beside the predicted moment nearest to it."""
+    path, seen = inputs.get("snapshot"), seen_in(inputs)
     answer = Answer("memory", f"{title}, beside {path}", tuple(terms.values()))
     answer.intervals = {**found.reported.ends, "memory/total": found.reported.ends["memory/used"]}
     rows: list[dict[str, Any]] = []
+    measured: list[Term] = []
     for name in ("allocated", "reserved"):
         value = getattr(seen, name)
         if value is not None:
-            predicted = terms[f"memory/{name}"].value
-            rows.append(_row(f"largest {name}", value, predicted))
-            answer.terms = (*answer.terms, leaf(f"seen/{name}", value, "byte", MEASURED, path))
+            row = _row(f"largest {name}", value, terms[f"memory/{name}"].value)
+            low, high = answer.intervals[f"memory/{name}"]
+            where = "inside" if low <= value <= high else "above" if value > high else "below"
+            answer.notes.append(f"{name}: seen is {row['error']:+.1%} of predicted, {where} the interval")
+            rows.append(row)
+            measured.append(leaf(f"seen/{name}", value, "byte", MEASURED, path))
+    peak = buckets.peak_of(found.rank)
+    if seen.at_peak is not None:
+        rows += _by_bucket("at the peak", seen.at_peak, peak)
+        measured += [leaf(f"seen/at/peak/{n}", v, "byte", MEASURED, path) for n, v in seen.at_peak.items()]
+        answer.notes.append(f"the predicted peak is in the {peak.name}")
     if seen.buckets is not None and seen.at_dump is not None:
         moment = _nearest(found.rank.moments, seen.at_dump)
-        for bucket, parts in OURS.items():
-            predicted = sum(getattr(moment, part) for part in parts)
-            rows.append(_row(f"{bucket} when it was taken", seen.buckets.get(bucket, 0), predicted))
-        rows.append(_row("unexplained when it was taken", seen.buckets.get("unexplained", 0), 0))
-        rows.append(_row("all when it was taken", seen.at_dump, moment.live))
-        answer.terms = (*answer.terms, leaf("seen/at_dump", seen.at_dump, "byte", MEASURED, path))
+        rows += _by_bucket("when taken", seen.buckets, moment)
+        measured.append(leaf("seen/at_dump", seen.at_dump, "byte", MEASURED, path))
+        measured += [leaf(f"seen/at/dump/{n}", v, "byte", MEASURED, path) for n, v in seen.buckets.items()]
         answer.notes.append(f"what was allocated when the snapshot was taken is nearest to the {moment.name}")
+        _advise(answer, seen)
+    answer.terms = (*answer.terms, *measured)
     answer.rows, answer.rows_name = [*rows], "seen"
     answer.extra["units"] = {"seen": "byte", "predicted": "byte", "unexplained": "byte"}
+    answer.display = [_shown(row) for row in rows]
     answer.listed = False
-    answer.notes.append(f"predicted peak in the {buckets.peak_of(found.rank).name}")
     return answer
 
 
+def _advise(answer: Answer, seen: Snapshot) -> None:
+    """What would have told more."""
+    if not seen.recorded:
+        answer.notes.append("no stacks: torch.cuda.memory._record_memory_history() before the model is made gives them")
+    elif not seen.traced:
+        answer.notes.append("no trace: the largest figures are those when the snapshot was taken")
+    elif seen.buckets is not None and seen.buckets.get("unexplained", 0) > seen.buckets.get("parameters", 0):
+        answer.notes.append("much was allocated before recording began: start it before the model is made")
+
+
+def _by_bucket(when: str, seen: dict[str, int], moment: Moment) -> list[dict[str, Any]]:
+    """Rows of each bucket, of what no stack explains, and of all."""
+    rows = []
+    for bucket, parts in OURS.items():
+        predicted = sum(getattr(moment, part) for part in parts)
+        if TEMPORARIES[moment.name] == bucket:
+            predicted += moment.temporaries
+        rows.append(_row(f"{bucket} {when}", seen.get(bucket, 0), predicted))
+    rows.append(_row(f"unexplained {when}", seen.get("unexplained", 0), 0))
+    return [*rows, _row(f"all {when}", sum(seen.values()), moment.live)]
+
+
 def _row(what: str, seen: int, predicted: float) -> dict[str, Any]:
-    return {"what": what, "seen": seen, "predicted": predicted, "unexplained": seen - predicted}
+    error = seen / predicted - 1 if predicted else None
+    return {"what": what, "seen": seen, "predicted": predicted, "unexplained": seen - predicted, "error": error}
+
+
+def _shown(row: dict[str, Any]) -> dict[str, str]:
+    """A row as people read it."""
+    sizes = {name: human(row[name], "byte") for name in ("seen", "predicted", "unexplained")}
+    error = row["error"]
+    share = "–" if error is None else f"{error:+.1%}" if error < 10 else f"{error + 1:,.0f} ×"
+    return {"what": row["what"], **sizes, "error": share}
 
 
 def _nearest(moments: tuple[Moment, ...], allocated: int) -> Moment:

@@ -14,6 +14,8 @@ from napkin.errors import NapkinError
 
 LARGEST = 16 * 10**6
 DEEPEST = 100
+FRAME = 4
+"""Keys of the mappings that `parse_json` may keep once."""
 
 
 class Document:
@@ -83,7 +85,8 @@ def read_json(path: str) -> Document:
     return parse_json(read_text(path), printable(path) if path != "-" else "standard input")
 
 
-def parse_json(text: str, name: str) -> Document:
+def parse_json(text: str, name: str, shared: dict[Any, dict[str, Any]] | None = None) -> Document:
+    """`shared`: mappings of texts and numbers that repeat (the frames of stacks) are kept there once."""
     import json
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -92,6 +95,11 @@ def parse_json(text: str, name: str) -> Document:
             seen: set[str] = set()
             twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
             raise NapkinError(f"{name}: the key {printable(twice)!r} stands twice", "keep one of them")
+        if shared is not None and len(pairs) <= FRAME:
+            try:
+                return shared.setdefault(tuple(pairs), result)
+            except TypeError:  # it holds lists or mappings
+                return result
         return result
 
     def refuse(token: str) -> Any:
