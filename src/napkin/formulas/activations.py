@@ -11,7 +11,7 @@ from math import isqrt
 
 from napkin.elementwise import Number, ceil_div, maximum, minimum, where
 from napkin.formulas.implementations import EAGER, LOSSES, Code, Loss
-from napkin.formulas.layer import AttentionCore, Layer, Model, Stack
+from napkin.formulas.layer import AttentionCore, Layer, Model, Router, Stack
 from napkin.formulas.lowering import INPUT_LABEL, Lowering, Shape, Split, Value
 from napkin.formulas.tape import ACTIVATION, BYTES, INPUT, WEIGHT_COPY, Node, Storage, Tape, Tensor, sized
 from napkin.inputs.plan import OPERATIONS, Precision, Recompute
@@ -157,6 +157,7 @@ def forward(
         layers.append((count, known[id(layer)]))
     start, first = len(tape.kept), len(tape.nodes)
     residual = lowering.residual(width, dtype)
+    lowering.routers = total(n for n, layer in stack.runs if any(isinstance(op, Router) for op in layer.operations))
     logits = lowering.run(stack.after, residual)
     sizes = cross_entropy(lowering, logits) if not code.loss else special_loss(lowering, logits, LOSSES[code.loss])
     after = piece("after", tape, start, first, residual.tensor.size)

@@ -145,6 +145,7 @@ class Code:
     clamped      the sum that divides the chosen scores is cut from below
     fp32_router  the router's weight is stored in fp32; else a product in fp32 casts it on every pass
     router_apart autocast is off in the router
+    wide_logits  its logits are cast to fp32 before anything reads them
     functions    activations that run another function than the config names
     indexed      the single key and value head of multi-query attention is taken by an index: a copy
     wide_weight  a norm's weight is cast to fp32 before its product
@@ -185,6 +186,7 @@ class Code:
     clamped: bool = False
     fp32_router: bool = False
     router_apart: bool = False
+    wide_logits: bool = False
     functions: tuple[tuple[str, str], ...] = ()
     indexed: bool = False
     drops: bool = True
@@ -261,6 +263,7 @@ _HF_CODES: dict[str, Code] = {
         rotary_fp32=True,
         drops=False,
         router="tokens",
+        wide_logits=True,
         clamped=True,
         fp32_router=True,
         router_apart=True,
@@ -277,8 +280,8 @@ _HF_CODES: dict[str, Code] = {
     "gpt_neox": _PARTIAL,
     "gpt_oss": replace(_HF_EAGER, softmax="native", half_tables=True, native_scores=True),
     "gptj": replace(_HF_EAGER, softmax="wide_scores", rotary="pair"),
-    "granitemoe": replace(_HF, router="tokens"),
-    "granitemoeshared": replace(_HF, router="tokens"),
+    "granitemoe": replace(_HF, router="tokens", wide_logits=True),
+    "granitemoeshared": replace(_HF, router="tokens", wide_logits=True),
     "exaone_moe": _SIGMOID,
     "glm4_moe_lite": _SIGMOID,
     "glm_moe_dsa": _SPARSE,

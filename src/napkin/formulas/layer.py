@@ -484,6 +484,15 @@ class Router(Operation):
 
 
 @record
+class BalanceLoss(Operation):
+    """A second loss, on how evenly the routers of all layers spread the tokens over `experts` (Fedus et al. 2021,
+    arXiv:2101.03961, equations 4 to 6)."""
+
+    experts: int
+    top_k: int
+
+
+@record
 class Experts(Operation):
     """Routed feed-forward networks h → f → h; each token runs through top_k of them. FLOP: 2·T·k·(2 or 3)·h·f.
 

@@ -21,6 +21,7 @@ from napkin.formulas.layer import (
     Activation,
     Add,
     AttentionCore,
+    BalanceLoss,
     BlockMatmul,
     Clamp,
     Concat,
@@ -144,6 +145,7 @@ class Lowering:
         self.bias: Tensor | None = None
         self.zeros: Tensor | None = None
         self.windowed = False
+        self.routers: Number = 0
         self.single: frozenset[str] = frozenset()
         self.gates: frozenset[str] = frozenset()
         self.values: dict[str, Value] = {}
@@ -831,6 +833,18 @@ class Lowering:
             weights = tape.cast(weights, x.tensor.dtype if code.router == "tokens" else made_in)
         return Value(weights, k)
 
+    def balanced(self, op: Any) -> Value:
+        """Each layer's router logits, their softmax once more, and how many tokens each expert got."""
+        tape = self.tape
+        rows = self.tokens * self.routers
+        probabilities = tape.softmax(
+            tape.new(rows * op.experts, "fp32" if self.code.wide_logits else tape.compute, "x")
+        )
+        chosen = tape.new(rows * op.top_k, "int64", "chosen", fixed=True)
+        shares = tape.new(op.experts, "fp32", "shares of tokens", fixed=True)
+        loss = tape.new(1, "fp32", "balance")
+        return Value(tape.record("balance", (probabilities,), loss, (chosen, shares)), 1)
+
     def groups(self, op: Router, rows: Number) -> list[Tensor]:
         """What the choice of groups keeps: each group's best experts, the chosen groups, and a mask of the others."""
         best = self.code.best_of_group
@@ -992,6 +1006,7 @@ _RULES: dict[type[Operation], Callable[[Lowering, Any], Value]] = {
     Concat: Lowering.concat,
     Dropout: Lowering.dropped,
     Embedding: Lowering.embedding,
+    BalanceLoss: Lowering.balanced,
     Experts: Lowering.experts,
     Indexer: Lowering.indexer,
     Jitter: Lowering.jittered,

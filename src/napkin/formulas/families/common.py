@@ -11,6 +11,7 @@ from napkin.formulas.blocks import NormStyle, Operations
 from napkin.formulas.layer import (
     VOCABULARY,
     Add,
+    BalanceLoss,
     Concat,
     Dropout,
     Embedding,
@@ -246,10 +247,11 @@ def head(
     table_width: int | None = None,
     scale: bool = False,
     softcap: bool = False,
+    balance: BalanceLoss | None = None,
     none: bool = False,
 ) -> Operations:
     """Final norm and the language model's head. `none`: the class stops after the norm."""
-    operations: list[Operation] = []
+    operations: list[Operation] = [balance] if balance is not None and not none else []
     last = "x"
     if norm is not None:
         operations.append(norm("final_norm", last, hidden))

@@ -30,7 +30,7 @@ from napkin.formulas.blocks import (
 )
 from napkin.formulas.families import common
 from napkin.formulas.families.common import CHUNKED, FULL, WINDOWED, Switch, on
-from napkin.formulas.layer import Layer, Model
+from napkin.formulas.layer import BalanceLoss, Layer, Model
 from napkin.inputs.model import Config
 from napkin.record import record, replace
 
@@ -170,6 +170,7 @@ class Mixture:
     experts, top_k, inner   fields            where         which layers have them
     shared   "" none; "count": `shared_field` experts of the routed size, side by side; "size": one of that width;
              "like": one of the routed size; "mlp": the dense layers' own
+    balances output_router_logits adds a loss on how evenly the experts are used
     jitter   the field that says how strong the noise is that multiplies the tokens, `jitters` times
     """
 
@@ -191,6 +192,7 @@ class Mixture:
     fused_shared: bool = False
     jitter: str = ""
     jitters: int = 1
+    balances: bool = False
 
 
 @record
@@ -324,6 +326,7 @@ def decoder(
             table_width=table_width,
             scale=_field_on(config, traits.logit_scale),
             softcap=bool(traits.final_softcap) and _capped(config, traits.final_softcap),
+            balance=_balance(config, traits.moe),
             none=none,
         ),
         hidden=hidden,
@@ -517,6 +520,12 @@ def _experts(
     )
 
 
+def _balance(config: Config, mixture: Mixture | None) -> BalanceLoss | None:
+    if mixture is None or not mixture.balances or not config.flag("output_router_logits", otherwise=False):
+        return None
+    return BalanceLoss("balance_loss", (), config.integer(mixture.experts), config.integer(mixture.top_k))
+
+
 def _routing(config: Config, mixture: Mixture) -> Routing:
     experts, top_k = config.integer(mixture.experts), config.integer(mixture.top_k)
     if top_k > experts:
@@ -553,7 +562,7 @@ QWEN2 = Traits(bias=True, windows=late, window_switch="use_sliding_window")
 QWEN3 = Traits(
     bias="attention_bias", out_bias="attention_bias", qk_norm=RMS, windows=late, window_switch="use_sliding_window"
 )
-QWEN_MOE = Mixture("num_experts", where=stepped, normalise="norm_topk_prob", upcast=False)
+QWEN_MOE = Mixture("num_experts", where=stepped, normalise="norm_topk_prob", balances=True)
 GEMMA = Traits(
     norm=RMS_OFFSET,
     bias="attention_bias",
@@ -621,8 +630,9 @@ COHERE = Traits(
     logit_scale=True,
 )
 GRANITE = replace(LLAMA, embedding_scale=True, logit_scale=True, residual_scale=True)
-GRANITE_MOE = Mixture(inner="intermediate_size", score="softmax_top_k")
+GRANITE_MOE = Mixture(inner="intermediate_size", score="softmax_top_k", balances=True)
 GLM = Traits(bias="attention_bias", rope="interleaved", rope_share=0.5, fused_mlp=True)
+OLMO_MOE = Mixture("num_experts", inner="intermediate_size", normalise="norm_topk_prob", balances=True)
 SIGMOID_MOE = Mixture(
     "n_routed_experts",
     where=after_first,
@@ -639,7 +649,9 @@ TRAITS: dict[str, Traits] = {
     "mistral": MISTRAL,
     "ministral": MISTRAL,
     "ministral3": MISTRAL,
-    "mixtral": replace(MISTRAL, moe=Mixture(inner="intermediate_size", normalise=True, jitter="router_jitter_noise")),
+    "mixtral": replace(
+        MISTRAL, moe=Mixture(inner="intermediate_size", normalise=True, jitter="router_jitter_noise", balances=True)
+    ),
     "qwen2": QWEN2,
     "qwen2_vl_text": QWEN2,
     "qwen2_5_vl_text": QWEN2,
@@ -691,7 +703,9 @@ TRAITS: dict[str, Traits] = {
         out_bias="attention_bias",
         head_bias="lm_head_bias",
         windows=everywhere,
-        moe=Mixture(inner="intermediate_size", score="sparsemixer", jitter="input_jitter_noise", jitters=2),
+        moe=Mixture(
+            inner="intermediate_size", score="sparsemixer", jitter="input_jitter_noise", jitters=2, balances=True
+        ),
     ),
     "gpt2": GPT2,
     "gpt_neo": replace(
@@ -740,9 +754,9 @@ TRAITS: dict[str, Traits] = {
         qk_norm=RMS,
         qk_norm_over="all",
         clamp=True,
-        moe=Mixture("num_experts", inner="intermediate_size", normalise="norm_topk_prob"),
+        moe=OLMO_MOE,
     ),
-    "flex_olmo": replace(OLMO2, moe=Mixture("num_experts", inner="intermediate_size", normalise="norm_topk_prob")),
+    "flex_olmo": replace(OLMO2, moe=OLMO_MOE),
     "cohere": replace(COHERE, qk_norm=LAYER_FP32_PER_HEAD, qk_norm_switch="use_qk_norm"),
     "cohere2": replace(
         COHERE,
@@ -857,6 +871,7 @@ TRAITS: dict[str, Traits] = {
             normalise=True,
             upcast=True,
             balanced="parameter",
+            balances=True,
         ),
         ignored=("moe_capacity", "moe_gate", "moe_use_aux_free"),
     ),
@@ -867,7 +882,12 @@ TRAITS: dict[str, Traits] = {
         windows=every(2),
         sinks=True,
         moe=Mixture(
-            inner="intermediate_size", score="softmax_top_k", router_bias=True, bias=True, function="swiglu_oai"
+            inner="intermediate_size",
+            score="softmax_top_k",
+            router_bias=True,
+            bias=True,
+            function="swiglu_oai",
+            balances=True,
         ),
         ignored=("experts_per_token", "initial_context_length"),
     ),
@@ -880,6 +900,7 @@ TRAITS: dict[str, Traits] = {
             normalise=True,
             balanced="buffer",
             jitter="router_jitter_noise",
+            balances=True,
         ),
         only=(
             ("use_qk_norm", (True,)),
