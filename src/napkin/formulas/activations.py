@@ -146,15 +146,17 @@ def forward(
     before = piece("before", tape, 0, 0, 0)
     layers = []
     width, dtype = model.hidden, x.tensor.dtype
-    known: dict[int, Piece] = {}  # runs that alternate are of few kinds: each is lowered once
+    known: dict[tuple[int, str], tuple[Piece, str]] = {}  # runs that alternate are of few kinds: each is lowered once
     decoders = len(stack.runs) - len(model.stacks[-1].runs)
     for number, (count, layer) in enumerate(stack.runs):
         if encoder is not None and number == decoders:
             lowering.over(shape)
             lowering.reads_encoder(width, dtype)
-        if id(layer) not in known:
-            known[id(layer)] = one_layer(lowering, layer, width, dtype)
-        layers.append((count, known[id(layer)]))
+        key = (id(layer), dtype)
+        if key not in known:
+            known[key] = one_layer(lowering, layer, width, dtype)
+        made, dtype = known[key]
+        layers.append((count, made))
     start, first = len(tape.kept), len(tape.nodes)
     residual = lowering.residual(width, dtype)
     lowering.routers = total(n for n, layer in stack.runs if any(isinstance(op, Router) for op in layer.operations))
@@ -189,13 +191,14 @@ def _closure(lowering: Lowering, stack: Stack) -> tuple[Number, Number, Number]:
     return ids + slopes, tables, sized(lowering.b * lowering.own * lowering.s, stream) if masked else 0
 
 
-def one_layer(lowering: Lowering, layer: Layer, width: int, dtype: str) -> Piece:
+def one_layer(lowering: Lowering, layer: Layer, width: int, dtype: str) -> tuple[Piece, str]:
+    """A layer's piece, and the type of what it hands on."""
     tape = lowering.tape.fresh()
     outer, lowering.tape = lowering.tape, tape
     x = lowering.residual(width, dtype)
-    lowering.run(layer.operations, x)
+    out = lowering.run(layer.operations, x)
     lowering.tape = outer
-    return piece(layer.kind, tape, 0, 0, x.tensor.size)
+    return piece(layer.kind, tape, 0, 0, x.tensor.size), out.tensor.dtype
 
 
 def cross_entropy(lowering: Lowering, logits: Value) -> tuple[Number, Number]:

@@ -142,6 +142,7 @@ class Lowering:
         self.tables: dict[tuple[Any, ...], tuple[Tensor, Tensor]] = {}
         self.own_tables: dict[tuple[Any, ...], tuple[Tensor, Tensor]] = {}
         self.masks: dict[str, Tensor] = {}
+        self.copies: dict[int, dict[str, Tensor]] = {}
         self.bias: Tensor | None = None
         self.zeros: Tensor | None = None
         self.windowed = False
@@ -312,10 +313,9 @@ class Lowering:
 
     def reused(self, op: Any) -> Value:
         """An operation whose weights stand elsewhere works as ever; autocast casts them once for all uses."""
-        first = len(self.tape.kept)
+        self.tape.copies = self.copies.setdefault(id(op.of), {})
         made = _RULES[type(op.of)](self, replace(op.of, name=op.name, reads=op.reads))
-        for storage in self.tape.kept[first:]:
-            storage.shared = storage.shared or storage.kind == WEIGHT_COPY
+        self.tape.copies = None
         return made
 
     def learnt(self, op: Any) -> Value:

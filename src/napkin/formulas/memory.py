@@ -386,6 +386,8 @@ def prepare(model: Model, setup: Setup) -> Step:
     stack = one_stack(model)
     if setup.code.crops:
         stack = cropped(stack, layout.seq)
+    if setup.layers_in.autocast and isinstance(stack.before[-1], Matmul):
+        stack = first_apart(stack)
     two = len(model.stacks) > 1
     split = Split(layout.tp, layout.cp, layout.ep, where(layout.sp == 1, layout.tp, 1))
     run = activations.forward(
@@ -406,7 +408,7 @@ def prepare(model: Model, setup: Setup) -> Step:
         setup,
         run,
         replay(run.before.nodes, residual, setup.in_backward),
-        tuple(_once(lambda piece: replay(piece.nodes, residual, setup.in_backward), [p for _, p in run.layers])),
+        tuple(_once(lambda piece: replay(piece.nodes, piece.input, setup.in_backward), [p for _, p in run.layers])),
         replay(run.after.nodes, 0, setup.in_backward),  # the root gradient stays as long as the backward pass
     )
 
@@ -432,6 +434,13 @@ def one_stack(model: Model) -> Stack:
     for stack in model.stacks[:-1]:
         runs += [*stack.runs, *([(1, Layer(f"end of the {stack.name}", stack.after))] if stack.after else [])]
     return Stack("both", before, (*runs, *last.runs), last.after)
+
+
+def first_apart(stack: Stack) -> Stack:
+    """The stack with its first layer on its own: a product before it, under autocast, hands it 16 bits, where the
+    others may read the fp32 that a norm left."""
+    (count, layer), *rest = stack.runs
+    return replace(stack, runs=((1, layer), (count - 1, layer), *rest)) if count > 1 else stack
 
 
 def cropped(stack: Stack, length: Number) -> Stack:
@@ -506,6 +515,7 @@ def _saved(step: Step, stage: Stage) -> tuple[Number, Number, Number]:
     layers: Number = 0
     casts = stage.first * run.before.casts + stage.last * run.after.casts
     inputs: Number = 0
+    input_bytes: Number = 0
     shared: dict[int, tuple[Storage, Number]] = {}  # by storage: it, and how many layers keep it
     tuning = step.setup.code.tuning
     asleep = FROZEN_LAYERS.get(tuning.method, 0) if tuning is not None else 0
@@ -513,16 +523,17 @@ def _saved(step: Step, stage: Stage) -> tuple[Number, Number, Number]:
         n = maximum(held_here - asleep, again)
         layers = layers + (n - again) * piece.saved + again * piece.chosen * (recompute.kind == OPERATIONS)
         casts = casts + (n - again) * piece.casts
-        inputs = inputs + again
+        inputs, input_bytes = inputs + again, input_bytes + again * piece.input
         for storage in piece.shared:
             keep = shared.get(id(storage), (storage, 0))[1] + n - again
             shared[id(storage)] = (storage, keep)
+    largest_input = maximum(0, *(piece.input for _, piece in run.layers))
     if "activations" in step.setup.offload:  # copied to the host as they are made: two layers' worth is on its way
         largest = maximum(0, *(piece.saved for _, piece in run.layers))
         layers = minimum(layers, LAYERS_ON_THE_WAY * largest)
         inputs = minimum(inputs, STASHED * size)
-    one = run.layers[0][1].input if run.layers else 0
-    layers = layers + ceil_div(inputs, size) * one
+        input_bytes = minimum(input_bytes, STASHED * size * largest_input)
+    layers = layers + (input_bytes if size == 1 else ceil_div(inputs, size) * largest_input)
     passed = _masks(step, stage) if step.setup.code.passes_mask else 0
     once = [(s.kind, where(keep > 0, s.size * s.kept, 0)) for s, keep in shared.values()]
     tables = total(size for kind, size in once if kind != WEIGHT_COPY)

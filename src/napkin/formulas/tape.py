@@ -147,6 +147,7 @@ class Tape:
     narrow     type of less than 16 bits that linear layers read their inputs in, or ""
     again      what runs now runs again in backward: nothing of it is kept
     bursts     bytes that stand for a moment of the forward pass, with what was kept until then
+    copies     autocast's copies of the weights that the operation at hand shares with others, by their labels
     """
 
     def __init__(self, compute: str, autocast: str = "", narrow: str = "") -> None:
@@ -158,6 +159,7 @@ class Tape:
         self.scope = ""
         self.again = False
         self.bursts: list[Number] = []
+        self.copies: dict[str, Tensor] | None = None
 
     def fresh(self) -> Tape:
         """An empty tape of the same types."""
@@ -323,12 +325,21 @@ class Tape:
         x = self.lowered(x)
         kept = [self.new(x.count, self.narrow, f"as {self.narrow}") if self.narrow else x]
         if self.autocast and not x.fixed:
-            copy = self.new(d_in * d_out, self.autocast, weight or "weight")
-            copy.places[0][1].kind = WEIGHT_COPY
-            kept.append(copy)
+            kept.append(self.weight_copy(d_in * d_out, weight or "weight"))
         out = self.new(x.count // d_in * d_out, x.dtype, "output")
         grads = d_in * d_out * BYTES[stored] + (d_out * BYTES[stored] if bias else 0)
         return self.record("linear", (x,), out, kept, weight=grads)
+
+    def weight_copy(self, count: Number, label: str) -> Tensor:
+        """Autocast's copy of a weight: one a step, however often a weight that several layers share is used."""
+        if self.copies is not None and label in self.copies:
+            return self.copies[label]
+        copy = self.new(count, self.autocast, label)
+        copy.places[0][1].kind = WEIGHT_COPY
+        if self.copies is not None:
+            copy.places[0][1].shared = True
+            self.copies[label] = copy
+        return copy
 
     def matmul(self, x: Tensor, y: Tensor, count: Number, what: str) -> Tensor:
         """x·y of two activations: each is kept where the other needs a gradient."""
