@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import xml.etree.ElementTree as ElementTree
 
@@ -76,6 +77,23 @@ def test_statuses_over_several_files(napkin, tmp_path):
     assert [c["status"] for c in outcome.data["checks"]] == ["holds", "broken"]
     assert "wrong.yaml:7: limits.tme" in outcome.errors[0]
     assert "did you mean time" in outcome.hints[0]
+
+
+def test_which_status_wins(napkin, tmp_path):
+    """Not answerable (3) over wrong (2), wrong over broken (1), broken over close (4), close over holding (0)."""
+    question = RUN.replace("mfu: 0.5\n", "")
+    files = {
+        3: write(tmp_path, "refused.yaml", RUN.replace("h100", "v100\ndtype: bf16") + 'limits: {time: "<= 1d"}\n'),
+        2: write(tmp_path, "wrong.yaml", RUN + 'limits: {tme: "<= 100d"}\n'),
+        1: write(tmp_path, "broken.yaml", RUN + 'limits: {time: "<= 100d"}\n'),
+        4: write(tmp_path, "close.yaml", question + 'limits: {time: "<= 170d"}\n'),
+        0: write(tmp_path, "holds.yaml", RUN + 'limits: {time: "<= 150d"}\n'),
+    }
+    for status, file in files.items():
+        assert napkin(["check", file]).status == status
+    for wins, loses in itertools.combinations(files, 2):
+        for pair in ((wins, loses), (loses, wins)):
+            assert napkin(["check", *(files[status] for status in pair)]).status == wins
 
 
 def test_json_rows_of_the_contract(napkin, tmp_path):

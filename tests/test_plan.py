@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
+import runpy
 import shlex
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -17,6 +20,7 @@ from napkin.formulas.step import step
 from napkin.inputs.plan import Recompute
 from napkin.record import replace
 from napkin.search import _chunks, divisors, grid, search, used_bytes
+from tests.conftest import ROOT
 
 PLAN = "plan llama3-70b --hardware h100 --seq 8192"
 
@@ -270,3 +274,23 @@ def test_a_listing_is_bounded(napkin):
     assert outcome.status == 2
     assert "--rows" in outcome.errors[0]
     assert "at most 1,000" in outcome.hints[0]
+
+
+def test_the_table_of_published_layouts_is_in_step():
+    """docs/plan.md's table, made by tools/layouts.py: its rows are those of the evidence, and every sixth that shares
+    its machine and layout with no other is placed anew."""
+    layouts = runpy.run_path(os.path.join(ROOT, "tools", "layouts.py"))
+    rows = layouts["published"]()
+    with open(os.path.join(ROOT, "docs", "plan.md"), encoding="utf-8") as file:
+        table = file.read().partition(layouts["BEGIN"])[2].partition(layouts["END"])[0]
+    by_source = Counter(row.source for row in rows)
+    for source, count in [*by_source.items(), ("all", len(rows))]:
+        assert f"| {source} | {count} |" in table, "run python tools/layouts.py"
+    large = [row for row in rows if row.gpus >= layouts["DETAILED"]]
+    place = {row.id: (row.chip, row.gpus, layouts["layout_of"](row).replaced(recompute=None)) for row in large}
+    shared = Counter(place.values())
+    alone = [row for row in large if shared[place[row.id]] == 1]
+    assert len(alone) > 30
+    for row in alone[::6]:
+        _, line = layouts["details"]([layouts["placed"](row)])
+        assert f"| {' | '.join(line)} |" in table, f"{row.id}: run python tools/layouts.py"

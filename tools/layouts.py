@@ -20,7 +20,7 @@ from napkin.formulas import optimizers
 from napkin.formulas.frameworks import FRAMEWORKS, PLAIN
 from napkin.formulas.implementations import code_of
 from napkin.formulas.memory import Setup
-from napkin.formulas.step import step
+from napkin.formulas.step import Plan, Rates, step
 from napkin.inputs import hardware
 from napkin.inputs.plan import POLICIES, Layout, recompute
 from napkin.inputs.published import StepRow
@@ -91,6 +91,11 @@ def fastest(rows: list[StepRow]) -> Iterator[StepRow]:
             yield row
 
 
+def published() -> list[StepRow]:
+    """The rows whose layouts are placed."""
+    return list(fastest([row for row in facts.steps() if stated(row)]))
+
+
 def _speed(row: StepRow) -> float:
     assert row.measured
     return -row.measured.value if row.measured.quantity == "step_seconds" else row.measured.value
@@ -130,7 +135,7 @@ def placed(row: StepRow) -> Placed | None:
     habits = FRAMEWORKS["fsdp"] if layout.zero == 3 else PLAIN
     setup = Setup(code_of("megatron", ""), layout, policy, optimizer, "fused", framework=habits)
 
-    def timed(other: Setup):  # type: ignore[no-untyped-def]
+    def timed(other: Setup) -> tuple[Plan, Rates]:
         return single.timed(model, other, stack, at, row.attention, row.async_tp)
 
     request = Request(
@@ -215,7 +220,7 @@ def _short(layout: Layout) -> str:
 
 def main() -> None:
     every = []
-    for row in fastest([row for row in facts.steps() if stated(row)]):
+    for row in published():
         try:
             one = placed(row)
         except NapkinError as problem:

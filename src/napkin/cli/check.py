@@ -8,7 +8,7 @@ from napkin import check as limits_room
 from napkin.cli import runfile
 from napkin.cli.command import Command, Inputs, ask, find
 from napkin.cli.options import Option, declare
-from napkin.errors import BROKEN, CLOSE, OK, REFUSED, USAGE, NapkinError, Problems
+from napkin.errors import ABSENT, BROKEN, CLOSE, OK, REFUSED, USAGE, NapkinError, Problems
 from napkin.inputs.load import Document, printable
 from napkin.render.answer import Answer
 from napkin.units import human, words
@@ -37,7 +37,7 @@ def run(inputs: Inputs) -> Answer:
             continue
         for data, prefix in mappings:
             try:
-                status = _worse(status, _one(document, data, prefix, checks, display, problems))
+                status = _worst(status, _one(document, data, prefix, checks, display, problems))
             except Problems as several:
                 problems += several.problems
             except NapkinError as problem:
@@ -47,7 +47,7 @@ def run(inputs: Inputs) -> Answer:
     if problems and not checks:
         raise problems[0] if len(problems) == 1 else Problems(problems)
     answer = Answer("check", rows=checks, rows_name="checks", display=display, problems=problems)
-    answer.status = max((p.status for p in problems), default=status)
+    answer.status = _worst(status, *(p.status for p in problems))
     counts = [f"{sum(c['status'] == word for c in checks)} {word}" for word in ("holds", "broken", "close")]
     answer.verdict = ", ".join(counts)
     return answer
@@ -120,13 +120,12 @@ def _one(
                 "file": document.name,
             }
         )
-    return _worse(answer.status, limits_room.status_of(outcomes))
+    return _worst(answer.status, limits_room.status_of(outcomes))
 
 
-def _worse(a: int, b: int) -> int:
-    """The status that wins: 2 and 3 over 1, 1 over 4, 4 over 0."""
-    order = (OK, CLOSE, BROKEN, REFUSED, USAGE)
-    return max(a, b, key=lambda s: order.index(s) if s in order else len(order))
+def _worst(*statuses: int) -> int:
+    """The status that wins: 3 over 2, 2 over 1, 1 over 4, 4 over 0; 5 over all."""
+    return max(statuses, key=(OK, CLOSE, BROKEN, USAGE, REFUSED, ABSENT).index)
 
 
 def _write_junit(path: str, checks: list[dict[str, Any]], problems: list[NapkinError]) -> None:
