@@ -205,6 +205,10 @@ def setup_with(inputs: Inputs, model: Model, layout: Layout) -> Setup:
         named = "fused" if "fused" in optimizer.forms else optimizer.forms[0]
         inputs.default("optimizer-form", named)
     framework = _framework(inputs)
+    if "=" not in policy.name and framework.formats(policy) != policy:
+        policy = framework.formats(policy)
+        kept = f"{policy.param} parameters, {policy.grad} gradients, {policy.state} states"
+        inputs.note(f"{framework.name} keeps {policy.name} as {kept}{' and master copies' if policy.master else ''}")
     word = inputs.get("implementation").strip().lower()
     if word not in IMPLEMENTATIONS:
         raise NapkinError(

@@ -177,10 +177,7 @@ def precision_of(row: Row, framework: Framework) -> Precision:
     if policy.state in ("bf16", "fp16") or policy.autocast or policy.compute == "fp32":
         return policy
     compute = "fp16" if policy.compute == "fp16" else "bf16"
-    if framework.gathers:
-        return Precision("sharded", "fp32", "fp32", compute, "fp32")
-    wide = framework.name in ("megatron", "megatron-core")
-    return Precision("master", compute, "fp32" if wide else compute, compute, "fp32", "fp32")
+    return framework.formats(Precision("master", compute, compute, compute, "fp32", "fp32"))
 
 
 def tuning_of(row: Row, framework: Framework) -> Tuning | None:

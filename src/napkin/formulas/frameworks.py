@@ -6,7 +6,8 @@ The formulas of memory.py are the same for all; a profile says which tensors the
 
 from __future__ import annotations
 
-from napkin.record import record
+from napkin.inputs.plan import Precision
+from napkin.record import record, replace
 
 EVEN, FRONT, SLOTS, COST = "even", "front", "slots", "cost"
 WORST, FIRST, ENDS = "worst", "first", "ends"
@@ -23,6 +24,7 @@ class Framework:
     accumulator   bytes an element of the buffer in which gradients of micro-batches are added up, beside the gradients
     step_bytes    bytes an element that the optimizer step makes for its own part (fp32 gradients, flat copies)
     bucket        elements of the bucket that gradients are reduced in, of their own type
+    wide_gradients  gradients are kept in fp32 beside 16-bit parameters
     gathers       parameters are sharded in fp32 and cast as they are gathered: layers run in the compute type
     ends_apart    table and head are units of their own, gathered one at a time
     frees_last    the last layer's parameters are let go before the loss, as all others' (FSDP of torch 1.11 to 2.x; its
@@ -43,12 +45,23 @@ class Framework:
     accumulator: int = 0
     step_bytes: int = 0
     bucket: int = 0
+    wide_gradients: bool = False
     gathers: bool = False
     ends_apart: bool = False
     frees_last: bool = False
     keeps_stage: bool = False
     unsynced: bool = False
     reported: str = WORST
+
+    def formats(self, policy: Precision) -> Precision:
+        """A policy with fp32 master copies as the framework keeps it: sharded fp32 parameters that are cast as they are
+        gathered need no copy; or fp32 gradients beside 16-bit parameters."""
+        if policy.master is None:
+            return policy
+        if self.gathers:
+            compute = policy.compute if policy.compute in ("bf16", "fp16") else "bf16"
+            return replace(policy, param="fp32", grad="fp32", compute=compute, master=None)
+        return replace(policy, grad="fp32") if self.wide_gradients else policy
 
 
 PLAIN = Framework("plain", "one loop around torch", "torch.optim, torch.autograd")
@@ -63,6 +76,7 @@ FRAMEWORKS: dict[str, Framework] = {
             code="megatron-2022",
             attention="eager",
             dropout=0.1,
+            wide_gradients=True,
         ),
         Framework(
             "megatron-deepspeed",
@@ -82,6 +96,7 @@ FRAMEWORKS: dict[str, Framework] = {
             "Megatron-core, NeMo, Megatron Bridge",
             "NVIDIA/Megatron-LM megatron/core/distributed/distributed_data_parallel.py: fp32 gradients in one buffer",
             code="megatron",
+            wide_gradients=True,
         ),
         Framework(
             "deepspeed",
