@@ -105,3 +105,21 @@ def test_a_name_carries_its_form():
             optimizers.find(text, form=form)
         assert problem.value.status == 2
         assert problem.value.hint
+
+
+def test_paged_states_are_outside_what_the_allocator_counts():
+    """A master copy stays; 8-bit states of llama3-8b's large tensors stand in managed memory."""
+    from .conftest import run_line
+
+    values, eight = (
+        run_line(f"memory llama3-8b --seq 128 --optimizer {name} --json").values
+        for name in ("paged_adamw_8bit", "adamw-8bit")
+    )
+    params = values["memory/parameters"] // 2
+    assert values["memory/optimizer"] == 4 * params
+    assert values["memory/host/optimizer"] == eight["memory/optimizer"] - 4 * params
+
+
+@pytest.mark.parametrize(("name", "each"), [("lamb", 8), ("sophia", 8), ("adan", 16), ("paged-adamw", 8)])
+def test_optimizers_beside_torch(name, each):
+    assert optimizers.per_param(OPTIMIZERS[name], leaf("w", 4, "byte/param")).value == each

@@ -215,6 +215,8 @@ def setup_with(inputs: Inputs, model: Model, layout: Layout) -> Setup:
             f"--implementation: {word[:60]!r} is not known",
             did_you_mean(word, IMPLEMENTATIONS) or f"one of {', '.join(IMPLEMENTATIONS)}",
         )
+    if optimizer.paged:
+        inputs.note(f"{optimizer.name} {optimizer.note}")
     shard = inputs.get("dp-shard") or 0
     if shard:
         _divides("dp-shard", shard, layout.dp * layout.cp, "the ranks that hold the same weights")

@@ -52,19 +52,23 @@ def tree(step: Step, rank: Rank, source: str) -> dict[str, Term]:
 
 
 def hosted(step: Step, rank: Rank) -> list[Term]:
-    """What offloading puts into the host's memory for each GPU, and what a step moves there and back."""
+    """What stands outside the GPU's own memory for each GPU, and what offloading moves there and back in a step."""
     setup = step.setup
-    if not setup.offload:
+    if not setup.offload and not setup.optimizer.paged:
         return []
-    kept = memory.rank_of(replace(step, setup=replace(setup, offload=())), rank.stage.index)
+    here = replace(setup, offload=(), optimizer=replace(setup.optimizer, paged=False))
+    kept = memory.rank_of(replace(step, setup=here), rank.stage.index)
     found = []
-    if "optimizer" in setup.offload:
-        found.append(leaf("memory/host/optimizer", kept.optimizer, "byte", TRUE, setup.optimizer.source))
+    if kept.optimizer != rank.optimizer:
+        away = kept.optimizer - rank.optimizer
+        found.append(leaf("memory/host/optimizer", away, "byte", TRUE, setup.optimizer.source))
     if "activations" in setup.offload:
         saved = (kept.saved - rank.saved) * rank.stage.in_flight
         found.append(leaf("memory/host/activations", saved, "byte", TRUE, "what the GPU does not keep of them"))
-    moved = traffic.host_bytes(rank, setup) + 2 * setup.layout.micro_batches * (kept.saved - rank.saved)
-    return [*found, leaf("offload/bytes", moved, "byte", TRUE, "both ways, in one step")]
+    if setup.offload:
+        moved = traffic.host_bytes(rank, setup) + 2 * setup.layout.micro_batches * (kept.saved - rank.saved)
+        found.append(leaf("offload/bytes", moved, "byte", TRUE, "both ways, in one step"))
+    return found
 
 
 def _weights(step: Step, rank: Rank, path: str, size: Number, width: Term, sharded: bool) -> Term:

@@ -474,7 +474,8 @@ def rank_of(step: Step, index: Number) -> Rank:
     gradients = gradients + setup.framework.accumulator * mine.all
     if setup.in_backward:
         gradients = maximum(0, *(n for n, _, _ in _tensor_sizes(step))) * grad
-    states = [(name, sharded(dense, expert, layout.zero >= 1)) for name, dense, expert in mine.states]
+    counted = () if setup.optimizer.paged else mine.states  # the allocator sees no managed memory
+    states = [(name, sharded(dense, expert, layout.zero >= 1)) for name, dense, expert in counted]
     if precision.master is not None:
         size = sized(1, precision.master)
         states.append(("master", sharded(mine.dense * size, mine.expert * size, layout.zero >= 1)))

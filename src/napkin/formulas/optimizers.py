@@ -43,6 +43,7 @@ class Optimizer:
     foreach   tensors as large as all parameters that a foreach step makes        masks  and masks of the largest
     forloop   tensors (own, before) that a step makes in turn, as large as the tensor at hand and the one before it
               (optimizer_step.py)
+    paged     states stand in managed memory, which the driver moves and torch's allocator does not count
     """
 
     name: str
@@ -55,6 +56,7 @@ class Optimizer:
     foreach: int = 0
     forloop: tuple[tuple[int, int], ...] = ()
     masks: bool = False
+    paged: bool = False
 
     def kept(self, shape: tuple[int, ...]) -> tuple[State, ...]:
         """The states of a tensor of that shape. Refused (2) where the optimizer does not take it."""
@@ -110,6 +112,14 @@ def _torch(
 def _eight_bit(name: str, *states: str) -> Optimizer:
     note = "tensors under 4,096 elements keep fp32 states; the step is a number of the host program"
     return Optimizer(name, tuple(State(s, BLOCKS) for s in states), _BITSANDBYTES, forms=("fused",), note=note)
+
+
+def _paged(name: str, *states: str, eight: bool) -> Optimizer:
+    """bitsandbytes pages the states of tensors of 100,000 elements and more (get_state_buffer)."""
+    note = "keeps its states in managed memory: torch's allocator does not count them, the driver moves them"
+    layout = BLOCKS if eight else WHOLE
+    kept = tuple(State(s, layout, fp32=not eight) for s in states)
+    return Optimizer(name, kept, _BITSANDBYTES, forms=("fused",), note=note, paged=True)
 
 
 OPTIMIZERS: dict[str, Optimizer] = {
@@ -176,6 +186,26 @@ OPTIMIZERS: dict[str, Optimizer] = {
             forms=("forloop",),
         ),
         Optimizer(
+            "lamb",
+            (State("exp_avg"), State("exp_avg_sq")),
+            "NVIDIA/apex, apex/optimizers/fused_lamb.py; You et al. 2019, arXiv:1904.00962",
+            forms=("fused",),
+            note="the step is a number of the host program",
+        ),
+        Optimizer(
+            "sophia",
+            (_STEP, State("exp_avg"), State("hessian")),
+            "Liuhong99/Sophia, sophia.py (SophiaG); Liu et al. 2023, arXiv:2305.14342",
+            forms=("forloop",),
+            forloop=((3, 1),),
+        ),
+        Optimizer(
+            "adan",
+            (State("exp_avg"), State("exp_avg_sq"), State("exp_avg_diff"), State("neg_pre_grad")),
+            "sail-sg/Adan, adan.py; Xie et al. 2022, arXiv:2208.06677",
+            **_MOMENTS,
+        ),
+        Optimizer(
             "came",
             (
                 State("exp_avg", fp32=True),
@@ -193,10 +223,24 @@ OPTIMIZERS: dict[str, Optimizer] = {
         _eight_bit("rmsprop-8bit", "state1"),
         _eight_bit("adagrad-8bit", "state1"),
         _eight_bit("lion-8bit", "state1"),
+        _paged("paged-adamw", "state1", "state2", eight=False),
+        _paged("paged-adamw-8bit", "state1", "state2", eight=True),
+        _paged("paged-lion", "state1", eight=False),
+        _paged("paged-lion-8bit", "state1", eight=True),
     )
 }
 
 _SPELLINGS = {
+    "adamw-torch": "adamw",
+    "adamw-hf": "adamw",
+    "adamw-bnb-8bit": "adamw-8bit",
+    "lion-bnb-8bit": "lion-8bit",
+    "paged-adamw8bit": "paged-adamw-8bit",
+    "paged-adamw-32bit": "paged-adamw",
+    "paged-lion8bit": "paged-lion-8bit",
+    "paged-lion-32bit": "paged-lion",
+    "fusedlamb": "lamb",
+    "sophiag": "sophia",
     "adam8bit": "adam-8bit",
     "adamw8bit": "adamw-8bit",
     "lion8bit": "lion-8bit",
