@@ -211,7 +211,7 @@ def test_five_block_inputs_are_on_their_way_to_the_host():
         ({"micro_batch": 1, "method": "lora", "quantization": "int3"}, "stores frozen weights as int3"),
         ({"micro_batch": 1, "method": "prefix"}, "trains by prefix"),
         ({"micro_batch": 1, "recompute": "every odd one", "recompute_kind": "other"}, "recomputes single operations"),
-        ({"micro_batch": 1, "optimizer": "sophia"}, "unknown optimizer"),
+        ({"micro_batch": 1, "optimizer": "shampoo"}, "unknown optimizer"),
         ({"micro_batch": 1, "cpu_offload": True}, "offload"),
         ({"micro_batch": 1, "tp": 3}, "8 heads do not divide over 3"),
         ({}, "the micro-batch is not stated"),

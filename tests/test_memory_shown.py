@@ -174,3 +174,19 @@ def test_what_belongs_to_training_is_refused_while_serving(option):
     outcome = run_line(f"memory mixtral-8x7b --inference {option}")
     assert (outcome.status, outcome.out) == (2, "")
     assert "belongs to training" in outcome.errors[0]
+
+
+def test_only_what_was_counted_is_called_exact():
+    for line, exact in (("", True), ("--precision fp8-mixed", False), ("--lora-rank 8", False)):
+        notes = " ".join(ask_json(f"memory llama3-8b --seq 128 {line}")["notes"])
+        assert ("are exact for transformers" in notes) is exact
+
+
+def test_a_framework_s_own_formats_are_those_it_keeps():
+    """Megatron-core adds gradients up in fp32: 2 + 4 + 12 bytes a parameter; FSDP shards 4 + 4 + 8 in fp32."""
+    for framework, widths in (("megatron-core", (2, 4, 12)), ("torchtitan", (4, 4, 8)), ("deepspeed", (2, 2, 12))):
+        values = ask_json(f"memory llama3-8b --seq 128 --framework {framework}")["values"]
+        found = [values[f"memory/{name}"] / 8030261248 for name in ("parameters", "gradients", "optimizer")]
+        assert found == pytest.approx(widths, rel=1e-6)
+    written_out = ask_json("memory llama3-8b --seq 128 --framework megatron-core --precision param=bf16,grad=bf16")
+    assert written_out["values"]["memory/gradients"] == 2 * 8030261248

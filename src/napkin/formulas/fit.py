@@ -17,6 +17,8 @@ from napkin.record import record, replace
 from napkin.term import TRUE, leaf
 
 FITS, UNDECIDED, NOT = "fits", "too close to call", "does not fit"
+COUNTED = ("fp32", "bf16", "fp16")
+"""Types of products that hooks counted."""
 MOST = 10**9
 """No search looks beyond this."""
 
@@ -32,7 +34,10 @@ class Fit:
 
 
 def is_measured(model: Model, setup: Setup, implementation: str) -> bool:
-    """Whether what this step keeps for backward was counted on the code itself."""
+    """Whether what this step keeps for backward was counted on the code itself: never with 8-bit products, nor with
+    what is trained beside frozen weights, whose libraries were not run."""
+    if setup.precision.compute not in COUNTED or setup.code.tuning is not None:
+        return False
     done = {
         "autocast": setup.precision.autocast,
         "dropout": setup.dropout > 0,
