@@ -139,12 +139,14 @@ class Code:
     router       in which type the chosen experts' weights leave the router. logits: that of the logits · scores: as the
                  scores are · tokens: that of the tokens · sparsemixer: chosen one after the other, each from a masked
                  softmax (Phi-3.5-MoE)
-    native_scores  the scores are made in the logits' type; else in fp32
+    native_scores  the scores are asked for in the logits' type; else in fp32
     best_of_group  experts stand in groups, scored by so many of the best in each, and all outside of the chosen groups
                  are masked (0: no groups)
+    new_shares   the chosen scores are divided by their sum into a new tensor; else in place
     clamped      the sum that divides the chosen scores is cut from below
     fp32_router  the router's weight is stored in fp32; else a product in fp32 casts it on every pass
     router_apart autocast is off in the router
+    looped       experts run one after the other on the tokens that chose them; else sorted, in grouped products
     wide_logits  its logits are cast to fp32 before anything reads them
     functions    activations that run another function than the config names
     indexed      the single key and value head of multi-query attention is taken by an index: a copy
@@ -183,10 +185,12 @@ class Code:
     router: str = "logits"
     native_scores: bool = False
     best_of_group: int = 0
+    new_shares: bool = False
     clamped: bool = False
     fp32_router: bool = False
     router_apart: bool = False
     wide_logits: bool = False
+    looped: bool = False
     functions: tuple[tuple[str, str], ...] = ()
     indexed: bool = False
     drops: bool = True
@@ -252,6 +256,7 @@ _HF_CODES: dict[str, Code] = {
     "biogpt": replace(_HF, softmax="native"),
     "bloom": _HF_EAGER,
     "codegen": replace(_HF_EAGER, softmax="wide_scores", rotary="pair", rotary_fp32=True),
+    "dbrx": replace(_HF, router="scores", native_scores=True, new_shares=True, looped=True),
     "deepseek_v2": replace(_HF, router="scores", best_of_group=1),
     "deepseek_v3": _SIGMOID,
     "deepseek_v32": _SPARSE,
@@ -264,6 +269,7 @@ _HF_CODES: dict[str, Code] = {
         drops=False,
         router="tokens",
         wide_logits=True,
+        new_shares=True,
         clamped=True,
         fp32_router=True,
         router_apart=True,

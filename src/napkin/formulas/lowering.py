@@ -47,7 +47,7 @@ from napkin.formulas.layer import (
     Softcap,
     TableMatmul,
 )
-from napkin.formulas.tape import ACTIVATION, BYTES, INPUT, WEIGHT, WEIGHT_COPY, Tape, Tensor, select, sized
+from napkin.formulas.tape import ACTIVATION, BYTES, INPUT, WEIGHT, WEIGHT_COPY, Tape, Tensor, promoted, select, sized
 from napkin.record import record, replace
 
 EFFICIENT_ROWS = 32
@@ -821,7 +821,8 @@ class Lowering:
             best = tape.record("topk", (wide,), tape.new(rows * k, wide.dtype, "best"), (chosen,))
             weights = tape.softmax(best, best.dtype)
         else:
-            scores = tape.sigmoid(wide) if op.score == "sigmoid" else tape.softmax(wide)
+            asked = wide.dtype if code.native_scores else ""
+            scores = tape.sigmoid(wide) if op.score == "sigmoid" else tape.softmax(wide, asked)
             kept = [chosen, *self.groups(op, rows)]
             if op.upcast and not code.fp32_router and tape.compute != "fp32":
                 kept.append(tape.new(op.d_in * e, "fp32", "wide weight", fixed=True))
@@ -861,6 +862,9 @@ class Lowering:
         total = tape.record("sum", (weights,), tape.new(rows, summed_in, "total"))
         if self.code.clamped:
             total = tape.record("clamp", (total,), tape.new(rows, total.dtype, "clamped total"), (total,))
+        if self.code.new_shares:
+            out = tape.new(weights.count, promoted(weights, total), "divided")
+            return tape.record("div", (weights, total), out, (total, weights))
         divided = tape.new(weights.count, weights.dtype, "divided")
         return tape.record("div", (weights, total), divided, (total, divided))
 
@@ -917,10 +921,45 @@ class Lowering:
         total = tape.record("sum", (out,), tape.new(x.tensor.count, out.dtype, "summed"))
         return Value(total, op.d_model, x.divided, x.whole)
 
+    def looped_experts(self, op: Any) -> Value:
+        """Each expert takes its tokens out, runs, and adds what it made, weighted, to the result (index_add keeps what
+        it adds). All experts together keep as much however the tokens spread, as long as each has one."""
+        x, weights = self.read(op), self.read(op, 1)
+        tape = self.tape
+        rows = x.tensor.count // op.d_model * op.top_k
+        inner = op.d_ff // self.split.tensor
+        local = ceil_div(op.experts, self.split.expert)
+        stored = "fp32" if tape.autocast else tape.compute
+        where_from = tape.new(2 * rows, "int64", "token and choice", fixed=True)
+        sent = tape.new(rows * op.d_model, x.tensor.dtype, "sent")
+        sent = tape.record("gather", (x.tensor,), sent, (where_from,), scratch=x.tensor.size)
+
+        def product(read: Tensor, width: Number, made: Number, what: str) -> Tensor:
+            read = tape.lowered(read)
+            kept = [read]
+            if tape.autocast:  # of a part of the weight, which autocast casts anew each time
+                kept.append(tape.new(local * width * made, tape.autocast, f"{what} weight"))
+                kept[1].places[0][1].kind = WEIGHT_COPY
+            out = tape.new(rows * made, read.dtype, what)
+            return tape.record("linear", (read,), out, kept, weight=local * width * made * BYTES[stored])
+
+        if op.gated:
+            gate, up = (product(sent, op.d_model, inner, what) for what in ("gate", "up"))
+            hidden = tape.multiply(self.activated(gate, op.function), up)
+        else:
+            hidden = self.activated(product(sent, op.d_model, inner, "up"), op.function)
+        out = product(hidden, inner, op.d_model, "down")
+        taken = tape.new(rows, weights.tensor.dtype, "weight")
+        out = tape.multiply(out, tape.record("gather", (weights.tensor,), taken, (where_from,)))
+        total = tape.new(x.tensor.count, out.dtype, "summed")
+        return Value(tape.record("index_add", (out,), total, (where_from, out)), op.d_model, x.divided, x.whole)
+
     def experts(self, op: Any) -> Value:
         """Tokens sorted by expert, two grouped products, weighted, put back in order and summed."""
         if op.weighted_input:
             return self.weighted_experts(op)
+        if self.code.looped:
+            return self.looped_experts(op)
         x, weights = self.read(op), self.read(op, 1)
         tape = self.tape
         tokens = x.tensor.count // op.d_model

@@ -8,7 +8,7 @@ from napkin.formulas import blocks
 from napkin.formulas.blocks import LAYER, LAYER_NO_BIAS, RMS, NormStyle, Rope, Routing
 from napkin.formulas.families import common
 from napkin.formulas.families.decoder import TRAITS, Traits, decoder
-from napkin.formulas.layer import Layer, Model
+from napkin.formulas.layer import BalanceLoss, Layer, Model
 from napkin.inputs.model import Config
 from napkin.record import replace
 
@@ -189,7 +189,8 @@ def dbrx(config: Config) -> Model:
     clamp = inside.real("clip_qkv", required=False) is not None
     inside.ignore("model_type")
     ffn = config.nested("ffn_config", "dbrx.ffn_config")
-    ffn.ignore("model_type", "tie_word_embeddings", "uniform_expert_assignment", "moe_normalize_expert_weights")
+    ffn.ignore("model_type", "tie_word_embeddings", "uniform_expert_assignment")
+    ffn.must_be("hidden_size", hidden)
     named = ffn.mapping("ffn_act_fn", required=False) or {"name": "silu"}
     function = named.get("name")
     if function not in common.FUNCTIONS:
@@ -211,11 +212,18 @@ def dbrx(config: Config) -> Model:
         blocks.moe,
         width=hidden,
         inner=ffn.integer("ffn_hidden_size"),
-        routing=Routing(experts, top_k, normalise=True),
+        routing=Routing(
+            experts,
+            top_k,
+            normalise=ffn.real("moe_normalize_expert_weights", required=False) is not None,
+            jitter=1 if ffn.real("moe_jitter_eps", required=False) else 0,
+        ),
         function=str(function),
     )
     layer = Layer("moe", blocks.pre_norm(hidden, LAYER_NO_BIAS, attend, feed, dropout=(True, True)))
-    return _assembled(config, hidden, heads, kv_heads, head_dim, ((layers, layer),), LAYER_NO_BIAS, dropout=True)
+    balances = config.flag("output_router_logits", otherwise=False)
+    balance = BalanceLoss("balance_loss", (), experts, top_k) if balances else None
+    return _assembled(config, hidden, heads, kv_heads, head_dim, ((layers, layer),), LAYER_NO_BIAS, balance=balance)
 
 
 def grok(config: Config) -> Model:
@@ -260,15 +268,15 @@ def _assembled(
     runs: tuple[tuple[int, Layer], ...],
     norm: NormStyle,
     scale: bool = False,
-    dropout: bool = False,
+    balance: BalanceLoss | None = None,
 ) -> Model:
     rows = config.integer("vocab_size")
     none = common.headless(config)
     return common.decoder_only(
         config,
-        common.embedding(rows, hidden, scale=scale, dropout=dropout),
+        common.embedding(rows, hidden, scale=scale),
         runs,
-        common.head(hidden, rows, norm=norm, scale=scale, none=none),
+        common.head(hidden, rows, norm=norm, scale=scale, balance=balance, none=none),
         hidden=hidden,
         heads=heads,
         kv_heads=kv_heads,
