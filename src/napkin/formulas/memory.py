@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from napkin.elementwise import Number, ceil_div, is_array, maximum, minimum, where
 from napkin.formulas import activations
-from napkin.formulas.activations import Pass, total
+from napkin.formulas.activations import Pass, Piece, total
 from napkin.formulas.allocator import Flow
 from napkin.formulas.frameworks import COST, FRONT, PLAIN, SLOTS, Framework
 from napkin.formulas.implementations import EAGER, FROZEN_LAYERS, STORED, Code, Tuning
@@ -37,6 +37,7 @@ from napkin.formulas.lowering import Shape, Split, beside, is_plain
 from napkin.formulas.optimizer_step import temporaries
 from napkin.formulas.optimizers import OPTIMIZERS, Optimizer, State, state_bytes
 from napkin.formulas.tape import WEIGHT_COPY, Storage, sized
+from napkin.formulas.visits import Visit, visits
 from napkin.inputs.plan import OPERATIONS, Layout, Precision
 from napkin.record import record, replace
 
@@ -219,11 +220,13 @@ def gathered(parts: Sequence[tuple[Number, Held]]) -> Held:
 
 @record
 class Stage:
-    """What a pipeline stage holds: layers of each run, whether the ends, and how many micro-batches are in flight."""
+    """What a pipeline stage holds: layers of each run, those of them that are checkpointed, the number of the first in
+    the model, whether the ends, and how many micro-batches are in flight."""
 
     index: Number
     layers: tuple[Number, ...]
     checkpointed: tuple[Number, ...]
+    begins: tuple[Number, ...]
     first: Number
     last: Number
     in_flight: Number
@@ -263,17 +266,19 @@ def stage_of(stack: Stack, layout: Layout, index: Number, partition: str = "even
     if partition == COST:
         costs = (max(_matrix_weights(layer.operations) for _, layer in stack.runs), _matrix_weights(stack.after))
     low, high = shares(stack.depth, p, index, partition, costs)
-    counts, kept, start = [], [], 0
+    counts, kept, begins, start = [], [], [], 0
     for count, _ in stack.runs:
         begin, end = maximum(low, start), minimum(high, start + count)
         there = maximum(end - begin, 0)
         counts.append(there)
+        begins.append(begin)
         kept.append(where(there > 0, activations.checkpointed(begin, maximum(end, begin), layout.recompute), 0))
         start += count
     return Stage(
         index,
         tuple(counts),
         tuple(kept),
+        tuple(begins),
         (index == 0) * 1,
         (index == p - 1) * 1,
         in_flight(layout, index),
@@ -593,36 +598,47 @@ def _moments(
     closure = closure + stage.last * run.held
     at_loss = closure + 2 * one + stage.last * step.after.peak
     loss = moment("loss", standing, rank.saved, rank.casts, at_loss)
-    # backwards through the layers: live bytes are linear within a run of equal layers, so its ends are enough
-    size = activations.group_size(layout.recompute, step.stack.depth)
+    # backwards through the layers
     kept, casts = rank.saved - stage.last * run.after.saved, rank.casts - stage.last * run.after.casts
     shards = setup.shards
     made = stage.last * held(step.stack.after, setup).all * grad  # a tied table's gradient comes from the head first
     if setup.in_backward and step.model.tied:  # the table's step waits for its own part of the gradient
         standing = standing + stage.last * held(step.stack.before[:1], setup).all * grad
-    worst: Moment | None = None
+    tuning = setup.code.tuning
+    asleep = FROZEN_LAYERS.get(tuning.method, 0) if tuning is not None else 0
+
+    def kept_by(piece: Piece, visit: Visit) -> Number:
+        plain = maximum(visit.ahead - visit.again - asleep, 0) * piece.saved
+        return plain + visit.inputs * piece.input + visit.again * piece.chosen * chooses
+
+    chooses = layout.recompute.kind == OPERATIONS
     any_burst = any(is_array(piece.burst) or piece.burst for _, piece in run.layers)
-    rows = list(zip(stage.layers, stage.checkpointed, run.layers, step.layers, parts[1:], strict=False))
-    for n, again, (_, piece), back, (_, part) in reversed(rows):
-        chosen = piece.chosen * (layout.recompute.kind == OPERATIONS)
-        own = _mean(piece.saved * (n - again) + ceil_div(again, size) * piece.input + again * chosen, n)
-        own_casts = _mean(piece.casts * (n - again), n)
+    offset = total(stage.layers)
+    worst = moment("backward", 0, 0, 0, 0)
+    rows = list(zip(stage.layers, stage.begins, run.layers, step.layers, parts[1:], strict=False))
+    for n, begin, (_, piece), back, (_, part) in reversed(rows):
+        offset = offset - n
         weights = part.all * grad
-        rerun = where(again > 0, (piece.again - chosen) * minimum(size, maximum(again, 1)), 0)
+        found = visits(layout.recompute, step.stack.depth, begin, offset, n)
+        kept = kept - kept_by(piece, found[0])
+        casts = casts - (n - found[0].again) * piece.casts
+        own = kept_by(piece, Visit(1, 1, where(found[0].again == n, 1, 0), where(found[0].again == n, 1, 0), 0))
         if any_burst:  # tensors that come and go in the last of these layers
-            standing_now = kept - own + where(n > 0, piece.burst, 0)
+            standing_now = kept + kept_by(piece, found[0]) - own + where(n > 0, piece.burst, 0)
             forward = larger(forward, moment("forward", standing, standing_now, rank.casts + cached, closure))
-            rerun = maximum(rerun, where(again > 0, piece.burst - piece.input - back.peak, 0))
-        for done in (0 * n, maximum(n - 1, 0)):
+        for visit in found:
+            grown = made + (n - visit.ahead) * weights
+            again = visit.rerun * (piece.again - piece.chosen * chooses)
+            again = maximum(again, visit.rerun * (piece.burst - piece.input - back.peak))
             now = moment(
                 "backward",
-                standing + growing * (made + done * weights) + sharded * ceil_div(made + done * weights, shards),
-                kept - done * own,
-                casts - done * own_casts,
-                closure + added + 2 * one + where(n > 0, rerun + piece.input + back.peak, 0),
+                standing + growing * grown + sharded * ceil_div(grown, shards),
+                kept + kept_by(piece, visit),
+                casts + (visit.ahead - visit.again) * piece.casts,
+                closure + added + 2 * one + again + piece.input + back.peak,
             )
-            worst = now if worst is None else larger(worst, now)
-        kept, casts, made = kept - n * own, casts - n * own_casts, made + n * weights
+            worst = larger(worst, now, visit.there)
+        made = made + n * weights
     # the table's two gradients, where the head shares it, are added into a third
     both = where(layout.pp == 1, _table(step) * grad, 0) if step.model.tied else 0
     before = maximum(step.before.peak, step.before.end + both)
@@ -633,7 +649,7 @@ def _moments(
         casts,
         stage.first * (run.after.input + before) + stage.last * run.held + 2 * one,
     )
-    worst = end if worst is None else larger(worst, end)
+    worst = larger(worst, end)
     step_moment = Moment(
         "step",
         rank.parameters,
@@ -697,13 +713,9 @@ def _flat(part: Held, width: Number) -> Number:
     return where(part.all > 0, part.all * width + part.frozen, 0)
 
 
-def _mean(whole: Number, n: Number) -> Number:
-    return where(n > 0, whole // maximum(n, 1), 0)
-
-
-def larger(first: Moment, second: Moment) -> Moment:
-    """The moment with more live bytes, entry by entry."""
-    chosen = second.live > first.live
+def larger(first: Moment, second: Moment, there: Number = 1) -> Moment:
+    """The moment with more live bytes, entry by entry; the first where the second is not there."""
+    chosen = (second.live > first.live) & (there > 0)
     return Moment(first.name, *(where(chosen, getattr(second, b), getattr(first, b)) for b in BUCKETS))
 
 
