@@ -190,3 +190,16 @@ def test_a_framework_s_own_formats_are_those_it_keeps():
         assert found == pytest.approx(widths, rel=1e-6)
     written_out = ask_json("memory llama3-8b --seq 128 --framework megatron-core --precision param=bf16,grad=bf16")
     assert written_out["values"]["memory/gradients"] == 2 * 8030261248
+
+
+def test_megatron_s_own_estimate_of_states():
+    """Megatron-LM, tools/report_theoretical_memory.py: 18 bytes a parameter of the most loaded rank, 6 + 12/dp with the
+    distributed optimizer; its gradients stand in one buffer from the first forward pass on."""
+    block = 2 * 4096**2 + 2 * 4096 * 1024 + 3 * 4096 * 14336
+    line = "memory llama3-8b --framework megatron-core --tp 8 --pp 4 --recompute selective"
+    held = (8 * block + 128256 * 4096) / 8 + 8 * 2 * 4096
+    for more, each in (("--dp 1", 18), ("--dp 4 --zero 1", 6 + 12 / 4)):
+        values = ask_json(f"{line} {more}")["values"]
+        states = sum(values[f"memory/{name}"] for name in ("parameters", "gradients", "optimizer"))
+        assert states == pytest.approx(each * held, rel=1e-6)
+    assert values["memory/at/forward/gradients"] == values["memory/gradients"]

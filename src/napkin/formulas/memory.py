@@ -560,7 +560,8 @@ def _moments(
     inputs = stage.first * inputs + buffers(step, stage)
     # gradients stand through the whole pass where several micro-batches add to them
     unsynced = setup.framework.unsynced * where(layout.zero >= 2, where(setup.shards > 1, 1, 0), 0)
-    several = (layout.micro_batches > 1) | (setup.framework.accumulator > 0)
+    buffered = (setup.framework.accumulator > 0) | setup.framework.wide_gradients
+    several = (layout.micro_batches > 1) | buffered
     standing = where(several & (not setup.in_backward), rank.gradients, 0)
     standing = standing + unsynced * total(n * _flat(part, grad) for n, part in parts)
     # a layer's new gradient stands beside the sum that it is added to
