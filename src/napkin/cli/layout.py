@@ -6,6 +6,7 @@ from napkin.cli.command import Inputs
 from napkin.cli.model import sequence
 from napkin.cli.options import DEGREES, Option, choice, declare
 from napkin.errors import NapkinError, did_you_mean
+from napkin.evidence.margins import width_of
 from napkin.formulas import optimizers
 from napkin.formulas.frameworks import FRAMEWORKS, PLAIN, Framework
 from napkin.formulas.implementations import IMPLEMENTATIONS, Code, Tuning, code_of
@@ -204,7 +205,7 @@ def setup_with(inputs: Inputs, model: Model, layout: Layout) -> Setup:
     if named is None:
         named = "fused" if "fused" in optimizer.forms else optimizer.forms[0]
         inputs.default("optimizer-form", named)
-    framework = _framework(inputs)
+    framework, alone = _framework(inputs), bool(layout.gpus == 1)
     if "=" not in policy.name and framework.formats(policy) != policy:
         policy = framework.formats(policy)
         kept = f"{policy.param} parameters, {policy.grad} gradients, {policy.state} states"
@@ -232,6 +233,7 @@ def setup_with(inputs: Inputs, model: Model, layout: Layout) -> Setup:
         bool(inputs.get("ema")),
         inputs.get("offload") or (),
         framework,
+        widths=(width_of(framework.name, alone, True), width_of(framework.name, alone, False)),
     )
 
 

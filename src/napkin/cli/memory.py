@@ -168,10 +168,9 @@ def remark(answer: Answer, model: Model, setup: Setup, found: Fit, word: str) ->
         answer.notes.append(
             f"saved activations are exact for transformers {TRANSFORMERS} on torch {TORCH}, kernels as named"
         )
-    elif not fit.is_measured(model, setup, word):
-        answer.notes.append(
-            f"what the {word} code of {model.family} keeps was not measured: the general rules, −10 to +15 %"
-        )
+    elif not fit.is_measured(model, setup, word) and not fit.width_of(found.step, word).rows:
+        answer.notes.append(f"what the {word} code of {model.family} keeps was not measured: the general rules")
+    answer.notes.append(f"intervals: {fit.width_of(found.step, word).says}")
     if setup.precision.param == "fp32" and not setup.precision.autocast and setup.attention == "flash":
         answer.notes.append("CUDA's flash kernel takes no fp32: these bytes are what its signature would keep")
     if setup.attention not in setup.code.kernels:

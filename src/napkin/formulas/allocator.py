@@ -52,14 +52,22 @@ COMMUNICATION = Figure(
 )
 
 
-SINGLE = (0.0, 0.0)
-PARALLEL = (-0.05, 0.10)
-UNSEEN = (-0.10, 0.15)
 ESTIMATED = (-0.30, 0.30)
-"""How far live bytes can lie from the formula's, below and above: one card and code that was measured · several cards,
-whose buffers for communication differ by framework · code whose kept tensors were not measured · rules that are
-estimates (recurrent kernels). From the first predictions of frameworks whose own numbers were not looked at:
-LitGPT-like code −5 to +10 %, sharded recipes ± 30 %."""
+"""How far live bytes can lie from the formula's where its rules are estimates (recurrent kernels)."""
+
+
+@record
+class Width:
+    """How far a step can lie from the formulas: the live bytes, below and above, and the figures that runs measured
+    themselves, as ends over the prediction. `rows`: published rows that it is from; `says`: where from, in words."""
+
+    live: tuple[float, float] = (0.0, 0.0)
+    figures: tuple[tuple[str, float, float], ...] = ()
+    rows: int = 0
+    says: str = ""
+
+
+EXACT = Width()
 
 
 @record
@@ -102,7 +110,7 @@ def reported(
     live: Term,
     gpus: Number,
     compiled: bool,
-    spread: tuple[float, float] = SINGLE,
+    width: Width = EXACT,
     flow: Flow | None = None,
     outside: Figure = CONTEXT,
 ) -> Reported:
@@ -134,7 +142,7 @@ def reported(
     value = live.value
     ends: dict[str, tuple[Number, Number]] = {}
     least: Number = 0
-    for end, margin in (("low", spread[0]), ("high", spread[1])):
+    for end, margin in zip(("low", "high"), width.live, strict=True):
         mine = value * (1 + margin) * (1 + getattr(ROUNDING, end)) + getattr(WORKSPACE, end)
         kept = mine + (flow.apart(value) + flow.passing * (getattr(caching, end) - 1)) * (1 + margin)
         beyond = getattr(outside, end) + flow.groups * getattr(COMMUNICATION, end)
@@ -143,4 +151,7 @@ def reported(
         for name, size in (("allocated", mine), ("reserved", kept), ("used", kept + beyond)):
             before = ends.get(f"memory/{name}", (size, size))
             ends[f"memory/{name}"] = (before[0], size)
+    values = {"memory/allocated": allocated.value, "memory/reserved": reserved.value, "memory/used": used.value}
+    for name, low, high in width.figures:
+        ends[name] = (values[name] * low, values[name] * high)
     return Reported(allocated, reserved, used, overhead, ends, least)

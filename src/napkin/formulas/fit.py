@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from napkin.elementwise import Number
 from napkin.formulas import allocator, memory
-from napkin.formulas.allocator import Reported
+from napkin.formulas.allocator import Reported, Width
 from napkin.formulas.implementations import EAGER, FLASH, measured
 from napkin.formulas.layer import AttentionCore, Experts, Model, Stack
 from napkin.formulas.memory import Rank, Setup, Step
@@ -47,14 +47,15 @@ def is_measured(model: Model, setup: Setup, implementation: str) -> bool:
     return measured(implementation, model.family, frozenset(way for way, does in done.items() if does), experts)
 
 
-def spread(step: Step, implementation: str) -> tuple[float, float]:
-    """How far the live bytes can lie from the formula's."""
+def width_of(step: Step, implementation: str) -> Width:
+    """How far the figures can lie from the formula's; an estimate's own width where kept tensors are one."""
     setup = step.setup
-    if not step.run.exact:
-        return allocator.ESTIMATED
-    if not is_measured(step.model, setup, implementation) or setup.attention not in setup.code.kernels:
-        return allocator.UNSEEN
-    return allocator.SINGLE if setup.layout.gpus == 1 else allocator.PARALLEL
+    counted = is_measured(step.model, setup, implementation) and setup.attention in setup.code.kernels
+    found = setup.widths[0 if counted else 1]
+    if step.run.exact:
+        return found
+    low, high = allocator.ESTIMATED
+    return Width((min(found.live[0], low), max(found.live[1], high)), says=found.says)
 
 
 def worst_rank(step: Step) -> Rank:
@@ -69,7 +70,8 @@ def evaluate(model: Model, setup: Setup, implementation: str, capacity: Number |
     step = memory.prepare(model, setup)
     rank = worst_rank(step)
     live = leaf("memory/live", rank.live, "byte", TRUE)
-    found = allocator.reported(live, setup.layout.gpus, compiled, spread(step, implementation), rank.flow(setup))
+    width = width_of(step, implementation)
+    found = allocator.reported(live, setup.layout.gpus, compiled, width, rank.flow(setup))
     return Fit(step, rank, found, verdict(found, capacity))
 
 

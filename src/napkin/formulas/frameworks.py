@@ -33,6 +33,7 @@ class Framework:
     unsynced      gradients of a layer's flat parameter, frozen weights among trained ones included, stand unsharded
                   until the last micro-batch
     reported      whose memory its log prints: the worst rank's, the first stage's, the larger of both ends'
+    differs       choices of its code (implementations.py `Code`) that are other than its implementation's
     """
 
     name: str
@@ -52,6 +53,7 @@ class Framework:
     keeps_stage: bool = False
     unsynced: bool = False
     reported: str = WORST
+    differs: tuple[tuple[str, object], ...] = ()
 
     def formats(self, policy: Precision) -> Precision:
         """A policy with fp32 master copies as the framework keeps it: sharded fp32 parameters that are cast as they are
@@ -147,3 +149,29 @@ FRAMEWORKS: dict[str, Framework] = {
         ),
     )
 }
+
+
+def unnamed(divided: bool, sharded: bool, alone: bool) -> tuple[Framework, Framework]:
+    """The least and the most that training code holds of which nobody says whose it is. `divided`: its layers are split
+    over tensor-parallel ranks, as only code of Megatron's kind does; `sharded`: its parameters over data-parallel ones;
+    `alone`: it runs on one card.
+
+    least   a loss that works in its logits' place; norms, rotation and the gate's product as kernels of their own;
+            inputs of divided products gathered again in backward; gradients in their own type alone
+    most    a loss with fp32 copies; these written out, keys repeated for every head, gathered inputs kept; an fp32
+            buffer that gradients
+            of micro-batches are added up in, where several cards hold whole parameters"""
+    says = "whose framework nobody names"
+    source = "what the codes of this file do, at both ends"
+    code = "megatron" if divided else "hf"
+    least: tuple[tuple[str, object], ...] = (("loss", "vocabulary"),)
+    most: tuple[tuple[str, object], ...] = (("loss", "dtensor"), ("gather_again", False), ("swiglu", "split"))
+    if not divided:
+        least = (("loss", "compiled"), ("norms", "fused"), ("rotary", "kernel"), ("swiglu", "fused"))
+        most = (("norms", "fp32"), ("repeats", True))
+    return (
+        Framework("least", says, source, code=code, gathers=sharded, differs=least),
+        Framework(
+            "most", says, source, code=code, gathers=sharded, accumulator=0 if sharded or alone else 4, differs=most
+        ),
+    )

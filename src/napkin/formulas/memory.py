@@ -13,7 +13,7 @@ from typing import TypeVar
 from napkin.elementwise import Number, ceil_div, is_array, maximum, minimum, where
 from napkin.formulas import activations
 from napkin.formulas.activations import Pass, Piece, total
-from napkin.formulas.allocator import Flow
+from napkin.formulas.allocator import EXACT, Flow, Width
 from napkin.formulas.frameworks import COST, FRONT, PLAIN, SLOTS, Framework
 from napkin.formulas.implementations import EAGER, FROZEN_LAYERS, STORED, Code, Tuning
 from napkin.formulas.layer import (
@@ -61,6 +61,8 @@ class Setup:
     offload  what stands in the host's memory between its uses: optimizer, activations
     framework    whose habits beside the code's the run has (frameworks.py)
     in_backward  the optimizer steps each tensor as soon as its gradient is there, which is then let go
+    wide_tables  an 8-bit optimizer keeps the states of table and head in 32 bits (transformers' Trainer does)
+    widths   how far figures can lie from the formulas: where what is kept was counted on the code itself, where not
     """
 
     code: Code
@@ -75,6 +77,8 @@ class Setup:
     offload: tuple[str, ...] = ()
     framework: Framework = PLAIN
     in_backward: bool = False
+    wide_tables: bool = False
+    widths: tuple[Width, Width] = (EXACT, EXACT)
 
     @property
     def layers_in(self) -> Precision:
@@ -143,9 +147,11 @@ def held(operations: Iterable[Operation], setup: Setup) -> Held:
         dense, expert = (dense, expert + part) if is_expert else (dense + part, expert)
         tensors += 1
         shape = weight.shape if weight.copies == 1 else (weight.copies, *weight.shape)
-        for state in optimizer_of(weight, setup.optimizer).kept(shape):
+        wide = setup.wide_tables and weight.shard == VOCABULARY
+        optimizer = OPTIMIZERS[setup.optimizer.name.removesuffix("-8bit")] if wide else setup.optimizer
+        for state in optimizer_of(weight, optimizer).kept(shape):
             both = states.setdefault(state.name, [0, 0])
-            size = _state_size(state, shape, kind)
+            size = _state_size(state, shape, "fp32" if wide else kind)
             both[is_expert] = both[is_expert] + ceil_div(size, ways)
     return Held(dense, expert, tuple((name, *both) for name, both in states.items()), tensors, frozen)
 

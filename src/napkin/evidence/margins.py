@@ -1,0 +1,101 @@
+"""How far memory lies from the formula's, as published rows show it: by framework, by one card or several, by figure.
+
+A framework that enough rows measured has the errors on those rows. Every other has the errors of frameworks that were
+left out: each framework's rows predicted as if nobody had named it (frameworks.py, unnamed).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from napkin._tables import memory_errors as table
+from napkin.formulas.allocator import Width
+from napkin.formulas.frameworks import PLAIN
+from napkin.record import record
+
+FEWEST = 5
+"""So many rows of a framework tell its spread; below that, the frameworks that were left out do."""
+FLOOR = 0.002
+"""No interval is narrower: printed figures have three digits."""
+FIGURES = ("memory_allocated", "memory_reserved", "memory_used")
+LEVEL = 0.9
+
+
+@record
+class Margin:
+    """Ends over the prediction, and of how many published rows of the framework they are; 0: it was never measured."""
+
+    low: float
+    high: float
+    rows: int
+
+
+def margin(framework: str, alone: bool, quantity: str, level: float = LEVEL, without: str = "") -> Margin | None:
+    """The level's quantile of the errors on rows of that framework, on one card or several, and that figure; one row
+    left out. None where too few measured it."""
+    errors = [
+        abs(error) for name, *kind, error in table.ERRORS if kind == [framework, alone, quantity] and name != without
+    ]
+    if len(errors) < FEWEST:
+        return None
+    half = quantile(errors, level)
+    return Margin(math.exp(-half), math.exp(half), len(errors))
+
+
+def quantile(errors: Sequence[float], level: float) -> float:
+    """The smallest width that covers `level` of runs like these: their ⌈level·(n + 1)⌉-th error (split conformal)."""
+    ranked = sorted(errors)
+    place = min(math.ceil(level * (len(ranked) + 1)), len(ranked))
+    return max(ranked[place - 1], FLOOR)
+
+
+def never_seen(level: float = LEVEL) -> Margin:
+    """The same for a framework that nobody measured and flags that are all stated: errors on the frameworks' rows that
+    say what is recomputed, as if nobody had named the framework."""
+    return _margin(((name, abs(error)) for _, name, says, error, _ in table.UNNAMED if says), level)
+
+
+def outside(level: float = LEVEL, without: str = "") -> Margin:
+    """How far a row lies outside the ends of what code may do that nobody names. `without`: a framework left out."""
+    return _margin(((name, beyond) for _, name, _, _, beyond in table.UNNAMED if name != without), level)
+
+
+def _margin(errors: Iterable[tuple[str, float]], level: float) -> Margin:
+    half = weighted(errors, level)
+    return Margin(math.exp(-half), math.exp(half), 0)
+
+
+def weighted(errors: Iterable[tuple[str, float]], level: float) -> float:
+    """The level's quantile of errors by framework, every framework weighing the same."""
+    groups: dict[str, list[float]] = {}
+    for framework, error in errors:
+        groups.setdefault(framework, []).append(error)
+    ranked = sorted((error, 1 / len(members)) for members in groups.values() for error in members)
+    wanted, sum_ = level * len(groups), 0.0
+    for error, weight in ranked:
+        sum_ += weight
+        if sum_ >= wanted * (1 - 1e-9):
+            return max(error, FLOOR)
+    return max(ranked[-1][0], FLOOR)
+
+
+def width_of(name: str, alone: bool, counted: bool) -> Width:
+    """How far the figures of a step of that framework can lie from the formulas. `counted`: what it keeps for backward
+    was counted on the code itself."""
+    measured = {figure: found for figure in FIGURES if (found := margin(name, alone, figure)) is not None}
+    if measured:
+        nearest = next(iter(measured.values()))
+        ends = tuple((f"memory/{f.removeprefix('memory_')}", one.low, one.high) for f, one in measured.items())
+        rows = sum(one.rows for one in measured.values())
+        words = f"checked against {rows} published rows of {name}"
+        return Width((nearest.low - 1, nearest.high - 1), ends, rows, words)
+    if name == PLAIN.name and alone and counted:
+        return Width(says="one card, a loop around code whose tensors were counted: the allocator's part alone")
+    found = never_seen()
+    where = "one card" if alone else "several cards"
+    name = "a plain loop around torch" if name == PLAIN.name else name
+    return Width(
+        (found.low - 1, found.high - 1),
+        says=f"no published row measured {name} on {where}: the errors on frameworks that were left out",
+    )
