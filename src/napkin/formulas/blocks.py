@@ -118,6 +118,7 @@ def attention(
     key_bias: bool | None = None,
     out_width: int | None = None,
     output_gate: bool = False,
+    tempered: bool = False,
     prefix: str = "",
 ) -> Operations:
     """Multi-head, grouped-query or multi-query attention: a query heads and kv key/value heads of d numbers.
@@ -128,6 +129,7 @@ def attention(
     memory       the other stack's output, which keys and values read (cross-attention)
     key_bias     where the keys' bias differs from the queries' and values'
     out_width    width of the output where it is not the input's
+    tempered     each query is multiplied by a factor of its position
     output_gate  the queries' product also makes a gate: o = (σ(gate) ⊙ heads)·Wo
     """
     q_width, kv_width = heads * head_dim, kv_heads * head_dim
@@ -171,6 +173,9 @@ def attention(
             names[letter] = f"{prefix}{letter}_rope"
     if norm_after_rope:
         normed()
+    if tempered:
+        operations.append(Scale(f"{prefix}q_tempered", (names["q"],), q_width, positions=True))
+        names["q"] = f"{prefix}q_tempered"
     core = AttentionCore(
         prefix + "attention",
         (names["q"], names["k"], names["v"]),
@@ -211,6 +216,7 @@ def latent_attention(
     bias: bool = False,
     window: int | None = None,
     index: Callable[[str, str], Operation] | None = None,
+    scaled: bool = False,
     prefix: str = "",
 ) -> Operations:
     """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1).
@@ -219,9 +225,17 @@ def latent_attention(
     [c, kr] = x·Wkva      [kn, v] = norm(c)·Wkvb         k = [kn, rotary kr, the same for every head]
 
     index   makes the operation that chooses the keys, from the names of the input and of the latent query
+    scaled  queries and the latent of keys and values are multiplied by constants (LongCat-Flash, arXiv 2509.01322)
     """
     qk_dim = nope + rope.dim
     operations: list[Operation] = []
+
+    def last(name: str) -> str:
+        return f"{prefix}{name}_scaled" if scaled else prefix + name
+
+    def scale(name: str, size: int) -> Operations:
+        return (Scale(f"{prefix}{name}_scaled", (prefix + name,), size),) if scaled else ()
+
     if q_rank is None:
         operations.append(Matmul(prefix + "q", (source,), width, heads * qk_dim, False, COLUMN))
     else:
@@ -237,14 +251,17 @@ def latent_attention(
         Slice(prefix + "kv_latent", (prefix + "kv_a",), kv_rank),
         Slice(prefix + "k_shared", (prefix + "kv_a",), rope.dim),
         norm(prefix + "kv_a_norm", prefix + "kv_latent", kv_rank),
-        Matmul(prefix + "kv_b", (prefix + "kv_a_norm",), kv_rank, heads * (nope + v_dim), False, COLUMN),
+        *scale("kv_a_norm", kv_rank),
+        Matmul(prefix + "kv_b", (last("kv_a_norm"),), kv_rank, heads * (nope + v_dim), False, COLUMN),
         Slice(prefix + "k_nope", (prefix + "kv_b",), heads * nope),
         Slice(prefix + "v", (prefix + "kv_b",), heads * v_dim),
         Slice(prefix + "q_nope", (prefix + "q",), heads * nope),
         Slice(prefix + "q_pe", (prefix + "q",), heads * rope.dim),
-        rope(prefix + "q_rope", prefix + "q_pe", heads, rope.dim),
+        *scale("q_nope", heads * nope),
+        *scale("q_pe", heads * rope.dim),
+        rope(prefix + "q_rope", last("q_pe"), heads, rope.dim),
         rope(prefix + "k_rope", prefix + "k_shared", 1, rope.dim),
-        Concat(prefix + "q_joined", (prefix + "q_nope", prefix + "q_rope"), heads * qk_dim),
+        Concat(prefix + "q_joined", (last("q_nope"), prefix + "q_rope"), heads * qk_dim),
         Concat(prefix + "k", (prefix + "k_nope", prefix + "k_rope"), heads * qk_dim),
     ]
     core = AttentionCore(
@@ -329,7 +346,8 @@ def _dropped(name: str, width: int, dropout: bool) -> Operations:
 
 @record
 class Routing:
-    """How tokens choose experts (fields as in layer.Router); `jitter`: how often noise multiplies them before."""
+    """How tokens choose experts (fields as in layer.Router); `jitter`: how often noise multiplies them before; `idle`: so
+    many experts, of `experts` in all, have no weights and hand tokens on."""
 
     experts: int
     top_k: int
@@ -341,6 +359,7 @@ class Routing:
     groups: int = 1
     top_groups: int = 1
     jitter: int = 0
+    idle: int = 0
 
 
 def moe(
@@ -378,17 +397,20 @@ def moe(
         routing.groups,
         routing.top_groups,
     )
+    busy = routing.experts - routing.idle
+    chosen = max(1, round(routing.top_k * busy / routing.experts))
     experts = Experts(
         "experts",
         (source, "router"),
         width,
         inner,
-        routing.experts,
-        routing.top_k,
+        busy,
+        chosen,
         gated=gated,
         bias=bias,
         function=function,
         weighted_input=weighted_input,
+        idle=routing.top_k - chosen,
     )
     if shared is None:
         return (*noise, router, experts)

@@ -146,7 +146,8 @@ class Code:
     clamped      the sum that divides the chosen scores is cut from below
     fp32_router  the router's weight is stored in fp32; else a product in fp32 casts it on every pass
     router_apart autocast is off in the router
-    looped       experts run one after the other on the tokens that chose them; else sorted, in grouped products
+    looped       experts run one after the other on the tokens that chose them, gate and up in one product (joined) or
+                 in one each (apart); "": on sorted tokens, in grouped products
     wide_logits  its logits are cast to fp32 before anything reads them
     functions    activations that run another function than the config names
     indexed      the single key and value head of multi-query attention is taken by an index: a copy
@@ -190,7 +191,7 @@ class Code:
     fp32_router: bool = False
     router_apart: bool = False
     wide_logits: bool = False
-    looped: bool = False
+    looped: str = ""
     functions: tuple[tuple[str, str], ...] = ()
     indexed: bool = False
     drops: bool = True
@@ -256,7 +257,7 @@ _HF_CODES: dict[str, Code] = {
     "biogpt": replace(_HF, softmax="native"),
     "bloom": _HF_EAGER,
     "codegen": replace(_HF_EAGER, softmax="wide_scores", rotary="pair", rotary_fp32=True),
-    "dbrx": replace(_HF, router="scores", native_scores=True, new_shares=True, looped=True),
+    "dbrx": replace(_HF, router="scores", native_scores=True, new_shares=True, looped="apart"),
     "deepseek_v2": replace(_HF, router="scores", best_of_group=1),
     "deepseek_v3": _SIGMOID,
     "deepseek_v32": _SPARSE,
@@ -294,6 +295,7 @@ _HF_CODES: dict[str, Code] = {
     "helium": replace(_HF, rotary="layer", wide_weight=True),
     "hunyuan_v1_moe": replace(_HF, fp32_router=True),
     "llama4_text": replace(_HF, softmax="native"),
+    "longcat_flash": replace(_HF, looped="joined"),
     "minimax_m2": replace(_PARTIAL, router="scores"),
     "ministral3": replace(_HF, query_scale=True),
     "mixtral": replace(_HF, router="scores"),

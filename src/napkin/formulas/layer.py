@@ -435,11 +435,13 @@ class Multiply(Operation):
 @record
 class Scale(Operation):
     """Multiplication by a constant, or by a learnt vector of `width` (`learnt`). `cast`: the constant is held as an
-    integer tensor, which each pass casts to the activations' type."""
+    integer tensor, which each pass casts to the activations' type. `positions`: each position has a constant of its
+    own, in fp32 (Llama 4's temperature of attention)."""
 
     width: int
     learnt: bool = False
     cast: bool = False
+    positions: bool = False
 
     def weights(self) -> tuple[Weight, ...]:
         return (Weight("scale", (self.width,)),) if self.learnt else ()
@@ -497,7 +499,8 @@ class Experts(Operation):
     """Routed feed-forward networks h → f → h; each token runs through top_k of them. FLOP: 2·T·k·(2 or 3)·h·f.
 
     Reads the tokens and the router's output. `function`: as in Activation, or swiglu_oai: (up + 1)·gate·σ(1.702·gate)
-    of clamped gate and up. `weighted_input`: the score multiplies the token before its expert, not after."""
+    of clamped gate and up. `weighted_input`: the score multiplies the token before its expert, not after. `idle`:
+    choices of a token, beside top_k, that fall on average on experts without weights, which hand it on (LongCat)."""
 
     d_model: int
     d_ff: int
@@ -507,6 +510,7 @@ class Experts(Operation):
     bias: bool = False
     function: str = "silu"
     weighted_input: bool = False
+    idle: int = 0
 
     def weights(self) -> tuple[Weight, ...]:
         h, f, e, k = self.d_model, self.d_ff, self.experts, self.top_k

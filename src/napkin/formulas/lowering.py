@@ -430,6 +430,10 @@ class Lowering:
 
     def scale(self, op: Any) -> Value:
         x = self.read(op)
+        if op.positions:
+            factor = self.tape.new(self.own, "fp32", "factor", fixed=True)
+            scaled = self.tape.multiply(x.tensor, factor)
+            return Value(self.tape.cast(scaled, x.tensor.dtype), x.width, x.divided, x.whole, x.heads_first)
         if op.cast:
             factor = self.tape.new(1, x.tensor.dtype, "factor", fixed=True)
             return Value(self.tape.multiply(x.tensor, factor), x.width, x.divided, x.whole)
@@ -769,11 +773,13 @@ class Lowering:
     ) -> Tensor:
         """One fused kernel: keeps query, key, value, result and log-sum-exp, and the random generator's state."""
         tape = self.tape
-        q, k, v = (tape.lowered(t) for t in qkv)
+        q, k, v = qkv
         rows = self.own
         if kernel == EFFICIENT:
             rows = ceil_div(rows, EFFICIENT_ROWS) * EFFICIENT_ROWS
-            k, v = (self.repeated_in_kernel(t, heads, kv_heads, self.is_masked(op)) for t in (k, v))
+            expanded = self.is_masked(op) and not self.code.masked
+            k, v = (self.repeated_in_kernel(t, heads, kv_heads, expanded) for t in (k, v))
+        q, k, v = (tape.lowered(t) for t in (q, k, v))
         padded = kernel == FLASH and op.qk_dim % FLASH_HEAD != 0
         size = ceil_div(op.v_dim, FLASH_HEAD) * FLASH_HEAD if padded else op.v_dim
         if padded:
@@ -793,10 +799,10 @@ class Lowering:
 
     def repeated_in_kernel(self, x: Tensor, heads: Number, kv_heads: Number, expanded: bool = False) -> Tensor:
         """A kernel that takes no grouped heads reads keys and values repeated for each query head. Where the code does
-        so itself (`expanded`), one head of one sequence stays a view."""
+        so itself (`expanded`), a single head stays a view."""
         count = x.count // kv_heads * heads
         copied = self.tape.copy(x.view(count), "repeated")
-        alone = expanded * (self.b == 1) * (kv_heads == 1) == 1
+        alone = (kv_heads == 1) * expanded == 1
         return select(heads == kv_heads, x, select(alone, x.view(count), copied))
 
     # --- experts ---
@@ -926,13 +932,25 @@ class Lowering:
         it adds). All experts together keep as much however the tokens spread, as long as each has one."""
         x, weights = self.read(op), self.read(op, 1)
         tape = self.tape
-        rows = x.tensor.count // op.d_model * op.top_k
+        tokens = x.tensor.count // op.d_model
+        rows = tokens * op.top_k
         inner = op.d_ff // self.split.tensor
         local = ceil_div(op.experts, self.split.expert)
         stored = "fp32" if tape.autocast else tape.compute
-        where_from = tape.new(2 * rows, "int64", "token and choice", fixed=True)
-        sent = tape.new(rows * op.d_model, x.tensor.dtype, "sent")
-        sent = tape.record("gather", (x.tensor,), sent, (where_from,), scratch=x.tensor.size)
+
+        def taken(count: Number) -> tuple[Tensor, Tensor]:
+            """So many tokens, and where they stand."""
+            places = tape.new(2 * count, "int64", "token and choice", fixed=True)
+            sent = tape.new(count * op.d_model, x.tensor.dtype, "sent")
+            return tape.record("gather", (x.tensor,), sent, (places,), scratch=x.tensor.size), places
+
+        def added(out: Tensor, places: Tensor) -> Tensor:
+            """Weighted, and added to the result."""
+            score = tape.new(places.count // 2, weights.tensor.dtype, "weight")
+            out = tape.multiply(out, tape.record("gather", (weights.tensor,), score, (places,)))
+            out = tape.cast(out, x.tensor.dtype)
+            total = tape.new(x.tensor.count, out.dtype, "summed")
+            return tape.record("index_add", (out,), total, (places, out))
 
         def product(read: Tensor, width: Number, made: Number, what: str) -> Tensor:
             read = tape.lowered(read)
@@ -943,16 +961,20 @@ class Lowering:
             out = tape.new(rows * made, read.dtype, what)
             return tape.record("linear", (read,), out, kept, weight=local * width * made * BYTES[stored])
 
-        if op.gated:
+        sent, places = taken(rows)
+        if op.gated and self.code.looped == "joined":
+            both = product(sent, op.d_model, 2 * inner, "up")
+            gate, up = (tape.slice(both, rows * inner) for _ in range(2))
+            hidden = tape.multiply(self.activated(gate, op.function), up)
+        elif op.gated:
             gate, up = (product(sent, op.d_model, inner, what) for what in ("gate", "up"))
             hidden = tape.multiply(self.activated(gate, op.function), up)
         else:
             hidden = self.activated(product(sent, op.d_model, inner, "up"), op.function)
-        out = product(hidden, inner, op.d_model, "down")
-        taken = tape.new(rows, weights.tensor.dtype, "weight")
-        out = tape.multiply(out, tape.record("gather", (weights.tensor,), taken, (where_from,)))
-        total = tape.new(x.tensor.count, out.dtype, "summed")
-        return Value(tape.record("index_add", (out,), total, (where_from, out)), op.d_model, x.divided, x.whole)
+        total = added(product(hidden, inner, op.d_model, "down"), places)
+        if op.idle:
+            total = tape.add(total, added(*taken(tokens * op.idle)))
+        return Value(total, op.d_model, x.divided, x.whole)
 
     def experts(self, op: Any) -> Value:
         """Tokens sorted by expert, two grouped products, weighted, put back in order and summed."""

@@ -19,7 +19,17 @@ from napkin.inputs.model import Config, config_from, preset_config
 from napkin.inputs.presets import presets, spelling
 
 WIDTH, DEPTH, HEADS, KV_HEADS = "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"
-INNER = ("intermediate_size", "n_inner", "ffn_dim", "moe_intermediate_size", "shared_expert_intermediate_size")
+DOUBLE_LAYERS = "num_layers"
+"""The depth of a model_type whose layers hold two attentions each (LongCat)."""
+INNER = (
+    "intermediate_size",
+    "n_inner",
+    "ffn_dim",
+    "ffn_hidden_size",
+    "moe_intermediate_size",
+    "expert_ffn_hidden_size",
+    "shared_expert_intermediate_size",
+)
 SLACK = 0.25
 """Depth may leave the published proportion by this share, so that a width's next larger step is not needed."""
 
@@ -37,7 +47,8 @@ class Shape:
         if config.has("text_config") or len(build(config).stacks) != 1:
             raise Refused(f"{config.name}: its shape is not one stack of layers", "name a decoder, e.g. llama3-8b")
         self.config = config
-        self.hidden, self.layers = config.integer(WIDTH), config.integer(DEPTH)
+        self.deep = DEPTH if config.has(DEPTH) or not config.has(DOUBLE_LAYERS) else DOUBLE_LAYERS
+        self.hidden, self.layers = config.integer(WIDTH), config.integer(self.deep)
         self.heads = config.integer(HEADS)
         listed = [
             name for name, value in config.fields.items() if isinstance(value, list) and len(value) == self.layers
@@ -54,7 +65,7 @@ class Shape:
         """The model with `heads` heads of the published size, everything as wide in proportion."""
         fields = dict(self.config.fields)
         hidden = self.hidden * heads // self.heads
-        changed: dict[str, Any] = {WIDTH: hidden, HEADS: heads, DEPTH: layers}
+        changed: dict[str, Any] = {WIDTH: hidden, HEADS: heads, self.deep: layers}
         if not self.keeps_kv and self.config.has(KV_HEADS):
             changed[KV_HEADS] = heads
         for field in INNER:

@@ -23,6 +23,7 @@ _ADAPTERS: dict[str, str] = {
         "xglm"
     ),
     "latent:build": "deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe_lite glm_moe_dsa kimi_k2 minicpm3 mistral4 youtu",
+    "latent:longcat": "longcat_flash",
     "encoder_decoder:bart": "bart",
     "encoder_decoder:blenderbot": "blenderbot",
     "encoder_decoder:blenderbot_small": "blenderbot-small",

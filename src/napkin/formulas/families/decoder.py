@@ -198,7 +198,8 @@ class Mixture:
 @record
 class Traits:
     """What a model_type does differently from Llama (whose traits are the defaults). `square`: the output projection is
-    h × h, so that heads · head_dim must be h."""
+    h × h, so that heads · head_dim must be h. `tempered`: the field that says whether queries of layers without rotary
+    positions are multiplied by a factor of their position."""
 
     norm: NormStyle = RMS
     arrangement: str = "pre"
@@ -227,6 +228,7 @@ class Traits:
     qk_norm_over: str = "head"
     norm_after_rope: bool = False
     norm_needs_rope: bool = False
+    tempered: str = ""
     clamp: bool = False
     windows: Pattern | None = None
     window_switch: Switch = True
@@ -422,9 +424,18 @@ def _attention(
         position=traits.position,
     )
 
+    tempered = bool(traits.tempered) and config.flag(traits.tempered, otherwise=True)
+
     def attend(plan: Plan) -> Block:
         normed = qk_norm if plan.rope or not traits.norm_needs_rope else None
-        return partial(fixed, rope=rope if plan.rope else None, norm=normed, window=plan.window, chunk=plan.chunk)
+        return partial(
+            fixed,
+            rope=rope if plan.rope else None,
+            norm=normed,
+            window=plan.window,
+            chunk=plan.chunk,
+            tempered=tempered and not plan.rope,
+        )
 
     return attend
 
@@ -843,6 +854,7 @@ TRAITS: dict[str, Traits] = {
         qk_norm_switch="use_qk_norm",
         norm_after_rope=True,
         norm_needs_rope=True,
+        tempered="attn_temperature_tuning",
         inner="intermediate_size_mlp",
         moe=Mixture(inner="intermediate_size", where=listed, shared="like", score="sigmoid", weighted_input=True),
         ignored=("for_llm_compressor",),

@@ -7,10 +7,10 @@ from functools import partial
 from typing import NamedTuple
 
 from napkin.formulas import blocks
-from napkin.formulas.blocks import RMS, Block, Rope, Routing
+from napkin.formulas.blocks import RMS, Block, Operations, Rope, Routing
 from napkin.formulas.families import common
 from napkin.formulas.families.decoder import Sparse, after_first, by_type
-from napkin.formulas.layer import Indexer, Layer, Model
+from napkin.formulas.layer import Add, Indexer, Layer, Model
 from napkin.inputs.model import Config
 
 
@@ -130,6 +130,78 @@ def build(config: Config) -> Model:
         max_length=config.optional_integer("max_position_embeddings"),
         tie=common.tied(config) and not none,
         extra=common.prediction_modules(config, hidden, RMS, runs[-1][1]),
+    )
+
+
+def longcat(config: Config) -> Model:
+    """LongCat-Flash (arXiv 2509.01322): a layer has two attentions and two dense networks in turn, and experts that
+    read what the first network reads and are added at the layer's end; some experts hand their tokens on."""
+    hidden, layers = common.width(config), common.depth(config, "num_layers")
+    heads = config.integer("num_attention_heads")
+    config.ignore("num_key_value_heads", "head_dim", "num_hidden_layers")
+    nope, rotary = config.integer("qk_nope_head_dim"), config.integer("qk_rope_head_dim")
+    config.must_be("qk_head_dim", nope + rotary)
+    for field, value in (("attention_method", "MLA"), ("zero_expert_type", "identity"), ("router_bias", False)):
+        config.must_be(field, value)
+    config.must_be("mla_scale_q_lora", True)
+    config.must_be("mla_scale_kv_lora", True)
+    function = common.activation(config, "hidden_act")
+    attend = partial(
+        blocks.latent_attention,
+        width=hidden,
+        heads=heads,
+        q_rank=config.integer("q_lora_rank"),
+        kv_rank=config.integer("kv_lora_rank"),
+        nope=nope,
+        rope=Rope(rotary, "interleaved"),
+        v_dim=config.integer("v_head_dim"),
+        bias=common.on(config, "attention_bias"),
+        scaled=True,
+    )
+    dense = partial(blocks.gated_mlp, width=hidden, inner=config.integer("ffn_hidden_size"), function=function)
+    experts, idle = config.integer("n_routed_experts"), config.optional_integer("zero_expert_num", least=0) or 0
+    top_k = config.integer("moe_topk")
+    if top_k > experts + idle:
+        raise config.wrong("moe_topk", f"chooses {top_k} of {experts + idle} experts")
+    routing = Routing(experts + idle, top_k, upcast=True, balanced="buffer", idle=idle)
+    sparse = blocks.moe(
+        "first/mlp_norm",
+        width=hidden,
+        inner=config.integer("expert_ffn_hidden_size"),
+        routing=routing,
+        function=function,
+    )
+    operations: Operations = ()
+    last = "x"
+    for prefix in ("first/", "second/"):
+        attended, fed = attend(f"{prefix}attention_norm", prefix=prefix), dense(f"{prefix}mlp_norm", prefix=prefix)
+        operations += (
+            RMS(f"{prefix}attention_norm", last, hidden),
+            *attended,
+            Add(f"{prefix}attention_residual", (last, attended[-1].name), hidden),
+            RMS(f"{prefix}mlp_norm", f"{prefix}attention_residual", hidden),
+            *(sparse if prefix == "first/" else ()),
+            *fed,
+            Add(f"{prefix}mlp_residual", (f"{prefix}attention_residual", fed[-1].name), hidden),
+        )
+        last = f"{prefix}mlp_residual"
+    layer = Layer("moe", (*operations, Add("shortcut", (last, sparse[-1].name), hidden)))
+    if idle:
+        config.notes.append(f"{idle} of the experts have no weights: tokens are taken to spread evenly over all")
+    rows = config.integer("vocab_size")
+    none = common.headless(config)
+    return common.decoder_only(
+        config,
+        common.embedding(rows, hidden),
+        ((layers, layer),),
+        common.head(hidden, rows, norm=RMS, none=none),
+        hidden=hidden,
+        heads=heads,
+        kv_heads=heads,
+        head_dim=nope + rotary,
+        vocabulary=rows,
+        max_length=config.optional_integer("max_position_embeddings"),
+        tie=common.tied(config) and not none,
     )
 
 
