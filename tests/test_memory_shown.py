@@ -204,3 +204,26 @@ def test_megatron_s_own_estimate_of_states():
         states = sum(values[f"memory/{name}"] for name in ("parameters", "gradients", "optimizer"))
         assert states == pytest.approx(each * held, rel=1e-6)
     assert values["memory/at/forward/gradients"] == values["memory/gradients"]
+
+
+def test_lora_trains_two_thin_matrices_beside_each_product():
+    """Rank 8 beside the seven products of 32 blocks: 20,971,520 parameters, as PEFT's all-linear prints for this model;
+    a step counter for each of their 448 tensors; the master copy is theirs alone."""
+    trained = 32 * 8 * (2 * (4096 + 4096) + 2 * (4096 + 1024) + 3 * (4096 + 14336))
+    assert trained == 20_971_520
+    values = ask_json("memory llama3-8b --seq 128 --lora-rank 8")["values"]
+    assert values["memory/parameters"] == 2 * (8030261248 + trained)
+    assert values["memory/gradients"] == 2 * trained
+    assert values["memory/optimizer"] == 12 * trained + 4 * 448
+    narrow = ask_json("memory llama3-8b --seq 128 --lora-rank 8 --quantised nf4 --lora-targets q_proj,v")["values"]
+    assert narrow["memory/gradients"] == 2 * 32 * 8 * (8192 + 5120)
+    matrices = 32 * (2 * 4096**2 + 2 * 4096 * 1024 + 3 * 4096 * 14336)
+    others = 2 * (2 * 128256 * 4096 + 65 * 4096)
+    assert narrow["memory/parameters"] == 0.5625 * matrices + others + narrow["memory/gradients"]
+
+
+def test_offloaded_checkpoints_of_groups_never_become_negative():
+    line = "memory llama3-8b --offload activations --micro-batch 8 --recompute"
+    for kind in ("full", "every:2", "group:4", "group:sqrt", "none"):
+        values = ask_json(f"{line} {kind}")["values"]
+        assert min(values[f"memory/at/{moment}/activations"] for moment in ("forward", "loss", "backward")) >= 0

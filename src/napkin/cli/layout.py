@@ -222,7 +222,7 @@ def setup_with(inputs: Inputs, model: Model, layout: Layout) -> Setup:
     if shard:
         _divides("dp-shard", shard, layout.dp * layout.cp, "the ranks that hold the same weights")
     return Setup(
-        _tuned(inputs, model, code_of(word, model.family)),
+        _tuned(inputs, model, word),
         layout,
         policy,
         optimizer,
@@ -257,8 +257,9 @@ def _framework(inputs: Inputs) -> Framework:
     return framework
 
 
-def _tuned(inputs: Inputs, model: Model, code: Code) -> Code:
-    """The code with its weights frozen and LoRA's matrices beside them, where --lora-rank asks for it."""
+def _tuned(inputs: Inputs, model: Model, word: str) -> Code:
+    """An implementation's code; its weights frozen and LoRA's matrices beside them, where --lora-rank asks for it."""
+    code = code_of(word, model.family)
     rank = inputs.get("lora-rank")
     targets, quantised = inputs.get("lora-targets") or (), inputs.get("quantised") or ""
     if rank is None:
@@ -267,6 +268,7 @@ def _tuned(inputs: Inputs, model: Model, code: Code) -> Code:
                 raise NapkinError(f"--{name} needs --lora-rank", "for example --lora-rank 8")
         return code
     products = {op.name for _, layer in model.stacks[-1].runs for op in layer.operations if isinstance(op, Matmul)}
+    targets = tuple(t if t in products else t.removesuffix("_proj") for t in targets)  # as Hugging Face names them
     for target in targets:
         if target not in products:
             raise NapkinError(
@@ -274,4 +276,5 @@ def _tuned(inputs: Inputs, model: Model, code: Code) -> Code:
                 did_you_mean(target, products) or f"one of {', '.join(sorted(products))}",
             )
     dropout = float(inputs.get("dropout"))
-    return replace(code, tuning=Tuning("lora", rank, dropout, targets, quantised))
+    library = {"litgpt": "bitsandbytes", "torchtune": "torchao"}.get(word, "transformers")
+    return replace(code, tuning=Tuning("lora", rank, dropout, targets, quantised, library))

@@ -83,8 +83,9 @@ class Tuning:
     rank       of LoRA's matrices          dropout  before them
     targets    products that LoRA stands beside; () for all
     quantised  number format of frozen products' weights: nf4, nf4-dq (its scales in 8 bits too) or ""
-    library    whose quantised products: bitsandbytes (they keep their input though the weight is frozen, and the head
-               is one of them) or torchao (neither)
+    library    whose quantised products: bitsandbytes (as of 2023: they keep their input though the weight is frozen,
+               and the head is one of them), transformers or torchao (neither: bitsandbytes/autograd/_functions.py,
+               MatMul4Bit; transformers/integrations/bitsandbytes.py leaves the head alone)
     """
 
     method: str

@@ -110,7 +110,10 @@ def beside(op: Any, program: tuple[Operation, ...], code: Code, tuning: Tuning) 
             return 0, 0
         parts = [part for part in program if part.name in tuning.targets and part.name in JOINED]
         return len(parts), sum(getattr(part, "d_out", 0) or getattr(part, "width", 0) for part in parts)
-    return (1, op.d_out) if not tuning.targets or op.name in tuning.targets else (0, 0)
+    chosen = (
+        op.name in tuning.targets if tuning.targets else op.shard != VOCABULARY
+    )  # PEFT's "all-linear": not the head
+    return (1, op.d_out) if chosen else (0, 0)
 
 
 def is_plain(op: Any, tuning: Tuning) -> bool:

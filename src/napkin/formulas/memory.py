@@ -8,6 +8,7 @@ Symbols: t, p, c, d, e tensor, pipeline, context, data and expert degrees, m mic
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import prod
 from typing import TypeVar
 
 from napkin.elementwise import Number, ceil_div, is_array, maximum, minimum, where
@@ -174,9 +175,8 @@ def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> He
     and a bias of d_out a product, and the norms' weights"""
     width = sized(1, setup.precision.param)
     stored = STORED.get(tuning.quantised, width)
-    trained: Number = 0
+    trained: list[tuple[int, ...]] = []
     frozen: Number = 0
-    tensors = 0
     for op in operations:
         if isinstance(op, Reused):
             continue
@@ -184,21 +184,27 @@ def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> He
         for weight in op.weights():
             part = ceil_div(weight.count, divided(weight, setup.layout))
             if tuning.method == "adapter_v2" and isinstance(op, Norm):
-                trained, tensors = trained + part, tensors + 1
+                trained.append(weight.shape)
             else:
                 frozen = frozen + part * (stored if is_narrow and len(weight.shape) > 1 else width)
         if isinstance(op, Matmul):
             pairs, made = beside(op, operations, setup.code, tuning)
-            trained = trained + tuning.rank * (pairs * op.d_in + made)
-            scales = 2 * op.d_out * (tuning.method == "adapter_v2")
-            trained, tensors = trained + scales, tensors + 2 * (pairs > 0) + 2 * (scales > 0)
+            if pairs:
+                trained += [(tuning.rank * pairs, op.d_in), (made, tuning.rank)]
+            if tuning.method == "adapter_v2":
+                trained += [(op.d_out,), (op.d_out,)]
         elif isinstance(op, AttentionCore) and tuning.method.startswith("adapter"):
-            trained, tensors = trained + PROMPT * op.heads * op.v_dim + op.heads, tensors + 2
-    states = tuple(
-        (state.name, _state_size(state, (int(trained),), setup.precision.state), 0)
-        for state in setup.optimizer.kept((int(trained),))
-    )
-    return Held(trained, 0, states if trained else (), tensors, ceil_div(frozen, 1))
+            trained += [(PROMPT, op.heads * op.v_dim), (op.heads,)]
+    states: dict[str, Number] = {}
+    for shape in trained:
+        matrix = len(shape) == 2
+        for state in (setup.optimizer if matrix or not setup.optimizer.only_matrices else OPTIMIZERS["adamw"]).kept(
+            shape
+        ):
+            states[state.name] = states.get(state.name, 0) + _state_size(state, shape, setup.precision.state)
+    elements = sum(prod(shape) for shape in trained)
+    named = tuple((name, size, 0) for name, size in states.items())
+    return Held(elements, 0, named, len(trained), ceil_div(frozen, 1))
 
 
 def _state_size(state: State, shape: tuple[int, ...], kind: str) -> Number:
@@ -615,8 +621,11 @@ def _moments(
     asleep = FROZEN_LAYERS.get(tuning.method, 0) if tuning is not None else 0
 
     def kept_by(piece: Piece, visit: Visit) -> Number:
-        plain = maximum(visit.ahead - visit.again - asleep, 0) * piece.saved
-        return plain + visit.inputs * piece.input + visit.again * piece.chosen * chooses
+        layers, checkpoints = maximum(visit.ahead - visit.again - asleep, 0), visit.inputs
+        if "activations" in setup.offload:
+            stashed = STASHED * activations.group_size(layout.recompute, step.stack.depth)
+            layers, checkpoints = minimum(layers, LAYERS_ON_THE_WAY), minimum(checkpoints, stashed)
+        return layers * piece.saved + checkpoints * piece.input + visit.again * piece.chosen * chooses
 
     chooses = layout.recompute.kind == OPERATIONS
     any_burst = any(is_array(piece.burst) or piece.burst for _, piece in run.layers)
@@ -627,7 +636,7 @@ def _moments(
         offset = offset - n
         weights = part.all * grad
         found = visits(layout.recompute, step.stack.depth, begin, offset, n)
-        kept = kept - kept_by(piece, found[0])
+        kept = maximum(kept - kept_by(piece, found[0]), 0)
         casts = casts - (n - found[0].again) * piece.casts
         own = kept_by(piece, Visit(1, 1, where(found[0].again == n, 1, 0), where(found[0].again == n, 1, 0), 0))
         if any_burst:  # tensors that come and go in the last of these layers
