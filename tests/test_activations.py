@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from napkin._tables import saved_bytes as TABLE
 from napkin.formulas import memory
-from napkin.formulas.families import build
-from napkin.formulas.implementations import code_of
+from napkin.formulas.families import ADAPTERS, build
+from napkin.formulas.implementations import ALL_KERNELS, TORCH, TRANSFORMERS, code_of, measured, mode
 from napkin.formulas.layer import Model
 from napkin.formulas.memory import Rank, Setup
 from napkin.formulas.optimizers import find
@@ -23,9 +24,14 @@ from napkin.inputs.load import Document
 from napkin.inputs.model import config_from
 from napkin.inputs.plan import POLICIES, Layout, Recompute, recompute
 
-with open(os.path.join(os.path.dirname(__file__), "data", "saved_activations.json"), encoding="utf-8") as _file:
-    MEASURED = json.load(_file)
-POLICY = {"bf16": "bf16-pure", "fp32": "fp32", "amp": "amp-bf16"}
+
+def _data(name: str) -> Any:
+    with open(os.path.join(os.path.dirname(__file__), "data", name), encoding="utf-8") as file:
+        return json.load(file)
+
+
+MEASURED, DRAWN = _data("saved_activations.json"), _data("saved_bytes.json")
+POLICY = {"bf16": "bf16-pure", "fp32": "fp32", "amp": "amp-bf16", "autocast": "amp-bf16"}
 LLAMA = {
     "model_type": "llama",
     "hidden_size": 64,
@@ -81,6 +87,44 @@ def test_saved_bytes_are_those_that_hooks_counted(
     assert found.saved == saved
     if weight_casts is not None:
         assert found.casts == weight_casts
+
+
+@pytest.mark.parametrize(DRAWN["columns"], [pytest.param(*row, id=f"{row[0]}-{row[1]}") for row in DRAWN["rows"]])
+def test_saved_bytes_of_drawn_configs_are_those_that_hooks_counted(
+    model_type: str, mode: str, sequences: int, length: int, saved: int, weight_casts: int, config: dict[str, Any]
+) -> None:
+    precision, attention, dropout, _ = mode.split("/")
+    probability = 0.1 if dropout == "dropout" else 0.0
+    found = rank(config, Layout(seq=length, micro=sequences), POLICY[precision], attention, probability)
+    assert (found.saved, found.casts) == (saved, weight_casts)
+    assert measured("hf", model_type, mode)
+
+
+def test_the_table_of_what_was_measured_names_modes_and_versions() -> None:
+    assert (TABLE.TRANSFORMERS, TABLE.TORCH.rsplit(".", 1)[0]) == (TRANSFORMERS, TORCH)
+    modes = {
+        mode(precision, kernel, dropout, sequences)
+        for precision in ("bf16", "fp32", "autocast")
+        for kernel in ALL_KERNELS
+        for dropout in (False, True)
+        for sequences in (1, 2)
+    }
+    assert len(modes) == 48
+    for model_type, (index, cases) in TABLE.EXACT.items():
+        found = TABLE.MODES[index]
+        assert model_type in ADAPTERS
+        assert set(found) <= modes
+        assert cases >= len(found) > 0
+    assert len(set(TABLE.MODES)) == len(TABLE.MODES) == len({index for index, _ in TABLE.EXACT.values()})
+    assert TABLE.TRANSFORMERS in DRAWN["about"]
+    assert {row[0] for row in DRAWN["rows"]} <= set(TABLE.EXACT)
+
+
+def test_exact_is_said_only_of_modes_that_were_measured() -> None:
+    assert measured("hf", "llama", mode("bf16", "flash", False, 4))
+    assert not measured("hf", "llama", mode("fp8", "flash", False, 4))
+    assert not measured("hf", "no-such-type", mode("bf16", "flash", False, 4))
+    assert not measured("megatron", "llama", mode("bf16", "flash", False, 4))
 
 
 @pytest.mark.parametrize(MEASURED["peak_columns"], _named(MEASURED["peaks"]))

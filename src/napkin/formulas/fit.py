@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from napkin.elementwise import Number
 from napkin.formulas import allocator, memory
 from napkin.formulas.allocator import Reported, Width
-from napkin.formulas.implementations import EAGER, FLASH, measured
+from napkin.formulas.implementations import EAGER, FLASH, measured, mode
 from napkin.formulas.layer import AttentionCore, Experts, Model, Stack
 from napkin.formulas.memory import Rank, Setup, Step
 from napkin.formulas.optimizers import OPTIMIZERS
@@ -36,15 +36,12 @@ class Fit:
 def is_measured(model: Model, setup: Setup, implementation: str) -> bool:
     """Whether what this step keeps for backward was counted on the code itself: never with 8-bit products, nor with
     what is trained beside frozen weights, whose libraries were not run."""
-    if setup.precision.compute not in COUNTED or setup.code.tuning is not None:
+    numbers = setup.precision
+    if numbers.compute not in COUNTED or setup.code.tuning is not None:
         return False
-    done = {
-        "autocast": setup.precision.autocast,
-        "dropout": setup.dropout > 0,
-        "fp32": setup.precision.compute == "fp32",
-    }
-    experts = any(isinstance(op, Experts) for _, layer in model.stacks[-1].runs for op in layer.operations)
-    return measured(implementation, model.family, frozenset(way for way, does in done.items() if does), experts)
+    precision = "autocast" if numbers.autocast else "fp32" if numbers.param == "fp32" else "bf16"
+    name = mode(precision, setup.attention, setup.dropout > 0, setup.layout.micro)
+    return measured(implementation, model.family, name)
 
 
 def width_of(step: Step, implementation: str) -> Width:

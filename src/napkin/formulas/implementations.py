@@ -8,6 +8,7 @@ nanoGPT (karpathy/nanoGPT model.py), Megatron-core with Transformer Engine (NVID
 from __future__ import annotations
 
 from napkin.formulas.frames import Frame, frame_of
+from napkin.inputs.model import measured_modes
 from napkin.record import record, replace
 
 TRANSFORMERS = "5.23.0"
@@ -123,9 +124,11 @@ class Code:
     written      activations that have no kernel of their own (gelu_new, gelu_fast, quick_gelu) are written out in
                  elementary operations; else each is one kernel
     norms        reference: as the operation says · fused: one kernel in the input's type · fp32: root mean squares
-                 written out, the weight multiplied in fp32 before the cast
+                 written out, the weight multiplied in fp32 before the cast · lowered: under autocast the kernel runs in
+                 16 bits, its arguments cast by the code
     rotary       table: cos and sin made once for all layers · layer: widened in each layer, once · pair: widened in
-                 each layer for the query and again for the key · kernel: one kernel that keeps cos and sin alone
+                 each layer for the query and again for the key, in their type · kernel: one kernel that keeps cos and
+                 sin alone
     rotary_fp32  cos and sin stay fp32 where activations are narrower
     half_tables  cos and sin hold each angle once
     joins        the rotated part is always put together with the rest anew, even where it is the whole
@@ -136,7 +139,8 @@ class Code:
                  sequence · source: each in an encoder, one in its decoder · buffer: kept with the weights
     segments     ids of segments: one row for all sequences, or each
     casts_down   the input of an MLP's last product is cast to its weight's type, which autocast casts back
-    window_mask  a window that is not longer than the sequence reaches the attention kernel as an explicit mask
+    window_mask  torch's scaled_dot_product_attention learns of a window by an explicit mask, made where the window is
+                 not longer than the sequence
     router       in which type the chosen experts' weights leave the router. logits: that of the logits · scores: as the
                  scores are · tokens: that of the tokens · sparsemixer: chosen one after the other, each from a masked
                  softmax (Phi-3.5-MoE)
@@ -258,6 +262,7 @@ _HF_CODES: dict[str, Code] = {
     "biogpt": replace(_HF, softmax="native"),
     "bloom": _HF_EAGER,
     "codegen": replace(_HF_EAGER, softmax="wide_scores", rotary="pair", rotary_fp32=True),
+    "ctrl": replace(_HF, softmax="native", drops=False),
     "dbrx": replace(_HF, router="scores", native_scores=True, new_shares=True, looped="apart"),
     "deepseek_v2": replace(_HF, router="scores", best_of_group=1),
     "deepseek_v3": _SIGMOID,
@@ -300,8 +305,8 @@ _HF_CODES: dict[str, Code] = {
     "minimax_m2": replace(_PARTIAL, router="scores"),
     "ministral3": replace(_HF, query_scale=True),
     "mixtral": replace(_HF, router="scores"),
-    "mpt": replace(_HF_EAGER, mask="shared"),
-    "nemotron": _PARTIAL,
+    "mpt": replace(_HF_EAGER, mask="shared", drops=False),
+    "nemotron": replace(_PARTIAL, norms="lowered"),
     "olmo": _OLMO,
     "olmo2": _OLMO,
     "olmo3": _OLMO,
@@ -361,97 +366,21 @@ _FRAMEWORK_CODES = {
 IMPLEMENTATIONS = ("hf", *_FRAMEWORK_CODES)
 
 
-MEASURED = frozenset(
-    (
-        "apertus",
-        "arcee",
-        "biogpt",
-        "bloom",
-        "codegen",
-        "cohere",
-        "cohere2",
-        "cwm",
-        "deepseek_v2",
-        "deepseek_v3",
-        "dots1",
-        "ernie4_5",
-        "ernie4_5_moe",
-        "exaone4",
-        "exaone_moe",
-        "flex_olmo",
-        "gemma",
-        "gemma2",
-        "gemma3_text",
-        "glm",
-        "glm4",
-        "glm4_moe",
-        "glm4_moe_lite",
-        "gpt2",
-        "gpt_bigcode",
-        "gpt_neo",
-        "gpt_neox",
-        "gpt_oss",
-        "gptj",
-        "granite",
-        "granitemoe",
-        "granitemoeshared",
-        "helium",
-        "hunyuan_v1_dense",
-        "hunyuan_v1_moe",
-        "jais2",
-        "llama",
-        "llama4_text",
-        "minimax_m2",
-        "ministral",
-        "ministral3",
-        "mistral",
-        "mixtral",
-        "mpt",
-        "nanochat",
-        "nemotron",
-        "olmo",
-        "olmo2",
-        "olmo3",
-        "olmoe",
-        "openai-gpt",
-        "opt",
-        "persimmon",
-        "phi",
-        "phi3",
-        "phimoe",
-        "qwen2",
-        "qwen2_moe",
-        "qwen3",
-        "qwen3_moe",
-        "seed_oss",
-        "smollm3",
-        "solar_open",
-        "stablelm",
-        "starcoder2",
-        "vaultgemma",
-        "youtu",
-    )
-)
-"""Model types whose Hugging Face code was run with saved-tensor hooks and kept exactly these bytes."""
+ONE, MANY = "one", "many"
 
 
-UNEQUAL = {"gptj": frozenset({"autocast"}), "mpt": frozenset({"dropout"})}
-"""Where the code of a measured type keeps other bytes than the general rules say: GPT-J under autocast 0.4 % less, MPT
-with dropout 8 to 18 % less."""
-
-UNMEASURED_EXPERTS = frozenset({"autocast", "fp32"})
-"""Grouped products of experts run in 16 bits alone where the hooks counted."""
+def mode(precision: str, attention: str, dropout: bool, sequences: int) -> str:
+    """The name of what decides which of a code's lines run: bf16, fp32 or autocast · the attention kernel · dropout or
+    not · one sequence or more (torch makes views where a dimension is 1)."""
+    return f"{precision}/{attention}/{'dropout' if dropout else 'plain'}/{ONE if sequences == 1 else MANY}"
 
 
-def measured(implementation: str, model_type: str, ways: frozenset[str] = frozenset(), experts: bool = False) -> bool:
-    """Whether the bytes kept for backward are those that hooks counted on the code itself.
-
-    ways  what the step does of autocast, dropout and fp32 (products)     experts  whether the model has some"""
-    if ways & UNEQUAL.get(model_type, frozenset()) or (experts and ways & UNMEASURED_EXPERTS):
-        return False
-    if implementation == "hf":
-        return model_type in MEASURED
-    return implementation == "nanogpt" and model_type == "gpt2"
+def measured(implementation: str, model_type: str, mode: str) -> bool:
+    """Whether the bytes kept for backward in this mode are those that hooks counted on the code itself, for every
+    config that was drawn (tools/saved_bytes.py)."""
+    if implementation != "hf":
+        return implementation == "nanogpt" and model_type == "gpt2"
+    return mode in measured_modes(model_type)
 
 
 def code_of(implementation: str, model_type: str) -> Code:

@@ -531,6 +531,8 @@ class Lowering:
         if self.code.norms == "fp32" and op.kind == "rms":
             arithmetic = "fp32"
         learnt = (op.weight + op.bias) * size * BYTES["fp32" if tape.autocast else tape.compute]
+        if self.code.norms == "lowered" and tape.autocast:
+            return self.lowered_norm(x, op, rows, size, learnt)
         if arithmetic in ("fused", "fused_fp32"):
             if arithmetic == "fused_fp32":
                 x = tape.cast(x, "fp32")
@@ -566,6 +568,15 @@ class Lowering:
         if arithmetic == "fp32_spread":  # cast to the weight's type
             narrow = weight.dtype
         return tape.multiply(tape.cast(out, narrow), weight)
+
+    def lowered_norm(self, x: Tensor, op: Norm, rows: Number, size: int, learnt: Number) -> Tensor:
+        """A layer norm that the code takes out of autocast: its arguments are cast to 16 bits on every pass."""
+        tape = self.tape
+        lowered = [tape.cast(self.weight(size), tape.autocast) for there in (op.weight, op.bias) if there]
+        x = tape.lowered(x)
+        mean, rstd = (tape.new(rows, "fp32", what, fixed=True) for what in ("mean", "rstd"))
+        out = tape.new(x.count, x.dtype, "normalised")
+        return tape.record("layer_norm", (x,), out, (x, mean, rstd, *lowered), weight=learnt)
 
     # --- attention ---
 
@@ -626,7 +637,7 @@ class Lowering:
         if self.code.rotary == "table":
             cos, sin = self.table(op, stream)
         else:
-            cos, sin = self.widened(op, stream)
+            cos, sin = self.widened(op, tensor.dtype if self.code.rotary == "pair" else stream)
         if op.pairing == "complex" and self.code.rotary == "table":
             turns = cos.view()  # a complex64 number of 8 bytes for each pair
             turned = tape.multiply(tape.cast(tensor, "fp32"), turns)
@@ -661,8 +672,9 @@ class Lowering:
         kernel = self.attention
         if kernel == FLASH and op.qk_dim != op.v_dim and self.code.rotary != "kernel":
             kernel = EFFICIENT  # torch's flash kernel takes one head size for all three
-        if kernel != EAGER and (self.is_masked(op) or op.position == "relative"):
-            kernel = EFFICIENT  # the only one that takes an additive mask
+        masked = kernel != EAGER and self.is_masked(op)
+        if kernel == FLASH and (masked or op.position == "relative"):
+            kernel = EFFICIENT  # flash takes no mask
         heads = op.heads // self.split.tensor
         kv_heads = maximum(op.kv_heads // self.split.tensor, 1)
         width = op.heads * op.v_dim
@@ -683,7 +695,7 @@ class Lowering:
             apart = tuple(t.view(rows_apart=not value.heads_first) for t, value in zip(tensors, (q, k, v), strict=True))
             out = self.eager(op, apart, heads, kv_heads)
         else:
-            out = self.kernel(op, tensors, heads, kv_heads, kernel)
+            out = self.kernel(op, tensors, heads, kv_heads, kernel, masked)
             cut = kernel == FLASH and op.qk_dim % FLASH_HEAD != 0
             if q.heads_first and kernel != EFFICIENT and not cut:  # the result lies as the query does
                 out = select(heads == 1, out, self.tape.copy(out, "tokens first"))
@@ -772,17 +784,26 @@ class Lowering:
         return tape.copy(out, "attended")
 
     def kernel(
-        self, op: AttentionCore, qkv: tuple[Tensor, ...], heads: Number, kv_heads: Number, kernel: str
+        self,
+        op: AttentionCore,
+        qkv: tuple[Tensor, ...],
+        heads: Number,
+        kv_heads: Number,
+        kernel: str,
+        masked: bool = False,
     ) -> Tensor:
-        """One fused kernel: keeps query, key, value, result and log-sum-exp, and the random generator's state."""
+        """One fused kernel: keeps query, key, value, result and log-sum-exp, the random generator's state, and a mask
+        where it is given one."""
         tape = self.tape
         q, k, v = qkv
+        if masked:  # grouped heads are left to the kernel only where there is no mask (integrations/sdpa_attention.py)
+            k, v = (self.repeated_by_model(t, heads, kv_heads) for t in (k, v))
+        q, k, v = (tape.lowered(t) for t in (q, k, v))
         rows = self.own
         if kernel == EFFICIENT:
             rows = ceil_div(rows, EFFICIENT_ROWS) * EFFICIENT_ROWS
-            expanded = self.is_masked(op) and not self.code.masked
-            k, v = (self.repeated_in_kernel(t, heads, kv_heads, expanded) for t in (k, v))
-        q, k, v = (tape.lowered(t) for t in (q, k, v))
+            if not masked:
+                k, v = (self.repeated_in_kernel(t, heads, kv_heads) for t in (k, v))
         padded = kernel == FLASH and op.qk_dim % FLASH_HEAD != 0
         size = ceil_div(op.v_dim, FLASH_HEAD) * FLASH_HEAD if padded else op.v_dim
         if padded:
@@ -794,19 +815,21 @@ class Lowering:
         extra = [tape.new(n, "bool", "philox", fixed=True) for n in PHILOX[kernel]]
         if op.position == "relative":
             extra.append(self.biased(op, heads, self.source if op.cross else self.s))
-        if self.is_masked(op):
-            keys = ceil_div(self.s, MASK_KEYS) * MASK_KEYS
+        if masked:
+            keys = ceil_div(self.s, MASK_KEYS) * MASK_KEYS if kernel == EFFICIENT else self.s
             extra.append(tape.new(self.b * self.own * keys, v.dtype, "mask", fixed=True))
         out = tape.record("attention", (q, k, v), out, (q, k, v, out, lse, *extra))
         return tape.copy(tape.slice(out, self.tokens * heads * op.v_dim), "cut") if padded else out
 
-    def repeated_in_kernel(self, x: Tensor, heads: Number, kv_heads: Number, expanded: bool = False) -> Tensor:
-        """A kernel that takes no grouped heads reads keys and values repeated for each query head. Where the code does
-        so itself (`expanded`), a single head stays a view."""
-        count = x.count // kv_heads * heads
-        copied = self.tape.copy(x.view(count), "repeated")
-        alone = (kv_heads == 1) * expanded == 1
-        return select(heads == kv_heads, x, select(alone, x.view(count), copied))
+    def repeated_by_model(self, x: Tensor, heads: Number, kv_heads: Number) -> Tensor:
+        """Keys or values repeated for each query head: a copy, but a view of a single head."""
+        wide = x.view(x.count // kv_heads * heads)
+        return select(heads == kv_heads, x, select(kv_heads == 1, wide, self.tape.copy(wide, "repeated")))
+
+    def repeated_in_kernel(self, x: Tensor, heads: Number, kv_heads: Number) -> Tensor:
+        """A kernel that takes no grouped heads reads keys and values repeated for each query head."""
+        copied = self.tape.copy(x.view(x.count // kv_heads * heads), "repeated")
+        return select(heads == kv_heads, x, copied)
 
     # --- experts ---
 

@@ -259,6 +259,14 @@ def class_facts(model_type: str) -> tuple[Mapping[str, Any], Mapping[str, str]]:
     return CLASS_DEFAULTS.get(model_type, {}), ALIASES.get(model_type, {})
 
 
+def measured_modes(model_type: str) -> tuple[str, ...]:
+    """Modes of a model_type's training step whose bytes kept for backward were measured (formulas/implementations.py
+    has the words)."""
+    from napkin._tables.saved_bytes import EXACT, MODES
+
+    return MODES[EXACT[model_type][0]] if model_type in EXACT else ()
+
+
 def config_from(name: str, document: Document, data: Any, origin: str = GIVEN) -> Config:
     """The mapping of a config.json as a Config. A mapping without model_type is refused (3)."""
     if not isinstance(data, dict):

@@ -126,7 +126,7 @@ def rotary_dim(config: Config, head_dim: int, share: float) -> int:
         fraction = share
     if isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or not 0 <= fraction <= 1:
         raise config.wrong("partial_rotary_factor", f"{printable(repr(fraction), 60)} is not a share from 0 to 1")
-    return int(head_dim * fraction)
+    return -2 * (-int(head_dim * fraction) // 2)  # in pairs
 
 
 def activation(config: Config, *fields: str) -> str:
