@@ -139,6 +139,9 @@ class Code:
                  sequence · source: each in an encoder, one in its decoder · buffer: kept with the weights
     segments     ids of segments: one row for all sequences, or each
     casts_down   the input of an MLP's last product is cast to its weight's type, which autocast casts back
+    mixer        what runs a recurrence. whole: one kernel from the input projection to the output's, which keeps little
+                 and runs the rest again · apart: a kernel for the convolution and one for the scan · torch: written out
+    strengths    the delta rule's write strengths reach up to 2
     window_mask  torch's scaled_dot_product_attention learns of a window by an explicit mask, made where the window is
                  not longer than the sequence
     router       in which type the chosen experts' weights leave the router. logits: that of the logits · scores: as the
@@ -187,6 +190,8 @@ class Code:
     positions: str = "one"
     segments: str = "one"
     casts_down: bool = False
+    mixer: str = "whole"
+    strengths: bool = False
     window_mask: bool = False
     router: str = "logits"
     native_scores: bool = False
@@ -298,6 +303,10 @@ _HF_CODES: dict[str, Code] = {
     "exaone_moe": _SIGMOID,
     "glm4_moe_lite": _SIGMOID,
     "glm_moe_dsa": _SPARSE,
+    "jamba": replace(_HF, mixer="apart"),
+    "minimax": replace(_HF, mixer="torch"),
+    "recurrent_gemma": replace(_HF, mixer="torch"),
+    "zamba": replace(_HF, mixer="apart"),
     "helium": replace(_HF, rotary="layer", wide_weight=True),
     "hunyuan_v1_moe": replace(_HF, fp32_router=True),
     "llama4_text": replace(_HF, softmax="native"),

@@ -566,6 +566,14 @@ class Learnt(Operation):
 
 
 @record
+class Mix(Operation):
+    """x·w + y·(1 − w), where y is x of the token before and w the learnt share of each of `width` channels, read
+    second (RWKV)."""
+
+    width: int
+
+
+@record
 class Scan(Operation):
     """A recurrence over the sequence with a state of `state` numbers a channel: `heads` × `head_dim` channels.
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from napkin.elementwise import Number, ceil_div, is_array, maximum, where
 from napkin.errors import Refused
+from napkin.formulas import mixers
 from napkin.formulas.implementations import CUDNN, EAGER, EFFICIENT, FLASH, Code, Tuning
 from napkin.formulas.layer import (
     COLUMN,
@@ -33,6 +34,7 @@ from napkin.formulas.layer import (
     Jitter,
     Learnt,
     Matmul,
+    Mix,
     Multiply,
     Norm,
     Operation,
@@ -152,6 +154,9 @@ class Lowering:
         self.routers: Number = 0
         self.single: frozenset[str] = frozenset()
         self.gates: frozenset[str] = frozenset()
+        self.merged: frozenset[str] = frozenset()
+        self.inside: frozenset[str] = frozenset()
+        self.shifted: dict[int, Tensor] = {}
         self.values: dict[str, Value] = {}
         self.program: tuple[Operation, ...] = ()
         self.whole: dict[int, Tensor] = {}
@@ -183,6 +188,8 @@ class Lowering:
         self.windowed = any(isinstance(op, AttentionCore) and op.window is not None for op in operations)
         self.single = _single_heads(operations)
         self.gates = _gates(operations) if self.code.swiglu == "fused" else frozenset()
+        self.merged, self.inside = _kernels(operations, self.code.mixer)
+        self.shifted = {}
         for op in operations:
             self.tape.scope = op.name
             rule = _RULES.get(type(op))
@@ -191,7 +198,12 @@ class Lowering:
                     f"what {type(op).__name__.lower()} keeps for backward is not known",
                     "activation memory is answered for transformers with softmax attention",
                 )
+            if op.name in self.merged:  # the kernel before does its work
+                self.values[op.name] = self.read(op)
+                continue
+            self.tape.again = op.name in self.inside
             self.values[op.name] = rule(self, op)
+            self.tape.again = False
         return self.values[operations[-1].name]
 
     def read(self, op: Operation, index: int = 0) -> Value:
@@ -356,35 +368,73 @@ class Lowering:
         return Value(self.tape.record("matmul", (x.tensor,), out, (x.tensor,)), op.heads * op.rows)
 
     def convolved(self, op: Any) -> Value:
-        """A fused convolution keeps its input."""
-        self.exact = False
-        inputs = tuple(self.read(op, i).tensor for i in range(len(op.reads)))
+        """A convolution keeps its input; parts of several products are put together first."""
         first = self.read(op)
+        inputs = tuple(self.read(op, i).tensor for i in range(len(op.reads)))
         count = self.tokens * op.channels // (self.split.tensor if first.divided else 1)
-        joined = (
-            inputs[0]
-            if len(inputs) == 1
-            else self.tape.record("cat", inputs, self.tape.new(count, inputs[0].dtype, "joined"))
-        )
+        joined = inputs[0]
+        if len(inputs) > 1:
+            whole = self.made_of(op.reads)
+            joined = whole or self.tape.record("cat", inputs, self.tape.new(count, joined.dtype, "joined"))
+        if op.group > 1 or self.code.mixer == "torch":
+            joined = self.tape.copy(self.tape.lowered(joined), "input by channels")
         out = self.tape.new(count, joined.dtype, "convolved")
+        if self.code.mixer == "torch" and op.group == 1:  # padded to both sides: the result is cut from a longer one
+            out.places[0][1].size = out.size // self.own * (self.own + op.kernel - 1)
         grads = sum(weight.count for weight in op.weights()) * sized(1, self.tape.compute)
-        return Value(
-            self.tape.record("conv", (joined,), out, (joined,), weight=grads), op.channels, first.divided, first.whole
-        )
+        convolved = self.tape.record("conv", (joined,), out, (joined,), weight=grads)
+        return Value(convolved, op.channels, first.divided, first.whole)
+
+    def made_of(self, names: tuple[str, ...]) -> Tensor | None:
+        """The tensor that the named outputs are slices of, where they are all of it."""
+        parts = [op for op in self.program if op.name in names]
+        slices = [op for op in parts if isinstance(op, Slice)]
+        if len(slices) < len(parts) or len({op.reads for op in slices}) > 1:
+            return None
+        whole = self.values[slices[0].reads[0]]
+        return whole.tensor if sum(op.width for op in slices) == whole.width else None
+
+    def mixed(self, op: Any) -> Value:
+        """The tensor of the tokens before is made once for all that mix the same."""
+        x, share = self.read(op), self.read(op, 1).tensor
+        tape = self.tape
+        if id(x.tensor) not in self.shifted:
+            self.shifted[id(x.tensor)] = tape.copy(x.tensor, "tokens before")
+        before = self.shifted[id(x.tensor)]
+        rest = tape.scale(share, "1 - share")
+        return Value(tape.add(tape.multiply(x.tensor, share), tape.multiply(before, rest)), x.width)
 
     def scanned(self, op: Any) -> Value:
-        """A fused scan keeps all that it reads, its result, and the state at the start of each chunk in fp32."""
-        self.exact = False
-        inputs = tuple(self.read(op, i).tensor for i in range(len(op.reads)))
+        """A recurrence, by the kernel or the code that runs it (mixers.py)."""
         first = self.read(op)
-        heads = op.heads // (self.split.tensor if first.divided else 1)
-        out = self.tape.new(self.tokens * heads * op.head_dim, inputs[0].dtype, "scanned")
-        chunks = ceil_div(self.own, op.chunk) if op.chunk else 1
-        states = self.tape.new(
-            self.b * chunks * heads * op.head_dim * maximum(op.state, 1), "fp32", "states", fixed=True
+        ways = self.split.tensor if first.divided else 1
+        size = mixers.Sizes(
+            self.b, self.own, op.heads // ways, op.head_dim, op.state, ceil_div(op.groups, ways), op.chunk
         )
-        kept = (*inputs, out, states)
-        return Value(self.tape.record("scan", inputs, out, kept), op.heads * op.head_dim, first.divided, first.whole)
+        tape, prefix = self.tape, op.name.removesuffix("scan")
+        read = [self.read(op, index).tensor for index in range(len(op.reads))]
+        tape.again = False
+        if op.kind == "selective" and self.code.mixer == "whole":
+            out = mixers.inner(tape, self.beside(op, "in_proj"), self.beside(op, "x_proj"), size)
+        elif op.kind == "selective":
+            u, delta, b, c = read[:4]
+            out = mixers.selective(tape, (u, delta, b, c), self.beside(op, "gate"), size)
+        elif op.kind == "ssd":
+            normed = any(isinstance(one, Norm) and one.name == f"{prefix}norm" for one in self.program)
+            out = mixers.ssd(tape, self.beside(op, "in_proj"), size, normed)
+        elif op.kind == "delta":
+            out = mixers.delta(tape, read[0], read[1], read[2], size, self.code.strengths)
+        elif op.kind == "wkv":
+            out = mixers.wkv(tape, read[0], read[1], size)
+        elif op.kind == "lightning":
+            out = mixers.lightning(tape, read[0], size)
+        else:
+            out = mixers.rg_lru(tape, read[0], read[1], read[2], size)
+        return Value(out, op.heads * op.head_dim, first.divided, first.whole)
+
+    def beside(self, op: Operation, name: str) -> Tensor:
+        """What another operation of the same mixer made."""
+        return self.values[op.name.removesuffix("scan") + name].tensor
 
     def concat(self, op: Any) -> Value:
         first = self.read(op)
@@ -519,6 +569,12 @@ class Lowering:
     def norm(self, op: Any) -> Value:
         x = self.read(op)
         out = self.normalised(x.tensor, op, x.divided)
+        if op.gated and op.name not in self.inside:
+            gate = self.read(op, 1).tensor
+            if any(isinstance(one, Slice) and one.name == op.reads[1] for one in self.program):
+                gate = self.tape.copy(gate, "gate")  # a group's heads lie apart
+            out = self.tape.multiply(out, self.tape.smooth(self.tape.cast(gate, "fp32"), "silu"))
+            out = self.tape.cast(out, x.tensor.dtype)
         return Value(out, x.width, x.divided, x.whole, x.heads_first)
 
     def normalised(self, x: Tensor, op: Norm, divided: bool) -> Tensor:
@@ -1057,6 +1113,23 @@ def _gates(operations: tuple[Operation, ...]) -> frozenset[str]:
     return frozenset((made & products) - others)
 
 
+def _kernels(operations: tuple[Operation, ...], mixer: str) -> tuple[frozenset[str], frozenset[str]]:
+    """Operations whose work the kernel before them does, and those that one kernel of a recurrence runs again in
+    backward: all of its mixer's, which share a prefix, but for the input projection."""
+    merged: set[str] = set()
+    inside: set[str] = set()
+    for op in operations:
+        if not isinstance(op, Scan) or mixer == "torch":
+            continue
+        prefix = op.name.removesuffix("scan")
+        merged.add(f"{prefix}conv_act")
+        if op.kind == "selective" and mixer == "apart":
+            merged |= {f"{prefix}gate_act", f"{prefix}gated"}
+        elif op.kind in ("selective", "ssd"):
+            inside |= {one.name for one in operations if one.name.startswith(prefix)} - {f"{prefix}in_proj"}
+    return frozenset(merged), frozenset(inside)
+
+
 def _single_heads(operations: tuple[Operation, ...]) -> frozenset[str]:
     """Slices that are the only key or value head of an attention."""
     by_name = {op.name: op for op in operations}
@@ -1098,6 +1171,7 @@ _RULES: dict[type[Operation], Callable[[Lowering, Any], Value]] = {
     Indexer: Lowering.indexer,
     Jitter: Lowering.jittered,
     Matmul: Lowering.matmul,
+    Mix: Lowering.mixed,
     Multiply: Lowering.multiply,
     Norm: Lowering.norm,
     Rotary: Lowering.rotary,

@@ -12,11 +12,11 @@ from napkin.formulas.layer import (
     HEADS,
     ROW,
     Activation,
-    Add,
     BlockMatmul,
     Conv,
     Learnt,
     Matmul,
+    Mix,
     Multiply,
     Norm,
     Operation,
@@ -268,7 +268,7 @@ def _token_shift(name: str, source: str, width: int) -> Operations:
     """RWKV's mix of a token with the one before, by a learnt share a channel."""
     return (
         Learnt(f"{name}_share", (), (("weight", (width,)),), shard="replicated"),
-        Add(name, (source, f"{name}_share"), width),
+        Mix(name, (source, f"{name}_share"), width),
     )
 
 

@@ -1,0 +1,171 @@
+"""What recurrences keep for backward, tensor by tensor: the kernels that networks are trained with.
+
+Sources, each an autograd Function whose ctx.save_for_backward the rules follow:
+    state-spaces/mamba          mamba_ssm/ops/selective_scan_interface.py (SelectiveScanFn, MambaInnerFn),
+                                mamba_ssm/ops/triton/ssd_combined.py (MambaSplitConv1dScanCombinedFn)
+    Dao-AILab/causal-conv1d     causal_conv1d/causal_conv1d_interface.py (CausalConv1dFn)
+    fla-org/flash-linear-attention  fla/ops/gated_delta_rule/chunk.py (ChunkGatedDeltaRuleFunction)
+    transformers                models/rwkv/modeling_rwkv.py (RwkvLinearAttention: the wkv kernel of BlinkDL/RWKV-LM);
+                                the written-out recurrences of models/minimax and models/recurrent_gemma
+"""
+
+from __future__ import annotations
+
+from napkin.elementwise import Number, ceil_div
+from napkin.formulas.tape import WEIGHT, Tape, Tensor
+from napkin.record import record
+
+SELECTIVE_CHUNK = 2048
+"""Tokens after which the selective scan keeps its state (csrc/selective_scan/selective_scan.cpp, n_chunks)."""
+
+
+@record
+class Sizes:
+    """One rank's part of a recurrence: b sequences of s tokens, heads of p numbers with a state of N numbers each,
+    groups that share keys, tokens of a chunk."""
+
+    sequences: Number
+    length: Number
+    heads: Number
+    head_dim: int
+    state: int
+    groups: Number
+    chunk: int
+
+    @property
+    def tokens(self) -> Number:
+        return self.sequences * self.length
+
+    @property
+    def channels(self) -> Number:
+        return self.heads * self.head_dim
+
+
+def parameter(tape: Tape, count: Number) -> Tensor:
+    """A learnt vector, as it is stored."""
+    return tape.given(count, "fp32" if tape.autocast else tape.compute, "weight", kind=WEIGHT)
+
+
+def decay(tape: Tape, count: Number) -> Tensor:
+    """−exp(A) in fp32: the exponential keeps its result, the negative is a tensor of its own."""
+    grown = tape.new(count, "fp32", "exp of decay")
+    return tape.scale(tape.record("exp", (parameter(tape, count),), grown, (grown,)), "decay")
+
+
+def scan_constants(tape: Tape, size: Sizes) -> tuple[Tensor, ...]:
+    """A, and D and the bias of Δ in fp32."""
+    pair = (tape.cast(parameter(tape, size.channels), "fp32") for _ in range(2))
+    return (decay(tape, size.channels * size.state), *pair)
+
+
+def scan_states(tape: Tape, size: Sizes) -> Tensor:
+    """Pairs of fp32 numbers for each channel, state and chunk."""
+    chunks = ceil_div(size.length, SELECTIVE_CHUNK)
+    count = size.sequences * size.channels * chunks * 2 * size.state
+    return tape.new(count, "fp32", "states", fixed=True)
+
+
+def inner(tape: Tape, joined: Tensor, low: Tensor, size: Sizes) -> Tensor:
+    """mamba_inner_fn, from the input projection to the output's: keeps its input laid out by channels, (Δ, B, C) in
+    low rank, copies of B and C, the scan's states and result; it runs convolution, Δ and gate again."""
+    turned = tape.copy(joined, "input by channels")
+    rows = [tape.copy(low.view(size.tokens * size.state), what) for what in ("B", "C")]
+    constants = scan_constants(tape, size)
+    out = tape.new(size.tokens * size.channels, turned.dtype, "scanned")
+    kept = (turned, low, *rows, *constants, scan_states(tape, size), out)
+    return tape.record("scan", (turned, low, *constants), out, kept)
+
+
+def selective(tape: Tape, read: tuple[Tensor, Tensor, Tensor, Tensor], gate: Tensor, size: Sizes) -> Tensor:
+    """selective_scan_fn of u, Δ, B, C and a gate: all but Δ are copied to have their tokens next to each other."""
+    u, delta, b, c = read
+    copies = [tape.copy(x, what) for x, what in ((u, "u"), (b, "B"), (c, "C"), (gate, "gate"))]
+    constants = scan_constants(tape, size)
+    out = tape.new(delta.count, delta.dtype, "scanned", fixed=True)
+    gated = tape.new(delta.count, delta.dtype, "gated")
+    kept = (*copies, delta, *constants, scan_states(tape, size), out)
+    gated = tape.record("scan", (*copies, delta, *constants), gated, kept)
+    return tape.copy(gated, "tokens first")
+
+
+def ssd(tape: Tape, joined: Tensor, size: Sizes, normed: bool) -> Tensor:
+    """mamba_split_conv1d_scan_combined, from the input projection to the output's: keeps its input, the scan's result
+    and, where it is normed, the reciprocal root mean square of each group in fp32; it runs the rest again."""
+    constants = decay(tape, size.heads)
+    out = tape.new(size.tokens * size.channels, joined.dtype, "scanned")
+    kept = [joined, out, constants]
+    if normed:
+        kept.append(tape.new(size.tokens * size.groups, "fp32", "rstd", fixed=True))
+    return tape.record("scan", (joined, constants), out, kept)
+
+
+def delta(tape: Tape, mixed: Tensor, write: Tensor, a: Tensor, size: Sizes, doubled: bool) -> Tensor:
+    """chunk_gated_delta_rule: keeps queries and keys normalised with their reciprocal norms, a copy of the values, the
+    decays summed within chunks, the write strengths and the chunks' triangular matrices.
+
+    `doubled`: strengths reach up to 2. The decay is −exp(A)·softplus(a + bias), in fp32."""
+    rows, value_heads = size.tokens, size.heads
+    strength = tape.sigmoid(write)
+    if doubled:
+        strength = tape.scale(strength)
+    wide = tape.add(tape.cast(a, "fp32"), parameter(tape, value_heads))
+    grown = tape.record("softplus", (wide,), tape.new(rows * value_heads, "fp32", "softplus"), (wide,))
+    gate = tape.multiply(grown, decay(tape, value_heads))
+    pairs = []
+    for what in ("queries", "keys"):
+        norms = tape.new(rows * size.groups, "fp32", f"norms of {what}", fixed=True)
+        pairs += [tape.new(rows * size.groups * size.state, mixed.dtype, what), norms]
+    values = tape.new(rows * size.channels, mixed.dtype, "values")
+    summed = tape.new(rows * value_heads, "fp32", "summed decays")
+    solved = tape.new(rows * value_heads * size.chunk, mixed.dtype, "solved", fixed=True)
+    out = tape.new(rows * size.channels, mixed.dtype, "scanned")
+    return tape.record("scan", (mixed, strength, gate), out, (*pairs, values, summed, strength, solved))
+
+
+def wkv(tape: Tape, key: Tensor, value: Tensor, size: Sizes) -> Tensor:
+    """The wkv kernel keeps key, value, its result and the decay in fp32."""
+    out = tape.new(key.count, key.dtype, "scanned")
+    weights = tuple(parameter(tape, size.channels) for _ in range(2))
+    speed = tape.new(size.channels, "fp32", "decay", fixed=True)
+    return tape.record("scan", (key, value, *weights), out, (key, value, out, speed))
+
+
+def lightning(tape: Tape, mixed: Tensor, size: Sizes) -> Tensor:
+    """Written out block by block: each product copies the slices that it reads; the state of every block is kept."""
+    rows = size.tokens * size.channels
+    blocks, rest = size.length // size.chunk, size.length % size.chunk
+    count = ceil_div(size.length, size.chunk)
+    first = size.chunk if blocks else rest
+    each = size.sequences * size.heads
+    pairs = each * (blocks * size.chunk * size.chunk + rest * rest)
+    dtype = tape.autocast or mixed.dtype
+    kept = [tape.new(rows, dtype, what) for what in ("queries", "keys", "values", "decayed keys", "values again")]
+    kept.append(tape.new(rows - each * first * size.head_dim, dtype, "decayed queries"))
+    kept.append(tape.new(pairs, dtype, "decayed scores"))
+    kept.append(tape.new(each * count * size.state * size.head_dim, dtype, "states"))
+    kept.append(tape.new((count - 1) * size.heads, mixed.dtype, "decays of blocks", fixed=True))
+    return tape.record("scan", (mixed,), tape.new(rows, mixed.dtype, "scanned"), kept)
+
+
+def rg_lru(tape: Tape, x: Tensor, gate: Tensor, forget: Tensor, size: Sizes) -> Tensor:
+    """Written out: h ← a·h + √(1 − a²)·gate·x with a = exp(−8·forget·softplus(Λ)), token by token in fp32."""
+    weight = parameter(tape, size.channels)
+    raised = tape.raised(weight)
+    speed = tape.record("softplus", (raised,), tape.new(raised.count, raised.dtype, "softplus"), (raised,))
+    log = tape.multiply(tape.scale(forget), speed)
+
+    def exponential(of: Tensor) -> Tensor:
+        of = tape.raised(of)
+        out = tape.new(of.count, of.dtype, "exp")
+        return tape.record("exp", (of,), out, (out,))
+
+    carried, square = exponential(log), tape.scale(exponential(tape.scale(log)))
+    root = tape.record("sqrt", (square,), tape.new(square.count, square.dtype, "root"), (square,))
+    resets = [tape.new(size.length, "bool", "not at a start", fixed=True) for _ in range(2)]
+    root = tape.record("mul", (root,), tape.new(root.count, root.dtype, "root or 1"), (resets[0],))
+    taken = tape.multiply(tape.multiply(x, gate), tape.cast(root, x.dtype))
+    carried = tape.record("mul", (carried,), tape.new(carried.count, carried.dtype, "carried"), (resets[1],))
+    steps = tape.new(size.tokens * size.channels, "fp32", "carried in fp32")
+    # the state before the first token is none
+    states = tape.new((size.tokens - size.sequences) * size.channels, "fp32", "states")
+    return tape.record("scan", (taken, carried), tape.new(taken.count, x.dtype, "scanned"), (steps, states))
