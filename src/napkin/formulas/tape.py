@@ -145,7 +145,7 @@ class Tape:
     compute    type of linear layers' weights, and of activations where nothing casts
     autocast   type that autocast lowers matrix products to, or "" when it is off
     narrow     type of less than 16 bits that linear layers read their inputs in, or ""
-    again      what runs now runs again in backward: nothing of it is kept
+    again      what runs now runs again in backward: nothing of it is kept but autocast's copies of weights
     bursts     bytes that stand for a moment of the forward pass, with what was kept until then
     copies     autocast's copies of the weights that the operation at hand shares with others, by their labels
     """
@@ -200,7 +200,9 @@ class Tape:
         scratch: Number = 0,
     ) -> Tensor:
         output.fixed = all(t.fixed for t in inputs) and not is_array(weight) and weight == 0
-        held = () if output.fixed or self.again else self.keep(*kept)
+        if self.again:
+            kept = [t for t in kept if t.places[0][1].kind == WEIGHT_COPY]
+        held = () if output.fixed else self.keep(*kept)
         self.nodes.append(Node(name, tuple(inputs), output, held, weight, alias, scratch))
         return output
 
