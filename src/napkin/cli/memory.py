@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from napkin.cli import bars
@@ -263,6 +264,7 @@ def _solve(inputs: Inputs, model: Model, setup: Setup) -> Answer:
             return model, replace(setup, layout=layout.replaced(seq=value))
         return fit.with_layers(model, value), setup
 
+    @cache
     def evaluated(value: int) -> Fit:
         return at_level(inputs, fit.evaluate(*changed(value), word, room, compiled), room)
 

@@ -237,7 +237,9 @@ def suggestions(
 ) -> list[Remedy]:
     """Changes that make it fit on the same accelerators, cheapest first: single ones, else combinations of up to four
     of those that help most."""
-    before = _burden(evaluate(model, setup, implementation, capacity, compiled))
+    now = evaluate(model, setup, implementation, capacity, compiled)
+    before, used = _burden(now), now.reported.used.value
+    idle: set[str] = set()
 
     def tried(path: tuple[Change, ...]) -> Remedy:
         result = evaluate(model, path[-1].setup, implementation, capacity, compiled)
@@ -252,10 +254,13 @@ def suggestions(
             names = {change.what.split()[0] for change in path}
             for change in changes(model, path[-1].setup if path else setup, fixed, node):
                 together = frozenset((*(c.what for c in path), change.what))
-                if change.what.split()[0] not in names and together not in seen:
+                if change.what.split()[0] not in names | idle and together not in seen:
                     seen.add(together)
                     remedies.append(tried((*path, change)))
         found = [remedy for remedy in remedies if remedy.fit.verdict == FITS]
+        if len(paths[0]) == 0:  # what saves nothing by itself is not tried in combinations
+            helps = {one.what.split()[0] for one in remedies if one.fit.reported.used.value < used}
+            idle = {one.what.split()[0] for one in remedies} - helps
         remedies.sort(key=lambda remedy: float(remedy.fit.reported.used.value))
         paths = [remedy.changes for remedy in remedies[:KEPT]]
     return sorted(found, key=lambda remedy: remedy.order)[:most]
