@@ -262,7 +262,7 @@ def latent_attention(
         rope(prefix + "q_rope", last("q_pe"), heads, rope.dim),
         rope(prefix + "k_rope", prefix + "k_shared", 1, rope.dim),
         Concat(prefix + "q_joined", (last("q_nope"), prefix + "q_rope"), heads * qk_dim),
-        Concat(prefix + "k", (prefix + "k_nope", prefix + "k_rope"), heads * qk_dim),
+        Concat(prefix + "k", (prefix + "k_nope", prefix + "k_rope"), heads * qk_dim, first_type=True),
     ]
     core = AttentionCore(
         prefix + "attention",
@@ -346,8 +346,8 @@ def _dropped(name: str, width: int, dropout: bool) -> Operations:
 
 @record
 class Routing:
-    """How tokens choose experts (fields as in layer.Router); `jitter`: how often noise multiplies them before; `idle`: so
-    many experts, of `experts` in all, have no weights and hand tokens on."""
+    """How tokens choose experts (fields as in layer.Router). `jitter`: how often noise multiplies them before; `idle`:
+    so many experts, of `experts` in all, have no weights and hand tokens on."""
 
     experts: int
     top_k: int

@@ -147,7 +147,7 @@ class Code:
     router       in which type the chosen experts' weights leave the router. logits: that of the logits · scores: as the
                  scores are · tokens: that of the tokens · sparsemixer: chosen one after the other, each from a masked
                  softmax (Phi-3.5-MoE)
-    native_scores  the scores are asked for in the logits' type; else in fp32
+    native_scores  the scores are made in the logits' type: "kept" under autocast too, or "raised" by it; "": in fp32
     best_of_group  experts stand in groups, scored by so many of the best in each, and all outside of the chosen groups
                  are masked (0: no groups)
     new_shares   the chosen scores are divided by their sum into a new tensor; else in place
@@ -194,7 +194,7 @@ class Code:
     strengths: bool = False
     window_mask: bool = False
     router: str = "logits"
-    native_scores: bool = False
+    native_scores: str = ""
     best_of_group: int = 0
     new_shares: bool = False
     clamped: bool = False
@@ -225,7 +225,7 @@ _HF = Code(window_mask=True)
 _HF_EAGER = replace(_HF, kernels=(EAGER,))
 _OLMO = replace(_HF, rotary_fp32=True)
 _PARTIAL = replace(_HF, joins=True)
-_SIGMOID = replace(_HF, router="scores", native_scores=True, best_of_group=2)
+_SIGMOID = replace(_HF, router="scores", native_scores="kept", best_of_group=2)
 _SEQ2SEQ = replace(_HF, softmax="native", wide_loss=False, shifted=False)
 """Labels stand beside their positions, and the loss takes the logits as they are."""
 _BART = replace(_SEQ2SEQ, positions="source")
@@ -268,7 +268,7 @@ _HF_CODES: dict[str, Code] = {
     "bloom": _HF_EAGER,
     "codegen": replace(_HF_EAGER, softmax="wide_scores", rotary="pair", rotary_fp32=True),
     "ctrl": replace(_HF, softmax="native", drops=False),
-    "dbrx": replace(_HF, router="scores", native_scores=True, new_shares=True, looped="apart"),
+    "dbrx": replace(_HF, router="scores", native_scores="kept", new_shares=True, looped="apart"),
     "deepseek_v2": replace(_HF, router="scores", best_of_group=1),
     "deepseek_v3": _SIGMOID,
     "deepseek_v32": _SPARSE,
@@ -296,7 +296,7 @@ _HF_CODES: dict[str, Code] = {
     "gpt2": replace(_HF, softmax="native", passes_mask=True),
     "gpt_neo": replace(_HF_EAGER, softmax="wide_scores"),
     "gpt_neox": _PARTIAL,
-    "gpt_oss": replace(_HF_EAGER, softmax="native", half_tables=True, native_scores=True),
+    "gpt_oss": replace(_HF_EAGER, softmax="native", half_tables=True, native_scores="kept"),
     "gptj": replace(_HF_EAGER, softmax="wide_scores", rotary="pair"),
     "granitemoe": replace(_HF, router="tokens", wide_logits=True),
     "granitemoeshared": replace(_HF, router="tokens", wide_logits=True),
@@ -313,6 +313,8 @@ _HF_CODES: dict[str, Code] = {
     "longcat_flash": replace(_HF, looped="joined"),
     "minimax_m2": replace(_PARTIAL, router="scores"),
     "ministral3": replace(_HF, query_scale=True),
+    "kimi_k2": _SIGMOID,
+    "mistral4": replace(_HF, router="scores", native_scores="raised", best_of_group=2, query_scale=True),
     "mixtral": replace(_HF, router="scores"),
     "mpt": replace(_HF_EAGER, mask="shared", drops=False),
     "nemotron": replace(_PARTIAL, norms="lowered"),

@@ -420,9 +420,10 @@ class Clamp(Operation):
 @record
 class Concat(Operation):
     """A new tensor of `width` numbers a token, copied together from all that it reads (one head's part repeated over
-    the heads where it is shared)."""
+    the heads where it is shared). `first_type`: in the first one's type; else in the widest of all."""
 
     width: int
+    first_type: bool = False
 
 
 @record

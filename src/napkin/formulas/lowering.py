@@ -439,8 +439,9 @@ class Lowering:
     def concat(self, op: Any) -> Value:
         first = self.read(op)
         count = self.tokens * op.width // (self.split.tensor if first.divided else 1)
-        out = self.tape.new(count, first.tensor.dtype, "joined")
         inputs = tuple(self.read(op, i).tensor for i in range(len(op.reads)))
+        widest = max(inputs, key=lambda tensor: BYTES[tensor.dtype]).dtype
+        out = self.tape.new(count, first.tensor.dtype if op.first_type else widest, "joined")
         return Value(self.tape.record("cat", inputs, out), op.width, first.divided, first.whole, True)
 
     # --- elementwise ---
@@ -909,7 +910,7 @@ class Lowering:
             best = tape.record("topk", (wide,), tape.new(rows * k, wide.dtype, "best"), (chosen,))
             weights = tape.softmax(best, best.dtype)
         else:
-            asked = wide.dtype if code.native_scores else ""
+            asked = wide.dtype if code.native_scores == "kept" else ""
             scores = tape.sigmoid(wide) if op.score == "sigmoid" else tape.softmax(wide, asked)
             kept = [chosen, *self.groups(op, rows)]
             if op.upcast and not code.fp32_router and tape.compute != "fp32":

@@ -17,6 +17,7 @@ from napkin.inputs.model import Config
 class Kind:
     """What a model_type does: whether scores are sigmoids balanced by a bias, where experts are, its rotary form.
 
+    native       the router runs in the type of its input, not in fp32, and its softmax is divided by the chosen's sum
     indexed      sparse attention: an indexer chooses the keys that a query sees
     rank_stated  a config without q_lora_rank has none. DeepSeek-V2's published files state the rank or null, and tools
     that drop nulls from a file leave out only the latter."""
@@ -28,6 +29,7 @@ class Kind:
         sigmoid: bool = True,
         where: Sparse | None = after_first,
         scaled: bool = False,
+        native: bool = False,
         rank_stated: bool = False,
         indexed: bool = False,
     ) -> None:
@@ -35,6 +37,7 @@ class Kind:
         self.sigmoid = sigmoid
         self.where = where
         self.scaled = scaled
+        self.native = native
         self.rank_stated = rank_stated
         self.indexed = indexed
 
@@ -52,7 +55,7 @@ KINDS = {
     "deepseek_v32": Kind("interleaved", where=by_type, indexed=True),
     "glm_moe_dsa": Kind("interleaved", where=by_type, indexed=True),
     "kimi_k2": Kind("interleaved"),
-    "mistral4": Kind("interleaved", sigmoid=False),
+    "mistral4": Kind("interleaved", sigmoid=False, native=True),
     "glm4_moe_lite": Kind("interleaved", where=by_type),
     "minicpm3": Kind("half", where=None, scaled=True),
     "youtu": Kind("interleaved", where=None),
@@ -241,7 +244,7 @@ def _experts(config: Config, kind: Kind, hidden: int, function: str, bias: bool)
         raise config.wrong("num_experts_per_tok", f"chooses {top_k} of {experts} experts")
     inner = config.integer("moe_intermediate_size")
     # DeepSeek-V2 alone reads how the best are found
-    grouped = kind.sigmoid or config.raw("topk_method", required=False) == "group_limited_greedy"
+    grouped = kind.sigmoid or kind.native or config.raw("topk_method", required=False) == "group_limited_greedy"
     config.ignore("topk_method", "n_group", "topk_group")
     shared: Block | None = None
     number = config.optional_integer("n_shared_experts", least=0)
@@ -253,8 +256,8 @@ def _experts(config: Config, kind: Kind, hidden: int, function: str, bias: bool)
         experts,
         top_k,
         score="sigmoid" if kind.sigmoid else "softmax",
-        normalise=kind.sigmoid and config.flag("norm_topk_prob", otherwise=True),
-        upcast=True,
+        normalise=(kind.sigmoid or kind.native) and config.flag("norm_topk_prob", otherwise=True),
+        upcast=not kind.native,
         balanced="buffer" if kind.sigmoid else "",
         groups=(config.optional_integer("n_group") or 1) * grouped or 1,
         top_groups=(config.optional_integer("topk_group") or 1) * grouped or 1,
