@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from napkin import units
@@ -50,8 +50,9 @@ def changed(question: Question, changes: Mapping[str, Any]) -> Question:
     return {**result, **{name: Given(text) for name, text in changes.items() if text is not None}}
 
 
-def asked(command: Command, question: Question) -> Answer:
-    return ask(command, question)
+def asked(command: Command, question: Question, only: Container[str] | None = None) -> Answer:
+    """The answer; only: the quantities that will be read."""
+    return ask(command, question, only)
 
 
 def assignments(text: str, command: Command, where: str) -> dict[str, Any]:

@@ -3,7 +3,7 @@ files, and by the commands that ask others (check, sweep, compare)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 from napkin.cli.options import COMMON, DRAWS, FIGURES, OPTIONS, canonical
@@ -62,8 +62,9 @@ class Given:
 class Inputs:
     """The resolved inputs of one question. What a command reads through it is shown in the answer."""
 
-    def __init__(self, command: Command, given: Mapping[str, Given]) -> None:
+    def __init__(self, command: Command, given: Mapping[str, Given], only: Container[str] | None = None) -> None:
         self.command = command
+        self.only = only
         self.shown: dict[str, Shown] = {}
         self.notes: list[str] = []
         self.figures_used = False
@@ -106,6 +107,10 @@ class Inputs:
             binary = f"{written.strip()[:-1].rstrip()}Ki"
             self.note(f"{where} {written.strip()} is {value:,}; {value * 1024 // 1000:,} is {binary}")
         return value
+
+    def wants(self, path: str) -> bool:
+        """Whether anybody reads this quantity of the answer. A command that asks another often reads few of them."""
+        return self.only is None or path in self.only
 
     def __contains__(self, name: str) -> bool:
         return name in self.shown and self.shown[name].origin != "default"
@@ -232,9 +237,9 @@ def named(words: Sequence[str]) -> tuple[Command, list[str]]:
     return find(" ".join(words[:together])), list(words[together:])
 
 
-def ask(command: Command, given: Mapping[str, Given]) -> Answer:
-    """Answer one question."""
-    inputs = Inputs(command, given)
+def ask(command: Command, given: Mapping[str, Given], only: Container[str] | None = None) -> Answer:
+    """Answer one question. only: the quantities that will be read; others may be left out where they take long."""
+    inputs = Inputs(command, given, only)
     answer = command.run(inputs)
     if not inputs.figures_used and command.target is None:
         for name in FIGURES:

@@ -174,7 +174,7 @@ def _contributions(
             question = {name: one for name, one in a.items() if name not in taken}
             question |= {name: b[name] for name in taken if name in b}
             try:
-                found = asking.asked(command, question).quantities()
+                found = asking.asked(command, question, shown).quantities()
             except NapkinError:
                 return None
             return [found[path][0] for path in shown] if all(path in found for path in shown) else None

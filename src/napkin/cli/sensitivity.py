@@ -47,17 +47,19 @@ def run(inputs: Inputs) -> Answer:
     value, unit = found[path]
     change = inputs.get("change")
 
+    read = {path, str(inputs.get("limit")).partition(" ")[0]}
+
     def asked(changes: Mapping[str, Any]) -> Answer | None:
         try:
-            return asking.asked(command, asking.changed(question, changes))
+            return asking.asked(command, asking.changed(question, changes), read)
         except NapkinError:
             return None
 
     varied = _varied(command, question, base, inputs.get("vary"))
-    decide = _decision(inputs, command, question, base, path)
+    decide = _decision(inputs, command, asked, base, path)
     rows = []
     for name, now in varied.items():
-        row = _moved(asked, OPTIONS[name], now, change, path)
+        row = _moved(asked, OPTIONS[name], now, change, path, value)
         if row is None:
             continue
         if decide is not None:
@@ -118,7 +120,7 @@ def _figures(command: Command, question: Question) -> dict[str, float]:
     return {name: figure for name, figure in figures.items() if figure}
 
 
-def _moved(asked: Asked, option: Option, now: float, change: float, path: str) -> dict[str, Any] | None:
+def _moved(asked: Asked, option: Option, now: float, change: float, path: str, value: float) -> dict[str, Any] | None:
     """The answer with one input lower and higher; by halves and doubles where a small step cannot be asked."""
     whole = asking.counts(option)
     ends: dict[str, tuple[float, float] | None] = {}
@@ -138,9 +140,6 @@ def _moved(asked: Asked, option: Option, now: float, change: float, path: str) -
     low, high = ends["low"], ends["high"]
     if low is None and high is None:
         return None
-    here = asked({})
-    assert here is not None
-    value = here.quantities()[path][0]
     reached = [value, *(end[1] for end in (low, high) if end)]
     (x0, y0), (x1, y1) = low or (now, value), high or (now, value)
     elasticity = math.log(y1 / y0) / math.log(x1 / x0) if y0 > 0 and y1 > 0 else None
@@ -161,23 +160,16 @@ def _moved(asked: Asked, option: Option, now: float, change: float, path: str) -
 Decision = Callable[[Mapping[str, Any]], "str | None"]
 
 
-def _decision(inputs: Inputs, command: Command, question: Question, base: Answer, path: str) -> Decision | None:
+def _decision(inputs: Inputs, command: Command, asked: Asked, base: Answer, path: str) -> Decision | None:
     """The word that is decided for changed inputs: a limit's outcome, the side that has less, or the verdict."""
     limit, against = inputs.get("limit"), inputs.get("against")
     if limit is not None and against is not None:
         raise NapkinError("--limit and --against are two decisions", "ask one at a time")
-
-    def answered(changes: Mapping[str, Any]) -> Answer | None:
-        try:
-            return asking.asked(command, asking.changed(question, changes))
-        except NapkinError:
-            return None
-
     if limit is not None:
         name, _, condition = limit.partition(" ")
 
         def held(changes: Mapping[str, Any]) -> str | None:
-            answer = answered(changes)
+            answer = asked(changes)
             if answer is None or name not in answer.quantities():
                 return None
             outcomes, problems = limits_room.check(
@@ -187,18 +179,16 @@ def _decision(inputs: Inputs, command: Command, question: Question, base: Answer
                 raise problems[0]
             return outcomes[0].status
 
-        limits_room_problem = limits_room.check(
-            {name: condition}, base.quantities(), base.intervals, {name: "--limit"}
-        )[1]
-        if limits_room_problem:
-            raise limits_room_problem[0]
+        _, wrong = limits_room.check({name: condition}, base.quantities(), base.intervals, {name: "--limit"})
+        if wrong:
+            raise wrong[0]
         return held
     if against is not None:
         other = asking.assignments(against, command, "--against")
 
         def less(changes: Mapping[str, Any]) -> str | None:
-            first = answered(changes)
-            second = answered({**changes, **other})
+            first = asked(changes)
+            second = asked({**changes, **other})
             if first is None or second is None:
                 return None
             a, b = first.quantities().get(path), second.quantities().get(path)
@@ -208,7 +198,7 @@ def _decision(inputs: Inputs, command: Command, question: Question, base: Answer
 
         return less
     if base.verdict is not None:
-        return lambda changes: getattr(answered(changes), "verdict", None)
+        return lambda changes: getattr(asked(changes), "verdict", None)
     return None
 
 

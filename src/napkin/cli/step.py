@@ -55,7 +55,8 @@ def run(inputs: Inputs) -> Answer:
     found = step(model, asked.plan, asked.rates)
     half, close = asked.half_width(level, named="stack" in inputs)
     terms = [found.time, *parts_of(found), *utilisation(model, setup, asked.peak, found)]
-    terms += memory_terms(inputs, model, setup, hardware.capacity)
+    if inputs.wants("memory/total"):
+        terms += memory_terms(inputs, model, setup, hardware.capacity)
     answer = Answer("step", _title(model, setup, hardware), terms)
     answer.verdict = _binding(found)
     if next(term.value for term in terms if term.name == "mfu") > 1:

@@ -10,7 +10,7 @@ from napkin.cli.plan.obstacles import broken_rules, largest_bucket
 from napkin.cli.plan.question import Planner
 from napkin.cli.plan.ranking import ranked
 from napkin.errors import BROKEN, NapkinError
-from napkin.formulas.capacity import bytes_per_param
+from napkin.formulas import capacity
 from napkin.formulas.params import params
 from napkin.inputs.plan import recompute
 from napkin.record import replace
@@ -26,11 +26,11 @@ DOUBLINGS = 17
 
 def impossible(planner: Planner, request: Request, found: Found | None) -> Answer:
     """The nearest question that has an answer, with status 1."""
-    capacity = planner.hardware.capacity
+    room = planner.hardware.capacity
     reasons = []
     if found is not None and found.least is not None:
         reasons.append(
-            f"none of {found.layouts:,} layouts fits {human(capacity, 'byte')}: the smallest takes "
+            f"none of {found.layouts:,} layouts fits {human(room, 'byte')}: the smallest takes "
             f"{human(found.least_used, 'byte')}{largest_bucket(request, found)}"
         )
     else:
@@ -54,53 +54,63 @@ def impossible(planner: Planner, request: Request, found: Found | None) -> Answe
     return answer
 
 
-def _nearest(planner: Planner, request: Request) -> tuple[str, Found] | None:
-    """The question that changes least and has an answer: one degree moved, then another number of GPUs, then none
-    of the degrees held, then both."""
-    for what, other in _alternatives(planner, request):
-        found = planner.find(other)
-        if len(found):
-            return what, found
-    return None
-
-
 TRIED = 16
 """Machines of a few nodes more or fewer that are tried before other sizes."""
 
 
-def _alternatives(planner: Planner, request: Request) -> Iterator[tuple[str, Request]]:
-    """Questions that change something, those that change least first, with what they change in words."""
+def _nearest(planner: Planner, request: Request) -> tuple[str, Found] | None:
+    """The question that changes least and has an answer. Machines whose cards together cannot hold the states are
+    passed over."""
+    least = _bytes_of_states(request) / (planner.hardware.capacity or 1)
+    for what, other in _alternatives(request):
+        if other.gpus >= least:
+            found = planner.find(other)
+            if len(found):
+                return what, found
+    return None
+
+
+def _alternatives(request: Request) -> Iterator[tuple[str, Request]]:
+    """One degree moved, then another number of GPUs, then none of the degrees held, then both; what changes, in
+    words."""
+    yield from _moved(request)
+    n = request.gpus
+    near, far = _machines(n, request.node)
+    for gpus in (*near, *far):
+        yield f"--gpus {gpus:,} in place of {n:,}", replace(request, gpus=gpus)
+    if request.only or request.below:
+        released = replace(request, only={}, below={})
+        yield "no degree held", released
+        for gpus in far:
+            yield f"--gpus {gpus:,} in place of {n:,} and no degree held", replace(released, gpus=gpus)
+
+
+def _machines(n: int, node: int) -> tuple[list[int], list[int]]:
+    """Other machines: of a few nodes more or fewer, nearest first; and doublings of a node, larger ones first."""
+    whole = n // node * node
+    around = (whole + i * node for i in range(-TRIED, TRIED + 1))
+    near = sorted((m for m in around if m > 0 and m != n), key=lambda m: abs(m - n))[:TRIED]
+    powers = [node << i for i in range(DOUBLINGS)]
+    return near, [*(p for p in powers if p > n), *(p for p in reversed(powers) if p < n)]
+
+
+def _moved(request: Request) -> Iterator[tuple[str, Request]]:
+    """The question with one given degree at a value next to it, or all recomputed; and what changes, in words."""
     from napkin.search import near_values
 
     for name, value in request.only.items():
         rest = {key: held for key, held in request.only.items() if key != name}
-        free = replace(request, only=rest)
-        for near in near_values(free, name, value):
+        for near in near_values(replace(request, only=rest), name, value):
             yield f"--{name} {near} in place of {value}", replace(request, only={**rest, name: near})
     if len(request.recomputes) == 1 and request.recomputes[0].kind != "full":
         yield "--recompute full", replace(request, recomputes=(recompute("full"),))
-    node, n = request.node, request.gpus
-    whole = n // node * node
-    near_machines = [whole + i * node for i in range(-TRIED, TRIED + 1) if whole + i * node > 0]
-    powers = [node << i for i in range(DOUBLINGS)]
-    doubled = [*(p for p in powers if p > n), *(p for p in reversed(powers) if p < n)]
-    tried = sorted((m for m in near_machines if m != n), key=lambda m: abs(m - n))[:TRIED]
-    least = _bytes_of_weights(request) / (planner.hardware.capacity or 1)
-    for gpus in [*tried, *doubled]:
-        if gpus >= least:
-            yield f"--gpus {gpus:,} in place of {n:,}", replace(request, gpus=gpus)
-    if request.only or request.below:
-        yield "no degree held", replace(request, only={}, below={})
-        for gpus in doubled:
-            if gpus >= least:
-                yield (
-                    f"--gpus {gpus:,} in place of {n:,} and no degree held",
-                    replace(request, only={}, below={}, gpus=gpus),
-                )
 
 
-def _bytes_of_weights(request: Request) -> float:
-    """What all cards together hold under every layout: each weight and its master copy, once."""
-    each = bytes_per_param(request.setup.precision, request.setup.optimizer)
-    kept = sum(float(part.value) for part in each.parts if part.name.endswith(("/parameters", "/master")))
-    return kept * float(params(request.model)["params/total"].value)
+def _bytes_of_states(request: Request) -> float:
+    """What all cards together hold under every layout: parameters, gradients, master copies and states, each once;
+    without the states of optimizers whose bytes depend on the shapes."""
+    policy, optimizer = request.setup.precision, request.setup.optimizer
+    each = [capacity.width(form, "bytes").value for form in (policy.param, policy.grad, policy.master) if form]
+    if not optimizer.factored:
+        each = [capacity.bytes_per_param(policy, optimizer).value]
+    return float(sum(each)) * float(params(request.model)["params/total"].value)
