@@ -158,19 +158,27 @@ def mean(values: Sequence[float]) -> float:
 
 # --- the comparison --------------------------------------------------------------------------------------------------
 
-KINDS = {"driver": "used", "nvidia-smi": "used", "reserved": "reserved", "alloc": "allocated", "active": "allocated"}
+KINDS = {
+    "used": "used",
+    "driver": "used",
+    "nvidia-smi": "used",
+    "reserved": "reserved",
+    "alloc": "allocated",
+    "active": "allocated",
+}
 """Words for what a figure is, where a row has no canonical one; the first that occurs holds."""
 UNITS = {"gib": 2**30, "gb": 1e9, "mib": 2**20, "mb": 1e6}
+BINARY = ("gib", "2^30", "2**30", "1024")
+"""Words for a GB of 2³⁰ bytes."""
 
 
 def quantity_of(row: Row) -> str:
-    what = row.text("memory.what").strip().lower()
-    if what not in ("", "allocated", "reserved", "used", "unstated"):
+    what, kind = row.text("memory.what").strip().lower(), row.text("memory.kind").lower()
+    words = what or ("" if "unstated" in kind else kind)
+    found = next((name for word, name in KINDS.items() if word in words), "unstated")
+    if found == "unstated" and what not in ("", "unstated"):
         raise row.wrong("memory.what", "is none of allocated, reserved, used")
-    if what in ("", "unstated"):
-        kind = row.text("memory.kind").lower()
-        what = next((name for word, name in KINDS.items() if word in kind and "unstated" not in kind), "unstated")
-    return f"memory_{what}"
+    return f"memory_{found}"
 
 
 def measured_of(row: Row) -> float | None:
@@ -181,17 +189,24 @@ def measured_of(row: Row) -> float | None:
     for field, size in UNITS.items():
         value = row.number(f"memory.{field}")
         if value:
-            binary = field == "gb" and "gib" in row.text("memory.unit").lower()
+            words = row.text("memory.unit").lower()
+            binary = field == "gb" and any(word in words for word in BINARY)
             return value * (2**30 if binary else size)
     return None
 
 
 def room_of(row: Row) -> float | None:
-    """What the row's accelerator holds; None where nobody says which it is."""
-    chip = row.text("hardware.chip") or row.text("hardware.accelerator")
-    if not chip:
+    """What the row's accelerator holds; None where nobody says which it is. A source's own words for it need not be a
+    name that is known, unless the question is whether the run fits."""
+    chip, words = row.text("hardware.chip"), row.text("hardware.accelerator")
+    if not chip and not words:
         return None
-    found = hardware.find(chip)
+    try:
+        found = hardware.find(chip or words)
+    except NapkinError:
+        if chip or row.flag("memory.oom"):
+            raise
+        return None
     if found.vendor not in ALLOCATORS:
         raise NapkinError(f"runs on {found.vendor}'s accelerators: their allocator is not modelled")
     return found.capacity
@@ -215,17 +230,24 @@ def guess(row: Row, likely: Sequence[Framework], others: Sequence[Framework] = (
     compiled = known and bool(row.flag("layout.compile"))
     first = [readings(row, model, one, quantity, room, compiled) for one in likely]
     rest = [readings(row, model, one, quantity, room, compiled) for one in others]
-    every = [one for found in (*first, *rest) for one in found.all]
-    value = mean([mean([one.value for one in found.likely]) for found in first])
-    most = max(one.used for one in every) if quantity == "memory_unstated" else 0.0
-    drawn, least = "analytic" in row.text("memory.kind"), min(one.least for one in every)
-    if room is not None and least > room and not drawn and not row.flag("memory.oom"):
+    drawn = "analytic" in row.text("memory.kind")
+    ran = room is not None and not drawn and not row.flag("memory.oom")
+
+    def possible(found: Sequence[Figures]) -> list[Figures]:
+        """A run that ran took no more than its accelerator holds."""
+        return [one for one in found if not ran or room is None or one.least <= room]
+
+    every = possible([one for found in (*first, *rest) for one in found.all])
+    points = [mean([one.value for one in fit]) for found in first if (fit := possible(found.likely))]
+    if not every or not points:
         raise NapkinError("takes more than its accelerator holds, and ran: what saves memory is not stated")
+    value = mean(points)
+    most = max(one.used for one in every) if quantity == "memory_unstated" else 0.0
     return Guess(
         value,
         min(one.value for one in every),
         max(max(one.value for one in every), 0.0 if drawn else most),
-        least,
+        min(one.least for one in every),
         max(one.most for one in every),
     )
 

@@ -13,6 +13,7 @@ from napkin.formulas.frameworks import FRAMEWORKS, FRONT, SLOTS, Framework, unna
 from napkin.formulas.implementations import Code, Tuning, code_of
 from napkin.formulas.layer import Model
 from napkin.formulas.memory import Setup
+from napkin.formulas.params import params
 from napkin.inputs.load import Document
 from napkin.inputs.model import config_from, load_config
 from napkin.inputs.plan import OPERATIONS, POLICIES, Layout, Precision, Recompute
@@ -33,7 +34,6 @@ WORDS: tuple[tuple[str, str], ...] = (
     ("torchtune", "torchtune"),
     ("litgpt", "litgpt"),
     ("lit-gpt", "litgpt"),
-    ("lightning", "litgpt"),
     ("deepspeed", "deepspeed"),
     ("fsdp", "fsdp"),
     ("foundry", "fsdp"),
@@ -57,6 +57,11 @@ compile chunked_cross_entropy optimizer_in_backward packed pp_partition stack fr
 IDLE = """activation_offload optimizer_offload async_tp local_batch trainable_params recipe replicas whole_run container
 model_parallel_size fsdp_mixed_precision lora_alpha per_node nodes launcher dataset steps version"""
 """Fields of a layout that change no bytes beyond what others say."""
+ON = ("flash", "master", "fused")
+"""Parts of names of what is on unless a row says that it is not."""
+SHAPE = """name params params_nominal layers hidden heads kv_heads ffn vocab gated tied seq longest_sample head_dim
+experts mla attention position"""
+"""Fields of a model that its description reads."""
 MANY = 4
 """Micro-batches for each stage of a pipeline whose batch is not stated: enough to fill it under every schedule."""
 # --- the model -------------------------------------------------------------------------------------------------------
@@ -111,13 +116,13 @@ def nominal(row: Row) -> float | None:
 def depth_from(row: Row, stages: int) -> int | None:
     """The number of layers where only width and size are stated: the multiple of the pipeline's stages nearest to
     (N − V·h)/12h², or 4h² + 3hf of a gated block."""
-    params, hidden = nominal(row), row.count("model.hidden")
-    if params is None or hidden is None or row.part("model").get("experts"):
+    size, hidden = nominal(row), row.count("model.hidden")
+    if size is None or hidden is None or row.part("model").get("experts"):
         return None
     ffn = row.count("model.ffn") or 4 * hidden
     block = 4 * hidden * hidden + (3 if row.flag("model.gated") else 2) * hidden * ffn
     tables = (row.count("model.vocab") or 0) * hidden * (1 if row.flag("model.tied") else 2)
-    return max(round((params - tables) / block / stages), 1) * stages
+    return max(round((size - tables) / block / stages), 1) * stages
 
 
 def described(row: Row) -> Model:
@@ -130,18 +135,59 @@ def described(row: Row) -> Model:
             hidden or preset.hidden
         ) == preset.hidden:
             return preset
-    fields = dict(row.fields)
     if layers is None:
-        depth = depth_from(row, row.count("layout.pp") or 1)
-        if depth is None:
-            raise NapkinError("the number of layers or the width is not stated")
-        fields["model"] = {**row.part("model"), "layers": depth}
-    step = step_row(Row(row.document, row.index, fields))
-    if step.shape is None:
+        layers = depth_from(row, row.count("layout.pp") or 1)
+    if layers is None or hidden is None:
         raise NapkinError("the number of layers or the width is not stated")
-    if not step.shape.vocab:
+    if row.count("model.vocab") is None:
         raise NapkinError("the vocabulary is not stated")
+    found = [_built(row, {"layers": layers, **fields}) for fields in _unsaid(row, layers, hidden)]
+    stated = row.number("model.params")
+    if not stated:
+        if len(found) > 1:
+            raise NapkinError("whether its MLP is gated and its tables are tied is not stated, nor its parameters")
+        return found[0]
+    counts = [float(params(one)["params/total"].value) for one in found]
+    nearest = min(range(len(found)), key=lambda place: abs(counts[place] / stated - 1))
+    if abs(counts[nearest] / stated - 1) > APART:
+        raise NapkinError(f"its shape makes {counts[nearest]:,.0f} parameters, not the {stated:,.0f} that it states")
+    return found[nearest]
+
+
+APART = 0.02
+"""How far the parameters of a row's shape may lie from those that it states: biases, positions, padded vocabularies."""
+
+
+def _built(row: Row, fields: Mapping[str, Any]) -> Model:
+    step = step_row(Row(row.document, row.index, {**row.fields, "model": {**row.part("model"), **fields}}))
+    assert step.shape is not None
     return model_of(step.shape, step.seq or row.count("model.longest_sample") or 2048)
+
+
+def _unsaid(row: Row, layers: int, hidden: int) -> list[dict[str, Any]]:
+    """Each way to read what a row does not say of its shape: a gated MLP or none, tied tables or not; a gated MLP's
+    width from the parameters. Without a gate it is GPT's: four times the model's, its tables tied."""
+    gated, tied = row.flag("model.gated"), row.flag("model.tied")
+    ways: list[dict[str, Any]] = []
+    for gate in (False, True) if gated is None else (gated,):
+        both = (False, True) if row.number("model.params") or gate else (True,)
+        for same in both if tied is None else (tied,):
+            fields: dict[str, Any] = {"gated": gate, "tied": same}
+            if gate and row.count("model.ffn") is None and not row.part("model").get("experts"):
+                fields["ffn"] = _width(row, layers, hidden, same)
+            ways.append(fields)
+    return ways
+
+
+def _width(row: Row, layers: int, hidden: int, tied: bool) -> int:
+    """A gated MLP's width from the parameters: (N − tables)/L − attention, over 3h."""
+    stated, heads = row.number("model.params"), row.count("model.heads") or 1
+    if not stated:
+        raise NapkinError("the width of its MLP is not stated")
+    size = row.count("model.head_dim") or hidden // heads
+    attention = 2 * hidden * size * (heads + (row.count("model.kv_heads") or heads))
+    tables = (row.count("model.vocab") or 0) * hidden * (1 if tied else 2)
+    return max(round(((stated - tables) / layers - attention) / (3 * hidden)), 1)
 
 
 # --- the framework ---------------------------------------------------------------------------------------------------
@@ -178,13 +224,29 @@ def adapted(framework: Framework, row: Row) -> Framework:
 
 
 def unread(row: Row) -> str:
-    """A field of the layout that says something and that nothing here reads; "" where there is none."""
-    known = {*READ.split(), *IDLE.split()}
-    for key, value in row.part("layout").items():
-        silent = value in (None, False, "", "none", "None") or (key == "offload" and value in ("none", "no"))
-        if silent or key in known:
-            continue
-        return f"{key}: an offload that is not modelled" if "offload" in key else f"layout.{key}: not modelled"
+    """A field that says something and that nothing here reads; "" where there is none."""
+    for part, known in (("layout", f"{READ} {IDLE}"), ("model", SHAPE)):
+        for key, value in row.part(part).items():
+            is_off = value in (None, False, 0, "", "none", "None", "no") and not any(word in key for word in ON)
+            if is_off or key in known.split():
+                continue
+            return f"{key}: an offload that is not modelled" if "offload" in key else f"{part}.{key}: not modelled"
+    return ""
+
+
+def contradiction(row: Row, step: StepRow) -> str:
+    """What a row says twice and not the same; "" where there is nothing of the kind."""
+    ways = step.tp * step.pp * step.cp
+    dp = row.count("layout.dp")
+    if step.gpus % ways or (dp is not None and dp * ways != step.gpus):
+        said = f"tp·pp·cp·dp = {ways * dp:,}" if dp is not None else f"tp·pp·cp = {ways:,}"
+        return f"{step.gpus:,} accelerators and {said}: a contradiction"
+    adapts = re.sub(r"[ -]+", "_", row.text("layout.method").strip().lower()) not in FULL
+    trained, whole = row.number("layout.trainable_params"), row.number("model.params")
+    if not adapts and (row.count("layout.lora_rank") or row.part("layout").get("lora_targets")):
+        return "states what LoRA's matrices are, not that it trains by LoRA"
+    if not adapts and trained and whole and trained < whole / 2:
+        return f"trains {trained / whole:.2%} of its parameters by a method that it does not state"
     return ""
 
 
@@ -386,11 +448,14 @@ def setup_of(row: Row, model: Model, framework: Framework) -> Setup:
     """The row's run by that framework. Refused where something is missing or not modelled that memory depends on."""
     framework = adapted(framework, row)
     step = step_row(row)
-    why = unread(row)
+    why = unread(row) or contradiction(row, step)
     if why:
         raise NapkinError(why)
     seq = sequence_of(row, step, framework)
+    sums = row.count("layout.grad_accum")
     micro = int(step.micro_batch or 0)
+    if not micro and sums and step.global_batch and row.number("layout.global_batch"):
+        micro = int(step.global_batch // (step.dp * sums))
     if not micro:
         raise NapkinError("the micro-batch is not stated")
     if row.count("hardware.count") is None and row.count("layout.dp") is None:
@@ -403,8 +468,8 @@ def setup_of(row: Row, model: Model, framework: Framework) -> Setup:
         raise NapkinError(f"{heads} heads do not divide over {step.tp} tensor-parallel ranks")
     if (step.zero or 0) > 3:
         raise NapkinError(f"ZeRO stage {step.zero} does not exist")
-    batches = int(row.count("layout.grad_accum") or (step.global_batch or step.dp * micro) // (step.dp * micro))
-    if row.number("layout.global_batch") is None and row.count("layout.grad_accum") is None and step.pp > 1:
+    batches = int(sums or (step.global_batch or step.dp * micro) // (step.dp * micro))
+    if row.number("layout.global_batch") is None and sums is None and step.pp > 1:
         batches = MANY * step.pp
     if framework.name == "litgpt":
         batches = LITGPT_BATCH // (step.dp * micro)
@@ -419,7 +484,7 @@ def setup_of(row: Row, model: Model, framework: Framework) -> Setup:
         name = "paged adamw 8bit"  # recipes/configs/llama3_1/8B_full_single_device.yaml
     if "paged" in name:
         offload, name = (*offload, "optimizer"), name.replace("paged", "").strip(" -_")
-    optimizer, form = optimizers.find(re.sub(r"[ _]+", "-", name))
+    optimizer, form = optimizers.find(re.sub(r"[ _()]+", "-", name).strip("-"))
     chunks = step.vp or 1
     layout = Layout(
         seq=seq,
