@@ -86,3 +86,14 @@ def test_a_layout_needs_a_shape(napkin, line):
     outcome = napkin(f"max-params --gpus 8 --hardware h100 {line}")
     assert outcome.status == 2
     assert "--like" in outcome.hints[0]
+
+
+def test_every_option_of_a_layout_bounds_the_largest() -> None:
+    """Interleaved stages take multiples of pp · vp layers; fp32 gradients take more than 16-bit ones."""
+    line = "max-params --gpus 64 --hardware h100-sxm-80gb --like llama3-70b --zero 1 --tp 8 --pp 4 --json"
+    plain = run_line(f"{line} --vp 2").values
+    assert plain["fits/layers"] % 8 == 0
+    megatron = run_line(f"{line} --vp 2 --framework megatron-core").values
+    assert megatron["fits/layers"] % 8 == 0
+    offloaded = run_line(f"{line} --offload optimizer").values
+    assert offloaded["fits/params"] > plain["fits/params"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from napkin.cli.command import Command, Inputs
+from napkin.cli.layout import SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS, setup_of
 from napkin.cli.machine import accelerator
 from napkin.cli.options import Option, declare
 from napkin.errors import BROKEN, NapkinError
@@ -17,21 +18,12 @@ from napkin.units import words
 
 declare(
     Option("inference", lambda text: text, "Weights alone, as for inference", flag=True),
+    Option("compile", lambda text: text, "The step runs under torch.compile", flag=True),
     Option("like", words, "A model or family whose proportions the largest shape keeps", metavar="MODEL"),
 )
 LAYOUT = (
-    "tp",
-    "pp",
-    "dp",
-    "cp",
-    "zero",
-    "sp",
-    "micro-batch",
-    "global-batch",
-    "seq",
-    "recompute",
-    "implementation",
-    "attention",
+    *(name for name in (*SETUP_OPTIONS, *STATE_OPTIONS) if name not in ("gpus", "precision", "optimizer")),
+    "compile",
 )
 """Options that ask what fits under a layout, beside the ceiling."""
 
@@ -50,7 +42,10 @@ def run(inputs: Inputs) -> Answer:
         raise NapkinError("--dtype belongs to --inference", "training takes a policy: --precision bf16-mixed")
     each = _bytes_per_param(inputs)
     largest = capacity.largest(total, each)
-    terms = [largest, total, each, *each.parts, per_gpu, *_like(inputs, largest)]
+    shapes = _like(inputs, largest)
+    truth = [term for term in shapes if term.name == "fits/params"]  # beside the ceiling
+    rest = [term for term in shapes if term.name != "fits/params"]
+    terms = [largest, *truth, total, each, *each.parts, per_gpu, *rest]
     return Answer("max-params", _title(inputs, hardware, f"{each.value:g} bytes a parameter"), terms)
 
 
@@ -87,7 +82,6 @@ def _shape(path: str, model: Model, parameters: int) -> list[Term]:
 
 def _fitting(inputs: Inputs, config: Config) -> list[Term]:
     """The largest shape whose whole step fits: states as the layout divides them, activations, the loss, overhead."""
-    from napkin.cli.layout import SETUP_DEFAULTS, setup_of
     from napkin.formulas import fit
     from napkin.formulas.families import build
     from napkin.formulas.scaling import largest
@@ -96,16 +90,18 @@ def _fitting(inputs: Inputs, config: Config) -> list[Term]:
         inputs.default(name, value)
     setup_of(inputs, build(config))  # an option that makes no layout is refused here, not taken for a lack of memory
     capacity = accelerator(inputs).term("capacity", "fits/capacity", "byte")
-    code = inputs.get("implementation")
+    compiled = bool(inputs.get("compile"))
 
     def found(model: Model) -> fit.Fit:
-        return fit.evaluate(model, setup_of(inputs, model), code, capacity.value, False)
+        setup = setup_of(inputs, model)
+        return fit.evaluate(model, setup, inputs.get("implementation"), capacity.value, compiled)
 
     def fits(model: Model) -> bool:
         return bool(found(model).reported.used.value <= capacity.value)
 
+    pp, vp = inputs.get("pp"), inputs.get("vp")
     try:
-        model, parameters = largest(config, fits, inputs.get("tp"), inputs.get("pp"))
+        model, parameters = largest(config, fits, inputs.get("tp"), pp, pp * vp if vp > 1 else 1)
     except NapkinError as problem:
         if problem.status != BROKEN:
             raise

@@ -91,16 +91,22 @@ def nearest_of_family(family: str, limit: int) -> Config | None:
     return members[min(sized)[1]] if sized else None
 
 
-def largest(config: Config, fits: Callable[[Model], bool], tp: int = 1, pp: int = 1) -> tuple[Model, int]:
+def largest(
+    config: Config, fits: Callable[[Model], bool], tp: int = 1, pp: int = 1, chunks: int = 1
+) -> tuple[Model, int]:
     """The largest model of the config's proportions that fits, and its parameters. Larger never fits where smaller
-    does not. Heads are multiples of `tp`, layers at least `pp`."""
+    does not. Heads are multiples of `tp`, layers at least `pp` and multiples of `chunks`."""
     shape = Shape(config)
     step = math.lcm(shape.step, tp)
+    fewest = max(pp, chunks)
+
+    def whole(layers: int) -> int:
+        return max(fewest, round(layers / chunks) * chunks)
 
     def model_fits(heads: int, layers: int) -> bool:
-        return fits(shape.model(heads, max(layers, pp)))
+        return fits(shape.model(heads, whole(layers)))
 
-    if not model_fits(step, pp):
+    if not model_fits(step, fewest):
         raise NapkinError(f"{config.name}: not even its smallest shape fits", "allow more memory", BROKEN)
     low, high = 1, 2
     while model_fits(high * step, shape.depth(high * step)) and high < 10**4:
@@ -111,20 +117,21 @@ def largest(config: Config, fits: Callable[[Model], bool], tp: int = 1, pp: int 
             low = middle
         else:
             high = middle
-    narrow = _deepest(shape, low * step, pp, model_fits)
-    wide = _deepest(shape, high * step, pp, model_fits)
+    narrow = _deepest(shape, low * step, fewest, chunks, model_fits)
+    wide = _deepest(shape, high * step, fewest, chunks, model_fits)
     model = max((m for m in (narrow, wide) if m is not None), key=count)
     return model, count(model)
 
 
-def _deepest(shape: Shape, heads: int, pp: int, fits: Callable[[int, int], bool]) -> Model | None:
+def _deepest(shape: Shape, heads: int, fewest: int, chunks: int, fits: Callable[[int, int], bool]) -> Model | None:
     """The deepest model of that width that fits, its depth within SLACK of the proportion; None where none does."""
     usual = shape.depth(heads)
-    shallow, deep = max(pp, math.ceil(usual * (1 - SLACK))), max(pp, int(usual * (1 + SLACK))) + 1
+    shallow = max(fewest, math.ceil(usual * (1 - SLACK)) // chunks * chunks)
+    deep = max(fewest, int(usual * (1 + SLACK)) // chunks * chunks) + chunks
     if not fits(heads, shallow):
         return None
-    while deep - shallow > 1:
-        middle = (shallow + deep) // 2
+    while deep - shallow > chunks:
+        middle = shallow + (deep - shallow) // chunks // 2 * chunks
         if fits(heads, middle):
             shallow = middle
         else:
