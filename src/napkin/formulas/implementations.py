@@ -126,7 +126,8 @@ class Code:
     norms        reference: as the operation says · fused: one kernel in the input's type · fp32: root mean squares
                  written out, the weight multiplied in fp32 before the cast · lowered: under autocast the kernel runs in
                  16 bits, its arguments cast by the code
-    rotary       table: cos and sin made once for all layers · layer: widened in each layer, once · pair: widened in
+    rotary       table: cos and sin made once for all layers · values: made in each layer, in the type of its values ·
+                 layer: widened in each layer, once · pair: widened in
                  each layer for the query and again for the key, in their type · kernel: one kernel that keeps cos and
                  sin alone
     rotary_fp32  cos and sin stay fp32 where activations are narrower
@@ -141,7 +142,6 @@ class Code:
     casts_down   the input of an MLP's last product is cast to its weight's type, which autocast casts back
     mixer        what runs a recurrence. whole: one kernel from the input projection to the output's, which keeps little
                  and runs the rest again · apart: a kernel for the convolution and one for the scan · torch: written out
-    strengths    the delta rule's write strengths reach up to 2
     window_mask  torch's scaled_dot_product_attention learns of a window by an explicit mask, made where the window is
                  not longer than the sequence
     router       in which type the chosen experts' weights leave the router. logits: that of the logits · scores: as the
@@ -191,7 +191,6 @@ class Code:
     segments: str = "one"
     casts_down: bool = False
     mixer: str = "whole"
-    strengths: bool = False
     window_mask: bool = False
     router: str = "logits"
     native_scores: str = ""
@@ -304,8 +303,13 @@ _HF_CODES: dict[str, Code] = {
     "glm4_moe_lite": _SIGMOID,
     "glm_moe_dsa": _SPARSE,
     "jamba": replace(_HF, mixer="apart"),
-    "minimax": replace(_HF, mixer="torch"),
-    "recurrent_gemma": replace(_HF, mixer="torch"),
+    "lfm2_moe": replace(_HF, native_scores=True),
+    "minimax": replace(_HF, mixer="torch", router="scores"),
+    "nemotron_h": replace(_SIGMOID, wide_weight=True),
+    "olmo_hybrid": _OLMO,
+    "qwen3_5_moe_text": replace(_HF, positions="each"),
+    "qwen3_5_text": replace(_HF, positions="each"),
+    "recurrent_gemma": replace(_HF, mixer="torch", rotary="values"),
     "zamba": replace(_HF, mixer="apart"),
     "helium": replace(_HF, rotary="layer", wide_weight=True),
     "hunyuan_v1_moe": replace(_HF, fp32_router=True),

@@ -567,6 +567,14 @@ class Learnt(Operation):
 
 
 @record
+class Cast(Operation):
+    """The same numbers in another format: in fp32 (`wide`), or in that of the parameters."""
+
+    width: int
+    wide: bool = False
+
+
+@record
 class Mix(Operation):
     """x·w + y·(1 − w), where y is x of the token before and w the learnt share of each of `width` channels, read
     second (RWKV)."""
@@ -580,6 +588,7 @@ class Scan(Operation):
 
     kind     selective (Mamba), ssd (Mamba-2), delta (gated delta rule), lightning, wkv (RWKV), rg_lru
     chunk    tokens that a chunked form handles by matrix products
+    doubled  the delta rule's write strengths reach up to 2
 
     The matrix products are those of the plain chunked form, c tokens a chunk, n = ⌈s/c⌉ chunks, p head size, N state:
         selective   the state's read-out, 2·b·s·a·p·N; the recurrence itself is elementwise
@@ -595,6 +604,7 @@ class Scan(Operation):
     state: int
     groups: int = 1
     chunk: int = 0
+    doubled: bool = False
 
     def products(self, work: Work) -> tuple[Product, ...]:
         p, state, c = self.head_dim, self.state, self.chunk

@@ -24,6 +24,7 @@ from napkin.formulas.layer import (
     AttentionCore,
     BalanceLoss,
     BlockMatmul,
+    Cast,
     Clamp,
     Concat,
     Conv,
@@ -339,11 +340,26 @@ class Lowering:
         return Value(self.weight(count), count)
 
     def block_matmul(self, op: Any) -> Value:
+        """Batched products, one a block. Sequences are folded into one dimension by a copy, or, where each has a product
+        of its own, the weight is repeated for each."""
         x = self.read(op)
-        width = op.blocks * op.d_out
-        out = self.tape.new(x.tensor.count * op.d_out // op.d_in, x.tensor.dtype, "output")
-        grads = op.blocks * op.d_in * op.d_out * sized(1, self.tape.compute)
-        return Value(self.tape.record("bmm", (x.tensor,), out, (x.tensor,), weight=grads), width, x.divided, x.whole)
+        tape, width = self.tape, op.blocks * op.d_out
+        tensor = tape.lowered(x.tensor)
+        is_part = any(isinstance(one, Slice) and one.name == op.reads[0] for one in self.program)
+        if not is_part:
+            if id(tensor) not in self.shifted:
+                self.shifted[id(tensor)] = select(self.b == 1, tensor, tape.copy(tensor, "by blocks"))
+            tensor = self.shifted[id(tensor)]
+        out = tape.new(tensor.count * op.d_out // op.d_in, tensor.dtype, "output")
+        count = op.blocks * op.d_in * op.d_out
+        kept = [tensor]
+        if self.code.mixer == "apart":
+            repeated = tape.new(self.b * count, tensor.dtype, "weight for each sequence")
+            kept.append(select(self.b == 1, tape.given(count, tensor.dtype, "weight", kind=WEIGHT), repeated))
+        if tape.autocast:
+            kept.append(tape.weight_copy(count, f"{op.name}/weight"))
+        grads = count * sized(1, "fp32" if tape.autocast else tape.compute)
+        return Value(tape.record("bmm", (tensor,), out, kept, weight=grads), width, x.divided, x.whole)
 
     def table_matmul(self, op: Any) -> Value:
         """The table's rows, projected once for all tokens."""
@@ -376,7 +392,8 @@ class Lowering:
         if len(inputs) > 1:
             whole = self.made_of(op.reads)
             joined = whole or self.tape.record("cat", inputs, self.tape.new(count, joined.dtype, "joined"))
-        if op.group > 1 or self.code.mixer == "torch":
+        by_blocks = self.code.mixer == "apart" and any(isinstance(one, BlockMatmul) for one in self.program)
+        if op.group > 1 or self.code.mixer == "torch" or by_blocks:
             joined = self.tape.copy(self.tape.lowered(joined), "input by channels")
         out = self.tape.new(count, joined.dtype, "convolved")
         if self.code.mixer == "torch" and op.group == 1:  # padded to both sides: the result is cut from a longer one
@@ -418,12 +435,13 @@ class Lowering:
             out = mixers.inner(tape, self.beside(op, "in_proj"), self.beside(op, "x_proj"), size)
         elif op.kind == "selective":
             u, delta, b, c = read[:4]
-            out = mixers.selective(tape, (u, delta, b, c), self.beside(op, "gate"), size)
+            by_heads = any(isinstance(one, BlockMatmul) and one.name == f"{prefix}x_proj" for one in self.program)
+            out = mixers.selective(tape, (u, delta, b, c), self.beside(op, "gate"), size, turned=not by_heads)
         elif op.kind == "ssd":
             normed = any(isinstance(one, Norm) and one.name == f"{prefix}norm" for one in self.program)
             out = mixers.ssd(tape, self.beside(op, "in_proj"), size, normed)
         elif op.kind == "delta":
-            out = mixers.delta(tape, read[0], read[1], read[2], size, self.code.strengths)
+            out = mixers.delta(tape, read[0], read[1], read[2], size, op.doubled)
         elif op.kind == "wkv":
             out = mixers.wkv(tape, read[0], read[1], size)
         elif op.kind == "lightning":
@@ -503,6 +521,11 @@ class Lowering:
     def capped(self, x: Tensor) -> Tensor:
         """cap·tanh(x/cap)."""
         return self.tape.scale(self.tape.tanh(self.tape.scale(x)))
+
+    def cast(self, op: Any) -> Value:
+        x = self.read(op)
+        stored = "fp32" if op.wide or self.tape.autocast else self.tape.compute
+        return Value(self.tape.cast(x.tensor, stored), x.width, x.divided, x.whole)
 
     def clamp(self, op: Any) -> Value:
         x = self.read(op)
@@ -694,7 +717,7 @@ class Lowering:
         if self.code.rotary == "table":
             cos, sin = self.table(op, stream)
         else:
-            cos, sin = self.widened(op, tensor.dtype if self.code.rotary == "pair" else stream)
+            cos, sin = self.widened(op, tensor.dtype if self.code.rotary in ("pair", "values") else stream)
         if op.pairing == "complex" and self.code.rotary == "table":
             turns = cos.view()  # a complex64 number of 8 bytes for each pair
             turned = tape.multiply(tape.cast(tensor, "fp32"), turns)
@@ -1163,6 +1186,7 @@ _RULES: dict[type[Operation], Callable[[Lowering, Any], Value]] = {
     TableMatmul: Lowering.table_matmul,
     Add: Lowering.add,
     AttentionCore: Lowering.core,
+    Cast: Lowering.cast,
     Clamp: Lowering.clamp,
     Concat: Lowering.concat,
     Dropout: Lowering.dropped,

@@ -12,7 +12,7 @@ Sources, each an autograd Function whose ctx.save_for_backward the rules follow:
 from __future__ import annotations
 
 from napkin.elementwise import Number, ceil_div
-from napkin.formulas.tape import WEIGHT, Tape, Tensor
+from napkin.formulas.tape import WEIGHT, Tape, Tensor, select
 from napkin.record import record
 
 SELECTIVE_CHUNK = 2048
@@ -76,10 +76,14 @@ def inner(tape: Tape, joined: Tensor, low: Tensor, size: Sizes) -> Tensor:
     return tape.record("scan", (turned, low, *constants), out, kept)
 
 
-def selective(tape: Tape, read: tuple[Tensor, Tensor, Tensor, Tensor], gate: Tensor, size: Sizes) -> Tensor:
-    """selective_scan_fn of u, Δ, B, C and a gate: all but Δ are copied to have their tokens next to each other."""
+def selective(
+    tape: Tape, read: tuple[Tensor, Tensor, Tensor, Tensor], gate: Tensor, size: Sizes, *, turned: bool
+) -> Tensor:
+    """selective_scan_fn of u, Δ, B, C and a gate, which it wants with their tokens next to each other: the gate is
+    copied, and, but for Δ, the others where they were `turned`."""
     u, delta, b, c = read
-    copies = [tape.copy(x, what) for x, what in ((u, "u"), (b, "B"), (c, "C"), (gate, "gate"))]
+    copies = [tape.copy(x, what) if turned else x for x, what in ((u, "u"), (b, "B"), (c, "C"))]
+    copies.append(tape.copy(gate, "gate"))
     constants = scan_constants(tape, size)
     out = tape.new(delta.count, delta.dtype, "scanned", fixed=True)
     gated = tape.new(delta.count, delta.dtype, "gated")
@@ -139,7 +143,9 @@ def lightning(tape: Tape, mixed: Tensor, size: Sizes) -> Tensor:
     each = size.sequences * size.heads
     pairs = each * (blocks * size.chunk * size.chunk + rest * rest)
     dtype = tape.autocast or mixed.dtype
-    kept = [tape.new(rows, dtype, what) for what in ("queries", "keys", "values", "decayed keys", "values again")]
+    kept = [tape.new(rows, dtype, "decayed keys")]
+    for what in ("queries", "keys", "values", "values again"):  # slices of one sequence fold without a copy
+        kept.append(select(size.sequences == 1, tape.lowered(mixed), tape.new(rows, dtype, what)))
     kept.append(tape.new(rows - each * first * size.head_dim, dtype, "decayed queries"))
     kept.append(tape.new(pairs, dtype, "decayed scores"))
     kept.append(tape.new(each * count * size.state * size.head_dim, dtype, "states"))
@@ -165,7 +171,8 @@ def rg_lru(tape: Tape, x: Tensor, gate: Tensor, forget: Tensor, size: Sizes) -> 
     root = tape.record("mul", (root,), tape.new(root.count, root.dtype, "root or 1"), (resets[0],))
     taken = tape.multiply(tape.multiply(x, gate), tape.cast(root, x.dtype))
     carried = tape.record("mul", (carried,), tape.new(carried.count, carried.dtype, "carried"), (resets[1],))
-    steps = tape.new(size.tokens * size.channels, "fp32", "carried in fp32")
-    # the state before the first token is none
-    states = tape.new((size.tokens - size.sequences) * size.channels, "fp32", "states")
+    steps = carried  # what multiplies a state that came from none keeps nothing
+    if carried.dtype != "fp32":
+        steps = tape.new((size.tokens - size.sequences) * size.channels, "fp32", "carried in fp32")
+    states = tape.new(size.tokens * size.channels, "fp32", "states")
     return tape.record("scan", (taken, carried), tape.new(taken.count, x.dtype, "scanned"), (steps, states))

@@ -161,12 +161,14 @@ def gated_delta(
     value_dim: int,
     kernel: int,
     projections: tuple[tuple[str, tuple[str, ...]], ...],
+    doubled: bool = False,
     function: str = "silu",
     prefix: str = "mixer_",
 ) -> Operations:
     """Gated DeltaNet (arXiv:2412.06464): q, k, v through one short convolution, the delta rule with a decay (a) and a
     write strength (b) a head, a gated norm a head, heads → h. No biases.
 
+    doubled      write strengths reach up to 2
     projections  which of q k v z b a each input projection makes, by name: families fuse them differently
     """
     at = f"{prefix}{{}}".format
@@ -196,6 +198,7 @@ def gated_delta(
             key_dim,
             key_heads,
             DELTA_CHUNK,
+            doubled,
         ),
         Norm(at("norm"), (at("scan"), place["z"]), value_dim, groups=value_heads, gated=True),
         Matmul(at("out_proj"), (at("norm"),), values, width, shard=ROW),

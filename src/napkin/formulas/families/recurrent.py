@@ -44,7 +44,7 @@ from napkin.formulas.families.common import (
     tied,
     width,
 )
-from napkin.formulas.layer import Add, Concat, Layer, Matmul, Model, Operation, Reused
+from napkin.formulas.layer import Add, Cast, Concat, Layer, Matmul, Model, Operation, Reused, Scale
 from napkin.formulas.recurrent_blocks import (
     channel_mix,
     gated_delta,
@@ -163,10 +163,34 @@ def _network(
     )
 
 
-def _mixer_layer(hidden: int, norm: NormStyle, mix: Block, kind: str) -> Layer:
-    """y = x + mix(norm(x)): a layer of one block."""
+def _mixer_layer(hidden: int, norm: NormStyle, mix: Block, kind: str, *, wide: bool = False) -> Layer:
+    """y = x + mix(norm(x)): a layer of one block. `wide`: x is kept in fp32, and narrowed for the norm."""
     operations = mix("norm")
-    return Layer(kind, (norm("norm", "x", hidden), *operations, Add("residual", ("x", operations[-1].name), hidden)))
+    if not wide:
+        own = (norm("norm", "x", hidden), *operations, Add("residual", ("x", operations[-1].name), hidden))
+        return Layer(kind, own)
+    return Layer(
+        kind,
+        (
+            Cast("narrowed", ("x",), hidden),
+            norm("norm", "narrowed", hidden),
+            *operations,
+            Cast("widened", ("x",), hidden, wide=True),
+            Add("residual", ("widened", operations[-1].name), hidden),
+        ),
+    )
+
+
+def _state_space(config: Config, mix: Block, layers: int, kind: str, *, hidden: int, heads: int, head_dim: int) -> Model:
+    """A network of one kind of mixer; the residual stream is fp32 where residual_in_fp32 says so."""
+    wide = config.flag("residual_in_fp32", otherwise=True)
+    layer = _mixer_layer(hidden, RMS, mix, kind, wide=wide)
+    model = _network(config, ((layers, layer),), hidden=hidden, heads=heads, kv_heads=heads, head_dim=head_dim)
+    stack = model.stacks[0]
+    if not wide or stack.after[-1].name != "lm_head":
+        return model
+    narrowed = (Cast("head_input", ("final_norm",), hidden), replace(stack.after[-1], reads=("head_input",)))
+    return replace(model, stacks=(replace(stack, after=(*stack.after[:-1], *narrowed)),))
 
 
 # --- Mamba -----------------------------------------------------------------------------------------------------------
@@ -194,8 +218,7 @@ def mamba(config: Config, *, normed: bool = False) -> Model:
         norm_weights=False,
         function=activation(config, "hidden_act"),
     )
-    runs = ((layers, _mixer_layer(hidden, RMS, mix, "mamba")),)
-    return _network(config, runs, hidden=hidden, heads=inner, kv_heads=inner, head_dim=1)
+    return _state_space(config, mix, layers, "mamba", hidden=hidden, heads=inner, head_dim=1)
 
 
 falcon_mamba = partial(mamba, normed=True)
@@ -225,8 +248,7 @@ def mamba2(config: Config) -> Model:
         conv_bias=on(config, "use_conv_bias"),
         function=activation(config, "hidden_act"),
     )
-    runs = ((layers, _mixer_layer(hidden, RMS, mix, "mamba2")),)
-    return _network(config, runs, hidden=hidden, heads=heads, kv_heads=heads, head_dim=head_dim)
+    return _state_space(config, mix, layers, "mamba2", hidden=hidden, heads=heads, head_dim=head_dim)
 
 
 def _groups(config: Config, field: str, inner: int, heads: int) -> int:
@@ -379,9 +401,11 @@ def falcon_h1(config: Config) -> Model:
     )
 
     def both(source: str) -> Operations:
-        mamba_branch, attention_branch = mix(source), attend(source)
+        mamba_branch, attention_branch = mix("mamba_input"), attend("attention_input")
         return (
+            Scale("mamba_input", (source,), hidden),
             *mamba_branch,
+            Scale("attention_input", (source,), hidden),
             *attention_branch,
             Add("branches", (mamba_branch[-1].name, attention_branch[-1].name), hidden),
         )
@@ -455,7 +479,14 @@ def nemotron_h(config: Config) -> Model:
         bias,
         inner=config.integer("moe_intermediate_size"),
         routing=Routing(
-            experts, min(config.integer("num_experts_per_tok"), experts), score="sigmoid", balanced="buffer"
+            experts,
+            min(config.integer("num_experts_per_tok"), experts),
+            score="sigmoid",
+            normalise=config.flag("norm_topk_prob", otherwise=True),
+            upcast=True,
+            balanced="buffer",
+            groups=config.optional_integer("n_group") or 1,
+            top_groups=config.optional_integer("topk_group") or 1,
         ),
         function=function,
         shared=partial(
@@ -471,8 +502,9 @@ def nemotron_h(config: Config) -> Model:
     names = {LINEAR: "mamba2", FULL: "attention", MIXTURE: "moe", DENSE: "mlp"}
     return _network(
         config,
-        runs_of(listed, lambda kind: _mixer_layer(hidden, RMS, blocks[kind], names[kind])),
+        runs_of(listed, lambda kind: _mixer_layer(hidden, RMS_FP32, blocks[kind], names[kind])),
         hidden=hidden,
+        norm=RMS_FP32,
         heads=heads,
         kv_heads=kv_heads_of(config, heads),
         head_dim=head_size(config, hidden, heads),
@@ -856,6 +888,7 @@ def lfm2(config: Config, *, sparse: bool = False) -> Model:
                 experts,
                 min(config.integer("num_experts_per_tok"), experts),
                 score="sigmoid",
+                normalise=config.flag("norm_topk_prob", otherwise=True),
                 balanced="buffer" if on(config, "use_expert_bias") else "",
             ),
         )
@@ -928,7 +961,12 @@ def minimax(config: Config) -> Model:
         moe,
         width=hidden,
         inner=config.integer("intermediate_size"),
-        routing=Routing(experts, min(config.integer("num_experts_per_tok"), experts), normalise=True),
+        routing=Routing(
+            experts,
+            min(config.integer("num_experts_per_tok"), experts),
+            normalise=True,
+            jitter=1 if config.real("router_jitter_noise", required=False) else 0,
+        ),
         function=function,
     )
     listed = kinds(
@@ -1115,9 +1153,10 @@ def olmo_hybrid(config: Config) -> Model:
     if key_dim is None:
         key_dim = positive(config, "linear_num_key_heads", int(0.75 * hidden / key_heads), "the key size")
     value_dim = config.optional_integer("linear_value_head_dim") or 2 * key_dim
-    mix = _delta(config, hidden, SINGLE_DELTA, (key_heads, value_heads, key_dim, value_dim))
+    doubled = config.flag("linear_allow_neg_eigval", otherwise=True)
+    mix = partial(_delta(config, hidden, SINGLE_DELTA, (key_heads, value_heads, key_dim, value_dim)), doubled=doubled)
     feed = partial(gated_mlp, width=hidden, inner=config.integer("intermediate_size"), function=function)
-    config.ignore("linear_allow_neg_eigval", "linear_a_log_min", "linear_a_log_max", "linear_dt_min", "linear_dt_max")
+    config.ignore("linear_a_log_min", "linear_a_log_max", "linear_dt_min", "linear_dt_max")
     config.ignore("linear_dt_init_floor")
 
     def laid_out() -> Sequence[str]:
