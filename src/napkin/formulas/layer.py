@@ -437,12 +437,15 @@ class Multiply(Operation):
 class Scale(Operation):
     """Multiplication by a constant, or by a learnt vector of `width` (`learnt`). `cast`: the constant is held as an
     integer tensor, which each pass casts to the activations' type. `positions`: each position has a constant of its
-    own, in fp32 (Llama 4's temperature of attention)."""
+    own, in fp32 (Llama 4's temperature of attention). `vector`: constants of each of the `width` numbers, held with the
+    weights. `held`: the format that the one constant is held in, which each pass casts."""
 
     width: int
     learnt: bool = False
     cast: bool = False
     positions: bool = False
+    vector: bool = False
+    held: str = ""
 
     def weights(self) -> tuple[Weight, ...]:
         return (Weight("scale", (self.width,)),) if self.learnt else ()

@@ -353,11 +353,12 @@ class Lowering:
         out = tape.new(tensor.count * op.d_out // op.d_in, tensor.dtype, "output")
         count = op.blocks * op.d_in * op.d_out
         kept = [tensor]
-        if self.code.mixer == "apart":
-            repeated = tape.new(self.b * count, tensor.dtype, "weight for each sequence")
-            kept.append(select(self.b == 1, tape.given(count, tensor.dtype, "weight", kind=WEIGHT), repeated))
+        weight = tape.given(count, tensor.dtype, "weight", kind=WEIGHT)
         if tape.autocast:
-            kept.append(tape.weight_copy(count, f"{op.name}/weight"))
+            weight = tape.weight_copy(count, f"{op.name}/weight")
+        if self.code.mixer == "apart":
+            weight = select(self.b == 1, weight, tape.new(self.b * count, tensor.dtype, "weight for each sequence"))
+        kept.append(weight)
         grads = count * sized(1, "fp32" if tape.autocast else tape.compute)
         return Value(tape.record("bmm", (tensor,), out, kept, weight=grads), width, x.divided, x.whole)
 
@@ -398,8 +399,12 @@ class Lowering:
         out = self.tape.new(count, joined.dtype, "convolved")
         if self.code.mixer == "torch" and op.group == 1:  # padded to both sides: the result is cut from a longer one
             out.places[0][1].size = out.size // self.own * (self.own + op.kernel - 1)
-        grads = sum(weight.count for weight in op.weights()) * sized(1, self.tape.compute)
-        convolved = self.tape.record("conv", (joined,), out, (joined,), weight=grads)
+        stored = "fp32" if self.tape.autocast else self.tape.compute
+        grads = sum(weight.count for weight in op.weights()) * sized(1, stored)
+        kept = [joined]
+        if self.tape.autocast and (self.code.mixer == "torch" or op.group > 1):
+            kept.append(self.tape.weight_copy(op.channels * op.group * op.kernel, f"{op.name}/weight"))
+        convolved = self.tape.record("conv", (joined,), out, kept, weight=grads)
         return Value(convolved, op.channels, first.divided, first.whole)
 
     def made_of(self, names: tuple[str, ...]) -> Tensor | None:
@@ -439,7 +444,7 @@ class Lowering:
             out = mixers.selective(tape, (u, delta, b, c), self.beside(op, "gate"), size, turned=not by_heads)
         elif op.kind == "ssd":
             normed = any(isinstance(one, Norm) and one.name == f"{prefix}norm" for one in self.program)
-            out = mixers.ssd(tape, self.beside(op, "in_proj"), size, normed)
+            out = mixers.ssd(tape, self.source_of(f"{prefix}gate"), size, normed)
         elif op.kind == "delta":
             out = mixers.delta(tape, read[0], read[1], read[2], size, op.doubled)
         elif op.kind == "wkv":
@@ -449,6 +454,11 @@ class Lowering:
         else:
             out = mixers.rg_lru(tape, read[0], read[1], read[2], size)
         return Value(out, op.heads * op.head_dim, first.divided, first.whole)
+
+    def source_of(self, name: str) -> Tensor:
+        """The tensor that the named slice is cut from."""
+        cut = next(op for op in self.program if op.name == name)
+        return self.values[cut.reads[0]].tensor
 
     def beside(self, op: Operation, name: str) -> Tensor:
         """What another operation of the same mixer made."""
@@ -506,7 +516,11 @@ class Lowering:
             factor = self.tape.new(self.own, "fp32", "factor", fixed=True)
             scaled = self.tape.multiply(x.tensor, factor)
             return Value(self.tape.cast(scaled, x.tensor.dtype), x.width, x.divided, x.whole, x.heads_first)
-        if op.cast:
+        if op.vector:
+            stored = "fp32" if self.tape.autocast else self.tape.compute
+            constants = self.tape.given(op.width, stored, "constants", kind=WEIGHT, fixed=True)
+            return Value(self.tape.multiply(x.tensor, constants), x.width, x.divided, x.whole)
+        if op.cast or (op.held and op.held != x.tensor.dtype):
             factor = self.tape.new(1, x.tensor.dtype, "factor", fixed=True)
             return Value(self.tape.multiply(x.tensor, factor), x.width, x.divided, x.whole)
         if not op.learnt:
@@ -1150,7 +1164,8 @@ def _kernels(operations: tuple[Operation, ...], mixer: str) -> tuple[frozenset[s
         if op.kind == "selective" and mixer == "apart":
             merged |= {f"{prefix}gate_act", f"{prefix}gated"}
         elif op.kind in ("selective", "ssd"):
-            inside |= {one.name for one in operations if one.name.startswith(prefix)} - {f"{prefix}in_proj"}
+            own = {one.name for one in operations if one.name.startswith(prefix)}
+            inside |= {name for name in own if not name.startswith(f"{prefix}in_proj")}
     return frozenset(merged), frozenset(inside)
 
 

@@ -20,6 +20,7 @@ from napkin.formulas.layer import (
     Multiply,
     Norm,
     Operation,
+    Scale,
     Scan,
     Slice,
 )
@@ -106,11 +107,13 @@ def ssd(
     conv_bias: bool,
     out_bias: bool | None = None,
     normed: bool = True,
+    scaled: bool = False,
     function: str = "silu",
     prefix: str = "mixer_",
 ) -> Operations:
     """Mamba-2's mixer (arXiv:2405.21060): one projection to gate, input, B, C and Δ (2d + 2·groups·N + heads), a causal
-    convolution over d + 2·groups·N channels, the scan, a gated norm (else a plain gate), d → h."""
+    convolution over d + 2·groups·N channels, the scan, a gated norm (else a plain gate), d → h. `scaled`: constants
+    multiply what the projection makes."""
     at = f"{prefix}{{}}".format
     channels = inner + 2 * groups * state
     gate: Operations
@@ -121,11 +124,14 @@ def ssd(
             Activation(at("gate_act"), (at("gate"),), inner, function),
             Multiply(at("norm"), (at("scan"), at("gate_act")), inner),
         )
+    made = inner + channels + heads
+    joined = at("in_proj_scaled" if scaled else "in_proj")
     return (
-        Matmul(at("in_proj"), (source,), width, inner + channels + heads, bias=bias, shard=COLUMN),
-        Slice(at("gate"), (at("in_proj"),), inner),
-        Slice(at("mixed"), (at("in_proj"),), channels),
-        Slice(at("dt"), (at("in_proj"),), heads),
+        Matmul(at("in_proj"), (source,), width, made, bias=bias, shard=COLUMN),
+        *((Scale(joined, (at("in_proj"),), made, vector=True),) if scaled else ()),
+        Slice(at("gate"), (joined,), inner),
+        Slice(at("mixed"), (joined,), channels),
+        Slice(at("dt"), (joined,), heads),
         Conv(at("conv"), (at("mixed"),), channels, kernel, bias=conv_bias),
         Activation(at("conv_act"), (at("conv"),), channels, function),
         Slice(at("hidden"), (at("conv_act"),), inner),

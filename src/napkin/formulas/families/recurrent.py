@@ -181,7 +181,9 @@ def _mixer_layer(hidden: int, norm: NormStyle, mix: Block, kind: str, *, wide: b
     )
 
 
-def _state_space(config: Config, mix: Block, layers: int, kind: str, *, hidden: int, heads: int, head_dim: int) -> Model:
+def _state_space(
+    config: Config, mix: Block, layers: int, kind: str, *, hidden: int, heads: int, head_dim: int
+) -> Model:
     """A network of one kind of mixer; the residual stream is fp32 where residual_in_fp32 says so."""
     wide = config.flag("residual_in_fp32", otherwise=True)
     layer = _mixer_layer(hidden, RMS, mix, kind, wide=wide)
@@ -391,7 +393,9 @@ def falcon_h1(config: Config) -> Model:
     config.must_be("sliding_window", None)
     config.ignore("mamba_expand", "mlp_expansion_factor", "mamba_norm_before_gate", "time_step_rank")
     attend = _attention(config, hidden, heads, Rope(head_dim), bias=on(config, "attention_bias"))
-    mix = _ssd_mamba(config, hidden, inner, normed=on(config, "mamba_rms_norm"), out_bias=on(config, "projectors_bias"))
+    mix = _ssd_mamba(
+        config, hidden, inner, normed=on(config, "mamba_rms_norm"), out_bias=on(config, "projectors_bias"), scaled=True
+    )
     feed = partial(
         gated_mlp,
         width=hidden,
@@ -603,8 +607,10 @@ def granite_moe_hybrid(config: Config) -> Model:
 # --- shared attention between Mamba layers ---------------------------------------------------------------------------
 
 
-def _reused(operations: Operations) -> Operations:
-    return tuple(Reused(op.name, op.reads, op) if op.weights() else op for op in operations)
+def _reused(operations: Operations, owners: Operations) -> Operations:
+    """The operations with the weights that others own."""
+    pairs = zip(operations, owners, strict=True)
+    return tuple(Reused(op.name, op.reads, owner) if op.weights() else op for op, owner in pairs)
 
 
 def _zamba_attention(config: Config, hidden: int) -> tuple[int, int, int]:
@@ -675,7 +681,7 @@ def zamba(config: Config) -> Model:
         RMS("mlp_norm", attended[-1].name, hidden),
         *gated_mlp("mlp_norm", width=hidden, inner=config.integer("intermediate_size"), function=function),
     )
-    hybrid = Layer("hybrid", _hybrid(hidden, _reused(block), mix))
+    hybrid = Layer("hybrid", _hybrid(hidden, _reused(block, block), mix))
     plain = _mixer_layer(hidden, RMS, mix, "mamba")
     model = _network(
         config,
@@ -759,19 +765,26 @@ def zamba2(config: Config) -> Model:
     places = [("gate_up", "mlp_norm", hidden, 2 * d_ff)]
     if adapted:
         places += [(letter, "attention_norm", 2 * hidden, 2 * hidden) for letter in "qkv"]
-    hybrid = Layer("hybrid", _hybrid(hidden, _adapted(_reused(block), places, rank), mix))
-    plain = _mixer_layer(hidden, RMS, mix, "mamba2")
     blocks = min(config.integer("num_mem_blocks"), len(depths))
+    own = [_numbered(block, number) for number in range(blocks)]
+
+    def layer(key: tuple[str, int]) -> Layer:
+        kind, turn = key
+        if kind != HYBRID:
+            return _mixer_layer(hidden, RMS, mix, "mamba2")
+        return Layer("hybrid", _hybrid(hidden, _adapted(_reused(block, own[turn]), places, rank), mix))
+
+    turns = [depths.index(i) % blocks if kind == HYBRID else 0 for i, kind in enumerate(listed)]
     model = _network(
         config,
-        runs_of(listed, lambda kind: hybrid if kind == HYBRID else plain),
+        runs_of(list(zip(listed, turns, strict=True)), layer),
         hidden=hidden,
         heads=heads,
         kv_heads=kv_heads,
         head_dim=head_dim,
         max_length=config.optional_integer("max_position_embeddings"),
     )
-    return _sharing(model, tuple(op for number in range(blocks) for op in _numbered(block, number)))
+    return _sharing(model, tuple(op for operations in own for op in operations))
 
 
 def _numbered(block: Operations, number: int) -> Operations:
@@ -841,7 +854,7 @@ def recurrent_gemma(config: Config) -> Model:
         listed,
         lambda kind: Layer(kind, pre_norm(hidden, RMS_OFFSET, attend if kind == "attention" else mix, feed)),
     )
-    return _network(
+    model = _network(
         config,
         runs,
         hidden=hidden,
@@ -852,6 +865,9 @@ def recurrent_gemma(config: Config) -> Model:
         scale=True,
         softcap=True,
     )
+    stack = model.stacks[0]
+    factor = tuple(replace(op, held="bf16") if isinstance(op, Scale) else op for op in stack.before)
+    return replace(model, stacks=(replace(stack, before=factor),))
 
 
 def lfm2(config: Config, *, sparse: bool = False) -> Model:
@@ -1004,7 +1020,9 @@ SPLIT_DELTA: Projections = (
 SINGLE_DELTA: Projections = tuple((f"{name}_proj", (part,)) for name, part in zip("qkvgba", "qkvzba", strict=True))
 
 
-def _delta(config: Config, hidden: int, projections: Projections, sizes: tuple[int, int, int, int]) -> Block:
+def _delta(
+    config: Config, hidden: int, projections: Projections, sizes: tuple[int, int, int, int], *, doubled: bool = False
+) -> Block:
     key_heads, value_heads, key_dim, value_dim = sizes
     if value_heads % key_heads:
         raise config.wrong("linear_num_value_heads", f"{value_heads} is not a multiple of {key_heads} key heads")
@@ -1017,6 +1035,7 @@ def _delta(config: Config, hidden: int, projections: Projections, sizes: tuple[i
         value_dim=value_dim,
         kernel=config.integer("linear_conv_kernel_dim"),
         projections=projections,
+        doubled=doubled,
         function=activation(config, "hidden_act"),
     )
 
@@ -1131,10 +1150,8 @@ def olmo_hybrid(config: Config) -> Model:
     kv_heads = kv_heads_of(config, heads)
     function = activation(config, "hidden_act")
     bias = on(config, "attention_bias")
-    rotates = any(
-        isinstance(block, dict) and block.get("rope_theta") is not None
-        for block in (config.raw("rope_parameters", required=False),)
-    ) or config.has("rope_theta")
+    stated = config.raw("rope_parameters", required=False)
+    rotates = not isinstance(stated, dict) or stated.get("rope_theta", 0) is not None or config.has("rope_theta")
     attend = partial(
         attention,
         width=hidden,
@@ -1154,7 +1171,7 @@ def olmo_hybrid(config: Config) -> Model:
         key_dim = positive(config, "linear_num_key_heads", int(0.75 * hidden / key_heads), "the key size")
     value_dim = config.optional_integer("linear_value_head_dim") or 2 * key_dim
     doubled = config.flag("linear_allow_neg_eigval", otherwise=True)
-    mix = partial(_delta(config, hidden, SINGLE_DELTA, (key_heads, value_heads, key_dim, value_dim)), doubled=doubled)
+    mix = _delta(config, hidden, SINGLE_DELTA, (key_heads, value_heads, key_dim, value_dim), doubled=doubled)
     feed = partial(gated_mlp, width=hidden, inner=config.integer("intermediate_size"), function=function)
     config.ignore("linear_a_log_min", "linear_a_log_max", "linear_dt_min", "linear_dt_max")
     config.ignore("linear_dt_init_floor")
