@@ -7,7 +7,7 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from napkin.cli import main
+from napkin.formulas.families import build
+from napkin.formulas.layer import Model
+from napkin.inputs.load import Document
+from napkin.inputs.model import config_from, load_config
 
 # Deterministic, so that a failure seen once is seen again; timing is not what these tests are about.
 settings.register_profile(
@@ -62,6 +66,20 @@ def run_line(line: str | list[str], stdin: str = "") -> Outcome:
     finally:
         sys.stdout, sys.stderr, sys.stdin = kept
     return Outcome(status, out.getvalue(), err.getvalue())
+
+
+def model_of(fields: Mapping[str, Any], *ignorable: str) -> Model:
+    """The model of a config.json with these fields."""
+    return build(config_from("a test", Document("a test", fields), dict(fields)), ignorable)
+
+
+def model(**fields: Any) -> Model:
+    """The same, its fields one by one."""
+    return model_of(fields)
+
+
+def preset(name: str) -> Model:
+    return build(load_config(name))
 
 
 @pytest.fixture

@@ -15,14 +15,12 @@ from hypothesis import strategies as st
 
 from napkin._tables import saved_bytes as TABLE
 from napkin.formulas import memory
-from napkin.formulas.families import ADAPTERS, build
+from napkin.formulas.families import ADAPTERS
 from napkin.formulas.implementations import ALL_KERNELS, TORCH, TRANSFORMERS, code_of, measured, mode
-from napkin.formulas.layer import Model
 from napkin.formulas.memory import Rank, Setup
 from napkin.formulas.optimizers import find
-from napkin.inputs.load import Document
-from napkin.inputs.model import config_from
 from napkin.inputs.plan import POLICIES, Layout, Recompute, recompute
+from tests.conftest import model_of
 
 
 def _data(name: str) -> Any:
@@ -43,10 +41,6 @@ LLAMA = {
     "max_position_embeddings": 512,
     "tie_word_embeddings": False,
 }
-
-
-def model_of(fields: dict[str, Any]) -> Model:
-    return build(config_from("a test", Document("a test", fields), fields))
 
 
 def rank(

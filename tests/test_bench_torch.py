@@ -31,14 +31,12 @@ from napkin.cli.bench import TINY, predict, step_flops  # noqa: E402
 from napkin.errors import NapkinError  # noqa: E402
 from napkin.formulas import flops  # noqa: E402
 from napkin.formulas.conventions import all_conventions  # noqa: E402
-from napkin.formulas.families import build  # noqa: E402
 from napkin.formulas.layer import Model  # noqa: E402
 from napkin.formulas.params import params  # noqa: E402
-from napkin.inputs.load import Document  # noqa: E402
-from napkin.inputs.model import config_from, load_config  # noqa: E402
 from napkin.inputs.profile import read_profile  # noqa: E402
 from napkin.inputs.profile_cases import OK, SKIPPED, UNSUPPORTED  # noqa: E402
 from napkin.inputs.profile_summary import bus_factor  # noqa: E402
+from tests.conftest import model_of, preset  # noqa: E402
 from tests.test_bench_session import header  # noqa: E402
 
 ONCE = modes.Timing(blocks=2, min_block=0.0, warmup=1)
@@ -69,7 +67,7 @@ def session_on(device: Any, path: str | None = None, **options: Any) -> Session:
 
 def model(**changes: Any) -> Model:
     fields = {**TINY, "hidden_size": 64, "intermediate_size": 96, "vocab_size": 160, **changes}
-    return build(config_from("tiny", Document("tiny", fields), fields))
+    return model_of(fields)
 
 
 # --- kernels -------------------------------------------------------------------------------------------------------
@@ -164,7 +162,7 @@ def test_without_cuda_the_device_is_absent() -> None:
 
 def test_llama3_8bs_matmuls_after_an_eightfold_split() -> None:
     """Hand-derived: h 4096, 32 heads and 8 key/value heads of 128, f 14336, V 128256, over 8 ranks, 8192 tokens."""
-    found = {(p.m, p.k, p.n): p.count for p in products(build(load_config("llama3-8b")), 8, 1, 8192)}
+    found = {(p.m, p.k, p.n): p.count for p in products(preset("llama3-8b"), 8, 1, 8192)}
     assert found[8192, 4096, 512] == 32 + 32  # q forward, and the input gradient of o
     assert found[8192, 512, 4096] == 32 + 32  # o forward, and the input gradient of q
     assert found[8192, 4096, 128] == 2 * 32  # k and v forward, one head each
@@ -178,17 +176,17 @@ def test_llama3_8bs_matmuls_after_an_eightfold_split() -> None:
 
 
 def test_key_and_value_heads_are_not_split_below_one() -> None:
-    shapes = {(p.m, p.k, p.n) for p in products(build(load_config("llama3-8b")), 16, 1, 4096)}
+    shapes = {(p.m, p.k, p.n) for p in products(preset("llama3-8b"), 16, 1, 4096)}
     assert (4096, 4096, 128) in shapes  # still a whole head of 128
 
 
 def test_a_split_that_does_not_divide_is_refused() -> None:
     with pytest.raises(NapkinError, match="does not divide"):
-        products(build(load_config("llama3-8b")), 3, 1, 4096)
+        products(preset("llama3-8b"), 3, 1, 4096)
 
 
 def test_the_attention_of_a_model_and_its_flops() -> None:
-    (one,) = attentions(build(load_config("llama3-8b")), 8, 2, 4096)
+    (one,) = attentions(preset("llama3-8b"), 8, 2, 4096)
     assert (one.heads, one.kv_heads, one.count) == (4, 1, 32)
     assert one.flops == 2 * 2 * 4 * 4096**2 * 128  # half of 2·b·a·s²·(128 + 128)
 
@@ -376,7 +374,7 @@ def test_a_step_that_a_host_cannot_hold_is_not_begun(cpu: CpuDevice) -> None:
 
 def test_what_cannot_be_built_is_refused_by_name() -> None:
     with pytest.raises(NapkinError) as raised:
-        Decoder(at_depth(build(load_config("mamba-2.8b")), 1))
+        Decoder(at_depth(preset("mamba-2.8b"), 1))
     assert raised.value.status == 3
 
 

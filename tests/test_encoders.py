@@ -8,11 +8,9 @@ import pytest
 
 from napkin.errors import NapkinError, Refused
 from napkin.formulas import flops
-from napkin.formulas.families import build
 from napkin.formulas.layer import Model
 from napkin.formulas.params import params
-from napkin.inputs.load import Document
-from napkin.inputs.model import config_from
+from tests.conftest import model
 
 BERT = {"model_type": "bert", "hidden_size": 768, "num_hidden_layers": 12}
 T5_BASE = {"model_type": "t5", "d_model": 768, "d_ff": 3072, "num_layers": 12, "num_heads": 12}
@@ -44,10 +42,6 @@ PUBLISHED: dict[str, tuple[dict[str, Any], int, int, int]] = {
         24_674_304,
     ),
 }
-
-
-def model(**fields: Any) -> Model:
-    return build(config_from("a test", Document("a test", fields), fields))
 
 
 def forward(of: Model, seq: int, pairs: str = "full", target: int | None = None) -> int:

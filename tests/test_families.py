@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from napkin._tables.class_defaults import CLASS_DEFAULTS
 from napkin.errors import REFUSED, USAGE, NapkinError
 from napkin.formulas import flops
-from napkin.formulas.families import ADAPTERS, build
-from napkin.formulas.layer import Model, Operation
+from napkin.formulas.families import ADAPTERS
+from napkin.formulas.layer import Operation
 from napkin.formulas.params import params
 from napkin.inputs.load import Document
-from napkin.inputs.model import config_from, load_config
+from napkin.inputs.model import config_from
 from napkin.inputs.presets import presets
-from tests.conftest import ROOT, run_line
+from tests.conftest import ROOT, model_of, preset, run_line
 
 LLAMA = {
     "model_type": "llama",
@@ -37,19 +37,15 @@ DEEPSEEK = {**LLAMA, "model_type": "deepseek_v3", "num_key_value_heads": 8, "fir
 HOSTILE: list[Any] = [None, -1, 0, 3.5, 10**30, 1e300, "64", "", [], [1], {}, {"a": 1}, True, False, [[]]]
 
 
-def model(fields: dict[str, Any], *ignorable: str) -> Model:
-    return build(config_from("a test", Document("a test", fields), fields), ignorable)
-
-
 def count(fields: dict[str, Any]) -> int:
-    total = params(model(fields))["params/total"].value
+    total = params(model_of(fields))["params/total"].value
     assert isinstance(total, int)
     return total
 
 
 def refusal(fields: dict[str, Any]) -> NapkinError:
     with pytest.raises(NapkinError) as caught:
-        model(fields)
+        model_of(fields)
     return caught.value
 
 
@@ -64,9 +60,9 @@ def check_dataflow(operations: tuple[Operation, ...], known: set[str]) -> None:
         known.add(operation.name)
 
 
-@pytest.mark.parametrize("preset", [one.name for one in presets()])
-def test_operations_are_a_dataflow_program(preset: str) -> None:
-    of = build(load_config(preset))
+@pytest.mark.parametrize("name", [one.name for one in presets()])
+def test_operations_are_a_dataflow_program(name: str) -> None:
+    of = preset(name)
     for stack in of.stacks:
         check_dataflow(stack.before, {"x", "memory"})
         for _, _, layer in stack.kinds():
@@ -117,24 +113,24 @@ def test_fields_under_two_names_pass_when_they_agree() -> None:
 
 
 def test_a_mixture_where_the_class_puts_it() -> None:
-    kinds = {name: n for name, n, _ in model({**DEEPSEEK, "num_hidden_layers": 9}).stacks[0].kinds()}
+    kinds = {name: n for name, n, _ in model_of({**DEEPSEEK, "num_hidden_layers": 9}).stacks[0].kinds()}
     assert kinds == {"dense": 1, "moe": 8}
-    stepped = model({**MIXTURE, "decoder_sparse_step": 2, "mlp_only_layers": [1]})
+    stepped = model_of({**MIXTURE, "decoder_sparse_step": 2, "mlp_only_layers": [1]})
     assert [(n, layer.kind) for n, layer in stepped.stacks[0].runs] == [(3, "dense"), (1, "moe")]
 
 
 def test_windows_follow_the_class_or_the_list() -> None:
     gemma = {**LLAMA, "model_type": "gemma3_text", "num_hidden_layers": 8, "head_dim": 8}
-    runs = model(gemma).stacks[0].runs
+    runs = model_of(gemma).stacks[0].runs
     assert [(n, layer.kind) for n, layer in runs] == [(5, "sliding"), (1, "full"), (2, "sliding")]
-    listed = model({**gemma, "layer_types": ["full_attention"] * 7 + ["sliding_attention"]}).stacks[0].runs
+    listed = model_of({**gemma, "layer_types": ["full_attention"] * 7 + ["sliding_attention"]}).stacks[0].runs
     assert [n for n, _ in listed] == [7, 1]
 
 
 def test_a_vision_model_is_its_language_model_with_a_note() -> None:
     outer = {"model_type": "llava", "text_config": LLAMA, "vision_config": {"hidden_size": 9}, "image_token_index": 7}
     assert count(outer) == count(LLAMA)
-    assert any("language model" in note for note in model(outer).notes)
+    assert any("language model" in note for note in model_of(outer).notes)
 
 
 def test_the_tie_of_a_vision_model_must_be_certain() -> None:
@@ -147,11 +143,11 @@ def test_the_tie_of_a_vision_model_must_be_certain() -> None:
 def test_quantised_checkpoints_count_their_logical_parameters() -> None:
     stored = {**LLAMA, "quantization_config": {"quant_method": "fp8"}}
     assert count(stored) == count(LLAMA)
-    assert any("quantised" in note for note in model(stored).notes)
+    assert any("quantised" in note for note in model_of(stored).notes)
 
 
 def test_a_class_without_a_head_has_none() -> None:
-    bare = params(model({**LLAMA, "architectures": ["LlamaModel"]}))
+    bare = params(model_of({**LLAMA, "architectures": ["LlamaModel"]}))
     assert bare["params/lm_head"].value == 0
     assert refusal({**LLAMA, "architectures": ["LlamaForSequenceClassification"]}).status == REFUSED
 
@@ -179,7 +175,7 @@ def test_what_is_not_understood_is_refused_by_name(fields: dict[str, Any], named
 
 def test_the_user_may_vouch_for_a_field() -> None:
     fields = {**LLAMA, "num_memory_slots": 4}
-    assert params(model(fields, "num_memory_slots"))["params/total"].value == count(LLAMA)
+    assert params(model_of(fields, "num_memory_slots"))["params/total"].value == count(LLAMA)
     outcome = run_line(["params", "-", "--assume-ignorable", "num_memory_slots", "--json"], stdin=json.dumps(fields))
     assert outcome.status == 0
     assert any("num_memory_slots" in note for note in outcome.data["notes"])
@@ -224,7 +220,7 @@ def test_hostile_fields_never_raise_anything_else(data: st.DataObject) -> None:
     )
     problem: NapkinError | None = None
     try:
-        of = model({**base, **changes})
+        of = model_of({**base, **changes})
     except NapkinError as raised:
         problem = raised
     if problem is not None:

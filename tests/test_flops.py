@@ -9,13 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from napkin.formulas import conventions, flops
-from napkin.formulas.families import build
 from napkin.formulas.layer import Model
 from napkin.formulas.params import params
-from napkin.inputs.load import Document
-from napkin.inputs.model import config_from, load_config
 from napkin.term import fold
-from tests.conftest import run_line
+from tests.conftest import model, preset, run_line
 
 # forward and full attention square (forward), as torch.utils.flop_counter counts them: model, batch, seq
 MEASURED = [
@@ -36,14 +33,6 @@ ALLOWED = [
     ("mistral-7b-v0.1", 1, 8192, 13_195_213_275_136),
     ("gemma2-2b", 1, 8192, 6_254_126_694_400),
 ]
-
-
-def preset(name: str) -> Model:
-    return build(load_config(name))
-
-
-def model(**fields: Any) -> Model:
-    return build(config_from("a test", Document("a test", fields), fields))
 
 
 def tiny(**changes: Any) -> Model:

@@ -15,10 +15,9 @@ from typing import Any
 import pytest
 
 from napkin.formulas import flops
-from napkin.formulas.families import ADAPTERS, build
+from napkin.formulas.families import ADAPTERS
 from napkin.formulas.params import params
-from napkin.inputs.load import Document
-from napkin.inputs.model import config_from
+from tests.conftest import model_of
 
 with open(os.path.join(os.path.dirname(__file__), "data", "tiny_networks.json"), encoding="utf-8") as file:
     ROWS: list[dict[str, Any]] = json.load(file)
@@ -34,7 +33,7 @@ def rows_of(model_type: str) -> list[dict[str, Any]]:
 def test_parameters_are_those_of_the_class(model_type: str) -> None:
     for row in rows_of(model_type):
         config = row["config"]
-        counted = params(build(config_from(model_type, Document(model_type, config), config)))
+        counted = params(model_of(config))
         assert {path: counted[f"params/{path}"].value for path in row["params"]} == row["params"], config
 
 
@@ -43,7 +42,7 @@ def test_forward_flops_are_those_of_the_counter(model_type: str) -> None:
     for row in rows_of(model_type):
         if "forward" in row:
             config = row["config"]
-            model = build(config_from(model_type, Document(model_type, config), config))
+            model = model_of(config)
             assert flops.forward(model, flops.works(model, 2, 24)).value == row["forward"], config
 
 

@@ -9,13 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from napkin.errors import Refused
-from napkin.formulas.families import build
 from napkin.formulas.layer import Model
 from napkin.formulas.params import params
-from napkin.inputs.load import Document
-from napkin.inputs.model import config_from, load_config
 from napkin.term import fold
-from tests.conftest import run_line
+from tests.conftest import model, preset, run_line
 
 # total, active (top-k of routed experts and everything else), token table, untied head: tensors of the published files
 PUBLISHED = {
@@ -61,10 +58,6 @@ MIXTURES = {
 }
 
 
-def model(**fields: Any) -> Model:
-    return build(config_from("a test", Document("a test", fields), fields))
-
-
 def llama(**changes: Any) -> Model:
     small = {
         "model_type": "llama",
@@ -87,7 +80,7 @@ def count(of: Model) -> int:
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_checkpoints(name: str) -> None:
-    counted = params(build(load_config(name)))
+    counted = params(preset(name))
     total, active, embedding, lm_head = PUBLISHED[name]
     assert counted["params/total"].value == total
     assert counted["params/active"].value == active
@@ -98,7 +91,7 @@ def test_published_checkpoints(name: str) -> None:
 
 @pytest.mark.parametrize("name", MIXTURES)
 def test_routers_and_shared_experts(name: str) -> None:
-    counted = params(build(load_config(name)))
+    counted = params(preset(name))
     router, shared = MIXTURES[name]
     assert counted["params/router"].value == router
     assert (counted["params/shared_experts"].value if shared else 0) == shared
@@ -135,7 +128,7 @@ def test_by_hand_latent_attention() -> None:
 
 
 def test_prediction_modules_are_counted_on_request_alone() -> None:
-    v3 = build(load_config("deepseek-v3"))
+    v3 = preset("deepseek-v3")
     without, with_them = params(v3), params(v3, mtp=True)
     h = 7168
     more = with_them["params/total"].value - without["params/total"].value

@@ -8,11 +8,9 @@ import pytest
 
 from napkin.errors import NapkinError, Refused
 from napkin.formulas import flops
-from napkin.formulas.families import build
 from napkin.formulas.layer import Model, Scan, Work
 from napkin.formulas.params import params
-from napkin.inputs.load import Document
-from napkin.inputs.model import config_from
+from tests.conftest import model
 
 PATTERN = "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME"
 
@@ -120,10 +118,6 @@ PUBLISHED: dict[str, tuple[dict[str, Any], int, int]] = {
         3_874_929_408,
     ),
 }
-
-
-def model(**fields: Any) -> Model:
-    return build(config_from("a test", Document("a test", fields), fields))
 
 
 def small(model_type: str, **changes: Any) -> Model:

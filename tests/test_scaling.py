@@ -7,14 +7,13 @@ import pytest
 from napkin.errors import NapkinError, Refused
 from napkin.formulas.scaling import at_most, count, largest, nearest_of_family
 from napkin.inputs.model import load_config
-from tests.conftest import run_line
+from tests.conftest import preset, run_line
 
 
 @pytest.mark.parametrize("name", ["llama3-8b", "gpt2", "mixtral-8x7b", "qwen2.5-7b"])
 def test_its_own_size_gives_the_published_shape_back(name: str) -> None:
-    from napkin.formulas.families import build
 
-    published = build(load_config(name))
+    published = preset(name)
     model, parameters = largest(load_config(name), at_most(count(published)))
     assert (model.hidden, model.depth, model.heads, model.kv_heads) == (
         published.hidden,

@@ -14,7 +14,6 @@ TIMEOUT_S = 120
 class Team(Protocol):
     rank: int
     world: int
-    local_rank: int
     local_world: int
 
     def broadcast(self, value: T) -> T:
@@ -29,7 +28,6 @@ class Team(Protocol):
 class Alone:
     rank = 0
     world = 1
-    local_rank = 0
     local_world = 1
 
     def broadcast(self, value: T) -> T:
@@ -56,7 +54,6 @@ class Torchrun:
             distributed.init_process_group(self.backend, **options)
         self.rank = distributed.get_rank()
         self.world = distributed.get_world_size()
-        self.local_rank = int(os.environ.get("LOCAL_RANK", self.rank))
         self.local_world = int(os.environ.get("LOCAL_WORLD_SIZE", self.world))
         self._control = None if self.backend == "gloo" else distributed.new_group(backend="gloo")
 

@@ -387,9 +387,11 @@ class TorchDevice(Device):
         }
 
 
-class _CudaEvent:
-    def __init__(self, torch: Any) -> None:
-        self.event = torch.cuda.Event(enable_timing=True)
+class _QueuedEvent:
+    """torch's event of a device with a queue of its own, CUDA's or Apple's."""
+
+    def __init__(self, backend: Any) -> None:
+        self.event = backend.Event(enable_timing=True)
 
     def record(self) -> None:
         self.event.record()
@@ -398,7 +400,7 @@ class _CudaEvent:
         self.event.synchronize()
 
     def since(self, earlier: Event) -> float:
-        assert isinstance(earlier, _CudaEvent)
+        assert isinstance(earlier, _QueuedEvent)
         return float(earlier.event.elapsed_time(self.event)) / 1e3
 
 
@@ -430,7 +432,7 @@ class CudaDevice(TorchDevice):
         self.rotation_bytes = max(2 * (l2 or 0), ROCM_CACHE_BYTES if rocm or not l2 else 0)
 
     def event(self) -> Event:
-        return _CudaEvent(self.torch)
+        return _QueuedEvent(self.torch.cuda)
 
     def synchronize(self) -> None:
         self.torch.cuda.synchronize(self.place)
@@ -590,21 +592,6 @@ def _last_level_cache() -> int:
     return CPU_CACHE_BYTES // 2
 
 
-class _MpsEvent:
-    def __init__(self, torch: Any) -> None:
-        self.event = torch.mps.Event(enable_timing=True)
-
-    def record(self) -> None:
-        self.event.record()
-
-    def wait(self) -> None:
-        self.event.synchronize()
-
-    def since(self, earlier: Event) -> float:
-        assert isinstance(earlier, _MpsEvent)
-        return float(earlier.event.elapsed_time(self.event)) / 1e3
-
-
 class MpsDevice(TorchDevice):
     def __init__(self, torch: Any) -> None:
         super().__init__(torch)
@@ -617,7 +604,7 @@ class MpsDevice(TorchDevice):
         return int(self.torch.mps.recommended_max_memory())
 
     def event(self) -> Event:
-        return _MpsEvent(self.torch)
+        return _QueuedEvent(self.torch.mps)
 
     def synchronize(self) -> None:
         self.torch.mps.synchronize()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -76,9 +77,9 @@ def _complain(problem: NapkinError) -> int:
 
 
 def _main(argv: list[str]) -> int:
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="replace")  # a terminal without × still gets the answer
-        sys.stderr.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    for stream, errors in ((sys.stdout, "replace"), (sys.stderr, "backslashreplace")):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=errors)  # a terminal without × still gets the answer
     if not argv:
         print(_overview(), end="", file=sys.stderr)
         return 2

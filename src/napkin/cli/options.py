@@ -26,7 +26,6 @@ def choice(*words: str) -> Callable[[str], str]:
             )
         return word
 
-    parse.choices = words  # type: ignore[attr-defined]
     return parse
 
 

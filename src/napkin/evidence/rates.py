@@ -151,6 +151,13 @@ def names(era: str, bits: int, stack: Stack, kernel: str, fabric: str, async_tp:
 
 PURE_ACCUMULATION = 4
 """Bytes per weight where gradients are added up in 16 bits in place: read and written once."""
+AS_THEY_STAND = (
+    *("attention_backward", "core", "core_odd", "memory", "bus", "wire", "waves", "half_depth", "misaligned"),
+    *("cast_bytes", "loss_bytes", "tensor_latency", "data_latency", "tensor_exposed", "pipeline_exposed"),
+    *("context_exposed", "data_exposed", "interference", "grouped", "permutation_bytes", "dispatch", "host_layer"),
+    *("host_experts", "optimizer_slowness", "fixed", "stops_early", "stack"),
+)
+"""Rates that are constants of that name, whatever the machine."""
 
 
 def rates(pick: Callable[[str], Number], at: Machine, reduce_early: Number, pure: Number, sharded: Number) -> Rates:
@@ -172,37 +179,11 @@ def rates(pick: Callable[[str], Number], at: Machine, reduce_early: Number, pure
         matmul=minimum(pick("matmul") * clock, LARGEST_SHARE),
         matmul_wide=minimum(pick("matmul_wide") * clock, LARGEST_SHARE),
         attention=minimum(pick("attention") * pick("kernel") * clock, LARGEST_SHARE),
-        attention_backward=pick("attention_backward"),
-        core=pick("core"),
-        core_odd=pick("core_odd"),
         score_bytes=pick("score_bytes") * wider,
-        memory=pick("memory"),
-        bus=pick("bus"),
-        wire=pick("wire"),
-        waves=pick("waves"),
-        half_depth=pick("half_depth"),
-        misaligned=pick("misaligned"),
         elementwise=pick("elementwise") * wider,
-        cast_bytes=pick("cast_bytes"),
-        loss_bytes=pick("loss_bytes"),
         accumulation_bytes=where(pure, PURE_ACCUMULATION, accumulation),
-        tensor_latency=pick("tensor_latency"),
-        data_latency=pick("data_latency"),
-        tensor_exposed=pick("tensor_exposed"),
-        pipeline_exposed=pick("pipeline_exposed"),
-        context_exposed=pick("context_exposed"),
         data_overlap=reduce_early,
-        data_exposed=pick("data_exposed"),
-        interference=pick("interference"),
-        grouped=pick("grouped"),
-        permutation_bytes=pick("permutation_bytes"),
-        dispatch=pick("dispatch"),
-        host_layer=pick("host_layer"),
-        host_experts=pick("host_experts"),
-        optimizer_slowness=pick("optimizer_slowness"),
-        fixed=pick("fixed"),
-        stops_early=pick("stops_early"),
-        stack=pick("stack"),
+        **{name: pick(name) for name in AS_THEY_STAND},
     )
 
 

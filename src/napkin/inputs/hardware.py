@@ -174,13 +174,13 @@ class Hardware:
         """A figure by its field's name, or `peak/DTYPE`. Refused (3) where it is not known."""
         if figure.startswith("peak/"):
             return self.peak(figure[5:])
-        value = getattr(self, figure)
+        value: float | None = getattr(self, figure)
         if value is None:
             raise Refused(
                 f"{self.name}: its {_WORDS.get(figure, figure)} is not known",
                 f"give it in a file of your own with --hardware-file, under {self.slug}",
             )
-        return value  # type: ignore[no-any-return]
+        return value
 
     def kind(self, figure: str) -> str:
         """Kind of number: a published fact, unless `kinds` says otherwise."""

@@ -92,8 +92,8 @@ def parse_json(text: str, name: str, shared: dict[Any, dict[str, Any]] | None = 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         result = dict(pairs)
         if len(result) < len(pairs):
-            seen: set[str] = set()
-            twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+            keys = [key for key, _ in pairs]
+            twice = next(key for at, key in enumerate(keys) if key in keys[:at])
             raise NapkinError(f"{name}: the key {printable(twice)!r} stands twice", "keep one of them")
         if shared is not None and len(pairs) <= FRAME:
             try:
