@@ -42,6 +42,10 @@ def planner_of(line):
         "mixtral-8x7b --gpus 32 --hardware h100 --seq 4096 --precision fp8-mixed --max-zero 3",
         "deepseek-v3 --gpus 256 --hardware h800 --seq 4096 --max-cp 1 --max-micro-batch 2",
         "minimax-text-01 --gpus 16 --hardware h200 --seq 1024 --global-batch 16 --max-zero 3",
+        "gemma3-27b --gpus 16 --hardware h100 --seq 1024 --global-batch 64 --max-zero 3",
+        "gemma3-27b --gpus 16 --hardware h100 --seq 1024 --global-batch 32 --recompute group:4",
+        "jamba-v0.1 --gpus 8 --hardware h200 --seq 1024 --global-batch 32 --recompute every:3",
+        "llama3-8b --gpus 16 --hardware h100 --seq 1024 --global-batch 64 --recompute group:5",
         "gpt2 --gpus 12 --hardware b200 --recompute every:2 --implementation hf --precision amp-bf16",
     ],
 )

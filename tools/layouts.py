@@ -19,6 +19,7 @@ from napkin.evidence.rates import machine
 from napkin.formulas import optimizers
 from napkin.formulas.frameworks import FRAMEWORKS, PLAIN
 from napkin.formulas.implementations import code_of
+from napkin.formulas.layer import stack_of
 from napkin.formulas.memory import Setup
 from napkin.formulas.step import Plan, Rates, step
 from napkin.inputs import hardware
@@ -122,7 +123,8 @@ def placed(row: StepRow) -> Placed | None:
     dims = row.shape if row.shape.vocab else replace(row.shape, vocab=UNSTATED_VOCABULARY)
     model = decoder(replace(dims, head_dim=int(dims.head_dim)))
     whole = tuple((int(count), layer) for count, layer in model.stacks[0].runs)
-    model = replace(model, stacks=(replace(model.stacks[0], runs=whole),))
+    network = model.stacks[0]
+    model = replace(model, stacks=(stack_of(network.name, network.before, whole, network.after),))
     policy = POLICIES.get(row.policy, POLICIES["bf16-mixed"])
     card = hardware.find(row.chip)
     if policy.compute == "bf16" and "bf16" not in card.peaks:

@@ -59,6 +59,13 @@ def ceil_div(a: Number, b: Number) -> Number:
     return -(-a // b)
 
 
+def floor_div(a: Number, b: Number) -> Number:
+    """⌊a / b⌋, as exact as ceil_div."""
+    if is_array(a) or is_array(b):
+        return _numpy().floor(a / b)
+    return a // b
+
+
 def ceiling(a: Number) -> Number:
     """⌈a⌉: an integer for a finite number."""
     if is_array(a):

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from napkin import term
-from napkin.elementwise import maximum
+from napkin.elementwise import is_array, maximum
 from napkin.formulas import allocator, memory
 from napkin.formulas.layer import Experts, Model
 from napkin.formulas.memory import Setup
@@ -279,7 +279,7 @@ def _used(request: Request, layout: Layout) -> Array:
         selective = recompute.kind == "selective"
         if selective not in tapes:
             tapes[selective] = memory.prepare(request.model, setup)
-        found.append(used_of(replace(tapes[selective], setup=setup)))
+        found.append(used_of(tapes[selective].under(setup)))
     return np.stack(np.broadcast_arrays(*found))
 
 
@@ -339,7 +339,10 @@ def used_bytes(model: Model, setup: Setup) -> Any:
 def used_of(prepared: memory.Step) -> Any:
     """The same of a step that has run on the tape."""
     setup = prepared.setup
-    ranks = [memory.rank_of(prepared, place) for place in memory.places(prepared.stack, setup.layout)]
+    alike = len(prepared.order.segments) == 1 and prepared.order.segments[0].period == 1
+    if setup.layout.recompute.kind == "group" and not alike and is_array(setup.layout.pp):
+        return _by_stages(prepared.model, setup)
+    ranks = [memory.rank_of(prepared, place) for place in memory.places(prepared)]
     return maximum(
         *(
             allocator.reported(
@@ -351,3 +354,17 @@ def used_of(prepared: memory.Step) -> Any:
             for rank in ranks
         )
     )
+
+
+def _by_stages(model: Model, setup: Setup) -> Any:
+    """The same, pipelines of one depth at a time: where layers differ, groups of them start anew on every stage."""
+    layout = setup.layout
+    used: Array = None
+    for stages in np.unique(layout.pp):
+        here = layout.pp[0] == stages
+        parts = {name: getattr(layout, name)[:, here] for name in ("vp", "zero", "dp", "micro_batches")}
+        part = used_bytes(model, replace(setup, layout=layout.replaced(pp=int(stages), **parts)))
+        if used is None:
+            used = np.zeros((len(part), len(here)))
+        used[:, here] = part
+    return used

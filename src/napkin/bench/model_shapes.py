@@ -96,7 +96,11 @@ def attentions(model: Model, tp: int, sequences: int, length: int) -> list[Model
 def _parts(model: Model) -> list[tuple[int, tuple[Operation, ...]]]:
     parts = []
     for stack in model.stacks:
-        parts += [(1, stack.before), *((count, layer.operations) for count, layer in stack.runs), (1, stack.after)]
+        parts += [
+            (1, stack.before),
+            *((count, layer.operations) for _, count, layer in stack.kinds()),
+            (1, stack.after),
+        ]
     return parts
 
 

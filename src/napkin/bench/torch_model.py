@@ -135,7 +135,7 @@ class Decoder(nn.Module):
         self.before = Program(_after_tables(stack.before))
         self.layers = nn.ModuleList(Program(one.operations) for count, one in stack.runs for _ in range(count))
         self.after = Program(stack.after)
-        turned = [op for _, one in stack.runs for op in one.operations if isinstance(op, ops.Rotary)]
+        turned = [op for one in stack.layers for op in one.operations if isinstance(op, ops.Rotary)]
         self.turned = sorted({op.dim for op in turned})
         if model.tied:
             self._tie()

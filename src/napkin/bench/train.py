@@ -15,7 +15,7 @@ from napkin.bench.device import OutOfMemory
 from napkin.bench.session import Outcome, Session
 from napkin.bench.torch_device import TorchDevice
 from napkin.errors import NapkinError
-from napkin.formulas.layer import Model
+from napkin.formulas.layer import Model, stack_of
 from napkin.inputs.hardware import Hardware
 from napkin.inputs.profile_cases import OK, OOM, Case
 
@@ -71,7 +71,7 @@ def at_depth(model: Model, layers: int) -> Model:
         if left > 0:
             runs.append((min(count, left), one))
             left -= count
-    return record.replace(model, stacks=(record.replace(stack, runs=tuple(runs)),))
+    return record.replace(model, stacks=(stack_of(stack.name, stack.before, runs, stack.after),))
 
 
 def train(session: Session, device: TorchDevice, plan: StepPlan) -> list[Case]:

@@ -84,7 +84,7 @@ def stages(step: Step) -> list[dict[str, Any]]:
     count = int(step.setup.layout.pp)
     if count == 1:
         return []
-    places = memory.places(step.stack, step.setup.layout)
+    places = memory.places(step)
     shown = range(count) if count <= STAGES else sorted({int(place) for place in places})
     rows = []
     for place in shown:

@@ -245,7 +245,7 @@ def step_flops(model: Model, plan: StepPlan) -> dict[str, float]:
             again = float(
                 sum(
                     count * product.flops
-                    for count, layer in model.stacks[0].runs
+                    for _, count, layer in model.stacks[0].kinds()
                     for op in layer.operations
                     for product in op.products(work)
                 )

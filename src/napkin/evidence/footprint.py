@@ -49,10 +49,7 @@ def analytic(prepared: memory.Step) -> float:
     """A figure's bars by its paper's own definition: the first stage's block weights at 18 bytes and what its layers
     keep for all micro-batches on their way; tables, head and loss left out (Korthikanti et al. 2022, figure 1)."""
     rank = memory.rank_of(prepared, 0)
-    weights = sum(
-        n * memory.held(layer.operations, prepared.setup).all
-        for n, (_, layer) in zip(rank.stage.layers, prepared.stack.runs, strict=True)
-    )
+    weights = sum(n * part.all for n, part in zip(rank.stage.layers, prepared.weights.layers, strict=True))
     kept = sum(
         (n - again) * piece.saved + again * piece.input
         for n, again, (_, piece) in zip(rank.stage.layers, rank.stage.checkpointed, prepared.run.layers, strict=True)

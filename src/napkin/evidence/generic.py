@@ -23,7 +23,7 @@ from napkin.formulas.layer import (
     Operation,
     Rotary,
     Router,
-    Stack,
+    stack_of,
 )
 
 
@@ -110,7 +110,7 @@ def decoder(dims: Any, like: Any = None) -> Model:
     else:
         mlp = _mlp("", h, dims.ffn, like.gated, "norm2")
         runs += [(dims.layers / len(windows), _layer(f"layer{w or ''}", dims, like, mlp, "down", w)) for w in windows]
-    stack = Stack(
+    stack = stack_of(
         "decoder",
         (Embedding("x", ("ids",), dims.vocab, h),),
         tuple(runs),

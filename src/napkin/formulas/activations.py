@@ -11,10 +11,10 @@ from math import isqrt
 
 from napkin.elementwise import Number, ceil_div, maximum, minimum, where
 from napkin.formulas.implementations import EAGER, LOSSES, Code, Loss
-from napkin.formulas.layer import AttentionCore, Layer, Model, Router, Stack
+from napkin.formulas.layer import AttentionCore, Layer, Model, Numbered, Router, Stack
 from napkin.formulas.lowering import INPUT_LABEL, Lowering, Shape, Split, Value
 from napkin.formulas.tape import ACTIVATION, BYTES, INPUT, WEIGHT_COPY, Node, Storage, Tape, Tensor, sized
-from napkin.inputs.plan import OPERATIONS, Precision, Recompute
+from napkin.inputs.plan import Precision, Recompute
 from napkin.record import record
 
 
@@ -47,6 +47,8 @@ class Piece:
 class Pass:
     """One micro-batch's forward pass through the whole model on one rank.
 
+    layers    how many there are of each kind of layer, and one of them
+    kinds     the layer of each      patterns  their order, kinds by number
     hidden    the last hidden state, where the head reads another copy of it: alive until the loss is there
     closure   what checkpointed layers' code refers to and autograd does not hold: positions, slopes
     tables    rotary tables, which it refers to too
@@ -59,6 +61,8 @@ class Pass:
     before: Piece
     layers: tuple[tuple[int, Piece], ...]
     after: Piece
+    kinds: tuple[Layer, ...]
+    patterns: tuple[Numbered, ...]
     logits: Number
     wide_logits: Number
     hidden: Number
@@ -144,28 +148,53 @@ def forward(
         lowering.run(stack.before[seam:], None)
         lowering.over(own)
     before = piece("before", tape, 0, 0, 0)
-    layers = []
     width, dtype = model.hidden, x.tensor.dtype
-    known: dict[tuple[int, str], tuple[Piece, str]] = {}  # runs that alternate are of few kinds: each is lowered once
-    decoders = len(stack.runs) - len(model.stacks[-1].runs)
-    for number, (count, layer) in enumerate(stack.runs):
+    known: dict[tuple[int, str], tuple[int, Piece, str]] = {}  # each kind of layer is lowered once
+    kinds: list[Layer] = []
+    patterns: list[Numbered] = []
+    decoders = len(stack.patterns) - len(model.stacks[-1].patterns)
+    for number, (times, runs) in enumerate(stack.patterns):
         if encoder is not None and number == decoders:
             lowering.over(shape)
             lowering.reads_encoder(width, dtype)
-        key = (id(layer), dtype)
-        if key not in known:
-            known[key] = one_layer(lowering, layer, width, dtype)
-        made, dtype = known[key]
-        layers.append((count, made))
+        while times:
+            begin, block = dtype, []
+            for count, layer in runs:
+                while count:
+                    key = (id(layer), dtype)
+                    if key not in known:
+                        known[key] = (len(kinds), *one_layer(lowering, layer, width, dtype))
+                        kinds.append(layer)
+                    kind, _, dtype = known[key]
+                    same = count if dtype == key[1] else 1  # what follows may read the stream in another type
+                    block.append((same, kind))
+                    count -= same
+            same = times if dtype == begin else 1
+            patterns.append((same, tuple(block)))
+            times -= same
+    made = {kind: one for kind, one, _ in known.values()}
+    layers = [(count, made[kind]) for kind, count in counted(patterns).items()]
     start, first = len(tape.kept), len(tape.nodes)
     residual = lowering.residual(width, dtype)
-    lowering.routers = total(n for n, layer in stack.runs if any(isinstance(op, Router) for op in layer.operations))
+    lowering.routers = total(
+        n for _, n, layer in stack.kinds() if any(isinstance(op, Router) for op in layer.operations)
+    )
     logits = lowering.run(stack.after, residual)
     sizes = cross_entropy(lowering, logits) if not code.loss else special_loss(lowering, logits, LOSSES[code.loss])
     after = piece("after", tape, start, first, residual.tensor.size)
     extras = (_unkept(lowering, stack), *_closure(lowering, stack), lowering.exact)
     held = int(LOSSES[code.loss].held) * logits.tensor.count if code.loss else 0
-    return Pass(before, tuple(layers), after, *sizes, *extras, held, tape.nodes[-1].output.size)
+    order = tuple(kinds), tuple(patterns)
+    return Pass(before, tuple(layers), after, *order, *sizes, *extras, held, tape.nodes[-1].output.size)
+
+
+def counted(patterns: Iterable[Numbered]) -> dict[int, int]:
+    """How many layers there are of each kind, by its number."""
+    counts: dict[int, int] = {}
+    for times, runs in patterns:
+        for count, kind in runs:
+            counts[kind] = counts.get(kind, 0) + times * count
+    return dict(sorted(counts.items()))
 
 
 def _unkept(lowering: Lowering, stack: Stack) -> Number:
@@ -183,7 +212,7 @@ def _closure(lowering: Lowering, stack: Stack) -> tuple[Number, Number, Number]:
     refers = lowering.code.frame.closure
     stream = "fp32" if lowering.tape.autocast else lowering.tape.compute
     ids = lowering.own * BYTES["int64"] * (("ids" in refers) + lowering.b * ("each ids" in refers))
-    attends = [op for _, layer in stack.runs for op in layer.operations if isinstance(op, AttentionCore)]
+    attends = [op for layer in stack.layers for op in layer.operations if isinstance(op, AttentionCore)]
     heads = max((op.heads for op in attends if op.position == "alibi"), default=0)
     slopes = sized(lowering.b * heads * lowering.s, stream) if "alibi" in refers else 0
     tables = total(t.size for pair in lowering.tables.values() for t in pair) if "tables" in refers else 0
@@ -247,13 +276,6 @@ def special_loss(lowering: Lowering, logits: Value, form: Loss) -> tuple[Number,
 
 QUARTERS = 4
 """Bytes for each logit are multiples of a quarter: whole numbers stay exact."""
-
-
-def checkpointed(first: Number, last: Number, recompute: Recompute) -> Number:
-    """How many of blocks first … last−1 keep only their input."""
-    if recompute.kind == "every":  # blocks 0, k, 2k, …
-        return ceil_div(last, recompute.k) - ceil_div(first, recompute.k)
-    return (last - first) * (recompute.kind in ("full", "group", OPERATIONS))
 
 
 def group_size(recompute: Recompute, depth: int) -> int:

@@ -57,7 +57,7 @@ def hosted(step: Step, rank: Rank) -> list[Term]:
     if not setup.offload and not setup.optimizer.paged:
         return []
     here = replace(setup, offload=(), optimizer=replace(setup.optimizer, paged=False))
-    kept = memory.rank_of(replace(step, setup=here), rank.stage.index)
+    kept = memory.rank_of(step.under(here), rank.stage.index)
     found = []
     if kept.optimizer != rank.optimizer:
         away = kept.optimizer - rank.optimizer
@@ -74,7 +74,7 @@ def hosted(step: Step, rank: Rank) -> list[Term]:
 def _weights(step: Step, rank: Rank, path: str, size: Number, width: Term, sharded: bool) -> Term:
     """Weights held (table, layers, head) × bytes, over the ranks that share them; what a framework adds beside them
     (flat copies, quantised weights) stands in one leaf with the rest."""
-    pieces = ["table", *(f"layers/{layer.kind}" for _, layer in step.stack.runs), "head", "shared"]
+    pieces = ["table", *(f"layers/{piece.name}" for _, piece in step.run.layers), "head", "shared"]
     held = []
     for name, (count, part) in zip(pieces, memory.parts_of(step, rank.stage), strict=False):
         if count and part.all:
@@ -92,7 +92,7 @@ def _weights(step: Step, rank: Rank, path: str, size: Number, width: Term, shard
 def _saved(step: Step, rank: Rank, path: str, source: str) -> Term:
     """Bytes kept by each operation of each kind of layer, by checkpointed blocks, and outside the layers."""
     stage, run, recompute = rank.stage, step.run, step.setup.layout.recompute
-    size = activations.group_size(recompute, step.stack.depth)
+    size = activations.group_size(recompute, step.order.depth)
     parts: list[Term] = []
     shared: dict[int, Term] = {}
     again: Number = 0

@@ -8,7 +8,7 @@ from napkin.elementwise import Number
 from napkin.formulas import allocator, memory
 from napkin.formulas.allocator import Reported, Width
 from napkin.formulas.implementations import EAGER, FLASH, measured, mode
-from napkin.formulas.layer import AttentionCore, Experts, Model, Stack
+from napkin.formulas.layer import AttentionCore, Experts, Model, Pattern
 from napkin.formulas.memory import Rank, Setup, Step
 from napkin.formulas.optimizers import OPTIMIZERS
 from napkin.formulas.traffic import Burden, burden
@@ -57,7 +57,7 @@ def width_of(step: Step, implementation: str) -> Width:
 
 def worst_rank(step: Step) -> Rank:
     """The rank with the most live bytes."""
-    ranks = [memory.rank_of(step, place) for place in memory.places(step.stack, step.setup.layout)]
+    ranks = [memory.rank_of(step, place) for place in memory.places(step)]
     return max(ranks, key=lambda rank: rank.live)
 
 
@@ -98,25 +98,49 @@ def largest(fits: Callable[[int], bool], unit: int = 1, most: int = MOST) -> int
 
 
 def with_layers(model: Model, layers: int) -> Model:
-    """The model with another number of layers: its own pattern, cut or repeated."""
+    """The model with another number of layers: its own, cut off, or its last pattern repeated further."""
     last = model.stacks[-1]
-    runs: list[tuple[int, object]] = []
-    left, depth = layers, last.depth
-    whole = left // depth
-    if len(last.runs) == 1:
-        runs = [(layers, last.runs[0][1])]
-    else:
-        for _ in range(min(whole, 64)):
-            runs += last.runs
-        left -= min(whole, 64) * depth
-        for count, layer in last.runs:
-            if left > 0:
-                runs.append((min(count, left), layer))
-                left -= count
-        if left > 0:  # beyond 64 repetitions the order no longer matters: one long run of the last kind
-            runs.append((left, last.runs[-1][1]))
-    stack = Stack(last.name, last.before, tuple(runs), last.after)  # type: ignore[arg-type]
-    return replace(model, stacks=(*model.stacks[:-1], stack))
+    patterns = list(last.patterns)
+    if layers > last.depth:
+        patterns = _without_tail(patterns)
+        times, runs = patterns.pop()
+        period = sum(count for count, _ in runs)
+        if len(runs) > 1 and times == 1:  # nothing repeats: the last run goes on
+            patterns.append((1, runs[:-1]))
+            runs = runs[-1:]
+        ahead = sum(n * sum(count for count, _ in some) for n, some in patterns)
+        if len(runs) == 1:
+            patterns.append((1, ((layers - ahead, runs[0][1]),)))
+        else:
+            patterns.append((-(-(layers - ahead) // period), runs))
+    kept: list[Pattern] = []
+    for times, runs in patterns:
+        period = sum(count for count, _ in runs)
+        whole = min(times, layers // period)
+        if whole:
+            kept.append((whole, runs))
+        layers -= whole * period
+        if whole < times:
+            cut = []
+            for count, layer in runs:
+                if layers > 0:
+                    cut.append((min(count, layers), layer))
+                    layers -= count
+            kept += [(1, tuple(cut))] if cut else []
+            break
+    return replace(model, stacks=(*model.stacks[:-1], replace(last, patterns=tuple(kept))))
+
+
+def _without_tail(patterns: list[Pattern]) -> list[Pattern]:
+    """Patterns without the last where it is only the beginning of the one before."""
+    if len(patterns) < 2 or patterns[-1][0] > 1:
+        return patterns
+    begins, tail = patterns[-2][1], patterns[-1][1]
+    *whole, (count, layer) = tail
+    same = len(tail) <= len(begins) and tuple(whole) == begins[: len(whole)]
+    if same and begins[len(whole)][1] is layer and count <= begins[len(whole)][0]:
+        return patterns[:-1]
+    return patterns
 
 
 # --- what would make it fit ---
@@ -154,7 +178,7 @@ def changes(model: Model, setup: Setup, fixed: bool, node: int = 8) -> Iterator[
     """Single changes on the same accelerators. `fixed`: the global batch is given, so that fewer replicas run more
     micro-batches; `node`: accelerators that tensor parallelism may join."""
     layout = setup.layout
-    operations = [op for _, layer in model.stacks[-1].runs for op in layer.operations]
+    operations = [op for layer in model.stacks[-1].layers for op in layer.operations]
     kv_heads = max((op.kv_heads for op in operations if isinstance(op, AttentionCore)), default=1)
     fewest = min((op.experts for op in operations if isinstance(op, Experts)), default=0)
 
@@ -294,5 +318,5 @@ def _burden(found: Fit) -> Burden:
     setup = found.step.setup
     kept = found.rank.saved
     if "activations" in setup.offload:
-        kept = memory.rank_of(replace(found.step, setup=replace(setup, offload=())), found.rank.stage.index).saved
+        kept = memory.rank_of(found.step.under(replace(setup, offload=())), found.rank.stage.index).saved
     return burden(found.step.model, setup, found.rank, kept - found.rank.saved)

@@ -70,7 +70,7 @@ def divided(model: Model) -> tuple[int, int]:
     """Parameters that tensor parallelism divides, and those that every rank has."""
     whole = 0
     for stack in model.stacks:
-        runs = [(1, stack.before), *((count, layer.operations) for count, layer in stack.runs), (1, stack.after)]
+        runs = [(1, stack.before), *((count, layer.operations) for _, count, layer in stack.kinds()), (1, stack.after)]
         for count, operations in runs:
             for op in operations:
                 if not isinstance(op, Reused):
@@ -83,7 +83,7 @@ def in_matrices(model: Model) -> int:
     return sum(
         count * weight.count
         for stack in model.stacks
-        for count, layer in stack.runs
+        for _, count, layer in stack.kinds()
         for op in layer.operations
         if not isinstance(op, (Reused, Embedding))
         for weight in op.weights()
@@ -190,13 +190,13 @@ def cache(model: Model, context: Number, sequences: Number, dtype_bytes: float, 
     for stack in model.stacks:
         if stack.name == "encoder":
             continue
-        for count, layer in stack.runs:
+        for name, count, layer in stack.kinds():
             growing, fixed = cached_numbers(layer, context, ranks)
             if isinstance(growing, int) and isinstance(fixed, int) and growing + fixed == 0:
                 continue
             parts.append(
                 multiply(
-                    f"memory/kv_cache/{stack.name}/{layer.kind}",
+                    f"memory/kv_cache/{stack.name}/{name}",
                     leaf("layers", count, "1", TRUE),
                     leaf("numbers_per_sequence", growing + fixed, "1", TRUE, LATENT),
                     leaf("sequences", sequences, "1", GIVEN),
@@ -220,7 +220,7 @@ def weights_read(model: Model, tokens: Number) -> Number:
     for stack in model.stacks:
         if stack.name == "encoder":
             continue
-        runs = [(1, stack.before), *((count, layer.operations) for count, layer in stack.runs), (1, stack.after)]
+        runs = [(1, stack.before), *((count, layer.operations) for _, count, layer in stack.kinds()), (1, stack.after)]
         for count, operations in runs:
             for op in operations:
                 of = op.of if isinstance(op, Reused) else op

@@ -15,6 +15,9 @@ How a weight or an output splits over tensor-parallel ranks is its `shard`:
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+
 from napkin.elementwise import Number
 from napkin.formulas.primitives import causal_pairs, ceil_div, is_array, matmul_flops, minimum
 from napkin.record import record
@@ -651,37 +654,100 @@ class Layer:
     operations: tuple[Operation, ...]
 
 
+Runs = tuple[tuple[int, Layer], ...]
+"""Runs of identical layers: (how many, layer)."""
+Pattern = tuple[int, Runs]
+"""Runs that are repeated: (how many times, runs)."""
+Numbered = tuple[int, tuple[tuple[int, int], ...]]
+"""The same with each kind of layer by its number."""
+LONGEST_PERIOD = 64
+"""Runs of a pattern that is looked for; networks alternate in far fewer."""
+
+
 @record
 class Stack:
-    """Runs of identical layers, what stands before them (embedding) and after them (final norm, head)."""
+    """Layers as patterns of runs, what stands before them (embedding) and after them (final norm, head).
+
+    Layers that are equal are one object."""
 
     name: str
     before: tuple[Operation, ...]
-    runs: tuple[tuple[int, Layer], ...]
+    patterns: tuple[Pattern, ...]
     after: tuple[Operation, ...]
 
     @property
+    def runs(self) -> Runs:
+        """All runs in order, as many as there are: for what is as long as the network anyway."""
+        return tuple(run for times, runs in self.patterns for _ in range(times) for run in runs)
+
+    @property
     def depth(self) -> int:
-        return sum(count for count, _ in self.runs)
+        return sum(times * sum(count for count, _ in runs) for times, runs in self.patterns)
+
+    @property
+    def layers(self) -> list[Layer]:
+        """Each distinct layer once, in order."""
+        return list({id(layer): layer for _, runs in self.patterns for _, layer in runs}.values())
+
+    @property
+    def numbered(self) -> tuple[Numbered, ...]:
+        """The patterns, a layer by its place among the distinct ones."""
+        place = {id(layer): at for at, layer in enumerate(self.layers)}
+        return tuple((times, tuple((n, place[id(layer)]) for n, layer in runs)) for times, runs in self.patterns)
 
     def kinds(self) -> list[tuple[str, int, Layer]]:
         """Each distinct layer once, with its name among them and how many there are."""
-        counts: dict[int, list[int]] = {}
-        layers: list[Layer] = []
-        for count, layer in self.runs:
-            if id(layer) not in counts:
-                same = next((known for known in layers if known == layer), layer)
-                if same is layer:
-                    layers.append(layer)
-                counts[id(layer)] = counts.setdefault(id(same), [0])
-            counts[id(layer)][0] += count
+        counts: dict[int, int] = {}
+        for times, runs in self.patterns:
+            for count, layer in runs:
+                counts[id(layer)] = counts.get(id(layer), 0) + times * count
         names: dict[str, int] = {}
         result = []
-        for layer in layers:
+        for layer in self.layers:
             names[layer.kind] = names.get(layer.kind, 0) + 1
             name = layer.kind if names[layer.kind] == 1 else f"{layer.kind}_{names[layer.kind]}"
-            result.append((name, counts[id(layer)][0], layer))
+            result.append((name, counts[id(layer)], layer))
         return result
+
+
+def stack_of(
+    name: str, before: tuple[Operation, ...], runs: Iterable[tuple[int, Layer]], after: tuple[Operation, ...]
+) -> Stack:
+    """A stack from its runs in order."""
+    return Stack(name, before, patterns_of(runs), after)
+
+
+def patterns_of(runs: Iterable[tuple[int, Layer]]) -> tuple[Pattern, ...]:
+    """Runs as patterns: neighbours that are equal joined, then what repeats found, the shortest period first."""
+    same: dict[int, Layer] = {}
+    distinct: list[Layer] = []
+    joined: list[tuple[int, Layer]] = []
+    for count, layer in runs:
+        if id(layer) not in same:
+            same[id(layer)] = next((known for known in distinct if known == layer), layer)
+            if same[id(layer)] is layer:
+                distinct.append(layer)
+        one = same[id(layer)]
+        if joined and joined[-1][1] is one:
+            joined[-1] = (joined[-1][0] + count, one)
+        else:
+            joined.append((count, one))
+    letters: dict[tuple[int, int], str] = {}
+    text = "".join(letters.setdefault((count, id(layer)), chr(len(letters))) for count, layer in joined)
+    patterns: list[Pattern] = []
+    past = 0
+    for found in _REPEATED.finditer(text):
+        begin, end, period = found.start(), found.end(), len(found[1])
+        if begin > past:
+            patterns.append((1, tuple(joined[past:begin])))
+        patterns.append(((end - begin) // period, tuple(joined[begin : begin + period])))
+        past = end
+    if past < len(joined):
+        patterns.append((1, tuple(joined[past:])))
+    return tuple(patterns)
+
+
+_REPEATED = re.compile(rf"(.{{1,{LONGEST_PERIOD}}}?)\1+", re.DOTALL)
 
 
 @record

@@ -7,13 +7,12 @@ Symbols: t, p, c, d, e tensor, pipeline, context, data and expert degrees, m mic
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from math import prod
-from typing import TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from math import gcd, prod
 
-from napkin.elementwise import Number, ceil_div, is_array, maximum, minimum, where
+from napkin.elementwise import Number, ceil_div, floor_div, is_array, maximum, minimum, where
 from napkin.formulas import activations
-from napkin.formulas.activations import Pass, Piece, total
+from napkin.formulas.activations import Pass, total
 from napkin.formulas.allocator import EXACT, Flow, Width
 from napkin.formulas.frameworks import COST, FRONT, PLAIN, SLOTS, Framework
 from napkin.formulas.implementations import EAGER, FROZEN_LAYERS, STORED, Code, Tuning
@@ -28,6 +27,7 @@ from napkin.formulas.layer import (
     Model,
     Norm,
     Operation,
+    Pattern,
     Reused,
     Rotary,
     Stack,
@@ -37,13 +37,10 @@ from napkin.formulas.live import Replay, replay
 from napkin.formulas.lowering import Shape, Split, beside, is_plain
 from napkin.formulas.optimizer_step import temporaries
 from napkin.formulas.optimizers import OPTIMIZERS, Optimizer, State, state_bytes
+from napkin.formulas.order import Counts, Order, order_of
 from napkin.formulas.tape import WEIGHT_COPY, Storage, sized
-from napkin.formulas.visits import Visit, visits
 from napkin.inputs.plan import OPERATIONS, Layout, Precision
 from napkin.record import record, replace
-
-One = TypeVar("One")
-Found = TypeVar("Found")
 
 LAYERS_ON_THE_WAY = 2
 """Layers whose activations are on the card while activations are offloaded: one being written, one being read."""
@@ -232,16 +229,19 @@ def gathered(parts: Sequence[tuple[Number, Held]]) -> Held:
 
 @record
 class Stage:
-    """What a pipeline stage holds: layers of each run, those of them that are checkpointed, the number of the first in
-    the model, whether the ends, and how many micro-batches are in flight."""
+    """What a pipeline stage holds: layers `low` up to `high`, how many of them of each sort, of each kind, and of each
+    kind checkpointed; whether the ends; how many micro-batches are in flight."""
 
     index: Number
+    low: Number
+    high: Number
+    sorts: Counts
     layers: tuple[Number, ...]
     checkpointed: tuple[Number, ...]
-    begins: tuple[Number, ...]
     first: Number
     last: Number
     in_flight: Number
+    kinds: tuple[Layer, ...]
 
 
 def shares(depth: int, stages: Number, index: Number, partition: str, costs: tuple[int, int]) -> tuple[Number, Number]:
@@ -271,43 +271,73 @@ def _matrix_weights(operations: Iterable[Operation]) -> int:
     return sum(weight.count for weight in weights_of(operations) if len(weight.shape) > 1)
 
 
-def stage_of(stack: Stack, layout: Layout, index: Number, partition: str = "even") -> Stage:
-    """What stage `index` of a pipeline holds."""
-    p = layout.pp
+def bounds(step: Step, index: Number) -> tuple[Number, Number]:
+    """The first layer of stage `index` and the one after its last."""
+    partition, stack = step.setup.framework.partition, step.stack
     costs = (1, 0)
     if partition == COST:
-        costs = (max(_matrix_weights(layer.operations) for _, layer in stack.runs), _matrix_weights(stack.after))
-    low, high = shares(stack.depth, p, index, partition, costs)
-    counts, kept, begins, start = [], [], [], 0
-    for count, _ in stack.runs:
-        begin, end = maximum(low, start), minimum(high, start + count)
-        there = maximum(end - begin, 0)
-        counts.append(there)
-        begins.append(begin)
-        kept.append(where(there > 0, activations.checkpointed(begin, maximum(end, begin), layout.recompute), 0))
-        start += count
+        costs = (max(_matrix_weights(layer.operations) for layer in stack.layers), _matrix_weights(stack.after))
+    return shares(step.order.depth, step.setup.layout.pp, index, partition, costs)
+
+
+def stage_of(step: Step, index: Number) -> Stage:
+    """What stage `index` of a pipeline holds."""
+    order, p = step.order, step.setup.layout.pp
+    low, high = bounds(step, index)
+    sorts = order.between(low, high)
+    layers: list[Number] = [0] * len(step.run.kinds)
+    again: list[Number] = [0] * len(step.run.kinds)
+    for sort, count in zip(order.sorts, sorts, strict=True):
+        layers[sort.kind] = layers[sort.kind] + count
+        again[sort.kind] = again[sort.kind] + count * sort.again
     return Stage(
         index,
-        tuple(counts),
-        tuple(kept),
-        tuple(begins),
+        low,
+        high,
+        sorts,
+        tuple(layers),
+        tuple(again),
         (index == 0) * 1,
         (index == p - 1) * 1,
-        in_flight(layout, index),
+        in_flight(step.setup.layout, index),
+        step.run.kinds,
     )
 
 
-def places(stack: Stack, layout: Layout) -> tuple[Number, ...]:
+def places(step: Step) -> tuple[Number, ...]:
     """Stages of which one is the worst; some are the same where there are few.
 
-    Micro-batches in flight fall along the pipeline, layers never grow, the table stands first and the head last: with
-    one kind of layer it is the first stage or the last. Where layers differ, or every K-th is recomputed, the second,
-    the middle and the last but one are looked at too."""
-    p = layout.pp
+    Micro-batches in flight never grow along the pipeline, so that of stages with equal layers, ends apart, the first is
+    the worst. With one sort of layer all but the ends are like the first, which has the table too, or smaller (the
+    second is the first that is whole where table and head take a layer's place). Layers that differ repeat with a
+    period, and so do the stages of one size: of each segment as many are looked at as differ."""
+    order, layout = step.order, step.setup.layout
+    p, partition = layout.pp, step.setup.framework.partition
     ends = (0 * p, p - 1)
-    if len(stack.runs) == 1 and layout.recompute.kind != "every":
-        return ends
-    return (*ends, minimum(1, p - 1), p // 2, maximum(p - 2, 0))
+    if len(order.segments) == 1 and order.segments[0].period == 1:
+        return (*ends, minimum(1, p - 1)) if partition == SLOTS else ends
+    most = int(maximum(p, 1).max()) if is_array(p) else p
+    looked = _looked_at(step) if partition != COST and len(order.segments) < most else None
+    if looked is None or len(looked) >= most:
+        return (*ends, *(minimum(i, p - 1) for i in range(1, most - 1)))
+    inner = [minimum(maximum(i, 0), p - 1) for i in looked]
+    return (*ends, *inner) if is_array(p) else tuple(dict.fromkeys((*ends, *sorted(inner))))
+
+
+def _looked_at(step: Step) -> list[Number]:
+    """Stages that differ in their layers, the first of each makeup among them. Stages are of two sizes: those up to
+    `more` have a layer more than the others."""
+    order, p, partition = step.order, step.setup.layout.pp, step.setup.framework.partition
+    ahead = (partition == SLOTS) * 1
+    dealt = order.depth + 2 * ahead
+    least, more = (ceil_div(dealt, p), 0 * p) if partition == FRONT else (dealt // p, dealt % p)
+    found: list[Number] = []
+    for size, begin, origin in ((least + 1, 0 * p, -ahead), (least, more, more - ahead)):
+        for segment in order.segments:
+            here = maximum(begin, floor_div(segment.start - origin, maximum(size, 1)))
+            alike = segment.period if is_array(p) else segment.period // gcd(segment.period, size)
+            found += [here + i for i in range(alike + 1)]
+    return found if is_array(p) else list(dict.fromkeys(found))
 
 
 def in_flight(layout: Layout, index: Number) -> Number:
@@ -385,8 +415,22 @@ class Rank:
 
 
 @record
+class Weights:
+    """What one rank holds of what stands before the layers, of a layer of each kind, of what stands after them, and of
+    what several layers share; `head` is `after` with the table where both are one, and `table` that table."""
+
+    before: Held
+    layers: tuple[Held, ...]
+    after: Held
+    shared: Held | None
+    head: Held
+    table: Held
+
+
+@record
 class Step:
-    """One model's pass on the tape, with the replay of each piece: what all stages share."""
+    """One model's pass on the tape, with the replay of each piece, its weights and the order of its layers: what all
+    stages share."""
 
     model: Model
     stack: Stack
@@ -395,6 +439,13 @@ class Step:
     before: Replay
     layers: tuple[Replay, ...]
     after: Replay
+    weights: Weights
+    order: Order
+
+    def under(self, setup: Setup) -> Step:
+        """The same with another setup that changes nothing on the tape."""
+        weights = _weights(self.model, self.stack, setup, self.run.kinds)
+        return replace(self, setup=setup, weights=weights, order=_order(self.run, setup))
 
 
 def prepare(model: Model, setup: Setup) -> Step:
@@ -403,8 +454,6 @@ def prepare(model: Model, setup: Setup) -> Step:
     stack = one_stack(model)
     if setup.code.crops:
         stack = cropped(stack, layout.seq)
-    if setup.layers_in.autocast and isinstance(stack.before[-1], Matmul):
-        stack = first_apart(stack)
     two = len(model.stacks) > 1
     split = Split(layout.tp, layout.cp, layout.ep, where(layout.sp == 1, layout.tp, 1))
     run = activations.forward(
@@ -425,20 +474,33 @@ def prepare(model: Model, setup: Setup) -> Step:
         setup,
         run,
         replay(run.before.nodes, residual, setup.in_backward),
-        tuple(_once(lambda piece: replay(piece.nodes, piece.input, setup.in_backward), [p for _, p in run.layers])),
+        tuple(replay(piece.nodes, piece.input, setup.in_backward) for _, piece in run.layers),
         replay(run.after.nodes, 0, setup.in_backward),  # the root gradient stays as long as the backward pass
+        _weights(model, stack, setup, run.kinds),
+        _order(run, setup),
     )
 
 
-def _once(fold: Callable[[One], Found], items: Iterable[One]) -> list[Found]:
-    """The fold of each item, an item that comes again folded once: runs that alternate are of few kinds."""
-    known: dict[int, Found] = {}
-    result = []
-    for item in items:
-        if id(item) not in known:
-            known[id(item)] = fold(item)
-        result.append(known[id(item)])
-    return result
+def _order(run: Pass, setup: Setup) -> Order:
+    tuning = setup.code.tuning
+    asleep = FROZEN_LAYERS.get(tuning.method, 0) if tuning is not None else 0
+    return order_of(run.patterns, setup.layout.recompute, asleep)
+
+
+def _weights(model: Model, stack: Stack, setup: Setup, kinds: Iterable[Layer]) -> Weights:
+    """A tied head's matrix is the table; on another stage than the table's it is a copy."""
+    after = head = held(stack.after, setup)
+    table = held(stack.before[:1], setup)
+    if model.tied:
+        both = where(setup.layout.pp == 1, 1, 0)
+        minus = tuple((n, -d * both, -e * both) for n, d, e in table.states)
+        states = gathered([(1, after), (1, Held(0, 0, minus))]).states
+        tensors = after.tensors - both * table.tensors
+        frozen = after.frozen - both * table.frozen
+        after = Held(after.dense - both * table.dense, after.expert, states, tensors, frozen)
+    layers = tuple(held(layer.operations, setup) for layer in kinds)
+    shared = held(model.shared, setup) if model.shared else None
+    return Weights(held(stack.before, setup), layers, after, shared, head, table)
 
 
 def one_stack(model: Model) -> Stack:
@@ -447,17 +509,12 @@ def one_stack(model: Model) -> Stack:
     if len(model.stacks) == 1:
         return last
     before = tuple(op for stack in model.stacks for op in stack.before)
-    runs: list[tuple[int, Layer]] = []
+    patterns: list[Pattern] = []
     for stack in model.stacks[:-1]:
-        runs += [*stack.runs, *([(1, Layer(f"end of the {stack.name}", stack.after))] if stack.after else [])]
-    return Stack("both", before, (*runs, *last.runs), last.after)
-
-
-def first_apart(stack: Stack) -> Stack:
-    """The stack with its first layer on its own: a product before it, under autocast, hands it 16 bits, where the
-    others may read the fp32 that a norm left."""
-    (count, layer), *rest = stack.runs
-    return replace(stack, runs=((1, layer), (count - 1, layer), *rest)) if count > 1 else stack
+        patterns += stack.patterns
+        if stack.after:
+            patterns.append((1, ((1, Layer(f"end of the {stack.name}", stack.after)),)))
+    return Stack("both", before, (*patterns, *last.patterns), last.after)
 
 
 def cropped(stack: Stack, length: Number) -> Stack:
@@ -473,7 +530,7 @@ def rank_of(step: Step, index: Number) -> Rank:
     """Memory of the ranks of stage `index`."""
     setup = step.setup
     layout, precision = setup.layout, setup.precision
-    stage = stage_of(step.stack, layout, index, setup.framework.partition)
+    stage = stage_of(step, index)
     parts = parts_of(step, stage)
     mine = gathered(parts)
     # data parallelism divides dense weights over d·c ranks, experts over those that hold the same experts
@@ -508,56 +565,53 @@ def rank_of(step: Step, index: Number) -> Rank:
 
 
 def parts_of(step: Step, stage: Stage) -> list[tuple[Number, Held]]:
-    """(how many, what it holds) for the table, each run's layers and the head on a stage. A tied head's matrix is the
-    table; on another stage than the table's it is a copy."""
-    stack, setup = step.stack, step.setup
-    after = held(stack.after, setup)
-    if step.model.tied:
-        both = where(setup.layout.pp == 1, 1, 0)
-        table = held(stack.before[:1], setup)
-        minus = tuple((n, -d * both, -e * both) for n, d, e in table.states)
-        states = gathered([(1, after), (1, Held(0, 0, minus))]).states
-        tensors = after.tensors - both * table.tensors
-        frozen = after.frozen - both * table.frozen
-        after = Held(after.dense - both * table.dense, after.expert, states, tensors, frozen)
-    kinds = _once(lambda layer: held(layer.operations, setup), [layer for _, layer in stack.runs])
-    layers = list(zip(stage.layers, kinds, strict=True))
-    shared = [(1, held(step.model.shared, setup))] if step.model.shared else []
-    return [(stage.first, held(stack.before, setup)), *layers, (stage.last, after), *shared]
+    """(how many, what it holds) for the table, each kind of layer and the head on a stage, and what layers share."""
+    weights = step.weights
+    shared = [(1, weights.shared)] if weights.shared is not None else []
+    layers = zip(stage.layers, weights.layers, strict=True)
+    return [(stage.first, weights.before), *layers, (stage.last, weights.after), *shared]
 
 
 def _saved(step: Step, stage: Stage) -> tuple[Number, Number, Number]:
     """(layers', weight copies', outside) bytes of one micro-batch on a stage."""
     run, recompute = step.run, step.setup.layout.recompute
-    size = activations.group_size(recompute, step.stack.depth)
-    layers: Number = 0
     casts = stage.first * run.before.casts + stage.last * run.after.casts
-    inputs: Number = 0
-    input_bytes: Number = 0
     shared: dict[int, tuple[Storage, Number]] = {}  # by storage: it, and how many layers keep it
-    tuning = step.setup.code.tuning
-    asleep = FROZEN_LAYERS.get(tuning.method, 0) if tuning is not None else 0
-    for held_here, again, (_, piece) in zip(stage.layers, stage.checkpointed, run.layers, strict=True):
-        n = maximum(held_here - asleep, again)
-        layers = layers + (n - again) * piece.saved + again * piece.chosen * (recompute.kind == OPERATIONS)
-        casts = casts + (n - again) * piece.casts
-        inputs, input_bytes = inputs + again, input_bytes + again * piece.input
-        for storage in piece.shared:
-            keep = shared.get(id(storage), (storage, 0))[1] + n - again
-            shared[id(storage)] = (storage, keep)
-    largest_input = maximum(0, *(piece.input for _, piece in run.layers))
-    if "activations" in step.setup.offload:  # copied to the host as they are made: two layers' worth is on its way
-        largest = maximum(0, *(piece.saved for _, piece in run.layers))
-        layers = minimum(layers, LAYERS_ON_THE_WAY * largest)
-        inputs = minimum(inputs, STASHED * size)
-        input_bytes = minimum(input_bytes, STASHED * size * largest_input)
-    layers = layers + (input_bytes if size == 1 else ceil_div(inputs, size) * largest_input)
+    for n, sort in zip(stage.sorts, step.order.sorts, strict=True):
+        piece = run.layers[sort.kind][1]
+        if not sort.again and not sort.asleep:
+            casts = casts + n * piece.casts
+            for storage in piece.shared:
+                shared[id(storage)] = (storage, shared.get(id(storage), (storage, 0))[1] + n)
+    size = activations.group_size(recompute, step.order.depth)
+    layers = _of_layers(step, stage.sorts, ceil_div(total(stage.checkpointed), size))
     passed = _masks(step, stage) if step.setup.code.passes_mask else 0
     once = [(s.kind, where(keep > 0, s.size * s.kept, 0)) for s, keep in shared.values()]
     tables = total(size for kind, size in once if kind != WEIGHT_COPY)
     casts = casts + total(size for kind, size in once if kind == WEIGHT_COPY)
     outside = stage.first * run.before.saved + stage.last * run.after.saved + tables + passed
     return layers, casts, outside
+
+
+def _of_layers(step: Step, counts: Counts, checkpoints: Number) -> Number:
+    """Bytes that so many layers of each sort keep, those of them that are checkpointed so many checkpoints."""
+    setup = step.setup
+    layers: Number = 0
+    inputs: Number = 0
+    pieces = [piece for _, piece in step.run.layers]
+    for n, sort in zip(counts, step.order.sorts, strict=True):
+        piece = pieces[sort.kind]
+        if sort.again:
+            inputs = inputs + n * piece.input
+            layers = layers + n * piece.chosen * (setup.layout.recompute.kind == OPERATIONS)
+        elif not sort.asleep:
+            layers = layers + n * piece.saved
+    if activations.group_size(setup.layout.recompute, step.order.depth) > 1:
+        inputs = checkpoints * maximum(0, *(piece.input for piece in pieces))
+    if "activations" in setup.offload:  # copied to the host as they are made: two layers' worth is on its way
+        layers = minimum(layers, LAYERS_ON_THE_WAY * maximum(0, *(piece.saved for piece in pieces)))
+        inputs = minimum(inputs, STASHED * maximum(0, *(piece.input for piece in pieces)))
+    return layers + inputs
 
 
 def _moments(
@@ -613,54 +667,36 @@ def _moments(
     loss = moment("loss", standing, rank.saved, rank.casts, at_loss)
     # backwards through the layers
     kept, casts = rank.saved - stage.last * run.after.saved, rank.casts - stage.last * run.after.casts
-    shards = setup.shards
-    made = stage.last * held(step.stack.after, setup).all * grad  # a tied table's gradient comes from the head first
+    first_made = stage.last * step.weights.head.all * grad  # a tied table's gradient comes from the head first
     if setup.in_backward and step.model.tied:  # the table's step waits for its own part of the gradient
-        standing = standing + stage.last * held(step.stack.before[:1], setup).all * grad
-    tuning = setup.code.tuning
-    asleep = FROZEN_LAYERS.get(tuning.method, 0) if tuning is not None else 0
+        standing = standing + stage.last * step.weights.table.all * grad
 
-    def kept_by(piece: Piece, visit: Visit) -> Number:
-        layers, checkpoints = maximum(visit.ahead - visit.again - asleep, 0), visit.inputs
-        if "activations" in setup.offload:
-            stashed = STASHED * activations.group_size(layout.recompute, step.stack.depth)
-            layers, checkpoints = minimum(layers, LAYERS_ON_THE_WAY), minimum(checkpoints, stashed)
-        return layers * piece.saved + checkpoints * piece.input + visit.again * piece.chosen * chooses
+    def gradients_of(made: Number) -> Number:
+        return standing + growing * made + sharded * ceil_div(made, setup.shards)
 
-    chooses = layout.recompute.kind == OPERATIONS
-    any_burst = any(is_array(piece.burst) or piece.burst for _, piece in run.layers)
-    offset = total(stage.layers)
     worst = moment("backward", 0, 0, 0, 0)
-    rows = list(zip(stage.layers, stage.begins, run.layers, step.layers, parts[1:], strict=False))
-    for n, begin, (_, piece), back, (_, part) in reversed(rows):
-        offset = offset - n
-        weights = part.all * grad
-        found = visits(layout.recompute, step.stack.depth, begin, offset, n)
-        kept = maximum(kept - kept_by(piece, found[0]), 0)
-        casts = casts - (n - found[0].again) * piece.casts
-        own = kept_by(piece, Visit(1, 1, where(found[0].again == n, 1, 0), where(found[0].again == n, 1, 0), 0))
-        if any_burst:  # tensors that come and go in the last of these layers
-            standing_now = kept + kept_by(piece, found[0]) - own + where(n > 0, piece.burst, 0)
-            forward = larger(forward, moment("forward", standing, standing_now, rank.casts + cached, closure))
-        for visit in found:
-            grown = made + (n - visit.ahead) * weights
-            again = visit.rerun * (piece.again - piece.chosen * chooses)
-            again = maximum(again, visit.rerun * (piece.burst - piece.input - back.peak))
-            now = moment(
-                "backward",
-                standing + growing * grown + sharded * ceil_div(grown, shards),
-                kept + kept_by(piece, visit),
-                casts + (visit.ahead - visit.again) * piece.casts,
-                closure + added + 2 * one + again + piece.input + back.peak,
-            )
-            worst = larger(worst, now, visit.there)
-        made = made + n * weights
+    for turn in _turns(step, stage, grad):
+        left = kept - turn.gone
+        bursting = moment("forward", standing, left + turn.bursts, rank.casts + cached, closure)
+        forward = larger(forward, bursting, turn.valid * turn.bursting)
+        now = moment(
+            "backward",
+            gradients_of(first_made + turn.made),
+            left,
+            casts - turn.uncast,
+            closure + added + 2 * one + turn.needs,
+        )
+        worst = larger(worst, now, turn.valid)
+    made = first_made + total(n * part.all for n, (_, part) in zip(stage.layers, parts[1:], strict=False)) * grad
+    casts = casts - total(
+        (n - a) * p.casts for n, a, (_, p) in zip(stage.layers, stage.checkpointed, run.layers, strict=True)
+    )
     # the table's two gradients, where the head shares it, are added into a third
     both = where(layout.pp == 1, _table(step) * grad, 0) if step.model.tied else 0
     before = maximum(step.before.peak, step.before.end + both)
     end = moment(
         "backward",
-        standing + growing * made + sharded * ceil_div(made, shards),
+        gradients_of(made),
         stage.first * run.before.saved,  # what layers share has gone with the first of them
         casts,
         stage.first * (run.after.input + before) + stage.last * run.held + 2 * one,
@@ -680,6 +716,71 @@ def _moments(
     return (forward, loss, worst, step_moment), (after_forward, after_backward)
 
 
+@record
+class Turn:
+    """A layer whose backward pass is at its peak.
+
+    valid  whether the stage has it        made   gradients of the layers' weights that are there (bytes)
+    gone   activations that are free again     uncast  autocast's weight copies that are
+    needs  what the layer's backward holds: its gradients, and what runs again
+    bursts     what the layer's tensors that come and go take in the forward pass beyond what it keeps
+    bursting   whether it has any
+    """
+
+    valid: Number
+    made: Number
+    gone: Number
+    uncast: Number
+    needs: Number
+    bursts: Number
+    bursting: Number
+
+
+def _turns(step: Step, stage: Stage, grad: Number) -> Iterator[Turn]:
+    """Layers of a stage where a backward pass can hold the most, from the last to the first: live bytes change by the
+    same step with every layer of a sort, so that the corners of their order are enough (order.py)."""
+    run, order, recompute = step.run, step.order, step.setup.layout.recompute
+    chooses = recompute.kind == OPERATIONS
+    pieces = [run.layers[sort.kind][1] for sort in order.sorts]
+    weights = [step.weights.layers[sort.kind].all * grad for sort in order.sorts]
+    copies = [piece.casts * (not (one.again or one.asleep)) for one, piece in zip(order.sorts, pieces, strict=True)]
+    reruns = [(p.again - p.chosen * chooses) * one.again for one, p in zip(order.sorts, pieces, strict=True)]
+    size = activations.group_size(recompute, order.depth)
+    begin, end = order.before(stage.low), order.before(stage.high)
+    whole = _of_layers(step, stage.sorts, ceil_div(stage.high - stage.low, size))
+
+    def turn(valid: Number, sort: int, upto: Counts, checkpoints: Number, again: Number) -> Turn:
+        done = [a - b for a, b in zip(end, upto, strict=True)]
+        left = _of_layers(step, tuple(a - b for a, b in zip(upto, begin, strict=True)), checkpoints)
+        one, piece = order.sorts[sort], pieces[sort]
+        needs = again + piece.input + step.layers[one.kind].peak
+        if one.again:  # the layer's tensors come and go once more as it runs again
+            needs = maximum(needs, again - reruns[sort] + piece.burst)
+        own = piece.input + piece.chosen * chooses if one.again else piece.saved
+        bursts = piece.burst - own * (not one.asleep)
+        return Turn(valid, _dot(done, weights), whole - left, _dot(done, copies), needs, bursts, piece.burst > 0)
+
+    if size == 1:
+        spans = [(stage.low, stage.high)]
+        if "activations" in step.setup.offload:  # the first that are still on the card are counted apart
+            first = where(total(stage.checkpointed) > 0, STASHED, LAYERS_ON_THE_WAY)
+            cut = minimum(stage.low + first, stage.high)
+            spans = [(cut, stage.high), (stage.low, cut)]
+        for low, high in spans:
+            for valid, sort, upto in order.turns(low, high):
+                yield turn(valid, sort, upto, 0, reruns[sort])
+        return
+    for low, high in order.groups(stage.low, stage.high, size):
+        above = order.before(low)
+        for valid, sort, upto in order.turns(low, high):
+            again = _dot([a - b for a, b in zip(upto, above, strict=True)], reruns)
+            yield turn(valid, sort, upto, ceil_div(high - stage.low, size), again)
+
+
+def _dot(counts: Iterable[Number], sizes: Iterable[Number]) -> Number:
+    return total(n * size for n, size in zip(counts, sizes, strict=True))
+
+
 def _table(step: Step) -> Number:
     """Numbers of the token table on a rank."""
     return total(ceil_div(w.count, divided(w, step.setup.layout)) for w in step.stack.before[0].weights())
@@ -693,7 +794,7 @@ def buffers(step: Step, stage: Stage) -> Number:
     eager = setup.attention == EAGER or not setup.code.crops
     rotary = {
         (op.dim, setup.code.by_kind and any(isinstance(o, AttentionCore) and o.window for o in layer.operations))
-        for _, layer in stack.runs
+        for layer in stack.layers
         for op in layer.operations
         if isinstance(op, Rotary)
     }
@@ -716,7 +817,7 @@ def buffers(step: Step, stage: Stage) -> Number:
 def _masks(step: Step, stage: Stage) -> Number:
     """Causal masks that checkpointed layers refer to: one for each window among them, where each has its own."""
     by_window: dict[object, Number] = {}
-    for again, (_, layer) in zip(stage.checkpointed, step.stack.runs, strict=True):
+    for again, layer in zip(stage.checkpointed, stage.kinds, strict=True):
         for op in layer.operations:
             if isinstance(op, AttentionCore):
                 window = op.window if "masks" in step.setup.code.frame.closure else None
@@ -778,10 +879,9 @@ def _tensor_sizes(step: Step) -> Iterator[tuple[Number, tuple[int, ...], Optimiz
     """(numbers on a rank, shape, optimizer) of the weight tensors in order, each kind of layer once or twice. A tied
     head's matrix is the table."""
     stack, setup = step.stack, step.setup
-    kinds = {id(layer): layer.operations for _, layer in stack.runs}
     layers: list[Operation] = []
-    for operations in kinds.values():
-        ordered = sorted(operations, key=lambda op: setup.code.frame.norms_last and isinstance(op, Norm))
+    for layer in stack.layers:
+        ordered = sorted(layer.operations, key=lambda op: setup.code.frame.norms_last and isinstance(op, Norm))
         layers += ordered * (1 if stack.depth == 1 else 2)
     after = [op for op in stack.after if not (step.model.tied and isinstance(op, Matmul) and op.shard == VOCABULARY)]
     for weight in weights_of([*stack.before, *layers, *after]):

@@ -115,7 +115,7 @@ def burden(model: Model, setup: Setup, rank: Rank, offloaded: Number = 0) -> Bur
     layout = setup.layout
     width, m = model.hidden, layout.micro_batches
     layers: Number = 0
-    for count, (_, layer) in zip(rank.stage.layers, model.stacks[-1].runs, strict=False):
+    for count, layer in zip(rank.stage.layers, rank.stage.kinds, strict=True):
         layers += count * (tensor_bytes(layer, setup, width) + context_bytes(layer, setup) + expert_bytes(layer, setup))
     between = 2 * layout.vp * _passed(setup, width) * (layout.pp > 1) / (layout.tp if layout.sp else 1)
     return Burden(

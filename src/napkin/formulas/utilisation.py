@@ -10,6 +10,7 @@ from napkin.errors import NapkinError
 from napkin.formulas import flops
 from napkin.formulas.flops import Works
 from napkin.formulas.layer import Model
+from napkin.formulas.order import order_of
 from napkin.inputs.plan import Recompute
 from napkin.term import GIVEN, Term, add, constant, divide, leaf, multiply
 
@@ -77,14 +78,11 @@ def recomputed(model: Model, over: Works, recompute: Recompute) -> Term:
 def _blocks(model: Model, name: str, over: Works, recompute: Recompute) -> list[tuple[str, int, Term]]:
     """(kind, how many of them run again, FLOPs of one) of a stack's layers; groups run again whole."""
     stack = next(stack for stack in model.stacks if stack.name == name)
-    step = recompute.k if recompute.kind == "every" else 1
-    again: dict[int, int] = {}
-    first = 0
-    for count, layer in stack.runs:
-        again[id(layer)] = again.get(id(layer), 0) + -(-(first + count) // step) - -(-first // step)
-        first += count
-    found = []
-    for kind, _, layer in stack.kinds():
-        count = sum(again[key] for key in {id(same) for _, same in stack.runs if same == layer})
-        found.append((kind, count, flops.layer_forward(f"flops/layer/{name}/{kind}", layer, over[name])))
-    return found
+    order = order_of(stack.numbered, recompute)
+    again = [0] * len(stack.layers)
+    for sort, count in zip(order.sorts, order.before(order.depth), strict=True):
+        again[sort.kind] += count * sort.again
+    return [
+        (kind, count, flops.layer_forward(f"flops/layer/{name}/{kind}", layer, over[name]))
+        for count, (kind, _, layer) in zip(again, stack.kinds(), strict=True)
+    ]

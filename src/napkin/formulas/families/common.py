@@ -21,7 +21,7 @@ from napkin.formulas.layer import (
     Operation,
     Scale,
     Softcap,
-    Stack,
+    stack_of,
 )
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
@@ -288,7 +288,7 @@ def decoder_only(
     """A decoder as a Model."""
     return Model(
         name=config.name,
-        stacks=(Stack("decoder", before, runs, after),),
+        stacks=(stack_of("decoder", before, runs, after),),
         tied=tie,
         hidden=hidden,
         heads=heads,

@@ -39,7 +39,7 @@ from napkin.formulas.layer import (
     PositionBias,
     Reused,
     Scale,
-    Stack,
+    stack_of,
 )
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
@@ -157,7 +157,7 @@ def t5(config: Config, *, every_layer: bool = False) -> Model:
 
     table = (*embedding(vocabulary, hidden), Dropout("embedding_dropped", ("embedding",), hidden))
     final: Operations = (RMS_T5("final_norm", "x", hidden), Dropout("final_dropped", ("final_norm",), hidden))
-    stacks = [Stack("encoder", table, runs(layers, False), final)]
+    stacks = [stack_of("encoder", table, runs(layers, False), final)]
     tie = has_head and tied(config)
     if not has_head:
         config.ignore("tie_word_embeddings")
@@ -170,7 +170,7 @@ def t5(config: Config, *, every_layer: bool = False) -> Model:
                 after = (*after, Scale("head_scaled", (last,), hidden))
                 last = "head_scaled"
             after = (*after, Matmul("lm_head", (last,), hidden, vocabulary, False, VOCABULARY))
-        stacks.append(Stack("decoder", _again(table), runs(decoder_layers, True), after))
+        stacks.append(stack_of("decoder", _again(table), runs(decoder_layers, True), after))
     else:
         config.ignore("num_decoder_layers")
     return Model(
@@ -267,8 +267,8 @@ def _bart(config: Config, kind: _Kind) -> Model:
     return Model(
         name=config.name,
         stacks=(
-            Stack("encoder", table, stack(layers, heads, config.integer("encoder_ffn_dim"), False), final),
-            Stack(
+            stack_of("encoder", table, stack(layers, heads, config.integer("encoder_ffn_dim"), False), final),
+            stack_of(
                 "decoder",
                 _again(table),
                 stack(decoder_layers, decoder_heads, config.integer("decoder_ffn_dim"), True),

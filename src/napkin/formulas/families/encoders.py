@@ -53,8 +53,8 @@ from napkin.formulas.layer import (
     RelativeScores,
     Reused,
     Slice,
-    Stack,
     TableMatmul,
+    stack_of,
 )
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
@@ -117,7 +117,7 @@ def _encoder(
 ) -> Model:
     return Model(
         name=config.name,
-        stacks=(Stack("encoder", before, runs, after),),
+        stacks=(stack_of("encoder", before, runs, after),),
         tied=tie,
         hidden=hidden,
         heads=heads,

@@ -1,0 +1,254 @@
+"""The order of layers: counts, turning points and the stages looked at, against every layer and every stage."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from napkin.formulas import activations, memory, optimizers
+from napkin.formulas.families import build
+from napkin.formulas.fit import with_layers, worst_rank
+from napkin.formulas.frameworks import FRAMEWORKS, PLAIN
+from napkin.formulas.implementations import code_of
+from napkin.formulas.layer import Layer, Model, Norm, Stack, patterns_of, stack_of
+from napkin.formulas.memory import Setup, prepare, rank_of
+from napkin.formulas.order import order_of
+from napkin.inputs.load import Document
+from napkin.inputs.model import config_from
+from napkin.inputs.plan import POLICIES, Layout, Recompute
+from napkin.inputs.plan import recompute as read
+from napkin.record import replace
+
+KINDS = tuple(Layer(f"kind{i}", (Norm("norm", ("x",), 8 + i),)) for i in range(3))
+kinds = st.integers(0, 2)
+patterns = st.lists(
+    st.tuples(st.integers(1, 5), st.lists(st.tuples(st.integers(1, 4), kinds), min_size=1, max_size=4)),
+    min_size=1,
+    max_size=3,
+)
+recomputes = st.sampled_from([Recompute("none"), Recompute("full"), *(Recompute("every", k) for k in (1, 2, 3, 5, 40))])
+
+
+def flat(stack: Stack) -> list[int]:
+    return [KINDS.index(layer) for count, layer in stack.runs for _ in range(count)]
+
+
+def stack(blocks) -> Stack:
+    runs = [(count, KINDS[kind]) for times, block in blocks for _ in range(times) for count, kind in block]
+    return stack_of("decoder", (), runs, ())
+
+
+@given(patterns)
+def test_patterns_are_the_same_layers_in_the_same_order(blocks) -> None:
+    made = stack(blocks)
+    listed = [kind for times, block in blocks for _ in range(times) for count, kind in block for _ in range(count)]
+    assert flat(made) == listed
+    assert made.depth == len(listed)
+    for _, count, layer in made.kinds():
+        assert count == listed.count(KINDS.index(layer))
+
+
+def test_what_alternates_is_one_pattern() -> None:
+    sliding, full, other = KINDS
+    assert patterns_of([(5, sliding), (1, full)] * 1000) == ((1000, ((5, sliding), (1, full))),)
+    assert patterns_of([(1, sliding)] * 1000) == ((1, ((1000, sliding),)),)
+    some = [(3, other), *[(1, sliding), (1, full)] * 500]
+    assert patterns_of(some) == ((1, ((3, other),)), (500, ((1, sliding), (1, full))))
+    assert len(order_of(stack_of("decoder", (), some, ()).numbered, Recompute("every", 3)).segments) < 8
+
+
+@given(patterns, recomputes, st.integers(0, 4), st.data())
+@settings(max_examples=300)
+def test_counts_and_turns_are_those_of_every_layer(blocks, recompute, asleep, data) -> None:
+    made = stack(blocks)
+    order = order_of(made.numbered, recompute, asleep)
+    every = [
+        (kind, recompute.kind == "full" or (recompute.kind == "every" and i % recompute.k == 0), i < asleep)
+        for i, kind in enumerate(flat(made))
+    ]
+    named = [(KINDS.index(made.layers[s.kind]), s.again, s.asleep) for s in order.sorts]
+    low = data.draw(st.integers(0, len(every) - 1))
+    high = data.draw(st.integers(low + 1, len(every)))
+    for x in (low, high):
+        assert order.before(x) == tuple(every[:x].count(one) for one in named)
+    steps = data.draw(st.lists(st.integers(-9, 9), min_size=len(named), max_size=len(named)))
+    peaks = data.draw(st.lists(st.integers(0, 30), min_size=len(named), max_size=len(named)))
+    level = dict(zip(named, steps, strict=True))
+    top = dict(zip(named, peaks, strict=True))
+    brute = max(top[every[i]] + sum(level[one] for one in every[i + 1 : high]) for i in range(low, high))
+    above = order.before(high)
+    turns = list(order.turns(low, high))
+    assert brute == max(
+        peaks[sort] + sum(n * (a - b) for n, a, b in zip(steps, above, upto, strict=True)) for _, sort, upto in turns
+    )
+
+
+# --- a whole step, stage by stage ------------------------------------------------------------------------------------
+
+
+def config(**fields) -> Model:
+    shape = {
+        "model_type": "qwen2_moe",
+        "hidden_size": 64,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "intermediate_size": 160,
+        "moe_intermediate_size": 96,
+        "shared_expert_intermediate_size": 64,
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "decoder_sparse_step": 1,
+        "vocab_size": 300,
+        "max_position_embeddings": 512,
+        "tie_word_embeddings": False,
+    }
+    return build(config_from("drawn", Document("drawn", None), shape | fields))
+
+
+def setup_of(model: Model, **layout) -> Setup:
+    framework = layout.pop("framework", PLAIN)
+    policy = layout.pop("precision", "bf16-mixed")
+    optimizer, _ = optimizers.find("adamw")
+    return Setup(
+        code_of("hf", model.family), Layout(seq=64, **layout), POLICIES[policy], optimizer, "fused", framework=framework
+    )
+
+
+layers = st.one_of(
+    st.lists(st.booleans(), min_size=4, max_size=30),
+    st.builds(lambda block, times: block * times, st.lists(st.booleans(), min_size=1, max_size=5), st.integers(1, 8)),
+)
+
+
+@given(
+    layers,
+    st.integers(1, 12),
+    st.sampled_from(["none", "full", "every:2", "every:3", "group:2", "group:3", "group:sqrt"]),
+    st.sampled_from(["1f1b", "gpipe", "zero-bubble"]),
+    st.integers(1, 9),
+    st.integers(0, 3),
+    st.sampled_from(["plain", "megatron-deepspeed", "nanotron"]),
+    st.booleans(),
+)
+@settings(max_examples=150, deadline=None)
+def test_the_worst_of_the_stages_looked_at_is_the_worst_of_all(
+    sparse, stages, recompute, schedule, micro_batches, zero, framework, tied
+) -> None:
+    model = config(
+        num_hidden_layers=len(sparse),
+        mlp_only_layers=[i for i, has in enumerate(sparse) if not has],
+        tie_word_embeddings=tied,
+    )
+    layout = {"pp": min(stages, len(sparse)), "dp": 2, "micro_batches": micro_batches, "zero": zero}
+    layout |= {"schedule": schedule, "recompute": read(recompute), "framework": FRAMEWORKS[framework]}
+    step = prepare(model, setup_of(model, **layout))
+    every = max(rank_of(step, index).live for index in range(layout["pp"]))
+    assert worst_rank(step).live == every
+
+
+@given(layers, st.sampled_from(["none", "full", "every:3", "group:3"]), st.integers(0, 3), st.integers(1, 2))
+@settings(max_examples=60, deadline=None)
+def test_backward_is_the_largest_over_every_single_layer(sparse, recompute, zero, micro_batches) -> None:
+    """The moment of the backward pass, against a walk over all layers one by one."""
+    model = config(num_hidden_layers=len(sparse), mlp_only_layers=[i for i, has in enumerate(sparse) if not has])
+    setup = setup_of(model, dp=2, zero=zero, micro_batches=micro_batches, recompute=read(recompute))
+    step = prepare(model, setup)
+    rank = rank_of(step, 0)
+    order = [kind for times, runs in step.run.patterns for _ in range(times) for n, kind in runs for _ in range(n)]
+    pieces = [step.run.layers[kind][1] for kind in order]
+    size = activations.group_size(setup.layout.recompute, len(order))
+    how = setup.layout.recompute
+    again = [how.kind in ("full", "group") or (how.kind == "every" and i % how.k == 0) for i in range(len(order))]
+    kept = rank.saved - step.run.after.saved
+    made = step.weights.after.all * 2
+    found = []
+    shards = 2
+    for i in reversed(range(len(order))):
+        one, begin = pieces[i], i // size * size
+        rerun = sum(pieces[j].again for j in range(begin, i + 1)) if again[i] else 0
+        grads = rank.gradients if micro_batches > 1 else made if zero < 2 else -(-made // shards)
+        needs = rerun + one.input + step.layers[order[i]].peak
+        if again[i]:
+            needs = max(needs, rerun - one.again + one.burst)
+        found.append(grads + kept + needs)
+        made += step.weights.layers[order[i]].all * 2
+        if not again[i]:
+            kept -= one.saved
+        elif i == begin:
+            kept -= one.input
+    backward = next(moment for moment in rank.moments if moment.name == "backward")
+    constant = backward.live - backward.gradients - backward.activations - backward.temporaries
+    gathered = memory._gathered(step, rank.stage, memory.parts_of(step, rank.stage))
+    every = again.count(True) == len(again)
+    closure = (step.run.closure + step.run.tables * every) if any(again) else 0
+    rest = constant + gathered + closure + memory._masks(step, rank.stage) + 2 * step.run.loss
+    assert backward.live >= max(found) + rest
+    if backward.live != max(found) + rest:  # the table's own gradient is the largest
+        assert backward.activations == step.run.before.saved
+
+
+def test_equal_layers_are_one_run_however_they_are_listed() -> None:
+    joined = config(num_hidden_layers=24, mlp_only_layers=list(range(24)))
+    one = joined.stacks[0]
+    apart = replace(joined, stacks=(Stack("decoder", one.before, ((24, ((1, one.layers[0]),)),), one.after),))
+    for recompute in (Recompute("none"), Recompute("every", 5), Recompute("group", 7), Recompute("group", 0)):
+        setups = [setup_of(model, pp=3, recompute=recompute) for model in (joined, apart)]
+        first, second = (worst_rank(prepare(m, s)) for m, s in zip((joined, apart), setups, strict=True))
+        assert first.moments == second.moments
+
+
+# --- depth costs nothing ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("recompute", ["none", "full", "every:7", "group:5", "group:sqrt"])
+def test_as_many_layers_and_stages_are_looked_at_in_a_million_layers(recompute, monkeypatch) -> None:
+    looked = []
+    turns = memory._turns
+
+    def counting(*arguments):
+        found = list(turns(*arguments))
+        looked.append(len(found))
+        return iter(found)
+
+    monkeypatch.setattr(memory, "_turns", counting)
+    few = config(num_hidden_layers=24, mlp_only_layers=list(range(0, 24, 2)))
+    counts = []
+    for depth, stages in ((24, 1), (24, 4), (1_000_000, 1), (1_000_000, 1000)):
+        model = with_layers(few, depth)
+        assert model.stacks[0].depth == depth
+        worst_rank(prepare(model, setup_of(model, pp=stages, recompute=read(recompute))))
+        counts.append((len(looked), sum(looked)))
+        looked.clear()
+    assert counts[2][1] <= 2 * counts[0][1] + 20
+    assert counts[3][0] <= 24
+    assert counts[3][1] <= 24 * counts[2][1]
+
+
+def test_more_layers_continue_the_pattern() -> None:
+    shape = {
+        "model_type": "gemma3_text",
+        "hidden_size": 64,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "intermediate_size": 128,
+        "vocab_size": 300,
+        "sliding_window": 32,
+        "max_position_embeddings": 512,
+    }
+
+    def of(layers: int) -> Model:
+        return build(config_from("drawn", Document("drawn", None), shape | {"num_hidden_layers": layers}))
+
+    for depth in (7, 26, 27, 31, 60, 61):
+        for other in range(1, 80):
+            grown = with_layers(of(depth), other).stacks[0]
+            if depth >= 12 or other <= depth:
+                assert programs(grown) == programs(of(other).stacks[0])
+    dense_first = with_layers(config(num_hidden_layers=9, mlp_only_layers=[0, 1, 2]), 40).stacks[0]
+    assert [(count, layer.kind) for count, layer in dense_first.runs] == [(3, "dense"), (37, "moe")]
+
+
+def programs(stack: Stack) -> list[tuple[object, ...]]:
+    return [layer.operations for count, layer in stack.runs for _ in range(count)]
