@@ -19,7 +19,7 @@ from napkin.evidence.fit import Problem, in_quantity, seconds_of
 from napkin.evidence.intervals import Growth, Seen, distance, nearest, point, quantile
 from napkin.evidence.priors import PRIORS
 from napkin.evidence.validate import point_of, steps
-from napkin.inputs import hardware, published
+from napkin.inputs import hardware, published, step_rows
 from tests.conftest import ROOT
 
 ROW = """
@@ -102,10 +102,10 @@ def test_tflops_are_turned_into_seconds_by_the_source_s_own_rule():
 
 
 def test_networks_in_words():
-    assert published.network("8x 200 Gbit/s HDR InfiniBand per node (Selene)", 8) == 25e9
-    assert published.network("RoCE, 1600 Gbit/s between nodes", 8) == 25e9
-    assert published.network("400 Gbit/s RDMA per GPU", 8) == 50e9
-    assert published.network("carrier pigeons", 8) is None
+    assert step_rows.network("8x 200 Gbit/s HDR InfiniBand per node (Selene)", 8) == 25e9
+    assert step_rows.network("RoCE, 1600 Gbit/s between nodes", 8) == 25e9
+    assert step_rows.network("400 Gbit/s RDMA per GPU", 8) == 50e9
+    assert step_rows.network("carrier pigeons", 8) is None
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from napkin.formulas.implementations import STORED, Tuning, code_of
 from napkin.formulas.memory import Setup, shares
 from napkin.inputs.load import Document
 from napkin.inputs.plan import OPERATIONS, POLICIES, Layout, Recompute
-from napkin.inputs.published import Row
+from napkin.inputs.rows import Row
 from napkin.record import replace
 
 LLAMA = {"name": "a", "layers": 4, "hidden": 512, "heads": 8, "kv_heads": 2, "ffn": 1408, "vocab": 4096}

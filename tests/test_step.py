@@ -18,7 +18,7 @@ from napkin.evidence.rates import Machine, names, picker, rates
 from napkin.formulas import comm
 from napkin.formulas.efficiency import alignment_share, depth_share, halvings, tile_share
 from napkin.formulas.step import Clock, Plan, Rates, step
-from napkin.inputs.published import Shape
+from napkin.inputs.step_rows import Shape
 from napkin.record import replace
 
 LLAMA = Shape("llama", 32, 4096, 32, 8, 128, 14336, 128256, True, False)

@@ -24,7 +24,7 @@ from napkin.formulas.memory import Setup
 from napkin.formulas.step import Plan, Rates, step
 from napkin.inputs import hardware
 from napkin.inputs.plan import POLICIES, Layout, recompute
-from napkin.inputs.published import StepRow
+from napkin.inputs.step_rows import StepRow
 from napkin.record import record, replace
 from napkin.search import Request, search, used_bytes
 

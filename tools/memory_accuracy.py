@@ -18,7 +18,7 @@ from napkin.evidence.compared import Compared, quantile_of
 from napkin.evidence.setups import ends_of, framework_of, stated_recompute
 from napkin.formulas import allocator
 from napkin.formulas.frameworks import FRAMEWORKS
-from napkin.inputs.published import Row
+from napkin.inputs.rows import Row
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "src" / "napkin" / "_tables" / "memory_errors.py"

@@ -14,7 +14,7 @@ from napkin.evidence.constants import constants
 from napkin.evidence.fit import seconds_of
 from napkin.evidence.intervals import distance
 from napkin.evidence.validate import point_of
-from napkin.inputs.published import StepRow
+from napkin.inputs.step_rows import StepRow
 from napkin.record import record
 
 Array = Any

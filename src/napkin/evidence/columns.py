@@ -20,7 +20,7 @@ from napkin.formulas.layer import Model
 from napkin.formulas.step import Plan, Step, step
 from napkin.inputs import hardware
 from napkin.inputs.plan import POLICIES
-from napkin.inputs.published import Shape, StepRow
+from napkin.inputs.step_rows import Shape, StepRow
 from napkin.record import fields, record, replace
 
 Array = Any

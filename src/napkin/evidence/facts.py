@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from napkin.inputs.load import Document
-from napkin.inputs.published import Row, RunRow, StepRow, run_row, step_row
+from napkin.inputs.published import RunRow, run_row
+from napkin.inputs.rows import Row
+from napkin.inputs.step_rows import StepRow, step_row
 
 TITLE_START = 24
 """Pages of one team begin with the same words; so many letters tell a team's next page from another team's."""

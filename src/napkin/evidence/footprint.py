@@ -17,7 +17,7 @@ from napkin.formulas.layer import Model
 from napkin.formulas.memory import Rank, Setup
 from napkin.inputs import hardware
 from napkin.inputs.plan import Recompute
-from napkin.inputs.published import Row, WrongRow
+from napkin.inputs.rows import Row, WrongRow
 from napkin.record import record, replace
 from napkin.term import TRUE, leaf
 

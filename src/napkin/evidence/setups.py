@@ -18,7 +18,8 @@ from napkin.inputs.load import Document
 from napkin.inputs.model import config_from, load_config
 from napkin.inputs.plan import OPERATIONS, POLICIES, Layout, Precision, Recompute
 from napkin.inputs.presets import is_preset
-from napkin.inputs.published import Row, Shape, StepRow, step_row
+from napkin.inputs.rows import Row
+from napkin.inputs.step_rows import Shape, StepRow, step_row
 from napkin.record import replace
 
 WORDS: tuple[tuple[str, str], ...] = (

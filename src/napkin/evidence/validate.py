@@ -13,7 +13,7 @@ from napkin.evidence.intervals import Growth, Point, Seen, distance, point, quan
 from napkin.evidence.rates import BITS, generation
 from napkin.inputs import hardware
 from napkin.inputs.plan import POLICIES
-from napkin.inputs.published import StepRow, block_weights
+from napkin.inputs.step_rows import StepRow, block_weights
 
 
 def weights_of(row: StepRow) -> float:

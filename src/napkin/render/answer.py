@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from napkin.errors import OK, NapkinError
 from napkin.term import Term
+
+if TYPE_CHECKING:
+    from napkin.render.chart import Chart
 
 
 class Shown:
@@ -36,7 +39,7 @@ class Answer:
     display    the rows as people read them, where that is more than a unit a column
     pictures   text drawings for a person (memory's bar)
     extra      further JSON keys; "units" is the unit of each column of rows
-    plot       what --plot draws (render/plot.py)
+    plot       what --plot draws, a panel each (render/plot.py)
     listed     False where the rows say all for a person: text leaves the terms' lines out, JSON has them
     problems   what went wrong beside the answer: printed as errors, while the rest is shown
     notes      remarks for stderr and the JSON's "notes"
@@ -77,7 +80,7 @@ class Answer:
         pictures: Sequence[str] = (),
         notes: Sequence[str] = (),
         extra: Mapping[str, Any] | None = None,
-        plot: Any = None,
+        plot: Sequence[Chart] = (),
         listed: bool = True,
         problems: Sequence[NapkinError] = (),
     ) -> None:

@@ -38,7 +38,7 @@ def checked(path: str) -> str:
 def draw(answer: Answer, path: str, theme: str = "light") -> None:
     """Write the answer's charts, one panel each, to a file, whole or not at all."""
     form = checked(path)
-    charts: Sequence[Chart] = answer.plot or ()
+    charts = answer.plot
     if not charts:
         raise NapkinError(f"--plot: this answer of {answer.command} has nothing to draw", "leave out --plot")
     try:

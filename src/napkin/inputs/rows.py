@@ -1,0 +1,73 @@
+"""A row of a file of published figures: typed access to its fields, with messages that name file, line and field."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from napkin.errors import NapkinError
+from napkin.inputs.load import Document, printable
+
+
+class WrongRow(NapkinError):
+    """A field of a row that holds what it cannot: the file is refused, not the prediction alone."""
+
+
+class Row:
+    """Typed access to a row's fields, with messages that name file, line and field."""
+
+    def __init__(self, document: Document, index: int, fields: Mapping[str, Any]) -> None:
+        self.document = document
+        self.index = index
+        self.fields = fields
+
+    def wrong(self, path: str, what: str) -> NapkinError:
+        place = self.document.place("rows", self.index, *(path.split(".") if path else ()))
+        name = self.fields.get("id")
+        said = f"{place}: {what}" + (f" (row {printable(str(name), 60)})" if name else "")
+        return WrongRow(said, "correct it, or leave the field out where it is not known")
+
+    def part(self, name: str) -> Mapping[str, Any]:
+        value = self.fields.get(name)
+        if value is None:
+            return {}
+        if not isinstance(value, dict):
+            raise self.wrong(name, "is not a mapping")
+        return value
+
+    def _at(self, path: str) -> Any:
+        first, _, second = path.partition(".")
+        return self.part(first).get(second) if second else self.fields.get(first)
+
+    def text(self, path: str) -> str:
+        value = self._at(path)
+        return "" if value is None else printable(str(value), 400)
+
+    def number(self, path: str, least: float = 0.0) -> float | None:
+        value = self._at(path)
+        if value is None:
+            return None
+        if isinstance(value, str):
+            try:
+                value = float(value)
+            except ValueError:
+                raise self.wrong(path, f"{printable(repr(value), 60)} is not a number") from None
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise self.wrong(path, f"{printable(repr(value), 60)} is not a number")
+        if not least <= value < 1e30:
+            raise self.wrong(path, f"{value!r} is out of range")
+        return value
+
+    def count(self, path: str, least: int = 1) -> int | None:
+        value = self.number(path, least)
+        if value is None:
+            return None
+        if value != int(value) or value > 10**15:
+            raise self.wrong(path, f"{value!r} is not a whole number")
+        return int(value)
+
+    def flag(self, path: str) -> bool | None:
+        value = self._at(path)
+        if value is None or isinstance(value, bool):
+            return value
+        raise self.wrong(path, f"{printable(repr(value), 60)} is neither true nor false")
