@@ -11,7 +11,7 @@ Sources, each an autograd Function whose ctx.save_for_backward the rules follow:
 
 from __future__ import annotations
 
-from napkin.elementwise import Number, ceil_div
+from napkin.elementwise import Number, ceil_div, where
 from napkin.formulas.tape import WEIGHT, Tape, Tensor, select
 from napkin.record import record
 
@@ -139,7 +139,7 @@ def lightning(tape: Tape, mixed: Tensor, size: Sizes) -> Tensor:
     rows = size.tokens * size.channels
     blocks, rest = size.length // size.chunk, size.length % size.chunk
     count = ceil_div(size.length, size.chunk)
-    first = size.chunk if blocks else rest
+    first = where(blocks > 0, size.chunk, rest)
     each = size.sequences * size.heads
     pairs = each * (blocks * size.chunk * size.chunk + rest * rest)
     dtype = tape.autocast or mixed.dtype
