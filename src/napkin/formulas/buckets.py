@@ -25,7 +25,7 @@ def tree(step: Step, rank: Rank, source: str) -> dict[str, Term]:
     grad = leaf("bytes_of_a_gradient", sized(1, precision.grad), "byte/param", TRUE, f"{precision.grad}")
     put(_weights(step, rank, f"{root}/parameters", rank.parameters, width, step.setup.layout.zero >= 3))
     put(_weights(step, rank, f"{root}/gradients", rank.gradients, grad, step.setup.layout.zero >= 2))
-    states = [put(leaf(f"{root}/optimizer/{name}", size, "byte", TRUE)) for name, size in rank.states]
+    states = [put(_state(step, rank, f"{root}/optimizer/{name}", name, size)) for name, size in rank.states]
     if states:
         put(add(f"{root}/optimizer", *states, source=step.setup.optimizer.source))
     else:
@@ -81,12 +81,20 @@ def _weights(step: Step, rank: Rank, path: str, size: Number, width: Term, shard
             one = leaf(f"weights/{name}", part.all, "param", TRUE)
             held.append(multiply(f"{name}/held", constant("layers", count), one) if count != 1 else one)
     if held and rank.held.expert == 0:
-        whole = multiply("weights", add("weights_held", *held), width)
+        whole = multiply(f"{path}/whole", add("weights_held", *held), width)
         if sharded:
             whole = ceil_divide(path, whole, constant("ranks", step.setup.shards))
         if whole.value == size:
             return whole.renamed(path)
     return leaf(path, size, "byte", TRUE)
+
+
+def _state(step: Step, rank: Rank, path: str, name: str, size: Number) -> Term:
+    """One state of the optimizer: weights × bytes where it has the shape of all of them."""
+    precision = step.setup.precision
+    kind = precision.master if name == "master" and precision.master else precision.state
+    width = leaf(f"bytes_of_{name}", sized(1, kind), "byte/param", TRUE, kind)
+    return _weights(step, rank, path, size, width, step.setup.layout.zero >= 1)
 
 
 def _saved(step: Step, rank: Rank, path: str, source: str) -> Term:

@@ -80,9 +80,10 @@ def explained(answer: Answer) -> list[str]:
     """Every published quantity down to its leaves; a subtree already shown is only named."""
     lines: list[str] = []
     shown: set[str] = set()
+    published = {term.name for term in answer.finite() if not term.parts}
     for term in answer.finite():
         if term.name not in shown:
-            _explain(term, 0, lines, shown)
+            _explain(term, 0, lines, shown, published)
     lines += ["", "inputs"]
     rows = [
         [
@@ -99,7 +100,8 @@ def explained(answer: Answer) -> list[str]:
     return lines
 
 
-def _explain(term: Term, depth: int, lines: list[str], shown: set[str]) -> None:
+def _explain(term: Term, depth: int, lines: list[str], shown: set[str], published: set[str]) -> None:
+    """`published`: leaves that have a line of their own, and are not repeated below what they make."""
     how = expression(term)
     text = f"{'  ' * depth}{term.name} = {human(term.value, term.unit)}"
     if not term.parts:
@@ -112,8 +114,10 @@ def _explain(term: Term, depth: int, lines: list[str], shown: set[str]) -> None:
     lines.append(text + (f"  [{term.source}]" if term.source else ""))
     shown.add(term.name)
     for part in term.parts:
+        if part.name in published and part.name in shown:
+            continue
         if part.parts or part.op != "constant" or part.unit != "1" or not isinstance(part.value, int) or part.source:
-            _explain(part, depth + 1, lines, shown)
+            _explain(part, depth + 1, lines, shown, published)
 
 
 def rests_on(answer: Answer) -> str:
