@@ -36,6 +36,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
 
 import torch  # noqa: E402
+import torch._meta_registrations  # noqa: E402
 import torch.nn.functional as functional  # noqa: E402
 import transformers  # noqa: E402
 from torch.overrides import TorchFunctionMode  # noqa: E402
@@ -78,10 +79,10 @@ LOWERED = re.compile(
 RAISED = re.compile(
     "acos|asin|cosh|erfinv|exp|expm1|log|log10|log2|log1p|reciprocal|rsqrt|sinh|tan|pow|square|__r?pow__|softplus"
     "|(native_)?layer_norm|rms_norm|group_norm|cosine_similarity|nll_loss|kl_div|l1_loss|smooth_l1_loss|mse_loss|dist"
-    "|cdist|renorm|logsumexp|norm|binary_cross_entropy_with_logits"
+    "|cdist|renorm|logsumexp|binary_cross_entropy_with_logits"
 )
 """Operations that autocast runs in fp32 (square calls pow)."""
-SUMS = frozenset(("prod", "softmax", "log_softmax", "cumprod", "cumsum", "sum"))
+SUMS = frozenset(("norm", "prod", "softmax", "log_softmax", "cumprod", "cumsum", "sum"))
 """Operations that autocast asks for a result in fp32 where none is asked for."""
 
 
@@ -226,11 +227,24 @@ def drop(input: Any, p: float = 0.5, training: bool = True, inplace: bool = Fals
     return torch.native_dropout(input, p, True)[0] if training and p > 0 else input
 
 
+def grouped(mat_a: Any, mat_b: Any, *_: Any, offs: Any = None, out_dtype: Any = None, **__: Any) -> Any:
+    """torch's grouped product on CUDA takes fp32 too (aten/src/ATen/native/GroupedMMUtils.h), which the meta device
+    refuses; strides are multiples of 16 bytes on both."""
+    for tensor in (mat_a, mat_b):
+        step = tensor.stride(-2) if tensor.stride(-1) == 1 else tensor.stride(-1)
+        if step * tensor.element_size() % 16:
+            raise ValueError("strides should be multiple of 16 bytes")
+    return torch._meta_registrations._create_grouped_mm_output_tensor(  # type: ignore[attr-defined]
+        mat_a, mat_b, offs, out_dtype
+    )
+
+
 def emulate() -> None:
     """Put CUDA's behaviour in place of the meta device's, for this process."""
     import transformers.masking_utils
     import transformers.utils.generic
 
+    torch._meta_registrations._meta_grouped_mm_common = grouped  # type: ignore[attr-defined]
     functional.scaled_dot_product_attention = attend
     functional.dropout = drop
     torch.autocast = Region
@@ -259,14 +273,28 @@ class Measured(NamedTuple):
     casts: int
 
 
+LOOPED = ("dbrx", "jetmoe", "longcat_flash")
+"""Types whose experts run one after the other on as many tokens as chose them: the CPU runs them, with numbers."""
+
+
+def device_of(fields: dict[str, Any]) -> str:
+    return "cpu" if fields["model_type"] in LOOPED else "meta"
+
+
 def network(fields: dict[str, Any], precision: str, kernel: str) -> Any:
     """The class that a config's model_type stands for, without weights."""
     config = transformers.AutoConfig.for_model(**fields)
     config.use_cache = False
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     attention = "eager" if kernel == "eager" else "sdpa"
-    with torch.device("meta"), no_init_weights():
-        return transformers.AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=attention).train()
+    with torch.device(device_of(fields)), no_init_weights():
+        model = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=attention)
+    if device_of(fields) == "cpu":  # weights that send tokens to every expert
+        generator = torch.Generator().manual_seed(1)
+        with torch.no_grad():
+            for weight in model.parameters():
+                weight.copy_(0.3 * torch.randn(weight.shape, generator=generator))
+    return model.train()
 
 
 def measure(fields: dict[str, Any], precision: str, kernel: str, sequences: int, length: int) -> Measured:
@@ -274,8 +302,16 @@ def measure(fields: dict[str, Any], precision: str, kernel: str, sequences: int,
     global KERNEL
     KERNEL = kernel
     model = network(fields, precision, kernel)
-    with torch.device("meta"):
-        ids, labels = (torch.zeros(sequences, length, dtype=torch.long) for _ in range(2))
+    device = device_of(fields)
+    if device == "cpu" and kernel != "eager":
+        raise ValueError("kernels run on the meta device alone")
+    with torch.device(device):
+        ids, labels = (torch.arange(sequences * length).view(sequences, length) % 97 for _ in range(2))
+    narrow_norms = {
+        name
+        for name, module in model.named_modules()
+        if device == "cpu" and isinstance(module, torch.nn.LayerNorm) and precision == "bf16"
+    }
     known = {t.untyped_storage()._cdata for t in (*model.parameters(), *model.buffers(), ids, labels)}
     stack: list[str] = []
     for name, module in model.named_modules():
@@ -295,11 +331,12 @@ def measure(fields: dict[str, Any], precision: str, kernel: str, sequences: int,
                 casts[key] = storage.nbytes()
             else:
                 where, dtype = stack[-1] if stack else "", str(tensor.dtype).removeprefix("torch.")
-                rows[key] = Row(where, tuple(tensor.shape), dtype, storage.nbytes())
+                wide = 2 if where in narrow_norms and tensor.shape[-1] == 1 else 1  # fp32 on CUDA, bf16 on the CPU
+                rows[key] = Row(where, tuple(tensor.shape), dtype, wide * storage.nbytes())
         return tensor
 
     with (
-        torch.device("meta"),
+        torch.device(device),
         autocast if precision == "autocast" else contextlib.nullcontext(),
         torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
     ):
@@ -421,6 +458,75 @@ def _attention_config(rng: random.Random, drawn: dict[str, Any]) -> dict[str, An
     return {"attn_config": {"clip_qkv": rng.choice((None, 8.0))}, "no_bias": True}
 
 
+@special("dbrx")
+def _blocks_of_fields(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    width, heads = drawn.pop("d_model"), drawn["n_heads"]
+    drop = drawn.get("resid_pdrop", 0.0)
+    kv_heads = rng.choice([n for n in (1, 2, heads) if heads % n == 0])
+    return {
+        "d_model": width,
+        "tie_word_embeddings": False,
+        "num_key_value_heads": kv_heads,
+        "attn_config": {"kv_n_heads": kv_heads, "clip_qkv": 8.0, "attn_pdrop": drop, "rope_theta": 10000.0},
+        "ffn_config": {
+            "ffn_hidden_size": rng.choice((24, 40)),
+            "hidden_size": width,
+            "moe_num_experts": 3,
+            "moe_top_k": rng.choice((2, 3)),
+            "moe_jitter_eps": rng.choice((None, 0.01)),
+        },
+    }
+
+
+@special("longcat_flash")
+def _all_with_weights(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    """How many tokens reach experts without weights is not known before the step; its code takes no single choice."""
+    return {"zero_expert_num": 0, "n_routed_experts": 3, "moe_topk": 2, "num_layers": 2}
+
+
+def experts_and_ranks(rng: random.Random, own: dict[str, Any], layers: int, heads: int) -> dict[str, Any]:
+    """What mixtures of experts and latent attention have beside the others' sizes."""
+    experts, groups = rng.choice((4, 5, 6, 7)), 1
+    chosen = rng.choice((1, 2, 3, experts))
+    if "n_group" in own and rng.random() < 0.4:
+        experts, groups, chosen = 6, 2, min(chosen, 3)
+    rotary, plain = rng.choice((8, 16)), rng.choice((8, 16, 24))
+    choices: dict[str, Any] = {
+        **dict.fromkeys(EXPERTS, experts),
+        **dict.fromkeys(CHOSEN, chosen),
+        **dict.fromkeys(("moe_intermediate_size", "expert_ffn_hidden_size"), rng.choice((24, 40, 56))),
+        "n_group": groups,
+        "topk_group": rng.randint(1, groups),
+        "topk_method": rng.choice(("greedy", "group_limited_greedy")) if groups > 1 else "greedy",
+        "shared_expert_intermediate_size": rng.choice((56, 88)),
+        "shared_intermediate_size": rng.choice((0, 56)),
+        **dict.fromkeys(("n_shared_experts", "num_shared_experts"), rng.choice((1, 2))),
+        "moe_num_shared_experts": rng.choice((0, 1, 2)),
+        "decoder_sparse_step": rng.choice((1, 2)),
+        "mlp_only_layers": rng.choice(([], [0])),
+        "mlp_layer_types": [rng.choice(("dense", "sparse")) for _ in range(layers - 1)] + ["sparse"],
+        "first_k_dense_replace": rng.choice((0, 1)),
+        "moe_layer_start_index": rng.choice((0, 1)),
+        "interleave_moe_layer_step": rng.choice((1, 2)),
+        "no_rope_layers": [rng.choice((0, 1)) for _ in range(layers)],
+        "output_router_logits": rng.random() < 0.3,
+        **{name: rng.choice((0.0, 0.01)) for name in own if "jitter" in name},
+        "kv_lora_rank": rng.choice((20, 24, 32)),
+        "q_lora_rank": rng.choice((28, 32) if "index_topk" in own or "moe_topk" in own else (None, 28, 32)),
+        "qk_rope_head_dim": rotary,
+        "qk_nope_head_dim": plain,
+        "v_head_dim": rng.choice((16, 24, plain + rotary)),
+        "index_n_heads": rng.choice((2, 3)),
+        "index_head_dim": rotary + rng.choice((0, 8)),
+        "index_topk": rng.choice((4, 16, 128)),
+        "indexer_types": rng.choice((None, ["full"] + ["shared"] * (layers - 1))),
+    }
+    found = {name: value for name, value in choices.items() if name in own or name == "output_router_logits"}
+    if "kv_lora_rank" in own:
+        found |= {"num_key_value_heads": heads, "head_dim": rotary}
+    return found
+
+
 def draw(model_type: str, rng: random.Random, dropout: float) -> Shape:
     """A small config of a model type, its flags and functions drawn too, and the batch it runs on."""
     config = transformers.AutoConfig.for_model(model_type)
@@ -452,12 +558,10 @@ def draw(model_type: str, rng: random.Random, dropout: float) -> Shape:
     put(("partial_rotary_factor", "rotary_pct"), rng.choice((0.25, 0.5, 1.0)))
     put(("hidden_act", "hidden_activation", "activation_function", "activation", "afn"), rng.choice(FUNCTIONS))
     put(("clip_qkv",), rng.choice((None, 4.0)))
-    put(EXPERTS, 6)
-    put(CHOSEN, 2)
-    put(("moe_intermediate_size",), 40)
-    put(("shared_expert_intermediate_size",), 56)
+    if any(name in own for name in (*EXPERTS, "kv_lora_rank")):
+        fields.update(experts_and_ranks(rng, own, layers, heads))
     for name, value in own.items():
-        if isinstance(value, bool) and not name not in fields:
+        if isinstance(value, bool) and name not in fields:
             fields[name] = rng.random() < 0.5 if rng.random() < 0.5 else value
         elif isinstance(value, float) and "drop" in name:
             fields[name] = 0.0 if "layer" in name else dropout

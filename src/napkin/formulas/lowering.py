@@ -1076,8 +1076,7 @@ class Lowering:
             read = tape.lowered(read)
             kept = [read]
             if tape.autocast:  # of a part of the weight, which autocast casts anew each time
-                kept.append(tape.new(local * width * made, tape.autocast, f"{what} weight"))
-                kept[1].places[0][1].kind = WEIGHT_COPY
+                kept.append(tape.new(local * width * made, tape.autocast, f"{what} weight", fixed=True))
             out = tape.new(rows * made, read.dtype, what)
             return tape.record("linear", (read,), out, kept, weight=local * width * made * BYTES[stored])
 

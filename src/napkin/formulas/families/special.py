@@ -186,6 +186,7 @@ def dbrx(config: Config) -> Model:
     head_dim = common.head_size(config, hidden, heads, own=False)
     inside = config.nested("attn_config", "dbrx.attn_config")
     kv_heads = common.kv_heads_of(inside, heads, "kv_n_heads")
+    config.must_be("num_key_value_heads", kv_heads)
     clamp = inside.real("clip_qkv", required=False) is not None
     inside.ignore("model_type")
     ffn = config.nested("ffn_config", "dbrx.ffn_config")
