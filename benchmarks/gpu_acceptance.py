@@ -32,9 +32,10 @@ from napkin.bench.matmul import Matmuls
 from napkin.bench.run import matched
 from napkin.bench.session import Session
 from napkin.bench.stats import median
+from napkin.bench.step_plan import StepPlan
 from napkin.bench.timing import Hold, Timing, hold, time_blocks, time_many
 from napkin.bench.torch_device import CpuDevice, TorchDevice, open_device
-from napkin.bench.train import StepPlan, train
+from napkin.bench.train import train
 from napkin.errors import NapkinError
 from napkin.inputs.hardware import shipped
 from napkin.inputs.profile import Profile, read_profile
@@ -353,16 +354,14 @@ def took(case: Case) -> float:
 
 def training(rig: Rig) -> Iterator[Check]:
     """Real steps: loss, MFU, memory against the prediction, and a depth predicted from two others."""
-    from napkin.cli.bench import TINY, predict, step_flops
+    from napkin.bench.step_plan import TINY
     from napkin.formulas.families import build
     from napkin.inputs.load import Document
     from napkin.inputs.model import config_from, load_config
 
     tiny = config_from("tiny llama", Document("tiny llama", TINY), TINY)
     model = build(tiny if rig.rehearsal else load_config("llama3-8b"))
-    base = StepPlan(
-        model, 128 if rig.rehearsal else 4096, 1, (2, 4, 6), step_flops, predict, variants=("eager",), steps=10
-    )
+    base = StepPlan(model, 128 if rig.rehearsal else 4096, 1, (2, 4, 6), variants=("eager",), steps=10)
     base = replace(base, precision="fp32", steps=3, layers=(1, 2)) if rig.rehearsal else base
     session = rig.session()
     cases = train(session, rig.device, base)

@@ -23,11 +23,11 @@ from napkin.bench.device import MatmulSpec, OutOfMemory, Unsupported  # noqa: E4
 from napkin.bench.matmul import Matmuls  # noqa: E402
 from napkin.bench.model_shapes import attentions, products  # noqa: E402
 from napkin.bench.session import Session, Store  # noqa: E402
+from napkin.bench.step_plan import TINY, StepPlan, at_depth  # noqa: E402
 from napkin.bench.team import Torchrun  # noqa: E402
 from napkin.bench.torch_device import CpuDevice, open_device  # noqa: E402
 from napkin.bench.torch_model import Decoder  # noqa: E402
-from napkin.bench.train import StepPlan, at_depth, train  # noqa: E402
-from napkin.cli.bench import TINY, predict, step_flops  # noqa: E402
+from napkin.bench.train import train  # noqa: E402
 from napkin.errors import NapkinError  # noqa: E402
 from napkin.formulas import flops  # noqa: E402
 from napkin.formulas.conventions import all_conventions  # noqa: E402
@@ -311,7 +311,7 @@ def test_experts_are_the_weighted_sum_of_those_chosen() -> None:
 
 
 def plan(one: Model, **changes: Any) -> StepPlan:
-    base = StepPlan(one, 32, 2, (1, 2), step_flops, predict, precision="fp32", variants=("eager",), steps=3)
+    base = StepPlan(one, 32, 2, (1, 2), precision="fp32", variants=("eager",), steps=3)
     return replace(base, **changes)
 
 

@@ -24,9 +24,10 @@ from napkin.bench.session import (
     terminable,
 )
 from napkin.bench.shapes import Shape
+from napkin.bench.step_plan import StepPlan
 from napkin.bench.team import Alone, Team, Torchrun, launched
 from napkin.bench.torch_device import SEED, TorchDevice, open_device
-from napkin.bench.train import StepPlan, train
+from napkin.bench.train import train
 from napkin.errors import REFUSED, NapkinError
 from napkin.inputs.hardware import Hardware, Table, find, peak_name, shipped
 from napkin.inputs.profile import Profile

@@ -4,74 +4,28 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from napkin import record
 from napkin.bench.device import OutOfMemory
 from napkin.bench.session import Outcome, Session
+from napkin.bench.step_plan import PRECISIONS, StepPlan, at_depth, predict, step_flops
 from napkin.bench.torch_device import TorchDevice
 from napkin.errors import NapkinError
-from napkin.formulas.layer import Model, stack_of
-from napkin.inputs.hardware import Hardware
+from napkin.formulas.layer import Model
 from napkin.inputs.profile_cases import OK, OOM, Case
 
 WARMUP = 5
 WARMUP_COMPILED = 10
 LONGEST = 10.0  # seconds of timed steps, where 20 would take longer
 FEWEST = 3
-PRECISIONS = ("bf16-pure", "amp-bf16", "fp32")
 FITS = 0.8  # of free memory
 LARGEST_MICRO_BATCH = 4  # sequences of thousands of tokens fill a GPU by then, and steps stay short
 HOSTS = ("cpu", "mps")
-VARIANTS = ("eager", "compiled")
 LEARNING_RATE = 1e-4
-
-
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """What the calculator says about the same step; None where it does not say."""
-
-    allocated: float | None = None
-    step_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class StepPlan:
-    """Which steps to measure. `flops` and `predict` are the calculator's own formulas, asked for each depth."""
-
-    model: Model
-    sequence: int
-    micro_batch: int  # 0: the largest power of two that is predicted to fit
-    layers: Sequence[int]
-    flops: Callable[[Model, StepPlan], Mapping[str, float]]  # {"mfu_flops/palm": FLOP of a step, "hfu_flops/palm": …}
-    predict: Callable[[Model, StepPlan, str], Prediction]
-    precision: str = "bf16-pure"
-    recompute: str = "none"
-    variants: Sequence[str] = VARIANTS
-    steps: int = 20
-    hardware: Hardware | None = None  # whose datasheet the prediction of time starts from
-
-    @property
-    def compute(self) -> str:
-        """The format that the matmuls run in: its peak is MFU's denominator."""
-        return "fp32" if self.precision == "fp32" else "bf16"
-
-
-def at_depth(model: Model, layers: int) -> Model:
-    """The first `layers` layers of a model: the geometry that a single device can hold."""
-    if len(model.stacks) != 1:
-        raise NapkinError(f"bench step: {model.name} has {len(model.stacks)} stacks", "measure a decoder")
-    stack = model.stacks[0]
-    runs, left = [], layers
-    for count, one in stack.runs:
-        if left > 0:
-            runs.append((min(count, left), one))
-            left -= count
-    return record.replace(model, stacks=(stack_of(stack.name, stack.before, runs, stack.after),))
 
 
 def train(session: Session, device: TorchDevice, plan: StepPlan) -> list[Case]:
@@ -106,8 +60,8 @@ def _fitting(device: TorchDevice, plan: StepPlan) -> int:
     free = FITS * device.free_bytes()
     best = 1
     while best < LARGEST_MICRO_BATCH:
-        need = plan.predict(deepest, replace(plan, micro_batch=2 * best), "eager").allocated
-        if need is None or need > free:
+        need = predict(deepest, replace(plan, micro_batch=2 * best), "eager").allocated
+        if need > free:
             break
         best *= 2
     return best
@@ -142,8 +96,8 @@ def _measure(device: TorchDevice, plan: StepPlan, model: Model, variant: str) ->
         device.torch.compiler.reset()  # what an earlier depth compiled would keep its parameters alive
     gc.collect()
     device.release()
-    need = plan.predict(model, plan, variant).allocated
-    if device.info.kind in HOSTS and need is not None and need > device.free_bytes():
+    need = predict(model, plan, variant).allocated
+    if device.info.kind in HOSTS and need > device.free_bytes():
         # a host that overcommits would end the process, not the allocation
         raise OutOfMemory(f"{need:.0f} bytes are needed, {device.free_bytes()} are free")
     try:
@@ -193,13 +147,13 @@ def _steps(device: TorchDevice, plan: StepPlan, model: Model, variant: str) -> O
         seconds, last = _timed(device, step, count)
     figures: dict[str, float | None] = {
         "params": float(sum(p.numel() for p in decoder.parameters())),
-        **plan.flops(model, plan),
+        **step_flops(model, plan),
         **peak,
         "compile_s": first_step_s if variant == "compiled" else None,
         "loss_first": first_loss,
         "loss_last": float(last),
     }
-    prediction = plan.predict(model, plan, variant)
+    prediction = predict(model, plan, variant)
     figures |= {"predicted_allocated": prediction.allocated, "predicted_step_s": prediction.step_s}
     return Outcome(unit="second", values=seconds, figures=figures, watch=watch)
 

@@ -14,7 +14,7 @@ from napkin.term import Term
 if TYPE_CHECKING:
     from napkin.bench.modes import Mode
     from napkin.bench.run import Done, Request
-    from napkin.bench.train import Prediction, StepPlan
+    from napkin.bench.step_plan import StepPlan
     from napkin.formulas.layer import Model
     from napkin.inputs.hardware import Hardware
     from napkin.inputs.profile import Profile
@@ -175,23 +175,11 @@ def _model_request(inputs: Inputs, model: Model) -> Any:
 # --- the training step ---------------------------------------------------------------------------------------------
 
 DEFAULT_MODEL = "llama3-8b"
-TINY = {
-    "model_type": "llama",
-    "hidden_size": 256,
-    "intermediate_size": 512,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 4,
-    "vocab_size": 2048,
-    "max_position_embeddings": 128,
-    "tie_word_embeddings": False,
-}
-"""A decoder small enough for a CPU's step."""
 HOST_STEPS = 5
 
 
 def _step_request(inputs: Inputs, model: Model | None, mode: Mode) -> StepPlan:
-    from napkin.bench.train import PRECISIONS, VARIANTS, StepPlan, at_depth
+    from napkin.bench.step_plan import PRECISIONS, TINY, VARIANTS, StepPlan, at_depth
     from napkin.formulas.families import build
     from napkin.inputs.load import Document
     from napkin.inputs.model import config_from, load_config
@@ -219,8 +207,6 @@ def _step_request(inputs: Inputs, model: Model | None, mode: Mode) -> StepPlan:
         sequence=_sequence(inputs, model, mode.sequence),
         micro_batch=inputs.get("micro-batch") or (0 if on_gpu else 1),
         layers=layers,
-        flops=step_flops,
-        predict=predict,
         precision=precision,
         recompute=recompute,
         variants=VARIANTS if compiled else VARIANTS[:1],
@@ -228,58 +214,6 @@ def _step_request(inputs: Inputs, model: Model | None, mode: Mode) -> StepPlan:
     )
     at_depth(model, 1)  # refuse here what cannot be built, before anything is measured
     return plan
-
-
-def step_flops(model: Model, plan: StepPlan) -> dict[str, float]:
-    """FLOPs of one step in each convention: for MFU the model's, for HFU those that recomputation repeats too."""
-    from napkin.formulas import flops
-    from napkin.formulas.conventions import all_conventions
-
-    over = flops.works(model, plan.micro_batch, plan.sequence)
-    tokens = plan.micro_batch * plan.sequence
-    found = {f"mfu_flops/{name}": float(one.value) * tokens for name, one in all_conventions(model, over).items()}
-    for convention, pairs in (("palm", flops.FULL), ("causal", flops.HALF)):
-        again = 0.0
-        if plan.recompute == "full":
-            work = flops.works(model, plan.micro_batch, plan.sequence, pairs=pairs)[model.stacks[0].name]
-            again = float(
-                sum(
-                    count * product.flops
-                    for _, count, layer in model.stacks[0].kinds()
-                    for op in layer.operations
-                    for product in op.products(work)
-                )
-            )
-        found[f"hfu_flops/{convention}"] = found[f"mfu_flops/{convention}"] + again
-    return found
-
-
-def predict(model: Model, plan: StepPlan, variant: str) -> Prediction:
-    """What `napkin memory` and, for a known accelerator, `napkin step` say about the same step."""
-    from napkin.bench.train import Prediction
-    from napkin.evidence import single
-    from napkin.formulas import allocator, memory, optimizers
-    from napkin.formulas.implementations import code_of
-    from napkin.formulas.step import step
-    from napkin.inputs.plan import Layout, precision, recompute
-
-    optimizer, _ = optimizers.find("adamw")
-    compiled = variant == "compiled"
-    setup = memory.Setup(
-        code=code_of("hf", model.family),
-        layout=Layout(seq=plan.sequence, micro=plan.micro_batch, recompute=recompute(plan.recompute)),
-        precision=precision(plan.precision),
-        optimizer=optimizer,
-        form="fused",
-    )
-    live = memory.rank_of(memory.prepare(model, setup), 0).live
-    allocated = allocator.reported(term.leaf("memory/live", live, "byte", term.TRUE, "napkin memory"), 1, compiled)
-    seconds = None
-    if plan.hardware is not None and plan.compute in plan.hardware.peaks:
-        stack = "fsdp-compiled" if compiled else "fsdp-eager"
-        asked = single.asked(model, setup, plan.hardware, stack)
-        seconds = float(step(model, asked.plan, asked.rates).time.value)
-    return Prediction(float(allocated.allocated.value), seconds)
 
 
 # --- the answer ----------------------------------------------------------------------------------------------------

@@ -1,0 +1,115 @@
+"""A training step that is to be measured, and what the calculator says about it: FLOPs, memory, time. No torch here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from napkin import record, term
+from napkin.errors import NapkinError
+from napkin.evidence import single
+from napkin.formulas import allocator, flops, memory, optimizers
+from napkin.formulas.conventions import all_conventions
+from napkin.formulas.implementations import code_of
+from napkin.formulas.layer import Model, stack_of
+from napkin.formulas.step import step
+from napkin.inputs.hardware import Hardware
+from napkin.inputs.plan import Layout, precision, recompute
+
+PRECISIONS = ("bf16-pure", "amp-bf16", "fp32")
+VARIANTS = ("eager", "compiled")
+TINY = {
+    "model_type": "llama",
+    "hidden_size": 256,
+    "intermediate_size": 512,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "vocab_size": 2048,
+    "max_position_embeddings": 128,
+    "tie_word_embeddings": False,
+}
+"""A decoder small enough for a CPU's step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What the calculator says about a step: bytes, and seconds on an accelerator that it knows."""
+
+    allocated: float
+    step_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """Which steps to measure."""
+
+    model: Model
+    sequence: int
+    micro_batch: int  # 0: the largest power of two that is predicted to fit
+    layers: Sequence[int]
+    precision: str = "bf16-pure"
+    recompute: str = "none"
+    variants: Sequence[str] = VARIANTS
+    steps: int = 20
+    hardware: Hardware | None = None  # whose datasheet the prediction of time starts from
+
+    @property
+    def compute(self) -> str:
+        """The format that the matmuls run in: its peak is MFU's denominator."""
+        return "fp32" if self.precision == "fp32" else "bf16"
+
+
+def at_depth(model: Model, layers: int) -> Model:
+    """The first `layers` layers of a model: the geometry that a single device can hold."""
+    if len(model.stacks) != 1:
+        raise NapkinError(f"bench step: {model.name} has {len(model.stacks)} stacks", "measure a decoder")
+    stack = model.stacks[0]
+    runs, left = [], layers
+    for count, one in stack.runs:
+        if left > 0:
+            runs.append((min(count, left), one))
+            left -= count
+    return record.replace(model, stacks=(stack_of(stack.name, stack.before, runs, stack.after),))
+
+
+def step_flops(model: Model, plan: StepPlan) -> dict[str, float]:
+    """FLOPs of one step in each convention: for MFU the model's, for HFU those that recomputation repeats too."""
+    over = flops.works(model, plan.micro_batch, plan.sequence)
+    tokens = plan.micro_batch * plan.sequence
+    found = {f"mfu_flops/{name}": float(one.value) * tokens for name, one in all_conventions(model, over).items()}
+    for convention, pairs in (("palm", flops.FULL), ("causal", flops.HALF)):
+        again = 0.0
+        if plan.recompute == "full":
+            work = flops.works(model, plan.micro_batch, plan.sequence, pairs=pairs)[model.stacks[0].name]
+            again = float(
+                sum(
+                    count * product.flops
+                    for _, count, layer in model.stacks[0].kinds()
+                    for op in layer.operations
+                    for product in op.products(work)
+                )
+            )
+        found[f"hfu_flops/{convention}"] = found[f"mfu_flops/{convention}"] + again
+    return found
+
+
+def predict(model: Model, plan: StepPlan, variant: str) -> Prediction:
+    """What `napkin memory` and, for a known accelerator, `napkin step` say about the same step."""
+    optimizer, _ = optimizers.find("adamw")
+    compiled = variant == "compiled"
+    setup = memory.Setup(
+        code=code_of("hf", model.family),
+        layout=Layout(seq=plan.sequence, micro=plan.micro_batch, recompute=recompute(plan.recompute)),
+        precision=precision(plan.precision),
+        optimizer=optimizer,
+        form="fused",
+    )
+    live = memory.rank_of(memory.prepare(model, setup), 0).live
+    allocated = allocator.reported(term.leaf("memory/live", live, "byte", term.TRUE, "napkin memory"), 1, compiled)
+    seconds = None
+    if plan.hardware is not None and plan.compute in plan.hardware.peaks:
+        stack = "fsdp-compiled" if compiled else "fsdp-eager"
+        asked = single.asked(model, setup, plan.hardware, stack)
+        seconds = float(step(model, asked.plan, asked.rates).time.value)
+    return Prediction(float(allocated.allocated.value), seconds)
