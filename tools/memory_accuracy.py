@@ -15,8 +15,8 @@ from napkin._tables import memory_errors
 from napkin.errors import NapkinError
 from napkin.evidence import facts, footprint, margins
 from napkin.evidence.compared import Compared, quantile_of
-from napkin.evidence.setups import ends_of, framework_of, stated_recompute
-from napkin.formulas import allocator
+from napkin.evidence.setups import RECIPE, described, ends_of, framework_of, setup_of, stated_recompute
+from napkin.formulas import allocator, memory
 from napkin.formulas.frameworks import FRAMEWORKS
 from napkin.inputs.rows import Row
 
@@ -154,8 +154,82 @@ def page(compared: list[Compared], unnamed: list[tuple[Row, Compared]]) -> str:
         left=left,
         never=f"−{1 - margins.never_seen().low:.0%} to +{margins.never_seen().high - 1:.0%}",
         constants=constants,
+        learnt=learnt(facts.memory()),
         frameworks=frameworks,
     )
+
+
+# --- what published runs show of the allocator ---
+
+
+class Ledger:
+    """A row's bytes by the formulas, and what it measured of them. `outside`: context and communicators, where the
+    figure counts them."""
+
+    def __init__(self, row: Row, measured: float) -> None:
+        framework = framework_of(row)
+        assert framework is not None
+        model = described(row)
+        setup = setup_of(row, model, framework)
+        rank = footprint.reported_rank(memory.prepare(model, setup))
+        flow = rank.flow(setup)
+        is_used = footprint.quantity_of(row) == "memory_used"
+        groups = flow.groups * allocator.COMMUNICATION.value
+        self.measured, self.live, self.passing = measured, float(rank.live), float(flow.passing)
+        self.apart = float(flow.apart(rank.live))
+        self.outside = float(allocator.CONTEXT_EAGER.value + groups) if is_used else 0.0
+
+    @property
+    def rounding(self) -> float:
+        return (self.measured - allocator.WORKSPACE.value) / self.live - 1
+
+    @property
+    def allocated(self) -> float:
+        return self.live * (1 + allocator.ROUNDING.value) + allocator.WORKSPACE.value
+
+    @property
+    def caching(self) -> float:
+        return 1 + (self.measured - self.outside - self.allocated - self.apart) / self.passing
+
+    def error(self, caching: float) -> float:
+        """Of the figure with another source's share."""
+        found = self.allocated + self.apart + (caching - 1) * self.passing + self.outside
+        return abs(found / self.measured - 1)
+
+
+def learnt(rows: list[Row]) -> str:
+    """Lines of a table: what each source shows of the shares that published runs taught, and how far off its rows are
+    with what the other source shows."""
+    seen: dict[tuple[str, str], list[Ledger]] = {}
+    for row in rows:
+        framework, measured, what = framework_of(row), footprint.measured_of(row), footprint.quantity_of(row)
+        compiled, alone = bool(row.flag("layout.compile")), footprint.is_alone(row)
+        rounds = what == "memory_allocated" and alone and row.text("layout.recompute") != RECIPE
+        if framework is None or not measured or row.text("suspect") or not (rounds or what in CACHED):
+            continue
+        try:
+            one = Ledger(row, measured)
+        except NapkinError:
+            continue
+        name = "rounding" if rounds else f"cache, {'compiled' if compiled else 'eager'}"
+        seen.setdefault((name, framework.name), []).append(one)
+    lines = ""
+    for (name, source), members in sorted(seen.items(), reverse=True):
+        shown = sorted(one.rounding if name == "rounding" else one.caching for one in members)
+        quarter = len(shown) // 4
+        others = [
+            statistics.median(one.caching for one in them) for (n, s), them in seen.items() if n == name and s != source
+        ]
+        off = ""
+        if others and name != "rounding":
+            errors = [one.error(statistics.fmean(others)) for one in members]
+            off = f"{statistics.median(errors):.1%}, {quantile_of(errors, 0.9):.1%}"
+        lines += f"| {name} | `{source}` | {len(shown)} | {statistics.median(shown):.4g} "
+        lines += f"| {shown[quarter]:.4g} to {shown[-1 - quarter]:.4g} | {off} |\n"
+    return lines
+
+
+CACHED = ("memory_reserved", "memory_used")
 
 
 def left_out(unnamed: list[tuple[Row, Compared]]) -> str:
@@ -237,6 +311,17 @@ allocator's ranges alone. The answer's notes say which of the three it is.
 | constant | value | range | source |
 |---|---|---|---|
 {constants}
+What published runs taught, source by source: the figure that would meet each row, from the formulas' bytes, and how far
+off a source's rows are (median, p90) with what the *other* source shows. The share of eager training is torchtitan's
+one run, so no row of BLOOM entered its own prediction.
+
+| share | source | rows | median | quartiles | with the other's |
+|---|---|---|---|---|---|
+{learnt}
+Rounding follows from the allocator's rule: a large block serves a tensor without being split where less than
+1 MiB would be left (`c10/cuda/CUDACachingAllocator.cpp`, `should_split`), small ones come in multiples of 512 bytes: at
+most 1 MiB for each large tensor, on the average a fraction of it.
+
 ## Frameworks
 
 Facts of the code that decide what stands where (`src/napkin/formulas/frameworks.py`); all have the same formulas.
