@@ -464,9 +464,10 @@ def setup_of(row: Row, model: Model, framework: Framework) -> Setup:
     ways = ("tp", "pp", "dp", "cp", "ep", "zero", "fsdp", "fsdp_group")
     if step.gpus > 1 and all(row.part("layout").get(name) is None for name in ways):
         raise NapkinError("the layout is not stated")
-    heads = row.count("model.heads")
-    if heads is not None and heads % step.tp:
-        raise NapkinError(f"{heads} heads do not divide over {step.tp} tensor-parallel ranks")
+    for name, words in (("heads", "heads"), ("hidden", "columns"), ("ffn", "columns of the MLP")):
+        size = row.count(f"model.{name}")
+        if size is not None and size % step.tp:
+            raise NapkinError(f"{size} {words} do not divide over {step.tp} tensor-parallel ranks")
     if (step.zero or 0) > 3:
         raise NapkinError(f"ZeRO stage {step.zero} does not exist")
     batches = int(sums or (step.global_batch or step.dp * micro) // (step.dp * micro))
