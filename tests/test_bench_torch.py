@@ -88,7 +88,9 @@ def test_every_format_runs_or_says_why_not(cpu: CpuDevice, dtype: str) -> None:
 
 @pytest.mark.parametrize("changes", [{"fast_accum": True}, {"out": "fp8_e4m3"}, {"scaling": "rowwise"}])
 def test_fp8s_variants_run(cpu: CpuDevice, changes: dict[str, Any]) -> None:
-    cpu.matmul(replace(MatmulSpec("fp8_e4m3", 32, 64, 48), **changes)).call(0)
+    kernel = cpu.matmul(replace(MatmulSpec("fp8_e4m3", 32, 64, 48), **changes))
+    kernel.call(0)
+    assert kernel.work == 2 * 32 * 64 * 48
 
 
 def test_kernels_multiply_what_they_say(cpu: CpuDevice) -> None:

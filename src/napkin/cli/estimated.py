@@ -76,8 +76,7 @@ def _of_layout(inputs: Inputs, known: Mapping[str, Term], hardware: Hardware, le
         return None
     from napkin.cli.layout import SETUP_DEFAULTS, setup_of
     from napkin.cli.model import model_of
-    from napkin.cli.step import measured, stack_of
-    from napkin.evidence import single
+    from napkin.cli.predicted import asked_of
     from napkin.evidence.constants import deviations
     from napkin.formulas.step import step
 
@@ -85,9 +84,7 @@ def _of_layout(inputs: Inputs, known: Mapping[str, Term], hardware: Hardware, le
         inputs.default(name, text)
     model = model_of(inputs)
     setup = setup_of(inputs, model)
-    asked = single.asked(model, setup, hardware, stack_of(inputs, setup))
-    if inputs.get("profile") is not None:
-        asked = measured(inputs, asked, hardware, setup)
+    asked = asked_of(inputs, model, setup, hardware)
     seconds = step(model, asked.plan, asked.rates).time.value
     layout = setup.layout
     done = known["per_token"].value * layout.global_batch * layout.seq

@@ -69,6 +69,11 @@ SETUP_DEFAULTS: dict[str, str | bool] = {
 }
 
 
+def divisions(layout: Layout) -> str:
+    """The ways in which a step is divided, in words: `tp 8, dp 4`."""
+    return ", ".join(f"{name} {n}" for name in ("tp", "pp", "cp", "ep", "dp") if (n := getattr(layout, name)) > 1)
+
+
 def degrees(layout: Layout) -> dict[str, int | bool | str]:
     """A layout by its options' names."""
     return {

@@ -8,7 +8,7 @@ from typing import Any
 
 from napkin.cli import bars
 from napkin.cli.command import Command, Inputs
-from napkin.cli.layout import SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS, setup_of
+from napkin.cli.layout import SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS, divisions, setup_of
 from napkin.cli.level import level_of
 from napkin.cli.machine import accelerator
 from napkin.cli.model import MODEL_OPTIONS, model_of
@@ -153,8 +153,7 @@ def source(inputs: Inputs, model: Model) -> str:
 
 def title(model: Model, setup: Setup) -> str:
     layout = setup.layout
-    ways = [f"{name} {getattr(layout, name)}" for name in ("tp", "pp", "cp", "ep", "dp") if getattr(layout, name) > 1]
-    where = f" on {layout.gpus:,} GPUs ({', '.join(ways)})" if layout.gpus > 1 else ""
+    where = f" on {layout.gpus:,} GPUs ({divisions(layout)})" if layout.gpus > 1 else ""
     return f"{model.name}, {layout.micro:,} × {layout.seq:,} tokens, {setup.precision.name}{where}: bytes per GPU"
 
 

@@ -30,15 +30,14 @@ def beside(answer: Answer, inputs: Inputs, model: Model, rate: Term) -> None:
     """Add the predicted step, the gap, and what would explain it."""
     from napkin.cli.layout import SETUP_DEFAULTS, setup_of
     from napkin.cli.machine import accelerator
-    from napkin.cli.step import stack_of
-    from napkin.evidence import single
+    from napkin.cli.predicted import asked_of
     from napkin.formulas.step import step
 
     for name, text in SETUP_DEFAULTS.items():
         if inputs.get(name) is None:
             inputs.default(name, text)
     setup = setup_of(inputs, model)
-    asked = single.asked(model, setup, accelerator(inputs), stack_of(inputs, setup))
+    asked = asked_of(inputs, model, setup, accelerator(inputs))
     predicted = step(model, asked.plan, asked.rates).time
     layout = setup.layout
     tokens = leaf("tokens_per_step", layout.global_batch * layout.seq, "token", TRUE)

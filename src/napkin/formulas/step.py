@@ -99,11 +99,6 @@ class Plan:
         """Tokens of a micro-batch on one GPU."""
         return self.micro_batch * self.sequence / self.cp
 
-    @property
-    def step_tokens(self) -> Number:
-        """Tokens of the whole step on all GPUs."""
-        return self.micro_batch * self.micro_batches * self.sequence * self.dp
-
 
 @record
 class Rates:

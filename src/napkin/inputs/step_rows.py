@@ -52,7 +52,6 @@ class Measured:
     value: float
     convention: str = ""
     peak: float = 0.0
-    derived: str = ""
 
 
 @record
@@ -398,6 +397,5 @@ def measured(row: Row, dims: Shape | None, seq: int, sequences: float | None, co
     for key in ("hardware_tflops_per_gpu", "model_tflops_per_gpu"):
         printed = row.number(f"measured.{key}")
         if printed:
-            words = f"from the printed {printed:g} TFLOP/s by the source's own rule ({convention})"
-            return Measured("step_seconds", flops / (printed * 1e12 * count), convention, derived=words)
+            return Measured("step_seconds", flops / (printed * 1e12 * count), convention)
     return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin.cli.plan.question import Planner
-from napkin.cli.step import memory_terms, utilisation
+from napkin.cli.predicted import memory_terms, utilisation
 from napkin.formulas.fit import evaluate
 from napkin.formulas.step import step
 from napkin.inputs.plan import Layout
