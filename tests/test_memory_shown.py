@@ -227,3 +227,28 @@ def test_offloaded_checkpoints_of_groups_never_become_negative():
     for kind in ("full", "every:2", "group:4", "group:sqrt", "none"):
         values = ask_json(f"{line} {kind}")["values"]
         assert min(values[f"memory/at/{moment}/activations"] for moment in ("forward", "loss", "backward")) >= 0
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("--max seq --snapshot 5GB --hardware h100", "--max and --snapshot ask different things"),
+        ("--max seq --tensors --hardware h100", "--max and --tensors ask different things"),
+        ("--snapshot 5GB --must-fit --hardware h100", "--snapshot and --must-fit ask different things"),
+        ("--memory-size 40GB", "--memory-size needs --hardware"),
+        ("--inference --must-fit", "--must-fit needs --hardware"),
+        ("--inference --gpus 6 --tp 4", "--gpus 6 is not a multiple of --tp 4"),
+        ("--inference --dtype nf5", "unknown dtype 'nf5'"),
+    ],
+)
+def test_what_cannot_be_answered_is_one_line(line, says):
+    outcome = run_line(f"memory llama3-8b {line}")
+    assert (outcome.status, outcome.out) == (2, "")
+    assert says in outcome.errors[0]
+    assert len(outcome.hints) == 1
+
+
+def test_a_size_in_place_of_a_snapshot_is_what_was_allocated():
+    answer = ask_json("memory llama3-8b --seq 128 --snapshot 128.5GiB")
+    assert answer["seen"][0]["seen"] == int(128.5 * 2**30)
+    assert answer["values"]["seen/allocated"] == int(128.5 * 2**30)

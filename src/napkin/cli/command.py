@@ -243,6 +243,8 @@ def ask(command: Command, given: Mapping[str, Given], only: Container[str] | Non
     answer = command.run(inputs)
     if not inputs.figures_used and command.target is None:
         for name in FIGURES:
+            if name in given and "hardware" in command.options and "hardware" not in given:
+                raise NapkinError(f"--{name} needs --hardware", "it takes the place of a figure of that accelerator")
             if name in given:
                 raise NapkinError(f"--{name}: {command.name} does not take it", "put it in a file: --hardware-file")
     skipped = {*COMMON, *DRAWS}

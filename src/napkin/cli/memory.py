@@ -45,6 +45,7 @@ declare(
     Option("snapshot-device", count, "Which device of the snapshot, where it holds several", metavar="N"),
 )
 
+EXCLUSIVE = (("max", "snapshot"), ("max", "tensors"), ("snapshot", "tensors"), ("snapshot", "must-fit"))
 STATUS = {FITS: OK, UNDECIDED: CLOSE, NOT: BROKEN}
 
 
@@ -59,6 +60,9 @@ def run(inputs: Inputs) -> Answer:
         from napkin.cli.serving import serve
 
         return serve(inputs, model)
+    for first, second in EXCLUSIVE:
+        if inputs.get(first) and inputs.get(second):
+            raise NapkinError(f"--{first} and --{second} ask different things", "ask one at a time")
     setup = setup_of(inputs, model)
     if inputs.get("max") is not None:
         return _solve(inputs, model, setup)

@@ -55,8 +55,10 @@ class Snapshot:
 
 def read_snapshot(path: str, device: int | None = None) -> Snapshot:
     """The snapshot in a file. `device` chooses one of several. Raises NapkinError (2)."""
-    name = printable(path)
+    name = printable(path) if path != "-" else "standard input"
     data = read_bytes(path, LARGEST)
+    if not data:
+        raise NapkinError(f"{name}: is empty", "write one with torch.cuda.memory._dump_snapshot(FILE)")
     for start, packed in _STARTS.items():
         if data.startswith(start):
             raise NapkinError(f"{name}: is packed ({packed})", "unpack it; a snapshot is what _dump_snapshot writes")
