@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from napkin.elementwise import Number, maximum
-from napkin.formulas.tape import SLICE, WEIGHT, Node, Storage, Tensor
+from napkin.elementwise import Number, is_array, maximum
+from napkin.formulas.tape import SLICE, WEIGHT, Node, Storage, Tensor, sized
 from napkin.record import record
 
 
@@ -37,9 +37,10 @@ class _Gradient:
         self.holders = 0
 
 
-def replay(nodes: Sequence[Node], seed: Number, stepped: bool = False) -> Replay:
+def replay(nodes: Sequence[Node], seed: Number, stepped: bool = False, again: bool = False) -> Replay:
     """Run the nodes backwards. `seed`: bytes of the gradient of the last node's output (counted in the start).
-    `stepped`: the optimizer takes each weight's gradient as soon as it is there."""
+    `stepped`: the optimizer takes each weight's gradient as soon as it is there. `again`: what the nodes kept was
+    computed again, and goes as soon as it is read; else when the node's gradients have been summed and cast too."""
     uses: dict[int, int] = {}
     for node in nodes:
         for storage in _held(node):
@@ -56,40 +57,49 @@ def replay(nodes: Sequence[Node], seed: Number, stepped: bool = False) -> Replay
         arrived = gradients.pop(id(node.output.root), None)
         before = weights
         given: list[tuple[Tensor, _Gradient]] = []
+        late: Number = 0
         if arrived is not None:
-            for tensor in node.inputs:
-                if tensor.fixed:
+            takers = [tensor for tensor in node.inputs if not tensor.fixed]
+            if node.spread:
+                live = live + node.output.size * len(takers)
+            for tensor in takers:
+                if node.name == SLICE and id(tensor.root) in gradients:
                     continue
-                if tensor.places[0][1].kind == WEIGHT:
-                    weights, live = weights + tensor.size, live + tensor.size
-                elif node.alias and tensor.dtype == node.output.dtype:
+                if node.alias and _handed_on(tensor, node.output):
                     arrived.holders += 1
                     given.append((tensor, arrived))
-                elif node.name == SLICE and id(tensor.root) in gradients:
                     continue
+                size = tensor.root.size if node.name == SLICE or node.alias else tensor.size
+                live = live if node.spread else live + size
+                if tensor.places[0][1].kind == WEIGHT:
+                    weights = weights + size
                 else:
-                    made = _Gradient(tensor.root.size if node.name == SLICE else tensor.size)
+                    made = _Gradient(size)
                     made.holders = 1
-                    live = live + made.size
                     given.append((tensor, made))
-            weights, live = weights + node.weight, live + node.weight
+            first_made, late = (node.narrow, node.weight) if is_array(node.narrow) or node.narrow else (node.weight, 0)
+            weights, live = weights + node.weight, live + first_made - node.bias
             peak = maximum(peak, live + node.scratch)
+            if again:
+                live = live - _freed(node, uses)
+            peak = maximum(peak, live + node.bias)
+            live = live + node.bias
+            for tensor in takers if node.spread else ():
+                peak = maximum(peak, live + _in_turn(tensor, node.output))
+                live = live + tensor.size - node.output.size
             live = _release(arrived, live)
+        if arrived is None or not again:
+            live = live - _freed(node, uses)
+        if is_array(late) or late:
+            peak = maximum(peak, live + late)
+            live = live + late - node.narrow
         if stepped:
             weights, live = before, live - (weights - before)
-        for storage in _held(node):
-            uses[id(storage)] -= 1
-            if uses[id(storage)] == 0:
-                live = live - storage.size * storage.kept
         for tensor, gradient in given:
             key = id(tensor.root)
             there = gradients.get(key)
             if there is None:
                 gradients[key] = gradient
-            elif there.holders == 1 or gradient.holders == 1:
-                kept, gone = (there, gradient) if there.holders == 1 else (gradient, there)
-                live = _release(gone, live)
-                gradients[key] = kept
             else:
                 total = _Gradient(there.size)
                 total.holders = 1
@@ -98,6 +108,34 @@ def replay(nodes: Sequence[Node], seed: Number, stepped: bool = False) -> Replay
                 live = _release(gradient, _release(there, live))
                 gradients[key] = total
     return Replay(peak, live, weights)
+
+
+def _handed_on(tensor: Tensor, output: Tensor) -> bool:
+    """Whether an addition's gradient is one of its terms' as it is: neither summed over what was repeated nor cast."""
+    return tensor.dtype == output.dtype and _same(tensor.count, output.count) and _same(tensor.count, tensor.root.count)
+
+
+def _same(first: Number, second: Number) -> bool:
+    equal = first == second
+    return bool(equal.all() if is_array(equal) else equal)
+
+
+def _in_turn(factor: Tensor, product: Tensor) -> Number:
+    """Bytes made while a factor's gradient, as large as the product, is summed to the factor's size, then cast."""
+    summed = 0 if _same(factor.count, product.count) else sized(factor.count, product.dtype)
+    if factor.dtype == product.dtype:
+        return summed
+    return maximum(summed, factor.size + (summed - product.size if is_array(summed) or summed else 0))
+
+
+def _freed(node: Node, uses: dict[int, int]) -> Number:
+    """Bytes that go with a node's backward, what other nodes still keep left out."""
+    gone: Number = 0
+    for storage in _held(node):
+        uses[id(storage)] -= 1
+        if uses[id(storage)] == 0:
+            gone = gone + storage.size * storage.kept
+    return gone
 
 
 def _held(node: Node) -> list[Storage]:

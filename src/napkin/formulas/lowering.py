@@ -567,12 +567,12 @@ class Lowering:
             # 0.5·x·(1 + tanh(√(2/π)·(x + 0.044715·x³)))
             cube = tape.scale(tape.power(x))
             inner = tape.scale(tape.add(x, cube))
-            return tape.multiply(tape.scale(x), tape.scale(tape.tanh(inner)))
+            return tape.multiply(tape.scale(x), tape.shift(tape.tanh(inner)))
         if self.code.written and function == "gelu_fast":
             # 0.5·x·(1 + tanh(x·0.7978845608·(1 + 0.044715·x·x)))
             square = tape.multiply(tape.scale(x), x)
-            inner = tape.multiply(tape.scale(x), tape.scale(square))
-            return tape.multiply(tape.scale(x), tape.scale(tape.tanh(inner)))
+            inner = tape.multiply(tape.scale(x), tape.shift(tape.scale(square)))
+            return tape.multiply(tape.scale(x), tape.shift(tape.tanh(inner)))
         if self.code.written and function == "quick_gelu":
             return tape.multiply(x, tape.sigmoid(tape.scale(x)))
         if function == "xielu":
@@ -648,7 +648,7 @@ class Lowering:
             deviation = centred = x
         if arithmetic == "fp32_spread":
             centred = given
-        spread = tape.rsqrt(tape.scale(tape.mean(tape.power(deviation), rows)))
+        spread = tape.rsqrt(tape.shift(tape.mean(tape.power(deviation), rows)))
         out = tape.multiply(centred, spread, "normalised")
         if not op.weight:
             return tape.cast(out, narrow)
@@ -657,7 +657,7 @@ class Lowering:
             if op.unit_offset or op.kind == "layer" or self.code.wide_weight:
                 weight = tape.cast(weight, "fp32")
             if op.unit_offset:
-                weight = tape.scale(weight, "1 + weight")
+                weight = tape.shift(weight, "1 + weight")
             return tape.cast(tape.multiply(out, weight), narrow)
         if arithmetic == "fp32_spread":  # cast to the weight's type
             narrow = weight.dtype
@@ -741,7 +741,7 @@ class Lowering:
         if op.upcast:
             part = tape.cast(part, "fp32")
         turned = tape.multiply(part, cos)
-        other = tape.multiply(tape.copy(tape.scale(part), "rotated"), sin)
+        other = tape.multiply(tape.rotate(part), sin)
         out = tape.add(turned, other)
         if op.upcast or (self.code.rotary_fp32 and self.code.rotary == "table"):
             out = tape.cast(out, narrow)
@@ -845,7 +845,7 @@ class Lowering:
             mask = self.causal_mask()
             scores = tape.record("masked_fill", (scores,), tape.new(scores.count, scores.dtype, "masked"), (mask,))
         else:
-            scores = tape.scale(scores, "masked")
+            scores = tape.shift(scores, "masked")
         if op.sinks:
             return self.with_sinks(scores, v, heads, scores_count, op)
         weights = tape.softmax(scores, "fp32" if code.softmax == "wide" else "")

@@ -430,7 +430,7 @@ class Weights:
 @record
 class Step:
     """One model's pass on the tape, with the replay of each piece, its weights and the order of its layers: what all
-    stages share."""
+    stages share. `again`: the replays of layers that are computed again."""
 
     model: Model
     stack: Stack
@@ -441,11 +441,12 @@ class Step:
     after: Replay
     weights: Weights
     order: Order
+    again: tuple[Replay, ...] = ()
 
     def under(self, setup: Setup) -> Step:
         """The same with another setup that changes nothing on the tape."""
         weights = _weights(self.model, self.stack, setup, self.run.kinds)
-        return replace(self, setup=setup, weights=weights, order=_order(self.run, setup))
+        return rerun(replace(self, setup=setup, weights=weights, order=_order(self.run, setup)))
 
 
 def prepare(model: Model, setup: Setup) -> Step:
@@ -468,7 +469,7 @@ def prepare(model: Model, setup: Setup) -> Step:
         layout.recompute.kind == "selective",
     )
     residual = run.after.input
-    return Step(
+    step = Step(
         model,
         stack,
         setup,
@@ -479,6 +480,15 @@ def prepare(model: Model, setup: Setup) -> Step:
         _weights(model, stack, setup, run.kinds),
         _order(run, setup),
     )
+    return rerun(step)
+
+
+def rerun(step: Step) -> Step:
+    """A step with its layers' replays for when they are computed again, where they are."""
+    if step.again or step.setup.layout.recompute.kind in ("none", "selective"):
+        return step
+    stepped = step.setup.in_backward
+    return replace(step, again=tuple(replay(p.nodes, p.input, stepped, True) for _, p in step.run.layers))
 
 
 def _order(run: Pass, setup: Setup) -> Order:
@@ -753,7 +763,7 @@ def _turns(step: Step, stage: Stage, grad: Number) -> Iterator[Turn]:
         done = [a - b for a, b in zip(end, upto, strict=True)]
         left = _of_layers(step, tuple(a - b for a, b in zip(upto, begin, strict=True)), checkpoints)
         one, piece = order.sorts[sort], pieces[sort]
-        needs = again + piece.input + step.layers[one.kind].peak
+        needs = again + piece.input + (step.again if one.again else step.layers)[one.kind].peak
         if one.again:  # the layer's tensors come and go once more as it runs again
             needs = maximum(needs, again - reruns[sort] + piece.burst)
         own = piece.input + piece.chosen * chooses if one.again else piece.saved

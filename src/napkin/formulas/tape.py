@@ -99,11 +99,14 @@ class Node:
     """One primitive as autograd sees it: what it read, made and kept.
 
     weight   bytes of the weight gradient that its backward leaves behind
-    alias    its backward hands the gradient on without making a new tensor (additions, views)
+    alias    its backward hands the gradient on without making a new tensor (additions, copies, views)
+    spread   its backward makes each factor's gradient as large as the product, sums and casts them in turn
+    bias     of them, the bias's, summed when the others are there
+    narrow   bytes of the weight gradient in the type that the product ran in, which is cast behind it
     scratch  further bytes that its backward needs while it runs
     """
 
-    __slots__ = ("alias", "inputs", "kept", "name", "output", "scratch", "weight")
+    __slots__ = ("alias", "bias", "inputs", "kept", "name", "narrow", "output", "scratch", "spread", "weight")
 
     def __init__(
         self,
@@ -114,6 +117,9 @@ class Node:
         weight: Number,
         alias: bool,
         scratch: Number,
+        spread: bool,
+        narrow: Number,
+        bias: Number,
     ) -> None:
         self.name = name
         self.inputs = inputs
@@ -122,6 +128,9 @@ class Node:
         self.weight = weight
         self.alias = alias
         self.scratch = scratch
+        self.spread = spread
+        self.narrow = narrow
+        self.bias = bias
 
 
 def select(condition: Number, yes: Tensor, no: Tensor) -> Tensor:
@@ -198,12 +207,15 @@ class Tape:
         weight: Number = 0,
         alias: bool = False,
         scratch: Number = 0,
+        spread: bool = False,
+        narrow: Number = 0,
+        bias: Number = 0,
     ) -> Tensor:
         output.fixed = all(t.fixed for t in inputs) and not is_array(weight) and weight == 0
         if self.again:
             kept = [t for t in kept if t.places[0][1].kind == WEIGHT_COPY]
         held = () if output.fixed else self.keep(*kept)
-        self.nodes.append(Node(name, tuple(inputs), output, held, weight, alias, scratch))
+        self.nodes.append(Node(name, tuple(inputs), output, held, weight, alias, scratch, spread, narrow, bias))
         return output
 
     def burst(self, size: Number) -> None:
@@ -236,20 +248,28 @@ class Tape:
         return self.record("add", (x, y), self.new(x.count, promoted(x, y), "sum"), alias=True)
 
     def scale(self, x: Tensor, what: str = "scaled") -> Tensor:
-        """x times (or plus) a constant: keeps nothing."""
+        """x times a constant: keeps nothing."""
         out = self.new(x.count, x.dtype, what)
         out.rows_apart = x.rows_apart
         return self.record("scale", (x,), out)
+
+    def shift(self, x: Tensor, what: str = "shifted") -> Tensor:
+        """x plus a constant: keeps nothing, and hands its gradient on."""
+        out = self.new(x.count, x.dtype, what)
+        out.rows_apart = x.rows_apart
+        return self.record("shift", (x,), out, alias=True)
+
+    def rotate(self, x: Tensor) -> Tensor:
+        """Both halves of each head put together anew, one negated. Backwards each half fills a tensor of its own with
+        zeros around it, and they are added."""
+        return self.record("rotate", (x,), self.new(x.count, x.dtype, "rotated"), scratch=x.size)
 
     def multiply(self, x: Tensor, y: Tensor, what: str = "product") -> Tensor:
         """x·y, elementwise or broadcast over x: each factor is kept where the other's gradient needs it."""
         out = self.new(x.count, promoted(x, y), what)
         out.rows_apart = x.rows_apart
         kept = ([] if y.fixed else [x]) + ([] if x.fixed else [y])
-        # a factor narrower than the product gets its gradient in the product's type first, cast afterwards
-        narrower = [t for t in (x, y) if not t.fixed and t.dtype != out.dtype]
-        scratch = sum((sized(t.count, out.dtype) for t in narrower), 0)
-        return self.record("mul", (x, y), out, kept, scratch=scratch)
+        return self.record("mul", (x, y), out, kept, spread=True)
 
     def power(self, x: Tensor) -> Tensor:
         x = self.raised(x)
@@ -288,7 +308,7 @@ class Tape:
 
     def copy(self, x: Tensor, what: str) -> Tensor:
         """A contiguous copy, or a concatenation of parts that are as large together."""
-        return self.record("copy", (x,), self.new(x.count, x.dtype, what))
+        return self.record("copy", (x,), self.new(x.count, x.dtype, what), alias=True)
 
     def slice(self, x: Tensor, count: Number) -> Tensor:
         """A view of a part of x: the gradients of the parts are written into one of the whole."""
@@ -330,7 +350,9 @@ class Tape:
             kept.append(self.weight_copy(d_in * d_out, weight or "weight"))
         out = self.new(x.count // d_in * d_out, x.dtype, "output")
         grads = d_in * d_out * BYTES[stored] + (d_out * BYTES[stored] if bias else 0)
-        return self.record("linear", (x,), out, kept, weight=grads)
+        narrow = grads * BYTES[x.dtype] // BYTES[stored] if self.autocast else 0
+        summed = d_out * BYTES[x.dtype] if bias else 0
+        return self.record("linear", (x,), out, kept, weight=grads, narrow=narrow, bias=summed)
 
     def weight_copy(self, count: Number, label: str) -> Tensor:
         """Autocast's copy of a weight: one a step, however often a weight that several layers share is used."""
