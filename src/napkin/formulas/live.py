@@ -82,8 +82,9 @@ def replay(nodes: Sequence[Node], seed: Number, stepped: bool = False, again: bo
             peak = maximum(peak, live + node.scratch)
             if again:
                 live = live - _freed(node, uses)
-            peak = maximum(peak, live + node.bias)
-            live = live + node.bias
+            if is_array(node.bias) or node.bias:
+                live = live + node.bias
+                peak = maximum(peak, live)
             for tensor in takers if node.spread else ():
                 peak = maximum(peak, live + _in_turn(tensor, node.output))
                 live = live + tensor.size - node.output.size
@@ -112,17 +113,18 @@ def replay(nodes: Sequence[Node], seed: Number, stepped: bool = False, again: bo
 
 def _handed_on(tensor: Tensor, output: Tensor) -> bool:
     """Whether an addition's gradient is one of its terms' as it is: neither summed over what was repeated nor cast."""
-    return tensor.dtype == output.dtype and _same(tensor.count, output.count) and _same(tensor.count, tensor.root.count)
+    if tensor.dtype != output.dtype:
+        return False
+    return not _all(tensor.count < output.count) and _all(tensor.count <= tensor.root.count)
 
 
-def _same(first: Number, second: Number) -> bool:
-    equal = first == second
-    return bool(equal.all() if is_array(equal) else equal)
+def _all(condition: Number) -> bool:
+    return bool(condition.all() if is_array(condition) else condition)
 
 
 def _in_turn(factor: Tensor, product: Tensor) -> Number:
     """Bytes made while a factor's gradient, as large as the product, is summed to the factor's size, then cast."""
-    summed = 0 if _same(factor.count, product.count) else sized(factor.count, product.dtype)
+    summed = 0 if _all(factor.count == product.count) else sized(factor.count, product.dtype)
     if factor.dtype == product.dtype:
         return summed
     return maximum(summed, factor.size + (summed - product.size if is_array(summed) or summed else 0))
