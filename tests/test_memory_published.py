@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from napkin._tables import memory_errors
+from napkin.errors import NapkinError
 from napkin.evidence import facts, footprint, margins, setups
 from napkin.evidence.compared import Compared, quantile_of
 from napkin.formulas import memory, optimizers
 from napkin.formulas.frameworks import COST, EVEN, FRAMEWORKS, FRONT, SLOTS
 from napkin.formulas.implementations import STORED, Tuning, code_of
 from napkin.formulas.memory import Setup, shares
+from napkin.inputs import hardware
 from napkin.inputs.load import Document
 from napkin.inputs.plan import OPERATIONS, POLICIES, Layout, Recompute
 from napkin.inputs.rows import Row
@@ -342,3 +344,46 @@ def test_the_errors_of_frameworks_left_out_are_those_of_the_code():
     for name, *_, error, _ in memory_errors.UNNAMED[::7]:
         one = footprint.unnamed(rows[name])
         assert math.log(one.predicted / one.measured) == pytest.approx(error, abs=2e-4), "run tools/memory_accuracy.py"
+
+
+def test_a_run_that_ran_held_no_more_than_its_accelerator():
+    """The allocator gives its cache back before it gives up, so no figure of such a run is above the card's."""
+    big = {"name": "a", "layers": 24, "hidden": 4096, "heads": 32, "ffn": 16384, "vocab": 50304, "gated": False}
+    layout = {"tp": 1, "dp": 1, "micro_batch": 3, "recompute": "none", "recompute_kind": "none"}
+    found = footprint.compared(
+        row(
+            model={**big, "tied": True, "seq": 512},
+            layout={**layout, "policy": "bf16-mixed"},
+            memory={"what": "used", "gib": 78},
+        )
+    )
+    assert found.predicted is not None
+    assert found.high is not None
+    assert found.predicted <= found.high == hardware.find("A100 SXM 80GB").capacity
+
+
+def test_what_a_row_leaves_out_of_its_shape_follows_from_its_parameters():
+    """Llama 3 8B's shape under a name that nobody knows, without its gate, its MLP's width or its tables."""
+    shape = {"name": "b", "layers": 32, "hidden": 4096, "heads": 32, "kv_heads": 8, "vocab": 128256, "seq": 8192}
+    model = setups.described(row(model={**shape, "ffn": 14336, "params": 8030261248}))
+    assert not model.tied
+    assert setups.described(row(model={**shape, "gated": True, "tied": False, "params": 8030261248})) == model
+    with pytest.raises(NapkinError, match=r"makes .* parameters, not the 9,000,000,000"):
+        setups.described(row(model={**shape, "ffn": 14336, "gated": True, "tied": False, "params": 9000000000}))
+    with pytest.raises(NapkinError, match="is not stated"):
+        setups.described(row(model={**shape, "ffn": 14336}))
+
+
+@pytest.mark.parametrize(
+    ("printed", "quantity", "size"),
+    [
+        ({"gib": 2, "what": "reserved"}, "memory_reserved", 2 * 2**30),
+        ({"gb": 2, "what": "used"}, "memory_used", 2e9),
+        ({"gb": 2, "kind": "driver", "unit": "GB as printed (GiB likely)"}, "memory_used", 2 * 2**30),
+        ({"mib": 3, "kind": "peak active"}, "memory_allocated", 3 * 2**20),
+        ({"gb": 2, "kind": "unstated (peak)"}, "memory_unstated", 2e9),
+    ],
+)
+def test_units_and_kinds_of_a_printed_figure(printed, quantity, size):
+    one = row(memory=printed)
+    assert (footprint.quantity_of(one), footprint.measured_of(one)) == (quantity, size)

@@ -211,13 +211,15 @@ def room_of(row: Row) -> float | None:
 
 @record
 class Guess:
-    """A row read by frameworks: the likely bytes, the ends of all readings, and the least and the most used."""
+    """A row read by frameworks: the likely bytes, the ends of all readings, the least and the most used, and what the
+    accelerator of a run that ran holds: near it the allocator gives its cache back."""
 
     value: float
     low: float
     high: float
     least: float
     most: float
+    bound: float
 
 
 def guess(row: Row, likely: Sequence[Framework], others: Sequence[Framework] = (), known: bool = True) -> Guess:
@@ -228,24 +230,24 @@ def guess(row: Row, likely: Sequence[Framework], others: Sequence[Framework] = (
     first = [readings(row, model, one, quantity, room, compiled) for one in likely]
     rest = [readings(row, model, one, quantity, room, compiled) for one in others]
     drawn = "analytic" in row.text("memory.kind")
-    ran = room is not None and not drawn and not row.flag("memory.oom")
+    bound = math.inf if room is None or drawn or row.flag("memory.oom") else room
 
     def possible(found: Sequence[Figures]) -> list[Figures]:
         """A run that ran took no more than its accelerator holds."""
-        return [one for one in found if not ran or room is None or one.least <= room]
+        return [one for one in found if one.least <= bound]
 
     every = possible([one for found in (*first, *rest) for one in found.all])
     points = [mean([one.value for one in fit]) for found in first if (fit := possible(found.likely))]
     if not every or not points:
         raise NapkinError("takes more than its accelerator holds, and ran: what saves memory is not stated")
-    value = mean(points)
-    most = max(one.used for one in every) if quantity == "memory_unstated" else 0.0
+    most = max(one.used for one in every) if quantity == "memory_unstated" and not drawn else 0.0
     return Guess(
-        value,
+        min(mean(points), bound),
         min(one.value for one in every),
-        max(max(one.value for one in every), 0.0 if drawn else most),
+        max(*(one.value for one in every), most),
         min(one.least for one in every),
         max(one.most for one in every),
+        bound,
     )
 
 
@@ -300,5 +302,5 @@ def _compared(
     if out and room is not None:
         most = max(found.high * margin.high, found.most)
         verdict = "does not fit" if found.least > room else "fits" if most <= room else "close"
-    low, high = found.low * margin.low, found.high * margin.high
+    low, high = (min(end, found.bound) for end in (found.low * margin.low, found.high * margin.high))
     return Compared(row.text("id"), quantity, found.value, low, high, measured, source, "", verdict, suspect, source)

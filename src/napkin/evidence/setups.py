@@ -181,14 +181,14 @@ def _unsaid(row: Row, layers: int, hidden: int) -> list[dict[str, Any]]:
 
 
 def _width(row: Row, layers: int, hidden: int, tied: bool) -> int:
-    """A gated MLP's width from the parameters: (N − tables)/L − attention, over 3h."""
+    """A gated MLP's width from the parameters: (N − tables − h)/L − attention − 2h (two norms), over 3h."""
     stated, heads = row.number("model.params"), row.count("model.heads") or 1
     if not stated:
         raise NapkinError("the width of its MLP is not stated")
     size = row.count("model.head_dim") or hidden // heads
     attention = 2 * hidden * size * (heads + (row.count("model.kv_heads") or heads))
     tables = (row.count("model.vocab") or 0) * hidden * (1 if tied else 2)
-    return max(round(((stated - tables) / layers - attention) / (3 * hidden)), 1)
+    return max(round(((stated - tables - hidden) / layers - attention - 2 * hidden) / (3 * hidden)), 1)
 
 
 # --- the framework ---------------------------------------------------------------------------------------------------
