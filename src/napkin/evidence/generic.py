@@ -23,7 +23,7 @@ from napkin.formulas.layer import (
     Operation,
     Rotary,
     Router,
-    stack_of,
+    Stack,
 )
 
 
@@ -110,10 +110,10 @@ def decoder(dims: Any, like: Any = None) -> Model:
     else:
         mlp = _mlp("", h, dims.ffn, like.gated, "norm2")
         runs += [(dims.layers / len(windows), _layer(f"layer{w or ''}", dims, like, mlp, "down", w)) for w in windows]
-    stack = stack_of(
+    stack = Stack(
         "decoder",
         (Embedding("x", ("ids",), dims.vocab, h),),
-        tuple(runs),
+        ((1, tuple(runs)),),
         (Norm("final", ("x",), h), Matmul("head", ("final",), h, dims.vocab, shard=COLUMN)),
     )
     return Model(like.name, (stack,), like.tied, h, dims.heads, dims.kv_heads, dims.head_dim, dims.vocab)
