@@ -119,6 +119,9 @@ def attention(
     out_width: int | None = None,
     output_gate: bool = False,
     tempered: bool = False,
+    upcast: bool = False,
+    indexed: bool = False,
+    spread: bool = False,
     prefix: str = "",
 ) -> Operations:
     """Multi-head, grouped-query or multi-query attention: a query heads and kv key/value heads of d numbers.
@@ -130,6 +133,9 @@ def attention(
     key_bias     where the keys' bias differs from the queries' and values'
     out_width    width of the output where it is not the input's
     tempered     each query is multiplied by a factor of its position
+    upcast       as in AttentionCore
+    indexed      keys and values are taken out of the fused product by an index
+    spread       and each is repeated for its query heads, which stand in groups
     output_gate  the queries' product also makes a gate: o = (σ(gate) ⊙ heads)·Wo
     """
     q_width, kv_width = heads * head_dim, kv_heads * head_dim
@@ -142,7 +148,10 @@ def attention(
         if clamp:
             operations.append(Clamp(f"{qkv}_clamped", (qkv,), q_width + 2 * kv_width))
             qkv = f"{qkv}_clamped"
-        operations += [Slice(names[letter], (qkv,), widths[letter]) for letter in "qkv"]
+        groups = kv_heads if spread and heads > kv_heads else 1
+        operations.append(Slice(names["q"], (qkv,), q_width, groups=groups))
+        times = heads // kv_heads if spread else 1
+        operations += [Slice(names[letter], (qkv,), kv_width, indexed, groups, times) for letter in "kv"]
     else:
         read = {letter: source if memory is None or letter == "q" else memory for letter in "qkv"}
         biases = {"q": bias, "k": bias if key_bias is None else key_bias, "v": bias}
@@ -190,6 +199,7 @@ def attention(
         cross=memory is not None,
         position=position,
         chunk=chunk,
+        upcast=upcast,
     )
     operations.append(core)
     last = core.name

@@ -113,6 +113,9 @@ FROZEN_LAYERS = {"adapter": 2}
 """Layers before the first that is trained: they keep nothing (LLaMA-Adapter starts at layer 2)."""
 
 
+ALWAYS, ALIBI, NEVER = "always", "alibi", "never"
+
+
 @record
 class Code:
     """Choices of one model's code.
@@ -121,6 +124,7 @@ class Code:
                  scores' type · wide_scores: query and key are cast to fp32 before their product
     mask         a boolean causal mask that written-out attention keeps: "" none · layer: each layer its own, cut out
                  of a buffer of its own · shared: one for each sequence, the same for all layers
+    floors       the masked scores are cut from below, against a scalar: both are kept
     written      activations that have no kernel of their own (gelu_new, gelu_fast, quick_gelu) are written out in
                  elementary operations; else each is one kernel
     norms        reference: as the operation says · fused: one kernel in the input's type · fp32: root mean squares
@@ -158,9 +162,10 @@ class Code:
                  in one each (apart); "": on sorted tokens, in grouped products
     wide_logits  its logits are cast to fp32 before anything reads them
     functions    activations that run another function than the config names
-    indexed      the single key and value head of multi-query attention is taken by an index: a copy
     wide_weight  a norm's weight is cast to fp32 before its product
-    drops        attention's weights go through dropout
+    drops        attention's weights go through dropout: always, with ALiBi's biases alone, or never
+    ungrouped    keys and values of fewer heads reach the kernel as they are: torch then has its written-out form alone
+    turned       products read their weight transposed: autocast does not know it by then, and casts it on every pass
     query_scale  each query is multiplied by a factor of its position
     masked       an explicit mask always reaches the attention kernel
     kernels      attention kernels that the code can call
@@ -178,6 +183,7 @@ class Code:
 
     softmax: str = "wide"
     mask: str = ""
+    floors: bool = False
     written: bool = True
     norms: str = "reference"
     rotary: str = "table"
@@ -202,8 +208,9 @@ class Code:
     wide_logits: bool = False
     looped: str = ""
     functions: tuple[tuple[str, str], ...] = ()
-    indexed: bool = False
-    drops: bool = True
+    drops: str = ALWAYS
+    ungrouped: bool = False
+    turned: bool = False
     query_scale: bool = False
     wide_weight: bool = False
     masked: bool = False
@@ -266,18 +273,18 @@ _HF_CODES: dict[str, Code] = {
     "biogpt": replace(_HF, softmax="native"),
     "bloom": _HF_EAGER,
     "codegen": replace(_HF_EAGER, softmax="wide_scores", rotary="pair", rotary_fp32=True),
-    "ctrl": replace(_HF, softmax="native", drops=False),
+    "ctrl": replace(_HF, softmax="native", drops=NEVER),
     "dbrx": replace(_HF, router="scores", native_scores="kept", new_shares=True, looped="apart"),
     "deepseek_v2": replace(_HF, router="scores", best_of_group=1),
     "deepseek_v3": _SIGMOID,
     "deepseek_v32": _SPARSE,
     "dots1": _SIGMOID,
-    "ernie4_5": replace(_HF, rotary="layer", rotary_fp32=True, drops=False),
+    "ernie4_5": replace(_HF, rotary="layer", rotary_fp32=True, drops=NEVER),
     "ernie4_5_moe": replace(
         _HF,
         rotary="layer",
         rotary_fp32=True,
-        drops=False,
+        drops=NEVER,
         router="tokens",
         wide_logits=True,
         new_shares=True,
@@ -285,7 +292,7 @@ _HF_CODES: dict[str, Code] = {
         fp32_router=True,
         router_apart=True,
     ),
-    "falcon": replace(_HF, softmax="native", masked=True, indexed=True),
+    "falcon": replace(_HF, softmax="native", masked=True, ungrouped=True, drops=ALIBI, turned=True),
     "flex_olmo": _OLMO,
     "gemma2": _HF_EAGER,
     "gemma3_text": replace(_HF, by_kind=True),
@@ -320,7 +327,7 @@ _HF_CODES: dict[str, Code] = {
     "kimi_k2": _SIGMOID,
     "mistral4": replace(_HF, router="scores", native_scores="raised", best_of_group=2, query_scale=True),
     "mixtral": replace(_HF, router="scores"),
-    "mpt": replace(_HF_EAGER, mask="shared", drops=False),
+    "mpt": replace(_HF_EAGER, mask="shared", drops=NEVER),
     "nemotron": replace(_PARTIAL, norms="lowered"),
     "olmo": _OLMO,
     "olmo2": _OLMO,
@@ -333,6 +340,7 @@ _HF_CODES: dict[str, Code] = {
     "phimoe": replace(_HF, router="sparsemixer"),
     "solar_open": _SIGMOID,
     "stablelm": _PARTIAL,
+    "xglm": replace(_HF_EAGER, softmax="native", floors=True),
 }
 _NANOGPT = Code(
     softmax="native",

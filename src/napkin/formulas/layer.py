@@ -280,9 +280,17 @@ class Reused(Operation):
 
 @record
 class Slice(Operation):
-    """A view of `width` numbers a token out of a wider (fused) tensor: keeps the whole storage alive."""
+    """A view of `width` numbers a token out of a wider (fused) tensor: keeps the whole storage alive.
+
+    indexed  taken by a list of indices: a copy, whose index is kept too
+    groups   so many groups of heads are put together: a copy, but of one
+    repeats  each group's one head is repeated so often
+    """
 
     width: int
+    indexed: bool = False
+    groups: int = 1
+    repeats: int = 1
 
 
 @record
@@ -309,6 +317,7 @@ class AttentionCore(Operation):
     cross    keys and values come from the other stack            position  none, alibi or relative: a PositionBias is
                                                                            added (zeros in cross-attention, T5's code)
     chunk    a query sees only keys of its own run of `chunk` tokens (None: all)
+    upcast   written out, the scores are a product of fp32 tensors
     """
 
     heads: int
@@ -322,6 +331,7 @@ class AttentionCore(Operation):
     cross: bool = False
     position: str = "none"
     chunk: int | None = None
+    upcast: bool = False
 
     def weights(self) -> tuple[Weight, ...]:
         return (Weight("sinks", (self.heads,), HEADS),) if self.sinks else ()

@@ -13,7 +13,7 @@ from typing import Any
 from napkin.elementwise import Number, ceil_div, is_array, maximum, where
 from napkin.errors import Refused
 from napkin.formulas import mixers
-from napkin.formulas.implementations import CUDNN, EAGER, EFFICIENT, FLASH, Code, Tuning
+from napkin.formulas.implementations import ALIBI, ALWAYS, CUDNN, EAGER, EFFICIENT, FLASH, Code, Tuning
 from napkin.formulas.layer import (
     COLUMN,
     MEMORY,
@@ -153,7 +153,6 @@ class Lowering:
         self.zeros: Tensor | None = None
         self.windowed = False
         self.routers: Number = 0
-        self.single: frozenset[str] = frozenset()
         self.gates: frozenset[str] = frozenset()
         self.merged: frozenset[str] = frozenset()
         self.inside: frozenset[str] = frozenset()
@@ -187,7 +186,6 @@ class Lowering:
         self.whole = {}
         self.own_tables = {}
         self.windowed = any(isinstance(op, AttentionCore) and op.window is not None for op in operations)
-        self.single = _single_heads(operations)
         self.gates = _gates(operations) if self.code.swiglu == "fused" else frozenset()
         self.merged, self.inside = _kernels(operations, self.code.mixer)
         self.shifted = {}
@@ -236,7 +234,10 @@ class Lowering:
         if self.code.tuning is not None:
             out = self.tuned(op, tensor, d_in, d_out, self.code.tuning)
         else:
-            out = self.tape.linear(tensor, d_in, d_out, op.bias, f"{op.name}/weight")
+            once = not self.code.turned or op.shard == VOCABULARY
+            out = self.tape.linear(tensor, d_in, d_out, op.bias, f"{op.name}/weight", once)
+            if not once and op.bias:  # added apart, in its own type
+                out = self.tape.add(out, self.weight(d_out))
         if column and self.code.gather_again and not x.whole:
             out.count = factor * self.split.sequence * d_out
             out.places[0][1].size = out.size
@@ -319,11 +320,15 @@ class Lowering:
     def slice(self, op: Any) -> Value:
         x = self.read(op)
         part = self.tape.slice(x.tensor, x.tensor.count * op.width // x.width)
-        if self.code.indexed and op.name in self.single:
+        if op.indexed:
             index = self.tape.new(1, "int64", "index", fixed=True)
             taken = self.tape.new(part.count, part.dtype, "taken")
             part = self.tape.record("index", (x.tensor,), taken, (index,))
-        return Value(part, op.width, x.divided, x.whole)
+        if op.repeats > 1:
+            part = part.view(part.count * op.repeats)
+        if op.groups > 1:
+            part = self.tape.copy(part, "put together")
+        return Value(part, op.width * op.repeats, x.divided, x.whole)
 
     # --- what is answered approximately: kernels that keep what they read ---
 
@@ -770,8 +775,9 @@ class Lowering:
         if kernel == FLASH and (masked or op.position == "relative"):
             kernel = EFFICIENT  # flash takes no mask
         heads = op.heads // self.split.tensor
-        kv_heads = maximum(op.kv_heads // self.split.tensor, 1)
+        kv_heads = heads if k.width == op.heads * op.qk_dim else maximum(op.kv_heads // self.split.tensor, 1)
         width = op.heads * op.v_dim
+        written = self.code.ungrouped and kv_heads is not heads and op.kv_heads != op.heads
         tensors = (q.tensor, k.tensor, v.tensor)
         if self.code.query_scale:
             factor = self.tape.new(self.own, q.tensor.dtype, "query scale", fixed=True)
@@ -788,6 +794,9 @@ class Lowering:
         if kernel == EAGER:
             apart = tuple(t.view(rows_apart=not value.heads_first) for t, value in zip(tensors, (q, k, v), strict=True))
             out = self.eager(op, apart, heads, kv_heads)
+        elif written:
+            apart = tuple(t.view(rows_apart=not value.heads_first) for t, value in zip(tensors, (q, k, v), strict=True))
+            out = self.written_out(op, apart, heads, kv_heads)
         else:
             out = self.kernel(op, tensors, heads, kv_heads, kernel, masked)
             cut = kernel == FLASH and op.qk_dim % FLASH_HEAD != 0
@@ -832,12 +841,18 @@ class Lowering:
         tape, code = self.tape, self.code
         q, k, v = qkv
         scores_count = self.b * heads * self.own * (self.source if op.cross else self.s)
+        if code.ungrouped:  # by the product itself
+            k, v = tape.lowered(k), tape.lowered(v)
         k, v = (self.repeated(t, heads, kv_heads) for t in (k, v))
         value_type = v.dtype
         if code.softmax == "wide_scores":
             q, k = tape.cast(q, "fp32"), tape.cast(k, "fp32")
-        q, k = (self.folded(tape.lowered(t), heads) for t in (q, k))
-        scores = tape.matmul(q, k, scores_count, "scores")
+        if op.upcast:  # outside of autocast
+            q, k = (tape.cast(self.folded(t, heads), "fp32") for t in (q, k))
+            scores = tape.record("matmul", (q, k), tape.new(scores_count, "fp32", "scores"), (q, k))
+        else:
+            q, k = (self.folded(tape.lowered(t), heads) for t in (q, k))
+            scores = tape.matmul(q, k, scores_count, "scores")
         scores = tape.scale(scores)
         if op.softcap:
             scores = self.capped(scores)
@@ -846,13 +861,22 @@ class Lowering:
             scores = tape.record("masked_fill", (scores,), tape.new(scores.count, scores.dtype, "masked"), (mask,))
         else:
             scores = tape.shift(scores, "masked")
+        if code.floors:  # by then of the mask's type
+            scores = tape.raised(scores)
+            least = tape.new(1, "fp32", "least", fixed=True)
+            scores = tape.record("max", (scores,), tape.new(scores.count, scores.dtype, "cut"), (scores, least))
         if op.sinks:
             return self.with_sinks(scores, v, heads, scores_count, op)
         weights = tape.softmax(scores, "fp32" if code.softmax == "wide" else "")
         weights = tape.cast(weights, value_type)
-        weights = tape.dropout(weights, self.dropout * self.code.drops)
+        weights = tape.dropout(weights, self.dropped_share(op))
         out = tape.matmul(weights, self.folded(tape.lowered(v), heads), self.tokens * heads * op.v_dim, "values")
         return tape.copy(out, "attended")
+
+    def dropped_share(self, op: AttentionCore) -> float:
+        """The probability that one of attention's weights is dropped."""
+        drops = self.code.drops == ALWAYS or (self.code.drops == ALIBI and op.position == "alibi")
+        return self.dropout if drops else 0.0
 
     def causal_mask(self) -> Tensor:
         """The boolean mask of this layer, or the one of all layers."""
@@ -873,7 +897,7 @@ class Lowering:
         weights = tape.softmax(combined)
         cut = tape.slice(weights, count)
         weights = tape.cast(cut, v.dtype)
-        weights = tape.dropout(weights, self.dropout * self.code.drops)
+        weights = tape.dropout(weights, self.dropped_share(op))
         out = tape.matmul(weights, self.folded(tape.lowered(v), heads), self.tokens * heads * op.v_dim, "values")
         return tape.copy(out, "attended")
 
@@ -910,10 +934,43 @@ class Lowering:
         if op.position == "relative":
             extra.append(self.biased(op, heads, self.source if op.cross else self.s))
         if masked:
-            keys = ceil_div(self.s, MASK_KEYS) * MASK_KEYS if kernel == EFFICIENT else self.s
-            extra.append(tape.new(self.b * self.own * keys, v.dtype, "mask", fixed=True))
+            extra.append(self.mask(op, heads, kernel))
         out = tape.record("attention", (q, k, v), out, (q, k, v, out, lse, *extra))
         return tape.copy(tape.slice(out, self.tokens * heads * op.v_dim), "cut") if padded else out
+
+    def mask(self, op: AttentionCore, heads: Number, kernel: str) -> Tensor:
+        """An additive mask: one for all heads, made anew by each call from a boolean one, or with ALiBi's biases for
+        each head, made once for all layers."""
+        tape = self.tape
+        keys = ceil_div(self.s, MASK_KEYS) * MASK_KEYS if kernel == EFFICIENT else self.s
+        if op.position != "alibi":
+            return tape.new(self.b * self.own * keys, tape.autocast or tape.compute, "mask", fixed=True)
+        rows = self.b * heads * self.own
+        if ALIBI not in self.masks:
+            stored = "fp32" if tape.autocast else tape.compute
+            self.masks[ALIBI] = tape.new(rows * self.s, stored, "mask with biases", fixed=True)
+            self.masks[ALIBI].places[0][1].shared = True
+        mask = tape.lowered(self.masks[ALIBI])
+        return mask if keys == self.s else tape.copy(mask.view(rows * keys), "padded mask")
+
+    def written_out(self, op: AttentionCore, qkv: tuple[Tensor, ...], heads: Number, kv_heads: Number) -> Tensor:
+        """What scaled_dot_product_attention runs where no kernel takes the heads (ATen/native/transformers/
+        attention.cpp, _scaled_dot_product_attention_math): elementary operations, in fp32."""
+        tape = self.tape
+        q, k, v = (tape.lowered(t) for t in qkv)
+        narrow = q.dtype
+        q, k, v = (tape.cast(t, "fp32") for t in (q, k, v))
+        q, k = tape.scale(q), tape.scale(k)
+        k, v = (self.repeated(t, heads, kv_heads) for t in (k, v))
+        q, k = (self.folded(t, heads) for t in (q, k))
+        scores = tape.record("matmul", (q, k), tape.new(self.b * heads * self.own * self.s, "fp32", "scores"), (q, k))
+        weights = tape.new(scores.count, "fp32", "softmax")
+        weights = tape.record("softmax", (scores,), weights, (weights,))
+        weights = tape.dropout(weights, self.dropped_share(op))
+        v = self.folded(v, heads)
+        out = tape.new(self.tokens * heads * op.v_dim, "fp32", "values")
+        out = tape.cast(tape.record("matmul", (weights, v), out, (weights, v)), narrow)
+        return tape.copy(out, "attended")
 
     def repeated_by_model(self, x: Tensor, heads: Number, kv_heads: Number) -> Tensor:
         """Keys or values repeated for each query head: a copy, but a view of a single head."""
@@ -1166,21 +1223,6 @@ def _kernels(operations: tuple[Operation, ...], mixer: str) -> tuple[frozenset[s
             own = {one.name for one in operations if one.name.startswith(prefix)}
             inside |= {name for name in own if not name.startswith(f"{prefix}in_proj")}
     return frozenset(merged), frozenset(inside)
-
-
-def _single_heads(operations: tuple[Operation, ...]) -> frozenset[str]:
-    """Slices that are the only key or value head of an attention."""
-    by_name = {op.name: op for op in operations}
-    found = set()
-    for op in operations:
-        if isinstance(op, AttentionCore) and op.kv_heads == 1 < op.heads:
-            for name in op.reads[1:]:
-                source = by_name.get(name)
-                while source is not None and not isinstance(source, Slice):
-                    source = by_name.get(source.reads[0]) if source.reads else None
-                if source is not None:
-                    found.add(source.name)
-    return frozenset(found)
 
 
 def either(first: Number, second: Number) -> Number:

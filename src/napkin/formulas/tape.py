@@ -341,13 +341,16 @@ class Tape:
 
     # --- matrix products ---
 
-    def linear(self, x: Tensor, d_in: Number, d_out: Number, bias: bool = False, weight: str = "") -> Tensor:
-        """x·Wᵀ. Keeps x, and autocast's copy of the weight, which is cast once a step."""
+    def linear(
+        self, x: Tensor, d_in: Number, d_out: Number, bias: bool = False, weight: str = "", once: bool = True
+    ) -> Tensor:
+        """x·Wᵀ. Keeps x, and autocast's copy of the weight, which is cast `once` a step or in each product."""
         stored = self.compute if not self.autocast else "fp32"
         x = self.lowered(x)
         kept = [self.new(x.count, self.narrow, f"as {self.narrow}") if self.narrow else x]
         if self.autocast and not x.fixed:
-            kept.append(self.weight_copy(d_in * d_out, weight or "weight"))
+            name = weight or "weight"
+            kept.append(self.weight_copy(d_in * d_out, name) if once else self.new(d_in * d_out, self.autocast, name))
         out = self.new(x.count // d_in * d_out, x.dtype, "output")
         grads = d_in * d_out * BYTES[stored] + (d_out * BYTES[stored] if bias else 0)
         narrow = grads * BYTES[x.dtype] // BYTES[stored] if self.autocast else 0

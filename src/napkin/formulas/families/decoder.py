@@ -229,11 +229,14 @@ class Traits:
     norm_after_rope: bool = False
     norm_needs_rope: bool = False
     tempered: str = ""
-    clamp: bool = False
+    clamp: Switch = False
     windows: Pattern | None = None
     window_switch: Switch = True
     window_field: str = "sliding_window"
     sinks: bool = False
+    upcast: str = ""
+    indexed: bool = False
+    spread: bool = False
     softcap: str = ""
     final_softcap: str = ""
     position: str = "none"
@@ -248,6 +251,7 @@ class Traits:
     dropout: tuple[bool, bool] = (False, False)
     dropout_sum: bool = False
     embedding_dropout: bool = False
+    activation_dropout: bool = False
     moe: Mixture | None = None
     mtp: bool = False
     only: tuple[tuple[str, tuple[object, ...]], ...] = ()
@@ -418,10 +422,13 @@ def _attention(
         fused=traits.fused,
         norm_over=traits.qk_norm_over,
         norm_after_rope=traits.norm_after_rope,
-        clamp=traits.clamp and config.real("clip_qkv", required=False) is not None,
+        clamp=_field_on(config, traits.clamp),
         sinks=traits.sinks,
         softcap=bool(traits.softcap) and _capped(config, traits.softcap),
         position=traits.position,
+        upcast=bool(traits.upcast) and config.flag(traits.upcast, otherwise=False),
+        indexed=traits.indexed,
+        spread=traits.spread,
     )
 
     tempered = bool(traits.tempered) and config.flag(traits.tempered, otherwise=True)
@@ -489,7 +496,15 @@ def _dense(config: Config, traits: Traits, hidden: int, function: str) -> Callab
             blocks.gated_mlp, width=hidden, inner=width, function=function, bias=bias, fused=traits.fused_mlp
         )
     learnt = 2 if function == "xielu" else 0  # α of the positive and of the negative side
-    return partial(blocks.plain_mlp, width=hidden, inner=width, function=function, bias=bias, learnt=learnt)
+    return partial(
+        blocks.plain_mlp,
+        width=hidden,
+        inner=width,
+        function=function,
+        bias=bias,
+        learnt=learnt,
+        dropout=traits.activation_dropout,
+    )
 
 
 def _experts(
@@ -718,7 +733,7 @@ TRAITS: dict[str, Traits] = {
             inner="intermediate_size", score="sparsemixer", jitter="input_jitter_noise", jitters=2, balances=True
         ),
     ),
-    "gpt2": GPT2,
+    "gpt2": replace(GPT2, upcast="reorder_and_upcast_attn"),
     "gpt_neo": replace(
         GPT2,
         bias=False,
@@ -756,7 +771,7 @@ TRAITS: dict[str, Traits] = {
         embedding_dropout=True,
         only=(("mlp_type", ("default",)), ("norm_type", ("layer_norm",))),
     ),
-    "olmo": Traits(norm=LAYER_BARE, bias="attention_bias", out_bias="attention_bias", clamp=True),
+    "olmo": Traits(norm=LAYER_BARE, bias="attention_bias", out_bias="attention_bias", clamp="clip_qkv"),
     "olmo2": OLMO2,
     "olmo3": replace(OLMO2, windows=every(4)),
     "olmoe": Traits(
@@ -764,7 +779,7 @@ TRAITS: dict[str, Traits] = {
         out_bias="attention_bias",
         qk_norm=RMS,
         qk_norm_over="all",
-        clamp=True,
+        clamp="clip_qkv",
         moe=OLMO_MOE,
     ),
     "flex_olmo": replace(OLMO2, moe=OLMO_MOE),
@@ -984,5 +999,6 @@ TRAITS: dict[str, Traits] = {
         positions_offset=None,
         position="sinusoidal",
         embedding_scale="scale_embedding",
+        activation_dropout=True,
     ),
 }

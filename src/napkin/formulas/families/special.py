@@ -7,12 +7,10 @@ from functools import partial
 from napkin.formulas import blocks
 from napkin.formulas.blocks import LAYER, LAYER_NO_BIAS, RMS, NormStyle, Rope, Routing
 from napkin.formulas.families import common
-from napkin.formulas.families.decoder import TRAITS, Traits, decoder
+from napkin.formulas.families.decoder import GPT2, TRAITS, Traits, decoder
 from napkin.formulas.layer import BalanceLoss, Layer, Model
 from napkin.inputs.model import Config
 from napkin.record import replace
-
-GPT2 = TRAITS["gpt2"]
 
 
 def gpt_bigcode(config: Config) -> Model:
@@ -59,6 +57,7 @@ def biogpt(config: Config) -> Model:
         fused=False,
         positions_offset=2,
         embedding_scale=True,
+        activation_dropout=True,
     )
     return decoder(config, traits)
 
@@ -137,6 +136,8 @@ def falcon(config: Config) -> Model:
         function=("activation",),
         gated=False,
         fused=True,
+        indexed=new or stated == 1 < heads,
+        spread=new,
         rope="" if alibi else "half",
         position="alibi" if alibi else "none",
         dropout=(True, True),
@@ -147,7 +148,7 @@ def falcon(config: Config) -> Model:
 
 
 def mpt(config: Config) -> Model:
-    """MPT: ALiBi, no biases anywhere, an inner width of 4h."""
+    """MPT: ALiBi, no biases anywhere, an inner width of 4h. Its class drops with attn_pdrop alone, a whole number."""
     config.must_be("expansion_ratio", 4)
     config.must_be("no_bias", True)
     config.must_be("embedding_fraction", 1.0, 1)
@@ -160,7 +161,7 @@ def mpt(config: Config) -> Model:
         inside.must_be("qk_ln", False)
         inside.must_be("prefix_lm", False)
         inside.ignore("model_type", "attn_uses_sequence_id", "alibi_bias_max")
-        clamp = inside.real("clip_qkv", required=False) is not None
+        clamp = bool(inside.real("clip_qkv", required=False))
     else:
         clamp = False
     traits = replace(
@@ -173,6 +174,7 @@ def mpt(config: Config) -> Model:
         function_is="gelu",
         positions_offset=None,
         position="alibi",
+        dropout=(False, False),
         embedding_dropout=False,
         clamp=clamp,
     )
