@@ -345,8 +345,8 @@ class Lowering:
         return Value(self.weight(count), count)
 
     def block_matmul(self, op: Any) -> Value:
-        """Batched products, one a block. Sequences are folded into one dimension by a copy, or, where each has a product
-        of its own, the weight is repeated for each."""
+        """Batched products, one a block. Sequences are folded into one dimension by a copy, or, where each has a
+        product of its own, the weight is repeated for each."""
         x = self.read(op)
         tape, width = self.tape, op.blocks * op.d_out
         tensor = tape.lowered(x.tensor)
