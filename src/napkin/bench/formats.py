@@ -15,6 +15,8 @@ from napkin.units import number_format
 
 @dataclass(frozen=True, slots=True)
 class Format:
+    """A number format that a product can be timed in, and what its kernels ask of a shape."""
+
     key: str
     bits: int  # of one input element
     out: str  # the output's type in the headline figure

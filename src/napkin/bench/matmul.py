@@ -234,6 +234,7 @@ class Matmuls:
 
 
 def outcome(kernel: Kernel, timed: Timed) -> Outcome:
+    """A kernel's rate in each block."""
     return Outcome(
         unit=kernel.unit,
         values=[kernel.work / seconds for seconds in timed.seconds],

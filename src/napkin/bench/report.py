@@ -14,6 +14,7 @@ EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 def report(profile: Profile, path: str | None) -> str:
+    """The profile as a person reads it."""
     parts = [_device(profile), _health(profile), "", *_matmul(profile), *_bandwidths(profile), *_train(profile)]
     parts += _collectives(profile)
     if path is not None:

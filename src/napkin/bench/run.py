@@ -78,6 +78,8 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Done:
+    """What a run leaves behind."""
+
     profile: Profile
     path: str | None  # where it was written
     status: int

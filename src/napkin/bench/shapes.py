@@ -41,6 +41,7 @@ def layouts(sms: int) -> list[tuple[int, int]]:
 
 
 def most_square(sides: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """The pair whose sides differ least, as a factor."""
     return min(sides, key=lambda s: max(s) / min(s))
 
 
@@ -57,10 +58,6 @@ def one_wave(sms: int) -> tuple[int, int] | None:
     sides = [(rows * TILES[0][0], sms // rows * TILES[0][1]) for rows in range(1, sms + 1) if sms % rows == 0]
     fitting = [s for s in sides if min(s) >= SIDE_MIN and max(s) <= SIDE_MAX]
     return most_square(fitting) if fitting else None
-
-
-def ceil_div(a: int, b: int) -> int:
-    return -(-a // b)
 
 
 FINALISTS = 6

@@ -43,6 +43,7 @@ def outliers(values: Sequence[float]) -> int:
 
 
 def spread(values: Sequence[float]) -> Spread:
+    """The figure's spread over its repetitions."""
     mean = sum(values) / len(values)
     variance = sum((value - mean) ** 2 for value in values) / max(1, len(values) - 1)
     return Spread(
@@ -60,6 +61,8 @@ def spread(values: Sequence[float]) -> Spread:
 
 @dataclass(frozen=True, slots=True)
 class Steadiness:
+    """Whether a clock has settled, over successive sub-windows."""
+
     drift: float  # rate of the second half / rate of the first half − 1
     spread: float  # (max − min) / median over the sub-windows
     steady: bool

@@ -12,6 +12,8 @@ TIMEOUT_S = 120
 
 
 class Team(Protocol):
+    """The ranks of a run."""
+
     rank: int
     world: int
     local_world: int
@@ -26,6 +28,8 @@ class Team(Protocol):
 
 
 class Alone:
+    """One process."""
+
     rank = 0
     world = 1
     local_world = 1

@@ -100,6 +100,8 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Held:
+    """A constant load, held until the clock settled and measured in sub-windows."""
+
     seconds: tuple[float, ...]  # per call, of each sub-window
     calls: int  # per sub-window
     settle_s: float

@@ -20,7 +20,6 @@ from napkin.bench.device import (
     Unsupported,
     Watcher,
 )
-from napkin.bench.shapes import ceil_div
 from napkin.bench.telemetry import RocmSensors, Sensors, SensorThread, nvidia_sensors
 from napkin.errors import ABSENT, USAGE, NapkinError
 from napkin.inputs.profile_cases import DeviceInfo
@@ -44,6 +43,7 @@ SWIZZLE_32_4_4 = 1
 
 
 def import_torch() -> Any:
+    """torch, or an error that says how to get it."""
     try:
         import torch
     except ImportError as error:
@@ -229,7 +229,7 @@ class TorchDevice(Device):
 
         def stride(elements: int, itemsize: int) -> int:
             per = ALIGNMENT // itemsize
-            return ceil_div(elements, per) * per
+            return -(-elements // per) * per
 
         a_size, b_size = stride(spec.m * columns, kind.itemsize), stride(spec.n * columns, kind.itemsize)
         c_size = stride(spec.m * spec.n, self._element(out).itemsize)
@@ -279,7 +279,7 @@ class TorchDevice(Device):
         block, recipe = (16, BLOCK_1X16) if spec.dtype == "nvfp4" else (32, BLOCK_1X32)
 
         def scales(rows: int) -> Any:
-            count = ceil_div(rows, 128) * 128 * ceil_div(ceil_div(spec.k, block), 4) * 4
+            count = -(-rows // 128) * 128 * -(-spec.k // (4 * block)) * 4
             if spec.dtype == "nvfp4":
                 return torch.ones(count, device=self.place).to(torch.float8_e4m3fn)
             one = torch.full((count,), 127, dtype=torch.uint8, device=self.place)  # an exponent of 0
@@ -405,6 +405,8 @@ class _QueuedEvent:
 
 
 class CudaDevice(TorchDevice):
+    """An NVIDIA or AMD GPU, through torch.cuda."""
+
     def __init__(self, torch: Any, index: int) -> None:
         super().__init__(torch)
         self.place = torch.device("cuda", index)
@@ -539,6 +541,8 @@ class _HostEvent:
 
 
 class CpuDevice(TorchDevice):
+    """The host: for the tests, and for machines without a GPU."""
+
     def __init__(self, torch: Any) -> None:
         super().__init__(torch)
         self.place = torch.device("cpu")
@@ -593,6 +597,8 @@ def _last_level_cache() -> int:
 
 
 class MpsDevice(TorchDevice):
+    """An Apple GPU."""
+
     def __init__(self, torch: Any) -> None:
         super().__init__(torch)
         self.place = torch.device("mps")

@@ -74,6 +74,7 @@ def _compared(inputs: Inputs, level: float) -> list[Compared]:
 
 
 def whole_runs(rows: Sequence[RunRow], level: float, inside: bool) -> list[Compared]:
+    """Published whole runs in device-hours, each from its own organisation left out unless `inside`."""
     answers = []
     for row, found, peak in runs.validated(rows, level, inside):
         group = row.organisation or row.model

@@ -36,6 +36,7 @@ class Errors:
 
 
 def errors(rows: Sequence[StepRow] | None = None) -> Errors:
+    """The errors of the shipped constants on the evidence, or on the rows given."""
     source_of = facts.SourceOf()
     columns = Columns(rows if rows is not None else facts.steps())
     sources = [source_of(row.source) for row in columns.kept]

@@ -38,5 +38,6 @@ class Compared:
 
 
 def quantile_of(values: Sequence[float], share: float) -> float:
+    """The largest value of the lower `share` of the values."""
     ranked = sorted(values)
     return ranked[min(len(ranked) - 1, int(share * (len(ranked) - 1)))]

@@ -39,6 +39,7 @@ def seconds_of(row: StepRow) -> float:
 
 
 def seconds_from(found: Measured, row: StepRow) -> float:
+    """Seconds of a step from the quantity that a row prints."""
     batch = row.global_batch or 1
     if found.quantity == "step_seconds":
         return found.value

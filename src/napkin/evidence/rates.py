@@ -39,6 +39,7 @@ LARGEST_SHARE = 0.95
 
 
 def generation(slug: str) -> str:
+    """The architecture of an accelerator by its key; `other` where it is none of these."""
     return next((name for name, starts in GENERATIONS if slug.startswith(starts)), "other")
 
 

@@ -54,6 +54,7 @@ class Run:
 
 
 def features(hopper: bool, active: float, year: float | None) -> tuple[float, float, float, float]:
+    """What the rule's coefficients multiply: 1; Hopper; there, log10 of the size; minus the years before MODERN."""
     size = math.log10(min(max(active, SMALLEST), LARGEST) / REFERENCE)
     return (1.0, float(hopper), size if hopper else 0.0, -min(OLDEST, max(0.0, MODERN - (year or MODERN))))
 
@@ -84,6 +85,7 @@ def run_of(row: RunRow) -> Run | None:
 
 
 def evidence() -> list[Run]:
+    """The published runs whose utilisation is known."""
     from napkin.evidence import facts
 
     return [run for row in facts.runs() if (run := run_of(row)) is not None]
@@ -110,6 +112,7 @@ def median(values: Sequence[float]) -> float:
 
 
 def team_weights(runs: Sequence[Run]) -> list[float]:
+    """Weight of each run: many runs of one team pull less, by the root of their number."""
     count: dict[str, int] = {}
     for run in runs:
         count[run.row.organisation] = count.get(run.row.organisation, 0) + 1

@@ -72,6 +72,7 @@ def optimizer_bytes(policy: Precision, states: int, gradient: float) -> float:
 
 
 def plan_of(model: Model, setup: Setup, stack: software.Stack, low: bool, kernel: str) -> Plan:
+    """The step model's plan of a setup. low: products in fewer than 16 bits."""
     layout: Layout = setup.layout
     pure = setup.precision.state in ("bf16", "fp16")
     gradient = 2 if pure else stack.gradient_bytes

@@ -24,6 +24,7 @@ def weights_of(row: StepRow) -> float:
 
 
 def point_of(row: StepRow) -> Point:
+    """Where a published step lies among the evidence."""
     compute = POLICIES[row.policy].compute
     return point(
         generation(hardware.find(row.chip).slug),

@@ -171,6 +171,7 @@ def read_yaml(path: str) -> Document:
 
 
 def parse_yaml(text: str, name: str) -> Document:
+    """A YAML text as a document; what is no plain YAML 1.2 data is refused with its line."""
     import yaml
 
     loader_class = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

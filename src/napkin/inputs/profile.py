@@ -32,6 +32,8 @@ from napkin.inputs.profile_summary import interpolate, summarise
 
 @dataclass(frozen=True, slots=True)
 class Profile:
+    """What was measured on one machine, under which conditions."""
+
     __pydantic_config__ = STRICT
 
     napkin: int

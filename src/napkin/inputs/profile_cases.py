@@ -47,6 +47,8 @@ class Value(Spread):
 
 @dataclass(frozen=True, slots=True)
 class Sustained:
+    """How a load was held: seconds, and whether its clock was steady."""
+
     __pydantic_config__ = STRICT
 
     seconds: float
@@ -58,6 +60,8 @@ class Sustained:
 
 @dataclass(frozen=True, slots=True)
 class Range:
+    """A sensor's samples in short."""
+
     __pydantic_config__ = STRICT
 
     mean: float
@@ -135,6 +139,8 @@ class ProfiledDevice(DeviceInfo):
 
 @dataclass(frozen=True, slots=True)
 class Peak:
+    """A datasheet's dense peak, FLOP/s."""
+
     __pydantic_config__ = STRICT
 
     dense_flops: float

@@ -25,6 +25,8 @@ def bus_factor(operation: str, ranks: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
+    """Latency α in seconds and bus bandwidth in byte/s of a collective, and how far the points lie from them."""
+
     alpha_s: float
     busbw: float
     median_error: float

@@ -240,6 +240,7 @@ def kernel(row: Row, stack: str) -> str:
 
 
 def step_row(row: Row) -> StepRow:
+    """A training step as its row states it, and what a planner takes where it is silent."""
     dims = shape(row)
     chip = row.text("hardware.chip") or row.text("hardware.accelerator")
     node = row.count("hardware.per_node")
