@@ -23,7 +23,7 @@ class Framework:
                   shares of the weights that are multiplied, a block's against the head's
     accumulator   bytes an element of the buffer in which gradients of micro-batches are added up, beside the gradients
     step_bytes    bytes an element that the optimizer step makes for its own part (fp32 gradients, flat copies)
-    bucket        elements of the bucket that gradients are reduced in, of their own type
+    bucket        elements of the bucket that gradients are reduced in, of the type that they are added up in
     wide_gradients  gradients are kept in fp32 beside 16-bit parameters, in one buffer that stands through the step
     gathers       parameters are sharded in fp32 and cast as they are gathered: layers run in the compute type
     ends_apart    table and head are units of their own, gathered one at a time

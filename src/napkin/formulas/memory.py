@@ -86,6 +86,11 @@ class Setup:
         return replace(self.precision, param=self.precision.compute)
 
     @property
+    def bucket(self) -> Number:
+        """Bytes of the bucket that gradients are reduced in: of the type that they are added up in."""
+        return self.framework.bucket * max(sized(1, self.precision.grad), self.framework.accumulator)
+
+    @property
     def shards(self) -> Number:
         """Ranks over which ZeRO divides dense states."""
         return where(self.shard > 0, self.shard, self.layout.dp * self.layout.cp)
@@ -406,7 +411,7 @@ class Rank:
     def flow(self, setup: Setup) -> Flow:
         """What stands at the optimizer step, and what passes in the passes before it."""
         *passes, step = self.moments
-        bucket = setup.framework.bucket * sized(1, setup.precision.grad)
+        bucket = setup.bucket
         passing = maximum(*(m.activations + m.weight_casts + m.inputs + m.temporaries for m in passes)) - bucket
         layout = setup.layout
         degrees = (layout.tp, layout.pp, layout.cp, layout.dp)
@@ -646,7 +651,7 @@ def _moments(
     growing = at_once * where(layout.zero >= 2, 0, 1)
     sharded = at_once * where(layout.zero >= 2, 1, 0)
     waiting = (stage.in_flight - 1) * rank.saved
-    bucket = setup.framework.bucket * grad
+    bucket = setup.bucket
     gathered_bytes = _gathered(step, stage, parts) + bucket
     at_the_end = _gathered(step, stage, parts, 0) + bucket if setup.framework.frees_last else gathered_bytes
 
@@ -720,7 +725,7 @@ def _moments(
         0,
         0,
         inputs,
-        optimizer_temporaries(step, rank) + setup.framework.bucket * grad + one,
+        optimizer_temporaries(step, rank) + setup.bucket + one,
     )
     after_backward = moment("backward", rank.gradients, 0, 0, one)
     return (forward, loss, worst, step_moment), (after_forward, after_backward)
