@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from napkin import term, units
 from napkin.cli.command import Command, Inputs
@@ -13,7 +13,7 @@ from napkin.term import Term
 
 if TYPE_CHECKING:
     from napkin.bench.modes import Mode
-    from napkin.bench.run import Done, Request
+    from napkin.bench.run import Done, ModelRequest, Request
     from napkin.bench.step_plan import StepPlan
     from napkin.formulas.layer import Model
     from napkin.inputs.hardware import Hardware
@@ -161,7 +161,7 @@ def _sequence(inputs: Inputs, model: Model, default: int) -> int:
     return int(length)
 
 
-def _model_request(inputs: Inputs, model: Model) -> Any:
+def _model_request(inputs: Inputs, model: Model) -> ModelRequest:
     from napkin.bench.model_shapes import attentions, products
     from napkin.bench.run import ModelRequest
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
-from napkin.cli.options import COMMON, DRAWS, FIGURES, OPTIONS, canonical
+from napkin.cli.options import COMMON, DRAWS, FIGURES, OPTIONS, Option, canonical
 from napkin.errors import NapkinError, Problems, did_you_mean
 from napkin.render.answer import Answer, Shown
 from napkin.term import ASSUMED, GIVEN, SEEN, Term, leaf
@@ -92,7 +92,7 @@ class Inputs:
         text = None if isinstance(one.text, (bool, tuple, list)) else str(one.text)
         self.shown[name] = Shown(value, text, one.origin, option.unit)
 
-    def _read(self, option: Any, text: Any, where: str) -> Any:
+    def _read(self, option: Option, text: Any, where: str) -> Any:
         if isinstance(text, bool) or text is None or isinstance(text, (list, dict)):
             shown = "nothing" if text is None else repr(text)[:60]
             raise NapkinError(f"{where}: {shown} is not a number or a text", option.help)

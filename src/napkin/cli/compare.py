@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
 
 from napkin import attribution, term
 from napkin.cli import asking
@@ -13,7 +12,7 @@ from napkin.cli.command import Command, Given, Inputs, find
 from napkin.cli.options import DEGREES, DRAWS, Option, declare
 from napkin.elementwise import ratio
 from napkin.errors import NapkinError
-from napkin.render.answer import Answer
+from napkin.render.answer import Answer, Quantities
 from napkin.render.chart import Chart, Series
 from napkin.render.scale import axis, titled
 from napkin.units import human, words
@@ -198,7 +197,7 @@ def signed(value: float, unit: str) -> str:
     return ("+" if value > 0 else "") + human(value, unit) if value else "0"
 
 
-def _waterfall_rows(answer: Answer, have: Any, get: Any, shown: Sequence[str]) -> list[dict[str, str]]:
+def _waterfall_rows(answer: Answer, have: Quantities, get: Quantities, shown: Sequence[str]) -> list[dict[str, str]]:
     """A, then what each difference adds, then B: read down a column."""
     units = answer.extra["units"]
     table = [{"difference": "A", "a": "", "b": "", **{p: human(*have[p]) for p in shown}}]
@@ -219,7 +218,7 @@ def _side_by_side(answer: Answer, paths: Sequence[str]) -> list[dict[str, str]]:
     return table
 
 
-def _charts(command: Command, answer: Answer, have: Any, shown: Sequence[str]) -> list[Chart]:
+def _charts(command: Command, answer: Answer, have: Quantities, shown: Sequence[str]) -> list[Chart]:
     """A waterfall for each quantity, from A to B."""
     charts = []
     rows = answer.rows or []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from napkin.cli.command import Inputs
 from napkin.cli.level import level_of
@@ -10,6 +11,9 @@ from napkin.cli.options import STEP_MODEL
 from napkin.formulas.layer import Model
 from napkin.render.answer import Answer
 from napkin.term import SEEN, TRUE, Term, divide, leaf, multiply
+
+if TYPE_CHECKING:
+    from napkin.evidence.single import Asked
 
 DESCRIBES = tuple(name for name in (*STEP_MODEL, "interval") if name not in ("recompute", "global-batch"))
 """Options that ask for a prediction beside the rate; recomputation and the batch serve the rate itself too."""
@@ -59,13 +63,11 @@ def beside(answer: Answer, inputs: Inputs, model: Model, rate: Term) -> None:
         answer.notes += found
 
 
-def causes(model: Model, asked: object, seen: float) -> list[str]:
+def causes(model: Model, asked: Asked, seen: float) -> list[str]:
     """The single causes whose own prediction meets the step that was seen (ln seconds)."""
-    from napkin.evidence.single import Asked
     from napkin.formulas.step import step
     from napkin.record import replace
 
-    assert isinstance(asked, Asked)
     plan, rates = asked.plan, asked.rates
     now = math.log(step(model, plan, rates).time.value)
     if abs(seen - now) <= EXPLAINS:

@@ -15,6 +15,7 @@ from napkin.evidence import facts, footprint, runs, validate
 from napkin.evidence.compared import Compared, quantile_of
 from napkin.inputs.published import Published, RunRow, read
 from napkin.render.answer import Answer
+from napkin.render.chart import Chart, Series
 from napkin.render.scale import axis, titled
 from napkin.term import SEEN, Term, leaf
 from napkin.units import words
@@ -187,9 +188,7 @@ def _title(inputs: Inputs, compared: Sequence[Compared]) -> str:
     return f"predicted against measured: {len(compared):,} rows of {where}"
 
 
-def _scatter(compared: Sequence[Compared]) -> Sequence[Any]:
-    from napkin.render.chart import Chart, Series
-
+def _scatter(compared: Sequence[Compared]) -> list[Chart]:
     charts = []
     for quantity, members in _counted(compared).items():
         groups: dict[str, list[Compared]] = {}

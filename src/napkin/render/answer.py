@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from napkin.render.chart import Chart
 
 
+Quantities = dict[str, tuple[Any, str]]
+"""path → (value, unit)."""
+
+
 class Shown:
     """An input as resolved: value in base units, the text as typed, and where it came from.
 
@@ -113,7 +117,7 @@ class Answer:
                 kept.append(term)
         return kept
 
-    def quantities(self) -> dict[str, tuple[Any, str]]:
+    def quantities(self) -> Quantities:
         """Every number that the answer publishes, interval ends included: path → (value, unit)."""
         found = {term.name: (term.value, term.unit) for term in self.finite()}
         for path, ends in self.intervals.items():
