@@ -85,11 +85,19 @@ def test_saved_bytes_are_those_that_hooks_counted(
 
 @pytest.mark.parametrize(DRAWN["columns"], [pytest.param(*row, id=f"{row[0]}-{row[1]}") for row in DRAWN["rows"]])
 def test_saved_bytes_of_drawn_configs_are_those_that_hooks_counted(
-    model_type: str, mode: str, sequences: int, length: int, saved: int, weight_casts: int, config: dict[str, Any]
+    model_type: str,
+    mode: str,
+    sequences: int,
+    length: int | list[int],
+    saved: int,
+    weight_casts: int,
+    config: dict[str, Any],
 ) -> None:
     precision, attention, dropout, _ = mode.split("/")
     probability = 0.1 if dropout == "dropout" else 0.0
-    found = rank(config, Layout(seq=length, micro=sequences), POLICY[precision], attention, probability)
+    seq, target = length if isinstance(length, list) else (length, 0)  # of an encoder and its decoder
+    layout = Layout(seq=seq, micro=sequences, target=target)
+    found = rank(config, layout, POLICY[precision], attention, probability)
     assert (found.saved, found.casts) == (saved, weight_casts)
     assert measured("hf", model_type, mode)
 

@@ -2,11 +2,12 @@
 
 A model of a small config runs once on the meta device: hooks see each tensor that autograd saves. CUDA is emulated by
 its operators' signatures: attention kernels are called as their ATen operations, dropout is the fused kernel, autocast
-casts by the operator lists of ATen/autocast_mode.h. No weights, no GPU, no download.
+casts by the operator lists of ATen/autocast_mode.h. Kernels of recurrent layers are stood in for by what they save
+(recurrent_kernels.py). No weights, no GPU, no download.
 
     python -m venv hf && hf/bin/pip install torch==2.13.0 transformers==5.23.0 pyyaml
     hf/bin/python tools/saved_bytes.py                              every model type, a few configs in every mode
-    hf/bin/python tools/saved_bytes.py llama gpt2 --cases 4         these, more configs
+    hf/bin/python tools/saved_bytes.py llama bert --cases 4         these, more configs
     hf/bin/python tools/saved_bytes.py mpt --only bf16/eager --show the tensors of what differs, mine and theirs
     hf/bin/python tools/saved_bytes.py --config c.json --shape 2x64 one config in every mode
     hf/bin/python tools/saved_bytes.py llama --write                keep the result: the table that napkin reads, and
@@ -33,8 +34,9 @@ from typing import Any, NamedTuple
 
 os.environ["HF_HUB_OFFLINE"], os.environ["CUDA_VISIBLE_DEVICES"] = "1", ""
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "src"))
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tools")]
 
+import recurrent_kernels  # noqa: E402
 import torch  # noqa: E402
 import torch._meta_registrations  # noqa: E402
 import torch.nn.functional as functional  # noqa: E402
@@ -47,6 +49,7 @@ from napkin.errors import NapkinError  # noqa: E402
 from napkin.formulas import memory  # noqa: E402
 from napkin.formulas.families import ADAPTERS, build  # noqa: E402
 from napkin.formulas.implementations import ALL_KERNELS, FLASH, MANY, ONE, code_of, mode  # noqa: E402
+from napkin.formulas.layer import AttentionCore  # noqa: E402
 from napkin.formulas.lowering import FLASH_HEAD  # noqa: E402
 from napkin.formulas.optimizers import find  # noqa: E402
 from napkin.inputs.load import Document  # noqa: E402
@@ -78,8 +81,8 @@ LOWERED = re.compile(
 """Operations that autocast runs in 16 bits."""
 RAISED = re.compile(
     "acos|asin|cosh|erfinv|exp|expm1|log|log10|log2|log1p|reciprocal|rsqrt|sinh|tan|pow|square|__r?pow__|softplus"
-    "|(native_)?layer_norm|rms_norm|group_norm|cosine_similarity|nll_loss|kl_div|l1_loss|smooth_l1_loss|mse_loss|dist"
-    "|cdist|renorm|logsumexp|binary_cross_entropy_with_logits"
+    "|(native_)?layer_norm|rms_norm|group_norm|cosine_similarity|cross_entropy|nll_loss|kl_div|l1_loss|smooth_l1_loss|mse_loss"
+    "|dist|cdist|renorm|logsumexp|binary_cross_entropy_with_logits"
 )
 """Operations that autocast runs in fp32 (square calls pow)."""
 SUMS = frozenset(("norm", "prod", "softmax", "log_softmax", "cumprod", "cumsum", "sum"))
@@ -268,10 +271,15 @@ def emulate() -> None:
     torch.is_autocast_enabled = lambda device_type=None: Autocast.active is not None and not Autocast.active.off
     torch.get_autocast_dtype = lambda device_type=None: torch.bfloat16
     transformers.utils.generic.maybe_autocast = Region
-    # its answer is in the data: one sequence a row
-    transformers.masking_utils.find_packed_sequence_indices = lambda position_ids: None
-    # and here: no padding
-    transformers.masking_utils.fast_all = lambda mask: True
+    # their answers are in the data: one sequence a row, nothing masked, no layer left out
+    masks = transformers.masking_utils
+    masks.find_packed_sequence_indices = lambda position_ids: None
+    masks.fast_all = lambda mask: True
+    both_ways = masks._ignore_bidirectional_mask_sdpa
+    masks._ignore_bidirectional_mask_sdpa = lambda mask, *others: both_ways(None, *others)
+    transformers.PreTrainedModel.warn_if_padding_and_no_attention_mask = lambda *_: None
+    rand = torch.rand
+    torch.rand = lambda *size, **how: rand([], device="cpu") if size == ([],) else rand(*size, **how)
 
 
 # --- measuring ------------------------------------------------------------------------------------------------------
@@ -300,24 +308,62 @@ def device_of(fields: dict[str, Any]) -> str:
     return "cpu" if fields["model_type"] in LOOPED else "meta"
 
 
+def head_of(model_type: str) -> Any:
+    """The automatic class with the head that a model type is trained with."""
+    where = ADAPTERS[model_type].split(":")[0]
+    if where == "encoder_decoder":
+        return transformers.AutoModelForSeq2SeqLM
+    if where == "encoders" and not model_type.endswith("decoder"):
+        return transformers.AutoModelForMaskedLM
+    return transformers.AutoModelForCausalLM
+
+
+def narrowed(weight: Any) -> Any:
+    """A weight as autocast hands it to a product."""
+    active = Autocast.active
+    return weight if weight is None or active is None or active.off else active.lower(weight)
+
+
+def attends(fields: dict[str, Any]) -> bool:
+    """Whether any layer has attention."""
+    layers = (layer for stack in reading(fields).stacks for _, layer in stack.runs)
+    return any(isinstance(op, AttentionCore) for layer in layers for op in layer.operations)
+
+
+def reading(fields: dict[str, Any]) -> Any:
+    """napkin's model of a config."""
+    return build(config_from("config", Document("config", fields), fields))
+
+
 def network(fields: dict[str, Any], precision: str, kernel: str) -> Any:
     """The class that a config's model_type stands for, without weights."""
     config = transformers.AutoConfig.for_model(**fields)
     config.use_cache = False
+    model_type = fields["model_type"]
+    if ADAPTERS[model_type].startswith("recurrent:"):
+        functions = recurrent_kernels.stand_ins(narrowed, paused)
+        recurrent_kernels.install(recurrent_kernels.modelling(model_type), functions)
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-    attention = "eager" if kernel == "eager" else "sdpa"
-    with torch.device(device_of(fields)), no_init_weights():
-        model = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=attention)
-    if device_of(fields) == "cpu":  # weights that send tokens to every expert
+    attention = "eager" if kernel == "eager" or not attends(fields) else "sdpa"
+    device = device_of(fields)
+    with torch.device(device), no_init_weights():
+        model = head_of(model_type).from_config(config, dtype=dtype, attn_implementation=attention)
+    if device == "cpu":  # weights that send tokens to every expert
         generator = torch.Generator().manual_seed(1)
         with torch.no_grad():
             for weight in model.parameters():
                 weight.copy_(0.3 * torch.randn(weight.shape, generator=generator))
+    else:
+        model = model.to("meta")
+        for weight in model.parameters():  # some classes fix the type of a few, which loading a checkpoint undoes
+            weight.data = weight.data.to(dtype)
     return model.train()
 
 
-def measure(fields: dict[str, Any], precision: str, kernel: str, sequences: int, length: int) -> Measured:
-    """One forward pass and its loss."""
+def measure(
+    fields: dict[str, Any], precision: str, kernel: str, sequences: int, length: int, target: int = 0
+) -> Measured:
+    """One forward pass and its loss; `target`: tokens of the decoder's sequences, where they are others."""
     global KERNEL
     KERNEL = kernel
     model = network(fields, precision, kernel)
@@ -325,7 +371,7 @@ def measure(fields: dict[str, Any], precision: str, kernel: str, sequences: int,
     if device == "cpu" and kernel != "eager":
         raise ValueError("kernels run on the meta device alone")
     with torch.device(device):
-        ids, labels = (torch.arange(sequences * length).view(sequences, length) % 97 for _ in range(2))
+        ids, labels = (torch.arange(sequences * n).view(sequences, n) % 97 for n in (length, target or length))
     narrow_norms = {
         name
         for name, module in model.named_modules()
@@ -359,7 +405,7 @@ def measure(fields: dict[str, Any], precision: str, kernel: str, sequences: int,
         autocast if precision == "autocast" else contextlib.nullcontext(),
         torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
     ):
-        model(input_ids=ids, labels=labels, use_cache=False)
+        model(input_ids=ids, labels=labels, **({} if head_of(fields["model_type"]) is MASKED else {"use_cache": False}))
     found = list(rows.values())
     return Measured(found, sum(row.size for row in found), sum(casts.values()))
 
@@ -373,10 +419,12 @@ def layer_of(module: str) -> int | None:
 # --- what napkin says -----------------------------------------------------------------------------------------------
 
 
-def said(fields: dict[str, Any], precision: str, kernel: str, dropout: float, sequences: int, length: int) -> Any:
+def said(
+    fields: dict[str, Any], precision: str, kernel: str, dropout: float, sequences: int, length: int, target: int = 0
+) -> Any:
     """napkin's step and its only rank."""
-    model = build(config_from("config", Document("config", fields), fields))
-    layout = Layout(seq=length, micro=sequences)
+    model = reading(fields)
+    layout = Layout(seq=length, micro=sequences, target=target)
     code = code_of("hf", model.family)
     setup = memory.Setup(code, layout, POLICIES[POLICY[precision]], find("adamw")[0], "foreach", kernel, dropout)
     step = memory.prepare(model, setup)
@@ -417,12 +465,40 @@ class Shape(NamedTuple):
     fields: dict[str, Any]
     sequences: int
     length: int
+    target: int = 0
 
 
-WIDTH = ("hidden_size", "n_embd", "d_model")
-DEPTH = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
-HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads")
-INNER = ("intermediate_size", "ffn_dim", "n_inner", "dff", "ffn_hidden_size", "intermediate_size_mlp")
+WIDTH = ("hidden_size", "n_embd", "d_model", "dim")
+DEPTH = (
+    "num_hidden_layers",
+    "n_layer",
+    "n_layers",
+    "num_layers",
+    "encoder_layers",
+    "decoder_layers",
+    "num_decoder_layers",
+)
+HEADS = (
+    "num_attention_heads",
+    "n_head",
+    "n_heads",
+    "num_heads",
+    "attention_heads",
+    "encoder_attention_heads",
+    "decoder_attention_heads",
+)
+INNER = (
+    "intermediate_size",
+    "ffn_dim",
+    "n_inner",
+    "dff",
+    "ffn_hidden_size",
+    "intermediate_size_mlp",
+    "d_ff",
+    "encoder_ffn_dim",
+    "decoder_ffn_dim",
+    "hidden_dim",
+)
 LENGTH = ("max_position_embeddings", "n_positions", "max_seq_len")
 WINDOWS = ("sliding_window", "window_size", "attention_chunk_size")
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
@@ -438,6 +514,7 @@ UNDRAWN = (
     "init",
     "summary",
 )
+MASKED = transformers.AutoModelForMaskedLM
 """Fields that make another network of it, or change nothing here (by the beginning of their names)."""
 
 SPECIAL: dict[str, Callable[[random.Random, dict[str, Any]], dict[str, Any]]] = {}
@@ -546,6 +623,171 @@ def experts_and_ranks(rng: random.Random, own: dict[str, Any], layers: int, head
     return found
 
 
+def _start(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    """Tokens that a decoder begins and ends with; facts that the class has in no other way."""
+    return {"decoder_start_token_id": 1, "forced_eos_token_id": None, "is_encoder_decoder": True}
+
+
+special("bart", "blenderbot", "blenderbot-small", "m2m_100", "mbart", "pegasus")(_start)
+
+
+@special("marian")
+def _one_table(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    alike = {"decoder_vocab_size": drawn["vocab_size"], "share_encoder_decoder_embeddings": True}
+    return _start(rng, drawn) | alike | {"tie_word_embeddings": True}
+
+
+@special("t5", "mt5", "umt5")
+def _two_stacks(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    feed = rng.choice(("relu", "gated-gelu", "gated-silu"))
+    gated = {"feed_forward_proj": feed, "is_gated_act": feed.startswith("gated"), "tie_word_embeddings": True}
+    sizes = {"d_kv": rng.choice((8, 16, 24)), "relative_attention_num_buckets": 32}
+    return gated | sizes | {"decoder_start_token_id": 0, "is_encoder_decoder": True, "scalable_attention": False}
+
+
+@special("albert", "electra")
+def _narrow_tokens(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    groups = {"num_hidden_groups": rng.choice((1, 2)), "inner_group_num": rng.choice((1, 2))}
+    return {"embedding_size": rng.choice((drawn["hidden_size"], 40)), "tie_word_embeddings": True} | (
+        groups if drawn["model_type"] == "albert" else {}
+    )
+
+
+@special("bert", "camembert", "data2vec-text", "megatron-bert", "roberta", "roberta-prelayernorm", "xlm-roberta")
+@special("distilbert", "nomic_bert", "xlm-roberta-xl")
+def _tied(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    return _known(drawn, {"tie_word_embeddings": True, "is_decoder": False, "tie_weights_": True})
+
+
+@special("ernie")
+def _no_tasks(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    return _tied(rng, drawn) | {"use_task_id": False}
+
+
+@special("modernbert", "modernbert-decoder")
+def _locally(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    for name in ("layer_types", "sliding_window"):
+        drawn.pop(name, None)
+    return {"local_attention": rng.choice((8, 128)), "global_attn_every_n_layers": rng.choice((1, 2, 3))}
+
+
+def _mamba2(rng: random.Random, drawn: dict[str, Any], inner: int) -> dict[str, Any]:
+    """Mamba-2's sizes under the names of those that have attention too."""
+    size = 8
+    own = {"mamba_n_heads": inner // size, "mamba_d_head": size, "mamba_d_state": rng.choice((8, 16))}
+    return own | {"mamba_n_groups": rng.choice((1, 2)), "mamba_chunk_size": 16, "mamba_conv_bias": True}
+
+
+@special("mamba", "falcon_mamba")
+def _first_mamba(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    inner = 2 * drawn["hidden_size"]
+    return {"state_size": rng.choice((8, 16)), "expand": 2, "intermediate_size": inner, "hidden_act": "silu"}
+
+
+@special("mamba2")
+def _second_mamba(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    size, groups = 8, rng.choice((1, 2))
+    heads = {"head_dim": size, "num_heads": 2 * drawn["hidden_size"] // size, "n_groups": groups}
+    return heads | {"state_size": rng.choice((8, 16)), "expand": 2, "chunk_size": 16, "hidden_act": "silu"}
+
+
+def _known(drawn: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
+    """Of fields that several model types share, those that this one has."""
+    own = transformers.AutoConfig.for_model(drawn["model_type"]).to_dict()
+    return {name: value for name, value in fields.items() if name in own}
+
+
+def _kinds(rng: random.Random, layers: int, *kinds: str) -> list[str]:
+    """A kind for each layer; each kind once at least."""
+    listed = [*kinds, *(rng.choice(kinds) for _ in range(layers))][:layers]
+    return rng.sample(listed, layers)
+
+
+@special("jamba")
+def _jamba(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    where = {"num_hidden_layers": 4, "attn_layer_period": 2, "attn_layer_offset": 1}
+    where |= {"expert_layer_period": 2, "expert_layer_offset": rng.choice((0, 1)), "num_experts": rng.choice((1, 6))}
+    chosen = {"num_experts_per_tok": min(2, where["num_experts"]), "sliding_window": None, "hidden_act": "silu"}
+    return where | chosen | {"mamba_d_state": rng.choice((8, 16)), "mamba_conv_bias": True}
+
+
+@special("bamba")
+def _bamba(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    expand = {"mamba_expand": 2, "attn_layer_indices": [1], "hidden_act": "silu"}
+    return _mamba2(rng, drawn, 2 * drawn["hidden_size"]) | expand
+
+
+@special("falcon_h1")
+def _falcon_h1(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    inner = 2 * drawn["hidden_size"]
+    return _mamba2(rng, drawn, inner) | {"mamba_d_ssm": inner, "mamba_use_mlp": True, "hidden_act": "silu"}
+
+
+@special("granitemoehybrid")
+def _granite(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    layers, experts = drawn["num_hidden_layers"], rng.choice((0, 6))
+    own = {"layer_types": _kinds(rng, layers, "mamba", "attention"), "num_local_experts": experts}
+    own |= {"num_experts_per_tok": min(2, experts), "shared_intermediate_size": 56, "hidden_act": "silu"}
+    return _mamba2(rng, drawn, 2 * drawn["hidden_size"]) | own | {"mamba_expand": 2, "init_method": "mup"}
+
+
+@special("nemotron_h")
+def _nemotron(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    size = 8
+    own = {"layers_block_type": _kinds(rng, 4, "mamba", "moe", "attention", "mlp"), "chunk_size": 16}
+    own |= {"mamba_num_heads": 2 * drawn["hidden_size"] // size, "mamba_head_dim": size, "n_groups": 2}
+    own |= {"ssm_state_size": 16, "moe_shared_expert_intermediate_size": 56, "n_group": 1, "topk_group": 1}
+    own |= {"sliding_window": None, "mamba_hidden_act": "silu", "mlp_hidden_act": "relu2", "moe_latent_size": None}
+    return own | {"attention_bias": False, "mamba_proj_bias": False, "use_conv_bias": True, "num_hidden_layers": 4}
+
+
+@special("zamba", "zamba2")
+def _zamba(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    hidden, heads = drawn["hidden_size"], drawn["num_attention_heads"]
+    own = {"num_hidden_layers": 6, "layers_block_type": ["mamba", "hybrid", "mamba", "hybrid", "mamba", "hybrid"]}
+    own |= {"mamba_d_state": 8, "num_key_value_heads": heads, "attention_head_dim": 2 * hidden // heads}
+    own |= {"attention_hidden_size": 2 * hidden, "mamba_conv_bias": True, "use_conv_bias": True, "use_mem_rope": True}
+    own |= {"n_mamba_heads": 2 if drawn["model_type"] == "zamba" else 2 * hidden // 8, "mamba_ngroups": 2}
+    own |= {"mamba_headdim": 8, "chunk_size": 16, "num_mem_blocks": 2, "adapter_rank": 8, "add_bias_linear": False}
+    own |= {"use_shared_attention_adapter": rng.random() < 0.5, "tie_word_embeddings": True, "hidden_act": "gelu"}
+    drawn.pop("head_dim", None)
+    return _known(drawn, own | {"hidden_mamba_act": "silu", "mamba_expand": 2, "use_long_context": False})
+
+
+@special("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid")
+def _delta_net(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    layers, keys = drawn["num_hidden_layers"], rng.choice((1, 2))
+    values = keys if drawn["model_type"] == "olmo_hybrid" else 2 * keys
+    own = {"linear_num_key_heads": keys, "linear_num_value_heads": values, "linear_key_head_dim": 16}
+    own |= {"linear_value_head_dim": rng.choice((16, 24)), "hidden_act": "silu", "attn_output_gate": True}
+    own |= {"layer_types": _kinds(rng, layers, "linear_attention", "full_attention"), "mlp_only_layers": []}
+    return _known(drawn, own | {"head_dim": 16})
+
+
+@special("lfm2", "lfm2_moe")
+def _convolutions(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    layers = drawn["num_hidden_layers"]
+    own = {"layer_types": _kinds(rng, layers, "conv", "full_attention"), "block_auto_adjust_ff_dim": False}
+    return _known(drawn, own | {"num_dense_layers": 1, "block_use_swiglu": True})
+
+
+@special("minimax")
+def _lightning(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    own = {"layer_types": _kinds(rng, drawn["num_hidden_layers"], "linear_attention", "full_attention")}
+    return own | {"block_size": rng.choice((16, 20)), "sliding_window": None, "head_dim": 16}
+
+
+@special("recurrent_gemma")
+def _griffin(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    own = {"block_types": ["recurrent", "attention"], "lru_width": drawn["hidden_size"]}
+    return own | {"attention_window_size": 128, "intermediate_size": 144, "embeddings_scale_by_sqrt_dim": True}
+
+
+@special("rwkv")
+def _rwkv(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    return {"context_length": 128, "attention_hidden_size": drawn["hidden_size"]}
+
+
 def draw(model_type: str, rng: random.Random, dropout: float) -> Shape:
     """A small config of a model type, its flags and functions drawn too, and the batch it runs on."""
     config = transformers.AutoConfig.for_model(model_type)
@@ -590,7 +832,8 @@ def draw(model_type: str, rng: random.Random, dropout: float) -> Shape:
         del fields["layer_types"]
     if model_type in SPECIAL:
         fields.update(SPECIAL[model_type](rng, fields))
-    return Shape(fields, 0, length)
+    two = head_of(model_type) is transformers.AutoModelForSeq2SeqLM
+    return Shape(fields, 0, length, rng.choice((length, 24)) if two else 0)
 
 
 def has_dropout(model_type: str) -> bool:
@@ -618,14 +861,14 @@ class Case(NamedTuple):
 
 
 def compare(shape: Shape, precision: str, kernel: str, dropout: float, shown: bool) -> Case:
-    fields, sequences, length = shape
+    fields, sequences, length, target = shape
     name = mode(precision, kernel, dropout > 0, sequences)
     try:
-        found = measure(fields, precision, kernel, sequences, length)
+        found = measure(fields, precision, kernel, sequences, length, target)
     except Exception as problem:  # whatever a class does not run
         return Case(name, shape, None, 0, 0, f"does not run: {type(problem).__name__}: {str(problem)[:150]}")
     try:
-        step, rank = said(fields, precision, kernel, dropout, sequences, length)
+        step, rank = said(fields, precision, kernel, dropout, sequences, length, target)
     except NapkinError as problem:
         return Case(name, shape, None, 0, 0, f"refused: {problem.message}")
     case = Case(name, shape, found, rank.saved, rank.casts)
@@ -707,7 +950,8 @@ def write_cases(model_type: str, cases: list[Case]) -> None:
     exact = verdicts(cases)
     by_mode = {case.mode: case for case in cases if case.found is not None and exact[case.mode]}
     for name in random.Random(model_type).sample(sorted(by_mode), min(KEPT_CASES, len(by_mode))):
-        fields, sequences, length = by_mode[name].shape
+        fields, sequences, *lengths = by_mode[name].shape
+        length = lengths if lengths[1] else lengths[0]
         rows.append([model_type, name, sequences, length, by_mode[name].saved, by_mode[name].casts, fields])
     about = (
         f"Bytes that autograd saves for backward: Hugging Face transformers {transformers.__version__} on torch "
@@ -739,8 +983,8 @@ def main() -> int:
                 case = compare(Shape(fields, sequences, length), precision, kernel, 0.0, True)
                 print(f"{case.mode}: {'equal' if case.equal else case.problem or 'differs'}")
         return 0
-    causal = transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-    for model_type in asked.types or [name for name in ADAPTERS if name in causal]:
+    known = transformers.models.auto.configuration_auto.CONFIG_MAPPING_NAMES
+    for model_type in asked.types or [name for name in ADAPTERS if name in known]:
         cases = sweep(model_type, asked.cases, asked.seed, asked.only, asked.show)
         found = verdicts(cases)
         problems = Counter(case.problem for case in cases if case.problem)

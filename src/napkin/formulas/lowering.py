@@ -701,13 +701,19 @@ class Lowering:
                 self.zeros = tape.new(pairs * heads, tape.autocast or stored, "no bias", fixed=True)
                 self.zeros.places[0][1].shared = own.shared
             assert self.zeros is not None  # a first layer has a table
-            return self.zeros
+            return self.aligned(self.zeros, pairs // keys, keys, heads)
         table = self.bias if self.bias is not None else self.weight(pairs * heads)
         bias = Tensor(pairs * heads, stored, table.places)
         if op.causal:
             condition = tape.new(pairs, "bool", "causal mask", fixed=True)
             bias = tape.record("where", (bias,), tape.new(bias.count, stored, "bias within the mask"), (condition,))
-        return tape.lowered(tape.copy(bias, "bias by heads"))
+        return self.aligned(tape.lowered(tape.copy(bias, "bias by heads")), pairs // keys, keys, heads)
+
+    def aligned(self, mask: Tensor, queries: Number, keys: Number, heads: Number) -> Tensor:
+        """An additive mask as the efficient kernel takes it: rows padded to a multiple of 8, a copy unless they are."""
+        rows = ceil_div(keys, MASK_KEYS) * MASK_KEYS
+        padded = self.tape.new(queries * rows * heads, mask.dtype, "padded bias")
+        return select(rows == keys, mask, self.tape.record("pad", (mask,), padded))
 
     def table(self, op: Any, dtype: str) -> tuple[Tensor, Tensor]:
         """cos and sin of every position: made once, kept by whichever layers' products need them."""
