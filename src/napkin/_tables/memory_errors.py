@@ -95,7 +95,7 @@ ERRORS: tuple[tuple[str, str, bool, str, float], ...] = (
     ('torchtune-8b-full-4090-g1-mem', 'torchtune', True, 'memory_allocated', -0.02133),
     ('torchtune-8b-lora-4090-g1-mem', 'torchtune', True, 'memory_allocated', 0.03276),
     ('torchtune-8b-qlora-4090-g1-mem', 'torchtune', True, 'memory_allocated', -0.0347),
-    ('torchtune-405b-qlora-a100-g8-mem', 'torchtune', False, 'memory_allocated', -0.01194),
+    ('torchtune-405b-qlora-a100-g8-mem', 'torchtune', False, 'memory_allocated', 0.03108),
     ('torchtune-3b-1-packed-mem', 'torchtune', True, 'memory_allocated', -0.00264),
     ('torchtune-3b-3-chunked-ce-mem', 'torchtune', True, 'memory_allocated', -0.011),
     ('torchtune-3b-4-act-ckpt-mem', 'torchtune', True, 'memory_allocated', 0.02338),

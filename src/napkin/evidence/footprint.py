@@ -97,7 +97,8 @@ NO_SEQUENCE_PARALLEL = ("megatron", "megatron-deepspeed")
 def layouts(row: Row, setup: Setup) -> Iterator[Setup]:
     """The setup with each value that the framework may give to what the row does not say: sequence parallelism where
     layers are divided, ZeRO's stage where several ranks hold the same weights, the states of the table and the head
-    under an 8-bit optimizer."""
+    under an 8-bit optimizer, whether both are sharded apart (torchtune's `custom_sharded_layers`, which its configs set
+    for full fine-tuning alone)."""
     layout, name = setup.layout, setup.framework.name
     sp: Sequence[int] = (layout.sp,)
     if row.flag("layout.sp") is None and layout.tp > 1 and name not in NO_SEQUENCE_PARALLEL:
@@ -106,8 +107,11 @@ def layouts(row: Row, setup: Setup) -> Iterator[Setup]:
     if row.count("layout.zero", least=0) is None and not layout.zero and layout.dp > 1:
         zero = (3,) if name in SHARDED else (0, 1)
     tables = (False, True) if setup.optimizer.name.endswith("-8bit") and setup.code.tuning is None else (False,)
-    for parallel, stage, wide in product(sp, zero, tables):
-        yield replace(setup, layout=layout.replaced(sp=parallel, zero=stage), wide_tables=wide)
+    optional = name == "torchtune" and setup.code.tuning is not None and layout.dp > 1
+    for parallel, stage, wide, apart in product(sp, zero, tables, (False, True) if optional else (None,)):
+        framework = setup.framework if apart is None else replace(setup.framework, ends_apart=apart)
+        laid = layout.replaced(sp=parallel, zero=stage)
+        yield replace(setup, layout=laid, wide_tables=wide, framework=framework)
 
 
 def savings(row: Row, setup: Setup) -> tuple[list[Setup], bool]:

@@ -135,7 +135,7 @@ FRAMEWORKS: dict[str, Framework] = {
             "torchtune",
             "torchtune: single-device and FSDP recipes in bf16",
             "meta-pytorch/torchtune torchtune/modules/{rms_norm,attention}.py, modules/loss/ce_chunked_output_loss.py; "
-            "recipes/configs/llama3_1/405B_qlora.yaml, custom_sharded_layers",
+            "recipes/configs/llama3_1/70B_full.yaml, custom_sharded_layers",
             code="torchtune",
             ends_apart=True,
         ),
