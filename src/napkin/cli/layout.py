@@ -5,7 +5,7 @@ from __future__ import annotations
 from napkin.cli.command import Inputs
 from napkin.cli.model import sequence
 from napkin.cli.options import DEGREES, Option, choice, declare
-from napkin.errors import NapkinError, did_you_mean
+from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.evidence.margins import width_of
 from napkin.formulas import optimizers
 from napkin.formulas.frameworks import FRAMEWORKS, PLAIN, Framework
@@ -14,7 +14,7 @@ from napkin.formulas.layer import Experts, Matmul, Model
 from napkin.formulas.memory import Setup
 from napkin.inputs.plan import Layout, precision, recompute
 from napkin.record import replace
-from napkin.units import Unreadable, positive_count, probability, words
+from napkin.units import Unreadable, count, positive_count, probability, words
 
 OFFLOADS = ("optimizer", "activations")
 
@@ -43,13 +43,19 @@ declare(
     Option("lora-rank", positive_count, "Train LoRA matrices of this rank; the rest is frozen", metavar="R"),
     Option("lora-targets", names, "Products that LoRA stands beside, e.g. q,v (all where left out)", metavar="NAME,…"),
     Option("quantised", choice("nf4", "nf4-dq"), "Number format of the frozen products' weights", metavar="FORMAT"),
+    Option(
+        "freeze-layers",
+        count,
+        "The first N layers and the table before them are not trained; 0: the table alone",
+        metavar="N",
+    ),
     Option("ema", lambda text: text, "A running mean of the parameters is kept too", flag=True),
     Option("offload", offloads, "What stands in the host's memory: optimizer, activations", metavar="WHAT,…"),
 )
 
 POLICY_OPTIONS = ("precision", "optimizer", "optimizer-form", "momentum", "implementation", "attention", "dropout")
 SETUP_OPTIONS = (*DEGREES, "seq", "recompute", *POLICY_OPTIONS)
-STATE_OPTIONS = ("dp-shard", "ema", "offload", "framework", "lora-rank", "lora-targets", "quantised")
+STATE_OPTIONS = ("dp-shard", "freeze-layers", "ema", "offload", "framework", "lora-rank", "lora-targets", "quantised")
 """What changes the states alone; for the command that counts bytes."""
 SETUP_DEFAULTS: dict[str, str | bool] = {
     "tp": "1",
@@ -126,8 +132,8 @@ def layout_of(inputs: Inputs, model: Model) -> Layout:
     ]
     if ep > 1 and not experts:
         raise NapkinError(f"--ep {ep}: {model.name} has no experts", "leave it out")
-    for count in sorted(set(experts)):
-        _divides("ep", ep, count, "the experts")
+    for number in sorted(set(experts)):
+        _divides("ep", ep, number, "the experts")
     depth = model.stacks[-1].depth
     if pp * vp > depth:
         raise NapkinError(f"--pp {pp:,} × --vp {vp:,} is more than the {depth:,} layers", f"at most {depth:,}")
@@ -226,6 +232,9 @@ def setup_with(inputs: Inputs, model: Model, layout: Layout) -> Setup:
     shard = inputs.get("dp-shard") or 0
     if shard:
         _divides("dp-shard", shard, layout.dp * layout.cp, "the ranks that hold the same weights")
+    frozen = inputs.get("freeze-layers")
+    if frozen is not None:
+        _freezable(inputs, model, frozen)
     return Setup(
         _tuned(inputs, model, word),
         layout,
@@ -238,8 +247,21 @@ def setup_with(inputs: Inputs, model: Model, layout: Layout) -> Setup:
         bool(inputs.get("ema")),
         inputs.get("offload") or (),
         framework,
+        frozen=frozen,
         widths=(width_of(framework.name, alone, True), width_of(framework.name, alone, False)),
     )
+
+
+def _freezable(inputs: Inputs, model: Model, frozen: int) -> None:
+    """Refused where freezing the table would freeze the head, or where LoRA freezes everything anyway."""
+    depth = model.stacks[-1].depth
+    if frozen > depth:
+        raise NapkinError(f"--freeze-layers {frozen:,}: {model.name} has {depth:,} layers", f"at most {depth:,}")
+    if "lora-rank" in inputs:
+        raise NapkinError("--freeze-layers and --lora-rank exclude each other", "LoRA freezes every layer")
+    if model.tied or len(model.stacks) > 1:
+        why = "its table is the head's too" if model.tied else "it has an encoder"
+        raise Refused(f"--freeze-layers: {model.name}: {why}", "a model with tables of its own, or --lora-rank")
 
 
 def _framework(inputs: Inputs) -> Framework:

@@ -166,9 +166,16 @@ def remark(answer: Answer, model: Model, setup: Setup, found: Fit, word: str) ->
     stage = int(found.rank.stage.index)
     where = f" on stage {stage} of {setup.layout.pp}" if setup.layout.pp > 1 else ""
     answer.notes.append(f"the peak is in the {buckets.peak_of(found.rank).name}{where}")
+    if setup.frozen is not None:
+        answer.notes.append("no gradient reaches what is frozen; the first trained norm may keep 4 bytes a number less")
     if not found.step.run.exact:
         answer.notes.append("recurrent kernels are taken to keep what they read: an estimate, ± 30 %")
-    elif fit.is_measured(model, setup, word) and word == "hf" and setup.attention in setup.code.kernels:
+    elif (
+        setup.frozen is None
+        and fit.is_measured(model, setup, word)
+        and word == "hf"
+        and setup.attention in setup.code.kernels
+    ):
         answer.notes.append(
             f"saved activations are exact for transformers {TRANSFORMERS} on torch {TORCH}, kernels as named"
         )

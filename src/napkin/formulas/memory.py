@@ -60,6 +60,7 @@ class Setup:
     framework    whose habits beside the code's the run has (frameworks.py)
     in_backward  the optimizer steps each tensor as soon as its gradient is there, which is then let go
     wide_tables  an 8-bit optimizer keeps the states of table and head in 32 bits (transformers' Trainer does)
+    frozen   so many first layers, and the table before them, are not trained and keep nothing; None: all are trained
     widths   how far figures can lie from the formulas: where what is kept was counted on the code itself, where not
     """
 
@@ -76,6 +77,7 @@ class Setup:
     framework: Framework = PLAIN
     in_backward: bool = False
     wide_tables: bool = False
+    frozen: int | None = None
     widths: tuple[Width, Width] = (EXACT, EXACT)
 
     @property
@@ -498,7 +500,7 @@ def rerun(step: Step) -> Step:
 
 def _order(run: Pass, setup: Setup) -> Order:
     tuning = setup.code.tuning
-    asleep = FROZEN_LAYERS.get(tuning.method, 0) if tuning is not None else 0
+    asleep = FROZEN_LAYERS.get(tuning.method, 0) if tuning is not None else setup.frozen or 0
     return order_of(run.patterns, setup.layout.recompute, asleep)
 
 
@@ -515,7 +517,8 @@ def _weights(model: Model, stack: Stack, setup: Setup, kinds: Iterable[Layer]) -
         after = Held(after.dense - both * table.dense, after.expert, states, tensors, frozen)
     layers = tuple(held(layer.operations, setup) for layer in kinds)
     shared = held(model.shared, setup) if model.shared else None
-    return Weights(held(stack.before, setup), layers, after, shared, head, table)
+    before = held(stack.before, setup)
+    return Weights(before if setup.frozen is None else still(before, setup), layers, after, shared, head, table)
 
 
 def one_stack(model: Model) -> Stack:
@@ -579,12 +582,25 @@ def rank_of(step: Step, index: Number) -> Rank:
     return Rank(stage, mine, parameters, gradients, tuple(states), saved + outside, casts, moments, between)
 
 
+def still(part: Held, setup: Setup) -> Held:
+    """A piece whose weights are not trained."""
+    return Held(0, 0, frozen=part.all * sized(1, setup.precision.param) + part.frozen)
+
+
 def parts_of(step: Step, stage: Stage) -> list[tuple[Number, Held]]:
-    """(how many, what it holds) for the table, each kind of layer and the head on a stage, and what layers share."""
-    weights = step.weights
+    """(how many, what it holds) for the table, each kind of layer and the head on a stage, what layers share, and each
+    kind of layer that is frozen."""
+    weights, setup = step.weights, step.setup
     shared = [(1, weights.shared)] if weights.shared is not None else []
-    layers = zip(stage.layers, weights.layers, strict=True)
-    return [(stage.first, weights.before), *layers, (stage.last, weights.after), *shared]
+    layers = list(zip(stage.layers, weights.layers, strict=True))
+    frozen: list[tuple[Number, Held]] = []
+    if setup.frozen is not None:
+        fixed: list[Number] = [0] * len(layers)
+        for n, sort in zip(stage.sorts, step.order.sorts, strict=True):
+            fixed[sort.kind] = fixed[sort.kind] + n * sort.asleep
+        frozen = [(n, still(part, setup)) for n, part in zip(fixed, weights.layers, strict=True)]
+        layers = [(n - less, part) for (n, part), less in zip(layers, fixed, strict=True)]
+    return [(stage.first, weights.before), *layers, (stage.last, weights.after), *shared, *frozen]
 
 
 def _saved(step: Step, stage: Stage) -> tuple[Number, Number, Number]:
@@ -616,6 +632,8 @@ def _of_layers(step: Step, counts: Counts, checkpoints: Number) -> Number:
     pieces = [piece for _, piece in step.run.layers]
     for n, sort in zip(counts, step.order.sorts, strict=True):
         piece = pieces[sort.kind]
+        if sort.asleep and setup.frozen is not None:
+            continue
         if sort.again:
             inputs = inputs + n * piece.input
             layers = layers + n * piece.chosen * (setup.layout.recompute.kind == OPERATIONS)
@@ -702,13 +720,14 @@ def _moments(
             closure + added + 2 * one + turn.needs,
         )
         worst = larger(worst, now, turn.valid)
-    made = first_made + total(n * part.all for n, (_, part) in zip(stage.layers, parts[1:], strict=False)) * grad
+    made = first_made + total(n * part.all for n, part in parts[1 : 1 + len(step.layers)]) * grad
     casts = casts - total(
-        (n - a) * p.casts for n, a, (_, p) in zip(stage.layers, stage.checkpointed, run.layers, strict=True)
+        n * run.layers[sort.kind][1].casts * (not (sort.again or sort.asleep))
+        for n, sort in zip(stage.sorts, step.order.sorts, strict=True)
     )
     # the table's two gradients, where the head shares it, are added into a third
     both = where(layout.pp == 1, _table(step) * grad, 0) if step.model.tied else 0
-    before = maximum(step.before.peak, step.before.end + both)
+    before = maximum(step.before.peak, step.before.end + both) * (setup.frozen is None)
     end = moment(
         "backward",
         gradients_of(made),
@@ -757,7 +776,8 @@ def _turns(step: Step, stage: Stage, grad: Number) -> Iterator[Turn]:
     run, order, recompute = step.run, step.order, step.setup.layout.recompute
     chooses = recompute.kind == OPERATIONS
     pieces = [run.layers[sort.kind][1] for sort in order.sorts]
-    weights = [step.weights.layers[sort.kind].all * grad for sort in order.sorts]
+    idle = [sort.asleep and step.setup.frozen is not None for sort in order.sorts]  # no gradient reaches these
+    weights = [step.weights.layers[sort.kind].all * grad * (not i) for i, sort in zip(idle, order.sorts, strict=True)]
     copies = [piece.casts * (not (one.again or one.asleep)) for one, piece in zip(order.sorts, pieces, strict=True)]
     reruns = [(p.again - p.chosen * chooses) * one.again for one, p in zip(order.sorts, pieces, strict=True)]
     size = activations.group_size(recompute, order.depth)
@@ -769,7 +789,9 @@ def _turns(step: Step, stage: Stage, grad: Number) -> Iterator[Turn]:
         left = _of_layers(step, tuple(a - b for a, b in zip(upto, begin, strict=True)), checkpoints)
         one, piece = order.sorts[sort], pieces[sort]
         needs = again + piece.input + (step.again if one.again else step.layers)[one.kind].peak
-        if one.again:  # the layer's tensors come and go once more as it runs again
+        if idle[sort]:
+            needs = 0
+        elif one.again:  # the layer's tensors come and go once more as it runs again
             needs = maximum(needs, again - reruns[sort] + piece.burst)
         own = piece.input + piece.chosen * chooses if one.again else piece.saved
         bursts = piece.burst - own * (not one.asleep)
