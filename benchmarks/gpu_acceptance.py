@@ -28,13 +28,15 @@ from typing import Any
 
 from napkin.bench import modes, shapes
 from napkin.bench.device import MatmulSpec, OutOfMemory, Unsupported
+from napkin.bench.host_devices import CpuDevice
 from napkin.bench.matmul import Matmuls
+from napkin.bench.open_device import open_device
 from napkin.bench.run import matched
 from napkin.bench.session import Session
 from napkin.bench.stats import median
 from napkin.bench.step_plan import StepPlan
 from napkin.bench.timing import Hold, Timing, hold, time_blocks, time_many
-from napkin.bench.torch_device import CpuDevice, TorchDevice, open_device
+from napkin.bench.torch_device import TorchDevice
 from napkin.bench.train import train
 from napkin.errors import NapkinError
 from napkin.inputs.hardware import shipped

@@ -22,6 +22,8 @@ from napkin.bench.timing import Timing, time_blocks
 torch = pytest.importorskip("torch")
 
 from napkin.bench import torch_device  # noqa: E402
+from napkin.bench.cuda_device import CudaDevice  # noqa: E402
+from napkin.bench.open_device import open_device  # noqa: E402
 
 
 class FakeNvml:
@@ -178,7 +180,7 @@ class FakeStream:
 
 
 @pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch) -> torch_device.CudaDevice:
+def device(monkeypatch: pytest.MonkeyPatch) -> CudaDevice:
     """A CudaDevice whose driver calls are stand-ins and whose tensors live on the CPU."""
     properties = SimpleNamespace(
         name="NVIDIA H200", total_memory=150_110_011_392, multi_processor_count=132, L2_cache_size=1 << 16,
@@ -207,15 +209,15 @@ def device(monkeypatch: pytest.MonkeyPatch) -> torch_device.CudaDevice:
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())  # type: ignore[arg-type]
     original = torch.zeros
     monkeypatch.setattr(torch, "zeros", lambda *a, device=None, **k: original(*a, **k))
-    opened = torch_device.open_device("cuda:3")
-    assert isinstance(opened, torch_device.CudaDevice)
+    opened = open_device("cuda:3")
+    assert isinstance(opened, CudaDevice)
     assert str(opened.place) == "cuda:3"
     opened.place = torch.device("cpu")
     monkeypatch.setattr(torch_device, "ARENA_BYTES", 1 << 20)
     return opened
 
 
-def test_the_device_says_what_it_is(device: torch_device.CudaDevice) -> None:
+def test_the_device_says_what_it_is(device: CudaDevice) -> None:
     info = device.info
     assert (info.kind, info.name, info.sm_count, info.compute_capability) == ("cuda", "NVIDIA H200", 132, (9, 0))
     assert (info.power_limit_w, info.sm_clock_max_mhz, info.pcie_gen, info.count_visible) == (700.0, 1980, 5, 8)
@@ -229,9 +231,7 @@ def test_the_device_says_what_it_is(device: torch_device.CudaDevice) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32", "tf32", "fp8_e4m3", "int8"])
-def test_kernels_are_timed_between_events(
-    device: torch_device.CudaDevice, dtype: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kernels_are_timed_between_events(device: CudaDevice, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "graph", lambda kernel, calls: None)  # a CPU's torch has no graphs
     timed = time_blocks(
         device, device.matmul(MatmulSpec(dtype, 32, 64, 48)), Timing(blocks=2, min_block=1e-5, warmup=1)
@@ -241,7 +241,7 @@ def test_kernels_are_timed_between_events(
     assert timed.watch.samples
 
 
-def test_shapes_that_cudas_kernels_refuse_are_refused_here(device: torch_device.CudaDevice) -> None:
+def test_shapes_that_cudas_kernels_refuse_are_refused_here(device: CudaDevice) -> None:
     with pytest.raises(Unsupported, match="k to be a multiple of 16"):
         device.matmul(MatmulSpec("fp8_e4m3", 32, 40, 48))
     with pytest.raises(Unsupported, match="compute capability"):
@@ -249,7 +249,7 @@ def test_shapes_that_cudas_kernels_refuse_are_refused_here(device: torch_device.
 
 
 def test_block_scaled_operands_have_the_shapes_that_torch_asks_for(
-    device: torch_device.CudaDevice, monkeypatch: pytest.MonkeyPatch
+    device: CudaDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Checked by torch's own meta kernel (which has no form with `out=`), as it stands for the CUDA kernel's checks."""
     original = torch._scaled_mm_v2
@@ -264,7 +264,7 @@ def test_block_scaled_operands_have_the_shapes_that_torch_asks_for(
         device._block_scaled(MatmulSpec(dtype, 64, 128, 96), a, b, c)(0)
 
 
-def test_transfers_go_both_ways(device: torch_device.CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_transfers_go_both_ways(device: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     original = torch.empty
     monkeypatch.setattr(torch, "empty", lambda *a, pin_memory=False, **k: original(*a, **k))
     for direction, work in (("h2d", 4096), ("d2h", 4096), ("both", 8192)):
@@ -275,7 +275,7 @@ def test_transfers_go_both_ways(device: torch_device.CudaDevice, monkeypatch: py
         device.transfer("both", False, 4096)
 
 
-def test_attention_runs_forward_and_backward(device: torch_device.CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attention_runs_forward_and_backward(device: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "attention_backends", tuple)
     shape = ModelAttention("attention", 2, 16, 4, 2, 8, 8, True, 1)
     for backward, work in ((False, shape.flops), (True, 2 * shape.flops)):
@@ -285,12 +285,12 @@ def test_attention_runs_forward_and_backward(device: torch_device.CudaDevice, mo
         assert kernel.work == work
 
 
-def test_fast_attention_kernels_alone_are_allowed(device: torch_device.CudaDevice) -> None:
+def test_fast_attention_kernels_alone_are_allowed(device: CudaDevice) -> None:
     names = [str(kernel) for kernel in device.attention_backends()]
     assert not any("MATH" in name for name in names)
 
 
-def test_torchs_errors_are_told_apart(device: torch_device.CudaDevice) -> None:
+def test_torchs_errors_are_told_apart(device: CudaDevice) -> None:
     assert isinstance(device.explain(torch.OutOfMemoryError("CUDA out of memory.\nmore")), OutOfMemory)
     assert isinstance(device.explain(RuntimeError("CUDA error: an illegal memory access was encountered")), DeviceLost)
     assert isinstance(device.explain(torch.AcceleratorError("CUDA error: unspecified")), DeviceLost)
@@ -298,7 +298,7 @@ def test_torchs_errors_are_told_apart(device: torch_device.CudaDevice) -> None:
     assert device.explain(other) is other
 
 
-def test_a_capture_that_fails_leaves_the_case_launch_bound(device: torch_device.CudaDevice, monkeypatch: Any) -> None:
+def test_a_capture_that_fails_leaves_the_case_launch_bound(device: CudaDevice, monkeypatch: Any) -> None:
     class Graph:
         def replay(self) -> None:
             raise RuntimeError("operation not permitted when stream is capturing")
@@ -308,14 +308,14 @@ def test_a_capture_that_fails_leaves_the_case_launch_bound(device: torch_device.
     assert device.graph(device.matmul(MatmulSpec("bf16", 32, 64, 48)), 3) is None
 
 
-def test_a_device_that_is_not_there_is_named(device: torch_device.CudaDevice) -> None:
+def test_a_device_that_is_not_there_is_named(device: CudaDevice) -> None:
     from napkin.errors import NapkinError
 
     for name in ("cuda:8", "cuda:x"):
         with pytest.raises(NapkinError, match="no device"):
-            torch_device.open_device(name)
+            open_device(name)
 
 
-def test_each_rank_of_a_node_takes_its_own_device(device: torch_device.CudaDevice, monkeypatch: Any) -> None:
+def test_each_rank_of_a_node_takes_its_own_device(device: CudaDevice, monkeypatch: Any) -> None:
     monkeypatch.setenv("LOCAL_RANK", "5")
-    assert str(torch_device.open_device(None).place) == "cuda:5"
+    assert str(open_device(None).place) == "cuda:5"

@@ -20,12 +20,13 @@ from napkin.bench import formats, modes  # noqa: E402
 from napkin.bench.bandwidth import host, memory  # noqa: E402
 from napkin.bench.collectives import OPERATIONS, collectives  # noqa: E402
 from napkin.bench.device import MatmulSpec, OutOfMemory, Unsupported  # noqa: E402
+from napkin.bench.host_devices import CpuDevice  # noqa: E402
 from napkin.bench.matmul import Matmuls  # noqa: E402
 from napkin.bench.model_shapes import attentions, products  # noqa: E402
+from napkin.bench.open_device import open_device  # noqa: E402
 from napkin.bench.session import Session, Store  # noqa: E402
 from napkin.bench.step_plan import TINY, StepPlan, at_depth  # noqa: E402
 from napkin.bench.team import Torchrun  # noqa: E402
-from napkin.bench.torch_device import CpuDevice, open_device  # noqa: E402
 from napkin.bench.torch_model import Decoder  # noqa: E402
 from napkin.bench.train import train  # noqa: E402
 from napkin.errors import NapkinError  # noqa: E402

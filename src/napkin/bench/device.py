@@ -1,4 +1,4 @@
-"""What the benchmark asks of a device. The CUDA, ROCm, MPS and CPU ones are in torch_device; the tests bring a fake."""
+"""What the benchmark asks of a device. torch drives the real ones; the tests bring a fake."""
 
 from __future__ import annotations
 

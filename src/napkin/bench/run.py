@@ -14,6 +14,7 @@ from napkin.bench.collectives import collectives
 from napkin.bench.matmul import Matmuls
 from napkin.bench.model_shapes import ModelAttention, ModelProduct
 from napkin.bench.modes import GROUPS, Mode
+from napkin.bench.open_device import open_device
 from napkin.bench.session import (
     Progress,
     Session,
@@ -26,7 +27,7 @@ from napkin.bench.session import (
 from napkin.bench.shapes import Shape
 from napkin.bench.step_plan import StepPlan
 from napkin.bench.team import Alone, Team, Torchrun, launched
-from napkin.bench.torch_device import SEED, TorchDevice, open_device
+from napkin.bench.torch_device import SEED, TorchDevice
 from napkin.bench.train import train
 from napkin.errors import REFUSED, NapkinError
 from napkin.inputs.hardware import Hardware, Table, find, peak_name, shipped

@@ -1,9 +1,8 @@
-"""The devices that torch drives: CUDA (NVIDIA, and AMD through ROCm), Apple's MPS, and the CPU."""
+"""What torch does the same way on every device: kernels, operands, errors. The devices are in cuda_device and
+host_devices."""
 
 from __future__ import annotations
 
-import hashlib
-import os
 import time
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
@@ -20,8 +19,7 @@ from napkin.bench.device import (
     Unsupported,
     Watcher,
 )
-from napkin.bench.telemetry import RocmSensors, Sensors, SensorThread, nvidia_sensors
-from napkin.errors import ABSENT, USAGE, NapkinError
+from napkin.bench.telemetry import Sensors, SensorThread
 from napkin.inputs.profile_cases import DeviceInfo
 
 if TYPE_CHECKING:
@@ -32,66 +30,11 @@ ARENA_BYTES = 4 << 30
 ARENA_SHARE = 0.2  # of free memory, where that is less
 FILL_ELEMENTS = 1 << 26  # random numbers are made in chunks: the float32 scratch stays small
 SEED = 0  # of the inputs, random normal numbers: constant ones flip fewer bits, draw less power and clock higher
-ROCM_CACHE_BYTES = 512 << 20  # twice the 256 MB last-level cache that torch's l2 figure need not show
-MPS_CACHE_BYTES = 256 << 20  # above twice the system cache of every Apple chip so far (96 MB)
-CPU_CACHE_BYTES = 64 << 20  # where the system does not tell its last-level cache
 STREAM_FACTORS = {"copy": 2, "write": 1, "read": 1, "triad": 3}  # buffers that the program reads or writes
 
 # torch.nn.functional.ScalingType and SwizzleType as numbers, for the operator that takes `out=`.
 BLOCK_1X16, BLOCK_1X32 = 2, 3
 SWIZZLE_32_4_4 = 1
-
-
-def import_torch() -> Any:
-    """torch, or an error that says how to get it."""
-    try:
-        import torch
-    except ImportError as error:
-        raise NapkinError(
-            "torch is not installed: there is nothing to measure with",
-            "pip install 'napkin-math[bench]', or run napkin with the Python that has torch",
-            ABSENT,
-        ) from error
-    return torch
-
-
-def open_device(name: str | None) -> TorchDevice:
-    """The device to measure: a CUDA device unless another one is asked for by name."""
-    torch = import_torch()
-    if name is None or name.partition(":")[0] in ("cuda", "rocm"):
-        if not torch.cuda.is_available():
-            raise NapkinError("no CUDA device", _without_cuda(torch), ABSENT)
-        index = _index(name, torch.cuda.device_count())
-        torch.cuda.set_device(index)
-        return CudaDevice(torch, index)
-    if name == "mps":
-        if not torch.backends.mps.is_available():
-            raise NapkinError(
-                "no MPS device", "MPS exists on Apple GPUs only: --device cpu measures this machine", ABSENT
-            )
-        return MpsDevice(torch)
-    if name == "cpu":
-        return CpuDevice(torch)
-    raise NapkinError(f"--device: unknown device {name!r}", "known: cuda, cuda:0, mps, cpu", USAGE)
-
-
-def _without_cuda(torch: Any) -> str:
-    built = torch.version.cuda or torch.version.hip
-    if built is None:
-        reason = f"torch {torch.__version__} is built without CUDA: install a CUDA build"
-    else:
-        reason = "torch has CUDA but sees no GPU: look at nvidia-smi and CUDA_VISIBLE_DEVICES"
-    other = "--device mps or --device cpu" if torch.backends.mps.is_available() else "--device cpu"
-    return f"{reason}, or measure the host with {other}"
-
-
-def _index(name: str | None, count: int) -> int:
-    text = (name or "").partition(":")[2]
-    if not text:
-        return int(os.environ.get("LOCAL_RANK", "0")) % count
-    if not text.isdigit() or int(text) >= count:
-        raise NapkinError(f"--device: no device {name!r}", f"{count} visible: cuda:0 to cuda:{count - 1}", USAGE)
-    return int(text)
 
 
 class TorchDevice(Device):
@@ -387,7 +330,7 @@ class TorchDevice(Device):
         }
 
 
-class _QueuedEvent:
+class QueuedEvent:
     """torch's event of a device with a queue of its own, CUDA's or Apple's."""
 
     def __init__(self, backend: Any) -> None:
@@ -400,224 +343,5 @@ class _QueuedEvent:
         self.event.synchronize()
 
     def since(self, earlier: Event) -> float:
-        assert isinstance(earlier, _QueuedEvent)
+        assert isinstance(earlier, QueuedEvent)
         return float(earlier.event.elapsed_time(self.event)) / 1e3
-
-
-class CudaDevice(TorchDevice):
-    """An NVIDIA or AMD GPU, through torch.cuda."""
-
-    def __init__(self, torch: Any, index: int) -> None:
-        super().__init__(torch)
-        self.place = torch.device("cuda", index)
-        properties = torch.cuda.get_device_properties(index)
-        torch.zeros(1, device=self.place)  # from here on this process has a context, and is one of those on the device
-        rocm = torch.version.hip is not None
-        self.sensors = RocmSensors(torch, index) if rocm else nvidia_sensors(properties)
-        l2 = getattr(properties, "L2_cache_size", None)
-        uuid = getattr(properties, "uuid", None)
-        link = self.sensors.pcie()
-        self.info = DeviceInfo(
-            kind="rocm" if rocm else "cuda",
-            name=properties.name,
-            memory_bytes=properties.total_memory,
-            sm_count=properties.multi_processor_count,
-            l2_bytes=l2,
-            compute_capability=None if rocm else (properties.major, properties.minor),
-            arch=getattr(properties, "gcnArchName", None) if rocm else None,
-            uuid_hash=None if uuid is None else hashlib.sha256(str(uuid).encode()).hexdigest()[:8],
-            pcie_gen=link[0] if link else None,
-            pcie_width=link[1] if link else None,
-            count_visible=torch.cuda.device_count(),
-            **self.sensors.limits(),
-        )
-        self.rotation_bytes = max(2 * (l2 or 0), ROCM_CACHE_BYTES if rocm or not l2 else 0)
-
-    def event(self) -> Event:
-        return _QueuedEvent(self.torch.cuda)
-
-    def synchronize(self) -> None:
-        self.torch.cuda.synchronize(self.place)
-
-    def free_bytes(self) -> int:
-        free = self.torch.cuda.mem_get_info(self.place)[0]
-        cached = self.torch.cuda.memory_reserved(self.place) - self.torch.cuda.memory_allocated(self.place)
-        return int(free + cached)
-
-    def _own_bytes(self) -> int:
-        return int(self.torch.cuda.memory_reserved(self.place))
-
-    def release(self) -> None:
-        super().release()
-        self.torch.cuda.empty_cache()
-
-    def graph(self, kernel: Kernel, calls: int) -> Kernel | None:
-        torch = self.torch
-        graph = torch.cuda.CUDAGraph()
-        try:
-            with torch.cuda.graph(graph):
-                for turn in range(calls):
-                    kernel.call(turn % kernel.sets)
-            graph.replay()
-        except RuntimeError as error:
-            if isinstance(known := self.explain(error), DeviceLost):
-                raise known from error
-            return None  # this call cannot be captured: the case is marked launch_bound
-        return Kernel(lambda i: graph.replay(), 1, kernel.work * calls, kernel.unit)
-
-    def transfer(self, direction: str, pinned: bool, size: int) -> Kernel:
-        torch = self.torch
-        if direction == "both" and not pinned:
-            raise Unsupported("two directions at once need pinned memory")
-        try:
-            host = [torch.empty(size, dtype=torch.uint8, pin_memory=pinned) for _ in range(2)]
-            here = [torch.empty(size, dtype=torch.uint8, device=self.place) for _ in range(2)]
-        except (RuntimeError, MemoryError) as error:
-            raise self.explain(error) from error
-        for buffer in host:
-            buffer.fill_(1)  # touched, so that its pages exist
-        if direction == "h2d":
-            return Kernel(lambda i: here[0].copy_(host[0], non_blocking=pinned), 1, float(size), "byte/s")
-        if direction == "d2h":
-            return Kernel(lambda i: host[0].copy_(here[0], non_blocking=pinned), 1, float(size), "byte/s")
-        up, down = torch.cuda.Stream(self.place), torch.cuda.Stream(self.place)
-
-        def both(i: int) -> None:
-            now = torch.cuda.current_stream(self.place)
-            up.wait_stream(now)
-            down.wait_stream(now)
-            with torch.cuda.stream(up):
-                here[0].copy_(host[0], non_blocking=True)
-            with torch.cuda.stream(down):
-                host[1].copy_(here[1], non_blocking=True)
-            now.wait_stream(up)
-            now.wait_stream(down)
-
-        return Kernel(both, 1, float(2 * size), "byte/s")
-
-    def reset_peak(self) -> None:
-        self.torch.cuda.reset_peak_memory_stats(self.place)
-
-    def peak_bytes(self) -> dict[str, float | None]:
-        cuda = self.torch.cuda
-        used = self.sensors.used_bytes()
-        return {
-            "allocated": cuda.max_memory_allocated(self.place) or None,
-            "reserved": cuda.max_memory_reserved(self.place) or None,
-            "used": None if used is None else float(used),
-        }
-
-    def attention_backends(self) -> tuple[Any, ...]:
-        """Without a restriction torch falls back silently to the kernel that stores the full square of scores."""
-        from torch.nn.attention import SDPBackend
-
-        return (SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION)
-
-    def software(self) -> dict[str, Any]:
-        torch = self.torch
-        nccl = torch.cuda.nccl.version() if torch.distributed.is_nccl_available() else None
-        return {
-            **super().software(),
-            "cudnn": torch.backends.cudnn.version(),
-            "nccl": nccl and ".".join(map(str, nccl)),
-        }
-
-
-class _HostEvent:
-    """For devices whose calls return when they are done."""
-
-    def __init__(self) -> None:
-        self.at = 0.0
-
-    def record(self) -> None:
-        self.at = time.perf_counter()
-
-    def wait(self) -> None:
-        pass
-
-    def since(self, earlier: Event) -> float:
-        assert isinstance(earlier, _HostEvent)
-        return self.at - earlier.at
-
-
-class CpuDevice(TorchDevice):
-    """The host: for the tests, and for machines without a GPU."""
-
-    def __init__(self, torch: Any) -> None:
-        super().__init__(torch)
-        self.place = torch.device("cpu")
-        self.sensors = Sensors()
-        self.info = DeviceInfo(
-            kind="cpu",
-            name=f"{_cpu_name()}, threads: {torch.get_num_threads()}",
-            memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        )
-        self.rotation_bytes = 2 * _last_level_cache()
-
-    def event(self) -> Event:
-        return _HostEvent()
-
-    def synchronize(self) -> None:
-        pass
-
-    def free_bytes(self) -> int:
-        return _available(self.info.memory_bytes)
-
-
-def _available(total: int) -> int:
-    """Memory that the system can give; half of it all where the system does not say."""
-    try:
-        with open("/proc/meminfo", encoding="ascii") as lines:
-            for line in lines:
-                if line.startswith("MemAvailable:"):
-                    return int(line.split()[1]) << 10
-    except OSError:
-        pass
-    return total // 2
-
-
-def _cpu_name() -> str:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as lines:
-            for line in lines:
-                if line.startswith("model name"):
-                    return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    import platform
-
-    return platform.processor() or platform.machine()
-
-
-def _last_level_cache() -> int:
-    for name in ("SC_LEVEL3_CACHE_SIZE", "SC_LEVEL2_CACHE_SIZE"):
-        if name in os.sysconf_names and (size := os.sysconf(name)) > 0:
-            return min(size, CPU_CACHE_BYTES)
-    return CPU_CACHE_BYTES // 2
-
-
-class MpsDevice(TorchDevice):
-    """An Apple GPU."""
-
-    def __init__(self, torch: Any) -> None:
-        super().__init__(torch)
-        self.place = torch.device("mps")
-        self.sensors = Sensors()
-        self.info = DeviceInfo(kind="mps", name=f"Apple GPU, {_cpu_name()}", memory_bytes=self._limit())
-        self.rotation_bytes = MPS_CACHE_BYTES
-
-    def _limit(self) -> int:
-        return int(self.torch.mps.recommended_max_memory())
-
-    def event(self) -> Event:
-        return _QueuedEvent(self.torch.mps)
-
-    def synchronize(self) -> None:
-        self.torch.mps.synchronize()
-
-    def free_bytes(self) -> int:
-        return self._limit() - int(self.torch.mps.driver_allocated_memory())
-
-    def release(self) -> None:
-        super().release()
-        self.torch.mps.empty_cache()
