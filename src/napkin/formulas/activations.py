@@ -11,11 +11,22 @@ from math import isqrt
 
 from napkin.elementwise import Number, ceil_div, maximum, minimum, where
 from napkin.formulas.implementations import EAGER, LOSSES, Code, Loss
-from napkin.formulas.layer import AttentionCore, Layer, Model, Numbered, Router, Stack
-from napkin.formulas.lowering import INPUT_LABEL, Lowering, Shape, Split, Value
-from napkin.formulas.tape import ACTIVATION, BYTES, INPUT, WEIGHT_COPY, Node, Storage, Tape, Tensor, sized
+from napkin.formulas.layer import (
+    AttentionCore,
+    Embedding,
+    Layer,
+    Model,
+    Numbered,
+    Operation,
+    Router,
+    Scale,
+    Stack,
+)
+from napkin.formulas.live import ANEW, DROPPED, KEPT, ahead
+from napkin.formulas.lowering import Lowering, Shape, Split, Value
+from napkin.formulas.tape import ACTIVATION, BYTES, INPUT, INPUT_LABEL, WEIGHT_COPY, Node, Storage, Tape, Tensor, sized
 from napkin.inputs.plan import Precision, Recompute
-from napkin.record import record
+from napkin.record import record, replace
 
 
 @record
@@ -26,7 +37,9 @@ class Piece:
     shared  storages that other layers keep too (rotary tables)
     kept    every storage, for a listing    nodes   its primitives, for the live bytes and the traffic
     input   bytes of the residual stream that it reads       again   of its own storages, those that it makes itself
-    burst   the most bytes that stand at one moment of its forward pass, what it kept until then counted in (0: unknown)
+    burst   the most bytes that stand at one moment of its forward pass, its input and what it kept until then counted
+            in; dropped: where nothing is kept; anew: where it runs again, until all that is kept is there
+    biases  bytes of autocast's copies of biases, which its cache holds to the end of the forward pass
     chosen  bytes that recomputation by operations keeps: attention's result and every second product's, counted in the
             order of the calls (torchtitan, apply_ac with mode selective and option op)
     """
@@ -41,6 +54,9 @@ class Piece:
     again: Number
     chosen: Number = 0
     burst: Number = 0
+    dropped: Number = 0
+    anew: Number = 0
+    biases: Number = 0
 
 
 @record
@@ -55,6 +71,9 @@ class Pass:
     mask      one causal mask of written-out attention, which that code refers to, or is given as an argument
     held      logits that the training loop holds until the backward pass is over
     loss      bytes of the loss, which the training loop holds until the step is over
+    embedded  what was looked up and autograd does not keep, which the model's code holds; stream: the residual stream's
+              first tensor, where it is so held
+    final     the most that the final norm holds, its input counted in
     exact     whether every operation's rule is a published kernel's or autograd's own, none an estimate
     """
 
@@ -72,23 +91,33 @@ class Pass:
     exact: bool
     held: Number = 0
     loss: Number = 0
+    embedded: Number = 0
+    stream: Number = 0
+    final: Number = 0
 
 
 def piece(name: str, tape: Tape, start: int, first: int, input_bytes: Number) -> Piece:
     """What was put on the tape since it held `start` storages and `first` nodes."""
     kept = tuple(tape.kept[start:])
     own = [s for s in kept if not s.shared]
+    nodes = tuple(tape.nodes[first:])
+    holds = [(number - first, tensor) for number, tensor in tape.holds if number >= first]
+    rest = maximum(0, *tape.bursts) if tape.bursts else 0
+    burst, dropped, anew = (maximum(rest, input_bytes + ahead(nodes, holds, way)) for way in (KEPT, DROPPED, ANEW))
     return Piece(
         name,
         total(s.size * s.kept for s in own if s.kind == ACTIVATION),
         total(s.size * s.kept for s in own if s.kind == WEIGHT_COPY),
         tuple(s for s in kept if s.shared),
         kept,
-        tuple(tape.nodes[first:]),
+        nodes,
         input_bytes,
         total(s.size * s.kept for s in own if s.label != INPUT_LABEL),
-        chosen_of(tape.nodes[first:]),
-        maximum(0, *tape.bursts) if tape.bursts else 0,
+        chosen_of(nodes),
+        burst,
+        dropped,
+        anew,
+        total(node.cached for node in nodes),
     )
 
 
@@ -148,6 +177,7 @@ def forward(
         lowering.run(stack.before[seam:], None)
         lowering.over(own)
     before = piece("before", tape, 0, 0, 0)
+    embedded, stream = _embedded(lowering, stack.before, x)
     width, dtype = model.hidden, x.tensor.dtype
     known: dict[tuple[int, str], tuple[int, Piece, str]] = {}  # each kind of layer is lowered once
     kinds: list[Layer] = []
@@ -185,7 +215,13 @@ def forward(
     extras = (_unkept(lowering, stack), *_closure(lowering, stack), lowering.exact)
     held = int(LOSSES[code.loss].held) * logits.tensor.count if code.loss else 0
     order = tuple(kinds), tuple(patterns)
-    return Pass(before, tuple(layers), after, *order, *sizes, *extras, held, tape.nodes[-1].output.size)
+    products = [number for number, node in enumerate(after.nodes) if node.name in ("linear", "frozen")]
+    holds = [(number - first, tensor) for number, tensor in tape.holds if number >= first]
+    final = after.input + ahead(after.nodes[: products[0]] if products else after.nodes, holds, KEPT)
+    gone = where(any(s.label == INPUT_LABEL for s in after.kept), 0, after.input)  # the stream, once it is normalised
+    after = replace(after, burst=after.burst - gone)
+    rest = held, tape.nodes[-1].output.size, embedded, stream, final
+    return Pass(before, tuple(layers), after, *order, *sizes, *extras, *rest)
 
 
 def counted(patterns: Iterable[Numbered]) -> dict[int, int]:
@@ -204,6 +240,22 @@ def _unkept(lowering: Lowering, stack: Stack) -> Number:
         return 0
     tensor = lowering.values[source].tensor
     return total(s.size * (weight - minimum(s.kept, weight)) for weight, s in tensor.places)
+
+
+def _embedded(lowering: Lowering, operations: Iterable[Operation], x: Value) -> tuple[Number, Number]:
+    """Bytes that the model's code holds of what it looked up, and whether that is the residual stream itself."""
+    if not lowering.code.frame.embeddings:
+        return 0, 0
+    held: dict[str, Tensor] = {}
+    for op in operations:
+        if isinstance(op, Embedding):
+            held[op.name] = lowering.values[op.name].tensor
+        elif isinstance(op, Scale) and op.reads[0] in held:  # within the table's own code
+            held[op.reads[0]] = lowering.values[op.name].tensor
+    own = {id(storage) for _, storage in x.tensor.places}
+    others = (place for tensor in held.values() for place in tensor.places if id(place[1]) not in own)
+    stream = any(id(storage) in own for tensor in held.values() for _, storage in tensor.places)
+    return total(s.size * (weight - minimum(s.kept, weight)) for weight, s in others), x.tensor.size * stream
 
 
 def _closure(lowering: Lowering, stack: Stack) -> tuple[Number, Number, Number]:
@@ -238,8 +290,14 @@ def cross_entropy(lowering: Lowering, logits: Value) -> tuple[Number, Number]:
     if logits.divided and not code.parallel_loss:
         logits = lowering.joined(logits)
     wide = tape.cast(logits.tensor, "fp32") if code.wide_loss else tape.raised(logits.tensor)
-    out = tape.softmax(wide)
     tokens = lowering.tokens
+    held = [logits.tensor, wide]
+    if code.shifted:
+        ids = tape.given(tokens, "int64", "labels", kind=INPUT, fixed=True)
+        padded = tape.new(lowering.b * (lowering.own + 1), "int64", "padded labels", fixed=True)
+        padded.places[0][1].size = where(lowering.b == 1, 0, padded.size)  # one sequence's stay, and are counted there
+        held.append(tape.record("pad", (ids,), padded))
+    out = tape.softmax(wide)
     if code.shifted:
         # a single sequence's shifted labels are a view of the padded ones, one longer
         target = tape.new(tokens, "int64", "labels", fixed=True)
@@ -248,6 +306,7 @@ def cross_entropy(lowering: Lowering, logits: Value) -> tuple[Number, Number]:
         target = tape.given(tokens, "int64", "labels", kind=INPUT, fixed=True)
     weight = tape.new(1, out.dtype, "weight of all tokens", fixed=True)
     tape.record("nll_loss", (out,), tape.new(1, out.dtype, "loss"), (target, weight))
+    tape.hold(*held, *(lowering.values[op.reads[0]].tensor for op in lowering.program if op.name == "lm_head"))
     copied = wide.size if wide is not logits.tensor else 0
     return logits.tensor.size, copied
 

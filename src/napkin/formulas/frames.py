@@ -24,11 +24,15 @@ class Frame:
     closure      what the code of a checkpointed layer refers to: tables (rotary), ids (one row of positions), each
                  ids (a row a sequence), masks (written-out attention's, one for each window), mask (one for all),
                  alibi (slopes times positions)
+    weights_late attention's weights reach the layer, which holds them until it returns
+    embeddings   the model's code holds what it looked up until the layers are through: "layers", or the loss: "loss"
     """
 
     buffers: tuple[tuple[str, str], ...] = (ROTARY,)
     norms_last: bool = True
     closure: tuple[str, ...] = ("tables", "ids", "masks")
+    weights_late: bool = True
+    embeddings: str = "layers"
 
 
 _HF = Frame()
@@ -53,7 +57,7 @@ _HF_FRAMES: dict[str, Frame] = {
     "vaultgemma": _SCALED,
 }
 _PLAIN = Frame(buffers=(), norms_last=False, closure=())
-_FRAMES = {"nanogpt": replace(_PLAIN, buffers=(("masks", ""),))}
+_FRAMES = {"nanogpt": replace(_PLAIN, buffers=(("masks", ""),), weights_late=False, embeddings="loss")}
 
 
 def frame_of(implementation: str, model_type: str) -> Frame:

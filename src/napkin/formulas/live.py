@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from napkin.elementwise import Number, is_array, maximum
-from napkin.formulas.tape import SLICE, WEIGHT, Node, Storage, Tensor, sized
+from napkin.elementwise import Number, is_array, maximum, minimum
+from napkin.formulas.tape import INPUT_LABEL, SLICE, WEIGHT, WEIGHT_COPY, Node, Storage, Tensor, sized
 from napkin.record import record
 
 
@@ -128,6 +128,59 @@ def _in_turn(factor: Tensor, product: Tensor) -> Number:
     if factor.dtype == product.dtype:
         return summed
     return maximum(summed, factor.size + (summed - product.size if is_array(summed) or summed else 0))
+
+
+KEPT, DROPPED, ANEW = "kept", "dropped", "anew"
+"""How a piece runs forwards: for backward · checkpointed, nothing is kept · again in backward, until all is kept."""
+
+
+def ahead(nodes: Sequence[Node], holds: Sequence[tuple[int, Tensor]], way: str) -> Number:
+    """The most bytes that a forward pass holds of what it makes. `holds`: the last node that runs while a variable
+    names a tensor, and that tensor. What other pieces share is not counted, autocast's weight copies are."""
+    if way == ANEW:
+        keeps = [number for number, node in enumerate(nodes) if node.kept]
+        nodes = nodes[: keeps[-1] + 1] if keeps else ()
+    used = _used(nodes, holds)
+    last: dict[int, int] = {}
+    for number, node in enumerate(nodes):
+        for _, storage in (*(place for x in node.inputs for place in x.places), *node.output.places, *node.kept):
+            last[id(storage)] = number
+    for number, tensor in holds:
+        for _, storage in tensor.places:
+            last[id(storage)] = maximum(last.get(id(storage), 0), number)
+    there: dict[int, tuple[int, Storage, Number]] = {}  # by storage: its last reader, it, and how much of it was made
+    live: Number = 0
+    peak: Number = 0
+    for number, node in enumerate(nodes):
+        if number not in used:
+            continue
+        early = way == ANEW and number == len(nodes) - 1
+        made = () if early else node.output.places
+        for weight, storage in (*made, *((1, s) for _, s in node.kept)):
+            if id(storage) not in there and not storage.shared and storage.label != INPUT_LABEL:
+                there[id(storage)] = (last[id(storage)], storage, weight)
+                live = live + storage.size * weight
+        live = live + node.cached
+        peak = maximum(peak, live + node.ahead)
+        for key in [key for key, (end, _, _) in there.items() if end == number]:
+            _, storage, weight = there[key]
+            stays = storage.kept if way != DROPPED or storage.kind == WEIGHT_COPY else 0
+            live = live - storage.size * (weight - minimum(stays, weight))
+    return peak
+
+
+def _used(nodes: Sequence[Node], holds: Sequence[tuple[int, Tensor]]) -> set[int]:
+    """Numbers of the nodes whose result something reads, and of the last: what another choice would have made is not
+    run."""
+    needed = {id(storage) for _, tensor in holds for _, storage in tensor.places}
+    found: set[int] = set()
+    for number in range(len(nodes) - 1, -1, -1):
+        node = nodes[number]
+        if number == len(nodes) - 1 or any(id(storage) in needed for _, storage in node.output.places):
+            found.add(number)
+            needed.update(id(storage) for x in node.inputs for _, storage in x.places)
+            needed.update(id(storage) for _, storage in node.kept)
+    return found
 
 
 def _freed(node: Node, uses: dict[int, int]) -> Number:

@@ -50,7 +50,20 @@ from napkin.formulas.layer import (
     Softcap,
     TableMatmul,
 )
-from napkin.formulas.tape import ACTIVATION, BYTES, INPUT, WEIGHT, WEIGHT_COPY, Tape, Tensor, promoted, select, sized
+from napkin.formulas.scopes import Scopes
+from napkin.formulas.tape import (
+    ACTIVATION,
+    BYTES,
+    INPUT,
+    INPUT_LABEL,
+    WEIGHT,
+    WEIGHT_COPY,
+    Tape,
+    Tensor,
+    promoted,
+    select,
+    sized,
+)
 from napkin.record import record, replace
 
 EFFICIENT_ROWS = 32
@@ -62,8 +75,6 @@ FLASH_HEAD = 8
 """torch pads head sizes to a multiple of this for the flash kernel."""
 JOINED = ("q", "k", "v", "qkv")
 """Names of attention's products, and of the one that makes all three."""
-INPUT_LABEL = "x"
-"""The residual stream that a layer reads."""
 ENCODED = "encoder's output"
 """What cross-attention reads: one tensor, which all layers of a decoder share."""
 PHILOX = {FLASH: (16, 8), EFFICIENT: (8, 8), CUDNN: (8, 8)}
@@ -189,8 +200,10 @@ class Lowering:
         self.gates = _gates(operations) if self.code.swiglu == "fused" else frozenset()
         self.merged, self.inside = _kernels(operations, self.code.mixer)
         self.shifted = {}
+        self.scopes = Scopes(self.tape, operations, x is not None, self.code.frame.weights_late)
         for op in operations:
             self.tape.scope = op.name
+            self.scopes.enter(op, [self.values[name].tensor for name in op.reads if name in self.values])
             rule = _RULES.get(type(op))
             if rule is None:
                 raise Refused(
@@ -203,6 +216,8 @@ class Lowering:
             self.tape.again = op.name in self.inside
             self.values[op.name] = rule(self, op)
             self.tape.again = False
+            self.scopes.leave(op, self.values[op.name].tensor)
+        self.scopes.close(*(value.tensor for value in (x,) if value is not None))
         return self.values[operations[-1].name]
 
     def read(self, op: Operation, index: int = 0) -> Value:
@@ -653,7 +668,8 @@ class Lowering:
             deviation = centred = x
         if arithmetic == "fp32_spread":
             centred = given
-        spread = tape.rsqrt(tape.shift(tape.mean(tape.power(deviation), rows)))
+        variance = tape.mean(tape.power(deviation), rows)
+        spread = tape.rsqrt(tape.shift(variance))
         out = tape.multiply(centred, spread, "normalised")
         if not op.weight:
             return tape.cast(out, narrow)
@@ -666,7 +682,9 @@ class Lowering:
             return tape.cast(tape.multiply(out, weight), narrow)
         if arithmetic == "fp32_spread":  # cast to the weight's type
             narrow = weight.dtype
-        return tape.multiply(tape.cast(out, narrow), weight)
+        product = tape.multiply(tape.cast(out, narrow), weight)
+        tape.hold(out, variance)
+        return product
 
     def lowered_norm(self, x: Tensor, op: Norm, rows: Number, size: int, learnt: Number) -> Tensor:
         """A layer norm that the code takes out of autocast: its arguments are cast to 16 bits on every pass."""
@@ -849,7 +867,7 @@ class Lowering:
         scores_count = self.b * heads * self.own * (self.source if op.cross else self.s)
         if code.ungrouped:  # by the product itself
             k, v = tape.lowered(k), tape.lowered(v)
-        k, v = (self.repeated(t, heads, kv_heads) for t in (k, v))
+        k, v = repeated = tuple(self.repeated(t, heads, kv_heads) for t in (k, v))
         value_type = v.dtype
         if code.softmax == "wide_scores":
             q, k = tape.cast(q, "fp32"), tape.cast(k, "fp32")
@@ -875,9 +893,14 @@ class Lowering:
             return self.with_sinks(scores, v, heads, scores_count, op)
         weights = tape.softmax(scores, "fp32" if code.softmax == "wide" else "")
         weights = tape.cast(weights, value_type)
+        if code.softmax == "wide":
+            tape.hold(scores)
         weights = tape.dropout(weights, self.dropped_share(op))
+        self.scopes.weights(weights)
         out = tape.matmul(weights, self.folded(tape.lowered(v), heads), self.tokens * heads * op.v_dim, "values")
-        return tape.copy(out, "attended")
+        out = tape.copy(out, "attended")
+        tape.hold(*repeated)
+        return out
 
     def dropped_share(self, op: AttentionCore) -> float:
         """The probability that one of attention's weights is dropped."""

@@ -38,7 +38,7 @@ from napkin.formulas.lowering import Shape, Split, beside, is_plain
 from napkin.formulas.optimizer_step import temporaries
 from napkin.formulas.optimizers import OPTIMIZERS, Optimizer, State, state_bytes
 from napkin.formulas.order import Counts, Order, order_of
-from napkin.formulas.tape import WEIGHT_COPY, Storage, sized
+from napkin.formulas.tape import INPUT_LABEL, WEIGHT_COPY, Storage, sized
 from napkin.inputs.plan import OPERATIONS, Layout, Precision
 from napkin.record import record, replace
 
@@ -616,7 +616,7 @@ def _saved(step: Step, stage: Stage) -> tuple[Number, Number, Number]:
                 shared[id(storage)] = (storage, shared.get(id(storage), (storage, 0))[1] + n)
     size = activations.group_size(recompute, step.order.depth)
     layers = _of_layers(step, stage.sorts, ceil_div(total(stage.checkpointed), size))
-    passed = _masks(step, stage) if step.setup.code.passes_mask else 0
+    passed = _masks(step, stage, stage.checkpointed) if step.setup.code.passes_mask else 0
     once = [(s.kind, where(keep > 0, s.size * s.kept, 0)) for s, keep in shared.values()]
     tables = total(size for kind, size in once if kind != WEIGHT_COPY)
     casts = casts + total(size for kind, size in once if kind == WEIGHT_COPY)
@@ -688,12 +688,29 @@ def _moments(
 
     # what checkpointed layers' code refers to, but for the tables that other layers keep anyway
     again = total(stage.checkpointed)
-    masks = 0 if setup.code.passes_mask else _masks(step, stage)
-    closure = where(again > 0, run.closure + run.tables * (total(stage.layers) == again), 0) + masks
-    last = run.logits + run.wide_logits + run.hidden
+    masks = _masks(step, stage, stage.checkpointed)
+    tables = run.tables * (total(stage.layers) == again)
+    closure = where(again > 0, run.closure + tables, 0) + masks * (not setup.code.passes_mask)
     cached = total(n * piece.casts for n, (_, piece) in zip(stage.checkpointed, run.layers, strict=True))
+    cached = cached + total(n * piece.biases for n, (_, piece) in zip(stage.layers, run.layers, strict=True))
     one = stage.last * run.loss
-    forward = moment("forward", standing, rank.saved, rank.casts + cached, closure + one + stage.last * last)
+    # what the model's code holds while its layers run
+    keeps_stream = again > 0
+    if run.layers and any(s.label == INPUT_LABEL for s in run.layers[0][1].kept):
+        keeps_stream = again >= 0
+    looked_up = stage.first * (run.embedded + where(keeps_stream, 0, run.stream))
+    all_masks = _masks(step, stage, stage.layers)
+    around = run.closure + tables + where(again > 0, masks * (not setup.code.passes_mask), 0) + looked_up
+    around = around + all_masks - where(again > 0, masks, 0)
+    to_the_loss = looked_up * (setup.code.frame.embeddings == "loss")
+    made_casts = rank.casts + cached - stage.last * run.after.casts
+    at_the_head = run.after.burst - run.after.saved - run.after.casts
+    forward = moment(
+        "forward", standing, rank.saved, rank.casts + cached, closure + to_the_loss + stage.last * at_the_head
+    )
+    before_head = rank.saved - stage.last * run.after.saved
+    if run.layers:
+        forward = larger(forward, moment("forward", standing, before_head, made_casts, around + stage.last * run.final))
     after_forward = moment("forward", standing, rank.saved, rank.casts, closure + one + stage.last * run.held)
     closure = closure + stage.last * run.held
     at_loss = closure + 2 * one + stage.last * step.after.peak
@@ -710,8 +727,8 @@ def _moments(
     worst = moment("backward", 0, 0, 0, 0)
     for turn in _turns(step, stage, grad):
         left = kept - turn.gone
-        bursting = moment("forward", standing, left + turn.bursts, rank.casts + cached, closure)
-        forward = larger(forward, bursting, turn.valid * turn.bursting)
+        bursting = moment("forward", standing, left, made_casts - turn.later, turn.bursts + around)
+        forward = larger(forward, bursting, turn.valid)
         now = moment(
             "backward",
             gradients_of(first_made + turn.made),
@@ -755,10 +772,10 @@ class Turn:
     """A layer whose backward pass is at its peak.
 
     valid  whether the stage has it        made   gradients of the layers' weights that are there (bytes)
+    later  weight copies of it and of the layers behind it, whether autograd keeps them or autocast's cache
     gone   activations that are free again     uncast  autocast's weight copies that are
     needs  what the layer's backward holds: its gradients, and what runs again
-    bursts     what the layer's tensors that come and go take in the forward pass beyond what it keeps
-    bursting   whether it has any
+    bursts what the layer's tensors that come and go take in the forward pass beyond what it keeps
     """
 
     valid: Number
@@ -767,7 +784,7 @@ class Turn:
     uncast: Number
     needs: Number
     bursts: Number
-    bursting: Number
+    later: Number
 
 
 def _turns(step: Step, stage: Stage, grad: Number) -> Iterator[Turn]:
@@ -779,6 +796,7 @@ def _turns(step: Step, stage: Stage, grad: Number) -> Iterator[Turn]:
     idle = [sort.asleep and step.setup.frozen is not None for sort in order.sorts]  # no gradient reaches these
     weights = [step.weights.layers[sort.kind].all * grad * (not i) for i, sort in zip(idle, order.sorts, strict=True)]
     copies = [piece.casts * (not (one.again or one.asleep)) for one, piece in zip(order.sorts, pieces, strict=True)]
+    cached = [piece.casts * (not one.asleep) + piece.biases for one, piece in zip(order.sorts, pieces, strict=True)]
     reruns = [(p.again - p.chosen * chooses) * one.again for one, p in zip(order.sorts, pieces, strict=True)]
     size = activations.group_size(recompute, order.depth)
     begin, end = order.before(stage.low), order.before(stage.high)
@@ -792,10 +810,11 @@ def _turns(step: Step, stage: Stage, grad: Number) -> Iterator[Turn]:
         if idle[sort]:
             needs = 0
         elif one.again:  # the layer's tensors come and go once more as it runs again
-            needs = maximum(needs, again - reruns[sort] + piece.burst)
+            needs = maximum(needs, again - reruns[sort] + piece.anew)
         own = piece.input + piece.chosen * chooses if one.again else piece.saved
-        bursts = piece.burst - own * (not one.asleep)
-        return Turn(valid, _dot(done, weights), whole - left, _dot(done, copies), needs, bursts, piece.burst > 0)
+        bursts = (piece.dropped if one.again or one.asleep else piece.burst) - own * (not one.asleep)
+        later = _dot(done, cached) + cached[sort]
+        return Turn(valid, _dot(done, weights), whole - left, _dot(done, copies), needs, bursts, later)
 
     if size == 1:
         spans = [(stage.low, stage.high)]
@@ -851,10 +870,11 @@ def buffers(step: Step, stage: Stage) -> Number:
     return found
 
 
-def _masks(step: Step, stage: Stage) -> Number:
-    """Causal masks that checkpointed layers refer to: one for each window among them, where each has its own."""
+def _masks(step: Step, stage: Stage, counts: Counts) -> Number:
+    """Causal masks that so many layers of each kind refer to: one for each window among them, where each has its
+    own."""
     by_window: dict[object, Number] = {}
-    for again, layer in zip(stage.checkpointed, stage.kinds, strict=True):
+    for again, layer in zip(counts, stage.kinds, strict=True):
         for op in layer.operations:
             if isinstance(op, AttentionCore):
                 window = op.window if "masks" in step.setup.code.frame.closure else None

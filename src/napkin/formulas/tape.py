@@ -24,6 +24,8 @@ SIXTEENTHS = {"mxfp8": 16.5, "mxfp4": 8.5, "nvfp4": 9}
 _RANK = {"bf16": 1, "fp16": 1, "fp32": 2, "fp64": 3}
 
 SLICE = "slice"
+INPUT_LABEL = "x"
+"""The residual stream that a layer reads."""
 ACTIVATION, WEIGHT, WEIGHT_COPY, INPUT = "activation", "weight", "weight copy", "input"
 
 
@@ -104,9 +106,24 @@ class Node:
     bias     of them, the bias's, summed when the others are there
     narrow   bytes of the weight gradient in the type that the product ran in, which is cast behind it
     scratch  further bytes that its backward needs while it runs
+    ahead    further bytes that its forward needs
+    cached   bytes of the copy of a bias that autocast's cache holds from then on
     """
 
-    __slots__ = ("alias", "bias", "inputs", "kept", "name", "narrow", "output", "scratch", "spread", "weight")
+    __slots__ = (
+        "ahead",
+        "alias",
+        "bias",
+        "cached",
+        "inputs",
+        "kept",
+        "name",
+        "narrow",
+        "output",
+        "scratch",
+        "spread",
+        "weight",
+    )
 
     def __init__(
         self,
@@ -120,6 +137,8 @@ class Node:
         spread: bool,
         narrow: Number,
         bias: Number,
+        ahead: Number,
+        cached: Number,
     ) -> None:
         self.name = name
         self.inputs = inputs
@@ -131,6 +150,8 @@ class Node:
         self.spread = spread
         self.narrow = narrow
         self.bias = bias
+        self.ahead = ahead
+        self.cached = cached
 
 
 def select(condition: Number, yes: Tensor, no: Tensor) -> Tensor:
@@ -155,6 +176,7 @@ class Tape:
     autocast   type that autocast lowers matrix products to, or "" when it is off
     narrow     type of less than 16 bits that linear layers read their inputs in, or ""
     again      what runs now runs again in backward: nothing of it is kept but autocast's copies of weights
+    holds      (the last node that runs while a variable names a tensor, that tensor)
     bursts     bytes that stand for a moment of the forward pass, with what was kept until then
     copies     autocast's copies of the weights that the operation at hand shares with others, by their labels
     """
@@ -164,6 +186,7 @@ class Tape:
         self.autocast = autocast
         self.narrow = narrow
         self.nodes: list[Node] = []
+        self.holds: list[tuple[int, Tensor]] = []
         self.kept: list[Storage] = []
         self.scope = ""
         self.again = False
@@ -210,13 +233,21 @@ class Tape:
         spread: bool = False,
         narrow: Number = 0,
         bias: Number = 0,
+        ahead: Number = 0,
+        cached: Number = 0,
     ) -> Tensor:
         output.fixed = all(t.fixed for t in inputs) and not is_array(weight) and weight == 0
         if self.again:
             kept = [t for t in kept if t.places[0][1].kind == WEIGHT_COPY]
         held = () if output.fixed else self.keep(*kept)
-        self.nodes.append(Node(name, tuple(inputs), output, held, weight, alias, scratch, spread, narrow, bias))
+        self.nodes.append(
+            Node(name, tuple(inputs), output, held, weight, alias, scratch, spread, narrow, bias, ahead, cached)
+        )
         return output
+
+    def hold(self, *tensors: Tensor) -> None:
+        """Variables name these tensors until here."""
+        self.holds += [(len(self.nodes) - 1, tensor) for tensor in tensors]
 
     def burst(self, size: Number) -> None:
         """Tensors of `size` bytes come and go."""
@@ -262,7 +293,8 @@ class Tape:
     def rotate(self, x: Tensor) -> Tensor:
         """Both halves of each head put together anew, one negated. Backwards each half fills a tensor of its own with
         zeros around it, and they are added."""
-        return self.record("rotate", (x,), self.new(x.count, x.dtype, "rotated"), scratch=x.size)
+        negated = sized(x.count // 2, x.dtype)
+        return self.record("rotate", (x,), self.new(x.count, x.dtype, "rotated"), scratch=x.size, ahead=negated)
 
     def multiply(self, x: Tensor, y: Tensor, what: str = "product") -> Tensor:
         """x·y, elementwise or broadcast over x: each factor is kept where the other's gradient needs it."""
@@ -355,7 +387,8 @@ class Tape:
         grads = d_in * d_out * BYTES[stored] + (d_out * BYTES[stored] if bias else 0)
         narrow = grads * BYTES[x.dtype] // BYTES[stored] if self.autocast else 0
         summed = d_out * BYTES[x.dtype] if bias else 0
-        return self.record("linear", (x,), out, kept, weight=grads, narrow=narrow, bias=summed)
+        cached = summed if self.autocast else 0
+        return self.record("linear", (x,), out, kept, weight=grads, narrow=narrow, bias=summed, cached=cached)
 
     def weight_copy(self, count: Number, label: str) -> Tensor:
         """Autocast's copy of a weight: one a step, however often a weight that several layers share is used."""
