@@ -236,3 +236,34 @@ def test_exact_is_said_only_of_what_was_counted_on_the_code(model, more, exact):
     notes = " ".join(run_line(f"memory {model} --gpus 8 --hardware h100 --seq 1024 {more} --json").data["notes"])
     assert ("are exact for transformers" in notes) is exact
     assert ("was not measured" in notes) is not exact
+
+
+HEADS = "qwen3-30b-a3b"  # 32 query heads, 4 key/value heads of 128, width 2048, 48 layers
+
+
+def test_more_ranks_than_key_heads_are_refused_by_codes_that_cannot_and_gathered_by_those_that_can() -> None:
+    """The gathered result of the joined product, (32 + 2·4)·128 numbers a token, stays for the value that is cut from
+    it; the key is rotated whole: 128 numbers in place of 64."""
+    refused = memory("--gpus 8 --tp 8 --seq 1024", HEADS)
+    assert refused.status == 2
+    assert "--tp 8 does not divide the key/value heads (4) of the hf code" in refused.err
+    assert "--tp 4 does, or --implementation megatron" in refused.err
+    assert memory("--gpus 8 --tp 8 --seq 1024 --implementation nanotron", HEADS).status == 2
+    line = "--gpus 8 --tp 8 --seq 1024 --implementation megatron --no-sp --recompute none"
+    answer = memory(f"{line} --tensors", HEADS).data
+    rows = {(row["operation"], row["tensor"]): row["bytes"] for row in answer["tensors"] if row["piece"] != "outside"}
+    assert rows["attention", "gathered query, key and value"] == 1024 * (32 + 2 * 4) * 128 * 2
+    assert rows["attention", "whole key"] == 1024 * 128 * 2
+
+
+def test_served_ranks_hold_whole_key_heads() -> None:
+    """Twice as many ranks as key/value heads: every rank holds one head's rows of both products."""
+    two, four = (memory(f"--inference --tp {ranks} --seq 1024", "gemma2-2b").values for ranks in (4, 8))
+    assert four["memory/kv_cache"] == two["memory/kv_cache"]
+    norms = 4 * 26 * 2304 + 2304
+    keys = 26 * 2 * 4 * 256 * 2304
+    whole = 256000 * 2304 + 26 * (2 * 8 * 256 * 2304 + 2 * 4 * 256 * 2304 + 3 * 2304 * 9216)
+    assert two["memory/parameters"] == 2 * (whole // 4 + norms)
+    assert four["memory/parameters"] == 2 * ((whole + keys) // 8 + norms)
+    uneven = memory("--inference --tp 8 --seq 1024", "qwen2.5-1.5b")
+    assert uneven.status == 2

@@ -18,6 +18,7 @@ from napkin import term
 from napkin.elementwise import is_array, maximum
 from napkin.formulas import allocator, memory
 from napkin.formulas.layer import Experts, Model
+from napkin.formulas.lowering import divides_heads
 from napkin.formulas.memory import Setup
 from napkin.formulas.step import Plan, Rates, step
 from napkin.inputs.plan import Layout, Recompute
@@ -78,8 +79,8 @@ class Grid:
 def grid(request: Request) -> Grid | None:
     """Every layout that divides the machine, the model and the batch; None where there is none.
 
-    tp divides the attention heads, cp the sequence, sp the tokens of a sequence, ep the experts and the data-parallel
-    ranks, pp·vp at most the layers, micro-batch · dp the batch, tp·pp·cp·dp the machine."""
+    tp divides the heads (lowering.py), cp the sequence, sp the tokens of a sequence, ep the experts and the
+    data-parallel ranks, pp·vp at most the layers, micro-batch · dp the batch, tp·pp·cp·dp the machine."""
     model, n = request.model, request.gpus
     depth = model.stacks[-1].depth
     experts = {
@@ -93,7 +94,7 @@ def grid(request: Request) -> Grid | None:
     rows = [
         (tp, cp, ep, sp, micro)
         for tp in divisors(n, model.heads)
-        if model.heads % tp == 0 and request.allows("tp", tp)
+        if divides_heads(model, request.setup.code, tp) and request.allows("tp", tp)
         for cp in divisors(n // tp, request.seq)
         if request.seq % cp == 0 and request.allows("cp", cp)
         for ep in (divisors(n // (tp * cp), max(experts)) if experts else [1])

@@ -11,6 +11,7 @@ from napkin.formulas import optimizers
 from napkin.formulas.frameworks import FRAMEWORKS, PLAIN, Framework
 from napkin.formulas.implementations import IMPLEMENTATIONS, Code, Tuning, code_of
 from napkin.formulas.layer import Experts, Matmul, Model
+from napkin.formulas.lowering import divides_heads, key_heads
 from napkin.formulas.memory import Setup
 from napkin.inputs.plan import Layout, precision, recompute
 from napkin.record import replace
@@ -229,6 +230,16 @@ def setup_with(inputs: Inputs, model: Model, layout: Layout) -> Setup:
         )
     if optimizer.paged:
         inputs.note(f"{optimizer.name} {optimizer.note}")
+    code = code_of(word, model.family)
+    if not divides_heads(model, code, int(layout.tp)):
+        few = next(n for n in key_heads(model) if n % int(layout.tp))
+        fits = [d for d in range(1, few + 1) if divides_heads(model, code, d)]
+        near = min(fits, key=lambda d: (abs(d - int(layout.tp)), d))
+        other = "" if code.gathers_heads else ", or --implementation megatron, which gathers heads that ranks share"
+        raise NapkinError(
+            f"--tp {layout.tp:,} does not divide the key/value heads ({few:,}) of the {word} code",
+            f"--tp {near:,} does{other}",
+        )
     shard = inputs.get("dp-shard") or 0
     if shard:
         _divides("dp-shard", shard, layout.dp * layout.cp, "the ranks that hold the same weights")

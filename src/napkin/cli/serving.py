@@ -13,6 +13,7 @@ from napkin.errors import BROKEN, CLOSE, OK, NapkinError
 from napkin.formulas import allocator, fit, formats, inference
 from napkin.formulas.inference import Stored
 from napkin.formulas.layer import Model
+from napkin.formulas.lowering import key_heads
 from napkin.inputs.hardware import Hardware
 from napkin.render.answer import Answer
 from napkin.render.chart import Chart, Series
@@ -117,6 +118,10 @@ def _ranks(inputs: Inputs, model: Model) -> int:
     ranks = int(inputs.get("tp"))
     if model.heads % ranks:
         raise NapkinError(f"--tp {ranks:,} does not divide the attention heads ({model.heads:,})", "a divisor of them")
+    for few in key_heads(model):
+        if few % ranks and ranks % few:
+            whole = f"--tp {ranks:,} neither divides the key/value heads ({few:,}) nor is a multiple of them"
+            raise NapkinError(whole, "a divisor of them, or a multiple")
     if gpus is not None and gpus % ranks:
         raise NapkinError(f"--gpus {gpus:,} is not a multiple of --tp {ranks:,}", "leave out one of the two")
     if gpus is not None and gpus > ranks:

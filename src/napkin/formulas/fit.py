@@ -8,7 +8,8 @@ from napkin.elementwise import Number
 from napkin.formulas import allocator, memory
 from napkin.formulas.allocator import Reported, Width
 from napkin.formulas.implementations import EAGER, FLASH, measured, mode
-from napkin.formulas.layer import AttentionCore, Experts, Model, Pattern
+from napkin.formulas.layer import Experts, Model, Pattern
+from napkin.formulas.lowering import divides_heads
 from napkin.formulas.memory import Rank, Setup, Step
 from napkin.formulas.optimizers import OPTIMIZERS
 from napkin.formulas.traffic import Burden, burden
@@ -179,7 +180,6 @@ def changes(model: Model, setup: Setup, fixed: bool, node: int = 8) -> Iterator[
     micro-batches; `node`: accelerators that tensor parallelism may join."""
     layout = setup.layout
     operations = [op for layer in model.stacks[-1].layers for op in layer.operations]
-    kv_heads = max((op.kv_heads for op in operations if isinstance(op, AttentionCore)), default=1)
     fewest = min((op.experts for op in operations if isinstance(op, Experts)), default=0)
 
     def laid(what: str, cost: str, **fields: object) -> Change:
@@ -217,7 +217,7 @@ def changes(model: Model, setup: Setup, fixed: bool, node: int = 8) -> Iterator[
         keeps = not setup.shard or (fewer * layout.cp) % setup.shard == 0
         wider, deeper, longer = layout.tp * 2, layout.pp * 2, layout.cp * 2
         tokens = layout.seq // layout.cp
-        if keeps and wider <= node and model.heads % wider == 0 and kv_heads % wider == 0 and tokens % wider == 0:
+        if keeps and wider <= node and divides_heads(model, setup.code, wider) and tokens % wider == 0:
             yield laid(
                 f"--tp {wider}",
                 "activations added up between the ranks of every layer",

@@ -176,6 +176,9 @@ class Code:
     parallel_loss the loss works on the divided vocabulary
     loss         a form of cross entropy that is not torch's own (LOSSES); "": log-softmax and likelihood
     repeats      keys and values are repeated for each query head before the kernel
+    gathers_heads  tensor-parallel ranks that are a multiple of the key/value heads gather the joined product's result
+                 and take a whole head each; its weights are divided evenly. Other codes fail where ranks do not divide
+                 them (Megatron-core of 2025, megatron/core/transformer/attention.py, num_query_groups < world_size)
     joined_qkv   query, key and value are cut from one product, which stays whole as long as any part of it does
     tuning       what is trained of a frozen network; None: everything
     frame        what the code around the operations holds
@@ -222,6 +225,7 @@ class Code:
     parallel_loss: bool = False
     loss: str = ""
     repeats: bool = False
+    gathers_heads: bool = False
     joined_qkv: bool = False
     tuning: Tuning | None = None
     frame: Frame = Frame()
@@ -362,9 +366,10 @@ _MEGATRON = Code(
     swiglu="fused",
     gather_again=True,
     parallel_loss=True,
+    gathers_heads=True,
 )
-_MEGATRON_2022 = replace(_MEGATRON, gather_again=True, loss="vocabulary")
-_NANOTRON = replace(_MEGATRON, swiglu="split", gather_again=False, loss="sharded")
+_MEGATRON_2022 = replace(_MEGATRON, gathers_heads=False, loss="vocabulary")
+_NANOTRON = replace(_MEGATRON, gathers_heads=False, swiglu="split", gather_again=False, loss="sharded")
 _TITAN = replace(_HF, window_mask=False, rotary="kernel", shifted=False, parallel_loss=True)
 _TORCHTUNE = replace(_TITAN, repeats=True, parallel_loss=False)
 _LITGPT = replace(

@@ -91,15 +91,35 @@ def in_matrices(model: Model) -> int:
     )
 
 
+def repeated(model: Model, ranks: int) -> int:
+    """Parameters of the products of keys and values that stand on more than one of `ranks` ranks, less once: where
+    there are more ranks than heads, each holds a whole one (vLLM, model_executor/layers/linear.py,
+    QKVParallelLinear)."""
+    found = 0
+    for stack in model.stacks:
+        for _, count, layer in stack.kinds():
+            by_name = {op.name: op for op in layer.operations}
+            for core in layer.operations:
+                if isinstance(core, AttentionCore) and ranks > core.kv_heads:
+                    for read, size in ((core.reads[1], core.qk_dim), (core.reads[2], core.v_dim)):
+                        made = by_name.get(_last_product(read, by_name))
+                        if isinstance(made, Matmul) and made.d_out >= core.kv_heads * size:
+                            more = ranks // core.kv_heads - 1
+                            found += count * more * core.kv_heads * size * (made.d_in + made.bias)
+    return found
+
+
 def weights(model: Model, how: Stored, ranks: int) -> Term:
     """Bytes of the weights on one of `ranks` tensor-parallel ranks: `memory/parameters`."""
     split, whole = divided(model)
+    again = repeated(model, ranks)
+    split = split + again
     each = leaf("bytes_of_a_weight", how.each, "byte/param", TRUE, how.name)
     over = constant("tensor_parallel_ranks", ranks)
     if how.each == how.rest:
         here = ceil_divide("weights/divided", leaf("weights/sharded", split, "param", TRUE), over)
         return multiply("memory/parameters", add("weights", here, leaf("weights/whole", whole, "param", TRUE)), each)
-    narrow = in_matrices(model)
+    narrow = in_matrices(model) + again
     wide = leaf("bytes_of_another_weight", how.rest, "byte/param", TRUE, "16 bits: tables, head, norms and biases")
     return add(
         "memory/parameters",

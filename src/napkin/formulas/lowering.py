@@ -36,6 +36,7 @@ from napkin.formulas.layer import (
     Learnt,
     Matmul,
     Mix,
+    Model,
     Multiply,
     Norm,
     Operation,
@@ -133,6 +134,20 @@ def beside(op: Any, program: tuple[Operation, ...], code: Code, tuning: Tuning) 
 def is_plain(op: Any, tuning: Tuning) -> bool:
     """Whether a frozen product's weight is stored as it was: the head's, but for bitsandbytes."""
     return not tuning.quantised or (op.shard == VOCABULARY and tuning.library != "bitsandbytes")
+
+
+def key_heads(model: Model) -> list[int]:
+    """Key/value heads of a network's attention, each number of them once."""
+    cores = (op for s in model.stacks for one in s.layers for op in one.operations if isinstance(op, AttentionCore))
+    return sorted({op.kv_heads for op in cores})
+
+
+def divides_heads(model: Model, code: Code, ranks: int) -> bool:
+    """Whether the code runs on so many tensor-parallel ranks: they divide query and key/value heads, or, where it
+    gathers heads, each rank has one of the latter."""
+    return model.heads % ranks == 0 and all(
+        few % ranks == 0 or (code.gathers_heads and ranks % few == 0) for few in key_heads(model)
+    )
 
 
 class Lowering:
@@ -803,6 +818,8 @@ class Lowering:
         width = op.heads * op.v_dim
         written = self.code.ungrouped and kv_heads is not heads and op.kv_heads != op.heads
         tensors = (q.tensor, k.tensor, v.tensor)
+        if self.code.gathers_heads:
+            tensors = self.whole_heads(op, tensors)
         if self.code.query_scale:
             factor = self.tape.new(self.own, q.tensor.dtype, "query scale", fixed=True)
             tensors = (self.tape.multiply(q.tensor, factor), *tensors[1:])
@@ -830,6 +847,19 @@ class Lowering:
         if self.code.tuning is not None and self.code.tuning.method.startswith("adapter"):
             out = self.prompted(out)
         return Value(out, width, True, True)
+
+    def whole_heads(self, op: AttentionCore, qkv: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """With more ranks than key/value heads: the joined product's result gathered, of which each rank's key is
+        rotated, its value a view that keeps it whole."""
+        query, key, value = qkv
+        few = self.split.tensor > op.kv_heads
+        if not is_array(few) and not few:
+            return qkv
+        width = op.heads * op.qk_dim + op.kv_heads * (op.qk_dim + op.v_dim)
+        joined = self.tape.new(self.tokens * width, value.dtype, "gathered query, key and value")
+        one = self.tape.slice(self.tape.record("all_gather", (value,), joined), self.tokens * op.v_dim)
+        own = self.tape.record("all_gather", (key,), self.tape.new(self.tokens * op.qk_dim, key.dtype, "whole key"))
+        return query, select(few, own, key), select(few, one, value)
 
     def is_masked(self, op: AttentionCore) -> bool:
         """Whether the kernel gets an explicit mask. One that a window spares is not made."""

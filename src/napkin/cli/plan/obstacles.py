@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from napkin.formulas import buckets, memory
 from napkin.formulas.fit import worst_rank
+from napkin.formulas.lowering import divides_heads, key_heads
 from napkin.record import replace
 from napkin.units import human
 
@@ -23,6 +24,8 @@ def broken_rules(request: Request) -> list[str]:
     for name, whole, what in (("tp", heads, "attention heads"), ("cp", request.seq, "tokens of a sequence")):
         if name in only and whole % only[name]:
             found.append(f"--{name} {only[name]} does not divide the {whole:,} {what}")
+    if not found and "tp" in only and not divides_heads(request.model, request.setup.code, only["tp"]):
+        found.append(f"--tp {only['tp']} does not divide the {min(key_heads(request.model)):,} key/value heads")
     if only.get("pp", 1) * only.get("vp", 1) > depth:
         found.append(f"pp · vp is above the {depth} layers")
     product = math.prod(only.get(name, 1) for name in ("tp", "pp", "cp", "dp"))
@@ -40,6 +43,8 @@ def obstacle(request: Request, only: Mapping[str, int]) -> str:
         return f"{request.gpus:,} GPUs are not a multiple of {only['tp']}"
     if heads % only["tp"]:
         return f"tp {only['tp']} does not divide the {heads} attention heads"
+    if not divides_heads(request.model, request.setup.code, only["tp"]):
+        return f"tp {only['tp']} does not divide the {min(key_heads(request.model)):,} key/value heads"
     if ranks > batch:
         return f"{ranks:,} data-parallel ranks for {batch:,} sequences"
     return f"{ranks:,} data-parallel ranks do not divide {batch:,} sequences"
