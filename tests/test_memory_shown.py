@@ -293,3 +293,24 @@ def test_stages_of_a_partly_frozen_pipeline_hold_all_of_it():
     assert [row["parameters"] for row in stages] == [row["parameters"] for row in whole]
     ratios = [a["optimizer"] / b["optimizer"] for a, b in zip(stages, whole, strict=True)]
     assert ratios == pytest.approx([0, 0.5, 1, 1], abs=1e-4)
+
+
+def test_tf32_reads_fp32_tensors_as_they_are():
+    plain, tensor_cores = (
+        ask_json(f"memory llama3-8b --seq 128 --precision {policy}")["values"]
+        for policy in ("fp32", "param=fp32,compute=tf32")
+    )
+    assert plain == tensor_cores
+    assert run_line("memory llama3-8b --precision param=fp64").status == 3
+
+
+def test_copies_of_weights_in_eight_bits_are_allowed_for():
+    """Transformer Engine keeps each weight in fp8 twice, as it is and transposed; torchao keeps none."""
+    wide, narrow = (
+        ask_json(f"memory llama3-8b --seq 128 --gpus 8 --framework deepspeed --precision {policy}")
+        for policy in ("bf16-mixed", "fp8-mixed")
+    )
+    gained = narrow["values"]["memory/high"] - narrow["values"]["memory/used"]
+    assert gained > wide["values"]["memory/high"] - wide["values"]["memory/used"]
+    assert gained > 2 * 8030261248
+    assert any("copies of the weights" in note for note in narrow["notes"])

@@ -205,6 +205,8 @@ def setup_of(inputs: Inputs, model: Model) -> Setup:
 def setup_with(inputs: Inputs, model: Model, layout: Layout) -> Setup:
     """The same around a layout that is known."""
     policy = precision(inputs.get("precision"))
+    if "fp64" in (policy.param, policy.compute):
+        raise Refused("--precision: what training in fp64 keeps is not modelled", "fp32, or a 16-bit policy")
     form = inputs.get("optimizer-form")
     optimizer, named = optimizers.find(inputs.get("optimizer"), form=form)
     if optimizer.name == "sgd" and inputs.get("momentum") is None:

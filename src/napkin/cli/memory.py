@@ -166,6 +166,12 @@ def remark(answer: Answer, model: Model, setup: Setup, found: Fit, word: str) ->
     stage = int(found.rank.stage.index)
     where = f" on stage {stage} of {setup.layout.pp}" if setup.layout.pp > 1 else ""
     answer.notes.append(f"the peak is in the {buckets.peak_of(found.rank).name}{where}")
+    copies = fit.narrow_copies(setup, found.rank)
+    if copies:
+        answer.notes.append(
+            f"intervals allow for {setup.precision.compute} copies of the weights, as they are and transposed "
+            f"(Transformer Engine keeps them, torchao does not): {human(copies, 'byte')}"
+        )
     if setup.frozen is not None:
         answer.notes.append("no gradient reaches what is frozen; the first trained norm may keep 4 bytes a number less")
     if not found.step.run.exact:

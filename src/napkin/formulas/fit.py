@@ -12,14 +12,15 @@ from napkin.formulas.layer import Experts, Model, Pattern
 from napkin.formulas.lowering import divides_heads
 from napkin.formulas.memory import Rank, Setup, Step
 from napkin.formulas.optimizers import OPTIMIZERS
+from napkin.formulas.tape import sized
 from napkin.formulas.traffic import Burden, burden
 from napkin.inputs.plan import Recompute
 from napkin.record import record, replace
 from napkin.term import TRUE, leaf
 
 FITS, UNDECIDED, NOT = "fits", "too close to call", "does not fit"
-COUNTED = ("fp32", "bf16", "fp16")
-"""Types of products that hooks counted."""
+COUNTED = ("fp32", "tf32", "bf16", "fp16")
+"""Types of products that hooks counted; tf32 reads fp32 tensors."""
 MOST = 10**9
 """No search looks beyond this."""
 
@@ -70,7 +71,18 @@ def evaluate(model: Model, setup: Setup, implementation: str, capacity: Number |
     live = leaf("memory/live", rank.live, "byte", TRUE)
     width = width_of(step, implementation)
     found = allocator.reported(live, setup.layout.gpus, compiled, width, rank.flow(setup))
+    copies = narrow_copies(setup, rank)
+    if copies:
+        found = replace(found, ends={path: (low, high + copies) for path, (low, high) in found.ends.items()})
     return Fit(step, rank, found, verdict(found, capacity))
+
+
+def narrow_copies(setup: Setup, rank: Rank) -> Number:
+    """Bytes of the weights' copies in a format of 8 or 4 bits that a library may keep until the backward pass, as they
+    are and transposed (TransformerEngine pytorch/module/linear.py saves both; torchao's float8 keeps none): what the
+    upper ends allow for."""
+    compute = setup.precision.compute
+    return 0 if compute in COUNTED else 2 * sized(rank.held.all, compute)
 
 
 def verdict(found: Reported, capacity: Number | None) -> str:

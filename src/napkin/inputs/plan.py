@@ -31,7 +31,7 @@ class Precision:
     @property
     def autocast(self) -> bool:
         """fp32 parameters computed in 16 bits: weights are cast on every forward pass."""
-        return self.param == "fp32" and self.compute != "fp32"
+        return self.param == "fp32" and self.compute not in ("fp32", "tf32")  # tf32 reads fp32 tensors as they are
 
 
 POLICIES: dict[str, Precision] = {
