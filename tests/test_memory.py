@@ -228,7 +228,8 @@ def test_a_million_gpus_answer_like_a_few() -> None:
         ("gpt-j-6b", "--precision amp-bf16 --attention eager", True),
         ("gpt-j-6b", "--precision bf16-pure --attention flash", False),
         ("mpt-7b", "--dropout 0.1", False),
-        ("mixtral-8x7b", "--precision fp32 --attention eager", False),
+        ("mixtral-8x7b", "--precision fp32 --attention eager", True),
+        ("deepseek-v3", "--precision amp-bf16", True),
         ("mixtral-8x7b", "", True),
     ],
 )

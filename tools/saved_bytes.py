@@ -554,6 +554,12 @@ def _attention_config(rng: random.Random, drawn: dict[str, Any]) -> dict[str, An
     return {"attn_config": {"clip_qkv": rng.choice((None, 8.0))}, "no_bias": True}
 
 
+@special("llama4_text")
+def _chunks(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    kinds = [rng.choice(("full_attention", "chunked_attention")) for _ in range(drawn["num_hidden_layers"])]
+    return {"layer_types": rng.choice((None, kinds))}
+
+
 @special("dbrx")
 def _blocks_of_fields(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     width, heads = drawn.pop("d_model"), drawn["n_heads"]

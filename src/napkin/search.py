@@ -17,7 +17,7 @@ import numpy as np
 from napkin import term
 from napkin.elementwise import is_array, maximum
 from napkin.formulas import allocator, memory
-from napkin.formulas.layer import Experts, Model
+from napkin.formulas.layer import ExpertMatmul, Experts, Model
 from napkin.formulas.lowering import divides_heads
 from napkin.formulas.memory import Setup
 from napkin.formulas.step import Plan, Rates, step
@@ -88,7 +88,7 @@ def grid(request: Request) -> Grid | None:
         for s in model.stacks
         for _, _, layer in s.kinds()
         for op in layer.operations
-        if isinstance(op, Experts)
+        if isinstance(op, (Experts, ExpertMatmul))
     }
     largest = request.batch or request.most
     rows = [

@@ -10,7 +10,7 @@ from napkin.evidence.margins import width_of
 from napkin.formulas import optimizers
 from napkin.formulas.frameworks import FRAMEWORKS, PLAIN, Framework
 from napkin.formulas.implementations import IMPLEMENTATIONS, Code, Tuning, code_of
-from napkin.formulas.layer import Experts, Matmul, Model
+from napkin.formulas.layer import ExpertMatmul, Experts, Matmul, Model
 from napkin.formulas.lowering import divides_heads, key_heads
 from napkin.formulas.memory import Setup
 from napkin.inputs.plan import Layout, precision, recompute
@@ -129,7 +129,7 @@ def layout_of(inputs: Inputs, model: Model) -> Layout:
         for stack in model.stacks
         for layer in stack.layers
         for op in layer.operations
-        if isinstance(op, Experts)
+        if isinstance(op, (Experts, ExpertMatmul))
     ]
     if ep > 1 and not experts:
         raise NapkinError(f"--ep {ep}: {model.name} has no experts", "leave it out")

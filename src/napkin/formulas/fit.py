@@ -8,7 +8,7 @@ from napkin.elementwise import Number
 from napkin.formulas import allocator, memory
 from napkin.formulas.allocator import Reported, Width
 from napkin.formulas.implementations import EAGER, FLASH, measured, mode
-from napkin.formulas.layer import Experts, Model, Pattern
+from napkin.formulas.layer import ExpertMatmul, Experts, Model, Pattern
 from napkin.formulas.lowering import divides_heads
 from napkin.formulas.memory import Rank, Setup, Step
 from napkin.formulas.optimizers import OPTIMIZERS
@@ -192,7 +192,7 @@ def changes(model: Model, setup: Setup, fixed: bool, node: int = 8) -> Iterator[
     micro-batches; `node`: accelerators that tensor parallelism may join."""
     layout = setup.layout
     operations = [op for layer in model.stacks[-1].layers for op in layer.operations]
-    fewest = min((op.experts for op in operations if isinstance(op, Experts)), default=0)
+    fewest = min((op.experts for op in operations if isinstance(op, (Experts, ExpertMatmul))), default=0)
 
     def laid(what: str, cost: str, **fields: object) -> Change:
         return Change(what, replace(setup, layout=layout.replaced(**fields)), cost)

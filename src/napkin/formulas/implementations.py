@@ -325,6 +325,7 @@ _HF_CODES: dict[str, Code] = {
     "helium": replace(_HF, rotary="layer", wide_weight=True),
     "hunyuan_v1_moe": replace(_HF, fp32_router=True),
     "llama4_text": replace(_HF, softmax="native"),
+    "jetmoe": replace(_HF, router="tokens", wide_logits=True),
     "longcat_flash": replace(_HF, looped="joined"),
     "minimax_m2": replace(_PARTIAL, router="scores"),
     "ministral3": replace(_HF, query_scale=True),

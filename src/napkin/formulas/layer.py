@@ -505,10 +505,11 @@ class Router(Operation):
 @record
 class BalanceLoss(Operation):
     """A second loss, on how evenly the routers of all layers spread the tokens over `experts` (Fedus et al. 2021,
-    arXiv:2101.03961, equations 4 to 6)."""
+    arXiv:2101.03961, equations 4 to 6). `each`: how many routers' logits a layer gives to it."""
 
     experts: int
     top_k: int
+    each: int = 1
 
 
 @record
@@ -546,6 +547,30 @@ class Experts(Operation):
             *(product(f"{self.name}/{name}", rows, self.d_model, self.d_ff) for name in up),
             product(f"{self.name}/down", rows, self.d_ff, self.d_model),
         )
+
+
+@record
+class ExpertMatmul(Operation):
+    """A linear layer of which there are `experts`, each for the rows whose router chose it (JetMoE, arXiv:2404.07413).
+    FLOP: 2·T·k·d_in·d_out.
+
+    Reads a tensor and a router's output. `reads_rows` and `makes`: how the rows of what it reads and makes stand:
+    tokens one row a token · choices one for each token's choice · sorted the same, by expert. Making tokens, it weighs
+    its choices by their scores and adds them up, and a bias."""
+
+    d_in: int
+    d_out: int
+    experts: int
+    top_k: int
+    reads_rows: str = "tokens"
+    makes: str = "sorted"
+
+    def weights(self) -> tuple[Weight, ...]:
+        weight = Weight("weight", (self.d_out, self.d_in), EXPERT, self.experts, self.top_k)
+        return (weight, Weight("bias", (self.d_out,))) if self.makes == "tokens" else (weight,)
+
+    def products(self, work: Work) -> tuple[Product, ...]:
+        return (product(self.name, work.tokens * self.top_k, self.d_in, self.d_out),)
 
 
 @record

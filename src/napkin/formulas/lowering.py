@@ -30,6 +30,7 @@ from napkin.formulas.layer import (
     Conv,
     Dropout,
     Embedding,
+    ExpertMatmul,
     Experts,
     Indexer,
     Jitter,
@@ -172,6 +173,7 @@ class Lowering:
         self.exact = True
         self.over(shape)
         self.tables: dict[tuple[Any, ...], tuple[Tensor, Tensor]] = {}
+        self.orders: dict[str, tuple[Tensor, Tensor, Tensor]] = {}
         self.own_tables: dict[tuple[Any, ...], tuple[Tensor, Tensor]] = {}
         self.masks: dict[str, Tensor] = {}
         self.copies: dict[int, dict[str, Tensor]] = {}
@@ -211,6 +213,7 @@ class Lowering:
         self.program = operations
         self.whole = {}
         self.own_tables = {}
+        self.orders = {}
         self.windowed = any(isinstance(op, AttentionCore) and op.window is not None for op in operations)
         self.gates = _gates(operations) if self.code.swiglu == "fused" else frozenset()
         self.merged, self.inside = _kernels(operations, self.code.mixer)
@@ -1079,7 +1082,7 @@ class Lowering:
     def balanced(self, op: Any) -> Value:
         """Each layer's router logits, their softmax once more, and how many tokens each expert got."""
         tape = self.tape
-        rows = self.tokens * self.routers
+        rows = self.tokens * self.routers * op.each
         probabilities = tape.softmax(
             tape.new(rows * op.experts, "fp32" if self.code.wide_logits else tape.compute, "x")
         )
@@ -1162,6 +1165,44 @@ class Lowering:
         out = product(hidden, inner, rows * op.d_model, "down")
         total = tape.record("sum", (out,), tape.new(x.tensor.count, out.dtype, "summed"))
         return Value(total, op.d_model, x.divided, x.whole)
+
+    def order(self, router: str, rows: Number) -> tuple[Tensor, Tensor, Tensor]:
+        """How a router's choices are sorted by expert, the tokens that they stand for, and their scores in that order:
+        made once for all that follow the router."""
+        if router not in self.orders:
+            tape, weights = self.tape, self.values[router].tensor
+            order, tokens = (tape.new(rows, "int64", what, fixed=True) for what in ("order", "token"))
+            scores = tape.record("gather", (weights,), tape.new(rows, weights.dtype, "scores"), (order,))
+            self.orders[router] = (order, tokens, scores)
+        return self.orders[router]
+
+    def expert_matmul(self, op: Any) -> Value:
+        """One product an expert, of the rows that chose it, put together; index_add keeps what it adds."""
+        x = self.read(op)
+        tape = self.tape
+        rows = self.tokens * op.top_k
+        order, tokens, scores = self.order(op.reads[1], rows)
+        read = x.tensor
+        if op.reads_rows != "sorted":
+            sent = tape.new(rows * op.d_in, read.dtype, "sent")
+            read = tape.record("gather", (read,), sent, (tokens if op.reads_rows == "tokens" else order,))
+        read = tape.lowered(read)
+        local = ceil_div(op.experts, self.split.expert)
+        kept = [read]
+        if tape.autocast:  # of a part of the weight, which autocast casts anew each time
+            kept.append(tape.new(local * op.d_in * op.d_out, tape.autocast, "weight", fixed=True))
+        grads = local * op.d_in * op.d_out * sized(1, "fp32" if tape.autocast else tape.compute)
+        out = tape.record("linear", (read,), tape.new(rows * op.d_out, read.dtype, "output"), kept, weight=grads)
+        out = tape.copy(out, "joined")
+        if op.makes == "choices":
+            restored = tape.new(out.count, out.dtype, "restored")
+            out = tape.record("index_add", (out,), restored, (order, out))
+        elif op.makes == "tokens":
+            out = tape.multiply(out, scores)
+            total = tape.new(self.tokens * op.d_out, out.dtype, "summed")
+            out = tape.scale(tape.record("index_add", (out,), total, (tokens, out)), "shifted")
+            return Value(out, op.d_out, x.divided, x.whole)
+        return Value(out, op.top_k * op.d_out, x.divided, x.whole)
 
     def looped_experts(self, op: Any) -> Value:
         """Each expert takes its tokens out, runs, and adds what it made, weighted, to the result (index_add keeps what
@@ -1307,6 +1348,7 @@ _RULES: dict[type[Operation], Callable[[Lowering, Any], Value]] = {
     Dropout: Lowering.dropped,
     Embedding: Lowering.embedding,
     BalanceLoss: Lowering.balanced,
+    ExpertMatmul: Lowering.expert_matmul,
     Experts: Lowering.experts,
     Indexer: Lowering.indexer,
     Jitter: Lowering.jittered,

@@ -49,7 +49,7 @@ class Shape:
         self.config = config
         self.deep = DEPTH if config.has(DEPTH) or not config.has(DOUBLE_LAYERS) else DOUBLE_LAYERS
         self.hidden, self.layers = config.integer(WIDTH), config.integer(self.deep)
-        self.heads = config.integer(HEADS)
+        self.heads = config.integer(HEADS if config.has(HEADS) or HEADS in config.defaults else KV_HEADS)
         listed = [
             name for name, value in config.fields.items() if isinstance(value, list) and len(value) == self.layers
         ]
@@ -76,6 +76,8 @@ class Shape:
         for field in changed:
             for name in self.config.spellings(field):
                 fields.pop(name, None)
+        if self.deep == DEPTH:
+            fields.pop(DOUBLE_LAYERS, None)  # the same, where a file says both
         title = f"like {self.config.name}"
         return build(config_from(title, Document(title, fields | changed), fields | changed))
 

@@ -74,6 +74,7 @@ _ADAPTERS: dict[str, str] = {
     "special:gpt_bigcode": "gpt_bigcode",
     "special:grok": "grok-1",
     "special:hunyuan_moe": "hunyuan_v1_moe",
+    "special:jetmoe": "jetmoe",
     "special:mpt": "mpt",
     "special:openai_gpt": "openai-gpt",
     "special:opt": "opt",

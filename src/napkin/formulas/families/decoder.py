@@ -386,8 +386,7 @@ def _plans(config: Config, traits: Traits, layers: int) -> list[Plan]:
             rope = [(i + 1) % period != 0 for i in range(layers)]
         if "attention_chunk_size" in config.defaults or config.has("attention_chunk_size"):
             chunk = config.optional_integer("attention_chunk_size")
-            config.ignore("layer_types")
-            types = [CHUNKED if turned else FULL for turned in rope]
+            types = list(common.layer_types(config, layers, lambda i: CHUNKED if rope[i] else FULL))
     is_sparse = traits.moe.where(config, layers) if traits.moe else (lambda i: False)
     if not types and not traits.no_rope_every and traits.moe is None:  # all alike, however many
         return [Plan(None, None, True, False)] * layers

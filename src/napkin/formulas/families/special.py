@@ -5,10 +5,23 @@ from __future__ import annotations
 from functools import partial
 
 from napkin.formulas import blocks
-from napkin.formulas.blocks import LAYER, LAYER_NO_BIAS, RMS, NormStyle, Rope, Routing
+from napkin.formulas.blocks import LAYER, LAYER_NO_BIAS, RMS, NormStyle, Operations, Rope, Routing
 from napkin.formulas.families import common
 from napkin.formulas.families.decoder import GPT2, TRAITS, Traits, decoder
-from napkin.formulas.layer import BalanceLoss, Layer, Model
+from napkin.formulas.layer import (
+    COLUMN,
+    Activation,
+    AttentionCore,
+    BalanceLoss,
+    Concat,
+    ExpertMatmul,
+    Layer,
+    Matmul,
+    Model,
+    Multiply,
+    Router,
+    Slice,
+)
 from napkin.inputs.model import Config
 from napkin.record import replace
 
@@ -227,6 +240,59 @@ def dbrx(config: Config) -> Model:
     balances = config.flag("output_router_logits", otherwise=False)
     balance = BalanceLoss("balance_loss", (), experts, top_k) if balances else None
     return _assembled(config, hidden, heads, kv_heads, head_dim, ((layers, layer),), LAYER_NO_BIAS, balance=balance)
+
+
+def jetmoe(config: Config) -> Model:
+    """JetMoE (arXiv:2404.07413): queries and outputs of attention are chosen among experts, as the feed-forward is;
+    keys and values are the same for all choices of a token."""
+    hidden, layers = common.width(config), common.depth(config)
+    kv_heads, size = config.integer("num_key_value_heads"), config.integer("kv_channels")
+    experts, top_k = config.integer("num_local_experts"), config.integer("num_experts_per_tok")
+    if top_k > experts:
+        raise config.wrong("num_experts_per_tok", f"chooses {top_k} of {experts} experts")
+    config.ignore("num_attention_heads")  # the class computes it
+    function, inner = common.activation(config, "activation_function"), config.integer("intermediate_size")
+    wide, rope = kv_heads * size, Rope(size)
+
+    def router(name: str, source: str) -> Router:
+        return Router(name, (source,), hidden, experts, top_k, score="softmax_top_k")
+
+    def product(name: str, source: str, by: str, d_in: int, d_out: int, rows: str, makes: str) -> ExpertMatmul:
+        return ExpertMatmul(name, (source, by), d_in, d_out, experts, top_k, rows, makes)
+
+    def attend(source: str) -> Operations:
+        return (
+            router("attention_router", source),
+            product("q", source, "attention_router", hidden, wide, "tokens", "choices"),
+            Matmul("kv", (source,), hidden, 2 * wide, False, COLUMN),
+            Slice("k", ("kv",), wide),
+            Slice("v", ("kv",), wide),
+            rope("q_rope", "q", kv_heads * top_k, size),
+            rope("k_rope", "k", kv_heads, size),
+            Concat("k_repeated", ("k_rope",), top_k * wide),
+            Concat("v_repeated", ("v",), top_k * wide),
+            AttentionCore(
+                "attention", ("q_rope", "k_repeated", "v_repeated"), kv_heads * top_k, kv_heads * top_k, size, size
+            ),
+            product("o", "attention", "attention_router", wide, hidden, "choices", "tokens"),
+        )
+
+    def feed(source: str) -> Operations:
+        return (
+            router("router", source),
+            product("gate_up", source, "router", hidden, 2 * inner, "tokens", "sorted"),
+            Slice("gate", ("gate_up",), top_k * inner),
+            Slice("up", ("gate_up",), top_k * inner),
+            Activation("activation", ("gate",), top_k * inner, function),
+            Multiply("gated", ("activation", "up"), top_k * inner),
+            product("down", "gated", "router", inner, hidden, "sorted", "tokens"),
+        )
+
+    layer = Layer("moe", blocks.pre_norm(hidden, RMS, attend, feed))
+    balances = config.flag("output_router_logits", otherwise=False)
+    # the class records the logits of attention's router twice
+    balance = BalanceLoss("balance_loss", (), experts, top_k, each=3) if balances else None
+    return _assembled(config, hidden, kv_heads * top_k, kv_heads, size, ((layers, layer),), RMS, balance=balance)
 
 
 def grok(config: Config) -> Model:
