@@ -621,6 +621,7 @@ EXACT: dict[str, tuple[int, int]] = {
     'dbrx': (16, 24),
     'deepseek_v2': (0, 96),
     'deepseek_v3': (0, 96),
+    'deepseek_v32': (0, 96),
     'dots1': (0, 96),
     'ernie4_5': (11, 24),
     'ernie4_5_moe': (11, 48),
