@@ -503,7 +503,10 @@ LENGTH = ("max_position_embeddings", "n_positions", "max_seq_len")
 WINDOWS = ("sliding_window", "window_size", "attention_chunk_size")
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 CHOSEN = ("num_experts_per_tok", "moe_topk", "moe_k")
-FUNCTIONS = ("silu", "gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "relu2", "quick_gelu", "gelu_fast")
+FUNCTIONS = (
+    *("silu", "gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "relu2", "quick_gelu", "gelu_fast", "gelu_10"),
+    *("gelu_python", "gelu_python_tanh", "gelu_accurate", "mish", "leaky_relu", "relu6", "sigmoid", "tanh", "linear"),
+)
 UNDRAWN = (
     "add_cross_attention",
     "is_decoder",
@@ -825,6 +828,7 @@ def draw(model_type: str, rng: random.Random, dropout: float) -> Shape:
     put(("partial_rotary_factor", "rotary_pct"), rng.choice((0.25, 0.5, 1.0)))
     put(("hidden_act", "hidden_activation", "activation_function", "activation", "afn"), rng.choice(FUNCTIONS))
     put(("clip_qkv",), rng.choice((None, 4.0)))
+    put(("attn_logit_softcapping", "final_logit_softcapping"), rng.choice((None, 30.0)))
     if any(name in own for name in (*EXPERTS, "kv_lora_rank")):
         fields.update(experts_and_ranks(rng, own, layers, heads))
     for name, value in own.items():
