@@ -122,6 +122,7 @@ def attention(
     upcast: bool = False,
     indexed: bool = False,
     spread: bool = False,
+    out_norm: NormStyle | None = None,
     prefix: str = "",
 ) -> Operations:
     """Multi-head, grouped-query or multi-query attention: a query heads and kv key/value heads of d numbers.
@@ -136,6 +137,7 @@ def attention(
     upcast       as in AttentionCore
     indexed      keys and values are taken out of the fused product by an index
     spread       and each is repeated for its query heads, which stand in groups
+    out_norm     of all heads together, before the output product
     output_gate  the queries' product also makes a gate: o = (σ(gate) ⊙ heads)·Wo
     """
     q_width, kv_width = heads * head_dim, kv_heads * head_dim
@@ -209,6 +211,9 @@ def attention(
             Multiply(prefix + "attention_gated", (core.name, prefix + "gate_score"), q_width),
         ]
         last = prefix + "attention_gated"
+    if out_norm is not None:
+        operations.append(out_norm(prefix + "attention_out_norm", last, q_width))
+        last = prefix + "attention_out_norm"
     return (*operations, Matmul(prefix + "o", (last,), q_width, out_width or width, out_bias, ROW))
 
 
@@ -299,10 +304,11 @@ def gated_mlp(
     bias: bool = False,
     fused: bool = False,
     dropout: bool = False,
+    norm: NormStyle | None = None,
     prefix: str = "",
 ) -> Operations:
     """down(activation(gate(x)) ⊙ up(x)): three matrices of width × inner, the first two in one product where fused.
-    `dropout`: before the last."""
+    `dropout`, `norm`: before the last."""
     gate, up = prefix + "gate", prefix + "up"
     first: Operations
     if fused:
@@ -322,7 +328,8 @@ def gated_mlp(
         Activation(prefix + "activation", (gate,), inner, function),
         Multiply(gated, (prefix + "activation", up), inner),
         *_dropped(gated, inner, dropout),
-        Matmul(prefix + "down", (gated + DROPPED * dropout,), inner, width, bias, ROW),
+        *((norm(gated + "_norm", gated, inner),) if norm else ()),
+        Matmul(prefix + "down", (gated + "_norm" if norm else gated + DROPPED * dropout,), inner, width, bias, ROW),
     )
 
 
@@ -468,18 +475,19 @@ def pre_norm(
     )
 
 
-def sandwich_norm(width: int, norm: NormStyle, attend: Block, feed: Block) -> Operations:
-    """y = x + norm(attend(norm(x))); z = y + norm(feed(norm(y))): four norms a layer."""
+def sandwich_norm(width: int, norm: NormStyle, attend: Block, feed: Block, *, scale: bool = False) -> Operations:
+    """y = x + norm(attend(norm(x))); z = y + norm(feed(norm(y))): four norms a layer. `scale` as in pre_norm."""
     first, second = attend("attention_norm"), feed("mlp_norm")
+    first += (norm("attention_post_norm", first[-1].name, width),)
+    second += (norm("mlp_post_norm", second[-1].name, width),)
+    first, second = _scaled(first, "attention_scaled", width, scale), _scaled(second, "mlp_scaled", width, scale)
     return (
         norm("attention_norm", "x", width),
         *first,
-        norm("attention_post_norm", first[-1].name, width),
-        Add("attention_residual", ("x", "attention_post_norm"), width),
+        Add("attention_residual", ("x", first[-1].name), width),
         norm("mlp_norm", "attention_residual", width),
         *second,
-        norm("mlp_post_norm", second[-1].name, width),
-        Add("mlp_residual", ("attention_residual", "mlp_post_norm"), width),
+        Add("mlp_residual", ("attention_residual", second[-1].name), width),
     )
 
 

@@ -247,6 +247,8 @@ class Traits:
     residual_scale: bool = False
     residual_after_norm: Switch = False
     parallel_switch: str = ""
+    sandwich_switch: str = ""
+    inner_norm: NormStyle | None = None
     parallel_norms: int = 1
     dropout: tuple[bool, bool] = (False, False)
     dropout_sum: bool = False
@@ -428,6 +430,7 @@ def _attention(
         upcast=bool(traits.upcast) and config.flag(traits.upcast, otherwise=False),
         indexed=traits.indexed,
         spread=traits.spread,
+        out_norm=traits.inner_norm,
     )
 
     tempered = bool(traits.tempered) and config.flag(traits.tempered, otherwise=True)
@@ -450,6 +453,8 @@ def _arrangement(config: Config, traits: Traits) -> Callable[..., Operations]:
     style = traits.arrangement
     if traits.parallel_switch:
         style = "parallel" if on(config, traits.parallel_switch) else "pre"
+    if traits.sandwich_switch:
+        style = "sandwich" if on(config, traits.sandwich_switch) else "pre"
     if style == "parallel":
         return partial(
             blocks.parallel,
@@ -462,7 +467,9 @@ def _arrangement(config: Config, traits: Traits) -> Callable[..., Operations]:
         return partial(blocks.pre_norm, dropout=traits.dropout, scale=traits.residual_scale, residual_after_norm=after)
     if style == "post":
         return partial(blocks.post_norm, dropout=traits.dropout)
-    return {"sandwich": blocks.sandwich_norm, "output": blocks.output_norm}[style]
+    if style == "sandwich":
+        return partial(blocks.sandwich_norm, scale=traits.residual_scale)
+    return {"output": blocks.output_norm}[style]
 
 
 def _feeds(config: Config, traits: Traits, hidden: int, layers: int) -> tuple[Block | None, Block | None]:
@@ -492,7 +499,13 @@ def _dense(config: Config, traits: Traits, hidden: int, function: str) -> Callab
     bias = on(config, traits.mlp_bias)
     if traits.gated:
         return partial(
-            blocks.gated_mlp, width=hidden, inner=width, function=function, bias=bias, fused=traits.fused_mlp
+            blocks.gated_mlp,
+            width=hidden,
+            inner=width,
+            function=function,
+            bias=bias,
+            fused=traits.fused_mlp,
+            norm=traits.inner_norm,
         )
     learnt = 2 if function == "xielu" else 0  # α of the positive and of the negative side
     return partial(
@@ -954,6 +967,10 @@ TRAITS: dict[str, Traits] = {
         only=(("hidden_act", ("xielu",)),),
     ),
     "arcee": replace(LLAMA, gated=False),
+    "bitnet": replace(LLAMA, mlp_bias=False, square=True, inner_norm=RMS),
+    "hyperclovax": replace(GRANITE, sandwich_switch="use_post_norm"),
+    "internlm3": LLAMA,
+    "iquestcoder": replace(LLAMA, only=(("clip_qkv", ()), ("use_sliding_window", (False,)))),
     "helium": Traits(norm=RMS_FP32, bias="attention_bias", mlp_bias="mlp_bias", rope="interleaved", square=True),
     "nanochat": Traits(
         norm=RMS_BARE,
