@@ -336,7 +336,7 @@ _HF_CODES: dict[str, Code] = {
     "nemotron": replace(_PARTIAL, norms="lowered"),
     "olmo": _OLMO,
     "olmo2": _OLMO,
-    "olmo3": _OLMO,
+    "olmo3": replace(_OLMO, by_kind=True),
     "openai-gpt": replace(_HF_EAGER, softmax="native", positions="buffer", functions=(("gelu", "gelu_new"),)),
     "opt": replace(_HF, positions="each"),
     "persimmon": _PARTIAL,
