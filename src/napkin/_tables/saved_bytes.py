@@ -636,6 +636,7 @@ EXACT: dict[str, tuple[int, int]] = {
     'glm4': (0, 48),
     'glm4_moe': (0, 96),
     'glm4_moe_lite': (0, 96),
+    'glm_moe_dsa': (0, 96),
     'gpt2': (0, 48),
     'gpt_bigcode': (2, 47),
     'gpt_neo': (14, 12),
