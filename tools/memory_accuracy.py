@@ -44,12 +44,12 @@ RESIDUALS = {
         "page names for all its rows"
     ),
     "LitGPT resource tables": (
-        "one GPU: workspaces and rounding, 0.3 %. Two GPUs: the length of a typical sample is assumed to be half of "
-        "the longest one's"
+        "one GPU: workspaces and rounding, 0.3 %; phi-1.5's rows lie 0.5 to 1.2 % above, unexplained. Two GPUs: the "
+        "length of a typical sample is assumed to be half of the longest one's"
     ),
     "nanotron": (
         "16-bit gradients of a micro-batch. The public code adds them to the fp32 buffer and lets them go "
-        "(optim/gradient_accumulator.py), by which pipelines of one sequence come out 7 to 10 % too low; counted as "
+        "(optim/gradient_accumulator.py), by which pipelines of one sequence come out about a tenth too low; counted as "
         "standing they come out 0 to 8 % too high, and the pipeline of four sequences 6 %. The public trainer also "
         "resets the peak after the passes (logging.py, log_memory), while what is printed holds activations: another "
         "version ran. Unexplained: two micro-batches take 3.5 GiB more than one where nothing else that counts differs "
