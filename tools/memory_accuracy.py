@@ -49,7 +49,7 @@ RESIDUALS = {
     ),
     "nanotron": (
         "16-bit gradients of a micro-batch. The public code adds them to the fp32 buffer and lets them go "
-        "(optim/gradient_accumulator.py), by which pipelines of one sequence come out about a tenth too low; counted as "
+        "(optim/gradient_accumulator.py), by which pipelines of one sequence come out some 10 % too low; counted as "
         "standing they come out 0 to 8 % too high, and the pipeline of four sequences 6 %. The public trainer also "
         "resets the peak after the passes (logging.py, log_memory), while what is printed holds activations: another "
         "version ran. Unexplained: two micro-batches take 3.5 GiB more than one where nothing else that counts differs "
