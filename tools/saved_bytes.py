@@ -355,6 +355,7 @@ def network(fields: dict[str, Any], precision: str, kernel: str) -> Any:
                 weight.copy_(0.3 * torch.randn(weight.shape, generator=generator))
     else:
         model = model.to("meta")
+        model.tie_weights()
         for weight in model.parameters():  # some classes fix the type of a few, which loading a checkpoint undoes
             weight.data = weight.data.to(dtype)
     return model.train()

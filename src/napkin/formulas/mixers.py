@@ -145,12 +145,14 @@ def lightning(tape: Tape, mixed: Tensor, size: Sizes) -> Tensor:
     dtype = tape.autocast or mixed.dtype
     kept = [tape.new(rows, dtype, "decayed keys")]
     for what in ("queries", "keys", "values", "values again"):  # slices of one sequence fold without a copy
-        kept.append(select(size.sequences == 1, tape.lowered(mixed), tape.new(rows, dtype, what)))
+        copy = tape.new(rows, dtype, what)
+        kept.append(select(size.sequences == 1, mixed, copy) if mixed.dtype == dtype else copy)
     kept.append(tape.new(rows - each * first * size.head_dim, dtype, "decayed queries"))
     kept.append(tape.new(pairs, dtype, "decayed scores"))
     kept.append(tape.new(each * count * size.state * size.head_dim, dtype, "states"))
-    kept.append(tape.new((count - 1) * size.heads, mixed.dtype, "decays of blocks", fixed=True))
-    return tape.record("scan", (mixed,), tape.new(rows, mixed.dtype, "scanned"), kept)
+    decays = "fp32" if tape.autocast else mixed.dtype
+    kept.append(tape.new((count - 1) * size.heads, decays, "decays of blocks", fixed=True))
+    return tape.record("scan", (mixed,), tape.new(rows, dtype, "scanned"), kept)
 
 
 def rg_lru(tape: Tape, x: Tensor, gate: Tensor, forget: Tensor, size: Sizes) -> Tensor:

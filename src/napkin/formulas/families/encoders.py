@@ -162,12 +162,14 @@ def _layer_blocks(config: Config, hidden: int, heads: int) -> tuple[Block, Block
 @record
 class _Style:
     """before: norms stand before the blocks, and one ends the stack · embedding_norm: a norm after the embeddings ·
-    next_sentence: the pre-training class has a head for it · mlp_dropout: the MLP's branch has dropout"""
+    next_sentence: the pre-training class has a head for it · mlp_dropout: the MLP's branch has dropout · head: the
+    activation of the masked head, where it is not the layers'"""
 
     before: bool = False
     embedding_norm: bool = True
     next_sentence: bool = False
     mlp_dropout: bool = True
+    head: str = ""
 
 
 def _bert(config: Config, style: _Style) -> Model:
@@ -187,7 +189,7 @@ def _bert(config: Config, style: _Style) -> Model:
         Matmul("pooler", (last,), hidden, hidden, True),
         Activation("pooler_activation", ("pooler",), hidden, "tanh"),
     )
-    masked = _masked_head(hidden, vocabulary, activation(config, "hidden_act"), source=last)
+    masked = _masked_head(hidden, vocabulary, style.head or activation(config, "hidden_act"), source=last)
     next_sentence = Matmul("next_sentence", ("pooler_activation",), hidden, 2, True)
     after = {BARE: pooler, MASKED: masked, PRETRAINING: (*pooler, next_sentence, *masked)}[purpose]
     if purpose == BARE:
@@ -228,12 +230,12 @@ def ernie(config: Config) -> Model:
 
 def roberta(config: Config) -> Model:
     """RoBERTa (arXiv:1907.11692), XLM-RoBERTa, CamemBERT, data2vec: BERT without the next sentence."""
-    return _bert(config, _Style())
+    return _bert(config, _Style(head="gelu"))
 
 
 def roberta_prelayernorm(config: Config) -> Model:
     """RoBERTa with norms before the blocks (fairseq)."""
-    return _bert(config, _Style(before=True))
+    return _bert(config, _Style(before=True, head="gelu"))
 
 
 def megatron_bert(config: Config) -> Model:
@@ -243,7 +245,7 @@ def megatron_bert(config: Config) -> Model:
 
 def xlm_roberta_xl(config: Config) -> Model:
     """XLM-RoBERTa XL and XXL (arXiv:2105.00572)."""
-    return _bert(config, _Style(before=True, embedding_norm=False, mlp_dropout=False))
+    return _bert(config, _Style(before=True, embedding_norm=False, mlp_dropout=False, head="gelu"))
 
 
 def eurobert(config: Config) -> Model:

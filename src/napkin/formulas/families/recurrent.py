@@ -44,7 +44,7 @@ from napkin.formulas.families.common import (
     tied,
     width,
 )
-from napkin.formulas.layer import Add, Cast, Concat, Layer, Matmul, Model, Operation, Reused, Scale
+from napkin.formulas.layer import Add, BalanceLoss, Cast, Concat, Layer, Matmul, Model, Operation, Reused, Scale
 from napkin.formulas.recurrent_blocks import (
     channel_mix,
     gated_delta,
@@ -143,16 +143,20 @@ def _network(
     logits_scale: bool = False,
     softcap: bool = False,
     tie: bool | None = None,
+    routed: tuple[int, int] = (0, 0),
 ) -> Model:
-    """A decoder; without attention, `heads` are the channels or heads that its recurrence can be divided into."""
+    """A decoder; without attention, `heads` are the channels or heads that its recurrence can be divided into.
+    `routed`: experts and how many a token chooses, of a class that can add a loss on how evenly they are used."""
     vocabulary = config.integer("vocab_size")
     tie = tied(config) if tie is None else tie
     none = headless(config)
+    balances = routed[0] > 0 and config.flag("output_router_logits", otherwise=False)
+    balance = BalanceLoss("balance_loss", (), *routed) if balances else None
     return decoder_only(
         config,
         embedding(vocabulary, hidden, scale=scale),
         runs,
-        head(hidden, vocabulary, norm=norm, none=none, scale=logits_scale, softcap=softcap),
+        head(hidden, vocabulary, norm=norm, none=none, scale=logits_scale, softcap=softcap, balance=balance),
         hidden=hidden,
         heads=heads,
         kv_heads=kv_heads,
@@ -340,6 +344,7 @@ def jamba(config: Config) -> Model:
         kv_heads=kv_heads_of(config, heads),
         head_dim=head_size(config, hidden, heads),
         max_length=config.optional_integer("max_position_embeddings"),
+        routed=(experts, min(top_k, experts)) if experts > 1 else (0, 0),
     )
 
 
@@ -571,8 +576,10 @@ def granite_moe_hybrid(config: Config) -> Model:
     )
     experts = config.integer("num_local_experts", least=0)
     feed: Block = always
+    routed = (0, 0)
     if experts:
         top_k = min(config.integer("num_experts_per_tok"), experts)
+        routed = (experts, top_k)
         feed = partial(
             moe,
             width=hidden,
@@ -601,6 +608,7 @@ def granite_moe_hybrid(config: Config) -> Model:
         max_length=config.optional_integer("max_position_embeddings"),
         scale=True,
         logits_scale=True,
+        routed=routed,
     )
 
 
@@ -1003,6 +1011,7 @@ def minimax(config: Config) -> Model:
         kv_heads=kv_heads,
         head_dim=head_dim,
         max_length=config.optional_integer("max_position_embeddings"),
+        routed=(experts, min(config.integer("num_experts_per_tok"), experts)),
     )
 
 
@@ -1075,13 +1084,15 @@ def qwen3_next(config: Config, *, feed_forward: str = "sparse_steps", fused: boo
     mix = _delta(config, hidden, FUSED_DELTA if fused else SPLIT_DELTA, sizes)
     sparse = _sparse_layers(config, layers, feed_forward)
     feeds: dict[bool, Block] = {}
+    routed = (0, 0)
     if any(sparse):
         experts = config.integer("num_experts")
+        routed = (experts, min(config.integer("num_experts_per_tok"), experts))
         feeds[True] = partial(
             moe,
             width=hidden,
             inner=config.integer("moe_intermediate_size"),
-            routing=Routing(experts, min(config.integer("num_experts_per_tok"), experts), normalise=True),
+            routing=Routing(*routed, normalise=config.flag("norm_topk_prob", otherwise=True)),
             function=function,
             shared=partial(
                 gated_mlp,
@@ -1126,6 +1137,7 @@ def qwen3_next(config: Config, *, feed_forward: str = "sparse_steps", fused: boo
         kv_heads=kv_heads,
         head_dim=head_dim,
         max_length=config.optional_integer("max_position_embeddings"),
+        routed=routed,
     )
 
 
