@@ -17,7 +17,7 @@ import numpy as np
 from napkin import term
 from napkin.elementwise import is_array, maximum
 from napkin.formulas import allocator, memory
-from napkin.formulas.layer import ExpertMatmul, Experts, Model
+from napkin.formulas.layer import Model
 from napkin.formulas.lowering import divides_heads
 from napkin.formulas.memory import Setup
 from napkin.formulas.step import Plan, Rates, step
@@ -83,13 +83,7 @@ def grid(request: Request) -> Grid | None:
     data-parallel ranks, pp·vp at most the layers, micro-batch · dp the batch, tp·pp·cp·dp the machine."""
     model, n = request.model, request.gpus
     depth = model.stacks[-1].depth
-    experts = {
-        op.experts
-        for s in model.stacks
-        for _, _, layer in s.kinds()
-        for op in layer.operations
-        if isinstance(op, (Experts, ExpertMatmul))
-    }
+    experts = model.experts
     largest = request.batch or request.most
     rows = [
         (tp, cp, ep, sp, micro)

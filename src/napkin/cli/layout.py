@@ -10,7 +10,7 @@ from napkin.evidence.margins import width_of
 from napkin.formulas import optimizers
 from napkin.formulas.frameworks import FRAMEWORKS, PLAIN, Framework
 from napkin.formulas.implementations import IMPLEMENTATIONS, Code, Tuning, code_of
-from napkin.formulas.layer import ExpertMatmul, Experts, Matmul, Model
+from napkin.formulas.layer import Matmul, Model
 from napkin.formulas.lowering import divides_heads, key_heads
 from napkin.formulas.memory import Setup
 from napkin.inputs.plan import Layout, precision, recompute
@@ -124,16 +124,9 @@ def layout_of(inputs: Inputs, model: Model) -> Layout:
     _divides("tp", tp, model.heads, "the attention heads")
     _divides("cp", cp, seq, "the sequence")
     _divides("ep", ep, dp, "the data-parallel ranks")
-    experts = [
-        op.experts
-        for stack in model.stacks
-        for layer in stack.layers
-        for op in layer.operations
-        if isinstance(op, (Experts, ExpertMatmul))
-    ]
-    if ep > 1 and not experts:
+    if ep > 1 and not model.experts:
         raise NapkinError(f"--ep {ep}: {model.name} has no experts", "leave it out")
-    for number in sorted(set(experts)):
+    for number in sorted(model.experts):
         _divides("ep", ep, number, "the experts")
     depth = model.stacks[-1].depth
     if pp * vp > depth:

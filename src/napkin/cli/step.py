@@ -11,7 +11,7 @@ from napkin.cli.machine import accelerator
 from napkin.cli.model import MODEL_OPTIONS, model_of
 from napkin.cli.options import DRAWS
 from napkin.cli.predicted import asked_of, memory_terms, utilisation
-from napkin.formulas.layer import Experts, Model, Scan
+from napkin.formulas.layer import Model, Scan
 from napkin.formulas.memory import Setup
 from napkin.formulas.step import Step, step
 from napkin.inputs.hardware import Hardware
@@ -113,10 +113,9 @@ def _remark(inputs: Inputs, model: Model, stack: str, half: float, level: float,
     if "stack" not in inputs:
         word = "the middle of all software" if stack == "unknown" else f"taken to be {stack}"
         inputs.note(f"--stack is not given: {word}, and the interval is wider for it")
-    operations = [op for s in model.stacks for _, _, layer in s.kinds() for op in layer.operations]
-    if any(isinstance(op, Scan) for op in operations):
+    if any(isinstance(op, Scan) for op in model.operations):
         inputs.note("scans are counted by their bytes and products; no published step checks that")
-    if any(isinstance(op, Experts) for op in operations):
+    if model.experts:
         inputs.note("tokens are taken to spread evenly over experts")
 
 

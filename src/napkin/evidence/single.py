@@ -12,7 +12,7 @@ from napkin.evidence import software
 from napkin.evidence.intervals import Point, Seen, point
 from napkin.evidence.rates import LARGEST_SHARE, Machine, machine, names, picker, rates
 from napkin.formulas.efficiency import depth_share, tile_share
-from napkin.formulas.layer import Experts, Model
+from napkin.formulas.layer import Model
 from napkin.formulas.memory import Setup, weights_of
 from napkin.formulas.step import Plan, Rates
 from napkin.inputs.hardware import Hardware, peak_name
@@ -140,7 +140,6 @@ def asked(
     at = machine(hardware, setup.precision.compute)
     kernel = kernel_of(stack, at, kernel)
     plan, reached = timed(model, setup, stack, at, kernel, async_tp)
-    operations = [op for s in model.stacks for _, _, layer in s.kinds() for op in layer.operations]
     params = sum(
         count * sum(w.count for w in weights_of(layer.operations))
         for s in model.stacks
@@ -149,7 +148,7 @@ def asked(
     place = point(
         at.generation,
         stack.family,
-        any(isinstance(op, Experts) for op in operations),
+        bool(model.experts),
         at.bits,
         params + model.hidden * model.vocabulary,
         layout.seq,

@@ -197,7 +197,7 @@ def step(model: Model, over: Works, mtp: bool = False) -> dict[str, Term]:
 
 def remarks(model: Model) -> list[str]:
     """What a reader of the count must know about this network's operations."""
-    every = [op for stack in model.stacks for _, _, layer in stack.kinds() for op in layer.operations]
+    every = model.operations
     found = []
     if any(isinstance(op, Scan) for op in every):
         found.append("a scan counts the matrix products of its plain chunked form, not its elementwise work")

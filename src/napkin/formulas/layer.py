@@ -813,3 +813,13 @@ class Model:
     @property
     def depth(self) -> int:
         return sum(stack.depth for stack in self.stacks)
+
+    @property
+    def operations(self) -> list[Operation]:
+        """The operations of each distinct layer."""
+        return [op for stack in self.stacks for layer in stack.layers for op in layer.operations]
+
+    @property
+    def experts(self) -> set[int]:
+        """Numbers of experts that a layer chooses among; none in a dense network."""
+        return {op.experts for op in self.operations if isinstance(op, (Experts, ExpertMatmul))}
