@@ -22,9 +22,10 @@ lint: $(VENV)/.test
 tables: $(VENV)/.test
 	$(BIN)/python tools/tables.py
 
-# What README.md and docs/ show below each example.
+# What README.md and docs/ show below each example, and where published layouts rank.
 docs: $(VENV)/.test
 	$(BIN)/python tools/docs.py
+	$(BIN)/python tools/layouts.py
 
 build: $(VENV)/.test
 	$(BIN)/python -m build
