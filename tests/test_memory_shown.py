@@ -76,6 +76,7 @@ def test_the_stages_of_a_pipeline_are_rows_too():
         "llama3-70b --gpus 64 --pp 4 --zero 1 --global-batch 256",
         "llama3-70b --dp 4 --tp 4",
         "llama3-8b --micro-batch 5",
+        "llama3.2-3b --optimizer-form foreach",
     ],
 )
 def test_every_suggestion_fits_when_it_is_asked_for_itself(line):

@@ -217,7 +217,7 @@ def changes(model: Model, setup: Setup, fixed: bool, node: int = 8) -> Iterator[
             yield laid(f"--zero {zero}", costs[zero], zero=zero)
     eight = OPTIMIZERS.get(f"{setup.optimizer.name}-8bit")
     if eight is not None:
-        what = f"--optimizer {eight.name}"
+        what = f"--optimizer {eight.name}" + (" --optimizer-form fused" if setup.form != "fused" else "")
         yield Change(what, replace(setup, optimizer=eight, form="fused"), "states rounded to 8 bits")
     if layout.micro > 1:
         half = layout.micro // 2
