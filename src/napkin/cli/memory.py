@@ -21,7 +21,8 @@ from napkin.formulas.fit import FITS, NOT, UNDECIDED, Fit, Remedy
 from napkin.formulas.implementations import TORCH, TRANSFORMERS
 from napkin.formulas.layer import Embedding, Model
 from napkin.formulas.memory import Setup, Step
-from napkin.inputs.hardware import Hardware
+from napkin.formulas.traffic import Rates
+from napkin.inputs.hardware import Hardware, find_link, peak_name
 from napkin.record import replace
 from napkin.render.answer import Answer
 from napkin.term import TRUE, Term, constant, leaf, multiply, subtract
@@ -30,6 +31,8 @@ from napkin.units import count, human, words
 LARGEST = ("micro-batch", "seq", "layers", "params")
 LONGEST, MOST = 10**8, 10**6
 """The longest sequence, and the most of anything else, that is looked at."""
+HOST = "pcie5"
+"""The link between an accelerator and its host."""
 DEVICES_PER_NODE = 8
 """Accelerators that tensor parallelism may join where the table does not say."""
 declare(
@@ -197,18 +200,34 @@ def remark(answer: Answer, model: Model, setup: Setup, found: Fit, word: str) ->
 def _suggest(inputs: Inputs, answer: Answer, model: Model, setup: Setup, hardware: Hardware, room: int) -> None:
     """What would make it fit, cheapest first, each verified."""
     word, compiled = inputs.get("implementation"), bool(inputs.get("compile"))
-    fixed, node = "global-batch" in inputs, hardware.devices_per_node or DEVICES_PER_NODE
-    found = fit.suggestions(model, setup, word, room, compiled, fixed, node)
-    more = fit.wider(model, setup, word, room, compiled, fixed)
+    fixed, rates = "global-batch" in inputs, _rates(hardware, setup)
+    found = fit.suggestions(model, setup, word, room, compiled, rates, fixed)
+    more = fit.wider(model, setup, word, room, compiled, rates, fixed)
     answer.extra["suggestions"] = [_remedy(inputs, setup, one) for one in found]
     answer.extra["more_accelerators"] = _remedy(inputs, setup, more) if more is not None else None
-    lines = ["", "  would fit, cheapest first, with what it adds to a step of each GPU:"]
+    lines = ["", "  would fit, cheapest first (time at datasheet rates, nothing overlapping):"]
     if not found:
         lines = ["", "  nothing that napkin tries makes it fit on these accelerators"]
     for one in [*found, *([more] if more is not None else [])]:
         row = _remedy(inputs, setup, one)
-        lines += [f"    {row['change']}", f"        uses {human(row['used'], 'byte')}; {_added(row)}"]
+        lines += [f"    {row['change']}  ({row['extra_time']:+.1%} time; uses {human(row['used'], 'byte')})"]
+        lines += [f"        {_added(row)}"]
     answer.pictures = (*answer.pictures, *lines)
+
+
+def _rates(hardware: Hardware, setup: Setup) -> Rates:
+    """What the accelerator and its links give at best; a host is taken to stand behind PCIe of the fifth generation, and
+    a link or network that nobody states to be slow."""
+    from napkin.evidence.rates import LINKLESS, SLOWEST_NETWORK
+
+    compute = peak_name(setup.precision.compute)
+    return Rates(
+        hardware.peaks.get(compute) or hardware.peak(hardware.default_dtype),
+        hardware.link_bandwidth or LINKLESS,
+        hardware.nic_bandwidth or SLOWEST_NETWORK,
+        find_link(HOST).bandwidth,
+        hardware.devices_per_node or DEVICES_PER_NODE,
+    )
 
 
 def _remedy(inputs: Inputs, setup: Setup, one: Remedy) -> dict[str, Any]:
@@ -219,8 +238,9 @@ def _remedy(inputs: Inputs, setup: Setup, one: Remedy) -> dict[str, Any]:
         what += f" --dp {after.dp}"
     return {
         "change": what,
+        "extra_time": one.time,
         "extra_flops": one.burden.again,
-        "extra_bytes": one.burden.network,
+        "extra_bytes": one.burden.tensor + one.burden.network,
         "extra_host_bytes": one.burden.host,
         "extra_idle": one.burden.idle,
         "used": one.fit.reported.used.value,

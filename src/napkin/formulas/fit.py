@@ -13,7 +13,7 @@ from napkin.formulas.lowering import divides_heads
 from napkin.formulas.memory import Rank, Setup, Step
 from napkin.formulas.optimizers import OPTIMIZERS
 from napkin.formulas.tape import sized
-from napkin.formulas.traffic import Burden, burden
+from napkin.formulas.traffic import Burden, Rates, burden
 from napkin.inputs.plan import Recompute
 from napkin.record import record, replace
 from napkin.term import TRUE, leaf
@@ -170,11 +170,13 @@ class Change:
 
 @record
 class Remedy:
-    """Changes that together make it fit, verified by their own evaluation, and what they add to the step's burden."""
+    """Changes that together make it fit, verified by their own evaluation; what they add to the step's burden, and its
+    time as a share of the step's FLOPs at datasheet rates."""
 
     changes: tuple[Change, ...]
     fit: Fit
     burden: Burden
+    time: float
 
     @property
     def what(self) -> str:
@@ -182,9 +184,8 @@ class Remedy:
 
     @property
     def order(self) -> tuple[float, ...]:
-        """Cheapest first: FLOPs that run again, then the bubble, then bytes moved, then fewer changes."""
-        burden = self.burden
-        return round(burden.again, 6), round(burden.idle, 6), burden.network + burden.host, len(self.changes)
+        """Cheapest first: by the time that FLOPs run again, idle stages and bytes moved take, then fewer changes."""
+        return round(self.time, 9), len(self.changes)
 
 
 def changes(model: Model, setup: Setup, fixed: bool, node: int = 8) -> Iterator[Change]:
@@ -267,19 +268,18 @@ def suggestions(
     implementation: str,
     capacity: Number,
     compiled: bool,
+    rates: Rates,
     fixed: bool = False,
-    node: int = 8,
     most: int = 5,
 ) -> list[Remedy]:
     """Changes that make it fit on the same accelerators, cheapest first: single ones, else combinations of up to four
     of those that help most."""
     now = evaluate(model, setup, implementation, capacity, compiled)
-    before, used = _burden(now), now.reported.used.value
+    used = now.reported.used.value
     idle: set[str] = set()
 
     def tried(path: tuple[Change, ...]) -> Remedy:
-        result = evaluate(model, path[-1].setup, implementation, capacity, compiled)
-        return Remedy(path, result, _burden(result).over(before))
+        return _remedy(path, evaluate(model, path[-1].setup, implementation, capacity, compiled), now, rates)
 
     paths: list[tuple[Change, ...]] = [()]
     found: list[Remedy] = []
@@ -288,7 +288,7 @@ def suggestions(
         remedies = []
         for path in paths:
             names = {change.what.split()[0] for change in path}
-            for change in changes(model, path[-1].setup if path else setup, fixed, node):
+            for change in changes(model, path[-1].setup if path else setup, fixed, rates.node):
                 together = frozenset((*(c.what for c in path), change.what))
                 if change.what.split()[0] not in names | idle and together not in seen:
                     seen.add(together)
@@ -303,11 +303,11 @@ def suggestions(
 
 
 def wider(
-    model: Model, setup: Setup, implementation: str, capacity: Number, compiled: bool, fixed: bool = False
+    model: Model, setup: Setup, implementation: str, capacity: Number, compiled: bool, rates: Rates, fixed: bool = False
 ) -> Remedy | None:
     """The fewest doublings of the accelerators that make it fit, states divided among all of them."""
     layout = setup.layout
-    before = _burden(evaluate(model, setup, implementation, capacity, compiled))
+    now = evaluate(model, setup, implementation, capacity, compiled)
     for times in (2**k for k in range(1, DOUBLINGS + 1)):
         if fixed and layout.micro_batches % times:
             return None
@@ -317,12 +317,18 @@ def wider(
         change = Change(what, replace(setup, layout=wide), f"{times} × the accelerators")
         result = evaluate(model, change.setup, implementation, capacity, compiled)
         if result.verdict == FITS:
-            return Remedy((change,), result, _burden(result).over(before))
+            return _remedy((change,), result, now, rates)
     return None
 
 
 DEEPEST, KEPT, DOUBLINGS = 4, 4, 10
 """Changes in one combination; combinations that a further change is tried on; doublings of the accelerators."""
+
+
+def _remedy(path: tuple[Change, ...], then: Fit, now: Fit, rates: Rates) -> Remedy:
+    before, after = _burden(now), _burden(then)
+    shares = (rates.share(one, fit.step.model, fit.step.setup) for one, fit in ((after, then), (before, now)))
+    return Remedy(path, then, after.over(before), next(shares) - next(shares))
 
 
 def _burden(found: Fit) -> Burden:

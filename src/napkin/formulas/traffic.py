@@ -29,10 +29,12 @@ ACTIVATION_BYTES = 2
 
 @record
 class Burden:
-    """again    FLOPs that run again, as a share of the step's      network  bytes that a GPU sends to others in a step
-    host     bytes between a GPU and its host                     idle     the pipeline's bubble over the work"""
+    """again    FLOPs that run again, as a share of the step's      idle     the pipeline's bubble over the work
+    tensor   bytes that a GPU sends in a step to those that share its layers      network  to others
+    host     bytes between a GPU and its host"""
 
     again: float
+    tensor: Number
     network: Number
     host: Number
     idle: float
@@ -41,10 +43,33 @@ class Burden:
         """What this adds to another; less recomputation is no gain of a layout's own."""
         return Burden(
             max(self.again - before.again, 0.0),
+            self.tensor - before.tensor,
             self.network - before.network,
             self.host - before.host,
             self.idle - before.idle,
         )
+
+
+@record
+class Rates:
+    """Datasheet rates of one accelerator: dense FLOP/s, byte/s over the link inside a node, over the network and to the
+    host; `node`: accelerators that the link joins."""
+
+    peak: float
+    link: float
+    network: float
+    host: float
+    node: int
+
+    def share(self, burden: Burden, model: Model, setup: Setup) -> float:
+        """A burden's time over that of the step's FLOPs, all at full rate and nothing behind anything else: by this
+        layouts of unequal batches can be compared."""
+        layout = setup.layout
+        over = flops.works(model, layout.global_batch, layout.seq)
+        compute = 3 * flops.forward(model, over).value / layout.gpus / self.peak
+        outside = self.link if layout.gpus <= self.node else self.network
+        moved = burden.tensor / self.link + burden.network / outside + burden.host / self.host
+        return float(burden.again + burden.idle + moved / compute)
 
 
 def again(model: Model, setup: Setup) -> float:
@@ -114,12 +139,15 @@ def burden(model: Model, setup: Setup, rank: Rank, offloaded: Number = 0) -> Bur
     """The cost of a layout on its worst rank. `offloaded`: activations that a micro-batch sends to the host."""
     layout = setup.layout
     width, m = model.hidden, layout.micro_batches
+    together: Number = 0
     layers: Number = 0
     for count, layer in zip(rank.stage.layers, rank.stage.kinds, strict=True):
-        layers += count * (tensor_bytes(layer, setup, width) + context_bytes(layer, setup) + expert_bytes(layer, setup))
+        together += count * tensor_bytes(layer, setup, width)
+        layers += count * (context_bytes(layer, setup) + expert_bytes(layer, setup))
     between = 2 * layout.vp * _passed(setup, width) * (layout.pp > 1) / (layout.tp if layout.sp else 1)
     return Burden(
         again(model, setup),
+        m * together,
         data_bytes(rank, setup) + m * (layers + between),
         host_bytes(rank, setup) + 2 * m * offloaded,
         (layout.pp - 1) / (layout.vp * m),
