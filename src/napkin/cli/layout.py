@@ -6,7 +6,7 @@ from napkin.cli.command import Inputs
 from napkin.cli.model import sequence
 from napkin.cli.options import DEGREES, Option, choice, declare
 from napkin.errors import NapkinError, Refused, did_you_mean
-from napkin.evidence.margins import width_of
+from napkin.evidence.margins import widths_of
 from napkin.formulas import optimizers
 from napkin.formulas.frameworks import FRAMEWORKS, PLAIN, Framework
 from napkin.formulas.implementations import IMPLEMENTATIONS, Code, Tuning, code_of
@@ -212,7 +212,7 @@ def setup_with(inputs: Inputs, model: Model, layout: Layout) -> Setup:
     if named is None:
         named = "fused" if "fused" in optimizer.forms else optimizer.forms[0]
         inputs.default("optimizer-form", named)
-    framework, alone = _framework(inputs), bool(layout.gpus == 1)
+    framework = _framework(inputs)
     if "=" not in policy.name and framework.formats(policy) != policy:
         policy = framework.formats(policy)
         kept = f"{policy.param} parameters, {policy.grad} gradients, {policy.state} states"
@@ -254,7 +254,7 @@ def setup_with(inputs: Inputs, model: Model, layout: Layout) -> Setup:
         inputs.get("offload") or (),
         framework,
         frozen=frozen,
-        widths=(width_of(framework.name, alone, True), width_of(framework.name, alone, False)),
+        widths=widths_of(framework.name),
     )
 
 

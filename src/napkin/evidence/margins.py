@@ -80,6 +80,12 @@ def weighted(errors: Iterable[tuple[str, float]], level: float) -> float:
     return max(ranked[-1][0], FLOOR)
 
 
+def widths_of(name: str) -> tuple[tuple[Width, Width], tuple[Width, Width]]:
+    """The widths of a framework's steps on one card and on several, counted on the code and not."""
+    alone, several = ((width_of(name, one, True), width_of(name, one, False)) for one in (True, False))
+    return alone, several
+
+
 def width_of(name: str, alone: bool, counted: bool) -> Width:
     """How far the figures of a step of that framework can lie from the formulas. `counted`: what it keeps for backward
     was counted on the code itself."""

@@ -50,7 +50,7 @@ def width_of(step: Step, implementation: str) -> Width:
     """How far the figures can lie from the formula's; an estimate's own width where kept tensors are one."""
     setup = step.setup
     counted = is_measured(step.model, setup, implementation) and setup.attention in setup.code.kernels
-    found = setup.widths[0 if counted else 1]
+    found = setup.widths[0 if setup.layout.gpus == 1 else 1][0 if counted else 1]
     if step.run.exact:
         return found
     low, high = allocator.ESTIMATED

@@ -61,7 +61,8 @@ class Setup:
     in_backward  the optimizer steps each tensor as soon as its gradient is there, which is then let go
     wide_tables  an 8-bit optimizer keeps the states of table and head in 32 bits (transformers' Trainer does)
     frozen   so many first layers, and the table before them, are not trained and keep nothing; None: all are trained
-    widths   how far figures can lie from the formulas: where what is kept was counted on the code itself, where not
+    widths   how far figures can lie from the formulas, on one card and on several: where what is kept was counted on
+             the code itself, where not
     """
 
     code: Code
@@ -78,7 +79,7 @@ class Setup:
     in_backward: bool = False
     wide_tables: bool = False
     frozen: int | None = None
-    widths: tuple[Width, Width] = (EXACT, EXACT)
+    widths: tuple[tuple[Width, Width], tuple[Width, Width]] = ((EXACT, EXACT), (EXACT, EXACT))
 
     @property
     def layers_in(self) -> Precision:
