@@ -537,11 +537,10 @@ def parallel(
         first += (Dropout("attention_dropped", (first[-1].name,), width),)
     if dropout[1]:
         second += (Dropout("mlp_dropped", (second[-1].name,), width),)
-    norms_of: Operations = (norm("attention_norm", "x", width),)
-    if norms == 2:
-        norms_of += (norm("mlp_norm", "x", width),)
+    if norms == 2:  # each branch runs whole before the next
+        second = (norm("mlp_norm", "x", width), *second)
     return (
-        *norms_of,
+        norm("attention_norm", "x", width),
         *first,
         *second,
         Add("branches", (first[-1].name, second[-1].name), width),

@@ -24,6 +24,7 @@ class Frame:
     closure      what the code of a checkpointed layer refers to: tables (rotary), ids (one row of positions), each
                  ids (a row a sequence), masks (written-out attention's, one for each window), mask (one for all),
                  alibi (slopes times positions)
+    cuts         query, key and value are cut out of their joined product one by one
     weights_late attention's weights reach the layer, which holds them until it returns
     embeddings   the model's code holds what it looked up until the layers are through: "layers", or the loss: "loss"
     """
@@ -31,6 +32,7 @@ class Frame:
     buffers: tuple[tuple[str, str], ...] = (ROTARY,)
     norms_last: bool = True
     closure: tuple[str, ...] = ("tables", "ids", "masks")
+    cuts: bool = False
     weights_late: bool = True
     embeddings: str = "layers"
 
@@ -54,6 +56,7 @@ _HF_FRAMES: dict[str, Frame] = {
     "mpt": _BETWEEN,
     "opt": replace(_HF, closure=("each ids", "mask")),
     "openai-gpt": replace(_BETWEEN, buffers=(("ids", "int64"), ("masks", ""))),
+    "phi3": replace(_HF, cuts=True),
     "vaultgemma": _SCALED,
 }
 _PLAIN = Frame(buffers=(), norms_last=False, closure=())

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from napkin.elementwise import Number, is_array, maximum, minimum
-from napkin.formulas.tape import INPUT_LABEL, SLICE, WEIGHT, WEIGHT_COPY, Node, Storage, Tensor, sized
+from napkin.formulas.tape import CUT, INPUT_LABEL, SLICE, WEIGHT, WEIGHT_COPY, Node, Storage, Tensor, sized
 from napkin.record import record
 
 
@@ -37,13 +37,16 @@ class _Gradient:
         self.holders = 0
 
 
-def replay(nodes: Sequence[Node], seed: Number, stepped: bool = False, again: bool = False) -> Replay:
+def replay(
+    nodes: Sequence[Node], seed: Number, stepped: bool = False, again: bool = False, alone: bool = False
+) -> Replay:
     """Run the nodes backwards. `seed`: bytes of the gradient of the last node's output (counted in the start).
     `stepped`: the optimizer takes each weight's gradient as soon as it is there. `again`: what the nodes kept was
-    computed again, and goes as soon as it is read; else when the node's gradients have been summed and cast too."""
+    computed again, and goes as soon as it is read; else when the node's gradients have been summed and cast too.
+    `alone`: no other piece keeps what is shared any more."""
     uses: dict[int, int] = {}
     for node in nodes:
-        for storage in _held(node):
+        for storage in _held(node, alone):
             uses[id(storage)] = uses.get(id(storage), 0) + 1
     gradients: dict[int, _Gradient] = {}
     live: Number = 0
@@ -69,7 +72,7 @@ def replay(nodes: Sequence[Node], seed: Number, stepped: bool = False, again: bo
                     arrived.holders += 1
                     given.append((tensor, arrived))
                     continue
-                size = tensor.root.size if node.name == SLICE or node.alias else tensor.size
+                size = tensor.root.size if node.name in (SLICE, CUT) or node.alias else tensor.size
                 live = live if node.spread else live + size
                 if tensor.places[0][1].kind == WEIGHT:
                     weights = weights + size
@@ -81,7 +84,7 @@ def replay(nodes: Sequence[Node], seed: Number, stepped: bool = False, again: bo
             weights, live = weights + node.weight, live + first_made - node.bias
             peak = maximum(peak, live + node.scratch)
             if again:
-                live = live - _freed(node, uses)
+                live = live - _freed(node, uses, alone)
             if is_array(node.bias) or node.bias:
                 live = live + node.bias
                 peak = maximum(peak, live)
@@ -90,7 +93,7 @@ def replay(nodes: Sequence[Node], seed: Number, stepped: bool = False, again: bo
                 live = live + tensor.size - node.output.size
             live = _release(arrived, live)
         if arrived is None or not again:
-            live = live - _freed(node, uses)
+            live = live - _freed(node, uses, alone)
         if is_array(late) or late:
             peak = maximum(peak, live + late)
             live = live + late - node.narrow
@@ -183,19 +186,19 @@ def _used(nodes: Sequence[Node], holds: Sequence[tuple[int, Tensor]]) -> set[int
     return found
 
 
-def _freed(node: Node, uses: dict[int, int]) -> Number:
+def _freed(node: Node, uses: dict[int, int], alone: bool) -> Number:
     """Bytes that go with a node's backward, what other nodes still keep left out."""
     gone: Number = 0
-    for storage in _held(node):
+    for storage in _held(node, alone):
         uses[id(storage)] -= 1
         if uses[id(storage)] == 0:
             gone = gone + storage.size * storage.kept
     return gone
 
 
-def _held(node: Node) -> list[Storage]:
+def _held(node: Node, alone: bool) -> list[Storage]:
     """The storages that a node keeps and that go when its backward has run."""
-    return [s for _, s in node.kept if not s.shared]
+    return [s for _, s in node.kept if alone or not s.shared]
 
 
 def _release(gradient: _Gradient, live: Number) -> Number:

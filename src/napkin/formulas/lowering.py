@@ -352,7 +352,8 @@ class Lowering:
 
     def slice(self, op: Any) -> Value:
         x = self.read(op)
-        part = self.tape.slice(x.tensor, x.tensor.count * op.width // x.width)
+        cuts = self.code.frame.cuts and op.name in JOINED
+        part = self.tape.slice(x.tensor, x.tensor.count * op.width // x.width, cuts)
         if op.indexed:
             index = self.tape.new(1, "int64", "index", fixed=True)
             taken = self.tape.new(part.count, part.dtype, "taken")
@@ -624,7 +625,7 @@ class Lowering:
             return self.xielu(x)
         if function == "swiglu_oai":
             raise Refused("swiglu_oai stands in experts alone")
-        return tape.smooth(x, function)
+        return tape.smooth(x, function, function == "bloom_gelu")
 
     def xielu(self, x: Tensor) -> Tensor:
         """where(x > 0, α₊·x·x + β·x, α₋·(expm1(min(x, ε)) − x) + β·x), its two scalars learnt."""

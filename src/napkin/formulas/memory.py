@@ -438,7 +438,8 @@ class Weights:
 @record
 class Step:
     """One model's pass on the tape, with the replay of each piece, its weights and the order of its layers: what all
-    stages share. `again`: the replays of layers that are computed again."""
+    stages share. `again`: the replays of layers that are computed again; `first`: of the first layer,
+    the last to let go of what layers share."""
 
     model: Model
     stack: Stack
@@ -450,6 +451,7 @@ class Step:
     weights: Weights
     order: Order
     again: tuple[Replay, ...] = ()
+    first: Replay | None = None
 
     def under(self, setup: Setup) -> Step:
         """The same with another setup that changes nothing on the tape."""
@@ -487,8 +489,18 @@ def prepare(model: Model, setup: Setup) -> Step:
         replay(run.after.nodes, 0, setup.in_backward),  # the root gradient stays as long as the backward pass
         _weights(model, stack, setup, run.kinds),
         _order(run, setup),
+        first=_first(run, setup.in_backward),
     )
     return rerun(step)
+
+
+def _first(run: Pass, stepped: bool) -> Replay | None:
+    """The first layer's replay, with which the rotary tables go; None where no layer keeps any."""
+    number = next((kind for _, runs in run.patterns for _, kind in runs), None)
+    if number is None or not run.layers[number][1].shared:
+        return None
+    piece = run.layers[number][1]
+    return replay(piece.nodes, piece.input, stepped, alone=True)
 
 
 def rerun(step: Step) -> Step:
@@ -735,7 +747,7 @@ def _moments(
             gradients_of(first_made + turn.made),
             left,
             casts - turn.uncast,
-            closure + added + 2 * one + turn.needs,
+            closure + added + 2 * one + turn.needs - (masks - turn.masks) * (not setup.code.passes_mask),
         )
         worst = larger(worst, now, turn.valid)
     made = first_made + total(n * part.all for n, part in parts[1 : 1 + len(step.layers)]) * grad
@@ -776,6 +788,7 @@ class Turn:
     later  weight copies of it and of the layers behind it, whether autograd keeps them or autocast's cache
     gone   activations that are free again     uncast  autocast's weight copies that are
     needs  what the layer's backward holds: its gradients, and what runs again
+    masks  causal masks that checkpointed layers up to it refer to
     bursts what the layer's tensors that come and go take in the forward pass beyond what it keeps
     """
 
@@ -786,6 +799,7 @@ class Turn:
     needs: Number
     bursts: Number
     later: Number
+    masks: Number
 
 
 def _turns(step: Step, stage: Stage, grad: Number) -> Iterator[Turn]:
@@ -807,7 +821,11 @@ def _turns(step: Step, stage: Stage, grad: Number) -> Iterator[Turn]:
         done = [a - b for a, b in zip(end, upto, strict=True)]
         left = _of_layers(step, tuple(a - b for a, b in zip(upto, begin, strict=True)), checkpoints)
         one, piece = order.sorts[sort], pieces[sort]
-        needs = again + piece.input + (step.again if one.again else step.layers)[one.kind].peak
+        peak = (step.again if one.again else step.layers)[one.kind].peak
+        if step.first is not None and not one.again:
+            only = total(a - b for a, b in zip(upto, begin, strict=True)) == 1
+            peak = where(only & (stage.first == 1), step.first.peak, peak)
+        needs = again + piece.input + peak
         if idle[sort]:
             needs = 0
         elif one.again:  # the layer's tensors come and go once more as it runs again
@@ -815,7 +833,11 @@ def _turns(step: Step, stage: Stage, grad: Number) -> Iterator[Turn]:
         own = piece.input + piece.chosen * chooses if one.again else piece.saved
         bursts = (piece.dropped if one.again or one.asleep else piece.burst) - own * (not one.asleep)
         later = _dot(done, cached) + cached[sort]
-        return Turn(valid, _dot(done, weights), whole - left, _dot(done, copies), needs, bursts, later)
+        counts: list[Number] = [0] * len(stage.kinds)
+        for n, m, other in zip(upto, begin, order.sorts, strict=True):
+            counts[other.kind] = counts[other.kind] + (n - m) * other.again
+        masks = _masks(step, stage, tuple(counts))
+        return Turn(valid, _dot(done, weights), whole - left, _dot(done, copies), needs, bursts, later, masks)
 
     if size == 1:
         spans = [(stage.low, stage.high)]

@@ -23,7 +23,7 @@ SIXTEENTHS = {"mxfp8": 16.5, "mxfp4": 8.5, "nvfp4": 9}
 """Bytes of 16 elements with the scales that they share (formats.py has the formats)."""
 _RANK = {"bf16": 1, "fp16": 1, "fp32": 2, "fp64": 3}
 
-SLICE = "slice"
+SLICE, CUT = "slice", "cut"
 INPUT_LABEL = "x"
 """The residual stream that a layer reads."""
 ACTIVATION, WEIGHT, WEIGHT_COPY, INPUT = "activation", "weight", "weight copy", "input"
@@ -327,9 +327,11 @@ class Tape:
         out = self.new(x.count, x.dtype, "relu")
         return self.record("relu", (x,), out, (out,))
 
-    def smooth(self, x: Tensor, name: str) -> Tensor:
-        """silu, gelu and their like as one kernel: the input is kept."""
-        return self.record(name, (x,), self.new(x.count, x.dtype, name), (x,))
+    def smooth(self, x: Tensor, name: str, written: bool = False) -> Tensor:
+        """silu, gelu and their like as one kernel: the input is kept. `written`: the code's own gelu of tanh, written
+        out in both directions within one function, where four tensors as large stand at once forwards, five backwards."""
+        out = self.new(x.count, x.dtype, name)
+        return self.record(name, (x,), out, (x,), scratch=4 * x.size * written, ahead=3 * x.size * written)
 
     def dropout(self, x: Tensor, p: float) -> Tensor:
         """The fused kernel keeps a mask of one byte an element; nothing happens at p = 0."""
@@ -342,11 +344,12 @@ class Tape:
         """A contiguous copy, or a concatenation of parts that are as large together."""
         return self.record("copy", (x,), self.new(x.count, x.dtype, what), alias=True)
 
-    def slice(self, x: Tensor, count: Number) -> Tensor:
-        """A view of a part of x: the gradients of the parts are written into one of the whole."""
+    def slice(self, x: Tensor, count: Number, apart: bool = False) -> Tensor:
+        """A view of a part of x: the gradients of the parts are written into one of the whole (split, chunk), or,
+        `apart`, each into a whole of its own, which are added."""
         part = x.view(count)
         part.base = None
-        return self.record(SLICE, (x,), part)
+        return self.record(CUT if apart else SLICE, (x,), part)
 
     # --- normalisations and reductions ---
 
