@@ -31,6 +31,8 @@ from napkin.units import count, human, words
 LARGEST = ("micro-batch", "seq", "layers", "params")
 LONGEST, MOST = 10**8, 10**6
 """The longest sequence, and the most of anything else, that is looked at."""
+MANY = 9
+"""A time above ten times as long is written as a multiple."""
 HOST = "pcie5"
 """The link between an accelerator and its host."""
 DEVICES_PER_NODE = 8
@@ -210,13 +212,15 @@ def _suggest(inputs: Inputs, answer: Answer, model: Model, setup: Setup, hardwar
         lines = ["", "  nothing that napkin tries makes it fit on these accelerators"]
     for one in [*found, *([more] if more is not None else [])]:
         row = _remedy(inputs, setup, one)
-        lines += [f"    {row['change']}  ({row['extra_time']:+.1%} time; uses {human(row['used'], 'byte')})"]
+        time = row["extra_time"]
+        longer = f"{time:+.0%} time" if time < MANY else f"{1 + time:,.0f} × the time"
+        lines += [f"    {row['change']}  ({longer}; uses {human(row['used'], 'byte')})"]
         lines += [f"        {_added(row)}"]
     answer.pictures = (*answer.pictures, *lines)
 
 
 def _rates(hardware: Hardware, setup: Setup) -> Rates:
-    """What the accelerator and its links give at best; a host is taken to stand behind PCIe of the fifth generation, and
+    """What the accelerator and its links give at best; a host is taken to stand behind PCIe of generation 5, and
     a link or network that nobody states to be slow."""
     from napkin.evidence.rates import LINKLESS, SLOWEST_NETWORK
 

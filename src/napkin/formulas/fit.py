@@ -198,10 +198,6 @@ def changes(model: Model, setup: Setup, fixed: bool, node: int = 8) -> Iterator[
     def laid(what: str, cost: str, **fields: object) -> Change:
         return Change(what, replace(setup, layout=layout.replaced(**fields)), cost)
 
-    def batches(pp: Number) -> Number:
-        """Micro-batches of half as many, or half as large ones, replicas."""
-        return layout.micro_batches * 2 if fixed else pp
-
     if setup.attention == EAGER and FLASH in setup.code.kernels:
         yield Change("--attention flash", replace(setup, attention=FLASH), "nothing: fewer bytes to memory too")
     if setup.form != "fused" and "fused" in setup.optimizer.forms:
@@ -224,12 +220,19 @@ def changes(model: Model, setup: Setup, fixed: bool, node: int = 8) -> Iterator[
         half = layout.micro // 2
         exact = layout.micro % 2 == 0
         if exact or not fixed:
-            yield laid(f"--micro-batch {half}", "smaller products", micro=half, micro_batches=batches(layout.pp))
-    if layout.dp % 2 == 0 and (layout.dp // 2) % layout.ep == 0:
-        fewer = layout.dp // 2
+            yield laid(
+                f"--micro-batch {half}",
+                "smaller products",
+                micro=half,
+                micro_batches=layout.micro_batches * 2 if fixed else layout.pp,
+            )
+    for times in (2, 4, 8):
+        fewer = layout.dp // times
+        if layout.dp % times or fewer % layout.ep:
+            continue
         keeps = not setup.shard or (fewer * layout.cp) % setup.shard == 0
-        wider, deeper, longer = layout.tp * 2, layout.pp * 2, layout.cp * 2
-        tokens = layout.seq // layout.cp
+        wider, deeper, longer = layout.tp * times, layout.pp * times, layout.cp * times
+        tokens, whole = layout.seq // layout.cp, layout.micro_batches * times if fixed else 0
         if keeps and wider <= node and divides_heads(model, setup.code, wider) and tokens % wider == 0:
             yield laid(
                 f"--tp {wider}",
@@ -237,13 +240,13 @@ def changes(model: Model, setup: Setup, fixed: bool, node: int = 8) -> Iterator[
                 tp=wider,
                 dp=fewer,
                 sp=layout.sp if layout.tp > 1 else 1,
-                micro_batches=batches(layout.pp),
+                micro_batches=whole or layout.pp,
             )
         if keeps and model.stacks[-1].depth % (deeper * layout.vp) == 0:
-            yield laid(f"--pp {deeper}", "a pipeline's bubble", pp=deeper, dp=fewer, micro_batches=batches(deeper))
+            yield laid(f"--pp {deeper}", "a pipeline's bubble", pp=deeper, dp=fewer, micro_batches=whole or deeper)
         if layout.seq % (longer * layout.tp) == 0:
             cost = "keys and values passed round in every layer"
-            yield laid(f"--cp {longer}", cost, cp=longer, dp=fewer, micro_batches=batches(layout.pp))
+            yield laid(f"--cp {longer}", cost, cp=longer, dp=fewer, micro_batches=whole or layout.pp)
     if fewest and layout.dp % (layout.ep * 2) == 0 and fewest % (layout.ep * 2) == 0:
         yield laid(f"--ep {layout.ep * 2}", "tokens between the experts' ranks", ep=layout.ep * 2)
     for what, cost in (
