@@ -183,6 +183,13 @@ class Remedy:
         return " ".join(change.what for change in self.changes)
 
     @property
+    def kinds(self) -> Iterator[str]:
+        """Its changes, without the degree of what divides the work."""
+        for change in self.changes:
+            name = change.what.split()[0]
+            yield name if name in DEGREES else change.what
+
+    @property
     def order(self) -> tuple[float, ...]:
         """Cheapest first: by the time that FLOPs run again, idle stages and bytes moved take, then fewer changes."""
         return round(self.time, 9), len(self.changes)
@@ -302,7 +309,10 @@ def suggestions(
             idle = {one.what.split()[0] for one in remedies} - helps
         remedies.sort(key=lambda remedy: float(remedy.fit.reported.used.value))
         paths = [remedy.changes for remedy in remedies[:KEPT]]
-    return sorted(found, key=lambda remedy: remedy.order)[:most]
+    shown: dict[frozenset[str], Remedy] = {}  # of several degrees of one kind of parallelism the cheapest
+    for remedy in sorted(found, key=lambda remedy: remedy.order):
+        shown.setdefault(frozenset(remedy.kinds), remedy)
+    return list(shown.values())[:most]
 
 
 def wider(
@@ -324,6 +334,7 @@ def wider(
     return None
 
 
+DEGREES = ("--tp", "--pp", "--cp")
 DEEPEST, KEPT, DOUBLINGS = 4, 4, 10
 """Changes in one combination; combinations that a further change is tried on; doublings of the accelerators."""
 
