@@ -504,3 +504,64 @@ def test_a_million_layers_answer_like_a_few() -> None:
     many = rank({**LLAMA, "num_hidden_layers": 100_000}, Layout(seq=64))
     one_layer = (few.saved - rank({**LLAMA, "num_hidden_layers": 9}, Layout(seq=64)).saved) * (100_000 - 10)
     assert many.saved == few.saved + one_layer
+
+
+INDEXED = {
+    "model_type": "deepseek_v32",
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "vocab_size": 97,
+    "intermediate_size": 64,
+    "max_position_embeddings": 256,
+    "qk_rope_head_dim": 8,
+    "qk_nope_head_dim": 16,
+    "v_head_dim": 24,
+    "kv_lora_rank": 24,
+    "q_lora_rank": 32,
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 24,
+    "n_shared_experts": 1,
+    "n_group": 1,
+    "topk_group": 1,
+    "mlp_layer_types": ["dense", "sparse"],
+    "index_n_heads": 16,
+    "index_head_dim": 32,
+    "index_topk": 32,
+    "tie_word_embeddings": False,
+}
+BALANCE = 64
+"""Bytes of the router's balance, a buffer that the count of live bytes leaves out."""
+
+
+@pytest.mark.parametrize(
+    ("sequences", "recompute", "live"),
+    [(1, "none", 10_809_048), (2, "none", 30_548_696), (1, "full", 10_129_984), (2, "full", 29_109_824)],
+)
+def test_scores_of_an_indexer_come_and_go_at_the_peak(sequences: int, recompute: str, live: int) -> None:
+    """Live bytes that a trace of transformers 5.23.0's DeepSeek-V3.2 counted in a step with AdamW, foreach."""
+    layout = Layout(seq=256, micro=sequences, recompute=Recompute(recompute))
+    assert abs(rank(INDEXED, layout, attention="efficient").live - live) < BALANCE
+
+
+def test_no_gradient_reaches_an_indexer() -> None:
+    """Its weights are held, without gradients and states: H·D·q + D·h + 2·D + H·h of each of two layers."""
+    layout = Layout(seq=64, micro=1)
+    with_it = rank(INDEXED, layout, attention="efficient")
+    without = rank(INDEXED | {"index_n_heads": 8}, layout, attention="efficient")
+    fewer = 2 * (8 * 32 * 32 + 8 * 64)
+    assert with_it.parameters - without.parameters == 2 * fewer
+    assert (with_it.gradients, with_it.optimizer) == (without.gradients, without.optimizer)
+
+
+def test_jitter_keeps_its_noise_and_an_even_load_is_a_loss_of_its_own() -> None:
+    """Noise: T·h numbers a layer. The loss: in each layer softmax (T·E numbers) and choice (8·T·k bytes), and 4·E bytes
+    in all."""
+    mixture = LLAMA | {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2}
+    layout = Layout(seq=64, micro=3)
+    tokens, plain = 3 * 64, rank(mixture, layout).saved
+    assert rank(mixture | {"router_jitter_noise": 0.01}, layout).saved - plain == 6 * tokens * 64 * 2
+    balanced = 6 * (tokens * 4 * 2 + tokens * 2 * 8) + 4 * 4
+    assert rank(mixture | {"output_router_logits": True}, layout).saved - plain == balanced

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import isqrt
 
-from napkin.elementwise import Number, ceil_div, maximum, minimum, where
+from napkin.elementwise import Number, ceil_div, minimum, where
 from napkin.formulas.implementations import EAGER, LOSSES, Code, Loss
 from napkin.formulas.layer import (
     AttentionCore,
@@ -102,8 +102,7 @@ def piece(name: str, tape: Tape, start: int, first: int, input_bytes: Number) ->
     own = [s for s in kept if not s.shared]
     nodes = tuple(tape.nodes[first:])
     holds = [(number - first, tensor) for number, tensor in tape.holds if number >= first]
-    rest = maximum(0, *tape.bursts) if tape.bursts else 0
-    burst, dropped, anew = (maximum(rest, input_bytes + ahead(nodes, holds, way)) for way in (KEPT, DROPPED, ANEW))
+    burst, dropped, anew = (input_bytes + ahead(nodes, holds, way) for way in (KEPT, DROPPED, ANEW))
     return Piece(
         name,
         total(s.size * s.kept for s in own if s.kind == ACTIVATION),
@@ -268,8 +267,12 @@ def _closure(lowering: Lowering, stack: Stack) -> tuple[Number, Number, Number]:
     heads = max((op.heads for op in attends if op.position == "alibi"), default=0)
     slopes = sized(lowering.b * heads * lowering.s, stream) if "alibi" in refers else 0
     tables = total(t.size for pair in lowering.tables.values() for t in pair) if "tables" in refers else 0
-    masked = ("mask" in refers or "masks" in refers) and lowering.attention == EAGER
-    return ids + slopes, tables, sized(lowering.b * lowering.own * lowering.s, stream) if masked else 0
+    square = lowering.b * lowering.own * lowering.s
+    if lowering.attention != EAGER:  # boolean, made for windows alone
+        windows = "masks" in refers and any((op.window or op.chunk) and lowering.is_masked(op) for op in attends)
+        return ids + slopes, tables, square * windows
+    masked = "mask" in refers or "masks" in refers
+    return ids + slopes, tables, sized(square, stream) if masked else 0
 
 
 def one_layer(lowering: Lowering, layer: Layer, width: int, dtype: str) -> tuple[Piece, str]:

@@ -259,8 +259,6 @@ def latent_attention(
             norm(prefix + "q_a_norm", prefix + "q_a", q_rank),
             Matmul(prefix + "q", (prefix + "q_a_norm",), q_rank, heads * qk_dim, False, COLUMN),
         ]
-    if index is not None:
-        operations.append(index(source, prefix + "q_a_norm"))
     operations += [
         Matmul(prefix + "kv_a", (source,), width, kv_rank + rope.dim, bias),
         Slice(prefix + "kv_latent", (prefix + "kv_a",), kv_rank),
@@ -279,6 +277,8 @@ def latent_attention(
         Concat(prefix + "q_joined", (last("q_nope"), prefix + "q_rope"), heads * qk_dim),
         Concat(prefix + "k", (prefix + "k_nope", prefix + "k_rope"), heads * qk_dim, first_type=True),
     ]
+    if index is not None:
+        operations.append(index(source, prefix + "q_a_norm"))
     core = AttentionCore(
         prefix + "attention",
         (prefix + "q_joined", prefix + "k", prefix + "v"),

@@ -357,7 +357,8 @@ class AttentionCore(Operation):
 @record
 class Indexer(Operation):
     """Chooses the `top_k` keys that each query of sparse attention sees (DeepSeek Sparse Attention, DeepSeek-V3.2):
-    small queries from the latent query, one key a token, and a weight for each head; score = Σ_h w_h·relu(q_h·k).
+    small queries from the latent query, one key a token, `rotary` numbers of each head turned, and a weight for each
+    head; score = Σ_h w_h·relu(q_h·k).
 
     Reads the layer's normalised input and the latent query. FLOP over the full square: 2·b·s²·H·(D + 1). The loss's
     gradient does not reach its weights: a choice has none (transformers runs it without autograd)."""
@@ -366,6 +367,7 @@ class Indexer(Operation):
     q_rank: int
     heads: int
     head_dim: int
+    rotary: int = 0
 
     def weights(self) -> tuple[Weight, ...]:
         shapes = (

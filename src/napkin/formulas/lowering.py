@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from napkin.elementwise import Number, ceil_div, is_array, maximum, where
+from napkin.elementwise import Number, ceil_div, is_array, maximum
 from napkin.errors import Refused
 from napkin.formulas import mixers
 from napkin.formulas.implementations import ALIBI, ALWAYS, CUDNN, EAGER, EFFICIENT, FLASH, Code, Tuning
@@ -408,14 +408,41 @@ class Lowering:
         return Value(self.tape.record("linear", (self.weight(op.rows * op.d_in),), rows, (rows,)), op.d_out)
 
     def indexer(self, op: Any) -> Value:
-        """The choice of keys, which autograd does not see: nothing is kept, but the scores of every query with every
-        key, for each head, stand twice while they pass (scaled, then cut at 0), and for several sequences the keys are
-        first copied for every query."""
-        x = self.read(op)
-        pairs = self.tokens * self.s * BYTES["fp32"]
-        copied = pairs * op.head_dim * where(self.b > 1, 1, 0)
-        self.tape.burst(pairs * op.heads + maximum(pairs * op.heads, copied))
-        return Value(self.tape.new(self.tokens * op.heads, "int32", "chosen keys", fixed=True), op.heads, x.divided)
+        """The choice of keys, which runs without autograd and keeps nothing: the scores of every query with every key,
+        for each head, come and go, and for several sequences the keys are first copied for every query."""
+        x, latent = self.read(op), self.read(op, 1)
+        tape = self.tape
+        outer, tape.again = tape.again, True
+        stream = "fp32" if tape.autocast else tape.compute
+        pairs = self.tokens * self.s
+
+        def product(read: Tensor, d_in: Number, d_out: Number) -> Tensor:
+            read = tape.lowered(read)
+            copy = d_in * d_out * BYTES[tape.autocast] if tape.autocast else 0  # of the weight, in autocast's cache
+            made = tape.new(read.count // d_in * d_out, read.dtype, "output")
+            return tape.record("linear", (read,), made, cached=copy)
+
+        made = product(latent.tensor, op.q_rank, op.heads * op.head_dim)
+        key = tape.layer_norm(product(x.tensor, op.d_in, op.head_dim), self.tokens, (), 0)
+        turned = []
+        for part in (made, key):
+            rotated = tape.new(part.count * op.rotary // op.head_dim, stream, "rotated")
+            turned.append(tape.record("rotary", (part,), rotated))
+        q, k = (
+            tape.record("cat", (t, part), tape.new(t.count, stream, "joined"))
+            for t, part in zip((made, key), turned, strict=True)
+        )
+        spread = tape.lowered(tape.cast(k, "fp32")).view(pairs * op.head_dim)
+        spread = select(either(self.b > 1, False), tape.copy(spread, "spread"), spread)
+        scores = tape.matmul(tape.cast(q, "fp32"), spread, pairs * op.heads, "scores")
+        scores = tape.relu(tape.scale(scores))
+        weights = tape.scale(tape.cast(product(x.tensor, op.d_in, op.heads), "fp32"))
+        total = tape.scale(tape.matmul(weights, scores, pairs, "summed"))
+        chosen = tape.record("topk", (total,), tape.new(self.tokens, "int32", "chosen keys"))
+        names = ("q", "kv_a", "q_rope", "k_rope")  # of the attention around it
+        tape.hold(made, key, *turned, q, k, scores, chosen, *(self.values[n].tensor for n in names))
+        tape.again = outer
+        return Value(chosen, 1, x.divided)
 
     def relative_scores(self, op: Any) -> Value:
         self.exact = False

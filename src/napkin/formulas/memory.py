@@ -899,7 +899,7 @@ def _masks(step: Step, stage: Stage, counts: Counts) -> Number:
     by_window: dict[object, Number] = {}
     for again, layer in zip(counts, stage.kinds, strict=True):
         for op in layer.operations:
-            if isinstance(op, AttentionCore):
+            if isinstance(op, AttentionCore) and (op.window or op.chunk or step.setup.attention == EAGER):
                 window = op.window if "masks" in step.setup.code.frame.closure else None
                 by_window[window] = by_window.get(window, 0) + again
     return total(where(again > 0, step.run.mask, 0) for again in by_window.values())

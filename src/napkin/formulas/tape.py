@@ -177,7 +177,6 @@ class Tape:
     narrow     type of less than 16 bits that linear layers read their inputs in, or ""
     again      what runs now runs again in backward: nothing of it is kept but autocast's copies of weights
     holds      (the last node that runs while a variable names a tensor, that tensor)
-    bursts     bytes that stand for a moment of the forward pass, with what was kept until then
     copies     autocast's copies of the weights that the operation at hand shares with others, by their labels
     """
 
@@ -190,7 +189,6 @@ class Tape:
         self.kept: list[Storage] = []
         self.scope = ""
         self.again = False
-        self.bursts: list[Number] = []
         self.copies: dict[str, Tensor] | None = None
 
     def fresh(self) -> Tape:
@@ -248,13 +246,6 @@ class Tape:
     def hold(self, *tensors: Tensor) -> None:
         """Variables name these tensors until here."""
         self.holds += [(len(self.nodes) - 1, tensor) for tensor in tensors]
-
-    def burst(self, size: Number) -> None:
-        """Tensors of `size` bytes come and go."""
-        for storage in self.kept:
-            if not storage.shared:
-                size = size + storage.size * storage.kept
-        self.bursts.append(size)
 
     # --- what autocast does to arguments ---
 

@@ -87,8 +87,8 @@ def build(config: Config) -> Model:
         window=config.integer("index_topk") if kind.indexed else None,
     )
     if kind.indexed:
-        config.must_be("mlp_bias", False)
-    mlp_bias = common.on(config, "mlp_bias") if _knows(config, "mlp_bias") else False
+        config.ignore("mlp_bias")  # nothing reads it
+    mlp_bias = common.on(config, "mlp_bias") if _knows(config, "mlp_bias") and not kind.indexed else False
     sparse_at = kind.where(config, layers) if kind.where else (lambda i: False)
     indexes = _indexers(config, layers) if kind.indexed else [False] * layers
     keys = [Plan(sparse_at(i), indexes[i]) for i in range(layers)]
@@ -224,7 +224,9 @@ def _indexers(config: Config, layers: int) -> list[bool]:
 def _indexer(config: Config, hidden: int) -> Callable[[str, str], Indexer]:
     rank = config.integer("q_lora_rank")
     heads, size = config.integer("index_n_heads"), config.integer("index_head_dim")
-    return lambda source, latent: Indexer("indexer", (source, latent), hidden, rank, heads, size)
+    return lambda source, latent: Indexer(
+        "indexer", (source, latent), hidden, rank, heads, size, config.integer("qk_rope_head_dim")
+    )
 
 
 def _query_rank(config: Config, kind: Kind) -> int | None:
