@@ -328,8 +328,10 @@ def special_loss(lowering: Lowering, logits: Value, form: Loss) -> tuple[Number,
     def of(bytes_each: float) -> Number:
         return ceil_div(count * int(bytes_each * QUARTERS), QUARTERS)
 
-    kept = tape.new(1, "fp32", "buffer", fixed=True)
-    kept.places[0][1].size = of(form.kept)
+    kept = logits.tensor
+    if form.kept != BYTES[kept.dtype]:  # other bytes than the logits themselves
+        kept = tape.new(1, "fp32", "buffer", fixed=True)
+        kept.places[0][1].size = of(form.kept)
     given = Tensor(of(form.passed), "int8", logits.tensor.places, base=logits.tensor)
     others = of(form.peak) - of(form.kept) - given.size  # below 0: some of what is kept goes as the gradient comes
     tape.record("loss", (given,), tape.new(1, logits.tensor.dtype, "loss"), (kept,), scratch=others)
