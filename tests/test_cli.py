@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from napkin import units
 from napkin.cli.command import MODULES, find
-from napkin.cli.options import OPTIONS
+from napkin.cli.options import OPTIONS, Option, declare
 from tests.conftest import run_line
 
 LECTURE = "train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --mfu 0.5"
@@ -239,3 +240,9 @@ def test_an_option_has_one_meaning_in_all_commands():
     declare(OPTIONS["gpus"])
     with pytest.raises(ValueError, match="declared twice"):
         declare(Option("gpus", words, "Something else"))
+
+
+def test_an_option_is_declared_in_one_place():
+    with pytest.raises(ValueError, match="--gpus is declared twice"):
+        declare(Option("gpus", units.degree, "Accelerators in all"))
+    assert OPTIONS["gpus"].unit == "GPU"

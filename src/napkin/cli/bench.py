@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from napkin import term, units
 from napkin.cli.command import Command, Inputs
-from napkin.cli.options import FIGURES, Option, declare
+from napkin.cli.options import FIGURES, Option, declare, flag
 from napkin.errors import NapkinError, did_you_mean
 from napkin.render.answer import Answer
 from napkin.term import Term
@@ -25,16 +25,15 @@ LARGEST_SIDE = 1 << 20
 declare(
     Option("what", units.words, f"{', '.join(WHAT)}; nothing for all", metavar="WHAT", positional=True, many=True),
     Option("device", units.words, "cuda, cuda:0, mps or cpu; a CUDA device unless named", metavar="NAME"),
-    Option("quick", units.words, "Under 45 seconds: bf16 and tf32, one copy, one eager step", flag=True),
-    Option("full", units.words, "Every format, more sizes, longer holds: up to 8 minutes", flag=True),
+    flag("quick", "Under 45 seconds: bf16 and tf32, one copy, one eager step"),
+    flag("full", "Every format, more sizes, longer holds: up to 8 minutes"),
     Option("only", units.words, "Groups by comma: matmul,memory,host,train,collectives", metavar="LIST"),
-    Option("resume", units.words, "Keep what the profile already has, measure the rest", flag=True),
+    flag("resume", "Keep what the profile already has, measure the rest"),
     Option("time-limit", units.duration, "Skip what would not end within it, e.g. 180s", "second", "TIME"),
-    Option("quiet", units.words, "No progress on stderr", flag=True),
+    flag("quiet", "No progress on stderr"),
     Option("data", units.words, "normal; zeros shows how far constant operands flatter", metavar="NAME"),
     Option("layers", units.positive_count, "Layers", metavar="N"),
     Option("steps", units.positive_count, "Steps", metavar="N"),
-    Option("compile", units.words, "The step runs under torch.compile", flag=True),
 )
 
 

@@ -6,18 +6,12 @@ import math
 import statistics
 
 from napkin.cli.command import Command, Inputs
-from napkin.cli.options import Option, declare
 from napkin.errors import NapkinError
 from napkin.evidence import own, validate
 from napkin.evidence.compared import Compared
 from napkin.inputs.published import MEMORY, RUNS, STEPS, read
 from napkin.render.answer import Answer
 from napkin.term import MEASURED, Term, leaf
-from napkin.units import words
-
-declare(
-    Option("file", words, "Published rows: schema steps/1, memory/1 or endtoend/1", metavar="FILE", positional=True),
-)
 
 
 def run(inputs: Inputs) -> Answer:

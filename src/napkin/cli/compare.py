@@ -21,10 +21,6 @@ declare(
     Option(
         "sides", words, "Two run files, accelerators, models or profiles", metavar="A B", positional=True, many=True
     ),
-    Option(
-        "against", words, "The other side: what is different there, e.g. hardware=b200,price=4", metavar="NAME=VALUE,…"
-    ),
-    Option("show", words, "Paths of the quantities to show, e.g. time,cost", metavar="PATHS"),
 )
 HEADLINES = ("time", "step/time", "memory/total", "cost", "energy", "mfu", "params/total", "flops/total")
 """What is explained where nobody names a quantity: the first three that both answers have and that differ."""

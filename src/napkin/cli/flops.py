@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin.cli.command import Command, Inputs
 from napkin.cli.model import MODEL_OPTIONS, documents, model_of, sequence
-from napkin.cli.options import Option, choice, declare
+from napkin.cli.options import Option, choice, declare, flag
 from napkin.cli.single import OPTIONS_OF_SINGLE, answered
 from napkin.errors import NapkinError
 from napkin.formulas import conventions, flops
@@ -12,7 +12,7 @@ from napkin.render.answer import Answer
 
 declare(
     Option("pairs", choice(flops.FULL, flops.HALF, flops.EXACT), "(query, key) pairs counted: full, half, exact"),
-    Option("causal", lambda text: text, "Short for --pairs half", flag=True),
+    flag("causal", "Short for --pairs half"),
 )
 
 

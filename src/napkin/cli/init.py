@@ -11,7 +11,6 @@ from napkin.term import constant, divide, multiply
 
 declare(
     Option("fan-in", units.positive_count, "Inputs of a layer", metavar="D"),
-    Option("depth", units.positive_count, "Linear layers, one after the other (a head comes on top)", metavar="L"),
     Option("std", units.positive, "Standard deviation of the weights, instead of 1/√fan-in", metavar="X"),
     Option("cut", units.positive, "Where a normal distribution is cut off, in standard deviations", metavar="C"),
 )

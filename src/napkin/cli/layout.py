@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin.cli.command import Inputs
 from napkin.cli.model import sequence
-from napkin.cli.options import DEGREES, Option, choice, declare
+from napkin.cli.options import DEGREES, Option, choice, declare, flag
 from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.evidence.margins import widths_of
 from napkin.formulas import optimizers
@@ -50,7 +50,7 @@ declare(
         "The first N layers and the table before them are not trained; 0: the table alone",
         metavar="N",
     ),
-    Option("ema", lambda text: text, "A running mean of the parameters is kept too", flag=True),
+    flag("ema", "A running mean of the parameters is kept too"),
     Option("offload", offloads, "What stands in the host's memory: optimizer, activations", metavar="WHAT,…"),
 )
 

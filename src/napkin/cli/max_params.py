@@ -17,8 +17,6 @@ from napkin.term import TRUE, Term, leaf
 from napkin.units import words
 
 declare(
-    Option("inference", lambda text: text, "Weights alone, as for inference", flag=True),
-    Option("compile", lambda text: text, "The step runs under torch.compile", flag=True),
     Option("like", words, "A model or family whose proportions the largest shape keeps", metavar="MODEL"),
 )
 LAYOUT = (

@@ -12,7 +12,7 @@ from napkin.cli.layout import SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS, divi
 from napkin.cli.level import level_of
 from napkin.cli.machine import accelerator
 from napkin.cli.model import MODEL_OPTIONS, model_of
-from napkin.cli.options import DRAWS, Option, choice, declare
+from napkin.cli.options import DRAWS, Option, choice, declare, flag
 from napkin.cli.single import OPTIONS_OF_SINGLE, answered
 from napkin.errors import BROKEN, CLOSE, OK, NapkinError
 from napkin.formulas import buckets, fit, memory
@@ -38,14 +38,12 @@ HOST = "pcie5"
 DEVICES_PER_NODE = 8
 """Accelerators that tensor parallelism may join where the table does not say."""
 declare(
-    Option("inference", lambda text: text, "Weights alone, as for inference", flag=True),
-    Option("must-fit", lambda text: text, "Exit 1 where it does not fit, 4 where it is too close to call", flag=True),
-    Option("compile", lambda text: text, "The step runs under torch.compile", flag=True),
+    flag("must-fit", "Exit 1 where it does not fit, 4 where it is too close to call"),
     Option(
         "max", choice(*LARGEST), "Solve for the largest that fits: micro-batch, seq, layers or params", metavar="WHAT"
     ),
     Option("cache-dtype", words, "Number format of keys and values while serving, e.g. fp8", metavar="NAME"),
-    Option("tensors", lambda text: text, "List every tensor that autograd keeps", flag=True),
+    flag("tensors", "List every tensor that autograd keeps"),
     Option("snapshot", words, "A torch memory snapshot: seen beside predicted", metavar="FILE"),
     Option("snapshot-device", count, "Which device of the snapshot, where it holds several", metavar="N"),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin.cli.command import Inputs
-from napkin.cli.options import Option, declare
+from napkin.cli.options import Option, declare, flag
 from napkin.errors import NapkinError, did_you_mean
 from napkin.formulas.families import build
 from napkin.formulas.layer import Model
@@ -27,7 +27,7 @@ def lengths(text: str) -> tuple[int, ...]:
 
 
 declare(
-    Option("mtp", lambda text: text, "Count the multi-token prediction modules too", flag=True),
+    flag("mtp", "Count the multi-token prediction modules too"),
     Option("target-seq", positive_count, "Tokens of the decoder's sequence, in an encoder-decoder", "token", "N"),
     Option("document-lengths", lengths, "Documents packed into a sequence: 4096,2048 or 4x1024", metavar="N,N,…"),
     Option("mean-document-length", positive_count, "Documents of one length packed into a sequence", "token", "N"),

@@ -6,7 +6,7 @@ from typing import Any
 
 from napkin import units
 from napkin.cli.command import Command, Inputs
-from napkin.cli.options import Option, declare
+from napkin.cli.options import Option, declare, flag
 from napkin.errors import NapkinError, did_you_mean
 from napkin.formulas.families import build
 from napkin.formulas.params import params
@@ -19,7 +19,7 @@ declare(
     Option("family", units.words, "One line of models, e.g. llama or qwen2.5", metavar="NAME"),
     Option("min-params", units.positive_count, "Not below this many parameters, e.g. 7B", "param", "N"),
     Option("max-params", units.positive_count, "Not above this many parameters, e.g. 70B", "param", "N"),
-    Option("moe", lambda text: text, "Mixtures of experts alone (--no-moe: without them)", flag=True),
+    flag("moe", "Mixtures of experts alone (--no-moe: without them)"),
     Option("search", units.words, "Text in a name, an organisation, a model_type or a citation", metavar="TEXT"),
 )
 

@@ -76,7 +76,8 @@ def names(text: str) -> tuple[str, ...]:
     return found
 
 
-def _flag(name: str, help: str, aliases: tuple[str, ...] = ()) -> Option:
+def flag(name: str, help: str, aliases: tuple[str, ...] = ()) -> Option:
+    """An option that is there or not."""
     return Option(name, lambda text: text, help, flag=True, aliases=aliases)
 
 
@@ -135,7 +136,7 @@ _DECLARED = (
         metavar="N",
         aliases=("virtual-stages", "virtual-pipeline-model-parallel-size"),
     ),
-    _flag("sp", "Sequence parallelism beside tensor parallelism", ("sequence-parallel",)),
+    flag("sp", "Sequence parallelism beside tensor parallelism", ("sequence-parallel",)),
     Option("zero", choice("0", "1", "2", "3"), "ZeRO stage (3 is FSDP)", metavar="0..3", aliases=("zero-stage",)),
     Option(
         "micro-batch",
@@ -169,6 +170,21 @@ _DECLARED = (
     Option("attention", choice("flash", "eager", "efficient", "cudnn"), "Attention kernel", metavar="NAME"),
     Option("dropout", units.probability, "Dropout probability", metavar="P"),
     Option("batch", units.degree, "Sequences", metavar="N"),
+    flag("inference", "Weights alone, as for inference"),
+    flag("compile", "The step runs under torch.compile"),
+    Option("size", units.words, "The shape, e.g. 4x8", metavar="SHAPE", positional=True),
+    Option("depth", units.positive_count, "Linear layers, one after the other (a head comes on top)", metavar="L"),
+    # --- what commands that ask others, or compare with what was published, share ---
+    Option(
+        "against",
+        units.words,
+        "The other side: what is different there, e.g. hardware=b200,price=4",
+        metavar="NAME=VALUE,…",
+    ),
+    Option("show", units.words, "Paths of the quantities to show, e.g. time,cost", metavar="PATHS"),
+    Option(
+        "file", units.words, "Published rows: schema steps/1, memory/1 or endtoend/1", metavar="FILE", positional=True
+    ),
     # --- figures of the accelerator, in place of the table's ---
     Option("peak-flops", units.compute_rate, "Dense peak of the dtype in use; others in proportion", "FLOP/s", "X"),
     Option("memory-size", units.size, "Memory of one accelerator", "byte", "SIZE"),
@@ -178,10 +194,10 @@ _DECLARED = (
     Option("tdp", units.power_draw, "Power rating of one accelerator", "watt", "X"),
     # --- output, for every command ---
     Option("run", units.words, "A run file with these options by name; the command line wins over it", metavar="FILE"),
-    _flag("json", "One JSON object, base units"),
-    _flag("csv", "path,value,unit"),
-    _flag("markdown", "A Markdown table"),
-    _flag("explain", "Show each term's formula, inputs and source"),
+    flag("json", "One JSON object, base units"),
+    flag("csv", "path,value,unit"),
+    flag("markdown", "A Markdown table"),
+    flag("explain", "Show each term's formula, inputs and source"),
     Option("plot", units.words, "Write a picture (.svg or .png)", metavar="FILE"),
     Option("theme", choice("light", "dark"), "Colours of the picture: light or dark", metavar="NAME"),
     Option("output", units.words, "Write the answer (bench: the profile) to a file; - is stdout", metavar="FILE"),
@@ -206,11 +222,10 @@ out of every start-up."""
 
 
 def declare(*options: Option) -> None:
-    """Add a command's own options to the registry. A name has one meaning; declaring it again must repeat it."""
+    """Add a command's own options to the registry. A name has one meaning, and one place where it is declared."""
     for option in options:
-        known = OPTIONS.setdefault(option.name, option)
-        if known.help != option.help or known.unit != option.unit:
-            raise ValueError(f"--{option.name} is declared twice, differently")
+        if OPTIONS.setdefault(option.name, option) is not option:
+            raise ValueError(f"--{option.name} is declared twice")
 
 
 def canonical(name: str) -> str:

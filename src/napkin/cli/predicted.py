@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from napkin.cli.command import Inputs
 from napkin.cli.machine import measured_rates
-from napkin.cli.options import Option, declare
+from napkin.cli.options import Option, declare, flag
 from napkin.errors import Refused
 from napkin.formulas import flops
 from napkin.formulas.layer import Model
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 declare(
     Option("factor", positive, "Time of your steps over napkin's (napkin calibrate)", metavar="X"),
-    Option("async-tp", lambda text: text, "Tensor-parallel collectives decomposed and overlapped", flag=True),
+    flag("async-tp", "Tensor-parallel collectives decomposed and overlapped"),
 )
 
 

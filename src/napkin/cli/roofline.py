@@ -20,7 +20,6 @@ from napkin.term import GIVEN, Term, divide, leaf
 from napkin.units import human
 
 declare(
-    Option("size", units.words, "The shape, e.g. 4x8", metavar="SHAPE", positional=True),
     Option("out-dtype", units.words, "Number format of a matmul's result, where it differs", metavar="NAME"),
     Option("link", units.words, "A link by name (pcie5, nvlink4, …) or its rate, e.g. 64GB/s", metavar="NAME"),
 )

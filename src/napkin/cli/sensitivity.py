@@ -23,10 +23,6 @@ declare(
     Option("change", fraction, "By how much each input is moved both ways, e.g. 10%", metavar="SHARE"),
     Option("vary", words, "Only these inputs, e.g. mfu,price", metavar="NAMES"),
     Option("limit", words, 'A decision: a limit on a path, e.g. "time <= 150d"', metavar="CONDITION"),
-    Option(
-        "against", words, "The other side: what is different there, e.g. hardware=b200,price=4", metavar="NAME=VALUE,…"
-    ),
-    Option("show", words, "Paths of the quantities to show, e.g. time,cost", metavar="PATH"),
 )
 REACH = 64.0
 """A decision's flip is looked for between 1/64 and 64 times the present value."""

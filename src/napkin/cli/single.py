@@ -9,10 +9,8 @@ from napkin.errors import NapkinError, did_you_mean
 from napkin.render.answer import Answer
 
 declare(
-    Option("size", units.words, "The shape, e.g. 4x8", metavar="SHAPE", positional=True),
     Option("widths", units.shape, "Widths of linear layers, input first, e.g. 4,4,1", metavar="D,D,…"),
     Option("width", units.positive_count, "Width of every linear layer", metavar="D"),
-    Option("depth", units.positive_count, "Linear layers, one after the other (a head comes on top)", metavar="L"),
     Option("time", units.duration, "Measured time", "second", "TIME"),
 )
 

@@ -17,7 +17,6 @@ from napkin.units import human, words
 declare(
     Option("over", words, "OPTION=VALUES: a list a,b,c or a range a..b:step, a..b:x2", metavar="NAME=VALUES"),
     Option("by", words, "A second option with its values: a line of the plot each", metavar="NAME=VALUES"),
-    Option("show", words, "Paths of the quantities to show, e.g. time,cost", metavar="PATHS"),
 )
 _COLUMNS = 5
 """Quantities that a person is shown where nobody named any; the machine's formats have all that change."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from napkin import units
 from napkin.cli.command import Command, Inputs
-from napkin.cli.options import Option, declare
+from napkin.cli.options import Option, declare, flag
 from napkin.errors import NapkinError
 from napkin.formulas import formats, tensors
 from napkin.formulas.formats import Format, Integer
@@ -52,12 +52,11 @@ def selection(text: str) -> tuple[int | slice, ...]:
 
 
 declare(
-    Option("size", units.words, "The shape, e.g. 4x8", metavar="SHAPE", positional=True),
     Option("count", units.positive_count, "How many such tensors", metavar="N"),
     Option("slice", units.words, "Basic indexing, e.g. 0:2,:,1", metavar="SLICE"),
     Option("permute", integers, "The dimensions in another order, e.g. 2,0,1", metavar="DIMS"),
-    Option("transpose", lambda text: text, "Exchange the last two dimensions", flag=True),
-    Option("contiguous", lambda text: text, "Copy to row-major order where it is not", flag=True),
+    flag("transpose", "Exchange the last two dimensions"),
+    flag("contiguous", "Copy to row-major order where it is not"),
     Option("view", units.shape, "The same storage under another shape", metavar="SHAPE"),
     Option("index", integers, "Where the element with this index lies, e.g. 1,2", metavar="I,J"),
 )

@@ -9,7 +9,7 @@ from typing import Any
 
 from napkin.cli.command import Command, Inputs
 from napkin.cli.level import level_of
-from napkin.cli.options import DRAWS, Option, declare
+from napkin.cli.options import DRAWS, Option, declare, flag
 from napkin.errors import NapkinError
 from napkin.evidence import facts, footprint, runs, validate
 from napkin.evidence.compared import Compared, quantile_of
@@ -21,8 +21,7 @@ from napkin.term import SEEN, Term, leaf
 from napkin.units import words
 
 declare(
-    Option("file", words, "Published rows: schema steps/1, memory/1 or endtoend/1", metavar="FILE", positional=True),
-    Option("in-sample", lambda text: text, "With constants that saw the row's own source", flag=True),
+    flag("in-sample", "With constants that saw the row's own source"),
     Option("worst", words, "How many of the worst rows to show", metavar="N"),
 )
 

@@ -6,7 +6,7 @@ from napkin.cli import asking
 from napkin.cli.command import Command, Inputs
 from napkin.cli.layout import POLICY_OPTIONS
 from napkin.cli.model import MODEL_OPTIONS
-from napkin.cli.options import DRAWS, OPTIONS, Option, choice, declare
+from napkin.cli.options import DRAWS, OPTIONS, Option, choice, declare, flag
 from napkin.cli.plan.machines import each, fewest, one
 from napkin.cli.plan.question import BOUNDED, FREE, planner_of
 from napkin.errors import NapkinError
@@ -44,7 +44,7 @@ declare(
     Option("objective", choice("time", "cost", "gpus"), "Fastest, cheapest, or fewest GPUs", metavar="WHAT"),
     Option("max-global-batch", positive_count, "Largest step in sequences, where the batch is free", metavar="N"),
     Option("rows", _listed, f"Layouts to list, at most {MOST_ROWS:,}", metavar="N"),
-    Option("pareto", lambda text: text, "List the layouts that no other beats in time and memory both", flag=True),
+    flag("pareto", "List the layouts that no other beats in time and memory both"),
     *(Option(f"max-{name}", positive_count, f"Largest --{name}", metavar="N") for name in BOUNDED),
 )
 
