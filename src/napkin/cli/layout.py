@@ -56,7 +56,17 @@ declare(
 
 POLICY_OPTIONS = ("precision", "optimizer", "optimizer-form", "momentum", "implementation", "attention", "dropout")
 SETUP_OPTIONS = (*DEGREES, "seq", "recompute", *POLICY_OPTIONS)
-STATE_OPTIONS = ("dp-shard", "freeze-layers", "ema", "offload", "framework", "lora-rank", "lora-targets", "quantised")
+STATE_OPTIONS = (
+    "target-seq",
+    "dp-shard",
+    "freeze-layers",
+    "ema",
+    "offload",
+    "framework",
+    "lora-rank",
+    "lora-targets",
+    "quantised",
+)
 """What changes the states alone; for the command that counts bytes."""
 SETUP_DEFAULTS: dict[str, str | bool] = {
     "tp": "1",
@@ -150,6 +160,11 @@ def layout_of(inputs: Inputs, model: Model) -> Layout:
         micro_batches = whole // (micro * dp)
     else:
         inputs.record("global-batch", micro * dp * micro_batches, "default")
+    target = inputs.get("target-seq")
+    if target is not None and len(model.stacks) == 1:
+        raise NapkinError(f"--target-seq: {model.name} has no second stack", "leave it out")
+    if target is not None:
+        _divides("cp", cp, target, "the decoder's sequence")
     schedule = inputs.get("schedule") or inputs.default("schedule", "interleaved" if vp > 1 else "1f1b")
     if vp > 1 and schedule in ("gpipe", "1f1b"):
         raise NapkinError(f"--vp {vp} needs an interleaved schedule, not {schedule}", "--schedule interleaved")
@@ -166,6 +181,7 @@ def layout_of(inputs: Inputs, model: Model) -> Layout:
         vp=vp,
         sp=int(bool(sp) and tp > 1),
         zero=int(inputs.get("zero")),
+        target=target or 0,
         schedule=schedule,
         recompute=recompute(inputs.get("recompute")),
     )

@@ -19,7 +19,7 @@ from napkin.formulas import buckets, fit, memory
 from napkin.formulas import capacity as ceiling
 from napkin.formulas.fit import FITS, NOT, UNDECIDED, Fit, Remedy
 from napkin.formulas.implementations import TORCH, TRANSFORMERS
-from napkin.formulas.layer import Embedding, Model
+from napkin.formulas.layer import Embedding, Model, Scan
 from napkin.formulas.memory import Setup, Step
 from napkin.formulas.traffic import Rates
 from napkin.inputs.hardware import Hardware, find_link, peak_name
@@ -177,8 +177,12 @@ def remark(answer: Answer, model: Model, setup: Setup, found: Fit, word: str) ->
         )
     if setup.frozen is not None:
         answer.notes.append("no gradient reaches what is frozen; the first trained norm may keep 4 bytes a number less")
+    operations = [op for _, layer in found.step.stack.runs for op in layer.operations]
+    if any(isinstance(op, Scan) for op in operations):
+        run_by = {"torch": "written-out code"}.get(setup.code.mixer, "kernels (mamba_ssm, causal_conv1d, fla)")
+        answer.notes.append(f"recurrent layers are taken to run by their {run_by}; their fallback keeps far more")
     if not found.step.run.exact:
-        answer.notes.append("recurrent kernels are taken to keep what they read: an estimate, ± 30 %")
+        answer.notes.append("what scores of relative positions keep is an estimate")
     elif (
         setup.frozen is None
         and fit.is_measured(model, setup, word)

@@ -19,6 +19,7 @@ from napkin.formulas.layer import (
     Embedding,
     Layer,
     Matmul,
+    Mix,
     Model,
     Operation,
     Reused,
@@ -29,6 +30,8 @@ from napkin.record import record
 from napkin.term import GIVEN, TRUE, Term, add, ceil_divide, constant, divide, leaf, multiply
 
 LATENT = "DeepSeek-V2, arXiv:2405.04434, section 2.1.2: the latent and the shared rotary key are cached"
+WKV_STATE = 3
+"""Numbers of a channel's state in the wkv recurrence."""
 DECODE = "each new token reads every weight that it uses and the whole cache: Pope et al. 2022, arXiv:2211.05102"
 
 
@@ -146,12 +149,14 @@ def cached_numbers(layer: Layer, context: Number, ranks: Number = 1) -> tuple[Nu
 
     Attention keeps its keys and values, kv·(d_qk + d_v) a token, for at most its window; where both are made from one
     narrower latent, the latent instead. Cross-attention's keys are the other stack's, kept for `context` tokens too.
-    A recurrence keeps heads · head_dim · state numbers, a convolution its last kernel − 1 inputs. On one of `ranks`
+    A recurrence keeps heads · head_dim · state numbers (wkv: numerator, denominator and largest exponent of a channel),
+    a convolution its last kernel − 1 inputs, a mix with the token before that token. On one of `ranks`
     tensor-parallel ranks: whole heads, so that fewer key/value heads than ranks are kept more than once; a latent is
     kept by every rank."""
     by_name = {op.name: op for op in layer.operations}
     growing: Number = 0
     fixed: Number = 0
+    mixed: dict[str, int] = {}  # what several products read is kept once
     for op in layer.operations:
         if isinstance(op, AttentionCore):
             tokens = context
@@ -160,10 +165,13 @@ def cached_numbers(layer: Layer, context: Number, ranks: Number = 1) -> tuple[Nu
                     tokens = minimum(tokens, bound)
             growing = growing + tokens * _width(op, by_name, ranks)
         elif isinstance(op, Scan):
-            fixed = fixed + ceil_div(op.heads, ranks) * op.head_dim * (op.state or 1)
+            numbers = WKV_STATE if op.kind == "wkv" else op.state or 1
+            fixed = fixed + ceil_div(op.heads, ranks) * op.head_dim * numbers
+        elif isinstance(op, Mix):
+            mixed[op.reads[0]] = op.width
         elif isinstance(op, Conv):
             fixed = fixed + ceil_div(op.channels * op.group, ranks) * (op.kernel - 1)
-    return growing, fixed
+    return growing, fixed + sum(mixed.values())
 
 
 def _width(core: AttentionCore, by_name: Mapping[str, Operation], ranks: Number) -> Number:

@@ -30,6 +30,10 @@ INNER = (
     "expert_ffn_hidden_size",
     "shared_expert_intermediate_size",
 )
+GROWS = ("num_heads", "mamba_n_heads", "mamba_num_heads", "n_mamba_heads", "mamba_d_ssm", "lru_width")
+"""Heads and widths of recurrences, which grow with the width."""
+UNIT = 64
+"""Width of a step where a network has no heads."""
 SLACK = 0.25
 """Depth may leave the published proportion by this share, so that a width's next larger step is not needed."""
 
@@ -49,9 +53,14 @@ class Shape:
         self.config = config
         self.deep = DEPTH if config.has(DEPTH) or not config.has(DOUBLE_LAYERS) else DOUBLE_LAYERS
         self.hidden, self.layers = config.integer(WIDTH), config.integer(self.deep)
-        self.heads = config.integer(HEADS if config.has(HEADS) or HEADS in config.defaults else KV_HEADS)
+        known = [name for name in (HEADS, KV_HEADS, *GROWS) if config.has(name) or name in config.defaults]
+        self.headed = known[0] if known else ""
+        self.heads = config.integer(self.headed) if known else max(1, self.hidden // UNIT)
+        self.grows = {name: config.integer(name) for name in known if name in GROWS and config.raw(name) is not None}
         listed = [
-            name for name, value in config.fields.items() if isinstance(value, list) and len(value) == self.layers
+            name
+            for name, value in config.fields.items()
+            if isinstance(value, list | str) and len(value) == self.layers and name != "model_type"
         ]
         if listed:
             raise Refused(
@@ -65,7 +74,10 @@ class Shape:
         """The model with `heads` heads of the published size, everything as wide in proportion."""
         fields = dict(self.config.fields)
         hidden = self.hidden * heads // self.heads
-        changed: dict[str, Any] = {WIDTH: hidden, HEADS: heads, self.deep: layers}
+        changed: dict[str, Any] = {WIDTH: hidden, self.deep: layers}
+        if self.headed:
+            changed[HEADS if self.headed == KV_HEADS else self.headed] = heads
+        changed |= {name: value * heads // self.heads for name, value in self.grows.items()}
         if not self.keeps_kv and self.config.has(KV_HEADS):
             changed[KV_HEADS] = heads
         for field in INNER:
@@ -79,7 +91,13 @@ class Shape:
         if self.deep == DEPTH:
             fields.pop(DOUBLE_LAYERS, None)  # the same, where a file says both
         title = f"like {self.config.name}"
-        return build(config_from(title, Document(title, fields | changed), fields | changed))
+        try:
+            return build(config_from(title, Document(title, fields | changed), fields | changed))
+        except NapkinError as problem:
+            raise Refused(
+                f"{self.config.name}: its proportions give no network of its class ({problem.message})",
+                "name another model or family, e.g. llama3",
+            ) from None
 
     def depth(self, heads: int) -> int:
         """Layers in the published proportion to the width."""
