@@ -12,7 +12,7 @@ from napkin._tables import memory_errors
 from napkin.errors import NapkinError
 from napkin.evidence import facts, footprint, margins, setups
 from napkin.evidence.compared import Compared, quantile_of
-from napkin.formulas import memory, optimizers
+from napkin.formulas import allocator, memory, optimizers
 from napkin.formulas.frameworks import COST, EVEN, FRAMEWORKS, FRONT, SLOTS
 from napkin.formulas.implementations import STORED, Tuning, code_of
 from napkin.formulas.memory import Setup, shares
@@ -21,6 +21,7 @@ from napkin.inputs.load import Document
 from napkin.inputs.plan import OPERATIONS, POLICIES, Layout, Recompute
 from napkin.inputs.rows import Row
 from napkin.record import replace
+from napkin.term import TRUE, leaf
 
 LLAMA = {"name": "a", "layers": 4, "hidden": 512, "heads": 8, "kv_heads": 2, "ffn": 1408, "vocab": 4096}
 
@@ -408,3 +409,18 @@ def test_what_a_row_leaves_out_of_its_shape_follows_from_its_parameters():
 def test_units_and_kinds_of_a_printed_figure(printed, quantity, size):
     one = row(memory=printed)
     assert (footprint.quantity_of(one), footprint.measured_of(one)) == (quantity, size)
+
+
+@pytest.mark.parametrize("name", sorted(FRAMEWORKS))
+@pytest.mark.parametrize("cards", [1, 8])
+def test_each_figure_s_ends_lie_within_the_next(name, cards):
+    """allocated ≤ reserved ≤ used at both ends, each around its own figure, whichever of them runs measured."""
+    live = leaf("live", 30 * 10**9, "byte", TRUE)
+    flow = allocator.Flow(20 * 10**9, 25 * 10**9, 0 if cards == 1 else 1)
+    found = allocator.reported(live, cards, False, margins.width_of(name, cards == 1, False), flow)
+    figures = [found.ends[f"memory/{one}"] for one in ("allocated", "reserved", "used")]
+    for (low, high), term in zip(figures, (found.allocated, found.reserved, found.used), strict=True):
+        assert low <= term.value <= high
+    for (low, high), (next_low, next_high) in zip(figures, figures[1:], strict=False):
+        assert low <= next_low
+        assert high <= next_high

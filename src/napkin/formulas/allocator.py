@@ -9,7 +9,7 @@ The shares are what published runs showed, or what the library's own code states
 
 from __future__ import annotations
 
-from napkin.elementwise import Number, maximum, where
+from napkin.elementwise import Number, maximum, minimum, where
 from napkin.record import record
 from napkin.term import ASSUMED, SEEN, TRUE, Term, add, leaf, multiply
 
@@ -140,6 +140,7 @@ def reported(
     used = add("memory/used", reserved, context, buffers)
     overhead = add("memory/overhead", rounding, workspace, cache, context, buffers)
     value = live.value
+    seen = {name: {"low": low, "high": high} for name, low, high in width.figures}
     ends: dict[str, tuple[Number, Number]] = {}
     least: Number = 0
     for end, margin in zip(("low", "high"), width.live, strict=True):
@@ -148,10 +149,14 @@ def reported(
         beyond = getattr(outside, end) + flow.groups * getattr(COMMUNICATION, end)
         if end == "low":
             least = mine + beyond
-        for name, size in (("allocated", mine), ("reserved", kept), ("used", kept + beyond)):
+        # a figure that runs measured has its own ends; the others follow from it, each within the next
+        if "memory/reserved" in seen:
+            kept = reserved.value * seen["memory/reserved"][end]
+        whole = used.value * seen["memory/used"][end] if "memory/used" in seen else kept + beyond
+        if "memory/allocated" in seen:
+            mine = allocated.value * seen["memory/allocated"][end]
+        kept = minimum(kept, whole)
+        for name, size in (("allocated", minimum(mine, kept)), ("reserved", kept), ("used", whole)):
             before = ends.get(f"memory/{name}", (size, size))
             ends[f"memory/{name}"] = (before[0], size)
-    values = {"memory/allocated": allocated.value, "memory/reserved": reserved.value, "memory/used": used.value}
-    for name, low, high in width.figures:
-        ends[name] = (values[name] * low, values[name] * high)
     return Reported(allocated, reserved, used, overhead, ends, least)
