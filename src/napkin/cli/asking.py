@@ -50,9 +50,20 @@ def changed(question: Question, changes: Mapping[str, Any]) -> Question:
     return {**result, **{name: Given(text) for name, text in changes.items() if text is not None}}
 
 
+ADVICE = "suggestions"
+"""What an answer advises beside its quantities."""
+
+
+class Quantities:
+    """Every quantity of an answer, but no advice: what a command that asks another reads of it."""
+
+    def __contains__(self, path: object) -> bool:
+        return path != ADVICE
+
+
 def asked(command: Command, question: Question, only: Container[str] | None = None) -> Answer:
     """The answer; only: the quantities that will be read."""
-    return ask(command, question, only)
+    return ask(command, question, Quantities() if only is None else only)
 
 
 def assignments(text: str, command: Command, where: str) -> dict[str, Any]:

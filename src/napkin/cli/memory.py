@@ -94,7 +94,8 @@ def account(inputs: Inputs, model: Model, setup: Setup) -> Answer:
             answer.status = STATUS[found.verdict]
     show(answer, found, terms, capacity)
     remark(answer, model, setup, found, word)
-    if found.verdict in (NOT, UNDECIDED) and hardware is not None and room is not None:
+    advises = found.verdict in (NOT, UNDECIDED) and inputs.wants("suggestions")
+    if advises and hardware is not None and room is not None:
         _suggest(inputs, answer, model, setup, hardware, room)
     if inputs.get("tensors"):
         _list(answer, found.step)
