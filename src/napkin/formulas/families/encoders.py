@@ -114,10 +114,11 @@ def _encoder(
     vocabulary: int,
     tie: bool,
     shared: Operations = (),
+    stack: str = "encoder",
 ) -> Model:
     return Model(
         name=config.name,
-        stacks=(stack_of("encoder", before, runs, after),),
+        stacks=(stack_of(stack, before, runs, after),),
         tied=tie,
         hidden=hidden,
         heads=heads,
@@ -680,6 +681,7 @@ def modernbert(config: Config, *, causal: bool = False) -> Model:
         heads=heads,
         vocabulary=vocabulary,
         tie=tie,
+        stack="decoder" if causal else "encoder",
     )
 
 
