@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -421,6 +422,6 @@ def test_each_figure_s_ends_lie_within_the_next(name, cards):
     figures = [found.ends[f"memory/{one}"] for one in ("allocated", "reserved", "used")]
     for (low, high), term in zip(figures, (found.allocated, found.reserved, found.used), strict=True):
         assert low <= term.value <= high
-    for (low, high), (next_low, next_high) in zip(figures, figures[1:], strict=False):
+    for (low, high), (next_low, next_high) in pairwise(figures):
         assert low <= next_low
         assert high <= next_high
