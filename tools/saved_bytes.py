@@ -50,7 +50,7 @@ from napkin.formulas import memory  # noqa: E402
 from napkin.formulas.families import ADAPTERS, build  # noqa: E402
 from napkin.formulas.implementations import ALL_KERNELS, FLASH, MANY, ONE, code_of, mode  # noqa: E402
 from napkin.formulas.layer import AttentionCore  # noqa: E402
-from napkin.formulas.lowering import FLASH_HEAD  # noqa: E402
+from napkin.formulas.lowering import FLASH_HEAD, FLASH_LARGEST  # noqa: E402
 from napkin.formulas.optimizers import find  # noqa: E402
 from napkin.inputs.load import Document  # noqa: E402
 from napkin.inputs.model import config_from  # noqa: E402
@@ -201,7 +201,8 @@ def attend(
     if key.shape[1] != query.shape[1] and not enable_gqa:
         with paused():
             return written_out(query, key, value, attn_mask, dropout_p, is_causal, scale)
-    if kernel == FLASH and (attn_mask is not None or query.shape[-1] != value.shape[-1]):
+    unlike = query.shape[-1] != value.shape[-1] or query.shape[-1] > FLASH_LARGEST
+    if kernel == FLASH and (attn_mask is not None or unlike):
         kernel = "efficient"
     if kernel == FLASH:
         size = query.shape[-1]
@@ -515,6 +516,7 @@ UNDRAWN = (
     "output_",
     "return_dict",
     "use_cache",
+    "use_bidirectional",
     "init",
     "summary",
 )
@@ -533,9 +535,21 @@ def special(*model_types: str) -> Callable[[Callable[..., dict[str, Any]]], Call
     return remember
 
 
-@special("gptj", "codegen")
+@special("gptj")
 def _rotary_dim(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     return {"rotary_dim": rng.choice((4, 8))}
+
+
+@special("codegen")
+def _heads_in_fours(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    heads = rng.choice((4, 8))
+    return {"n_head": heads, "n_embd": heads * rng.choice((8, 16)), "rotary_dim": rng.choice((4, 8))}
+
+
+@special("gpt_bigcode")
+def _said_by_multi_query(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    del drawn["num_key_value_heads"]
+    return {}
 
 
 @special("apertus")
@@ -543,9 +557,20 @@ def _only_function(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     return {"hidden_act": "xielu"}
 
 
+@special("helium", "hunyuan_v1_dense", "ministral")
+def _stated_head(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    """These classes do not work it out."""
+    return {"head_dim": drawn["hidden_size"] // drawn["num_attention_heads"]}
+
+
+@special("internlm3")
+def _one_flag(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    return {"mlp_bias": drawn["attention_bias"]}
+
+
 @special("opt")
 def _narrow_table(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
-    return {"word_embed_proj_dim": rng.choice((drawn["hidden_size"], 40)), "_remove_final_layer_norm": False}
+    return {"word_embed_proj_dim": rng.choice((drawn["hidden_size"], 40))}
 
 
 @special("gpt_neo")
@@ -818,7 +843,7 @@ def draw(model_type: str, rng: random.Random, dropout: float) -> Shape:
     put(HEADS, heads)
     put(("num_key_value_heads", "num_kv_heads"), rng.choice([n for n in (1, 2, heads) if heads % n == 0]))
     if "head_dim" in own and rng.random() < 0.5:
-        fields["head_dim"] = rng.choice((8, 16, 20, 24))
+        fields["head_dim"] = rng.choice((8, 16, 20, 24, 264))
     put(INNER, rng.choice((72, 104, 144)))
     put(("vocab_size",), rng.choice((97, 160)))
     put(LENGTH, rng.choice((length, 128)))

@@ -121,6 +121,7 @@ def attention(
     tempered: bool = False,
     upcast: bool = False,
     indexed: bool = False,
+    groups: int = 1,
     spread: bool = False,
     out_norm: NormStyle | None = None,
     prefix: str = "",
@@ -136,7 +137,8 @@ def attention(
     tempered     each query is multiplied by a factor of its position
     upcast       as in AttentionCore
     indexed      keys and values are taken out of the fused product by an index
-    spread       and each is repeated for its query heads, which stand in groups
+    groups       in the fused product the heads stand in so many groups, each with its queries, keys and values
+    spread       the one key and value of a group are repeated for its queries
     out_norm     of all heads together, before the output product
     output_gate  the queries' product also makes a gate: o = (σ(gate) ⊙ heads)·Wo
     """
@@ -150,7 +152,7 @@ def attention(
         if clamp:
             operations.append(Clamp(f"{qkv}_clamped", (qkv,), q_width + 2 * kv_width))
             qkv = f"{qkv}_clamped"
-        groups = kv_heads if spread and heads > kv_heads else 1
+        groups = groups if heads > groups else 1
         operations.append(Slice(names["q"], (qkv,), q_width, groups=groups))
         times = heads // kv_heads if spread else 1
         operations += [Slice(names[letter], (qkv,), kv_width, indexed, groups, times) for letter in "kv"]

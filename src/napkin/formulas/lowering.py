@@ -73,6 +73,8 @@ EFFICIENT_ROWS = 32
 MASK_KEYS = 8
 """torch pads the rows of a mask for the memory-efficient kernel to a multiple of this (preprocess_mask in
 ATen/native/transformers/attention.cpp)."""
+FLASH_LARGEST = 256
+"""Its largest head (sdp_utils.cpp, check_head_dim_size_flash)."""
 FLASH_HEAD = 8
 """torch pads head sizes to a multiple of this for the flash kernel."""
 JOINED = ("q", "k", "v", "qkv")
@@ -849,8 +851,8 @@ class Lowering:
         if kernel == FLASH and op.qk_dim != op.v_dim and self.code.rotary != "kernel":
             kernel = EFFICIENT  # torch's flash kernel takes one head size for all three
         masked = kernel != EAGER and self.is_masked(op)
-        if kernel == FLASH and (masked or op.position == "relative"):
-            kernel = EFFICIENT  # flash takes no mask
+        if kernel == FLASH and (masked or op.position == "relative" or op.qk_dim > FLASH_LARGEST):
+            kernel = EFFICIENT  # flash takes no mask, and no larger heads
         heads = op.heads // self.split.tensor
         kv_heads = heads if k.width == op.heads * op.qk_dim else maximum(op.kv_heads // self.split.tensor, 1)
         width = op.heads * op.v_dim
@@ -1011,13 +1013,15 @@ class Lowering:
         where it is given one."""
         tape = self.tape
         q, k, v = qkv
-        if masked:  # grouped heads are left to the kernel only where there is no mask (integrations/sdpa_attention.py)
+        # transformers leaves grouped heads to the kernel only without a mask (integrations/sdpa_attention.py)
+        repeated = masked or op.qk_dim > FLASH_LARGEST
+        if repeated:
             k, v = (self.repeated_by_model(t, heads, kv_heads) for t in (k, v))
         q, k, v = (tape.lowered(t) for t in (q, k, v))
         rows = self.own
         if kernel == EFFICIENT:
             rows = ceil_div(rows, EFFICIENT_ROWS) * EFFICIENT_ROWS
-            if not masked:
+            if not repeated:
                 k, v = (self.repeated_in_kernel(t, heads, kv_heads) for t in (k, v))
         padded = kernel == FLASH and op.qk_dim % FLASH_HEAD != 0
         size = ceil_div(op.v_dim, FLASH_HEAD) * FLASH_HEAD if padded else op.v_dim

@@ -236,6 +236,7 @@ class Traits:
     sinks: bool = False
     upcast: str = ""
     indexed: bool = False
+    groups: int = 1
     spread: bool = False
     softcap: str = ""
     final_softcap: str = ""
@@ -350,7 +351,9 @@ def decoder(
 
 def _capped(config: Config, field: str) -> bool:
     """Whether a soft cap is on: a class that has one keeps it where the field is omitted, not where it is null."""
-    return field not in config.fields or config.real(field, required=False) is not None
+    if field not in config.fields:
+        return field not in config.defaults or config.defaults[field] is not None
+    return config.real(field, required=False) is not None
 
 
 def _kind(plan: Plan, plans: set[Plan]) -> str:
@@ -429,6 +432,7 @@ def _attention(
         position=traits.position,
         upcast=bool(traits.upcast) and config.flag(traits.upcast, otherwise=False),
         indexed=traits.indexed,
+        groups=traits.groups,
         spread=traits.spread,
         out_norm=traits.inner_norm,
     )
@@ -705,9 +709,7 @@ TRAITS: dict[str, Traits] = {
     "qwen3_vl_moe_text": replace(QWEN3, windows=None, moe=replace(QWEN_MOE, experts="num_local_experts")),
     "gemma": GEMMA,
     "gemma2": GEMMA2,
-    "gemma3_text": replace(
-        GEMMA2, windows=every(6, "sliding_window_pattern"), softcap="", final_softcap="", qk_norm=RMS_OFFSET
-    ),
+    "gemma3_text": replace(GEMMA2, windows=every(6, "sliding_window_pattern"), softcap="", qk_norm=RMS_OFFSET),
     "phi": Traits(
         norm=LAYER,
         arrangement="parallel",
@@ -756,7 +758,7 @@ TRAITS: dict[str, Traits] = {
         ignored=("attention_layers", "attention_types"),
     ),
     "gptj": GPTJ,
-    "codegen": replace(GPTJ, fused=True, ignored=("rotary",)),
+    "codegen": replace(GPTJ, fused=True, groups=4, ignored=("rotary",)),  # one a core of a TPU v4
     "gpt_neox": Traits(
         norm=LAYER,
         bias="attention_bias",

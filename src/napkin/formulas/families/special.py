@@ -83,12 +83,13 @@ def opt(config: Config) -> Model:
     affine = config.flag("layer_norm_elementwise_affine")
     bias = config.flag("enable_bias")
     narrow = config.optional_integer("word_embed_proj_dim")
+    final = not config.flag("_remove_final_layer_norm")
     config.ignore("activation_dropout")
     traits = replace(
         GPT2,
         norm=replace(LAYER, weight=affine, bias=affine),
         arrangement="pre" if before else "post",
-        final_norm=before and not config.flag("_remove_final_layer_norm"),
+        final_norm=before and final,
         bias=bias,
         out_bias=bias,
         mlp_bias=bias,
@@ -150,6 +151,7 @@ def falcon(config: Config) -> Model:
         gated=False,
         fused=True,
         indexed=new or stated == 1 < heads,
+        groups=stated if new else 1,
         spread=new,
         rope="" if alibi else "half",
         position="alibi" if alibi else "none",
