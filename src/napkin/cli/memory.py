@@ -19,8 +19,10 @@ from napkin.formulas import buckets, fit, memory
 from napkin.formulas import capacity as ceiling
 from napkin.formulas.fit import FITS, NOT, UNDECIDED, Fit, Remedy
 from napkin.formulas.implementations import TORCH, TRANSFORMERS
-from napkin.formulas.layer import Embedding, Model, Scan
+from napkin.formulas.layer import Embedding, ExpertMatmul, Experts, Model, Scan
+from napkin.formulas.lowering import GROUPED_BYTES
 from napkin.formulas.memory import Setup, Step
+from napkin.formulas.tape import BYTES
 from napkin.formulas.traffic import Rates
 from napkin.inputs.hardware import Hardware, find_link, peak_name
 from napkin.record import replace
@@ -165,6 +167,21 @@ def title(model: Model, setup: Setup) -> str:
     return f"{model.name}, {layout.micro:,} × {layout.seq:,} tokens, {setup.precision.name}{where}: bytes per GPU"
 
 
+def of_experts(model: Model, setup: Setup) -> list[str]:
+    """What holds for the experts of transformers' code."""
+    operations = [op for layer in model.stacks[-1].layers for op in layer.operations]
+    if setup.code.looped or any(isinstance(op, ExpertMatmul) for op in operations):
+        return ["its experts run one after the other: the bytes are those of tokens that reach each of them"]
+    number = BYTES["fp32" if setup.precision.autocast or setup.precision.param == "fp32" else "bf16"]
+    for op in operations:
+        if not isinstance(op, Experts) or op.weighted_input:
+            continue
+        if op.d_model * number % GROUPED_BYTES or op.d_ff * number % GROUPED_BYTES:
+            shape = f"{op.d_model:,} × {op.d_ff:,}"
+            return [f"torch's grouped product refuses experts of {shape}: their rows are no multiple of 16 bytes"]
+    return []
+
+
 def remark(answer: Answer, model: Model, setup: Setup, found: Fit, word: str) -> None:
     """What a reader must know to trust the numbers."""
     stage = int(found.rank.stage.index)
@@ -198,6 +215,8 @@ def remark(answer: Answer, model: Model, setup: Setup, found: Fit, word: str) ->
     answer.notes.append(f"intervals: {fit.width_of(found.step, word).says}")
     if setup.precision.param == "fp32" and not setup.precision.autocast and setup.attention == "flash":
         answer.notes.append("CUDA's flash kernel takes no fp32: these bytes are what its signature would keep")
+    if word == "hf":
+        answer.notes += of_experts(model, setup)
     if setup.attention not in setup.code.kernels:
         answer.notes.append(f"this model's code calls {', '.join(setup.code.kernels)} only, not {setup.attention}")
 

@@ -70,6 +70,8 @@ from napkin.record import record, replace
 
 EFFICIENT_ROWS = 32
 """The memory-efficient kernel pads its log-sum-exp to a multiple of this many queries (torch meta registrations)."""
+GROUPED_BYTES = 16
+"""torch's grouped product raises an error for rows that are no multiple of this (GroupedMMUtils.h)."""
 MASK_KEYS = 8
 """torch pads the rows of a mask for the memory-efficient kernel to a multiple of this (preprocess_mask in
 ATen/native/transformers/attention.cpp)."""
@@ -1292,7 +1294,11 @@ class Lowering:
         return Value(total, op.d_model, x.divided, x.whole)
 
     def experts(self, op: Any) -> Value:
-        """Tokens sorted by expert, two grouped products, weighted, put back in order and summed."""
+        """Tokens sorted by expert, two grouped products, weighted, put back in order and summed.
+
+        transformers 5 calls torch's grouped product in every precision: on CUDA it takes bf16, fp16 and fp32
+        (aten/src/ATen/native/GroupedMMUtils.h) and autocast leaves it alone, so that tokens are cast to the weights'
+        type. Below compute capability 8.0 an operator of its own keeps the same (integrations/moe.py)."""
         if op.weighted_input:
             return self.weighted_experts(op)
         if self.code.looped:
