@@ -365,7 +365,8 @@ def _solve(inputs: Inputs, model: Model, setup: Setup) -> Answer:
         beyond = "no larger one was looked at" if chosen + unit > most else f"{chosen + unit:,} is beyond it"
         answer.notes.append(f"{certain}; {beyond}")
     else:
-        answer.notes.append(f"not even {unit:,} fits on {hardware.name}; its memory is shown")
+        closely = f"; {possibly:,} may, at the lower end of the interval" if possibly else ""
+        answer.notes.append(f"not even {unit:,} fits on {hardware.name}{closely}; the memory of {unit:,} is shown")
         answer.status = STATUS[found.verdict]
     answer.pictures = (*lines, "")
     show(answer, found, terms, capacity)

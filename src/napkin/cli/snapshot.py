@@ -53,6 +53,12 @@ def compare(inputs: Inputs, found: Fit, terms: dict[str, Term], title: str) -> A
             answer.notes.append(f"{name}: seen is {row['error']:+.1%} of predicted, {where} the interval")
             rows.append(row)
             measured.append(leaf(f"seen/{name}", value, "byte", MEASURED, path))
+    stages = int(found.step.setup.layout.pp)
+    if stages > 1:
+        worst = int(found.rank.stage.index)
+        answer.notes.append(
+            f"predicted for stage {worst} of {stages}, the fullest: take the snapshot of a rank of that stage"
+        )
     peak = buckets.peak_of(found.rank)
     if seen.at_peak is not None:
         rows += _by_bucket("at the peak", seen.at_peak, peak)
