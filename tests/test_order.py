@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from napkin.formulas import activations, memory, optimizers
+from napkin.formulas import memory, optimizers
 from napkin.formulas.families import build
 from napkin.formulas.fit import with_layers, worst_rank
 from napkin.formulas.frameworks import FRAMEWORKS, PLAIN
 from napkin.formulas.implementations import code_of
 from napkin.formulas.layer import Layer, Model, Norm, Stack, patterns_of, stack_of
 from napkin.formulas.memory import Setup, prepare, rank_of
-from napkin.formulas.order import order_of
+from napkin.formulas.order import Order, order_of
 from napkin.inputs.load import Document
 from napkin.inputs.model import config_from
 from napkin.inputs.plan import POLICIES, Layout, Recompute
@@ -147,45 +147,39 @@ def test_the_worst_of_the_stages_looked_at_is_the_worst_of_all(
     assert worst_rank(step).live == every
 
 
-@given(layers, st.sampled_from(["none", "full", "every:3", "group:3"]), st.integers(0, 3), st.integers(1, 2))
+def every_turn(order: Order, low: int, high: int):
+    """Every layer of low … high − 1 as a turn, from the last to the first."""
+    for layer in reversed(range(low, high)):
+        sort = next(at for at, n in enumerate(order.between(layer, layer + 1)) if n)
+        yield True, sort, order.before(layer + 1)
+
+
+def every_group(order: Order, low: int, high: int, size: int):
+    return [(begin, min(begin + size, high)) for begin in reversed(range(low, high, size))]
+
+
+@given(
+    layers,
+    st.sampled_from(["none", "full", "every:3", "group:3", "group:sqrt"]),
+    st.integers(0, 3),
+    st.integers(1, 2),
+    st.integers(1, 3),
+    st.sampled_from(["bf16-mixed", "amp-bf16"]),
+)
 @settings(max_examples=60, deadline=None)
-def test_backward_is_the_largest_over_every_single_layer(sparse, recompute, zero, micro_batches) -> None:
-    """The moment of the backward pass, against a walk over all layers one by one."""
+def test_the_corners_hold_what_the_worst_of_all_single_layers_holds(
+    sparse, recompute, zero, micro_batches, stages, policy
+) -> None:
     model = config(num_hidden_layers=len(sparse), mlp_only_layers=[i for i, has in enumerate(sparse) if not has])
-    setup = setup_of(model, dp=2, zero=zero, micro_batches=micro_batches, recompute=read(recompute))
-    step = prepare(model, setup)
-    rank = rank_of(step, 0)
-    order = [kind for times, runs in step.run.patterns for _ in range(times) for n, kind in runs for _ in range(n)]
-    pieces = [step.run.layers[kind][1] for kind in order]
-    size = activations.group_size(setup.layout.recompute, len(order))
-    how = setup.layout.recompute
-    again = [how.kind in ("full", "group") or (how.kind == "every" and i % how.k == 0) for i in range(len(order))]
-    kept = rank.saved - step.run.after.saved
-    made = step.weights.after.all * 2
-    found = []
-    shards = 2
-    for i in reversed(range(len(order))):
-        one, begin = pieces[i], i // size * size
-        rerun = sum(pieces[j].again for j in range(begin, i + 1)) if again[i] else 0
-        grads = rank.gradients if micro_batches > 1 else made if zero < 2 else -(-made // shards)
-        needs = rerun + one.input + step.layers[order[i]].peak
-        if again[i]:
-            needs = max(needs, rerun - one.again + one.burst)
-        found.append(grads + kept + needs)
-        made += step.weights.layers[order[i]].all * 2
-        if not again[i]:
-            kept -= one.saved
-        elif i == begin:
-            kept -= one.input
-    backward = next(moment for moment in rank.moments if moment.name == "backward")
-    constant = backward.live - backward.gradients - backward.activations - backward.temporaries
-    gathered = memory._gathered(step, rank.stage, memory.parts_of(step, rank.stage))
-    every = again.count(True) == len(again)
-    closure = (step.run.closure + step.run.tables * every) if any(again) else 0
-    rest = constant + gathered + closure + memory._masks(step, rank.stage) + 2 * step.run.loss
-    assert backward.live >= max(found) + rest
-    if backward.live != max(found) + rest:  # the table's own gradient is the largest
-        assert backward.activations == step.run.before.saved
+    layout = {"dp": 2, "pp": stages, "zero": zero, "micro_batches": micro_batches, "recompute": read(recompute)}
+    step = prepare(model, setup_of(model, precision=policy, **layout))
+    for index in range(stages):
+        found = rank_of(step, index)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Order, "turns", every_turn)
+            patch.setattr(Order, "groups", every_group)
+            brute = rank_of(step, index)
+        assert [moment.live for moment in found.moments] == [moment.live for moment in brute.moments]
 
 
 def test_equal_layers_are_one_run_however_they_are_listed() -> None:

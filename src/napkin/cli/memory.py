@@ -195,7 +195,7 @@ def remark(answer: Answer, model: Model, setup: Setup, found: Fit, word: str) ->
         )
     if setup.frozen is not None:
         answer.notes.append("no gradient reaches what is frozen; the first trained norm may keep 4 bytes a number less")
-    operations = [op for _, layer in found.step.stack.runs for op in layer.operations]
+    operations = [op for layer in found.step.stack.layers for op in layer.operations]
     if any(isinstance(op, Scan) for op in operations):
         run_by = {"torch": "written-out code"}.get(setup.code.mixer, "kernels (mamba_ssm, causal_conv1d, fla)")
         answer.notes.append(f"recurrent layers are taken to run by their {run_by}; their fallback keeps far more")

@@ -697,6 +697,8 @@ Pattern = tuple[int, Runs]
 """Runs that are repeated: (how many times, runs)."""
 Numbered = tuple[int, tuple[tuple[int, int], ...]]
 """The same with each kind of layer by its number."""
+Parts = tuple[tuple[int, Layer | Runs], ...]
+"""Runs and patterns of them in order."""
 LONGEST_PERIOD = 64
 """Runs of a pattern that is looked for; networks alternate in far fewer."""
 
@@ -748,13 +750,29 @@ class Stack:
 
 
 def stack_of(
-    name: str, before: tuple[Operation, ...], runs: Iterable[tuple[int, Layer]], after: tuple[Operation, ...]
+    name: str,
+    before: tuple[Operation, ...],
+    runs: Iterable[tuple[int, Layer | Runs]],
+    after: tuple[Operation, ...],
 ) -> Stack:
     """A stack from its runs in order."""
     return Stack(name, before, patterns_of(runs), after)
 
 
-def patterns_of(runs: Iterable[tuple[int, Layer]]) -> tuple[Pattern, ...]:
+def patterns_of(parts: Iterable[tuple[int, Layer | Runs]]) -> tuple[Pattern, ...]:
+    """Runs and patterns of them as patterns alone."""
+    found: list[Pattern] = []
+    runs: list[tuple[int, Layer]] = []
+    for times, one in parts:
+        if isinstance(one, Layer):
+            runs.append((times, one))
+        else:
+            found += [*_repeating(runs), (times, one)]
+            runs = []
+    return (*found, *_repeating(runs))
+
+
+def _repeating(runs: Iterable[tuple[int, Layer]]) -> tuple[Pattern, ...]:
     """Runs as patterns: neighbours that are equal joined, then what repeats found, the shortest period first."""
     same: dict[int, Layer] = {}
     distinct: list[Layer] = []

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from napkin.formulas.blocks import NormStyle, Operations
 from napkin.formulas.layer import (
+    LONGEST_PERIOD,
     VOCABULARY,
     Add,
     BalanceLoss,
@@ -19,6 +20,8 @@ from napkin.formulas.layer import (
     Matmul,
     Model,
     Operation,
+    Parts,
+    Runs,
     Scale,
     Softcap,
     stack_of,
@@ -188,15 +191,42 @@ def headless(config: Config) -> bool:
 # --- putting together ------------------------------------------------------------------------------------------------
 
 
-def runs_of(keys: Iterable[Key], make: Callable[[Key], Layer]) -> tuple[tuple[int, Layer], ...]:
-    """Runs of equal layers: `keys` says for each layer what sets it apart, and `make` builds each kind once."""
-    made: dict[Key, Layer] = {}
-    runs: list[tuple[int, Layer]] = []
-    for key, equal in groupby(keys):
-        if key not in made:
-            made[key] = make(key)
-        runs.append((sum(1 for _ in equal), made[key]))
-    return tuple(runs)
+def runs_of(keys: Iterable[Key], make: Callable[[Key], Layer]) -> Parts:
+    """Runs of equal layers: `keys` says for each layer what sets it apart, and `make` builds each kind once. What
+    repeats to the end with a short period is one pattern, however many layers there are."""
+    listed = list(keys)
+    letters = {key: chr(at) for at, key in enumerate(dict.fromkeys(listed))}
+    made: dict[str, Layer] = {}
+    for key, letter in letters.items():
+        layer = make(key)
+        made[letter] = next((known for known in made.values() if known == layer), layer)
+    text = "".join(map(letters.__getitem__, listed))
+
+    def runs(part: str) -> Runs:
+        return tuple((sum(1 for _ in equal), made[letter]) for letter, equal in groupby(part))
+
+    if len(letters) == 1:
+        return ((len(text), made[text[0]]),)
+    period, begin = _period(text)
+    if not period:
+        return runs(text)
+    times, rest = divmod(len(text) - begin, period)
+    tail = runs(text[len(text) - rest :]) if rest else ()
+    return (*runs(text[:begin]), (times, runs(text[begin : begin + period])), *tail)
+
+
+def _period(text: str) -> tuple[int, int]:
+    """(period, where it begins) of what repeats to the text's end, at least four times; (0, 0) where nothing does."""
+    for period in range(2, LONGEST_PERIOD + 1):
+        varies = len(text) >= 4 * period and len(set(text[-period:])) > 1
+        if varies and text[-3 * period :] == text[-4 * period : -period]:
+            low, high = 3 * period, len(text) - period  # so many from the end on are as those a period before
+            while low < high:
+                middle = (low + high + 1) // 2
+                same = text[len(text) - middle :] == text[len(text) - middle - period : len(text) - period]
+                low, high = (middle, high) if same else (low, middle - 1)
+            return period, len(text) - low - period
+    return 0, 0
 
 
 def embedding(
@@ -270,10 +300,16 @@ def head(
     return tuple(operations)
 
 
+def last_layer(runs: Parts) -> Layer:
+    """The last of them."""
+    last = runs[-1][1]
+    return last if isinstance(last, Layer) else last[-1][1]
+
+
 def decoder_only(
     config: Config,
     before: Operations,
-    runs: tuple[tuple[int, Layer], ...],
+    runs: Parts,
     after: Operations,
     *,
     hidden: int,

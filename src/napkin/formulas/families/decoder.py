@@ -314,7 +314,7 @@ def decoder(
     if learnt is not None and max_length is None:
         raise config.refuse("max_position_embeddings", "is missing: it sizes the table of learnt positions")
     none = common.headless(config)
-    extra = common.prediction_modules(config, hidden, traits.norm, runs[-1][1]) if traits.mtp else ()
+    extra = common.prediction_modules(config, hidden, traits.norm, common.last_layer(runs)) if traits.mtp else ()
     return common.decoder_only(
         config,
         common.embedding(
@@ -395,16 +395,15 @@ def _plans(config: Config, traits: Traits, layers: int) -> list[Plan]:
     is_sparse = traits.moe.where(config, layers) if traits.moe else (lambda i: False)
     if not types and not traits.no_rope_every and traits.moe is None:  # all alike, however many
         return [Plan(None, None, True, False)] * layers
-    made: dict[tuple[str, bool, bool], Plan] = {}
-    plans = []
-    for i in range(layers):
-        kind = types[i] if types else FULL
-        turned = rope[i] and not (traits.rope_in_windows_only and window is not None and kind == FULL)
-        key = (kind, turned, is_sparse(i))
-        if key not in made:
-            made[key] = Plan(window if kind == WINDOWED else None, chunk if kind == CHUNKED else None, *key[1:])
-        plans.append(made[key])
-    return plans
+    attends = types or [FULL] * layers
+    if traits.rope_in_windows_only and window is not None:
+        rope = [turned and kind != FULL for turned, kind in zip(rope, attends, strict=True)]
+    keys = list(zip(attends, rope, map(is_sparse, range(layers)), strict=True))
+    made = {
+        key: Plan(window if key[0] == WINDOWED else None, chunk if key[0] == CHUNKED else None, *key[1:])
+        for key in dict.fromkeys(keys)
+    }
+    return [made[key] for key in keys]
 
 
 def _attention(

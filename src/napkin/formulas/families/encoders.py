@@ -50,6 +50,7 @@ from napkin.formulas.layer import (
     Model,
     Norm,
     Operation,
+    Parts,
     RelativeScores,
     Reused,
     Slice,
@@ -106,7 +107,7 @@ def _must_tie(config: Config) -> None:
 def _encoder(
     config: Config,
     before: Operations,
-    runs: tuple[tuple[int, Layer], ...],
+    runs: Parts,
     after: Operations,
     *,
     hidden: int,
@@ -516,11 +517,12 @@ def _deberta(
     table = config.optional_integer("embedding_size") or hidden
     feed = partial(plain_mlp, width=hidden, inner=config.integer("intermediate_size"), function=function)
     once = post_norm(hidden, LAYER, attend, feed, dropout=(True, True))
-    runs = ((layers, Layer("encoder", once)),)
+    alike = Layer("encoder", once)
+    runs: Parts = ((layers, alike),)
     if first:
         runs = (
             (1, Layer("encoder_with_convolution", (*once, *first))),
-            *(((layers - 1, runs[0][1]),) if layers > 1 else ()),
+            *(((layers - 1, alike),) if layers > 1 else ()),
         )
     return _encoder(
         config,

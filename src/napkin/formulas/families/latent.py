@@ -132,7 +132,7 @@ def build(config: Config) -> Model:
         vocabulary=rows,
         max_length=config.optional_integer("max_position_embeddings"),
         tie=common.tied(config) and not none,
-        extra=common.prediction_modules(config, hidden, RMS, runs[-1][1]),
+        extra=common.prediction_modules(config, hidden, RMS, common.last_layer(runs)),
     )
 
 

@@ -44,7 +44,7 @@ from napkin.formulas.families.common import (
     tied,
     width,
 )
-from napkin.formulas.layer import Add, BalanceLoss, Cast, Concat, Layer, Matmul, Model, Operation, Reused, Scale
+from napkin.formulas.layer import Add, BalanceLoss, Cast, Concat, Layer, Matmul, Model, Operation, Parts, Reused, Scale
 from napkin.formulas.recurrent_blocks import (
     channel_mix,
     gated_delta,
@@ -131,7 +131,7 @@ def _attention(config: Config, hidden: int, heads: int, rope: Rope | None, *, bi
 
 def _network(
     config: Config,
-    runs: tuple[tuple[int, Layer], ...],
+    runs: Parts,
     *,
     hidden: int,
     norm: NormStyle = RMS,

@@ -19,6 +19,7 @@ from napkin.formulas.layer import (
     Matmul,
     Model,
     Multiply,
+    Parts,
     Router,
     Slice,
 )
@@ -336,7 +337,7 @@ def _assembled(
     heads: int,
     kv_heads: int,
     head_dim: int,
-    runs: tuple[tuple[int, Layer], ...],
+    runs: Parts,
     norm: NormStyle,
     scale: bool = False,
     balance: BalanceLoss | None = None,
