@@ -706,6 +706,14 @@ def _locally(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     return {"local_attention": rng.choice((8, 128)), "global_attn_every_n_layers": rng.choice((1, 2, 3))}
 
 
+@special("deberta-v2")
+def _distances(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    own = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_buckets": 16}
+    own |= {"max_relative_positions": -1, "share_att_key": True, "norm_rel_ebd": "layer_norm", "legacy": True}
+    own |= {"position_biased_input": rng.random() < 0.5, "type_vocab_size": 0, "tie_word_embeddings": True}
+    return own | {"conv_kernel_size": rng.choice((0, 3)), "conv_act": "gelu"}
+
+
 def _mamba2(rng: random.Random, drawn: dict[str, Any], inner: int) -> dict[str, Any]:
     """Mamba-2's sizes under the names of those that have attention too."""
     size = 8

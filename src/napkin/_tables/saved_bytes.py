@@ -907,6 +907,7 @@ EXACT: dict[str, tuple[int, int]] = {
     'cwm': (0, 48),
     'data2vec-text': (0, 48),
     'dbrx': (23, 24),
+    'deberta-v2': (21, 24),
     'deepseek_v2': (0, 96),
     'deepseek_v3': (0, 96),
     'deepseek_v32': (0, 96),

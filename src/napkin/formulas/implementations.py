@@ -143,6 +143,8 @@ class Code:
     positions    ids of learned positions, and rotary tables. one: one row for all sequences · each: one row a
                  sequence · source: each in an encoder, one in its decoder · buffer: kept with the weights
     segments     ids of segments: one row for all sequences, or each
+    laid_by_heads  queries, keys and values are copied to lie by heads, a scaled key is one more copy, and each layer
+                 makes its own mask (DeBERTa v2)
     casts_down   the input of an MLP's last product is cast to its weight's type, which autocast casts back
     mixer        what runs a recurrence. whole: one kernel from the input projection to the output's, which keeps little
                  and runs the rest again · apart: a kernel for the convolution and one for the scan · torch: written out
@@ -198,6 +200,7 @@ class Code:
     shifted: bool = True
     positions: str = "one"
     segments: str = "one"
+    laid_by_heads: bool = False
     casts_down: bool = False
     mixer: str = "whole"
     window_mask: bool = False
@@ -254,7 +257,7 @@ _HF_CODES: dict[str, Code] = {
     "camembert": _ROBERTA,
     "data2vec-text": _ROBERTA,
     "deberta": replace(_BERT, kernels=(EAGER,)),
-    "deberta-v2": replace(_BERT, kernels=(EAGER,)),
+    "deberta-v2": replace(_BERT, kernels=(EAGER,), laid_by_heads=True),
     "distilbert": _BERT,
     "electra": _BERT,
     "ernie": _BERT,

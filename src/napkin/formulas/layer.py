@@ -135,7 +135,8 @@ class Operation:
 
 @record
 class Embedding(Operation):
-    """A look-up of `width` numbers in a table of `rows`; no FLOPs. `role`: token, position or segment."""
+    """A look-up of `width` numbers in a table of `rows`; no FLOPs. `role`: token, position or segment; distance: a table
+    that is not looked up, but read whole (TableMatmul)."""
 
     rows: int
     width: int
@@ -453,7 +454,8 @@ class Scale(Operation):
     """Multiplication by a constant, or by a learnt vector of `width` (`learnt`). `cast`: the constant is held as an
     integer tensor, which each pass casts to the activations' type. `positions`: each position has a constant of its
     own, in fp32 (Llama 4's temperature of attention). `vector`: constants of each of the `width` numbers, held with the
-    weights. `held`: the format that the one constant is held in, which each pass casts."""
+    weights. `held`: the format that the one constant is held in, which each pass casts. `masks`: the constant is each
+    token's mask, in the activations' format, or held as booleans."""
 
     width: int
     learnt: bool = False
@@ -461,6 +463,7 @@ class Scale(Operation):
     positions: bool = False
     vector: bool = False
     held: str = ""
+    masks: bool = False
 
     def weights(self) -> tuple[Weight, ...]:
         return (Weight("scale", (self.width,)),) if self.learnt else ()

@@ -183,6 +183,7 @@ class Lowering:
         self.copies: dict[int, dict[str, Tensor]] = {}
         self.bias: Tensor | None = None
         self.zeros: Tensor | None = None
+        self.distances: Tensor | None = None
         self.windowed = False
         self.routers: Number = 0
         self.gates: frozenset[str] = frozenset()
@@ -335,6 +336,9 @@ class Lowering:
         tape = self.tape
         stored = "fp32" if tape.autocast else tape.compute
         rows = self.tokens // self.split.sequence
+        if op.role == "distance":
+            self.distances = self.weight(op.rows * op.width)
+            return Value(self.distances, op.width)
         if op.role == "token":
             # a decoder's tokens are the labels, shifted: a tensor that the step makes
             kind = ACTIVATION if self.source else INPUT
@@ -406,10 +410,43 @@ class Lowering:
         return Value(tape.record("bmm", (tensor,), out, kept, weight=grads), width, x.divided, x.whole)
 
     def table_matmul(self, op: Any) -> Value:
-        """The table's rows, projected once for all tokens."""
-        self.exact = False
-        rows = self.tape.new(op.rows * op.d_out, self.tape.compute, "projected rows")
-        return Value(self.tape.record("linear", (self.weight(op.rows * op.d_in),), rows, (rows,)), op.d_out)
+        """The table's rows, projected once for all sequences, and the result repeated for each."""
+        self.exact = self.exact and self.code.laid_by_heads
+        tape = self.tape
+        table = self.distances
+        if table is None or op.within:
+            table = self.weight(op.rows * op.d_in)
+        if id(table) not in self.shifted:
+            self.shifted[id(table)] = tape.dropout(table, self.dropout)
+        x = tape.lowered(self.shifted[id(table)])
+        if tape.copies is not None:  # the weight is the content's, which keeps autocast's copy of it
+            rows = tape.record("linear", (x,), tape.new(op.rows * op.d_out, x.dtype, "rows"), (x,))
+        else:
+            rows = tape.linear(x, op.d_in, op.d_out, op.bias, f"{op.name}/weight")
+        return Value(tape.copy(rows.view(rows.count * self.b), "for each sequence"), op.d_out)
+
+    def relative_scores(self, op: Any) -> Value:
+        """Scores against each row, of which each pair's distance then chooses one: both and the choice are kept."""
+        self.exact = self.exact and self.code.laid_by_heads
+        tape = self.tape
+        content = self.turned(self.read(op).tensor)
+        table = tape.lowered(self.read(op, 1).tensor)
+        scores = tape.matmul(content, table, self.tokens * op.heads * op.rows, "scores of rows")
+        index = tape.new(self.own * self.s, "int64", "distances", fixed=True)
+        pairs = tape.new(self.tokens * op.heads * self.s, scores.dtype, "scores of pairs")
+        pairs = tape.record("gather", (scores,), pairs, (scores, index))
+        return Value(self.over_constant(pairs), op.heads * op.rows)
+
+    def turned(self, x: Tensor) -> Tensor:
+        """The tensor laid out by heads: one copy for all that read it."""
+        x = self.tape.lowered(x)
+        if id(x) not in self.shifted:
+            self.shifted[id(x)] = self.tape.copy(x, "by heads")
+        return self.shifted[id(x)]
+
+    def over_constant(self, x: Tensor) -> Tensor:
+        """x divided by a constant that is a tensor."""
+        return self.tape.multiply(x, self.tape.new(1, x.dtype, "constant", fixed=True), "divided")
 
     def indexer(self, op: Any) -> Value:
         """The choice of keys, which runs without autograd and keeps nothing: the scores of every query with every key,
@@ -447,12 +484,6 @@ class Lowering:
         tape.hold(made, key, *turned, q, k, scores, chosen, *(self.values[n].tensor for n in names))
         tape.again = outer
         return Value(chosen, 1, x.divided)
-
-    def relative_scores(self, op: Any) -> Value:
-        self.exact = False
-        x = self.read(op)
-        out = self.tape.new(self.tokens * op.heads * op.rows, x.tensor.dtype, "relative scores")
-        return Value(self.tape.record("matmul", (x.tensor,), out, (x.tensor,)), op.heads * op.rows)
 
     def convolved(self, op: Any) -> Value:
         """A convolution keeps its input; parts of several products are put together first."""
@@ -590,6 +621,16 @@ class Lowering:
             stored = "fp32" if self.tape.autocast else self.tape.compute
             constants = self.tape.given(op.width, stored, "constants", kind=WEIGHT, fixed=True)
             return Value(self.tape.multiply(x.tensor, constants), x.width, x.divided, x.whole)
+        if op.masks:
+            dtype = op.held or x.tensor.dtype
+            mask = self.tape.new(self.tokens, dtype, "mask of tokens", fixed=True)
+            if dtype == "fp32" and "tokens" in self.masks:  # the step's own, which no cast copies
+                mask = self.tape.given(self.tokens, dtype, "mask of tokens", kind=INPUT, fixed=True)
+            self.masks["tokens"] = mask
+            if op.held:
+                filled = self.tape.new(x.tensor.count, x.tensor.dtype, "filled")
+                return Value(self.tape.record("masked_fill", (x.tensor,), filled, (mask,)), x.width)
+            return Value(self.tape.multiply(x.tensor, mask), x.width, x.divided, x.whole)
         if op.cast or (op.held and op.held != x.tensor.dtype):
             factor = self.tape.new(1, x.tensor.dtype, "factor", fixed=True)
             return Value(self.tape.multiply(x.tensor, factor), x.width, x.divided, x.whole)
@@ -684,6 +725,9 @@ class Lowering:
     def norm(self, op: Any) -> Value:
         x = self.read(op)
         out = self.normalised(x.tensor, op, x.divided)
+        if x.tensor is self.distances:  # every layer reads the one table
+            out.places[0][1].shared = True
+            self.distances = out
         if op.gated and op.name not in self.inside:
             gate = self.read(op, 1).tensor
             if any(isinstance(one, Slice) and one.name == op.reads[1] for one in self.program):
@@ -874,7 +918,9 @@ class Lowering:
         if self.selective:  # the core runs again in backward: its inputs are all that is kept for it
             self.tape.keep(*tensors)
             self.tape.again = True
-        if kernel == EAGER:
+        if self.code.laid_by_heads:
+            out = self.by_heads(op, tensors, heads)
+        elif kernel == EAGER:
             apart = tuple(t.view(rows_apart=not value.heads_first) for t, value in zip(tensors, (q, k, v), strict=True))
             out = self.eager(op, apart, heads, kv_heads)
         elif written:
@@ -978,6 +1024,21 @@ class Lowering:
         """The probability that one of attention's weights is dropped."""
         drops = self.code.drops == ALWAYS or (self.code.drops == ALIBI and op.position == "alibi")
         return self.dropout if drops else 0.0
+
+    def by_heads(self, op: AttentionCore, qkv: tuple[Tensor, ...], heads: Number) -> Tensor:
+        """Written-out attention of tensors that are laid out by heads, the scores of positions added."""
+        tape = self.tape
+        q, k, v = (self.turned(x) for x in qkv)
+        count = self.b * heads * self.own * self.s
+        scores = tape.matmul(q, self.over_constant(k), count, "scores")
+        for one in self.program:
+            if isinstance(one, RelativeScores):
+                scores = tape.add(scores, self.values[one.name].tensor)
+        mask = tape.new(self.b * self.own * self.s, "bool", "mask", fixed=True)
+        scores = tape.record("masked_fill", (scores,), tape.new(count, scores.dtype, "masked"), (mask,))
+        weights = tape.dropout(tape.softmax(scores), self.dropped_share(op))
+        out = tape.matmul(tape.lowered(weights), v, self.tokens * heads * op.v_dim, "values")
+        return tape.copy(out, "attended")
 
     def causal_mask(self) -> Tensor:
         """The boolean mask of this layer, or the one of all layers."""

@@ -43,6 +43,7 @@ from napkin.formulas.layer import (
     Add,
     AttentionCore,
     Conv,
+    Dropout,
     Embedding,
     Layer,
     Learnt,
@@ -53,6 +54,7 @@ from napkin.formulas.layer import (
     Parts,
     RelativeScores,
     Reused,
+    Scale,
     Slice,
     TableMatmul,
     stack_of,
@@ -492,7 +494,12 @@ def _deberta_embedding(config: Config, hidden: int) -> Operations:
     if table != hidden:
         parts = (*parts, Matmul("project_in", (last,), table, hidden))
         last = "project_in"
-    return (*parts, LAYER("embedding_norm", last, hidden))
+    return (
+        *parts,
+        LAYER("embedding_norm", last, hidden),
+        Scale("embedding_masked", ("embedding_norm",), hidden, masks=True),
+        Dropout("embedding_dropped", ("embedding_masked",), hidden),
+    )
 
 
 def _deberta(
@@ -554,7 +561,7 @@ def deberta(config: Config) -> Model:
 
     before = _deberta_embedding(config, hidden)
     if distances is not None:
-        before = (*before, Embedding("relative_positions", (), distances.rows, hidden, "position"))
+        before = (*before, Embedding("relative_positions", (), distances.rows, hidden, "distance"))
     return _deberta(config, hidden, heads, attend, before, activation(config, "hidden_act"))
 
 
@@ -584,7 +591,7 @@ def deberta_v2(config: Config) -> Model:
 
     before = _deberta_embedding(config, hidden)
     if distances is not None:
-        before = (*before, Embedding("relative_positions", (), distances.rows, hidden, "position"))
+        before = (*before, Embedding("relative_positions", (), distances.rows, hidden, "distance"))
     norm = config.optional_text("norm_rel_ebd") or "none"
     if any(part.strip() not in ("none", "layer_norm") for part in norm.lower().split("|")):
         raise config.refuse("norm_rel_ebd", f"napkin does not know {printable(norm, 60)!r}")
@@ -598,9 +605,14 @@ def deberta_v2(config: Config) -> Model:
         each = config.divides("conv_groups", hidden, groups, "(hidden_size)")
         first = (
             Conv("convolution", ("x",), hidden, kernel, group=each),
-            Activation("convolution_activation", ("convolution",), hidden, config.optional_text("conv_act") or "tanh"),
+            Scale("convolution_masked", ("convolution",), hidden, masks=True, held="bool"),
+            Dropout("convolution_dropped", ("convolution_masked",), hidden),
+            Activation(
+                "convolution_activation", ("convolution_dropped",), hidden, config.optional_text("conv_act") or "tanh"
+            ),
             Add("convolution_added", ("mlp_norm", "convolution_activation"), hidden),
             LAYER("convolution_norm", "convolution_added", hidden),
+            Scale("convolution_output", ("convolution_norm",), hidden, masks=True),
         )
     config.ignore("conv_groups", "conv_act")
     return _deberta(config, hidden, heads, attend, before, function, first)
