@@ -263,3 +263,37 @@ def test_a_message_names_the_line(tmp_path: Any) -> None:
     path = tmp_path / "c.yaml"
     path.write_text("name: mine\nconfig:\n  model_type: llama\n  hidden_size: x\n")
     assert f"{path}:4: config.hidden_size: 'x' is not a whole number" in run_line(["params", str(path)]).errors[0]
+
+
+def test_experts_in_attention_and_attention_twice_a_layer_count_as_their_classes_do() -> None:
+    """Parameters that the classes of transformers 5.23.0 have for these sizes."""
+    both = {"vocab_size": 97, "hidden_size": 48, "max_position_embeddings": 128, "tie_word_embeddings": False}
+    jetmoe = {
+        "model_type": "jetmoe",
+        "num_hidden_layers": 3,
+        "num_key_value_heads": 2,
+        "kv_channels": 16,
+        "intermediate_size": 40,
+        "num_local_experts": 5,
+        "num_experts_per_tok": 2,
+    }
+    assert count(both | jetmoe) == 153_072
+    longcat = {
+        "model_type": "longcat_flash",
+        "num_layers": 1,
+        "num_attention_heads": 4,
+        "ffn_hidden_size": 56,
+        "expert_ffn_hidden_size": 24,
+        "q_lora_rank": 28,
+        "kv_lora_rank": 20,
+        "qk_nope_head_dim": 16,
+        "qk_rope_head_dim": 8,
+        "v_head_dim": 16,
+        "moe_topk": 2,
+        "n_routed_experts": 3,
+        "zero_expert_num": 0,
+        "attention_bias": True,
+    }
+    assert count(both | longcat) == 58_512
+    # experts without weights add rows to the router alone
+    assert count(both | longcat | {"zero_expert_num": 3}) == 58_512 + 3 * 48
