@@ -17,8 +17,6 @@ from napkin.elementwise import Number, ceil_div, maximum
 from napkin.formulas.optimizers import Optimizer
 
 FOREACH, FUSED = "foreach", "fused"
-SINGLE = 4
-"""A tensor of one fp32 number."""
 Size = tuple[Number, tuple[int, ...]]
 """A weight tensor: its numbers on a rank, and its whole shape."""
 
@@ -33,7 +31,7 @@ def temporaries(optimizer: Optimizer, form: str, sizes: Sequence[Size], whole: N
         return maximum(0, *(_orthogonal(n, shape, width) for n, shape in sizes))
     if form == FOREACH:
         largest = maximum(0, *(n for n, _ in sizes))
-        masks = (width + 1) * largest + SINGLE if optimizer.masks else 0
+        masks = (width + 1) * largest + width if optimizer.masks else 0
         return optimizer.foreach * whole * width + masks
     return _in_turn(optimizer.forloop, [n for n, _ in sizes]) * width
 
@@ -45,20 +43,23 @@ def _in_turn(pairs: Sequence[tuple[int, int]], sizes: Sequence[Number]) -> Numbe
 
 
 def _adafactor(form: str, sizes: Sequence[Size], whole: Number, width: int) -> Number:
-    """One estimate of each tensor, those of matrices held while vectors' are made; in turn, two at once, and for a
-    matrix the means of its rows and columns."""
+    """One estimate of each tensor, those of matrices held while vectors' are made. In turn, a tensor's beside the one
+    before's, a vector's squares, and the means of a matrix' rows and columns; each stays until the next of its kind."""
     vectors = [n for n, shape in sizes if len(shape) < 2]
     if form == FOREACH:
         return whole * width + (0 if vectors else width)
-    found: Number = 0
-    past: Number = 0
+    found = squares = rows = columns = estimate = 0 * whole  # what the loop's variables name
     for n, shape in sizes:
+        others = estimate + rows + columns + squares
         if len(shape) < 2:
-            here = maximum(2 * n + past, 2 * past + n)
+            found = maximum(found, others + n, others - squares + 2 * n)
+            squares = n
         else:
-            means = ceil_div(n, shape[-1]) + ceil_div(n, shape[-2])
-            here = n + past + means + 1
-        found, past = maximum(found, here), n
+            means = ceil_div(n, shape[-1]), ceil_div(n, shape[-2])
+            found = maximum(found, others + means[0], others - rows + sum(means))
+            rows, columns = means
+            found = maximum(found, estimate + squares + sum(means) + n + 1)
+        estimate = n
     return found * width
 
 

@@ -1,0 +1,225 @@
+"""Live bytes through a training step: traced steps of real code, torch's optimizers on the CPU, and laws."""
+
+from __future__ import annotations
+
+import gc
+import json
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from napkin.formulas import memory
+from napkin.formulas.implementations import code_of
+from napkin.formulas.memory import BUCKETS, Rank, Setup
+from napkin.formulas.optimizer_step import temporaries
+from napkin.formulas.optimizers import OPTIMIZERS, find
+from napkin.inputs.plan import POLICIES, Layout, Recompute
+from tests.conftest import model_of
+
+TRACED = json.loads((Path(__file__).parent / "data" / "traced_steps.json").read_text(encoding="utf-8"))
+POLICY = {"bf16": "bf16-pure", "fp32": "fp32", "autocast": "amp-bf16"}
+
+
+def rank(
+    fields: dict[str, Any],
+    layout: Layout,
+    precision: str,
+    kernel: str = "flash",
+    optimizer: tuple[str, str] = ("adamw", "foreach"),
+) -> Rank:
+    model = model_of(fields)
+    code = code_of("hf", model.family)
+    setup = Setup(code, layout, POLICIES[POLICY[precision]], find(optimizer[0])[0], optimizer[1], kernel)
+    return memory.rank_of(memory.prepare(model, setup), 0)
+
+
+@pytest.mark.parametrize("row", TRACED["rows"], ids=lambda row: "-".join(map(str, (row[0], *row[1:5], *row[5]))))
+def test_a_traced_step_is_equal_to_the_byte(row: list[Any]) -> None:
+    """Before the step, after each pass, and the largest in each pass and in the optimizer's step."""
+    _, precision, kernel, batch, every, optimizer, seen, fields = row
+    recompute = Recompute("every", every) if every > 1 else Recompute("full" if every else "none")
+    found = rank(fields, Layout(seq=batch[1], micro=batch[0], recompute=recompute), precision, kernel, optimizer)
+    at = {moment.name: moment for moment in found.moments}
+    after = {moment.name: moment.live for moment in found.between}
+    assert dict(zip(TRACED["seen"], seen, strict=True)) == {
+        "before": found.parameters + found.optimizer + at["forward"].inputs,
+        "after_forward": after["forward"],
+        "after_backward": after["backward"],
+        "forward": at["forward"].live,
+        "backward": max(at["loss"].live, at["backward"].live),
+        "step": at["step"].live,
+    }
+    assert found.live == max(seen)
+
+
+def test_the_traced_steps_are_of_many_kinds() -> None:
+    rows = TRACED["rows"]
+    assert len({row[0] for row in rows}) >= 15
+    assert {row[1] for row in rows} == set(POLICY)
+    assert {row[2] for row in rows} >= {"flash", "eager", "efficient"}
+    assert {row[4] for row in rows} == {0, 1, 2}
+
+
+# --- optimizers ------------------------------------------------------------------------------------------------------
+
+SHAPES = ((8, 16), (4,), (32, 8), (6,), (16, 16))
+CLASSES = {
+    "sgd": ("SGD", {}),
+    "sgd-momentum": ("SGD", {"lr": 0.1, "momentum": 0.9}),
+    "sgd-nesterov": ("SGD", {"lr": 0.1, "momentum": 0.9, "nesterov": True}),
+    "adagrad": ("Adagrad", {}),
+    "rmsprop": ("RMSprop", {}),
+    "rmsprop-momentum": ("RMSprop", {"momentum": 0.9}),
+    "rmsprop-centered": ("RMSprop", {"centered": True}),
+    "adam": ("Adam", {}),
+    "adam-amsgrad": ("Adam", {"amsgrad": True}),
+    "adamw": ("AdamW", {}),
+    "adamax": ("Adamax", {}),
+    "nadam": ("NAdam", {}),
+    "radam": ("RAdam", {}),
+    "adadelta": ("Adadelta", {}),
+    "rprop": ("Rprop", {}),
+    "adafactor": ("Adafactor", {}),
+    "muon": ("Muon", {}),
+}
+
+
+def _made_by_a_step(torch: Any, optimizer: Any, weights: list[Any]) -> int:
+    """Bytes beyond what stood before the third step, every ATen operation seen."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_iter
+
+    class Watch(TorchDispatchMode):  # type: ignore[misc]
+        live = peak = 0
+
+        def see(self, tensor: Any) -> None:
+            storage = tensor.untyped_storage()
+            if storage._cdata not in seen:
+                seen.add(storage._cdata)
+                self.live += storage.nbytes()
+                weakref.finalize(storage, self.gone, storage._cdata, storage.nbytes())
+
+        def gone(self, key: int, size: int) -> None:
+            seen.discard(key)
+            self.live -= size
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            out = func(*args, **(kwargs or {}))
+            for leaf in tree_iter(out):
+                if isinstance(leaf, torch.Tensor):
+                    self.see(leaf)
+            self.peak = max(self.peak, self.live)
+            return out
+
+    seen: set[int] = set()
+    watch = Watch()
+    for weight in weights:
+        watch.see(weight)
+    start = 0
+    for _ in range(3):
+        for weight in weights:
+            weight.grad = torch.randn_like(weight)
+            watch.see(weight.grad)
+        gc.collect()
+        start = watch.peak = watch.live
+        with watch:
+            optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+    return watch.peak - start
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("name", "form"), [(n, f) for n in CLASSES for f in OPTIMIZERS[n].forms])
+def test_an_optimizer_s_step_makes_what_torch_makes(name: str, form: str, dtype: str) -> None:
+    torch = pytest.importorskip("torch")
+    cls, options = CLASSES[name]
+    if not hasattr(torch.optim, cls):
+        pytest.skip(f"this torch has no {cls}")
+    shapes = [shape for shape in SHAPES if name != "muon" or len(shape) == 2]
+    weights = [torch.nn.Parameter(torch.randn(shape).to(getattr(torch, dtype))) for shape in shapes]
+    forms = {"foreach": form == "foreach"} if name != "muon" else {}
+    if form == "fused" or "fused" in OPTIMIZERS[name].forms:
+        forms["fused"] = form == "fused"
+    optimizer = getattr(torch.optim, cls)(weights, **options, **forms)
+    sizes = [(weight.numel(), tuple(weight.shape)) for weight in weights]
+    whole = sum(n for n, _ in sizes)
+    width = 4 if dtype == "float32" else 2
+    made = temporaries(OPTIMIZERS[name], form, sizes, whole, width)
+    assert made == _made_by_a_step(torch, optimizer, weights)
+
+
+def test_muon_s_iteration_by_hand() -> None:
+    """A 4 × 2 matrix in fp32: the update 32 bytes, it in bf16 twice 2·16, Gram matrix and polynomial 2·2·4."""
+    assert temporaries(OPTIMIZERS["muon"], "foreach", [(8, (4, 2))], 8, 4) == 32 + 32 + 16
+
+
+# --- laws ------------------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def configs(draw: Any) -> tuple[dict[str, Any], Layout, str, str]:
+    heads = draw(st.sampled_from((1, 2, 4)))
+    size = draw(st.sampled_from((8, 16)))
+    fields = {
+        "model_type": draw(st.sampled_from(("llama", "qwen2", "gemma2", "gpt2", "phi3"))),
+        "num_hidden_layers": draw(st.integers(1, 5)),
+        "num_attention_heads": heads,
+        "hidden_size": heads * size,
+        "intermediate_size": draw(st.sampled_from((24, 64, 160))),
+        "vocab_size": draw(st.sampled_from((11, 512))),
+        "max_position_embeddings": 128,
+        "tie_word_embeddings": draw(st.booleans()),
+    }
+    if fields["model_type"] == "gpt2":
+        names = {"num_hidden_layers": "n_layer", "num_attention_heads": "n_head", "hidden_size": "n_embd"}
+        names |= {"intermediate_size": "n_inner", "max_position_embeddings": "n_positions"}
+        fields = {names.get(name, name): value for name, value in fields.items()}
+    else:
+        fields["num_key_value_heads"] = draw(st.sampled_from([n for n in (1, 2, 4) if heads % n == 0]))
+    layout = Layout(seq=draw(st.sampled_from((16, 33, 64))), micro=draw(st.integers(1, 3)))
+    return fields, layout, draw(st.sampled_from(tuple(POLICY))), draw(st.sampled_from(("flash", "eager")))
+
+
+@settings(deadline=None, max_examples=40)
+@given(configs(), st.sampled_from((Recompute("full"), Recompute("every", 2), Recompute("group", 2))))
+def test_moments_add_up_and_checkpoints_keep_no_more(
+    drawn: tuple[dict[str, Any], Layout, str, str], recompute: Recompute
+) -> None:
+    fields, layout, precision, kernel = drawn
+    plain = rank(fields, layout, precision, kernel)
+    again = rank(fields, layout.replaced(recompute=recompute), precision, kernel)
+    for one in (plain, again):
+        after = {moment.name: moment for moment in one.between}
+        at = {moment.name: moment for moment in one.moments}
+        for moment in (*one.moments, *one.between):
+            assert moment.live == sum(getattr(moment, bucket) for bucket in BUCKETS)
+            assert all(getattr(moment, bucket) >= 0 for bucket in BUCKETS), moment
+        standing = one.parameters + one.optimizer
+        assert after["forward"].live >= standing + one.saved + one.casts
+        assert at["forward"].live >= after["forward"].live
+        assert at["loss"].live >= after["forward"].live
+        assert max(at["loss"].live, at["backward"].live) >= after["backward"].live
+        assert at["step"].live >= after["backward"].live == standing + one.gradients + at["step"].inputs + loss_of(one)
+    assert again.saved <= plain.saved
+
+
+def loss_of(one: Rank) -> int:
+    """The loss, which stands until the step is over."""
+    return int(one.between[1].temporaries)
+
+
+@settings(deadline=None, max_examples=30)
+@given(configs())
+def test_checkpoints_of_a_deep_model_hold_less_after_the_forward_pass(
+    drawn: tuple[dict[str, Any], Layout, str, str],
+) -> None:
+    """What checkpoints' code refers to is there once, what they spare once a layer."""
+    fields, layout, precision, kernel = drawn
+    fields = fields | {next(name for name in fields if name in ("num_hidden_layers", "n_layer")): 8}
+    plain = rank(fields, layout, precision, kernel).between[0].live
+    again = rank(fields, layout.replaced(recompute=Recompute("full")), precision, kernel).between[0].live
+    assert again < plain

@@ -1,0 +1,240 @@
+"""Live bytes of whole training steps of real Hugging Face code, traced and compared with what napkin says.
+
+A model of a small config takes two steps on the meta device (CUDA emulated as in saved_bytes.py) while a dispatch mode
+sees every ATen operation and every storage's birth and death; the second step counts. What it sees: bytes before the
+step, after the forward and the backward pass, and the largest in forward, backward and optimizer step.
+
+    hf/bin/python tools/traced_steps.py                        dense types, a few steps of each
+    hf/bin/python tools/traced_steps.py llama gpt2 --cases 20  these, more
+    hf/bin/python tools/traced_steps.py llama --write          keep the equal ones for the tests
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import importlib
+import json
+import random
+import sys
+import weakref
+from pathlib import Path
+from typing import Any
+
+import saved_bytes
+import torch
+import torch.utils.checkpoint
+from saved_bytes import POLICY, ROOT, Autocast, draw, network, reading
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
+
+from napkin.errors import NapkinError
+from napkin.formulas import memory
+from napkin.formulas.implementations import code_of
+from napkin.formulas.optimizers import find
+from napkin.inputs.plan import POLICIES, Layout, Recompute
+
+CASES = ROOT / "tests" / "data" / "traced_steps.json"
+DENSE = (
+    "llama gpt2 qwen2 qwen3 gemma gemma2 gemma3_text mistral phi phi3 gpt_neox gpt_neo gptj stablelm starcoder2 olmo "
+    "olmo2 granite bloom opt cohere"
+).split()
+OPTIMIZERS = {
+    "adamw": (torch.optim.AdamW, {}),
+    "sgd": (torch.optim.SGD, {}),
+    "sgd-momentum": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}),
+    "rmsprop": (torch.optim.RMSprop, {}),
+    "adadelta": (torch.optim.Adadelta, {}),
+}
+STEPS = (
+    ("adamw", "foreach"),
+    ("adamw", "forloop"),
+    ("adamw", "fused"),
+    ("sgd", "foreach"),
+    ("sgd-momentum", "fused"),
+    ("rmsprop", "forloop"),
+    ("adadelta", "foreach"),
+)
+SEEN = ("before", "after_forward", "after_backward", "forward", "backward", "step")
+KEPT_CASES = 4
+
+
+class Watch(TorchDispatchMode):
+    """Bytes of live storages, and the largest since `peak` was set back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.live = self.peak = 0
+        self.seen: set[int] = set()
+
+    def see(self, tensor: Any) -> None:
+        storage = tensor.untyped_storage()
+        key, size = storage._cdata, storage.nbytes()
+        if key not in self.seen:
+            self.seen.add(key)
+            self.live += size
+            weakref.finalize(storage, self.gone, key, size)
+
+    def gone(self, key: int, size: int) -> None:
+        self.seen.discard(key)
+        self.live -= size
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for leaf in tree_iter(out):
+            if isinstance(leaf, torch.Tensor):
+                self.see(leaf)
+        self.peak = max(self.peak, self.live)
+        return out
+
+    def phase(self) -> int:
+        """The largest since the last call."""
+        found, self.peak = self.peak, self.live
+        return found
+
+
+class Again(contextlib.ExitStack):
+    """torch.amp.autocast as checkpoints enter it when a layer runs again."""
+
+    def __init__(self, *_: Any, lowers: bool = False, **__: Any) -> None:
+        super().__init__()
+        self.lowers = lowers
+
+    def __enter__(self) -> Again:
+        if self.lowers and Autocast.active is None:
+            self.enter_context(Autocast())
+        return super().__enter__()
+
+
+def emulate() -> None:
+    """As saved_bytes.py does, and what checkpoints and fused optimizers ask the device for."""
+    saved_bytes.emulate()
+    lowers = {"lowers": False}
+    torch.utils.checkpoint._get_autocast_kwargs = lambda device_type="": (  # type: ignore[assignment]
+        lowers | {"lowers": Autocast.active is not None},
+        lowers | {"lowers": Autocast.active is not None},
+    )
+    torch.amp.autocast = Again  # type: ignore[assignment,misc]
+    module = importlib.import_module("torch.optim.optimizer")
+    module._get_fused_kernels_supported_devices = lambda: ["meta"]  # type: ignore[attr-defined]
+    library = torch.library.Library("aten", "IMPL", "Meta")
+    library.impl("_fused_sgd_", lambda *_, **__: None)
+    KEEP.append(library)
+
+
+KEEP: list[Any] = []
+"""Registrations last as long as their library."""
+
+
+def trace(fields: dict[str, Any], precision: str, kernel: str, batch: tuple[int, int], every: int, how: Any) -> Any:
+    """What a step holds, by SEEN."""
+    saved_bytes.KERNEL = kernel
+    model = network(fields, precision, kernel)
+    if every:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+        for name, module in model.named_modules():
+            number = saved_bytes.layer_of(name)
+            if number is not None and hasattr(module, "gradient_checkpointing") and number % every:
+                module.gradient_checkpointing = False
+    kind, options = OPTIMIZERS[how[0]]
+    forms = {"foreach": how[1] == "foreach"} | ({"fused": how[1] == "fused"} if kind is not torch.optim.RMSprop else {})
+    if kind is torch.optim.Adadelta:
+        forms.pop("fused")
+    optimizer = kind(model.parameters(), **options, **forms)
+    watch = Watch()
+    with torch.device("meta"):
+        ids, labels = (torch.zeros(batch, dtype=torch.long) for _ in range(2))
+        for tensor in (*model.parameters(), *model.buffers(), ids, labels):
+            watch.see(tensor)
+        for _ in range(2):
+            gc.collect()
+            with watch:
+                found = {"before": watch.live}
+                watch.phase()
+                with Autocast() if precision == "autocast" else contextlib.nullcontext():
+                    loss = model(input_ids=ids, labels=labels, use_cache=False).loss
+                found |= {"after_forward": watch.live, "forward": watch.phase()}
+                loss.backward()
+                found |= {"after_backward": watch.live, "backward": watch.phase()}
+                optimizer.step()
+                found |= {"step": watch.phase()}
+                optimizer.zero_grad(set_to_none=True)
+            del loss
+    return {name: found[name] for name in SEEN}
+
+
+def said(fields: dict[str, Any], precision: str, kernel: str, batch: tuple[int, int], every: int, how: Any) -> Any:
+    """The same of napkin."""
+    model = reading(fields)
+    recompute = Recompute("every", every) if every > 1 else Recompute("full" if every else "none")
+    layout = Layout(seq=batch[1], micro=batch[0], recompute=recompute)
+    setup = memory.Setup(
+        code_of("hf", model.family), layout, POLICIES[POLICY[precision]], find(how[0])[0], how[1], kernel
+    )
+    rank = memory.rank_of(memory.prepare(model, setup), 0)
+    at = {moment.name: moment for moment in rank.moments}
+    after = {moment.name: moment.live for moment in rank.between}
+    return {
+        "before": rank.parameters + rank.optimizer + at["forward"].inputs,
+        "after_forward": after["forward"],
+        "after_backward": after["backward"],
+        "forward": at["forward"].live,
+        "backward": max(at["loss"].live, at["backward"].live),
+        "step": at["step"].live,
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("types", nargs="*", help="model types (default: dense ones)")
+    parser.add_argument("--cases", type=int, default=6, help="steps of each")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--write", action="store_true", help="keep some equal cases")
+    asked = parser.parse_args()
+    emulate()
+    rows = json.loads(CASES.read_text(encoding="utf-8"))["rows"] if CASES.exists() else []
+    for model_type in asked.types or DENSE:
+        equal: list[Any] = []
+        counts = dict.fromkeys(SEEN, 0)
+        tried = 0
+        for number in range(asked.cases):
+            rng = random.Random(f"{asked.seed} {model_type} {number}")
+            drawn = draw(model_type, rng, 0.0)
+            drawn.fields["vocab_size"] = rng.choice((11, 97, 4096))
+            kernel = rng.choice(code_of("hf", model_type).kernels)
+            kernel = "flash" if kernel == "cudnn" else kernel
+            batch = (rng.choice((1, 2, 3)), drawn.length)
+            one = (drawn.fields, rng.choice(tuple(POLICY)), kernel, batch, rng.choice((0, 0, 1, 2)), rng.choice(STEPS))
+            try:
+                found, expected = trace(*one), said(*one)
+            except NapkinError as problem:
+                print(f"   refused: {problem.message}")
+                continue
+            except Exception as problem:  # whatever a class does not run
+                print(f"   does not run: {type(problem).__name__}: {str(problem)[:120]}")
+                continue
+            tried += 1
+            for name in SEEN:
+                counts[name] += found[name] == expected[name]
+            if found == expected:
+                equal.append([model_type, *one[1:], list(found.values()), one[0]])
+            else:
+                off = {name: expected[name] - found[name] for name in SEEN if expected[name] != found[name]}
+                peaks = [max(one["forward"], one["backward"], one["step"]) for one in (expected, found)]
+                print(f"   {one[1:]} off {off}, peak {peaks[0] / peaks[1] - 1:+.3%}")
+        print(f"{model_type}: {len(equal)} of {tried} equal; {counts}", flush=True)
+        if asked.write:
+            kept = random.Random(model_type).sample(equal, min(KEPT_CASES, len(equal)))
+            rows = [row for row in rows if row[0] != model_type] + kept
+    if asked.write:
+        about = "Live bytes of a training step's moments, traced by tools/traced_steps.py."
+        columns = ["model_type", "precision", "kernel", "batch", "every", "optimizer", "seen", "config"]
+        text = json.dumps({"about": about, "columns": columns, "seen": SEEN})[:-1] + ', "rows": [\n'
+        lines = (json.dumps(row, separators=(",", ":")) for row in sorted(rows, key=lambda row: row[0]))
+        Path(CASES).write_text(text + ",\n".join(lines) + "\n]}\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
