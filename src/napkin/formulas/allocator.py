@@ -52,8 +52,9 @@ COMMUNICATION = Figure(
 )
 
 
-ESTIMATED = (-0.30, 0.30)
-"""How far live bytes can lie from the formula's where its rules are estimates (recurrent kernels)."""
+ESTIMATED = (-0.02, 0.10)
+"""How far live bytes can lie from the formula's where its rules are estimates (DeBERTa's first attention): what its
+code was seen to keep was up to 8 % more, that of several sequences up to 1 %."""
 
 
 @record

@@ -123,7 +123,8 @@ class Code:
     softmax      of written-out attention. wide: fp32, asked of the kernel, the result cast back · native: in the
                  scores' type · wide_scores: query and key are cast to fp32 before their product
     mask         a boolean causal mask that written-out attention keeps: "" none · layer: each layer its own, cut out
-                 of a buffer of its own · shared: one for each sequence, the same for all layers
+                 of a buffer of its own · shared: one for each sequence, the same for all layers · each:
+                 one for each sequence in each layer
     floors       the masked scores are cut from below, against a scalar: both are kept
     written      activations that have no kernel of their own (gelu_new, gelu_fast, quick_gelu) are written out in
                  elementary operations; else each is one kernel
@@ -256,7 +257,7 @@ _HF_CODES: dict[str, Code] = {
     "blenderbot-small": _SEQ2SEQ,
     "camembert": _ROBERTA,
     "data2vec-text": _ROBERTA,
-    "deberta": replace(_BERT, kernels=(EAGER,)),
+    "deberta": replace(_BERT, kernels=(EAGER,), mask="each"),
     "deberta-v2": replace(_BERT, kernels=(EAGER,), laid_by_heads=True),
     "distilbert": _BERT,
     "electra": _BERT,

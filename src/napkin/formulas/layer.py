@@ -135,8 +135,8 @@ class Operation:
 
 @record
 class Embedding(Operation):
-    """A look-up of `width` numbers in a table of `rows`; no FLOPs. `role`: token, position or segment; distance: a table
-    that is not looked up, but read whole (TableMatmul)."""
+    """A look-up of `width` numbers in a table of `rows`; no FLOPs. `role`: token, position or segment; distance: a
+    table that is not looked up, but read whole (TableMatmul)."""
 
     rows: int
     width: int

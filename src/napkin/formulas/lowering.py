@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from napkin.elementwise import Number, ceil_div, is_array, maximum
+from napkin.elementwise import Number, ceil_div, is_array, maximum, minimum
 from napkin.errors import Refused
 from napkin.formulas import mixers
 from napkin.formulas.implementations import ALIBI, ALWAYS, CUDNN, EAGER, EFFICIENT, FLASH, Code, Tuning
@@ -413,14 +413,15 @@ class Lowering:
         """The table's rows, projected once for all sequences, and the result repeated for each."""
         self.exact = self.exact and self.code.laid_by_heads
         tape = self.tape
+        rows_here = minimum(op.rows, 2 * self.s) if op.within else op.rows
         table = self.distances
         if table is None or op.within:
-            table = self.weight(op.rows * op.d_in)
+            table = self.weight(rows_here * op.d_in)
         if id(table) not in self.shifted:
             self.shifted[id(table)] = tape.dropout(table, self.dropout)
         x = tape.lowered(self.shifted[id(table)])
         if tape.copies is not None:  # the weight is the content's, which keeps autocast's copy of it
-            rows = tape.record("linear", (x,), tape.new(op.rows * op.d_out, x.dtype, "rows"), (x,))
+            rows = tape.record("linear", (x,), tape.new(rows_here * op.d_out, x.dtype, "rows"), (x,))
         else:
             rows = tape.linear(x, op.d_in, op.d_out, op.bias, f"{op.name}/weight")
         return Value(tape.copy(rows.view(rows.count * self.b), "for each sequence"), op.d_out)
@@ -431,7 +432,8 @@ class Lowering:
         tape = self.tape
         content = self.turned(self.read(op).tensor)
         table = tape.lowered(self.read(op, 1).tensor)
-        scores = tape.matmul(content, table, self.tokens * op.heads * op.rows, "scores of rows")
+        rows_here = minimum(op.rows, 2 * self.s) if op.within else op.rows
+        scores = tape.matmul(content, table, self.tokens * op.heads * rows_here, "scores of rows")
         index = tape.new(self.own * self.s, "int64", "distances", fixed=True)
         pairs = tape.new(self.tokens * op.heads * self.s, scores.dtype, "scores of pairs")
         pairs = tape.record("gather", (scores,), pairs, (scores, index))
@@ -1042,6 +1044,8 @@ class Lowering:
 
     def causal_mask(self) -> Tensor:
         """The boolean mask of this layer, or the one of all layers."""
+        if self.code.mask == "each":
+            return self.tape.new(self.b * self.own * self.s, "bool", "mask", fixed=True)
         if self.code.mask == "layer":
             return self.tape.new(self.own * self.s, "bool", "causal mask", fixed=True)
         if "mask" not in self.masks:

@@ -320,7 +320,8 @@ class Tape:
 
     def smooth(self, x: Tensor, name: str, written: bool = False) -> Tensor:
         """silu, gelu and their like as one kernel: the input is kept. `written`: the code's own gelu of tanh, written
-        out in both directions within one function, where four tensors as large stand at once forwards, five backwards."""
+        out in both directions within one function, where four tensors as large stand at once forwards, five
+        backwards."""
         out = self.new(x.count, x.dtype, name)
         return self.record(name, (x,), out, (x,), scratch=4 * x.size * written, ahead=3 * x.size * written)
 

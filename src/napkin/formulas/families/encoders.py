@@ -11,6 +11,7 @@ from functools import partial
 
 from napkin.formulas.blocks import (
     LAYER,
+    LAYER_WRITTEN,
     RMS,
     Block,
     NormStyle,
@@ -485,7 +486,7 @@ def _position_scores(
     return tuple(operations)
 
 
-def _deberta_embedding(config: Config, hidden: int) -> Operations:
+def _deberta_embedding(config: Config, hidden: int, norm: NormStyle = LAYER) -> Operations:
     table = config.optional_integer("embedding_size") or hidden
     positions = config.integer("max_position_embeddings") if config.flag("position_biased_input") else 0
     segments = config.integer("type_vocab_size", least=0)
@@ -496,7 +497,7 @@ def _deberta_embedding(config: Config, hidden: int) -> Operations:
         last = "project_in"
     return (
         *parts,
-        LAYER("embedding_norm", last, hidden),
+        norm("embedding_norm", last, hidden),
         Scale("embedding_masked", ("embedding_norm",), hidden, masks=True),
         Dropout("embedding_dropped", ("embedding_masked",), hidden),
     )
@@ -510,6 +511,7 @@ def _deberta(
     before: Operations,
     function: str,
     first: Operations = (),
+    norm: NormStyle = LAYER,
 ) -> Model:
     layers = depth(config)
     config.must_be("legacy", True)
@@ -523,7 +525,7 @@ def _deberta(
     vocabulary = config.integer("vocab_size")
     table = config.optional_integer("embedding_size") or hidden
     feed = partial(plain_mlp, width=hidden, inner=config.integer("intermediate_size"), function=function)
-    once = post_norm(hidden, LAYER, attend, feed, dropout=(True, True))
+    once = post_norm(hidden, norm, attend, feed, dropout=(True, True))
     alike = Layer("encoder", once)
     runs: Parts = ((layers, alike),)
     if first:
@@ -559,10 +561,11 @@ def deberta(config: Config) -> Model:
             Matmul("o", ("attention",), hidden, hidden, True),
         )
 
-    before = _deberta_embedding(config, hidden)
+    before = _deberta_embedding(config, hidden, LAYER_WRITTEN)
     if distances is not None:
         before = (*before, Embedding("relative_positions", (), distances.rows, hidden, "distance"))
-    return _deberta(config, hidden, heads, attend, before, activation(config, "hidden_act"))
+    function = activation(config, "hidden_act")
+    return _deberta(config, hidden, heads, attend, before, function, norm=LAYER_WRITTEN)
 
 
 def deberta_v2(config: Config) -> Model:
