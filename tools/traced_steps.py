@@ -36,10 +36,29 @@ from napkin.formulas.optimizers import find
 from napkin.inputs.plan import POLICIES, Layout, Recompute
 
 CASES = ROOT / "tests" / "data" / "traced_steps.json"
-DENSE = (
-    "llama gpt2 qwen2 qwen3 gemma gemma2 gemma3_text mistral phi phi3 gpt_neox gpt_neo gptj stablelm starcoder2 olmo "
-    "olmo2 granite bloom opt cohere"
-).split()
+DENSE = [
+    "llama",
+    "gpt2",
+    "qwen2",
+    "qwen3",
+    "gemma",
+    "gemma2",
+    "gemma3_text",
+    "mistral",
+    "phi",
+    "phi3",
+    "gpt_neox",
+    "gpt_neo",
+    "gptj",
+    "stablelm",
+    "starcoder2",
+    "olmo",
+    "olmo2",
+    "granite",
+    "bloom",
+    "opt",
+    "cohere",
+]
 OPTIMIZERS = {
     "adamw": (torch.optim.AdamW, {}),
     "sgd": (torch.optim.SGD, {}),
