@@ -1004,7 +1004,7 @@ class Lowering:
             mask = self.causal_mask()
             scores = tape.record("masked_fill", (scores,), tape.new(scores.count, scores.dtype, "masked"), (mask,))
         else:
-            scores = tape.shift(scores, "masked")
+            scores = tape.shift(scores, "masked", "fp32" if tape.autocast else "")
         if code.floors:  # by then of the mask's type
             scores = tape.raised(scores)
             least = tape.new(1, "fp32", "least", fixed=True)

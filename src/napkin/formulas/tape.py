@@ -275,9 +275,10 @@ class Tape:
         out.rows_apart = x.rows_apart
         return self.record("scale", (x,), out)
 
-    def shift(self, x: Tensor, what: str = "shifted") -> Tensor:
-        """x plus a constant: keeps nothing, and hands its gradient on."""
-        out = self.new(x.count, x.dtype, what)
+    def shift(self, x: Tensor, what: str = "shifted", dtype: str = "") -> Tensor:
+        """x plus a constant, of a wider type where it is: keeps nothing, and hands its gradient on."""
+        wider = dtype and _RANK[dtype] > _RANK[x.dtype]
+        out = self.new(x.count, dtype if wider else x.dtype, what)
         out.rows_apart = x.rows_apart
         return self.record("shift", (x,), out, alias=True)
 
