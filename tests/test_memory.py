@@ -279,3 +279,21 @@ def test_experts_that_torch_refuses_are_said_to_be(tmp_path) -> None:
     for precision, refused in (("bf16-pure", True), ("fp32", False)):
         notes = run_line(f"memory {config} --gpus 1 --seq 64 --precision {precision} --json").data["notes"]
         assert any("no multiple of 16 bytes" in note for note in notes) is refused
+
+
+def test_forms_of_the_loss_keep_what_each_makes() -> None:
+    """T tokens, V ids, width h. torch: fp32 log-softmax, shifted labels (T + 1 of 8 bytes), a weight. Fused with the
+    head's product: no logits, but the gradients of the head's weight and of the hidden state, which the head then keeps
+    no input for; its forward holds one part's logits (2^⌈log2⌈T/⌈V/h⌉⌉⌉ tokens) and one more gradient of the weight."""
+    tokens, ids, width = 4096, 128256, 4096
+    line = "--seq 4096 --precision bf16-pure"
+    by_torch, fused, again = (memory(f"{line} {loss}").values for loss in ("--loss torch", "--loss fused", ""))
+    assert by_torch == again
+    saved = "memory/activations/saved"
+    assert by_torch[saved] - fused[saved] == 4 * tokens * ids + 8 * (tokens + 1) + 4 - 2 * ids * width
+    part = 128  # ⌈4096 / ⌈128256 / 4096⌉⌉ = 128 = 2^7
+    assert fused["memory/at/forward/temporaries"] >= 2 * part * ids + 2 * ids * width
+    assert fused["memory/at/loss"] < by_torch["memory/at/loss"]
+    # the gradient that is kept is the gradient that stays: nothing is made twice
+    assert fused["memory/at/step"] == by_torch["memory/at/step"]
+    assert memory("--loss fuse").status == 2

@@ -9,7 +9,7 @@ from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.evidence.margins import widths_of
 from napkin.formulas import optimizers
 from napkin.formulas.frameworks import FRAMEWORKS, PLAIN, Framework
-from napkin.formulas.implementations import IMPLEMENTATIONS, Code, Tuning, code_of
+from napkin.formulas.implementations import IMPLEMENTATIONS, LOSSES, Code, Tuning, code_of
 from napkin.formulas.layer import Matmul, Model
 from napkin.formulas.lowering import divides_heads, key_heads
 from napkin.formulas.memory import Setup
@@ -17,6 +17,8 @@ from napkin.inputs.plan import Layout, precision, recompute
 from napkin.record import replace
 from napkin.units import Unreadable, count, positive_count, probability, words
 
+TORCH_LOSS = "torch"
+"""The form of cross entropy that torch has: log-softmax, then the likelihood."""
 OFFLOADS = ("optimizer", "activations")
 
 
@@ -50,6 +52,12 @@ declare(
         "The first N layers and the table before them are not trained; 0: the table alone",
         metavar="N",
     ),
+    Option(
+        "loss",
+        choice(TORCH_LOSS, *LOSSES),
+        "Form of the cross entropy, where it is not the implementation's own",
+        metavar="FORM",
+    ),
     flag("ema", "A running mean of the parameters is kept too"),
     Option("offload", offloads, "What stands in the host's memory: optimizer, activations", metavar="WHAT,…"),
 )
@@ -62,12 +70,13 @@ STATE_OPTIONS = (
     "freeze-layers",
     "ema",
     "offload",
+    "loss",
     "framework",
     "lora-rank",
     "lora-targets",
     "quantised",
 )
-"""What changes the states alone; for the command that counts bytes."""
+"""What changes bytes and hardly time; for the commands that count bytes."""
 SETUP_DEFAULTS: dict[str, str | bool] = {
     "tp": "1",
     "pp": "1",
@@ -307,8 +316,11 @@ def _framework(inputs: Inputs) -> Framework:
 
 
 def _tuned(inputs: Inputs, model: Model, word: str) -> Code:
-    """An implementation's code; its weights frozen and LoRA's matrices beside them, where --lora-rank asks for it."""
+    """An implementation's code, with the loss that is asked for; its weights frozen and LoRA's matrices beside them,
+    where --lora-rank asks for it."""
     code = code_of(word, model.family)
+    if inputs.get("loss") is not None:
+        code = replace(code, loss="" if inputs.get("loss") == TORCH_LOSS else inputs.get("loss"))
     rank = inputs.get("lora-rank")
     targets, quantised = inputs.get("lora-targets") or (), inputs.get("quantised") or ""
     if rank is None:

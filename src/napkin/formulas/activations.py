@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import isqrt
+from typing import Any
 
 from napkin.elementwise import Number, ceil_div, minimum, where
+from napkin.errors import Refused
 from napkin.formulas.implementations import EAGER, LOSSES, Code, Loss
 from napkin.formulas.layer import (
     AttentionCore,
@@ -208,18 +210,23 @@ def forward(
     lowering.routers = total(
         n for _, n, layer in stack.kinds() if any(isinstance(op, Router) for op in layer.operations)
     )
-    logits = lowering.run(stack.after, residual)
-    sizes = cross_entropy(lowering, logits) if not code.loss else special_loss(lowering, logits, LOSSES[code.loss])
+    form = LOSSES.get(code.loss)
+    kept_on: Number = 0
+    if form is not None and form.fused:
+        sizes = fused_loss(lowering, stack.after, residual)
+    else:
+        logits = lowering.run(stack.after, residual)
+        sizes = cross_entropy(lowering, logits) if form is None else special_loss(lowering, logits, form)
+        kept_on = 0 if form is None else int(form.held) * logits.tensor.count
     after = piece("after", tape, start, first, residual.tensor.size)
     extras = (_unkept(lowering, stack), *_closure(lowering, stack), lowering.exact)
-    held = int(LOSSES[code.loss].held) * logits.tensor.count if code.loss else 0
     order = tuple(kinds), tuple(patterns)
     products = [number for number, node in enumerate(after.nodes) if node.name in ("linear", "frozen")]
     holds = [(number - first, tensor) for number, tensor in tape.holds if number >= first]
     final = after.input + ahead(after.nodes[: products[0]] if products else after.nodes, holds, KEPT)
     gone = where(any(s.label == INPUT_LABEL for s in after.kept), 0, after.input)  # the stream, once it is normalised
     after = replace(after, burst=after.burst - gone)
-    rest = held, tape.nodes[-1].output.size, embedded, stream, final
+    rest = kept_on, tape.nodes[-1].output.size, embedded, stream, final
     return Pass(before, tuple(layers), after, *order, *sizes, *extras, *rest)
 
 
@@ -336,6 +343,45 @@ def special_loss(lowering: Lowering, logits: Value, form: Loss) -> tuple[Number,
     others = of(form.peak) - of(form.kept) - given.size  # below 0: some of what is kept goes as the gradient comes
     tape.record("loss", (given,), tape.new(1, logits.tensor.dtype, "loss"), (kept,), scratch=others)
     return 0, 0
+
+
+def fused_loss(lowering: Lowering, operations: tuple[Operation, ...], residual: Value) -> tuple[Number, Number]:
+    """The head's product and the cross entropy as one kernel: what stands after the head runs inside it.
+
+    Keeps the gradients of the hidden state and of the head's weight, which backward hands on as they are. Forward also
+    holds one part's logits and its part of the weight's gradient, and an fp32 loss a token."""
+    tape = lowering.tape
+    place = next((n for n, op in enumerate(operations) if op.name == "lm_head"), None)
+    if place is None:
+        raise Refused("a loss fused with the head's product needs a head", "leave --loss out")
+    head: Any = operations[place]
+    hidden = lowering.run(operations[:place], residual).tensor if place else residual.tensor
+    tape.scope = "loss"
+    vocabulary = head.d_out // lowering.split.tensor
+    rows = next_power(ceil_div(lowering.tokens, ceil_div(vocabulary, head.d_in)))
+    rows = minimum(rows, lowering.tokens)
+    of_hidden = tape.new(hidden.count, hidden.dtype, "gradient of the hidden state", fixed=True)
+    trained = vocabulary * head.d_in * (lowering.code.tuning is None)
+    of_weight = tape.new(trained, tape.compute, "gradient of the head's weight", fixed=True)
+    logits = sized(rows * vocabulary, tape.autocast or hidden.dtype)
+    tape.record(
+        "fused_loss",
+        (hidden,),
+        tape.new(1, "fp32", "loss"),
+        (of_hidden, of_weight),
+        weight=of_weight.size,
+        scratch=-of_weight.size - of_hidden.size,  # both are kept already: handed on, not made
+        ahead=logits + of_weight.size + sized(lowering.tokens, "fp32"),
+    )
+    return 0, 0
+
+
+def next_power(n: Number) -> Number:
+    """The least power of two that is n or more."""
+    power: Number = n * 0 + 1
+    for _ in range(40):  # 2^40 tokens
+        power = where(power < n, 2 * power, power)
+    return power
 
 
 QUARTERS = 4

@@ -37,9 +37,9 @@ class Fit:
 
 def is_measured(model: Model, setup: Setup, implementation: str) -> bool:
     """Whether what this step keeps for backward was counted on the code itself: never with 8-bit products, nor with
-    what is trained beside frozen weights, whose libraries were not run."""
+    what is trained beside frozen weights or a loss of its own, whose libraries were not run."""
     numbers = setup.precision
-    if numbers.compute not in COUNTED or setup.code.tuning is not None:
+    if numbers.compute not in COUNTED or setup.code.tuning is not None or setup.code.loss:
         return False
     precision = "autocast" if numbers.autocast else "fp32" if numbers.param == "fp32" else "bf16"
     name = mode(precision, setup.attention, setup.dropout > 0, setup.layout.micro)

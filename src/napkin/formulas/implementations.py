@@ -29,6 +29,7 @@ class Loss:
     chunks  products of the head, one for each part of the tokens: the sum of its weight's gradient and a part's own
             stand side by side
     held    by the training loop, until the backward pass is over
+    fused   with the head's product, one part of the tokens at a time: no logits leave it, gradients are made at once
     """
 
     kept: float
@@ -36,6 +37,7 @@ class Loss:
     passed: float = 2.0
     chunks: int = 1
     held: float = 0.0
+    fused: bool = False
     source: str = ""
 
 
@@ -68,6 +70,14 @@ LOSSES = {
     ),
     "dtensor": Loss(
         4, 20, source="torch.distributed.tensor.parallel.loss_parallel: shifted, exp, gradient, exp and product in fp32"
+    ),
+    "fused": Loss(
+        0,
+        0,
+        fused=True,
+        source="linkedin/Liger-Kernel src/liger_kernel/ops/fused_linear_cross_entropy.py: parts of "
+        "2^⌈log2⌈T / ⌈V/h⌉⌉⌉ tokens, whose logits become their gradient in place; gradients of the hidden state and of "
+        "the head's weight are made in the forward pass and kept",
     ),
     "held": Loss(
         4, 4, 0, held=4, source="LitGPT finetune/*.py: logits cast to fp32 as they leave the model, held by the loop"
