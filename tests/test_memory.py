@@ -270,6 +270,20 @@ def test_served_ranks_hold_whole_key_heads() -> None:
     assert uneven.status == 2
 
 
+def test_experts_without_weights_are_never_called_exact(tmp_path) -> None:
+    """How many tokens they take is known in the step alone."""
+    config = tmp_path / "config.json"
+    fields = {"model_type": "longcat_flash", "hidden_size": 64, "num_layers": 2, "num_attention_heads": 4}
+    fields |= {"ffn_hidden_size": 64, "expert_ffn_hidden_size": 32, "q_lora_rank": 32, "kv_lora_rank": 16}
+    fields |= {"qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16, "vocab_size": 128}
+    fields |= {"moe_topk": 2, "n_routed_experts": 4, "max_position_embeddings": 128}
+    for idle, exact in ((0, True), (4, False)):
+        config.write_text(json.dumps(fields | {"zero_expert_num": idle}))
+        asked = f"memory {config} --gpus 1 --seq 64 --precision bf16-pure --attention eager --json"
+        notes = run_line(asked).data["notes"]
+        assert any("are exact for transformers" in note for note in notes) is exact
+
+
 def test_experts_that_torch_refuses_are_said_to_be(tmp_path) -> None:
     """Rows of 44 numbers of 2 bytes are no multiple of 16 bytes; of 4 bytes they are."""
     config = tmp_path / "config.json"

@@ -39,6 +39,8 @@ def is_measured(model: Model, setup: Setup, implementation: str) -> bool:
     """Whether what this step keeps for backward was counted on the code itself: never with 8-bit products, nor with
     what is trained beside frozen weights or a loss of its own, whose libraries were not run."""
     numbers = setup.precision
+    if any(isinstance(op, Experts) and op.idle for layer in model.stacks[-1].layers for op in layer.operations):
+        return False  # how many tokens need no product is known in the step alone
     if numbers.compute not in COUNTED or setup.code.tuning is not None or setup.code.loss:
         return False
     precision = "autocast" if numbers.autocast else "fp32" if numbers.param == "fp32" else "bf16"
