@@ -138,15 +138,18 @@ def _network(
     heads: int,
     kv_heads: int,
     head_dim: int,
-    max_length: int | None = None,
     scale: bool = False,
     logits_scale: bool = False,
     softcap: bool = False,
     tie: bool | None = None,
     routed: tuple[int, int] = (0, 0),
+    positions: bool = True,
 ) -> Model:
     """A decoder; without attention, `heads` are the channels or heads that its recurrence can be divided into.
-    `routed`: experts and how many a token chooses, of a class that can add a loss on how evenly they are used."""
+
+    routed     experts and how many a token chooses, of a class that can add a loss on how evenly they are used
+    positions  the class says how many it was trained for
+    """
     vocabulary = config.integer("vocab_size")
     tie = tied(config) if tie is None else tie
     none = headless(config)
@@ -162,7 +165,7 @@ def _network(
         kv_heads=kv_heads,
         head_dim=head_dim,
         vocabulary=vocabulary,
-        max_length=max_length,
+        max_length=config.optional_integer("max_position_embeddings") if positions else None,
         tie=tie,
     )
 
@@ -191,7 +194,9 @@ def _state_space(
     """A network of one kind of mixer; the residual stream is fp32 where residual_in_fp32 says so."""
     wide = config.flag("residual_in_fp32", otherwise=True)
     layer = _mixer_layer(hidden, RMS, mix, kind, wide=wide)
-    model = _network(config, ((layers, layer),), hidden=hidden, heads=heads, kv_heads=heads, head_dim=head_dim)
+    model = _network(
+        config, ((layers, layer),), hidden=hidden, heads=heads, kv_heads=heads, head_dim=head_dim, positions=False
+    )
     stack = model.stacks[0]
     if not wide or stack.after[-1].name != "lm_head":
         return model
@@ -343,7 +348,6 @@ def jamba(config: Config) -> Model:
         heads=heads,
         kv_heads=kv_heads_of(config, heads),
         head_dim=head_size(config, hidden, heads),
-        max_length=config.optional_integer("max_position_embeddings"),
         routed=(experts, min(top_k, experts)) if experts > 1 else (0, 0),
     )
 
@@ -382,7 +386,6 @@ def bamba(config: Config) -> Model:
         heads=heads,
         kv_heads=kv_heads_of(config, heads),
         head_dim=head_dim,
-        max_length=config.optional_integer("max_position_embeddings"),
     )
 
 
@@ -427,7 +430,6 @@ def falcon_h1(config: Config) -> Model:
         heads=heads,
         kv_heads=kv_heads_of(config, heads),
         head_dim=head_dim,
-        max_length=config.optional_integer("max_position_embeddings"),
         scale=True,
         logits_scale=True,
     )
@@ -517,7 +519,6 @@ def nemotron_h(config: Config) -> Model:
         heads=heads,
         kv_heads=kv_heads_of(config, heads),
         head_dim=head_size(config, hidden, heads),
-        max_length=config.optional_integer("max_position_embeddings"),
         tie=False,
     )
 
@@ -605,7 +606,6 @@ def granite_moe_hybrid(config: Config) -> Model:
         heads=heads,
         kv_heads=kv_heads_of(config, heads),
         head_dim=head_dim,
-        max_length=config.optional_integer("max_position_embeddings"),
         scale=True,
         logits_scale=True,
         routed=routed,
@@ -698,7 +698,6 @@ def zamba(config: Config) -> Model:
         heads=heads,
         kv_heads=kv_heads,
         head_dim=head_dim,
-        max_length=config.optional_integer("max_position_embeddings"),
     )
     return _sharing(model, block if HYBRID in listed else ())
 
@@ -790,7 +789,6 @@ def zamba2(config: Config) -> Model:
         heads=heads,
         kv_heads=kv_heads,
         head_dim=head_dim,
-        max_length=config.optional_integer("max_position_embeddings"),
     )
     return _sharing(model, tuple(op for operations in own for op in operations))
 
@@ -872,6 +870,7 @@ def recurrent_gemma(config: Config) -> Model:
         head_dim=head_dim,
         scale=True,
         softcap=True,
+        positions=False,
     )
     stack = model.stacks[0]
     factor = tuple(replace(op, held="bf16") if isinstance(op, Scale) else op for op in stack.before)
@@ -949,7 +948,6 @@ def lfm2(config: Config, *, sparse: bool = False) -> Model:
         heads=heads,
         kv_heads=kv_heads,
         head_dim=head_dim,
-        max_length=config.optional_integer("max_position_embeddings"),
     )
 
 
@@ -1010,7 +1008,6 @@ def minimax(config: Config) -> Model:
         heads=heads,
         kv_heads=kv_heads,
         head_dim=head_dim,
-        max_length=config.optional_integer("max_position_embeddings"),
         routed=(experts, min(config.integer("num_experts_per_tok"), experts)),
     )
 
@@ -1136,7 +1133,6 @@ def qwen3_next(config: Config, *, feed_forward: str = "sparse_steps", fused: boo
         heads=heads,
         kv_heads=kv_heads,
         head_dim=head_dim,
-        max_length=config.optional_integer("max_position_embeddings"),
         routed=routed,
     )
 
@@ -1209,7 +1205,6 @@ def olmo_hybrid(config: Config) -> Model:
         heads=heads,
         kv_heads=kv_heads,
         head_dim=head_dim,
-        max_length=config.optional_integer("max_position_embeddings"),
     )
 
 
@@ -1231,7 +1226,6 @@ def rwkv(config: Config) -> Model:
         heads=inner,
         kv_heads=inner,
         head_dim=1,
-        max_length=config.optional_integer("max_position_embeddings"),
     )
     stack = model.stacks[0]
     first = LAYER("embedding_norm", stack.before[-1].name, hidden)
