@@ -51,6 +51,12 @@ declare(
 )
 
 EXCLUSIVE = (("max", "snapshot"), ("max", "tensors"), ("snapshot", "tensors"), ("snapshot", "must-fit"))
+TRACED = (
+    "memory/live follows a step as a trace sees it: equal to the byte in 94 % of the steps of dense models that were "
+    "traced, within 1 % in 98 %"
+)
+UNTRACED = "memory/live is an estimate: steps of several GPUs, of several micro-batches or of experts were not traced"
+
 STATUS = {FITS: OK, UNDECIDED: CLOSE, NOT: BROKEN}
 
 
@@ -210,6 +216,9 @@ def remark(answer: Answer, model: Model, setup: Setup, found: Fit, word: str) ->
         answer.notes.append(
             f"saved activations are exact for transformers {TRANSFORMERS} on torch {TORCH}, kernels as named"
         )
+        dense = not any(isinstance(op, Experts | ExpertMatmul) for op in operations)
+        alone = setup.layout.gpus == 1 and setup.layout.micro_batches == 1
+        answer.notes.append(TRACED if dense and alone else UNTRACED)
     elif not fit.is_measured(model, setup, word) and not fit.width_of(found.step, word).rows:
         answer.notes.append(f"what the {word} code of {model.family} keeps was not measured: the general rules")
     answer.notes.append(f"intervals: {fit.width_of(found.step, word).says}")
