@@ -311,3 +311,19 @@ def test_forms_of_the_loss_keep_what_each_makes() -> None:
     # the gradient that is kept is the gradient that stays: nothing is made twice
     assert fused["memory/at/step"] == by_torch["memory/at/step"]
     assert memory("--loss fuse").status == 2
+
+
+@pytest.mark.parametrize(
+    ("model", "more", "note"),
+    [
+        ("mistral-7b", "--seq 8192", "learns of windows by a mask"),
+        ("mistral-7b", "--seq 2048", ""),
+        ("mistral-7b", "--seq 8192 --attention eager", ""),
+        ("falcon-7b", "--seq 2048", "elementary operations where one key serves several heads"),
+        ("llama3-8b", "--seq 8192", ""),
+    ],
+)
+def test_a_kernel_that_takes_no_mask_is_not_said_to_run(model: str, more: str, note: str) -> None:
+    notes = " ".join(run_line(f"memory {model} --gpus 8 --hardware h100 {more} --json").data["notes"])
+    assert note in notes
+    assert bool(note) is ("efficient kernel runs" in notes)

@@ -18,8 +18,8 @@ from napkin.errors import BROKEN, CLOSE, OK, NapkinError
 from napkin.formulas import buckets, fit, memory
 from napkin.formulas import capacity as ceiling
 from napkin.formulas.fit import FITS, NOT, UNDECIDED, Fit, Remedy
-from napkin.formulas.implementations import TORCH, TRANSFORMERS
-from napkin.formulas.layer import Embedding, ExpertMatmul, Experts, Model, Scan
+from napkin.formulas.implementations import FLASH, TORCH, TRANSFORMERS
+from napkin.formulas.layer import AttentionCore, Embedding, ExpertMatmul, Experts, Model, Scan
 from napkin.formulas.lowering import GROUPED_BYTES
 from napkin.formulas.memory import Setup, Step
 from napkin.formulas.tape import BYTES
@@ -228,6 +228,20 @@ def remark(answer: Answer, model: Model, setup: Setup, found: Fit, word: str) ->
         answer.notes += of_experts(model, setup)
     if setup.attention not in setup.code.kernels:
         answer.notes.append(f"this model's code calls {', '.join(setup.code.kernels)} only, not {setup.attention}")
+    elif setup.attention == FLASH:
+        answer.notes += masked_kernels(model, setup)
+
+
+def masked_kernels(model: Model, setup: Setup) -> list[str]:
+    """Where torch's attention is given a mask, which its flash kernel does not take."""
+    if setup.code.masked:
+        also = ", or elementary operations where one key serves several heads" if setup.code.ungrouped else ""
+        return [f"this model's code always gives torch's attention a mask: its efficient kernel runs{also}"]
+    cores = (op for _, layer in model.stacks[-1].runs for op in layer.operations if isinstance(op, AttentionCore))
+    bounds = [bound for op in cores for bound in (op.window, op.chunk) if bound is not None]
+    if not setup.code.window_mask or not bounds or setup.layout.seq < min(bounds):
+        return []
+    return ["torch's attention learns of windows by a mask: its efficient kernel runs in those layers, not flash"]
 
 
 def _suggest(inputs: Inputs, answer: Answer, model: Model, setup: Setup, hardware: Hardware, room: int) -> None:
