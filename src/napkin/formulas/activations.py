@@ -67,7 +67,6 @@ class Pass:
 
     layers    how many there are of each kind of layer, and one of them
     kinds     the layer of each      patterns  their order, kinds by number
-    hidden    the last hidden state, where the head reads another copy of it: alive until the loss is there
     closure   what checkpointed layers' code refers to and autograd does not hold: positions, slopes
     tables    rotary tables, which it refers to too
     mask      one causal mask of written-out attention, which that code refers to, or is given as an argument
@@ -84,9 +83,6 @@ class Pass:
     after: Piece
     kinds: tuple[Layer, ...]
     patterns: tuple[Numbered, ...]
-    logits: Number
-    wide_logits: Number
-    hidden: Number
     closure: Number
     tables: Number
     mask: Number
@@ -213,13 +209,16 @@ def forward(
     form = LOSSES.get(code.loss)
     kept_on: Number = 0
     if form is not None and form.fused:
-        sizes = fused_loss(lowering, stack.after, residual)
+        fused_loss(lowering, stack.after, residual)
     else:
         logits = lowering.run(stack.after, residual)
-        sizes = cross_entropy(lowering, logits) if form is None else special_loss(lowering, logits, form)
-        kept_on = 0 if form is None else int(form.held) * logits.tensor.count
+        if form is None:
+            cross_entropy(lowering, logits)
+        else:
+            special_loss(lowering, logits, form)
+            kept_on = int(form.held) * logits.tensor.count
     after = piece("after", tape, start, first, residual.tensor.size)
-    extras = (_unkept(lowering, stack), *_closure(lowering, stack), lowering.exact)
+    extras = (*_closure(lowering, stack), lowering.exact)
     order = tuple(kinds), tuple(patterns)
     products = [number for number, node in enumerate(after.nodes) if node.name in ("linear", "frozen")]
     holds = [(number - first, tensor) for number, tensor in tape.holds if number >= first]
@@ -227,7 +226,7 @@ def forward(
     gone = where(any(s.label == INPUT_LABEL for s in after.kept), 0, after.input)  # the stream, once it is normalised
     after = replace(after, burst=after.burst - gone)
     rest = kept_on, tape.nodes[-1].output.size, embedded, stream, final
-    return Pass(before, tuple(layers), after, *order, *sizes, *extras, *rest)
+    return Pass(before, tuple(layers), after, *order, *extras, *rest)
 
 
 def counted(patterns: Iterable[Numbered]) -> dict[int, int]:
@@ -237,15 +236,6 @@ def counted(patterns: Iterable[Numbered]) -> dict[int, int]:
         for count, kind in runs:
             counts[kind] = counts.get(kind, 0) + times * count
     return dict(sorted(counts.items()))
-
-
-def _unkept(lowering: Lowering, stack: Stack) -> Number:
-    """Bytes of the tensor that the head reads, where autograd keeps only a cast of it."""
-    source = next((op.reads[0] for op in stack.after if op.name == "lm_head"), None)
-    if source is None or source not in lowering.values:
-        return 0
-    tensor = lowering.values[source].tensor
-    return total(s.size * (weight - minimum(s.kept, weight)) for weight, s in tensor.places)
 
 
 def _embedded(lowering: Lowering, operations: Iterable[Operation], x: Value) -> tuple[Number, Number]:
@@ -292,9 +282,9 @@ def one_layer(lowering: Lowering, layer: Layer, width: int, dtype: str) -> tuple
     return piece(layer.kind, tape, 0, 0, x.tensor.size), out.tensor.dtype
 
 
-def cross_entropy(lowering: Lowering, logits: Value) -> tuple[Number, Number]:
+def cross_entropy(lowering: Lowering, logits: Value) -> None:
     """log-softmax, kept in the type of its input, and the negative log-likelihood, which keeps labels and the weight
-    of all tokens. Returns bytes of the logits and of their wider copy."""
+    of all tokens."""
     tape, code = lowering.tape, lowering.code
     tape.scope = "loss"
     if logits.divided and not code.parallel_loss:
@@ -317,11 +307,9 @@ def cross_entropy(lowering: Lowering, logits: Value) -> tuple[Number, Number]:
     weight = tape.new(1, out.dtype, "weight of all tokens", fixed=True)
     tape.record("nll_loss", (out,), tape.new(1, out.dtype, "loss"), (target, weight))
     tape.hold(*held, *(lowering.values[op.reads[0]].tensor for op in lowering.program if op.name == "lm_head"))
-    copied = wide.size if wide is not logits.tensor else 0
-    return logits.tensor.size, copied
 
 
-def special_loss(lowering: Lowering, logits: Value, form: Loss) -> tuple[Number, Number]:
+def special_loss(lowering: Lowering, logits: Value, form: Loss) -> None:
     """A cross entropy that works in its own buffers: what it keeps, and the largest that they are."""
     tape = lowering.tape
     tape.scope = "loss"
@@ -342,10 +330,9 @@ def special_loss(lowering: Lowering, logits: Value, form: Loss) -> tuple[Number,
     given = Tensor(of(form.passed), "int8", logits.tensor.places, base=logits.tensor)
     others = of(form.peak) - of(form.kept) - given.size  # below 0: some of what is kept goes as the gradient comes
     tape.record("loss", (given,), tape.new(1, logits.tensor.dtype, "loss"), (kept,), scratch=others)
-    return 0, 0
 
 
-def fused_loss(lowering: Lowering, operations: tuple[Operation, ...], residual: Value) -> tuple[Number, Number]:
+def fused_loss(lowering: Lowering, operations: tuple[Operation, ...], residual: Value) -> None:
     """The head's product and the cross entropy as one kernel: what stands after the head runs inside it.
 
     Keeps the gradients of the hidden state and of the head's weight, which backward hands on as they are. Forward also
@@ -373,7 +360,6 @@ def fused_loss(lowering: Lowering, operations: tuple[Operation, ...], residual: 
         scratch=-of_weight.size - of_hidden.size,  # both are kept already: handed on, not made
         ahead=logits + of_weight.size + sized(lowering.tokens, "fp32"),
     )
-    return 0, 0
 
 
 def next_power(n: Number) -> Number:

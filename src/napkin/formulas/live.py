@@ -1,8 +1,10 @@
-"""Live bytes while a tape is replayed backwards, as a trace of every tensor sees them.
+"""Live bytes while a tape runs forwards and is replayed backwards, as a trace of every tensor sees them.
 
-autograd's engine runs the nodes in the reverse of their order. Each makes the gradients of its inputs (an addition
-hands on the one that it got), then lets go of the gradient that it read and of what it had kept; gradients of weights
-stay. Where a gradient is already, the next is added in place if nobody else holds either, else into a new one.
+Forwards, what autograd does not keep stands until its last reader has run, or the variable that names it goes
+(scopes.py). Backwards, autograd's engine runs the nodes in the reverse of their order. Each makes the gradients of its
+inputs (an addition hands on the one that it got), then lets go of the gradient that it read and of what it had kept;
+gradients of weights stay. Where a gradient is already, the sum is a new tensor: while a dispatch mode watches, autograd
+adds nothing in place, which it does without one where nobody else holds either.
 """
 
 from __future__ import annotations
