@@ -47,10 +47,10 @@ from transformers.initialization import no_init_weights  # noqa: E402
 
 from napkin.errors import NapkinError  # noqa: E402
 from napkin.formulas import memory  # noqa: E402
+from napkin.formulas.attention_rules import FLASH_HEAD, FLASH_LARGEST  # noqa: E402
 from napkin.formulas.families import ADAPTERS, build  # noqa: E402
 from napkin.formulas.implementations import ALL_KERNELS, FLASH, MANY, ONE, code_of, mode  # noqa: E402
 from napkin.formulas.layer import AttentionCore  # noqa: E402
-from napkin.formulas.lowering import FLASH_HEAD, FLASH_LARGEST  # noqa: E402
 from napkin.formulas.optimizers import find  # noqa: E402
 from napkin.inputs.load import Document  # noqa: E402
 from napkin.inputs.model import config_from  # noqa: E402

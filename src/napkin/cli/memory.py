@@ -17,10 +17,10 @@ from napkin.cli.single import OPTIONS_OF_SINGLE, answered
 from napkin.errors import BROKEN, CLOSE, OK, NapkinError
 from napkin.formulas import buckets, fit, memory
 from napkin.formulas import capacity as ceiling
+from napkin.formulas.expert_rules import GROUPED_BYTES
 from napkin.formulas.fit import FITS, NOT, UNDECIDED, Fit, Remedy
 from napkin.formulas.implementations import FLASH, TORCH, TRANSFORMERS
 from napkin.formulas.layer import AttentionCore, Embedding, ExpertMatmul, Experts, Model, Scan
-from napkin.formulas.lowering import GROUPED_BYTES
 from napkin.formulas.memory import Setup, Step
 from napkin.formulas.tape import BYTES
 from napkin.formulas.traffic import Rates

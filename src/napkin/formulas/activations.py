@@ -12,6 +12,7 @@ from typing import Any
 
 from napkin.elementwise import Number, ceil_div, minimum, where
 from napkin.errors import Refused
+from napkin.formulas import attention_rules, expert_rules
 from napkin.formulas.implementations import EAGER, LOSSES, Code, Loss
 from napkin.formulas.layer import (
     AttentionCore,
@@ -25,10 +26,14 @@ from napkin.formulas.layer import (
     Stack,
 )
 from napkin.formulas.live import ANEW, DROPPED, KEPT, ahead
+from napkin.formulas.lowering import RULES as OTHER_RULES
 from napkin.formulas.lowering import Lowering, Shape, Split, Value
 from napkin.formulas.tape import ACTIVATION, BYTES, INPUT, INPUT_LABEL, WEIGHT_COPY, Node, Storage, Tape, Tensor, sized
 from napkin.inputs.plan import Precision, Recompute
 from napkin.record import record, replace
+
+RULES = {**OTHER_RULES, **attention_rules.RULES, **expert_rules.RULES}
+"""What each kind of operation runs on the tape."""
 
 
 @record
@@ -166,7 +171,7 @@ def forward(
     tape = tape_for(precision)
     encoder = model.stacks[0] if len(model.stacks) > 1 else None
     own = shape if encoder is None else Shape(shape.sequences, shape.source)
-    lowering = Lowering(tape, code, own, split, attention, dropout, selective)
+    lowering = Lowering(tape, code, own, split, attention, dropout, RULES, selective)
     seam = len(encoder.before) if encoder is not None else len(stack.before)
     x = lowering.run(stack.before[:seam], None)
     if encoder is not None:
@@ -266,7 +271,9 @@ def _closure(lowering: Lowering, stack: Stack) -> tuple[Number, Number, Number]:
     tables = total(t.size for pair in lowering.tables.values() for t in pair) if "tables" in refers else 0
     square = lowering.b * lowering.own * lowering.s
     if lowering.attention != EAGER:  # boolean, made for windows alone
-        windows = "masks" in refers and any((op.window or op.chunk) and lowering.is_masked(op) for op in attends)
+        windows = "masks" in refers and any(
+            (op.window or op.chunk) and attention_rules.is_masked(lowering, op) for op in attends
+        )
         return ids + slopes, tables, square * windows
     masked = "mask" in refers or "masks" in refers
     return ids + slopes, tables, sized(square, stream) if masked else 0

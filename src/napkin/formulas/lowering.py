@@ -2,18 +2,18 @@
 
 What a code does differently stands in `implementations.Code` (and, for arithmetic that the published code fixes, on
 the operation itself); how a layout divides tensors stands in `Split`. The rules follow the code of Hugging Face
-transformers, from which nanoGPT's and Megatron's differ in fusing more.
+transformers, from which nanoGPT's and Megatron's differ in fusing more. Here stand products, what is elementwise,
+norms and mixers; attention's rules are in attention_rules.py, routers' and experts' in expert_rules.py.
 """
-
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from napkin.elementwise import Number, ceil_div, is_array, maximum, minimum
+from napkin.elementwise import Number, ceil_div, maximum, minimum
 from napkin.errors import Refused
 from napkin.formulas import mixers
-from napkin.formulas.implementations import ALIBI, ALWAYS, CUDNN, EAGER, EFFICIENT, FLASH, Code, Tuning
+from napkin.formulas.implementations import Code, Tuning
 from napkin.formulas.layer import (
     COLUMN,
     MEMORY,
@@ -22,7 +22,6 @@ from napkin.formulas.layer import (
     Activation,
     Add,
     AttentionCore,
-    BalanceLoss,
     BlockMatmul,
     Cast,
     Clamp,
@@ -30,8 +29,6 @@ from napkin.formulas.layer import (
     Conv,
     Dropout,
     Embedding,
-    ExpertMatmul,
-    Experts,
     Indexer,
     Jitter,
     Learnt,
@@ -41,11 +38,8 @@ from napkin.formulas.layer import (
     Multiply,
     Norm,
     Operation,
-    PositionBias,
     RelativeScores,
     Reused,
-    Rotary,
-    Router,
     Scale,
     Scan,
     Slice,
@@ -59,32 +53,17 @@ from napkin.formulas.tape import (
     INPUT,
     INPUT_LABEL,
     WEIGHT,
-    WEIGHT_COPY,
     Tape,
     Tensor,
-    promoted,
     select,
     sized,
 )
 from napkin.record import record, replace
 
-EFFICIENT_ROWS = 32
-"""The memory-efficient kernel pads its log-sum-exp to a multiple of this many queries (torch meta registrations)."""
-GROUPED_BYTES = 16
-"""torch's grouped product raises an error for rows that are no multiple of this (GroupedMMUtils.h)."""
-MASK_KEYS = 8
-"""torch pads the rows of a mask for the memory-efficient kernel to a multiple of this (preprocess_mask in
-ATen/native/transformers/attention.cpp)."""
-FLASH_LARGEST = 256
-"""Its largest head (sdp_utils.cpp, check_head_dim_size_flash)."""
-FLASH_HEAD = 8
-"""torch pads head sizes to a multiple of this for the flash kernel."""
 JOINED = ("q", "k", "v", "qkv")
 """Names of attention's products, and of the one that makes all three."""
 ENCODED = "encoder's output"
 """What cross-attention reads: one tensor, which all layers of a decoder share."""
-PHILOX = {FLASH: (16, 8), EFFICIENT: (8, 8), CUDNN: (8, 8)}
-"""Bytes of the random generator's seed and offset that a kernel keeps, with or without dropout."""
 
 
 @record
@@ -155,6 +134,10 @@ def divides_heads(model: Model, code: Code, ranks: int) -> bool:
     )
 
 
+Rules = dict[type[Operation], "Callable[[Lowering, Any], Value]"]
+"""What each kind of operation runs."""
+
+
 class Lowering:
     """Runs operations on a tape for one micro-batch on one rank."""
 
@@ -166,9 +149,11 @@ class Lowering:
         split: Split,
         attention: str,
         dropout: float,
+        rules: Rules,
         selective: bool = False,
     ) -> None:
         self.tape = tape
+        self.rules = rules
         self.code = code
         self.split = split
         self.attention = attention
@@ -227,7 +212,7 @@ class Lowering:
         for op in operations:
             self.tape.scope = op.name
             self.scopes.enter(op, [self.values[name].tensor for name in op.reads if name in self.values])
-            rule = _RULES.get(type(op))
+            rule = self.rules.get(type(op))
             if rule is None:
                 raise Refused(
                     f"what {type(op).__name__.lower()} keeps for backward is not known",
@@ -377,7 +362,7 @@ class Lowering:
     def reused(self, op: Any) -> Value:
         """An operation whose weights stand elsewhere works as ever; autocast casts them once for all uses."""
         self.tape.copies = self.copies.setdefault(id(op.of), {})
-        made = _RULES[type(op.of)](self, replace(op.of, name=op.name, reads=op.reads))
+        made = self.rules[type(op.of)](self, replace(op.of, name=op.name, reads=op.reads))
         self.tape.copies = None
         return made
 
@@ -798,616 +783,6 @@ class Lowering:
         out = tape.new(x.count, x.dtype, "normalised")
         return tape.record("layer_norm", (x,), out, (x, mean, rstd, *lowered), weight=learnt)
 
-    # --- attention ---
-
-    def position_bias(self, op: Any) -> Value:
-        """A look-up for each pair of query and key, once for all sequences."""
-        tape = self.tape
-        stored = "fp32" if tape.autocast else tape.compute
-        pairs = self.own * self.s
-        buckets = tape.new(pairs, "int64", "buckets", fixed=True)
-        heads = ceil_div(op.heads, self.split.tensor)
-        bias = tape.new(pairs * heads, stored, "bias")
-        self.bias = tape.record("embedding", (buckets,), bias, (buckets,), weight=op.buckets * heads * BYTES[stored])
-        return Value(self.bias, heads, True)
-
-    def biased(self, op: AttentionCore, heads: Number, keys: Number) -> Tensor:
-        """The position bias as a kernel's additive mask: laid out by heads, what is masked cut out of it."""
-        tape = self.tape
-        stored = "fp32" if tape.autocast else tape.compute
-        pairs = self.own * keys
-        if op.cross:  # no distances: zeros, made once
-            own = next((one for one in self.program if isinstance(one, PositionBias)), None)
-            if own is not None:
-                self.zeros = tape.new(pairs * heads, tape.autocast or stored, "no bias", fixed=True)
-                self.zeros.places[0][1].shared = own.shared
-            assert self.zeros is not None  # a first layer has a table
-            return self.aligned(self.zeros, pairs // keys, keys, heads)
-        table = self.bias if self.bias is not None else self.weight(pairs * heads)
-        bias = Tensor(pairs * heads, stored, table.places)
-        if op.causal:
-            condition = tape.new(pairs, "bool", "causal mask", fixed=True)
-            bias = tape.record("where", (bias,), tape.new(bias.count, stored, "bias within the mask"), (condition,))
-        return self.aligned(tape.lowered(tape.copy(bias, "bias by heads")), pairs // keys, keys, heads)
-
-    def aligned(self, mask: Tensor, queries: Number, keys: Number, heads: Number) -> Tensor:
-        """An additive mask as the efficient kernel takes it: rows padded to a multiple of 8, a copy unless they are."""
-        rows = ceil_div(keys, MASK_KEYS) * MASK_KEYS
-        padded = self.tape.new(queries * rows * heads, mask.dtype, "padded bias")
-        return select(rows == keys, mask, self.tape.record("pad", (mask,), padded))
-
-    def table(self, op: Any, dtype: str) -> tuple[Tensor, Tensor]:
-        """cos and sin of every position: made once, kept by whichever layers' products need them."""
-        key = (op.dim, self.code.by_kind and self.windowed)
-        if key not in self.tables:
-            kept = "fp32" if self.code.rotary_fp32 else dtype
-            dim = op.dim // 2 if self.code.half_tables else op.dim
-            kept = "fp32" if op.pairing == "complex" else kept
-            scope, self.tape.scope = self.tape.scope, "rotary"
-            rows = self.own * (self.b if self.code.positions == "each" else 1)
-            pair = tuple(self.tape.new(rows * dim, kept, what, fixed=True) for what in ("cos", "sin"))
-            for tensor in pair:
-                tensor.places[0][1].shared = True
-            self.tape.scope = scope
-            self.tables[key] = (pair[0], pair[1])
-        return self.tables[key]
-
-    def rotary(self, op: Any) -> Value:
-        x = self.read(op)
-        tape = self.tape
-        stream = "fp32" if tape.autocast else tape.compute
-        tensor = x.tensor
-        if self.code.rotary == "kernel":
-            out = tape.new(tensor.count, tensor.dtype, "rotated")
-            return Value(tape.record("rotary", (tensor,), out), x.width, x.divided, x.whole)
-        if self.code.rotary == "table":
-            cos, sin = self.table(op, stream)
-        else:
-            cos, sin = self.widened(op, tensor.dtype if self.code.rotary in ("pair", "values") else stream)
-        if op.pairing == "complex" and self.code.rotary == "table":
-            turns = cos.view()  # a complex64 number of 8 bytes for each pair
-            turned = tape.multiply(tape.cast(tensor, "fp32"), turns)
-            return Value(tape.cast(turned, tensor.dtype), x.width, x.divided, x.whole)
-        narrow = tensor.dtype
-        part = tensor if op.dim == op.head_dim else tape.slice(tensor, tensor.count * op.dim // op.head_dim)
-        if op.upcast:
-            part = tape.cast(part, "fp32")
-        turned = tape.multiply(part, cos)
-        other = tape.multiply(tape.rotate(part), sin)
-        out = tape.add(turned, other)
-        if op.upcast or (self.code.rotary_fp32 and self.code.rotary == "table"):
-            out = tape.cast(out, narrow)
-        joins = self.code.joins or op.dim != op.head_dim
-        if joins:
-            joined = tape.new(tensor.count, out.dtype, "joined")
-            out = tape.record("cat", (out,) if op.dim == op.head_dim else (out, tensor), joined)
-        return Value(out, x.width, x.divided, x.whole, joins)
-
-    def widened(self, op: Any, stream: str) -> tuple[Tensor, Tensor]:
-        """cos and sin repeated for this layer: for query and key together, or for each."""
-        key = (op.dim, op.name if self.code.rotary == "pair" else "")
-        if key not in self.own_tables:
-            kept = "fp32" if self.code.rotary_fp32 else stream
-            dim = op.dim
-            pair = tuple(self.tape.new(self.own * dim, kept, what, fixed=True) for what in ("cos", "sin"))
-            self.own_tables[key] = (pair[0], pair[1])
-        return self.own_tables[key]
-
-    def core(self, op: Any) -> Value:
-        q, k, v = (self.read(op, i) for i in range(3))
-        kernel = self.attention
-        if kernel == FLASH and op.qk_dim != op.v_dim and self.code.rotary != "kernel":
-            kernel = EFFICIENT  # torch's flash kernel takes one head size for all three
-        masked = kernel != EAGER and self.is_masked(op)
-        if kernel == FLASH and (masked or op.position == "relative" or op.qk_dim > FLASH_LARGEST):
-            kernel = EFFICIENT  # flash takes no mask, and no larger heads
-        heads = op.heads // self.split.tensor
-        kv_heads = heads if k.width == op.heads * op.qk_dim else maximum(op.kv_heads // self.split.tensor, 1)
-        width = op.heads * op.v_dim
-        written = self.code.ungrouped and kv_heads is not heads and op.kv_heads != op.heads
-        tensors = (q.tensor, k.tensor, v.tensor)
-        if self.code.gathers_heads:
-            tensors = self.whole_heads(op, tensors)
-        if self.code.query_scale:
-            factor = self.tape.new(self.own, q.tensor.dtype, "query scale", fixed=True)
-            tensors = (self.tape.multiply(q.tensor, factor), *tensors[1:])
-        if self.code.joined_qkv:
-            whole = self.tape.new(sum((t.count for t in tensors), 0), v.tensor.dtype, "query, key and value")
-            tensors = (*tensors[:2], self.tape.slice(whole, v.tensor.count))
-        if self.code.repeats:
-            keys, values = (self.repeated_in_kernel(t, heads, kv_heads) for t in tensors[1:])
-            tensors = (tensors[0], keys, values)
-        if self.selective:  # the core runs again in backward: its inputs are all that is kept for it
-            self.tape.keep(*tensors)
-            self.tape.again = True
-        if self.code.laid_by_heads:
-            out = self.by_heads(op, tensors, heads)
-        elif kernel == EAGER:
-            apart = tuple(t.view(rows_apart=not value.heads_first) for t, value in zip(tensors, (q, k, v), strict=True))
-            out = self.eager(op, apart, heads, kv_heads)
-        elif written:
-            apart = tuple(t.view(rows_apart=not value.heads_first) for t, value in zip(tensors, (q, k, v), strict=True))
-            out = self.written_out(op, apart, heads, kv_heads)
-        else:
-            out = self.kernel(op, tensors, heads, kv_heads, kernel, masked)
-            cut = kernel == FLASH and op.qk_dim % FLASH_HEAD != 0
-            if q.heads_first and kernel != EFFICIENT and not cut:  # the result lies as the query does
-                out = select(heads == 1, out, self.tape.copy(out, "tokens first"))
-        self.tape.again = False
-        if self.code.tuning is not None and self.code.tuning.method.startswith("adapter"):
-            out = self.prompted(out)
-        return Value(out, width, True, True)
-
-    def whole_heads(self, op: AttentionCore, qkv: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """With more ranks than key/value heads: the joined product's result gathered, of which each rank's key is
-        rotated, its value a view that keeps it whole."""
-        query, key, value = qkv
-        few = self.split.tensor > op.kv_heads
-        if not is_array(few) and not few:
-            return qkv
-        width = op.heads * op.qk_dim + op.kv_heads * (op.qk_dim + op.v_dim)
-        joined = self.tape.new(self.tokens * width, value.dtype, "gathered query, key and value")
-        one = self.tape.slice(self.tape.record("all_gather", (value,), joined), self.tokens * op.v_dim)
-        own = self.tape.record("all_gather", (key,), self.tape.new(self.tokens * op.qk_dim, key.dtype, "whole key"))
-        return query, select(few, own, key), select(few, one, value)
-
-    def is_masked(self, op: AttentionCore) -> bool:
-        """Whether the kernel gets an explicit mask. One that a window spares is not made."""
-        if self.code.masked or not self.code.window_mask:
-            return self.code.masked
-        bounds = [bound for bound in (op.window, op.chunk) if bound is not None]
-        longest = self.s.max() if is_array(self.s) else self.s
-        return bool(bounds) and bool(longest >= min(bounds) - (0 if op.causal else 1))
-
-    def prompted(self, attended: Tensor) -> Tensor:
-        """attended + gate·(attention over the adapter's prompt): the gate keeps what it multiplies."""
-        tape = self.tape
-        answer = tape.new(attended.count, attended.dtype, "attended prompt")
-        gate = tape.given(1, attended.dtype, "gate", kind=WEIGHT)
-        return tape.add(attended, tape.multiply(answer, gate))
-
-    def repeated(self, x: Tensor, heads: Number, kv_heads: Number) -> Tensor:
-        """Keys or values repeated for each query head: a copy, but a view of one head of one sequence."""
-        count = x.count // kv_heads * heads
-        copied = self.tape.copy(x.view(count), "repeated")
-        stays = select(either(self.b == 1, False), select(kv_heads == 1, x.view(count), copied), copied)
-        return select(heads == kv_heads, x, stays)
-
-    def folded(self, x: Tensor, heads: Number) -> Tensor:
-        """Sequences and heads as one dimension, as a batched product wants them: a copy where they lie apart."""
-        if not x.rows_apart:
-            return x
-        copied = self.tape.copy(x, "folded")
-        return select(either(self.b == 1, heads == 1), x, copied)
-
-    def eager(self, op: AttentionCore, qkv: tuple[Tensor, ...], heads: Number, kv_heads: Number) -> Tensor:
-        """softmax(q·kᵀ)·v in elementary operations."""
-        tape, code = self.tape, self.code
-        q, k, v = qkv
-        scores_count = self.b * heads * self.own * (self.source if op.cross else self.s)
-        if code.ungrouped:  # by the product itself
-            k, v = tape.lowered(k), tape.lowered(v)
-        k, v = repeated = tuple(self.repeated(t, heads, kv_heads) for t in (k, v))
-        value_type = v.dtype
-        if code.softmax == "wide_scores":
-            q, k = tape.cast(q, "fp32"), tape.cast(k, "fp32")
-        if op.upcast:  # outside of autocast
-            q, k = (tape.cast(self.folded(t, heads), "fp32") for t in (q, k))
-            scores = tape.record("matmul", (q, k), tape.new(scores_count, "fp32", "scores"), (q, k))
-        else:
-            q, k = (self.folded(tape.lowered(t), heads) for t in (q, k))
-            scores = tape.matmul(q, k, scores_count, "scores")
-        scores = tape.scale(scores)
-        if op.softcap:
-            scores = self.capped(scores)
-        if code.mask:
-            mask = self.causal_mask()
-            scores = tape.record("masked_fill", (scores,), tape.new(scores.count, scores.dtype, "masked"), (mask,))
-        else:
-            scores = tape.shift(scores, "masked", "fp32" if tape.autocast else "")
-        if code.floors:  # by then of the mask's type
-            scores = tape.raised(scores)
-            least = tape.new(1, "fp32", "least", fixed=True)
-            scores = tape.record("max", (scores,), tape.new(scores.count, scores.dtype, "cut"), (scores, least))
-        if op.sinks:
-            return self.with_sinks(scores, v, heads, scores_count, op)
-        weights = tape.softmax(scores, "fp32" if code.softmax == "wide" else "")
-        weights = tape.cast(weights, value_type)
-        if code.softmax == "wide":
-            tape.hold(scores)
-        weights = tape.dropout(weights, self.dropped_share(op))
-        self.scopes.weights(weights)
-        out = tape.matmul(weights, self.folded(tape.lowered(v), heads), self.tokens * heads * op.v_dim, "values")
-        out = tape.copy(out, "attended")
-        tape.hold(*repeated)
-        return out
-
-    def dropped_share(self, op: AttentionCore) -> float:
-        """The probability that one of attention's weights is dropped."""
-        drops = self.code.drops == ALWAYS or (self.code.drops == ALIBI and op.position == "alibi")
-        return self.dropout if drops else 0.0
-
-    def by_heads(self, op: AttentionCore, qkv: tuple[Tensor, ...], heads: Number) -> Tensor:
-        """Written-out attention of tensors that are laid out by heads, the scores of positions added."""
-        tape = self.tape
-        q, k, v = (self.turned(x) for x in qkv)
-        count = self.b * heads * self.own * self.s
-        scores = tape.matmul(q, self.over_constant(k), count, "scores")
-        for one in self.program:
-            if isinstance(one, RelativeScores):
-                scores = tape.add(scores, self.values[one.name].tensor)
-        mask = tape.new(self.b * self.own * self.s, "bool", "mask", fixed=True)
-        scores = tape.record("masked_fill", (scores,), tape.new(count, scores.dtype, "masked"), (mask,))
-        weights = tape.dropout(tape.softmax(scores), self.dropped_share(op))
-        out = tape.matmul(tape.lowered(weights), v, self.tokens * heads * op.v_dim, "values")
-        return tape.copy(out, "attended")
-
-    def causal_mask(self) -> Tensor:
-        """The boolean mask of this layer, or the one of all layers."""
-        if self.code.mask == "each":
-            return self.tape.new(self.b * self.own * self.s, "bool", "mask", fixed=True)
-        if self.code.mask == "layer":
-            return self.tape.new(self.own * self.s, "bool", "causal mask", fixed=True)
-        if "mask" not in self.masks:
-            self.masks["mask"] = self.tape.new(self.b * self.own * self.s, "bool", "causal mask", fixed=True)
-            self.masks["mask"].places[0][1].shared = True
-        return self.masks["mask"]
-
-    def with_sinks(self, scores: Tensor, v: Tensor, heads: Number, count: Number, op: AttentionCore) -> Tensor:
-        """Scores with one learnt score a head beside them: shifted by their maximum, normalised, the sink cut off."""
-        tape = self.tape
-        rows = self.b * heads * self.own
-        combined = tape.copy(tape.scale(scores).view(count + rows), "with sinks")
-        peak = tape.new(rows, "int64", "index of maximum", fixed=True)
-        combined = tape.record("max", (combined,), tape.new(count + rows, scores.dtype, "shifted"), (peak,))
-        weights = tape.softmax(combined)
-        cut = tape.slice(weights, count)
-        weights = tape.cast(cut, v.dtype)
-        weights = tape.dropout(weights, self.dropped_share(op))
-        out = tape.matmul(weights, self.folded(tape.lowered(v), heads), self.tokens * heads * op.v_dim, "values")
-        return tape.copy(out, "attended")
-
-    def kernel(
-        self,
-        op: AttentionCore,
-        qkv: tuple[Tensor, ...],
-        heads: Number,
-        kv_heads: Number,
-        kernel: str,
-        masked: bool = False,
-    ) -> Tensor:
-        """One fused kernel: keeps query, key, value, result and log-sum-exp, the random generator's state, and a mask
-        where it is given one."""
-        tape = self.tape
-        q, k, v = qkv
-        # transformers leaves grouped heads to the kernel only without a mask (integrations/sdpa_attention.py)
-        repeated = masked or op.qk_dim > FLASH_LARGEST
-        if repeated:
-            k, v = (self.repeated_by_model(t, heads, kv_heads) for t in (k, v))
-        q, k, v = (tape.lowered(t) for t in (q, k, v))
-        rows = self.own
-        if kernel == EFFICIENT:
-            rows = ceil_div(rows, EFFICIENT_ROWS) * EFFICIENT_ROWS
-            if not repeated:
-                k, v = (self.repeated_in_kernel(t, heads, kv_heads) for t in (k, v))
-        padded = kernel == FLASH and op.qk_dim % FLASH_HEAD != 0
-        size = ceil_div(op.v_dim, FLASH_HEAD) * FLASH_HEAD if padded else op.v_dim
-        if padded:
-            q, k, v = (
-                tape.record("pad", (t,), tape.new(t.count // op.qk_dim * size, t.dtype, "padded")) for t in (q, k, v)
-            )
-        out = tape.new(self.tokens * heads * size, v.dtype, "attended")
-        lse = tape.new(self.b * heads * rows, "fp32", "log-sum-exp", fixed=True)
-        extra = [tape.new(n, "bool", "philox", fixed=True) for n in PHILOX[kernel]]
-        if op.position == "relative":
-            extra.append(self.biased(op, heads, self.source if op.cross else self.s))
-        if masked:
-            extra.append(self.mask(op, heads, kernel))
-        out = tape.record("attention", (q, k, v), out, (q, k, v, out, lse, *extra))
-        return tape.copy(tape.slice(out, self.tokens * heads * op.v_dim), "cut") if padded else out
-
-    def mask(self, op: AttentionCore, heads: Number, kernel: str) -> Tensor:
-        """An additive mask: one for all heads, made anew by each call from a boolean one, or with ALiBi's biases for
-        each head, made once for all layers."""
-        tape = self.tape
-        keys = ceil_div(self.s, MASK_KEYS) * MASK_KEYS if kernel == EFFICIENT else self.s
-        if op.position != "alibi":
-            return tape.new(self.b * self.own * keys, tape.autocast or tape.compute, "mask", fixed=True)
-        rows = self.b * heads * self.own
-        if ALIBI not in self.masks:
-            stored = "fp32" if tape.autocast else tape.compute
-            self.masks[ALIBI] = tape.new(rows * self.s, stored, "mask with biases", fixed=True)
-            self.masks[ALIBI].places[0][1].shared = True
-        mask = tape.lowered(self.masks[ALIBI])
-        return mask if keys == self.s else tape.copy(mask.view(rows * keys), "padded mask")
-
-    def written_out(self, op: AttentionCore, qkv: tuple[Tensor, ...], heads: Number, kv_heads: Number) -> Tensor:
-        """What scaled_dot_product_attention runs where no kernel takes the heads (ATen/native/transformers/
-        attention.cpp, _scaled_dot_product_attention_math): elementary operations, in fp32."""
-        tape = self.tape
-        q, k, v = (tape.lowered(t) for t in qkv)
-        narrow = q.dtype
-        q, k, v = (tape.cast(t, "fp32") for t in (q, k, v))
-        q, k = tape.scale(q), tape.scale(k)
-        k, v = (self.repeated(t, heads, kv_heads) for t in (k, v))
-        q, k = (self.folded(t, heads) for t in (q, k))
-        scores = tape.record("matmul", (q, k), tape.new(self.b * heads * self.own * self.s, "fp32", "scores"), (q, k))
-        weights = tape.new(scores.count, "fp32", "softmax")
-        weights = tape.record("softmax", (scores,), weights, (weights,))
-        weights = tape.dropout(weights, self.dropped_share(op))
-        v = self.folded(v, heads)
-        out = tape.new(self.tokens * heads * op.v_dim, "fp32", "values")
-        out = tape.cast(tape.record("matmul", (weights, v), out, (weights, v)), narrow)
-        return tape.copy(out, "attended")
-
-    def repeated_by_model(self, x: Tensor, heads: Number, kv_heads: Number) -> Tensor:
-        """Keys or values repeated for each query head: a copy, but a view of a single head."""
-        wide = x.view(x.count // kv_heads * heads)
-        return select(heads == kv_heads, x, select(kv_heads == 1, wide, self.tape.copy(wide, "repeated")))
-
-    def repeated_in_kernel(self, x: Tensor, heads: Number, kv_heads: Number) -> Tensor:
-        """A kernel that takes no grouped heads reads keys and values repeated for each query head."""
-        copied = self.tape.copy(x.view(x.count // kv_heads * heads), "repeated")
-        return select(heads == kv_heads, x, copied)
-
-    # --- experts ---
-
-    def router(self, op: Any) -> Value:
-        """The choice of experts; its value is what weighs the chosen."""
-        x = self.read(op)
-        tape, code = self.tape, self.code
-        k, e = op.top_k, op.experts
-        rows = x.tensor.count // op.d_in
-        outer = tape.compute, tape.autocast
-        if code.router_apart and tape.autocast:
-            tape.compute, tape.autocast = "fp32", ""
-        tensor = tape.cast(x.tensor, "fp32") if op.upcast else x.tensor
-        logits = tape.linear(tensor, op.d_in, e, op.bias, f"{op.name}/weight")
-        made_in = logits.dtype
-        if code.router == "sparsemixer":
-            return Value(self.sparsemixer(logits, rows, k, e), k)
-        chosen = tape.new(rows * k, "int64", "chosen", fixed=True)
-        wide = logits if code.native_scores else tape.cast(logits, "fp32")
-        if op.score == "softmax_top_k":
-            best = tape.record("topk", (wide,), tape.new(rows * k, wide.dtype, "best"), (chosen,))
-            weights = tape.softmax(best, best.dtype)
-        else:
-            asked = wide.dtype if code.native_scores == "kept" else ""
-            scores = tape.sigmoid(wide) if op.score == "sigmoid" else tape.softmax(wide, asked)
-            kept = [chosen, *self.groups(op, rows)]
-            if op.upcast and not code.fp32_router and tape.compute != "fp32":
-                kept.append(tape.new(op.d_in * e, "fp32", "wide weight", fixed=True))
-            weights = tape.record("topk", (scores,), tape.new(rows * k, scores.dtype, "weights"), kept)
-            if op.normalise:
-                weights = self.shares(weights, rows)
-        tape.compute, tape.autocast = outer
-        if code.router != "scores":
-            weights = tape.cast(weights, x.tensor.dtype if code.router == "tokens" else made_in)
-        return Value(weights, k)
-
-    def balanced(self, op: Any) -> Value:
-        """Each layer's router logits, their softmax once more, and how many tokens each expert got."""
-        tape = self.tape
-        rows = self.tokens * self.routers * op.each
-        probabilities = tape.softmax(
-            tape.new(rows * op.experts, "fp32" if self.code.wide_logits else tape.compute, "x")
-        )
-        chosen = tape.new(rows * op.top_k, "int64", "chosen", fixed=True)
-        shares = tape.new(op.experts, "fp32", "shares of tokens", fixed=True)
-        loss = tape.new(1, "fp32", "balance")
-        return Value(tape.record("balance", (probabilities,), loss, (chosen, shares)), 1)
-
-    def groups(self, op: Router, rows: Number) -> list[Tensor]:
-        """What the choice of groups keeps: each group's best experts, the chosen groups, and a mask of the others."""
-        best = self.code.best_of_group
-        if not best or (best == 1 and op.groups == 1):  # one best alone is asked for only where there are groups
-            return []
-        tape = self.tape
-        indices = [tape.new(rows * n, "int64", "groups", fixed=True) for n in (best * op.groups, op.top_groups)]
-        return [*indices, tape.new(rows * op.experts, "bool", "outside the groups", fixed=True)]
-
-    def shares(self, weights: Tensor, rows: Number) -> Tensor:
-        """The chosen scores, divided by their sum."""
-        tape = self.tape
-        summed_in = "fp32" if tape.autocast else weights.dtype
-        total = tape.record("sum", (weights,), tape.new(rows, summed_in, "total"))
-        if self.code.clamped:
-            total = tape.record("clamp", (total,), tape.new(rows, total.dtype, "clamped total"), (total,))
-        if self.code.new_shares:
-            out = tape.new(weights.count, promoted(weights, total), "divided")
-            return tape.record("div", (weights, total), out, (total, weights))
-        divided = tape.new(weights.count, weights.dtype, "divided")
-        return tape.record("div", (weights, total), divided, (total, divided))
-
-    def sparsemixer(self, logits: Tensor, rows: Number, k: int, e: int) -> Tensor:
-        """For each choice: the logits masked around the best, their softmax, and the probability of the chosen."""
-        tape = self.tape
-        parts = []
-        for _ in range(k):
-            mask = tape.new(rows * e, "bool", "masked", fixed=True)
-            best, index = (tape.new(rows, "int64", what, fixed=True) for what in ("best", "chosen"))
-            masked = tape.record("masked_fill", (logits,), tape.new(rows * e, logits.dtype, "left"), (mask, best))
-            gates = tape.softmax(masked)
-            one = tape.record("gather", (gates,), tape.new(rows, gates.dtype, "multiplier"), (index,))
-            parts.append(tape.record("mixer", (one,), tape.new(rows, one.dtype, "kept multiplier"), (one,)))
-        return tape.record("cat", tuple(parts), tape.new(rows * k, parts[0].dtype, "weights"))
-
-    def clamped_swiglu(self, up: Tensor, count: Number) -> Tensor:
-        """(up + 1)·gate·σ(α·gate) of gate and up, cut to an interval (gpt-oss)."""
-        tape = self.tape
-        parts = []
-        for what in ("gate", "up"):
-            part = tape.slice(up, count)
-            parts.append(tape.record("clamp", (part,), tape.new(count, part.dtype, what), (part,)))
-        gate, other = parts
-        return tape.multiply(tape.scale(other), tape.multiply(gate, tape.sigmoid(tape.scale(gate))))
-
-    def weighted_experts(self, op: Any) -> Value:
-        """Every expert runs every token, its score multiplied in first: batched products, and a sum (Llama 4)."""
-        x, weights = self.read(op), self.read(op, 1)
-        tape = self.tape
-        stored = "fp32" if tape.autocast else tape.compute
-        local = ceil_div(op.experts, self.split.expert)
-        tokens = x.tensor.count // op.d_model
-        rows, inner = tokens * local, op.d_ff // self.split.tensor
-        repeated = tape.copy(x.tensor.view(rows * op.d_model), "repeated")
-        score = tape.record("scatter", (weights.tensor,), tape.new(rows, weights.tensor.dtype, "scores"))
-        sent = tape.multiply(repeated, score, "weighted")
-        first = inner * (2 if op.gated else 1)
-        grads = local * op.d_model * sized(1, stored)
-
-        def product(read: Tensor, width: Number, count: Number, what: str) -> Tensor:
-            read = tape.lowered(read)
-            kept = [read]
-            if tape.autocast:
-                kept.append(tape.new(local * op.d_model * width, tape.autocast, f"{what} weight"))
-                kept[1].places[0][1].kind = WEIGHT_COPY
-            made = tape.new(count, read.dtype, what)
-            return tape.record("bmm", (read,), made, kept, weight=grads * width)
-
-        up = product(sent, first, rows * first, "up")
-        gate, other = (tape.slice(up, rows * inner) for _ in range(2))
-        hidden = tape.multiply(self.activated(gate, op.function), other)
-        out = product(hidden, inner, rows * op.d_model, "down")
-        total = tape.record("sum", (out,), tape.new(x.tensor.count, out.dtype, "summed"))
-        return Value(total, op.d_model, x.divided, x.whole)
-
-    def order(self, router: str, rows: Number) -> tuple[Tensor, Tensor, Tensor]:
-        """How a router's choices are sorted by expert, the tokens that they stand for, and their scores in that order:
-        made once for all that follow the router."""
-        if router not in self.orders:
-            tape, weights = self.tape, self.values[router].tensor
-            order, tokens = (tape.new(rows, "int64", what, fixed=True) for what in ("order", "token"))
-            scores = tape.record("gather", (weights,), tape.new(rows, weights.dtype, "scores"), (order,))
-            self.orders[router] = (order, tokens, scores)
-        return self.orders[router]
-
-    def expert_matmul(self, op: Any) -> Value:
-        """One product an expert, of the rows that chose it, put together; index_add keeps what it adds."""
-        x = self.read(op)
-        tape = self.tape
-        rows = self.tokens * op.top_k
-        order, tokens, scores = self.order(op.reads[1], rows)
-        read = x.tensor
-        if op.reads_rows != "sorted":
-            sent = tape.new(rows * op.d_in, read.dtype, "sent")
-            read = tape.record("gather", (read,), sent, (tokens if op.reads_rows == "tokens" else order,))
-        read = tape.lowered(read)
-        local = ceil_div(op.experts, self.split.expert)
-        kept = [read]
-        if tape.autocast:  # of a part of the weight, which autocast casts anew each time
-            kept.append(tape.new(local * op.d_in * op.d_out, tape.autocast, "weight", fixed=True))
-        grads = local * op.d_in * op.d_out * sized(1, "fp32" if tape.autocast else tape.compute)
-        out = tape.record("linear", (read,), tape.new(rows * op.d_out, read.dtype, "output"), kept, weight=grads)
-        out = tape.copy(out, "joined")
-        if op.makes == "choices":
-            restored = tape.new(out.count, out.dtype, "restored")
-            out = tape.record("index_add", (out,), restored, (order, out))
-        elif op.makes == "tokens":
-            out = tape.multiply(out, scores)
-            total = tape.new(self.tokens * op.d_out, out.dtype, "summed")
-            out = tape.scale(tape.record("index_add", (out,), total, (tokens, out)), "shifted")
-            return Value(out, op.d_out, x.divided, x.whole)
-        return Value(out, op.top_k * op.d_out, x.divided, x.whole)
-
-    def looped_experts(self, op: Any) -> Value:
-        """Each expert takes its tokens out, runs, and adds what it made, weighted, to the result (index_add keeps what
-        it adds). All experts together keep as much however the tokens spread, as long as each has one."""
-        x, weights = self.read(op), self.read(op, 1)
-        tape = self.tape
-        tokens = x.tensor.count // op.d_model
-        rows = tokens * op.top_k
-        inner = op.d_ff // self.split.tensor
-        local = ceil_div(op.experts, self.split.expert)
-        stored = "fp32" if tape.autocast else tape.compute
-
-        def taken(count: Number) -> tuple[Tensor, Tensor]:
-            """So many tokens, and where they stand."""
-            places = tape.new(2 * count, "int64", "token and choice", fixed=True)
-            sent = tape.new(count * op.d_model, x.tensor.dtype, "sent")
-            return tape.record("gather", (x.tensor,), sent, (places,), scratch=x.tensor.size), places
-
-        def added(out: Tensor, places: Tensor) -> Tensor:
-            """Weighted, and added to the result."""
-            score = tape.new(places.count // 2, weights.tensor.dtype, "weight")
-            out = tape.multiply(out, tape.record("gather", (weights.tensor,), score, (places,)))
-            out = tape.cast(out, x.tensor.dtype)
-            total = tape.new(x.tensor.count, out.dtype, "summed")
-            return tape.record("index_add", (out,), total, (places, out))
-
-        def product(read: Tensor, width: Number, made: Number, what: str) -> Tensor:
-            read = tape.lowered(read)
-            kept = [read]
-            if tape.autocast:  # of a part of the weight, which autocast casts anew each time
-                kept.append(tape.new(local * width * made, tape.autocast, f"{what} weight", fixed=True))
-            out = tape.new(rows * made, read.dtype, what)
-            return tape.record("linear", (read,), out, kept, weight=local * width * made * BYTES[stored])
-
-        sent, places = taken(rows)
-        if op.gated and self.code.looped == "joined":
-            both = product(sent, op.d_model, 2 * inner, "up")
-            gate, up = (tape.slice(both, rows * inner) for _ in range(2))
-            hidden = tape.multiply(self.activated(gate, op.function), up)
-        elif op.gated:
-            gate, up = (product(sent, op.d_model, inner, what) for what in ("gate", "up"))
-            hidden = tape.multiply(self.activated(gate, op.function), up)
-        else:
-            hidden = self.activated(product(sent, op.d_model, inner, "up"), op.function)
-        total = added(product(hidden, inner, op.d_model, "down"), places)
-        if op.idle:
-            total = tape.add(total, added(*taken(tokens * op.idle)))
-        return Value(total, op.d_model, x.divided, x.whole)
-
-    def experts(self, op: Any) -> Value:
-        """Tokens sorted by expert, two grouped products, weighted, put back in order and summed.
-
-        transformers 5 calls torch's grouped product in every precision: on CUDA it takes bf16, fp16 and fp32
-        (aten/src/ATen/native/GroupedMMUtils.h) and autocast leaves it alone, so that tokens are cast to the weights'
-        type. Below compute capability 8.0 an operator of its own keeps the same (integrations/moe.py)."""
-        if op.weighted_input:
-            return self.weighted_experts(op)
-        if self.code.looped:
-            return self.looped_experts(op)
-        x, weights = self.read(op), self.read(op, 1)
-        tape = self.tape
-        tokens = x.tensor.count // op.d_model
-        rows = tokens * op.top_k
-        t = self.split.tensor
-        inner = op.d_ff // t
-        order, back, pick = (tape.new(rows, "int64", what, fixed=True) for what in ("order", "inverse", "token"))
-        offsets = tape.new(ceil_div(op.experts, self.split.expert), "int32", "offsets", fixed=True)
-        sent = tape.new(rows * op.d_model, x.tensor.dtype, "sent")
-        sent = tape.record("gather", (x.tensor,), sent, (pick,), scratch=x.tensor.size)
-        weight = tape.record("gather", (weights.tensor,), tape.new(rows, weights.tensor.dtype, "weight"), (order,))
-        stored = "fp32" if tape.autocast else tape.compute
-        local = ceil_div(op.experts, self.split.expert)
-        sent = tape.cast(sent, stored)
-        first = inner * (2 if op.gated else 1)
-        up = tape.new(rows * first, stored, "up")
-        grads = local * first * op.d_model * BYTES[stored]
-        up = tape.record("grouped_mm", (sent,), up, (sent, offsets), weight=grads)
-        if op.bias:
-            offsets_of_bias = tape.new(rows, "int64", "expert of each", fixed=True)
-            up = tape.record("bias", (up,), up.view(), (offsets_of_bias,))
-        if op.function == "swiglu_oai":
-            hidden = self.clamped_swiglu(up, rows * inner)
-        elif op.gated:
-            gate, other = (tape.slice(up, rows * inner) for _ in range(2))
-            if self.code.swiglu == "fused":
-                hidden = self.gated(gate, other)
-            else:
-                hidden = tape.multiply(self.activated(gate, op.function), other)
-        else:
-            hidden = self.activated(up, op.function)
-        out = tape.new(rows * op.d_model, stored, "down")
-        grads = local * inner * op.d_model * BYTES[stored]
-        out = tape.record("grouped_mm", (hidden,), out, (hidden, offsets), weight=grads)
-        out = tape.multiply(out, weight)
-        ordered = tape.new(out.count, out.dtype, "ordered")
-        out = tape.record("gather", (out,), ordered, (back,), scratch=out.size)
-        total = tape.record("sum", (out,), tape.new(x.tensor.count, out.dtype, "summed"))
-        return Value(tape.cast(total, x.tensor.dtype), op.d_model, x.divided, x.whole)
-
 
 def _gates(operations: tuple[Operation, ...]) -> frozenset[str]:
     """Activations that nothing but a product reads."""
@@ -1440,34 +815,27 @@ def either(first: Number, second: Number) -> Number:
     return maximum(first * 1, second * 1) == 1
 
 
-_RULES: dict[type[Operation], Callable[[Lowering, Any], Value]] = {
+RULES: Rules = {
     Activation: Lowering.activation,
     BlockMatmul: Lowering.block_matmul,
     Conv: Lowering.convolved,
     Learnt: Lowering.learnt,
-    PositionBias: Lowering.position_bias,
     RelativeScores: Lowering.relative_scores,
     Reused: Lowering.reused,
     Scan: Lowering.scanned,
     TableMatmul: Lowering.table_matmul,
     Add: Lowering.add,
-    AttentionCore: Lowering.core,
     Cast: Lowering.cast,
     Clamp: Lowering.clamp,
     Concat: Lowering.concat,
     Dropout: Lowering.dropped,
     Embedding: Lowering.embedding,
-    BalanceLoss: Lowering.balanced,
-    ExpertMatmul: Lowering.expert_matmul,
-    Experts: Lowering.experts,
     Indexer: Lowering.indexer,
     Jitter: Lowering.jittered,
     Matmul: Lowering.matmul,
     Mix: Lowering.mixed,
     Multiply: Lowering.multiply,
     Norm: Lowering.norm,
-    Rotary: Lowering.rotary,
-    Router: Lowering.router,
     Scale: Lowering.scale,
     Slice: Lowering.slice,
     Softcap: Lowering.softcap,
