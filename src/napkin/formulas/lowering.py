@@ -5,6 +5,7 @@ the operation itself); how a layout divides tensors stands in `Split`. The rules
 transformers, from which nanoGPT's and Megatron's differ in fusing more. Here stand products, what is elementwise,
 norms and mixers; attention's rules are in attention_rules.py, routers' and experts' in expert_rules.py.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable
