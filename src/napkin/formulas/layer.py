@@ -537,8 +537,8 @@ class Experts(Operation):
 
     def weights(self) -> tuple[Weight, ...]:
         h, f, e, k = self.d_model, self.d_ff, self.experts, self.top_k
-        shapes = [("gate", (f, h))] if self.gated else []
-        shapes += [("up", (f, h)), ("down", (h, f))]
+        first = ("gate_up", (2 * f, h)) if self.gated else ("up", (f, h))  # one tensor each for all experts
+        shapes = [first, ("down", (h, f))]
         weights = [Weight(name, shape, EXPERT, e, k) for name, shape in shapes]
         if self.bias:
             weights += [Weight(f"{name}_bias", shape[:1], EXPERT, e, k) for name, shape in shapes]
