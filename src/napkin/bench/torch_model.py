@@ -364,9 +364,11 @@ def _experts(part: Op, inputs: list[Tensor], context: Context) -> Tensor:
     counts = torch.zeros(op.experts, dtype=ones.dtype, device=x.device).scatter_add(0, chosen.flatten(), ones)
     rows = x[owner]
     function = FUNCTIONS[op.function]
-    up = _grouped(rows, part.parameter("up"), counts)
-    gate = part.parameter("gate")
-    hidden = function(up) if gate is None else function(_grouped(rows, gate, counts)) * up
+    if op.gated:
+        gate, up = _grouped(rows, part.parameter("gate_up"), counts).chunk(2, dim=-1)
+        hidden = function(gate) * up
+    else:
+        hidden = function(_grouped(rows, part.parameter("up"), counts))
     out = _grouped(hidden, part.parameter("down"), counts) * scores.flatten()[order, None]
     return torch.zeros_like(x).index_add(0, owner, out.to(x.dtype)).view(inputs[0].shape)
 
