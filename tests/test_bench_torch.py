@@ -307,8 +307,7 @@ def test_experts_are_the_weighted_sum_of_those_chosen() -> None:
     torch.testing.assert_close(weights.sum(-1), torch.ones(2, 8))
     gate, up = experts.gate_up.chunk(2, dim=1)
     plain = sum(
-        weights[..., e, None]
-        * (torch.nn.functional.silu(x @ gate[e].t()) * (x @ up[e].t()) @ experts.down[e].t())
+        weights[..., e, None] * (torch.nn.functional.silu(x @ gate[e].t()) * (x @ up[e].t()) @ experts.down[e].t())
         for e in range(4)
     )
     torch.testing.assert_close(experts([x, weights], Context({}, ())), plain, rtol=1e-4, atol=1e-6)
