@@ -1036,7 +1036,7 @@ def main() -> int:
     for model_type in asked.types or [name for name in ADAPTERS if name in known]:
         cases = sweep(model_type, asked.cases, asked.seed, asked.only, asked.show)
         found = verdicts(cases)
-        if not found:
+        if asked.only and not cases:
             parser.error(f"no mode of {model_type} begins with {asked.only!r}")
         problems = Counter(case.problem for case in cases if case.problem)
         equal, run = sum(case.equal for case in cases), sum(case.found is not None for case in cases)
