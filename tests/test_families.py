@@ -297,3 +297,11 @@ def test_experts_in_attention_and_attention_twice_a_layer_count_as_their_classes
     assert count(both | longcat) == 58_512
     # experts without weights add rows to the router alone
     assert count(both | longcat | {"zero_expert_num": 3}) == 58_512 + 3 * 48
+
+
+def test_sparsemixer_chooses_two_experts() -> None:
+    """Its code chooses one expert, then another, whatever the config says."""
+    fields = {**LLAMA, "model_type": "phimoe", "num_local_experts": 4, "num_experts_per_tok": 2}
+    assert count(fields) > 0
+    with pytest.raises(NapkinError, match="SparseMixer chooses 2"):
+        count({**fields, "num_experts_per_tok": 1})

@@ -357,8 +357,11 @@ def network(fields: dict[str, Any], precision: str, kernel: str) -> Any:
     else:
         model = model.to("meta")
         model.tie_weights()
-        for weight in model.parameters():  # some classes fix the type of a few, which loading a checkpoint undoes
-            weight.data = weight.data.to(dtype)
+        # some classes fix the type of a few weights, which loading a checkpoint undoes but where they insist on fp32
+        insists = tuple(getattr(model, "_keep_in_fp32_modules_strict", None) or ())
+        for name, weight in model.named_parameters():
+            if not any(part in name for part in insists):
+                weight.data = weight.data.to(dtype)
     return model.train()
 
 

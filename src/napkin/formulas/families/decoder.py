@@ -569,6 +569,8 @@ def _balance(config: Config, mixture: Mixture | None) -> BalanceLoss | None:
 
 def _routing(config: Config, mixture: Mixture) -> Routing:
     experts, top_k = config.integer(mixture.experts), config.integer(mixture.top_k)
+    if mixture.score == "sparsemixer" and top_k != SPARSEMIXER_CHOOSES:
+        raise config.wrong(mixture.top_k, f"is {top_k}, but SparseMixer chooses {SPARSEMIXER_CHOOSES} experts")
     if top_k > experts:
         raise config.wrong(mixture.top_k, f"chooses {top_k} of {experts} experts")
     normalise = mixture.normalise
@@ -671,6 +673,9 @@ COHERE = Traits(
     logit_scale=True,
 )
 GRANITE = replace(LLAMA, embedding_scale=True, logit_scale=True, residual_scale=True)
+SPARSEMIXER_CHOOSES = 2
+"""Experts that SparseMixer chooses for a token, one after the other (Phi-3.5-MoE; Liu et al. 2024, GRIN MoE,
+arXiv:2409.12136): its code takes no other number."""
 GRANITE_MOE = Mixture(inner="intermediate_size", score="softmax_top_k", balances=True)
 GLM = Traits(bias="attention_bias", rope="interleaved", rope_share=0.5, fused_mlp=True)
 OLMO_MOE = Mixture("num_experts", inner="intermediate_size", normalise="norm_topk_prob", balances=True)
