@@ -157,6 +157,19 @@ def test_muon_s_iteration_by_hand() -> None:
     assert temporaries(OPTIMIZERS["muon"], "foreach", [(8, (4, 2))], 8, 4) == 32 + 32 + 16
 
 
+@pytest.mark.parametrize(("name", "width", "made"), [
+    ("lion", 4, 4 * (3 * 8192 + 2048)),
+    ("lion", 2, 2 * (3 * 8192 + 2048)),
+    ("came", 4, 4 * (3 * 8192 + 2 * 2048)),
+    ("came", 2, 4 * (4 * 8192 + 2 * 2048)),
+])  # fmt: skip
+def test_optimizers_outside_torch_by_hand(name: str, width: int, made: int) -> None:
+    """Lion: both products and their sum beside the last update. CAME, in fp32: the update, its distance to the average
+    and that squared, beside the last matrix' update and instability; a 16-bit gradient cast."""
+    sizes = [(2048, (64, 32)), (8192, (128, 64)), (64, (64,)), (6144, (96, 64))]
+    assert temporaries(OPTIMIZERS[name], "forloop", sizes, 16448, width) == made
+
+
 # --- laws ------------------------------------------------------------------------------------------------------------
 
 

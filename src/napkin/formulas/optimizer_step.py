@@ -5,7 +5,7 @@ Bytes for tensors of n numbers, N together, of the states' type (w bytes a numbe
     forloop   own·n + before·n', the largest over the tensors: n' is the tensor before, whose variables the loop still
               holds while it makes the next ones
     fused     nothing
-Adafactor makes an estimate of the second moment beside each tensor; Muon orthogonalises in bf16: with m the smaller
+Where states are fp32, so are these tensors, and a 16-bit gradient of the tensor at hand is cast. Adafactor makes an estimate of the second moment beside each tensor; Muon orthogonalises in bf16: with m the smaller
 side's square, w·n + 2·(2n + 2m): the update, it in bf16 twice, Gram matrix and polynomial. States are made before the
 first step's buffers, so that no later step needs less than the first."""
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from napkin.elementwise import Number, ceil_div, maximum
-from napkin.formulas.optimizers import Optimizer
+from napkin.formulas.optimizers import FP32_BYTES, GRAM, MEANS, Optimizer
 
 FOREACH, FUSED = "foreach", "fused"
 Size = tuple[Number, tuple[int, ...]]
@@ -25,15 +25,17 @@ def temporaries(optimizer: Optimizer, form: str, sizes: Sequence[Size], whole: N
     """Bytes that a step makes at most. `whole`: numbers of all tensors; `sizes`: each kind of tensor, in order."""
     if form == FUSED or not sizes:
         return 0
-    if optimizer.name == "adafactor":
-        return _adafactor(form, sizes, whole, width)
-    if optimizer.name == "muon":
-        return maximum(0, *(_orthogonal(n, shape, width) for n, shape in sizes))
+    if optimizer.step == MEANS:
+        return _means(form, sizes, whole, width)
+    if optimizer.step == GRAM:
+        return maximum(0, *(_gram(n, shape, width) for n, shape in sizes))
     if form == FOREACH:
         largest = maximum(0, *(n for n, _ in sizes))
         masks = (width + 1) * largest + width if optimizer.masks else 0
         return optimizer.foreach * whole * width + masks
-    return _in_turn(optimizer.forloop, [n for n, _ in sizes]) * width
+    cast = int(optimizer.in_fp32 and width < FP32_BYTES)
+    pairs = [(own + cast, before) for own, before in optimizer.forloop]
+    return _in_turn(pairs, [n for n, _ in sizes]) * (FP32_BYTES if optimizer.in_fp32 else width)
 
 
 def _in_turn(pairs: Sequence[tuple[int, int]], sizes: Sequence[Number]) -> Number:
@@ -42,8 +44,8 @@ def _in_turn(pairs: Sequence[tuple[int, int]], sizes: Sequence[Number]) -> Numbe
     return maximum(0, *(own * n + past * p for own, past in pairs for n, p in zip(sizes, befores, strict=False)))
 
 
-def _adafactor(form: str, sizes: Sequence[Size], whole: Number, width: int) -> Number:
-    """One estimate of each tensor, those of matrices held while vectors' are made. In turn, a tensor's beside the one
+def _means(form: str, sizes: Sequence[Size], whole: Number, width: int) -> Number:
+    """Adafactor: one estimate of each tensor, those of matrices held while vectors' are made. In turn, a tensor's beside the one
     before's, a vector's squares, and the means of a matrix' rows and columns; each stays until the next of its kind."""
     vectors = [n for n, shape in sizes if len(shape) < 2]
     if form == FOREACH:
@@ -63,8 +65,8 @@ def _adafactor(form: str, sizes: Sequence[Size], whole: Number, width: int) -> N
     return found * width
 
 
-def _orthogonal(n: Number, shape: tuple[int, ...], width: int) -> Number:
-    """Newton and Schulz's iteration on one matrix."""
+def _gram(n: Number, shape: tuple[int, ...], width: int) -> Number:
+    """Muon: Newton and Schulz's iteration on one matrix."""
     if len(shape) != 2:
         return 0
     least = ceil_div(n, max(shape))

@@ -20,10 +20,13 @@ from napkin.term import Term, add, constant, divide, leaf, multiply
 
 WHOLE, ROWS, COLUMNS, SCALAR, BLOCKS = "whole", "rows", "columns", "scalar", "blocks"
 COUNTER_BYTES = 4
+FP32_BYTES = 4
 BLOCK = 256
 SMALLEST_QUANTISED = 4096
 MAP_BYTES = 1024
 """An 8-bit state's code book: 256 fp32 numbers, one for all tensors."""
+ELEMENTWISE, MEANS, GRAM = "elementwise", "means", "gram"
+"""What a step computes: numbers from numbers, means of rows and columns, or products of a matrix with itself."""
 
 
 @record
@@ -42,7 +45,7 @@ class Optimizer:
     forms     the forms that its implementation has (foreach, forloop, fused)
     foreach   tensors as large as all parameters that a foreach step makes        masks  and masks of the largest
     forloop   tensors (own, before) that a step makes in turn, as large as the tensor at hand and the one before it
-              (optimizer_step.py)
+    step      what its step computes (optimizer_step.py)
     paged     states stand in managed memory, which the driver moves and torch's allocator does not count
     """
 
@@ -56,6 +59,7 @@ class Optimizer:
     foreach: int = 0
     forloop: tuple[tuple[int, int], ...] = ()
     masks: bool = False
+    step: str = ELEMENTWISE
     paged: bool = False
 
     def kept(self, shape: tuple[int, ...]) -> tuple[State, ...]:
@@ -71,6 +75,11 @@ class Optimizer:
     def factored(self) -> bool:
         """Whether its bytes depend on the shapes of the tensors, not on their number of elements alone."""
         return any(s.layout in (ROWS, COLUMNS) for s in self.states)
+
+    @property
+    def in_fp32(self) -> bool:
+        """Whether its states are fp32 whatever the parameter's format: 16-bit gradients are cast for the step."""
+        return any(s.fp32 for s in self.states)
 
     @property
     def code_books(self) -> int:
@@ -171,12 +180,14 @@ OPTIMIZERS: dict[str, Optimizer] = {
             (_STEP, State("row_var", ROWS), State("col_var", COLUMNS)),
             "torch.optim.Adafactor (torch 2.13); Shazeer and Stern 2018, arXiv:1804.04235",
             vectors=(_STEP, State("variance")),
+            step=MEANS,
         ),
         Optimizer(
             "muon",
             (State("momentum_buffer"),),
             _TORCH.format("Muon"),
             only_matrices=True,
+            step=GRAM,
             note="takes matrices only: embeddings, heads and vectors stay with another optimizer",
         ),
         Optimizer(
@@ -184,6 +195,7 @@ OPTIMIZERS: dict[str, Optimizer] = {
             (State("exp_avg"),),
             "google/automl, lion/lion_pytorch.py; Chen et al. 2023, arXiv:2302.06675",
             forms=("forloop",),
+            forloop=((3, 1),),
         ),
         Optimizer(
             "lamb",
@@ -215,6 +227,7 @@ OPTIMIZERS: dict[str, Optimizer] = {
             "yangluo7/CAME, came_pytorch/CAME.py; Luo et al. 2023, arXiv:2307.02047",
             vectors=(State("exp_avg", fp32=True), State("exp_avg_sq", fp32=True)),
             forms=("forloop",),
+            forloop=((3, 2),),
             note="16-bit gradients are cast to fp32 first, so the states are fp32",
         ),
         _eight_bit("adam-8bit", "state1", "state2"),
@@ -303,7 +316,7 @@ def state_bytes(state: State, shape: tuple[int, ...], width: Number) -> Number:
         return COUNTER_BYTES
     if state.layout == BLOCKS:
         return quantised_bytes(n)
-    return n * (4 if state.fp32 else width)
+    return n * (FP32_BYTES if state.fp32 else width)
 
 
 def counters(optimizer: Optimizer) -> int:
