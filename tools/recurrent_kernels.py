@@ -8,7 +8,6 @@ The functions are those that src/napkin/formulas/mixers.py names, with their sou
 from __future__ import annotations
 
 import contextlib
-import importlib
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -149,9 +148,3 @@ def install(module: ModuleType, functions: dict[str, Callable[..., Any]]) -> Non
     for name, function in functions.items():
         if hasattr(module, name):
             setattr(module, name, function)
-
-
-def modelling(model_type: str) -> ModuleType:
-    """transformers' module of a model type."""
-    folder = model_type.removesuffix("_text").replace("-", "_")
-    return importlib.import_module(f"transformers.models.{folder}.modeling_{folder}")

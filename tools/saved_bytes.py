@@ -341,9 +341,8 @@ def network(fields: dict[str, Any], precision: str, kernel: str) -> Any:
     config = transformers.AutoConfig.for_model(**fields)
     config.use_cache = False
     model_type = fields["model_type"]
-    if ADAPTERS[model_type].startswith("recurrent:"):
-        functions = recurrent_kernels.stand_ins(narrowed, paused)
-        recurrent_kernels.install(recurrent_kernels.modelling(model_type), functions)
+    module = sys.modules[head_of(model_type)._model_mapping[type(config)].__module__]
+    recurrent_kernels.install(module, recurrent_kernels.stand_ins(narrowed, paused))
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     attention = "eager" if kernel == "eager" or not attends(fields) else "sdpa"
     device = device_of(fields)
