@@ -13,6 +13,7 @@ from napkin._tables import memory_errors
 from napkin.errors import NapkinError
 from napkin.evidence import facts, footprint, margins, setups
 from napkin.evidence.compared import Compared, quantile_of
+from napkin.evidence.intervals import over_sources
 from napkin.formulas import allocator, memory, optimizers
 from napkin.formulas.frameworks import COST, EVEN, FRAMEWORKS, FRONT, SLOTS
 from napkin.formulas.implementations import STORED, Tuning, code_of
@@ -333,8 +334,8 @@ def test_every_framework_weighs_the_same_in_the_width_of_one_never_seen():
     """Ten rows of one framework at 1 % and one row of another at 30 %: at half the weight, the first's; at nine tenths,
     the second's."""
     errors = [("many", 0.01)] * 10 + [("one", 0.3)]
-    assert margins.weighted(errors, 0.5) == 0.01
-    assert margins.weighted(errors, 0.9) == 0.3
+    assert over_sources(errors, 0.5) == 0.01
+    assert over_sources(errors, 0.9) == 0.3
 
 
 def test_a_framework_that_nobody_measured_has_the_errors_of_those_left_out():

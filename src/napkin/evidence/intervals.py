@@ -26,6 +26,8 @@ class Point:
     gpus: float
 
 
+ROUNDING = 1e-9
+"""A sum of weights that falls short of the level by less falls short by rounding alone."""
 LN_8, LN_10, LN_20 = math.log(8), math.log(10), math.log(20)
 
 
@@ -81,18 +83,19 @@ def nearest(at: Point, seen: Iterable[Seen], count: int = 3, without: str = "") 
 
 def quantile(level: float, seen: Sequence[Seen], growth: Growth, without: str = "") -> float:
     """The level's quantile of |error|/s, every source weighing the same."""
-    sizes: dict[str, int] = {}
-    for one in seen:
-        if one.source != without:
-            sizes[one.source] = sizes.get(one.source, 0) + 1
-    scores = sorted(
-        (abs(one.error) / growth.at(one.far, one.at.experts), 1 / sizes[one.source])
-        for one in seen
-        if one.source != without
-    )
-    wanted, total = level * len(sizes), 0.0
-    for score, weight in scores:
+    scores = ((one.source, abs(one.error) / growth.at(one.far, one.at.experts)) for one in seen)
+    return over_sources(((source, score) for source, score in scores if source != without), level)
+
+
+def over_sources(scores: Iterable[tuple[str, float]], level: float) -> float:
+    """The smallest score that `level` of all lie at or below, where every source weighs the same."""
+    groups: dict[str, list[float]] = {}
+    for source, score in scores:
+        groups.setdefault(source, []).append(score)
+    ranked = sorted((score, 1 / len(members)) for members in groups.values() for score in members)
+    wanted, total = level * len(groups) * (1 - ROUNDING), 0.0
+    for score, weight in ranked:
         total += weight
         if total >= wanted:
             return score
-    return scores[-1][0]
+    return ranked[-1][0]

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from napkin._tables import memory_errors as table
+from napkin.evidence.intervals import over_sources
 from napkin.formulas.allocator import Width
 from napkin.formulas.frameworks import PLAIN
 from napkin.record import record
@@ -62,22 +63,8 @@ def outside(level: float = LEVEL, without: str = "") -> Margin:
 
 
 def _margin(errors: Iterable[tuple[str, float]], level: float) -> Margin:
-    half = weighted(errors, level)
+    half = max(over_sources(errors, level), FLOOR)
     return Margin(math.exp(-half), math.exp(half), 0)
-
-
-def weighted(errors: Iterable[tuple[str, float]], level: float) -> float:
-    """The level's quantile of errors by framework, every framework weighing the same."""
-    groups: dict[str, list[float]] = {}
-    for framework, error in errors:
-        groups.setdefault(framework, []).append(error)
-    ranked = sorted((error, 1 / len(members)) for members in groups.values() for error in members)
-    wanted, sum_ = level * len(groups), 0.0
-    for error, weight in ranked:
-        sum_ += weight
-        if sum_ >= wanted * (1 - 1e-9):
-            return max(error, FLOOR)
-    return max(ranked[-1][0], FLOOR)
 
 
 def widths_of(name: str) -> tuple[tuple[Width, Width], tuple[Width, Width]]:
