@@ -5,9 +5,10 @@ Bytes for tensors of n numbers, N together, of the states' type (w bytes a numbe
     forloop   own·n + before·n', the largest over the tensors: n' is the tensor before, whose variables the loop still
               holds while it makes the next ones
     fused     nothing
-Where states are fp32, so are these tensors, and a 16-bit gradient of the tensor at hand is cast. Adafactor makes an estimate of the second moment beside each tensor; Muon orthogonalises in bf16: with m the smaller
-side's square, w·n + 2·(2n + 2m): the update, it in bf16 twice, Gram matrix and polynomial. States are made before the
-first step's buffers, so that no later step needs less than the first."""
+Where states are fp32, so are these tensors, and a 16-bit gradient of the tensor at hand is cast. Adafactor makes an
+estimate of the second moment beside each tensor; Muon orthogonalises in bf16: with m the smaller side's square,
+w·n + 2·(2n + 2m): the update, it in bf16 twice, Gram matrix and polynomial. States are made before the first step's
+buffers, so that no later step needs less than the first."""
 
 from __future__ import annotations
 
@@ -45,8 +46,9 @@ def _in_turn(pairs: Sequence[tuple[int, int]], sizes: Sequence[Number]) -> Numbe
 
 
 def _means(form: str, sizes: Sequence[Size], whole: Number, width: int) -> Number:
-    """Adafactor: one estimate of each tensor, those of matrices held while vectors' are made. In turn, a tensor's beside the one
-    before's, a vector's squares, and the means of a matrix' rows and columns; each stays until the next of its kind."""
+    """Adafactor: one estimate of each tensor, those of matrices held while vectors' are made. In turn, a tensor's
+    beside the one before's, a vector's squares, and the means of a matrix' rows and columns; each stays until the next
+    of its kind."""
     vectors = [n for n, shape in sizes if len(shape) < 2]
     if form == FOREACH:
         return whole * width + (0 if vectors else width)
