@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -44,6 +46,10 @@ PUBLISHED: dict[str, tuple[dict[str, Any], int, int, int]] = {
 }
 
 
+COUNTED = json.loads((Path(__file__).parent / "data" / "class_counts.json").read_text(encoding="utf-8"))["rows"]
+"""What torch counted on the classes themselves."""
+
+
 def forward(of: Model, seq: int, pairs: str = "full", target: int | None = None) -> int:
     value = flops.forward(of, flops.works(of, 1, seq, target=target, pairs=pairs)).value
     assert isinstance(value, int)
@@ -59,12 +65,32 @@ def test_published_checkpoints(name: str) -> None:
     assert counted["params/lm_head"].value == lm_head
 
 
+@pytest.mark.parametrize("row", COUNTED, ids=[f"{row[0]}-{at}" for at, row in enumerate(COUNTED)])
+def test_what_torch_counts_of_the_classes(row: list[Any]) -> None:
+    _, sequences, length, target, total, counted, fields = row
+    one = model(**fields)
+    assert params(one)["params/total"].value == total
+    works = flops.works(one, sequences, length, target=target or None)
+    assert flops.forward(one, works).value == counted
+
+
 def test_by_hand_bert() -> None:
     h, f, vocabulary, positions, segments = 768, 3072, 30522, 512, 2
     layer = 4 * (h * h + h) + 2 * h * f + f + h + 4 * h
     tables = (vocabulary + positions + segments) * h + 2 * h
     head = h * h + h + 2 * h + vocabulary
     assert params(model(**BERT))["params/total"].value == 12 * layer + tables + head
+
+
+def test_by_hand_deberta() -> None:
+    h, f, vocabulary, distances = 768, 3072, 50265, 2 * 512
+    attention = 3 * h * h + 2 * h + 2 * h * h + h + h * h + h  # its inputs, the two position projections, its output
+    layer = attention + 2 * h * f + f + h + 4 * h
+    head = h * h + h + 2 * h + vocabulary
+    by_hand = 12 * layer + (distances + vocabulary) * h + 2 * h + head
+    deberta = {"model_type": "deberta", "vocab_size": vocabulary, "relative_attention": True, "type_vocab_size": 0}
+    deberta |= {"pos_att_type": ["c2p", "p2c"], "position_biased_input": False}
+    assert params(model(**BERT | deberta))["params/total"].value == by_hand == 139_244_121
 
 
 def test_by_hand_t5() -> None:

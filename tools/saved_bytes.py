@@ -279,6 +279,9 @@ def emulate() -> None:
     both_ways = masks._ignore_bidirectional_mask_sdpa
     masks._ignore_bidirectional_mask_sdpa = lambda mask, *others: both_ways(None, *others)
     transformers.PreTrainedModel.warn_if_padding_and_no_attention_mask = lambda *_: None
+    # a number that the class holds as a tensor, and reads
+    spans = transformers.models.deberta.modeling_deberta
+    spans.compute_attention_span = lambda query, key, reach: min(max(query.shape[-2], key.shape[-2]), reach)
     rand = torch.rand
     torch.rand = lambda *size, **how: rand([], device="cpu") if size == ([],) else rand(*size, **how)
 
@@ -667,10 +670,11 @@ def experts_and_ranks(rng: random.Random, own: dict[str, Any], layers: int, head
 
 def _start(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     """Tokens that a decoder begins and ends with; facts that the class has in no other way."""
-    return {"decoder_start_token_id": 1, "forced_eos_token_id": None, "is_encoder_decoder": True}
+    own = {"decoder_start_token_id": 1, "forced_eos_token_id": None, "is_encoder_decoder": True}
+    return own | _known(drawn, {"tie_word_embeddings": True, "use_prompt": False})
 
 
-special("bart", "blenderbot", "blenderbot-small", "m2m_100", "mbart", "pegasus")(_start)
+special("bart", "blenderbot", "blenderbot-small", "m2m_100", "mbart", "mvp", "pegasus", "plbart")(_start)
 
 
 @special("marian")
@@ -696,9 +700,24 @@ def _narrow_tokens(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
 
 
 @special("bert", "camembert", "data2vec-text", "megatron-bert", "roberta", "roberta-prelayernorm", "xlm-roberta")
-@special("distilbert", "nomic_bert", "xlm-roberta-xl")
+@special("distilbert", "gte", "jina_embeddings_v3", "mpnet", "nomic_bert", "xlm-roberta-xl")
 def _tied(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     return _known(drawn, {"tie_word_embeddings": True, "is_decoder": False, "tie_weights_": True})
+
+
+@special("esm")
+def _proteins(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    own = {"position_embedding_type": rng.choice(("absolute", "rotary")), "token_dropout": rng.random() < 0.5}
+    own |= {"emb_layer_norm_before": rng.random() < 0.5, "is_folding_model": False, "pad_token_id": 1}
+    return _tied(rng, drawn) | own | {"mask_token_id": 4, "vocab_size": rng.choice((97, 160))}
+
+
+@special("rembert", "roformer")
+def _narrow_input(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    narrow = rng.choice((drawn["hidden_size"], 40))
+    if drawn["model_type"] == "roformer":
+        return _tied(rng, drawn) | {"embedding_size": narrow, "rotary_value": False}
+    return {"input_embedding_size": narrow, "output_embedding_size": rng.choice((48, 72)), "tie_word_embeddings": False}
 
 
 @special("ernie")
@@ -711,6 +730,14 @@ def _locally(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     for name in ("layer_types", "sliding_window"):
         drawn.pop(name, None)
     return {"local_attention": rng.choice((8, 128)), "global_attn_every_n_layers": rng.choice((1, 2, 3))}
+
+
+@special("deberta")
+def _distances_one_by_one(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    kinds = rng.choice((["c2p", "p2c"], ["p2c"], ["c2p"]))
+    own = {"relative_attention": rng.random() < 0.8, "pos_att_type": kinds, "legacy": True}
+    own |= {"max_relative_positions": rng.choice((-1, 12, 512)), "type_vocab_size": rng.choice((0, 2))}
+    return own | {"position_biased_input": rng.random() < 0.5, "tie_word_embeddings": True}
 
 
 @special("deberta-v2")

@@ -205,9 +205,7 @@ def remark(answer: Answer, model: Model, setup: Setup, found: Fit, word: str) ->
     if any(isinstance(op, Scan) for op in operations):
         run_by = {"torch": "written-out code"}.get(setup.code.mixer, "kernels (mamba_ssm, causal_conv1d, fla)")
         answer.notes.append(f"recurrent layers are taken to run by their {run_by}; their fallback keeps far more")
-    if not found.step.run.exact:
-        answer.notes.append("what scores of relative positions keep is an estimate")
-    elif (
+    if (
         setup.frozen is None
         and fit.is_measured(model, setup, word)
         and word == "hf"

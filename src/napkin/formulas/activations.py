@@ -80,7 +80,6 @@ class Pass:
     embedded  what was looked up and autograd does not keep, which the model's code holds; stream: the residual stream's
               first tensor, where it is so held
     final     the most that the final norm holds, its input counted in
-    exact     whether every operation's rule is a published kernel's or autograd's own, none an estimate
     """
 
     before: Piece
@@ -91,7 +90,6 @@ class Pass:
     closure: Number
     tables: Number
     mask: Number
-    exact: bool
     held: Number = 0
     loss: Number = 0
     embedded: Number = 0
@@ -223,7 +221,7 @@ def forward(
             special_loss(lowering, logits, form)
             kept_on = int(form.held) * logits.tensor.count
     after = piece("after", tape, start, first, residual.tensor.size)
-    extras = (*_closure(lowering, stack), lowering.exact)
+    extras = _closure(lowering, stack)
     order = tuple(kinds), tuple(patterns)
     products = [number for number, node in enumerate(after.nodes) if node.name in ("linear", "frozen")]
     holds = [(number - first, tensor) for number, tensor in tape.holds if number >= first]

@@ -52,11 +52,6 @@ COMMUNICATION = Figure(
 )
 
 
-ESTIMATED = (-0.02, 0.10)
-"""How far live bytes can lie from the formula's where its rules are estimates (DeBERTa's first attention): what its
-code was seen to keep was up to 8 % more, that of several sequences up to 1 %."""
-
-
 @record
 class Width:
     """How far a step can lie from the formulas: the live bytes, below and above, and the figures that runs measured

@@ -242,7 +242,10 @@ def eager(run: Lowering, op: AttentionCore, qkv: tuple[Tensor, ...], heads: Numb
     else:
         q, k = (folded(run, tape.lowered(t), heads) for t in (q, k))
         scores = tape.matmul(q, k, scores_count, "scores")
-    scores = tape.scale(scores)
+    relative = [run.values[one.name].tensor for one in run.program if isinstance(one, RelativeScores)]
+    for other in relative:
+        scores = tape.add(scores, other)
+    scores = scores if relative else tape.scale(scores)
     if op.softcap:
         scores = run.capped(scores)
     if code.mask:

@@ -120,6 +120,7 @@ def attention(
     out_width: int | None = None,
     output_gate: bool = False,
     tempered: bool = False,
+    scaled: bool = False,
     upcast: bool = False,
     indexed: bool = False,
     groups: int = 1,
@@ -136,6 +137,7 @@ def attention(
     key_bias     where the keys' bias differs from the queries' and values'
     out_width    width of the output where it is not the input's
     tempered     each query is multiplied by a factor of its position
+    scaled       queries are scaled apart, before they turn
     upcast       as in AttentionCore
     indexed      keys and values are taken out of the fused product by an index
     groups       in the fused product the heads stand in so many groups, each with its queries, keys and values
@@ -181,6 +183,9 @@ def attention(
         for letter in "qkv":
             operations.append(Clamp(f"{prefix}{letter}_clamped", (names[letter],), widths[letter]))
             names[letter] = f"{prefix}{letter}_clamped"
+    if scaled:
+        operations.append(Scale(f"{prefix}q_scaled", (names["q"],), q_width))
+        names["q"] = f"{prefix}q_scaled"
     if rope is not None and rope.dim:
         for letter, count in (("q", heads), ("k", kv_heads)):
             operations.append(rope(f"{prefix}{letter}_rope", names[letter], count, head_dim))
@@ -305,13 +310,14 @@ def gated_mlp(
     inner: int,
     function: str = "silu",
     bias: bool = False,
+    out_bias: bool | None = None,
     fused: bool = False,
     dropout: bool = False,
     norm: NormStyle | None = None,
     prefix: str = "",
 ) -> Operations:
     """down(activation(gate(x)) ⊙ up(x)): three matrices of width × inner, the first two in one product where fused.
-    `dropout`, `norm`: before the last."""
+    `dropout`, `norm`: before the last. `out_bias`: the last one's, where it is not the others'."""
     gate, up = prefix + "gate", prefix + "up"
     first: Operations
     if fused:
@@ -326,13 +332,14 @@ def gated_mlp(
             Matmul(up, (source,), width, inner, bias, COLUMN),
         )
     gated = prefix + "gated"
+    last = bias if out_bias is None else out_bias
     return (
         *first,
         Activation(prefix + "activation", (gate,), inner, function),
         Multiply(gated, (prefix + "activation", up), inner),
         *_dropped(gated, inner, dropout),
         *((norm(gated + "_norm", gated, inner),) if norm else ()),
-        Matmul(prefix + "down", (gated + "_norm" if norm else gated + DROPPED * dropout,), inner, width, bias, ROW),
+        Matmul(prefix + "down", (gated + "_norm" if norm else gated + DROPPED * dropout,), inner, width, last, ROW),
     )
 
 

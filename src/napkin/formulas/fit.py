@@ -49,14 +49,10 @@ def is_measured(model: Model, setup: Setup, implementation: str) -> bool:
 
 
 def width_of(step: Step, implementation: str) -> Width:
-    """How far the figures can lie from the formula's; an estimate's own width where kept tensors are one."""
+    """How far the figures can lie from the formula's."""
     setup = step.setup
     counted = is_measured(step.model, setup, implementation) and setup.attention in setup.code.kernels
-    found = setup.widths[0 if setup.layout.gpus == 1 else 1][0 if counted else 1]
-    if step.run.exact:
-        return found
-    low, high = allocator.ESTIMATED
-    return Width((min(found.live[0], low), max(found.live[1], high)), says=found.says)
+    return setup.widths[0 if setup.layout.gpus == 1 else 1][0 if counted else 1]
 
 
 def worst_rank(step: Step) -> Rank:

@@ -152,7 +152,8 @@ class Code:
     wide_loss    logits are cast to fp32 before the loss
     shifted      labels are shifted in the model: padded to s + 1 and copied (one sequence stays a view)
     positions    ids of learned positions, and rotary tables. one: one row for all sequences · each: one row a
-                 sequence · source: each in an encoder, one in its decoder · buffer: kept with the weights
+                 sequence · learnt: of ids one row a sequence, of tables one for all · source: each in an encoder, one
+                 in its decoder · buffer: kept with the weights
     segments     ids of segments: one row for all sequences, or each
     laid_by_heads  queries, keys and values are copied to lie by heads, a scaled key is one more copy, and each layer
                  makes its own mask (DeBERTa v2)
@@ -267,12 +268,20 @@ _HF_CODES: dict[str, Code] = {
     "blenderbot-small": _SEQ2SEQ,
     "camembert": _ROBERTA,
     "data2vec-text": _ROBERTA,
-    "deberta": replace(_BERT, kernels=(EAGER,), mask="each"),
+    "deberta": replace(_BERT, segments="each", kernels=(EAGER,), mask="each"),
     "deberta-v2": replace(_BERT, kernels=(EAGER,), laid_by_heads=True),
     "distilbert": _BERT,
     "electra": _BERT,
     "ernie": _BERT,
+    "esm": replace(_SEQ2SEQ, positions="learnt"),
     "eurobert": replace(_HF, shifted=False),
+    "gte": replace(_SEQ2SEQ, segments="each"),
+    "jina_embeddings_v3": replace(_SEQ2SEQ, segments="each"),
+    "mpnet": replace(_SEQ2SEQ, positions="each", kernels=(EAGER,)),
+    "rembert": replace(_BERT, segments="each", kernels=(EAGER,)),
+    "roformer": replace(_BERT, segments="each", rotary="layer", kernels=(EAGER,)),
+    "plbart": _BART,
+    "mvp": replace(_SEQ2SEQ, positions="each", kernels=(EAGER,)),
     "m2m_100": _SEQ2SEQ,
     "marian": _FIXED,
     "mbart": _BART,

@@ -256,12 +256,14 @@ class PositionBias(Operation):
 @record
 class RelativeScores(Operation):
     """Scores of each query or key against the `rows` of a table of relative positions, a part of attention's scores
-    (DeBERTa, arXiv:2006.03654). FLOP: 2·b·a·s·rows·d. `within` as in TableMatmul."""
+    (DeBERTa, arXiv:2006.03654). FLOP: 2·b·a·s·rows·d. `within` as in TableMatmul. `divided`: what a constant divides,
+    the table's rows, the scores, or neither (a query that is scaled already)."""
 
     heads: int
     head_dim: int
     rows: int
     within: bool = False
+    divided: str = "scores"
 
     def products(self, work: Work) -> tuple[Product, ...]:
         rows = minimum(self.rows, 2 * work.length) if self.within else self.rows
@@ -454,13 +456,14 @@ class Scale(Operation):
     """Multiplication by a constant, or by a learnt vector of `width` (`learnt`). `cast`: the constant is held as an
     integer tensor, which each pass casts to the activations' type. `positions`: each position has a constant of its
     own, in fp32 (Llama 4's temperature of attention). `vector`: constants of each of the `width` numbers, held with the
-    weights. `held`: the format that the one constant is held in, which each pass casts. `masks`: the constant is each
-    token's mask, in the activations' format, or held as booleans."""
+    weights. `sequences`: each sequence has one, in fp32. `held`: the format that the one constant is held in, which
+    each pass casts. `masks`: the constant is each token's mask, in the activations' format, or held as booleans."""
 
     width: int
     learnt: bool = False
     cast: bool = False
     positions: bool = False
+    sequences: bool = False
     vector: bool = False
     held: str = ""
     masks: bool = False
@@ -603,13 +606,15 @@ class Conv(Operation):
 
 @record
 class Learnt(Operation):
-    """Vectors or small tensors that a layer learns besides its matrices (A, D, dt bias, decay, …)."""
+    """Vectors or small tensors that a layer learns besides its matrices (A, D, dt bias, decay, …). `trained`: a
+    gradient reaches them."""
 
     tensors: tuple[tuple[str, tuple[int, ...]], ...]
     shard: str = HEADS
+    trained: bool = True
 
     def weights(self) -> tuple[Weight, ...]:
-        return tuple(Weight(name, shape, self.shard) for name, shape in self.tensors)
+        return tuple(Weight(name, shape, self.shard, trained=self.trained) for name, shape in self.tensors)
 
 
 @record

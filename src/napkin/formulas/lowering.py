@@ -160,7 +160,6 @@ class Lowering:
         self.attention = attention
         self.dropout = dropout
         self.selective = selective
-        self.exact = True
         self.over(shape)
         self.tables: dict[tuple[Any, ...], tuple[Tensor, Tensor]] = {}
         self.orders: dict[str, tuple[Tensor, Tensor, Tensor]] = {}
@@ -342,7 +341,7 @@ class Lowering:
 
     def rows_of(self, how: str) -> Number:
         """Rows of a table of ids or angles: one a sequence, or one for all."""
-        return self.b if how == "each" or (how == "source" and not self.source) else 1
+        return self.b if how in ("each", "learnt") or (how == "source" and not self.source) else 1
 
     def slice(self, op: Any) -> Value:
         x = self.read(op)
@@ -396,34 +395,41 @@ class Lowering:
         return Value(tape.record("bmm", (tensor,), out, kept, weight=grads), width, x.divided, x.whole)
 
     def table_matmul(self, op: Any) -> Value:
-        """The table's rows, projected once for all sequences, and the result repeated for each."""
-        self.exact = self.exact and self.code.laid_by_heads
+        """The table's rows, projected once for all sequences. Laid by heads the result is repeated for each."""
         tape = self.tape
         rows_here = minimum(op.rows, 2 * self.s) if op.within else op.rows
+        assert self.distances is not None  # the stack begins with it
         table = self.distances
-        if table is None or op.within:
-            table = self.weight(rows_here * op.d_in)
         if id(table) not in self.shifted:
             self.shifted[id(table)] = tape.dropout(table, self.dropout)
-        x = tape.lowered(self.shifted[id(table)])
+        x = tape.lowered(tape.slice(self.shifted[id(table)], rows_here * op.d_in))
         if tape.copies is not None:  # the weight is the content's, which keeps autocast's copy of it
             rows = tape.record("linear", (x,), tape.new(rows_here * op.d_out, x.dtype, "rows"), (x,))
         else:
             rows = tape.linear(x, op.d_in, op.d_out, op.bias, f"{op.name}/weight")
-        return Value(tape.copy(rows.view(rows.count * self.b), "for each sequence"), op.d_out)
+        if self.code.laid_by_heads:
+            rows = tape.copy(rows.view(rows.count * self.b), "for each sequence")
+        return Value(rows, op.d_out)
 
     def relative_scores(self, op: Any) -> Value:
         """Scores against each row, of which each pair's distance then chooses one: both and the choice are kept."""
-        self.exact = self.exact and self.code.laid_by_heads
         tape = self.tape
-        content = self.turned(self.read(op).tensor)
-        table = tape.lowered(self.read(op, 1).tensor)
+        content, table = self.read(op).tensor, tape.lowered(self.read(op, 1).tensor)
+        if op.divided == "table":  # in place
+            divisor = tape.new(1, "fp32", "divisor", fixed=True)
+            table = tape.record("div", (table,), table.view(), (divisor,))
+        if self.code.laid_by_heads:
+            content = self.turned(content)
+        else:  # the product puts sequences and heads together, and repeats the table
+            content, spread = tape.lowered(content), table.view(table.count * self.b)
+            content = select(self.b == 1, content, tape.copy(content, "folded"))
+            table = select(self.b == 1, table, tape.copy(spread, "for each sequence"))
         rows_here = minimum(op.rows, 2 * self.s) if op.within else op.rows
         scores = tape.matmul(content, table, self.tokens * op.heads * rows_here, "scores of rows")
         index = tape.new(self.own * self.s, "int64", "distances", fixed=True)
         pairs = tape.new(self.tokens * op.heads * self.s, scores.dtype, "scores of pairs")
         pairs = tape.record("gather", (scores,), pairs, (scores, index))
-        return Value(self.over_constant(pairs), op.heads * op.rows)
+        return Value(self.over_constant(pairs) if op.divided == "scores" else pairs, op.heads * op.rows)
 
     def turned(self, x: Tensor) -> Tensor:
         """The tensor laid out by heads: one copy for all that read it."""
@@ -601,8 +607,8 @@ class Lowering:
 
     def scale(self, op: Any) -> Value:
         x = self.read(op)
-        if op.positions:
-            factor = self.tape.new(self.own, "fp32", "factor", fixed=True)
+        if op.positions or op.sequences:
+            factor = self.tape.new(self.own if op.positions else self.b, "fp32", "factor", fixed=True)
             scaled = self.tape.multiply(x.tensor, factor)
             return Value(self.tape.cast(scaled, x.tensor.dtype), x.width, x.divided, x.whole, x.heads_first)
         if op.vector:

@@ -290,9 +290,20 @@ def bart(config: Config) -> Model:
     return _bart(config, _Kind(before=False, offset=2, embedding_norm=True))
 
 
+def mvp(config: Config) -> Model:
+    """MVP (arXiv:2206.12131): BART; its prompts are refused."""
+    config.must_be("use_prompt", False)
+    config.ignore("prompt_length", "prompt_mid_dim")
+    return bart(config)
+
+
 def mbart(config: Config) -> Model:
     """mBART (arXiv:2001.08210): BART with norms before the blocks."""
     return _bart(config, _Kind(before=True, offset=2, embedding_norm=True))
+
+
+plbart = bart
+"""PLBART (arXiv:2103.06333)."""
 
 
 def pegasus(config: Config) -> Model:

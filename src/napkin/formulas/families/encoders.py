@@ -39,6 +39,7 @@ from napkin.formulas.families.common import (
 )
 from napkin.formulas.layer import (
     HEADS,
+    REPLICATED,
     VOCABULARY,
     Activation,
     Add,
@@ -53,6 +54,7 @@ from napkin.formulas.layer import (
     Norm,
     Operation,
     Parts,
+    PositionBias,
     RelativeScores,
     Reused,
     Scale,
@@ -140,8 +142,9 @@ def _heads(config: Config, hidden: int) -> int:
     return heads
 
 
-def _layer_blocks(config: Config, hidden: int, heads: int) -> tuple[Block, Block]:
+def _layer_blocks(config: Config, hidden: int, heads: int, style: _Style | None = None) -> tuple[Block, Block]:
     """BERT's two blocks: attention that sees both ways and a plain MLP, biases throughout."""
+    style = style or _Style()
     attend = partial(
         attention,
         width=hidden,
@@ -150,15 +153,14 @@ def _layer_blocks(config: Config, hidden: int, heads: int) -> tuple[Block, Block
         head_dim=hidden // heads,
         bias=True,
         out_bias=True,
+        rope=Rope(hidden // heads, style.rotary) if style.rotary else None,
         causal=False,
+        position="relative" if style.distances else "none",
     )
-    feed = partial(
-        plain_mlp,
-        width=hidden,
-        inner=config.integer("intermediate_size"),
-        function=activation(config, "hidden_act"),
-    )
-    return attend, feed
+    inner, function = config.integer("intermediate_size"), activation(config, "hidden_act")
+    if style.gated:
+        return attend, partial(gated_mlp, width=hidden, inner=inner, function=function, out_bias=True, dropout=True)
+    return attend, partial(plain_mlp, width=hidden, inner=inner, function=function)
 
 
 # --- BERT and its kin ------------------------------------------------------------------------------------------------
@@ -166,14 +168,32 @@ def _layer_blocks(config: Config, hidden: int, heads: int) -> tuple[Block, Block
 
 @record
 class _Style:
-    """before: norms stand before the blocks, and one ends the stack · embedding_norm: a norm after the embeddings ·
-    next_sentence: the pre-training class has a head for it · mlp_dropout: the MLP's branch has dropout · head: the
-    activation of the masked head, where it is not the layers'"""
+    """What sets a class apart from BERT's.
+
+    before         norms stand before the blocks, and one ends the stack
+    embedding_norm a norm after the embeddings
+    positions      learnt positions          segments       learnt segments
+    rotary         positions turn queries and keys; how
+    distances      a learnt bias a head and bucket of distances, which the whole stack shares
+    next_sentence  the pre-training class has a head for it       pooler  the bare class has one
+    gated          the MLP is gated, with a bias on its last product alone
+    mlp_dropout    the MLP's branch has dropout
+    embedding_size, head_size  fields of the token table's width and of the masked head's, where they have their own
+    head           the activation of the masked head, where it is not the layers'
+    """
 
     before: bool = False
     embedding_norm: bool = True
+    positions: bool = True
+    segments: bool = True
+    rotary: str = ""
+    distances: bool = False
     next_sentence: bool = False
+    pooler: bool = True
+    gated: bool = False
     mlp_dropout: bool = True
+    embedding_size: str = ""
+    head_size: str = ""
     head: str = ""
 
 
@@ -181,12 +201,13 @@ def _bert(config: Config, style: _Style) -> Model:
     hidden, layers = width(config), depth(config)
     heads = _heads(config, hidden)
     config.must_be("position_embedding_type", "absolute")
+    config.must_be("head_dim", hidden // heads)
     config.ignore("directionality")
     vocabulary = config.integer("vocab_size")
     purpose = _purpose(config)
     if purpose == PRETRAINING and not style.next_sentence:
         raise config.refuse("architectures", "the class has no pre-training heads")
-    attend, feed = _layer_blocks(config, hidden, heads)
+    attend, feed = _layer_blocks(config, hidden, heads, style)
     stand = pre_norm if style.before else post_norm
     final: Operations = (LAYER("final_norm", "x", hidden),) if style.before else ()
     last = "final_norm" if style.before else "x"
@@ -194,29 +215,42 @@ def _bert(config: Config, style: _Style) -> Model:
         Matmul("pooler", (last,), hidden, hidden, True),
         Activation("pooler_activation", ("pooler",), hidden, "tanh"),
     )
-    masked = _masked_head(hidden, vocabulary, style.head or activation(config, "hidden_act"), source=last)
+    table = (config.optional_integer(style.embedding_size) if style.embedding_size else None) or hidden
+    function = style.head or activation(config, "hidden_act")
+    size = config.integer(style.head_size) if style.head_size else table
+    masked = _masked_head(hidden, vocabulary, function, table_width=size, source=last)
     next_sentence = Matmul("next_sentence", ("pooler_activation",), hidden, 2, True)
-    after = {BARE: pooler, MASKED: masked, PRETRAINING: (*pooler, next_sentence, *masked)}[purpose]
-    if purpose == BARE:
+    bare = pooler if style.pooler else ()
+    after = {BARE: bare, MASKED: masked, PRETRAINING: (*pooler, next_sentence, *masked)}[purpose]
+    tie = purpose != BARE and not style.head_size
+    if style.head_size and purpose != BARE:
+        config.must_be("tie_word_embeddings", False)
+    elif purpose == BARE:
         config.ignore("tie_word_embeddings")
     else:
         _must_tie(config)
+    before = embedding(
+        vocabulary,
+        table,
+        positions=config.integer("max_position_embeddings") if style.positions else 0,
+        segments=config.integer("type_vocab_size", least=0) if style.segments else 0,
+        norm=LAYER if style.embedding_norm else None,
+        dropout=True,
+    )
+    if table != hidden or style.head_size:
+        before = (*before, Matmul("project_in", (before[-1].name,), table, hidden, True))
+    if style.distances:
+        buckets = config.integer("relative_attention_num_buckets")
+        before = (PositionBias("distances", (), buckets, heads), *before)
     return _encoder(
         config,
-        embedding(
-            vocabulary,
-            hidden,
-            positions=config.integer("max_position_embeddings"),
-            segments=config.integer("type_vocab_size"),
-            norm=LAYER if style.embedding_norm else None,
-            dropout=True,
-        ),
+        before,
         ((layers, Layer("encoder", stand(hidden, LAYER, attend, feed, dropout=(True, style.mlp_dropout)))),),
         (*final, *after),
         hidden=hidden,
         heads=heads,
         vocabulary=vocabulary,
-        tie=purpose != BARE,
+        tie=tie,
     )
 
 
@@ -251,6 +285,99 @@ def megatron_bert(config: Config) -> Model:
 def xlm_roberta_xl(config: Config) -> Model:
     """XLM-RoBERTa XL and XXL (arXiv:2105.00572)."""
     return _bert(config, _Style(before=True, embedding_norm=False, mlp_dropout=False, head="gelu"))
+
+
+def mpnet(config: Config) -> Model:
+    """MPNet (arXiv:2004.09297): BERT without segments, and T5's biases of distances, one table for all layers."""
+    return _bert(config, _Style(segments=False, distances=True, head="gelu"))
+
+
+def rembert(config: Config) -> Model:
+    """RemBERT (arXiv:2010.12821): a narrow input table, and a wide output table of its own."""
+    return _bert(config, _Style(embedding_size="input_embedding_size", head_size="output_embedding_size"))
+
+
+def gte(config: Config) -> Model:
+    """GTE (arXiv:2407.19669): rotary positions, gated MLPs."""
+    return _bert(config, _Style(positions=False, rotary="half", gated=True, pooler=False, head="gelu"))
+
+
+def jina_embeddings_v3(config: Config) -> Model:
+    """Jina Embeddings v3 (arXiv:2409.10173), without its adapters: XLM-RoBERTa with rotary positions."""
+    return _bert(config, _Style(positions=False, rotary="half", head="gelu"))
+
+
+def roformer(config: Config) -> Model:
+    """RoFormer (arXiv:2104.09864): rotary positions from a fixed table, which the class holds as a parameter."""
+    config.must_be("rotary_value", False)
+    model = _bert(config, _Style(positions=False, rotary="interleaved", pooler=False, embedding_size="embedding_size"))
+    rows = config.integer("max_position_embeddings")
+    table = Learnt("sinusoids", (), (("weight", (rows, model.head_dim)),), REPLICATED, trained=False)
+    (stack,) = model.stacks
+    config.notes.append("the table of positions is fixed sinusoids: counted, as the class holds it, but not trained")
+    return replace(model, stacks=(replace(stack, before=(table, *stack.before)),))
+
+
+def esm(config: Config) -> Model:
+    """ESM-1b (doi:10.1073/pnas.2016239118) and ESM-2 (doi:10.1126/science.ade2574): norms before the blocks, learnt or
+    rotary positions, queries scaled before they turn. The head that predicts contacts from attention's weights is held
+    by the class, and trained apart."""
+    hidden, layers = width(config), depth(config)
+    heads = _heads(config, hidden)
+    head_dim, vocabulary = hidden // heads, config.integer("vocab_size")
+    config.must_be("is_folding_model", False)
+    config.ignore("esmfold_config", "vocab_list", "hidden_act")  # proteins' folds are another class; its own gelu
+    rotary = config.text("position_embedding_type", known=("absolute", "rotary")) == "rotary"
+    purpose = _purpose(config)
+    if purpose == PRETRAINING:
+        raise config.refuse("architectures", "the class has no pre-training heads")
+    if purpose == MASKED:
+        _must_tie(config)
+    attend = partial(
+        attention,
+        width=hidden,
+        heads=heads,
+        kv_heads=heads,
+        head_dim=head_dim,
+        bias=True,
+        out_bias=True,
+        scaled=True,
+        rope=Rope(head_dim, upcast=True) if rotary else None,
+        causal=False,
+    )
+    feed = partial(plain_mlp, width=hidden, inner=config.integer("intermediate_size"), function="gelu_python")
+    before: tuple[Operation, ...] = embedding(vocabulary, hidden)
+    if config.flag("token_dropout", otherwise=False):  # masked tokens are zeros, the others are scaled up
+        before += (
+            Scale("masked_out", (before[-1].name,), hidden, masks=True, held="bool"),
+            Scale("scaled_up", ("masked_out",), hidden, sequences=True),
+        )
+    if not rotary:
+        positions = config.integer("max_position_embeddings")
+        before += (
+            Embedding("position_embedding", (), positions, hidden, "position"),
+            Add("positions_added", (before[-1].name, "position_embedding"), hidden),
+        )
+    if config.flag("emb_layer_norm_before", otherwise=False):
+        before += (LAYER("embedding_norm", before[-1].name, hidden),)
+    final = LAYER("final_norm", "x", hidden)
+    scores = layers * heads
+    contacts = Learnt("contacts", (), (("weight", (1, scores)), ("bias", (1,))), REPLICATED, trained=False)
+    pooler: Operations = (
+        Matmul("pooler", ("final_norm",), hidden, hidden, True),
+        Activation("pooler_activation", ("pooler",), hidden, "tanh"),
+    )
+    after = pooler if purpose == BARE else _masked_head(hidden, vocabulary, "gelu_python", source="final_norm")
+    return _encoder(
+        config,
+        (contacts, *before),
+        ((layers, Layer("encoder", pre_norm(hidden, LAYER, attend, feed, dropout=(True, True)))),),
+        (final, *after),
+        hidden=hidden,
+        heads=heads,
+        vocabulary=vocabulary,
+        tie=purpose == MASKED,
+    )
 
 
 def eurobert(config: Config) -> Model:
@@ -463,26 +590,27 @@ def _distances(config: Config, buckets: bool) -> _Distances | None:
 
 
 def _position_scores(
-    hidden: int, heads: int, distances: _Distances | None, *, own: bool, key_bias: bool, within: bool
+    hidden: int, heads: int, distances: _Distances | None, *, own: bool, key_bias: bool, within: bool, query: str = "q"
 ) -> tuple[Operation, ...]:
     """Content-to-position and position-to-content scores. `own`: the table has projections of its own, else it goes
-    through the queries' and keys'."""
+    through the queries' and keys'. `query`: the name of the queries, which are scaled before all scores (v1) or not."""
     if distances is None:
         return ()
     operations: list[Operation] = []
     rows, head_dim = distances.rows, hidden // heads
     wanted = (
-        ("c2p", "position_keys", "k", "q", distances.content_to_position, key_bias),
-        ("p2c", "position_queries", "q", "k", distances.position_to_content, True),
+        ("c2p", "position_keys", "k", query, distances.content_to_position, key_bias, "" if within else "scores"),
+        ("p2c", "position_queries", "q", "k", distances.position_to_content, True, "table" if within else "scores"),
     )
-    for name, table, letter, content, there, bias in wanted:
+    for name, table, letter, content, there, bias, divided in wanted:
         project = TableMatmul(table, ("relative_positions",), rows, hidden, hidden, bias, within)
         if own and there:
             operations.append(project)
         elif not own:  # both are made, whichever scores are added
             operations.append(Reused(f"{table}_by_{letter}", ("relative_positions",), project))
         if there:
-            operations.append(RelativeScores(name, (content, operations[-1].name), heads, head_dim, rows, within))
+            reads = (content, operations[-1].name)
+            operations.append(RelativeScores(name, reads, heads, head_dim, rows, within, divided))
     return tuple(operations)
 
 
@@ -545,6 +673,14 @@ def _deberta(
     )
 
 
+def _added_bias(letter: str, hidden: int) -> Operations:
+    """A bias that no product holds."""
+    return (
+        Learnt(f"{letter}_bias", (), (("bias", (hidden,)),), HEADS),
+        Add(f"{letter}_biased", (letter, f"{letter}_bias"), hidden),
+    )
+
+
 def deberta(config: Config) -> Model:
     """DeBERTa (arXiv:2006.03654): content and relative positions in separate score terms."""
     hidden = width(config)
@@ -552,12 +688,23 @@ def deberta(config: Config) -> Model:
     distances = _distances(config, buckets=False)
 
     def attend(source: str) -> Operations:
+        core = AttentionCore(
+            "attention",
+            ("q_scaled", "k", "v_biased"),
+            heads,
+            heads,
+            hidden // heads,
+            hidden // heads,
+            causal=False,
+        )
         return (
             Matmul("in_proj", (source,), hidden, 3 * hidden),
-            Learnt("biases", (), (("q_bias", (hidden,)), ("v_bias", (hidden,))), HEADS),
             *(Slice(letter, ("in_proj",), hidden) for letter in "qkv"),
-            *_position_scores(hidden, heads, distances, own=True, key_bias=False, within=True),
-            AttentionCore("attention", ("q", "k", "v"), heads, heads, hidden // heads, hidden // heads, causal=False),
+            *_added_bias("q", hidden),
+            *_added_bias("v", hidden),
+            Scale("q_scaled", ("q_biased",), hidden, cast=True),
+            *_position_scores(hidden, heads, distances, own=True, key_bias=False, within=True, query="q_scaled"),
+            core,
             Matmul("o", ("attention",), hidden, hidden, True),
         )
 
