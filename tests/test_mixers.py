@@ -80,6 +80,20 @@ def test_the_delta_rule_keeps_normalised_keys_and_a_matrix_of_each_chunk() -> No
     assert kept(fields) == offset_norm + convolution + gate + rule + gated + mlp
 
 
+def test_kimi_delta_keeps_what_its_decays_are_made_of_and_two_matrices_of_each_chunk() -> None:
+    heads, d, f = 2, 16, 96
+    fields = {"model_type": "kimi_linear", "hidden_size": H, "num_hidden_layers": 1, "vocab_size": 97}
+    fields |= {"linear_num_heads": heads, "linear_head_dim": d, "layer_types": ["linear_attention"]}
+    fields |= {"intermediate_size": f, "num_attention_heads": 2, "max_position_embeddings": S}
+    size = heads * d
+    norm = 4 * T * H + 4 * T + 2 * T * H + 2 * T * H  # fp32 input, rstd, normalised in 16 bits, its product
+    wide = 4 * T * size
+    decays = 2 * (2 * T * d) + 3 * wide + T * size + 2 * (4 * heads)  # exp, 1 + exp, softplus; where; exp(A), −exp(A)
+    rule = 3 * (2 * T * size) + 2 * (4 * T * heads) + 2 * wide + 2 * T * heads + 2 * (2 * T * heads * 64)
+    gated = 4 * wide + 4 * T * heads + 4 * d + 2 * T * size  # in fp32 to the end, the weight too
+    assert kept(fields) == 2 * norm + 2 * T * 3 * size + decays + rule + gated + 4 * (2 * T * f)
+
+
 def test_wkv_keeps_key_value_result_and_its_decay() -> None:
     fields = {"model_type": "rwkv", "hidden_size": H, "num_hidden_layers": 2, "vocab_size": 97, "context_length": S}
     norm = 2 * T * H + 8 * T

@@ -280,7 +280,7 @@ def test_nothing_ignorable_is_a_fact_of_some_class() -> None:
     """A field that some class needs must be read by its adapter; lengths are both, and how experts are chosen."""
     facts = {field for defaults in CLASS_DEFAULTS.values() for field in defaults} - {"max_position_embeddings"}
     facts |= {"hidden_size", "num_hidden_layers"} | {alias for aliases in ALIASES.values() for alias in aliases}
-    facts -= {"n_ctx", "norm_topk_prob", "n_group", "topk_group"}
+    facts -= {"n_ctx", "model_max_length", "norm_topk_prob", "n_group", "topk_group"}
     harmless = re.compile("|".join(f"(?:{p})" for p in IGNORABLE_PATTERNS))
     assert not facts & IGNORABLE
     assert not [field for field in facts if harmless.fullmatch(field)]
@@ -357,7 +357,7 @@ def test_models_filters() -> None:
     big = names_of({"moe": True, "min-params": "600B"})
     assert set(big) == {"deepseek-v3", "deepseek-r1", "kimi-k2"}
     assert "megatron-gpt-1t" in names_of({"moe": False, "min-params": "600B"})
-    assert names_of({"search": "moonshot"}) == ["kimi-k2"]
+    assert names_of({"search": "moonshot"}) == ["kimi-k2", "kimi-linear-48b-a3b"]
     assert names_of({"family": "gpt2", "max-params": "200M"}) == ["gpt2"]
     assert "bloom-7b1" in names_of({"search": "2211.05100"})
     assert names_of({"search": "no such thing"}) == []

@@ -166,6 +166,31 @@ def test_by_hand_gated_delta() -> None:
     assert counted["params/layers"].value == 4 * (layer + feed + 2 * h)
 
 
+@pytest.mark.parametrize(("low", "model_type"), [(True, "kimi_linear"), (False, "bailing_hybrid")])
+def test_by_hand_kimi_delta(low: bool, model_type: str) -> None:
+    h, heads, d, k, f, experts = 64, 3, 8, 4, 96, 2
+    size = heads * d
+    way = h * d + d * size if low else h * size  # to the decays, and to the output gate
+    layer = 3 * h * size + 3 * size * k + 2 * way + heads + size + h * heads + d + size * h
+    mixture = experts * h + experts * 3 * h * 24 + 3 * h * 24
+    sizes = {"linear_num_heads": heads, "linear_head_dim": d, "num_attention_heads": 2, "moe_intermediate_size": 24}
+    fields = {"layer_types": ["linear_attention"] * 4, "mlp_layer_types": ["dense", *["sparse"] * 3], **sizes}
+    fields |= {"num_experts": experts, "num_experts_per_token": 1, "intermediate_size": f, "n_group": 1}
+    counted = params(small(model_type, topk_group=1, tie_word_embeddings=True, **fields))
+    assert counted["params/layers"].value == 4 * (layer + 2 * h) + 3 * h * f + 3 * mixture
+    assert counted["params/lm_head"].value == 100 * h  # the class ties nothing
+
+
+@pytest.mark.parametrize("inner", [{}, {"head_dim": 24, "num_heads": 5, "short_conv_kernel_size": 3}])
+def test_the_linear_layers_sizes_of_a_published_file_win(inner: dict[str, Any]) -> None:
+    stated = {"full_attn_layers": [2, 4], "kda_layers": [1, 3], **inner}
+    one = small("kimi_linear", linear_attn_config=stated, linear_num_heads=2, linear_head_dim=8)
+    scans = [op for op in one.operations if isinstance(op, Scan)]
+    sizes = (inner.get("num_heads", 2), inner.get("head_dim", 8))
+    assert {(op.heads, op.head_dim, op.state) for op in scans} == {(*sizes, sizes[1])}
+    assert [layer.kind.split("_")[0] for _, layer in one.stacks[0].runs] == ["delta", "attention"] * 2
+
+
 def test_shared_blocks_count_once_and_their_adapters_each_time() -> None:
     def total(*kinds: str, blocks: int = 2) -> int:
         fields: dict[str, Any] = {"num_hidden_layers": len(kinds), "layers_block_type": list(kinds)}
@@ -207,6 +232,7 @@ def test_the_feed_forward_width_of_lfm2_shrinks_and_is_rounded_up() -> None:
         (Scan("scan", (), "rg_lru", 4, 16, 8), 0),
         (Scan("scan", (), "ssd", 4, 16, 8, chunk=16), 8 * (2 * 48 * (16 * 8 + 16 * 16 + 2 * 8 * 16) + 2 * 16 * 128)),
         (Scan("scan", (), "delta", 4, 16, 8, chunk=16), 8 * 2 * 48 * (2 * 16 * 8 + 16 * 16 + 3 * 8 * 16)),
+        (Scan("scan", (), "kda", 4, 16, 16, chunk=16), 8 * 2 * 48 * (2 * 16 * 16 + 16 * 16 + 3 * 16 * 16)),
         (Scan("scan", (), "lightning", 4, 16, 16, chunk=16), 8 * (2 * 32 * (2 * 256 + 64) + 4 * 40 * 256)),
     ],
 )
@@ -226,6 +252,10 @@ def test_by_hand_products_of_a_scan(scan: Scan, expected: int) -> None:
         ("lfm2_moe", {"num_key_value_heads": 2}, "layer_types"),
         ("qwen3_next", {"layer_types": ["conv"] * 4}, "layer_types"),
         ("granitemoehybrid", {"position_embedding_type": "learned"}, "position_embedding_type"),
+        ("kimi_linear", {"mla_use_nope": False}, "mla_use_nope"),
+        ("kimi_linear", {"linear_attn_config": {"gate_lower_bound": -5.0}}, "gate_lower_bound"),
+        ("bailing_hybrid", {"q_lora_rank": 32}, "q_lora_rank"),
+        ("bailing_hybrid", {"architectures": ["BailingMoeV2_5ForCausalLM"]}, "BailingMoeV2_5"),
     ],
 )
 def test_what_is_not_understood_is_refused(model_type: str, changes: dict[str, Any], field: str) -> None:
@@ -249,6 +279,16 @@ def test_what_is_not_understood_is_refused(model_type: str, changes: dict[str, A
         ("lfm2", {"full_attn_idxs": ["two"]}),
         ("lfm2", {"block_ffn_dim_multiplier": -2.0}),
         ("recurrent_gemma", {"intermediate_size": 1}),
+        ("kimi_linear", {"linear_attn_config": {"full_attn_layers": [5], "kda_layers": [1, 2, 3, 4]}}),
+        ("kimi_linear", {"linear_attn_config": {"full_attn_layers": [4], "kda_layers": [1, 2]}}),
+        ("kimi_linear", {"linear_attn_config": {"full_attn_layers": ["4"], "kda_layers": [1]}}),
+        ("kimi_linear", {"linear_attn_config": {"num_heads": -3}}),
+        ("kimi_linear", {"linear_attn_config": 4}),
+        ("kimi_linear", {"num_expert_group": 7}),
+        ("kimi_linear", {"num_experts_per_token": 300}),
+        ("bailing_hybrid", {"layer_group_size": 0}),
+        ("bailing_hybrid", {"topk_group": 9}),
+        ("bailing_hybrid", {"architectures": 3}),
     ],
 )
 def test_what_cannot_be_is_wrong(model_type: str, changes: dict[str, Any]) -> None:

@@ -82,6 +82,18 @@ class _Delta(Function):
         return torch.empty(*v.shape, dtype=q.dtype)
 
 
+class _Kda(Function):
+    @staticmethod
+    def forward(ctx: Any, q: Any, k: Any, v: Any, g: Any, beta: Any) -> Any:
+        q, k, v, g, beta = (x.contiguous() for x in (q, k, v, g, beta))
+        sequences, length, heads, _ = q.shape
+        norms = [torch.empty(sequences * length * heads, dtype=torch.float32) for _ in range(2)]
+        chunks = [torch.empty(sequences, length, heads, DELTA_CHUNK, dtype=k.dtype) for _ in range(2)]
+        summed = torch.empty(g.shape, dtype=torch.float32)
+        ctx.save_for_backward(torch.empty_like(q), torch.empty_like(k), *norms, v, summed, g, beta, *chunks)
+        return torch.empty_like(v)
+
+
 class _Wkv(Function):
     @staticmethod
     def forward(ctx: Any, decay: Any, first: Any, key: Any, value: Any) -> Any:
@@ -128,6 +140,10 @@ def stand_ins(narrowed: Narrowing, paused: Pause) -> dict[str, Callable[..., Any
         with paused():
             return _Delta.apply(q, k, v, g, beta), None
 
+    def chunk_kimi_delta_attention(q: Any, k: Any, v: Any, g: Any = None, beta: Any = None, **_: Any) -> Any:
+        with paused():
+            return _Kda.apply(q, k, v, g, beta), None
+
     def rwkv_linear_attention(decay: Any, first: Any, key: Any, value: Any, state: Any = None, **_: Any) -> Any:
         with paused():
             return _Wkv.apply(decay, first, key, value), state
@@ -138,6 +154,7 @@ def stand_ins(narrowed: Narrowing, paused: Pause) -> dict[str, Callable[..., Any
         mamba_selective_scan,
         mamba2_split_conv1d_scan_combined,
         torch_chunk_gated_delta_rule,
+        chunk_kimi_delta_attention,
         rwkv_linear_attention,
     )
     return {function.__name__: function for function in named}

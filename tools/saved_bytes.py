@@ -362,8 +362,7 @@ def network(fields: dict[str, Any], precision: str, kernel: str) -> Any:
         # some classes fix the type of a few weights, which loading a checkpoint undoes but where they insist on fp32
         insists = tuple(getattr(model, "_keep_in_fp32_modules_strict", None) or ())
         for name, weight in model.named_parameters():
-            if not any(part in name for part in insists):
-                weight.data = weight.data.to(dtype)
+            weight.data = weight.data.to(torch.float32 if any(part in name for part in insists) else dtype)
     return model.train()
 
 
@@ -839,6 +838,17 @@ def _delta_net(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     own |= {"linear_value_head_dim": rng.choice((16, 24)), "hidden_act": "silu", "attn_output_gate": True}
     own |= {"layer_types": _kinds(rng, layers, "linear_attention", "full_attention"), "mlp_only_layers": []}
     return _known(drawn, own | {"head_dim": 16})
+
+
+@special("kimi_linear", "bailing_hybrid")
+def _kimi_delta(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    layers = drawn["num_hidden_layers"]
+    own = {"linear_num_heads": rng.choice((1, 2, 3)), "linear_head_dim": rng.choice((8, 16)), "head_dim": 16}
+    own |= {"layer_types": _kinds(rng, layers, "linear_attention", "full_attention"), "hidden_act": "silu"}
+    groups = rng.choice((1, 2))
+    chosen = {"num_experts": 6, "num_experts_per_token": rng.choice((1, 2, 3)), "num_expert_group": groups}
+    chosen |= {"topk_group": rng.randint(1, groups), "num_shared_experts": rng.choice((1, 2))}
+    return _known(drawn, own) | chosen | {"rope_parameters": None}
 
 
 @special("lfm2", "lfm2_moe")

@@ -14,6 +14,7 @@ from napkin.formulas.layer import (
     Activation,
     Add,
     AttentionCore,
+    Cast,
     Clamp,
     Concat,
     Dropout,
@@ -240,6 +241,8 @@ def latent_attention(
     window: int | None = None,
     index: Callable[[str, str], Operation] | None = None,
     scaled: bool = False,
+    rotates: bool = True,
+    head_gate: bool = False,
     prefix: str = "",
 ) -> Operations:
     """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1).
@@ -249,6 +252,8 @@ def latent_attention(
 
     index   makes the operation that chooses the keys, from the names of the input and of the latent query
     scaled  queries and the latent of keys and values are multiplied by constants (LongCat-Flash, arXiv 2509.01322)
+    rotates    else what would be rotary numbers stay as they are, and queries whole (Kimi Linear, arXiv 2510.26692)
+    head_gate  each head is multiplied by σ(x·w), made in fp32, with a w of its own (Ling 3.0)
     """
     qk_dim = nope + rope.dim
     operations: list[Operation] = []
@@ -276,28 +281,43 @@ def latent_attention(
         Matmul(prefix + "kv_b", (last("kv_a_norm"),), kv_rank, heads * (nope + v_dim), False, COLUMN),
         Slice(prefix + "k_nope", (prefix + "kv_b",), heads * nope),
         Slice(prefix + "v", (prefix + "kv_b",), heads * v_dim),
-        Slice(prefix + "q_nope", (prefix + "q",), heads * nope),
-        Slice(prefix + "q_pe", (prefix + "q",), heads * rope.dim),
-        *scale("q_nope", heads * nope),
-        *scale("q_pe", heads * rope.dim),
-        rope(prefix + "q_rope", last("q_pe"), heads, rope.dim),
-        rope(prefix + "k_rope", prefix + "k_shared", 1, rope.dim),
-        Concat(prefix + "q_joined", (last("q_nope"), prefix + "q_rope"), heads * qk_dim),
-        Concat(prefix + "k", (prefix + "k_nope", prefix + "k_rope"), heads * qk_dim, first_type=True),
     ]
+    query, shared = prefix + "q", prefix + "k_shared"
+    if rotates:
+        operations += [
+            Slice(prefix + "q_nope", (query,), heads * nope),
+            Slice(prefix + "q_pe", (query,), heads * rope.dim),
+            *scale("q_nope", heads * nope),
+            *scale("q_pe", heads * rope.dim),
+            rope(prefix + "q_rope", last("q_pe"), heads, rope.dim),
+            rope(prefix + "k_rope", shared, 1, rope.dim),
+            Concat(prefix + "q_joined", (last("q_nope"), prefix + "q_rope"), heads * qk_dim),
+        ]
+        query, shared = prefix + "q_joined", prefix + "k_rope"
+    operations.append(Concat(prefix + "k", (prefix + "k_nope", shared), heads * qk_dim, first_type=True))
     if index is not None:
         operations.append(index(source, prefix + "q_a_norm"))
     core = AttentionCore(
         prefix + "attention",
-        (prefix + "q_joined", prefix + "k", prefix + "v"),
+        (query, prefix + "k", prefix + "v"),
         heads,
         heads,
         qk_dim,
         v_dim,
         window=window,
     )
-    out = Matmul(prefix + "o", (core.name,), heads * v_dim, width, bias, ROW)
-    return (*operations, core, out)
+    operations.append(core)
+    attended = core.name
+    if head_gate:
+        operations += [
+            Matmul(prefix + "head_gate", (source,), width, heads, shard=COLUMN),
+            Cast(prefix + "head_gate_wide", (prefix + "head_gate",), heads, wide=True),
+            Activation(prefix + "head_gate_score", (prefix + "head_gate_wide",), heads, "sigmoid"),
+            Cast(prefix + "head_gate_narrow", (prefix + "head_gate_score",), heads),
+            Multiply(prefix + "attention_gated", (core.name, prefix + "head_gate_narrow"), heads * v_dim),
+        ]
+        attended = prefix + "attention_gated"
+    return (*operations, Matmul(prefix + "o", (attended,), heads * v_dim, width, bias, ROW))
 
 
 # --- feed-forward ----------------------------------------------------------------------------------------------------

@@ -354,6 +354,8 @@ _HF_CODES: dict[str, Code] = {
     "minimax_m2": replace(_PARTIAL, router="scores"),
     "ministral3": replace(_HF, query_scale=True),
     "kimi_k2": _SIGMOID,
+    "bailing_hybrid": _SIGMOID,
+    "kimi_linear": _SIGMOID,
     "mistral4": replace(_HF, router="scores", native_scores="raised", best_of_group=2, query_scale=True),
     "mixtral": replace(_HF, router="scores"),
     "mpt": replace(_HF_EAGER, mask="shared", drops=NEVER),

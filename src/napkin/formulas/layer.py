@@ -159,7 +159,7 @@ class Norm(Operation):
     groups     how many vectors of `width` a token has (heads, for norms of queries and keys)
     unit_offset  the weight is stored as its difference from 1 (Gemma)
     weight, bias which of its vectors exist; shared over the groups unless `per_group`
-    gated      multiplied by the activation of a gate that is read second (Mamba-2)
+    gated      multiplied by the activation (`gate`) of a gate that is read second (Mamba-2)
     """
 
     width: int
@@ -172,6 +172,7 @@ class Norm(Operation):
     gated: bool = False
     shard: str = REPLICATED
     arithmetic: str = ""
+    gate: str = "silu"
 
     def __post_init__(self) -> None:
         if not self.arithmetic:
@@ -618,6 +619,27 @@ class Learnt(Operation):
 
 
 @record
+class ForgetGate(Operation):
+    """How much of a recurrence's state each channel keeps, as a logarithm: −exp(A)·softplus(x + b), with a learnt A of
+    each of `heads` and b of each of their `head_dim` channels (Kimi Delta Attention, arXiv:2510.26692, section 3).
+
+    form      how the reference code computes it, in fp32:
+        guarded   softplus written out, but for numbers so large that it changes nothing
+        softplus  one kernel
+        bounded   floor·σ(exp(A)·(x + b)) in its place: no less than `floor`
+    narrowed  cast to the stream's type
+    """
+
+    heads: int
+    head_dim: int
+    form: str = "guarded"
+    narrowed: bool = False
+
+    def weights(self) -> tuple[Weight, ...]:
+        return (Weight("decay", (self.heads,), HEADS), Weight("bias", (self.heads * self.head_dim,), HEADS))
+
+
+@record
 class Cast(Operation):
     """The same numbers in another format: in fp32 (`wide`), or in that of the parameters."""
 
@@ -637,14 +659,15 @@ class Mix(Operation):
 class Scan(Operation):
     """A recurrence over the sequence with a state of `state` numbers a channel: `heads` × `head_dim` channels.
 
-    kind     selective (Mamba), ssd (Mamba-2), delta (gated delta rule), lightning, wkv (RWKV), rg_lru
+    kind     selective (Mamba), ssd (Mamba-2), delta (gated delta rule), kda (the same, each channel with a decay of its
+             own), lightning, wkv (RWKV), rg_lru
     chunk    tokens that a chunked form handles by matrix products
     doubled  the delta rule's write strengths reach up to 2
 
     The matrix products are those of the plain chunked form, c tokens a chunk, n = ⌈s/c⌉ chunks, p head size, N state:
         selective   the state's read-out, 2·b·s·a·p·N; the recurrence itself is elementwise
         ssd         per head 2·n·c·(c·N + c·p + 2·N·p) within and between chunks, and 2·(n+1)²·N·p carries the states
-        delta       per head 2·n·c·(2·c·N + c·p + 3·N·p); the triangular solve is no matrix product
+        delta, kda  per head 2·n·c·(2·c·N + c·p + 3·N·p); the triangular solve is no matrix product
         lightning   per head 2·(N + p)·Σ(chunk length)² + 4·s·N·p, the last chunk as short as it is
         wkv, rg_lru elementwise
     """
@@ -661,7 +684,7 @@ class Scan(Operation):
         p, state, c = self.head_dim, self.state, self.chunk
         if self.kind == "selective":
             return (product("read_out", self.heads * p, state, 1, work.tokens, weight=False),)
-        if self.kind not in ("ssd", "delta", "lightning"):
+        if self.kind not in ("ssd", "delta", "kda", "lightning"):
             return ()
         each = work.sequences * self.heads
         if self.kind == "lightning":

@@ -13,7 +13,6 @@ from typing import Any
 
 from napkin.elementwise import Number, ceil_div, maximum, minimum
 from napkin.errors import Refused
-from napkin.formulas import mixers
 from napkin.formulas.implementations import Code, Tuning
 from napkin.formulas.layer import (
     COLUMN,
@@ -521,44 +520,6 @@ class Lowering:
         rest = tape.scale(share, "1 - share")
         return Value(tape.add(tape.multiply(x.tensor, share), tape.multiply(before, rest)), x.width)
 
-    def scanned(self, op: Any) -> Value:
-        """A recurrence, by the kernel or the code that runs it (mixers.py)."""
-        first = self.read(op)
-        ways = self.split.tensor if first.divided else 1
-        size = mixers.Sizes(
-            self.b, self.own, op.heads // ways, op.head_dim, op.state, ceil_div(op.groups, ways), op.chunk
-        )
-        tape, prefix = self.tape, op.name.removesuffix("scan")
-        read = [self.read(op, index).tensor for index in range(len(op.reads))]
-        tape.again = False
-        if op.kind == "selective" and self.code.mixer == "whole":
-            out = mixers.inner(tape, self.beside(op, "in_proj"), self.beside(op, "x_proj"), size)
-        elif op.kind == "selective":
-            u, delta, b, c = read[:4]
-            by_heads = any(isinstance(one, BlockMatmul) and one.name == f"{prefix}x_proj" for one in self.program)
-            out = mixers.selective(tape, (u, delta, b, c), self.beside(op, "gate"), size, turned=not by_heads)
-        elif op.kind == "ssd":
-            normed = any(isinstance(one, Norm) and one.name == f"{prefix}norm" for one in self.program)
-            out = mixers.ssd(tape, self.source_of(f"{prefix}gate"), size, normed)
-        elif op.kind == "delta":
-            out = mixers.delta(tape, read[0], read[1], read[2], size, op.doubled)
-        elif op.kind == "wkv":
-            out = mixers.wkv(tape, read[0], read[1], size)
-        elif op.kind == "lightning":
-            out = mixers.lightning(tape, read[0], size)
-        else:
-            out = mixers.rg_lru(tape, read[0], read[1], read[2], size)
-        return Value(out, op.heads * op.head_dim, first.divided, first.whole)
-
-    def source_of(self, name: str) -> Tensor:
-        """The tensor that the named slice is cut from."""
-        cut = next(op for op in self.program if op.name == name)
-        return self.values[cut.reads[0]].tensor
-
-    def beside(self, op: Operation, name: str) -> Tensor:
-        """What another operation of the same mixer made."""
-        return self.values[op.name.removesuffix("scan") + name].tensor
-
     def concat(self, op: Any) -> Value:
         first = self.read(op)
         count = self.tokens * op.width // (self.split.tensor if first.divided else 1)
@@ -726,7 +687,7 @@ class Lowering:
             gate = self.read(op, 1).tensor
             if any(isinstance(one, Slice) and one.name == op.reads[1] for one in self.program):
                 gate = self.tape.copy(gate, "gate")  # a group's heads lie apart
-            out = self.tape.multiply(out, self.tape.smooth(self.tape.cast(gate, "fp32"), "silu"))
+            out = self.tape.multiply(out, self.activated(self.tape.cast(gate, "fp32"), op.gate))
             out = self.tape.cast(out, x.tensor.dtype)
         return Value(out, x.width, x.divided, x.whole, x.heads_first)
 
@@ -734,9 +695,9 @@ class Lowering:
         tape = self.tape
         width = op.width // (self.split.tensor if divided and op.groups == 1 else 1)
         rows = x.count // width
-        narrow = x.dtype
-        size = width * (op.groups if op.per_group else 1)
         arithmetic = op.arithmetic if self.code.norms != "fused" else "fused"
+        narrow = "fp32" if op.gated and arithmetic == "fp32" else x.dtype  # the gate comes before the cast
+        size = width * (op.groups if op.per_group else 1)
         if self.code.norms == "fp32" and op.kind == "rms":
             arithmetic = "fp32"
         learnt = (op.weight + op.bias) * size * BYTES["fp32" if tape.autocast else tape.compute]
@@ -770,7 +731,7 @@ class Lowering:
             return tape.cast(out, narrow)
         weight = self.weight(size)
         if arithmetic == "fp32":
-            if op.unit_offset or op.kind == "layer" or self.code.wide_weight:
+            if op.unit_offset or op.gated or op.kind == "layer" or self.code.wide_weight:
                 weight = tape.cast(weight, "fp32")
             if op.unit_offset:
                 weight = tape.shift(weight, "1 + weight")
@@ -829,7 +790,6 @@ RULES: Rules = {
     Learnt: Lowering.learnt,
     RelativeScores: Lowering.relative_scores,
     Reused: Lowering.reused,
-    Scan: Lowering.scanned,
     TableMatmul: Lowering.table_matmul,
     Add: Lowering.add,
     Cast: Lowering.cast,

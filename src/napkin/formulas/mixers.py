@@ -4,7 +4,8 @@ Sources, each an autograd Function whose ctx.save_for_backward the rules follow:
     state-spaces/mamba          mamba_ssm/ops/selective_scan_interface.py (SelectiveScanFn, MambaInnerFn),
                                 mamba_ssm/ops/triton/ssd_combined.py (MambaSplitConv1dScanCombinedFn)
     Dao-AILab/causal-conv1d     causal_conv1d/causal_conv1d_interface.py (CausalConv1dFn)
-    fla-org/flash-linear-attention  fla/ops/gated_delta_rule/chunk.py (ChunkGatedDeltaRuleFunction)
+    fla-org/flash-linear-attention  fla/ops/gated_delta_rule/chunk.py (ChunkGatedDeltaRuleFunction),
+                                fla/ops/kda/chunk.py (ChunkKDAFunction)
     transformers                models/rwkv/modeling_rwkv.py (RwkvLinearAttention: the wkv kernel of BlinkDL/RWKV-LM);
                                 the written-out recurrences of models/minimax and models/recurrent_gemma
 """
@@ -115,15 +116,51 @@ def delta(tape: Tape, mixed: Tensor, write: Tensor, a: Tensor, size: Sizes, doub
     wide = tape.add(tape.cast(a, "fp32"), parameter(tape, value_heads))
     grown = tape.record("softplus", (wide,), tape.new(rows * value_heads, "fp32", "softplus"), (wide,))
     gate = tape.multiply(grown, decay(tape, value_heads))
-    pairs = []
-    for what in ("queries", "keys"):
-        norms = tape.new(rows * size.groups, "fp32", f"norms of {what}", fixed=True)
-        pairs += [tape.new(rows * size.groups * size.state, mixed.dtype, what), norms]
-    values = tape.new(rows * size.channels, mixed.dtype, "values")
     summed = tape.new(rows * value_heads, "fp32", "summed decays")
     solved = tape.new(rows * value_heads * size.chunk, mixed.dtype, "solved", fixed=True)
     out = tape.new(rows * size.channels, mixed.dtype, "scanned")
-    return tape.record("scan", (mixed, strength, gate), out, (*pairs, values, summed, strength, solved))
+    return tape.record("scan", (mixed, strength, gate), out, (*cut(tape, mixed, size), summed, strength, solved))
+
+
+def cut(tape: Tape, mixed: Tensor, size: Sizes) -> tuple[Tensor, ...]:
+    """What is cut from one convolution's result: queries and keys normalised, with their reciprocal norms, and a copy
+    of the values."""
+    pairs = []
+    for what in ("queries", "keys"):
+        norms = tape.new(size.tokens * size.groups, "fp32", f"norms of {what}", fixed=True)
+        pairs += [tape.new(size.tokens * size.groups * size.state, mixed.dtype, what), norms]
+    return (*pairs, tape.new(size.tokens * size.channels, mixed.dtype, "values"))
+
+
+def kda(tape: Tape, mixed: Tensor, write: Tensor, gate: Tensor, size: Sizes) -> Tensor:
+    """chunk_kda: keeps what the delta rule keeps, but the decays of each channel as they are given and summed within
+    chunks, and two triangular matrices of each chunk."""
+    strength = tape.sigmoid(write)
+    summed = tape.new(gate.count, "fp32", "summed decays")
+    both = [
+        tape.new(size.tokens * size.heads * size.chunk, mixed.dtype, what, fixed=True) for what in ("scores", "solved")
+    ]
+    out = tape.new(size.tokens * size.channels, mixed.dtype, "scanned")
+    kept = (*cut(tape, mixed, size), summed, gate, strength, *both)
+    return tape.record("scan", (mixed, strength, gate), out, kept)
+
+
+def forget(tape: Tape, x: Tensor, heads: Number, head_dim: int, form: str) -> Tensor:
+    """Decays of each channel in fp32, as layer.ForgetGate says."""
+    x = tape.add(tape.cast(x, "fp32"), parameter(tape, heads * head_dim))
+    if form == "bounded":
+        grown = tape.new(heads, "fp32", "exp of decay")
+        grown = tape.record("exp", (parameter(tape, heads),), grown, (grown,))
+        return tape.scale(tape.sigmoid(tape.multiply(x, grown)), "decays")
+    if form == "softplus":
+        grown = tape.record("softplus", (x,), tape.new(x.count, "fp32", "softplus"), (x,))
+    else:
+        power = tape.new(x.count, "fp32", "exp")
+        shifted = tape.shift(tape.record("exp", (x,), power, (power,)), "1 + exp")
+        log = tape.record("log", (shifted,), tape.new(x.count, "fp32", "log"), (shifted,))
+        small = tape.new(x.count, "bool", "small enough", fixed=True)
+        grown = tape.record("where", (x, log), tape.new(x.count, "fp32", "softplus"), (small,))
+    return tape.multiply(grown, decay(tape, heads), "decays")
 
 
 def wkv(tape: Tape, key: Tensor, value: Tensor, size: Sizes) -> Tensor:

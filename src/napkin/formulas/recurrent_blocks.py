@@ -14,6 +14,7 @@ from napkin.formulas.layer import (
     Activation,
     BlockMatmul,
     Conv,
+    ForgetGate,
     Learnt,
     Matmul,
     Mix,
@@ -208,6 +209,59 @@ def gated_delta(
         ),
         Norm(at("norm"), (at("scan"), place["z"]), value_dim, groups=value_heads, gated=True),
         Matmul(at("out_proj"), (at("norm"),), values, width, shard=ROW),
+    )
+
+
+def kimi_delta(
+    source: str,
+    *,
+    width: int,
+    heads: int,
+    head_dim: int,
+    kernel: int,
+    rank: int | None,
+    form: str,
+    narrowed: bool,
+    function: str = "silu",
+    prefix: str = "mixer_",
+) -> Operations:
+    """Kimi Delta Attention (arXiv:2510.26692): q, k, v through one short convolution, the delta rule with a decay of
+    each channel and a write strength of each head, a norm with a sigmoid gate a head, heads → h. No biases.
+
+    rank            decays and output gate come through a bottleneck of so many numbers; None: one matrix each
+    form, narrowed  as in ForgetGate
+    """
+    at = f"{prefix}{{}}".format
+    size = heads * head_dim
+
+    def made(name: str) -> Operations:
+        if rank is None:
+            return (Matmul(at(name), (source,), width, size, shard=COLUMN),)
+        low = at(f"{name}_low")
+        return (Matmul(low, (source,), width, rank), Matmul(at(name), (low,), rank, size, shard=COLUMN))
+
+    return (
+        *(Matmul(at(letter), (source,), width, size, shard=COLUMN) for letter in "qkv"),
+        Conv(at("conv"), (at("q"), at("k"), at("v")), 3 * size, kernel, bias=False),
+        Activation(at("conv_act"), (at("conv"),), 3 * size, function),
+        *made("forget"),
+        ForgetGate(at("decays"), (at("forget"),), heads, head_dim, form, narrowed),
+        Matmul(at("strength"), (source,), width, heads, shard=COLUMN),
+        Scan(
+            at("scan"),
+            (at("conv_act"), at("strength"), at("decays")),
+            "kda",
+            heads,
+            head_dim,
+            head_dim,
+            heads,
+            DELTA_CHUNK,
+        ),
+        *made("gate"),
+        Norm(
+            at("norm"), (at("scan"), at("gate")), head_dim, groups=heads, gated=True, arithmetic="fp32", gate="sigmoid"
+        ),
+        Matmul(at("out_proj"), (at("norm"),), size, width, shard=ROW),
     )
 
 

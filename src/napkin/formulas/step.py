@@ -27,6 +27,7 @@ from napkin.formulas.layer import (
     Conv,
     Embedding,
     Experts,
+    ForgetGate,
     Layer,
     Matmul,
     Model,
@@ -311,6 +312,8 @@ def traffic(op: Operation, fused: bool) -> tuple[Number, Number]:
         return 12 * op.experts, 12 * op.experts
     if isinstance(op, Conv):
         return 4 * op.channels, 8 * op.channels
+    if isinstance(op, ForgetGate):  # a 16-bit input, an fp32 result; backward reads the result's gradient too
+        return 6 * op.heads * op.head_dim, 12 * op.heads * op.head_dim
     if isinstance(op, Scan):  # inputs, gates and outputs once; the state stays on chip
         return 8 * op.heads * op.head_dim, 16 * op.heads * op.head_dim
     return 0, 0

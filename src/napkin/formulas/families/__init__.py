@@ -22,6 +22,8 @@ _ADAPTERS: dict[str, str] = {
         "qwen2_5_vl_text qwen2_moe qwen2_vl_text qwen3 qwen3_moe qwen3_vl_moe_text qwen3_vl_text seed_oss "
         "smollm3 solar_open stablelm starcoder2 vaultgemma xglm"
     ),
+    "kimi:bailing_hybrid": "bailing_hybrid",
+    "kimi:kimi_linear": "kimi_linear",
     "latent:build": "deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe_lite glm_moe_dsa kimi_k2 minicpm3 mistral4 youtu",
     "latent:longcat": "longcat_flash",
     "encoder_decoder:bart": "bart",
