@@ -582,6 +582,76 @@ def _narrow_table(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     return {"word_embed_proj_dim": rng.choice((drawn["hidden_size"], 40))}
 
 
+def _by_attention(rng: random.Random, none: bool = False) -> dict[str, Any]:
+    """Rotary positions of each kind of attention."""
+    shares = {kind: rng.choice((0.25, 0.5, 1.0)) for kind in ("full_attention", "sliding_attention")}
+    parts = {k: {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": v} for k, v in shares.items()}
+    return parts | {"full_attention": None} if none and rng.random() < 0.7 else parts
+
+
+@special("mimo_v2_flash")
+def _twice_in_windows(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    heads = rng.choice((2, 4, 8))
+    own = {"num_attention_heads": heads, "num_key_value_heads": rng.choice([n for n in (1, 2) if heads % (2 * n) == 0])}
+    own |= {"v_head_dim": rng.choice((8, 16, 24)), "head_dim": rng.choice((16, 24, 32)), "sliding_window": 16}
+    return own | {"rope_parameters": rng.choice((None, _by_attention(rng)))}
+
+
+@special("laguna")
+def _heads_by_layer(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    kv_heads = drawn["num_key_value_heads"]
+    heads = [kv_heads * rng.choice((1, 2, 3)) for _ in range(drawn["num_hidden_layers"])]
+    own = {"num_attention_heads_per_layer": rng.choice((None, heads)), "head_dim": rng.choice((8, 16, 24))}
+    own |= {"gating": rng.choice((True, "per-head", "per-element")), "moe_apply_router_weight_on_input": False}
+    own |= {"moe_router_logit_softcapping": rng.choice((0.0, 30.0)), "sliding_window": rng.choice((16, 4096))}
+    return own | {"rope_parameters": rng.choice((None, _by_attention(rng)))}
+
+
+@special("afmoe")
+def _first_dense(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    return {"num_dense_layers": rng.choice((0, 1)), "sliding_window": rng.choice((16, 4096))}
+
+
+@special("aria_text")
+def _some_shared(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    return {"moe_num_shared_experts": rng.choice((1, 2))}
+
+
+@special("beam")
+def _unrotated_in_full(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    own = {"rope_parameters": rng.choice((None, _by_attention(rng, True))), "sliding_window": rng.choice((16, 4096))}
+    return own | {"head_dim": rng.choice((8, 16, 24))}
+
+
+@special("cohere2_moe")
+def _dense_prefix(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    own = {"expert_selection_fn": rng.choice(("softmax", "sigmoid")), "rms_norm_eps": rng.choice((None, 1e-6))}
+    own |= {"shared_expert_combination_strategy": rng.choice(("average", "sum"))}
+    own |= {"num_shared_experts": rng.choice((0, 2))}
+    own |= {"prefix_dense_intermediate_size": rng.choice((None, 56)), "sliding_window": rng.choice((16, 4096))}
+    own |= {"prefix_dense_sliding_window_pattern": rng.choice((1, 2)), "head_dim": rng.choice((8, 16, 24))}
+    if rng.random() < 0.5:
+        del drawn["mlp_layer_types"]
+        own["first_k_dense_replace"] = rng.choice((0, 1, 2))
+    return own
+
+
+@special("cohere_compass_text")
+def _three_axes(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    part = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 1, 1]}
+    kinds = {"full_attention": rng.choice((None, part)), "sliding_attention": part}
+    drawn.pop("head_dim", None)
+    return {"rope_parameters": kinds, "sliding_window": rng.choice((16, 4096))}
+
+
+@special("phi4_multimodal")
+def _little_senses(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    size = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    vision = {**size, "image_size": 28, "patch_size": 14}
+    audio = {**{k: v for k, v in size.items() if k != "num_hidden_layers"}, "num_blocks": 1, "nemo_conv_channels": 32}
+    return {"vision_config": vision, "audio_config": audio, "num_key_value_heads": drawn["num_key_value_heads"]}
+
+
 @special("gpt_neo")
 def _kinds_of_attention(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     return {"attention_types": [[["global", "local"], drawn["num_layers"] // 2]]}
@@ -856,6 +926,12 @@ def _convolutions(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     layers = drawn["num_hidden_layers"]
     own = {"layer_types": _kinds(rng, layers, "conv", "full_attention"), "block_auto_adjust_ff_dim": False}
     return _known(drawn, own | {"num_dense_layers": 1, "block_use_swiglu": True})
+
+
+@special("lfm3")
+def _windows_too(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    own = {"layer_types": _kinds(rng, 4, "conv", "full_attention", "sliding_attention"), "num_hidden_layers": 4}
+    return own | {"conv_L_cache": rng.choice((3, 7)), "head_dim": rng.choice((8, 16)), "sliding_window": 16}
 
 
 @special("minimax")

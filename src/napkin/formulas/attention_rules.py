@@ -257,7 +257,7 @@ def eager(run: Lowering, op: AttentionCore, qkv: tuple[Tensor, ...], heads: Numb
         scores = tape.raised(scores)
         least = tape.new(1, "fp32", "least", fixed=True)
         scores = tape.record("max", (scores,), tape.new(scores.count, scores.dtype, "cut"), (scores, least))
-    if op.sinks:
+    if op.sinks or code.shifts_scores:
         return with_sinks(run, scores, v, heads, scores_count, op)
     weights = tape.softmax(scores, "fp32" if code.softmax == "wide" else "")
     weights = tape.cast(weights, value_type)
@@ -306,14 +306,15 @@ def causal_mask(run: Lowering) -> Tensor:
 
 
 def with_sinks(run: Lowering, scores: Tensor, v: Tensor, heads: Number, count: Number, op: AttentionCore) -> Tensor:
-    """Scores with one learnt score a head beside them: shifted by their maximum, normalised, the sink cut off."""
+    """Scores with one learnt score a head beside them (where there is one): shifted by their maximum, normalised, the
+    sink cut off."""
     tape = run.tape
     rows = run.b * heads * run.own
-    combined = tape.copy(tape.scale(scores).view(count + rows), "with sinks")
+    combined = tape.copy(tape.scale(scores).view(count + rows), "with sinks") if op.sinks else scores
     peak = tape.new(rows, "int64", "index of maximum", fixed=True)
-    combined = tape.record("max", (combined,), tape.new(count + rows, scores.dtype, "shifted"), (peak,))
+    combined = tape.record("max", (combined,), tape.new(combined.count, scores.dtype, "shifted"), (peak,))
     weights = tape.softmax(combined)
-    cut = tape.slice(weights, count)
+    cut = tape.slice(weights, count) if op.sinks else weights
     weights = tape.cast(cut, v.dtype)
     weights = tape.dropout(weights, dropped_share(run, op))
     out = tape.matmul(weights, folded(run, tape.lowered(v), heads), run.tokens * heads * op.v_dim, "values")

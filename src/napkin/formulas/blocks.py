@@ -20,6 +20,7 @@ from napkin.formulas.layer import (
     Dropout,
     Experts,
     Jitter,
+    Learnt,
     Matmul,
     Multiply,
     Norm,
@@ -95,6 +96,34 @@ class Rope:
         return Rotary(name, (source,), heads, head_dim, self.dim, self.pairing, self.upcast)
 
 
+@record
+class Gate:
+    """What multiplies attention's output: one number a channel, or one a head (`per_head`), made from the layer's own
+    input by a product and a function (`upcast` as in layer.Activation). `head_bias`: one learnt number a head is added
+    to all that head's."""
+
+    per_head: bool = False
+    function: str = "sigmoid"
+    upcast: bool = False
+    bias: bool = False
+    head_bias: bool = False
+
+    def __call__(self, source: str, attended: str, width: int, heads: int, size: int, prefix: str = "") -> Operations:
+        """The gate, and `attended` multiplied by it: `heads` heads of `size` numbers."""
+        wide = heads if self.per_head else heads * size
+        last = prefix + "gate_logit"
+        operations: list[Operation] = [Matmul(last, (source,), width, wide, self.bias, COLUMN)]
+        if self.head_bias:
+            bias, biased = prefix + "gate_bias", prefix + "gate_biased"
+            operations += [Learnt(bias, (), (("weight", (heads,)),)), Add(biased, (last, bias), wide)]
+            last = biased
+        return (
+            *operations,
+            Activation(prefix + "gate_score", (last,), wide, self.function, upcast=self.upcast),
+            Multiply(prefix + "attention_gated", (attended, prefix + "gate_score"), heads * size),
+        )
+
+
 def attention(
     source: str,
     *,
@@ -127,6 +156,9 @@ def attention(
     groups: int = 1,
     spread: bool = False,
     out_norm: NormStyle | None = None,
+    gate: Gate | None = None,
+    v_dim: int | None = None,
+    value_scale: bool = False,
     prefix: str = "",
 ) -> Operations:
     """Multi-head, grouped-query or multi-query attention: a query heads and kv key/value heads of d numbers.
@@ -145,11 +177,15 @@ def attention(
     spread       the one key and value of a group are repeated for its queries
     out_norm     of all heads together, before the output product
     output_gate  the queries' product also makes a gate: o = (σ(gate) ⊙ heads)·Wo
+    gate         multiplies the heads before the output product
+    v_dim        numbers of a value's head, where they are not d
+    value_scale  a constant multiplies the values
     """
+    v_dim = v_dim or head_dim
     q_width, kv_width = heads * head_dim, kv_heads * head_dim
     operations: list[Operation] = []
     names = {letter: prefix + letter for letter in "qkv"}
-    widths = {"q": q_width, "k": kv_width, "v": kv_width}
+    widths = {"q": q_width, "k": kv_width, "v": kv_heads * v_dim}
     if fused:
         qkv = prefix + "qkv"
         operations.append(Matmul(qkv, (source,), width, q_width + 2 * kv_width, bias, COLUMN))
@@ -196,13 +232,16 @@ def attention(
     if tempered:
         operations.append(Scale(f"{prefix}q_tempered", (names["q"],), q_width, positions=True))
         names["q"] = f"{prefix}q_tempered"
+    if value_scale:
+        operations.append(Scale(f"{prefix}v_scaled", (names["v"],), widths["v"]))
+        names["v"] = f"{prefix}v_scaled"
     core = AttentionCore(
         prefix + "attention",
         (names["q"], names["k"], names["v"]),
         heads,
         kv_heads,
         head_dim,
-        head_dim,
+        v_dim,
         window=window,
         causal=causal,
         softcap=softcap,
@@ -220,10 +259,13 @@ def attention(
             Multiply(prefix + "attention_gated", (core.name, prefix + "gate_score"), q_width),
         ]
         last = prefix + "attention_gated"
+    if gate is not None:
+        operations += gate(source, last, width, heads, v_dim, prefix)
+        last = operations[-1].name
     if out_norm is not None:
-        operations.append(out_norm(prefix + "attention_out_norm", last, q_width))
+        operations.append(out_norm(prefix + "attention_out_norm", last, heads * v_dim))
         last = prefix + "attention_out_norm"
-    return (*operations, Matmul(prefix + "o", (last,), q_width, out_width or width, out_bias, ROW))
+    return (*operations, Matmul(prefix + "o", (last,), heads * v_dim, out_width or width, out_bias, ROW))
 
 
 def latent_attention(
@@ -334,10 +376,12 @@ def gated_mlp(
     fused: bool = False,
     dropout: bool = False,
     norm: NormStyle | None = None,
+    upcast: bool = False,
     prefix: str = "",
 ) -> Operations:
     """down(activation(gate(x)) ⊙ up(x)): three matrices of width × inner, the first two in one product where fused.
-    `dropout`, `norm`: before the last. `out_bias`: the last one's, where it is not the others'."""
+    `dropout`, `norm`: before the last. `out_bias`: the last one's, where it is not the others'. `upcast`: activation
+    and ⊙ run in fp32."""
     gate, up = prefix + "gate", prefix + "up"
     first: Operations
     if fused:
@@ -353,6 +397,16 @@ def gated_mlp(
         )
     gated = prefix + "gated"
     last = bias if out_bias is None else out_bias
+    if upcast:
+        return (
+            *first,
+            Cast(gate + "_wide", (gate,), inner, True),
+            Cast(up + "_wide", (up,), inner, True),
+            Activation(prefix + "activation", (gate + "_wide",), inner, function),
+            Multiply(gated + "_wide", (prefix + "activation", up + "_wide"), inner),
+            Cast(gated, (gated + "_wide",), inner),
+            Matmul(prefix + "down", (gated,), inner, width, last, ROW),
+        )
     return (
         *first,
         Activation(prefix + "activation", (gate,), inner, function),
@@ -407,6 +461,7 @@ class Routing:
     top_groups: int = 1
     jitter: int = 0
     idle: int = 0
+    softcap: bool = False
 
 
 def moe(
@@ -421,10 +476,16 @@ def moe(
     weighted_input: bool = False,
     shared: Block | None = None,
     shared_gate: bool = False,
+    scaled: bool = False,
+    averaged: bool = False,
+    upcast: bool = False,
 ) -> Operations:
     """Σ over the chosen experts of score · expert(x), each h → f → h, plus always-on shared experts.
 
     shared       a block whose output is added; `shared_gate` multiplies it by σ(x·w) first
+    scaled       a constant multiplies what the chosen experts made together
+    averaged     the sum with the shared block's output is divided by two
+    upcast       as in layer.Experts
     """
     noise: Operations = ()
     for i in range(routing.jitter):
@@ -443,6 +504,7 @@ def moe(
         routing.balanced,
         routing.groups,
         routing.top_groups,
+        routing.softcap,
     )
     busy = routing.experts - routing.idle
     chosen = max(1, round(routing.top_k * busy / routing.experts))
@@ -458,9 +520,13 @@ def moe(
         function=function,
         weighted_input=weighted_input,
         idle=routing.top_k - chosen,
+        upcast=upcast,
     )
+    routed: Operations = (router, experts)
+    if scaled:
+        routed += (Scale("experts_scaled", ("experts",), width),)
     if shared is None:
-        return (*noise, router, experts)
+        return (*noise, *routed)
     always = shared(source)
     last = always[-1].name
     if shared_gate:
@@ -470,7 +536,9 @@ def moe(
             Multiply("shared_gated", ("shared_gate_score", last), width),
         )
         last = "shared_gated"
-    return (*noise, router, experts, *always, Add("moe", ("experts", last), width))
+    total = Add("moe_sum" if averaged else "moe", (routed[-1].name, last), width)
+    halved = (Scale("moe", (total.name,), width),) if averaged else ()
+    return (*noise, *routed, *always, total, *halved)
 
 
 # --- arrangements: where norms and residual additions stand ----------------------------------------------------------

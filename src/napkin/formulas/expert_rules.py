@@ -36,13 +36,20 @@ def router(run: Lowering, op: Any) -> Value:
     tensor = tape.cast(x.tensor, "fp32") if op.upcast else x.tensor
     logits = tape.linear(tensor, op.d_in, e, op.bias, f"{op.name}/weight")
     made_in = logits.dtype
+    if op.softcap:
+        logits = run.capped(tape.cast(logits, "fp32"))
     if code.router == "sparsemixer":
         return Value(sparsemixer(run, logits, rows, k, e), k)
     chosen = tape.new(rows * k, "int64", "chosen", fixed=True)
     wide = logits if code.native_scores else tape.cast(logits, "fp32")
-    if op.score == "softmax_top_k":
-        best = tape.record("topk", (wide,), tape.new(rows * k, wide.dtype, "best"), (chosen,))
-        weights = tape.softmax(best, best.dtype)
+    if op.score.endswith("_top_k"):
+        read = logits if op.score == "sigmoid_top_k" else wide
+        best = tape.record("topk", (read,), tape.new(rows * k, read.dtype, "best"), (chosen,))
+        if op.score == "sigmoid_top_k":
+            weights = tape.sigmoid(best)
+            weights = shares(run, weights, rows) if op.normalise else weights
+        else:
+            weights = tape.softmax(best, "" if code.native_scores == "raised" else best.dtype)
     else:
         asked = wide.dtype if code.native_scores == "kept" else ""
         scores = tape.sigmoid(wide) if op.score == "sigmoid" else tape.softmax(wide, asked)
@@ -273,7 +280,10 @@ def experts(run: Lowering, op: Any) -> Value:
         hidden = clamped_swiglu(run, up, rows * inner)
     elif op.gated:
         gate, other = (tape.slice(up, rows * inner) for _ in range(2))
-        if run.code.swiglu == "fused":
+        if op.upcast:
+            gate, other = (tape.cast(part, "fp32") for part in (gate, other))
+            hidden = tape.cast(tape.multiply(run.activated(gate, op.function), other), stored)
+        elif run.code.swiglu == "fused":
             hidden = run.gated(gate, other)
         else:
             hidden = tape.multiply(run.activated(gate, op.function), other)

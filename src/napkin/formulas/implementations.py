@@ -136,6 +136,7 @@ class Code:
                  of a buffer of its own · shared: one for each sequence, the same for all layers · each:
                  one for each sequence in each layer
     floors       the masked scores are cut from below, against a scalar: both are kept
+    shifts_scores  a row's maximum is subtracted from the scores before the softmax, with sinks or without
     written      activations that have no kernel of their own (gelu_new, gelu_fast, quick_gelu) are written out in
                  elementary operations; else each is one kernel
     norms        reference: as the operation says · fused: one kernel in the input's type · fp32: root mean squares
@@ -180,6 +181,8 @@ class Code:
     drops        attention's weights go through dropout: always, with ALiBi's biases alone, or never
     ungrouped    keys and values of fewer heads reach the kernel as they are: torch then has its written-out form alone
     turned       products read their weight transposed: autocast does not know it by then, and casts it on every pass
+    tempers_once one tensor of positions' factors serves the queries of all layers; else each makes its own
+    conv_view    a convolution reads its weight in another shape, which autocast casts on every pass
     query_scale  each query is multiplied by a factor of its position
     masked       an explicit mask always reaches the attention kernel
     kernels      attention kernels that the code can call
@@ -201,6 +204,7 @@ class Code:
     softmax: str = "wide"
     mask: str = ""
     floors: bool = False
+    shifts_scores: bool = False
     written: bool = True
     norms: str = "reference"
     rotary: str = "table"
@@ -229,6 +233,8 @@ class Code:
     drops: str = ALWAYS
     ungrouped: bool = False
     turned: bool = False
+    tempers_once: bool = False
+    conv_view: bool = False
     query_scale: bool = False
     wide_weight: bool = False
     masked: bool = False
@@ -261,7 +267,10 @@ _ROBERTA = replace(_SEQ2SEQ, positions="each", segments="each")
 _MODERN = replace(_HF, shifted=False, by_kind=True)
 _SPARSE = replace(_SIGMOID, masked=True, kernels=(EFFICIENT, EAGER))
 _HF_CODES: dict[str, Code] = {
+    "afmoe": replace(_HF, router="scores", new_shares=True),
     "albert": _BERT,
+    "aria_text": replace(_HF, router="scores", native_scores="raised"),
+    "beam": replace(_SIGMOID, rotary_fp32=True, by_kind=True, fp32_router=True, tempers_once=True),
     "bart": _BART,
     "bert": _BERT,
     "blenderbot": _SEQ2SEQ,
@@ -300,6 +309,8 @@ _HF_CODES: dict[str, Code] = {
     "biogpt": replace(_HF, softmax="native"),
     "bloom": _HF_EAGER,
     "codegen": replace(_HF_EAGER, softmax="wide_scores", rotary="pair", rotary_fp32=True),
+    "cohere2_moe": replace(_HF, router="tokens", new_shares=True),
+    "cohere_compass_text": replace(_HF, positions="each", by_kind=True),
     "ctrl": replace(_HF, softmax="native", drops=NEVER),
     "dbrx": replace(_HF, router="scores", native_scores="kept", new_shares=True, looped="apart"),
     "deepseek_v2": replace(_HF, router="scores", best_of_group=1),
@@ -338,6 +349,7 @@ _HF_CODES: dict[str, Code] = {
     "glm_moe_dsa": _SPARSE,
     "granitemoehybrid": replace(_HF, router="tokens", wide_logits=True),
     "jamba": replace(_HF, mixer="apart", router="tokens"),
+    "lfm3": replace(_HF, mixer="torch", rotary_fp32=True, by_kind=True, conv_view=True),
     "lfm2_moe": replace(_HF, native_scores=True, router="scores"),
     "minimax": replace(_HF, mixer="torch", router="scores"),
     "nemotron_h": replace(_SIGMOID, wide_weight=True),
@@ -348,9 +360,13 @@ _HF_CODES: dict[str, Code] = {
     "zamba": replace(_HF, mixer="apart"),
     "helium": replace(_HF, rotary="layer", wide_weight=True),
     "hunyuan_v1_moe": replace(_HF, fp32_router=True),
+    "laguna": replace(_PARTIAL, by_kind=True, router="tokens", new_shares=True, wide_logits=True),
     "llama4_text": replace(_HF, softmax="native"),
     "jetmoe": replace(_HF, router="tokens", wide_logits=True),
     "longcat_flash": replace(_HF, looped="joined"),
+    "mimo_v2_flash": replace(
+        _SIGMOID, kernels=(EAGER,), softmax="native", shifts_scores=True, joins=True, by_kind=True
+    ),
     "minimax_m2": replace(_PARTIAL, router="scores"),
     "ministral3": replace(_HF, query_scale=True),
     "kimi_k2": _SIGMOID,
@@ -368,6 +384,7 @@ _HF_CODES: dict[str, Code] = {
     "persimmon": _PARTIAL,
     "phi": _PARTIAL,
     "phi3": _PARTIAL,
+    "phi4_multimodal": _PARTIAL,
     "phimoe": replace(_HF, router="sparsemixer"),
     "solar_open": _SIGMOID,
     "stablelm": _PARTIAL,

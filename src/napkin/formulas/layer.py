@@ -398,11 +398,13 @@ class Indexer(Operation):
 @record
 class Activation(Operation):
     """An elementwise non-linearity over `width` numbers a token, by its name in config.json: silu, gelu, gelu_new,
-    gelu_pytorch_tanh, relu, relu2, … `learnt` scalars belong to it (xIELU has two)."""
+    gelu_pytorch_tanh, relu, relu2, … `learnt` scalars belong to it (xIELU has two). `upcast`: computed in fp32 and
+    cast back."""
 
     width: int
     function: str
     learnt: int = 0
+    upcast: bool = False
 
     def weights(self) -> tuple[Weight, ...]:
         return (Weight("scalars", (self.learnt,)),) if self.learnt else ()
@@ -485,10 +487,11 @@ class Add(Operation):
 class Router(Operation):
     """Chooses `top_k` of `experts` for each token by a linear layer. FLOP: 2·T·h·E.
 
-    score      softmax, sigmoid, or softmax_top_k (over the chosen alone)
+    score      softmax, sigmoid, or softmax_top_k and sigmoid_top_k (of the chosen alone)
     normalise  the chosen scores are divided by their sum       upcast   the linear layer runs in fp32
     balanced   a bias that no gradient reaches takes part in the choice: kept as a buffer, or as a parameter
     groups     the experts stand in so many groups, of which `top_groups` are chosen first (DeepSeek-V3)
+    softcap    the logits pass through cap·tanh(logit/cap)
     """
 
     d_in: int
@@ -501,6 +504,7 @@ class Router(Operation):
     balanced: str = ""
     groups: int = 1
     top_groups: int = 1
+    softcap: bool = False
 
     def weights(self) -> tuple[Weight, ...]:
         present = (("bias", self.bias), ("balance", self.balanced == "parameter"))
@@ -527,7 +531,8 @@ class Experts(Operation):
 
     Reads the tokens and the router's output. `function`: as in Activation, or swiglu_oai: (up + 1)·gate·σ(1.702·gate)
     of clamped gate and up. `weighted_input`: the score multiplies the token before its expert, not after. `idle`:
-    choices of a token, beside top_k, that fall on average on experts without weights, which hand it on (LongCat)."""
+    choices of a token, beside top_k, that fall on average on experts without weights, which hand it on (LongCat).
+    `upcast`: the gate's activation and its product with up run in fp32."""
 
     d_model: int
     d_ff: int
@@ -538,6 +543,7 @@ class Experts(Operation):
     function: str = "silu"
     weighted_input: bool = False
     idle: int = 0
+    upcast: bool = False
 
     def weights(self) -> tuple[Weight, ...]:
         h, f, e, k = self.d_model, self.d_ff, self.experts, self.top_k

@@ -497,7 +497,9 @@ class Lowering:
         grads = sum(weight.count for weight in op.weights()) * sized(1, stored)
         kept = [joined]
         if self.tape.autocast and (self.code.mixer == "torch" or op.group > 1):
-            kept.append(self.tape.weight_copy(op.channels * op.group * op.kernel, f"{op.name}/weight"))
+            count = op.channels * op.group * op.kernel
+            cached = self.tape.weight_copy(count, f"{op.name}/weight")
+            kept.append(self.tape.new(count, cached.dtype, "weight", fixed=True) if self.code.conv_view else cached)
         convolved = self.tape.record("conv", (joined,), out, kept, weight=grads)
         return Value(convolved, op.channels, first.divided, first.whole)
 
@@ -569,7 +571,12 @@ class Lowering:
     def scale(self, op: Any) -> Value:
         x = self.read(op)
         if op.positions or op.sequences:
-            factor = self.tape.new(self.own if op.positions else self.b, "fp32", "factor", fixed=True)
+            factor = self.masks.get("factors")
+            if factor is None:
+                factor = self.tape.new(self.own if op.positions else self.b, "fp32", "factor", fixed=True)
+                if self.code.tempers_once:
+                    factor.places[0][1].shared = True
+                    self.masks["factors"] = factor
             scaled = self.tape.multiply(x.tensor, factor)
             return Value(self.tape.cast(scaled, x.tensor.dtype), x.width, x.divided, x.whole, x.heads_first)
         if op.vector:
@@ -616,6 +623,9 @@ class Lowering:
         x = self.read(op)
         if op.name in self.gates:  # one kernel with the product that follows
             return x
+        if op.upcast:
+            wide = self.activated(self.tape.cast(x.tensor, "fp32"), op.function)
+            return Value(self.tape.cast(wide, x.tensor.dtype), x.width, x.divided, x.whole)
         return Value(self.activated(x.tensor, op.function), x.width, x.divided, x.whole)
 
     def activated(self, x: Tensor, function: str) -> Tensor:

@@ -14,8 +14,8 @@ from napkin.record import replace
 
 _ADAPTERS: dict[str, str] = {
     "decoder:build": (
-        "apertus arcee bitnet codegen cohere cohere2 ctrl cwm deepseek dots1 ernie4_5 ernie4_5_moe exaone4 "
-        "exaone_moe flex_olmo gemma gemma2 gemma3_text glm glm4 glm4_moe glm4v_moe_text glm4v_text gpt2 "
+        "afmoe apertus arcee aria_text bitnet codegen cohere cohere2 ctrl cwm deepseek dots1 ernie4_5 ernie4_5_moe "
+        "exaone4 exaone_moe flex_olmo gemma gemma2 gemma3_text glm glm4 glm4_moe glm4v_moe_text glm4v_text gpt2 "
         "gpt_neo gpt_neox gpt_oss gptj granite granitemoe granitemoeshared helium hunyuan_v1_dense "
         "hyperclovax internlm2 internlm3 iquestcoder jais2 llama llama4_text minicpm minimax_m2 ministral "
         "ministral3 mistral mixtral nanochat nemotron olmo olmo2 olmo3 olmoe persimmon phi phi3 phimoe qwen2 "
@@ -64,6 +64,7 @@ _ADAPTERS: dict[str, str] = {
     "delta:qwen3_next": "qwen3_next",
     "recurrent:lfm2": "lfm2",
     "recurrent:lfm2_moe": "lfm2_moe",
+    "recurrent:lfm3": "lfm3",
     "recurrent:minimax": "minimax",
     "recurrent:recurrent_gemma": "recurrent_gemma",
     "recurrent:rwkv": "rwkv",
@@ -78,6 +79,12 @@ _ADAPTERS: dict[str, str] = {
     "special:mpt": "mpt",
     "special:openai_gpt": "openai-gpt",
     "special:opt": "opt",
+    "special:phi4_multimodal": "phi4_multimodal",
+    "uneven:beam": "beam",
+    "uneven:cohere2_moe": "cohere2_moe",
+    "uneven:cohere_compass": "cohere_compass_text",
+    "uneven:laguna": "laguna",
+    "uneven:mimo_v2_flash": "mimo_v2_flash",
     "state_space:bamba": "bamba",
     "state_space:falcon_h1": "falcon_h1",
     "state_space:falcon_mamba": "falcon_mamba",
@@ -96,7 +103,9 @@ ADAPTERS: dict[str, str] = {
 """model_type → module:function in this package."""
 
 WRAPPERS: dict[str, str] = {
+    "aria": "aria_text",
     "aya_vision": "cohere2",
+    "cohere_compass": "cohere_compass_text",
     "gemma3": "gemma3_text",
     "glm4v": "glm4v_text",
     "glm4v_moe": "glm4v_moe_text",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import groupby
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from napkin.formulas.blocks import NormStyle, Operations
 from napkin.formulas.layer import (
@@ -13,6 +13,7 @@ from napkin.formulas.layer import (
     VOCABULARY,
     Add,
     BalanceLoss,
+    Cast,
     Concat,
     Dropout,
     Embedding,
@@ -125,11 +126,28 @@ def rotary_dim(config: Config, head_dim: int, share: float) -> int:
     for field in ("partial_rotary_factor", "rotary_pct"):
         if config.has(field):
             fraction = config.real(field)
-    if fraction is None:
-        fraction = share
+    return in_pairs(config, head_dim, share if fraction is None else fraction)
+
+
+def in_pairs(config: Config, head_dim: int, fraction: object) -> int:
+    """A share of a head's numbers, rounded up to pairs."""
     if isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or not 0 <= fraction <= 1:
         raise config.wrong("partial_rotary_factor", f"{printable(repr(fraction), 60)} is not a share from 0 to 1")
     return -2 * (-int(head_dim * fraction) // 2)  # in pairs
+
+
+def rope_of(config: Config, kind: str, otherwise: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The rotary positions that rope_parameters holds for a kind of attention; None for none. `otherwise`: where the
+    field is omitted."""
+    block = config.mapping("rope_parameters", required=False)
+    if block is None:
+        return otherwise
+    if kind not in block:
+        raise config.refuse("rope_parameters", f"has no entry for {kind}")
+    entry = block[kind]
+    if entry is not None and not isinstance(entry, dict):
+        raise config.wrong("rope_parameters", f"{printable(repr(entry), 60)} is not a mapping")
+    return entry
 
 
 def activation(config: Config, *fields: str) -> str:
@@ -277,10 +295,12 @@ def head(
     table_width: int | None = None,
     scale: bool = False,
     softcap: bool = False,
+    wide_cap: bool = False,
     balance: BalanceLoss | None = None,
     none: bool = False,
 ) -> Operations:
-    """Final norm and the language model's head. `none`: the class stops after the norm."""
+    """Final norm and the language model's head. `wide_cap`: the soft cap runs in fp32. `none`: the class stops after
+    the norm."""
     operations: list[Operation] = [balance] if balance is not None and not none else []
     last = "x"
     if norm is not None:
@@ -295,6 +315,8 @@ def head(
     operations.append(Matmul("lm_head", (last,), table, rows, bias, VOCABULARY))
     if scale:
         operations.append(Scale("logits_scaled", ("lm_head",), rows))
+    if softcap and wide_cap:
+        operations.append(Cast("logits_wide", (operations[-1].name,), rows, True))
     if softcap:
         operations.append(Softcap("logits_capped", (operations[-1].name,), rows))
     return tuple(operations)

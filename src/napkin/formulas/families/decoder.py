@@ -6,9 +6,10 @@ those of the transformers library's modelling code (version 5), which the publis
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from math import gcd
+from typing import Any, NamedTuple
 
 from napkin.formulas import blocks
 from napkin.formulas.blocks import (
@@ -23,6 +24,7 @@ from napkin.formulas.blocks import (
     RMS_FP32,
     RMS_OFFSET,
     Block,
+    Gate,
     NormStyle,
     Operations,
     Rope,
@@ -44,6 +46,7 @@ class Plan(NamedTuple):
     chunk: int | None = None
     rope: bool = True
     sparse: bool = False
+    heads: int = 0
 
 
 Pattern = Callable[[Config, int], Callable[[int], str]]
@@ -67,6 +70,11 @@ def first_of(period: int) -> Pattern:
 
 def everywhere(config: Config, layers: int) -> Callable[[int], str]:
     return lambda i: WINDOWED
+
+
+def in_windows(config: Config, kinds: Sequence[str], sparse: Sequence[bool]) -> list[bool]:
+    """Rotary positions in layers with a window alone."""
+    return [kind == WINDOWED for kind in kinds]
 
 
 def late(config: Config, layers: int) -> Callable[[int], str]:
@@ -121,6 +129,12 @@ def after_first(config: Config, layers: int) -> Callable[[int], bool]:
     return lambda i: i >= dense
 
 
+def after_dense(config: Config, layers: int) -> Callable[[int], bool]:
+    """Dense for the first num_dense_layers."""
+    dense = config.integer("num_dense_layers", least=0)
+    return lambda i: i >= dense
+
+
 def stepped(config: Config, layers: int) -> Callable[[int], bool]:
     """Each n-th layer, but those listed as dense."""
     step = config.integer("decoder_sparse_step")
@@ -154,6 +168,11 @@ def by_type(config: Config, layers: int) -> Callable[[int], bool]:
         dense = config.optional_integer("first_k_dense_replace", least=0)
         first = 1 if dense is None else dense
         return lambda i: i >= first
+    return listed_types(config, layers, given)
+
+
+def listed_types(config: Config, layers: int, given: Sequence[object]) -> Callable[[int], bool]:
+    """As mlp_layer_types lists them."""
     config.ignore("first_k_dense_replace")
     if len(given) != layers or set(map(str, given)) - {"sparse", "dense"}:
         raise config.wrong("mlp_layer_types", f"is not a list of {layers} times sparse or dense")
@@ -172,6 +191,8 @@ class Mixture:
              "like": one of the routed size; "mlp": the dense layers' own
     balances output_router_logits adds a loss on how evenly the experts are used
     jitter   the field that says how strong the noise is that multiplies the tokens, `jitters` times
+    softcap  the field that says where the router's logits are cut softly; 0 where they are not
+    scaled, averaged, wide_product   as scaled, averaged and upcast of blocks.moe
     """
 
     experts: str = "num_local_experts"
@@ -180,6 +201,7 @@ class Mixture:
     where: Sparse = all_sparse
     shared: str = ""
     shared_field: str = ""
+    shared_least: int = 0
     shared_gate: bool = False
     score: str = "softmax"
     normalise: Switch = False
@@ -193,13 +215,22 @@ class Mixture:
     jitter: str = ""
     jitters: int = 1
     balances: bool = False
+    softcap: str = ""
+    scaled: bool = False
+    averaged: bool = False
+    wide_product: bool = False
+
+
+Rotates = Callable[[Config, Sequence[str], Sequence[bool]], list[bool]]
+"""(config, each layer's attention, whether it has experts) → which layers have rotary positions."""
 
 
 @record
 class Traits:
     """What a model_type does differently from Llama (whose traits are the defaults). `square`: the output projection is
     h × h, so that heads · head_dim must be h. `tempered`: the field that says whether queries of layers without rotary
-    positions are multiplied by a factor of their position."""
+    positions are multiplied by a factor of their position (or that they are). `rotates`: which layers have rotary
+    positions, by their attention as it is listed; the size of a window must then be stated where one is listed."""
 
     norm: NormStyle = RMS
     arrangement: str = "pre"
@@ -228,7 +259,11 @@ class Traits:
     qk_norm_over: str = "head"
     norm_after_rope: bool = False
     norm_needs_rope: bool = False
-    tempered: str = ""
+    rotates: Rotates | None = None
+    gate: Gate | None = None
+    value_dim: str = ""
+    value_scale: bool = False
+    tempered: Switch = ""
     clamp: Switch = False
     windows: Pattern | None = None
     window_switch: Switch = True
@@ -240,6 +275,7 @@ class Traits:
     spread: bool = False
     softcap: str = ""
     final_softcap: str = ""
+    wide_final_cap: bool = False
     position: str = "none"
     positions_offset: int | None = None
     embedding_scale: Switch = False
@@ -251,6 +287,7 @@ class Traits:
     sandwich_switch: str = ""
     inner_norm: NormStyle | None = None
     parallel_norms: int = 1
+    wide_product: bool = False
     dropout: tuple[bool, bool] = (False, False)
     dropout_sum: bool = False
     embedding_dropout: bool = False
@@ -261,14 +298,19 @@ class Traits:
     ignored: tuple[str, ...] = ()
 
 
-def _field_on(config: Config, switch: Switch, stated: bool = False) -> bool:
+def _field_on(config: Config, switch: Switch) -> bool:
     """A switch that is a constant, or a field that counts as on when stated (a multiplier, a soft cap)."""
     if isinstance(switch, bool):
         return switch
-    return config.raw(switch, required=False) is not None
+    value = config.raw(switch, required=False)
+    return value is not None and value is not False
 
 
 # --- the adapter -----------------------------------------------------------------------------------------------------
+
+
+Vary = Callable[[Plan], dict[str, Any]]
+"""What sets one layer's attention apart → arguments of blocks.attention that it has of its own."""
 
 
 def build(config: Config) -> Model:
@@ -283,9 +325,12 @@ def decoder(
     kv_heads: int | None = None,
     table_width: int | None = None,
     max_length_field: str = "max_position_embeddings",
+    heads_of: Sequence[int] = (),
+    vary: Vary | None = None,
 ) -> Model:
     """A decoder with the traits. `kv_heads`: where no one field says it; `table_width`: of a token table of its own
-    width, projected to h and back."""
+    width, projected to h and back; `heads_of`: each layer's heads, where they differ; `vary`: what sets one kind of
+    layer's attention apart."""
     for field, values in traits.only:
         config.must_be(field, *values)
     config.ignore(*traits.ignored)
@@ -298,7 +343,7 @@ def decoder(
         raise config.wrong("head_dim", f"{heads} heads of {head_dim} are not hidden_size = {hidden}")
     rows = config.integer("vocab_size")
     max_length = config.optional_integer(max_length_field)
-    attend = _attention(config, traits, hidden, heads, kv_heads, head_dim)
+    attend = _attention(config, traits, hidden, heads, kv_heads, head_dim, vary)
     arrange = _arrangement(config, traits)
     dense, sparse = _feeds(config, traits, hidden, layers)
 
@@ -308,6 +353,8 @@ def decoder(
         return Layer(_kind(plan, distinct), arrange(hidden, traits.norm, attend(plan), feed))
 
     plans = _plans(config, traits, layers)
+    if heads_of:
+        plans = [plan._replace(heads=own) for plan, own in zip(plans, heads_of, strict=True)]
     distinct = set(plans)
     runs = common.runs_of(plans, make)
     learnt = traits.positions_offset
@@ -335,11 +382,12 @@ def decoder(
             table_width=table_width,
             scale=_field_on(config, traits.logit_scale),
             softcap=bool(traits.final_softcap) and _capped(config, traits.final_softcap),
+            wide_cap=traits.wide_final_cap,
             balance=_balance(config, traits.moe),
             none=none,
         ),
         hidden=hidden,
-        heads=heads,
+        heads=gcd(*heads_of) or heads,
         kv_heads=kv_heads,
         head_dim=head_dim,
         vocabulary=rows,
@@ -363,6 +411,8 @@ def _kind(plan: Plan, plans: set[Plan]) -> str:
         words.append("sliding" if plan.window else "chunked" if plan.chunk else "full")
     if len({p.rope for p in plans}) > 1 and not words:
         words.append("rotary" if plan.rope else "unrotated")
+    if len({p.heads for p in plans}) > 1:
+        words.append(f"{plan.heads}_heads")
     if any(p.sparse for p in plans):
         words.append("moe" if plan.sparse else "dense")
     return "_".join(words) or "decoder"
@@ -376,7 +426,7 @@ def _plans(config: Config, traits: Traits, layers: int) -> list[Plan]:
         if window == 0:
             window = None
         config.ignore(traits.window_field, "sliding_window_pattern", "max_window_layers", "layer_types")
-        if window is not None:
+        if window is not None or traits.rotates:
             types = list(common.layer_types(config, layers, traits.windows(config, layers)))
     rope = [True] * layers
     chunk = None
@@ -396,6 +446,10 @@ def _plans(config: Config, traits: Traits, layers: int) -> list[Plan]:
     if not types and not traits.no_rope_every and traits.moe is None:  # all alike, however many
         return [Plan(None, None, True, False)] * layers
     attends = types or [FULL] * layers
+    if traits.rotates:
+        if window is None and WINDOWED in attends:
+            raise config.refuse(traits.window_field, "is missing, but there are layers with a window")
+        rope = traits.rotates(config, attends, [is_sparse(i) for i in range(layers)])
     if traits.rope_in_windows_only and window is not None:
         rope = [turned and kind != FULL for turned, kind in zip(rope, attends, strict=True)]
     keys = list(zip(attends, rope, map(is_sparse, range(layers)), strict=True))
@@ -407,7 +461,7 @@ def _plans(config: Config, traits: Traits, layers: int) -> list[Plan]:
 
 
 def _attention(
-    config: Config, traits: Traits, hidden: int, heads: int, kv_heads: int, head_dim: int
+    config: Config, traits: Traits, hidden: int, heads: int, kv_heads: int, head_dim: int, vary: Vary | None = None
 ) -> Callable[[Plan], Block]:
     qk_norm = traits.qk_norm if traits.qk_norm is not None and on(config, traits.qk_norm_switch) else None
     rope = None
@@ -434,13 +488,18 @@ def _attention(
         groups=traits.groups,
         spread=traits.spread,
         out_norm=traits.inner_norm,
+        gate=traits.gate and replace(traits.gate, bias=on(config, traits.bias) and traits.gate.bias),
+        v_dim=config.integer(traits.value_dim) if traits.value_dim else None,
+        value_scale=traits.value_scale,
     )
 
-    tempered = bool(traits.tempered) and config.flag(traits.tempered, otherwise=True)
+    tempered = bool(traits.tempered)
+    if tempered and isinstance(traits.tempered, str):
+        tempered = config.flag(traits.tempered, otherwise=True)
 
     def attend(plan: Plan) -> Block:
         normed = qk_norm if plan.rope or not traits.norm_needs_rope else None
-        return partial(
+        usual = partial(
             fixed,
             rope=rope if plan.rope else None,
             norm=normed,
@@ -448,6 +507,8 @@ def _attention(
             chunk=plan.chunk,
             tempered=tempered and not plan.rope,
         )
+        own = {"heads": plan.heads} if plan.heads else {}
+        return partial(usual, **own, **vary(plan)) if vary else usual
 
     return attend
 
@@ -509,6 +570,7 @@ def _dense(config: Config, traits: Traits, hidden: int, function: str) -> Callab
             bias=bias,
             fused=traits.fused_mlp,
             norm=traits.inner_norm,
+            upcast=traits.wide_product,
         )
     learnt = 2 if function == "xielu" else 0  # α of the positive and of the negative side
     return partial(
@@ -558,6 +620,9 @@ def _experts(
         weighted_input=mixture.weighted_input,
         shared=shared,
         shared_gate=mixture.shared_gate,
+        scaled=mixture.scaled,
+        averaged=mixture.averaged,
+        upcast=mixture.wide_product,
     )
 
 
@@ -587,13 +652,14 @@ def _routing(config: Config, mixture: Mixture) -> Routing:
         config.optional_integer("n_group") or 1,
         config.optional_integer("topk_group") or 1,
         mixture.jitters if mixture.jitter and config.real(mixture.jitter, required=False) else 0,
+        softcap=bool(mixture.softcap) and (config.real(mixture.softcap, required=False) or 0) > 0,
     )
 
 
 def _shared_size(config: Config, mixture: Mixture, inner: int) -> int:
     if mixture.shared == "like":
         return inner
-    number = config.optional_integer(mixture.shared_field, least=0) or 0
+    number = config.optional_integer(mixture.shared_field, least=mixture.shared_least) or 0
     return number * inner if mixture.shared == "count" else number
 
 
@@ -972,7 +1038,42 @@ TRAITS: dict[str, Traits] = {
         function_is="xielu",
         only=(("hidden_act", ("xielu",)),),
     ),
+    "afmoe": Traits(
+        norm=RMS_FP32,
+        arrangement="sandwich",
+        bias="attention_bias",
+        out_bias="attention_bias",
+        qk_norm=RMS_FP32,
+        windows=every(4, "global_attn_every_n_layers"),
+        rotates=in_windows,
+        gate=Gate(),
+        embedding_scale="mup_enabled",
+        moe=Mixture(
+            "num_experts",
+            where=after_dense,
+            shared="count",
+            shared_field="num_shared_experts",
+            score="sigmoid",
+            normalise=True,
+            balanced="parameter",
+        ),
+        only=(("route_norm", (True,)), ("score_func", ("sigmoid",))),
+        ignored=("num_expert_groups", "num_limited_groups", "use_grouped_mm"),  # unknown to the class
+    ),
     "arcee": replace(LLAMA, gated=False),
+    "aria_text": replace(
+        LLAMA,
+        moe=Mixture(
+            "moe_num_experts",
+            "moe_topk",
+            inner="intermediate_size",
+            shared="count",
+            shared_field="moe_num_shared_experts",
+            shared_least=1,
+            score="softmax_top_k",
+            function="silu",
+        ),
+    ),
     "bitnet": replace(LLAMA, mlp_bias=False, square=True, inner_norm=RMS),
     "hyperclovax": replace(GRANITE, sandwich_switch="use_post_norm"),
     "internlm3": LLAMA,

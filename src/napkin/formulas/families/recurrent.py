@@ -1,4 +1,4 @@
-"""Networks with recurrences and convolutions of other kinds: Griffin, LFM2, MiniMax-01, RWKV.
+"""Networks with recurrences and convolutions of other kinds: Griffin, LFM2 and LFM3, MiniMax-01, RWKV.
 
 Field names and arrangements are facts of the classes of Hugging Face transformers 5.23.0
 (src/transformers/models/<model type>/).
@@ -14,21 +14,26 @@ from napkin.formulas.blocks import (
     RMS,
     RMS_OFFSET,
     Block,
+    Gate,
     Rope,
     Routing,
     attention,
     gated_mlp,
     moe,
     pre_norm,
+    sandwich_norm,
 )
 from napkin.formulas.families.common import (
     FULL,
+    WINDOWED,
     activation,
     depth,
     head_size,
+    in_pairs,
     indices,
     kv_heads_of,
     on,
+    rope_of,
     rotary_dim,
     runs_of,
     width,
@@ -180,6 +185,52 @@ def lfm2(config: Config, *, sparse: bool = False) -> Model:
 
 
 lfm2_moe = partial(lfm2, sparse=True)
+
+
+def lfm3(config: Config) -> Model:
+    """LFM3: LFM2's gated short convolutions, and attention with a gate a head, in windows or full; a norm before and
+    behind each block."""
+    hidden, layers = width(config), depth(config)
+    heads = config.integer("num_attention_heads")
+    head_dim = head_size(config, hidden, heads)
+    kv_heads = kv_heads_of(config, heads)
+    kernel, inner = config.integer("conv_L_cache"), config.integer("intermediate_size")
+    attend = partial(
+        attention,
+        width=hidden,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        bias=on(config, "attention_bias"),
+        out_bias=on(config, "attention_bias"),
+        norm=RMS,
+        gate=Gate(per_head=True) if config.flag("use_attention_gate") else None,
+    )
+    mix = partial(short_conv, width=hidden, kernel=kernel, bias=on(config, "conv_bias"))
+    feed = partial(gated_mlp, width=hidden, inner=inner)
+    arrange = sandwich_norm if config.flag("use_sandwich_norm") else pre_norm
+    window = config.optional_integer("sliding_window")
+
+    def laid_out() -> Sequence[str]:
+        return [FULL if i % 4 == 2 else WINDOWED if i % 4 == 0 and i else CONV for i in range(layers)]
+
+    def turned(kind: str) -> Rope:
+        entry = rope_of(config, kind, {}) or {}
+        whole = entry.get("rope_type", "default") in ("default", "proportional")
+        return Rope(in_pairs(config, head_dim, 1.0 if whole else entry.get("partial_rotary_factor", 1.0)))
+
+    def layer(kind: str) -> Layer:
+        if kind == CONV:
+            return Layer("conv", arrange(hidden, RMS, mix, feed))
+        if kind == WINDOWED and window is None:
+            raise config.refuse("sliding_window", "is missing, but there are layers with a window")
+        one = partial(attend, rope=turned(kind), window=window if kind == WINDOWED else None)
+        return Layer("sliding" if kind == WINDOWED else "full", arrange(hidden, RMS, one, feed))
+
+    listed = kinds(config, "layer_types", layers, (FULL, WINDOWED, CONV), laid_out)
+    config.ignore("rope_parameters")
+    runs = runs_of(listed, layer)
+    return network(config, runs, hidden=hidden, heads=heads, kv_heads=kv_heads, head_dim=head_dim)
 
 
 def minimax(config: Config) -> Model:

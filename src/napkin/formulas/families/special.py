@@ -60,6 +60,14 @@ def openai_gpt(config: Config) -> Model:
     return decoder(config, traits)
 
 
+def phi4_multimodal(config: Config) -> Model:
+    """Phi-4-multimodal (arXiv:2503.01743): Phi-3's decoder. Its senses, and the LoRA adapters that its checkpoint holds
+    for them, are no part of the language model."""
+    config.notes.append(f"the language model of {config.model_type} alone is counted, vision and other senses left out")
+    config.ignore("vision_config", "audio_config", "original_max_position_embeddings")
+    return decoder(config, TRAITS["phi3"])
+
+
 def biogpt(config: Config) -> Model:
     """Learnt positions with two rows before the first, as in OPT; the table's vectors scaled by √h."""
     config.ignore("scale_embedding")
