@@ -350,7 +350,7 @@ _HF_CODES: dict[str, Code] = {
     "granitemoehybrid": replace(_HF, router="tokens", wide_logits=True),
     "jamba": replace(_HF, mixer="apart", router="tokens"),
     "lfm3": replace(_HF, mixer="torch", rotary_fp32=True, by_kind=True, conv_view=True),
-    "lfm2_moe": replace(_HF, native_scores=True, router="scores"),
+    "lfm2_moe": replace(_HF, native_scores="kept", router="scores", new_shares=True),
     "minimax": replace(_HF, mixer="torch", router="scores"),
     "nemotron_h": replace(_SIGMOID, wide_weight=True),
     "olmo_hybrid": _OLMO,

@@ -384,11 +384,13 @@ class Lowering:
         out = tape.new(tensor.count * op.d_out // op.d_in, tensor.dtype, "output")
         count = op.blocks * op.d_in * op.d_out
         kept = [tensor]
+        apart = self.code.mixer == "apart"
         weight = tape.given(count, tensor.dtype, "weight", kind=WEIGHT)
-        if tape.autocast:
+        if tape.autocast and not apart:
             weight = tape.weight_copy(count, f"{op.name}/weight")
-        if self.code.mixer == "apart":
-            weight = select(self.b == 1, weight, tape.new(self.b * count, tensor.dtype, "weight for each sequence"))
+        if apart:  # autocast casts what is seen through a view on every pass
+            each = tape.new(self.b * count, tensor.dtype, "weight for each sequence")
+            weight = each if tape.autocast else select(self.b == 1, weight, each)
         kept.append(weight)
         grads = count * sized(1, "fp32" if tape.autocast else tape.compute)
         return Value(tape.record("bmm", (tensor,), out, kept, weight=grads), width, x.divided, x.whole)
