@@ -272,7 +272,8 @@ def emulate() -> None:
     torch.is_autocast_enabled = lambda device_type=None: Autocast.active is not None and not Autocast.active.off
     torch.get_autocast_dtype = lambda device_type=None: torch.bfloat16
     transformers.utils.generic.maybe_autocast = Region
-    # their answers are in the data: one sequence a row, nothing masked, no layer left out
+    # their answers are in the data: one sequence a row, nothing masked, no layer left out, shares between 0 and 1
+    torch.distributions.Distribution.set_default_validate_args(False)
     masks = transformers.masking_utils
     masks.find_packed_sequence_indices = lambda position_ids: None
     masks.fast_all = lambda mask: True
@@ -919,6 +920,39 @@ def _kimi_delta(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     chosen = {"num_experts": 6, "num_experts_per_token": rng.choice((1, 2, 3)), "num_expert_group": groups}
     chosen |= {"topk_group": rng.randint(1, groups), "num_shared_experts": rng.choice((1, 2))}
     return _known(drawn, own) | chosen | {"rope_parameters": None}
+
+
+def _shared_keys(rng: random.Random) -> dict[str, Any]:
+    """Layers of both kinds, the last of which share the keys and values of those before."""
+    layers = rng.choice((4, 5))
+    kinds = [*_kinds(rng, layers - 2, "full_attention", "sliding_attention"), "sliding_attention", "full_attention"]
+    shared = {"num_kv_shared_layers": rng.choice((0, 2)), "hidden_size_per_layer_input": rng.choice((8, 12))}
+    sizes = {"vocab_size_per_layer_input": rng.choice((80, 97)), "head_dim": rng.choice((8, 16, 20, 24))}
+    return shared | sizes | {"num_hidden_layers": layers, "layer_types": kinds, "sliding_window": rng.choice((16, 4096))}
+
+
+@special("gemma4_text", "gemma4_unified_text")
+def _two_sizes_of_heads(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    own = _shared_keys(rng)
+    if drawn["model_type"] == "gemma4_text" and rng.random() < 0.5:  # keys are shared with inputs of layers' own alone
+        own |= {"hidden_size_per_layer_input": 0, "num_kv_shared_layers": 0}
+    mixture = rng.random() < 0.5
+    experts = {"num_experts": 5, "top_k_experts": rng.choice((1, 2)), "moe_intermediate_size": rng.choice((24, 40))}
+    own |= {"enable_moe_block": mixture, **(experts if mixture else dict.fromkeys(experts))}
+    drawn.pop("per_layer_config", None)
+    kv_heads = rng.choice([n for n in (1, 2) if drawn["num_attention_heads"] % n == 0])
+    full = {"global_head_dim": rng.choice((16, 32, 264)), "num_global_key_value_heads": rng.choice((None, kv_heads))}
+    return _known(drawn, own) | full
+
+
+@special("gemma3n_text")
+def _streams(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    own = _shared_keys(rng)
+    layers = own["num_hidden_layers"]
+    own |= {"altup_num_inputs": rng.choice((2, 3, 4)), "altup_active_idx": rng.choice((0, 1)), "laurel_rank": 12}
+    own |= {"altup_correct_scale": True, "altup_coef_clip": 120.0, "final_logit_softcapping": 30.0}
+    own |= {"intermediate_size": [rng.choice((72, 104)) for _ in range(layers)]}
+    return own | {"activation_sparsity_pattern": [rng.choice((0.0, 0.95)) for _ in range(layers)]}
 
 
 @special("lfm2", "lfm2_moe")

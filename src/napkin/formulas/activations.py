@@ -12,7 +12,7 @@ from typing import Any
 
 from napkin.elementwise import Number, ceil_div, minimum, where
 from napkin.errors import Refused
-from napkin.formulas import attention_rules, expert_rules, mixer_rules
+from napkin.formulas import attention_rules, expert_rules, mixer_rules, stream_rules
 from napkin.formulas.implementations import EAGER, LOSSES, Code, Loss
 from napkin.formulas.layer import (
     AttentionCore,
@@ -32,7 +32,7 @@ from napkin.formulas.tape import ACTIVATION, BYTES, INPUT, INPUT_LABEL, WEIGHT_C
 from napkin.inputs.plan import Precision, Recompute
 from napkin.record import record, replace
 
-RULES = {**OTHER_RULES, **attention_rules.RULES, **expert_rules.RULES, **mixer_rules.RULES}
+RULES = {**OTHER_RULES, **attention_rules.RULES, **expert_rules.RULES, **mixer_rules.RULES, **stream_rules.RULES}
 """What each kind of operation runs on the tape."""
 
 
@@ -178,7 +178,7 @@ def forward(
         lowering.over(own)
     before = piece("before", tape, 0, 0, 0)
     embedded, stream = _embedded(lowering, stack.before, x)
-    width, dtype = model.hidden, x.tensor.dtype
+    width, dtype = model.hidden * model.streams, x.tensor.dtype
     known: dict[tuple[int, str], tuple[int, Piece, str]] = {}  # each kind of layer is lowered once
     kinds: list[Layer] = []
     patterns: list[Numbered] = []

@@ -177,6 +177,8 @@ class Code:
                  in one each (apart); "": on sorted tokens, in grouped products
     wide_logits  its logits are cast to fp32 before anything reads them
     functions    activations that run another function than the config names
+    powered      a norm's reciprocal deviation is a power of the variance, which is kept; else what rsqrt makes is
+    bounded_ids  ids that the table of layers' own inputs lacks are set to 0: ids of its own
     wide_weight  a norm's weight is cast to fp32 before its product
     drops        attention's weights go through dropout: always, with ALiBi's biases alone, or never
     ungrouped    keys and values of fewer heads reach the kernel as they are: torch then has its written-out form alone
@@ -236,6 +238,8 @@ class Code:
     tempers_once: bool = False
     conv_view: bool = False
     query_scale: bool = False
+    powered: bool = False
+    bounded_ids: bool = False
     wide_weight: bool = False
     masked: bool = False
     kernels: tuple[str, ...] = ALL_KERNELS
@@ -256,6 +260,7 @@ _HF = Code(window_mask=True)
 _HF_EAGER = replace(_HF, kernels=(EAGER,))
 _OLMO = replace(_HF, rotary_fp32=True)
 _PARTIAL = replace(_HF, joins=True)
+_GEMMA4 = replace(_HF, by_kind=True, wide_weight=True, powered=True, router="scores")
 _SIGMOID = replace(_HF, router="scores", native_scores="kept", best_of_group=2)
 _SEQ2SEQ = replace(_HF, softmax="native", wide_loss=False, shifted=False)
 """Labels stand beside their positions, and the loss takes the logits as they are."""
@@ -334,6 +339,9 @@ _HF_CODES: dict[str, Code] = {
     "flex_olmo": _OLMO,
     "gemma2": _HF_EAGER,
     "gemma3_text": replace(_HF, by_kind=True),
+    "gemma3n_text": replace(_GEMMA4, bounded_ids=True),
+    "gemma4_text": _GEMMA4,
+    "gemma4_unified_text": _GEMMA4,
     "glm": replace(_PARTIAL, rotary="layer"),
     "glm4": replace(_PARTIAL, rotary="layer"),
     "glm4_moe": replace(_SIGMOID, joins=True),

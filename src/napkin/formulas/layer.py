@@ -27,6 +27,10 @@ MEMORY = "memory"
 COLUMN, ROW, HEADS, VOCABULARY, EXPERT, REPLICATED = "column", "row", "heads", "vocabulary", "expert", "replicated"
 
 
+TABLES = ("token", "layers")
+"""Roles of the tables that tokens are looked up in."""
+
+
 @record
 class Weight:
     """A parameter tensor: `copies` of `shape` (experts have copies). `used` of the copies serve one token. `trained`:
@@ -135,15 +139,16 @@ class Operation:
 
 @record
 class Embedding(Operation):
-    """A look-up of `width` numbers in a table of `rows`; no FLOPs. `role`: token, position or segment; distance: a
-    table that is not looked up, but read whole (TableMatmul)."""
+    """A look-up of `width` numbers in a table of `rows`; no FLOPs. `role`: token, position or segment; layers: of
+    numbers that each layer takes its part of; distance: a table that is not looked up, but read whole (TableMatmul).
+    """
 
     rows: int
     width: int
     role: str = "token"
 
     def weights(self) -> tuple[Weight, ...]:
-        return (Weight("weight", (self.rows, self.width), VOCABULARY if self.role == "token" else REPLICATED),)
+        return (Weight("weight", (self.rows, self.width), VOCABULARY if self.role in TABLES else REPLICATED),)
 
 
 @record
@@ -851,6 +856,7 @@ class Model:
     extra     layers on request: multi-token prediction
     facts     what formulas of conventions and layouts ask for by name (hidden, heads, head_dim, vocabulary, …)
     family    the config's model_type: which of an implementation's codes runs it
+    streams   of `hidden` numbers each, which layers hand on side by side
     """
 
     name: str
@@ -866,6 +872,7 @@ class Model:
     extra: tuple[Layer, ...] = ()
     notes: tuple[str, ...] = ()
     family: str = ""
+    streams: int = 1
 
     @property
     def depth(self) -> int:

@@ -18,6 +18,7 @@ from napkin.formulas.layer import (
     COLUMN,
     MEMORY,
     ROW,
+    TABLES,
     VOCABULARY,
     Activation,
     Add,
@@ -53,6 +54,7 @@ from napkin.formulas.tape import (
     INPUT,
     INPUT_LABEL,
     WEIGHT,
+    WEIGHT_COPY,
     Tape,
     Tensor,
     select,
@@ -175,6 +177,7 @@ class Lowering:
         self.inside: frozenset[str] = frozenset()
         self.shifted: dict[int, Tensor] = {}
         self.values: dict[str, Value] = {}
+        self.lent: dict[str, Value] = {}
         self.program: tuple[Operation, ...] = ()
         self.whole: dict[int, Tensor] = {}
 
@@ -196,7 +199,7 @@ class Lowering:
 
     def run(self, operations: tuple[Operation, ...], x: Value | None) -> Value:
         """All operations in order; the last one's output."""
-        self.values = {} if x is None else {"x": x}
+        self.values = {**self.lent} if x is None else {**self.lent, "x": x}
         if x is not None and self.encoded is not None:
             self.values[MEMORY] = Value(self.encoded, x.width, whole=True)
         self.program = operations
@@ -323,10 +326,13 @@ class Lowering:
         if op.role == "distance":
             self.distances = self.weight(op.rows * op.width)
             return Value(self.distances, op.width)
-        if op.role == "token":
+        if op.role == "token" or (op.role == "layers" and not self.code.bounded_ids):
             # a decoder's tokens are the labels, shifted: a tensor that the step makes
             kind = ACTIVATION if self.source else INPUT
             ids = tape.given(rows, "int64", "token ids", kind=kind, fixed=True)
+            shape = rows
+        elif op.role == "layers":
+            ids = tape.new(rows, "int64", "token ids within the table", fixed=True)
             shape = rows
         else:
             how = self.code.segments if op.role == "segment" else self.code.positions
@@ -334,7 +340,7 @@ class Lowering:
             kind = INPUT if how == "buffer" else ACTIVATION
             ids = tape.given(shape, "int64", f"{op.name}/position ids", kind=kind, fixed=True)
         out = tape.new(shape * op.width, stored, "embedded")
-        rows_here = ceil_div(op.rows, self.split.tensor) if op.role == "token" else op.rows
+        rows_here = ceil_div(op.rows, self.split.tensor) if op.role in TABLES else op.rows
         grads = rows_here * op.width * BYTES[stored] if self.code.tuning is None else 0
         return Value(tape.record("embedding", (ids,), out, (ids,), weight=grads), op.width)
 
@@ -361,6 +367,11 @@ class Lowering:
     def reused(self, op: Any) -> Value:
         """An operation whose weights stand elsewhere works as ever; autocast casts them once for all uses."""
         self.tape.copies = self.copies.setdefault(id(op.of), {})
+        if op.of in self.program:  # of this layer's own: the copy that its first use made
+            label = f"{op.of.name}/{op.of.name}/weight"
+            own = [s for s in self.tape.kept if s.kind == WEIGHT_COPY and s.label == label]
+            dtype = self.tape.autocast
+            self.tape.copies = {f"{op.name}/weight": Tensor(s.size // BYTES[dtype], dtype, ((1, s),)) for s in own}
         made = self.rules[type(op.of)](self, replace(op.of, name=op.name, reads=op.reads))
         self.tape.copies = None
         return made
@@ -737,7 +748,7 @@ class Lowering:
         if arithmetic == "fp32_spread":
             centred = given
         variance = tape.mean(tape.power(deviation), rows)
-        spread = tape.rsqrt(tape.shift(variance))
+        spread = tape.power(tape.shift(variance)) if self.code.powered else tape.rsqrt(tape.shift(variance))
         out = tape.multiply(centred, spread, "normalised")
         if not op.weight:
             return tape.cast(out, narrow)
