@@ -99,7 +99,7 @@ def grid(request: Request) -> Grid | None:
     ]
     columns = [
         (pp, vp, zero)
-        for pp in divisors(n, depth)
+        for pp in divisors(n, 1 if model.lends else depth)
         if request.allows("pp", pp)
         for vp in _chunks(depth, pp)
         if request.allows("vp", vp)

@@ -148,6 +148,8 @@ def layout_of(inputs: Inputs, model: Model) -> Layout:
     for number in sorted(model.experts):
         _divides("ep", ep, number, "the experts")
     depth = model.stacks[-1].depth
+    if pp > 1 and model.lends:
+        raise Refused(f"--pp {pp:,}: layers of {model.name} read what layers of other stages make", "--pp 1")
     if pp * vp > depth:
         raise NapkinError(f"--pp {pp:,} × --vp {vp:,} is more than the {depth:,} layers", f"at most {depth:,}")
     if vp > 1 and depth % pp == 0:

@@ -80,6 +80,7 @@ class Pass:
     embedded  what was looked up and autograd does not keep, which the model's code holds; stream: the residual stream's
               first tensor, where it is so held
     final     the most that the final norm holds, its input counted in
+    first     bytes of the residual stream's first tensor that what stands before the layers keeps
     """
 
     before: Piece
@@ -95,6 +96,7 @@ class Pass:
     embedded: Number = 0
     stream: Number = 0
     final: Number = 0
+    first: Number = 0
 
 
 def piece(name: str, tape: Tape, start: int, first: int, input_bytes: Number) -> Piece:
@@ -178,6 +180,7 @@ def forward(
         lowering.over(own)
     before = piece("before", tape, 0, 0, 0)
     embedded, stream = _embedded(lowering, stack.before, x)
+    kept_there = total(s.size * minimum(s.kept, weight) for weight, s in x.tensor.places)
     width, dtype = model.hidden * model.streams, x.tensor.dtype
     known: dict[tuple[int, str], tuple[int, Piece, str]] = {}  # each kind of layer is lowered once
     kinds: list[Layer] = []
@@ -228,7 +231,7 @@ def forward(
     final = after.input + ahead(after.nodes[: products[0]] if products else after.nodes, holds, KEPT)
     gone = where(any(s.label == INPUT_LABEL for s in after.kept), 0, after.input)  # the stream, once it is normalised
     after = replace(after, burst=after.burst - gone)
-    rest = kept_on, tape.nodes[-1].output.size, embedded, stream, final
+    rest = kept_on, tape.nodes[-1].output.size, embedded, stream, final, kept_there
     return Pass(before, tuple(layers), after, *order, *extras, *rest)
 
 

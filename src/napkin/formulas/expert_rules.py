@@ -96,8 +96,8 @@ def shares(run: Lowering, weights: Tensor, rows: Number) -> Tensor:
     if run.code.new_shares:
         out = tape.new(weights.count, promoted(weights, total), "divided")
         return tape.record("div", (weights, total), out, (total, weights))
-    divided = tape.new(weights.count, weights.dtype, "divided")
-    return tape.record("div", (weights, total), divided, (total, divided))
+    undivided = tape.new(weights.count, weights.dtype, "undivided")  # copied, for what it was is overwritten
+    return tape.record("div", (weights, total), weights.view(), (total, undivided))
 
 
 def sparsemixer(run: Lowering, logits: Tensor, rows: Number, k: int, e: int) -> Tensor:

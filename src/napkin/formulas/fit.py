@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from napkin.elementwise import Number
+from napkin.errors import Refused
 from napkin.formulas import allocator, memory
 from napkin.formulas.allocator import Reported, Width
 from napkin.formulas.implementations import EAGER, FLASH, measured, mode
@@ -110,6 +111,8 @@ def largest(fits: Callable[[int], bool], unit: int = 1, most: int = MOST) -> int
 
 def with_layers(model: Model, layers: int) -> Model:
     """The model with another number of layers: its own, cut off, or its last pattern repeated further."""
+    if model.lends:
+        raise Refused(f"{model.name}: its layers read what others make: another number of them is another network")
     last = model.stacks[-1]
     patterns = list(last.patterns)
     if layers > last.depth:
@@ -247,7 +250,7 @@ def changes(model: Model, setup: Setup, fixed: bool, node: int = 8) -> Iterator[
                 sp=layout.sp if layout.tp > 1 else 1,
                 micro_batches=whole or layout.pp,
             )
-        if keeps and model.stacks[-1].depth % (deeper * layout.vp) == 0:
+        if keeps and not model.lends and model.stacks[-1].depth % (deeper * layout.vp) == 0:
             yield laid(f"--pp {deeper}", "a pipeline's bubble", pp=deeper, dp=fewer, micro_batches=whole or deeper)
         if layout.seq % (longer * layout.tp) == 0:
             cost = "keys and values passed round in every layer"

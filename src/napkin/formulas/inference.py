@@ -13,6 +13,7 @@ from napkin.errors import NapkinError
 from napkin.formulas import formats
 from napkin.formulas.implementations import STORED
 from napkin.formulas.layer import (
+    LENT,
     REPLICATED,
     AttentionCore,
     Conv,
@@ -148,7 +149,7 @@ def cached_numbers(layer: Layer, context: Number, ranks: Number = 1) -> tuple[Nu
     """Numbers that one sequence of `context` tokens keeps in one layer: per-token cache, and states of fixed size.
 
     Attention keeps its keys and values, kv·(d_qk + d_v) a token, for at most its window; where both are made from one
-    narrower latent, the latent instead. Cross-attention's keys are the other stack's, kept for `context` tokens too.
+    narrower latent, the latent instead; where they are an earlier layer's, nothing. Cross-attention's keys are the other stack's, kept for `context` tokens too.
     A recurrence keeps heads · head_dim · state numbers (wkv: numerator, denominator and largest exponent of a channel),
     a convolution its last kernel − 1 inputs, a mix with the token before that token. On one of `ranks`
     tensor-parallel ranks: whole heads, so that fewer key/value heads than ranks are kept more than once; a latent is
@@ -158,6 +159,8 @@ def cached_numbers(layer: Layer, context: Number, ranks: Number = 1) -> tuple[Nu
     fixed: Number = 0
     mixed: dict[str, int] = {}  # what several products read is kept once
     for op in layer.operations:
+        if isinstance(op, AttentionCore) and op.reads[1].startswith(LENT):
+            continue  # another layer's, kept there
         if isinstance(op, AttentionCore):
             tokens = context
             for bound in (op.window, op.chunk):
@@ -180,9 +183,22 @@ def _width(core: AttentionCore, by_name: Mapping[str, Operation], ranks: Number)
     keys, values = core.reads[1], core.reads[2]
     shared = set(_products_behind(keys, by_name)) & set(_products_behind(values, by_name))
     direct = {_last_product(keys, by_name), _last_product(values, by_name)}
-    latents = [by_name[name] for name in shared - direct]
+    latents = [by_name[name] for name in shared - direct if not _reaches_input(keys, by_name, name)]
     widths = [op.d_out for op in latents if isinstance(op, Matmul) and op.d_out < core.kv_heads * each]
     return min(widths) if widths else ceil_div(core.kv_heads, ranks) * each
+
+
+def _reaches_input(name: str, by_name: Mapping[str, Operation], without: str) -> bool:
+    """Whether an output depends on what the layer reads in another way than through one of its operations."""
+    open_names, seen = [name], {without}
+    while open_names:
+        name = open_names.pop()
+        if name not in by_name:
+            return True
+        if name not in seen:
+            seen.add(name)
+            open_names += by_name[name].reads
+    return False
 
 
 def _products_behind(name: str, by_name: Mapping[str, Operation]) -> list[str]:

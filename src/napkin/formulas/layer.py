@@ -24,6 +24,8 @@ from napkin.record import record
 
 MEMORY = "memory"
 """What cross-attention reads: the encoder's output."""
+LENT = "lent/"
+"""How a tensor that was lent is read: this and the name of the operation that lends it."""
 COLUMN, ROW, HEADS, VOCABULARY, EXPERT, REPLICATED = "column", "row", "heads", "vocabulary", "expert", "replicated"
 
 
@@ -285,6 +287,12 @@ class Reused(Operation):
 
     def products(self, work: Work) -> tuple[Product, ...]:
         return self.of.products(work)
+
+
+@record
+class Lend(Operation):
+    """Hands what it reads on to all layers that follow: keys and values that several layers share, or numbers of which
+    each layer has its part. No pipeline stage then stands alone."""
 
 
 @record
@@ -882,6 +890,12 @@ class Model:
     def operations(self) -> list[Operation]:
         """The operations of each distinct layer."""
         return [op for stack in self.stacks for layer in stack.layers for op in layer.operations]
+
+    @property
+    def lends(self) -> bool:
+        """Whether layers read more of what stands before them than the residual stream."""
+        before = (op for stack in self.stacks for op in stack.before)
+        return any(isinstance(op, Lend) for op in (*before, *self.operations))
 
     @property
     def experts(self) -> set[int]:

@@ -633,8 +633,18 @@ def _saved(step: Step, stage: Stage) -> tuple[Number, Number, Number]:
     once = [(s.kind, where(keep > 0, s.size * s.kept, 0)) for s, keep in shared.values()]
     tables = total(size for kind, size in once if kind != WEIGHT_COPY)
     casts = casts + total(size for kind, size in once if kind == WEIGHT_COPY)
-    outside = stage.first * run.before.saved + stage.last * run.after.saved + tables + passed
+    before = run.before.saved - run.first * _first_keeps_input(step)  # one tensor, kept twice
+    outside = stage.first * before + stage.last * run.after.saved + tables + passed
     return layers, casts, outside
+
+
+def _first_keeps_input(step: Step) -> bool:
+    """Whether the first layer keeps the residual stream as it comes, or is checkpointed and keeps nothing else."""
+    if not step.order.segments:
+        return False
+    sort = step.order.sorts[step.order.segments[0].runs[0][2]]
+    piece = step.run.layers[sort.kind][1]
+    return not sort.asleep and (sort.again or any(s.label == INPUT_LABEL for s in piece.kept))
 
 
 def _of_layers(step: Step, counts: Counts, checkpoints: Number) -> Number:

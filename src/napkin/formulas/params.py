@@ -2,7 +2,7 @@
 
     total          token table + head + everything else; a tied head is the table, counted once
     active         total less the experts that a token does not choose: routers, shared experts and tables are all in
-    non_embedding  total less token table and head; learnt positions stay in
+    non_embedding  total less token table, a table of layers' own inputs, and head; learnt positions stay in
 Buffers are no parameters. Runs of equal layers are counted once and multiplied, so cost does not grow with depth.
 """
 
@@ -20,6 +20,7 @@ def params(model: Model, mtp: bool = False) -> dict[str, Term]:
     """Every published count of parameters, by path. `mtp`: with the multi-token prediction modules."""
     embedding: Tree = []
     positions: Tree = []
+    inputs: Tree = []
     outside: Tree = []
     head: Tree = []
     layers: Tree = []
@@ -32,7 +33,7 @@ def params(model: Model, mtp: bool = False) -> dict[str, Term]:
             path = f"params/{prefix}{operation.name}"
             into = outside
             if isinstance(operation, Embedding):
-                into = {"token": embedding, "position": positions}.get(operation.role, outside)
+                into = {"token": embedding, "position": positions, "layers": inputs}.get(operation.role, outside)
             into += [_weight(path, w) for w in operation.weights()]
         for name, count, layer in stack.kinds():
             times = leaf(f"{prefix}{name}_layers", count, "1", GIVEN)
@@ -56,7 +57,7 @@ def params(model: Model, mtp: bool = False) -> dict[str, Term]:
     layers += [_weight(f"params/shared_layers/{op.name}", w) for op in model.shared for w in op.weights()]
     if mtp:
         layers += _predicting(model, idle, of_kind)
-    return _published(model, embedding, head, positions, outside, layers, one_layer, idle, of_kind)
+    return _published(model, embedding, head, positions, inputs, outside, layers, one_layer, idle, of_kind)
 
 
 def _published(
@@ -64,6 +65,7 @@ def _published(
     embedding: Tree,
     head: Tree,
     positions: Tree,
+    inputs: Tree,
     outside: Tree,
     layers: Tree,
     one_layer: Tree,
@@ -71,8 +73,9 @@ def _published(
     of_kind: dict[str, Tree],
 ) -> dict[str, Term]:
     tied = "the head's matrix is the token table" if model.tied else "no head"
+    per_layer = [_sum("params/per_layer_embedding", inputs)] if inputs else []
     found: list[Term] = [
-        _sum("params/embedding", embedding, "no token table"),
+        _sum("params/embedding", [*embedding, *per_layer], "no token table"),
         _sum("params/lm_head", head, tied),
         _sum("params/layers", layers, "no layers"),
     ]
@@ -89,7 +92,7 @@ def _published(
         active = subtract("params/active", total, unused)
     else:
         active = total.renamed("params/active")
-    found = [total, active, non_embedding, *found]
+    found = [total, active, non_embedding, *found, *per_layer]
     found += [_sum(f"params/{kind}", parts) for kind, parts in of_kind.items() if parts]
     found += [term for term in layers if term.name.startswith("params/layers/")]
     found += one_layer

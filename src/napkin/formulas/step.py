@@ -41,6 +41,7 @@ from napkin.formulas.layer import (
     Work,
 )
 from napkin.formulas.primitives import causal_pairs
+from napkin.formulas.streams import Streaming
 from napkin.record import record
 from napkin.term import Term
 
@@ -314,6 +315,8 @@ def traffic(op: Operation, fused: bool) -> tuple[Number, Number]:
         return 4 * op.channels, 8 * op.channels
     if isinstance(op, ForgetGate):  # a 16-bit input, an fp32 result; backward reads the result's gradient too
         return 6 * op.heads * op.head_dim, 12 * op.heads * op.head_dim
+    if isinstance(op, Streaming):
+        return op.moved()
     if isinstance(op, Scan):  # inputs, gates and outputs once; the state stays on chip
         return 8 * op.heads * op.head_dim, 16 * op.heads * op.head_dim
     return 0, 0
@@ -639,7 +642,7 @@ def step(model: Model, plan: Plan, rates: Rates) -> Step:
     bubble = term.multiply("step/bubble", stack, kept, slots, stage_mean)
 
     # activations between stages, both ways, for each chunk; divided by t where each rank sends its own part
-    width = model.hidden
+    width = model.hidden * model.streams
     link, network = rates.bus * rates.link, rates.wire * rates.network
     inside = plan.tp * plan.cp * p <= rates.node
     boundary = clock.transfer(

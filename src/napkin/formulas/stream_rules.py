@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from napkin.formulas.layer import LENT, Lend
 from napkin.formulas.lowering import Lowering, Rules, Value
 from napkin.formulas.streams import (
-    LENT,
     AddToOthers,
     Blend,
     ClampedMatmul,
     Correct,
     ExpertScale,
     GaussianTopK,
-    Lend,
     Magnitude,
     Rescale,
     Stack,

@@ -144,7 +144,7 @@ def burden(model: Model, setup: Setup, rank: Rank, offloaded: Number = 0) -> Bur
     for count, layer in zip(rank.stage.layers, rank.stage.kinds, strict=True):
         together += count * tensor_bytes(layer, setup, width)
         layers += count * (context_bytes(layer, setup) + expert_bytes(layer, setup))
-    between = 2 * layout.vp * _passed(setup, width) * (layout.pp > 1) / (layout.tp if layout.sp else 1)
+    between = 2 * layout.vp * _passed(setup, width * model.streams) * (layout.pp > 1) / (layout.tp if layout.sp else 1)
     return Burden(
         again(model, setup),
         m * together,

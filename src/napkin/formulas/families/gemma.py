@@ -14,6 +14,7 @@ from napkin.formulas.families import common
 from napkin.formulas.families.common import CHUNKED, FULL, WINDOWED
 from napkin.formulas.layer import (
     COLUMN,
+    LENT,
     ROW,
     Activation,
     Add,
@@ -22,6 +23,7 @@ from napkin.formulas.layer import (
     Embedding,
     Experts,
     Layer,
+    Lend,
     Matmul,
     Model,
     Multiply,
@@ -33,14 +35,12 @@ from napkin.formulas.layer import (
     Slice,
 )
 from napkin.formulas.streams import (
-    LENT,
     AddToOthers,
     Blend,
     ClampedMatmul,
     Correct,
     ExpertScale,
     GaussianTopK,
-    Lend,
     Magnitude,
     Rescale,
     Stack,
@@ -492,5 +492,5 @@ def to_one(hidden: int, streams: int) -> Operations:
     return (
         *operations,
         Stack("stacked", parts, streams * hidden),
-        StreamMean("streams_mean", ("stacked",), hidden),
+        StreamMean("streams_mean", ("stacked",), hidden, streams),
     )
