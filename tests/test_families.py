@@ -15,7 +15,7 @@ from napkin._tables.class_defaults import CLASS_DEFAULTS
 from napkin.errors import REFUSED, USAGE, NapkinError
 from napkin.formulas import flops
 from napkin.formulas.families import ADAPTERS
-from napkin.formulas.layer import Operation
+from napkin.formulas.layer import LENT, Embedding, Lend, Operation
 from napkin.formulas.params import params
 from napkin.inputs.load import Document
 from napkin.inputs.model import config_from
@@ -52,21 +52,24 @@ def refusal(fields: dict[str, Any]) -> NapkinError:
 # --- every family ----------------------------------------------------------------------------------------------------
 
 
-def check_dataflow(operations: tuple[Operation, ...], known: set[str]) -> None:
-    """Each operation reads what was made before it, and no two make the same."""
+def check_dataflow(operations: tuple[Operation, ...], known: set[str]) -> set[str]:
+    """Each operation reads what was made before it, and no two make the same. What is lent to later layers."""
     for operation in operations:
         assert set(operation.reads) <= known, (operation.name, operation.reads)
         assert operation.name not in known, operation.name
         known.add(operation.name)
+    return {LENT + operation.name for operation in operations if isinstance(operation, Lend)}
 
 
 @pytest.mark.parametrize("name", [one.name for one in presets()])
 def test_operations_are_a_dataflow_program(name: str) -> None:
     of = preset(name)
     for stack in of.stacks:
-        check_dataflow(stack.before, {"x", "memory"})
+        known = {"x", "memory"}
+        known |= check_dataflow(stack.before, set(known))
+        known |= {op.name for op in stack.before if isinstance(op, Embedding) and op.role == "distance"}
         for _, _, layer in stack.kinds():
-            check_dataflow(layer.operations, {"x", "memory"})
+            known |= check_dataflow(layer.operations, set(known))
         check_dataflow(stack.after, {"x", "memory"})
     for layer in of.extra[:1]:
         check_dataflow(layer.operations, {"x"})
@@ -305,3 +308,100 @@ def test_sparsemixer_chooses_two_experts() -> None:
     assert count(fields) > 0
     with pytest.raises(NapkinError, match="SparseMixer chooses 2"):
         count({**fields, "num_experts_per_tok": 1})
+
+
+# --- layers that lend ------------------------------------------------------------------------------------------------
+
+BOTH = ["sliding_attention", "full_attention"]
+GEMMA3N = {
+    "model_type": "gemma3n_text",
+    "hidden_size": 64,
+    "num_hidden_layers": 5,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "vocab_size": 97,
+    "vocab_size_per_layer_input": 80,
+    "hidden_size_per_layer_input": 8,
+    "intermediate_size": 96,
+    "laurel_rank": 12,
+    "num_kv_shared_layers": 2,
+    "layer_types": [*BOTH, "sliding_attention", *BOTH],
+    "activation_sparsity_pattern": [0.95, 0.0, 0.0, 0.0, 0.0],
+}
+GEMMA4 = {
+    "model_type": "gemma4_text",
+    "hidden_size": 72,
+    "num_hidden_layers": 5,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "global_head_dim": 32,
+    "num_global_key_value_heads": 1,
+    "attention_k_eq_v": True,
+    "intermediate_size": 104,
+    "use_double_wide_mlp": True,
+    "vocab_size": 160,
+    "vocab_size_per_layer_input": 80,
+    "hidden_size_per_layer_input": 8,
+    "num_kv_shared_layers": 2,
+    "layer_types": [*BOTH, "sliding_attention", *BOTH],
+}
+EXPERTS4 = {"enable_moe_block": True, "num_experts": 5, "top_k_experts": 2, "moe_intermediate_size": 40}
+
+
+def test_layers_that_lend_count_as_their_classes_do() -> None:
+    """Parameters that the classes of transformers 5.23.0 have for these sizes."""
+    assert count(GEMMA3N) == 199_192
+    assert count(GEMMA4) == 290_952
+    assert count(GEMMA4 | EXPERTS4) == 510_217
+    unified = {k: v for k, v in GEMMA4.items() if not k.endswith("per_layer_input")}
+    assert count(unified | {"model_type": "gemma4_unified_text"}) == 278_744
+
+
+def test_a_layer_that_borrows_has_no_keys_of_its_own() -> None:
+    """2·64·32 weights of products and 16 of a norm less, in each of two layers."""
+    alone = {**GEMMA3N, "num_kv_shared_layers": 0}
+    assert count(alone) - count(GEMMA3N) == 2 * (2 * 64 * 32 + 16)
+    kinds = {name: n for name, n, _ in model_of(GEMMA3N).stacks[0].kinds()}
+    assert kinds == {
+        "sliding_sparse": 1,
+        "full_lending": 1,
+        "sliding_lending": 1,
+        "sliding_borrowing": 1,
+        "full_borrowing": 1,
+    }
+
+
+def test_full_layers_by_a_list_or_by_fields_of_their_own() -> None:
+    fields = {k: v for k, v in GEMMA4.items() if not k.startswith(("global", "num_global"))}
+    own = {"head_dim": 32, "num_key_value_heads": 1}
+    assert count(fields | {"per_layer_config": {"01": own, "4": own}}) == count(GEMMA4)
+
+
+@pytest.mark.parametrize(
+    ("base", "changes", "says"),
+    [
+        (GEMMA3N, {"num_kv_shared_layers": 5}, "leave no layer of each kind"),
+        (GEMMA3N, {"num_kv_shared_layers": 4}, "leave no layer of each kind"),
+        (GEMMA3N, {"altup_active_idx": 4}, "is not one of 4 streams"),
+        (GEMMA3N, {"altup_num_inputs": 1}, "is not between 2"),
+        (GEMMA3N, {"altup_correct_scale": False}, "does not know what False changes"),
+        (GEMMA3N, {"intermediate_size": [96]}, "a list of 5"),
+        (GEMMA3N, {"activation_sparsity_pattern": [0.95]}, "has 1 entries for 5 layers"),
+        (GEMMA3N, {"activation_sparsity_pattern": [1.0] * 5}, "is not a share"),
+        (GEMMA3N, {"layer_types": ["chunked_attention"] * 5}, "does not know chunks"),
+        (GEMMA4, EXPERTS4 | {"top_k_experts": 6}, "chooses 6 of 5"),
+        (GEMMA4, {"use_bidirectional_attention": "all"}, "does not know what 'all' changes"),
+        (GEMMA4, {"num_global_key_value_heads": 4}, "are not a multiple of 4"),
+        (GEMMA4, {"per_layer_config": {"9": {"head_dim": 32}}}, "is not a layer"),
+        (GEMMA4, {"per_layer_config": {"1": {"hidden_size": 32}}}, "does not know what 'hidden_size'"),
+        (GEMMA4, {"per_layer_config": {"1": {"head_dim": 0}}}, "is not a whole number"),
+        (GEMMA4, {"per_layer_config": {"1": {"head_dim": 32}}}, "layers of full_attention differ"),
+        (GEMMA4, {"per_layer_config": {"0": {"num_key_value_heads": 4}, "2": 3}}, "is not a layer"),
+    ],
+)
+def test_what_contradicts_itself_among_lenders_is_wrong(
+    base: dict[str, Any], changes: dict[str, Any], says: str
+) -> None:
+    assert says in refusal({**base, **changes}).message

@@ -10,6 +10,7 @@ from __future__ import annotations
 from napkin.formulas.layer import Matmul, Operation, Product, Weight, Work, product
 from napkin.record import record
 
+
 @record
 class Streaming(Operation):
     """What these operations share: elementwise work that moves bytes of its own."""

@@ -201,7 +201,10 @@ def gemma3n(config: Config) -> Model:
         feed = gated_mlp("mlp_norm", width=hidden, inner=plan.inner, function=function)
         if plan.sparse:
             feed = _cut(feed, plan.inner)
-        norm, router = NORM("predict_norm", "active", hidden), Matmul("predict_router", ("predict_scaled",), hidden, streams)
+        norm, router = (
+            NORM("predict_norm", "active", hidden),
+            Matmul("predict_router", ("predict_scaled",), hidden, streams),
+        )
         operations = (
             Stream("active", ("x",), hidden),
             *modalities("predict", norm, router),
@@ -322,8 +325,12 @@ def gemma4(config: Config) -> Model:
     sizes = _heads_by_kind(config, hidden, heads, kinds)
     inner, function = config.integer("intermediate_size"), common.activation(config, "hidden_activation")
     twice = config.flag("use_double_wide_mlp")
-    has_inputs = "hidden_size_per_layer_input" in config.defaults
-    each = config.integer("hidden_size_per_layer_input", least=0) if has_inputs else 0
+    each = 0
+    if "hidden_size_per_layer_input" in config.defaults:
+        each = config.integer("hidden_size_per_layer_input", least=0)
+    else:  # files of the other class name what theirs does not have
+        config.must_be("hidden_size_per_layer_input", 0)
+        config.must_be("enable_moe_block", False)
     if not each:
         config.ignore("vocab_size_per_layer_input")
     mixture = _mixture(config, hidden, function)
