@@ -928,7 +928,8 @@ def _shared_keys(rng: random.Random) -> dict[str, Any]:
     kinds = [*_kinds(rng, layers - 2, "full_attention", "sliding_attention"), "sliding_attention", "full_attention"]
     shared = {"num_kv_shared_layers": rng.choice((0, 2)), "hidden_size_per_layer_input": rng.choice((8, 12))}
     sizes = {"vocab_size_per_layer_input": rng.choice((80, 97)), "head_dim": rng.choice((8, 16, 20, 24))}
-    return shared | sizes | {"num_hidden_layers": layers, "layer_types": kinds, "sliding_window": rng.choice((16, 4096))}
+    window = {"sliding_window": rng.choice((16, 4096))}
+    return shared | sizes | window | {"num_hidden_layers": layers, "layer_types": kinds}
 
 
 @special("gemma4_text", "gemma4_unified_text")

@@ -149,11 +149,11 @@ def cached_numbers(layer: Layer, context: Number, ranks: Number = 1) -> tuple[Nu
     """Numbers that one sequence of `context` tokens keeps in one layer: per-token cache, and states of fixed size.
 
     Attention keeps its keys and values, kv·(d_qk + d_v) a token, for at most its window; where both are made from one
-    narrower latent, the latent instead; where they are an earlier layer's, nothing. Cross-attention's keys are the other stack's, kept for `context` tokens too.
-    A recurrence keeps heads · head_dim · state numbers (wkv: numerator, denominator and largest exponent of a channel),
-    a convolution its last kernel − 1 inputs, a mix with the token before that token. On one of `ranks`
-    tensor-parallel ranks: whole heads, so that fewer key/value heads than ranks are kept more than once; a latent is
-    kept by every rank."""
+    narrower latent, the latent instead; where they are an earlier layer's, nothing. Cross-attention's keys are the
+    other stack's, kept for `context` tokens too. A recurrence keeps heads · head_dim · state numbers (wkv:
+    numerator, denominator and largest exponent of a channel), a convolution its last kernel − 1 inputs, a mix with
+    the token before that token. On one of `ranks` tensor-parallel ranks: whole heads, so that fewer key/value heads
+    than ranks are kept more than once; a latent is kept by every rank."""
     by_name = {op.name: op for op in layer.operations}
     growing: Number = 0
     fixed: Number = 0

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from napkin.formulas.blocks import RMS_BARE, RMS_FP32, Operations, Rope, gated_mlp
 from napkin.formulas import blocks
+from napkin.formulas.blocks import RMS_BARE, RMS_FP32, Operations, Rope, gated_mlp
 from napkin.formulas.families import common
 from napkin.formulas.families.common import CHUNKED, FULL, WINDOWED
 from napkin.formulas.layer import (
@@ -27,7 +27,6 @@ from napkin.formulas.layer import (
     Matmul,
     Model,
     Multiply,
-    Norm,
     Operation,
     Reused,
     Router,
@@ -207,7 +206,7 @@ def gemma3n(config: Config) -> Model:
         )
         operations = (
             Stream("active", ("x",), hidden),
-            *modalities("predict", norm, router),
+            *modalities("predict", norm, router, hidden, streams),
             Matmul("predict_coefficients", ("predict_modalities",), streams, streams * streams),
             Blend("predictions", ("x", "predict_coefficients"), hidden, streams),
             Stream("active_prediction", ("predictions",), hidden),
@@ -229,6 +228,8 @@ def gemma3n(config: Config) -> Model:
                 "correct",
                 Reused("correct_norm", ("mlp_residual",), norm),
                 Reused("correct_router", ("correct_scaled",), router),
+                hidden,
+                streams,
             ),
             ClampedMatmul("correct_coefficients", ("correct_modalities",), streams, streams),
             Correct("corrected", ("predictions", "mlp_residual", "correct_coefficients"), hidden, streams),
@@ -460,13 +461,11 @@ def _mixture(config: Config, hidden: int, function: str) -> Operations:
 # --- AltUp -----------------------------------------------------------------------------------------------------------
 
 
-def modalities(prefix: str, norm: Norm | Reused, router: Matmul | Reused) -> Operations:
+def modalities(prefix: str, norm: Operation, router: Operation, hidden: int, streams: int) -> Operations:
     """tanh(norm(x)·W), one number a token for each stream, the tanh in fp32."""
-    width = (norm.of if isinstance(norm, Reused) else norm).width
-    streams = (router.of if isinstance(router, Reused) else router).d_out
     return (
         norm,
-        Scale(f"{prefix}_scaled", (norm.name,), width),
+        Scale(f"{prefix}_scaled", (norm.name,), hidden),
         router,
         Cast(f"{prefix}_wide", (router.name,), streams, wide=True),
         Activation(f"{prefix}_tanh", (f"{prefix}_wide",), streams, "tanh"),
