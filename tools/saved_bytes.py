@@ -551,6 +551,23 @@ def _heads_in_fours(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]
     return {"n_head": heads, "n_embd": heads * rng.choice((8, 16)), "rotary_dim": rng.choice((4, 8))}
 
 
+@special("granite_swa", "granitemoe_swa")
+def _rotary_bases(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    bases = [rng.choice((0, 1e4, 5e5)) for _ in range(drawn["num_hidden_layers"])]
+    return {"layer_rope_theta": rng.choice((None, bases))}
+
+
+@special("gpt_neox_japanese")
+def _times_as_wide(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    turned = {"rope_theta": 1e4, "rope_type": "default", "partial_rotary_factor": rng.choice((0.5, 1.0))}
+    return {"intermediate_multiple_size": rng.choice((2, 3, 4)), "rope_parameters": turned}
+
+
+@special("flint")
+def _dense_first(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    return {"mlp_only_layers": rng.choice((None, [], [1]))}
+
+
 @special("gpt_bigcode")
 def _said_by_multi_query(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     del drawn["num_key_value_heads"]

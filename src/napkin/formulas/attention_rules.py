@@ -74,7 +74,7 @@ def aligned(run: Lowering, mask: Tensor, queries: Number, keys: Number, heads: N
 
 def rotary_table(run: Lowering, op: Any, dtype: str) -> tuple[Tensor, Tensor]:
     """cos and sin of every position: made once, kept by whichever layers' products need them."""
-    key = (op.dim, run.code.by_kind and run.windowed)
+    key = (op.dim, op.table, run.code.by_kind and run.windowed)
     if key not in run.tables:
         kept = "fp32" if run.code.rotary_fp32 else dtype
         dim = op.dim // 2 if run.code.half_tables else op.dim
@@ -257,8 +257,9 @@ def eager(run: Lowering, op: AttentionCore, qkv: tuple[Tensor, ...], heads: Numb
         scores = tape.raised(scores)
         least = tape.new(1, "fp32", "least", fixed=True)
         scores = tape.record("max", (scores,), tape.new(scores.count, scores.dtype, "cut"), (scores, least))
-    if op.sinks or code.shifts_scores:
+    if (op.sinks and code.sinks != "scaled") or code.shifts_scores:
         return with_sinks(run, scores, v, heads, scores_count, op)
+    share = beside_sink(run, scores, heads) if op.sinks else None
     weights = tape.softmax(scores, "fp32" if code.softmax == "wide" else "")
     weights = tape.cast(weights, value_type)
     if code.softmax == "wide":
@@ -266,9 +267,20 @@ def eager(run: Lowering, op: AttentionCore, qkv: tuple[Tensor, ...], heads: Numb
     weights = tape.dropout(weights, dropped_share(run, op))
     run.scopes.weights(weights)
     out = tape.matmul(weights, folded(run, tape.lowered(v), heads), run.tokens * heads * op.v_dim, "values")
+    if share is not None:
+        out = tape.multiply(out, tape.cast(share, out.dtype))
     out = tape.copy(out, "attended")
     tape.hold(*repeated)
     return out
+
+
+def beside_sink(run: Lowering, scores: Tensor, heads: Number) -> Tensor:
+    """σ(logsumexp(scores) − sink): the share of all scores together beside the sink's, in fp32."""
+    tape, rows = run.tape, run.b * heads * run.own
+    scores = tape.raised(scores)
+    total = tape.new(rows, scores.dtype, "log-sum-exp")
+    total = tape.record("logsumexp", (scores,), total, (scores, total))
+    return tape.sigmoid(tape.cast(tape.add(total, run.weight(heads)), "fp32"))
 
 
 def dropped_share(run: Lowering, op: AttentionCore) -> float:
@@ -306,13 +318,14 @@ def causal_mask(run: Lowering) -> Tensor:
 
 
 def with_sinks(run: Lowering, scores: Tensor, v: Tensor, heads: Number, count: Number, op: AttentionCore) -> Tensor:
-    """Scores with one learnt score a head beside them (where there is one): shifted by their maximum, normalised, the
-    sink cut off."""
+    """Scores with one learnt score a head beside them (where there is one): shifted by their maximum (where the code
+    does it), normalised, the sink cut off."""
     tape = run.tape
     rows = run.b * heads * run.own
     combined = tape.copy(tape.scale(scores).view(count + rows), "with sinks") if op.sinks else scores
-    peak = tape.new(rows, "int64", "index of maximum", fixed=True)
-    combined = tape.record("max", (combined,), tape.new(combined.count, scores.dtype, "shifted"), (peak,))
+    if run.code.sinks == "shifted":
+        peak = tape.new(rows, "int64", "index of maximum", fixed=True)
+        combined = tape.record("max", (combined,), tape.new(combined.count, scores.dtype, "shifted"), (peak,))
     weights = tape.softmax(combined)
     cut = tape.slice(weights, count) if op.sinks else weights
     weights = tape.cast(cut, v.dtype)

@@ -91,9 +91,10 @@ class Rope:
     dim: int
     pairing: str = "half"
     upcast: bool = False
+    table: int = 0
 
     def __call__(self, name: str, source: str, heads: int, head_dim: int) -> Rotary:
-        return Rotary(name, (source,), heads, head_dim, self.dim, self.pairing, self.upcast)
+        return Rotary(name, (source,), heads, head_dim, self.dim, self.pairing, self.upcast, self.table)
 
 
 @record

@@ -42,23 +42,24 @@ def router(run: Lowering, op: Any) -> Value:
         return Value(sparsemixer(run, logits, rows, k, e), k)
     chosen = tape.new(rows * k, "int64", "chosen", fixed=True)
     wide = logits if code.native_scores else tape.cast(logits, "fp32")
+    kept = [chosen, *groups(run, op, rows)]
+    if op.upcast and not code.fp32_router and tape.compute != "fp32":
+        kept.append(tape.new(op.d_in * e, "fp32", "wide weight", fixed=True))
     if op.score.endswith("_top_k"):
         read = logits if op.score == "sigmoid_top_k" else wide
-        best = tape.record("topk", (read,), tape.new(rows * k, read.dtype, "best"), (chosen,))
+        if op.balanced:  # gathered by a choice with a bias: gather keeps what it reads
+            kept.append(read)
+        best = tape.record("topk", (read,), tape.new(rows * k, read.dtype, "best"), kept)
         if op.score == "sigmoid_top_k":
             weights = tape.sigmoid(best)
-            weights = shares(run, weights, rows) if op.normalise else weights
         else:
             weights = tape.softmax(best, "" if code.native_scores == "raised" else best.dtype)
     else:
         asked = wide.dtype if code.native_scores == "kept" else ""
         scores = tape.sigmoid(wide) if op.score == "sigmoid" else tape.softmax(wide, asked)
-        kept = [chosen, *groups(run, op, rows)]
-        if op.upcast and not code.fp32_router and tape.compute != "fp32":
-            kept.append(tape.new(op.d_in * e, "fp32", "wide weight", fixed=True))
         weights = tape.record("topk", (scores,), tape.new(rows * k, scores.dtype, "weights"), kept)
-        if op.normalise:
-            weights = shares(run, weights, rows)
+    if op.normalise:
+        weights = shares(run, weights, rows)
     tape.compute, tape.autocast = outer
     if code.router != "scores":
         weights = tape.cast(weights, x.tensor.dtype if code.router == "tokens" else made_in)

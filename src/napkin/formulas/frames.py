@@ -41,6 +41,7 @@ _HF = Frame()
 _SCALED = replace(_HF, buffers=(ROTARY, ("scale", "")))
 _BETWEEN = replace(_HF, norms_last=False)
 _ANGLES = replace(_BETWEEN, buffers=(("angles", "fp32"),))
+_GPT2 = replace(_BETWEEN, closure=("tables", "masks"))
 _HF_FRAMES: dict[str, Frame] = {
     "apertus": replace(_HF, buffers=(ROTARY, ("scalars", ""))),
     "bloom": replace(_BETWEEN, closure=("mask", "alibi")),
@@ -48,7 +49,8 @@ _HF_FRAMES: dict[str, Frame] = {
     "gemma": _SCALED,
     "gemma2": _SCALED,
     "gemma3_text": _SCALED,
-    "gpt2": replace(_BETWEEN, closure=("tables", "masks")),
+    "gpt-sw3": _GPT2,
+    "gpt2": _GPT2,
     "gpt_bigcode": replace(_BETWEEN, buffers=(("mask", "bool"),)),
     "gpt_neo": replace(_BETWEEN, buffers=(("masks", "bool"),), closure=("mask",)),
     "gpt_neox": _BETWEEN,

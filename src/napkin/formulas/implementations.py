@@ -186,6 +186,9 @@ class Code:
     tempers_once one tensor of positions' factors serves the queries of all layers; else each makes its own
     conv_view    a convolution reads its weight in another shape, which autocast casts on every pass
     query_scale  each query is multiplied by a factor of its position
+    sinks        how written-out attention has one learnt score a head beside the others. shifted: put beside them, all
+                 shifted by their maximum · joined: put beside them · scaled: the result is multiplied by
+                 σ(logsumexp(scores) − sink), which is the same
     masked       an explicit mask always reaches the attention kernel
     kernels      attention kernels that the code can call
     passes_mask  the mask is an argument of the checkpointed layer, which autograd then saves
@@ -240,6 +243,7 @@ class Code:
     query_scale: bool = False
     powered: bool = False
     bounded_ids: bool = False
+    sinks: str = "shifted"
     wide_weight: bool = False
     masked: bool = False
     kernels: tuple[str, ...] = ALL_KERNELS
@@ -262,6 +266,7 @@ _OLMO = replace(_HF, rotary_fp32=True)
 _PARTIAL = replace(_HF, joins=True)
 _GEMMA4 = replace(_HF, by_kind=True, wide_weight=True, powered=True, router="scores")
 _SIGMOID = replace(_HF, router="scores", native_scores="kept", best_of_group=2)
+_GPT2 = replace(_HF, softmax="native", passes_mask=True)
 _SEQ2SEQ = replace(_HF, softmax="native", wide_loss=False, shifted=False)
 """Labels stand beside their positions, and the loss takes the logits as they are."""
 _BART = replace(_SEQ2SEQ, positions="source")
@@ -337,6 +342,17 @@ _HF_CODES: dict[str, Code] = {
     ),
     "falcon": replace(_HF, softmax="native", masked=True, ungrouped=True, drops=ALIBI, turned=True),
     "flex_olmo": _OLMO,
+    "flint": replace(
+        _HF_EAGER,
+        softmax="native",
+        sinks="joined",
+        router="scores",
+        native_scores="kept",
+        new_shares=True,
+        fp32_router=True,
+        router_apart=True,
+        wide_logits=True,
+    ),
     "gemma2": _HF_EAGER,
     "gemma3_text": replace(_HF, by_kind=True),
     "gemma3n_text": replace(_GEMMA4, bounded_ids=True),
@@ -345,12 +361,16 @@ _HF_CODES: dict[str, Code] = {
     "glm": replace(_PARTIAL, rotary="layer"),
     "glm4": replace(_PARTIAL, rotary="layer"),
     "glm4_moe": replace(_SIGMOID, joins=True),
-    "gpt2": replace(_HF, softmax="native", passes_mask=True),
+    "gpt-sw3": _GPT2,
+    "gpt2": _GPT2,
     "gpt_neo": replace(_HF_EAGER, softmax="wide_scores"),
     "gpt_neox": _PARTIAL,
+    "gpt_neox_japanese": replace(_HF_EAGER, softmax="native", joins=True),
     "gpt_oss": replace(_HF_EAGER, softmax="native", half_tables=True, native_scores="kept"),
     "gptj": replace(_HF_EAGER, softmax="wide_scores", rotary="pair"),
+    "granite_swa": replace(_HF_EAGER, sinks="scaled"),
     "granitemoe": replace(_HF, router="tokens", wide_logits=True),
+    "granitemoe_swa": replace(_HF_EAGER, sinks="scaled", router="tokens", wide_logits=True),
     "granitemoeshared": replace(_HF, router="tokens", wide_logits=True),
     "exaone_moe": _SIGMOID,
     "glm4_moe_lite": _SIGMOID,
@@ -370,6 +390,9 @@ _HF_CODES: dict[str, Code] = {
     "hunyuan_v1_moe": replace(_HF, fp32_router=True),
     "laguna": replace(_PARTIAL, by_kind=True, router="tokens", new_shares=True, wide_logits=True),
     "llama4_text": replace(_HF, softmax="native"),
+    "hy_v3": replace(_HF, router="scores", native_scores="kept", new_shares=True),
+    "kolibri1": replace(_HF, router="scores", native_scores="kept", new_shares=True),
+    "mellum": replace(_HF, by_kind=True),
     "jetmoe": replace(_HF, router="tokens", wide_logits=True),
     "longcat_flash": replace(_HF, looped="joined"),
     "mimo_v2_flash": replace(

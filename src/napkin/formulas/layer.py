@@ -316,6 +316,7 @@ class Rotary(Operation):
 
     pairing  half: number i turns with i + dim/2 · interleaved: 2i with 2i + 1 · complex: as one complex product
     upcast   computed in fp32 and cast back
+    table    which of the network's tables of angles it reads, where layers have their own bases
     """
 
     heads: int
@@ -323,6 +324,7 @@ class Rotary(Operation):
     dim: int
     pairing: str = "half"
     upcast: bool = False
+    table: int = 0
 
 
 @record

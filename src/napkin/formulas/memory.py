@@ -882,16 +882,20 @@ def buffers(step: Step, stage: Stage) -> Number:
     depth = total(stage.layers)
     eager = setup.attention == EAGER or not setup.code.crops
     rotary = {
-        (op.dim, setup.code.by_kind and any(isinstance(o, AttentionCore) and o.window for o in layer.operations))
+        (
+            op.dim,
+            op.table,
+            setup.code.by_kind and any(isinstance(o, AttentionCore) and o.window for o in layer.operations),
+        )
         for layer in stack.layers
         for op in layer.operations
         if isinstance(op, Rotary)
     }
-    dims = {dim for dim, _ in rotary}
+    dims = {dim for dim, *_ in rotary}
     found: Number = 0
     for what, kind in setup.code.frame.buffers:
         count: Number = {
-            "rotary": total(dim for dim, _ in rotary),
+            "rotary": total(dim for dim, *_ in rotary),
             "angles": depth * length * max(dims, default=0),
             "masks": depth * length * length * eager,
             "mask": length * length,

@@ -14,10 +14,11 @@ from napkin.record import replace
 
 _ADAPTERS: dict[str, str] = {
     "decoder:build": (
-        "afmoe apertus arcee aria_text bitnet codegen cohere cohere2 ctrl cwm deepseek dots1 ernie4_5 ernie4_5_moe "
-        "exaone4 exaone_moe flex_olmo gemma gemma2 gemma3_text glm glm4 glm4_moe glm4v_moe_text glm4v_text gpt2 "
-        "gpt_neo gpt_neox gpt_oss gptj granite granitemoe granitemoeshared helium hunyuan_v1_dense "
-        "hyperclovax internlm2 internlm3 iquestcoder jais2 llama llama4_text minicpm minimax_m2 ministral "
+        "afmoe apertus arcee aria_text bitnet codegen cohere cohere2 ctrl cwm deepseek dots1 ernie4_5 "
+        "ernie4_5_moe exaone4 exaone_moe flex_olmo flint gemma gemma2 gemma3_text glm glm4 glm4_moe "
+        "glm4v_moe_text glm4v_text gpt-sw3 gpt2 gpt_neo gpt_neox gpt_neox_japanese gpt_oss gptj granite "
+        "granite_swa granitemoe granitemoe_swa granitemoeshared helium hunyuan_v1_dense hy_v3 hyperclovax "
+        "internlm2 internlm3 iquestcoder jais2 kolibri1 llama llama4_text mellum minicpm minimax_m2 ministral "
         "ministral3 mistral mixtral nanochat nemotron olmo olmo2 olmo3 olmoe persimmon phi phi3 phimoe qwen2 "
         "qwen2_5_vl_text qwen2_moe qwen2_vl_text qwen3 qwen3_moe qwen3_vl_moe_text qwen3_vl_text seed_oss "
         "smollm3 solar_open stablelm starcoder2 vaultgemma xglm"

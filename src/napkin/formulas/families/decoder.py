@@ -33,19 +33,21 @@ from napkin.formulas.blocks import (
 from napkin.formulas.families import common
 from napkin.formulas.families.common import CHUNKED, FULL, WINDOWED, Switch, on
 from napkin.formulas.layer import BalanceLoss, Layer, Model
-from napkin.inputs.model import Config
+from napkin.inputs.model import Config, number_in
 from napkin.record import record, replace
 
 # --- which layers do what --------------------------------------------------------------------------------------------
 
 
 class Plan(NamedTuple):
-    """What sets one layer apart from the others."""
+    """What sets one layer apart from the others. `table`: which of the rotary tables it reads, by its number."""
 
     window: int | None = None
     chunk: int | None = None
     rope: bool = True
     sparse: bool = False
+    table: int = 0
+    last: bool = False
     heads: int = 0
 
 
@@ -75,6 +77,16 @@ def everywhere(config: Config, layers: int) -> Callable[[int], str]:
 def in_windows(config: Config, kinds: Sequence[str], sparse: Sequence[bool]) -> list[bool]:
     """Rotary positions in layers with a window alone."""
     return [kind == WINDOWED for kind in kinds]
+
+
+def nowhere(config: Config, layers: int) -> Callable[[int], str]:
+    """Full attention where layer_types does not say otherwise."""
+    return lambda i: FULL
+
+
+def flint_pattern(config: Config, layers: int) -> Callable[[int], str]:
+    """Full attention in the first two layers, in each fourth one from the second on, and in the last."""
+    return lambda i: FULL if i < 2 or i % 4 == 1 or i == layers - 1 else WINDOWED
 
 
 def late(config: Config, layers: int) -> Callable[[int], str]:
@@ -142,6 +154,14 @@ def stepped(config: Config, layers: int) -> Callable[[int], bool]:
     return lambda i: i not in dense and (i + 1) % step == 0
 
 
+def stepped_after_two(config: Config, layers: int) -> Callable[[int], bool]:
+    """Each n-th layer, but those listed as dense; the first two are where no list says it."""
+    sparse = stepped(config, layers)
+    if config.items("mlp_only_layers", required=False) is not None:
+        return sparse
+    return lambda i: i > 1 and sparse(i)
+
+
 def between(config: Config, layers: int) -> Callable[[int], bool]:
     """Each n-th layer from a first to a last one."""
     start, step = config.integer("moe_layer_start_index", least=0), config.integer("moe_layer_interval")
@@ -158,6 +178,13 @@ def listed(config: Config, layers: int) -> Callable[[int], bool]:
         return lambda i: i in chosen
     step = config.integer("interleave_moe_layer_step")
     return lambda i: (i + 1) % step == 0
+
+
+def by_list(config: Config, layers: int) -> Callable[[int], bool]:
+    """As mlp_layer_types lists them, or every layer."""
+    if config.items("mlp_layer_types", required=False) is None:
+        return all_sparse(config, layers)
+    return by_type(config, layers)
 
 
 def by_type(config: Config, layers: int) -> Callable[[int], bool]:
@@ -230,13 +257,17 @@ class Traits:
     """What a model_type does differently from Llama (whose traits are the defaults). `square`: the output projection is
     h × h, so that heads · head_dim must be h. `tempered`: the field that says whether queries of layers without rotary
     positions are multiplied by a factor of their position (or that they are). `rotates`: which layers have rotary
-    positions, by their attention as it is listed; the size of a window must then be stated where one is listed."""
+    positions, by their attention as it is listed; the size of a window must then be stated where one is listed.
+    `thetas`: the field that lists each layer's rotary base, 0 where it has no rotary positions. `last_out_bias`: the
+    last layer's output projection alone has a bias. `inner_times`: the field that says how many times h the
+    feed-forward network is wide."""
 
     norm: NormStyle = RMS
     arrangement: str = "pre"
     final_norm: bool = True
     bias: Switch = False
     out_bias: Switch = False
+    last_out_bias: bool = False
     mlp_bias: Switch = False
     head_bias: Switch = False
     kv_heads: str = "num_key_value_heads"
@@ -244,6 +275,7 @@ class Traits:
     square: bool = False
     inner: str = "intermediate_size"
     inner_default: int = 0
+    inner_times: str = ""
     function: tuple[str, ...] = ("hidden_act",)
     gated: bool = True
     function_is: str = ""
@@ -253,6 +285,7 @@ class Traits:
     rope_share: float = 1.0
     rope_upcast: bool = False
     no_rope_every: str = ""
+    thetas: str = ""
     rope_in_windows_only: bool = False
     qk_norm: NormStyle | None = None
     qk_norm_switch: Switch = True
@@ -269,7 +302,7 @@ class Traits:
     window_switch: Switch = True
     window_field: str = "sliding_window"
     sinks: bool = False
-    upcast: str = ""
+    upcast: Switch = False
     indexed: bool = False
     groups: int = 1
     spread: bool = False
@@ -409,7 +442,7 @@ def _kind(plan: Plan, plans: set[Plan]) -> str:
     words = []
     if len({(p.window, p.chunk) for p in plans}) > 1:
         words.append("sliding" if plan.window else "chunked" if plan.chunk else "full")
-    if len({p.rope for p in plans}) > 1 and not words:
+    if len({p.rope for p in plans if (p.window, p.chunk) == (plan.window, plan.chunk)}) > 1:
         words.append("rotary" if plan.rope else "unrotated")
     if len({p.heads for p in plans}) > 1:
         words.append(f"{plan.heads}_heads")
@@ -443,7 +476,12 @@ def _plans(config: Config, traits: Traits, layers: int) -> list[Plan]:
             chunk = config.optional_integer("attention_chunk_size")
             types = list(common.layer_types(config, layers, lambda i: CHUNKED if rope[i] else FULL))
     is_sparse = traits.moe.where(config, layers) if traits.moe else (lambda i: False)
-    if not types and not traits.no_rope_every and traits.moe is None:  # all alike, however many
+    tables = _tables(config, traits.thetas, layers) if traits.thetas else None
+    if tables is not None:
+        rope = [table > 0 for table in tables]
+    last = [traits.last_out_bias and i == layers - 1 for i in range(layers)]
+    alike = not types and tables is None and not traits.last_out_bias
+    if alike and not traits.no_rope_every and traits.moe is None:  # however many
         return [Plan(None, None, True, False)] * layers
     attends = types or [FULL] * layers
     if traits.rotates:
@@ -452,12 +490,24 @@ def _plans(config: Config, traits: Traits, layers: int) -> list[Plan]:
         rope = traits.rotates(config, attends, [is_sparse(i) for i in range(layers)])
     if traits.rope_in_windows_only and window is not None:
         rope = [turned and kind != FULL for turned, kind in zip(rope, attends, strict=True)]
-    keys = list(zip(attends, rope, map(is_sparse, range(layers)), strict=True))
+    keys = list(zip(attends, rope, map(is_sparse, range(layers)), tables or [0] * layers, last, strict=True))
     made = {
         key: Plan(window if key[0] == WINDOWED else None, chunk if key[0] == CHUNKED else None, *key[1:])
         for key in dict.fromkeys(keys)
     }
     return [made[key] for key in keys]
+
+
+def _tables(config: Config, field: str, layers: int) -> list[int] | None:
+    """Which rotary table each layer reads, one for each base that the field lists, from 1; 0 for none of them."""
+    given = config.items(field, required=False)
+    if given is None:
+        return None
+    bases = [number_in(value) for value in given]
+    if len(bases) != layers or any(isinstance(v, bool) or not isinstance(v, (int, float)) or v < 0 for v in bases):
+        raise config.wrong(field, f"is not a list of {layers} rotary bases")
+    numbers = {base: number for number, base in enumerate(sorted({base for base in bases if base}), 1)}
+    return [numbers.get(base, 0) for base in bases]
 
 
 def _attention(
@@ -475,7 +525,6 @@ def _attention(
         kv_heads=kv_heads,
         head_dim=head_dim,
         bias=on(config, traits.bias),
-        out_bias=on(config, traits.out_bias),
         fused=traits.fused,
         norm_over=traits.qk_norm_over,
         norm_after_rope=traits.norm_after_rope,
@@ -483,7 +532,7 @@ def _attention(
         sinks=traits.sinks,
         softcap=bool(traits.softcap) and _capped(config, traits.softcap),
         position=traits.position,
-        upcast=bool(traits.upcast) and config.flag(traits.upcast, otherwise=False),
+        upcast=upcast if isinstance(upcast := traits.upcast, bool) else config.flag(upcast, otherwise=False),
         indexed=traits.indexed,
         groups=traits.groups,
         spread=traits.spread,
@@ -493,6 +542,7 @@ def _attention(
         value_scale=traits.value_scale,
     )
 
+    out_bias = on(config, traits.out_bias)
     tempered = bool(traits.tempered)
     if tempered and isinstance(traits.tempered, str):
         tempered = config.flag(traits.tempered, otherwise=True)
@@ -501,7 +551,8 @@ def _attention(
         normed = qk_norm if plan.rope or not traits.norm_needs_rope else None
         usual = partial(
             fixed,
-            rope=rope if plan.rope else None,
+            rope=replace(rope, table=plan.table) if rope is not None and plan.rope else None,
+            out_bias=out_bias or plan.last,
             norm=normed,
             window=plan.window,
             chunk=plan.chunk,
@@ -558,6 +609,8 @@ def _dense(config: Config, traits: Traits, hidden: int, function: str) -> Callab
     if traits.inner_default:  # a class that computes it, from no field at all where `inner` is empty
         inner = config.optional_integer(traits.inner) if traits.inner else None
         width = inner if inner is not None else traits.inner_default * hidden
+    elif traits.inner_times:
+        width = config.integer(traits.inner_times) * hidden
     else:
         width = config.integer(traits.inner)
     bias = on(config, traits.mlp_bias)
@@ -827,6 +880,7 @@ TRAITS: dict[str, Traits] = {
         window_field="window_size",
         ignored=("attention_layers", "attention_types"),
     ),
+    "gpt-sw3": replace(GPT2, upcast="reorder_and_upcast_attn"),  # GPT-2's class with another tokenizer
     "gptj": GPTJ,
     "codegen": replace(GPTJ, fused=True, groups=4, ignored=("rotary",)),  # one a core of a TPU v4
     "gpt_neox": Traits(
@@ -843,6 +897,16 @@ TRAITS: dict[str, Traits] = {
         parallel_norms=2,
         dropout=(True, True),
         embedding_dropout=True,
+    ),
+    "gpt_neox_japanese": Traits(
+        norm=LAYER,
+        last_out_bias=True,
+        kv_heads="",
+        own_head_dim=False,
+        inner_times="intermediate_multiple_size",
+        gated=False,
+        fused=True,
+        dropout=(True, True),
     ),
     "starcoder2": Traits(
         norm=LAYER,
@@ -919,6 +983,15 @@ TRAITS: dict[str, Traits] = {
     "granitemoeshared": replace(
         GRANITE,
         mlp_bias=False,
+        moe=replace(GRANITE_MOE, shared="size", shared_field="shared_intermediate_size", fused_shared=True),
+    ),
+    "granite_swa": replace(GRANITE, windows=first_of(4), thetas="layer_rope_theta", sinks=True),
+    "granitemoe_swa": replace(
+        GRANITE,
+        mlp_bias=False,
+        windows=first_of(4),
+        thetas="layer_rope_theta",
+        sinks=True,
         moe=replace(GRANITE_MOE, shared="size", shared_field="shared_intermediate_size", fused_shared=True),
     ),
     "glm": GLM,
@@ -1022,6 +1095,60 @@ TRAITS: dict[str, Traits] = {
         ignored=("attn_type_list", "use_mtp", "num_mtp_modules", "mtp_transformer_layers"),  # unknown to the class
     ),
     "exaone4": Traits(arrangement="output", qk_norm=RMS, windows=exaone_pattern, rope_in_windows_only=True),
+    "flint": Traits(
+        norm=RMS_FP32,
+        bias="attention_bias",
+        out_bias="attention_bias",
+        qk_norm=RMS_FP32,
+        windows=flint_pattern,
+        rope_in_windows_only=True,
+        sinks=True,
+        upcast=True,
+        moe=Mixture(
+            "num_experts",
+            where=stepped_after_two,
+            shared="size",
+            shared_field="shared_expert_intermediate_size",
+            score="sigmoid",
+            normalise="norm_topk_prob",
+            upcast=True,
+            balances=True,
+        ),
+    ),
+    "hy_v3": replace(
+        LLAMA,
+        qk_norm=RMS,
+        moe=replace(
+            SIGMOID_MOE, experts="num_experts", where=by_type, shared_field="num_shared_experts", normalise=True
+        ),
+        mtp=True,
+        only=tuple(
+            (field, (True,))
+            for field in ("moe_router_enable_expert_bias", "moe_router_use_sigmoid", "qk_norm", "route_norm")
+        ),
+    ),
+    "kolibri1": Traits(
+        arrangement="sandwich",
+        qk_norm=RMS,
+        windows=every(5),
+        rope_in_windows_only=True,
+        moe=Mixture(
+            shared="size",
+            shared_field="shared_expert_intermediate_size",
+            score="sigmoid_top_k",
+            normalise="norm_topk_prob",
+            upcast=True,
+            balanced="buffer",
+        ),
+    ),
+    "mellum": replace(
+        QWEN3,
+        windows=nowhere,
+        window_switch=True,
+        moe=replace(QWEN_MOE, experts="num_local_experts", where=by_list),
+        mtp=True,
+        ignored=("mtp_layer_types", "mtp_mlp_layer_types", "use_sliding_window"),  # unknown to the class
+    ),
     "hunyuan_v1_dense": Traits(bias="attention_bias", out_bias="attention_bias", qk_norm=RMS, norm_after_rope=True),
     "hunyuan_v1_moe": Traits(
         bias="attention_bias",
