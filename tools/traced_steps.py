@@ -126,6 +126,19 @@ class Again(contextlib.ExitStack):
         return super().__enter__()
 
 
+class Mish(torch.autograd.Function):
+    """mish as on CUDA: one kernel each way, where the meta device writes its backward out."""
+
+    @staticmethod
+    def forward(context: Any, x: Any) -> Any:
+        context.save_for_backward(x)
+        return torch.empty_like(x)
+
+    @staticmethod
+    def backward(context: Any, *gradients: Any) -> Any:
+        return torch.empty_like(context.saved_tensors[0])
+
+
 def emulate() -> None:
     """As saved_bytes.py does, and what checkpoints and fused optimizers ask the device for."""
     saved_bytes.emulate()
@@ -139,6 +152,7 @@ def emulate() -> None:
     module._get_fused_kernels_supported_devices = lambda: ["meta"]  # type: ignore[attr-defined]
     library = torch.library.Library("aten", "IMPL", "Meta")
     library.impl("_fused_sgd_", lambda *_, **__: None)
+    torch.nn.functional.mish = Mish.apply
     KEEP.append(library)
 
 
@@ -204,6 +218,17 @@ def said(fields: dict[str, Any], precision: str, kernel: str, batch: tuple[int, 
     }
 
 
+def case(seed: object, model_type: str, number: int) -> tuple[dict[str, Any], str, str, tuple[int, int], int, Any]:
+    """A config, the precision, attention's kernel, the batch, which layers are checkpointed, and the optimizer."""
+    rng = random.Random(f"{seed} {model_type} {number}")
+    drawn = draw(model_type, rng, 0.0)
+    drawn.fields["vocab_size"] = rng.choice((11, 97, 4096))
+    kernel = rng.choice(code_of("hf", model_type).kernels)
+    kernel = "flash" if kernel == "cudnn" else kernel
+    batch = (rng.choice((1, 2, 3)), drawn.length)
+    return drawn.fields, rng.choice(tuple(POLICY)), kernel, batch, rng.choice((0, 0, 1, 2)), rng.choice(STEPS)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("types", nargs="*", help="model types (default: dense ones)")
@@ -218,13 +243,7 @@ def main() -> int:
         counts = dict.fromkeys(SEEN, 0)
         tried = 0
         for number in range(asked.cases):
-            rng = random.Random(f"{asked.seed} {model_type} {number}")
-            drawn = draw(model_type, rng, 0.0)
-            drawn.fields["vocab_size"] = rng.choice((11, 97, 4096))
-            kernel = rng.choice(code_of("hf", model_type).kernels)
-            kernel = "flash" if kernel == "cudnn" else kernel
-            batch = (rng.choice((1, 2, 3)), drawn.length)
-            one = (drawn.fields, rng.choice(tuple(POLICY)), kernel, batch, rng.choice((0, 0, 1, 2)), rng.choice(STEPS))
+            one = case(asked.seed, model_type, number)
             try:
                 found, expected = trace(*one), said(*one)
             except NapkinError as problem:
@@ -241,7 +260,7 @@ def main() -> int:
             else:
                 off = {name: expected[name] - found[name] for name in SEEN if expected[name] != found[name]}
                 peaks = [max(one["forward"], one["backward"], one["step"]) for one in (expected, found)]
-                print(f"   {one[1:]} off {off}, peak {peaks[0] / peaks[1] - 1:+.3%}")
+                print(f"   {number}: {one[1:]} off {off}, peak {peaks[0] / peaks[1] - 1:+.3%}")
         print(f"{model_type}: {len(equal)} of {tried} equal; {counts}", flush=True)
         if asked.write:
             kept = random.Random(model_type).sample(equal, min(KEPT_CASES, len(equal)))

@@ -384,16 +384,19 @@ def gated_mlp(
     `dropout`, `norm`: before the last. `out_bias`: the last one's, where it is not the others'. `upcast`: activation
     and ⊙ run in fp32."""
     gate, up = prefix + "gate", prefix + "up"
+    activation = Activation(prefix + "activation", (gate,), inner, function)
     first: Operations
     if fused:
         first = (
             Matmul(prefix + "gate_up", (source,), width, 2 * inner, bias, COLUMN),
             Slice(gate, (prefix + "gate_up",), inner),
             Slice(up, (prefix + "gate_up",), inner),
+            activation,
         )
     else:
         first = (
             Matmul(gate, (source,), width, inner, bias, COLUMN),
+            activation,
             Matmul(up, (source,), width, inner, bias, COLUMN),
         )
     gated = prefix + "gated"
@@ -410,7 +413,6 @@ def gated_mlp(
         )
     return (
         *first,
-        Activation(prefix + "activation", (gate,), inner, function),
         Multiply(gated, (prefix + "activation", up), inner),
         *_dropped(gated, inner, dropout),
         *((norm(gated + "_norm", gated, inner),) if norm else ()),

@@ -13,6 +13,7 @@ from typing import Any
 
 from napkin.elementwise import Number, ceil_div, maximum, minimum
 from napkin.errors import Refused
+from napkin.formulas.activation_rules import activated
 from napkin.formulas.implementations import Code, Tuning
 from napkin.formulas.layer import (
     COLUMN,
@@ -642,54 +643,7 @@ class Lowering:
         return Value(self.activated(x.tensor, op.function), x.width, x.divided, x.whole)
 
     def activated(self, x: Tensor, function: str) -> Tensor:
-        tape = self.tape
-        function = dict(self.code.functions).get(function, function)
-        if function == "relu":
-            return tape.relu(x)
-        if function in ("relu2", "relu_squared"):
-            return tape.power(tape.relu(x))
-        if function == "sigmoid":
-            return tape.sigmoid(x)
-        if function == "tanh":
-            return tape.tanh(x)
-        if function == "linear":
-            return x
-        if function == "gelu_10":  # cut to −10 … 10
-            grown = tape.smooth(x, "gelu")
-            return tape.record("clamp", (grown,), tape.new(x.count, x.dtype, "clipped"), (grown,))
-        if function == "gelu_python":  # 0.5·x·(1 + erf(x/√2))
-            return tape.multiply(tape.scale(x), tape.shift(tape.smooth(tape.scale(x), "erf")))
-        if self.code.written and function in ("gelu_new", "gelu_accurate", "gelu_python_tanh"):
-            # 0.5·x·(1 + tanh(√(2/π)·(x + 0.044715·x³)))
-            cube = tape.scale(tape.power(x))
-            inner = tape.scale(tape.add(x, cube))
-            return tape.multiply(tape.scale(x), tape.shift(tape.tanh(inner)))
-        if self.code.written and function == "gelu_fast":
-            # 0.5·x·(1 + tanh(x·0.7978845608·(1 + 0.044715·x·x)))
-            square = tape.multiply(tape.scale(x), x)
-            inner = tape.multiply(tape.scale(x), tape.shift(tape.scale(square)))
-            return tape.multiply(tape.scale(x), tape.shift(tape.tanh(inner)))
-        if self.code.written and function == "quick_gelu":
-            return tape.multiply(x, tape.sigmoid(tape.scale(x)))
-        if function == "xielu":
-            return self.xielu(x)
-        if function == "swiglu_oai":
-            raise Refused("swiglu_oai stands in experts alone")
-        return tape.smooth(x, function, function == "bloom_gelu")
-
-    def xielu(self, x: Tensor) -> Tensor:
-        """where(x > 0, α₊·x·x + β·x, α₋·(expm1(min(x, ε)) − x) + β·x), its two scalars learnt."""
-        tape = self.tape
-        stored = "fp32" if tape.autocast else tape.compute
-        up, down = (tape.record("softplus", (self.weight(1),), tape.new(1, stored, "scalar")) for _ in range(2))
-        positive = tape.add(tape.multiply(tape.multiply(x, up), x), tape.scale(x))
-        least = tape.record("minimum", (x,), tape.new(x.count, x.dtype, "least"), (x,))
-        raised = tape.raised(least)
-        grown = tape.new(raised.count, raised.dtype, "expm1")
-        grown = tape.record("expm1", (raised,), grown, (grown,))
-        negative = tape.add(tape.multiply(tape.add(grown, x), down), tape.scale(x))
-        condition = tape.new(x.count, "bool", "positive", fixed=True)
-        return tape.record("where", (positive, negative), tape.new(x.count, positive.dtype, "xielu"), (condition,))
+        return activated(self.tape, self.code, x, function, self.weight)
 
     # --- norms ---
 

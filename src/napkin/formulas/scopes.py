@@ -3,12 +3,14 @@ that names it goes, with the function that it stands in.
 
 A layer's code is a function for attention, one for the feed-forward network, and the layer around both. Each holds its
 argument (the normalised stream) until it returns; attention holds query, key and value, both of query and key as they
-were until both are rotated, and hands its weights to the layer, which holds them to its end.
+were until both are rotated, and hands its weights to the layer, which holds them to its end. Variables that one
+expression adds up stand until it has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 
 from napkin.formulas.layer import Add, AttentionCore, Matmul, Norm, Operation, Rotary
 from napkin.formulas.tape import Tape, Tensor
@@ -20,10 +22,12 @@ class Scopes:
     def __init__(self, tape: Tape, operations: tuple[Operation, ...], inside_layer: bool, late: bool) -> None:
         self.tape = tape
         self.feeding = _feeding(operations)
+        self.sums = _sums(operations)
         self.inside_layer = inside_layer
         self.late = late
         self.here: list[Tensor] = []
         self.unrotated: list[Tensor] = []
+        self.summed: list[Tensor] = []
         self.to_the_end: list[Tensor] = []
 
     def enter(self, op: Operation, reads: Iterable[Tensor]) -> None:
@@ -36,6 +40,9 @@ class Scopes:
         if isinstance(op, Add) or (isinstance(op, Norm) and op.name not in self.feeding):
             self.tape.hold(*self.here)
             self.here = []
+        reads = tuple(reads)
+        if isinstance(op, Add):
+            self.summed += reads
         if isinstance(op, Rotary):
             self.unrotated += reads
         elif isinstance(op, AttentionCore):
@@ -45,6 +52,9 @@ class Scopes:
         """It has made its value."""
         if self.inside_layer and isinstance(op, Norm) and op.name not in self.feeding:
             self.here.append(made)
+        if isinstance(op, Add) and op.name not in self.sums:
+            self.tape.hold(*self.summed)
+            self.summed = []
 
     def weights(self, tensor: Tensor) -> None:
         """Attention's weights, which it returns."""
@@ -53,6 +63,12 @@ class Scopes:
     def close(self, *tensors: Tensor) -> None:
         """The layer returns."""
         self.tape.hold(*self.here, *self.unrotated, *self.to_the_end, *tensors)
+
+
+def _sums(operations: tuple[Operation, ...]) -> frozenset[str]:
+    """Sums that the addition behind them goes on with, in one expression."""
+    pairs = pairwise(operations)
+    return frozenset(a.name for a, b in pairs if isinstance(a, Add) and isinstance(b, Add) and a.name in b.reads)
 
 
 def _feeding(operations: tuple[Operation, ...]) -> frozenset[str]:

@@ -247,7 +247,7 @@ class Tape:
         """Variables name these tensors until here."""
         self.holds += [(len(self.nodes) - 1, tensor) for tensor in tensors]
 
-    # --- what autocast does to arguments ---
+    # --- what autocast does to arguments; who calls the operation holds them as they were until it is over ---
 
     def lowered(self, x: Tensor) -> Tensor:
         """An argument of an operation on autocast's list of lower precision."""
@@ -296,8 +296,10 @@ class Tape:
         return self.record("mul", (x, y), out, kept, spread=True)
 
     def power(self, x: Tensor) -> Tensor:
-        x = self.raised(x)
-        return self.record("pow", (x,), self.new(x.count, x.dtype, "power"), (x,), scratch=2 * x.size)
+        given, x = x, self.raised(x)
+        out = self.record("pow", (x,), self.new(x.count, x.dtype, "power"), (x,), scratch=2 * x.size)
+        self.hold(given)
+        return out
 
     def mean(self, x: Tensor, count: Number) -> Tensor:
         return self.record("mean", (x,), self.new(count, x.dtype, "mean"))
@@ -305,7 +307,7 @@ class Tape:
     def rsqrt(self, x: Tensor) -> Tensor:
         x = self.raised(x)
         out = self.new(x.count, x.dtype, "rsqrt")
-        return self.record("rsqrt", (x,), out, (out,))
+        return self.record("rsqrt", (x,), out, (out,), scratch=2 * x.size)
 
     def tanh(self, x: Tensor) -> Tensor:
         out = self.new(x.count, x.dtype, "tanh")
@@ -318,6 +320,10 @@ class Tape:
     def relu(self, x: Tensor) -> Tensor:
         out = self.new(x.count, x.dtype, "relu")
         return self.record("relu", (x,), out, (out,))
+
+    def erf(self, x: Tensor) -> Tensor:
+        """Backwards 2/√π·exp(−x²)·gradient: the square, its negative, the exponential and its multiple."""
+        return self.record("erf", (x,), self.new(x.count, x.dtype, "erf"), (x,), scratch=4 * x.size)
 
     def smooth(self, x: Tensor, name: str, written: bool = False) -> Tensor:
         """silu, gelu and their like as one kernel: the input is kept. `written`: the code's own gelu of tanh, written
@@ -348,24 +354,30 @@ class Tape:
 
     def layer_norm(self, x: Tensor, rows: Number, weights: Sequence[Tensor], weight: Number) -> Tensor:
         """The fused kernel keeps its input, and mean and reciprocal deviation of each row in fp32."""
-        x = self.raised(x)
+        given, x = x, self.raised(x)
         mean = self.new(rows, "fp32", "mean", fixed=True)
         rstd = self.new(rows, "fp32", "rstd", fixed=True)
         out = self.new(x.count, x.dtype, "normalised")
-        return self.record("layer_norm", (x,), out, (x, mean, rstd, *weights), weight=weight)
+        self.record("layer_norm", (x,), out, (x, mean, rstd, *weights), weight=weight)
+        self.hold(given)
+        return out
 
     def rms_norm(self, x: Tensor, rows: Number, weight: Number) -> Tensor:
         """The fused kernel keeps its input and the reciprocal root mean square of each row in fp32."""
-        x = self.raised(x)
+        given, x = x, self.raised(x)
         rstd = self.new(rows, "fp32", "rstd", fixed=True)
         out = self.new(x.count, x.dtype, "normalised")
-        return self.record("rms_norm", (x,), out, (x, rstd), weight=weight)
+        self.record("rms_norm", (x,), out, (x, rstd), weight=weight)
+        self.hold(given)
+        return out
 
     def softmax(self, x: Tensor, dtype: str = "") -> Tensor:
         """Keeps its result. What is asked for in another type, or is raised by autocast, is cast first."""
-        x = self.cast(x, dtype) if dtype else self.raised(x)
+        given, x = x, self.cast(x, dtype) if dtype else self.raised(x)
         out = self.new(x.count, x.dtype, "softmax")
-        return self.record("softmax", (x,), out, (out,))
+        self.record("softmax", (x,), out, (out,))
+        self.hold(given)
+        return out
 
     # --- matrix products ---
 
@@ -374,7 +386,7 @@ class Tape:
     ) -> Tensor:
         """x·Wᵀ. Keeps x, and autocast's copy of the weight, which is cast `once` a step or in each product."""
         stored = self.compute if not self.autocast else "fp32"
-        x = self.lowered(x)
+        given, x = x, self.lowered(x)
         kept = [self.new(x.count, self.narrow, f"as {self.narrow}") if self.narrow else x]
         if self.autocast and not x.fixed:
             name = weight or "weight"
@@ -384,7 +396,9 @@ class Tape:
         narrow = grads * BYTES[x.dtype] // BYTES[stored] if self.autocast else 0
         summed = d_out * BYTES[x.dtype] if bias else 0
         cached = summed if self.autocast else 0
-        return self.record("linear", (x,), out, kept, weight=grads, narrow=narrow, bias=summed, cached=cached)
+        self.record("linear", (x,), out, kept, weight=grads, narrow=narrow, bias=summed, cached=cached)
+        self.hold(given)
+        return out
 
     def weight_copy(self, count: Number, label: str) -> Tensor:
         """Autocast's copy of a weight: one a step, however often a weight that several layers share is used."""
@@ -399,9 +413,11 @@ class Tape:
 
     def matmul(self, x: Tensor, y: Tensor, count: Number, what: str) -> Tensor:
         """x·y of two activations: each is kept where the other needs a gradient."""
-        x, y = self.lowered(x), self.lowered(y)
+        given, (x, y) = (x, y), (self.lowered(x), self.lowered(y))
         out = self.new(count, promoted(x, y), what)
-        return self.record("matmul", (x, y), out, (x, y))
+        self.record("matmul", (x, y), out, (x, y))
+        self.hold(*given)
+        return out
 
 
 def promoted(x: Tensor, y: Tensor) -> str:
