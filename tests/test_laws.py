@@ -115,6 +115,7 @@ def drawn(draw) -> tuple[Model, Setup]:
         "pp": pp,
         "dp": dp,
         "ep": ep,
+        "etp": draw(st.sampled_from([1, tp])) if has_experts else 1,
         "vp": vp,
         "sp": draw(st.integers(0, 1)) * (tp > 1),
         "zero": zero,
@@ -190,11 +191,12 @@ def test_all_ranks_together_hold_at_least_the_whole(case) -> None:
     assert group * sum(rank.parameters for rank in every) >= whole * width[setup.precision.param]
     assert group * sum(rank.gradients for rank in every) >= whole * width[setup.precision.grad]
     assert group * sum(rank.optimizer for rank in every) >= 2 * whole * width[setup.precision.state]
-    if layout.zero >= 3 and layout.ep == 1:
+    if layout.zero >= 3:  # dense weights over all that hold the same, experts over all that hold the same experts
         ways = setup.shards
+        copies = max(ways * layout.tp // (layout.ep * layout.etp), 1)
         for rank in every:
-            share = rank.held.all * width[setup.precision.param]
-            assert share <= rank.parameters * ways < share + 2 * ways
+            share = (rank.held.dense / ways + rank.held.expert / copies) * width[setup.precision.param]
+            assert share <= rank.parameters < share + 2
 
 
 # --- monotone ---

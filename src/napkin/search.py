@@ -231,8 +231,7 @@ def _exact(request: Request, numbers: Mapping[str, int], recompute: Recompute) -
         seq=request.seq,
         schedule="interleaved" if numbers["vp"] > 1 else "1f1b",
         recompute=recompute,
-        **numbers,
-    )
+    ).replaced(**numbers)
 
 
 def search(request: Request, timed: Timed, capacity: float) -> Found:

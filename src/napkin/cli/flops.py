@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin.cli.command import Command, Inputs
-from napkin.cli.model import MODEL_OPTIONS, documents, model_of, sequence
+from napkin.cli.model import MODEL_OPTIONS, PADDED, documents, model_of, sequence
 from napkin.cli.options import Option, choice, declare, flag
 from napkin.cli.single import OPTIONS_OF_SINGLE, answered
 from napkin.errors import NapkinError
@@ -54,6 +54,8 @@ COMMAND = Command(
     run,
     options=(
         *MODEL_OPTIONS,
+        *PADDED,
+        "tp",
         "batch",
         "seq",
         "pairs",

@@ -5,12 +5,13 @@ from __future__ import annotations
 from napkin.cli.command import Inputs
 from napkin.cli.model import sequence
 from napkin.cli.options import DEGREES, Option, choice, declare, flag
+from napkin.cli.stages import degrees as staged
 from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.evidence.margins import widths_of
 from napkin.formulas import optimizers
 from napkin.formulas.frameworks import FRAMEWORKS, PLAIN, Framework
 from napkin.formulas.implementations import IMPLEMENTATIONS, LOSSES, Code, Tuning, code_of
-from napkin.formulas.layer import Matmul, Model
+from napkin.formulas.layer import ExpertMatmul, Experts, Matmul, Model
 from napkin.formulas.lowering import divides_heads, key_heads
 from napkin.formulas.memory import Setup
 from napkin.inputs.plan import Layout, precision, recompute
@@ -58,14 +59,14 @@ declare(
         "Form of the cross entropy, where it is not the implementation's own",
         metavar="FORM",
     ),
+    flag("distributed-optimizer", "Megatron's name of ZeRO stage 1", ("use-distributed-optimizer",)),
     flag("ema", "A running mean of the parameters is kept too"),
     Option("offload", offloads, "What stands in the host's memory: optimizer, activations", metavar="WHAT,…"),
 )
 
 POLICY_OPTIONS = ("precision", "optimizer", "optimizer-form", "momentum", "implementation", "attention", "dropout")
-SETUP_OPTIONS = (*DEGREES, "seq", "recompute", *POLICY_OPTIONS)
+SETUP_OPTIONS = (*DEGREES, "distributed-optimizer", "seq", "target-seq", "recompute", *POLICY_OPTIONS)
 STATE_OPTIONS = (
-    "target-seq",
     "dp-shard",
     "freeze-layers",
     "ema",
@@ -137,7 +138,8 @@ def _divides(option: str, value: int, whole: int, what: str) -> None:
 
 def layout_of(inputs: Inputs, model: Model) -> Layout:
     """The layout asked for; GPUs, and sequences of a step, divide by its degrees."""
-    tp, pp, cp, ep, etp, vp = (inputs.get(name) for name in ("tp", "pp", "cp", "ep", "etp", "vp"))
+    tp, cp, ep, etp = (inputs.get(name) for name in ("tp", "cp", "ep", "etp"))
+    pp, vp, stages = staged(inputs, model)
     dp = _data_parallel(inputs, tp * pp * cp)
     seq = sequence(inputs, model)
     _divides("tp", tp, model.heads, "the attention heads")
@@ -147,12 +149,16 @@ def layout_of(inputs: Inputs, model: Model) -> Layout:
         raise NapkinError(f"--ep {ep}: {model.name} has no experts", "leave it out")
     for number in sorted(model.experts):
         _divides("ep", ep, number, "the experts")
+    if etp > 1:
+        _shares_experts(model, tp, etp)
+    elif model.experts and tp > 1 and "etp" not in inputs:
+        inputs.note(f"each tensor-parallel rank holds whole experts (--etp 1); Megatron's default is --etp {tp}")
     depth = model.stacks[-1].depth
     if pp > 1 and model.lends:
         raise Refused(f"--pp {pp:,}: layers of {model.name} read what layers of other stages make", "--pp 1")
     if pp * vp > depth:
         raise NapkinError(f"--pp {pp:,} × --vp {vp:,} is more than the {depth:,} layers", f"at most {depth:,}")
-    if vp > 1 and depth % pp == 0:
+    if vp > 1 and depth % pp == 0 and not stages:
         _divides("vp", vp, depth // pp, "the layers of a stage")
     sp = inputs.get("sp")
     if sp is None:
@@ -179,6 +185,11 @@ def layout_of(inputs: Inputs, model: Model) -> Layout:
     schedule = inputs.get("schedule") or inputs.default("schedule", "interleaved" if vp > 1 else "1f1b")
     if vp > 1 and schedule in ("gpipe", "1f1b"):
         raise NapkinError(f"--vp {vp} needs an interleaved schedule, not {schedule}", "--schedule interleaved")
+    if vp > 1 and schedule == "zero-bubble":
+        raise Refused(
+            f"--vp {vp} --schedule zero-bubble: where ZB-V puts chunks, table and head is not modelled",
+            "--vp 1, or --schedule interleaved",
+        )
     return Layout(
         seq=seq,
         micro=micro,
@@ -191,11 +202,36 @@ def layout_of(inputs: Inputs, model: Model) -> Layout:
         etp=etp,
         vp=vp,
         sp=int(bool(sp) and tp > 1),
-        zero=int(inputs.get("zero")),
+        zero=_zero(inputs),
         target=target or 0,
         schedule=schedule,
         recompute=recompute(inputs.get("recompute")),
+        stages=stages,
     )
+
+
+def _shares_experts(model: Model, tp: int, etp: int) -> None:
+    """Refused where tensor-parallel ranks cannot divide each expert's width."""
+    if not model.experts:
+        raise NapkinError(f"--etp {etp}: {model.name} has no experts", "leave it out")
+    _divides("etp", etp, tp, "the tensor-parallel ranks")
+    if any(isinstance(op, ExpertMatmul) for op in model.operations):
+        raise Refused(f"--etp {etp}: how {model.name}'s separate experts are divided is not modelled", "--etp 1")
+    for width in sorted({op.d_ff for op in model.operations if isinstance(op, Experts)}):
+        _divides("etp", etp, width, "an expert's width")
+
+
+def _zero(inputs: Inputs) -> int:
+    """ZeRO's stage; Megatron's distributed optimizer is the first."""
+    if inputs.get("distributed-optimizer"):
+        if "zero" in inputs and inputs.get("zero") != "1":
+            raise NapkinError(
+                f"a contradiction: --zero {inputs.get('zero')} and --distributed-optimizer, which is ZeRO-1",
+                "leave out one of the two",
+            )
+        inputs.shown.pop("zero", None)
+        inputs.record("zero", "1", "solved")
+    return int(inputs.get("zero"))
 
 
 def _data_parallel(inputs: Inputs, model_parallel: int) -> int:
@@ -240,6 +276,11 @@ def setup_with(inputs: Inputs, model: Model, layout: Layout) -> Setup:
         named = "fused" if "fused" in optimizer.forms else optimizer.forms[0]
         inputs.default("optimizer-form", named)
     framework = _framework(inputs)
+    padding = framework.pads * int(layout.tp)
+    if padding and model.vocabulary % padding:
+        inputs.note(
+            f"{framework.name} pads the vocabulary to a multiple of {padding:,}: --vocab-multiple {framework.pads}"
+        )
     if "=" not in policy.name and framework.formats(policy) != policy:
         policy = framework.formats(policy)
         kept = f"{policy.param} parameters, {policy.grad} gradients, {policy.state} states"

@@ -6,14 +6,16 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from napkin import elementwise
 from napkin.cli import bars
 from napkin.cli.command import Command, Inputs
 from napkin.cli.layout import SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS, divisions, setup_of
 from napkin.cli.level import level_of
 from napkin.cli.machine import accelerator
-from napkin.cli.model import MODEL_OPTIONS, model_of
+from napkin.cli.model import MODEL_OPTIONS, PADDED, model_of
 from napkin.cli.options import DRAWS, Option, choice, declare, flag
 from napkin.cli.single import OPTIONS_OF_SINGLE, answered
+from napkin.cli.stages import STAGE_OPTIONS
 from napkin.errors import BROKEN, CLOSE, OK, NapkinError
 from napkin.formulas import buckets, fit, memory
 from napkin.formulas import capacity as ceiling
@@ -132,7 +134,10 @@ def at_level(inputs: Inputs, found: Fit, room: int | None) -> Fit:
     ends = {}
     for path, (low, high) in found.reported.ends.items():
         middle = getattr(found.reported, path.removeprefix("memory/")).value
-        ends[path] = (middle * (low / middle) ** times, middle * (high / middle) ** times)
+        ends[path] = (
+            elementwise.floor(middle * (low / middle) ** times),
+            elementwise.ceiling(middle * (high / middle) ** times),
+        )
     reported = replace(found.reported, ends=ends)
     return replace(found, reported=reported, verdict=fit.verdict(reported, room))
 
@@ -334,6 +339,10 @@ def _solve(inputs: Inputs, model: Model, setup: Setup) -> Answer:
     """The largest micro-batch, sequence, number of layers or model that fits: by the estimate, for certain (its upper
     end within capacity) and at most (the lower end within). With --must-fit, the one for certain."""
     what = inputs.get("max")
+    if setup.layout.stages and what in ("layers", "params"):
+        raise NapkinError(
+            f"--max {what} and layers dealt to stages by hand exclude each other", "--pp alone deals evenly"
+        )
     hardware = accelerator(inputs)
     capacity = hardware.term("capacity", "memory/capacity", "byte")
     room = int(capacity.value)
@@ -444,7 +453,9 @@ COMMAND = Command(
         "hardware-file",
         *SETUP_OPTIONS,
         *STATE_OPTIONS,
+        *STAGE_OPTIONS,
         *MODEL_OPTIONS,
+        *PADDED,
         "compile",
         "must-fit",
         "interval",

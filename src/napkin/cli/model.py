@@ -7,11 +7,13 @@ from napkin.cli.options import Option, declare, flag
 from napkin.errors import NapkinError, did_you_mean
 from napkin.formulas.families import build
 from napkin.formulas.layer import Model
-from napkin.inputs.model import CLASS_DEFAULT, Config, load_config
+from napkin.inputs.model import CLASS_DEFAULT, LARGEST_DIMENSION, Config, load_config
 from napkin.term import Term
 from napkin.units import Unreadable, positive_count
 
 DEFAULT_SEQ = 4096
+COUNTS = ("params", "flops")
+"""Commands that count a whole model, however it is divided."""
 
 
 def lengths(text: str) -> tuple[int, ...]:
@@ -28,6 +30,13 @@ def lengths(text: str) -> tuple[int, ...]:
 
 declare(
     flag("mtp", "Count the multi-token prediction modules too"),
+    Option(
+        "vocab-multiple",
+        positive_count,
+        "Pad the vocabulary to a multiple of N · tp (Megatron, nanotron: 128)",
+        metavar="N",
+        aliases=("make-vocab-size-divisible-by",),
+    ),
     Option("target-seq", positive_count, "Tokens of the decoder's sequence, in an encoder-decoder", "token", "N"),
     Option("document-lengths", lengths, "Documents packed into a sequence: 4096,2048 or 4x1024", metavar="N,N,…"),
     Option("mean-document-length", positive_count, "Documents of one length packed into a sequence", "token", "N"),
@@ -35,6 +44,8 @@ declare(
 
 MODEL_OPTIONS = ("assume-ignorable",)
 """Options of every command that takes MODEL."""
+PADDED = ("vocab-multiple",)
+"""Options of those that count a padded vocabulary."""
 
 
 def model_of(inputs: Inputs) -> Model:
@@ -47,7 +58,28 @@ def model_of(inputs: Inputs) -> Model:
         inputs.note(note)
     if ignorable:
         inputs.note(f"assumed to change no count: {', '.join(ignorable)}")
-    return model
+    return _padded(inputs, model)
+
+
+def _padded(inputs: Inputs, model: Model) -> Model:
+    """The model with the vocabulary that is trained, where it is padded."""
+    multiple = inputs.get("vocab-multiple")
+    if multiple is None:
+        if "tp" in inputs and inputs.command.name in COUNTS:
+            raise NapkinError("--tp changes no count", "it belongs to --vocab-multiple here")
+        return model
+    from napkin.formulas.vocabulary import padded
+
+    ranks = int(inputs.get("tp") or 1)
+    found = padded(model, multiple * ranks)
+    if found.vocabulary > LARGEST_DIMENSION:
+        raise NapkinError(
+            f"--vocab-multiple {multiple:,}: the vocabulary would be {found.vocabulary:,}", "for example 128"
+        )
+    more = found.vocabulary - model.vocabulary
+    if more:
+        inputs.note(f"vocabulary: {model.vocabulary:,} padded by {more:,} to {found.vocabulary:,}")
+    return found
 
 
 def _record(inputs: Inputs, config: Config) -> None:

@@ -134,7 +134,7 @@ _DECLARED = (
         units.degree,
         "Model chunks a stage (interleaved pipeline)",
         metavar="N",
-        aliases=("virtual-stages", "virtual-pipeline-model-parallel-size"),
+        aliases=("virtual-stages", "virtual-pipeline-model-parallel-size", "num-virtual-stages-per-pipeline-rank"),
     ),
     flag("sp", "Sequence parallelism beside tensor parallelism", ("sequence-parallel",)),
     Option("zero", choice("0", "1", "2", "3"), "ZeRO stage (3 is FSDP)", metavar="0..3", aliases=("zero-stage",)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin.cli.command import Command, Inputs
-from napkin.cli.model import MODEL_OPTIONS, model_of
+from napkin.cli.model import MODEL_OPTIONS, PADDED, model_of
 from napkin.formulas.params import params
 from napkin.render.answer import Answer
 
@@ -25,7 +25,7 @@ COMMAND = Command(
     "params",
     "Parameters of a model, exactly: total, active, tables, layers, each weight's shape",
     run,
-    options=(*MODEL_OPTIONS, "mtp"),
+    options=(*MODEL_OPTIONS, *PADDED, "tp", "mtp"),
     arguments=("model",),
     examples=("params llama3-8b", "params deepseek-v3 --mtp", "params configs/models/gpt2.yaml --explain"),
 )

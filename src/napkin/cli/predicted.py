@@ -70,7 +70,7 @@ def stack_of(inputs: Inputs, setup: Setup) -> str:
 def utilisation(model: Model, setup: Setup, peak: Term, found: Step) -> list[Term]:
     """MFU, HFU and tokens per second, from the exact count of the model's FLOPs."""
     layout = setup.layout
-    over = flops.works(model, layout.global_batch, layout.seq)
+    over = flops.of_layout(model, layout, layout.global_batch)
     counted = flops.step(model, over)
     gpus = leaf("gpus", layout.gpus, "GPU", TRUE)
     possible = multiply("flops/possible", peak, gpus, found.time)
@@ -90,7 +90,7 @@ def _recomputed(model: Model, setup: Setup, counted: dict[str, Term]) -> Term:
     share, core = recomputed_share(setup, model)
     if core:
         return divide("flops/recomputed", counted["flops/attention"], constant("3", 3))
-    tokens = setup.layout.global_batch * setup.layout.seq
+    tokens = setup.layout.global_batch * (setup.layout.target or setup.layout.seq)
     head = leaf("flops/head", 2 * tokens * model.hidden * model.vocabulary, "FLOP", TRUE, "2·T·h·V")
     blocks = add("flops/blocks", counted["flops/forward"], multiply("flops/less_head", constant("-1", -1), head))
     return multiply("flops/recomputed", leaf("recomputed", share, "1", TRUE), blocks)

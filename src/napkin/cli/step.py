@@ -8,9 +8,10 @@ from napkin.cli.command import Command, Inputs
 from napkin.cli.layout import SETUP_DEFAULTS, SETUP_OPTIONS, divisions, setup_of
 from napkin.cli.level import level_of
 from napkin.cli.machine import accelerator
-from napkin.cli.model import MODEL_OPTIONS, model_of
+from napkin.cli.model import MODEL_OPTIONS, PADDED, model_of
 from napkin.cli.options import DRAWS
 from napkin.cli.predicted import asked_of, memory_terms, utilisation
+from napkin.cli.stages import STAGE_OPTIONS
 from napkin.formulas.layer import Model, Scan
 from napkin.formulas.memory import Setup
 from napkin.formulas.step import Step, step
@@ -125,7 +126,9 @@ COMMAND = Command(
     run,
     options=(
         *MODEL_OPTIONS,
+        *PADDED,
         *SETUP_OPTIONS,
+        *STAGE_OPTIONS,
         "hardware",
         "hardware-file",
         "profile",

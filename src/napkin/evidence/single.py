@@ -16,7 +16,7 @@ from napkin.formulas.layer import Model
 from napkin.formulas.memory import Setup, weights_of
 from napkin.formulas.step import Plan, Rates
 from napkin.inputs.hardware import Hardware, peak_name
-from napkin.inputs.plan import Layout, Precision
+from napkin.inputs.plan import Layout, Precision, Stages
 from napkin.record import record, replace
 from napkin.term import Term
 
@@ -77,6 +77,7 @@ def plan_of(model: Model, setup: Setup, stack: software.Stack, low: bool, kernel
     pure = setup.precision.state in ("bf16", "fp16")
     gradient = 2 if pure else stack.gradient_bytes
     share, core = recomputed_share(setup, model)
+    before, last = ends(layout.stages)
     return Plan(
         sequence=layout.seq,
         micro_batch=layout.micro,
@@ -97,7 +98,19 @@ def plan_of(model: Model, setup: Setup, stack: software.Stack, low: bool, kernel
         low=1 if low else 0,
         gradient_bytes=gradient,
         optimizer_bytes=optimizer_bytes(setup.precision, setup.optimizer.copies, 2 if pure else 4),
+        etp=layout.etp,
+        target=layout.target,
+        layers_before=before,
+        layers_last=last,
     )
+
+
+def ends(stages: Stages) -> tuple[int, int]:
+    """Layers of the fullest stage before the last one, and of the last; (0, 0) where none are dealt by hand."""
+    if not stages:
+        return 0, 0
+    *others, (count, layers) = stages
+    return max([each for _, each in others] + [layers] * (count > 1), default=0), layers
 
 
 def kernel_of(stack: software.Stack, at: Machine, kernel: str | None) -> str:

@@ -47,6 +47,8 @@ class Piece:
     burst   the most bytes that stand at one moment of its forward pass, its input and what it kept until then counted
             in; dropped: where nothing is kept; anew: where it runs again, until all that is kept is there
     biases  bytes of autocast's copies of biases, which its cache holds to the end of the forward pass
+    delayed bytes that gradients of weights need, where they are made apart from those of activations: each product's
+            input and its output's gradient (Qi et al. 2023, arXiv:2401.10241, table 1: 32·T·h of a GPT layer)
     chosen  bytes that recomputation by operations keeps: attention's result and every second product's, counted in the
             order of the calls (torchtitan, apply_ac with mode selective and option op)
     """
@@ -64,6 +66,7 @@ class Piece:
     dropped: Number = 0
     anew: Number = 0
     biases: Number = 0
+    delayed: Number = 0
 
 
 @record
@@ -120,7 +123,23 @@ def piece(name: str, tape: Tape, start: int, first: int, input_bytes: Number) ->
         dropped,
         anew,
         total(node.cached for node in nodes),
+        delayed_of(nodes),
     )
+
+
+PRODUCTS = ("linear", "grouped_mm", "bmm")
+"""Primitives whose weights' gradients can wait."""
+
+
+def delayed_of(nodes: Iterable[Node]) -> Number:
+    """Bytes of the inputs of products with weights, each once, and of their outputs' gradients."""
+    inputs: dict[int, Number] = {}
+    gradients: Number = 0
+    for node in nodes:
+        if node.name in PRODUCTS and not (isinstance(node.weight, int) and node.weight == 0):
+            gradients = gradients + node.output.size
+            inputs |= {id(s): s.size * kept for kept, s in node.kept if s.kind != WEIGHT_COPY}
+    return gradients + total(inputs.values())
 
 
 def chosen_of(nodes: Iterable[Node]) -> Number:

@@ -4,14 +4,16 @@
     reserved  = allocated + apart + (caching − 1) · passing              torch.cuda.max_memory_reserved
     used      = reserved + CUDA context + communication buffers          what nvidia-smi shows
 
-The shares are what published runs showed, or what the library's own code states; none of them is exact.
+The shares are what published runs showed, or what the library's own code states; none of them is exact. Bytes are whole
+numbers: what a share gives is rounded up, an interval's ends outwards.
 """
 
 from __future__ import annotations
 
-from napkin.elementwise import Number, maximum, minimum, where
+from napkin.elementwise import Number, ceiling, floor, maximum, minimum, where
 from napkin.record import record
 from napkin.term import ASSUMED, SEEN, TRUE, Term, add, leaf, multiply
+from napkin.term import ceiling as rounded_up
 
 
 @record
@@ -102,6 +104,11 @@ def _leaf(name: str, figure: Figure, unit: str = "byte", kind: str = SEEN) -> Te
     return leaf(name, int(figure.value) if unit == "byte" else figure.value, unit, kind, figure.source)
 
 
+def _share(name: str, whole: Term, share: Term) -> Term:
+    """A share of bytes, in whole bytes."""
+    return rounded_up(name, multiply(f"{name}/exact", whole, share))
+
+
 def reported(
     live: Term,
     gpus: Number,
@@ -113,7 +120,7 @@ def reported(
     """allocated, reserved and used from live bytes on one of `gpus` cards."""
     caching = COMPILED if compiled else EAGER
     flow = flow or Flow(0, live.value, where(gpus == 1, 0, 1))
-    rounding = multiply("memory/rounding", live, _leaf("rounding", ROUNDING, "1"))
+    rounding = _share("memory/rounding", live, _leaf("rounding", ROUNDING, "1"))
     workspace = _leaf("memory/workspace", WORKSPACE)
     allocated = add("memory/allocated", live, rounding, workspace)
     passing = leaf("passing", flow.passing, "byte", TRUE, "bytes that come and go at the largest moment of a pass")
@@ -124,9 +131,7 @@ def reported(
         SEEN,
         "what the step holds and the passes' largest moment lacks",
     )
-    gaps = multiply(
-        "memory/cache/gaps", passing, leaf("caching", round(caching.value - 1, 6), "1", SEEN, caching.source)
-    )
+    gaps = _share("memory/cache/gaps", passing, leaf("caching", round(caching.value - 1, 6), "1", SEEN, caching.source))
     cache = add("memory/cache", apart, gaps)
     reserved = add("memory/reserved", allocated, cache)
     context = _leaf("memory/context", outside, kind=ASSUMED)
@@ -153,6 +158,6 @@ def reported(
             mine = allocated.value * seen["memory/allocated"][end]
         kept = minimum(kept, whole)
         for name, size in (("allocated", minimum(mine, kept)), ("reserved", kept), ("used", whole)):
-            before = ends.get(f"memory/{name}", (size, size))
-            ends[f"memory/{name}"] = (before[0], size)
+            before = ends.get(f"memory/{name}", (floor(size), size))
+            ends[f"memory/{name}"] = (before[0], ceiling(size))
     return Reported(allocated, reserved, used, overhead, ends, least)

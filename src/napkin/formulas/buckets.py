@@ -13,7 +13,7 @@ from napkin.term import TRUE, Term, add, ceil_divide, constant, largest, leaf, m
 
 def tree(step: Step, rank: Rank, source: str) -> dict[str, Term]:
     """Terms by path. `source` says whose code the activations are those of."""
-    precision, stage = step.setup.precision, rank.stage
+    precision = step.setup.precision
     root = "memory"
     terms: dict[str, Term] = {}
 
@@ -31,8 +31,7 @@ def tree(step: Step, rank: Rank, source: str) -> dict[str, Term]:
     else:
         put(leaf(f"{root}/optimizer", 0, "byte", TRUE, step.setup.optimizer.source))
     saved = put(_saved(step, rank, f"{root}/activations/saved", source))
-    flight = constant("micro_batches_in_flight", stage.in_flight)
-    put(multiply(f"{root}/activations", saved, flight))
+    put(_in_flight(rank, f"{root}/activations", saved))
     put(leaf(f"{root}/weight_casts", rank.casts, "byte", TRUE, "torch.autocast keeps a copy of each weight it cast"))
     moments = []
     worst = max(rank.moments, key=lambda m: m.live)
@@ -51,6 +50,20 @@ def tree(step: Step, rank: Rank, source: str) -> dict[str, Term]:
     return terms
 
 
+def _in_flight(rank: Rank, path: str, saved: Term) -> Term:
+    """Activations of all micro-batches on their way through the stage."""
+    stage = rank.stage
+    if rank.each == rank.saved and stage.parts == 1 and rank.stage.delayed == 0:
+        return multiply(path, saved, constant("micro_batches_in_flight", stage.chunks))
+    each = leaf("kept_by_another", rank.each, "byte", TRUE, "the head is done with one before the next")
+    chunks = multiply("chunks_waiting", constant("chunks_of_others", stage.chunks - stage.parts), each)
+    parts = [saved, ceil_divide("others", chunks, constant("chunks_of_one", stage.parts))]
+    if stage.delayed:
+        late = leaf("inputs_and_gradients_of_products", rank.delayed, "byte", TRUE, "arXiv:2401.10241, table 1")
+        parts.append(multiply("weight_gradients_to_make", constant("micro_batches_delayed", stage.delayed), late))
+    return add(path, *parts)
+
+
 def hosted(step: Step, rank: Rank) -> list[Term]:
     """What stands outside the GPU's own memory for each GPU, and what offloading moves there and back in a step."""
     setup = step.setup
@@ -63,7 +76,7 @@ def hosted(step: Step, rank: Rank) -> list[Term]:
         away = kept.optimizer - rank.optimizer
         found.append(leaf("memory/host/optimizer", away, "byte", TRUE, setup.optimizer.source))
     if "activations" in setup.offload:
-        saved = (kept.saved - rank.saved) * rank.stage.in_flight
+        saved = kept.saved + kept.waiting - rank.saved - rank.waiting
         found.append(leaf("memory/host/activations", saved, "byte", TRUE, "what the GPU does not keep of them"))
     if setup.offload:
         moved = traffic.host_bytes(rank, setup) + 2 * setup.layout.micro_batches * (kept.saved - rank.saved)

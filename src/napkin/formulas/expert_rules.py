@@ -132,8 +132,8 @@ def weighted_experts(run: Lowering, op: Any) -> Value:
     tape = run.tape
     stored = "fp32" if tape.autocast else tape.compute
     local = ceil_div(op.experts, run.split.expert)
-    tokens = x.tensor.count // op.d_model
-    rows, inner = tokens * local, op.d_ff // run.split.tensor
+    tokens = run.split.sent(x.tensor.count // op.d_model)
+    rows, inner = tokens * local, op.d_ff // run.split.inner
     repeated = tape.copy(x.tensor.view(rows * op.d_model), "repeated")
     score = tape.record("scatter", (weights.tensor,), tape.new(rows, weights.tensor.dtype, "scores"))
     sent = tape.multiply(repeated, score, "weighted")
@@ -202,9 +202,9 @@ def looped_experts(run: Lowering, op: Any) -> Value:
     it adds). All experts together keep as much however the tokens spread, as long as each has one."""
     x, weights = run.read(op), run.read(op, 1)
     tape = run.tape
-    tokens = x.tensor.count // op.d_model
+    tokens = run.split.sent(x.tensor.count // op.d_model)
     rows = tokens * op.top_k
-    inner = op.d_ff // run.split.tensor
+    inner = op.d_ff // run.split.inner
     local = ceil_div(op.experts, run.split.expert)
     stored = "fp32" if tape.autocast else tape.compute
 
@@ -258,10 +258,8 @@ def experts(run: Lowering, op: Any) -> Value:
         return looped_experts(run, op)
     x, weights = run.read(op), run.read(op, 1)
     tape = run.tape
-    tokens = x.tensor.count // op.d_model
-    rows = tokens * op.top_k
-    t = run.split.tensor
-    inner = op.d_ff // t
+    rows = run.split.sent(x.tensor.count // op.d_model) * op.top_k
+    inner = op.d_ff // run.split.inner
     order, back, pick = (tape.new(rows, "int64", what, fixed=True) for what in ("order", "inverse", "token"))
     offsets = tape.new(ceil_div(op.experts, run.split.expert), "int32", "offsets", fixed=True)
     sent = tape.new(rows * op.d_model, x.tensor.dtype, "sent")

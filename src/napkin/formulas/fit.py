@@ -250,7 +250,8 @@ def changes(model: Model, setup: Setup, fixed: bool, node: int = 8) -> Iterator[
                 sp=layout.sp if layout.tp > 1 else 1,
                 micro_batches=whole or layout.pp,
             )
-        if keeps and not model.lends and model.stacks[-1].depth % (deeper * layout.vp) == 0:
+        dealt = layout.stages or model.lends
+        if keeps and not dealt and model.stacks[-1].depth % (deeper * layout.vp) == 0:
             yield laid(f"--pp {deeper}", "a pipeline's bubble", pp=deeper, dp=fewer, micro_batches=whole or deeper)
         if layout.seq % (longer * layout.tp) == 0:
             cost = "keys and values passed round in every layer"

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from napkin.elementwise import Number
 from napkin.formulas.layer import MEMORY, AttentionCore, Conv, Layer, Model, Operation, Product, Scan, Stack, Work
+from napkin.inputs.plan import Layout
 from napkin.record import replace
 from napkin.term import GIVEN, Term, add, constant, divide, leaf, multiply
 
@@ -38,6 +39,11 @@ def works(
     for stack in others:
         found[stack.name] = Work(batch, seq if target is None else target, pairs, (), seq)
     return found
+
+
+def of_layout(model: Model, layout: Layout, batch: Number) -> dict[str, Work]:
+    """What `batch` sequences of a layout run over."""
+    return works(model, batch, layout.seq, target=layout.target or None)
 
 
 def tokens(over: Works) -> Number:

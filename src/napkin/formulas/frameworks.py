@@ -32,6 +32,7 @@ class Framework:
     keeps_stage   with a pipeline the stage's parameters stay gathered, and its gradients whole
     unsynced      gradients of a layer's flat parameter, frozen weights among trained ones included, stand unsharded
                   until the last micro-batch
+    pads          the vocabulary is padded to a multiple of this · tp, where a launch line does not say otherwise
     reported      whose memory its log prints: the worst rank's, the first stage's, the larger of both ends'
     differs       choices of its code (implementations.py `Code`) that are other than its implementation's
     """
@@ -52,6 +53,7 @@ class Framework:
     frees_last: bool = False
     keeps_stage: bool = False
     unsynced: bool = False
+    pads: int = 0
     reported: str = WORST
     differs: tuple[tuple[str, object], ...] = ()
 
@@ -75,6 +77,7 @@ FRAMEWORKS: dict[str, Framework] = {
             "megatron",
             "Megatron-LM of 2019 to 2022",
             "Korthikanti et al. 2022, arXiv:2205.05198, sections 4 and 6: fp16, fp32 gradients, dropout 0.1",
+            pads=128,
             code="megatron-2022",
             attention="eager",
             dropout=0.1,
@@ -85,6 +88,7 @@ FRAMEWORKS: dict[str, Framework] = {
             "Megatron-DeepSpeed (BLOOM)",
             "bigscience-workshop/Megatron-DeepSpeed megatron/model/gpt_model.py, mpu/cross_entropy.py; DeepSpeed of "
             "February 2022, runtime/zero/stage_1_and_2.py (fp32 copies of the own part in the step, buckets of 5e8)",
+            pads=128,
             code="megatron-2022",
             attention="eager",
             dropout=0.1,
@@ -97,6 +101,7 @@ FRAMEWORKS: dict[str, Framework] = {
             "megatron-core",
             "Megatron-core, NeMo, Megatron Bridge",
             "NVIDIA/Megatron-LM megatron/core/distributed/distributed_data_parallel.py: fp32 gradients in one buffer",
+            pads=128,
             code="megatron",
             wide_gradients=True,
         ),

@@ -72,12 +72,20 @@ ENCODED = "encoder's output"
 @record
 class Split:
     """How one rank's part of a layer is cut: tensor, context and expert parallelism, and sequence parallelism's
-    division of what tensor parallelism leaves whole (1 where it is off)."""
+    division of what tensor parallelism leaves whole (1 where it is off). `inner`: ranks that each expert's width is
+    divided over (expert tensor parallelism)."""
 
     tensor: Number = 1
     context: Number = 1
     expert: Number = 1
     sequence: Number = 1
+    inner: Number = 1
+
+    def sent(self, tokens: Number) -> Number:
+        """Tokens whose experts run on a rank, of the `tokens` that it holds between layers: tensor-parallel ranks
+        share them, and those that divide an expert gather theirs (Megatron-core transformer/moe/token_dispatcher.py).
+        """
+        return ceil_div(tokens * self.sequence * self.inner, self.tensor)
 
 
 @record

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from math import gcd, prod
 
-from napkin.elementwise import Number, ceil_div, floor_div, is_array, maximum, minimum, where
+from napkin.elementwise import Number, ceil_div, ceiling, floor_div, is_array, maximum, minimum, ratio, where
 from napkin.formulas import activations
 from napkin.formulas.activations import Pass, total
 from napkin.formulas.allocator import EXACT, Flow, Width
@@ -39,7 +39,7 @@ from napkin.formulas.optimizer_step import temporaries
 from napkin.formulas.optimizers import OPTIMIZERS, Optimizer, State, state_bytes
 from napkin.formulas.order import Counts, Order, order_of
 from napkin.formulas.tape import INPUT_LABEL, WEIGHT_COPY, Storage, sized
-from napkin.inputs.plan import OPERATIONS, Layout, Precision
+from napkin.inputs.plan import OPERATIONS, Layout, Precision, held_by
 from napkin.record import record, replace
 
 LAYERS_ON_THE_WAY = 2
@@ -209,7 +209,7 @@ def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> He
             states[state.name] = states.get(state.name, 0) + _state_size(state, shape, setup.precision.state)
     elements = sum(prod(shape) for shape in trained)
     named = tuple((name, size, 0) for name, size in states.items())
-    return Held(elements, 0, named, len(trained), ceil_div(frozen, 1))
+    return Held(elements, 0, named, len(trained), ceiling(frozen))
 
 
 def _state_size(state: State, shape: tuple[int, ...], kind: str) -> Number:
@@ -238,7 +238,10 @@ def gathered(parts: Sequence[tuple[Number, Held]]) -> Held:
 @record
 class Stage:
     """What a pipeline stage holds: layers `low` up to `high`, how many of them of each sort, of each kind, and of each
-    kind checkpointed; whether the ends; how many micro-batches are in flight."""
+    kind checkpointed; whether the ends.
+
+    chunks   micro-batches in flight, in parts of one of its `parts` model chunks
+    delayed  micro-batches of which only the weights' gradients are not made yet (zero-bubble schedules)"""
 
     index: Number
     low: Number
@@ -248,8 +251,15 @@ class Stage:
     checkpointed: tuple[Number, ...]
     first: Number
     last: Number
-    in_flight: Number
+    chunks: Number
+    parts: Number
+    delayed: Number
     kinds: tuple[Layer, ...]
+
+    @property
+    def in_flight(self) -> Number:
+        """Micro-batches whose activations it holds."""
+        return ratio(self.chunks, self.parts)
 
 
 def shares(depth: int, stages: Number, index: Number, partition: str, costs: tuple[int, int]) -> tuple[Number, Number]:
@@ -281,6 +291,8 @@ def _matrix_weights(operations: Iterable[Operation]) -> int:
 
 def bounds(step: Step, index: Number) -> tuple[Number, Number]:
     """The first layer of stage `index` and the one after its last."""
+    if step.setup.layout.stages:
+        return held_by(step.setup.layout.stages, index)
     partition, stack = step.setup.framework.partition, step.stack
     costs = (1, 0)
     if partition == COST:
@@ -307,7 +319,7 @@ def stage_of(step: Step, index: Number) -> Stage:
         tuple(again),
         (index == 0) * 1,
         (index == p - 1) * 1,
-        in_flight(step.setup.layout, index),
+        *in_flight(step.setup.layout, index),
         step.run.kinds,
     )
 
@@ -323,9 +335,14 @@ def places(step: Step) -> tuple[Number, ...]:
     p, partition = layout.pp, step.setup.framework.partition
     ends = (0 * p, p - 1)
     if len(order.segments) == 1 and order.segments[0].period == 1:
+        if layout.stages or layout.schedule == "zero-bubble":
+            found = [place for _, begin, end, _ in _runs(step) for place in (begin, begin + 1, end - 2, end - 1)]
+            inside = tuple(minimum(maximum(place, 0), p - 1) for place in found)
+            return (*ends, *inside) if is_array(p) else tuple(dict.fromkeys((*ends, *inside)))
         return (*ends, minimum(1, p - 1)) if partition == SLOTS else ends
     most = int(maximum(p, 1).max()) if is_array(p) else p
-    looked = _looked_at(step) if partition != COST and len(order.segments) < most else None
+    dealt = partition != COST or layout.stages
+    looked = _looked_at(step) if dealt and len(order.segments) < most else None
     if looked is None or len(looked) >= most:
         return (*ends, *(minimum(i, p - 1) for i in range(1, most - 1)))
     inner = [minimum(maximum(i, 0), p - 1) for i in looked]
@@ -333,32 +350,54 @@ def places(step: Step) -> tuple[Number, ...]:
 
 
 def _looked_at(step: Step) -> list[Number]:
-    """Stages that differ in their layers, the first of each makeup among them. Stages are of two sizes: those up to
-    `more` have a layer more than the others."""
-    order, p, partition = step.order, step.setup.layout.pp, step.setup.framework.partition
-    ahead = (partition == SLOTS) * 1
-    dealt = order.depth + 2 * ahead
-    least, more = (ceil_div(dealt, p), 0 * p) if partition == FRONT else (dealt // p, dealt % p)
+    """Stages that differ in their layers, the first of each makeup among them; under a zero-bubble schedule, in which
+    the last of them may hold the most, that one too."""
+    order, p = step.order, step.setup.layout.pp
     found: list[Number] = []
-    for size, begin, origin in ((least + 1, 0 * p, -ahead), (least, more, more - ahead)):
+    for size, begin, end, origin in _runs(step):
         for segment in order.segments:
             here = maximum(begin, floor_div(segment.start - origin, maximum(size, 1)))
-            alike = segment.period if is_array(p) else segment.period // gcd(segment.period, size)
+            alike = segment.period if is_array(p) else segment.period // gcd(segment.period, max(size, 1))
             found += [here + i for i in range(alike + 1)]
+            if step.setup.layout.schedule == "zero-bubble":
+                there = minimum(end - 1, floor_div(segment.end - 1 - origin, maximum(size, 1)))
+                found += [there - i for i in range(alike + 1)]
     return found if is_array(p) else list(dict.fromkeys(found))
 
 
-def in_flight(layout: Layout, index: Number) -> Number:
-    """Micro-batches whose activations a stage holds at once. 1F1B: min(p − i, m); interleaved: of v chunks each,
-    2(p − i − 1) + (v − 1)p + 1 chunks; GPipe: m; zero-bubble: p (Narayanan et al. 2021; Qi et al. 2023)."""
+def _runs(step: Step) -> list[tuple[Number, Number, Number, Number]]:
+    """(layers of a stage, the first stage, one after the last, origin) of runs of stages of one size: stage i begins
+    with layer i · size + origin."""
+    layout, partition, depth = step.setup.layout, step.setup.framework.partition, step.order.depth
+    if layout.stages:
+        found: list[tuple[Number, Number, Number, Number]] = []
+        begin = low = 0
+        for count, size in layout.stages:
+            found.append((size, begin, begin + count, low - begin * size))
+            begin, low = begin + count, low + count * size
+        return found
+    p = layout.pp
+    ahead = (partition == SLOTS) * 1
+    dealt = depth + 2 * ahead
+    least, more = (ceil_div(dealt, p), 0 * p) if partition == FRONT else (dealt // p, dealt % p)
+    return [(least + 1, 0 * p, more, -ahead), (least, more, p, more - ahead)]
+
+
+def in_flight(layout: Layout, index: Number) -> tuple[Number, Number, Number]:
+    """(chunks of micro-batches whose activations a stage holds at once, chunks of one, micro-batches whose weight
+    gradients wait).
+
+    1F1B holds min(p − i, m); interleaved, of v chunks each, 2(p − i − 1) + (v − 1)p + 1 chunks; GPipe m (Narayanan et
+    al. 2021). Zero-bubble (ZB-H1) as 1F1B, and on stage i the gradients of i micro-batches' weights wait, so that all
+    stages have p on their way (Qi et al. 2023, arXiv:2401.10241, section 2)."""
     p, v, m = layout.pp, layout.vp, layout.micro_batches
     if layout.schedule == "gpipe":
-        return m
+        return m, 1, 0
+    ahead = minimum(p - index, m)
     if layout.schedule == "zero-bubble":
-        return minimum(p, m)
-    chunks = 2 * (p - index - 1) + (v - 1) * p + 1
-    interleaved = minimum(chunks / v, m)
-    return where(v > 1, interleaved, minimum(p - index, m))
+        return ahead, 1, minimum(index, m - ahead)
+    chunks = minimum(2 * (p - index - 1) + (v - 1) * p + 1, m * v)
+    return where(v > 1, chunks, ahead), v, 0
 
 
 # --- moments ---------------------------------------------------------------------------------------------------------
@@ -389,6 +428,8 @@ class Rank:
     """Memory of a rank of one stage.
 
     saved    one micro-batch's saved activations      casts  autocast's weight copies that it keeps
+    each     of them, what each other micro-batch on its way keeps: the head is done with one before the next, but in
+             GPipe               delayed  bytes of one that waits for its weights' gradients
     states   bytes of the optimizer's states by name, master weights included
     between  what is live when the forward pass is over, and when the backward pass is
     """
@@ -400,8 +441,16 @@ class Rank:
     states: tuple[tuple[str, Number], ...]
     saved: Number
     casts: Number
+    each: Number
+    delayed: Number
     moments: tuple[Moment, ...]
     between: tuple[Moment, ...] = ()
+
+    @property
+    def waiting(self) -> Number:
+        """Activations of the other micro-batches on their way."""
+        stage = self.stage
+        return ceil_div(self.each * (stage.chunks - stage.parts), stage.parts) + stage.delayed * self.delayed
 
     @property
     def optimizer(self) -> Number:
@@ -466,7 +515,7 @@ def prepare(model: Model, setup: Setup) -> Step:
     if setup.code.crops:
         stack = cropped(stack, layout.seq)
     two = len(model.stacks) > 1
-    split = Split(layout.tp, layout.cp, layout.ep, where(layout.sp == 1, layout.tp, 1))
+    split = Split(layout.tp, layout.cp, layout.ep, where(layout.sp == 1, layout.tp, 1), layout.etp)
     run = activations.forward(
         model,
         stack,
@@ -564,9 +613,10 @@ def rank_of(step: Step, index: Number) -> Rank:
     stage = stage_of(step, index)
     parts = parts_of(step, stage)
     mine = gathered(parts)
-    # data parallelism divides dense weights over d·c ranks, experts over those that hold the same experts
+    # data parallelism divides dense weights over d·c ranks, experts over the t·d·c/(e·etp) that hold the same experts
+    # (Megatron-core parallel_state.py, expert_data_parallel_size)
     shards = setup.shards
-    expert_shards = maximum(shards // layout.ep, 1)
+    expert_shards = maximum(shards * layout.tp // (layout.ep * layout.etp), 1)
 
     def sharded(dense: Number, expert: Number, on: Number) -> Number:
         return where(on, ceil_div(dense, shards) + ceil_div(expert, expert_shards), dense + expert)
@@ -584,15 +634,26 @@ def rank_of(step: Step, index: Number) -> Rank:
     if precision.master is not None:
         size = sized(1, precision.master)
         states.append(("master", sharded(mine.dense * size, mine.expert * size, layout.zero >= 1)))
-    if setup.ema:
-        size = sized(1, precision.state)
-        states.append(("ema", sharded(mine.dense * size, mine.expert * size, layout.zero >= 1)))
     if "optimizer" in setup.offload:
         states = []
-    saved, casts, outside = _saved(step, stage)
-    rank = Rank(stage, mine, parameters, gradients, tuple(states), saved + outside, casts, ())
+    if setup.ema:  # no part of the optimizer, which may stand in the host's memory
+        size = sized(1, precision.state)
+        states.append(("ema", sharded(mine.dense * size, mine.expert * size, layout.zero >= 1)))
+    layers, casts, outside = _saved(step, stage)
+    saved = layers + outside
+    head = 0 if layout.schedule == "gpipe" else stage.last * step.run.after.saved
+    rank = Rank(
+        stage, mine, parameters, gradients, tuple(states), saved, casts, saved - head, _delayed(step, stage), ()
+    )
     moments, between = _moments(step, rank, parts)
-    return Rank(stage, mine, parameters, gradients, tuple(states), saved + outside, casts, moments, between)
+    return replace(rank, moments=moments, between=between)
+
+
+def _delayed(step: Step, stage: Stage) -> Number:
+    """Bytes that a micro-batch keeps until its weights' gradients are made, after those of its activations."""
+    run = step.run
+    layers = _dot(stage.layers, (piece.delayed for _, piece in run.layers))
+    return layers + stage.first * run.before.delayed + stage.last * run.after.delayed
 
 
 def still(part: Held, setup: Setup) -> Held:
@@ -691,7 +752,7 @@ def _moments(
     at_once = 0 if setup.in_backward else where(several, 0, 1)
     growing = at_once * where(layout.zero >= 2, 0, 1)
     sharded = at_once * where(layout.zero >= 2, 1, 0)
-    waiting = (stage.in_flight - 1) * rank.saved
+    waiting = rank.waiting
     bucket = setup.bucket
     gathered_bytes = _gathered(step, stage, parts) + bucket
     at_the_end = _gathered(step, stage, parts, 0) + bucket if setup.framework.frees_last else gathered_bytes
@@ -771,7 +832,8 @@ def _moments(
     end = moment(
         "backward",
         gradients_of(made),
-        stage.first * run.before.saved,  # what layers share has gone with the first of them
+        # what layers share has gone with the first of them
+        rank.delayed if layout.schedule == "zero-bubble" else stage.first * run.before.saved,
         casts,
         stage.first * (run.after.input + before) + stage.last * run.held + 2 * one,
     )

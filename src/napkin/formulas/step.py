@@ -40,9 +40,10 @@ from napkin.formulas.layer import (
     Scan,
     Work,
 )
+from napkin.formulas.layer import MEMORY as ENCODED
 from napkin.formulas.primitives import causal_pairs
 from napkin.formulas.streams import Streaming
-from napkin.record import record
+from napkin.record import record, replace
 from napkin.term import Term
 
 GROUPS = ("matmul", "attention", "elementwise", "casts", "accumulation", "tensor", "context", "expert", "host")
@@ -72,6 +73,12 @@ class Plan:
     casts               traffic of casting over the usual: 2 where every row has a scale of its own in both directions
     gradient_bytes      bytes of one gradient element as it is reduced
     optimizer_bytes     bytes that the optimizer moves per parameter of its own part
+    etp                 ranks that each expert's width is divided over
+    target, source      tokens of the decoder's sequences and of those that its cross-attention reads, in an
+                        encoder-decoder (0: `sequence`)
+    layers_before, layers_last
+                        layers of the fullest stage before the last one and of the last, where they are dealt by hand
+                        (0: ⌈L/p⌉, and what is left)
     """
 
     sequence: Number
@@ -95,11 +102,30 @@ class Plan:
     casts: Number = 1
     gradient_bytes: Number = 4
     optimizer_bytes: Number = 30
+    etp: Number = 1
+    target: Number = 0
+    source: Number = 0
+    layers_before: Number = 0
+    layers_last: Number = 0
 
     @property
     def tokens(self) -> Number:
         """Tokens of a micro-batch on one GPU."""
         return self.micro_batch * self.sequence / self.cp
+
+    @property
+    def read(self) -> Number:
+        """The same of the sequences that cross-attention reads."""
+        return self.micro_batch * self.keys / self.cp
+
+    @property
+    def keys(self) -> Number:
+        """Tokens of a sequence that cross-attention reads."""
+        return where(self.source > 0, self.source, self.sequence)
+
+    def decoding(self) -> Plan:
+        """The plan over the decoder's sequences, of an encoder-decoder."""
+        return replace(self, sequence=where(self.target > 0, self.target, self.sequence), source=self.sequence)
 
 
 @record
@@ -328,7 +354,7 @@ def local_weights(op: Operation, plan: Plan) -> tuple[Number, Number]:
     expert: Number = 0
     for weight in op.weights():
         if weight.shard == EXPERT:
-            expert = expert + weight.count / plan.ep
+            expert = expert + weight.count / (plan.ep * plan.etp)
         else:
             dense = dense + (weight.count if weight.shard == REPLICATED else weight.count / plan.tp)
     return dense, expert
@@ -341,8 +367,9 @@ def attention(clock: Clock, op: AttentionCore, name: str) -> tuple[Term, Term]:
     rate. Unfused: two batched products over the full square, and the scores' way through memory several times."""
     plan, rates = clock.plan, clock.rates
     heads = op.heads / plan.tp
-    keys = plan.sequence
-    pairs = causal_pairs(keys, op.window) if op.causal else keys * keys
+    queries = plan.sequence
+    keys = plan.keys if op.cross else queries
+    pairs = causal_pairs(keys, op.window) if op.causal and not op.cross else queries * keys
     wide = op.qk_dim + op.v_dim
     fused = term.leaf(f"{name}/flops", 2 * plan.micro_batch * pairs * heads * wide / plan.cp, "FLOP", term.TRUE)
     slow_small = where(
@@ -359,13 +386,15 @@ def attention(clock: Clock, op: AttentionCore, name: str) -> tuple[Term, Term]:
         f"{name}/fused/backward", term.leaf("backward_flops", 2.5, "1", term.TRUE, "Dao 2023"), slower, flash_forward
     )
     misfit = rates.misaligned ** halvings(op.qk_dim) * where(halvings(op.qk_dim) > 3, rates.core_odd, 1)
-    square = term.leaf(f"{name}/square", 2 * plan.micro_batch * keys * keys * heads * wide / plan.cp, "FLOP", term.TRUE)
+    square = term.leaf(
+        f"{name}/square", 2 * plan.micro_batch * queries * keys * heads * wide / plan.cp, "FLOP", term.TRUE
+    )
     batched = term.multiply(
         f"{name}/batched_rate",
         clock.peak_wide,
         term.leaf(f"{name}/batched_share", rates.matmul_wide * rates.core * misfit, "1", term.SEEN, "calibration"),
     )
-    scores = plan.micro_batch * keys * keys * heads / plan.cp * rates.score_bytes / (READ_SCORES + WRITE_SCORES)
+    scores = plan.micro_batch * queries * keys * heads / plan.cp * rates.score_bytes / (READ_SCORES + WRITE_SCORES)
     products = term.divide(f"{name}/batched", square, batched)
     two = term.constant("two", 2)
     plain_forward = term.add(
@@ -384,15 +413,17 @@ def attention(clock: Clock, op: AttentionCore, name: str) -> tuple[Term, Term]:
 
 
 def experts(clock: Clock, op: Experts, name: str) -> tuple[dict[str, Term], dict[str, Term]]:
-    """Routed experts, forward and backward: grouped products, permutation, all-to-all; tokens spread evenly."""
+    """Routed experts, forward and backward: grouped products, permutation, all-to-all; tokens spread evenly. Ranks that
+    share an expert gather their tokens after the all-to-all, and scatter what comes out before it."""
     plan, rates = clock.plan, clock.rates
     routed = plan.tokens / plan.tp * op.top_k
     local = op.experts / plan.ep
-    rows = maximum(routed / local, 1)
+    rows = maximum(routed * plan.etp / local, 1)
+    inner = op.d_ff / plan.etp
     up, up_back = clock.linear(
-        f"{name}/up", rows, op.d_model, op.d_ff * (2 if op.gated else 1), local, share=rates.grouped
+        f"{name}/up", rows, op.d_model, inner * (2 if op.gated else 1), local, share=rates.grouped
     )
-    down, down_back = clock.linear(f"{name}/down", rows, op.d_ff, op.d_model, local, share=rates.grouped)
+    down, down_back = clock.linear(f"{name}/down", rows, inner, op.d_model, local, share=rates.grouped)
     inside, spread = (6, 10) if op.gated else (4, 6)
     hidden = routed * op.d_ff * rates.elementwise
     permuted = rates.permutation_bytes * routed * op.d_model
@@ -400,12 +431,13 @@ def experts(clock: Clock, op: Experts, name: str) -> tuple[dict[str, Term], dict
     together = minimum(plan.ep, rates.node)
     near = routed * (1 - 1 / together) * 2 * one_way / (rates.bus * rates.link)
     far = plan.tokens / plan.tp * comm.distinct_nodes(plan.ep, rates.node, op.top_k) * 2 * one_way
+    shared = routed * (plan.etp - 1) * 2 * one_way / (rates.bus * rates.link)
     exchange = term.leaf(
         f"{name}/exchange",
-        rates.dispatch * maximum(near, far / (rates.wire * rates.network)),
+        rates.dispatch * maximum(near, far / (rates.wire * rates.network)) + shared,
         SECOND,
         term.SEEN,
-        "dispatch and combine: the slower of link and network, a token sent once to each node",
+        "dispatch and combine: the slower of link and network, a token sent once to each node; gathered over etp",
     )
     cast = rates.cast_bytes * plan.low * plan.casts * routed * (op.d_model + op.d_ff)
     forward = {
@@ -475,10 +507,11 @@ def layer_cost(clock: Clock, layer: Layer, kind: str) -> Cost:
         k = together[0].d_in / (t if shard == ROW else 1)
         n = sum(op.d_out for op in together) / (t if shard == COLUMN else 1)
         name = f"{kind}/{'+'.join(op.name for op in together)}"
-        ahead_of, back_of = clock.linear(name, tokens, k, n)
+        rows = plan.read if together[0].reads == (ENCODED,) else tokens
+        ahead_of, back_of = clock.linear(name, rows, k, n)
         forward["matmul"].append(ahead_of)
         backward["matmul"].append(back_of)
-        inputs = inputs + tokens * k
+        inputs = inputs + rows * k
         last = ahead_of
         reduced += shard == ROW
         gathered += shard == COLUMN
@@ -596,8 +629,13 @@ def step(model: Model, plan: Plan, rates: Rates) -> Step:
 
     1F1B: m·t_slowest + (p−1)/v·t_mean (Narayanan et al. 2021, section 2.2)."""
     clock = Clock(rates, plan)
-    runs = [(count, layer_cost(clock, layer, kind)) for stack in model.stacks for kind, count, layer in stack.kinds()]
-    head = head_cost(clock, model)
+    last = clock if len(model.stacks) == 1 else Clock(rates, plan.decoding())
+    runs = [
+        (count, layer_cost(clock if stack is model.stacks[0] else last, layer, kind))
+        for stack in model.stacks
+        for kind, count, layer in stack.kinds()
+    ]
+    head = head_cost(last, model)
     depth: Number = sum(count for count, _ in runs)
     mean = {group: _mean(group, runs, depth) for group in GROUPS}
     layer_seconds = sum(part.value for part in mean.values())
@@ -605,6 +643,8 @@ def step(model: Model, plan: Plan, rates: Rates) -> Step:
     # every stage but the last holds ⌈L/p⌉ layers; the last one the rest, and the head
     full = ceil_div(depth, p)
     rest = maximum(depth - (p - 1) * full, 0)
+    by_hand = plan.layers_before + plan.layers_last > 0
+    full, rest = where(by_hand, plan.layers_before, full), where(by_hand, plan.layers_last, rest)
     head_binds = where(rest * layer_seconds + head.total > full * layer_seconds, 1, 0)
     layers_on = term.leaf("stage/layers", where(head_binds, rest, full), "1", term.TRUE, "slowest pipeline stage")
     head_on = term.leaf("stage/head", head_binds, "1", term.TRUE, "1 where the slowest stage holds the head")

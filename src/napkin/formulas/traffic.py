@@ -15,7 +15,7 @@ on a GPU, a stage of ℓ layers, width h, and a rank's weights and gradients of 
 
 from __future__ import annotations
 
-from napkin.elementwise import Number
+from napkin.elementwise import Number, ceil_div
 from napkin.formulas import flops, utilisation
 from napkin.formulas.comm import all_reduce_bytes, gather_share
 from napkin.formulas.layer import COLUMN, ROW, AttentionCore, Experts, Layer, Matmul, Model
@@ -65,7 +65,7 @@ class Rates:
         """A burden's time over that of the step's FLOPs, all at full rate and nothing behind anything else: by this
         layouts of unequal batches can be compared."""
         layout = setup.layout
-        over = flops.works(model, layout.global_batch, layout.seq)
+        over = flops.of_layout(model, layout, layout.global_batch)
         compute = 3 * flops.forward(model, over).value / layout.gpus / self.peak
         outside = self.link if layout.gpus <= self.node else self.network
         moved = burden.tensor / self.link + burden.network / outside + burden.host / self.host
@@ -77,7 +77,7 @@ def again(model: Model, setup: Setup) -> float:
     layout = setup.layout
     if layout.recompute.kind == "none":
         return 0.0
-    over = flops.works(model, 1, layout.seq)
+    over = flops.of_layout(model, layout, 1)
     repeated = utilisation.recomputed(model, over, layout.recompute).value
     return float(repeated / (3 * flops.forward(model, over).value))
 
@@ -101,11 +101,12 @@ def context_bytes(layer: Layer, setup: Setup) -> Number:
 
 
 def expert_bytes(layer: Layer, setup: Setup) -> Number:
-    """Tokens that expert parallelism exchanges in one layer for one micro-batch."""
+    """Tokens that expert parallelism exchanges in one layer for one micro-batch, and those that ranks which share an
+    expert gather."""
     layout = setup.layout
     copies = sum(op.top_k * op.d_model for op in layer.operations if isinstance(op, Experts))
     tokens = layout.micro * layout.seq / layout.cp / layout.tp
-    return 4 * gather_share(layout.ep) * ACTIVATION_BYTES * tokens * copies
+    return 4 * (gather_share(layout.ep) + layout.etp - 1) * ACTIVATION_BYTES * tokens * copies
 
 
 def _passed(setup: Setup, width: int) -> Number:
@@ -130,7 +131,7 @@ def host_bytes(rank: Rank, setup: Setup) -> Number:
     layout, held = setup.layout, rank.held.all
     moved: Number = 0
     if "optimizer" in setup.offload:
-        own = held / (setup.shards if layout.zero >= 1 else 1)
+        own = ceil_div(held, setup.shards if layout.zero >= 1 else 1)
         moved += own * (sized(1, setup.precision.grad) + sized(1, setup.precision.param))
     return moved
 

@@ -125,14 +125,40 @@ def recompute(text: str, where: str = "--recompute") -> Recompute:
     )
 
 
+Stages = tuple[tuple[int, int], ...]
+"""A pipeline's stages in order, as (how many, layers of each)."""
+
+
+def joined(stages: Stages) -> Stages:
+    """The same in as few runs as can be; runs of no stage left out."""
+    found: list[tuple[int, int]] = []
+    for count, layers in stages:
+        if found and found[-1][1] == layers:
+            found[-1] = (found[-1][0] + count, layers)
+        elif count:
+            found.append((count, layers))
+    return tuple(found)
+
+
+def held_by(stages: Stages, index: int) -> tuple[int, int]:
+    """The first layer of stage `index` and the one after its last."""
+    low = 0
+    for count, layers in stages:
+        if index < count:
+            return low + index * layers, low + (index + 1) * layers
+        low, index = low + count * layers, index - count
+    return low, low
+
+
 @record
 class Layout:
-    """How the work is divided. Every field may be an array with one entry per layout (zero, sp too).
+    """How the work is divided. Every field may be an array with one entry per layout (zero, sp too), but stages.
 
     tp pp dp cp ep etp   tensor, pipeline, data, context, expert and expert-tensor parallel degrees (ep inside dp)
     vp        model chunks a stage (1: none)      sp  sequence parallelism (0 or 1)     zero  ZeRO stage 0..3
     micro     sequences in one forward pass       micro_batches  forward passes of one rank in one step
     seq       tokens in a sequence                target  tokens of the decoder's, in an encoder-decoder (0: as many)
+    stages    layers of each pipeline stage, where they are dealt by hand
     """
 
     seq: Number
@@ -150,6 +176,7 @@ class Layout:
     target: Number = 0
     schedule: str = "1f1b"
     recompute: Recompute = Recompute()
+    stages: Stages = ()
 
     @property
     def gpus(self) -> Number:
