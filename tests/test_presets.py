@@ -110,7 +110,7 @@ def test_a_preset_holds_what_matters_alone(one: Preset) -> None:
     for block in (one.config, one.config.get("text_config", {})):
         for field in block:
             assert field not in (IGNORABLE - {"max_position_embeddings", "architectures"}), field
-            assert not harmless.fullmatch(field), field
+            assert not harmless.fullmatch(field) or field == "token_dropout", field  # ESM's, which keeps two masks
 
 
 def test_names_are_unique_under_every_spelling() -> None:

@@ -305,7 +305,7 @@ class Measured(NamedTuple):
     casts: int
 
 
-LOOPED = ("dbrx", "jetmoe", "longcat_flash")
+LOOPED = ("dbrx", "jetmoe", "longcat_flash", "nllb-moe", "switch_transformers")
 """Types whose experts run one after the other on as many tokens as chose them: the CPU runs them, with numbers."""
 
 
@@ -354,6 +354,7 @@ def network(fields: dict[str, Any], precision: str, kernel: str) -> Any:
         model = head_of(model_type).from_config(config, dtype=dtype, attn_implementation=attention)
     if device == "cpu":  # weights that send tokens to every expert
         generator = torch.Generator().manual_seed(1)
+        model.tie_weights()
         with torch.no_grad():
             for weight in model.parameters():
                 weight.copy_(0.3 * torch.randn(weight.shape, generator=generator))
@@ -384,11 +385,18 @@ def measure(
         for name, module in model.named_modules()
         if device == "cpu" and isinstance(module, torch.nn.LayerNorm) and precision == "bf16"
     }
+    if "router_dtype" in fields:  # the first pass casts the router's weights
+        with torch.no_grad():
+            model(input_ids=ids, labels=labels)
     alive = [*model.parameters(), *model.buffers(), ids, labels]  # a storage's address is its name
     known = {tensor.untyped_storage()._cdata for tensor in alive}
     stack: list[str] = []
+    hit: set[str] = set()
+    experts = {name for name, _ in model.named_modules() if re.search(r"\.expert_\d+$", name)}
     for name, module in model.named_modules():
         module.register_forward_pre_hook(lambda *_, name=name: stack.append(name))
+        if name in experts:
+            module.register_forward_pre_hook(lambda *_, name=name: hit.add(name))
         module.register_forward_hook(lambda *_: (stack.pop(), None)[1], always_call=True)
     rows: dict[int, Row] = {}
     casts: dict[int, int] = {}
@@ -413,6 +421,8 @@ def measure(
         torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
     ):
         model(input_ids=ids, labels=labels, **({} if head_of(fields["model_type"]) is MASKED else {"use_cache": False}))
+    if hit < experts:
+        raise ValueError("an expert got no token")
     found = list(rows.values())
     return Measured(found, sum(row.size for row in found), sum(casts.values()))
 
@@ -776,6 +786,22 @@ def _two_stacks(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     gated = {"feed_forward_proj": feed, "is_gated_act": feed.startswith("gated"), "tie_word_embeddings": True}
     sizes = {"d_kv": rng.choice((8, 16, 24)), "relative_attention_num_buckets": 32}
     return gated | sizes | {"decoder_start_token_id": 0, "is_encoder_decoder": True, "scalable_attention": False}
+
+
+@special("switch_transformers")
+def _sparse_stacks(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    sparse = [rng.choice((0, 1, 2)) for _ in range(2)]
+    own = {"num_sparse_encoder_layers": sparse[0], "num_sparse_decoder_layers": sparse[1], "num_experts": 2}
+    own |= {"expert_capacity": 64, "router_jitter_noise": rng.choice((0.0, 0.01)), "router_dtype": "float32"}
+    own |= {"d_kv": rng.choice((8, 16, 24)), "relative_attention_num_buckets": 32, "decoder_start_token_id": 0}
+    return own | {"dense_act_fn": rng.choice(("relu", "gelu")), "tie_word_embeddings": True, "is_encoder_decoder": True}
+
+
+@special("nllb-moe")
+def _sparse_translation(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    own = {"encoder_sparse_step": rng.choice((0, 1, 2)), "decoder_sparse_step": rng.choice((0, 1, 2))}
+    own |= {"expert_capacity": 256, "router_dtype": "float32", "moe_token_dropout": 0.0, "output_router_logits": False}
+    return _start(rng, drawn) | own | {"second_expert_policy": "all"}
 
 
 @special("albert", "electra")

@@ -507,6 +507,7 @@ EXACT: dict[str, tuple[int, int]] = {
     'solar_open': (0, 96),
     'stablelm': (0, 96),
     'starcoder2': (0, 96),
+    'switch_transformers': (8, 36),
     't5': (6, 36),
     'umt5': (6, 36),
     'vaultgemma': (8, 24),

@@ -34,6 +34,9 @@ def router(run: Lowering, op: Any) -> Value:
     if code.router_apart and tape.autocast:
         tape.compute, tape.autocast = "fp32", ""
     tensor = tape.cast(x.tensor, "fp32") if op.upcast else x.tensor
+    if op.noise:
+        noise = tape.new(tensor.count, tensor.dtype, "noise", fixed=True)
+        tensor = tape.record("mul", (tensor, noise), tensor.view(), (noise,))
     logits = tape.linear(tensor, op.d_in, e, op.bias, f"{op.name}/weight")
     made_in = logits.dtype
     if op.softcap:
@@ -225,7 +228,9 @@ def looped_experts(run: Lowering, op: Any) -> Value:
     def product(read: Tensor, width: Number, made: Number, what: str) -> Tensor:
         read = tape.lowered(read)
         kept = [read]
-        if tape.autocast:  # of a part of the weight, which autocast casts anew each time
+        if tape.autocast and run.code.looped == "modules":
+            kept.append(tape.weight_copy(local * width * made, f"{op.name}/{what}"))
+        elif tape.autocast:  # of a part of the weight, which autocast casts anew each time
             kept.append(tape.new(local * width * made, tape.autocast, f"{what} weight", fixed=True))
         out = tape.new(rows * made, read.dtype, what)
         return tape.record("linear", (read,), out, kept, weight=local * width * made * BYTES[stored])
@@ -240,6 +245,10 @@ def looped_experts(run: Lowering, op: Any) -> Value:
         hidden = tape.multiply(run.activated(gate, op.function), up)
     else:
         hidden = run.activated(product(sent, op.d_model, inner, "up"), op.function)
+    if op.dropout:
+        hidden = tape.dropout(hidden, run.dropout)
+    if run.code.casts_down:
+        hidden = tape.cast(hidden, stored)
     total = added(product(hidden, inner, op.d_model, "down"), places)
     if op.idle:
         total = tape.add(total, added(*taken(tokens * op.idle)))

@@ -40,7 +40,8 @@ def is_measured(model: Model, setup: Setup, implementation: str) -> bool:
     """Whether what this step keeps for backward was counted on the code itself: never with 8-bit products, nor with
     what is trained beside frozen weights or a loss of its own, whose libraries were not run."""
     numbers = setup.precision
-    if any(isinstance(op, Experts) and op.idle for layer in model.stacks[-1].layers for op in layer.operations):
+    experts = [op for stack in model.stacks for layer in stack.layers for op in layer.operations]
+    if any(isinstance(op, Experts) and (op.idle or 0 < op.capacity < setup.layout.seq) for op in experts):
         return False  # how many tokens need no product is known in the step alone
     if numbers.compute not in COUNTED or setup.code.tuning is not None or setup.code.loss:
         return False

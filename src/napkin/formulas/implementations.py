@@ -174,7 +174,8 @@ class Code:
     fp32_router  the router's weight is stored in fp32; else a product in fp32 casts it on every pass
     router_apart autocast is off in the router
     looped       experts run one after the other on the tokens that chose them, gate and up in one product (joined) or
-                 in one each (apart); "": on sorted tokens, in grouped products
+                 in one each (apart) of a tensor that holds all experts, or each a module of its own (modules); "": on
+                 sorted tokens, in grouped products
     wide_logits  its logits are cast to fp32 before anything reads them
     functions    activations that run another function than the config names
     powered      a norm's reciprocal deviation is a power of the variance, which is kept; else what rsqrt makes is
@@ -308,10 +309,12 @@ _HF_CODES: dict[str, Code] = {
     "modernbert": _MODERN,
     "modernbert-decoder": replace(_HF, by_kind=True, positions="each"),
     "mt5": _T5,
+    "nllb-moe": replace(_SEQ2SEQ, kernels=(EAGER,), looped="modules", router="tokens", fp32_router=True),
     "nomic_bert": replace(_SEQ2SEQ, segments="each"),
     "pegasus": _FIXED,
     "roberta": _ROBERTA,
     "roberta-prelayernorm": _ROBERTA,
+    "switch_transformers": replace(_T5, kernels=(EAGER,), looped="modules", router="tokens", fp32_router=True),
     "t5": _T5,
     "umt5": _T5,
     "xlm-roberta": _ROBERTA,

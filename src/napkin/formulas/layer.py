@@ -507,6 +507,7 @@ class Router(Operation):
     balanced   a bias that no gradient reaches takes part in the choice: kept as a buffer, or as a parameter
     groups     the experts stand in so many groups, of which `top_groups` are chosen first (DeepSeek-V3)
     softcap    the logits pass through cap·tanh(logit/cap)
+    noise      its input is multiplied in place by a random factor near 1, in training
     """
 
     d_in: int
@@ -520,6 +521,7 @@ class Router(Operation):
     groups: int = 1
     top_groups: int = 1
     softcap: bool = False
+    noise: bool = False
 
     def weights(self) -> tuple[Weight, ...]:
         present = (("bias", self.bias), ("balance", self.balanced == "parameter"))
@@ -547,7 +549,8 @@ class Experts(Operation):
     Reads the tokens and the router's output. `function`: as in Activation, or swiglu_oai: (up + 1)·gate·σ(1.702·gate)
     of clamped gate and up. `weighted_input`: the score multiplies the token before its expert, not after. `idle`:
     choices of a token, beside top_k, that fall on average on experts without weights, which hand it on (LongCat).
-    `upcast`: the gate's activation and its product with up run in fp32."""
+    `upcast`: the gate's activation and its product with up run in fp32.
+    `dropout`: before the last product. `capacity`: so many tokens of a sequence an expert serves at most (0: all)."""
 
     d_model: int
     d_ff: int
@@ -559,6 +562,8 @@ class Experts(Operation):
     weighted_input: bool = False
     idle: int = 0
     upcast: bool = False
+    dropout: bool = False
+    capacity: int = 0
 
     def weights(self) -> tuple[Weight, ...]:
         h, f, e, k = self.d_model, self.d_ff, self.experts, self.top_k

@@ -6,6 +6,7 @@ type>/, 5.23.0; whether T5's head is tied as in 4.57.1, which its published chec
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from napkin.formulas.blocks import (
@@ -14,8 +15,10 @@ from napkin.formulas.blocks import (
     Block,
     NormStyle,
     Operations,
+    Routing,
     attention,
     gated_mlp,
+    moe,
     plain_mlp,
     post_norm,
     pre_norm,
@@ -25,6 +28,7 @@ from napkin.formulas.families.common import (
     activation,
     depth,
     embedding,
+    runs_of,
     tied,
     width,
 )
@@ -33,11 +37,14 @@ from napkin.formulas.layer import (
     VOCABULARY,
     Add,
     Dropout,
+    Experts,
     Layer,
     Matmul,
     Model,
+    Parts,
     PositionBias,
     Reused,
+    Router,
     Scale,
     stack_of,
 )
@@ -106,20 +113,8 @@ def _from(operations: Operations, old: str, new: str) -> Operations:
 # --- T5 --------------------------------------------------------------------------------------------------------------
 
 
-def t5(config: Config, *, every_layer: bool = False) -> Model:
-    """T5 (arXiv:1910.10683), T5 1.1, Flan-T5, mT5: norms before the blocks, no biases, heads of d_kv numbers, and a
-    learnt bias a head and distance bucket that the first layer of each stack keeps for all (UMT5: one each)."""
-    hidden, layers = width(config), depth(config)
-    heads, head_dim = config.integer("num_attention_heads"), config.integer("d_kv")
-    inner = config.integer("d_ff")
-    vocabulary = config.integer("vocab_size")
-    buckets = config.integer("relative_attention_num_buckets")
-    has_decoder, has_head = _parts(config)
-    if has_decoder:
-        _must_be_both(config)
-    else:
-        config.ignore("is_encoder_decoder")
-    config.ignore("relative_attention_max_distance", "n_positions", "scalable_attention")
+def _t5_feed(config: Config, hidden: int, inner: int) -> Block:
+    """T5's MLP by its own words: gated or not, and its function."""
     given = config.text("feed_forward_proj")
     gated = given.startswith("gated-")
     function = given.removeprefix("gated-")
@@ -131,29 +126,64 @@ def t5(config: Config, *, every_layer: bool = False) -> Model:
     if stated is not None and stated != function:
         raise config.refuse("dense_act_fn", f"contradicts feed_forward_proj {printable(given)!r}")
     config.must_be("is_gated_act", gated)
-    feed: Block = (
-        partial(gated_mlp, width=hidden, inner=inner, function=function, dropout=True)
-        if gated
-        else partial(plain_mlp, width=hidden, inner=inner, function=function, bias=False, dropout=True)
-    )
+    if gated:
+        return partial(gated_mlp, width=hidden, inner=inner, function=function, dropout=True)
+    return partial(plain_mlp, width=hidden, inner=inner, function=function, bias=False, dropout=True)
+
+
+Sparse = Callable[[int, bool], bool]
+"""Whether a layer has experts, by its place and whether it is the decoder's."""
+
+
+def t5(config: Config, *, every_layer: bool = False) -> Model:
+    """T5 (arXiv:1910.10683), T5 1.1, Flan-T5, mT5: norms before the blocks, no biases, heads of d_kv numbers, and a
+    learnt bias a head and distance bucket that the first layer of each stack keeps for all (UMT5: one each)."""
+    feed = _t5_feed(config, width(config), config.integer("d_ff"))
+    return _t5(config, feed, every_layer=every_layer)
+
+
+def _t5(
+    config: Config,
+    feed: Block,
+    *,
+    experts: Block | None = None,
+    sparse: Sparse | None = None,
+    every_layer: bool = False,
+) -> Model:
+    """T5's network. `sparse` says which layers have `experts` in place of an MLP."""
+    hidden, layers = width(config), depth(config)
+    heads, head_dim = config.integer("num_attention_heads"), config.integer("d_kv")
+    vocabulary = config.integer("vocab_size")
+    buckets = config.integer("relative_attention_num_buckets")
+    has_decoder, has_head = _parts(config)
+    if has_decoder:
+        _must_be_both(config)
+    else:
+        config.ignore("is_encoder_decoder")
+    config.ignore("relative_attention_max_distance", "n_positions", "scalable_attention")
     shaped = partial(attention, width=hidden, heads=heads, kv_heads=heads, head_dim=head_dim)
     across = partial(shaped, causal=False, memory=MEMORY, position="relative", prefix="cross_")
 
-    def layer(causal: bool, table: bool) -> Layer:
+    def layer(key: tuple[bool, bool, bool]) -> Layer:
+        causal, table, routed = key
         attend = partial(shaped, causal=causal, position="relative")
+        block = experts if routed and experts is not None else feed
         operations = (
-            _decoder_layer(hidden, RMS_T5, attend, across, feed, before=True)
+            _decoder_layer(hidden, RMS_T5, attend, across, block, before=True)
             if causal
-            else pre_norm(hidden, RMS_T5, attend, feed, dropout=(True, True))
+            else pre_norm(hidden, RMS_T5, attend, block, dropout=(True, True))
         )
         distances = PositionBias("distances", (), buckets, heads, not every_layer)
-        return Layer("decoder" if causal else "encoder", (distances, *operations) if table else operations)
+        name = ("decoder" if causal else "encoder") + "_experts" * routed
+        return Layer(name, (distances, *operations) if table else operations)
 
-    def runs(count: int, causal: bool) -> tuple[tuple[int, Layer], ...]:
+    def runs(count: int, causal: bool) -> Parts:
+        if sparse is not None:
+            return runs_of(((causal, every_layer or not i, sparse(i, causal)) for i in range(count)), layer)
         if every_layer:
-            return ((count, layer(causal, True)),)
-        first = (1, layer(causal, True))
-        return (first, (count - 1, layer(causal, False))) if count > 1 else (first,)
+            return ((count, layer((causal, True, False))),)
+        first = (1, layer((causal, True, False)))
+        return (first, (count - 1, layer((causal, False, False)))) if count > 1 else (first,)
 
     table = (*embedding(vocabulary, hidden), Dropout("embedding_dropped", ("embedding",), hidden))
     final: Operations = (RMS_T5("final_norm", "x", hidden), Dropout("final_dropped", ("final_norm",), hidden))
@@ -193,6 +223,56 @@ def _again(operations: Operations) -> Operations:
 umt5 = partial(t5, every_layer=True)
 
 
+def switch_transformers(config: Config) -> Model:
+    """Switch Transformers (arXiv:2101.03961): T5 with experts in some layers, one of which serves a token. In each
+    sequence an expert serves `expert_capacity` tokens at most; what it drops is known in the step alone."""
+    hidden, inner = width(config), config.integer("d_ff")
+    function = config.text("dense_act_fn", known=FUNCTIONS)
+    config.must_be("feed_forward_proj", function)
+    config.must_be("is_gated_act", False)
+    config.must_be("router_dtype", "float32")
+    config.must_be("num_selected_experts", 1)
+    config.must_be("batch_prioritized_routing", False)
+    config.ignore("add_router_probs", "router_type")
+    routing = Routing(config.integer("num_experts"), 1, config.flag("router_bias"), upcast=True)
+
+    def step(which: str, layers: int) -> int:
+        """One layer in so many has experts; with 0, or with one sparse layer wanted of none, the first of them."""
+        stated = config.optional_integer(f"{which}_sparse_step", least=0)
+        wanted = config.integer(f"num_sparse_{which}_layers", least=0)
+        return stated if stated is not None else layers // wanted if wanted else layers
+
+    layers = depth(config)
+    steps = step("encoder", layers), step("decoder", config.optional_integer("num_decoder_layers") or layers)
+    experts = partial(
+        _routed,
+        width=hidden,
+        inner=inner,
+        function=function,
+        routing=routing,
+        capacity=config.integer("expert_capacity"),
+        noise=bool(config.real("router_jitter_noise", required=False)),
+        bias=False,
+    )
+    feed = partial(plain_mlp, width=hidden, inner=inner, function=function, bias=False, dropout=True)
+
+    def sparse(place: int, causal: bool) -> bool:
+        every = steps[causal]
+        return every > 0 and (place % every == 1 or every == 1)
+
+    return _t5(config, feed, experts=experts, sparse=sparse)
+
+
+def _routed(
+    source: str, *, width: int, inner: int, function: str, routing: Routing, capacity: int, noise: bool, bias: bool
+) -> Operations:
+    """Experts that each are an MLP with dropout."""
+    router, experts = moe(source, width=width, inner=inner, routing=routing, function=function, gated=False, bias=bias)
+    assert isinstance(router, Router)
+    assert isinstance(experts, Experts)
+    return (replace(router, noise=noise), replace(experts, dropout=True, capacity=capacity))
+
+
 # --- BART ------------------------------------------------------------------------------------------------------------
 
 
@@ -209,7 +289,10 @@ class _Kind:
     computed: bool = False
 
 
-def _bart(config: Config, kind: _Kind) -> Model:
+def _bart(
+    config: Config, kind: _Kind, experts: Callable[[int], Block] | None = None, sparse: Sparse | None = None
+) -> Model:
+    """BART's network. `sparse` says which layers have `experts`, made of their inner width, in place of an MLP."""
     hidden, layers = width(config), depth(config)
     decoder_layers = config.integer("decoder_layers", default=False)
     heads, decoder_heads = config.integer("num_attention_heads"), config.integer("decoder_attention_heads")
@@ -238,20 +321,26 @@ def _bart(config: Config, kind: _Kind) -> Model:
         )
     function = activation(config, "activation_function")
 
-    def stack(count: int, each: int, d_ff: int, causal: bool) -> tuple[tuple[int, Layer], ...]:
+    def stack(count: int, each: int, d_ff: int, causal: bool) -> Parts:
+        made = partial(layer, each, d_ff, causal)
+        return ((count, made(False)),) if sparse is None else runs_of((sparse(i, causal) for i in range(count)), made)
+
+    def layer(each: int, d_ff: int, causal: bool, routed: bool) -> Layer:
         head_dim = hidden // each
         shaped = partial(
             attention, width=hidden, heads=each, kv_heads=each, head_dim=head_dim, bias=True, out_bias=True
         )
         attend = partial(shaped, causal=causal)
         across = partial(shaped, causal=False, memory=MEMORY, prefix="cross_")
-        feed = partial(plain_mlp, width=hidden, inner=d_ff, function=function, dropout=True)
+        feed: Block = partial(plain_mlp, width=hidden, inner=d_ff, function=function, dropout=True)
+        if routed and experts is not None:
+            feed = experts(d_ff)
         operations = (
             _decoder_layer(hidden, LAYER, attend, across, feed, before=kind.before)
             if causal
             else (pre_norm if kind.before else post_norm)(hidden, LAYER, attend, feed, dropout=(True, True))
         )
-        return ((count, Layer("decoder" if causal else "encoder", operations)),)
+        return Layer(("decoder" if causal else "encoder") + "_experts" * routed, operations)
 
     table = embedding(
         vocabulary,
@@ -331,3 +420,32 @@ def marian(config: Config) -> Model:
 def m2m_100(config: Config) -> Model:
     """M2M-100 (arXiv:2010.11125) and NLLB-200's dense models: norms before the blocks, computed positions."""
     return _bart(config, _Kind(before=True, offset=0, embedding_norm=False, computed=True))
+
+
+def nllb_moe(config: Config) -> Model:
+    """NLLB-200's largest model (arXiv:2207.04672): M2M-100 with experts in some layers, two of which serve a token."""
+    config.must_be("router_dtype", "float32")
+    config.must_be("output_router_logits", False)
+    config.ignore("router_type", "second_expert_policy", "batch_prioritized_routing")
+    config.ignore("normalize_router_prob_before_dropping", "moe_eval_capacity_token_fraction")  # who runs, not how many
+    routing = Routing(config.integer("num_experts"), 2, config.flag("router_bias"), normalise=True, upcast=True)
+    experts = partial(
+        _routed,
+        width=width(config),
+        function=activation(config, "activation_function"),
+        routing=routing,
+        capacity=config.integer("expert_capacity"),
+        noise=False,
+        bias=True,
+    )
+    steps = config.integer("encoder_sparse_step", least=0), config.integer("decoder_sparse_step", least=0)
+
+    def sparse(place: int, causal: bool) -> bool:
+        return steps[causal] > 0 and (place + 1) % steps[causal] == 0
+
+    config.notes.append(
+        "two experts a token are counted, as the model was trained; the class of transformers 5.23.0 takes its marks "
+        "of the chosen for their numbers, and runs its first two experts on every pair of a token and an expert"
+    )
+    kind = _Kind(before=True, offset=0, embedding_norm=False, computed=True)
+    return _bart(config, kind, lambda inner: partial(experts, inner=inner), sparse)
