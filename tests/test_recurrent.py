@@ -8,7 +8,8 @@ import pytest
 
 from napkin.errors import NapkinError, Refused
 from napkin.formulas import flops
-from napkin.formulas.layer import Model, Scan, Work
+from napkin.formulas.inference import cached_numbers
+from napkin.formulas.layer import Delayed, Model, Scan, Work
 from napkin.formulas.params import params
 from tests.conftest import model
 
@@ -191,6 +192,40 @@ def test_the_linear_layers_sizes_of_a_published_file_win(inner: dict[str, Any]) 
     assert [layer.kind.split("_")[0] for _, layer in one.stacks[0].runs] == ["delta", "attention"] * 2
 
 
+ZAYA: dict[str, Any] = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "router_hidden_size": 24}
+ZAYA |= {"num_experts": 3, "moe_intermediate_size": 40, "cca_time0": 3, "cca_time1": 2}
+
+
+def test_by_hand_compressed_convolutional_attention() -> None:
+    h, q, kv, d, r, experts = 64, 4 * 16, 2 * 16, 16, 24, 3
+    convolutions = (q + kv) * 3 + (q + kv) * d * 2 + 2 * (q + kv)
+    attention = h * q + h * kv + 2 * h * (kv // 2) + convolutions + 2 + q * h
+    router = h * r + r + r + 2 * (r * r + r) + r * (experts + 1)
+    layer = attention + router + experts * 3 * h * 40 + 2 * h + 2 * 4 * h
+    counted = params(small("zaya", **ZAYA))
+    assert counted["params/layers"].value == 4 * layer + 3 * r  # the first router has no state before it
+    assert counted["params/total"].value == 4 * layer + 3 * r + 100 * h + h + 2 * h
+
+
+def test_half_of_the_first_tokens_values_is_made_of_zeros() -> None:
+    delayed = [op for op in small("zaya", **ZAYA).operations if isinstance(op, Delayed)]
+    assert sum(product.flops for product in delayed[0].products(Work(2, 40))) == 2 * 2 * 64 * 16
+
+
+def test_serving_compressed_attention_keeps_what_its_convolutions_and_delayed_values_read() -> None:
+    layer = small("zaya", **ZAYA).stacks[0].layers[0]
+    growing, fixed = cached_numbers(layer, 10)
+    assert growing == 10 * 2 * 2 * 16
+    assert fixed == (4 * 16 + 2 * 16) * (3 + 2 - 2) + 16
+
+
+def test_serving_kimi_delta_keeps_a_state_of_each_head_and_three_inputs_of_its_convolution() -> None:
+    sizes = {"linear_num_heads": 6, "linear_head_dim": 8, "layer_types": ["linear_attention"] * 4}
+    layer = small("kimi_linear", **sizes).stacks[0].layers[0]
+    assert cached_numbers(layer, 10) == (0, 6 * 8 * 8 + 3 * 3 * 6 * 8)
+    assert cached_numbers(layer, 10, 2) == (0, 3 * 8 * 8 + 3 * 3 * 3 * 8)
+
+
 def test_shared_blocks_count_once_and_their_adapters_each_time() -> None:
     def total(*kinds: str, blocks: int = 2) -> int:
         fields: dict[str, Any] = {"num_hidden_layers": len(kinds), "layers_block_type": list(kinds)}
@@ -255,6 +290,9 @@ def test_by_hand_products_of_a_scan(scan: Scan, expected: int) -> None:
         ("kimi_linear", {"mla_use_nope": False}, "mla_use_nope"),
         ("kimi_linear", {"linear_attn_config": {"gate_lower_bound": -5.0}}, "gate_lower_bound"),
         ("bailing_hybrid", {"q_lora_rank": 32}, "q_lora_rank"),
+        ("zaya", {"num_experts_per_tok": 2}, "num_experts_per_tok"),
+        ("zaya", {"layer_types": ["full_attention"] * 4}, "layer_types"),
+        ("zaya", {"cca": True, "ffn_hidden_size": 4096}, "cca"),
         ("bailing_hybrid", {"architectures": ["BailingMoeV2_5ForCausalLM"]}, "BailingMoeV2_5"),
     ],
 )
@@ -287,6 +325,12 @@ def test_what_is_not_understood_is_refused(model_type: str, changes: dict[str, A
         ("kimi_linear", {"num_expert_group": 7}),
         ("kimi_linear", {"num_experts_per_token": 300}),
         ("bailing_hybrid", {"layer_group_size": 0}),
+        ("zaya", {"layer_types": ["hybrid_sliding"] * 4, "sliding_window": 0}),
+        ("zaya", {"rope_parameters": {"rope_type": "default"}}),
+        ("zaya", {"rope_parameters": {"hybrid": {"partial_rotary_factor": -1}}}),
+        ("zaya", {"num_key_value_heads": 3}),
+        ("zaya", {"head_dim": 1, "num_key_value_heads": 1}),
+        ("zaya", {"cca_time0": 0}),
         ("bailing_hybrid", {"topk_group": 9}),
         ("bailing_hybrid", {"architectures": 3}),
     ],

@@ -1012,6 +1012,19 @@ def _windows_too(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     return own | {"conv_L_cache": rng.choice((3, 7)), "head_dim": rng.choice((8, 16)), "sliding_window": 16}
 
 
+@special("zaya")
+def _compressed(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    kinds = _kinds(rng, drawn["num_hidden_layers"], "hybrid", "hybrid_sliding")
+    shares = {kind: rng.choice((0.25, 0.5, 1.0)) for kind in set(kinds)}
+    ropes = {
+        kind: {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": share}
+        for kind, share in shares.items()
+    }
+    own = {"layer_types": kinds, "rope_parameters": ropes, "sliding_window": rng.choice((16, 4096))}
+    own |= {"router_hidden_size": rng.choice((16, 24)), "num_experts_per_tok": 1, "head_dim": rng.choice((8, 16))}
+    return own | {"cca_time0": rng.choice((2, 3)), "cca_time1": rng.choice((2, 3)), "output_router_logits": False}
+
+
 @special("minimax")
 def _lightning(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     own = {"layer_types": _kinds(rng, drawn["num_hidden_layers"], "linear_attention", "full_attention")}

@@ -517,4 +517,5 @@ EXACT: dict[str, tuple[int, int]] = {
     'youtu': (0, 96),
     'zamba': (0, 144),
     'zamba2': (0, 48),
+    'zaya': (0, 144),
 }

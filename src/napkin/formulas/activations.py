@@ -12,7 +12,7 @@ from typing import Any
 
 from napkin.elementwise import Number, ceil_div, minimum, where
 from napkin.errors import Refused
-from napkin.formulas import attention_rules, expert_rules, mixer_rules, stream_rules
+from napkin.formulas import attention_rules, convolved_rules, expert_rules, mixer_rules, stream_rules
 from napkin.formulas.implementations import EAGER, LOSSES, Code, Loss
 from napkin.formulas.layer import (
     AttentionCore,
@@ -32,7 +32,14 @@ from napkin.formulas.tape import ACTIVATION, BYTES, INPUT, INPUT_LABEL, WEIGHT_C
 from napkin.inputs.plan import Precision, Recompute
 from napkin.record import record, replace
 
-RULES = {**OTHER_RULES, **attention_rules.RULES, **expert_rules.RULES, **mixer_rules.RULES, **stream_rules.RULES}
+RULES = {
+    **OTHER_RULES,
+    **attention_rules.RULES,
+    **convolved_rules.RULES,
+    **expert_rules.RULES,
+    **mixer_rules.RULES,
+    **stream_rules.RULES,
+}
 """What each kind of operation runs on the tape."""
 
 

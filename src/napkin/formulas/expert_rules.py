@@ -63,6 +63,9 @@ def router(run: Lowering, op: Any) -> Value:
         weights = tape.record("topk", (scores,), tape.new(rows * k, scores.dtype, "weights"), kept)
     if op.normalise:
         weights = shares(run, weights, rows)
+    if code.masked_choice:
+        none = tape.new(rows * k, "bool", "no expert", fixed=True)
+        weights = tape.record("masked_fill", (weights,), tape.new(rows * k, weights.dtype, "masked"), (none,))
     tape.compute, tape.autocast = outer
     if code.router != "scores":
         weights = tape.cast(weights, x.tensor.dtype if code.router == "tokens" else made_in)

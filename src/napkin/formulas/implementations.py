@@ -167,6 +167,7 @@ class Code:
                  scores are · tokens: that of the tokens · sparsemixer: chosen one after the other, each from a masked
                  softmax (Phi-3.5-MoE)
     native_scores  the scores are made in the logits' type: "kept" under autocast too, or "raised" by it; "": in fp32
+    masked_choice  the weights of choices without an expert are masked
     best_of_group  experts stand in groups, scored by so many of the best in each, and all outside of the chosen groups
                  are masked (0: no groups)
     new_shares   the chosen scores are divided by their sum into a new tensor; else in place
@@ -228,6 +229,7 @@ class Code:
     window_mask: bool = False
     router: str = "logits"
     native_scores: str = ""
+    masked_choice: bool = False
     best_of_group: int = 0
     new_shares: bool = False
     clamped: bool = False
@@ -389,6 +391,7 @@ _HF_CODES: dict[str, Code] = {
     "qwen3_5_text": replace(_HF, positions="each"),
     "recurrent_gemma": replace(_HF, mixer="torch", rotary="values"),
     "zamba": replace(_HF, mixer="apart"),
+    "zaya": replace(_PARTIAL, by_kind=True, router="scores", native_scores="raised", masked_choice=True),
     "helium": replace(_HF, rotary="layer", wide_weight=True),
     "hunyuan_v1_moe": replace(_HF, fp32_router=True),
     "laguna": replace(_PARTIAL, by_kind=True, router="tokens", new_shares=True, wide_logits=True),

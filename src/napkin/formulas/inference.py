@@ -17,6 +17,8 @@ from napkin.formulas.layer import (
     REPLICATED,
     AttentionCore,
     Conv,
+    ConvPair,
+    Delayed,
     Embedding,
     Layer,
     Matmul,
@@ -170,6 +172,10 @@ def cached_numbers(layer: Layer, context: Number, ranks: Number = 1) -> tuple[Nu
         elif isinstance(op, Scan):
             numbers = WKV_STATE if op.kind == "wkv" else op.state or 1
             fixed = fixed + ceil_div(op.heads, ranks) * op.head_dim * numbers
+        elif isinstance(op, ConvPair):
+            fixed = fixed + ceil_div(op.channels, ranks) * (sum(op.kernels) - 2)
+        elif isinstance(op, Delayed):
+            fixed = fixed + ceil_div(op.width // 2, ranks)
         elif isinstance(op, Mix):
             mixed[op.reads[0]] = op.width
         elif isinstance(op, Conv):

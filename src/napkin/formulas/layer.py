@@ -632,6 +632,82 @@ class Conv(Operation):
 
 
 @record
+class ConvPair(Operation):
+    """Two causal convolutions along the sequence, one after the other, of `kernels` steps each: a depthwise one, and
+    one whose `channels` outputs each read the `group` channels of their head (Compressed Convolutional Attention,
+    arXiv:2510.04476). FLOP of the second: 2·T·group·kernel·channels."""
+
+    channels: int
+    group: int
+    kernels: tuple[int, int]
+
+    def weights(self) -> tuple[Weight, ...]:
+        shapes = (
+            ("depthwise", (self.channels, 1, self.kernels[0])),
+            ("heads", (self.channels, self.group, self.kernels[1])),
+        )
+        return tuple(
+            weight
+            for name, shape in shapes
+            for weight in (Weight(name, shape, COLUMN), Weight(f"{name}_bias", shape[:1], COLUMN))
+        )
+
+    def products(self, work: Work) -> tuple[Product, ...]:
+        return (product(self.name, work.tokens, self.group * self.kernels[1], self.channels),)
+
+
+@record
+class Delayed(Operation):
+    """Values of which one half is made of a token itself, read first, and one half of the token before: `width` numbers
+    a token. What stands before a sequence is made of zeros, `d_in` of them, with the same weights.
+    FLOP: 2·b·d_in·width/2."""
+
+    width: int
+    d_in: int
+
+    def products(self, work: Work) -> tuple[Product, ...]:
+        return (product(self.name, work.sequences, self.d_in, self.width // 2),)
+
+
+@record
+class UnitNorm(Operation):
+    """x·√width/‖x‖ over each of `groups` vectors of `width` numbers; `learnt`: and by a learnt factor of each."""
+
+    width: int
+    groups: int
+    learnt: bool = False
+
+    def weights(self) -> tuple[Weight, ...]:
+        return (Weight("scale", (self.groups,), HEADS),) if self.learnt else ()
+
+
+@record
+class GroupMean(Operation):
+    """The mean of the heads of each group: `width` numbers a token are left."""
+
+    width: int
+
+
+@record
+class Affine(Operation):
+    """(x + b)·w with learnt vectors b and w of `width`."""
+
+    width: int
+
+    def weights(self) -> tuple[Weight, ...]:
+        return (Weight("bias", (self.width,)), Weight("scale", (self.width,)))
+
+
+@record
+class Carried(Operation):
+    """What the layer before hands on beside the stream: `width` numbers a token. `wide`: weights had a part in it, so
+    that it is fp32 under autocast."""
+
+    width: int
+    wide: bool = False
+
+
+@record
 class Learnt(Operation):
     """Vectors or small tensors that a layer learns besides its matrices (A, D, dt bias, decay, …). `trained`: a
     gradient reaches them."""

@@ -23,8 +23,11 @@ from napkin.formulas.layer import (
     ROW,
     Activation,
     Add,
+    Affine,
     AttentionCore,
     Conv,
+    ConvPair,
+    Delayed,
     Embedding,
     Experts,
     ForgetGate,
@@ -38,6 +41,7 @@ from napkin.formulas.layer import (
     Router,
     Scale,
     Scan,
+    UnitNorm,
     Work,
 )
 from napkin.formulas.layer import MEMORY as ENCODED
@@ -339,6 +343,14 @@ def traffic(op: Operation, fused: bool) -> tuple[Number, Number]:
         return 12 * op.experts, 12 * op.experts
     if isinstance(op, Conv):
         return 4 * op.channels, 8 * op.channels
+    if isinstance(op, ConvPair):
+        return 8 * op.channels, 16 * op.channels
+    if isinstance(op, Delayed):  # two copies
+        return 8 * op.width, 8 * op.width
+    if isinstance(op, UnitNorm):
+        return 6 * op.width * op.groups, 10 * op.width * op.groups
+    if isinstance(op, Affine):
+        return 8 * op.width, 14 * op.width
     if isinstance(op, ForgetGate):  # a 16-bit input, an fp32 result; backward reads the result's gradient too
         return 6 * op.heads * op.head_dim, 12 * op.heads * op.head_dim
     if isinstance(op, Streaming):

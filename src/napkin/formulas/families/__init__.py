@@ -100,6 +100,7 @@ _ADAPTERS: dict[str, str] = {
     "state_space:nemotron_h": "nemotron_h",
     "zamba:zamba": "zamba",
     "zamba:zamba2": "zamba2",
+    "zaya:zaya": "zaya",
 }
 
 ADAPTERS: dict[str, str] = {
