@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from napkin._tables.class_defaults import CLASS_DEFAULTS
 from napkin.errors import REFUSED, USAGE, NapkinError
-from napkin.formulas import flops
+from napkin.formulas import flops, inference
 from napkin.formulas.families import ADAPTERS
-from napkin.formulas.layer import LENT, Embedding, Lend, Operation
+from napkin.formulas.layer import LENT, Embedding, Lend, Operation, Rotary
 from napkin.formulas.params import params
 from napkin.inputs.load import Document
 from napkin.inputs.model import config_from
@@ -300,6 +300,49 @@ def test_experts_in_attention_and_attention_twice_a_layer_count_as_their_classes
     assert count(both | longcat) == 58_512
     # experts without weights add rows to the router alone
     assert count(both | longcat | {"zero_expert_num": 3}) == 58_512 + 3 * 48
+
+
+def test_two_maps_of_the_same_keys_are_two_products_and_one_cache() -> None:
+    """Differential attention: four learnt vectors a layer, twice the map, a cache as large as without."""
+    maps = {**LLAMA, "model_type": "diffllama"}
+    assert count(maps) - count(LLAMA) == 4 * 4 * 8
+    seconds = []
+    for fields in (LLAMA, maps):
+        of = model_of(fields)
+        assert inference.cached_numbers(of.stacks[0].layers[0], 100) == (100 * 2 * 2 * 8, 0)
+        seconds.append(flops.forward(of, flops.works(of, 1, 100)).value)
+    assert seconds[1] - seconds[0] == 4 * 4 * 100 * 100 * 64
+    with pytest.raises(NapkinError, match="is not even"):
+        count({**maps, "num_key_value_heads": 1})
+
+
+def test_a_mask_that_values_make_is_a_product_and_a_vector() -> None:
+    """Doge: a product of all values, one number a key/value head beside it, two vectors, norms of queries and keys."""
+    fields = {**LLAMA, "model_type": "doge"}
+    assert count(fields) - count(LLAMA) == 4 * (2 * (2 * 8) + 2 + 2 * 64 + 2 * 8)
+    assert refusal({**fields, "is_moe": True}).status == REFUSED
+
+
+def test_only_the_last_layer_has_a_bias_where_its_class_says_so() -> None:
+    japanese = {
+        "model_type": "gpt_neox_japanese",
+        "hidden_size": 64,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "vocab_size": 100,
+    }
+    assert count(japanese) == 100 * 64 + 3 * (12 * 64 * 64 + 4 * 64) + 64 + 2 * 64
+    assert [n for n, _ in model_of(japanese).stacks[0].runs] == [2, 1]
+
+
+def test_each_rotary_base_has_a_table_of_its_own() -> None:
+    """Granite SWA: windows but in each fourth layer from the first; a base of 0 is none."""
+    granite = {**LLAMA, "model_type": "granite_swa", "tie_word_embeddings": True}
+    assert [n for n, _ in model_of(granite).stacks[0].runs] == [1, 3]
+    listed = model_of({**granite, "layer_rope_theta": [1e4, 1e4, 0, 5e5]})
+    tables = [{op.table for op in layer.operations if isinstance(op, Rotary)} for _, layer in listed.stacks[0].runs]
+    assert tables == [{1}, {1}, set(), {2}]
+    assert refusal({**granite, "layer_rope_theta": [1e4, 1e4, -1, 5e5]}).status == USAGE
 
 
 def test_sparsemixer_chooses_two_experts() -> None:

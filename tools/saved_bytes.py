@@ -248,6 +248,26 @@ def drop(input: Any, p: float = 0.5, training: bool = True, inplace: bool = Fals
     return torch.native_dropout(input, p, True)[0] if training and p > 0 else input
 
 
+class FusedNorm(torch.autograd.Function):
+    """_fused_rms_norm of CUDA, which keeps its input and the reciprocal root mean squares in fp32; other devices write
+    it out."""
+
+    @staticmethod
+    def forward(ctx: Any, input: Any, shape: Any, weight: Any, eps: float | None) -> Any:
+        rstd = input.new_empty((*input.shape[: -len(shape)], *(1 for _ in shape)), dtype=torch.float32)
+        ctx.save_for_backward(input, weight, rstd)
+        return torch.empty_like(input)
+
+
+def normed(input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Any:
+    """functional.rms_norm, which autocast runs in fp32."""
+    active = Autocast.active
+    if active is not None and not active.off:
+        input, weight = active.raise_(input), active.raise_(weight)
+    with paused():
+        return FusedNorm.apply(input, normalized_shape, weight, eps)
+
+
 def grouped(mat_a: Any, mat_b: Any, *_: Any, offs: Any = None, out_dtype: Any = None, **__: Any) -> Any:
     """torch's grouped product on CUDA takes fp32 too (aten/src/ATen/native/GroupedMMUtils.h), which the meta device
     refuses; strides are multiples of 16 bytes on both."""
@@ -268,6 +288,7 @@ def emulate() -> None:
     torch._meta_registrations._meta_grouped_mm_common = grouped  # type: ignore[attr-defined]
     functional.scaled_dot_product_attention = attend
     functional.dropout = drop
+    functional.rms_norm = normed
     torch.autocast = Region
     torch.is_autocast_enabled = lambda device_type=None: Autocast.active is not None and not Autocast.active.off
     torch.get_autocast_dtype = lambda device_type=None: torch.bfloat16
@@ -565,6 +586,16 @@ def _heads_in_fours(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]
 def _rotary_bases(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     bases = [rng.choice((0, 1e4, 5e5)) for _ in range(drawn["num_hidden_layers"])]
     return {"layer_rope_theta": rng.choice((None, bases))}
+
+
+@special("diffllama")
+def _even_heads(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    return {"num_key_value_heads": rng.choice((2, drawn["num_attention_heads"]))}
+
+
+@special("doge")
+def _dynamic_mask(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    return {"keep_window_size": rng.choice((16, 2048)), "is_moe": False}
 
 
 @special("gpt_neox_japanese")

@@ -12,7 +12,7 @@ from typing import Any
 
 from napkin.elementwise import Number, ceil_div, minimum, where
 from napkin.errors import Refused
-from napkin.formulas import attention_rules, convolved_rules, expert_rules, mixer_rules, stream_rules
+from napkin.formulas import attention_rules, convolved_rules, expert_rules, map_rules, mixer_rules, stream_rules
 from napkin.formulas.implementations import EAGER, LOSSES, Code, Loss
 from napkin.formulas.layer import (
     AttentionCore,
@@ -37,6 +37,7 @@ RULES = {
     **attention_rules.RULES,
     **convolved_rules.RULES,
     **expert_rules.RULES,
+    **map_rules.RULES,
     **mixer_rules.RULES,
     **stream_rules.RULES,
 }

@@ -248,7 +248,9 @@ def eager(run: Lowering, op: AttentionCore, qkv: tuple[Tensor, ...], heads: Numb
     scores = scores if relative else tape.scale(scores)
     if op.softcap:
         scores = run.capped(scores)
-    if code.mask:
+    if op.position == "dynamic":
+        scores = tape.add(scores, run.read(op, 3).tensor)
+    elif code.mask:
         mask = causal_mask(run)
         scores = tape.record("masked_fill", (scores,), tape.new(scores.count, scores.dtype, "masked"), (mask,))
     else:
@@ -378,6 +380,9 @@ def kernel_mask(run: Lowering, op: AttentionCore, heads: Number, kernel: str) ->
     """An additive mask: one for all heads, made anew by each call from a boolean one, or with ALiBi's biases for
     each head, made once for all layers."""
     tape = run.tape
+    if op.position == "dynamic":
+        made = tape.lowered(run.read(op, 3).tensor)
+        return aligned(run, made, run.b * run.own, run.s, heads) if kernel == EFFICIENT else made
     keys = ceil_div(run.s, MASK_KEYS) * MASK_KEYS if kernel == EFFICIENT else run.s
     if op.position != "alibi":
         return tape.new(run.b * run.own * keys, tape.autocast or tape.compute, "mask", fixed=True)

@@ -160,6 +160,7 @@ def attention(
     gate: Gate | None = None,
     v_dim: int | None = None,
     value_scale: bool = False,
+    instead: Callable[[AttentionCore], Operations] | None = None,
     prefix: str = "",
 ) -> Operations:
     """Multi-head, grouped-query or multi-query attention: a query heads and kv key/value heads of d numbers.
@@ -181,6 +182,7 @@ def attention(
     gate         multiplies the heads before the output product
     v_dim        numbers of a value's head, where they are not d
     value_scale  a constant multiplies the values
+    instead      makes what stands in the core's place
     """
     v_dim = v_dim or head_dim
     q_width, kv_width = heads * head_dim, kv_heads * head_dim
@@ -252,12 +254,12 @@ def attention(
         chunk=chunk,
         upcast=upcast,
     )
-    operations.append(core)
-    last = core.name
+    operations += instead(core) if instead is not None else (core,)
+    last = operations[-1].name
     if output_gate:
         operations += [
             Activation(prefix + "gate_score", (prefix + "output_gate",), q_width, "sigmoid"),
-            Multiply(prefix + "attention_gated", (core.name, prefix + "gate_score"), q_width),
+            Multiply(prefix + "attention_gated", (last, prefix + "gate_score"), q_width),
         ]
         last = prefix + "attention_gated"
     if gate is not None:
@@ -560,18 +562,30 @@ def pre_norm(
     dropout: tuple[bool, bool] = (False, False),
     scale: bool = False,
     residual_after_norm: bool = False,
+    weighted: bool = False,
 ) -> Operations:
     """y = x + attend(norm(x)); z = y + feed(norm(y)). `scale`: a constant multiplies each branch before its addition.
-    `residual_after_norm`: the normalised tensor, not x, is what the branch is added to."""
+    `residual_after_norm`: the normalised tensor, not x, is what the branch is added to. `weighted`: a learnt vector
+    multiplies what the branch is added to."""
     first = _scaled(attend("attention_norm"), "attention_scaled", width, scale)
     second = _scaled(feed("mlp_norm"), "mlp_scaled", width, scale)
     base = ("attention_norm", "mlp_norm") if residual_after_norm else ("x", "attention_residual")
+    weights: tuple[Operations, Operations] = ((), ())
+    if weighted:
+        names = ("attention_base", "mlp_base")
+        weights = (
+            (Scale(names[0], (base[0],), width, learnt=True),),
+            (Scale(names[1], (base[1],), width, learnt=True),),
+        )
+        base = names
     return (
         norm("attention_norm", "x", width),
         *first,
+        *weights[0],
         Add("attention_residual", (base[0], first[-1].name), width, dropout[0]),
         norm("mlp_norm", "attention_residual", width),
         *second,
+        *weights[1],
         Add("mlp_residual", (base[1], second[-1].name), width, dropout[1]),
     )
 

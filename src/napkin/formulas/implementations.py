@@ -345,6 +345,8 @@ _HF_CODES: dict[str, Code] = {
         fp32_router=True,
         router_apart=True,
     ),
+    "diffllama": replace(_HF, drops=NEVER),
+    "doge": replace(_HF, masked=True, kernels=(FLASH, EFFICIENT, EAGER)),  # cuDNN's takes no mask with a gradient
     "falcon": replace(_HF, softmax="native", masked=True, ungrouped=True, drops=ALIBI, turned=True),
     "flex_olmo": _OLMO,
     "flint": replace(

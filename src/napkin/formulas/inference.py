@@ -160,10 +160,12 @@ def cached_numbers(layer: Layer, context: Number, ranks: Number = 1) -> tuple[Nu
     growing: Number = 0
     fixed: Number = 0
     mixed: dict[str, int] = {}  # what several products read is kept once
+    seen: set[str] = set()
     for op in layer.operations:
-        if isinstance(op, AttentionCore) and op.reads[1].startswith(LENT):
-            continue  # another layer's, kept there
+        if isinstance(op, AttentionCore) and (op.reads[1].startswith(LENT) or op.reads[1] in seen):
+            continue  # another layer's, kept there, or a second map of the same keys
         if isinstance(op, AttentionCore):
+            seen.add(op.reads[1])
             tokens = context
             for bound in (op.window, op.chunk):
                 if bound is not None:

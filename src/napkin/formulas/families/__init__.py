@@ -73,6 +73,8 @@ _ADAPTERS: dict[str, str] = {
     "recurrent:minimax": "minimax",
     "recurrent:recurrent_gemma": "recurrent_gemma",
     "recurrent:rwkv": "rwkv",
+    "maps:diffllama": "diffllama",
+    "maps:doge": "doge",
     "special:biogpt": "biogpt",
     "special:bloom": "bloom",
     "special:dbrx": "dbrx",

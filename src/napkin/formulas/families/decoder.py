@@ -316,6 +316,7 @@ class Traits:
     logit_scale: Switch = False
     residual_scale: bool = False
     residual_after_norm: Switch = False
+    weighted: bool = False
     parallel_switch: str = ""
     sandwich_switch: str = ""
     inner_norm: NormStyle | None = None
@@ -579,7 +580,13 @@ def _arrangement(config: Config, traits: Traits) -> Callable[..., Operations]:
         )
     if style == "pre":
         after = on(config, traits.residual_after_norm)
-        return partial(blocks.pre_norm, dropout=traits.dropout, scale=traits.residual_scale, residual_after_norm=after)
+        return partial(
+            blocks.pre_norm,
+            dropout=traits.dropout,
+            scale=traits.residual_scale,
+            residual_after_norm=after,
+            weighted=traits.weighted,
+        )
     if style == "post":
         return partial(blocks.post_norm, dropout=traits.dropout)
     if style == "sandwich":

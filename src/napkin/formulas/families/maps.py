@@ -1,0 +1,57 @@
+"""Decoders whose attention has maps of its own: differential attention, and a mask that the values make."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from napkin.formulas.blocks import RMS, NormStyle, Operations
+from napkin.formulas.families import common
+from napkin.formulas.families.decoder import LLAMA, Traits, decoder, everywhere
+from napkin.formulas.layer import COLUMN, AttentionCore, Matmul, Model, Scale
+from napkin.formulas.maps import Difference, DynamicMask, HalfHeads
+from napkin.inputs.model import Config
+from napkin.record import replace
+
+RMS_KERNEL = NormStyle(arithmetic="fused", weight=False)
+
+
+def diffllama(config: Config) -> Model:
+    """DiffLlama: Llama with the difference of two attention maps, each over one half of the values' heads."""
+    heads = config.integer("num_attention_heads")
+    if common.kv_heads_of(config, heads) % 2:
+        raise config.wrong("num_key_value_heads", "is not even: one half of the values is for each of two maps")
+    traits = Traits(bias="attention_bias", out_bias="attention_bias", ignored=("lambda_std_dev",))
+    return decoder(config, traits, vary=lambda plan: {"instead": differential})
+
+
+def differential(core: AttentionCore) -> Operations:
+    """The usual map with either half of the values' heads, their difference normalised in pairs of heads."""
+    query, key, value = core.reads
+    halves = tuple(f"{core.name}_{half}_values" for half in ("first", "second"))
+    width, size = core.heads * core.v_dim, 2 * core.v_dim
+    made = ("attention", "attention_second")
+    return (
+        *(HalfHeads(half, (value,), core.kv_heads * core.v_dim) for half in halves),
+        *(replace(core, name=name, reads=(query, key, half)) for name, half in zip(made, halves, strict=True)),
+        Difference("difference", made, core.heads, core.v_dim),
+        RMS_KERNEL("difference_norm", "difference", size, core.heads // 2),
+        Scale("difference_scaled", ("difference_norm",), width),
+    )
+
+
+def doge(config: Config) -> Model:
+    """Doge: a mask of the keys that the values make, and residual streams weighed by learnt vectors."""
+    config.must_be("is_moe", False)
+    config.ignore("num_experts", "num_experts_per_tok", "norm_topk_prob")
+    traits = replace(LLAMA, own_head_dim=True, qk_norm=RMS, windows=everywhere, dropout=(True, True), weighted=True)
+    masked = partial(dynamic, bias=config.flag("attention_bias"), keep=config.integer("keep_window_size"))
+    return decoder(config, traits, vary=lambda plan: {"instead": masked})
+
+
+def dynamic(core: AttentionCore, *, bias: bool, keep: int) -> Operations:
+    """The usual map, and a mask of the keys, made of the values by a product."""
+    return (
+        Matmul("mask_logits", (core.reads[2],), core.kv_heads * core.v_dim, core.kv_heads, bias, COLUMN),
+        DynamicMask("mask", ("mask_logits",), core.kv_heads, keep, core.heads // core.kv_heads),
+        replace(core, reads=(*core.reads, "mask"), position="dynamic"),
+    )
