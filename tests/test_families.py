@@ -15,7 +15,7 @@ from napkin._tables.class_defaults import CLASS_DEFAULTS
 from napkin.errors import REFUSED, USAGE, NapkinError
 from napkin.formulas import flops, inference
 from napkin.formulas.families import ADAPTERS
-from napkin.formulas.layer import LENT, Embedding, Lend, Operation, Rotary
+from napkin.formulas.layer import LENT, AttentionCore, Embedding, Lend, Operation, Rotary
 from napkin.formulas.params import params
 from napkin.inputs.load import Document
 from napkin.inputs.model import config_from
@@ -448,3 +448,31 @@ def test_what_contradicts_itself_among_lenders_is_wrong(
     base: dict[str, Any], changes: dict[str, Any], says: str
 ) -> None:
     assert says in refusal({**base, **changes}).message
+
+
+def test_two_sides_of_gemma_count_as_published() -> None:
+    """Parameters of the published safetensors: two tables, of which the head shares the decoder's."""
+    nine = {"hidden_size": 3584, "intermediate_size": 14336, "num_hidden_layers": 42}
+    nine |= {"num_attention_heads": 16, "num_key_value_heads": 8}
+    two = {"hidden_size": 2304, "num_hidden_layers": 26}
+    both = {"model_type": "t5gemma", "encoder": nine}
+    assert count(both | {"decoder": nine}) == 20_333_401_088
+    assert count(both | {"decoder": two}) == 12_292_375_296
+    found = params(model_of(both | {"decoder": two}))
+    assert found["params/lookup_embedding"].value == 256_000 * 3584
+    assert found["params/embedding"].value == 256_000 * (3584 + 2304)
+    assert "has no head" in model_of(both | {"decoder": two, "architectures": ["T5GemmaModel"]}).notes[0]
+
+
+def test_each_side_of_gemma_is_read_by_itself() -> None:
+    side = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4}
+    side |= {"num_key_value_heads": 2, "head_dim": 16, "vocab_size": 97}
+    model = model_of({"model_type": "t5gemma", "encoder": side, "decoder": side | {"hidden_size": 48}})
+    cross = next(op for op in model.stacks[1].layers[0].operations if op.name == "cross_k")
+    assert (cross.reads, cross.weights()[0].shape) == (("memory",), (32, 64))
+    windows = [op.window for op in model.stacks[0].layers[0].operations if isinstance(op, AttentionCore)]
+    assert windows == [4096 + 1]  # so many to each side
+    problem = refusal({"model_type": "t5gemma", "encoder": side, "decoder": {**side, "num_hidden_layers": None}})
+    assert "decoder.num_hidden_layers: is missing" in problem.message
+    problem = refusal({"model_type": "t5gemma", "encoder": side, "decoder": side, "is_encoder_decoder": False})
+    assert "is_encoder_decoder" in problem.message

@@ -337,7 +337,7 @@ def device_of(fields: dict[str, Any]) -> str:
 def head_of(model_type: str) -> Any:
     """The automatic class with the head that a model type is trained with."""
     where = ADAPTERS[model_type].split(":")[0]
-    if where == "encoder_decoder":
+    if where in ("encoder_decoder", "t5gemma"):
         return transformers.AutoModelForSeq2SeqLM
     if where == "encoders" and not model_type.endswith("decoder"):
         return transformers.AutoModelForMaskedLM
@@ -1028,6 +1028,25 @@ def _streams(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     own |= {"altup_correct_scale": True, "altup_coef_clip": 120.0, "final_logit_softcapping": 30.0}
     own |= {"intermediate_size": [rng.choice((72, 104)) for _ in range(layers)]}
     return own | {"activation_sparsity_pattern": [rng.choice((0.0, 0.95)) for _ in range(layers)]}
+
+
+def _one_side(rng: random.Random, names: Sequence[str]) -> dict[str, Any]:
+    """Sizes of an encoder or a decoder."""
+    heads, layers = rng.choice((2, 4, 6)), rng.choice((2, 3))
+    sizes = {"hidden_size": heads * rng.choice((8, 12, 16)), "num_hidden_layers": layers, "num_attention_heads": heads}
+    sizes |= {"num_key_value_heads": rng.choice([n for n in (1, 2, heads) if heads % n == 0])}
+    sizes |= {"head_dim": rng.choice((8, 16, 20, 24)), "intermediate_size": rng.choice((72, 104))}
+    sizes |= {"vocab_size": rng.choice((97, 160)), "hidden_activation": rng.choice(("gelu_pytorch_tanh", "silu"))}
+    sizes |= {"sliding_window": rng.choice((16, 4096)), "attention_bias": rng.random() < 0.5}
+    sizes |= {"layer_types": _kinds(rng, layers, "full_attention", "sliding_attention")}
+    return sizes | {name: rng.choice((None, 30.0)) for name in names}
+
+
+@special("t5gemma")
+def _two_sides(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    caps = ("attn_logit_softcapping", "final_logit_softcapping")
+    sides = {name: _one_side(rng, caps) for name in ("encoder", "decoder")}
+    return sides | {"is_encoder_decoder": True, "bos_token_id": 1, "pad_token_id": 0}
 
 
 @special("lfm2", "lfm2_moe")

@@ -203,12 +203,12 @@ def forward(
     x = lowering.run(stack.before[:seam], None)
     if encoder is not None:
         lowering.over(shape)
-        lowering.run(stack.before[seam:], None)
+        decoded = lowering.run(stack.before[seam:], None).width
         lowering.over(own)
     before = piece("before", tape, 0, 0, 0)
     embedded, stream = _embedded(lowering, stack.before, x)
     kept_there = total(s.size * minimum(s.kept, weight) for weight, s in x.tensor.places)
-    width, dtype = model.hidden * model.streams, x.tensor.dtype
+    width, dtype = x.width, x.tensor.dtype
     known: dict[tuple[int, str], tuple[int, Piece, str]] = {}  # each kind of layer is lowered once
     kinds: list[Layer] = []
     patterns: list[Numbered] = []
@@ -217,6 +217,7 @@ def forward(
         if encoder is not None and number == decoders:
             lowering.over(shape)
             lowering.reads_encoder(width, dtype)
+            width = decoded
         while times:
             begin, block = dtype, []
             for count, layer in runs:
@@ -307,7 +308,7 @@ def _closure(lowering: Lowering, stack: Stack) -> tuple[Number, Number, Number]:
     return ids + slopes, tables, sized(square, stream) if masked else 0
 
 
-def one_layer(lowering: Lowering, layer: Layer, width: int, dtype: str) -> tuple[Piece, str]:
+def one_layer(lowering: Lowering, layer: Layer, width: Number, dtype: str) -> tuple[Piece, str]:
     """A layer's piece, and the type of what it hands on."""
     tape = lowering.tape.fresh()
     outer, lowering.tape = lowering.tape, tape

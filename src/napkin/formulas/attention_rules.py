@@ -74,7 +74,7 @@ def aligned(run: Lowering, mask: Tensor, queries: Number, keys: Number, heads: N
 
 def rotary_table(run: Lowering, op: Any, dtype: str) -> tuple[Tensor, Tensor]:
     """cos and sin of every position: made once, kept by whichever layers' products need them."""
-    key = (op.dim, op.table, run.code.by_kind and run.windowed)
+    key = (op.dim, op.table, run.code.by_kind and run.windowed, run.stack)
     if key not in run.tables:
         kept = "fp32" if run.code.rotary_fp32 else dtype
         dim = op.dim // 2 if run.code.half_tables else op.dim

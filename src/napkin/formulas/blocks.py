@@ -147,6 +147,7 @@ def attention(
     sinks: bool = False,
     position: str = "none",
     memory: str | None = None,
+    memory_width: int | None = None,
     key_bias: bool | None = None,
     out_width: int | None = None,
     output_gate: bool = False,
@@ -168,7 +169,7 @@ def attention(
         q = x·Wq   k = x·Wk   v = x·Wv   (or one fused product)     o = softmax(q·kᵀ/√d)·v·Wo
 
     norm over each `head` (d numbers, one weight for all heads or, per group, one each) or over `all` heads together.
-    memory       the other stack's output, which keys and values read (cross-attention)
+    memory       the other stack's output, which keys and values read (cross-attention), and its width where it differs
     key_bias     where the keys' bias differs from the queries' and values'
     out_width    width of the output where it is not the input's
     tempered     each query is multiplied by a factor of its position
@@ -204,8 +205,10 @@ def attention(
         biases = {"q": bias, "k": bias if key_bias is None else key_bias, "v": bias}
         made = names | {"q": prefix + "q_gate"} if output_gate else names
         sizes = widths | {"q": 2 * q_width} if output_gate else widths
+        ins = {letter: width if letter == "q" or memory_width is None else memory_width for letter in "qkv"}
         operations += [
-            Matmul(made[letter], (read[letter],), width, sizes[letter], biases[letter], COLUMN) for letter in "qkv"
+            Matmul(made[letter], (read[letter],), ins[letter], sizes[letter], biases[letter], COLUMN)
+            for letter in "qkv"
         ]
         if output_gate:
             operations += [Slice(part, (made["q"],), q_width) for part in (names["q"], prefix + "output_gate")]

@@ -10,8 +10,8 @@ d_v), h width. Sums over layers run over those that have attention.
     megatron           6·(matrices a token passes, with logits) + 6·L·a·d·s    Narayanan et al. 2021, 2104.04473, causal
     causal             palm with attention halved
     torch              3 × the counted forward over the full square            torch.utils.flop_counter
-A tied head is the input table, which then works as a matrix: nothing is subtracted for it in palm, but for a table of
-layers' own inputs, which is looked up alone.
+A tied head is the input table, which then works as a matrix: nothing is subtracted for it in palm, but for
+tables that are looked up alone.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def per_token(model: Model, over: Works, name: str, mtp: bool = False) -> Term:
         tables = add("params/tables", counted["params/embedding"], counted["params/lm_head"])
         return multiply(path, six(), subtract("params/active_without_tables", active, tables), source=source)
     if name in ("palm", "causal"):
-        table = counted.get("params/per_layer_embedding") if model.tied else counted["params/embedding"]
+        table = counted.get("params/lookup_embedding") if model.tied else counted["params/embedding"]
         used = active if table is None else subtract("params/without_input_table", active, table)
         pairs = 6 if name == "palm" else 3
         return add(path, multiply(f"{path}/matrices", six(), used), _square(path, model, pairs, seq), source=source)

@@ -318,6 +318,7 @@ _HF_CODES: dict[str, Code] = {
     "roberta-prelayernorm": _ROBERTA,
     "switch_transformers": replace(_T5, kernels=(EAGER,), looped="modules", router="tokens", fp32_router=True),
     "t5": _T5,
+    "t5gemma": replace(_HF_EAGER, shifted=False),
     "umt5": _T5,
     "xlm-roberta": _ROBERTA,
     "xlm-roberta-xl": _ROBERTA,

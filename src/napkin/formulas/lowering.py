@@ -170,6 +170,7 @@ class Lowering:
         self.attention = attention
         self.dropout = dropout
         self.selective = selective
+        self.stack = 0
         self.over(shape)
         self.tables: dict[tuple[Any, ...], tuple[Tensor, Tensor]] = {}
         self.orders: dict[str, tuple[Tensor, Tensor, Tensor]] = {}
@@ -193,7 +194,8 @@ class Lowering:
     # --- the program ---
 
     def over(self, shape: Shape) -> None:
-        """What runs from here on runs over these tokens."""
+        """What runs from here on runs over these tokens: another stack's, with rotary tables of its own."""
+        self.stack += 1
         self.b = shape.sequences
         self.s = shape.length
         self.own = shape.length // self.split.context
@@ -201,7 +203,7 @@ class Lowering:
         self.source = shape.source
         self.encoded: Tensor | None = None
 
-    def reads_encoder(self, width: int, dtype: str) -> None:
+    def reads_encoder(self, width: Number, dtype: str) -> None:
         """The encoder's output, which the layers that follow share."""
         self.encoded = self.tape.given(self.b * (self.source // self.split.context) * width, dtype, ENCODED)
         self.encoded.places[0][1].shared = True
@@ -242,7 +244,7 @@ class Lowering:
     def read(self, op: Operation, index: int = 0) -> Value:
         return self.values[op.reads[index]]
 
-    def residual(self, width: int, dtype: str) -> Value:
+    def residual(self, width: Number, dtype: str) -> Value:
         """A layer's input: the residual stream."""
         count = self.tokens // self.split.sequence * width
         return Value(self.tape.given(count, dtype, INPUT_LABEL), width)

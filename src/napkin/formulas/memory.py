@@ -569,7 +569,7 @@ def _order(run: Pass, setup: Setup) -> Order:
 def _weights(model: Model, stack: Stack, setup: Setup, kinds: Iterable[Layer]) -> Weights:
     """A tied head's matrix is the table; on another stage than the table's it is a copy."""
     after = head = held(stack.after, setup)
-    table = held(stack.before[:1], setup)
+    table = held((table_of(stack),), setup)
     if model.tied:
         both = where(setup.layout.pp == 1, 1, 0)
         minus = tuple((n, -d * both, -e * both) for n, d, e in table.states)
@@ -595,6 +595,12 @@ def one_stack(model: Model) -> Stack:
         if stack.after:
             patterns.append((1, ((1, Layer(f"end of the {stack.name}", stack.after)),)))
     return Stack("both", before, (*patterns, *last.patterns), last.after)
+
+
+def table_of(stack: Stack) -> Operation:
+    """The token table that a tied head shares: a decoder's own, or the one that it shares with its encoder."""
+    tables = [op for op in stack.before if isinstance(op, Embedding) and op.role == "token"]
+    return tables[-1] if tables else stack.before[0]
 
 
 def cropped(stack: Stack, length: Number) -> Stack:
@@ -934,7 +940,7 @@ def _dot(counts: Iterable[Number], sizes: Iterable[Number]) -> Number:
 
 def _table(step: Step) -> Number:
     """Numbers of the token table on a rank."""
-    return total(ceil_div(w.count, divided(w, step.setup.layout)) for w in step.stack.before[0].weights())
+    return total(ceil_div(w.count, divided(w, step.setup.layout)) for w in table_of(step.stack).weights())
 
 
 def buffers(step: Step, stage: Stage) -> Number:

@@ -2,7 +2,9 @@
 
     total          token table + head + everything else; a tied head is the table, counted once
     active         total less the experts that a token does not choose: routers, shared experts and tables are all in
-    non_embedding  total less token table, a table of layers' own inputs, and head; learnt positions stay in
+    non_embedding  total less token tables and head; learnt positions stay in
+    lookup_embedding  of the tables, those that are looked up alone: of layers' own inputs, and an encoder's where the
+                   head shares the decoder's
 Buffers are no parameters. Runs of equal layers are counted once and multiplied, so cost does not grow with depth.
 """
 
@@ -29,11 +31,13 @@ def params(model: Model, mtp: bool = False) -> dict[str, Term]:
     of_kind: dict[str, Tree] = {"router": [], "experts": [], "shared_experts": []}
     for stack in model.stacks:
         prefix = f"{stack.name}/" if len(model.stacks) > 1 else ""
+        own = isinstance(model.stacks[-1].before[0], Embedding)  # a decoder's table, which its head may share
+        tokens = inputs if model.tied and own and stack is not model.stacks[-1] else embedding
         for operation in stack.before:
             path = f"params/{prefix}{operation.name}"
             into = outside
             if isinstance(operation, Embedding):
-                into = {"token": embedding, "position": positions, "layers": inputs}.get(operation.role, outside)
+                into = {"token": tokens, "position": positions, "layers": inputs}.get(operation.role, outside)
             into += [_weight(path, w) for w in operation.weights()]
         for name, count, layer in stack.kinds():
             times = leaf(f"{prefix}{name}_layers", count, "1", GIVEN)
@@ -73,9 +77,9 @@ def _published(
     of_kind: dict[str, Tree],
 ) -> dict[str, Term]:
     tied = "the head's matrix is the token table" if model.tied else "no head"
-    per_layer = [_sum("params/per_layer_embedding", inputs)] if inputs else []
+    alone = [_sum("params/lookup_embedding", inputs)] if inputs else []
     found: list[Term] = [
-        _sum("params/embedding", [*embedding, *per_layer], "no token table"),
+        _sum("params/embedding", [*embedding, *alone], "no token table"),
         _sum("params/lm_head", head, tied),
         _sum("params/layers", layers, "no layers"),
     ]
@@ -92,7 +96,7 @@ def _published(
         active = subtract("params/active", total, unused)
     else:
         active = total.renamed("params/active")
-    found = [total, active, non_embedding, *found, *per_layer]
+    found = [total, active, non_embedding, *found, *alone]
     found += [_sum(f"params/{kind}", parts) for kind, parts in of_kind.items() if parts]
     found += [term for term in layers if term.name.startswith("params/layers/")]
     found += one_layer

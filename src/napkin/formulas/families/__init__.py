@@ -92,6 +92,7 @@ _ADAPTERS: dict[str, str] = {
     "uneven:cohere_compass": "cohere_compass_text",
     "uneven:laguna": "laguna",
     "uneven:mimo_v2_flash": "mimo_v2_flash",
+    "t5gemma:t5gemma": "t5gemma",
     "state_space:bamba": "bamba",
     "state_space:falcon_h1": "falcon_h1",
     "state_space:falcon_mamba": "falcon_mamba",

@@ -53,7 +53,7 @@ from napkin.inputs.model import Config
 from napkin.record import record, replace
 
 
-def _parts(config: Config) -> tuple[bool, bool]:
+def parts_of(config: Config) -> tuple[bool, bool]:
     """(has a decoder, has a head) of the class named under `architectures`; both where none is named."""
     names = [name for name in config.items("architectures", required=False) or [] if isinstance(name, str)]
     if not names or any(name.endswith(("ForConditionalGeneration", "WithLMHeadModel", "MTModel")) for name in names):
@@ -155,7 +155,7 @@ def _t5(
     heads, head_dim = config.integer("num_attention_heads"), config.integer("d_kv")
     vocabulary = config.integer("vocab_size")
     buckets = config.integer("relative_attention_num_buckets")
-    has_decoder, has_head = _parts(config)
+    has_decoder, has_head = parts_of(config)
     if has_decoder:
         _must_be_both(config)
     else:
@@ -299,7 +299,7 @@ def _bart(
     for field, count in (("num_attention_heads", heads), ("decoder_attention_heads", decoder_heads)):
         config.divides(field, hidden, count, "(hidden_size)")
     vocabulary, positions = config.integer("vocab_size"), config.integer("max_position_embeddings")
-    has_decoder, has_head = _parts(config)
+    has_decoder, has_head = parts_of(config)
     if not has_decoder:
         raise config.refuse("architectures", "napkin does not know the encoder of this family alone")
     _must_be_both(config)
