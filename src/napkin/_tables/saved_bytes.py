@@ -511,6 +511,7 @@ EXACT: dict[str, tuple[int, int]] = {
     'starcoder2': (0, 96),
     'switch_transformers': (8, 36),
     't5': (6, 36),
+    't5gemma': (8, 72),
     'umt5': (6, 36),
     'vaultgemma': (8, 24),
     'xglm': (8, 24),

@@ -295,15 +295,13 @@ def _sparse(config: Config, layers: int) -> list[bool]:
 
 
 def _cut(feed: Operations, inner: int) -> Operations:
-    """A gated MLP whose gate is cut by its spread before its activation, and that computes the other product after."""
-    gate, up, activation, *rest = feed
-    return (
-        gate,
-        GaussianTopK("gate_cut", ("gate",), inner),
-        replace(activation, reads=("gate_cut",)),
-        up,
-        *rest,
-    )
+    """A gated MLP whose gate is cut by its spread before its activation."""
+    found: list[Operation] = []
+    for op in feed:
+        found.append(replace(op, reads=("gate_cut",)) if op.name == "activation" else op)
+        if op.name == "gate":
+            found.append(GaussianTopK("gate_cut", ("gate",), inner))
+    return tuple(found)
 
 
 # --- Gemma 4 ---------------------------------------------------------------------------------------------------------

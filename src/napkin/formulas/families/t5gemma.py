@@ -59,6 +59,7 @@ def side(config: Config, period: int) -> Side:
     kinds = common.layer_types(config, layers, lambda i: WINDOWED if (i + 1) % period else FULL)
     if CHUNKED in kinds:
         raise config.refuse("layer_types", "napkin does not know chunks in this class")
+    logits = _stated(config, "final_logit_softcapping")
     config.ignore("tie_word_embeddings", "is_decoder", "cross_attention_hidden_size")  # the whole's, and derived
     return Side(
         width,
@@ -71,7 +72,8 @@ def side(config: Config, period: int) -> Side:
         config.optional_integer("sliding_window"),
         kinds,
         config.integer("vocab_size"),
-        (_stated(config, "attn_logit_softcapping"), _stated(config, "final_logit_softcapping")),
+        # attention's cap is on where the file leaves it out, off where it is null
+        ("attn_logit_softcapping" not in config.fields or _stated(config, "attn_logit_softcapping"), logits),
         config.optional_integer("max_position_embeddings"),
     )
 
