@@ -48,7 +48,7 @@ from transformers.initialization import no_init_weights  # noqa: E402
 from napkin.errors import NapkinError  # noqa: E402
 from napkin.formulas import memory  # noqa: E402
 from napkin.formulas.attention_rules import FLASH_HEAD, FLASH_LARGEST  # noqa: E402
-from napkin.formulas.families import ADAPTERS, build  # noqa: E402
+from napkin.formulas.families import ADAPTERS, WRAPPERS, build  # noqa: E402
 from napkin.formulas.implementations import ALL_KERNELS, FLASH, MANY, ONE, code_of, mode  # noqa: E402
 from napkin.formulas.layer import AttentionCore  # noqa: E402
 from napkin.formulas.optimizers import find  # noqa: E402
@@ -209,7 +209,8 @@ def attend(
         rest = -size % FLASH_HEAD
         if rest:
             query, key, value = (functional.pad(t, [0, rest]) for t in (query, key, value))
-        out = aten._scaled_dot_product_flash_attention(query, key, value, dropout_p, is_causal, False, scale=scale)[0]
+        flash = aten._scaled_dot_product_flash_attention
+        out = fused(flash, (query, key, value, dropout_p, is_causal, False), scale)
         return out[..., :size] if rest else out
     if attn_mask is not None:
         if attn_mask.dtype == torch.bool:
@@ -218,15 +219,47 @@ def attend(
             attn_mask = functional.pad(attn_mask, [0, -attn_mask.shape[-1] % 8])[..., : attn_mask.shape[-1]]
         attn_mask = attn_mask.expand(*query.shape[:3], key.shape[2])
     if kernel == "cudnn":
-        return aten._scaled_dot_product_cudnn_attention(
-            query, key, value, attn_mask, True, dropout_p, is_causal, False, scale=scale
-        )[0]
+        cudnn = aten._scaled_dot_product_cudnn_attention
+        return fused(cudnn, (query, key, value, attn_mask, True, dropout_p, is_causal, False), scale)
     if enable_gqa and key.shape[1] != query.shape[1]:
         times = query.shape[1] // key.shape[1]
         key, value = key.repeat_interleave(times, 1), value.repeat_interleave(times, 1)
-    return aten._scaled_dot_product_efficient_attention(
-        query, key, value, attn_mask, True, dropout_p, is_causal, scale=scale
-    )[0]
+    efficient = aten._scaled_dot_product_efficient_attention
+    return fused(efficient, (query, key, value, attn_mask, True, dropout_p, is_causal), scale)
+
+
+def fused(kernel: Any, args: tuple[Any, ...], scale: float | None) -> Any:
+    """A kernel's result. Where there are numbers, which CUDA's kernels cannot make here: any that differ from token to
+    token, as the kernel lays its result out."""
+    if args[0].device.type == "meta":
+        return kernel(*args, scale=scale)[0]
+    with paused():
+        return _WithNumbers.apply(kernel, scale, *args)
+
+
+class _WithNumbers(torch.autograd.Function):
+    """The kernel runs on the meta device, where hooks tell what it saves; here the same is saved in its place."""
+
+    @staticmethod
+    def forward(ctx: Any, kernel: Any, scale: float | None, *args: Any) -> Any:
+        given = [x.detach().to("meta") if isinstance(x, torch.Tensor) else x for x in args]
+        for x in given[:3]:
+            x.requires_grad_()
+        saved: list[Any] = []
+        with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(saved.append, lambda x: x):
+            made = kernel(*given, scale=scale)[0]
+        any_numbers = torch.randn(made.shape, generator=torch.Generator().manual_seed(2), device="cpu")
+        out = torch.empty_strided(made.shape, made.stride(), dtype=made.dtype, device="cpu").copy_(any_numbers)
+        pairs = zip((*given, made), (*args, out), strict=True)
+        known = {x.untyped_storage()._cdata: here for x, here in pairs if isinstance(x, torch.Tensor)}
+        kept = [known.get(x.untyped_storage()._cdata) for x in saved]
+        others = (torch.empty(x.shape, dtype=x.dtype, device="cpu") for x in saved)
+        ctx.save_for_backward(*(other if x is None else x for x, other in zip(kept, others, strict=True)))
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *_: Any) -> Any:
+        raise NotImplementedError
 
 
 def written_out(
@@ -334,6 +367,11 @@ def device_of(fields: dict[str, Any]) -> str:
     return "cpu" if fields["model_type"] in LOOPED else "meta"
 
 
+MASKED, WHOLE = transformers.AutoModelForMaskedLM, transformers.AutoModelForImageTextToText
+HOLDERS = {text: holder for holder, text in reversed(WRAPPERS.items())} | {"mistral4": "mistral3"}
+"""Language models → the class that holds them, for those that have no head of their own."""
+
+
 def head_of(model_type: str) -> Any:
     """The automatic class with the head that a model type is trained with."""
     where = ADAPTERS[model_type].split(":")[0]
@@ -341,7 +379,23 @@ def head_of(model_type: str) -> Any:
         return transformers.AutoModelForSeq2SeqLM
     if where == "encoders" and not model_type.endswith("decoder"):
         return transformers.AutoModelForMaskedLM
-    return transformers.AutoModelForCausalLM
+    causal = transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    return WHOLE if model_type in HOLDERS and model_type not in causal else transformers.AutoModelForCausalLM
+
+
+def configured(fields: dict[str, Any]) -> Any:
+    """The configuration of the class that is run: the language model's own, or one that holds it beside other senses,
+    which are made small and see nothing."""
+    model_type = fields["model_type"]
+    if head_of(model_type) is not WHOLE:
+        return transformers.AutoConfig.for_model(**fields)
+    tied = {"tie_word_embeddings": fields["tie_word_embeddings"]}
+    config = transformers.AutoConfig.for_model(HOLDERS[model_type], text_config=fields, **tied)
+    for name in ("depth", "num_hidden_layers"):
+        if hasattr(config.vision_config, name):
+            setattr(config.vision_config, name, 1)
+    config.text_config.use_cache = False
+    return config
 
 
 def narrowed(weight: Any) -> Any:
@@ -363,7 +417,7 @@ def reading(fields: dict[str, Any]) -> Any:
 
 def network(fields: dict[str, Any], precision: str, kernel: str) -> Any:
     """The class that a config's model_type stands for, without weights."""
-    config = transformers.AutoConfig.for_model(**fields)
+    config = configured(fields)
     config.use_cache = False
     model_type = fields["model_type"]
     module = sys.modules[head_of(model_type)._model_mapping[type(config)].__module__]
@@ -397,8 +451,6 @@ def measure(
     KERNEL = kernel
     model = network(fields, precision, kernel)
     device = device_of(fields)
-    if device == "cpu" and kernel != "eager":
-        raise ValueError("kernels run on the meta device alone")
     with torch.device(device):
         ids, labels = (torch.arange(sequences * n).view(sequences, n) % 97 for n in (length, target or length))
     narrow_norms = {
@@ -556,7 +608,6 @@ UNDRAWN = (
     "init",
     "summary",
 )
-MASKED = transformers.AutoModelForMaskedLM
 """Fields that make another network of it, or change nothing here (by the beginning of their names)."""
 
 SPECIAL: dict[str, Callable[[random.Random, dict[str, Any]], dict[str, Any]]] = {}
@@ -701,6 +752,28 @@ def _three_axes(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     kinds = {"full_attention": rng.choice((None, part)), "sliding_attention": part}
     drawn.pop("head_dim", None)
     return {"rope_parameters": kinds, "sliding_window": rng.choice((16, 4096))}
+
+
+@special("qwen2_vl_text", "qwen2_5_vl_text", "glm4v_text", "glm4v_moe_text")
+def _parts_of_heads(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    """Angles of a head in three parts: time, height and width."""
+    drawn.pop("head_dim", None)
+    heads, share = drawn["num_attention_heads"], 0.5 if drawn["model_type"].startswith("glm") else 1.0
+    angles = int(drawn["hidden_size"] // heads * share) // 2
+    part = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": share}
+    return {"rope_parameters": part | {"mrope_section": [angles - 2 * (angles // 3), angles // 3, angles // 3]}}
+
+
+@special("qwen3_vl_moe_text")
+def _no_window(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    del drawn["sliding_window"]
+    return {}
+
+
+@special("mistral4")
+def _whole_heads(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    """Its rotary part is a share of this."""
+    return {"head_dim": drawn["qk_nope_head_dim"] + drawn["qk_rope_head_dim"]}
 
 
 @special("phi4_multimodal")
@@ -1133,6 +1206,8 @@ def draw(model_type: str, rng: random.Random, dropout: float) -> Shape:
             fields[name] = 0.0 if "layer" in name else dropout
         elif name.endswith("_token_id") and isinstance(value, int):
             fields[name] = 1
+    if head_of(model_type) is WHOLE:
+        fields["tie_word_embeddings"] = rng.random() < 0.5
     if "layer_types" in fields and not (window and fields.get("use_sliding_window", True)):
         del fields["layer_types"]
     if model_type in SPECIAL:

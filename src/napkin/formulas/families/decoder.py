@@ -836,7 +836,9 @@ TRAITS: dict[str, Traits] = {
     "qwen3": QWEN3,
     "qwen3_vl_text": replace(QWEN3, windows=None),
     "qwen3_moe": replace(QWEN3, windows=everywhere, moe=replace(QWEN_MOE, experts="num_local_experts")),
-    "qwen3_vl_moe_text": replace(QWEN3, windows=None, moe=replace(QWEN_MOE, experts="num_local_experts")),
+    "qwen3_vl_moe_text": replace(
+        QWEN3, windows=None, moe=replace(QWEN_MOE, experts="num_local_experts", normalise=True)
+    ),
     "gemma": GEMMA,
     "gemma2": GEMMA2,
     "gemma3_text": replace(GEMMA2, windows=every(6, "sliding_window_pattern"), softcap="", qk_norm=RMS_OFFSET),
@@ -1244,7 +1246,7 @@ TRAITS: dict[str, Traits] = {
         head_bias=True,
     ),
     "glm4v_text": replace(GLM, arrangement="sandwich", bias=True, own_head_dim=False),
-    "glm4v_moe_text": Traits(bias="attention_bias", rope_share=0.5, moe=SIGMOID_MOE),
+    "glm4v_moe_text": Traits(bias="attention_bias", rope_share=0.5, moe=replace(SIGMOID_MOE, balances=True)),
     "internlm2": Traits(bias="bias", out_bias="bias", fused=True),
     "minicpm": replace(GRANITE, bias=False, out_bias=False, mlp_bias=False, only=(("attention_bias", (False,)),)),
     "cwm": replace(LLAMA, bias=False, out_bias=False, windows=first_of(4)),
