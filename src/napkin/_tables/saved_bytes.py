@@ -443,7 +443,7 @@ EXACT: dict[str, tuple[int, int]] = {
     'iquestcoder': (0, 96),
     'jais2': (0, 96),
     'jamba': (0, 48),
-    'jetmoe': (8, 24),
+    'jetmoe': (0, 96),
     'jina_embeddings_v3': (0, 144),
     'kimi_linear': (0, 144),
     'kolibri1': (0, 144),
