@@ -130,6 +130,11 @@ def test_offloading_and_a_mean_change_the_states() -> None:
     plain = memory("--seq 128").values["memory/optimizer"]
     assert memory("--seq 128 --offload optimizer").values["memory/optimizer"] == 0
     assert memory("--seq 128 --ema").values["memory/optimizer"] == plain + 4 * P
+    away = memory("--seq 128 --gpus 4 --zero 3 --offload parameters").values
+    assert away["memory/parameters"] == away["memory/gradients"] == away["memory/optimizer"] == 0
+    assert away["memory/host/parameters"] == away["memory/host/gradients"] == 2 * P // 4
+    assert away["offload/bytes"] == 3 * 2 * P // 4  # up in both passes, gradients down; one micro-batch
+    assert memory("--seq 128 --offload parameters").status == 2
     kept = memory("--seq 1024 --offload activations").values["memory/activations/saved"]
     assert kept < memory("--seq 1024").values["memory/activations/saved"] / 4
 

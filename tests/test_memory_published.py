@@ -253,6 +253,27 @@ def test_a_setting_that_is_not_modelled_is_refused(layout, why):
     assert why in found.why
 
 
+def test_parameters_in_the_hosts_memory_leave_what_is_gathered_and_kept():
+    """FSDP's CPUOffloadPolicy, by torchtune's name for it: neither parameters nor gradients nor states on the card."""
+    layout = {"dp": 8, "zero": 3, "micro_batch": 1, "recompute": "none", "recompute_kind": "none", "framework": "fsdp"}
+    eight = {"hardware": {"chip": "A100 SXM 80GB", "count": 8}}
+    model = setups.described(row())
+    setup, away = (
+        setups.setup_of(row(layout={**layout, **more}, **eight), model, FRAMEWORKS["fsdp"])
+        for more in ({}, {"fsdp_cpu_offload": True})
+    )
+    assert away.offload == ("optimizer", "parameters")
+    here, there = (memory.rank_of(memory.prepare(model, one), 0) for one in (setup, away))
+    assert (there.parameters, there.gradients, there.optimizer) == (0, 0, 0)
+    states = here.parameters + here.optimizer
+    for before, after in zip(here.moments, there.moments, strict=True):
+        assert before.live - after.live == states + before.gradients
+        assert (before.activations, before.temporaries) == (after.activations, after.temporaries)
+    assert there.moments[3].live == there.moments[3].inputs + there.moments[3].temporaries
+    alone = row(layout={**layout, "dp": 1, "cpu_offload": True})
+    assert "offload" in footprint.compared(alone).why
+
+
 def test_what_a_row_does_not_say_widens_its_interval():
     """Recomputation: none and full are both read, and the interval holds both."""
 

@@ -16,6 +16,8 @@ from napkin.units import human
 REPORTED = ("live", "allocated", "reserved", "used")
 HOSTED = {
     "memory/host/optimizer": "of optimizer states, for each GPU",
+    "memory/host/parameters": "of parameters, for each GPU",
+    "memory/host/gradients": "of gradients, for each GPU",
     "memory/host/activations": "of activations, for each GPU",
     "offload/bytes": "over the host's link, both ways, in a step",
 }

@@ -20,17 +20,17 @@ from napkin.units import Unreadable, count, positive_count, probability, words
 
 TORCH_LOSS = "torch"
 """The form of cross entropy that torch has: log-softmax, then the likelihood."""
-OFFLOADS = ("optimizer", "activations")
+OFFLOADS = ("optimizer", "activations", "parameters")
 
 
 def offloads(text: str) -> tuple[str, ...]:
-    """What stands in the host's memory, separated by commas."""
+    """What stands in the host's memory, separated by commas. Where parameters do, the optimizer works on them there."""
     found = tuple(word.strip().lower() for word in text.split(","))
     for word in found:
         if word not in OFFLOADS:
             hint = did_you_mean(word, OFFLOADS) or "for example optimizer"
             raise Unreadable(f"{word[:40]!r} is not one of {', '.join(OFFLOADS)}", hint)
-    return found
+    return tuple(dict.fromkeys(("optimizer", *found))) if "parameters" in found else found
 
 
 def names(text: str) -> tuple[str, ...]:
@@ -61,7 +61,9 @@ declare(
     ),
     flag("distributed-optimizer", "Megatron's name of ZeRO stage 1", ("use-distributed-optimizer",)),
     flag("ema", "A running mean of the parameters is kept too"),
-    Option("offload", offloads, "What stands in the host's memory: optimizer, activations", metavar="WHAT,…"),
+    Option(
+        "offload", offloads, "What stands in the host's memory: optimizer, activations, parameters", metavar="WHAT,…"
+    ),
 )
 
 POLICY_OPTIONS = ("precision", "optimizer", "optimizer-form", "momentum", "implementation", "attention", "dropout")
@@ -306,6 +308,10 @@ def setup_with(inputs: Inputs, model: Model, layout: Layout) -> Setup:
     shard = inputs.get("dp-shard") or 0
     if shard:
         _divides("dp-shard", shard, layout.dp * layout.cp, "the ranks that hold the same weights")
+    if "parameters" in (inputs.get("offload") or ()) and int(layout.zero) != 3:
+        raise NapkinError(
+            "--offload parameters needs --zero 3", "which gathers a layer's parameters for its pass alone; --zero 3"
+        )
     frozen = inputs.get("freeze-layers")
     if frozen is not None:
         _freezable(inputs, model, frozen)

@@ -10,7 +10,7 @@ from napkin.elementwise import ceil_div
 from napkin.errors import NapkinError
 from napkin.evidence import margins
 from napkin.evidence.compared import Compared
-from napkin.evidence.setups import RECIPE, described, ends_of, framework_of, setup_of, stated_recompute
+from napkin.evidence.setups import RECIPE, SHARDED, described, ends_of, framework_of, setup_of, stated_recompute
 from napkin.formulas import allocator, memory
 from napkin.formulas.frameworks import ENDS, FIRST, Framework
 from napkin.formulas.layer import Model
@@ -88,8 +88,6 @@ def figures(row: Row, setup: Setup, model: Model, quantity: str, compiled: bool)
 
 KNOWN_RECOMPUTE = ("megatron", "megatron-deepspeed", "nanotron", "litgpt", "torchtitan")
 """Frameworks whose scripts say what is recomputed where a row does not."""
-SHARDED = ("torchtitan", "torchtune", "litgpt", "fsdp")
-"""Frameworks that shard parameters, gradients and states wherever there are several cards."""
 NO_SEQUENCE_PARALLEL = ("megatron", "megatron-deepspeed")
 """Code of before sequence parallelism (Korthikanti et al. 2022), or that never had it."""
 

@@ -50,7 +50,10 @@ TYPICAL = 0.5
 longest sample (LitGPT finetune/lora.py), this share of it. 0.3 to 0.7."""
 LITGPT_BATCH = 128
 """LitGPT finetune/*.py: sequences of one optimizer step."""
-OFFLOADS = ("activation_offload", "optimizer_offload")
+SHARDED = ("torchtitan", "torchtune", "litgpt", "fsdp")
+"""Frameworks that shard parameters, gradients and states wherever there are several cards."""
+CPU_OFFLOADS = ("cpu_offload", "fsdp_cpu_offload", "enable_cpu_offload", "param_offload")
+"""Spellings of FSDP's CPUOffloadPolicy (torchtune: fsdp_cpu_offload; torchtitan: training.enable_cpu_offload)."""
 READ = """tp pp dp cp ep vp sp zero fsdp fsdp_group fsdp_shards micro_batch global_batch batch_tokens grad_accum
 schedule recompute recompute_kind policy precision attention optimizer method quantization lora_rank lora_targets
 compile chunked_cross_entropy optimizer_in_backward packed pp_partition stack framework"""
@@ -229,7 +232,7 @@ def unread(row: Row) -> str:
     for part, known in (("layout", f"{READ} {IDLE}"), ("model", SHAPE)):
         for key, value in row.part(part).items():
             is_off = value in (None, False, 0, "", "none", "None", "no") and not any(word in key for word in ON)
-            if is_off or key in known.split():
+            if is_off or key in known.split() or (part == "layout" and key in CPU_OFFLOADS and value is True):
                 continue
             return f"{key}: an offload that is not modelled" if "offload" in key else f"{part}.{key}: not modelled"
     return ""
@@ -481,6 +484,10 @@ def setup_of(row: Row, model: Model, framework: Framework) -> Setup:
     words = f"{step.recompute_words} {row.text('layout.optimizer')}".lower()
     if "offload" in words or row.flag("layout.activation_offload"):
         offload = (*offload, "activations")
+    if any(row.flag(f"layout.{one}") for one in CPU_OFFLOADS):
+        if step.gpus == 1 or not (step.zero == 3 or (step.zero is None and framework.name in SHARDED)):
+            raise NapkinError("cpu_offload: an offload that is not modelled but under fully sharded data parallelism")
+        offload = (*dict.fromkeys((*offload, "optimizer")), "parameters")
     name = row.text("layout.optimizer").lower() or "adamw"
     if recipe:
         name = "paged adamw 8bit"  # recipes/configs/llama3_1/8B_full_single_device.yaml

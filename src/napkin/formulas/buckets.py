@@ -75,6 +75,10 @@ def hosted(step: Step, rank: Rank) -> list[Term]:
     if kept.optimizer != rank.optimizer:
         away = kept.optimizer - rank.optimizer
         found.append(leaf("memory/host/optimizer", away, "byte", TRUE, setup.optimizer.source))
+    if "parameters" in setup.offload:
+        source = "torch FSDP, CPUOffloadPolicy: a rank's own part of parameters and gradients"
+        found.append(leaf("memory/host/parameters", kept.parameters, "byte", TRUE, source))
+        found.append(leaf("memory/host/gradients", kept.gradients, "byte", TRUE, source))
     if "activations" in setup.offload:
         saved = kept.saved + kept.waiting - rank.saved - rank.waiting
         found.append(leaf("memory/host/activations", saved, "byte", TRUE, "what the GPU does not keep of them"))

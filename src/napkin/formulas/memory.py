@@ -56,7 +56,8 @@ class Setup:
 
     shard    ranks that divide states under ZeRO, fewer than all where whole groups are kept (hybrid sharding); 0: all
     ema      a running mean of the parameters is kept beside them, in the states' type
-    offload  what stands in the host's memory between its uses: optimizer, activations
+    offload  what stands in the host's memory between its uses: optimizer, activations, parameters (a rank's own part of
+             them and of their gradients, as FSDP's CPUOffloadPolicy keeps both; the optimizer works on them there)
     framework    whose habits beside the code's the run has (frameworks.py)
     in_backward  the optimizer steps each tensor as soon as its gradient is there, which is then let go
     wide_tables  an 8-bit optimizer keeps the states of table and head in 32 bits (transformers' Trainer does)
@@ -642,6 +643,8 @@ def rank_of(step: Step, index: Number) -> Rank:
         states.append(("master", sharded(mine.dense * size, mine.expert * size, layout.zero >= 1)))
     if "optimizer" in setup.offload:
         states = []
+    if "parameters" in setup.offload:
+        parameters, gradients = 0 * parameters, 0 * gradients
     if setup.ema:  # no part of the optimizer, which may stand in the host's memory
         size = sized(1, precision.state)
         states.append(("ema", sharded(mine.dense * size, mine.expert * size, layout.zero >= 1)))
@@ -755,7 +758,7 @@ def _moments(
     standing = standing + unsynced * total(n * _flat(part, grad) for n, part in parts)
     # a layer's new gradient stands beside the sum that it is added to
     added = unsynced * maximum(0, *(_flat(part, grad) for _, part in parts))
-    at_once = 0 if setup.in_backward else where(several, 0, 1)
+    at_once = 0 if setup.in_backward or "parameters" in setup.offload else where(several, 0, 1)
     growing = at_once * where(layout.zero >= 2, 0, 1)
     sharded = at_once * where(layout.zero >= 2, 1, 0)
     waiting = rank.waiting
@@ -1026,7 +1029,7 @@ def optimizer_temporaries(step: Step, rank: Rank) -> Number:
     shards = where(setup.layout.zero >= 1, setup.shards, 1)
     own = ceil_div(setup.framework.step_bytes * rank.held.all, shards)
     if "optimizer" in setup.offload:
-        return own
+        return own * ("parameters" not in setup.offload)
     width = int(sized(1, setup.precision.state))
     kinds = list(_tensor_sizes(step))
     found: Number = own

@@ -10,6 +10,7 @@ on a GPU, a stage of ℓ layers, width h, and a rank's weights and gradients of 
     pipeline  T·h·2 bytes each way between stages, for each chunk              Narayanan et al. 2021, section 2.2
     expert    each token's copies there and back, forward and backward         Lepikhin et al. 2020
     host      optimizer offloaded: gradients down, weights up, once a step     Ren et al. 2021 (ZeRO-Offload)
+              parameters offloaded: up in both passes, gradients down, every micro-batch
               activations offloaded: down and up, every micro-batch
 """
 
@@ -127,13 +128,14 @@ def data_bytes(rank: Rank, setup: Setup) -> Number:
 
 
 def host_bytes(rank: Rank, setup: Setup) -> Number:
-    """What a step moves between a GPU and its host."""
-    layout, held = setup.layout, rank.held.all
-    moved: Number = 0
-    if "optimizer" in setup.offload:
-        own = ceil_div(held, setup.shards if layout.zero >= 1 else 1)
-        moved += own * (sized(1, setup.precision.grad) + sized(1, setup.precision.param))
-    return moved
+    """What a step moves between a GPU and its host, activations apart: a rank's own part of the gradients down and of
+    the weights up; where the parameters stand there, up for both passes and down after each backward."""
+    layout = setup.layout
+    own = ceil_div(rank.held.all, setup.shards if layout.zero >= 1 else 1)
+    weight, gradient = own * sized(1, setup.precision.param), own * sized(1, setup.precision.grad)
+    if "parameters" in setup.offload:
+        return layout.micro_batches * (2 * weight + gradient)
+    return weight + gradient if "optimizer" in setup.offload else 0
 
 
 def burden(model: Model, setup: Setup, rank: Rank, offloaded: Number = 0) -> Burden:
