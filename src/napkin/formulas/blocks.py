@@ -389,19 +389,19 @@ def gated_mlp(
     `dropout`, `norm`: before the last. `out_bias`: the last one's, where it is not the others'. `upcast`: activation
     and ⊙ run in fp32."""
     gate, up = prefix + "gate", prefix + "up"
-    activation = Activation(prefix + "activation", (gate,), inner, function)
+    activation: Operations = () if upcast else (Activation(prefix + "activation", (gate,), inner, function),)
     first: Operations
     if fused:
         first = (
             Matmul(prefix + "gate_up", (source,), width, 2 * inner, bias, COLUMN),
             Slice(gate, (prefix + "gate_up",), inner),
             Slice(up, (prefix + "gate_up",), inner),
-            activation,
+            *activation,
         )
     else:
         first = (
             Matmul(gate, (source,), width, inner, bias, COLUMN),
-            activation,
+            *activation,
             Matmul(up, (source,), width, inner, bias, COLUMN),
         )
     gated = prefix + "gated"
