@@ -284,3 +284,13 @@ def test_a_steps_decoder_runs_over_its_own_sequence():
     whole = values("flops t5-base --seq 2048 --batch 8")["flops/total"]
     assert possible / (same["mfu"] * same["step/time"]) == pytest.approx(counted["flops/total"] / whole)
     assert shorter["memory/total"] < same["memory/total"]
+
+
+def test_a_decoder_caches_its_own_keys_and_those_of_what_it_read():
+    # t5-base: 12 decoder layers, 12 heads of 64; keys and values of 100 tokens of its own and 700 that it read
+    both = 12 * 2 * 12 * 64 * 2
+    line = "memory t5-base --inference --seq 700"
+    assert values(f"{line} --target-seq 100")["memory/kv_cache"] == (100 + 700) * both
+    assert values(line)["memory/kv_cache"] == 2 * 700 * both
+    assert values(f"{line} --target-seq 700 --batch 3")["memory/kv_cache"] == 3 * 2 * 700 * both
+    assert run_line("memory gpt2 --inference --seq 700 --target-seq 100").status == 2

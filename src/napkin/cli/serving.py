@@ -33,6 +33,7 @@ TAKES = (
     "dtype",
     "cache-dtype",
     "seq",
+    "target-seq",
     "batch",
     "must-fit",
     *MODEL_OPTIONS,
@@ -64,12 +65,18 @@ def serve(inputs: Inputs, model: Model) -> Answer:
     kept = formats.find(inputs.get("cache-dtype") or inputs.default("cache-dtype", CACHE), "--cache-dtype")
     seq, sequences = sequence(inputs, model), inputs.get("batch") or int(inputs.default("batch", "1"))
     each = formats.element_bytes(kept).value
+    source, target = 0, inputs.get("target-seq")
+    if target is not None:
+        if len(model.stacks) == 1:
+            raise NapkinError(f"--target-seq: {model.name} has no second stack", "leave it out")
+        seq, source = target, seq
     weights = inference.weights(model, how, ranks)
-    cache = inference.cache(model, seq, sequences, each, kept.name, ranks)
+    cache = inference.cache(model, seq, sequences, each, kept.name, ranks, source)
     context = leaf("memory/context", int(allocator.CONTEXT.value), "byte", ASSUMED, allocator.CONTEXT.source)
     total = add("memory/total", weights, cache, context)
     many = f" on {ranks:,} GPUs (tp {ranks:,})" if ranks > 1 else ""
     title = f"{model.name}, {sequences:,} × {seq:,} tokens served, {how.name} weights, {kept.name} keys and values"
+    title += f" ({source:,} read)" if source else ""
     answer = Answer("memory", f"{title}{many}: bytes per GPU")
     answer.terms = (weights, cache, context, total)
     beside = weights.value + cache.value
@@ -82,13 +89,15 @@ def serve(inputs: Inputs, model: Model) -> Answer:
     lines: list[str] = []
     capacity = None
     if hardware is not None:
-        capacity = _room(inputs, answer, model, hardware, (weights, cache, context, total), seq, sequences, ranks, each)
+        capacity = _room(
+            inputs, answer, model, hardware, (weights, cache, context, total), (seq, source), sequences, ranks, each
+        )
         answer.terms += _pace(model, how, cache, sequences, ranks, hardware)
         answer.notes.append("time/per_token is what memory allows at best; weights come whole once a step")
         lines = [line(LABELS[t.name], human(t.value, t.unit)) for t in answer.terms[6:]]
     lines = [*stacked(parts, None if capacity is None else int(capacity.value)), line("total", *_total(answer)), *lines]
     answer.pictures, answer.listed = tuple(lines), False
-    rows = _by_dtype(model, hardware, seq, sequences, ranks, each)
+    rows = _by_dtype(model, hardware, (seq, source), sequences, ranks, each)
     answer.extra["dtypes"] = rows
     answer.pictures += ("", *(f"  {row}" for row in _table(rows)))
     series = [Series(name, ["GPU"], [size / 2**30]) for name, size in parts]
@@ -147,13 +156,17 @@ def _pace(model: Model, how: Stored, cache: Term, sequences: int, ranks: int, ha
     return time, divide("tokens_per_second", made, time)
 
 
-def largest(model: Model, room: float, seq: int, sequences: int, ranks: int, each: float) -> tuple[int, int]:
-    """The largest batch of `seq` tokens, and the longest context of `sequences`, whose cache fits in `room` bytes."""
+def largest(
+    model: Model, room: float, lengths: tuple[int, int], sequences: int, ranks: int, each: float
+) -> tuple[int, int]:
+    """The largest batch of sequences of those lengths (a decoder's, and an encoder's where it has its own), and the
+    longest context of `sequences`, whose cache fits in `room` bytes."""
+    seq, source = lengths
     if room <= 0:
         return 0, 0
 
     def fits(batch: int, length: int) -> bool:
-        return bool(inference.cache(model, length, batch, each, "", ranks).value <= room)
+        return bool(inference.cache(model, length, batch, each, "", ranks, source).value <= room)
 
     return fit.largest(lambda n: fits(n, seq)), fit.largest(lambda n: fits(sequences, n))
 
@@ -164,7 +177,7 @@ def _room(
     model: Model,
     hardware: Hardware,
     terms: tuple[Term, ...],
-    seq: int,
+    lengths: tuple[int, int],
     sequences: int,
     ranks: int,
     each: float,
@@ -173,7 +186,7 @@ def _room(
     weights, _, context, _ = terms
     capacity = hardware.term("capacity", "memory/capacity", "byte")
     left = subtract("memory/cache_budget", subtract("without_weights", capacity, weights), context)
-    batch, longest = largest(model, left.value, seq, sequences, ranks, each)
+    batch, longest = largest(model, left.value, lengths, sequences, ranks, each)
     most = (leaf("max/batch", batch, "1", TRUE), leaf("max/seq", longest, "token", TRUE))
     answer.terms = (*answer.terms, capacity, left, *most)
     if batch >= fit.MOST // 2 or longest >= fit.MOST // 2:
@@ -189,7 +202,7 @@ def _room(
 
 
 def _by_dtype(
-    model: Model, hardware: Hardware | None, seq: int, sequences: int, ranks: int, each: float
+    model: Model, hardware: Hardware | None, lengths: tuple[int, int], sequences: int, ranks: int, each: float
 ) -> list[dict[str, Any]]:
     """Weights and cache in other formats, and the largest batch and context beside them."""
     rows = []
@@ -198,9 +211,10 @@ def _by_dtype(
         row: dict[str, Any] = {"dtype": name, "weights": size}
         for kept in BESIDE:
             width = formats.element_bytes(formats.find(kept)).value
-            row[f"cache_{kept}"] = inference.cache(model, seq, sequences, width, kept, ranks).value
+            seq, source = lengths
+            row[f"cache_{kept}"] = inference.cache(model, seq, sequences, width, kept, ranks, source).value
         if hardware is not None:
             room = hardware.term("capacity", "capacity", "byte").value - size - allocator.CONTEXT.value
-            row["max_batch"], row["max_seq"] = largest(model, room, seq, sequences, ranks, each)
+            row["max_batch"], row["max_seq"] = largest(model, room, lengths, sequences, ranks, each)
         rows.append(row)
     return rows

@@ -147,12 +147,12 @@ def weights(model: Model, how: Stored, ranks: int) -> Term:
 # --- keys and values -------------------------------------------------------------------------------------------------
 
 
-def cached_numbers(layer: Layer, context: Number, ranks: Number = 1) -> tuple[Number, Number]:
+def cached_numbers(layer: Layer, context: Number, ranks: Number = 1, source: Number = 0) -> tuple[Number, Number]:
     """Numbers that one sequence of `context` tokens keeps in one layer: per-token cache, and states of fixed size.
 
     Attention keeps its keys and values, kv·(d_qk + d_v) a token, for at most its window; where both are made from one
     narrower latent, the latent instead; where they are an earlier layer's, nothing. Cross-attention's keys are the
-    other stack's, kept for `context` tokens too. A recurrence keeps heads · head_dim · state numbers (wkv:
+    other stack's, kept for its `source` tokens (0: as many). A recurrence keeps heads · head_dim · state numbers (wkv:
     numerator, denominator and largest exponent of a channel), a convolution its last kernel − 1 inputs, a mix with
     the token before that token. On one of `ranks` tensor-parallel ranks: whole heads, so that fewer key/value heads
     than ranks are kept more than once; a latent is kept by every rank."""
@@ -166,7 +166,7 @@ def cached_numbers(layer: Layer, context: Number, ranks: Number = 1) -> tuple[Nu
             continue  # another layer's, kept there, or a second map of the same keys
         if isinstance(op, AttentionCore):
             seen.add(op.reads[1])
-            tokens = context
+            tokens = source or context if op.cross else context
             for bound in (op.window, op.chunk):
                 if bound is not None:
                     tokens = minimum(tokens, bound)
@@ -236,14 +236,23 @@ def _last_product(name: str, by_name: Mapping[str, Operation]) -> str:
     return ""
 
 
-def cache(model: Model, context: Number, sequences: Number, dtype_bytes: float, dtype: str, ranks: Number = 1) -> Term:
-    """Bytes that `sequences` sequences of `context` tokens keep on one of `ranks` ranks: `memory/kv_cache`."""
+def cache(
+    model: Model,
+    context: Number,
+    sequences: Number,
+    dtype_bytes: float,
+    dtype: str,
+    ranks: Number = 1,
+    source: Number = 0,
+) -> Term:
+    """Bytes that `sequences` sequences of `context` tokens keep on one of `ranks` ranks: `memory/kv_cache`. `source`:
+    tokens of the encoder's sequences, whose keys the decoder reads (0: as many)."""
     parts: list[Term] = []
     for stack in model.stacks:
         if stack.name == "encoder":
             continue
         for name, count, layer in stack.kinds():
-            growing, fixed = cached_numbers(layer, context, ranks)
+            growing, fixed = cached_numbers(layer, context, ranks, source)
             if isinstance(growing, int) and isinstance(fixed, int) and growing + fixed == 0:
                 continue
             parts.append(
