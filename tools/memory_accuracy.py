@@ -17,7 +17,9 @@ from napkin.evidence import facts, footprint, margins
 from napkin.evidence.compared import Compared, quantile_of
 from napkin.evidence.setups import RECIPE, described, ends_of, framework_of, setup_of, stated_recompute
 from napkin.formulas import allocator, memory
-from napkin.formulas.frameworks import FRAMEWORKS
+from napkin.formulas.frameworks import FRAMEWORKS, Framework
+from napkin.formulas.tape import sized
+from napkin.inputs.plan import POLICIES
 from napkin.inputs.rows import Row
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,8 +36,11 @@ RESIDUALS = {
         "definitions, no accuracy"
     ),
     "torchtitan": (
-        "one share for the cache of compiled training: asynchronous tensor parallelism alone moves it by 6 %. The 405B "
-        "rows do not state the pipeline's micro-batch"
+        "one share for the cache of compiled training: asynchronous tensor parallelism alone moves it by 6 %. The two "
+        "405B rows do not state the pipeline's micro-batches. By the code's default (as many as stages, so 4 sequences "
+        "each: pipelining_utils.py, build_pipeline_schedule; what the two rows' throughputs agree with) the formulas "
+        "give 70 GiB for both schedules, with the pipeline's own buffers some 73: the interleaved row is 72.7, but the "
+        "1F1B row 82.5, and nothing in the code that was read takes 10 GiB more under 1F1B. Both stay refused"
     ),
     "torchtune": (
         "what the page does not state: whether activations were offloaded beside the checkpoints that every recipe has "
@@ -52,7 +57,11 @@ RESIDUALS = {
         "(optim/gradient_accumulator.py), by which pipelines of one sequence come out some 10 % too low; counted as "
         "standing they come out 0 to 8 % too high, and the pipeline of four sequences 6 %. The public trainer also "
         "resets the peak after the passes (logging.py, log_memory), while what is printed holds activations: another "
-        "version ran. Unexplained: two micro-batches take 3.5 GiB more than one where nothing else that counts differs "
+        "version ran. It wraps the model in DistributedDataParallel, whose buckets are such a gradient that stands, "
+        "only where ZeRO is off (trainer.py, make_ddp); rows with ZeRO-1 hold as much all the same. Rotated queries "
+        "are a view that keeps unrotated keys and values beside their copies (4·T·h/t a block), which would put runs "
+        "of one micro-batch 3 to 4 % too high. Neither is counted, for the version that ran is not known. Unexplained: "
+        "two micro-batches take 3.5 GiB more than one where nothing else that counts differs "
         "(8.86B, 16 and 32 nodes), and 1.34B on 2 nodes lies 3 GiB above its neighbours"
     ),
 }
@@ -145,7 +154,9 @@ def page(compared: list[Compared], unnamed: list[tuple[Row, Compared]]) -> str:
         )
     )
     left = left_out(unnamed)
-    frameworks = "".join(f"| `{one.name}` | {one.says} | {one.source} |\n" for one in FRAMEWORKS.values())
+    frameworks = "".join(
+        f"| `{one.name}` | {one.says} | {states_of(one)} | {one.source} |\n" for one in FRAMEWORKS.values()
+    )
     return PAGE_TEXT.format(
         table=table,
         residuals=residuals,
@@ -157,6 +168,17 @@ def page(compared: list[Compared], unnamed: list[tuple[Row, Compared]]) -> str:
         learnt=learnt(facts.memory()),
         frameworks=frameworks,
     )
+
+
+def states_of(framework: Framework) -> str:
+    """Bytes a parameter of AdamW's training in bf16-mixed before ZeRO divides them: weights + gradients + optimizer."""
+    policy = framework.formats(POLICIES["bf16-mixed"])
+    weight, gradient = sized(1, policy.param), sized(1, policy.grad)
+    states = 2 * sized(1, policy.state) + (sized(1, policy.master) if policy.master else 0)
+    gradients = f"{gradient}" + (f" + {framework.accumulator}" if framework.accumulator else "")
+    whole = weight + gradient + framework.accumulator + states
+    in_step = f", {framework.step_bytes} more in the step" if framework.step_bytes else ""
+    return f"{weight} + {gradients} + {states} = {whole}{in_step}"
 
 
 # --- what published runs show of the allocator ---
@@ -268,7 +290,16 @@ states from the policy, the optimizer and the layout. Four figures follow each o
 
 `passing` is the most that comes and goes in a forward and backward pass (activations, gathered weights, the loss), and
 `apart` what the optimizer step holds beyond that moment: blocks of one size serve no tensor of another, so the cache
-keeps both.
+keeps both. Bytes are whole numbers: shares are rounded up, intervals outwards.
+
+A trainer's own figure never holds the context. On one card *used minus context* is `memory/reserved`: there are no
+communicators, so that what nvidia-smi shows beyond torch's cache is the CUDA context alone
+(`memory/used` = `memory/reserved` + `memory/context`). On several cards it also holds `memory/communication`.
+
+`memory/activation_budget` takes off what stands whatever the activations: capacity − parameters − gradients −
+optimizer − overhead. The gradients in it are all of a rank's (divided under ZeRO 2 and 3), as they stand at the end of
+the backward pass, although at the loss, where activations are largest, a first micro-batch has none yet: a step can fit
+whose activations are a little larger than the budget. The verdict compares `memory/used`, which follows the moments.
 
 ## Accuracy on published runs
 
@@ -326,9 +357,12 @@ most 1 MiB for each large tensor, on the average a fraction of it.
 
 Facts of the code that decide what stands where (`src/napkin/formulas/frameworks.py`); all have the same formulas.
 
-| name | what | source |
-|---|---|---|
-{frameworks}"""
+| name | what | bytes a parameter | source |
+|---|---|---|---|
+{frameworks}
+Bytes a parameter are those of AdamW under `bf16-mixed` before ZeRO divides them: weights + gradients + optimizer states
+with master copies; a second gradient is the buffer that micro-batches are added up in.
+"""
 
 
 if __name__ == "__main__":
