@@ -27,6 +27,7 @@ import random
 import re
 import sys
 import warnings
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -353,6 +354,13 @@ class Row(NamedTuple):
     size: int
 
 
+class Held:
+    """A tensor that autograd saved, for as long as the graph that wants it back lives."""
+
+    def __init__(self, tensor: Any, key: int) -> None:
+        self.tensor, self.key = tensor, key
+
+
 class Measured(NamedTuple):
     rows: list[Row]
     saved: int
@@ -473,12 +481,14 @@ def measure(
         module.register_forward_hook(lambda *_: (stack.pop(), None)[1], always_call=True)
     rows: dict[int, Row] = {}
     casts: dict[int, int] = {}
+    held: weakref.WeakSet[Held] = weakref.WeakSet()
     autocast = Autocast()
 
-    def pack(tensor: Any) -> Any:
+    def pack(tensor: Any) -> Held:
         storage = tensor.untyped_storage()
         key = storage._cdata
-        if key not in known and key not in rows:
+        tensor = tensor.detach()  # a result that is kept would keep its own graph
+        if key not in known and key not in rows and key not in casts:
             alive.append(tensor)
             if key in autocast.copies:
                 casts[key] = storage.nbytes()
@@ -486,18 +496,24 @@ def measure(
                 where, dtype = stack[-1] if stack else "", str(tensor.dtype).removeprefix("torch.")
                 wide = 2 if where in narrow_norms and tensor.shape[-1] == 1 else 1  # fp32 on CUDA, bf16 on the CPU
                 rows[key] = Row(where, tuple(tensor.shape), dtype, wide * storage.nbytes())
-        return tensor
+        one = Held(tensor, key)
+        held.add(one)
+        return one
 
     with (
         torch.device(device),
         autocast if precision == "autocast" else contextlib.nullcontext(),
-        torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
+        torch.autograd.graph.saved_tensors_hooks(pack, lambda one: one.tensor),
     ):
-        model(input_ids=ids, labels=labels, **({} if head_of(fields["model_type"]) is MASKED else {"use_cache": False}))
+        made = model(
+            input_ids=ids, labels=labels, **({} if head_of(fields["model_type"]) is MASKED else {"use_cache": False})
+        )
     if hit < experts:
         raise ValueError("an expert got no token")
-    found = list(rows.values())
-    return Measured(found, sum(row.size for row in found), sum(casts.values()))
+    kept = {one.key for one in held}  # what no gradient passes through is gone by now
+    del made
+    found = [row for key, row in rows.items() if key in kept]
+    return Measured(found, sum(row.size for row in found), sum(size for key, size in casts.items() if key in kept))
 
 
 def layer_of(module: str) -> int | None:
@@ -818,6 +834,21 @@ def _blocks_of_fields(rng: random.Random, drawn: dict[str, Any]) -> dict[str, An
             "moe_jitter_eps": rng.choice((None, 0.01)),
         },
     }
+
+
+@special("deepseek_v4")
+def _streams_and_runs(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    layers, heads = drawn["num_hidden_layers"], drawn["num_attention_heads"]
+    kinds = ("sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention")
+    own: dict[str, Any] = {"layer_types": rng.choice((None, [rng.choice(kinds) for _ in range(layers)]))}
+    own |= {"mlp_layer_types": rng.choice((None, [rng.choice(("hash_moe", "moe")) for _ in range(layers)]))}
+    own |= {"compress_rates": {kinds[1]: rng.choice((4, 6)), kinds[2]: rng.choice((16, 20))}}
+    own |= {"head_dim": rng.choice((16, 24, 32)), "partial_rotary_factor": 0.25, "sliding_window": 16}
+    own |= {"index_head_dim": rng.choice((8, 12)), "hc_mult": rng.choice((1, 2, 4)), "hc_sinkhorn_iters": 3}
+    own |= {"o_groups": rng.choice((1, 2, heads)), "o_lora_rank": rng.choice((12, 20)), "norm_topk_prob": True}
+    if own["mlp_layer_types"] is None or "moe" not in own["mlp_layer_types"]:
+        own |= {"output_router_logits": False, "num_hash_layers": 1, "mlp_layer_types": None}
+    return own
 
 
 @special("longcat_flash")

@@ -389,6 +389,7 @@ EXACT: dict[str, tuple[int, int]] = {
     'deepseek_v2': (0, 96),
     'deepseek_v3': (0, 96),
     'deepseek_v32': (0, 96),
+    'deepseek_v4': (8, 24),
     'diffllama': (7, 72),
     'distilbert': (0, 48),
     'doge': (6, 108),

@@ -12,7 +12,16 @@ from typing import Any
 
 from napkin.elementwise import Number, ceil_div, minimum, where
 from napkin.errors import Refused
-from napkin.formulas import attention_rules, convolved_rules, expert_rules, map_rules, mixer_rules, stream_rules
+from napkin.formulas import (
+    attention_rules,
+    compression_rules,
+    convolved_rules,
+    expert_rules,
+    hyper_rules,
+    map_rules,
+    mixer_rules,
+    stream_rules,
+)
 from napkin.formulas.implementations import EAGER, LOSSES, Code, Loss
 from napkin.formulas.layer import (
     AttentionCore,
@@ -35,8 +44,10 @@ from napkin.record import record, replace
 RULES = {
     **OTHER_RULES,
     **attention_rules.RULES,
+    **compression_rules.RULES,
     **convolved_rules.RULES,
     **expert_rules.RULES,
+    **hyper_rules.RULES,
     **map_rules.RULES,
     **mixer_rules.RULES,
     **stream_rules.RULES,
@@ -238,7 +249,7 @@ def forward(
     start, first = len(tape.kept), len(tape.nodes)
     residual = lowering.residual(width, dtype)
     lowering.routers = total(
-        n for _, n, layer in stack.kinds() if any(isinstance(op, Router) for op in layer.operations)
+        n for _, n, layer in stack.kinds() if any(isinstance(op, Router) and not op.hashed for op in layer.operations)
     )
     form = LOSSES.get(code.loss)
     kept_on: Number = 0

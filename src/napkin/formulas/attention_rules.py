@@ -17,6 +17,7 @@ from napkin.formulas.tape import (
     BYTES,
     WEIGHT,
     Tensor,
+    promoted,
     select,
 )
 
@@ -105,6 +106,13 @@ def rotary(run: Lowering, op: Any) -> Value:
         turns = cos.view()  # a complex64 number of 8 bytes for each pair
         turned = tape.multiply(tape.cast(tensor, "fp32"), turns)
         return Value(tape.cast(turned, tensor.dtype), x.width, x.divided, x.whole)
+    out = by_angles(run, op, tensor, cos, sin)
+    return Value(out, x.width, x.divided, x.whole, run.code.joins or op.dim != op.head_dim)
+
+
+def by_angles(run: Lowering, op: Rotary, tensor: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """The numbers that rotate, by the given angles, and put together with the rest."""
+    tape = run.tape
     narrow = tensor.dtype
     part = tensor if op.dim == op.head_dim else tape.slice(tensor, tensor.count * op.dim // op.head_dim)
     if op.upcast:
@@ -114,16 +122,15 @@ def rotary(run: Lowering, op: Any) -> Value:
     out = tape.add(turned, other)
     if op.upcast or (run.code.rotary_fp32 and run.code.rotary == "table"):
         out = tape.cast(out, narrow)
-    joins = run.code.joins or op.dim != op.head_dim
-    if joins:
+    if run.code.joins or op.dim != op.head_dim:
         joined = tape.new(tensor.count, out.dtype, "joined")
         out = tape.record("cat", (out,) if op.dim == op.head_dim else (out, tensor), joined)
-    return Value(out, x.width, x.divided, x.whole, joins)
+    return out
 
 
 def widened(run: Lowering, op: Any, stream: str) -> tuple[Tensor, Tensor]:
     """cos and sin repeated for this layer: for query and key together, or for each."""
-    key = (op.dim, op.name if run.code.rotary == "pair" else "")
+    key = (op.dim, op.name if run.code.rotary in ("pair", "each") else "")
     if key not in run.own_tables:
         kept = "fp32" if run.code.rotary_fp32 else stream
         dim = op.dim
@@ -145,6 +152,8 @@ def core(run: Lowering, op: Any) -> Value:
     width = op.heads * op.v_dim
     written = run.code.ungrouped and kv_heads is not heads and op.kv_heads != op.heads
     tensors = (q.tensor, k.tensor, v.tensor)
+    if len(op.reads) > 3:
+        tensors = with_runs(run, op, tensors)
     if run.code.gathers_heads:
         tensors = whole_heads(run, op, tensors)
     if run.code.query_scale:
@@ -176,6 +185,15 @@ def core(run: Lowering, op: Any) -> Value:
     if run.code.tuning is not None and run.code.tuning.method.startswith("adapter"):
         out = prompted(run, out)
     return Value(out, width, True, True)
+
+
+def with_runs(run: Lowering, op: AttentionCore, qkv: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """The keys of runs put behind those of tokens: one tensor, which is both key and value."""
+    query, key, _ = qkv
+    more = run.read(op, 3).tensor
+    dtype = promoted(key, more)
+    joined = run.tape.record("cat", (key, more), run.tape.new(key.count + more.count, dtype, "keys of tokens and runs"))
+    return query, joined, joined
 
 
 def whole_heads(run: Lowering, op: AttentionCore, qkv: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
@@ -229,7 +247,7 @@ def eager(run: Lowering, op: AttentionCore, qkv: tuple[Tensor, ...], heads: Numb
     """softmax(q·kᵀ)·v in elementary operations."""
     tape, code = run.tape, run.code
     q, k, v = qkv
-    scores_count = run.b * heads * run.own * (run.source if op.cross else run.s)
+    scores_count = run.b * heads * run.own * (run.source if op.cross else run.s + op.runs(run.s))
     if code.ungrouped:  # by the product itself
         k, v = tape.lowered(k), tape.lowered(v)
     k, v = repeated = tuple(repeat_heads(run, t, heads, kv_heads) for t in (k, v))
@@ -324,10 +342,13 @@ def with_sinks(run: Lowering, scores: Tensor, v: Tensor, heads: Number, count: N
     does it), normalised, the sink cut off."""
     tape = run.tape
     rows = run.b * heads * run.own
-    combined = tape.copy(tape.scale(scores).view(count + rows), "with sinks") if op.sinks else scores
+    combined = tape.scale(scores) if op.sinks else scores
+    if op.sinks:
+        joined = tape.new(count + rows, "fp32" if run.code.wide_sinks else scores.dtype, "with sinks")
+        combined = tape.record("copy", (combined.view(count + rows),), joined, alias=True)
     if run.code.sinks == "shifted":
         peak = tape.new(rows, "int64", "index of maximum", fixed=True)
-        combined = tape.record("max", (combined,), tape.new(combined.count, scores.dtype, "shifted"), (peak,))
+        combined = tape.record("max", (combined,), tape.new(combined.count, combined.dtype, "shifted"), (peak,))
     weights = tape.softmax(combined)
     cut = tape.slice(weights, count) if op.sinks else weights
     weights = tape.cast(cut, v.dtype)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from napkin.formulas.hyper_connections import Collapse, Spread
 from napkin.formulas.layer import (
     COLUMN,
     ROW,
@@ -30,7 +31,7 @@ from napkin.formulas.layer import (
     Scale,
     Slice,
 )
-from napkin.record import record
+from napkin.record import record, replace
 
 Operations = tuple[Operation, ...]
 Block = Callable[[str], Operations]
@@ -70,6 +71,7 @@ RMS = NormStyle()
 RMS_FP32 = NormStyle(arithmetic="fp32")
 RMS_OFFSET = NormStyle(arithmetic="fp32", unit_offset=True)
 RMS_BARE = NormStyle(arithmetic="fp32", weight=False)
+RMS_NARROW = NormStyle(arithmetic="narrow", weight=False)
 RMS_T5 = NormStyle(arithmetic="fp32_spread")
 LAYER = NormStyle("layer", "fused", bias=True)
 LAYER_WRITTEN = NormStyle("layer", "fp32_norm", bias=True)
@@ -383,42 +385,48 @@ def gated_mlp(
     dropout: bool = False,
     norm: NormStyle | None = None,
     upcast: bool = False,
+    limited: bool = False,
     prefix: str = "",
 ) -> Operations:
     """down(activation(gate(x)) ⊙ up(x)): three matrices of width × inner, the first two in one product where fused.
     `dropout`, `norm`: before the last. `out_bias`: the last one's, where it is not the others'. `upcast`: activation
-    and ⊙ run in fp32."""
+    and ⊙ run in fp32. `limited`: gate and up are cut to an interval."""
     gate, up = prefix + "gate", prefix + "up"
-    activation: Operations = () if upcast else (Activation(prefix + "activation", (gate,), inner, function),)
+    cuts = [Clamp(f"{name}_cut", (name,), inner) for name in (gate, up)] if limited else []
+    read = [cut.name for cut in cuts] or [gate, up]
+    activation = Activation(prefix + "activation", (read[0],), inner, function)
     first: Operations
     if fused:
         first = (
             Matmul(prefix + "gate_up", (source,), width, 2 * inner, bias, COLUMN),
             Slice(gate, (prefix + "gate_up",), inner),
             Slice(up, (prefix + "gate_up",), inner),
-            *activation,
+            *cuts,
         )
-    else:
+    else:  # the activation runs before the second product, but where something stands between it and the first
         first = (
             Matmul(gate, (source,), width, inner, bias, COLUMN),
-            *activation,
+            *cuts[:1],
+            *(() if limited or upcast else (activation,)),
             Matmul(up, (source,), width, inner, bias, COLUMN),
+            *cuts[1:],
         )
     gated = prefix + "gated"
     last = bias if out_bias is None else out_bias
     if upcast:
         return (
             *first,
-            Cast(gate + "_wide", (gate,), inner, True),
-            Cast(up + "_wide", (up,), inner, True),
-            Activation(prefix + "activation", (gate + "_wide",), inner, function),
-            Multiply(gated + "_wide", (prefix + "activation", up + "_wide"), inner),
+            *(Cast(f"{name}_wide", (name,), inner, True) for name in read),
+            replace(activation, reads=(f"{read[0]}_wide",)),
+            Multiply(gated + "_wide", (activation.name, f"{read[1]}_wide"), inner),
             Cast(gated, (gated + "_wide",), inner),
             Matmul(prefix + "down", (gated,), inner, width, last, ROW),
         )
+    if fused or limited:
+        first += (activation,)
     return (
         *first,
-        Multiply(gated, (prefix + "activation", up), inner),
+        Multiply(gated, (activation.name, read[1]), inner),
         *_dropped(gated, inner, dropout),
         *((norm(gated + "_norm", gated, inner),) if norm else ()),
         Matmul(prefix + "down", (gated + "_norm" if norm else gated + DROPPED * dropout,), inner, width, last, ROW),
@@ -456,7 +464,7 @@ def _dropped(name: str, width: int, dropout: bool) -> Operations:
 @record
 class Routing:
     """How tokens choose experts (fields as in layer.Router). `jitter`: how often noise multiplies them before; `idle`:
-    so many experts, of `experts` in all, have no weights and hand tokens on."""
+    so many experts, of `experts` in all, have no weights and hand tokens on; `limited`: as in layer.Experts."""
 
     experts: int
     top_k: int
@@ -465,11 +473,12 @@ class Routing:
     normalise: bool = False
     upcast: bool = False
     balanced: str = ""
-    groups: int = 1
-    top_groups: int = 1
     jitter: int = 0
     idle: int = 0
     softcap: bool = False
+    hashed: bool = False
+    masked: bool = False
+    limited: bool = False
 
 
 def moe(
@@ -510,9 +519,9 @@ def moe(
         routing.normalise,
         routing.upcast,
         routing.balanced,
-        routing.groups,
-        routing.top_groups,
-        routing.softcap,
+        softcap=routing.softcap,
+        hashed=routing.hashed,
+        masked=routing.masked,
     )
     busy = routing.experts - routing.idle
     chosen = max(1, round(routing.top_k * busy / routing.experts))
@@ -529,6 +538,7 @@ def moe(
         weighted_input=weighted_input,
         idle=routing.top_k - chosen,
         upcast=upcast,
+        limited=routing.limited,
     )
     routed: Operations = (router, experts)
     if scaled:
@@ -591,6 +601,33 @@ def pre_norm(
         *weights[1],
         Add("mlp_residual", (base[1], second[-1].name), width, dropout[1]),
     )
+
+
+def hyper_connected(
+    width: int,
+    norm: NormStyle,
+    attend: Block,
+    feed: Block,
+    *,
+    streams: int,
+    mixes: bool = True,
+    iterations: int = 0,
+    behind: bool = False,
+) -> Operations:
+    """Each branch reads a sum of the residual streams and writes to all (fields as in hyper_connections.Collapse)."""
+    operations: Operations = ()
+    last = "x"
+    for branch, name in ((attend, "attention"), (feed, "mlp")):
+        read = f"{name}_read"
+        made = branch(f"{name}_norm")
+        operations += (
+            Collapse(read, (last,), width, streams, mixes, iterations, behind=behind),
+            norm(f"{name}_norm", read, width),
+            *made,
+            Spread(f"{name}_residual", (read, made[-1].name, last), width, streams, mixes),
+        )
+        last = f"{name}_residual"
+    return operations
 
 
 def sandwich_norm(width: int, norm: NormStyle, attend: Block, feed: Block, *, scale: bool = False) -> Operations:

@@ -25,7 +25,8 @@ GROUPED_BYTES = 16
 
 
 def router(run: Lowering, op: Any) -> Value:
-    """The choice of experts; its value is what weighs the chosen."""
+    """The choice of experts; its value is what weighs the chosen. No gradient passes through the choice itself (biases,
+    groups, masks): whatever autograd saves for it goes with it."""
     x = run.read(op)
     tape, code = run.tape, run.code
     k, e = op.top_k, op.experts
@@ -45,7 +46,9 @@ def router(run: Lowering, op: Any) -> Value:
         return Value(sparsemixer(run, logits, rows, k, e), k)
     chosen = tape.new(rows * k, "int64", "chosen", fixed=True)
     wide = logits if code.native_scores else tape.cast(logits, "fp32")
-    kept = [chosen, *groups(run, op, rows)]
+    kept = [chosen]
+    if op.masked:
+        kept.append(tape.new(rows * e, "bool", "outside the groups", fixed=True))
     if op.upcast and not code.fp32_router and tape.compute != "fp32":
         kept.append(tape.new(op.d_in * e, "fp32", "wide weight", fixed=True))
     if op.score.endswith("_top_k"):
@@ -59,7 +62,10 @@ def router(run: Lowering, op: Any) -> Value:
             weights = tape.softmax(best, "" if code.native_scores == "raised" else best.dtype)
     else:
         asked = wide.dtype if code.native_scores == "kept" else ""
-        scores = tape.sigmoid(wide) if op.score == "sigmoid" else tape.softmax(wide, asked)
+        if op.score == "sqrtsoftplus":
+            scores = root_softplus(run, wide)
+        else:
+            scores = tape.sigmoid(wide) if op.score == "sigmoid" else tape.softmax(wide, asked)
         weights = tape.record("topk", (scores,), tape.new(rows * k, scores.dtype, "weights"), kept)
     if op.normalise:
         weights = shares(run, weights, rows)
@@ -72,25 +78,24 @@ def router(run: Lowering, op: Any) -> Value:
     return Value(weights, k)
 
 
+def root_softplus(run: Lowering, x: Tensor) -> Tensor:
+    """√softplus(x): the first keeps its input, the second its result."""
+    tape = run.tape
+    x = tape.raised(x)
+    grown = tape.record("softplus", (x,), tape.new(x.count, x.dtype, "softplus"), (x,))
+    out = tape.new(x.count, x.dtype, "root")
+    return tape.record("sqrt", (grown,), out, (out,))
+
+
 def balanced(run: Lowering, op: Any) -> Value:
-    """Each layer's router logits, their softmax once more, and how many tokens each expert got."""
+    """Each layer's router logits, their softmax once more, and how many tokens each expert got. What the best of them
+    are is read, not how good: no gradient passes through that choice, which then keeps nothing."""
     tape = run.tape
     rows = run.tokens * run.routers * op.each
     probabilities = tape.softmax(tape.new(rows * op.experts, "fp32" if run.code.wide_logits else tape.compute, "x"))
-    chosen = tape.new(rows * op.top_k, "int64", "chosen", fixed=True)
     shares = tape.new(op.experts, "fp32", "shares of tokens", fixed=True)
     loss = tape.new(1, "fp32", "balance")
-    return Value(tape.record("balance", (probabilities,), loss, (chosen, shares)), 1)
-
-
-def groups(run: Lowering, op: Router, rows: Number) -> list[Tensor]:
-    """What the choice of groups keeps: each group's best experts, the chosen groups, and a mask of the others."""
-    best = run.code.best_of_group
-    if not best or (best == 1 and op.groups == 1):  # one best alone is asked for only where there are groups
-        return []
-    tape = run.tape
-    indices = [tape.new(rows * n, "int64", "groups", fixed=True) for n in (best * op.groups, op.top_groups)]
-    return [*indices, tape.new(rows * op.experts, "bool", "outside the groups", fixed=True)]
+    return Value(tape.record("balance", (probabilities,), loss, (shares,)), 1)
 
 
 def shares(run: Lowering, weights: Tensor, rows: Number) -> Tensor:
@@ -113,8 +118,8 @@ def sparsemixer(run: Lowering, logits: Tensor, rows: Number, k: int, e: int) -> 
     parts = []
     for _ in range(k):
         mask = tape.new(rows * e, "bool", "masked", fixed=True)
-        best, index = (tape.new(rows, "int64", what, fixed=True) for what in ("best", "chosen"))
-        masked = tape.record("masked_fill", (logits,), tape.new(rows * e, logits.dtype, "left"), (mask, best))
+        index = tape.new(rows, "int64", "chosen", fixed=True)
+        masked = tape.record("masked_fill", (logits,), tape.new(rows * e, logits.dtype, "left"), (mask,))
         gates = tape.softmax(masked)
         one = tape.record("gather", (gates,), tape.new(rows, gates.dtype, "multiplier"), (index,))
         parts.append(tape.record("mixer", (one,), tape.new(rows, one.dtype, "kept multiplier"), (one,)))
@@ -291,6 +296,8 @@ def experts(run: Lowering, op: Any) -> Value:
         hidden = clamped_swiglu(run, up, rows * inner)
     elif op.gated:
         gate, other = (tape.slice(up, rows * inner) for _ in range(2))
+        if op.limited:
+            gate, other = (tape.record("clamp", (t,), tape.new(t.count, t.dtype, "cut"), (t,)) for t in (gate, other))
         if op.upcast:
             gate, other = (tape.cast(part, "fp32") for part in (gate, other))
             hidden = tape.cast(tape.multiply(run.activated(gate, op.function), other), stored)

@@ -69,7 +69,7 @@ def _product(name: str, product: Product) -> Term:
 
 def _attention(name: str, core: AttentionCore, work: Work) -> list[Term]:
     """Scores q·kᵀ and values: 2·heads·pairs·d FLOP each."""
-    pairs = leaf(f"{name}/pairs", work.pairs_per_head(core.window, core.causal, core.cross, core.chunk), "1", GIVEN)
+    pairs = leaf(f"{name}/pairs", core.pairs(work), "1", GIVEN)
     heads = leaf(f"{name}/heads", core.heads, "1", GIVEN)
     per_pair = constant("2", 2, "FLOP", MULTIPLY_ADD)
     if core.halved(work):

@@ -146,6 +146,7 @@ class Code:
                  layer: widened in each layer, once · pair: widened in
                  each layer for the query and again for the key, in their type · kernel: one kernel that keeps cos and
                  sin alone
+    wide_sinks   learnt scores of written-out attention are stored in fp32, which the scores that join them become
     rotary_fp32  cos and sin stay fp32 where activations are narrower
     half_tables  cos and sin hold each angle once
     joins        the rotated part is always put together with the rest anew, even where it is the whole
@@ -168,8 +169,6 @@ class Code:
                  softmax (Phi-3.5-MoE)
     native_scores  the scores are made in the logits' type: "kept" under autocast too, or "raised" by it; "": in fp32
     masked_choice  the weights of choices without an expert are masked
-    best_of_group  experts stand in groups, scored by so many of the best in each, and all outside of the chosen groups
-                 are masked (0: no groups)
     new_shares   the chosen scores are divided by their sum into a new tensor; else in place
     clamped      the sum that divides the chosen scores is cut from below
     fp32_router  the router's weight is stored in fp32; else a product in fp32 casts it on every pass
@@ -215,6 +214,7 @@ class Code:
     written: bool = True
     norms: str = "reference"
     rotary: str = "table"
+    wide_sinks: bool = False
     rotary_fp32: bool = False
     half_tables: bool = False
     joins: bool = False
@@ -230,7 +230,6 @@ class Code:
     router: str = "logits"
     native_scores: str = ""
     masked_choice: bool = False
-    best_of_group: int = 0
     new_shares: bool = False
     clamped: bool = False
     fp32_router: bool = False
@@ -268,7 +267,7 @@ _HF_EAGER = replace(_HF, kernels=(EAGER,))
 _OLMO = replace(_HF, rotary_fp32=True)
 _PARTIAL = replace(_HF, joins=True)
 _GEMMA4 = replace(_HF, by_kind=True, wide_weight=True, powered=True, router="scores")
-_SIGMOID = replace(_HF, router="scores", native_scores="kept", best_of_group=2)
+_SIGMOID = replace(_HF, router="scores", native_scores="kept")
 _GPT2 = replace(_HF, softmax="native", passes_mask=True)
 _SEQ2SEQ = replace(_HF, softmax="native", wide_loss=False, shifted=False)
 """Labels stand beside their positions, and the loss takes the logits as they are."""
@@ -329,9 +328,12 @@ _HF_CODES: dict[str, Code] = {
     "cohere_compass_text": replace(_HF, positions="each", by_kind=True),
     "ctrl": replace(_HF, softmax="native", drops=NEVER),
     "dbrx": replace(_HF, router="scores", native_scores="kept", new_shares=True, looped="apart"),
-    "deepseek_v2": replace(_HF, router="scores", best_of_group=1),
+    "deepseek_v2": replace(_HF, router="scores"),
     "deepseek_v3": _SIGMOID,
     "deepseek_v32": _SPARSE,
+    "deepseek_v4": replace(
+        _HF_EAGER, rotary="each", wide_sinks=True, router="scores", native_scores="kept", new_shares=True
+    ),
     "dots1": _SIGMOID,
     "ernie4_5": replace(_HF, rotary="layer", rotary_fp32=True, drops=NEVER),
     "ernie4_5_moe": replace(
@@ -418,7 +420,7 @@ _HF_CODES: dict[str, Code] = {
     "kimi_k2": _SIGMOID,
     "bailing_hybrid": _SIGMOID,
     "kimi_linear": _SIGMOID,
-    "mistral4": replace(_HF, router="scores", native_scores="raised", best_of_group=2, query_scale=True),
+    "mistral4": replace(_HF, router="scores", native_scores="raised", query_scale=True),
     "mixtral": replace(_HF, router="scores"),
     "mpt": replace(_HF_EAGER, mask="shared", drops=NEVER),
     "nemotron": replace(_PARTIAL, norms="lowered"),

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from napkin.elementwise import Number, ceil_div, minimum
 from napkin.errors import NapkinError
 from napkin.formulas import formats
+from napkin.formulas.compression import RunIndexer
 from napkin.formulas.implementations import STORED
 from napkin.formulas.layer import (
     LENT,
@@ -20,6 +21,7 @@ from napkin.formulas.layer import (
     ConvPair,
     Delayed,
     Embedding,
+    Indexer,
     Layer,
     Matmul,
     Mix,
@@ -106,7 +108,7 @@ def repeated(model: Model, ranks: int) -> int:
         for _, count, layer in stack.kinds():
             by_name = {op.name: op for op in layer.operations}
             for core in layer.operations:
-                if isinstance(core, AttentionCore) and ranks > core.kv_heads:
+                if isinstance(core, AttentionCore) and ranks > core.kv_heads and not core.shared:
                     for read, size in ((core.reads[1], core.qk_dim), (core.reads[2], core.v_dim)):
                         made = by_name.get(_last_product(read, by_name))
                         if isinstance(made, Matmul) and made.d_out >= core.kv_heads * size:
@@ -151,11 +153,12 @@ def cached_numbers(layer: Layer, context: Number, ranks: Number = 1, source: Num
     """Numbers that one sequence of `context` tokens keeps in one layer: per-token cache, and states of fixed size.
 
     Attention keeps its keys and values, kv·(d_qk + d_v) a token, for at most its window; where both are made from one
-    narrower latent, the latent instead; where they are an earlier layer's, nothing. Cross-attention's keys are the
-    other stack's, kept for its `source` tokens (0: as many). A recurrence keeps heads · head_dim · state numbers (wkv:
-    numerator, denominator and largest exponent of a channel), a convolution its last kernel − 1 inputs, a mix with
-    the token before that token. On one of `ranks` tensor-parallel ranks: whole heads, so that fewer key/value heads
-    than ranks are kept more than once; a latent is kept by every rank."""
+    narrower latent, the latent instead; where they are an earlier layer's, nothing; one key for each run of tokens
+    where it sees those, and the keys of an indexer, on every rank. Cross-attention's keys are the other stack's, kept
+    for its `source` tokens (0: as many). A recurrence keeps heads · head_dim · state numbers (wkv: numerator,
+    denominator and largest exponent of a channel), a convolution its last kernel − 1 inputs, a mix with the token
+    before that token. On one of `ranks` tensor-parallel ranks: whole heads, so that fewer key/value heads than ranks
+    are kept more than once; a latent is kept by every rank."""
     by_name = {op.name: op for op in layer.operations}
     growing: Number = 0
     fixed: Number = 0
@@ -170,7 +173,11 @@ def cached_numbers(layer: Layer, context: Number, ranks: Number = 1, source: Num
             for bound in (op.window, op.chunk):
                 if bound is not None:
                     tokens = minimum(tokens, bound)
-            growing = growing + tokens * _width(op, by_name, ranks)
+            growing = growing + (tokens + op.runs(context)) * _width(op, by_name, ranks)
+        elif isinstance(op, Indexer):
+            growing = growing + context * op.head_dim
+        elif isinstance(op, RunIndexer):
+            growing = growing + context // op.rate * op.head_dim
         elif isinstance(op, Scan):
             numbers = WKV_STATE if op.kind == "wkv" else op.state or 1
             fixed = fixed + ceil_div(op.heads, ranks) * op.head_dim * numbers
@@ -187,6 +194,8 @@ def cached_numbers(layer: Layer, context: Number, ranks: Number = 1, source: Num
 
 def _width(core: AttentionCore, by_name: Mapping[str, Operation], ranks: Number) -> Number:
     """Numbers cached a token: keys and values as attention reads them, or the latent that they are made from."""
+    if core.shared:
+        return core.cached
     each = core.qk_dim + core.v_dim
     keys, values = core.reads[1], core.reads[2]
     shared = set(_products_behind(keys, by_name)) & set(_products_behind(values, by_name))

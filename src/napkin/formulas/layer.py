@@ -19,7 +19,7 @@ import re
 from collections.abc import Iterable
 
 from napkin.elementwise import Number
-from napkin.formulas.primitives import causal_pairs, ceil_div, is_array, matmul_flops, minimum
+from napkin.formulas.primitives import causal_pairs, ceil_div, is_array, matmul_flops, minimum, run_pairs
 from napkin.record import record
 
 MEMORY = "memory"
@@ -138,6 +138,11 @@ class Operation:
         """Matrix products of one forward pass on one device, undivided."""
         return ()
 
+    def moved(self) -> tuple[Number, Number]:
+        """Bytes a token that its elementwise work must move, forward and backward, in 16-bit tensors: of operations
+        that step.py has no rule for."""
+        return 0, 0
+
 
 @record
 class Embedding(Operation):
@@ -163,6 +168,7 @@ class Norm(Operation):
         fp32_norm   written out: normalised in fp32, cast back, then the weight; what an rms norm is unless said
         fp32_spread as that, but what is divided by the fp32 deviation is the input as it came (T5)
         fp32        written out: the weight too is applied in fp32, then cast back
+        narrow      written out: the reciprocal deviation, made in fp32, is cast to the input's type and multiplies it
     groups     how many vectors of `width` a token has (heads, for norms of queries and keys)
     unit_offset  the weight is stored as its difference from 1 (Gemma)
     weight, bias which of its vectors exist; shared over the groups unless `per_group`
@@ -338,6 +344,9 @@ class AttentionCore(Operation):
                                                                            dynamic: a mask that is read fourth is added
     chunk    a query sees only keys of its own run of `chunk` tokens (None: all)
     upcast   written out, the scores are a product of fp32 tensors
+    shared   one tensor is both key and value, the same for all heads of every rank
+    compressed  beside those, a query sees one more key for each run of so many tokens that is past (0: none), which
+                it reads fourth; `chosen`: at most so many of these (None: all)
     """
 
     heads: int
@@ -352,9 +361,31 @@ class AttentionCore(Operation):
     position: str = "none"
     chunk: int | None = None
     upcast: bool = False
+    shared: bool = False
+    compressed: int = 0
+    chosen: int | None = None
 
     def weights(self) -> tuple[Weight, ...]:
         return (Weight("sinks", (self.heads,), HEADS),) if self.sinks else ()
+
+    @property
+    def cached(self) -> int:
+        """Numbers of keys and values a token."""
+        return self.kv_heads * (self.qk_dim if self.shared else self.qk_dim + self.v_dim)
+
+    def runs(self, length: Number) -> Number:
+        """Keys that stand for runs of tokens, in a sequence of `length`."""
+        return length // self.compressed if self.compressed else 0
+
+    def pairs(self, work: Work) -> Number:
+        """(query, key) pairs of one head over all sequences, in the convention that the work asks for."""
+        pairs = work.pairs_per_head(self.window, self.causal, self.cross, self.chunk)
+        if self.compressed:
+            for length, count in work.lengths or ((work.length, 1),):
+                exact = work.pairs == "exact"
+                one = run_pairs(length, self.compressed, self.chosen) if exact else length * self.runs(length)
+                pairs = pairs + work.sequences * count * one
+        return pairs
 
     def halved(self, work: Work) -> bool:
         """Whether half of the square is counted: the causal convention that ignores the diagonal. Attention that sees
@@ -362,8 +393,8 @@ class AttentionCore(Operation):
         return work.pairs == "half" and self.causal and not self.cross
 
     def products(self, work: Work) -> tuple[Product, ...]:
-        pairs = work.pairs_per_head(self.window, self.causal, self.cross, self.chunk)
-        keys = work.memory if self.cross else work.length
+        pairs = self.pairs(work)
+        keys = work.memory if self.cross else work.length + self.runs(work.length)
         halves = self.halved(work)
         scores = matmul_flops(pairs, self.qk_dim, self.heads) // (2 if halves else 1)
         values = matmul_flops(pairs, self.v_dim, self.heads) // (2 if halves else 1)
@@ -503,12 +534,14 @@ class Add(Operation):
 class Router(Operation):
     """Chooses `top_k` of `experts` for each token by a linear layer. FLOP: 2·T·h·E.
 
-    score      softmax, sigmoid, or softmax_top_k and sigmoid_top_k (of the chosen alone)
+    score      softmax, sigmoid, sqrtsoftplus (√softplus), or softmax_top_k and sigmoid_top_k (of the chosen alone)
     normalise  the chosen scores are divided by their sum       upcast   the linear layer runs in fp32
     balanced   a bias that no gradient reaches takes part in the choice: kept as a buffer, or as a parameter
-    groups     the experts stand in so many groups, of which `top_groups` are chosen first (DeepSeek-V3)
     softcap    the logits pass through cap·tanh(logit/cap)
     noise      its input is multiplied in place by a random factor near 1, in training
+    hashed     a fixed table chooses by the token's number, the linear layer only scores the chosen (Roller et al. 2021,
+               arXiv:2106.04426): a buffer, of which rows are looked up
+    masked     all scores but those of chosen groups are masked, and the best are taken from what is left
     """
 
     d_in: int
@@ -519,10 +552,10 @@ class Router(Operation):
     normalise: bool = False
     upcast: bool = False
     balanced: str = ""
-    groups: int = 1
-    top_groups: int = 1
     softcap: bool = False
     noise: bool = False
+    hashed: bool = False
+    masked: bool = False
 
     def weights(self) -> tuple[Weight, ...]:
         present = (("bias", self.bias), ("balance", self.balanced == "parameter"))
@@ -550,8 +583,9 @@ class Experts(Operation):
     Reads the tokens and the router's output. `function`: as in Activation, or swiglu_oai: (up + 1)·gate·σ(1.702·gate)
     of clamped gate and up. `weighted_input`: the score multiplies the token before its expert, not after. `idle`:
     choices of a token, beside top_k, that fall on average on experts without weights, which hand it on (LongCat).
-    `upcast`: the gate's activation and its product with up run in fp32.
-    `dropout`: before the last product. `capacity`: so many tokens of a sequence an expert serves at most (0: all)."""
+    `upcast`: the gate's activation and its product with up run in fp32. `limited`: gate and up are cut to an interval
+    before the activation. `dropout`: before the last product. `capacity`: so many tokens of a sequence an expert serves
+    at most (0: all)."""
 
     d_model: int
     d_ff: int
@@ -565,6 +599,7 @@ class Experts(Operation):
     upcast: bool = False
     dropout: bool = False
     capacity: int = 0
+    limited: bool = False
 
     def weights(self) -> tuple[Weight, ...]:
         h, f, e, k = self.d_model, self.d_ff, self.experts, self.top_k

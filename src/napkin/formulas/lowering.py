@@ -132,9 +132,9 @@ def is_plain(op: Any, tuning: Tuning) -> bool:
 
 
 def key_heads(model: Model) -> list[int]:
-    """Key/value heads of a network's attention, each number of them once."""
+    """Key/value heads of a network's attention that ranks divide, each number of them once."""
     cores = (op for s in model.stacks for one in s.layers for op in one.operations if isinstance(op, AttentionCore))
-    return sorted({op.kv_heads for op in cores})
+    return sorted({op.kv_heads for op in cores if not op.shared})
 
 
 def divides_heads(model: Model, code: Code, ranks: int) -> bool:
@@ -703,6 +703,9 @@ class Lowering:
             out = tape.layer_norm(x, rows, shifted, learnt)
             return tape.cast(out, narrow) if arithmetic == "fused_fp32" else out
         given, x = x, tape.cast(x, "fp32")
+        if arithmetic == "narrow":
+            spread = tape.rsqrt(tape.shift(tape.mean(tape.power(x), rows)))
+            return tape.multiply(given, tape.cast(spread, narrow), "normalised")
         if op.kind == "layer":
             mean = tape.mean(x, rows)
             deviation = tape.add(x, mean)

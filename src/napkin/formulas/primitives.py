@@ -16,6 +16,7 @@ __all__ = [
     "maximum",
     "minimum",
     "ratio",
+    "run_pairs",
     "where",
 ]
 
@@ -32,3 +33,11 @@ def causal_pairs(s: Number, window: Number | None = None) -> Number:
         return s * (s + 1) // 2
     w = minimum(window, s)
     return w * (w + 1) // 2 + (s - w) * w
+
+
+def run_pairs(s: Number, rate: int, chosen: int | None = None) -> Number:
+    """Allowed pairs of a query and a run of `rate` tokens in one causal sequence of s tokens, token t (from 1) seeing
+    the ⌊t/rate⌋ runs that are past, of which at most `chosen`: Σ min(⌊t/rate⌋, k) = rate·c(c−1)/2 + c·(s − rate·c + 1)
+    with c = min(⌊s/rate⌋, k)."""
+    c = s // rate if chosen is None else minimum(s // rate, chosen)
+    return rate * (c * (c - 1) // 2) + c * (s - rate * c + 1)

@@ -113,8 +113,8 @@ def numbers_moved(op: Operation, work: Work) -> Number:
     """Numbers that an operation reads and writes in one forward pass: of matrix products every operand and result, of
     experts the weights of those that are hit, of attention q, k, v and output, else what its elementwise work moves."""
     if isinstance(op, AttentionCore):
-        keys = work.sequences * work.memory if op.cross else work.tokens
-        return work.tokens * op.heads * (op.qk_dim + op.v_dim) + keys * op.kv_heads * (op.qk_dim + op.v_dim)
+        keys = work.sequences * work.memory if op.cross else work.tokens + work.sequences * op.runs(work.length)
+        return work.tokens * op.heads * (op.qk_dim + op.v_dim) + keys * op.cached
     products = [p for p in op.products(work) if p.weight]
     if not products:
         return work.tokens * (traffic(op, False)[0] / 2)  # bytes of 16-bit numbers

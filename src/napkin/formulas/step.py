@@ -45,8 +45,7 @@ from napkin.formulas.layer import (
     Work,
 )
 from napkin.formulas.layer import MEMORY as ENCODED
-from napkin.formulas.primitives import causal_pairs
-from napkin.formulas.streams import Streaming
+from napkin.formulas.primitives import causal_pairs, run_pairs
 from napkin.record import record, replace
 from napkin.term import Term
 
@@ -353,11 +352,9 @@ def traffic(op: Operation, fused: bool) -> tuple[Number, Number]:
         return 8 * op.width, 14 * op.width
     if isinstance(op, ForgetGate):  # a 16-bit input, an fp32 result; backward reads the result's gradient too
         return 6 * op.heads * op.head_dim, 12 * op.heads * op.head_dim
-    if isinstance(op, Streaming):
-        return op.moved()
     if isinstance(op, Scan):  # inputs, gates and outputs once; the state stays on chip
         return 8 * op.heads * op.head_dim, 16 * op.heads * op.head_dim
-    return 0, 0
+    return op.moved()
 
 
 def local_weights(op: Operation, plan: Plan) -> tuple[Number, Number]:
@@ -382,6 +379,9 @@ def attention(clock: Clock, op: AttentionCore, name: str) -> tuple[Term, Term]:
     queries = plan.sequence
     keys = plan.keys if op.cross else queries
     pairs = causal_pairs(keys, op.window) if op.causal and not op.cross else queries * keys
+    if op.compressed:
+        pairs = pairs + run_pairs(queries, op.compressed, op.chosen)
+    every = queries * (keys + op.runs(queries))
     wide = op.qk_dim + op.v_dim
     fused = term.leaf(f"{name}/flops", 2 * plan.micro_batch * pairs * heads * wide / plan.cp, "FLOP", term.TRUE)
     slow_small = where(
@@ -398,15 +398,13 @@ def attention(clock: Clock, op: AttentionCore, name: str) -> tuple[Term, Term]:
         f"{name}/fused/backward", term.leaf("backward_flops", 2.5, "1", term.TRUE, "Dao 2023"), slower, flash_forward
     )
     misfit = rates.misaligned ** halvings(op.qk_dim) * where(halvings(op.qk_dim) > 3, rates.core_odd, 1)
-    square = term.leaf(
-        f"{name}/square", 2 * plan.micro_batch * queries * keys * heads * wide / plan.cp, "FLOP", term.TRUE
-    )
+    square = term.leaf(f"{name}/square", 2 * plan.micro_batch * every * heads * wide / plan.cp, "FLOP", term.TRUE)
     batched = term.multiply(
         f"{name}/batched_rate",
         clock.peak_wide,
         term.leaf(f"{name}/batched_share", rates.matmul_wide * rates.core * misfit, "1", term.SEEN, "calibration"),
     )
-    scores = plan.micro_batch * queries * keys * heads / plan.cp * rates.score_bytes / (READ_SCORES + WRITE_SCORES)
+    scores = plan.micro_batch * every * heads / plan.cp * rates.score_bytes / (READ_SCORES + WRITE_SCORES)
     products = term.divide(f"{name}/batched", square, batched)
     two = term.constant("two", 2)
     plain_forward = term.add(
@@ -550,7 +548,7 @@ def layer_cost(clock: Clock, layer: Layer, kind: str) -> Cost:
     )
     cores = [op for op in layer.operations if isinstance(op, AttentionCore)]
     if cores:
-        ring = sum(op.kv_heads * (op.qk_dim + op.v_dim) for op in cores)
+        ring = sum(op.cached for op in cores)
         rows = plan.micro_batch * plan.sequence * 2 * ring / t * comm.gather_share(plan.cp)
         passing = clock.transfer(
             f"{kind}/context/ring",

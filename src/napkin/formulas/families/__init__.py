@@ -25,6 +25,7 @@ _ADAPTERS: dict[str, str] = {
     ),
     "kimi:bailing_hybrid": "bailing_hybrid",
     "kimi:kimi_linear": "kimi_linear",
+    "deepseek_v4:build": "deepseek_v4",
     "latent:build": "deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe_lite glm_moe_dsa kimi_k2 minicpm3 mistral4 youtu",
     "latent:longcat": "longcat_flash",
     "encoder_decoder:bart": "bart",

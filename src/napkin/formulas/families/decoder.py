@@ -698,6 +698,7 @@ def _routing(config: Config, mixture: Mixture) -> Routing:
         raise config.wrong(mixture.top_k, f"is {top_k}, but SparseMixer chooses {SPARSEMIXER_CHOOSES} experts")
     if top_k > experts:
         raise config.wrong(mixture.top_k, f"chooses {top_k} of {experts} experts")
+    config.ignore("n_group", "topk_group")  # how the best are found
     normalise = mixture.normalise
     if isinstance(normalise, str):
         normalise = config.flag(normalise, otherwise=False)
@@ -709,8 +710,6 @@ def _routing(config: Config, mixture: Mixture) -> Routing:
         normalise,
         mixture.upcast,
         mixture.balanced,
-        config.optional_integer("n_group") or 1,
-        config.optional_integer("topk_group") or 1,
         mixture.jitters if mixture.jitter and config.real(mixture.jitter, required=False) else 0,
         softcap=bool(mixture.softcap) and (config.real(mixture.softcap, required=False) or 0) > 0,
     )

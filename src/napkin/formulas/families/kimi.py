@@ -177,8 +177,6 @@ def _network(config: Config, hidden: int, listed: Sequence[str], mix: Block, att
         normalise=config.flag("norm_topk_prob"),
         upcast=True,
         balanced="buffer",
-        groups=groups,
-        top_groups=chosen,
     )
     shared = config.integer("n_shared_experts") * inner
     networks: dict[str, Block] = {

@@ -245,8 +245,8 @@ def _experts(config: Config, kind: Kind, hidden: int, function: str, bias: bool)
     if top_k > experts:
         raise config.wrong("num_experts_per_tok", f"chooses {top_k} of {experts} experts")
     inner = config.integer("moe_intermediate_size")
-    # DeepSeek-V2 alone reads how the best are found
-    grouped = kind.sigmoid or kind.native or config.raw("topk_method", required=False) == "group_limited_greedy"
+    # how the best are found: DeepSeek-V2 takes their scores too from what is left of all
+    masked = not (kind.sigmoid or kind.native) and config.raw("topk_method", required=False) == "group_limited_greedy"
     config.ignore("topk_method", "n_group", "topk_group")
     shared: Block | None = None
     number = config.optional_integer("n_shared_experts", least=0)
@@ -261,7 +261,6 @@ def _experts(config: Config, kind: Kind, hidden: int, function: str, bias: bool)
         normalise=(kind.sigmoid or kind.native) and config.flag("norm_topk_prob", otherwise=True),
         upcast=not kind.native,
         balanced="buffer" if kind.sigmoid else "",
-        groups=(config.optional_integer("n_group") or 1) * grouped or 1,
-        top_groups=(config.optional_integer("topk_group") or 1) * grouped or 1,
+        masked=masked,
     )
     return partial(blocks.moe, width=hidden, inner=inner, routing=routing, function=function, shared=shared)

@@ -342,6 +342,7 @@ def nemotron_h(config: Config) -> Model:
     function, bias = activation(config, "mlp_hidden_act"), on(config, "mlp_bias")
     dense = partial(plain_mlp, width=hidden, inner=config.integer("intermediate_size"), function=function, bias=bias)
     experts = config.integer("n_routed_experts")
+    config.ignore("n_group", "topk_group")  # how the best are found
     mixture = _latent_mixture(
         hidden,
         config.optional_integer("moe_latent_size"),
@@ -354,8 +355,6 @@ def nemotron_h(config: Config) -> Model:
             normalise=config.flag("norm_topk_prob", otherwise=True),
             upcast=True,
             balanced="buffer",
-            groups=config.optional_integer("n_group") or 1,
-            top_groups=config.optional_integer("topk_group") or 1,
         ),
         function=function,
         shared=partial(
