@@ -152,7 +152,7 @@ def core(run: Lowering, op: Any) -> Value:
     width = op.heads * op.v_dim
     written = run.code.ungrouped and kv_heads is not heads and op.kv_heads != op.heads
     tensors = (q.tensor, k.tensor, v.tensor)
-    if len(op.reads) > 3:
+    if op.compressed:
         tensors = with_runs(run, op, tensors)
     if run.code.gathers_heads:
         tensors = whole_heads(run, op, tensors)

@@ -42,8 +42,8 @@ def strength(run: Lowering, op: Difference) -> Tensor:
 
 
 def dynamic_mask(run: Lowering, op: Any) -> Value:
-    """softplus keeps what it reads, the product its result, exp its own; each masking keeps its condition, and the
-    choice of the largest their places."""
+    """softplus keeps what it reads, the product its result, exp its own; each masking keeps its condition; the
+    choice of the largest, through which no gradient passes, nothing."""
     tape = run.tape
     x = tape.raised(run.read(op).tensor)
     heads = op.heads // run.split.tensor
@@ -55,9 +55,8 @@ def dynamic_mask(run: Lowering, op: Any) -> Value:
     later = tape.new(run.b * run.own * run.s, "bool", "later", fixed=True)
     mask = tape.record("masked_fill", (grown,), tape.new(rows * run.s, grown.dtype, "masked"), (later,))
     longer = where(run.s > op.keep, 1, 0)
-    places = tape.new(rows * op.keep * longer, "int64", "places of the largest", fixed=True)
     others = tape.new(rows * run.s * longer, "bool", "others", fixed=True)
-    mask = tape.record("masked_fill", (mask,), tape.new(rows * run.s, mask.dtype, "masked"), (places, others))
+    mask = tape.record("masked_fill", (mask,), tape.new(rows * run.s, mask.dtype, "masked"), (others,))
     repeated = mask.view(mask.count * op.queries)  # of one head a view
     if op.queries > 1 and op.heads > 1:
         repeated = tape.copy(repeated, "repeated")
