@@ -94,6 +94,19 @@ def test_kimi_delta_keeps_what_its_decays_are_made_of_and_two_matrices_of_each_c
     assert kept(fields) == 2 * norm + 2 * T * 3 * size + decays + rule + gated + 4 * (2 * T * f)
 
 
+@pytest.mark.parametrize("mode", ["single", "fused"])
+def test_a_matrix_memory_keeps_its_reads_by_heads_and_two_numbers_of_each_token_and_head(mode: str) -> None:
+    heads, keys, values, f = 2, 32, 128, 192
+    fields = {"model_type": "xlstm", "hidden_size": H, "num_hidden_layers": 1, "vocab_size": 97, "num_heads": heads}
+    fields |= {"qk_dim_factor": keys / H, "v_dim_factor": values / H, "weight_mode": mode}
+    reads = 2 * T * (2 * keys + values) + 2 * (2 * T * heads)
+    kernel = reads + 2 * (4 * T * heads)
+    capped = 2 * (2 * T * heads)  # tanh
+    normed = 2 * (4 * T * values) + 4 * T * heads + 2 * T * values  # in fp32, centred; in 16 bits before its weight
+    gated = 3 * (2 * T * values)  # the gate, what it multiplies, and what the output product reads
+    assert kept(fields) == 2 * NORM + capped + kernel + normed + gated + 4 * (2 * T * f)
+
+
 def test_wkv_keeps_key_value_result_and_its_decay() -> None:
     fields = {"model_type": "rwkv", "hidden_size": H, "num_hidden_layers": 2, "vocab_size": 97, "context_length": S}
     norm = 2 * T * H + 8 * T

@@ -226,6 +226,15 @@ def test_serving_kimi_delta_keeps_a_state_of_each_head_and_three_inputs_of_its_c
     assert cached_numbers(layer, 10, 2) == (0, 3 * 8 * 8 + 3 * 3 * 3 * 8)
 
 
+@pytest.mark.parametrize("mode", ["single", "fused"])
+def test_by_hand_matrix_memory(mode: str) -> None:
+    h, heads, keys, values, f = 64, 4, 32, 128, 192  # ⌈64 · 2.667 / 64⌉ · 64
+    projections = h * (2 * keys + 2 * values) + 2 * (h * heads + heads)
+    layer = projections + values + values * h + 3 * h * f + 2 * h
+    counted = params(small("xlstm", num_heads=heads, qk_dim_factor=0.5, v_dim_factor=2.0, weight_mode=mode))
+    assert counted["params/total"].value == 4 * layer + 2 * 100 * h + h
+
+
 def test_shared_blocks_count_once_and_their_adapters_each_time() -> None:
     def total(*kinds: str, blocks: int = 2) -> int:
         fields: dict[str, Any] = {"num_hidden_layers": len(kinds), "layers_block_type": list(kinds)}
@@ -268,6 +277,7 @@ def test_the_feed_forward_width_of_lfm2_shrinks_and_is_rounded_up() -> None:
         (Scan("scan", (), "ssd", 4, 16, 8, chunk=16), 8 * (2 * 48 * (16 * 8 + 16 * 16 + 2 * 8 * 16) + 2 * 16 * 128)),
         (Scan("scan", (), "delta", 4, 16, 8, chunk=16), 8 * 2 * 48 * (2 * 16 * 8 + 16 * 16 + 3 * 8 * 16)),
         (Scan("scan", (), "kda", 4, 16, 16, chunk=16), 8 * 2 * 48 * (2 * 16 * 16 + 16 * 16 + 3 * 16 * 16)),
+        (Scan("scan", (), "mlstm", 4, 16, 8, chunk=16), 8 * 2 * 48 * (16 * 8 + 16 * 16 + 2 * 8 * 16 + 8)),
         (Scan("scan", (), "lightning", 4, 16, 16, chunk=16), 8 * (2 * 32 * (2 * 256 + 64) + 4 * 40 * 256)),
     ],
 )
@@ -291,6 +301,8 @@ def test_by_hand_products_of_a_scan(scan: Scan, expected: int) -> None:
         ("kimi_linear", {"linear_attn_config": {"gate_lower_bound": -5.0}}, "gate_lower_bound"),
         ("bailing_hybrid", {"q_lora_rank": 32}, "q_lora_rank"),
         ("zaya", {"num_experts_per_tok": 2}, "num_experts_per_tok"),
+        ("xlstm", {"norm_reduction_force_float32": False, "num_heads": 4}, "norm_reduction_force_float32"),
+        ("xlstm", {"weight_mode": "split", "num_heads": 4}, "weight_mode"),
         ("zaya", {"layer_types": ["full_attention"] * 4}, "layer_types"),
         ("zaya", {"cca": True, "ffn_hidden_size": 4096}, "cca"),
         ("bailing_hybrid", {"architectures": ["BailingMoeV2_5ForCausalLM"]}, "BailingMoeV2_5"),
@@ -331,6 +343,11 @@ def test_what_is_not_understood_is_refused(model_type: str, changes: dict[str, A
         ("zaya", {"num_key_value_heads": 3}),
         ("zaya", {"head_dim": 1, "num_key_value_heads": 1}),
         ("zaya", {"cca_time0": 0}),
+        ("xlstm", {"num_heads": 5}),
+        ("xlstm", {"num_heads": 4, "v_dim_factor": 1e-9}),
+        ("xlstm", {"num_heads": 4, "ffn_proj_factor": -1}),
+        ("xlstm", {"num_heads": 4, "ffn_proj_factor": 1e300}),
+        ("xlstm", {"num_heads": 4, "embedding_dim": 32}),
         ("bailing_hybrid", {"topk_group": 9}),
         ("bailing_hybrid", {"architectures": 3}),
     ],

@@ -94,6 +94,14 @@ class _Kda(Function):
         return torch.empty_like(v)
 
 
+class _Mlstm(Function):
+    @staticmethod
+    def forward(ctx: Any, q: Any, k: Any, v: Any, i: Any, f: Any) -> Any:
+        read = [x.contiguous() for x in (q, k, v, i, f)]
+        ctx.save_for_backward(*read, *(torch.empty(i.shape, dtype=torch.float32) for _ in range(2)))
+        return torch.empty(v.shape, dtype=q.dtype)
+
+
 class _Wkv(Function):
     @staticmethod
     def forward(ctx: Any, decay: Any, first: Any, key: Any, value: Any) -> Any:
@@ -144,6 +152,13 @@ def stand_ins(narrowed: Narrowing, paused: Pause) -> dict[str, Callable[..., Any
         with paused():
             return _Kda.apply(q, k, v, g, beta), None
 
+    def mlstm_chunkwise_native_autograd(
+        query: Any, key: Any, value: Any, igate: Any, fgate: Any, return_last_states: bool = False, **_: Any
+    ) -> Any:
+        with paused():
+            out = _Mlstm.apply(query, key, value, igate, fgate)
+        return (out, (None, None, None)) if return_last_states else out
+
     def rwkv_linear_attention(decay: Any, first: Any, key: Any, value: Any, state: Any = None, **_: Any) -> Any:
         with paused():
             return _Wkv.apply(decay, first, key, value), state
@@ -155,6 +170,7 @@ def stand_ins(narrowed: Narrowing, paused: Pause) -> dict[str, Callable[..., Any
         mamba2_split_conv1d_scan_combined,
         torch_chunk_gated_delta_rule,
         chunk_kimi_delta_attention,
+        mlstm_chunkwise_native_autograd,
         rwkv_linear_attention,
     )
     return {function.__name__: function for function in named}

@@ -1179,6 +1179,16 @@ def _compressed(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     return own | {"cca_time0": rng.choice((2, 3)), "cca_time1": rng.choice((2, 3)), "output_router_logits": False}
 
 
+@special("xlstm")
+def _matrix_memory(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    heads = rng.choice((1, 2, 4))
+    own = {"hidden_size": 16 * heads * rng.choice((1, 2)), "num_heads": heads, "mode": "train"}
+    own |= {"qk_dim_factor": rng.choice((0.5, 1.0)), "v_dim_factor": rng.choice((0.5, 1.0, 2.0))}
+    own |= {"weight_mode": rng.choice(("single", "fused")), "ffn_round_up_to_multiple_of": rng.choice((16, 64))}
+    own |= {"embedding_dim": own["hidden_size"], "num_blocks": drawn["num_hidden_layers"], "return_last_states": True}
+    return own | {"norm_reduction_force_float32": True, "add_out_norm": True, "chunk_size": 16}
+
+
 @special("minimax")
 def _lightning(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     own = {"layer_types": _kinds(rng, drawn["num_hidden_layers"], "linear_attention", "full_attention")}

@@ -178,6 +178,7 @@ CLASS_DEFAULTS: dict[str, dict[str, object]] = {
     'xglm': {'activation_function': 'gelu', 'ffn_dim': 4096, 'max_position_embeddings': 2048, 'num_attention_heads': 16, 'tie_word_embeddings': True, 'vocab_size': 256008},
     'xlm-roberta': {'hidden_act': 'gelu', 'intermediate_size': 3072, 'max_position_embeddings': 512, 'num_attention_heads': 12, 'position_embedding_type': 'absolute', 'tie_word_embeddings': True, 'type_vocab_size': 2, 'vocab_size': 30522},
     'xlm-roberta-xl': {'hidden_act': 'gelu', 'intermediate_size': 10240, 'max_position_embeddings': 514, 'num_attention_heads': 32, 'position_embedding_type': 'absolute', 'tie_word_embeddings': True, 'type_vocab_size': 1, 'vocab_size': 250880},
+    'xlstm': {'chunk_size': 64, 'ffn_proj_factor': 2.667, 'ffn_round_up_to_multiple_of': 64, 'num_heads': 8, 'qk_dim_factor': 0.5, 'tie_word_embeddings': False, 'use_bias': False, 'v_dim_factor': 1.0, 'vocab_size': 50304, 'weight_mode': 'single'},
     'youtu': {'attention_bias': False, 'hidden_act': 'silu', 'intermediate_size': 6144, 'kv_lora_rank': 512, 'max_position_embeddings': 131072, 'num_attention_heads': 16, 'num_key_value_heads': 16, 'q_lora_rank': 1536, 'qk_nope_head_dim': 128, 'qk_rope_head_dim': 64, 'tie_word_embeddings': True, 'v_head_dim': 128, 'vocab_size': 128256},
     'zamba': {'attention_head_dim': None, 'attention_hidden_size': None, 'attn_layer_offset': 4, 'attn_layer_period': 6, 'hidden_act': 'gelu', 'hidden_mamba_act': 'silu', 'intermediate_size': 14848, 'mamba_conv_bias': True, 'mamba_d_conv': 4, 'mamba_d_state': 16, 'mamba_dt_rank': 'auto', 'mamba_expand': 2, 'mamba_proj_bias': False, 'max_position_embeddings': 4096, 'n_mamba_heads': 2, 'num_attention_heads': 16, 'num_key_value_heads': 16, 'tie_word_embeddings': True, 'vocab_size': 32000},
     'zamba2': {'adapter_rank': 128, 'add_bias_linear': False, 'chunk_size': 256, 'hidden_act': 'gelu', 'intermediate_size': None, 'mamba_d_conv': 4, 'mamba_d_state': 64, 'mamba_expand': 2, 'mamba_ngroups': 1, 'max_position_embeddings': 4096, 'n_mamba_heads': 8, 'num_attention_heads': 32, 'num_key_value_heads': None, 'num_mem_blocks': 1, 'tie_word_embeddings': True, 'use_conv_bias': True, 'use_shared_attention_adapter': False, 'vocab_size': 32000},
@@ -253,6 +254,7 @@ ALIASES: dict[str, dict[str, str]] = {
     't5': {'d_model': 'hidden_size', 'head_dim': 'd_kv', 'num_heads': 'num_attention_heads', 'num_layers': 'num_hidden_layers'},
     'umt5': {'d_model': 'hidden_size', 'head_dim': 'd_kv', 'num_heads': 'num_attention_heads', 'num_layers': 'num_hidden_layers'},
     'xglm': {'attention_heads': 'num_attention_heads', 'd_model': 'hidden_size', 'num_layers': 'num_hidden_layers'},
+    'xlstm': {'embedding_dim': 'hidden_size', 'num_blocks': 'num_hidden_layers'},
     'zamba': {'head_dim': 'attention_head_dim', 'layer_types': 'layers_block_type'},
     'zamba2': {'head_dim': 'attention_head_dim', 'layer_types': 'layers_block_type'},
 }

@@ -525,6 +525,7 @@ EXACT: dict[str, tuple[int, int]] = {
     'xglm': (8, 24),
     'xlm-roberta': (0, 48),
     'xlm-roberta-xl': (0, 48),
+    'xlstm': (7, 72),
     'youtu': (0, 96),
     'zamba': (0, 144),
     'zamba2': (0, 48),

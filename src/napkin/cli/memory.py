@@ -208,7 +208,9 @@ def remark(answer: Answer, model: Model, setup: Setup, found: Fit, word: str) ->
         answer.notes.append("no gradient reaches what is frozen; the first trained norm may keep 4 bytes a number less")
     operations = [op for layer in found.step.stack.layers for op in layer.operations]
     if any(isinstance(op, Scan) for op in operations):
-        run_by = {"torch": "written-out code"}.get(setup.code.mixer, "kernels (mamba_ssm, causal_conv1d, fla)")
+        run_by = {"torch": "written-out code"}.get(
+            setup.code.mixer, "kernels (mamba_ssm, causal_conv1d, fla, mlstm_kernels)"
+        )
         answer.notes.append(f"recurrent layers are taken to run by their {run_by}; their fallback keeps far more")
     if (
         setup.frozen is None

@@ -180,7 +180,8 @@ def cached_numbers(layer: Layer, context: Number, ranks: Number = 1, source: Num
             growing = growing + context // op.rate * op.head_dim
         elif isinstance(op, Scan):
             numbers = WKV_STATE if op.kind == "wkv" else op.state or 1
-            fixed = fixed + ceil_div(op.heads, ranks) * op.head_dim * numbers
+            normaliser = op.state + 1 if op.kind == "mlstm" else 0  # with the largest exponent
+            fixed = fixed + ceil_div(op.heads, ranks) * (op.head_dim * numbers + normaliser)
         elif isinstance(op, ConvPair):
             fixed = fixed + ceil_div(op.channels, ranks) * (sum(op.kernels) - 2)
         elif isinstance(op, Delayed):

@@ -798,7 +798,7 @@ class Scan(Operation):
     """A recurrence over the sequence with a state of `state` numbers a channel: `heads` × `head_dim` channels.
 
     kind     selective (Mamba), ssd (Mamba-2), delta (gated delta rule), kda (the same, each channel with a decay of its
-             own), lightning, wkv (RWKV), rg_lru
+             own), lightning, mlstm (xLSTM), wkv (RWKV), rg_lru
     chunk    tokens that a chunked form handles by matrix products
     doubled  the delta rule's write strengths reach up to 2
 
@@ -806,6 +806,7 @@ class Scan(Operation):
         selective   the state's read-out, 2·b·s·a·p·N; the recurrence itself is elementwise
         ssd         per head 2·n·c·(c·N + c·p + 2·N·p) within and between chunks, and 2·(n+1)²·N·p carries the states
         delta, kda  per head 2·n·c·(2·c·N + c·p + 3·N·p); the triangular solve is no matrix product
+        mlstm       per head 2·n·c·(c·N + c·p + 2·N·p + N), the last of them the normaliser's
         lightning   per head 2·(N + p)·Σ(chunk length)² + 4·s·N·p, the last chunk as short as it is
         wkv, rg_lru elementwise
     """
@@ -822,7 +823,7 @@ class Scan(Operation):
         p, state, c = self.head_dim, self.state, self.chunk
         if self.kind == "selective":
             return (product("read_out", self.heads * p, state, 1, work.tokens, weight=False),)
-        if self.kind not in ("ssd", "delta", "kda", "lightning"):
+        if self.kind not in ("ssd", "delta", "kda", "lightning", "mlstm"):
             return ()
         each = work.sequences * self.heads
         if self.kind == "lightning":
@@ -847,6 +848,8 @@ class Scan(Operation):
         if self.kind == "ssd":
             carry = product("carry", chunks + 1, chunks + 1, p * state, each, weight=False)
             return (*common, carry)
+        if self.kind == "mlstm":
+            return (*common, product("normaliser", c, state, 1, within, weight=False))
         keys = product("keys", c, state, c, within, weight=False)
         corrections = product("corrections", c, state, p, within, weight=False)
         return (*common, keys, corrections)

@@ -7,7 +7,7 @@ from typing import Any
 
 from napkin.elementwise import ceil_div
 from napkin.formulas import mixers
-from napkin.formulas.layer import BlockMatmul, ForgetGate, Norm, Scan
+from napkin.formulas.layer import BlockMatmul, ForgetGate, Norm, Scan, Slice
 from napkin.formulas.lowering import Lowering, Rules, Value
 from napkin.formulas.mixers import Sizes
 from napkin.formulas.tape import Tensor
@@ -32,10 +32,16 @@ def ssd(run: Lowering, op: Scan, read: Read, size: Sizes) -> Tensor:
     return mixers.ssd(run.tape, run.values[cut.reads[0]].tensor, size, normed)
 
 
+def mlstm(run: Lowering, op: Scan, read: Read, size: Sizes) -> Tensor:
+    parts = any(isinstance(one, Slice) and one.name == op.reads[0] for one in run.program)
+    return mixers.mlstm(run.tape, read, size, parts=parts)
+
+
 KINDS: dict[str, Callable[[Lowering, Any, Read, Sizes], Tensor]] = {
     "delta": lambda run, op, read, size: mixers.delta(run.tape, read[0], read[1], read[2], size, op.doubled),
     "kda": lambda run, op, read, size: mixers.kda(run.tape, read[0], read[1], read[2], size),
     "lightning": lambda run, op, read, size: mixers.lightning(run.tape, read[0], size),
+    "mlstm": mlstm,
     "rg_lru": lambda run, op, read, size: mixers.rg_lru(run.tape, read[0], read[1], read[2], size),
     "selective": selective,
     "ssd": ssd,

@@ -6,16 +6,20 @@ Sources, each an autograd Function whose ctx.save_for_backward the rules follow:
     Dao-AILab/causal-conv1d     causal_conv1d/causal_conv1d_interface.py (CausalConv1dFn)
     fla-org/flash-linear-attention  fla/ops/gated_delta_rule/chunk.py (ChunkGatedDeltaRuleFunction),
                                 fla/ops/kda/chunk.py (ChunkKDAFunction)
+    NX-AI/mlstm_kernels         mlstm_kernels/torch/chunkwise/triton_xl_chunk/fwbw.py (_mlstm_chunkwise_fwbw)
     transformers                models/rwkv/modeling_rwkv.py (RwkvLinearAttention: the wkv kernel of BlinkDL/RWKV-LM);
                                 the written-out recurrences of models/minimax and models/recurrent_gemma
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from napkin.elementwise import Number, ceil_div, where
 from napkin.formulas.tape import WEIGHT, Tape, Tensor, select
 from napkin.record import record
 
+MLSTM_READS = ("queries", "keys", "values", "input gate", "forget gate")
 SELECTIVE_CHUNK = 2048
 """Tokens after which the selective scan keeps its state (csrc/selective_scan/selective_scan.cpp, n_chunks)."""
 
@@ -161,6 +165,18 @@ def forget(tape: Tape, x: Tensor, heads: Number, head_dim: int, form: str) -> Te
         small = tape.new(x.count, "bool", "small enough", fixed=True)
         grown = tape.record("where", (x, log), tape.new(x.count, "fp32", "softplus"), (small,))
     return tape.multiply(grown, decay(tape, heads), "decays")
+
+
+def mlstm(tape: Tape, read: Sequence[Tensor], size: Sizes, *, parts: bool) -> Tensor:
+    """The chunkwise mLSTM kernel keeps queries, keys, values and both gates laid out by heads, and of each token and
+    head the normaliser and the largest exponent in fp32; it makes the states again. A single head lies so already,
+    unless what is read are `parts` of wider tensors."""
+    copies = [tape.copy(x, what) for x, what in zip(read, MLSTM_READS, strict=True)]
+    if not parts:
+        copies = [select(size.heads == 1, x, copy) for x, copy in zip(read, copies, strict=True)]
+    each = [tape.new(size.tokens * size.heads, "fp32", what, fixed=True) for what in ("normaliser", "largest exponent")]
+    out = tape.new(size.tokens * size.channels, read[0].dtype, "scanned")
+    return tape.record("scan", tuple(copies), out, (*copies, *each))
 
 
 def wkv(tape: Tape, key: Tensor, value: Tensor, size: Sizes) -> Tensor:

@@ -6,7 +6,7 @@ keeps names apart. Sizes: h model width, d inner width, N state, k convolution k
 
 from __future__ import annotations
 
-from napkin.formulas.blocks import Operations
+from napkin.formulas.blocks import NormStyle, Operations
 from napkin.formulas.layer import (
     COLUMN,
     HEADS,
@@ -24,6 +24,7 @@ from napkin.formulas.layer import (
     Scale,
     Scan,
     Slice,
+    Softcap,
 )
 
 
@@ -262,6 +263,57 @@ def kimi_delta(
             at("norm"), (at("scan"), at("gate")), head_dim, groups=heads, gated=True, arithmetic="fp32", gate="sigmoid"
         ),
         Matmul(at("out_proj"), (at("norm"),), size, width, shard=ROW),
+    )
+
+
+def mlstm(
+    source: str,
+    *,
+    width: int,
+    heads: int,
+    key_width: int,
+    value_width: int,
+    chunk: int,
+    bias: bool,
+    fused: bool,
+    norm: NormStyle,
+    prefix: str = "mixer_",
+) -> Operations:
+    """xLSTM's matrix memory (arXiv:2405.04517, arXiv:2503.13427): queries and keys, values, capped input and forget
+    gates of each head, the recurrence, a norm of each head, a sigmoid gate, values → h. `fused`: one product for
+    queries, keys, values and gate, one for both gates of the heads."""
+    at = f"{prefix}{{}}".format
+    sizes = {"q": key_width, "k": key_width, "v": value_width, "gate": value_width}
+    first: Operations
+    if fused:
+        first = (
+            Matmul(at("qkv"), (source,), width, sum(sizes.values()), bias, COLUMN),
+            *(Slice(at(name), (at("qkv"),), size) for name, size in sizes.items()),
+            Matmul(at("gates"), (source,), width, 2 * heads, True, COLUMN),
+            Softcap(at("gates_capped"), (at("gates"),), 2 * heads),
+            *(Slice(at(f"{name}_capped"), (at("gates_capped"),), heads) for name in ("input", "forget")),
+        )
+    else:
+        first = (
+            *(Matmul(at(name), (source,), width, size, bias, COLUMN) for name, size in sizes.items()),
+            *(
+                op
+                for name in ("input", "forget")
+                for op in (
+                    Matmul(at(name), (source,), width, heads, True, COLUMN),
+                    Softcap(at(f"{name}_capped"), (at(name),), heads),
+                )
+            ),
+        )
+    reads = tuple(at(name) for name in ("q", "k", "v", "input_capped", "forget_capped"))
+    scan = Scan(at("scan"), reads, "mlstm", heads, value_width // heads, key_width // heads, heads, chunk)
+    return (
+        *first,
+        scan,
+        norm(at("norm"), scan.name, value_width // heads, heads),
+        Activation(at("gate_act"), (at("gate"),), value_width, "sigmoid"),
+        Multiply(at("gated"), (at("gate_act"), at("norm")), value_width),
+        Matmul(at("out_proj"), (at("gated"),), value_width, width, bias, ROW),
     )
 
 

@@ -102,6 +102,7 @@ _ADAPTERS: dict[str, str] = {
     "state_space:mamba": "mamba",
     "state_space:mamba2": "mamba2",
     "state_space:nemotron_h": "nemotron_h",
+    "xlstm:xlstm": "xlstm",
     "zamba:zamba": "zamba",
     "zamba:zamba2": "zamba2",
     "zaya:zaya": "zaya",
