@@ -143,6 +143,14 @@ def test_what_is_not_modelled_of_pipelines_is_refused():
     assert run_line(f"memory llama3-8b --stage-layers 20,12 --max layers {hardware}").status == 2
 
 
+def test_lists_are_asked_again_as_they_were_typed():
+    line = "step llama3-8b --stage-layers 7,2x9,7 --hardware h100-sxm-80gb --seq 512"
+    assert run_line(f"sensitivity {line}").status == 0
+    swept = run_line(f"sweep {line} --over micro-batch=1,2 --json")
+    assert swept.status == 0, swept.err
+    assert run_line("sensitivity memory llama3-8b --lora-rank 8 --lora-targets q,v --seq 512").status == 0
+
+
 # --- a padded vocabulary ---
 
 

@@ -29,9 +29,9 @@ def target_of(inputs: Inputs) -> tuple[Command, Question]:
 
 
 def _as_given(shown: Shown) -> Any:
-    if isinstance(shown.value, tuple):
-        return list(shown.value)
-    return shown.value if shown.text is None else shown.text
+    if shown.text is not None:
+        return shown.text
+    return list(shown.value) if isinstance(shown.value, tuple) else shown.value
 
 
 def option_of(command: Command, name: str, where: str) -> Option:
