@@ -15,7 +15,7 @@ from napkin._tables.class_defaults import CLASS_DEFAULTS
 from napkin.errors import REFUSED, USAGE, NapkinError
 from napkin.formulas import flops, inference
 from napkin.formulas.families import ADAPTERS
-from napkin.formulas.layer import LENT, AttentionCore, Embedding, Lend, Operation, Rotary
+from napkin.formulas.layer import LENT, AttentionCore, Embedding, Lend, Operation, Rotary, Work
 from napkin.formulas.params import params
 from napkin.inputs.load import Document
 from napkin.inputs.model import config_from
@@ -476,3 +476,51 @@ def test_each_side_of_gemma_is_read_by_itself() -> None:
     assert "decoder.num_hidden_layers: is missing" in problem.message
     problem = refusal({"model_type": "t5gemma", "encoder": side, "decoder": side, "is_encoder_decoder": False})
     assert "is_encoder_decoder" in problem.message
+
+
+SIDE = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4}
+SIDE |= {"num_key_value_heads": 2, "head_dim": 16, "vocab_size": 97, "sliding_window": 16}
+SIDE |= {"layer_types": ["sliding_attention", "full_attention"]}
+T5GEMMA2 = {"model_type": "t5gemma2", "encoder": {"text_config": SIDE}, "decoder": SIDE}
+
+
+def test_one_table_and_one_attention_over_both_sides() -> None:
+    """Parameters that the class of transformers 5.23.0 has for these sizes; untied, both sides and the head have a
+    matrix each, and both sides a vector for the token that ends an image."""
+    assert count(T5GEMMA2) == 130_432
+    assert count(T5GEMMA2 | {"tie_word_embeddings": False}) == 130_432 + 2 * 97 * 64 + 64
+    decoder = model_of(T5GEMMA2).stacks[1].layers[0]
+    assert not [op.name for op in decoder.operations if op.name.startswith("cross") and op.weights()]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "own"), [("full", 32 * 32), ("half", 32 * 32 // 2), ("exact", 16 * 17 // 2 + 16 * 16)]
+)
+def test_merged_attention_counts_the_other_sides_keys_whole(pairs: str, own: int) -> None:
+    """A window of 16 over 32 tokens, and 24 of the encoder's."""
+    core = next(op for op in model_of(T5GEMMA2).stacks[1].layers[0].operations if isinstance(op, AttentionCore))
+    work = Work(3, 32, pairs, (), 24)
+    assert work.pairs_per_head(core) == 3 * (own + 32 * 24)
+    assert sum(p.flops for p in core.products(work)) == 2 * 2 * 4 * 16 * 3 * (own + 32 * 24)
+
+
+@pytest.mark.parametrize(("window", "pairs"), [(5, 3 + 4 + 5 * 4 + 4 + 3), (4, 3 + 5 * 4 + 3 + 2)])
+def test_a_window_both_ways_stands_around_the_query(window: int, pairs: int) -> None:
+    """8 tokens: of 5, two before and two behind; of 4, one before and two behind."""
+    sides = {"encoder": {"text_config": SIDE | {"sliding_window": window}}, "decoder": SIDE}
+    core = next(op for op in model_of(T5GEMMA2 | sides).stacks[0].layers[0].operations if isinstance(op, AttentionCore))
+    assert Work(1, 8, "exact").pairs_per_head(core) == pairs
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"decoder": SIDE | {"hidden_size": 48}}, "is not the encoder's 64"),
+        ({"decoder": SIDE | {"vocab_size": 98}}, "is not the encoder's 97"),
+        ({"decoder": SIDE | {"sliding_window": None}}, "does not run with"),
+        ({"decoder": SIDE | {"use_bidirectional_attention": True}}, "does not know what True changes"),
+        ({"architectures": ["T5Gemma2EncoderModel"]}, "encoder of this family alone"),
+    ],
+)
+def test_sides_that_do_not_fit_are_one_line(changes: dict[str, Any], says: str) -> None:
+    assert says in refusal({**T5GEMMA2, **changes}).message

@@ -1153,6 +1153,18 @@ def _two_sides(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     return sides | {"is_encoder_decoder": True, "bos_token_id": 1, "pad_token_id": 0}
 
 
+@special("t5gemma2")
+def _one_table_for_both(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    text, decoder = (_one_side(rng, ("final_logit_softcapping",)) for _ in range(2))
+    heads = decoder["num_attention_heads"]
+    alike = {name: text[name] for name in ("vocab_size", "hidden_size")}
+    decoder |= alike | {"num_attention_heads": heads if alike["hidden_size"] % heads == 0 else 2}
+    decoder["num_key_value_heads"] = rng.choice([n for n in (1, 2) if decoder["num_attention_heads"] % n == 0])
+    vision = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2}
+    senses = {"vision_config": vision | {"image_size": 32, "patch_size": 8}, "mm_tokens_per_image": 4}
+    return {"encoder": {"text_config": text, **senses}, "decoder": decoder, "is_encoder_decoder": True}
+
+
 @special("lfm2", "lfm2_moe")
 def _convolutions(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     layers = drawn["num_hidden_layers"]

@@ -242,7 +242,11 @@ def masked_kernels(model: Model, setup: Setup) -> list[str]:
     if setup.code.masked:
         also = ", or elementary operations where one key serves several heads" if setup.code.ungrouped else ""
         return [f"this model's code always gives torch's attention a mask: its efficient kernel runs{also}"]
-    cores = (op for _, layer in model.stacks[-1].runs for op in layer.operations if isinstance(op, AttentionCore))
+    cores = [op for layer in model.stacks[-1].layers for op in layer.operations if isinstance(op, AttentionCore)]
+    if any(op.merged for op in cores):
+        return [
+            "attention over both sides' keys is always given a mask: torch's efficient kernel runs there, not flash"
+        ]
     bounds = [bound for op in cores for bound in (op.window, op.chunk) if bound is not None]
     if not setup.code.window_mask or not bounds or setup.layout.seq < min(bounds):
         return []

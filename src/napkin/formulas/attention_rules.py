@@ -210,8 +210,15 @@ def whole_heads(run: Lowering, op: AttentionCore, qkv: tuple[Tensor, Tensor, Ten
     return query, select(few, own, key), select(few, one, value)
 
 
+def keys_of(run: Lowering, op: AttentionCore) -> Number:
+    """Keys that a query can see."""
+    return run.source if op.cross else run.s + op.runs(run.s) + run.source * op.merged
+
+
 def is_masked(run: Lowering, op: AttentionCore) -> bool:
-    """Whether the kernel gets an explicit mask. One that a window spares is not made."""
+    """Whether the kernel gets an explicit mask. One that a window spares is not made, but where the code makes all."""
+    if op.merged or (op.window is not None and run.code.windows_masked):
+        return True
     if run.code.masked or not run.code.window_mask:
         return run.code.masked
     bounds = [bound for bound in (op.window, op.chunk) if bound is not None]
@@ -247,7 +254,7 @@ def eager(run: Lowering, op: AttentionCore, qkv: tuple[Tensor, ...], heads: Numb
     """softmax(q·kᵀ)·v in elementary operations."""
     tape, code = run.tape, run.code
     q, k, v = qkv
-    scores_count = run.b * heads * run.own * (run.source if op.cross else run.s + op.runs(run.s))
+    scores_count = run.b * heads * run.own * keys_of(run, op)
     if code.ungrouped:  # by the product itself
         k, v = tape.lowered(k), tape.lowered(v)
     k, v = repeated = tuple(repeat_heads(run, t, heads, kv_heads) for t in (k, v))
@@ -390,7 +397,7 @@ def by_kernel(
     lse = tape.new(run.b * heads * rows, "fp32", "log-sum-exp", fixed=True)
     extra = [tape.new(n, "bool", "philox", fixed=True) for n in PHILOX[kernel]]
     if op.position == "relative":
-        extra.append(biased(run, op, heads, run.source if op.cross else run.s))
+        extra.append(biased(run, op, heads, keys_of(run, op)))
     if masked:
         extra.append(kernel_mask(run, op, heads, kernel))
     out = tape.record("attention", (q, k, v), out, (q, k, v, out, lse, *extra))
@@ -404,7 +411,8 @@ def kernel_mask(run: Lowering, op: AttentionCore, heads: Number, kernel: str) ->
     if op.position == "dynamic":
         made = tape.lowered(run.read(op, 3).tensor)
         return aligned(run, made, run.b * run.own, run.s, heads) if kernel == EFFICIENT else made
-    keys = ceil_div(run.s, MASK_KEYS) * MASK_KEYS if kernel == EFFICIENT else run.s
+    seen = keys_of(run, op)
+    keys = ceil_div(seen, MASK_KEYS) * MASK_KEYS if kernel == EFFICIENT else seen
     if op.position != "alibi":
         return tape.new(run.b * run.own * keys, tape.autocast or tape.compute, "mask", fixed=True)
     rows = run.b * heads * run.own

@@ -190,6 +190,7 @@ class Code:
     sinks        how written-out attention has one learnt score a head beside the others. shifted: put beside them, all
                  shifted by their maximum · joined: put beside them · scaled: the result is multiplied by
                  σ(logsumexp(scores) − sink), which is the same
+    windows_masked  a window reaches it by a mask however short the sequence is
     masked       an explicit mask always reaches the attention kernel
     kernels      attention kernels that the code can call
     passes_mask  the mask is an argument of the checkpointed layer, which autograd then saves
@@ -247,6 +248,7 @@ class Code:
     bounded_ids: bool = False
     sinks: str = "shifted"
     wide_weight: bool = False
+    windows_masked: bool = False
     masked: bool = False
     kernels: tuple[str, ...] = ALL_KERNELS
     passes_mask: bool = False
@@ -318,6 +320,7 @@ _HF_CODES: dict[str, Code] = {
     "switch_transformers": replace(_T5, kernels=(EAGER,), looped="modules", router="tokens", fp32_router=True),
     "t5": _T5,
     "t5gemma": replace(_HF_EAGER, shifted=False),
+    "t5gemma2": replace(_HF, shifted=False, by_kind=True, windows_masked=True),
     "umt5": _T5,
     "xlm-roberta": _ROBERTA,
     "xlm-roberta-xl": _ROBERTA,

@@ -173,7 +173,8 @@ def cached_numbers(layer: Layer, context: Number, ranks: Number = 1, source: Num
             for bound in (op.window, op.chunk):
                 if bound is not None:
                     tokens = minimum(tokens, bound)
-            growing = growing + (tokens + op.runs(context)) * _width(op, by_name, ranks)
+            tokens = tokens + op.runs(context) + (source or context) * op.merged
+            growing = growing + tokens * _width(op, by_name, ranks)
         elif isinstance(op, Indexer):
             growing = growing + context * op.head_dim
         elif isinstance(op, RunIndexer):

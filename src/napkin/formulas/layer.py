@@ -83,10 +83,12 @@ class Work:
     def tokens(self) -> Number:
         return self.sequences * self.length
 
-    def pairs_per_head(self, window: int | None, causal: bool, cross: bool, chunk: int | None = None) -> Number:
-        """(query, key) pairs of one head over all sequences, in the convention asked for."""
-        if cross:
+    def pairs_per_head(self, core: AttentionCore) -> Number:
+        """(query, key) pairs of one head over all sequences, in the convention asked for. What attends to both stacks'
+        keys is halved here, on its own side."""
+        if core.cross:
             return self.tokens * self.memory
+        window, causal, chunk = core.window, core.causal, core.chunk
         documents = self.lengths or ((self.length, 1),)
         total: Number = 0
         for length, count in documents:
@@ -95,10 +97,13 @@ class Work:
             elif self.pairs == "exact" and causal:
                 one = causal_pairs(length, window)
             elif self.pairs == "exact" and window is not None:
-                one = length * length if window >= length else causal_pairs(length, window) * 2 - length
+                one = causal_pairs(length, window) + causal_pairs(length, core.ahead or window) - length
             else:
                 one = length * length
             total = total + one * count
+        if core.merged:
+            own = total // 2 if self.pairs == "half" and causal else total
+            return self.sequences * own + self.tokens * self.memory
         return self.sequences * total
 
 
@@ -347,6 +352,8 @@ class AttentionCore(Operation):
     shared   one tensor is both key and value, the same for all heads of every rank
     compressed  beside those, a query sees one more key for each run of so many tokens that is past (0: none), which
                 it reads fourth; `chosen`: at most so many of these (None: all)
+    ahead    keys seen from the query on, itself included, where both ways have windows of their own
+    merged   keys and values are this stack's and the other's, one behind the other
     """
 
     heads: int
@@ -364,6 +371,8 @@ class AttentionCore(Operation):
     shared: bool = False
     compressed: int = 0
     chosen: int | None = None
+    ahead: int | None = None
+    merged: bool = False
 
     def weights(self) -> tuple[Weight, ...]:
         return (Weight("sinks", (self.heads,), HEADS),) if self.sinks else ()
@@ -379,7 +388,7 @@ class AttentionCore(Operation):
 
     def pairs(self, work: Work) -> Number:
         """(query, key) pairs of one head over all sequences, in the convention that the work asks for."""
-        pairs = work.pairs_per_head(self.window, self.causal, self.cross, self.chunk)
+        pairs = work.pairs_per_head(self)
         if self.compressed:
             for length, count in work.lengths or ((work.length, 1),):
                 exact = work.pairs == "exact"
@@ -390,11 +399,11 @@ class AttentionCore(Operation):
     def halved(self, work: Work) -> bool:
         """Whether half of the square is counted: the causal convention that ignores the diagonal. Attention that sees
         both ways stays full."""
-        return work.pairs == "half" and self.causal and not self.cross
+        return work.pairs == "half" and self.causal and not (self.cross or self.merged)
 
     def products(self, work: Work) -> tuple[Product, ...]:
         pairs = self.pairs(work)
-        keys = work.memory if self.cross else work.length + self.runs(work.length)
+        keys = work.memory if self.cross else work.length + self.runs(work.length) + work.memory * self.merged
         halves = self.halved(work)
         scores = matmul_flops(pairs, self.qk_dim, self.heads) // (2 if halves else 1)
         values = matmul_flops(pairs, self.v_dim, self.heads) // (2 if halves else 1)
@@ -741,6 +750,23 @@ class Carried(Operation):
 
     width: int
     wide: bool = False
+
+
+@record
+class Behind(Operation):
+    """Tokens of two stacks, one behind the other: `width` numbers for each."""
+
+    width: int
+
+
+@record
+class Overwrite(Operation):
+    """The rows of one certain token replaced in place by a learnt vector of `width` numbers."""
+
+    width: int
+
+    def weights(self) -> tuple[Weight, ...]:
+        return (Weight("vector", (self.width,)),)
 
 
 @record

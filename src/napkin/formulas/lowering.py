@@ -24,6 +24,7 @@ from napkin.formulas.layer import (
     Activation,
     Add,
     AttentionCore,
+    Behind,
     BlockMatmul,
     Cast,
     Clamp,
@@ -40,6 +41,7 @@ from napkin.formulas.layer import (
     Multiply,
     Norm,
     Operation,
+    Overwrite,
     RelativeScores,
     Reused,
     Scale,
@@ -554,6 +556,19 @@ class Lowering:
         out = self.tape.new(count, first.tensor.dtype if op.first_type else widest, "joined")
         return Value(self.tape.record("cat", inputs, out), op.width, first.divided, first.whole, True)
 
+    def behind(self, op: Any) -> Value:
+        first = self.read(op)
+        parts = tuple(self.read(op, i).tensor for i in range(2))
+        joined = self.tape.new(parts[0].count + parts[1].count, parts[0].dtype, "one behind the other")
+        return Value(self.tape.record("cat", parts, joined), op.width, first.divided, first.whole, True)
+
+    def overwrite(self, op: Any) -> Value:
+        """Keeps where the token stands."""
+        x = self.read(op)
+        marked = self.tape.new(x.tensor.count // op.width, "bool", "marked", fixed=True)
+        out = self.tape.record("index_put", (x.tensor, self.weight(op.width)), x.tensor.view(), (marked,))
+        return Value(out, x.width, x.divided, x.whole)
+
     # --- elementwise ---
 
     def add(self, op: Any) -> Value:
@@ -775,6 +790,7 @@ def either(first: Number, second: Number) -> Number:
 
 RULES: Rules = {
     Activation: Lowering.activation,
+    Behind: Lowering.behind,
     BlockMatmul: Lowering.block_matmul,
     Conv: Lowering.convolved,
     Learnt: Lowering.learnt,
@@ -793,6 +809,7 @@ RULES: Rules = {
     Mix: Lowering.mixed,
     Multiply: Lowering.multiply,
     Norm: Lowering.norm,
+    Overwrite: Lowering.overwrite,
     Scale: Lowering.scale,
     Slice: Lowering.slice,
     Softcap: Lowering.softcap,

@@ -114,6 +114,7 @@ def numbers_moved(op: Operation, work: Work) -> Number:
     experts the weights of those that are hit, of attention q, k, v and output, else what its elementwise work moves."""
     if isinstance(op, AttentionCore):
         keys = work.sequences * work.memory if op.cross else work.tokens + work.sequences * op.runs(work.length)
+        keys = keys + work.sequences * work.memory * op.merged
         return work.tokens * op.heads * (op.qk_dim + op.v_dim) + keys * op.cached
     products = [p for p in op.products(work) if p.weight]
     if not products:

@@ -381,6 +381,8 @@ def attention(clock: Clock, op: AttentionCore, name: str) -> tuple[Term, Term]:
     pairs = causal_pairs(keys, op.window) if op.causal and not op.cross else queries * keys
     if op.compressed:
         pairs = pairs + run_pairs(queries, op.compressed, op.chosen)
+    if op.merged:
+        pairs, keys = pairs + queries * plan.keys, keys + plan.keys
     every = queries * (keys + op.runs(queries))
     wide = op.qk_dim + op.v_dim
     fused = term.leaf(f"{name}/flops", 2 * plan.micro_batch * pairs * heads * wide / plan.cp, "FLOP", term.TRUE)

@@ -96,7 +96,8 @@ def tensor_bytes(layer: Layer, setup: Setup, width: int) -> Number:
 def context_bytes(layer: Layer, setup: Setup) -> Number:
     """Keys and values that context parallelism passes round in one layer for one micro-batch."""
     layout = setup.layout
-    numbers = sum(op.cached for op in layer.operations if isinstance(op, AttentionCore))
+    cores = (op for op in layer.operations if isinstance(op, AttentionCore))
+    numbers = sum((1 + op.merged) * op.cached for op in cores)
     whole = ACTIVATION_BYTES * layout.micro * layout.seq * numbers / layout.tp
     return 3 * gather_share(layout.cp) * whole
 

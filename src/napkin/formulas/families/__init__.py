@@ -94,6 +94,7 @@ _ADAPTERS: dict[str, str] = {
     "uneven:laguna": "laguna",
     "uneven:mimo_v2_flash": "mimo_v2_flash",
     "t5gemma:t5gemma": "t5gemma",
+    "t5gemma:t5gemma2": "t5gemma2",
     "state_space:bamba": "bamba",
     "state_space:falcon_h1": "falcon_h1",
     "state_space:falcon_mamba": "falcon_mamba",
