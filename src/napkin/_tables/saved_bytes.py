@@ -520,6 +520,7 @@ EXACT: dict[str, tuple[int, int]] = {
     'switch_transformers': (8, 36),
     't5': (6, 36),
     't5gemma': (8, 72),
+    't5gemma2': (0, 144),
     'umt5': (6, 36),
     'vaultgemma': (8, 24),
     'xglm': (8, 24),
