@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from napkin._tables.class_defaults import CLASS_DEFAULTS
 from napkin.errors import REFUSED, USAGE, NapkinError
-from napkin.formulas import flops, inference
+from napkin.formulas import conventions, flops, inference
 from napkin.formulas.families import ADAPTERS
+from napkin.formulas.fit import with_layers
 from napkin.formulas.layer import LENT, AttentionCore, Embedding, Lend, Operation, Rotary, Work
 from napkin.formulas.params import params
 from napkin.inputs.load import Document
@@ -524,3 +525,32 @@ def test_a_window_both_ways_stands_around_the_query(window: int, pairs: int) -> 
 )
 def test_sides_that_do_not_fit_are_one_line(changes: dict[str, Any], says: str) -> None:
     assert says in refusal({**T5GEMMA2, **changes}).message
+
+
+def test_lent_keys_are_cached_once_and_merged_ones_for_both_sides() -> None:
+    """2 heads of 16 numbers, keys and values: 64 numbers a token. AltUp's coefficients are no latent."""
+    layers = model_of(GEMMA3N | {"sliding_window": 8}).stacks[0].layers
+    kept = {layer.kind: inference.cached_numbers(layer, 100) for layer in layers}
+    assert kept["full_lending"] == (100 * 64, 0)
+    assert kept["sliding_lending"] == kept["sliding_sparse"] == (8 * 64, 0)
+    assert kept["full_borrowing"] == kept["sliding_borrowing"] == (0, 0)
+    sliding, full = model_of(T5GEMMA2).stacks[1].layers
+    assert inference.cached_numbers(sliding, 100, source=40) == ((16 + 40) * 64, 0)
+    assert inference.cached_numbers(full, 100, source=40) == ((100 + 40) * 64, 0)
+
+
+def test_layers_that_lend_are_one_pipeline_stage() -> None:
+    model = model_of(GEMMA3N)
+    assert model.lends
+    assert not model_of(GEMMA4 | {"num_kv_shared_layers": 0, "hidden_size_per_layer_input": 0}).lends
+    problem = run_line("memory gemma3n-e2b --gpus 8 --pp 2 --hardware h100".split()).errors[0]
+    assert "layers of gemma3n-e2b read what layers of other stages make" in problem
+    with pytest.raises(NapkinError, match="another network"):
+        with_layers(model, 7)
+
+
+def test_palm_counts_no_table_that_is_looked_up_alone() -> None:
+    """6·(N − the table of layers' own inputs) + 12·Σ heads·size·length."""
+    model = model_of(GEMMA3N)
+    found = conventions.per_token(model, flops.works(model, 1, 32), "palm").value
+    assert found == 6 * (199_192 - 80 * 5 * 8) + 12 * 5 * 4 * 16 * 32
