@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from itertools import product
 
-from napkin.elementwise import ceil_div
+from napkin.elementwise import ceil_div, ceiling, floor
 from napkin.errors import NapkinError
 from napkin.evidence import margins
 from napkin.evidence.compared import Compared
@@ -305,4 +305,5 @@ def _compared(
         most = max(found.high * margin.high, found.most)
         verdict = "does not fit" if found.least > room else "fits" if most <= room else "close"
     low, high = (min(end, found.bound) for end in (found.low * margin.low, found.high * margin.high))
-    return Compared(row.text("id"), quantity, found.value, low, high, measured, source, "", verdict, suspect, source)
+    whole = (round(found.value), floor(low), ceiling(high))  # bytes
+    return Compared(row.text("id"), quantity, *whole, measured, source, "", verdict, suspect, source)
