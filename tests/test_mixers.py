@@ -9,6 +9,7 @@ import pytest
 from napkin.errors import REFUSED, USAGE, NapkinError
 from napkin.formulas import inference, memory, scaling
 from napkin.formulas.implementations import code_of
+from napkin.formulas.layer import Work
 from napkin.formulas.memory import Setup, Step
 from napkin.formulas.optimizers import find
 from napkin.inputs.model import load_config
@@ -171,3 +172,16 @@ def test_a_second_sequence_needs_a_second_stack() -> None:
     found = run_line("memory bert-base-uncased --seq 128 --target-seq 64")
     assert found.status == USAGE
     assert "--target-seq: bert-base-uncased has no second stack" in found.err
+
+
+def test_a_band_is_whole_windows_to_both_sides() -> None:
+    h, s, window = 64, 128, 32
+    fields = {"model_type": "longformer", "hidden_size": h, "num_attention_heads": 4, "num_hidden_layers": 1}
+    model = model_of({**fields, "intermediate_size": 96, "vocab_size": 100, "attention_window": window})
+    (layer,) = model.stacks[0].layers
+    core = next(op for op in layer.operations if op.name == "attention")
+    half = window // 2
+    parts = s // half
+    by_hand = 2 * h * ((parts - 1) * window * window + parts * half * 3 * half)
+    assert sum(one.flops for one in core.products(Work(1, s))) == by_hand
+    assert sum(one.flops for one in core.products(Work(1, s - 1))) == by_hand  # padded to whole windows

@@ -367,7 +367,7 @@ class Measured(NamedTuple):
     casts: int
 
 
-LOOPED = ("dbrx", "jetmoe", "longcat_flash", "nllb-moe", "switch_transformers")
+LOOPED = ("dbrx", "jetmoe", "led", "longcat_flash", "longformer", "nllb-moe", "switch_transformers")
 """Types whose experts run one after the other on as many tokens as chose them: the CPU runs them, with numbers."""
 
 
@@ -960,6 +960,17 @@ def _proteins(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     return _tied(rng, drawn) | own | {"mask_token_id": 4, "vocab_size": rng.choice((97, 160))}
 
 
+@special("longformer", "led")
+def _bands(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    layers = drawn.get("num_hidden_layers") or drawn["encoder_layers"]
+    window = rng.choice((8, 16, [rng.choice((8, 16)) for _ in range(layers)]))
+    lengths = dict.fromkeys(("max_position_embeddings", "max_encoder_position_embeddings"), 256)
+    own = {"attention_window": window, "onnx_export": False, "tie_word_embeddings": True} | lengths
+    if drawn["model_type"] == "led":
+        own |= _start(rng, drawn) | {"max_decoder_position_embeddings": 128}
+    return _known(drawn, own)
+
+
 @special("rembert", "roformer")
 def _narrow_input(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     narrow = rng.choice((drawn["hidden_size"], 40))
@@ -1265,6 +1276,8 @@ def draw(model_type: str, rng: random.Random, dropout: float) -> Shape:
         del fields["layer_types"]
     if model_type in SPECIAL:
         fields.update(SPECIAL[model_type](rng, fields))
+    if "attention_window" in fields:
+        length -= length % 16  # whole windows: what is padded to them is no token of the batch's
     two = head_of(model_type) is transformers.AutoModelForSeq2SeqLM
     return Shape(fields, 0, length, rng.choice((length, 24)) if two else 0)
 

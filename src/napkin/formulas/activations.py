@@ -14,6 +14,7 @@ from napkin.elementwise import Number, ceil_div, minimum, where
 from napkin.errors import Refused
 from napkin.formulas import (
     attention_rules,
+    band_rules,
     compression_rules,
     convolved_rules,
     expert_rules,
@@ -44,6 +45,7 @@ from napkin.record import record, replace
 RULES = {
     **OTHER_RULES,
     **attention_rules.RULES,
+    **band_rules.RULES,
     **compression_rules.RULES,
     **convolved_rules.RULES,
     **expert_rules.RULES,

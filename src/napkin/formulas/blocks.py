@@ -15,6 +15,7 @@ from napkin.formulas.layer import (
     Activation,
     Add,
     AttentionCore,
+    BandAttention,
     Cast,
     Clamp,
     Concat,
@@ -30,6 +31,7 @@ from napkin.formulas.layer import (
     Router,
     Scale,
     Slice,
+    Transpose,
 )
 from napkin.record import record, replace
 
@@ -274,6 +276,20 @@ def attention(
         operations.append(out_norm(prefix + "attention_out_norm", last, heads * v_dim))
         last = prefix + "attention_out_norm"
     return (*operations, Matmul(prefix + "o", (last,), heads * v_dim, out_width or width, out_bias, ROW))
+
+
+def band_attention(source: str, *, width: int, heads: int, window: int) -> Operations:
+    """Attention over a window to both sides (layer.BandAttention), biases throughout. The projections of tokens that
+    attend to all are held by the class, and reached by no gradient where there are none."""
+    names = ("query", "key", "value")
+    projections = tuple(one for name in names for one in ((name, (width, width)), (f"{name}_bias", (width,))))
+    return (
+        Transpose("by_steps", (source,), width),
+        *(Matmul(letter, ("by_steps",), width, width, True, COLUMN) for letter in "qkv"),
+        BandAttention("attention", ("q", "k", "v"), heads, width // heads, width // heads, window),
+        Learnt("global", (), projections, COLUMN, trained=False),
+        Matmul("o", ("attention",), width, width, True, ROW),
+    )
 
 
 def latent_attention(

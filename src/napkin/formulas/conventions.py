@@ -19,7 +19,7 @@ from __future__ import annotations
 from napkin.elementwise import Number
 from napkin.formulas import flops
 from napkin.formulas.flops import FULL, Works
-from napkin.formulas.layer import AttentionCore, Model
+from napkin.formulas.layer import AttentionCore, BandAttention, Model
 from napkin.formulas.params import params
 from napkin.formulas.time import six
 from napkin.term import GIVEN, Term, add, constant, divide, leaf, multiply, subtract
@@ -98,7 +98,7 @@ def heads_width(model: Model) -> int:
     for stack in model.stacks:
         for _, count, layer in stack.kinds():
             for op in layer.operations:
-                if isinstance(op, AttentionCore):
+                if isinstance(op, (AttentionCore, BandAttention)):
                     total += count * op.heads * (op.qk_dim + op.v_dim)
     return total
 

@@ -9,7 +9,7 @@ from napkin.errors import Refused
 from napkin.formulas import allocator, memory
 from napkin.formulas.allocator import Reported, Width
 from napkin.formulas.implementations import EAGER, FLASH, measured, mode
-from napkin.formulas.layer import ExpertMatmul, Experts, Model, Pattern
+from napkin.formulas.layer import BandAttention, ExpertMatmul, Experts, Model, Pattern
 from napkin.formulas.lowering import divides_heads
 from napkin.formulas.memory import Rank, Setup, Step
 from napkin.formulas.optimizers import OPTIMIZERS
@@ -40,9 +40,11 @@ def is_measured(model: Model, setup: Setup, implementation: str) -> bool:
     """Whether what this step keeps for backward was counted on the code itself: never with 8-bit products, nor with
     what is trained beside frozen weights or a loss of its own, whose libraries were not run."""
     numbers = setup.precision
-    experts = [op for stack in model.stacks for layer in stack.layers for op in layer.operations]
-    if any(isinstance(op, Experts) and (op.idle or 0 < op.capacity < setup.layout.seq) for op in experts):
+    operations = model.operations
+    if any(isinstance(op, Experts) and (op.idle or 0 < op.capacity < setup.layout.seq) for op in operations):
         return False  # how many tokens need no product is known in the step alone
+    if any(isinstance(op, BandAttention) and setup.layout.seq % op.window for op in operations):
+        return False  # the code pads sequences to whole windows
     if numbers.compute not in COUNTED or setup.code.tuning is not None or setup.code.loss:
         return False
     precision = "autocast" if numbers.autocast else "fp32" if numbers.param == "fp32" else "bf16"

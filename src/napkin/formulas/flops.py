@@ -11,7 +11,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from napkin.elementwise import Number
-from napkin.formulas.layer import MEMORY, AttentionCore, Conv, Layer, Model, Operation, Product, Scan, Stack, Work
+from napkin.formulas.layer import (
+    MEMORY,
+    AttentionCore,
+    BandAttention,
+    Conv,
+    Layer,
+    Model,
+    Operation,
+    Product,
+    Scan,
+    Stack,
+    Work,
+)
 from napkin.inputs.plan import Layout
 from napkin.record import replace
 from napkin.term import GIVEN, Term, add, constant, divide, leaf, multiply
@@ -173,7 +185,7 @@ def with_pairs(over: Works, pairs: str) -> dict[str, Work]:
 
 
 def is_attention(operation: Operation) -> bool:
-    return isinstance(operation, AttentionCore)
+    return isinstance(operation, (AttentionCore, BandAttention))
 
 
 def attention(model: Model, over: Works, pairs: str, mtp: bool = False) -> Term:

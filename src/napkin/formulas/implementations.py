@@ -305,6 +305,8 @@ _HF_CODES: dict[str, Code] = {
     "roformer": replace(_BERT, segments="each", rotary="layer", kernels=(EAGER,)),
     "plbart": _BART,
     "mvp": replace(_SEQ2SEQ, positions="each", kernels=(EAGER,)),
+    "led": replace(_SEQ2SEQ, kernels=(EAGER,)),
+    "longformer": replace(_ROBERTA, kernels=(EAGER,)),
     "m2m_100": _SEQ2SEQ,
     "marian": _FIXED,
     "mbart": _BART,

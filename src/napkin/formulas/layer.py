@@ -20,7 +20,7 @@ from collections.abc import Iterable
 
 from napkin.elementwise import Number
 from napkin.formulas.primitives import causal_pairs, ceil_div, is_array, matmul_flops, minimum, run_pairs
-from napkin.record import record
+from napkin.record import record, replace
 
 MEMORY = "memory"
 """What cross-attention reads: the encoder's output."""
@@ -412,6 +412,36 @@ class AttentionCore(Operation):
             Product("scores", batch, work.length, self.qk_dim, keys, scores, weight=False, attention=True),
             Product("values", batch, work.length, keys, self.v_dim, values, weight=False, attention=True),
         )
+
+
+@record
+class Transpose(Operation):
+    """A view with the sequences' tokens of each step next to each other: a product that reads it copies several
+    sequences. `width` numbers a token."""
+
+    width: int
+
+
+@record
+class BandAttention(Operation):
+    """softmax(q·kᵀ)·v over `window` / 2 keys to each side, reading q, k, v: products of chunks of a window that overlap
+    by half of one, of a sequence that is padded to whole windows (Longformer, arXiv:2004.05150).
+
+    With n half windows w a sequence, FLOP 2·b·a·d·((n − 1)·(2w)² + n·w·3w), in every convention of counting pairs."""
+
+    heads: int
+    qk_dim: int
+    v_dim: int
+    window: int
+
+    def products(self, work: Work) -> tuple[Product, ...]:
+        half, parts = self.window // 2, 2 * ceil_div(work.length, self.window)
+        chunks = work.sequences * (parts - 1)
+        found = (
+            product("scores", self.window, self.qk_dim, self.window, chunks * self.heads, weight=False),
+            product("values", half, 3 * half, self.v_dim, work.sequences * self.heads * parts, weight=False),
+        )
+        return tuple(replace(one, attention=True) for one in found)
 
 
 @record

@@ -267,6 +267,8 @@ class Lowering:
         elif op.shard == ROW:
             d_in, divided, whole = d_in // t, False, False
         factor = tensor.count // d_in
+        if tensor.rows_apart:
+            tensor = select(self.b == 1, tensor, self.tape.copy(self.tape.lowered(tensor), "by steps"))
         if self.code.casts_down and op.name.endswith("down"):
             tensor = self.tape.cast(tensor, "fp32" if self.tape.autocast else self.tape.compute)
         if self.code.tuning is not None:

@@ -28,7 +28,7 @@ from napkin.formulas.layer import (
     stack_of,
 )
 from napkin.inputs.load import printable
-from napkin.inputs.model import Config
+from napkin.inputs.model import LARGEST_DIMENSION, Config
 from napkin.record import replace
 
 DEEPEST = 1_000_000
@@ -182,6 +182,22 @@ def indices(config: Config, field: str, layers: int) -> frozenset[int]:
         if isinstance(entry, bool) or not isinstance(entry, int) or entry < 0:
             raise config.wrong(field, f"{printable(repr(entry), 60)} is not the number of a layer, from 0")
     return frozenset(entry for entry in given if entry < layers)
+
+
+def attention_windows(config: Config, layers: int) -> Sequence[int]:
+    """Longformer's window of each layer: one for all, or a list; even. A sequence is padded to whole ones."""
+    given = config.raw("attention_window")
+    listed = given if isinstance(given, list) else [config.integer("attention_window")] * layers
+    if len(listed) != layers:
+        raise config.wrong("attention_window", f"has {len(listed)} entries for {layers} layers")
+    for one in listed:
+        if isinstance(one, bool) or not isinstance(one, int) or not 0 < one <= LARGEST_DIMENSION or one % 2:
+            raise config.wrong("attention_window", f"{printable(repr(one), 60)} is not an even number of tokens")
+    config.must_be("onnx_export", False)
+    config.must_be("attention_mode", "longformer")
+    config.ignore("ignore_attention_mask")
+    config.notes.append("no token is taken to attend to all: which do is the task's")
+    return listed
 
 
 def tied(config: Config) -> bool:

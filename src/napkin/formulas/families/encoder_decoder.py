@@ -17,6 +17,7 @@ from napkin.formulas.blocks import (
     Operations,
     Routing,
     attention,
+    band_attention,
     gated_mlp,
     moe,
     plain_mlp,
@@ -26,6 +27,7 @@ from napkin.formulas.blocks import (
 from napkin.formulas.families.common import (
     FUNCTIONS,
     activation,
+    attention_windows,
     depth,
     embedding,
     runs_of,
@@ -280,13 +282,16 @@ def _routed(
 class _Kind:
     """before: norms stand before the blocks, and one ends each stack · offset: rows of the position table beyond the
     positions · embedding_norm: a norm after the embeddings · fixed: the position table is a sinusoid, which the class
-    holds as a parameter · computed: it is one that is no parameter"""
+    holds as a parameter · computed: it is one that is no parameter · apart: the stacks' position tables have lengths of
+    their own · bands: the encoder's attention is a band of a window to both sides"""
 
     before: bool
     offset: int
     embedding_norm: bool
     fixed: bool = False
     computed: bool = False
+    apart: bool = False
+    bands: bool = False
 
 
 def _bart(
@@ -298,7 +303,9 @@ def _bart(
     heads, decoder_heads = config.integer("num_attention_heads"), config.integer("decoder_attention_heads")
     for field, count in (("num_attention_heads", heads), ("decoder_attention_heads", decoder_heads)):
         config.divides(field, hidden, count, "(hidden_size)")
-    vocabulary, positions = config.integer("vocab_size"), config.integer("max_position_embeddings")
+    vocabulary = config.integer("vocab_size")
+    fields = ("encoder", "decoder") if kind.apart else ("",)
+    lengths = [config.integer(f"max_{which}{'_' if which else ''}position_embeddings") for which in fields]
     has_decoder, has_head = parts_of(config)
     if not has_decoder:
         raise config.refuse("architectures", "napkin does not know the encoder of this family alone")
@@ -323,14 +330,18 @@ def _bart(
 
     def stack(count: int, each: int, d_ff: int, causal: bool) -> Parts:
         made = partial(layer, each, d_ff, causal)
+        if kind.bands and not causal:
+            return runs_of(attention_windows(config, count), partial(made, False))
         return ((count, made(False)),) if sparse is None else runs_of((sparse(i, causal) for i in range(count)), made)
 
-    def layer(each: int, d_ff: int, causal: bool, routed: bool) -> Layer:
+    def layer(each: int, d_ff: int, causal: bool, routed: bool, window: int = 0) -> Layer:
         head_dim = hidden // each
         shaped = partial(
             attention, width=hidden, heads=each, kv_heads=each, head_dim=head_dim, bias=True, out_bias=True
         )
-        attend = partial(shaped, causal=causal)
+        attend: Block = partial(shaped, causal=causal)
+        if window:
+            attend = partial(band_attention, width=hidden, heads=each, window=window)
         across = partial(shaped, causal=False, memory=MEMORY, prefix="cross_")
         feed: Block = partial(plain_mlp, width=hidden, inner=d_ff, function=function, dropout=True)
         if routed and experts is not None:
@@ -342,24 +353,27 @@ def _bart(
         )
         return Layer(("decoder" if causal else "encoder") + "_experts" * routed, operations)
 
-    table = embedding(
-        vocabulary,
-        hidden,
-        positions=0 if kind.computed else positions + kind.offset,
-        norm=LAYER if kind.embedding_norm else None,
-        dropout=True,
-        scale=config.flag("scale_embedding", otherwise=False),
-    )
+    tables = [
+        embedding(
+            vocabulary,
+            hidden,
+            positions=0 if kind.computed else positions + kind.offset,
+            norm=LAYER if kind.embedding_norm else None,
+            dropout=True,
+            scale=config.flag("scale_embedding", otherwise=False),
+        )
+        for positions in lengths
+    ]
     final: Operations = (LAYER("final_norm", "x", hidden),) if kind.before else ()
     last = final[-1].name if final else "x"
     head: Operations = (Matmul("lm_head", (last,), hidden, vocabulary, False, VOCABULARY),) if has_head else ()
     return Model(
         name=config.name,
         stacks=(
-            stack_of("encoder", table, stack(layers, heads, config.integer("encoder_ffn_dim"), False), final),
+            stack_of("encoder", tables[0], stack(layers, heads, config.integer("encoder_ffn_dim"), False), final),
             stack_of(
                 "decoder",
-                _again(table),
+                _again(tables[-1]),
                 stack(decoder_layers, decoder_heads, config.integer("decoder_ffn_dim"), True),
                 (*final, *head),
             ),
@@ -370,13 +384,18 @@ def _bart(
         kv_heads=heads,
         head_dim=hidden // heads,
         vocabulary=vocabulary,
-        max_length=positions,
+        max_length=lengths[0],
     )
 
 
 def bart(config: Config) -> Model:
     """BART (arXiv:1910.13461): norms after the blocks; learnt positions, two rows more than there are."""
     return _bart(config, _Kind(before=False, offset=2, embedding_norm=True))
+
+
+def led(config: Config) -> Model:
+    """LED (arXiv:2004.05150): BART with Longformer's attention in the encoder."""
+    return _bart(config, _Kind(before=False, offset=0, embedding_norm=True, apart=True, bands=True))
 
 
 def mvp(config: Config) -> Model:

@@ -18,6 +18,7 @@ from napkin.formulas.blocks import (
     Operations,
     Rope,
     attention,
+    band_attention,
     gated_mlp,
     plain_mlp,
     post_norm,
@@ -27,6 +28,7 @@ from napkin.formulas.families.common import (
     FULL,
     WINDOWED,
     activation,
+    attention_windows,
     depth,
     embedding,
     head_size,
@@ -197,7 +199,8 @@ class _Style:
     head: str = ""
 
 
-def _bert(config: Config, style: _Style) -> Model:
+def _bert(config: Config, style: _Style, windows: Sequence[int] = ()) -> Model:
+    """BERT's network, or one in that style. `windows`: of each layer, where attention is a band (Longformer)."""
     hidden, layers = width(config), depth(config)
     heads = _heads(config, hidden)
     config.must_be("position_embedding_type", "absolute")
@@ -242,10 +245,15 @@ def _bert(config: Config, style: _Style) -> Model:
     if style.distances:
         buckets = config.integer("relative_attention_num_buckets")
         before = (PositionBias("distances", (), buckets, heads), *before)
+
+    def layer(window: int) -> Layer:
+        block = partial(band_attention, width=hidden, heads=heads, window=window) if window else attend
+        return Layer("encoder", stand(hidden, LAYER, block, feed, dropout=(True, style.mlp_dropout)))
+
     return _encoder(
         config,
         before,
-        ((layers, Layer("encoder", stand(hidden, LAYER, attend, feed, dropout=(True, style.mlp_dropout)))),),
+        runs_of(windows, layer) if windows else ((layers, layer(0)),),
         (*final, *after),
         hidden=hidden,
         heads=heads,
@@ -316,6 +324,12 @@ def roformer(config: Config) -> Model:
     (stack,) = model.stacks
     config.notes.append("the table of positions is fixed sinusoids: counted, as the class holds it, but not trained")
     return replace(model, stacks=(replace(stack, before=(table, *stack.before)),))
+
+
+def longformer(config: Config) -> Model:
+    """Longformer (arXiv:2004.05150): RoBERTa with attention over a window to both sides. Tokens that attend to all, and
+    to which all attend, have projections of their own; they are the task's, and none is counted on."""
+    return _bert(config, _Style(head="gelu"), attention_windows(config, depth(config)))
 
 
 def esm(config: Config) -> Model:
