@@ -8,7 +8,9 @@ import pytest
 
 from napkin.errors import REFUSED, USAGE, NapkinError
 from napkin.formulas.layer import Activation, AttentionCore, Layer, Matmul, Operation, Rotary
+from napkin.formulas.params import params
 from tests.conftest import model_of, preset
+from tests.test_families import check_dataflow
 
 SMALL: dict[str, Any] = {
     "hidden_size": 64,
@@ -24,6 +26,7 @@ SMALL: dict[str, Any] = {
     "tie_word_embeddings": False,
 }
 EXPERTS = ("moe_intermediate_size", "num_experts", "num_experts_per_tok")
+DEEP = {k: v for k, v in SMALL.items() if k not in ("head_dim", "num_experts")} | {"n_routed_experts": 6}
 FOUR = ["full_attention", "sliding_attention", "sliding_attention", "full_attention"]
 
 
@@ -126,3 +129,36 @@ def test_what_contradicts_itself_is_said(model_type: str, fields: dict[str, Any]
     with pytest.raises(NapkinError) as caught:
         model_of({**config, **fields})
     assert (caught.value.status, says in caught.value.message) == (status, True), caught.value.message
+
+
+@pytest.mark.parametrize("model_type", ["afmoe", "beam", "cohere2_moe", "laguna", "lfm3"])
+def test_operations_are_dataflow_programs(model_type: str) -> None:
+    kinds = {"mlp_layer_types": ["dense", "sparse", "sparse", "dense"], "layer_types": FOUR}
+    known = {"afmoe": {"layer_types": FOUR}, "lfm3": {"layer_types": ["conv", *FOUR[1:]]}}.get(model_type, kinds)
+    for layer in layers_of(model_type, **known):
+        check_dataflow(layer.operations, {"x"})
+
+
+def test_a_fuyu_file_is_a_persimmon_on_one_level() -> None:
+    persimmon = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4}
+    flat = {"model_type": "fuyu", **persimmon, "image_size": 300, "patch_size": 30, "tie_word_embeddings": False}
+    nested = {"model_type": "fuyu", "text_config": {**persimmon, "model_type": "persimmon"}}
+    alone = {"model_type": "persimmon", **persimmon}
+    counts = {params(model_of(config))["params/total"].value for config in (flat, nested, alone)}
+    assert len(counts) == 1
+    assert model_of(flat).family == "persimmon"
+
+
+def test_what_the_holding_class_does_otherwise_is_its_own() -> None:
+    text = {**{k: v for k, v in SMALL.items() if k not in EXPERTS}, "final_logit_softcapping": 30.0}
+    alone = model_of({**text, "model_type": "gemma3_text"})
+    held = model_of({"model_type": "gemma3", "text_config": {**text, "model_type": "gemma3_text"}})
+    assert [op.name for op in alone.stacks[0].after] == ["final_norm", "lm_head", "logits_capped"]
+    assert [op.name for op in held.stacks[0].after] == ["final_norm", "lm_head"]
+    assert held.family == "gemma3_text"
+    kimi = {
+        "model_type": "kimi_k25",
+        "tie_word_embeddings": False,
+        "text_config": {**DEEP, "model_type": "deepseek_v3"},
+    }
+    assert model_of(kimi).family == "kimi_k25"  # it copies the token ids, and masks those of images

@@ -382,6 +382,8 @@ HOLDERS = {text: holder for holder, text in reversed(WRAPPERS.items())} | {"mist
 
 def head_of(model_type: str) -> Any:
     """The automatic class with the head that a model type is trained with."""
+    if model_type in WRAPPERS:
+        return WHOLE
     where = ADAPTERS[model_type].split(":")[0]
     if where in ("encoder_decoder", "t5gemma"):
         return transformers.AutoModelForSeq2SeqLM
@@ -397,11 +399,15 @@ def configured(fields: dict[str, Any]) -> Any:
     model_type = fields["model_type"]
     if head_of(model_type) is not WHOLE:
         return transformers.AutoConfig.for_model(**fields)
-    tied = {"tie_word_embeddings": fields["tie_word_embeddings"]}
-    config = transformers.AutoConfig.for_model(HOLDERS[model_type], text_config=fields, **tied)
-    for name in ("depth", "num_hidden_layers"):
-        if hasattr(config.vision_config, name):
-            setattr(config.vision_config, name, 1)
+    whole = fields
+    if model_type in HOLDERS:
+        tied = {"tie_word_embeddings": fields["tie_word_embeddings"]}
+        whole = {"model_type": HOLDERS[model_type], "text_config": fields, **tied}
+    config = transformers.AutoConfig.for_model(**whole)
+    vision = getattr(config, "vision_config", None)
+    for holder, name, least in ((vision, "depth", 1), (vision, "num_hidden_layers", 1), (config, "image_token_id", 0)):
+        if hasattr(holder, name):  # the id stands in the vocabulary, as a published one does
+            setattr(holder, name, least)
     config.text_config.use_cache = False
     return config
 
@@ -1231,6 +1237,11 @@ def _rwkv(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
 
 def draw(model_type: str, rng: random.Random, dropout: float) -> Shape:
     """A small config of a model type, its flags and functions drawn too, and the batch it runs on."""
+    if model_type in WRAPPERS:
+        shape = draw(WRAPPERS[model_type], rng, dropout)
+        tied = shape.fields.get("tie_word_embeddings", False)
+        whole = {"model_type": model_type, "text_config": shape.fields, "tie_word_embeddings": tied}
+        return shape._replace(fields=whole)
     config = transformers.AutoConfig.for_model(model_type)
     own = {
         name: value
@@ -1285,7 +1296,7 @@ def draw(model_type: str, rng: random.Random, dropout: float) -> Shape:
 def has_dropout(model_type: str) -> bool:
     """Whether a class has any."""
     fields = draw(model_type, random.Random(0), DROPOUT).fields
-    return DROPOUT in fields.values()
+    return DROPOUT in fields.get("text_config", fields).values()
 
 
 # --- comparing ------------------------------------------------------------------------------------------------------

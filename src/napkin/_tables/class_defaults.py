@@ -56,6 +56,7 @@ CLASS_DEFAULTS: dict[str, dict[str, object]] = {
     'falcon_mamba': {'conv_kernel': 4, 'expand': 2, 'hidden_act': 'silu', 'state_size': 16, 'tie_word_embeddings': True, 'time_step_rank': 'auto', 'use_bias': False, 'use_conv_bias': True, 'vocab_size': 50280},
     'flex_olmo': {'attention_bias': False, 'hidden_act': 'silu', 'intermediate_size': 11008, 'max_position_embeddings': 4096, 'num_attention_heads': 32, 'num_experts': 7, 'num_experts_per_tok': 5, 'num_key_value_heads': None, 'tie_word_embeddings': False, 'vocab_size': 100352},
     'flint': {'attention_bias': False, 'decoder_sparse_step': 1, 'head_dim': 128, 'hidden_act': 'silu', 'intermediate_size': 6144, 'layer_types': None, 'max_position_embeddings': 262144, 'mlp_only_layers': None, 'moe_intermediate_size': 512, 'norm_topk_prob': True, 'num_attention_heads': 32, 'num_experts': 256, 'num_experts_per_tok': 6, 'num_key_value_heads': 4, 'shared_expert_intermediate_size': 1024, 'sliding_window': 513, 'tie_word_embeddings': False, 'vocab_size': 150144},
+    'fuyu': {'tie_word_embeddings': False},
     'gemma': {'attention_bias': False, 'head_dim': 256, 'hidden_act': 'gelu_pytorch_tanh', 'hidden_activation': None, 'intermediate_size': 24576, 'max_position_embeddings': 8192, 'num_attention_heads': 16, 'num_key_value_heads': 16, 'tie_word_embeddings': True, 'use_bidirectional_attention': None, 'vocab_size': 256000},
     'gemma2': {'attention_bias': False, 'head_dim': 256, 'hidden_activation': 'gelu_pytorch_tanh', 'intermediate_size': 9216, 'layer_types': None, 'max_position_embeddings': 8192, 'num_attention_heads': 8, 'num_key_value_heads': 4, 'sliding_window': 4096, 'tie_word_embeddings': True, 'use_bidirectional_attention': None, 'vocab_size': 256000},
     'gemma3_text': {'attention_bias': False, 'final_logit_softcapping': None, 'head_dim': 256, 'hidden_activation': 'gelu_pytorch_tanh', 'intermediate_size': 9216, 'layer_types': None, 'max_position_embeddings': 131072, 'num_attention_heads': 8, 'num_key_value_heads': 4, 'sliding_window': 4096, 'sliding_window_pattern': 6, 'tie_word_embeddings': True, 'use_bidirectional_attention': False, 'vocab_size': 262208},
@@ -269,6 +270,7 @@ ALIASES: dict[str, dict[str, str]] = {
 TEXT_TYPES: dict[str, str] = {
     'aria': 'aria_text',
     'cohere_compass': 'cohere_compass_text',
+    'fuyu': 'persimmon',
     'gemma3': 'gemma3_text',
     'gemma3n': 'gemma3n_text',
     'gemma4': 'gemma4_text',

@@ -185,6 +185,7 @@ class Code:
     ungrouped    keys and values of fewer heads reach the kernel as they are: torch then has its written-out form alone
     turned       products read their weight transposed: autocast does not know it by then, and casts it on every pass
     tempers_once one tensor of positions' factors serves the queries of all layers; else each makes its own
+    copies_ids   the token ids are copied, those of other senses masked
     conv_view    a convolution reads its weight in another shape, which autocast casts on every pass
     query_scale  each query is multiplied by a factor of its position
     sinks        how written-out attention has one learnt score a head beside the others. shifted: put beside them, all
@@ -243,6 +244,7 @@ class Code:
     turned: bool = False
     tempers_once: bool = False
     conv_view: bool = False
+    copies_ids: bool = False
     query_scale: bool = False
     powered: bool = False
     bounded_ids: bool = False
@@ -423,6 +425,7 @@ _HF_CODES: dict[str, Code] = {
     "minimax_m2": replace(_PARTIAL, router="scores"),
     "ministral3": replace(_HF, query_scale=True),
     "kimi_k2": _SIGMOID,
+    "kimi_k25": replace(_SIGMOID, copies_ids=True),
     "bailing_hybrid": _SIGMOID,
     "kimi_linear": _SIGMOID,
     "mistral4": replace(_HF, router="scores", native_scores="raised", query_scale=True),

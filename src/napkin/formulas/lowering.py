@@ -343,7 +343,7 @@ class Lowering:
             return Value(self.distances, op.width)
         if op.role == "token" or (op.role == "layers" and not self.code.bounded_ids):
             # a decoder's tokens are the labels, shifted: a tensor that the step makes
-            kind = ACTIVATION if self.source else INPUT
+            kind = ACTIVATION if self.source or self.code.copies_ids else INPUT
             ids = tape.given(rows, "int64", "token ids", kind=kind, fixed=True)
             shape = rows
         elif op.role == "layers":

@@ -120,6 +120,7 @@ WRAPPERS: dict[str, str] = {
     "aria": "aria_text",
     "aya_vision": "cohere2",
     "cohere_compass": "cohere_compass_text",
+    "fuyu": "persimmon",
     "gemma3": "gemma3_text",
     "gemma3n": "gemma3n_text",
     "gemma4": "gemma4_text",
@@ -147,8 +148,14 @@ WRAPPERS: dict[str, str] = {
 }
 """Multimodal model_type → the model_type that its text_config has where it does not say."""
 
-_FLAT = ("qwen2_vl", "qwen2_5_vl")
+_FLAT = ("fuyu", "qwen2_vl", "qwen2_5_vl")
 """Those whose published files hold the language model's fields on the outer level."""
+
+_APART = ("kimi_k25",)
+"""Those whose code treats text otherwise than their language model's own class, which is the family of all others."""
+
+_UNREAD = {"gemma3": "final_logit_softcapping"}
+"""A language model's field that the class holding it does not heed."""
 
 _OTHER_SENSES = re.compile(
     r"(vision|visual|image|video|audio|speech|mm|boi|eoi|boa|eoa|projector|projection|multimodal|spatial|media|vt|merge"
@@ -162,7 +169,8 @@ def build(config: Config, assume_ignorable: Sequence[str] = ()) -> Model:
     text = _text_model(config)
     model = _adapter(text)(text)
     config.finish(assume_ignorable)
-    return replace(model, notes=(*model.notes, *config.notes), family=text.model_type)
+    family = config.model_type if config.model_type in _APART else text.model_type
+    return replace(model, notes=(*model.notes, *config.notes), family=family)
 
 
 def _adapter(config: Config) -> Callable[[Config], Model]:
@@ -194,6 +202,8 @@ def _text_model(config: Config) -> Config:
         config.defaults, config.aliases = class_facts(config.model_type)
         return config
     text = config.nested("text_config", WRAPPERS.get(config.model_type) or None)
+    if config.model_type in _UNREAD:
+        text.fields = {**text.fields, _UNREAD[config.model_type]: None}
     _settle_tie(config, text)
     config.ignore(*(f for f, value in config.fields.items() if f in text.fields and text.fields[f] == value))
     return text
