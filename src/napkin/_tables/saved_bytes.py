@@ -467,7 +467,7 @@ EXACT: dict[str, tuple[int, int]] = {
     'mellum': (0, 144),
     'mimo_v2_flash': (8, 36),
     'minicpm3': (0, 96),
-    'minimax': (0, 48),
+    'minimax': (0, 144),
     'minimax_m2': (0, 96),
     'ministral': (0, 96),
     'ministral3': (0, 96),

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from napkin.elementwise import Number, ceil_div, where
+from napkin.elementwise import Number, ceil_div, maximum, where
 from napkin.formulas.tape import WEIGHT, Tape, Tensor, select
 from napkin.record import record
 
@@ -188,23 +188,26 @@ def wkv(tape: Tape, key: Tensor, value: Tensor, size: Sizes) -> Tensor:
 
 
 def lightning(tape: Tape, mixed: Tensor, size: Sizes) -> Tensor:
-    """Written out block by block: each product copies the slices that it reads; the state of every block is kept."""
+    """Written out block by block: each product copies the slices that it reads; the state that every block starts from
+    is kept. What the last block makes of its state reaches no output."""
     rows = size.tokens * size.channels
     blocks, rest = size.length // size.chunk, size.length % size.chunk
     count = ceil_div(size.length, size.chunk)
     first = where(blocks > 0, size.chunk, rest)
+    last = where(rest > 0, rest, size.chunk)
     each = size.sequences * size.heads
     pairs = each * (blocks * size.chunk * size.chunk + rest * rest)
     dtype = tape.autocast or mixed.dtype
-    kept = [tape.new(rows, dtype, "decayed keys")]
+    carried = rows - each * last * size.head_dim
+    kept = [tape.new(carried, dtype, "decayed keys")]
     for what in ("queries", "keys", "values", "values again"):  # slices of one sequence fold without a copy
-        copy = tape.new(rows, dtype, what)
+        copy = tape.new(carried if what == "values again" else rows, dtype, what)
         kept.append(select(size.sequences == 1, mixed, copy) if mixed.dtype == dtype else copy)
     kept.append(tape.new(rows - each * first * size.head_dim, dtype, "decayed queries"))
     kept.append(tape.new(pairs, dtype, "decayed scores"))
     kept.append(tape.new(each * count * size.state * size.head_dim, dtype, "states"))
     decays = "fp32" if tape.autocast else mixed.dtype
-    kept.append(tape.new((count - 1) * size.heads, decays, "decays of blocks", fixed=True))
+    kept.append(tape.new(maximum(count - 2, 0) * size.heads, decays, "decays of blocks", fixed=True))
     return tape.record("scan", (mixed,), tape.new(rows, dtype, "scanned"), kept)
 
 
