@@ -321,7 +321,18 @@ def test_a_mask_that_values_make_is_a_product_and_a_vector() -> None:
     """Doge: a product of all values, one number a key/value head beside it, two vectors, norms of queries and keys."""
     fields = {**LLAMA, "model_type": "doge"}
     assert count(fields) - count(LLAMA) == 4 * (2 * (2 * 8) + 2 + 2 * 64 + 2 * 8)
-    assert refusal({**fields, "is_moe": True}).status == REFUSED
+
+
+def test_experts_that_product_keys_choose_are_rows_of_two_tables() -> None:
+    """Doge: ⌊√E⌋ first and as many second halves of keys, two rows of h an expert, of which k are active."""
+    fields = {**LLAMA, "model_type": "doge"}
+    mixture = {**fields, "is_moe": True, "num_experts": 30, "num_experts_per_tok": 4}
+    assert count(mixture) - count(fields) == 4 * (2 * 5 * 64 + 2 * 30 * 64)
+    assert count(mixture) - params(model_of(mixture))["params/active"].value == 4 * 2 * (30 - 4) * 64
+    work = [flops.forward(of, flops.works(of, 2, 50)).value for of in map(model_of, (mixture, fields))]
+    assert work[0] - work[1] == 4 * 2 * 100 * 64 * (2 * 5 + 2 * 4)
+    with pytest.raises(NapkinError, match="26 of 25 experts that have keys"):
+        count({**mixture, "num_experts_per_tok": 26})
 
 
 def test_only_the_last_layer_has_a_bias_where_its_class_says_so() -> None:

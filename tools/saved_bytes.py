@@ -668,7 +668,8 @@ def _even_heads(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
 
 @special("doge")
 def _dynamic_mask(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
-    return {"keep_window_size": rng.choice((16, 2048)), "is_moe": False}
+    own = {"keep_window_size": rng.choice((16, 2048)), "is_moe": rng.random() < 0.5, "output_router_logits": False}
+    return own | {"num_experts": rng.choice((16, 30)), "num_experts_per_tok": rng.choice((1, 2, 5))}
 
 
 @special("gpt_neox_japanese")

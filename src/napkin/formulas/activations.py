@@ -21,6 +21,7 @@ from napkin.formulas import (
     hyper_rules,
     map_rules,
     mixer_rules,
+    retrieval_rules,
     stream_rules,
 )
 from napkin.formulas.implementations import EAGER, LOSSES, Code, Loss
@@ -52,6 +53,7 @@ RULES = {
     **hyper_rules.RULES,
     **map_rules.RULES,
     **mixer_rules.RULES,
+    **retrieval_rules.RULES,
     **stream_rules.RULES,
 }
 """What each kind of operation runs on the tape."""

@@ -361,10 +361,11 @@ def decoder(
     max_length_field: str = "max_position_embeddings",
     heads_of: Sequence[int] = (),
     vary: Vary | None = None,
+    beside: Callable[[Block], Block] | None = None,
 ) -> Model:
     """A decoder with the traits. `kv_heads`: where no one field says it; `table_width`: of a token table of its own
     width, projected to h and back; `heads_of`: each layer's heads, where they differ; `vary`: what sets one kind of
-    layer's attention apart."""
+    layer's attention apart; `beside`: makes a feed-forward network of the dense one and what stands beside it."""
     for field, values in traits.only:
         config.must_be(field, *values)
     config.ignore(*traits.ignored)
@@ -380,6 +381,8 @@ def decoder(
     attend = _attention(config, traits, hidden, heads, kv_heads, head_dim, vary)
     arrange = _arrangement(config, traits)
     dense, sparse = _feeds(config, traits, hidden, layers)
+    if beside is not None and dense is not None:
+        dense = beside(dense)
 
     def make(plan: Plan) -> Layer:
         feed = sparse if plan.sparse else dense

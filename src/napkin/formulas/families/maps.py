@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from math import isqrt
 
-from napkin.formulas.blocks import RMS, NormStyle, Operations
+from napkin.formulas.blocks import RMS, Block, NormStyle, Operations
 from napkin.formulas.families import common
 from napkin.formulas.families.decoder import LLAMA, Traits, decoder, everywhere
-from napkin.formulas.layer import COLUMN, AttentionCore, Matmul, Model, Scale
+from napkin.formulas.layer import COLUMN, Add, AttentionCore, Matmul, Model, Scale
 from napkin.formulas.maps import Difference, DynamicMask, HalfHeads
+from napkin.formulas.retrieval import RetrievedExperts
 from napkin.inputs.model import Config
 from napkin.record import replace
 
@@ -40,12 +43,41 @@ def differential(core: AttentionCore) -> Operations:
 
 
 def doge(config: Config) -> Model:
-    """Doge: a mask of the keys that the values make, and residual streams weighed by learnt vectors."""
-    config.must_be("is_moe", False)
-    config.ignore("num_experts", "num_experts_per_tok", "norm_topk_prob")
+    """Doge: a mask of the keys that the values make, and residual streams weighed by learnt vectors; experts that are
+    looked up beside the dense network where is_moe says so."""
+    beside = None
+    if config.flag("is_moe"):
+        beside = retrieval(config)
+    else:
+        config.ignore("num_experts", "num_experts_per_tok", "norm_topk_prob")
     traits = replace(LLAMA, own_head_dim=True, qk_norm=RMS, windows=everywhere, dropout=(True, True), weighted=True)
     masked = partial(dynamic, bias=config.flag("attention_bias"), keep=config.integer("keep_window_size"))
-    return decoder(config, traits, vary=lambda plan: {"instead": masked})
+    return decoder(config, traits, vary=lambda plan: {"instead": masked}, beside=beside)
+
+
+def retrieval(config: Config) -> Callable[[Block], Block]:
+    """Experts that product keys choose, beside the dense network, which is shared."""
+    config.must_be("output_router_logits", False)
+    width, experts = common.width(config), config.integer("num_experts")
+    keys, chosen = isqrt(experts), config.integer("num_experts_per_tok")
+    if chosen > keys * keys:
+        raise config.wrong("num_experts_per_tok", f"chooses {chosen} of {keys * keys} experts that have keys")
+    function = common.activation(config, "hidden_act")
+    normalise = config.flag("norm_topk_prob", otherwise=False)
+
+    def both(dense: Block) -> Block:
+        def feed(source: str) -> Operations:
+            always = dense(source)
+            return (
+                Matmul("router", (source,), width, 2 * keys),
+                RetrievedExperts("experts", (source, "router"), width, experts, keys, chosen, function, normalise),
+                *always,
+                Add("moe", (always[-1].name, "experts"), width),
+            )
+
+        return feed
+
+    return both
 
 
 def dynamic(core: AttentionCore, *, bias: bool, keep: int) -> Operations:
