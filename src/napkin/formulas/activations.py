@@ -115,7 +115,7 @@ class Pass:
     kinds: tuple[Layer, ...]
     patterns: tuple[Numbered, ...]
     closure: Number
-    tables: Number
+    tables: tuple[Storage, ...]
     mask: Number
     held: Number = 0
     loss: Number = 0
@@ -303,7 +303,7 @@ def _embedded(lowering: Lowering, operations: Iterable[Operation], x: Value) -> 
     return total(s.size * (weight - minimum(s.kept, weight)) for weight, s in others), x.tensor.size * stream
 
 
-def _closure(lowering: Lowering, stack: Stack) -> tuple[Number, Number, Number]:
+def _closure(lowering: Lowering, stack: Stack) -> tuple[Number, tuple[Storage, ...], Number]:
     """What the code of checkpointed layers refers to beside their input: (positions and slopes, rotary tables, one
     mask)."""
     refers = lowering.code.frame.closure
@@ -312,13 +312,14 @@ def _closure(lowering: Lowering, stack: Stack) -> tuple[Number, Number, Number]:
     attends = [op for layer in stack.layers for op in layer.operations if isinstance(op, AttentionCore)]
     heads = max((op.heads for op in attends if op.position == "alibi"), default=0)
     slopes = sized(lowering.b * heads * lowering.s, stream) if "alibi" in refers else 0
-    tables = total(t.size for pair in lowering.tables.values() for t in pair) if "tables" in refers else 0
+    pairs = lowering.tables.values() if "tables" in refers else ()
+    tables = tuple(storage for pair in pairs for t in pair for _, storage in t.places)
     square = lowering.b * lowering.own * lowering.s
     if lowering.attention != EAGER:  # boolean, made for windows alone
         windows = "masks" in refers and any(
             (op.window or op.chunk) and attention_rules.is_masked(lowering, op) for op in attends
         )
-        return ids + slopes, tables, square * windows
+        return ids + slopes, tables, lowering.own * lowering.s * windows  # one for all sequences
     masked = "mask" in refers or "masks" in refers
     return ids + slopes, tables, sized(square, stream) if masked else 0
 

@@ -238,8 +238,14 @@ def repeat_heads(run: Lowering, x: Tensor, heads: Number, kv_heads: Number) -> T
     """Keys or values repeated for each query head: a copy, but a view of one head of one sequence."""
     count = x.count // kv_heads * heads
     copied = run.tape.copy(x.view(count), "repeated")
-    stays = select(either(run.b == 1, False), select(kv_heads == 1, x.view(count), copied), copied)
+    alone = either(run.b == 1, False)
+    stays = select(alone, select(kv_heads == 1, expanded(run, x, count), copied), copied)
     return select(heads == kv_heads, x, stays)
+
+
+def expanded(run: Lowering, x: Tensor, count: Number) -> Tensor:
+    """A view that repeats x. Backwards its gradient is summed to x's size."""
+    return run.tape.record("expand", (x,), x.view(count), alias=True)
 
 
 def folded(run: Lowering, x: Tensor, heads: Number) -> Tensor:
@@ -446,8 +452,9 @@ def written_out(run: Lowering, op: AttentionCore, qkv: tuple[Tensor, ...], heads
 
 def repeated_by_model(run: Lowering, x: Tensor, heads: Number, kv_heads: Number) -> Tensor:
     """Keys or values repeated for each query head: a copy, but a view of a single head."""
-    wide = x.view(x.count // kv_heads * heads)
-    return select(heads == kv_heads, x, select(kv_heads == 1, wide, run.tape.copy(wide, "repeated")))
+    count = x.count // kv_heads * heads
+    copied = run.tape.copy(x.view(count), "repeated")
+    return select(heads == kv_heads, x, select(kv_heads == 1, expanded(run, x, count), copied))
 
 
 def repeated_in_kernel(run: Lowering, x: Tensor, heads: Number, kv_heads: Number) -> Tensor:

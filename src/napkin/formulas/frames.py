@@ -26,6 +26,7 @@ class Frame:
                  alibi (slopes times positions)
     cuts         query, key and value are cut out of their joined product one by one
     weights_late attention's weights reach the layer, which holds them until it returns
+    norms_inline query and key are normalised as each is made, before the next product
     embeddings   the model's code holds what it looked up until the layers are through: "layers", or the loss: "loss"
     """
 
@@ -34,6 +35,7 @@ class Frame:
     closure: tuple[str, ...] = ("tables", "ids", "masks")
     cuts: bool = False
     weights_late: bool = True
+    norms_inline: bool = False
     embeddings: str = "layers"
 
 
@@ -61,6 +63,9 @@ _HF_FRAMES: dict[str, Frame] = {
     "phi3": replace(_HF, cuts=True),
     "vaultgemma": _SCALED,
 }
+_INLINE = frozenset(
+    ("doge", "dots1", "flex_olmo", "flint", "lfm2", "lfm2_moe", "mellum", "minimax_m2", "olmo2", "olmo3", "olmo_hybrid")
+) | frozenset(("olmoe", "qwen3", "qwen3_moe"))
 _PLAIN = Frame(buffers=(), norms_last=False, closure=())
 _FRAMES = {"nanogpt": replace(_PLAIN, buffers=(("masks", ""),), weights_late=False, embeddings="loss")}
 
@@ -68,5 +73,5 @@ _FRAMES = {"nanogpt": replace(_PLAIN, buffers=(("masks", ""),), weights_late=Fal
 def frame_of(implementation: str, model_type: str) -> Frame:
     """What the code of an implementation holds for a model type."""
     if implementation == "hf":
-        return _HF_FRAMES.get(model_type, _HF)
+        return replace(_HF_FRAMES.get(model_type, _HF), norms_inline=model_type in _INLINE)
     return _FRAMES.get(implementation, _PLAIN)

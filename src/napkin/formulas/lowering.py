@@ -212,6 +212,8 @@ class Lowering:
 
     def run(self, operations: tuple[Operation, ...], x: Value | None) -> Value:
         """All operations in order; the last one's output."""
+        if self.code.frame.norms_inline:
+            operations = inline(operations)
         self.values = {**self.lent} if x is None else {**self.lent, "x": x}
         if x is not None and self.encoded is not None:
             self.values[MEMORY] = Value(self.encoded, x.width, whole=True)
@@ -783,6 +785,17 @@ def _kernels(operations: tuple[Operation, ...], mixer: str) -> tuple[frozenset[s
             own = {one.name for one in operations if one.name.startswith(prefix)}
             inside |= {name for name in own if not name.startswith(f"{prefix}in_proj")}
     return frozenset(merged), frozenset(inside)
+
+
+def inline(operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
+    """The norms of attention's products each right behind its product."""
+    norms = {op.reads[0]: op for op in operations if isinstance(op, Norm) and op.reads[0] in JOINED}
+    moved = {norm.name for norm in norms.values()}
+    ordered: list[Operation] = []
+    for op in operations:
+        if op.name not in moved:
+            ordered += [op, norms[op.name]] if op.name in norms else [op]
+    return tuple(ordered)
 
 
 def either(first: Number, second: Number) -> Number:

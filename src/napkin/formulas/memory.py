@@ -782,8 +782,8 @@ def _moments(
     # what checkpointed layers' code refers to, but for the tables that other layers keep anyway
     again = total(stage.checkpointed)
     masks = _masks(step, stage, stage.checkpointed)
-    tables = run.tables * (total(stage.layers) == again)
-    closure = where(again > 0, run.closure + tables, 0) + masks * (not setup.code.passes_mask)
+    tables = _tables(step, stage)
+    closure = where(again > 0, run.closure, 0) + tables + masks * (not setup.code.passes_mask)
     cached = total(n * piece.casts for n, (_, piece) in zip(stage.checkpointed, run.layers, strict=True))
     cached = cached + total(n * piece.biases for n, (_, piece) in zip(stage.layers, run.layers, strict=True))
     one = stage.last * run.loss
@@ -825,7 +825,7 @@ def _moments(
         now = moment(
             "backward",
             gradients_of(first_made + turn.made),
-            left,
+            left - turn.shared,
             casts - turn.uncast,
             closure + added + 2 * one + turn.needs - (masks - turn.masks) * (not setup.code.passes_mask),
         )
@@ -867,7 +867,7 @@ class Turn:
 
     valid  whether the stage has it        made   gradients of the layers' weights that are there (bytes)
     later  weight copies of it and of the layers behind it, whether autograd keeps them or autocast's cache
-    gone   activations that are free again     uncast  autocast's weight copies that are
+    gone   activations that are free again     shared  those that layers share     uncast  autocast's weight copies that are
     needs  what the layer's backward holds: its gradients, and what runs again
     masks  causal masks that checkpointed layers up to it refer to
     bursts what the layer's tensors that come and go take in the forward pass beyond what it keeps
@@ -876,6 +876,7 @@ class Turn:
     valid: Number
     made: Number
     gone: Number
+    shared: Number
     uncast: Number
     needs: Number
     bursts: Number
@@ -900,7 +901,8 @@ def _turns(step: Step, stage: Stage, grad: Number) -> Iterator[Turn]:
 
     def turn(valid: Number, sort: int, upto: Counts, checkpoints: Number, again: Number) -> Turn:
         done = [a - b for a, b in zip(end, upto, strict=True)]
-        left = _of_layers(step, tuple(a - b for a, b in zip(upto, begin, strict=True)), checkpoints)
+        ahead = tuple(a - b for a, b in zip(upto, begin, strict=True))
+        left = _of_layers(step, ahead, checkpoints)
         one, piece = order.sorts[sort], pieces[sort]
         peak = (step.again if one.again else step.layers)[one.kind].peak
         if step.first is not None and not one.again:
@@ -918,7 +920,8 @@ def _turns(step: Step, stage: Stage, grad: Number) -> Iterator[Turn]:
         for n, m, other in zip(upto, begin, order.sorts, strict=True):
             counts[other.kind] = counts[other.kind] + (n - m) * other.again
         masks = _masks(step, stage, tuple(counts))
-        return Turn(valid, _dot(done, weights), whole - left, _dot(done, copies), needs, bursts, later, masks)
+        shared = _let_go(step, stage, ahead)
+        return Turn(valid, _dot(done, weights), whole - left, shared, _dot(done, copies), needs, bursts, later, masks)
 
     if size == 1:
         spans = [(stage.low, stage.high)]
@@ -988,6 +991,38 @@ def _masks(step: Step, stage: Stage, counts: Counts) -> Number:
                 window = op.window if "masks" in step.setup.code.frame.closure else None
                 by_window[window] = by_window.get(window, 0) + again
     return total(where(again > 0, step.run.mask, 0) for again in by_window.values())
+
+
+def _tables(step: Step, stage: Stage) -> Number:
+    """Rotary tables that checkpointed layers refer to and no other layer keeps."""
+    found: Number = 0
+    for storage in step.run.tables:
+        again, others = _users(step, stage.sorts, storage)
+        found = found + where((again > 0) & (others == 0), storage.size, 0)
+    return found
+
+
+def _users(step: Step, counts: Counts, storage: Storage) -> tuple[Number, Number]:
+    """Layers among so many of each sort that share a storage: those that are checkpointed, and those that keep it."""
+    again: Number = 0
+    others: Number = 0
+    for n, sort in zip(counts, step.order.sorts, strict=True):
+        if any(storage is other for other in step.run.layers[sort.kind][1].shared):
+            again, others = again + n * sort.again, others + n * (not (sort.again or sort.asleep))
+    return again, others
+
+
+def _let_go(step: Step, stage: Stage, left: Counts) -> Number:
+    """Bytes of what layers share and none of those that are left (of each sort) reads any more."""
+    shared = {id(s): s for _, piece in step.run.layers for s in piece.shared if s.kind != WEIGHT_COPY}
+    refers = {id(storage) for storage in step.run.tables}
+    found: Number = 0
+    for key, storage in shared.items():
+        again, others = _users(step, stage.sorts, storage)
+        there = (others > 0) | ((again > 0) & (key in refers))
+        gone = total(_users(step, left, storage)) == 0
+        found = found + where(there & gone, storage.size * storage.kept, 0)
+    return found
 
 
 def _flat(part: Held, width: Number) -> Number:
