@@ -867,7 +867,8 @@ class Turn:
 
     valid  whether the stage has it        made   gradients of the layers' weights that are there (bytes)
     later  weight copies of it and of the layers behind it, whether autograd keeps them or autocast's cache
-    gone   activations that are free again     shared  those that layers share     uncast  autocast's weight copies that are
+    gone   activations that are free again     shared  those of them that layers share
+    uncast autocast's weight copies that are free again
     needs  what the layer's backward holds: its gradients, and what runs again
     masks  causal masks that checkpointed layers up to it refer to
     bursts what the layer's tensors that come and go take in the forward pass beyond what it keeps
