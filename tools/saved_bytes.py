@@ -378,6 +378,8 @@ def device_of(fields: dict[str, Any]) -> str:
 MASKED, WHOLE = transformers.AutoModelForMaskedLM, transformers.AutoModelForImageTextToText
 HOLDERS = {text: holder for holder, text in reversed(WRAPPERS.items())} | {"mistral4": "mistral3"}
 """Language models → the class that holds them, for those that have no head of their own."""
+BORROWED = {"kimi_k2": "deepseek_v3"}
+"""Model types that are published to run by another's class (`architectures` of their config.json)."""
 
 
 def head_of(model_type: str) -> Any:
@@ -398,7 +400,7 @@ def configured(fields: dict[str, Any]) -> Any:
     which are made small and see nothing."""
     model_type = fields["model_type"]
     if head_of(model_type) is not WHOLE:
-        return transformers.AutoConfig.for_model(**fields)
+        return transformers.AutoConfig.for_model(**fields | {"model_type": BORROWED.get(model_type, model_type)})
     whole = fields
     if model_type in HOLDERS:
         tied = {"tie_word_embeddings": fields["tie_word_embeddings"]}
@@ -858,6 +860,18 @@ def _streams_and_runs(rng: random.Random, drawn: dict[str, Any]) -> dict[str, An
     return own
 
 
+@special("minimax_m3_vl_text")
+def _blocks_of_keys(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    layers, heads = drawn["num_hidden_layers"], drawn["num_attention_heads"]
+    drawn.pop("partial_rotary_factor", None)
+    own = {"layer_types": [rng.choice(("full_attention", "minimax_m3_sparse")) for _ in range(layers)]}
+    own |= {"index_n_heads": rng.choice((1, 2)) if heads % 2 == 0 else 1, "index_head_dim": rng.choice((24, 32))}
+    own |= {"index_block_size": 8, "index_topk_blocks": rng.choice((2, 4)), "index_local_blocks": 1}
+    own |= {"head_dim": rng.choice((16, 24)), "dense_intermediate_size": rng.choice((72, 104))}
+    rope = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": rng.choice((0.5, 1.0))}
+    return own | {"shared_intermediate_size": 56, "rope_parameters": rope}
+
+
 @special("longcat_flash")
 def _all_with_weights(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     """How many tokens reach experts without weights is not known before the step; its code takes no single choice."""
@@ -1243,7 +1257,7 @@ def draw(model_type: str, rng: random.Random, dropout: float) -> Shape:
         tied = shape.fields.get("tie_word_embeddings", False)
         whole = {"model_type": model_type, "text_config": shape.fields, "tie_word_embeddings": tied}
         return shape._replace(fields=whole)
-    config = transformers.AutoConfig.for_model(model_type)
+    config = transformers.AutoConfig.for_model(BORROWED.get(model_type, model_type))
     own = {
         name: value
         for name, value in config.to_dict().items()
@@ -1442,7 +1456,7 @@ def main() -> int:
                 print(f"{case.mode}: {'equal' if case.equal else case.problem or 'differs'}")
         return 0
     known = transformers.models.auto.configuration_auto.CONFIG_MAPPING_NAMES
-    for model_type in asked.types or [name for name in ADAPTERS if name in known]:
+    for model_type in asked.types or [name for name in ADAPTERS if name in known or name in BORROWED]:
         cases = sweep(model_type, asked.cases, asked.seed, asked.only, asked.show)
         found = verdicts(cases)
         if asked.only and not cases:

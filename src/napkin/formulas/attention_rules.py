@@ -217,7 +217,7 @@ def keys_of(run: Lowering, op: AttentionCore) -> Number:
 
 def is_masked(run: Lowering, op: AttentionCore) -> bool:
     """Whether the kernel gets an explicit mask. One that a window spares is not made, but where the code makes all."""
-    if op.merged or (op.window is not None and run.code.windows_masked):
+    if op.merged or op.own_mask or (op.window is not None and run.code.windows_masked):
         return True
     if run.code.masked or not run.code.window_mask:
         return run.code.masked
@@ -419,6 +419,8 @@ def kernel_mask(run: Lowering, op: AttentionCore, heads: Number, kernel: str) ->
         return aligned(run, made, run.b * run.own, run.s, heads) if kernel == EFFICIENT else made
     seen = keys_of(run, op)
     keys = ceil_div(seen, MASK_KEYS) * MASK_KEYS if kernel == EFFICIENT else seen
+    if op.own_mask:
+        return tape.new(run.b * heads * run.own * keys, tape.autocast or tape.compute, "mask", fixed=True)
     if op.position != "alibi":
         return tape.new(run.b * run.own * keys, tape.autocast or tape.compute, "mask", fixed=True)
     rows = run.b * heads * run.own

@@ -166,6 +166,8 @@ def attention(
     v_dim: int | None = None,
     value_scale: bool = False,
     instead: Callable[[AttentionCore], Operations] | None = None,
+    anywhere: bool = False,
+    own_mask: bool = False,
     prefix: str = "",
 ) -> Operations:
     """Multi-head, grouped-query or multi-query attention: a query heads and kv key/value heads of d numbers.
@@ -178,7 +180,7 @@ def attention(
     out_width    width of the output where it is not the input's
     tempered     each query is multiplied by a factor of its position
     scaled       queries are scaled apart, before they turn
-    upcast       as in AttentionCore
+    upcast, anywhere, own_mask  as in AttentionCore
     indexed      keys and values are taken out of the fused product by an index
     groups       in the fused product the heads stand in so many groups, each with its queries, keys and values
     spread       the one key and value of a group are repeated for its queries
@@ -260,6 +262,8 @@ def attention(
         position=position,
         chunk=chunk,
         upcast=upcast,
+        anywhere=anywhere,
+        own_mask=own_mask,
     )
     operations += instead(core) if instead is not None else (core,)
     last = operations[-1].name
@@ -292,6 +296,19 @@ def band_attention(source: str, *, width: int, heads: int, window: int) -> Opera
     )
 
 
+def gated(source: str, gate: str, width: int, *, wide: bool) -> Operations:
+    """x ⊙ σ(gate), in fp32 where `wide`."""
+    score, out = f"{gate}_score", f"{source}_gated"
+    if not wide:
+        return (Activation(score, (gate,), width, "sigmoid"), Multiply(out, (source, score), width))
+    return (
+        Cast(f"{gate}_wide", (gate,), width, wide=True),
+        Activation(score, (f"{gate}_wide",), width, "sigmoid"),
+        Multiply(f"{out}_wide", (source, score), width),
+        Cast(out, (f"{out}_wide",), width),
+    )
+
+
 def latent_attention(
     source: str,
     *,
@@ -309,6 +326,9 @@ def latent_attention(
     scaled: bool = False,
     rotates: bool = True,
     head_gate: bool = False,
+    gate: str = "",
+    sinks: bool = False,
+    anywhere: bool = False,
     prefix: str = "",
 ) -> Operations:
     """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1).
@@ -320,6 +340,9 @@ def latent_attention(
     scaled  queries and the latent of keys and values are multiplied by constants (LongCat-Flash, arXiv 2509.01322)
     rotates    else what would be rotary numbers stay as they are, and queries whole (Kimi Linear, arXiv 2510.26692)
     head_gate  each head is multiplied by σ(x·w), made in fp32, with a w of its own (Ling 3.0)
+    gate    all heads' numbers are multiplied by σ of a product: own, of the input (Hy4), or joined with that of the
+            queries, which then reads the latent query before and after its norm, and in fp32 (A.X K2)
+    sinks, anywhere  as in AttentionCore
     """
     qk_dim = nope + rope.dim
     operations: list[Operation] = []
@@ -330,8 +353,20 @@ def latent_attention(
     def scale(name: str, size: int) -> Operations:
         return (Scale(f"{prefix}{name}_scaled", (prefix + name,), size),) if scaled else ()
 
+    if gate == "own":
+        operations.append(Matmul(prefix + "output_gate", (source,), width, heads * v_dim, False, COLUMN))
     if q_rank is None:
         operations.append(Matmul(prefix + "q", (source,), width, heads * qk_dim, False, COLUMN))
+    elif gate == "joined":
+        both, made = (prefix + "q_a_norm", prefix + "q_a"), prefix + "q_gate"
+        operations += [
+            Matmul(prefix + "q_a", (source,), width, q_rank, bias),
+            norm(*both, q_rank),
+            Concat(prefix + "q_latents", both, 2 * q_rank),
+            Matmul(made, (prefix + "q_latents",), 2 * q_rank, heads * (qk_dim + v_dim), False, COLUMN),
+            Slice(prefix + "q", (made,), heads * qk_dim),
+            Slice(prefix + "output_gate", (made,), heads * v_dim),
+        ]
     else:
         operations += [
             Matmul(prefix + "q_a", (source,), width, q_rank, bias),
@@ -371,9 +406,14 @@ def latent_attention(
         qk_dim,
         v_dim,
         window=window,
+        sinks=sinks,
+        anywhere=anywhere,
     )
     operations.append(core)
     attended = core.name
+    if gate:
+        operations += gated(core.name, prefix + "output_gate", heads * v_dim, wide=gate == "joined")
+        attended = operations[-1].name
     if head_gate:
         operations += [
             Matmul(prefix + "head_gate", (source,), width, heads, shard=COLUMN),

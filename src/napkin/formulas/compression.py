@@ -80,5 +80,34 @@ class RunIndexer(Operation):
 
 
 @record
+class BlockIndexer(Operation):
+    """Chooses the blocks of `block` keys that each query sees, by the largest of q·k in each: small queries of its own
+    heads and one key a token, normalised, `rotary` numbers turned. The loss's gradient does not reach its weights."""
+
+    d_in: int
+    heads: int
+    head_dim: int
+    block: int
+    rotary: int
+
+    def weights(self) -> tuple[Weight, ...]:
+        shapes = (
+            ("query", (self.heads * self.head_dim, self.d_in)),
+            ("key", (self.head_dim, self.d_in)),
+            ("query_norm", (self.head_dim,)),
+            ("key_norm", (self.head_dim,)),
+        )
+        return tuple(Weight(name, shape, trained=False) for name, shape in shapes)
+
+    def products(self, work: Work) -> tuple[Product, ...]:
+        t, s = work.tokens, work.length
+        return (
+            product(f"{self.name}/query", t, self.d_in, self.heads * self.head_dim),
+            product(f"{self.name}/key", t, self.d_in, self.head_dim),
+            product(f"{self.name}/scores", s, self.head_dim, s, work.sequences * self.heads, weight=False),
+        )
+
+
+@record
 class GroupedMatmul(BlockMatmul):
     """A block-diagonal linear layer whose blocks are cut from one matrix: heads in groups, a map for each group."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from napkin.elementwise import Number
+from napkin.elementwise import Number, ceil_div
 from napkin.formulas.attention_rules import by_angles
-from napkin.formulas.compression import Compressor, GroupedMatmul, RunIndexer
+from napkin.formulas.compression import BlockIndexer, Compressor, GroupedMatmul, RunIndexer
 from napkin.formulas.hyper_rules import learnt
 from napkin.formulas.layer import Norm, Rotary
 from napkin.formulas.lowering import Lowering, Rules, Value
@@ -40,6 +40,36 @@ def compressed(run: Lowering, op: Compressor, values: Tensor, gates: Tensor) -> 
     return by_angles(run, style, keys, angles[0], angles[1])
 
 
+def unkept(run: Lowering, read: Tensor, d_in: int, d_out: int) -> Tensor:
+    """A product whose result leads to a choice alone: autocast's copy of its weight stays in the cache."""
+    tape = run.tape
+    read = tape.lowered(read)
+    copy = d_in * d_out * BYTES[tape.autocast] if tape.autocast else 0
+    made = tape.new(read.count // d_in * d_out, read.dtype, "output")
+    return tape.record("linear", (read,), made, cached=copy)
+
+
+def block_indexer(run: Lowering, op: Any) -> Value:
+    """The choice of blocks: the scores of every query with every key, for each head, come and go in fp32."""
+    tape = run.tape
+    x = run.read(op).tensor
+    outer, tape.again = tape.again, True
+    style = Norm("norm", (), op.head_dim, arithmetic="fp32", unit_offset=True)
+    made = []
+    for width in (op.heads * op.head_dim, op.head_dim):
+        normed = run.normalised(unkept(run, x, op.d_in, width), style, False)
+        made.append(tape.record("rotary", (normed,), tape.new(normed.count, normed.dtype, "rotated")))
+    pairs = run.tokens * run.s * op.heads
+    scores = tape.matmul(tape.cast(made[0], "fp32"), tape.cast(made[1], "fp32"), pairs, "scores")
+    masked = tape.record("masked_fill", (scores,), tape.new(pairs, scores.dtype, "masked"))
+    blocks = run.tokens * op.heads * ceil_div(run.s, op.block)
+    best = tape.record("max", (masked,), tape.new(blocks, masked.dtype, "best of a block"))
+    chosen = tape.record("topk", (best,), tape.new(run.tokens * op.heads, "int64", "chosen blocks"))
+    tape.hold(*made, masked, chosen)
+    tape.again = outer
+    return Value(chosen, 1)
+
+
 def run_indexer(run: Lowering, op: Any) -> Value:
     """The choice of runs: nothing that it makes outlives it, for a choice has no gradient. The scores of every query
     with every run, for each head, come and go in fp32."""
@@ -48,20 +78,14 @@ def run_indexer(run: Lowering, op: Any) -> Value:
     outer, tape.again = tape.again, True
     pairs = run.tokens * (run.own // op.rate)
 
-    def product(read: Tensor, d_in: int, d_out: int) -> Tensor:
-        read = tape.lowered(read)
-        copy = d_in * d_out * BYTES[tape.autocast] if tape.autocast else 0  # of the weight, in autocast's cache
-        made = tape.new(read.count // d_in * d_out, read.dtype, "output")
-        return tape.record("linear", (read,), made, cached=copy)
-
     keys = op.keys
-    values, gates = (product(x, op.d_in, keys.wide) for _ in range(2))
+    values, gates = (unkept(run, x, op.d_in, keys.wide) for _ in range(2))
     key = compressed(run, keys, values, gates)
-    query = product(latent, op.q_rank, op.heads * op.head_dim)
+    query = unkept(run, latent, op.q_rank, op.heads * op.head_dim)
     rotated = tape.record("rotary", (query,), tape.new(query.count, query.dtype, "rotated"))
     scores = tape.matmul(tape.cast(rotated, "fp32"), tape.cast(key, "fp32"), pairs * op.heads, "scores")
     positive = tape.scale(tape.relu(scores))
-    weights = tape.scale(tape.cast(product(x, op.d_in, op.heads), "fp32"))
+    weights = tape.scale(tape.cast(unkept(run, x, op.d_in, op.heads), "fp32"))
     weighed = tape.multiply(positive, weights)
     total = tape.record("sum", (weighed,), tape.new(pairs, "fp32", "summed"))
     chosen = tape.record("topk", (total,), tape.new(run.tokens, "int64", "chosen runs"))
@@ -88,4 +112,9 @@ def grouped_matmul(run: Lowering, op: Any) -> Value:
     return Value(out, op.blocks * op.d_out, x.divided, x.whole)
 
 
-RULES: Rules = {Compressor: compressor, GroupedMatmul: grouped_matmul, RunIndexer: run_indexer}
+RULES: Rules = {
+    BlockIndexer: block_indexer,
+    Compressor: compressor,
+    GroupedMatmul: grouped_matmul,
+    RunIndexer: run_indexer,
+}

@@ -70,15 +70,17 @@ def doubly_stochastic(run: Lowering, logits: Tensor, iterations: int, n: int) ->
 def spread(run: Lowering, op: Any) -> Value:
     tape = run.tape
     branch, x = run.read(op, 1).tensor, run.read(op, 2).tensor
-    writes = run.values[f"{op.reads[0]}/writes"].tensor
+    writes, stream = run.values[f"{op.reads[0]}/writes"].tensor, x
     if op.mixes:
         writes = tape.cast(writes, x.dtype)
+        mixes = tape.cast(run.values[f"{op.reads[0]}/mixes"].tensor, x.dtype)
+    else:  # in fp32
+        branch = tape.cast(branch, "fp32")
     out = tape.new(x.count, promoted(writes, branch), "written")
     out = tape.record("mul", (writes, branch), out, (writes, branch), spread=True)
-    if op.mixes:
-        mixes = tape.cast(run.values[f"{op.reads[0]}/mixes"].tensor, x.dtype)
-        x = tape.matmul(mixes, x, x.count, "mixed")
-    return Value(tape.add(out, x), op.width * op.streams)
+    stream = tape.matmul(mixes, x, x.count, "mixed") if op.mixes else tape.cast(x, "fp32")
+    total = tape.add(out, stream)
+    return Value(total if op.mixes else tape.cast(total, x.dtype), op.width * op.streams)
 
 
 RULES: Rules = {Collapse: collapse, Fan: fan, Spread: spread}

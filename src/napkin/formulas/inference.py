@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from napkin.elementwise import Number, ceil_div, minimum
 from napkin.errors import NapkinError
 from napkin.formulas import formats
-from napkin.formulas.compression import RunIndexer
+from napkin.formulas.compression import BlockIndexer, RunIndexer
 from napkin.formulas.implementations import STORED
 from napkin.formulas.layer import (
     LENT,
@@ -170,12 +170,12 @@ def cached_numbers(layer: Layer, context: Number, ranks: Number = 1, source: Num
         if isinstance(op, AttentionCore):
             seen.add(op.reads[1])
             tokens = source or context if op.cross else context
-            for bound in (op.window, op.chunk):
+            for bound in (None if op.anywhere else op.window, op.chunk):
                 if bound is not None:
                     tokens = minimum(tokens, bound)
             tokens = tokens + op.runs(context) + (source or context) * op.merged
             growing = growing + tokens * _width(op, by_name, ranks)
-        elif isinstance(op, Indexer):
+        elif isinstance(op, (Indexer, BlockIndexer)):
             growing = growing + context * op.head_dim
         elif isinstance(op, RunIndexer):
             growing = growing + context // op.rate * op.head_dim

@@ -349,6 +349,8 @@ class AttentionCore(Operation):
                                                                            dynamic: a mask that is read fourth is added
     chunk    a query sees only keys of its own run of `chunk` tokens (None: all)
     upcast   written out, the scores are a product of fp32 tensors
+    anywhere the window's keys are chosen among all that are past, which are cached
+    own_mask the code gives torch's attention a mask for each head
     shared   one tensor is both key and value, the same for all heads of every rank
     compressed  beside those, a query sees one more key for each run of so many tokens that is past (0: none), which
                 it reads fourth; `chosen`: at most so many of these (None: all)
@@ -368,6 +370,8 @@ class AttentionCore(Operation):
     position: str = "none"
     chunk: int | None = None
     upcast: bool = False
+    anywhere: bool = False
+    own_mask: bool = False
     shared: bool = False
     compressed: int = 0
     chosen: int | None = None

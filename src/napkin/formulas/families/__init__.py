@@ -23,10 +23,13 @@ _ADAPTERS: dict[str, str] = {
         "qwen2_5_vl_text qwen2_moe qwen2_vl_text qwen3 qwen3_moe qwen3_vl_moe_text qwen3_vl_text seed_oss "
         "smollm3 solar_open stablelm starcoder2 vaultgemma xglm"
     ),
+    "minimax_m3:build": "minimax_m3_vl_text",
     "kimi:bailing_hybrid": "bailing_hybrid",
     "kimi:kimi_linear": "kimi_linear",
     "deepseek_v4:build": "deepseek_v4",
-    "latent:build": "deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe_lite glm_moe_dsa kimi_k2 minicpm3 mistral4 youtu",
+    "latent:build": (
+        "axk1 axk2 deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe_lite glm_moe_dsa hy_v4 kimi_k2 minicpm3 mistral4 youtu"
+    ),
     "latent:longcat": "longcat_flash",
     "encoder_decoder:bart": "bart",
     "encoder_decoder:blenderbot": "blenderbot",
@@ -134,6 +137,7 @@ WRAPPERS: dict[str, str] = {
     "llava": "llama",
     "llava_next": "llama",
     "llava_onevision": "qwen2",
+    "minimax_m3_vl": "minimax_m3_vl_text",
     "mistral3": "mistral",
     "paligemma": "gemma",
     "qwen2_5_vl": "qwen2_5_vl_text",

@@ -10,8 +10,10 @@ from napkin.formulas import blocks
 from napkin.formulas.blocks import RMS, Block, Operations, Rope, Routing
 from napkin.formulas.families import common
 from napkin.formulas.families.decoder import Sparse, after_first, by_type
-from napkin.formulas.layer import Add, Indexer, Layer, Model
+from napkin.formulas.hyper_connections import Collapse, Fan
+from napkin.formulas.layer import Activation, Add, Cast, Indexer, Layer, Matmul, Model, Operation
 from napkin.inputs.model import Config
+from napkin.record import replace
 
 
 class Kind:
@@ -19,6 +21,10 @@ class Kind:
 
     native       the router runs in the type of its input, not in fp32, and its softmax is divided by the chosen's sum
     indexed      sparse attention: an indexer chooses the keys that a query sees
+    gate         of attention's result (as in blocks.latent_attention)      sinks  one learnt extra score a head
+    gated_norms  norms whose result is multiplied by σ of a product of low rank, but before dense networks
+    out_norm     the result of a mixture of experts is normalised
+    streams      hyper-connections that do not mix; the head's product runs in fp32; experts' gate and up are cut
     rank_stated  a config without q_lora_rank has none. DeepSeek-V2's published files state the rank or null, and tools
     that drop nulls from a file leave out only the latter."""
 
@@ -32,6 +38,11 @@ class Kind:
         native: bool = False,
         rank_stated: bool = False,
         indexed: bool = False,
+        gate: str = "",
+        sinks: bool = False,
+        gated_norms: bool = False,
+        out_norm: bool = False,
+        streams: bool = False,
     ) -> None:
         self.pairing = pairing
         self.sigmoid = sigmoid
@@ -40,6 +51,11 @@ class Kind:
         self.native = native
         self.rank_stated = rank_stated
         self.indexed = indexed
+        self.gate = gate
+        self.sinks = sinks
+        self.gated_norms = gated_norms
+        self.out_norm = out_norm
+        self.streams = streams
 
 
 class Plan(NamedTuple):
@@ -50,6 +66,9 @@ class Plan(NamedTuple):
 
 
 KINDS = {
+    "axk1": Kind("interleaved", where=by_type, out_norm=True),
+    "axk2": Kind("interleaved", where=by_type, indexed=True, gate="joined", gated_norms=True),
+    "hy_v4": Kind("half", where=by_type, indexed=True, gate="own", sinks=True, streams=True),
     "deepseek_v2": Kind("complex", sigmoid=False, rank_stated=True),
     "deepseek_v3": Kind("interleaved"),
     "deepseek_v32": Kind("interleaved", where=by_type, indexed=True),
@@ -85,12 +104,16 @@ def build(config: Config) -> Model:
         v_dim=v_dim,
         bias=bias,
         window=config.integer("index_topk") if kind.indexed else None,
+        gate=kind.gate,
+        sinks=kind.sinks,
+        anywhere=kind.indexed,
     )
     if kind.indexed:
         config.ignore("mlp_bias")  # nothing reads it
+    config.ignore("rope_interleave")
     mlp_bias = common.on(config, "mlp_bias") if _knows(config, "mlp_bias") and not kind.indexed else False
     sparse_at = kind.where(config, layers) if kind.where else (lambda i: False)
-    indexes = _indexers(config, layers) if kind.indexed else [False] * layers
+    indexes = _indexers(config, layers, spread=kind.streams) if kind.indexed else [False] * layers
     keys = [Plan(sparse_at(i), indexes[i]) for i in range(layers)]
     any_sparse = any(plan.sparse for plan in keys)
     dense: Block | None = None
@@ -105,6 +128,8 @@ def build(config: Config) -> Model:
         config.ignore("topk_method", "norm_topk_prob")
 
     index = _indexer(config, hidden) if kind.indexed else None
+    streams = config.integer("hc_mult") if kind.streams else 1
+    gate_rank = config.integer("gated_norm_rank") if kind.gated_norms else 0
 
     def make(plan: Plan) -> Layer:
         feed = sparse if plan.sparse else dense
@@ -112,7 +137,15 @@ def build(config: Config) -> Model:
         name = ("moe" if plan.sparse else "dense") if any_sparse else "decoder"
         if index is not None and not all(indexes):
             name += "_indexed" if plan.indexed else "_shared_index"
-        chosen = partial(attend, index=index) if index is not None and plan.indexed else attend
+        chosen: Block = partial(attend, index=index) if index is not None and plan.indexed else attend
+        if kind.streams:
+            connected = partial(blocks.hyper_connected, streams=streams, mixes=False, behind=True)
+            return Layer(name, connected(hidden, RMS, chosen, feed))
+        if kind.gated_norms:
+            chosen = _behind_gate(chosen, hidden, gate_rank)
+            feed = _behind_gate(feed, hidden, gate_rank) if plan.sparse else feed
+        if kind.out_norm and plan.sparse:
+            feed = _normed(feed, hidden)
         return Layer(name, blocks.pre_norm(hidden, RMS, chosen, feed, scale=kind.scaled))
 
     runs = common.runs_of(keys, make)
@@ -120,11 +153,17 @@ def build(config: Config) -> Model:
     # scale_emb: 12 where it is omitted, an integer like most that are stated
     whole_scale = kind.scaled and not isinstance(config.raw("scale_emb", required=False), float)
     none = common.headless(config)
-    return common.decoder_only(
+    before = common.embedding(rows, hidden, scale=kind.scaled, cast=whole_scale)
+    after = common.head(hidden, rows, norm=RMS, scale=kind.scaled, none=none)
+    if kind.streams:
+        config.ignore("hc_eps", "hc_magnitude", "learnable_sink_init", "swiglu_limit")
+        before = (*before, Fan("streams", ("embedding",), hidden, streams))
+        after = _of_streams(after, hidden, streams, wide=not common.tied(config))
+    model = common.decoder_only(
         config,
-        common.embedding(rows, hidden, scale=kind.scaled, cast=whole_scale),
+        before,
         runs,
-        common.head(hidden, rows, norm=RMS, scale=kind.scaled, none=none),
+        after,
         hidden=hidden,
         heads=heads,
         kv_heads=heads,
@@ -132,8 +171,48 @@ def build(config: Config) -> Model:
         vocabulary=rows,
         max_length=config.optional_integer("max_position_embeddings"),
         tie=common.tied(config) and not none,
-        extra=common.prediction_modules(config, hidden, RMS, common.last_layer(runs)),
+        extra=() if kind.streams else common.prediction_modules(config, hidden, RMS, common.last_layer(runs)),
     )
+    return replace(model, streams=streams)
+
+
+def _behind_gate(block: Block, width: int, rank: int) -> Block:
+    """The block, of y ⊙ σ(silu(y·W₁)·W₂), the product in fp32."""
+
+    def of_gated(source: str) -> Operations:
+        low = f"{source}_low"
+        return (
+            Matmul(low, (source,), width, rank),
+            Activation(f"{low}_act", (low,), rank, "silu"),
+            Matmul(f"{source}_gate", (f"{low}_act",), rank, width),
+            *blocks.gated(source, f"{source}_gate", width, wide=True),
+            *block(f"{source}_gated"),
+        )
+
+    return of_gated
+
+
+def _normed(block: Block, width: int) -> Block:
+    """The block's result, normalised."""
+
+    def of(source: str) -> Operations:
+        operations = block(source)
+        return (*operations, RMS("mlp_out_norm", operations[-1].name, width))
+
+    return of
+
+
+def _of_streams(after: Operations, width: int, streams: int, wide: bool) -> Operations:
+    """Final norm and head behind the streams' collapse, the head's product in fp32 where its matrix is its own."""
+    operations: list[Operation] = [Collapse("streams_read", ("x",), width, streams, False, last=True, behind=True)]
+    for op in after:
+        if op.name == "lm_head" and wide:
+            operations.append(Cast("final_wide", op.reads, width, wide=True))
+        reads = {"final_norm": ("streams_read",), "lm_head": ("final_wide",) if wide else op.reads}.get(
+            op.name, op.reads
+        )
+        operations.append(replace(op, reads=reads))
+    return tuple(operations)
 
 
 def longcat(config: Config) -> Model:
@@ -208,14 +287,15 @@ def longcat(config: Config) -> Model:
     )
 
 
-def _indexers(config: Config, layers: int) -> list[bool]:
-    """Whether each layer has an indexer of its own, or takes the keys that an earlier one chose."""
+def _indexers(config: Config, layers: int, spread: bool = False) -> list[bool]:
+    """Whether each layer has an indexer of its own, or takes the keys that an earlier one chose. `spread`: where a
+    config does not say, the first has one, and from the second on each fourth."""
     config.ignore("layer_types")
     config.must_be("index_topk_pattern", None)
     config.must_be("index_topk_freq", 1)
     given = config.items("indexer_types", required=False)
     if given is None:
-        return [True] * layers
+        return [not spread or i == 0 or i % 4 == 1 for i in range(layers)]
     if len(given) != layers or set(map(str, given)) - {"full", "shared"} or given[0] != "full":
         raise config.wrong("indexer_types", f"is not a list of {layers} times full or shared, the first one full")
     return [entry == "full" for entry in given]
@@ -262,5 +342,7 @@ def _experts(config: Config, kind: Kind, hidden: int, function: str, bias: bool)
         upcast=not kind.native,
         balanced="buffer" if kind.sigmoid else "",
         masked=masked,
+        limited=kind.streams,
     )
-    return partial(blocks.moe, width=hidden, inner=inner, routing=routing, function=function, shared=shared)
+    routed = "silu" if kind.streams else function
+    return partial(blocks.moe, width=hidden, inner=inner, routing=routing, function=routed, shared=shared)
