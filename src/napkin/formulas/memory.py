@@ -620,10 +620,8 @@ def rank_of(step: Step, index: Number) -> Rank:
     stage = stage_of(step, index)
     parts = parts_of(step, stage)
     mine = gathered(parts)
-    # data parallelism divides dense weights over d·c ranks, experts over the t·d·c/(e·etp) that hold the same experts
-    # (Megatron-core parallel_state.py, expert_data_parallel_size)
-    shards = setup.shards
-    expert_shards = maximum(shards * layout.tp // (layout.ep * layout.etp), 1)
+    shards = setup.shards  # of dense weights
+    expert_shards = layout.with_experts(shards)
 
     def sharded(dense: Number, expert: Number, on: Number) -> Number:
         return where(on, ceil_div(dense, shards) + ceil_div(expert, expert_shards), dense + expert)

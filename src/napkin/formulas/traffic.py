@@ -119,13 +119,13 @@ def _passed(setup: Setup, width: int) -> Number:
 
 def data_bytes(rank: Rank, setup: Setup) -> Number:
     """What data parallelism sends in a step."""
-    layout = setup.layout
-    m, share = layout.micro_batches, gather_share(layout.dp * layout.cp)
-    weights = rank.held.all * sized(1, setup.precision.param)
-    gradients = rank.held.all * sized(1, setup.precision.grad)
+    layout, held = setup.layout, rank.held
+    m, replicas = layout.micro_batches, layout.dp * layout.cp
+    passed = held.dense * gather_share(replicas) + held.expert * gather_share(layout.with_experts(replicas))
+    weights, gradients = passed * sized(1, setup.precision.param), passed * sized(1, setup.precision.grad)
     if layout.zero == 3:
-        return share * m * (2 * weights + gradients)
-    return share * (gradients * (m if layout.zero == 2 else 1) + weights)
+        return m * (2 * weights + gradients)
+    return gradients * (m if layout.zero == 2 else 1) + weights
 
 
 def host_bytes(rank: Rank, setup: Setup) -> Number:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.elementwise import Number
+from napkin.elementwise import Number, maximum
 from napkin.errors import NapkinError, did_you_mean
 from napkin.record import record, replace
 from napkin.units import number_format
@@ -186,6 +186,11 @@ class Layout:
     def global_batch(self) -> Number:
         """Sequences in one optimizer step."""
         return self.micro * self.micro_batches * self.dp
+
+    def with_experts(self, ranks: Number) -> Number:
+        """Of as many ranks as hold the same dense weights, those that hold the same experts: t·n/(e·etp) (Megatron-core
+        parallel_state.py, expert_data_parallel_size)."""
+        return maximum(ranks * self.tp // (self.ep * self.etp), 1)
 
     def replaced(self, **changes: object) -> Layout:
         return replace(self, **changes)
