@@ -348,6 +348,8 @@ class Lowering:
             kind = ACTIVATION if self.source or self.code.copies_ids else INPUT
             ids = tape.given(rows, "int64", "token ids", kind=kind, fixed=True)
             shape = rows
+            if self.code.copies_ids:
+                ids = self.masks.setdefault("ids", ids)
         elif op.role == "layers":
             ids = tape.new(rows, "int64", "token ids within the table", fixed=True)
             shape = rows

@@ -155,7 +155,7 @@ WRAPPERS: dict[str, str] = {
 _FLAT = ("fuyu", "qwen2_vl", "qwen2_5_vl")
 """Those whose published files hold the language model's fields on the outer level."""
 
-_APART = ("kimi_k25",)
+_APART = ("gemma3n", "gemma4", "gemma4_unified", "kimi_k25")
 """Those whose code treats text otherwise than their language model's own class, which is the family of all others."""
 
 _UNREAD = {"gemma3": "final_logit_softcapping"}
