@@ -292,6 +292,11 @@ class FusedNorm(torch.autograd.Function):
         ctx.save_for_backward(input, weight, rstd)
         return torch.empty_like(input)
 
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        input, weight, _ = ctx.saved_tensors
+        return torch.empty_like(input), None, None if weight is None else torch.empty_like(weight), None
+
 
 def normed(input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Any:
     """functional.rms_norm, which autocast runs in fp32."""

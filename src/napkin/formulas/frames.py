@@ -16,10 +16,10 @@ class Frame:
     """Choices of one model's code.
 
     buffers      tensors beside the parameters that the model holds, each (what, number format or "" for the weights'):
-                 rotary: inverse frequencies, twice, for each kind of table · angles: sines and cosines of every
-                 position, each layer its own · masks: a causal mask of the longest sequence, each layer its own ·
-                 mask: one for all layers · ids: of every position · scale: the factor of the embeddings · scalars: two
-                 for each layer
+                 rotary: inverse frequencies, twice, for each kind of table · spare rotary: those that no layer reads ·
+                 angles: sines and cosines of every position, each layer its own · masks: a causal mask of the longest
+                 sequence, each layer its own · mask: one for all layers · ids: of every position · scale: the factor of
+                 the embeddings · scalars: two for each layer
     norms_last   a layer registers its norms behind its products
     closure      what the code of a checkpointed layer refers to: tables (rotary), ids (one row of positions), each
                  ids (a row a sequence), masks (written-out attention's, one for each window), mask (one for all),
@@ -43,6 +43,7 @@ _HF = Frame()
 _SCALED = replace(_HF, buffers=(ROTARY, ("scale", "")))
 _BETWEEN = replace(_HF, norms_last=False)
 _ANGLES = replace(_BETWEEN, buffers=(("angles", "fp32"),))
+_SPARE = replace(_HF, buffers=(ROTARY, ("spare rotary", "fp32")))
 _GPT2 = replace(_BETWEEN, closure=("tables", "masks"))
 _HF_FRAMES: dict[str, Frame] = {
     "apertus": replace(_HF, buffers=(ROTARY, ("scalars", ""))),
@@ -51,6 +52,8 @@ _HF_FRAMES: dict[str, Frame] = {
     "gemma": _SCALED,
     "gemma2": _SCALED,
     "gemma3_text": _SCALED,
+    "granite_swa": _SPARE,
+    "granitemoe_swa": _SPARE,
     "gpt-sw3": _GPT2,
     "gpt2": _GPT2,
     "gpt_bigcode": replace(_BETWEEN, buffers=(("mask", "bool"),)),

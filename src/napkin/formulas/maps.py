@@ -24,7 +24,7 @@ class Difference(Operation):
     head_dim: int
 
     def weights(self) -> tuple[Weight, ...]:
-        return (Weight("strength", (4, self.head_dim)),)
+        return tuple(Weight(name, (self.head_dim,)) for name in ("q_first", "k_first", "q_second", "k_second"))
 
 
 @record

@@ -969,6 +969,7 @@ def buffers(step: Step, stage: Stage) -> Number:
     for what, kind in setup.code.frame.buffers:
         count: Number = {
             "rotary": total(dim for dim, *_ in rotary),
+            "spare rotary": max(dims, default=0),
             "angles": depth * length * max(dims, default=0),
             "masks": depth * length * length * eager,
             "mask": length * length,
