@@ -28,6 +28,7 @@ from napkin.formulas.implementations import EAGER, LOSSES, Code, Loss
 from napkin.formulas.layer import (
     AttentionCore,
     Embedding,
+    Indexer,
     Layer,
     Model,
     Numbered,
@@ -319,7 +320,9 @@ def _closure(lowering: Lowering, stack: Stack) -> tuple[Number, tuple[Storage, .
         windows = "masks" in refers and any(
             (op.window or op.chunk) and attention_rules.is_masked(lowering, op) for op in attends
         )
-        return ids + slopes, tables, lowering.own * lowering.s * windows  # one for all sequences
+        # one for all sequences, but that an indexer inverts it for each
+        inverted = any(isinstance(op, Indexer) for layer in stack.layers for op in layer.operations)
+        return ids + slopes, tables, lowering.own * lowering.s * windows * (lowering.b if inverted else 1)
     masked = "mask" in refers or "masks" in refers
     return ids + slopes, tables, sized(square, stream) if masked else 0
 
