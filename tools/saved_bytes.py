@@ -394,7 +394,7 @@ def head_of(model_type: str) -> Any:
     where = ADAPTERS[model_type].split(":")[0]
     if where in ("encoder_decoder", "t5gemma"):
         return transformers.AutoModelForSeq2SeqLM
-    if where == "encoders" and not model_type.endswith("decoder"):
+    if where in ("deberta", "encoders", "mobilebert") and not model_type.endswith("decoder"):
         return transformers.AutoModelForMaskedLM
     causal = transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
     return WHOLE if model_type in HOLDERS and model_type not in causal else transformers.AutoModelForCausalLM
@@ -995,6 +995,15 @@ def _bands(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     if drawn["model_type"] == "led":
         own |= _start(rng, drawn) | {"max_decoder_position_embeddings": 128}
     return _known(drawn, own)
+
+
+@special("mobilebert")
+def _bottlenecks(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    hidden, shared, between = drawn["hidden_size"], rng.random() < 0.5, rng.random() < 0.8
+    own = {"key_query_shared_bottleneck": shared, "use_bottleneck_attention": not shared, "use_bottleneck": between}
+    own |= {"intra_bottleneck_size": 2 * drawn["num_attention_heads"], "embedding_size": hidden // 2}
+    own |= {"num_feedforward_networks": rng.choice((1, 2, 4)), "trigram_input": rng.random() < 0.5}
+    return _tied(rng, drawn) | own | {"normalization_type": rng.choice(("no_norm", "layer_norm"))}
 
 
 @special("rembert", "roformer")

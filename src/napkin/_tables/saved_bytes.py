@@ -526,6 +526,7 @@ EXACT: dict[str, tuple[int, int]] = {
     'mistral': (0, 96),
     'mistral4': (0, 144),
     'mixtral': (0, 96),
+    'mobilebert': (0, 144),
     'modernbert': (0, 48),
     'modernbert-decoder': (0, 48),
     'mpnet': (9, 36),

@@ -313,6 +313,7 @@ _HF_CODES: dict[str, Code] = {
     "marian": _FIXED,
     "mbart": _BART,
     "megatron-bert": replace(_BERT, segments="each", kernels=(EAGER,)),
+    "mobilebert": replace(_BERT, segments="each"),
     "modernbert": _MODERN,
     "modernbert-decoder": replace(_HF, by_kind=True, positions="each"),
     "mt5": _T5,

@@ -165,7 +165,7 @@ class Embedding(Operation):
 
 @record
 class Norm(Operation):
-    """Normalisation over the last `width` numbers. `kind`: rms or layer.
+    """Normalisation over the last `width` numbers. `kind`: rms, layer, or affine: weight and bias alone (MobileBERT).
 
     arithmetic  how the reference code computes it:
         fused       one kernel in the input's type (F.layer_norm, F.rms_norm); what a layer norm is unless said
@@ -216,6 +216,24 @@ class Matmul(Operation):
         if not self.bias:
             return (weight,)
         return (weight, Weight("bias", (self.d_out,), COLUMN if self.shard == COLUMN else REPLICATED))
+
+    def products(self, work: Work) -> tuple[Product, ...]:
+        return (product(self.name, work.tokens, self.d_in, self.d_out),)
+
+
+@record
+class JoinedHead(Operation):
+    """logits = x·[table, rest]ᵀ + bias: the head's matrix is put together on every pass, from the token table of
+    `table` numbers a token and a matrix of the others. FLOP: 2·T·d_in·d_out."""
+
+    d_in: int
+    d_out: int
+    table: int
+
+    def weights(self) -> tuple[Weight, ...]:
+        table = Weight("weight", (self.d_out, self.table), VOCABULARY)
+        rest = Weight("rest", (self.d_in - self.table, self.d_out))
+        return (table, rest, Weight("bias", (self.d_out,)))
 
     def products(self, work: Work) -> tuple[Product, ...]:
         return (product(self.name, work.tokens, self.d_in, self.d_out),)

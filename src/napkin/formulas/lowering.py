@@ -34,6 +34,7 @@ from napkin.formulas.layer import (
     Embedding,
     Indexer,
     Jitter,
+    JoinedHead,
     Learnt,
     Matmul,
     Mix,
@@ -286,6 +287,18 @@ class Lowering:
         if op.shard == ROW:
             out = self.scattered(out)
         return Value(out, op.d_out, divided, whole)
+
+    def joined_head(self, op: Any) -> Value:
+        """The matrix is an activation: autocast casts it, and both factors are kept."""
+        x, tape = self.read(op), self.tape
+        rows = ceil_div(op.d_out, self.split.tensor)
+        parts = tuple(self.weight(size * rows) for size in (op.table, op.d_in - op.table))
+        stored = parts[0].dtype
+        grads = sum(weight.count for weight in op.weights()) * BYTES[stored]
+        matrix = tape.new(op.d_in * rows, stored, "matrix put together")
+        matrix = tape.record("cat", parts, matrix, weight=grads)
+        out = tape.matmul(x.tensor, matrix, self.tokens * rows, "logits")
+        return Value(out, op.d_out, True, True)
 
     def tuned(self, op: Any, x: Tensor, d_in: Number, d_out: Number, tuning: Tuning) -> Tensor:
         """A product with a frozen weight keeps nothing, but its input where the weight is quantised (bitsandbytes'
@@ -701,6 +714,9 @@ class Lowering:
 
     def normalised(self, x: Tensor, op: Norm, divided: bool) -> Tensor:
         tape = self.tape
+        if op.kind == "affine":
+            scaled = tape.multiply(x, self.weight(op.width))
+            return tape.add(scaled, self.weight(op.width)) if op.bias else scaled
         width = op.width // (self.split.tensor if divided and op.groups == 1 else 1)
         rows = x.count // width
         arithmetic = op.arithmetic if self.code.norms != "fused" else "fused"
@@ -822,6 +838,7 @@ RULES: Rules = {
     Embedding: Lowering.embedding,
     Indexer: Lowering.indexer,
     Jitter: Lowering.jittered,
+    JoinedHead: Lowering.joined_head,
     Matmul: Lowering.matmul,
     Mix: Lowering.mixed,
     Multiply: Lowering.multiply,

@@ -11,7 +11,6 @@ from functools import partial
 
 from napkin.formulas.blocks import (
     LAYER,
-    LAYER_WRITTEN,
     RMS,
     Block,
     NormStyle,
@@ -39,109 +38,33 @@ from napkin.formulas.families.common import (
     tied,
     width,
 )
+from napkin.formulas.families.masked import (
+    BARE,
+    MASKED,
+    PRETRAINING,
+    encoder,
+    head_count,
+    masked_head,
+    must_tie,
+    purpose_of,
+)
 from napkin.formulas.layer import (
-    HEADS,
     REPLICATED,
     VOCABULARY,
     Activation,
     Add,
-    AttentionCore,
-    Conv,
-    Dropout,
     Embedding,
     Layer,
     Learnt,
     Matmul,
     Model,
-    Norm,
     Operation,
-    Parts,
     PositionBias,
-    RelativeScores,
     Reused,
     Scale,
-    Slice,
-    TableMatmul,
-    stack_of,
 )
-from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.record import record, replace
-
-BARE, MASKED, PRETRAINING = "bare", "masked", "pretraining"
-
-
-# --- what stands on the encoder --------------------------------------------------------------------------------------
-
-
-def _purpose(config: Config, full: str = "ForMaskedLM") -> str:
-    """Which head the class named under `architectures` has: the masked language model's, also where none is named; the
-    original pre-training heads; or none. Another head is refused."""
-    names = [name for name in config.items("architectures", required=False) or [] if isinstance(name, str)]
-    if not names or any(name.endswith(full) for name in names):
-        return MASKED
-    if any(name.endswith("ForPreTraining") for name in names):
-        return PRETRAINING
-    if any(name.endswith("Model") for name in names):
-        config.notes.append("the class has no head: none is counted")
-        return BARE
-    raise config.refuse(
-        "architectures",
-        f"{printable(names[0], 60)} has another head than a masked language model's",
-        "name the class with the language model's head, or remove the field",
-    )
-
-
-def _masked_head(
-    hidden: int, vocabulary: int, function: str, *, table_width: int | None = None, source: str = "x"
-) -> Operations:
-    """logits = table·norm(f(W·x)) + bias: the token table, tied, after one more layer into its width."""
-    table = table_width or hidden
-    return (
-        Matmul("head_dense", (source,), hidden, table, True),
-        Activation("head_activation", ("head_dense",), table, function),
-        LAYER("head_norm", "head_activation", table),
-        Matmul("lm_head", ("head_norm",), table, vocabulary, True, VOCABULARY),
-    )
-
-
-def _must_tie(config: Config) -> None:
-    """Releases of the classes differ in the untied head's biases: one or two."""
-    if not tied(config):
-        raise config.refuse("tie_word_embeddings", "releases of the class disagree on an untied head's biases")
-
-
-def _encoder(
-    config: Config,
-    before: Operations,
-    runs: Parts,
-    after: Operations,
-    *,
-    hidden: int,
-    heads: int,
-    vocabulary: int,
-    tie: bool,
-    shared: Operations = (),
-    stack: str = "encoder",
-) -> Model:
-    return Model(
-        name=config.name,
-        stacks=(stack_of(stack, before, runs, after),),
-        tied=tie,
-        hidden=hidden,
-        heads=heads,
-        kv_heads=heads,
-        head_dim=hidden // heads,
-        vocabulary=vocabulary,
-        max_length=config.optional_integer("max_position_embeddings"),
-        shared=shared,
-    )
-
-
-def _heads(config: Config, hidden: int) -> int:
-    heads = config.integer("num_attention_heads")
-    config.divides("num_attention_heads", hidden, heads, "(hidden_size)")
-    return heads
 
 
 def _layer_blocks(config: Config, hidden: int, heads: int, style: _Style | None = None) -> tuple[Block, Block]:
@@ -202,12 +125,12 @@ class _Style:
 def _bert(config: Config, style: _Style, windows: Sequence[int] = ()) -> Model:
     """BERT's network, or one in that style. `windows`: of each layer, where attention is a band (Longformer)."""
     hidden, layers = width(config), depth(config)
-    heads = _heads(config, hidden)
+    heads = head_count(config, hidden)
     config.must_be("position_embedding_type", "absolute")
     config.must_be("head_dim", hidden // heads)
     config.ignore("directionality")
     vocabulary = config.integer("vocab_size")
-    purpose = _purpose(config)
+    purpose = purpose_of(config)
     if purpose == PRETRAINING and not style.next_sentence:
         raise config.refuse("architectures", "the class has no pre-training heads")
     attend, feed = _layer_blocks(config, hidden, heads, style)
@@ -221,7 +144,7 @@ def _bert(config: Config, style: _Style, windows: Sequence[int] = ()) -> Model:
     table = (config.optional_integer(style.embedding_size) if style.embedding_size else None) or hidden
     function = style.head or activation(config, "hidden_act")
     size = config.integer(style.head_size) if style.head_size else table
-    masked = _masked_head(hidden, vocabulary, function, table_width=size, source=last)
+    masked = masked_head(hidden, vocabulary, function, table_width=size, source=last)
     next_sentence = Matmul("next_sentence", ("pooler_activation",), hidden, 2, True)
     bare = pooler if style.pooler else ()
     after = {BARE: bare, MASKED: masked, PRETRAINING: (*pooler, next_sentence, *masked)}[purpose]
@@ -231,7 +154,7 @@ def _bert(config: Config, style: _Style, windows: Sequence[int] = ()) -> Model:
     elif purpose == BARE:
         config.ignore("tie_word_embeddings")
     else:
-        _must_tie(config)
+        must_tie(config)
     before = embedding(
         vocabulary,
         table,
@@ -250,7 +173,7 @@ def _bert(config: Config, style: _Style, windows: Sequence[int] = ()) -> Model:
         block = partial(band_attention, width=hidden, heads=heads, window=window) if window else attend
         return Layer("encoder", stand(hidden, LAYER, block, feed, dropout=(True, style.mlp_dropout)))
 
-    return _encoder(
+    return encoder(
         config,
         before,
         runs_of(windows, layer) if windows else ((layers, layer(0)),),
@@ -337,16 +260,16 @@ def esm(config: Config) -> Model:
     rotary positions, queries scaled before they turn. The head that predicts contacts from attention's weights is held
     by the class, and trained apart."""
     hidden, layers = width(config), depth(config)
-    heads = _heads(config, hidden)
+    heads = head_count(config, hidden)
     head_dim, vocabulary = hidden // heads, config.integer("vocab_size")
     config.must_be("is_folding_model", False)
     config.ignore("esmfold_config", "vocab_list", "hidden_act")  # proteins' folds are another class; its own gelu
     rotary = config.text("position_embedding_type", known=("absolute", "rotary")) == "rotary"
-    purpose = _purpose(config)
+    purpose = purpose_of(config)
     if purpose == PRETRAINING:
         raise config.refuse("architectures", "the class has no pre-training heads")
     if purpose == MASKED:
-        _must_tie(config)
+        must_tie(config)
     attend = partial(
         attention,
         width=hidden,
@@ -381,8 +304,8 @@ def esm(config: Config) -> Model:
         Matmul("pooler", ("final_norm",), hidden, hidden, True),
         Activation("pooler_activation", ("pooler",), hidden, "tanh"),
     )
-    after = pooler if purpose == BARE else _masked_head(hidden, vocabulary, "gelu_python", source="final_norm")
-    return _encoder(
+    after = pooler if purpose == BARE else masked_head(hidden, vocabulary, "gelu_python", source="final_norm")
+    return encoder(
         config,
         (contacts, *before),
         ((layers, Layer("encoder", pre_norm(hidden, LAYER, attend, feed, dropout=(True, True)))),),
@@ -401,7 +324,7 @@ def eurobert(config: Config) -> Model:
     head_dim = head_size(config, hidden, heads)
     bias, mlp_bias = on(config, "attention_bias"), on(config, "mlp_bias")
     vocabulary = config.integer("vocab_size")
-    purpose = _purpose(config)
+    purpose = purpose_of(config)
     if purpose == PRETRAINING:
         raise config.refuse("architectures", "the class has no pre-training heads")
     config.ignore("clf_pooling")
@@ -426,7 +349,7 @@ def eurobert(config: Config) -> Model:
     final = RMS("final_norm", "x", hidden)
     head = Matmul("lm_head", ("final_norm",), hidden, vocabulary, mlp_bias, VOCABULARY)
     tie = tied(config) and purpose == MASKED
-    model = _encoder(
+    model = encoder(
         config,
         embedding(vocabulary, hidden),
         ((layers, Layer("encoder", pre_norm(hidden, RMS, attend, feed))),),
@@ -442,13 +365,13 @@ def eurobert(config: Config) -> Model:
 def distilbert(config: Config) -> Model:
     """DistilBERT (arXiv:1910.01108): BERT's layers, without segments."""
     hidden, layers = width(config), depth(config)
-    heads = _heads(config, hidden)
+    heads = head_count(config, hidden)
     if config.flag("sinusoidal_pos_embds"):
         config.notes.append("the position table is a fixed sinusoid: counted, as the class holds it, but not trained")
     config.must_be("tie_weights_", True)
     vocabulary = config.integer("vocab_size")
     function = activation(config, "activation")
-    purpose = _purpose(config)
+    purpose = purpose_of(config)
     if purpose == PRETRAINING:
         raise config.refuse("architectures", "the class has no pre-training heads")
     attend = partial(
@@ -463,11 +386,11 @@ def distilbert(config: Config) -> Model:
     )
     feed = partial(plain_mlp, width=hidden, inner=config.integer("hidden_dim"), function=function)
     tie = tied(config) and purpose == MASKED
-    return _encoder(
+    return encoder(
         config,
         embedding(vocabulary, hidden, positions=config.integer("max_position_embeddings"), norm=LAYER, dropout=True),
         ((layers, Layer("encoder", post_norm(hidden, LAYER, attend, feed, dropout=(False, True)))),),
-        _masked_head(hidden, vocabulary, function) if purpose == MASKED else (),
+        masked_head(hidden, vocabulary, function) if purpose == MASKED else (),
         hidden=hidden,
         heads=heads,
         vocabulary=vocabulary,
@@ -494,10 +417,10 @@ def electra(config: Config) -> Model:
     """ELECTRA (arXiv:2003.10555): the generator predicts masked tokens, the discriminator (its pre-training class)
     tells replaced ones by two small layers."""
     hidden, layers = width(config), depth(config)
-    heads = _heads(config, hidden)
+    heads = head_count(config, hidden)
     config.must_be("position_embedding_type", "absolute")
     vocabulary, table = config.integer("vocab_size"), config.integer("embedding_size")
-    purpose = _purpose(config)
+    purpose = purpose_of(config)
     attend, feed = _layer_blocks(config, hidden, heads)
     function = activation(config, "hidden_act")
     discriminator: Operations = (
@@ -505,9 +428,9 @@ def electra(config: Config) -> Model:
         Activation("replaced_activation", ("replaced_dense",), hidden, function),
         Matmul("replaced", ("replaced_activation",), hidden, 1, True),
     )
-    generator = _masked_head(hidden, vocabulary, "gelu", table_width=table)
+    generator = masked_head(hidden, vocabulary, "gelu", table_width=table)
     tie = tied(config) and purpose == MASKED
-    return _encoder(
+    return encoder(
         config,
         _narrow_embedding(config, table, hidden, always=False),
         ((layers, Layer("encoder", post_norm(hidden, LAYER, attend, feed, dropout=(True, True)))),),
@@ -526,7 +449,7 @@ _MOST_SHARED = 10_000
 def albert(config: Config) -> Model:
     """ALBERT (arXiv:1909.11942): a few groups of layers, each used many times over, and a narrow token table."""
     hidden, layers = width(config), depth(config)
-    heads = _heads(config, hidden)
+    heads = head_count(config, hidden)
     config.must_be("position_embedding_type", "absolute")
     config.must_be("down_scale_factor", 1)
     config.must_be("gap_size", 0)
@@ -538,7 +461,7 @@ def albert(config: Config) -> Model:
         raise config.wrong("num_hidden_groups", f"{groups} groups are more than {layers} layers")
     if groups * inside > _MOST_SHARED:
         raise config.wrong("inner_group_num", f"{groups} groups of {inside} make more than {_MOST_SHARED:,} layers")
-    purpose = _purpose(config)
+    purpose = purpose_of(config)
     attend, feed = _layer_blocks(config, hidden, heads)
     once = post_norm(hidden, LAYER, attend, feed, dropout=(True, False))
     function = activation(config, "hidden_act")
@@ -549,7 +472,7 @@ def albert(config: Config) -> Model:
     if purpose == PRETRAINING:
         raise config.refuse("architectures", "the size of the sentence-order head is not in the config")
     if purpose == MASKED:
-        _must_tie(config)
+        must_tie(config)
     parts = [(group, part) for group in range(groups) for part in range(inside)]
     own = {key: [replace(op, name=f"group_{key[0]}_{key[1]}_{op.name}") for op in once] for key in parts}
 
@@ -561,225 +484,17 @@ def albert(config: Config) -> Model:
         )
 
     used = ((i * groups // layers, part) for i in range(layers) for part in range(inside))
-    return _encoder(
+    return encoder(
         config,
         _narrow_embedding(config, table, hidden, always=True),
         runs_of(used, layer),
-        _masked_head(hidden, vocabulary, function, table_width=table) if purpose == MASKED else pooler,
+        masked_head(hidden, vocabulary, function, table_width=table) if purpose == MASKED else pooler,
         hidden=hidden,
         heads=heads,
         vocabulary=vocabulary,
         tie=purpose == MASKED,
         shared=tuple(op for key in parts for op in own[key]),
     )
-
-
-# --- DeBERTa ---------------------------------------------------------------------------------------------------------
-
-
-@record
-class _Distances:
-    """How DeBERTa's attention sees relative positions: which scores it adds, from how many rows of the table."""
-
-    rows: int
-    content_to_position: bool
-    position_to_content: bool
-
-
-def _distances(config: Config, buckets: bool) -> _Distances | None:
-    """The table holds two rows a distance up to max_relative_positions (below 1: the positions), or a bucket."""
-    given = config.raw("pos_att_type", required=False)
-    kinds = given.lower().split("|") if isinstance(given, str) else given or []
-    if not isinstance(kinds, list) or any(kind not in ("c2p", "p2c", "") for kind in kinds):
-        raise config.refuse("pos_att_type", f"napkin does not know {printable(repr(given), 60)}")
-    relative = on(config, "relative_attention")
-    reach = config.integer("max_relative_positions", least=-1)
-    bucketed = config.optional_integer("position_buckets", least=-1) if buckets else None
-    if not relative:
-        return None
-    span = config.integer("max_position_embeddings") if reach < 1 else reach
-    if bucketed is not None and bucketed > 0:
-        span = bucketed
-    return _Distances(2 * span, "c2p" in kinds, "p2c" in kinds)
-
-
-def _position_scores(
-    hidden: int, heads: int, distances: _Distances | None, *, own: bool, key_bias: bool, within: bool, query: str = "q"
-) -> tuple[Operation, ...]:
-    """Content-to-position and position-to-content scores. `own`: the table has projections of its own, else it goes
-    through the queries' and keys'. `query`: the name of the queries, which are scaled before all scores (v1) or not."""
-    if distances is None:
-        return ()
-    operations: list[Operation] = []
-    rows, head_dim = distances.rows, hidden // heads
-    wanted = (
-        ("c2p", "position_keys", "k", query, distances.content_to_position, key_bias, "" if within else "scores"),
-        ("p2c", "position_queries", "q", "k", distances.position_to_content, True, "table" if within else "scores"),
-    )
-    for name, table, letter, content, there, bias, divided in wanted:
-        project = TableMatmul(table, ("relative_positions",), rows, hidden, hidden, bias, within)
-        if own and there:
-            operations.append(project)
-        elif not own:  # both are made, whichever scores are added
-            operations.append(Reused(f"{table}_by_{letter}", ("relative_positions",), project))
-        if there:
-            reads = (content, operations[-1].name)
-            operations.append(RelativeScores(name, reads, heads, head_dim, rows, within, divided))
-    return tuple(operations)
-
-
-def _deberta_embedding(config: Config, hidden: int, norm: NormStyle = LAYER) -> Operations:
-    table = config.optional_integer("embedding_size") or hidden
-    positions = config.integer("max_position_embeddings") if config.flag("position_biased_input") else 0
-    segments = config.integer("type_vocab_size", least=0)
-    parts = embedding(config.integer("vocab_size"), table, positions=positions, segments=segments)
-    last = parts[-1].name
-    if table != hidden:
-        parts = (*parts, Matmul("project_in", (last,), table, hidden))
-        last = "project_in"
-    return (
-        *parts,
-        norm("embedding_norm", last, hidden),
-        Scale("embedding_masked", ("embedding_norm",), hidden, masks=True),
-        Dropout("embedding_dropped", ("embedding_masked",), hidden),
-    )
-
-
-def _deberta(
-    config: Config,
-    hidden: int,
-    heads: int,
-    attend: Block,
-    before: Operations,
-    function: str,
-    first: Operations = (),
-    norm: NormStyle = LAYER,
-) -> Model:
-    layers = depth(config)
-    config.must_be("legacy", True)
-    config.must_be("talking_head", False)
-    config.ignore("padding_idx")
-    purpose = _purpose(config)
-    if purpose == PRETRAINING:
-        raise config.refuse("architectures", "the class has no pre-training heads")
-    if purpose == MASKED:
-        _must_tie(config)
-    vocabulary = config.integer("vocab_size")
-    table = config.optional_integer("embedding_size") or hidden
-    feed = partial(plain_mlp, width=hidden, inner=config.integer("intermediate_size"), function=function)
-    once = post_norm(hidden, norm, attend, feed, dropout=(True, True))
-    alike = Layer("encoder", once)
-    runs: Parts = ((layers, alike),)
-    if first:
-        runs = (
-            (1, Layer("encoder_with_convolution", (*once, *first))),
-            *(((layers - 1, alike),) if layers > 1 else ()),
-        )
-    return _encoder(
-        config,
-        before,
-        runs,
-        _masked_head(hidden, vocabulary, function, table_width=table) if purpose == MASKED else (),
-        hidden=hidden,
-        heads=heads,
-        vocabulary=vocabulary,
-        tie=purpose == MASKED,
-    )
-
-
-def _added_bias(letter: str, hidden: int) -> Operations:
-    """A bias that no product holds."""
-    return (
-        Learnt(f"{letter}_bias", (), (("bias", (hidden,)),), HEADS),
-        Add(f"{letter}_biased", (letter, f"{letter}_bias"), hidden),
-    )
-
-
-def deberta(config: Config) -> Model:
-    """DeBERTa (arXiv:2006.03654): content and relative positions in separate score terms."""
-    hidden = width(config)
-    heads = _heads(config, hidden)
-    distances = _distances(config, buckets=False)
-
-    def attend(source: str) -> Operations:
-        core = AttentionCore(
-            "attention",
-            ("q_scaled", "k", "v_biased"),
-            heads,
-            heads,
-            hidden // heads,
-            hidden // heads,
-            causal=False,
-        )
-        return (
-            Matmul("in_proj", (source,), hidden, 3 * hidden),
-            *(Slice(letter, ("in_proj",), hidden) for letter in "qkv"),
-            *_added_bias("q", hidden),
-            *_added_bias("v", hidden),
-            Scale("q_scaled", ("q_biased",), hidden, cast=True),
-            *_position_scores(hidden, heads, distances, own=True, key_bias=False, within=True, query="q_scaled"),
-            core,
-            Matmul("o", ("attention",), hidden, hidden, True),
-        )
-
-    before = _deberta_embedding(config, hidden, LAYER_WRITTEN)
-    if distances is not None:
-        before = (*before, Embedding("relative_positions", (), distances.rows, hidden, "distance"))
-    function = activation(config, "hidden_act")
-    return _deberta(config, hidden, heads, attend, before, function, norm=LAYER_WRITTEN)
-
-
-def deberta_v2(config: Config) -> Model:
-    """DeBERTa v2 and v3 (arXiv:2111.09543): distances in logarithmic buckets, projections shared with the content's,
-    a convolution beside the first layer where the config has one."""
-    hidden = width(config)
-    heads = _heads(config, hidden)
-    if config.optional_integer("attention_head_size") not in (None, hidden // heads):
-        raise config.refuse("attention_head_size", "is not hidden_size / num_attention_heads")
-    distances = _distances(config, buckets=True)
-    share = on(config, "share_att_key") if config.has("share_att_key") else False
-
-    def attend(source: str) -> Operations:
-        *projections, core, out = attention(
-            source,
-            width=hidden,
-            heads=heads,
-            kv_heads=heads,
-            head_dim=hidden // heads,
-            bias=True,
-            out_bias=True,
-            causal=False,
-        )
-        positions = _position_scores(hidden, heads, distances, own=not share, key_bias=True, within=False)
-        return (*projections, *positions, core, out)
-
-    before = _deberta_embedding(config, hidden)
-    if distances is not None:
-        before = (*before, Embedding("relative_positions", (), distances.rows, hidden, "distance"))
-    norm = config.optional_text("norm_rel_ebd") or "none"
-    if any(part.strip() not in ("none", "layer_norm") for part in norm.lower().split("|")):
-        raise config.refuse("norm_rel_ebd", f"napkin does not know {printable(norm, 60)!r}")
-    if "layer_norm" in norm.lower():
-        before = (*before, Norm("relative_norm", (before[-1].name,), hidden, "layer", bias=True))
-    first: Operations = ()
-    kernel = config.optional_integer("conv_kernel_size", least=0)
-    function = activation(config, "hidden_act")
-    if kernel:
-        groups = config.optional_integer("conv_groups") or 1
-        each = config.divides("conv_groups", hidden, groups, "(hidden_size)")
-        first = (
-            Conv("convolution", ("x",), hidden, kernel, group=each),
-            Scale("convolution_masked", ("convolution",), hidden, masks=True, held="bool"),
-            Dropout("convolution_dropped", ("convolution_masked",), hidden),
-            Activation(
-                "convolution_activation", ("convolution_dropped",), hidden, config.optional_text("conv_act") or "tanh"
-            ),
-            Add("convolution_added", ("mlp_norm", "convolution_activation"), hidden),
-            LAYER("convolution_norm", "convolution_added", hidden),
-            Scale("convolution_output", ("convolution_norm",), hidden, masks=True),
-        )
-    config.ignore("conv_groups", "conv_act")
-    return _deberta(config, hidden, heads, attend, before, function, first)
 
 
 # --- ModernBERT ------------------------------------------------------------------------------------------------------
@@ -790,10 +505,10 @@ def modernbert(config: Config, *, causal: bool = False) -> Model:
     windows of local_attention / 2 tokens to each side in most layers. Its decoder (Ettin, arXiv:2507.11412) sees the
     window's earlier side alone, itself included, and keeps queries, keys and values apart."""
     hidden, layers = width(config), depth(config)
-    heads = _heads(config, hidden)
+    heads = head_count(config, hidden)
     head_dim = hidden // heads
     vocabulary = config.integer("vocab_size")
-    purpose = _purpose(config, "ForCausalLM" if causal else "ForMaskedLM")
+    purpose = purpose_of(config, "ForCausalLM" if causal else "ForMaskedLM")
     if purpose == PRETRAINING:
         raise config.refuse("architectures", "the class has no pre-training heads")
     config.ignore("position_embedding_type")  # rotary whatever older files say
@@ -850,7 +565,7 @@ def modernbert(config: Config, *, causal: bool = False) -> Model:
             norm("head_norm", "head_activation", hidden),
             Matmul("lm_head", ("head_norm",), hidden, vocabulary, on(config, "decoder_bias"), VOCABULARY),
         )
-    return _encoder(
+    return encoder(
         config,
         embedding(vocabulary, hidden, norm=norm, dropout=True),
         runs_of([(i == 0, kind) for i, kind in enumerate(kinds)], layer),
@@ -875,7 +590,7 @@ def nomic_bert(config: Config) -> Model:
     heads = config.integer("num_attention_heads")
     head_dim = head_size(config, hidden, heads)
     vocabulary = config.integer("vocab_size")
-    purpose = _purpose(config)
+    purpose = purpose_of(config)
     if purpose == PRETRAINING:
         raise config.refuse("architectures", "the class has no pre-training heads")
     function = activation(config, "hidden_act")
@@ -884,11 +599,11 @@ def nomic_bert(config: Config) -> Model:
     )
     feed = partial(gated_mlp, width=hidden, inner=config.integer("intermediate_size"), function=function)
     config.must_be("tie_word_embeddings", True)
-    model = _encoder(
+    model = encoder(
         config,
         embedding(vocabulary, hidden, segments=config.integer("type_vocab_size"), norm=LAYER, dropout=True),
         ((layers, Layer("encoder", post_norm(hidden, LAYER, attend, feed, dropout=(True, True)))),),
-        _masked_head(hidden, vocabulary, function) if purpose == MASKED else (),
+        masked_head(hidden, vocabulary, function) if purpose == MASKED else (),
         hidden=hidden,
         heads=heads,
         vocabulary=vocabulary,
