@@ -512,6 +512,7 @@ def modernbert(config: Config, *, causal: bool = False) -> Model:
     if purpose == PRETRAINING:
         raise config.refuse("architectures", "the class has no pre-training heads")
     config.ignore("position_embedding_type")  # rotary whatever older files say
+    config.ignore("classifier_activation")  # read where the class has a head
     norm = NormStyle("layer", "fused", bias=on(config, "norm_bias"))
     reach = config.integer("local_attention") // 2
     window = max(1, reach) if causal else reach + 1
