@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from napkin.errors import REFUSED, USAGE, NapkinError
+from napkin.formulas.families import WRAPPERS
 from napkin.formulas.layer import Activation, AttentionCore, Layer, Matmul, Operation, Rotary
 from napkin.formulas.params import params
 from tests.conftest import model_of, preset
@@ -162,3 +163,14 @@ def test_what_the_holding_class_does_otherwise_is_its_own() -> None:
         "text_config": {**DEEP, "model_type": "deepseek_v3"},
     }
     assert model_of(kimi).family == "kimi_k25"  # it copies the token ids, and masks those of images
+
+
+@pytest.mark.parametrize("holder", ["idefics2", "video_llava", "lighton_ocr", "janus", "ovis2", "exaone4_5"])
+def test_a_holder_says_what_its_language_model_is(holder: str) -> None:
+    text = {k: v for k, v in SMALL.items() if k not in EXPERTS}
+    held = model_of({"model_type": holder, "text_config": text, "vision_config": {"hidden_size": 9}})
+    assert held.family == WRAPPERS[holder]
+    assert (
+        params(held)["params/total"].value
+        == params(model_of({**text, "model_type": held.family}))["params/total"].value
+    )

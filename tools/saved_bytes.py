@@ -441,8 +441,11 @@ def network(fields: dict[str, Any], precision: str, kernel: str) -> Any:
     config = configured(fields)
     config.use_cache = False
     model_type = fields["model_type"]
-    module = sys.modules[head_of(model_type)._model_mapping[type(config)].__module__]
-    recurrent_kernels.install(module, recurrent_kernels.stand_ins(narrowed, paused))
+    classes = [head_of(model_type)._model_mapping[type(config)]]
+    if head_of(model_type) is WHOLE:
+        classes.append(transformers.AutoModel._model_mapping[type(config.text_config)])
+    for module in (sys.modules[one.__module__] for one in classes):
+        recurrent_kernels.install(module, recurrent_kernels.stand_ins(narrowed, paused))
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     attention = "eager" if kernel == "eager" or not attends(fields) else "sdpa"
     device = device_of(fields)
