@@ -14,6 +14,7 @@ from napkin.formulas.frameworks import FRAMEWORKS
 from napkin.formulas.implementations import code_of
 from napkin.formulas.memory import Setup, in_flight, places, prepare, rank_of
 from napkin.formulas.params import params
+from napkin.formulas.traffic import data_bytes
 from napkin.formulas.vocabulary import padded
 from napkin.inputs.model import load_config
 from napkin.inputs.plan import POLICIES, Layout, held_by, joined
@@ -265,6 +266,18 @@ def test_experts_states_are_divided_over_all_ranks_that_hold_the_same_experts():
         dense, expert = ranks.held.dense, ranks.held.expert
         master = dict(ranks.states)["master"]
         assert master == 4 * dense // 4 + -(-4 * expert // copies)
+
+
+def test_experts_that_no_other_rank_holds_are_not_added_up():
+    alone = prepare(MIXTRAL, setup_of(MIXTRAL, tp=1, dp=8, ep=8))
+    rank = rank_of(alone, 0)
+    dense = rank.held.dense * 2
+    assert alone.setup.layout.with_experts(8) == 1
+    assert data_bytes(rank, alone.setup) == pytest.approx(7 / 8 * 2 * dense)  # gradients and weights, of those alone
+    shared = prepare(MIXTRAL, setup_of(MIXTRAL, tp=2, dp=8, ep=8))  # whole on both tensor-parallel ranks
+    assert shared.setup.layout.with_experts(8) == 2
+    other = rank_of(shared, 0)
+    assert data_bytes(other, shared.setup) == pytest.approx(2 * 2 * (7 / 8 * other.held.dense + other.held.expert / 2))
 
 
 def test_a_mean_of_the_parameters_stays_when_the_optimizer_goes_to_the_host():
