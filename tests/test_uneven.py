@@ -114,6 +114,8 @@ def test_lfm3_lays_out_convolutions_windows_and_full_attention() -> None:
         ("laguna", {"num_attention_heads_per_layer": [8, 8, 8, 3]}, USAGE, "not a multiple"),
         ("laguna", {"rope_parameters": {"rope_theta": 1e4}}, REFUSED, "has no entry for"),
         ("laguna", {"gating": "per-token"}, REFUSED, "gating"),
+        ("laguna", {"mlp_only_layers": [1]}, USAGE, "mlp_only_layers"),
+        ("cohere2_moe", {"use_qk_norm": True}, REFUSED, "use_qk_norm"),
         ("beam", {"sliding_window": None, "layer_types": FOUR}, REFUSED, "layers with a window"),
         ("afmoe", {"score_func": "softmax"}, REFUSED, "score_func"),
         ("cohere2_moe", {"expert_selection_fn": "argmax"}, REFUSED, "argmax"),

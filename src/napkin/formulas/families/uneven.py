@@ -122,6 +122,10 @@ def laguna(config: Config) -> Model:
         if isinstance(own, bool) or not isinstance(own, int) or not 0 < own <= 10**6 or own % kv_heads:
             what = f"{printable(repr(own), 40)} is not a multiple of {kv_heads} key/value heads"
             raise config.wrong("num_attention_heads_per_layer", what)
+    dense = common.indices(config, "mlp_only_layers", layers)
+    if config.has("mlp_only_layers") and dense != {i for i in range(layers) if not by_type(config, layers)(i)}:
+        raise config.wrong("mlp_only_layers", "names other layers than mlp_layer_types has as dense")
+    config.must_be("norm_topk_prob", True)
     config.must_be("moe_apply_router_weight_on_input", False)
     config.must_be("gating", True, "per-head", "per-element")
     head_dim = common.head_size(config, common.width(config), config.integer("num_attention_heads"))
@@ -212,6 +216,9 @@ def cohere2_moe(config: Config) -> Model:
     narrow = config.optional_integer("prefix_dense_intermediate_size") is not None
     config.ignore("prefix_dense_intermediate_size")
     rms = config.real("rms_norm_eps", required=False) is not None
+    for field, value in (("use_qk_norm", False), ("use_parallel_block", True), ("use_gated_activation", True)):
+        config.must_be(field, value)
+    config.ignore("position_embedding_type", "use_embedding_sharing", "use_parallel_embedding")
     traits = replace(
         COHERE,
         norm=RMS if rms else LAYER_FP32,
