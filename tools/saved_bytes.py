@@ -394,7 +394,8 @@ def head_of(model_type: str) -> Any:
     where = ADAPTERS[model_type].split(":")[0]
     if where in ("encoder_decoder", "t5gemma"):
         return transformers.AutoModelForSeq2SeqLM
-    if where in ("deberta", "encoders", "mobilebert") and not model_type.endswith("decoder"):
+    masked = transformers.models.auto.modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
+    if where in ("deberta", "encoders", "mobilebert") and model_type in masked:
         return transformers.AutoModelForMaskedLM
     causal = transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
     return WHOLE if model_type in HOLDERS and model_type not in causal else transformers.AutoModelForCausalLM
@@ -998,6 +999,11 @@ def _bands(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     if drawn["model_type"] == "led":
         own |= _start(rng, drawn) | {"max_decoder_position_embeddings": 128}
     return _known(drawn, own)
+
+
+@special("bert-generation")
+def _either_way(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    return {"tie_word_embeddings": True, "is_decoder": rng.random() < 0.5, "add_cross_attention": False}
 
 
 @special("mobilebert")

@@ -416,6 +416,7 @@ EXACT: dict[str, tuple[int, int]] = {
     'bart': (4, 43),
     'beam': (0, 144),
     'bert': (0, 48),
+    'bert-generation': (0, 144),
     'biogpt': (0, 96),
     'bitnet': (0, 96),
     'blenderbot': (0, 48),

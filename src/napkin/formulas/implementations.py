@@ -289,6 +289,7 @@ _HF_CODES: dict[str, Code] = {
     "beam": replace(_SIGMOID, rotary_fp32=True, by_kind=True, fp32_router=True, tempers_once=True),
     "bart": _BART,
     "bert": _BERT,
+    "bert-generation": replace(_BERT, wide_loss=True, shifted=True),
     "blenderbot": _SEQ2SEQ,
     "blenderbot-small": _SEQ2SEQ,
     "camembert": _ROBERTA,

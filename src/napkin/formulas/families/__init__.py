@@ -49,6 +49,7 @@ _ADAPTERS: dict[str, str] = {
     "encoder_decoder:umt5": "umt5",
     "encoders:albert": "albert",
     "encoders:bert": "bert",
+    "encoders:bert_generation": "bert-generation",
     "encoders:distilbert": "distilbert",
     "encoders:electra": "electra",
     "encoders:ernie": "ernie",

@@ -79,7 +79,7 @@ def _layer_blocks(config: Config, hidden: int, heads: int, style: _Style | None 
         bias=True,
         out_bias=True,
         rope=Rope(hidden // heads, style.rotary) if style.rotary else None,
-        causal=False,
+        causal=style.causal,
         position="relative" if style.distances else "none",
     )
     inner, function = config.integer("intermediate_size"), activation(config, "hidden_act")
@@ -105,6 +105,9 @@ class _Style:
     mlp_dropout    the MLP's branch has dropout
     embedding_size, head_size  fields of the token table's width and of the masked head's, where they have their own
     head           the activation of the masked head, where it is not the layers'
+    causal         no token sees a later one
+    named          the end of the name of the class with the head
+    plain_head     the head is the token table alone
     """
 
     before: bool = False
@@ -120,6 +123,9 @@ class _Style:
     embedding_size: str = ""
     head_size: str = ""
     head: str = ""
+    causal: bool = False
+    named: str = "ForMaskedLM"
+    plain_head: bool = False
 
 
 def _bert(config: Config, style: _Style, windows: Sequence[int] = ()) -> Model:
@@ -130,7 +136,7 @@ def _bert(config: Config, style: _Style, windows: Sequence[int] = ()) -> Model:
     config.must_be("head_dim", hidden // heads)
     config.ignore("directionality")
     vocabulary = config.integer("vocab_size")
-    purpose = purpose_of(config)
+    purpose = purpose_of(config, style.named)
     if purpose == PRETRAINING and not style.next_sentence:
         raise config.refuse("architectures", "the class has no pre-training heads")
     attend, feed = _layer_blocks(config, hidden, heads, style)
@@ -145,6 +151,8 @@ def _bert(config: Config, style: _Style, windows: Sequence[int] = ()) -> Model:
     function = style.head or activation(config, "hidden_act")
     size = config.integer(style.head_size) if style.head_size else table
     masked = masked_head(hidden, vocabulary, function, table_width=size, source=last)
+    if style.plain_head:
+        masked = (Matmul("lm_head", (last,), hidden, vocabulary, True, VOCABULARY),)
     next_sentence = Matmul("next_sentence", ("pooler_activation",), hidden, 2, True)
     bare = pooler if style.pooler else ()
     after = {BARE: bare, MASKED: masked, PRETRAINING: (*pooler, next_sentence, *masked)}[purpose]
@@ -221,6 +229,14 @@ def xlm_roberta_xl(config: Config) -> Model:
 def mpnet(config: Config) -> Model:
     """MPNet (arXiv:2004.09297): BERT without segments, and T5's biases of distances, one table for all layers."""
     return _bert(config, _Style(segments=False, distances=True, head="gelu"))
+
+
+def bert_generation(config: Config) -> Model:
+    """BERT for sequence generation (arXiv:1907.12461): BERT without segments, and with the token table alone as a head;
+    causal where it is a decoder. One that attends to an encoder is refused."""
+    config.must_be("add_cross_attention", False)
+    causal = config.flag("is_decoder", otherwise=False)
+    return _bert(config, _Style(segments=False, pooler=False, causal=causal, named="Decoder", plain_head=True))
 
 
 def rembert(config: Config) -> Model:

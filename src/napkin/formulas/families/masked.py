@@ -34,7 +34,7 @@ def purpose_of(config: Config, full: str = "ForMaskedLM") -> str:
         return MASKED
     if any(name.endswith("ForPreTraining") for name in names):
         return PRETRAINING
-    if any(name.endswith("Model") for name in names):
+    if any(name.endswith(("Model", "Encoder")) for name in names):
         config.notes.append("the class has no head: none is counted")
         return BARE
     raise config.refuse(
