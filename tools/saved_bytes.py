@@ -1256,6 +1256,23 @@ def _matrix_memory(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     return own | {"norm_reduction_force_float32": True, "add_out_norm": True, "chunk_size": 16}
 
 
+@special("qwen4_exp_text")
+def _gated_streams(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    listed = _kinds(rng, drawn["num_hidden_layers"], "linear_attention", "indexed_attention")
+    keys = rng.choice((1, 2))
+    own = {"layer_types": listed, "head_dim": 16, "hc_count": rng.choice((2, 4)), "hc_lowrank": rng.choice((12, 20))}
+    own |= {"linear_num_key_heads": keys, "linear_num_value_heads": 2 * keys, "linear_key_head_dim": 16}
+    own |= {"linear_value_head_dim": rng.choice((16, 24)), "hidden_act": "silu", "eos_token_id": 1}
+    own |= {"indexer_n_heads": 2, "indexer_kv_heads": 1, "indexer_head_dim": 16, "indexer_budget": 16}
+    own |= {"indexer_compress_ratio": rng.choice((4, 8)), "output_gate_type": rng.choice((None, "silu", "sigmoid"))}
+    own |= {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 1, 1]}}
+    if rng.random() < 0.6:
+        own |= {"ple_layer_ids": [listed.index("linear_attention") + 1], "ple_embed_dim": 4 * rng.choice((4, 6))}
+        own |= {"ngram_size": rng.choice((2, 3)), "heads_per_ngram": 2, "ngram_vocab_size_base": rng.choice((50, 97))}
+        own |= {"make_ngram_vocab_size_divisible_by": 8, "ple_conv_kernel_size": rng.choice((3, 4))}
+    return own
+
+
 @special("minimax")
 def _lightning(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     own = {"layer_types": _kinds(rng, drawn["num_hidden_layers"], "linear_attention", "full_attention")}

@@ -563,6 +563,7 @@ EXACT: dict[str, tuple[int, int]] = {
     'qwen3_next': (0, 48),
     'qwen3_vl_moe_text': (0, 144),
     'qwen3_vl_text': (0, 144),
+    'qwen4_exp_text': (0, 144),
     'recurrent_gemma': (0, 48),
     'rembert': (9, 36),
     'roberta': (0, 48),

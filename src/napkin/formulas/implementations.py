@@ -412,6 +412,7 @@ _HF_CODES: dict[str, Code] = {
     "qwen3_5_text": replace(_HF, positions="each"),
     "qwen3_vl_moe_text": replace(_HF, positions="each"),
     "qwen3_vl_text": replace(_HF, positions="each"),
+    "qwen4_exp_text": replace(_HF, positions="each", masked=True, kernels=(EFFICIENT, EAGER), joins=True),
     "recurrent_gemma": replace(_HF, mixer="torch", rotary="values"),
     "zamba": replace(_HF, mixer="apart"),
     "zaya": replace(_PARTIAL, by_kind=True, router="scores", native_scores="raised", masked_choice=True),

@@ -12,6 +12,7 @@ from napkin.elementwise import Number, ceil_div, minimum
 from napkin.errors import NapkinError
 from napkin.formulas import formats
 from napkin.formulas.compression import BlockIndexer, RunIndexer
+from napkin.formulas.gated_streams import DilatedConv, RunChoice
 from napkin.formulas.implementations import STORED
 from napkin.formulas.layer import (
     LENT,
@@ -175,8 +176,10 @@ def cached_numbers(layer: Layer, context: Number, ranks: Number = 1, source: Num
                     tokens = minimum(tokens, bound)
             tokens = tokens + op.runs(context) + (source or context) * op.merged
             growing = growing + tokens * _width(op, by_name, ranks)
-        elif isinstance(op, (Indexer, BlockIndexer)):
+        elif isinstance(op, (Indexer, BlockIndexer, RunChoice)):
             growing = growing + context * op.head_dim
+        elif isinstance(op, DilatedConv):
+            fixed = fixed + op.channels * op.reach
         elif isinstance(op, RunIndexer):
             growing = growing + context // op.rate * op.head_dim
         elif isinstance(op, Scan):
