@@ -10,7 +10,7 @@ from napkin.inputs.model import load_config
 from tests.conftest import preset, run_line
 
 
-@pytest.mark.parametrize("name", ["llama3-8b", "gpt2", "mixtral-8x7b", "qwen2.5-7b"])
+@pytest.mark.parametrize("name", ["llama3-8b", "gpt2", "mixtral-8x7b", "qwen2.5-7b", "gemma3-4b", "gemma4-31b"])
 def test_its_own_size_gives_the_published_shape_back(name: str) -> None:
 
     published = preset(name)
@@ -40,6 +40,18 @@ def test_a_family_stands_for_its_nearest_member() -> None:
     assert found is not None
     assert found.name == "llama3-70b"
     assert nearest_of_family("llamas", 10**9) is None
+
+
+def test_layers_that_are_listed_go_on_in_their_order() -> None:
+    """gpt-oss: a window in every other layer."""
+    model, _ = largest(load_config("gpt-oss-20b"), at_most(3 * count(preset("gpt-oss-20b"))))
+    kinds = [layer.kind for times, layer in model.stacks[0].runs for _ in range(times)]
+    assert len(kinds) == model.depth > 24
+    assert kinds == (["sliding_moe", "full_moe"] * len(kinds))[: len(kinds)]
+    config = load_config("gpt-oss-20b")
+    config.fields = {**config.fields, "layer_types": ["full_attention"] * 23 + ["sliding_attention"]}
+    with pytest.raises(Refused, match="layer_types names its layers one by one"):
+        largest(config, at_most(10**11))
 
 
 def test_what_cannot_be_scaled() -> None:

@@ -1,17 +1,18 @@
 """A published shape made larger or smaller: width, depth and feed-forward in the published proportions.
 
 Head size, key/value heads, experts and vocabulary stay; heads come in multiples of the key/value heads, the inner
-width in multiples of 128 (of 8 below 1024), and depth takes up the slack. The count of each candidate is exact.
+width in multiples of 128 (of 8 below 1024), and depth takes up the slack. Fields that list layers go on in their order; of a
+multimodal model the language model grows. The count of each candidate is exact.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from napkin.errors import BROKEN, NapkinError, Refused
-from napkin.formulas.families import build
+from napkin.formulas.families import build, text_model
 from napkin.formulas.layer import Model
 from napkin.formulas.params import params
 from napkin.inputs.load import Document
@@ -34,6 +35,7 @@ GROWS = ("num_heads", "mamba_n_heads", "mamba_num_heads", "n_mamba_heads", "mamb
 """Heads and widths of recurrences, which grow with the width."""
 UNIT = 64
 """Width of a step where a network has no heads."""
+Listed = TypeVar("Listed", list[Any], str)
 SLACK = 0.25
 """Depth may leave the published proportion by this share, so that a width's next larger step is not needed."""
 
@@ -48,7 +50,8 @@ class Shape:
     """A family's proportions, and the model that they give for a number of heads and layers."""
 
     def __init__(self, config: Config) -> None:
-        if config.has("text_config") or len(build(config).stacks) != 1:
+        config = text_model(config)
+        if len(build(config).stacks) != 1:
             raise Refused(f"{config.name}: its shape is not one stack of layers", "name a decoder, e.g. llama3-8b")
         self.config = config
         self.deep = DEPTH if config.has(DEPTH) or not config.has(DOUBLE_LAYERS) else DOUBLE_LAYERS
@@ -57,22 +60,18 @@ class Shape:
         self.headed = known[0] if known else ""
         self.heads = config.integer(self.headed) if known else max(1, self.hidden // UNIT)
         self.grows = {name: config.integer(name) for name in known if name in GROWS and config.raw(name) is not None}
-        listed = [
-            name
+        self.listed: dict[str, tuple[Any, Any]] = {
+            name: _repeating(config, name, value)
             for name, value in config.fields.items()
             if isinstance(value, list | str) and len(value) == self.layers and name != "model_type"
-        ]
-        if listed:
-            raise Refused(
-                f"{config.name}: {listed[0]} names its layers one by one", "name another member of the family"
-            )
+        }
         kv_heads = config.optional_integer(KV_HEADS)
         self.step = kv_heads if kv_heads and kv_heads < self.heads else 1
         self.keeps_kv = bool(kv_heads) and kv_heads != self.heads
 
     def model(self, heads: int, layers: int) -> Model:
         """The model with `heads` heads of the published size, everything as wide in proportion."""
-        fields = dict(self.config.fields)
+        fields = {**self.config.fields, "model_type": self.config.model_type}
         hidden = self.hidden * heads // self.heads
         changed: dict[str, Any] = {WIDTH: hidden, self.deep: layers}
         if self.headed:
@@ -80,6 +79,9 @@ class Shape:
         changed |= {name: value * heads // self.heads for name, value in self.grows.items()}
         if not self.keeps_kv and self.config.has(KV_HEADS):
             changed[KV_HEADS] = heads
+        for field, (ahead, turn) in self.listed.items():
+            turns = turn * -(-max(0, layers - len(ahead)) // len(turn))
+            changed[field] = (ahead + turns)[:layers]
         for field in INNER:
             if self.config.has(field):
                 grain = 128 if hidden >= 1024 else 8
@@ -102,6 +104,16 @@ class Shape:
     def depth(self, heads: int) -> int:
         """Layers in the published proportion to the width."""
         return max(1, round(self.layers * heads / self.heads))
+
+
+def _repeating(config: Config, field: str, listed: Listed) -> tuple[Listed, Listed]:
+    """(what stands ahead, what repeats after it) of a field that names layers one by one: the shortest of the second
+    that comes at least twice. Refused (3) where the layers have no such order."""
+    for period in range(1, len(listed) // 2 + 1):
+        ahead = next(n for n in range(len(listed)) if listed[n + period :] == listed[n : len(listed) - period])
+        if ahead + 2 * period <= len(listed):
+            return listed[:ahead], listed[ahead : ahead + period]
+    raise Refused(f"{config.name}: {field} names its layers one by one", "name another member of the family")
 
 
 def nearest_of_family(family: str, limit: int) -> Config | None:

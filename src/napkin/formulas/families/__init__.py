@@ -194,7 +194,7 @@ _OTHER_SENSES = re.compile(
 
 def build(config: Config, assume_ignorable: Sequence[str] = ()) -> Model:
     """The model that a config.json describes. Refused (3): a model_type or a field that napkin does not know."""
-    text = _text_model(config)
+    text = text_model(config)
     model = _adapter(text)(text)
     config.finish(assume_ignorable)
     family = config.model_type if config.model_type in _APART else text.model_type
@@ -213,7 +213,7 @@ def _adapter(config: Config) -> Callable[[Config], Model]:
     return adapter
 
 
-def _text_model(config: Config) -> Config:
+def text_model(config: Config) -> Config:
     """The language model of a multimodal config, with what the outer level says about it; else the config itself."""
     stored = config.raw("quantization_config", required=False)
     if stored is not None:
