@@ -1,8 +1,8 @@
 """A published shape made larger or smaller: width, depth and feed-forward in the published proportions.
 
 Head size, key/value heads, experts and vocabulary stay; heads come in multiples of the key/value heads, the inner
-width in multiples of 128 (of 8 below 1024), and depth takes up the slack. Fields that list layers go on in their order; of a
-multimodal model the language model grows. The count of each candidate is exact.
+width in multiples of 128 (of 8 below 1024), and depth takes up the slack. Fields that list layers go on in their
+order; of a multimodal model the language model grows. The count of each candidate is exact.
 """
 
 from __future__ import annotations
