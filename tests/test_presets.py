@@ -69,6 +69,7 @@ PRINTED = [
     ("mixtral-8x22b", "total", "141B", "Mistral AI, Mixtral 8x22B: 141B, 39B active"),
     ("mixtral-8x22b", "active", "39B", "Mistral AI, Mixtral 8x22B: 141B, 39B active"),
     ("deepseek-v3", "total", "671B", "DeepSeek-V3: 671B total"),
+    ("deepseek-v4-flash", "total", "284B", "DeepSeek-V4-Flash's card: 284B total, 13B active"),
     ("deepseek-v2", "total", "236B", "DeepSeek-V2: 236B total"),
     ("dbrx", "total", "132B", "DBRX: 132B total"),
     ("dbrx", "active", "36B", "DBRX: 36B active"),

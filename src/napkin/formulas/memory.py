@@ -30,6 +30,7 @@ from napkin.formulas.layer import (
     Pattern,
     Reused,
     Rotary,
+    Router,
     Stack,
     Weight,
 )
@@ -978,6 +979,13 @@ def buffers(step: Step, stage: Stage) -> Number:
             "scalars": 2 * depth,
         }[what]
         found = found + sized(count, kind or ("fp32" if setup.precision.param == "fp32" else "bf16"))
+    if setup.code.frame.buffers:  # routers' biases that no gradient reaches, tables of hashed choices
+        for many, layer in zip(stage.layers, stage.kinds, strict=True):
+            for op in layer.operations:
+                if isinstance(op, Router):
+                    table = step.model.vocabulary * op.top_k if op.hashed else 0
+                    bias = op.experts if op.balanced == "buffer" else 0
+                    found = found + many * (sized(bias, "fp32") + sized(table, "int64"))
     return found
 
 
