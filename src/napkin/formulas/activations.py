@@ -103,6 +103,7 @@ class Pass:
     kinds     the layer of each      patterns  their order, kinds by number
     closure   what checkpointed layers' code refers to and autograd does not hold: positions, slopes
     tables    rotary tables, which it refers to too
+    lent      what layers lend each other, which the model's code holds while they run and checkpoints refer to
     mask      one causal mask of written-out attention, which that code refers to, or is given as an argument
     held      logits that the training loop holds until the backward pass is over
     loss      bytes of the loss, which the training loop holds until the step is over
@@ -126,6 +127,7 @@ class Pass:
     stream: Number = 0
     final: Number = 0
     first: Number = 0
+    lent: tuple[Storage, ...] = ()
 
 
 def piece(name: str, tape: Tape, start: int, first: int, input_bytes: Number) -> Piece:
@@ -277,7 +279,8 @@ def forward(
     final = after.input + ahead(after.nodes[: products[0]] if products else after.nodes, holds, KEPT)
     gone = where(any(s.label == INPUT_LABEL for s in after.kept), 0, after.input)  # the stream, once it is normalised
     after = replace(after, burst=after.burst - gone)
-    rest = kept_on, tape.nodes[-1].output.size, embedded, stream, final, kept_there
+    lent = tuple({id(s): s for value in lowering.lent.values() for _, s in value.tensor.places}.values())
+    rest = kept_on, tape.nodes[-1].output.size, embedded, stream, final, kept_there, lent
     return Pass(before, tuple(layers), after, *order, *extras, *rest)
 
 
@@ -296,7 +299,7 @@ def _embedded(lowering: Lowering, operations: Iterable[Operation], x: Value) -> 
         return 0, 0
     held: dict[str, Tensor] = {}
     for op in operations:
-        if isinstance(op, Embedding):
+        if isinstance(op, Embedding) and op.role != "layers":  # which their sum replaces
             held[op.name] = lowering.values[op.name].tensor
         elif isinstance(op, Scale) and op.reads[0] in held:  # within the table's own code
             held[op.reads[0]] = lowering.values[op.name].tensor

@@ -19,6 +19,7 @@ from napkin.formulas.implementations import EAGER, FROZEN_LAYERS, STORED, Code, 
 from napkin.formulas.layer import (
     EXPERT,
     REPLICATED,
+    TABLES,
     VOCABULARY,
     AttentionCore,
     Embedding,
@@ -782,7 +783,8 @@ def _moments(
     again = total(stage.checkpointed)
     masks = _masks(step, stage, stage.checkpointed)
     tables = _tables(step, stage)
-    closure = where(again > 0, run.closure, 0) + tables + masks * (not setup.code.passes_mask)
+    lent = _lent(step, stage)
+    closure = where(again > 0, run.closure + lent, 0) + tables + masks * (not setup.code.passes_mask)
     cached = total(n * piece.casts for n, (_, piece) in zip(stage.checkpointed, run.layers, strict=True))
     cached = cached + total(n * piece.biases for n, (_, piece) in zip(stage.layers, run.layers, strict=True))
     one = stage.last * run.loss
@@ -793,7 +795,7 @@ def _moments(
     looked_up = stage.first * (run.embedded + where(keeps_stream, 0, run.stream))
     all_masks = _masks(step, stage, stage.layers)
     around = run.closure + tables + where(again > 0, masks * (not setup.code.passes_mask), 0) + looked_up
-    around = around + all_masks - where(again > 0, masks, 0)
+    around = around + all_masks - where(again > 0, masks, 0) + lent
     to_the_loss = looked_up * (setup.code.frame.embeddings == "loss")
     made_casts = rank.casts + cached - stage.last * run.after.casts
     at_the_head = run.after.burst - run.after.saved - run.after.casts
@@ -966,6 +968,8 @@ def buffers(step: Step, stage: Stage) -> Number:
         if isinstance(op, Rotary)
     }
     dims = {dim for dim, *_ in rotary}
+    looked_up = [op.of if isinstance(op, Reused) else op for op in stack.before]
+    tables = [op for op in looked_up if isinstance(op, Embedding) and op.role in TABLES]
     found: Number = 0
     for what, kind in setup.code.frame.buffers:
         count: Number = {
@@ -975,7 +979,9 @@ def buffers(step: Step, stage: Stage) -> Number:
             "masks": depth * length * length * eager,
             "mask": length * length,
             "ids": length,
-            "scale": stage.first,
+            "scale": stage.first * len(tables),
+            "factors": 2 * stage.first,
+            "scalar": depth,
             "scalars": 2 * depth,
         }[what]
         found = found + sized(count, kind or ("fp32" if setup.precision.param == "fp32" else "bf16"))
@@ -1007,6 +1013,15 @@ def _tables(step: Step, stage: Stage) -> Number:
     for storage in step.run.tables:
         again, others = _users(step, stage.sorts, storage)
         found = found + where((again > 0) & (others == 0), storage.size, 0)
+    return found
+
+
+def _lent(step: Step, stage: Stage) -> Number:
+    """What layers lend each other and none keeps for backward: the code alone holds it."""
+    found: Number = 0
+    for storage in step.run.lent:
+        _, keep = _users(step, stage.sorts, storage)
+        found = found + storage.size * where(keep > 0, 1 - minimum(storage.kept, 1), 1)
     return found
 
 
