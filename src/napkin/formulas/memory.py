@@ -7,7 +7,7 @@ Symbols: t, p, c, d, e tensor, pipeline, context, data and expert degrees, m mic
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import gcd, prod
 
 from napkin.elementwise import Number, ceil_div, ceiling, floor_div, is_array, maximum, minimum, ratio, where
@@ -328,12 +328,17 @@ def stage_of(step: Step, index: Number) -> Stage:
 
 
 def places(step: Step) -> tuple[Number, ...]:
-    """Stages of which one is the worst; some are the same where there are few.
+    """Stages of which one is the worst, each once; of arrays of layouts some are the same where there are few.
 
     Micro-batches in flight never grow along the pipeline, so that of stages with equal layers, ends apart, the first is
     the worst. With one sort of layer all but the ends are like the first, which has the table too, or smaller (the
     second is the first that is whole where table and head take a layer's place). Layers that differ repeat with a
     period, and so do the stages of one size: of each segment as many are looked at as differ."""
+    found = _places(step)
+    return found if is_array(step.setup.layout.pp) else tuple(dict.fromkeys(found))
+
+
+def _places(step: Step) -> tuple[Number, ...]:
     order, layout = step.order, step.setup.layout
     p, partition = layout.pp, step.setup.framework.partition
     ends = (0 * p, p - 1)
@@ -341,7 +346,7 @@ def places(step: Step) -> tuple[Number, ...]:
         if layout.stages or layout.schedule == "zero-bubble":
             found = [place for _, begin, end, _ in _runs(step) for place in (begin, begin + 1, end - 2, end - 1)]
             inside = tuple(minimum(maximum(place, 0), p - 1) for place in found)
-            return (*ends, *inside) if is_array(p) else tuple(dict.fromkeys((*ends, *inside)))
+            return (*ends, *inside)
         return (*ends, minimum(1, p - 1)) if partition == SLOTS else ends
     most = int(maximum(p, 1).max()) if is_array(p) else p
     dealt = partition != COST or layout.stages
@@ -349,7 +354,7 @@ def places(step: Step) -> tuple[Number, ...]:
     if looked is None or len(looked) >= most:
         return (*ends, *(minimum(i, p - 1) for i in range(1, most - 1)))
     inner = [minimum(maximum(i, 0), p - 1) for i in looked]
-    return (*ends, *inner) if is_array(p) else tuple(dict.fromkeys((*ends, *sorted(inner))))
+    return (*ends, *(inner if is_array(p) else sorted(inner)))
 
 
 def _looked_at(step: Step) -> list[Number]:
@@ -819,7 +824,7 @@ def _moments(
         return standing + growing * made + sharded * ceil_div(made, setup.shards)
 
     worst = moment("backward", 0, 0, 0, 0)
-    for turn in _turns(step, stage, grad):
+    for turn in _turns(step, stage, grad, gradients_of):
         left = kept - turn.gone
         bursting = moment("forward", standing, left, made_casts - turn.later, turn.bursts + around)
         forward = larger(forward, bursting, turn.valid)
@@ -886,11 +891,17 @@ class Turn:
     masks: Number
 
 
-def _turns(step: Step, stage: Stage, grad: Number) -> Iterator[Turn]:
+Corner = tuple[Number, int, Counts, Number, Number]
+"""Whether it is there, its sort, layers of each sort up to it, checkpoints up to it, bytes that run again with it."""
+
+
+def _turns(step: Step, stage: Stage, grad: Number, gradients_of: Callable[[Number], Number]) -> Iterator[Turn]:
     """Layers of a stage where a backward pass can hold the most, from the last to the first: live bytes change by the
-    same step with every layer of a sort, so that the corners of their order are enough (order.py)."""
+    same step with every layer of a sort, so that the corners of their order are enough (order.py), and of those of one
+    sort the one where the steps so far add up to the most. What layers share goes with the last of its sorts."""
     run, order, recompute = step.run, step.order, step.setup.layout.recompute
     chooses = recompute.kind == OPERATIONS
+    offloads = "activations" in step.setup.offload
     pieces = [run.layers[sort.kind][1] for sort in order.sorts]
     idle = [sort.asleep and step.setup.frozen is not None for sort in order.sorts]  # no gradient reaches these
     weights = [step.weights.layers[sort.kind].all * grad * (not i) for i, sort in zip(idle, order.sorts, strict=True)]
@@ -925,21 +936,52 @@ def _turns(step: Step, stage: Stage, grad: Number) -> Iterator[Turn]:
         shared = _let_go(step, stage, ahead)
         return Turn(valid, _dot(done, weights), whole - left, shared, _dot(done, copies), needs, bursts, later, masks)
 
-    if size == 1:
-        spans = [(stage.low, stage.high)]
-        if "activations" in step.setup.offload:  # the first that are still on the card are counted apart
-            first = where(total(stage.checkpointed) > 0, STASHED, LAYERS_ON_THE_WAY)
-            cut = minimum(stage.low + first, stage.high)
-            spans = [(cut, stage.high), (stage.low, cut)]
-        for low, high in spans:
+    stays = [_of_layers(step, tuple(int(i == j) for j in range(len(pieces))), 0) for i in range(len(pieces))]
+    inputs = maximum(0, *(piece.input for piece in pieces)) if size > 1 else 0
+    steps = (*stays, *weights, *copies, *cached, *reruns, inputs, stage.low, stage.high)
+
+    def corners() -> Iterator[Corner]:
+        if size == 1:
+            spans = [(stage.low, stage.high)]
+            if offloads:  # the first that are still on the card are counted apart
+                first = where(total(stage.checkpointed) > 0, STASHED, LAYERS_ON_THE_WAY)
+                cut = minimum(stage.low + first, stage.high)
+                spans = [(cut, stage.high), (stage.low, cut)]
+            for low, high in spans:
+                for valid, sort, upto in order.turns(low, high):
+                    yield valid, sort, upto, 0, reruns[sort]
+            return
+        for low, high in order.groups(stage.low, stage.high, size):
+            above = order.before(low)
             for valid, sort, upto in order.turns(low, high):
-                yield turn(valid, sort, upto, 0, reruns[sort])
-        return
-    for low, high in order.groups(stage.low, stage.high, size):
-        above = order.before(low)
-        for valid, sort, upto in order.turns(low, high):
-            again = _dot([a - b for a, b in zip(upto, above, strict=True)], reruns)
-            yield turn(valid, sort, upto, ceil_div(high - stage.low, size), again)
+                again = _dot([a - b for a, b in zip(upto, above, strict=True)], reruns)
+                yield valid, sort, upto, ceil_div(high - stage.low, size), again
+
+    def held(corner: Corner) -> tuple[object, Number, Number]:
+        _, sort, upto, checkpoints, again = corner
+        kept = checkpoints * inputs + _dot(upto, stays)
+        done = [a - b for a, b in zip(end, upto, strict=True)]
+        ahead = [a - b for a, b in zip(upto, begin, strict=True)]
+        alike = (sort, *(n > 0 for n in ahead), sum(ahead) == 1)
+        backward = kept + gradients_of(_dot(done, weights)) - _dot(done, copies) + again
+        return alike, backward, kept - _dot(done, cached)
+
+    found: Iterable[Corner] = corners()
+    if not offloads and not any(is_array(number) for number in steps):
+        found = largest(found, held)
+    for corner in found:
+        yield turn(*corner)
+
+
+def largest(corners: Iterable[Corner], held: Callable[[Corner], tuple[object, Number, Number]]) -> Iterable[Corner]:
+    """Of the corners that are alike, the one that holds the most backwards and the one that does forwards."""
+    most: dict[object, tuple[Number, Corner]] = {}
+    for corner in corners:
+        alike, *both = held(corner)
+        for way, size in enumerate(both):
+            if (alike, way) not in most or size > most[alike, way][0]:
+                most[alike, way] = (size, corner)
+    return dict.fromkeys(corner for _, corner in most.values())
 
 
 def _dot(counts: Iterable[Number], sizes: Iterable[Number]) -> Number:

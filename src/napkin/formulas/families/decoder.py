@@ -479,11 +479,11 @@ def _plans(config: Config, traits: Traits, layers: int) -> list[Plan]:
         if "attention_chunk_size" in config.defaults or config.has("attention_chunk_size"):
             chunk = config.optional_integer("attention_chunk_size")
             types = list(common.layer_types(config, layers, lambda i: CHUNKED if rope[i] else FULL))
-    is_sparse = traits.moe.where(config, layers) if traits.moe else (lambda i: False)
+    sparse = list(map(traits.moe.where(config, layers), range(layers))) if traits.moe else [False] * layers
     tables = _tables(config, traits.thetas, layers) if traits.thetas else None
     if tables is not None:
         rope = [table > 0 for table in tables]
-    last = [traits.last_out_bias and i == layers - 1 for i in range(layers)]
+    last = [False] * (layers - 1) + [traits.last_out_bias]
     alike = not types and tables is None and not traits.last_out_bias
     if alike and not traits.no_rope_every and traits.moe is None:  # however many
         return [Plan(None, None, True, False)] * layers
@@ -491,10 +491,10 @@ def _plans(config: Config, traits: Traits, layers: int) -> list[Plan]:
     if traits.rotates:
         if window is None and WINDOWED in attends:
             raise config.refuse(traits.window_field, "is missing, but there are layers with a window")
-        rope = traits.rotates(config, attends, [is_sparse(i) for i in range(layers)])
+        rope = traits.rotates(config, attends, sparse)
     if traits.rope_in_windows_only and window is not None:
         rope = [turned and kind != FULL for turned, kind in zip(rope, attends, strict=True)]
-    keys = list(zip(attends, rope, map(is_sparse, range(layers)), tables or [0] * layers, last, strict=True))
+    keys = list(zip(attends, rope, sparse, tables or [0] * layers, last, strict=True))
     made = {
         key: Plan(window if key[0] == WINDOWED else None, chunk if key[0] == CHUNKED else None, *key[1:])
         for key in dict.fromkeys(keys)
