@@ -185,6 +185,21 @@ def test_only_what_was_counted_is_called_exact():
         assert ("are exact for transformers" in notes) is exact
 
 
+@pytest.mark.parametrize(
+    ("line", "exact"),
+    [
+        ("switch-base-8 --seq 64", True),
+        ("switch-base-8 --seq 65", False),  # an expert drops the tokens beyond its 64
+        ("longformer-base --seq 1024", True),
+        ("longformer-base --seq 1000", False),  # padded to whole windows of 512
+        ("nllb-moe-54b --seq 64", False),  # its class runs other experts than were chosen
+    ],
+)
+def test_what_the_step_alone_knows_is_not_called_exact(line, exact):
+    notes = " ".join(ask_json(f"memory {line} --attention eager")["notes"])
+    assert ("are exact for transformers" in notes) is exact
+
+
 def test_a_framework_s_own_formats_are_those_it_keeps():
     """Megatron-core adds gradients up in fp32: 2 + 4 + 12 bytes a parameter; FSDP shards 4 + 4 + 8 in fp32."""
     for framework, widths in (("megatron-core", (2, 4, 12)), ("torchtitan", (4, 4, 8)), ("deepspeed", (2, 2, 12))):
