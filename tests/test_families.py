@@ -565,3 +565,9 @@ def test_palm_counts_no_table_that_is_looked_up_alone() -> None:
     model = model_of(GEMMA3N)
     found = conventions.per_token(model, flops.works(model, 1, 32), "palm").value
     assert found == 6 * (199_192 - 80 * 5 * 8) + 12 * 5 * 4 * 16 * 32
+
+
+@pytest.mark.parametrize("model_type", ["gemma4_assistant", "gemma4_unified_assistant"])
+def test_what_reads_another_model_is_refused(model_type: str) -> None:
+    problem = refusal({"model_type": model_type, "text_config": {**GEMMA4, "num_kv_shared_layers": 5}})
+    assert (problem.status, "no training step of its own" in problem.message) == (REFUSED, True)

@@ -19,8 +19,8 @@ class Frame:
                  rotary: inverse frequencies, twice, for each kind of table · spare rotary: those that no layer reads ·
                  angles: sines and cosines of every position, each layer its own · masks: a causal mask of the longest
                  sequence, each layer its own · mask: one for all layers · ids: of every position · scale: the factor of
-                 each table's embeddings · factors: two of layers' own inputs · scalar: one for each layer · scalars: two
-                 for each layer
+                 each table's embeddings · factors: two of layers' own inputs · scalar: one for each layer ·
+                 scalars: two for each layer
     norms_last   a layer registers its norms behind its products
     closure      what the code of a checkpointed layer refers to: tables (rotary), ids (one row of positions), each
                  ids (a row a sequence), masks (written-out attention's, one for each window), mask (one for all),
@@ -43,6 +43,7 @@ class Frame:
 _HF = Frame()
 _SCALED = replace(_HF, buffers=(ROTARY, ("scale", "")))
 _LAYERED = replace(_HF, buffers=(ROTARY, ("scale", ""), ("scalar", "")))
+_STREAMED = replace(_LAYERED, buffers=(*_LAYERED.buffers, ("factors", "")))
 _BETWEEN = replace(_HF, norms_last=False)
 _ANGLES = replace(_BETWEEN, buffers=(("angles", "fp32"),))
 _SPARE = replace(_HF, buffers=(ROTARY, ("spare rotary", "fp32")))
@@ -56,8 +57,11 @@ _HF_FRAMES: dict[str, Frame] = {
     "gemma3_text": _SCALED,
     "granite_swa": _SPARE,
     "granitemoe_swa": _SPARE,
-    "gemma3n_text": replace(_LAYERED, buffers=(*_LAYERED.buffers, ("factors", ""))),
+    "gemma3n": _STREAMED,
+    "gemma3n_text": _STREAMED,
+    "gemma4": _LAYERED,
     "gemma4_text": _LAYERED,
+    "gemma4_unified": _LAYERED,
     "gemma4_unified_text": _LAYERED,
     "gpt-sw3": _GPT2,
     "gpt2": _GPT2,

@@ -182,6 +182,9 @@ _FLAT = ("fuyu", "qwen2_vl", "qwen2_5_vl")
 _APART = ("gemma3n", "gemma4", "gemma4_unified", "kimi_k25")
 """Those whose code treats text otherwise than their language model's own class, which is the family of all others."""
 
+_HELPERS = ("gemma4_assistant", "gemma4_unified_assistant")
+"""Those that read another model's keys and hidden states, and have no loss."""
+
 _UNREAD = {"gemma3": "final_logit_softcapping"}
 """A language model's field that the class holding it does not heed."""
 
@@ -223,6 +226,8 @@ def text_model(config: Config) -> Config:
     if not (config.model_type in WRAPPERS or (config.model_type not in ADAPTERS and config.has("text_config"))):
         return config
     name = printable(config.model_type, 40)
+    if config.model_type in _HELPERS:
+        raise config.refuse("model_type", f"{name} reads another model's keys and has no training step of its own")
     config.notes.append(f"the language model of {name} alone is counted, vision and other senses left out")
     config.ignore(*(field for field in config.fields if _OTHER_SENSES.fullmatch(field)), "architectures")
     if config.model_type in _FLAT and not config.has("text_config"):
