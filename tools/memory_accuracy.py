@@ -292,6 +292,13 @@ states from the policy, the optimizer and the layout. Four figures follow each o
 `apart` what the optimizer step holds beyond that moment: blocks of one size serve no tensor of another, so the cache
 keeps both. Bytes are whole numbers: shares are rounded up, intervals outwards.
 
+`live` is compared with traces of whole steps of Hugging Face code on the meta device, in which every ATen operation and
+every storage's birth and death is seen (tools/traced_steps.py: random small configs, precisions, attention kernels,
+checkpoints and optimizers). In 106 steps of 18 dense types, freshly drawn, the bytes before the step and after either
+pass were equal in all, the largest moment in 103; of the other three it lay within 3 %, twice in written-out attention
+under autocast. The forward pass alone, where it is seldom the largest moment, was equal in 88: some codes' variables,
+such as those of GPT-2, live longer than is counted. Not so traced: mixtures, encoders, several micro-batches.
+
 A trainer's own figure never holds the context. On one card *used minus context* is `memory/reserved`: there are no
 communicators, so that what nvidia-smi shows beyond torch's cache is the CUDA context alone
 (`memory/used` = `memory/reserved` + `memory/context`). On several cards it also holds `memory/communication`.

@@ -76,7 +76,7 @@ STEPS = (
     ("adadelta", "foreach"),
 )
 SEEN = ("before", "after_forward", "after_backward", "forward", "backward", "step")
-KEPT_CASES = 4
+KEPT_CASES = 6
 
 
 class Watch(TorchDispatchMode):
