@@ -13,7 +13,7 @@ from napkin.inputs.model import Config, class_facts
 from napkin.record import replace
 
 _ADAPTERS: dict[str, str] = {
-    "decoder:build": (
+    "decoders:build": (
         "afmoe apertus arcee aria_text bitnet codegen cohere cohere2 ctrl cwm deepseek dots1 ernie4_5 "
         "ernie4_5_moe exaone4 exaone_moe flex_olmo flint gemma gemma2 gemma3_text glm glm4 glm4_moe "
         "glm4v_moe_text glm4v_text gpt-sw3 gpt2 gpt_neo gpt_neox gpt_neox_japanese gpt_oss gptj granite "

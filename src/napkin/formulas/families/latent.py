@@ -9,7 +9,7 @@ from typing import NamedTuple
 from napkin.formulas import blocks
 from napkin.formulas.blocks import RMS, Block, Operations, Rope, Routing
 from napkin.formulas.families import common
-from napkin.formulas.families.decoder import Sparse, after_first, by_type
+from napkin.formulas.families.traits import Sparse, after_first, by_type
 from napkin.formulas.hyper_connections import Collapse, Fan
 from napkin.formulas.layer import Activation, Add, Cast, Indexer, Layer, Matmul, Model, Operation
 from napkin.inputs.model import Config

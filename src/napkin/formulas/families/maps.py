@@ -8,7 +8,9 @@ from math import isqrt
 
 from napkin.formulas.blocks import RMS, Block, NormStyle, Operations
 from napkin.formulas.families import common
-from napkin.formulas.families.decoder import LLAMA, Traits, decoder, everywhere
+from napkin.formulas.families.decoder import decoder
+from napkin.formulas.families.decoders import LLAMA
+from napkin.formulas.families.traits import Traits, everywhere
 from napkin.formulas.layer import COLUMN, Add, AttentionCore, Matmul, Model, Scale
 from napkin.formulas.maps import Difference, DynamicMask, HalfHeads
 from napkin.formulas.retrieval import RetrievedExperts

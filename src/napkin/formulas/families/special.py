@@ -7,7 +7,9 @@ from functools import partial
 from napkin.formulas import blocks
 from napkin.formulas.blocks import LAYER, LAYER_NO_BIAS, RMS, NormStyle, Operations, Rope, Routing
 from napkin.formulas.families import common
-from napkin.formulas.families.decoder import GPT2, TRAITS, Traits, decoder
+from napkin.formulas.families.decoder import decoder
+from napkin.formulas.families.decoders import GPT2, TRAITS
+from napkin.formulas.families.traits import Traits
 from napkin.formulas.layer import (
     COLUMN,
     Activation,

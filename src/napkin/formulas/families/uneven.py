@@ -8,17 +8,9 @@ from typing import Any
 from napkin.formulas.blocks import LAYER_FP32, RMS, RMS_FP32, Gate, Rope
 from napkin.formulas.families import common
 from napkin.formulas.families.common import FULL, WINDOWED
-from napkin.formulas.families.decoder import (
-    COHERE,
-    SIGMOID_MOE,
-    Mixture,
-    Pattern,
-    Plan,
-    Traits,
-    by_type,
-    decoder,
-    listed_types,
-)
+from napkin.formulas.families.decoder import Plan, decoder
+from napkin.formulas.families.decoders import COHERE, SIGMOID_MOE
+from napkin.formulas.families.traits import Mixture, Pattern, Traits, by_type, listed_types
 from napkin.formulas.layer import Model
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
