@@ -17,8 +17,10 @@ from napkin._tables import saved_bytes as TABLE
 from napkin.formulas import memory
 from napkin.formulas.families import ADAPTERS, WRAPPERS
 from napkin.formulas.implementations import ALL_KERNELS, TORCH, TRANSFORMERS, code_of, measured, mode
-from napkin.formulas.memory import Rank, Setup
+from napkin.formulas.memory import Rank
 from napkin.formulas.optimizers import find
+from napkin.formulas.prepared import prepare
+from napkin.formulas.setup import Setup
 from napkin.inputs.plan import POLICIES, Layout, Recompute, recompute
 from tests.conftest import model_of
 
@@ -56,7 +58,7 @@ def rank(
     model = model_of(fields)
     code = code_of(implementation, model.family)
     setup = Setup(code, layout, POLICIES[policy], find("adamw")[0], form, attention, dropout)
-    return memory.rank_of(memory.prepare(model, setup), stage)
+    return memory.rank_of(prepare(model, setup), stage)
 
 
 def _named(rows: list[list[Any]]) -> list[Any]:

@@ -34,6 +34,8 @@ from napkin.formulas import flops  # noqa: E402
 from napkin.formulas.conventions import all_conventions  # noqa: E402
 from napkin.formulas.layer import Model  # noqa: E402
 from napkin.formulas.params import params  # noqa: E402
+from napkin.formulas.prepared import prepare  # noqa: E402
+from napkin.formulas.setup import Setup  # noqa: E402
 from napkin.inputs.profile import read_profile  # noqa: E402
 from napkin.inputs.profile_cases import OK, SKIPPED, UNSUPPORTED  # noqa: E402
 from napkin.inputs.profile_summary import bus_factor  # noqa: E402
@@ -284,10 +286,8 @@ def test_saved_bytes_are_those_that_the_memory_formulas_predict(
         loss = decoder(tokens)
     assert loss.isfinite()
     optimizer, _ = optimizers.find("adamw")
-    setup = formulas.Setup(
-        code_of("hf", one.family), Layout(seq=length, micro=sequences), policy(precision), optimizer, "fused"
-    )
-    rank = formulas.rank_of(formulas.prepare(one, setup), 0)
+    setup = Setup(code_of("hf", one.family), Layout(seq=length, micro=sequences), policy(precision), optimizer, "fused")
+    rank = formulas.rank_of(prepare(one, setup), 0)
     predicted = rank.saved + rank.casts
     assert sum(storage.nbytes() for storage in saved.values()) == predicted - 24 * one.depth
 

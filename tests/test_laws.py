@@ -14,8 +14,10 @@ from napkin.formulas.families import build
 from napkin.formulas.fit import largest, with_layers, worst_rank
 from napkin.formulas.implementations import code_of
 from napkin.formulas.layer import EXPERT, REPLICATED, Model
-from napkin.formulas.memory import Rank, Setup, prepare, rank_of
+from napkin.formulas.memory import Rank, rank_of
 from napkin.formulas.params import params
+from napkin.formulas.prepared import prepare
+from napkin.formulas.setup import Setup
 from napkin.inputs.load import Document
 from napkin.inputs.model import config_from
 from napkin.inputs.plan import POLICIES, Layout, Recompute

@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 
 from napkin.formulas import memory
 from napkin.formulas.implementations import code_of
-from napkin.formulas.memory import BUCKETS, Rank, Setup
+from napkin.formulas.memory import BUCKETS, Rank
 from napkin.formulas.optimizer_step import temporaries
 from napkin.formulas.optimizers import OPTIMIZERS, find
+from napkin.formulas.prepared import prepare
+from napkin.formulas.setup import Setup
 from napkin.inputs.plan import POLICIES, Layout, Recompute
 from tests.conftest import model_of
 
@@ -34,7 +36,7 @@ def rank(
     model = model_of(fields)
     code = code_of("hf", model.family)
     setup = Setup(code, layout, POLICIES[POLICY[precision]], find(optimizer[0])[0], optimizer[1], kernel)
-    return memory.rank_of(memory.prepare(model, setup), 0)
+    return memory.rank_of(prepare(model, setup), 0)
 
 
 @pytest.mark.parametrize("row", TRACED["rows"], ids=lambda row: "-".join(map(str, (row[0], *row[1:5], *row[5]))))

@@ -17,7 +17,9 @@ from napkin.evidence.intervals import over_sources
 from napkin.formulas import allocator, memory, optimizers
 from napkin.formulas.frameworks import COST, EVEN, FRAMEWORKS, FRONT, SLOTS
 from napkin.formulas.implementations import STORED, Tuning, code_of
-from napkin.formulas.memory import Setup, shares
+from napkin.formulas.prepared import Step, prepare
+from napkin.formulas.setup import Setup
+from napkin.formulas.stages import shares
 from napkin.inputs import hardware
 from napkin.inputs.load import Document
 from napkin.inputs.plan import OPERATIONS, POLICIES, Layout, Recompute
@@ -39,7 +41,7 @@ def row(**parts: Any) -> Row:
     return Row(Document("rows.yaml", None), 0, fields)
 
 
-def prepared(code: str, tuning: Tuning | None = None, seq: int = 256, micro: int = 2, **layout: Any) -> memory.Step:
+def prepared(code: str, tuning: Tuning | None = None, seq: int = 256, micro: int = 2, **layout: Any) -> Step:
     model = setups.described(row())
     setup = Setup(
         replace(code_of(code, "llama"), tuning=tuning),
@@ -48,7 +50,7 @@ def prepared(code: str, tuning: Tuning | None = None, seq: int = 256, micro: int
         optimizers.OPTIMIZERS["adamw"],
         "fused",
     )
-    return memory.prepare(model, setup)
+    return prepare(model, setup)
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +113,7 @@ def test_what_lora_keeps_of_a_frozen_block_in_litgpt():
         "fused",
         dropout=0.0,
     )
-    step = memory.prepare(setups.described(row(model=model)), setup)
+    step = prepare(setups.described(row(model=model)), setup)
     tokens, h, f, a, r = 512, 512, 1408, 8, 8
     by_hand = 27 * tokens * h + 6 * tokens * f + 8 * tokens + 4 * tokens * a + 24 + 2 * tokens * 2 * r
     assert step.run.layers[0][1].saved == by_hand
@@ -179,9 +181,9 @@ def test_a_head_that_runs_in_parts_makes_its_weight_s_gradient_twice():
     setup = replace(setup, code=replace(setup.code, loss="chunked"))
     start = 2 * tokens * vocab  # the logits, which are kept
     at_once = 2 * 2 * vocab * h + 2 * 7 / 8 * tokens * vocab + 2 * tokens * h
-    assert memory.prepare(model, setup).after.peak == at_once - start
+    assert prepare(model, setup).after.peak == at_once - start
     frozen = replace(setup, code=replace(setup.code, tuning=Tuning("lora", 8, 0.0, ("q", "v"))))
-    assert memory.prepare(model, frozen).after.peak == 2 * tokens * vocab / 8, "one part's gradient, no weight's"
+    assert prepare(model, frozen).after.peak == 2 * tokens * vocab / 8, "one part's gradient, no weight's"
 
 
 def test_a_loss_that_keeps_the_logits_themselves_holds_them_once():
@@ -189,7 +191,7 @@ def test_a_loss_that_keeps_the_logits_themselves_holds_them_once():
     tokens, h, vocab = 512, 512, 32768
     model = setups.described(row(model={**LLAMA, "vocab": vocab, "gated": True, "tied": False, "seq": 256}))
     setup = prepared("torchtune").setup
-    step = memory.prepare(model, replace(setup, code=replace(setup.code, loss="chunked")))
+    step = prepare(model, replace(setup, code=replace(setup.code, loss="chunked")))
     assert 2 * tokens * vocab < step.run.after.burst < 2 * tokens * vocab + 10 * tokens * h
 
 
@@ -200,7 +202,7 @@ def test_a_step_in_backward_lets_go_of_each_gradient():
         model = setups.described(row(model={**LLAMA, "gated": True, "tied": tied, "seq": 256}))
         step = prepared("torchtune")
         setup = replace(step.setup, in_backward=in_backward)
-        return {one.name: one for one in memory.rank_of(memory.prepare(model, setup), 0).moments}
+        return {one.name: one for one in memory.rank_of(prepare(model, setup), 0).moments}
 
     assert at(False, True)["loss"].gradients == 0
     assert at(False, True)["backward"].gradients == 0
@@ -212,7 +214,7 @@ def test_five_block_inputs_are_on_their_way_to_the_host():
     """torchtune's OffloadActivations keeps the last five tensors until their copies are done."""
     deep = setups.described(row(model={**LLAMA, "layers": 12, "gated": True, "tied": False, "seq": 256}))
     setup = replace(prepared("torchtune", recompute=Recompute("full")).setup, offload=("activations",))
-    step = memory.prepare(deep, setup)
+    step = prepare(deep, setup)
     assert memory.rank_of(step, 0).saved == 5 * 2 * 512 * 512 + step.run.before.saved + step.run.after.saved
 
 
@@ -263,7 +265,7 @@ def test_parameters_in_the_hosts_memory_leave_what_is_gathered_and_kept():
         for more in ({}, {"fsdp_cpu_offload": True})
     )
     assert away.offload == ("optimizer", "parameters")
-    here, there = (memory.rank_of(memory.prepare(model, one), 0) for one in (setup, away))
+    here, there = (memory.rank_of(prepare(model, one), 0) for one in (setup, away))
     assert (there.parameters, there.gradients, there.optimizer) == (0, 0, 0)
     states = here.parameters + here.optimizer
     for before, after in zip(here.moments, there.moments, strict=True):

@@ -10,8 +10,9 @@ from napkin.errors import REFUSED, USAGE, NapkinError
 from napkin.formulas import inference, memory, scaling
 from napkin.formulas.implementations import code_of
 from napkin.formulas.layer import Work
-from napkin.formulas.memory import Setup, Step
 from napkin.formulas.optimizers import find
+from napkin.formulas.prepared import Step, prepare
+from napkin.formulas.setup import Setup
 from napkin.inputs.model import load_config
 from napkin.inputs.plan import POLICIES, Layout, recompute
 from tests.conftest import model_of, run_line
@@ -24,7 +25,7 @@ H, D, N = 64, 128, 16
 def prepared(fields: dict[str, Any], layout: Layout, policy: str = "bf16-pure") -> Step:
     model = model_of(fields)
     code = code_of("hf", model.family)
-    return memory.prepare(model, Setup(code, layout, POLICIES[policy], find("adamw")[0], "fused"))
+    return prepare(model, Setup(code, layout, POLICIES[policy], find("adamw")[0], "fused"))
 
 
 def kept(fields: dict[str, Any], policy: str = "bf16-pure", seq: int = S) -> int:

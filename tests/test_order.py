@@ -12,8 +12,10 @@ from napkin.formulas.fit import with_layers, worst_rank
 from napkin.formulas.frameworks import FRAMEWORKS, PLAIN
 from napkin.formulas.implementations import code_of
 from napkin.formulas.layer import Layer, Model, Norm, Stack, patterns_of, stack_of
-from napkin.formulas.memory import Setup, prepare, rank_of
+from napkin.formulas.memory import rank_of
 from napkin.formulas.order import Order, order_of
+from napkin.formulas.prepared import prepare
+from napkin.formulas.setup import Setup
 from napkin.inputs.load import Document
 from napkin.inputs.model import config_from
 from napkin.inputs.plan import POLICIES, Layout, Recompute

@@ -12,8 +12,11 @@ from napkin.formulas.families import build
 from napkin.formulas.fit import with_layers
 from napkin.formulas.frameworks import FRAMEWORKS
 from napkin.formulas.implementations import code_of
-from napkin.formulas.memory import Setup, in_flight, places, prepare, rank_of
+from napkin.formulas.memory import rank_of
 from napkin.formulas.params import params
+from napkin.formulas.prepared import prepare
+from napkin.formulas.setup import Setup
+from napkin.formulas.stages import in_flight, places
 from napkin.formulas.traffic import data_bytes
 from napkin.formulas.vocabulary import padded
 from napkin.inputs.model import load_config

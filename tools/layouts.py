@@ -20,7 +20,7 @@ from napkin.formulas import optimizers
 from napkin.formulas.frameworks import FRAMEWORKS, PLAIN
 from napkin.formulas.implementations import code_of
 from napkin.formulas.layer import stack_of
-from napkin.formulas.memory import Setup
+from napkin.formulas.setup import Setup
 from napkin.formulas.step import Plan, Rates, step
 from napkin.inputs import hardware
 from napkin.inputs.plan import POLICIES, Layout, recompute

@@ -16,8 +16,9 @@ from napkin.errors import NapkinError
 from napkin.evidence import facts, footprint, margins
 from napkin.evidence.compared import Compared, quantile_of
 from napkin.evidence.setups import RECIPE, described, ends_of, framework_of, setup_of, stated_recompute
-from napkin.formulas import allocator, memory
+from napkin.formulas import allocator
 from napkin.formulas.frameworks import FRAMEWORKS, Framework
+from napkin.formulas.prepared import prepare
 from napkin.formulas.tape import sized
 from napkin.inputs.plan import POLICIES
 from napkin.inputs.rows import Row
@@ -193,7 +194,7 @@ class Ledger:
         assert framework is not None
         model = described(row)
         setup = setup_of(row, model, framework)
-        rank = footprint.reported_rank(memory.prepare(model, setup))
+        rank = footprint.reported_rank(prepare(model, setup))
         flow = rank.flow(setup)
         is_used = footprint.quantity_of(row) == "memory_used"
         groups = flow.groups * allocator.COMMUNICATION.value

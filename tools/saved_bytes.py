@@ -53,6 +53,8 @@ from napkin.formulas.families import ADAPTERS, WRAPPERS, build  # noqa: E402
 from napkin.formulas.implementations import ALL_KERNELS, FLASH, MANY, ONE, code_of, mode  # noqa: E402
 from napkin.formulas.layer import AttentionCore  # noqa: E402
 from napkin.formulas.optimizers import find  # noqa: E402
+from napkin.formulas.prepared import prepare  # noqa: E402
+from napkin.formulas.setup import Setup  # noqa: E402
 from napkin.inputs.load import Document  # noqa: E402
 from napkin.inputs.model import config_from  # noqa: E402
 from napkin.inputs.plan import POLICIES, Layout  # noqa: E402
@@ -549,8 +551,8 @@ def said(
     model = reading(fields)
     layout = Layout(seq=length, micro=sequences, target=target)
     code = code_of("hf", model.family)
-    setup = memory.Setup(code, layout, POLICIES[POLICY[precision]], find("adamw")[0], "foreach", kernel, dropout)
-    step = memory.prepare(model, setup)
+    setup = Setup(code, layout, POLICIES[POLICY[precision]], find("adamw")[0], "foreach", kernel, dropout)
+    step = prepare(model, setup)
     return step, memory.rank_of(step, 0)
 
 

@@ -33,6 +33,8 @@ from napkin.errors import NapkinError
 from napkin.formulas import memory
 from napkin.formulas.implementations import code_of
 from napkin.formulas.optimizers import find
+from napkin.formulas.prepared import prepare
+from napkin.formulas.setup import Setup
 from napkin.inputs.plan import POLICIES, Layout, Recompute
 
 CASES = ROOT / "tests" / "data" / "traced_steps.json"
@@ -202,10 +204,8 @@ def said(fields: dict[str, Any], precision: str, kernel: str, batch: tuple[int, 
     model = reading(fields)
     recompute = Recompute("every", every) if every > 1 else Recompute("full" if every else "none")
     layout = Layout(seq=batch[1], micro=batch[0], recompute=recompute)
-    setup = memory.Setup(
-        code_of("hf", model.family), layout, POLICIES[POLICY[precision]], find(how[0])[0], how[1], kernel
-    )
-    rank = memory.rank_of(memory.prepare(model, setup), 0)
+    setup = Setup(code_of("hf", model.family), layout, POLICIES[POLICY[precision]], find(how[0])[0], how[1], kernel)
+    rank = memory.rank_of(prepare(model, setup), 0)
     at = {moment.name: moment for moment in rank.moments}
     after = {moment.name: moment.live for moment in rank.between}
     return {

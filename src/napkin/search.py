@@ -19,7 +19,9 @@ from napkin.elementwise import is_array, maximum
 from napkin.formulas import allocator, memory
 from napkin.formulas.layer import Model
 from napkin.formulas.lowering import divides_heads
-from napkin.formulas.memory import Setup
+from napkin.formulas.prepared import Step, prepare
+from napkin.formulas.setup import Setup
+from napkin.formulas.stages import places
 from napkin.formulas.step import Plan, Rates, step
 from napkin.inputs.plan import Layout, Recompute
 from napkin.record import record, replace
@@ -266,13 +268,13 @@ def search(request: Request, timed: Timed, capacity: float) -> Found:
 
 def _used(request: Request, layout: Layout) -> Array:
     """memory/used by recomputation, row and column. What runs on the tape is the same for all but `selective`."""
-    tapes: dict[bool, memory.Step] = {}
+    tapes: dict[bool, Step] = {}
     found = []
     for recompute in request.recomputes:
         setup = replace(request.setup, layout=layout.replaced(recompute=recompute))
         selective = recompute.kind == "selective"
         if selective not in tapes:
-            tapes[selective] = memory.prepare(request.model, setup)
+            tapes[selective] = prepare(request.model, setup)
         found.append(used_of(tapes[selective].under(setup)))
     return np.stack(np.broadcast_arrays(*found))
 
@@ -327,16 +329,16 @@ def _blocks(request: Request) -> Iterator[tuple[Layout, Array]]:
 
 def used_bytes(model: Model, setup: Setup) -> Any:
     """memory/used of the worst stage: numbers or arrays."""
-    return used_of(memory.prepare(model, setup))
+    return used_of(prepare(model, setup))
 
 
-def used_of(prepared: memory.Step) -> Any:
+def used_of(prepared: Step) -> Any:
     """The same of a step that has run on the tape."""
     setup = prepared.setup
     alike = len(prepared.order.segments) == 1 and prepared.order.segments[0].period == 1
     if setup.layout.recompute.kind == "group" and not alike and is_array(setup.layout.pp):
         return _by_stages(prepared.model, setup)
-    ranks = [memory.rank_of(prepared, place) for place in memory.places(prepared)]
+    ranks = [memory.rank_of(prepared, place) for place in places(prepared)]
     return maximum(
         *(
             allocator.reported(

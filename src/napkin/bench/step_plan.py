@@ -12,6 +12,8 @@ from napkin.formulas import allocator, flops, memory, optimizers
 from napkin.formulas.conventions import all_conventions
 from napkin.formulas.implementations import code_of
 from napkin.formulas.layer import Model, stack_of
+from napkin.formulas.prepared import prepare
+from napkin.formulas.setup import Setup
 from napkin.formulas.step import step
 from napkin.inputs.hardware import Hardware
 from napkin.inputs.plan import Layout, precision, recompute
@@ -98,14 +100,14 @@ def predict(model: Model, plan: StepPlan, variant: str) -> Prediction:
     """What `napkin memory` and, for a known accelerator, `napkin step` say about the same step."""
     optimizer, _ = optimizers.find("adamw")
     compiled = variant == "compiled"
-    setup = memory.Setup(
+    setup = Setup(
         code=code_of("hf", model.family),
         layout=Layout(seq=plan.sequence, micro=plan.micro_batch, recompute=recompute(plan.recompute)),
         precision=precision(plan.precision),
         optimizer=optimizer,
         form="fused",
     )
-    live = memory.rank_of(memory.prepare(model, setup), 0).live
+    live = memory.rank_of(prepare(model, setup), 0).live
     allocated = allocator.reported(term.leaf("memory/live", live, "byte", term.TRUE, "napkin memory"), 1, compiled)
     seconds = None
     if plan.hardware is not None and plan.compute in plan.hardware.peaks:

@@ -7,7 +7,9 @@ from typing import Any
 
 from napkin.formulas import buckets, memory
 from napkin.formulas.fit import Fit
-from napkin.formulas.memory import BUCKETS, Step
+from napkin.formulas.memory import BUCKETS
+from napkin.formulas.prepared import Step
+from napkin.formulas.stages import places
 from napkin.render.answer import Answer
 from napkin.render.chart import Chart, Series
 from napkin.term import Term
@@ -86,8 +88,8 @@ def stages(step: Step) -> list[dict[str, Any]]:
     count = int(step.setup.layout.pp)
     if count == 1:
         return []
-    places = memory.places(step)
-    shown = range(count) if count <= STAGES else sorted({int(place) for place in places})
+    looked = places(step)
+    shown = range(count) if count <= STAGES else sorted({int(place) for place in looked})
     rows = []
     for place in shown:
         rank = memory.rank_of(step, place)

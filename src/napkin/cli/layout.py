@@ -13,7 +13,7 @@ from napkin.formulas.frameworks import FRAMEWORKS, PLAIN, Framework
 from napkin.formulas.implementations import IMPLEMENTATIONS, LOSSES, Code, Tuning, code_of
 from napkin.formulas.layer import ExpertMatmul, Experts, Matmul, Model
 from napkin.formulas.lowering import divides_heads, key_heads
-from napkin.formulas.memory import Setup
+from napkin.formulas.setup import Setup
 from napkin.inputs.plan import Layout, precision, recompute
 from napkin.record import replace
 from napkin.units import Unreadable, count, positive_count, probability, words

@@ -23,7 +23,8 @@ from napkin.formulas.expert_rules import GROUPED_BYTES
 from napkin.formulas.fit import FITS, NOT, UNDECIDED, Fit, Remedy
 from napkin.formulas.implementations import FLASH, TORCH, TRANSFORMERS
 from napkin.formulas.layer import AttentionCore, Embedding, ExpertMatmul, Experts, Model, Scan
-from napkin.formulas.memory import Setup, Step
+from napkin.formulas.prepared import Step
+from napkin.formulas.setup import Setup
 from napkin.formulas.tape import BYTES
 from napkin.formulas.traffic import Rates
 from napkin.inputs.hardware import Hardware, find_link, peak_name

@@ -11,7 +11,7 @@ from napkin.cli.options import Option, declare, flag
 from napkin.errors import Refused
 from napkin.formulas import flops
 from napkin.formulas.layer import Model
-from napkin.formulas.memory import Setup
+from napkin.formulas.setup import Setup
 from napkin.formulas.step import Step
 from napkin.inputs.hardware import Hardware
 from napkin.term import TRUE, Term, add, constant, divide, leaf, multiply, subtract

@@ -13,7 +13,7 @@ from napkin.cli.options import DRAWS
 from napkin.cli.predicted import asked_of, memory_terms, utilisation
 from napkin.cli.stages import STAGE_OPTIONS
 from napkin.formulas.layer import Model, Scan
-from napkin.formulas.memory import Setup
+from napkin.formulas.setup import Setup
 from napkin.formulas.step import Step, step
 from napkin.inputs.hardware import Hardware
 from napkin.render.answer import Answer

@@ -14,7 +14,9 @@ from napkin.evidence.setups import RECIPE, SHARDED, described, ends_of, framewor
 from napkin.formulas import allocator, memory
 from napkin.formulas.frameworks import ENDS, FIRST, Framework
 from napkin.formulas.layer import Model
-from napkin.formulas.memory import Rank, Setup
+from napkin.formulas.memory import Rank
+from napkin.formulas.prepared import Step, prepare
+from napkin.formulas.setup import Setup
 from napkin.inputs import hardware
 from napkin.inputs.plan import Recompute
 from napkin.inputs.rows import Row, WrongRow
@@ -30,7 +32,7 @@ ALLOCATORS = ("NVIDIA", "AMD")
 # --- one reading -----------------------------------------------------------------------------------------------------
 
 
-def reported_rank(prepared: memory.Step) -> Rank:
+def reported_rank(prepared: Step) -> Rank:
     """The rank whose memory the framework's log prints."""
     setup = prepared.setup
     stages = int(setup.layout.pp)
@@ -45,7 +47,7 @@ def reported_rank(prepared: memory.Step) -> Rank:
     return max(ranks, key=lambda rank: rank.live + rank.flow(setup).apart(rank.live))
 
 
-def analytic(prepared: memory.Step) -> float:
+def analytic(prepared: Step) -> float:
     """A figure's bars by its paper's own definition: the first stage's block weights at 18 bytes and what its layers
     keep for all micro-batches on their way; tables, head and loss left out (Korthikanti et al. 2022, figure 1)."""
     rank = memory.rank_of(prepared, 0)
@@ -69,7 +71,7 @@ class Figures:
 
 
 def figures(row: Row, setup: Setup, model: Model, quantity: str, compiled: bool) -> Figures:
-    prepared = memory.prepare(model, setup)
+    prepared = prepare(model, setup)
     if "analytic" in row.text("memory.kind"):
         value = analytic(prepared)
         return Figures(value, value, value, value)

@@ -12,8 +12,8 @@ from napkin.formulas.families import build
 from napkin.formulas.frameworks import FRAMEWORKS, FRONT, SLOTS, Framework, unnamed
 from napkin.formulas.implementations import Code, Tuning, code_of
 from napkin.formulas.layer import Model
-from napkin.formulas.memory import Setup
 from napkin.formulas.params import params
+from napkin.formulas.setup import Setup
 from napkin.inputs.load import Document
 from napkin.inputs.model import config_from, load_config
 from napkin.inputs.plan import OPERATIONS, POLICIES, Layout, Precision, Recompute

@@ -13,7 +13,8 @@ from napkin.evidence.intervals import Point, Seen, point
 from napkin.evidence.rates import LARGEST_SHARE, Machine, machine, names, picker, rates
 from napkin.formulas.efficiency import depth_share, tile_share
 from napkin.formulas.layer import Model
-from napkin.formulas.memory import Setup, weights_of
+from napkin.formulas.setup import Setup
+from napkin.formulas.states import weights_of
 from napkin.formulas.step import Plan, Rates
 from napkin.inputs.hardware import Hardware, peak_name
 from napkin.inputs.plan import Layout, Precision, Stages

@@ -5,7 +5,8 @@ from __future__ import annotations
 from napkin.elementwise import Number, ceil_div
 from napkin.formulas import activations, memory, traffic
 from napkin.formulas.activations import Piece
-from napkin.formulas.memory import BUCKETS, Moment, Rank, Step
+from napkin.formulas.memory import BUCKETS, Moment, Rank
+from napkin.formulas.prepared import Step
 from napkin.formulas.tape import ACTIVATION, sized
 from napkin.record import replace
 from napkin.term import TRUE, Term, add, ceil_divide, constant, largest, leaf, multiply

@@ -11,8 +11,11 @@ from napkin.formulas.allocator import Reported, Width
 from napkin.formulas.implementations import EAGER, FLASH, measured, mode
 from napkin.formulas.layer import BandAttention, ExpertMatmul, Experts, Model, Pattern
 from napkin.formulas.lowering import divides_heads
-from napkin.formulas.memory import Rank, Setup, Step
+from napkin.formulas.memory import Rank
 from napkin.formulas.optimizers import OPTIMIZERS
+from napkin.formulas.prepared import Step, prepare
+from napkin.formulas.setup import Setup
+from napkin.formulas.stages import places
 from napkin.formulas.tape import sized
 from napkin.formulas.traffic import Burden, Rates, burden
 from napkin.inputs.plan import Recompute
@@ -61,14 +64,14 @@ def width_of(step: Step, implementation: str) -> Width:
 
 def worst_rank(step: Step) -> Rank:
     """The rank with the most live bytes."""
-    ranks = [memory.rank_of(step, place) for place in memory.places(step)]
+    ranks = [memory.rank_of(step, place) for place in places(step)]
     return max(ranks, key=lambda rank: rank.live)
 
 
 def evaluate(model: Model, setup: Setup, implementation: str, capacity: Number | None, compiled: bool) -> Fit:
     """One step's memory, and whether it fits: `fits` where even the upper end does, `does not fit` where what must be
     there without any cache is already too much."""
-    step = memory.prepare(model, setup)
+    step = prepare(model, setup)
     rank = worst_rank(step)
     live = leaf("memory/live", rank.live, "byte", TRUE)
     width = width_of(step, implementation)

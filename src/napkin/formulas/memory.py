@@ -8,407 +8,46 @@ Symbols: t, p, c, d, e tensor, pipeline, context, data and expert degrees, m mic
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from math import gcd, prod
 
-from napkin.elementwise import Number, ceil_div, ceiling, floor_div, is_array, maximum, minimum, ratio, where
+from napkin.elementwise import Number, ceil_div, is_array, maximum, minimum, where
 from napkin.formulas import activations
-from napkin.formulas.activations import Pass, total
-from napkin.formulas.allocator import EXACT, Flow, Width
-from napkin.formulas.frameworks import COST, FRONT, PLAIN, SLOTS, Framework
-from napkin.formulas.implementations import EAGER, FROZEN_LAYERS, STORED, Code, Tuning
+from napkin.formulas.activations import total
+from napkin.formulas.allocator import Flow
+from napkin.formulas.implementations import EAGER
 from napkin.formulas.layer import (
-    EXPERT,
-    REPLICATED,
     TABLES,
     VOCABULARY,
     AttentionCore,
     Embedding,
-    Layer,
     Matmul,
-    Model,
     Norm,
     Operation,
-    Pattern,
     Reused,
     Rotary,
     Router,
-    Stack,
-    Weight,
 )
-from napkin.formulas.live import Replay, replay
-from napkin.formulas.lowering import Shape, Split, beside, is_plain
 from napkin.formulas.optimizer_step import temporaries
-from napkin.formulas.optimizers import OPTIMIZERS, Optimizer, State, state_bytes
-from napkin.formulas.order import Counts, Order, order_of
+from napkin.formulas.optimizers import OPTIMIZERS, Optimizer
+from napkin.formulas.order import Counts
+from napkin.formulas.prepared import Step, table_of
+from napkin.formulas.setup import Setup
+from napkin.formulas.stages import Stage, stage_of
+from napkin.formulas.states import Held, divided, gathered, optimizer_of, still, weights_of
 from napkin.formulas.tape import INPUT_LABEL, WEIGHT_COPY, Storage, sized
-from napkin.inputs.plan import OPERATIONS, Layout, Precision, held_by
+from napkin.inputs.plan import OPERATIONS
 from napkin.record import record, replace
 
 LAYERS_ON_THE_WAY = 2
 """Layers whose activations are on the card while activations are offloaded: one being written, one being read."""
+
+
 STASHED = 5
 """Tensors on their way to the host at once (torchtune training/_activation_offloading.py, max_fwd_stash_size)."""
+
+
 BLOCKS_IN_FLIGHT = 2
 """Blocks whose parameters fully sharded data parallelism holds gathered: the one in use and the one prefetched."""
 
-
-@record
-class Setup:
-    """What a step runs: everything that its memory depends on, but for the model and the hardware.
-
-    shard    ranks that divide states under ZeRO, fewer than all where whole groups are kept (hybrid sharding); 0: all
-    ema      a running mean of the parameters is kept beside them, in the states' type
-    offload  what stands in the host's memory between its uses: optimizer, activations, parameters (a rank's own part of
-             them and of their gradients, as FSDP's CPUOffloadPolicy keeps both; the optimizer works on them there)
-    framework    whose habits beside the code's the run has (frameworks.py)
-    in_backward  the optimizer steps each tensor as soon as its gradient is there, which is then let go
-    wide_tables  an 8-bit optimizer keeps the states of table and head in 32 bits (transformers' Trainer does)
-    frozen   so many first layers, and the table before them, are not trained and keep nothing; None: all are trained
-    widths   how far figures can lie from the formulas, on one card and on several: where what is kept was counted on
-             the code itself, where not
-    """
-
-    code: Code
-    layout: Layout
-    precision: Precision
-    optimizer: Optimizer
-    form: str
-    attention: str = "flash"
-    dropout: float = 0.0
-    shard: Number = 0
-    ema: bool = False
-    offload: tuple[str, ...] = ()
-    framework: Framework = PLAIN
-    in_backward: bool = False
-    wide_tables: bool = False
-    frozen: int | None = None
-    widths: tuple[tuple[Width, Width], tuple[Width, Width]] = ((EXACT, EXACT), (EXACT, EXACT))
-
-    @property
-    def layers_in(self) -> Precision:
-        """The policy as the layers see it: sharded fp32 parameters reach them in the compute type."""
-        if not self.framework.gathers or self.precision.compute not in ("bf16", "fp16"):
-            return self.precision
-        return replace(self.precision, param=self.precision.compute)
-
-    @property
-    def bucket(self) -> Number:
-        """Bytes of the bucket that gradients are reduced in: of the type that they are added up in."""
-        return self.framework.bucket * max(sized(1, self.precision.grad), self.framework.accumulator)
-
-    @property
-    def shards(self) -> Number:
-        """Ranks over which ZeRO divides dense states."""
-        return where(self.shard > 0, self.shard, self.layout.dp * self.layout.cp)
-
-
-# --- weights ---------------------------------------------------------------------------------------------------------
-
-
-def weights_of(operations: Iterable[Operation]) -> Iterator[Weight]:
-    """Parameter tensors of operations, those of shared blocks left out."""
-    for op in operations:
-        if not isinstance(op, Reused):
-            yield from op.weights()
-
-
-@record
-class Held:
-    """Elements of weights on one rank before data parallelism divides them: experts' apart, for fewer ranks share
-    them. `states`: bytes of the optimizer's states by name, the same way; `frozen`: bytes of weights that are not
-    trained, which `dense` and `expert` leave out."""
-
-    dense: Number
-    expert: Number
-    states: tuple[tuple[str, Number, Number], ...] = ()
-    tensors: Number = 0
-    frozen: Number = 0
-
-    @property
-    def all(self) -> Number:
-        return self.dense + self.expert
-
-
-def divided(weight: Weight, layout: Layout) -> Number:
-    """Over how many ranks tensor and expert parallelism divide a tensor."""
-    if weight.shard == EXPERT:
-        return layout.ep * layout.etp
-    return 1 if weight.shard == REPLICATED else layout.tp
-
-
-def held(operations: Iterable[Operation], setup: Setup) -> Held:
-    """What one rank holds of these operations' weights."""
-    if setup.code.tuning is not None:
-        return tuned(tuple(operations), setup, setup.code.tuning)
-    dense: Number = 0
-    expert: Number = 0
-    frozen: Number = 0
-    tensors = 0
-    states: dict[str, list[Number]] = {}
-    kind = setup.precision.state
-    for weight in weights_of(operations):
-        ways = divided(weight, setup.layout)
-        part = ceil_div(weight.count, ways)
-        if not weight.trained:
-            frozen = frozen + part * sized(1, setup.precision.param)
-            continue
-        is_expert = weight.shard == EXPERT
-        dense, expert = (dense, expert + part) if is_expert else (dense + part, expert)
-        tensors += 1
-        shape = weight.shape if weight.copies == 1 else (weight.copies, *weight.shape)
-        wide = setup.wide_tables and weight.shard == VOCABULARY
-        optimizer = OPTIMIZERS[setup.optimizer.name.removesuffix("-8bit")] if wide else setup.optimizer
-        for state in optimizer_of(weight, optimizer).kept(shape):
-            both = states.setdefault(state.name, [0, 0])
-            size = _state_size(state, shape, "fp32" if wide else kind)
-            both[is_expert] = both[is_expert] + ceil_div(size, ways)
-    return Held(dense, expert, tuple((name, *both) for name, both in states.items()), tensors, frozen)
-
-
-def optimizer_of(weight: Weight, optimizer: Optimizer) -> Optimizer:
-    """AdamW where the optimizer takes matrices alone: for vectors, the table and the head (Muon's authors' advice)."""
-    if optimizer.only_matrices and (len(weight.shape) != 2 or weight.copies > 1 or weight.shard == VOCABULARY):
-        return OPTIMIZERS["adamw"]
-    return optimizer
-
-
-PROMPT = 10
-"""Tokens of the prompt that an adapter's attention reads (LitGPT, adapter_prompt_length)."""
-
-
-def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> Held:
-    """What one rank holds of a frozen network: its weights as they are stored, and what is trained beside them.
-
-    lora r·(d_in + d_out) a product · adapter a prompt of 10 embeddings and a gate a head · adapter_v2 that, a scale
-    and a bias of d_out a product, and the norms' weights"""
-    width = sized(1, setup.precision.param)
-    stored = STORED.get(tuning.quantised, width)
-    trained: list[tuple[int, ...]] = []
-    frozen: Number = 0
-    for op in operations:
-        if isinstance(op, Reused):
-            continue
-        is_narrow = isinstance(op, Matmul) and not is_plain(op, tuning)
-        for weight in op.weights():
-            part = ceil_div(weight.count, divided(weight, setup.layout))
-            if tuning.method == "adapter_v2" and isinstance(op, Norm):
-                trained.append(weight.shape)
-            else:
-                frozen = frozen + part * (stored if is_narrow and len(weight.shape) > 1 else width)
-        if isinstance(op, Matmul):
-            pairs, made = beside(op, operations, setup.code, tuning)
-            if pairs:
-                trained += [(tuning.rank * pairs, op.d_in), (made, tuning.rank)]
-            if tuning.method == "adapter_v2":
-                trained += [(op.d_out,), (op.d_out,)]
-        elif isinstance(op, AttentionCore) and tuning.method.startswith("adapter"):
-            trained += [(PROMPT, op.heads * op.v_dim), (op.heads,)]
-    states: dict[str, Number] = {}
-    for shape in trained:
-        matrix = len(shape) == 2
-        for state in (setup.optimizer if matrix or not setup.optimizer.only_matrices else OPTIMIZERS["adamw"]).kept(
-            shape
-        ):
-            states[state.name] = states.get(state.name, 0) + _state_size(state, shape, setup.precision.state)
-    elements = sum(prod(shape) for shape in trained)
-    named = tuple((name, size, 0) for name, size in states.items())
-    return Held(elements, 0, named, len(trained), ceiling(frozen))
-
-
-def _state_size(state: State, shape: tuple[int, ...], kind: str) -> Number:
-    return state_bytes(state, shape, sized(1, kind) if kind not in ("mxfp8", "mxfp4", "nvfp4") else 1)
-
-
-def gathered(parts: Sequence[tuple[Number, Held]]) -> Held:
-    """The sum of what several pieces hold, each so many times."""
-    names: dict[str, list[Number]] = {}
-    for count, part in parts:
-        for name, dense, expert in part.states:
-            both = names.setdefault(name, [0, 0])
-            both[0], both[1] = both[0] + count * dense, both[1] + count * expert
-    return Held(
-        total(n * p.dense for n, p in parts),
-        total(n * p.expert for n, p in parts),
-        tuple((name, *both) for name, both in names.items()),
-        total(n * p.tensors for n, p in parts),
-        total(n * p.frozen for n, p in parts),
-    )
-
-
-# --- stages ----------------------------------------------------------------------------------------------------------
-
-
-@record
-class Stage:
-    """What a pipeline stage holds: layers `low` up to `high`, how many of them of each sort, of each kind, and of each
-    kind checkpointed; whether the ends.
-
-    chunks   micro-batches in flight, in parts of one of its `parts` model chunks
-    delayed  micro-batches of which only the weights' gradients are not made yet (zero-bubble schedules)"""
-
-    index: Number
-    low: Number
-    high: Number
-    sorts: Counts
-    layers: tuple[Number, ...]
-    checkpointed: tuple[Number, ...]
-    first: Number
-    last: Number
-    chunks: Number
-    parts: Number
-    delayed: Number
-    kinds: tuple[Layer, ...]
-
-    @property
-    def in_flight(self) -> Number:
-        """Micro-batches whose activations it holds."""
-        return ratio(self.chunks, self.parts)
-
-
-def shares(depth: int, stages: Number, index: Number, partition: str, costs: tuple[int, int]) -> tuple[Number, Number]:
-    """The first layer of a stage and the one after its last; `costs`: matrix weights of a layer and of the head.
-
-    even   as evenly as can be, the earlier stages one more       front  ⌈L/p⌉ on each, the last what is left
-    slots  the table and the head take a layer's place each       cost   stage i ends with the layer that brings the
-    weights multiplied above i + 1 of p equal shares of all (layers and head)"""
-    if partition == FRONT:
-        each = ceil_div(depth, stages)
-        return minimum(index * each, depth), minimum((index + 1) * each, depth)
-    if partition == COST:
-        layer, head = costs
-        crossing = [(depth * layer + head) * i // (stages * layer) + 1 for i in (index, index + 1)]
-        low = where(index == 0, 0, minimum(crossing[0], depth))
-        return low, where(index == stages - 1, depth, minimum(crossing[1], depth))
-    places = depth + 2 * (partition == SLOTS)
-    least, more = places // stages, places % stages
-    low = index * least + minimum(index, more)
-    high = low + least + (index < more) * 1
-    if partition == SLOTS:
-        return maximum(low - 1, 0), minimum(high - 1, depth)
-    return low, high
-
-
-def _matrix_weights(operations: Iterable[Operation]) -> int:
-    return sum(weight.count for weight in weights_of(operations) if len(weight.shape) > 1)
-
-
-def bounds(step: Step, index: Number) -> tuple[Number, Number]:
-    """The first layer of stage `index` and the one after its last."""
-    if step.setup.layout.stages:
-        return held_by(step.setup.layout.stages, index)
-    partition, stack = step.setup.framework.partition, step.stack
-    costs = (1, 0)
-    if partition == COST:
-        costs = (max(_matrix_weights(layer.operations) for layer in stack.layers), _matrix_weights(stack.after))
-    return shares(step.order.depth, step.setup.layout.pp, index, partition, costs)
-
-
-def stage_of(step: Step, index: Number) -> Stage:
-    """What stage `index` of a pipeline holds."""
-    order, p = step.order, step.setup.layout.pp
-    low, high = bounds(step, index)
-    sorts = order.between(low, high)
-    layers: list[Number] = [0] * len(step.run.kinds)
-    again: list[Number] = [0] * len(step.run.kinds)
-    for sort, count in zip(order.sorts, sorts, strict=True):
-        layers[sort.kind] = layers[sort.kind] + count
-        again[sort.kind] = again[sort.kind] + count * sort.again
-    return Stage(
-        index,
-        low,
-        high,
-        sorts,
-        tuple(layers),
-        tuple(again),
-        (index == 0) * 1,
-        (index == p - 1) * 1,
-        *in_flight(step.setup.layout, index),
-        step.run.kinds,
-    )
-
-
-def places(step: Step) -> tuple[Number, ...]:
-    """Stages of which one is the worst, each once; of arrays of layouts some are the same where there are few.
-
-    Micro-batches in flight never grow along the pipeline, so that of stages with equal layers, ends apart, the first is
-    the worst. With one sort of layer all but the ends are like the first, which has the table too, or smaller (the
-    second is the first that is whole where table and head take a layer's place). Layers that differ repeat with a
-    period, and so do the stages of one size: of each segment as many are looked at as differ."""
-    found = _places(step)
-    return found if is_array(step.setup.layout.pp) else tuple(dict.fromkeys(found))
-
-
-def _places(step: Step) -> tuple[Number, ...]:
-    order, layout = step.order, step.setup.layout
-    p, partition = layout.pp, step.setup.framework.partition
-    ends = (0 * p, p - 1)
-    if len(order.segments) == 1 and order.segments[0].period == 1:
-        if layout.stages or layout.schedule == "zero-bubble":
-            found = [place for _, begin, end, _ in _runs(step) for place in (begin, begin + 1, end - 2, end - 1)]
-            inside = tuple(minimum(maximum(place, 0), p - 1) for place in found)
-            return (*ends, *inside)
-        return (*ends, minimum(1, p - 1)) if partition == SLOTS else ends
-    most = int(maximum(p, 1).max()) if is_array(p) else p
-    dealt = partition != COST or layout.stages
-    looked = _looked_at(step) if dealt and len(order.segments) < most else None
-    if looked is None or len(looked) >= most:
-        return (*ends, *(minimum(i, p - 1) for i in range(1, most - 1)))
-    inner = [minimum(maximum(i, 0), p - 1) for i in looked]
-    return (*ends, *(inner if is_array(p) else sorted(inner)))
-
-
-def _looked_at(step: Step) -> list[Number]:
-    """Stages that differ in their layers, the first of each makeup among them; under a zero-bubble schedule, in which
-    the last of them may hold the most, that one too."""
-    order, p = step.order, step.setup.layout.pp
-    found: list[Number] = []
-    for size, begin, end, origin in _runs(step):
-        for segment in order.segments:
-            here = maximum(begin, floor_div(segment.start - origin, maximum(size, 1)))
-            alike = segment.period if is_array(p) else segment.period // gcd(segment.period, max(size, 1))
-            found += [here + i for i in range(alike + 1)]
-            if step.setup.layout.schedule == "zero-bubble":
-                there = minimum(end - 1, floor_div(segment.end - 1 - origin, maximum(size, 1)))
-                found += [there - i for i in range(alike + 1)]
-    return found if is_array(p) else list(dict.fromkeys(found))
-
-
-def _runs(step: Step) -> list[tuple[Number, Number, Number, Number]]:
-    """(layers of a stage, the first stage, one after the last, origin) of runs of stages of one size: stage i begins
-    with layer i · size + origin."""
-    layout, partition, depth = step.setup.layout, step.setup.framework.partition, step.order.depth
-    if layout.stages:
-        found: list[tuple[Number, Number, Number, Number]] = []
-        begin = low = 0
-        for count, size in layout.stages:
-            found.append((size, begin, begin + count, low - begin * size))
-            begin, low = begin + count, low + count * size
-        return found
-    p = layout.pp
-    ahead = (partition == SLOTS) * 1
-    dealt = depth + 2 * ahead
-    least, more = (ceil_div(dealt, p), 0 * p) if partition == FRONT else (dealt // p, dealt % p)
-    return [(least + 1, 0 * p, more, -ahead), (least, more, p, more - ahead)]
-
-
-def in_flight(layout: Layout, index: Number) -> tuple[Number, Number, Number]:
-    """(chunks of micro-batches whose activations a stage holds at once, chunks of one, micro-batches whose weight
-    gradients wait).
-
-    1F1B holds min(p − i, m); interleaved, of v chunks each, 2(p − i − 1) + (v − 1)p + 1 chunks; GPipe m (Narayanan et
-    al. 2021). Zero-bubble (ZB-H1) as 1F1B, and on stage i the gradients of i micro-batches' weights wait, so that all
-    stages have p on their way (Qi et al. 2023, arXiv:2401.10241, section 2)."""
-    p, v, m = layout.pp, layout.vp, layout.micro_batches
-    if layout.schedule == "gpipe":
-        return m, 1, 0
-    ahead = minimum(p - index, m)
-    if layout.schedule == "zero-bubble":
-        return ahead, 1, minimum(index, m - ahead)
-    chunks = minimum(2 * (p - index - 1) + (v - 1) * p + 1, m * v)
-    return where(v > 1, chunks, ahead), v, 0
-
-
-# --- moments ---------------------------------------------------------------------------------------------------------
 
 BUCKETS = ("parameters", "gradients", "optimizer", "activations", "weight_casts", "inputs", "temporaries")
 
@@ -479,147 +118,6 @@ class Rank:
         return Flow(step.live, passing, where(layout.gpus > 1, 1 + parts, 0))
 
 
-@record
-class Weights:
-    """What one rank holds of what stands before the layers, of a layer of each kind, of what stands after them, and of
-    what several layers share; `head` is `after` with the table where both are one, and `table` that table."""
-
-    before: Held
-    layers: tuple[Held, ...]
-    after: Held
-    shared: Held | None
-    head: Held
-    table: Held
-
-
-@record
-class Step:
-    """One model's pass on the tape, with the replay of each piece, its weights and the order of its layers: what all
-    stages share. `again`: the replays of layers that are computed again; `first`: of the first layer,
-    the last to let go of what layers share."""
-
-    model: Model
-    stack: Stack
-    setup: Setup
-    run: Pass
-    before: Replay
-    layers: tuple[Replay, ...]
-    after: Replay
-    weights: Weights
-    order: Order
-    again: tuple[Replay, ...] = ()
-    first: Replay | None = None
-
-    def under(self, setup: Setup) -> Step:
-        """The same with another setup that changes nothing on the tape."""
-        weights = _weights(self.model, self.stack, setup, self.run.kinds)
-        return rerun(replace(self, setup=setup, weights=weights, order=_order(self.run, setup)))
-
-
-def prepare(model: Model, setup: Setup) -> Step:
-    """Run the model's decoder once on the tape, forwards and backwards."""
-    layout = setup.layout
-    stack = one_stack(model)
-    if setup.code.crops:
-        stack = cropped(stack, layout.seq)
-    two = len(model.stacks) > 1
-    split = Split(layout.tp, layout.cp, layout.ep, where(layout.sp == 1, layout.tp, 1), layout.etp)
-    run = activations.forward(
-        model,
-        stack,
-        setup.code,
-        Shape(layout.micro, layout.target or layout.seq, layout.seq) if two else Shape(layout.micro, layout.seq),
-        split,
-        setup.layers_in,
-        setup.attention,
-        setup.dropout,
-        layout.recompute.kind == "selective",
-    )
-    residual = run.after.input
-    step = Step(
-        model,
-        stack,
-        setup,
-        run,
-        replay(run.before.nodes, residual, setup.in_backward),
-        tuple(replay(piece.nodes, piece.input, setup.in_backward) for _, piece in run.layers),
-        replay(run.after.nodes, 0, setup.in_backward),  # the root gradient stays as long as the backward pass
-        _weights(model, stack, setup, run.kinds),
-        _order(run, setup),
-        first=_first(run, setup.in_backward),
-    )
-    return rerun(step)
-
-
-def _first(run: Pass, stepped: bool) -> Replay | None:
-    """The first layer's replay, with which the rotary tables go; None where no layer keeps any."""
-    number = next((kind for _, runs in run.patterns for _, kind in runs), None)
-    if number is None or not run.layers[number][1].shared:
-        return None
-    piece = run.layers[number][1]
-    return replay(piece.nodes, piece.input, stepped, alone=True)
-
-
-def rerun(step: Step) -> Step:
-    """A step with its layers' replays for when they are computed again, where they are."""
-    if step.again or step.setup.layout.recompute.kind in ("none", "selective"):
-        return step
-    stepped = step.setup.in_backward
-    return replace(step, again=tuple(replay(p.nodes, p.input, stepped, True) for _, p in step.run.layers))
-
-
-def _order(run: Pass, setup: Setup) -> Order:
-    tuning = setup.code.tuning
-    asleep = FROZEN_LAYERS.get(tuning.method, 0) if tuning is not None else setup.frozen or 0
-    return order_of(run.patterns, setup.layout.recompute, asleep)
-
-
-def _weights(model: Model, stack: Stack, setup: Setup, kinds: Iterable[Layer]) -> Weights:
-    """A tied head's matrix is the table; on another stage than the table's it is a copy."""
-    after = head = held(stack.after, setup)
-    table = held((table_of(stack),), setup)
-    if model.tied:
-        both = where(setup.layout.pp == 1, 1, 0)
-        minus = tuple((n, -d * both, -e * both) for n, d, e in table.states)
-        states = gathered([(1, after), (1, Held(0, 0, minus))]).states
-        tensors = after.tensors - both * table.tensors
-        frozen = after.frozen - both * table.frozen
-        after = Held(after.dense - both * table.dense, after.expert, states, tensors, frozen)
-    layers = tuple(held(layer.operations, setup) for layer in kinds)
-    shared = held(model.shared, setup) if model.shared else None
-    before = held(stack.before, setup)
-    return Weights(before if setup.frozen is None else still(before, setup), layers, after, shared, head, table)
-
-
-def one_stack(model: Model) -> Stack:
-    """The decoder; with an encoder, both as one stack, the encoder's last operations a layer between them."""
-    last = model.stacks[-1]
-    if len(model.stacks) == 1:
-        return last
-    before = tuple(op for stack in model.stacks for op in stack.before)
-    patterns: list[Pattern] = []
-    for stack in model.stacks[:-1]:
-        patterns += stack.patterns
-        if stack.after:
-            patterns.append((1, ((1, Layer(f"end of the {stack.name}", stack.after)),)))
-    return Stack("both", before, (*patterns, *last.patterns), last.after)
-
-
-def table_of(stack: Stack) -> Operation:
-    """The token table that a tied head shares: a decoder's own, or the one that it shares with its encoder."""
-    tables = [op for op in stack.before if isinstance(op, Embedding) and op.role == "token"]
-    return tables[-1] if tables else stack.before[0]
-
-
-def cropped(stack: Stack, length: Number) -> Stack:
-    """A stack whose learnt positions are cut to the sequences that it trains on (nanoGPT's crop_block_size)."""
-    before = tuple(
-        replace(op, rows=min(op.rows, int(length))) if isinstance(op, Embedding) and op.role == "position" else op
-        for op in stack.before
-    )
-    return replace(stack, before=before)
-
-
 def rank_of(step: Step, index: Number) -> Rank:
     """Memory of the ranks of stage `index`."""
     setup = step.setup
@@ -668,11 +166,6 @@ def _delayed(step: Step, stage: Stage) -> Number:
     run = step.run
     layers = _dot(stage.layers, (piece.delayed for _, piece in run.layers))
     return layers + stage.first * run.before.delayed + stage.last * run.after.delayed
-
-
-def still(part: Held, setup: Setup) -> Held:
-    """A piece whose weights are not trained."""
-    return Held(0, 0, frozen=part.all * sized(1, setup.precision.param) + part.frozen)
 
 
 def parts_of(step: Step, stage: Stage) -> list[tuple[Number, Held]]:

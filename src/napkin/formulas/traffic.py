@@ -20,7 +20,8 @@ from napkin.elementwise import Number, ceil_div
 from napkin.formulas import flops, utilisation
 from napkin.formulas.comm import all_reduce_bytes, gather_share
 from napkin.formulas.layer import COLUMN, ROW, AttentionCore, Experts, Layer, Matmul, Model
-from napkin.formulas.memory import Rank, Setup
+from napkin.formulas.memory import Rank
+from napkin.formulas.setup import Setup
 from napkin.formulas.tape import sized
 from napkin.record import record
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from napkin.formulas import buckets, memory
 from napkin.formulas.fit import worst_rank
 from napkin.formulas.lowering import divides_heads, key_heads
+from napkin.formulas.prepared import prepare
 from napkin.record import replace
 from napkin.units import human
 
@@ -56,7 +57,7 @@ def largest_bucket(request: Request, found: Found) -> str:
     """What takes most of the least layout's memory."""
     if found.least is None:
         return ""
-    rank = worst_rank(memory.prepare(request.model, replace(request.setup, layout=found.least)))
+    rank = worst_rank(prepare(request.model, replace(request.setup, layout=found.least)))
     peak = buckets.peak_of(rank)
     sizes = {bucket: getattr(peak, bucket) for bucket in memory.BUCKETS}
     name = max(sizes, key=lambda bucket: sizes[bucket])

@@ -13,7 +13,7 @@ from napkin.cli.model import model_of, sequence
 from napkin.evidence import single
 from napkin.evidence.rates import machine
 from napkin.formulas import flops
-from napkin.formulas.memory import Setup
+from napkin.formulas.setup import Setup
 from napkin.inputs.hardware import Hardware
 from napkin.inputs.plan import Layout, recompute
 from napkin.record import record, replace
