@@ -108,10 +108,10 @@ class Shape:
 
 def _repeating(config: Config, field: str, listed: Listed) -> tuple[Listed, Listed]:
     """(what stands ahead, what repeats after it) of a field that names layers one by one: the shortest of the second
-    that comes at least twice. Refused (3) where the layers have no such order."""
+    that comes at least twice and makes up at least half of them. Refused (3) where the layers have no such order."""
     for period in range(1, len(listed) // 2 + 1):
         ahead = next(n for n in range(len(listed)) if listed[n + period :] == listed[n : len(listed) - period])
-        if ahead + 2 * period <= len(listed):
+        if max(2 * ahead, ahead + 2 * period) <= len(listed):
             return listed[:ahead], listed[ahead : ahead + period]
     raise Refused(f"{config.name}: {field} names its layers one by one", "name another member of the family")
 
