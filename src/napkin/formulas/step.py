@@ -46,6 +46,7 @@ from napkin.formulas.layer import (
 )
 from napkin.formulas.layer import MEMORY as ENCODED
 from napkin.formulas.primitives import causal_pairs, run_pairs
+from napkin.inputs.plan import with_experts
 from napkin.record import record, replace
 from napkin.term import Term
 
@@ -715,7 +716,7 @@ def step(model: Model, plan: Plan, rates: Rates) -> Step:
     dense: Number = sum(count * cost.weights for count, cost in runs) / p + tables
     routed: Number = sum(count * cost.expert_weights for count, cost in runs) / p
     replicas = plan.dp * plan.cp
-    expert_replicas = maximum(replicas / plan.ep, 1)
+    expert_replicas = with_experts(replicas, plan.tp, plan.ep, plan.etp)
     bus = comm.bus_bandwidth(replicas, rates.node, plan.tp, link, network)
     reduced = dense * comm.gather_share(replicas) + routed * comm.gather_share(expert_replicas)
     scattered = where(plan.zero == 2, m, 1)  # divided gradients leave no room to add up whole ones: each micro-batch
@@ -775,12 +776,14 @@ def step(model: Model, plan: Plan, rates: Rates) -> Step:
         between,
         data,
     )
-    parts = where(plan.zero == 0, 1, where(plan.zero == 3, shards, plan.dp))
+    # ZeRO divides states over the ranks that hold the same weights
+    parts = where(plan.zero == 0, 1, where(plan.zero == 3, shards, replicas))
+    expert_parts = where(plan.zero == 0, 1, where(plan.zero == 3, shards, expert_replicas))
     optimizer = term.multiply(
         "step/optimizer",
         stack,
         term.leaf("optimizer/slowness", rates.optimizer_slowness, "1", term.SEEN, "calibration"),
-        clock.move("optimizer/moved", plan.optimizer_bytes * (dense + routed) / parts),
+        clock.move("optimizer/moved", plan.optimizer_bytes * (dense / parts + routed / expert_parts)),
     )
     overhead = term.add(
         "step/overhead",

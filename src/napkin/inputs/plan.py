@@ -150,6 +150,12 @@ def held_by(stages: Stages, index: int) -> tuple[int, int]:
     return low, low
 
 
+def with_experts(ranks: Number, tp: Number, ep: Number, etp: Number) -> Number:
+    """Of n ranks that hold the same dense weights, those that hold the same experts: t·n/(e·etp) (Megatron-core
+    parallel_state.py, expert_data_parallel_size)."""
+    return maximum(ranks * tp // (ep * etp), 1)
+
+
 @record
 class Layout:
     """How the work is divided. Every field may be an array with one entry per layout (zero, sp too), but stages.
@@ -188,9 +194,8 @@ class Layout:
         return self.micro * self.micro_batches * self.dp
 
     def with_experts(self, ranks: Number) -> Number:
-        """Of as many ranks as hold the same dense weights, those that hold the same experts: t·n/(e·etp) (Megatron-core
-        parallel_state.py, expert_data_parallel_size)."""
-        return maximum(ranks * self.tp // (self.ep * self.etp), 1)
+        """Of as many ranks as hold the same dense weights, those that hold the same experts."""
+        return with_experts(ranks, self.tp, self.ep, self.etp)
 
     def replaced(self, **changes: object) -> Layout:
         return replace(self, **changes)
