@@ -883,6 +883,26 @@ def _blocks_of_keys(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]
     return own | {"shared_intermediate_size": 56, "rope_parameters": rope}
 
 
+@special("dots3_note_text")
+def _sizes_by_kind(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    layers, heads = drawn["num_hidden_layers"], rng.choice((2, 3))
+    kinds = [rng.choice(("full_attention", "sliding_attention", "indexed_attention")) for _ in range(layers)]
+    plain, rotary = rng.choice((8, 16)), rng.choice((8, 16))
+    near = {"num_attention_heads": heads, "num_key_value_heads": heads, "q_lora_rank": 20, "kv_lora_rank": 28}
+    near |= {"head_dim": plain + rotary, "qk_nope_head_dim": plain, "qk_rope_head_dim": rotary}
+    near |= {"v_head_dim": rng.choice((12, 24, plain + rotary))}
+    own = {"sliding_window": rng.choice((16, 4096)), "shared_experts_intermediate_size": rng.choice((24, 56))}
+    own |= {"q_lora_rank": rng.choice((24, 36)), "norm_topk_prob": rng.random() < 0.5}
+    own |= {"head_dim": 2 * drawn["qk_rope_head_dim"]}
+    own["index_head_dim"] = drawn["qk_rope_head_dim"] + rng.choice((0, 8))
+    if rng.random() < 0.5:  # as published files say it
+        swa = {f"swa_{name}": value for name, value in near.items()}
+        listed = [kind if kind == "sliding_attention" else "full_attention" for kind in kinds]
+        return own | swa | {"layer_types": rng.choice((None, listed)), "use_dsa": rng.random() < 0.6}
+    by_layer = {str(i): near for i, kind in enumerate(kinds) if kind == "sliding_attention"}
+    return own | {"layer_types": kinds, "per_layer_config": by_layer}
+
+
 @special("longcat_flash")
 def _all_with_weights(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     """How many tokens reach experts without weights is not known before the step; its code takes no single choice."""

@@ -442,6 +442,7 @@ EXACT: dict[str, tuple[int, int]] = {
     'distilbert': (0, 48),
     'doge': (7, 108),
     'dots1': (0, 96),
+    'dots3_note_text': (0, 144),
     'electra': (0, 48),
     'ernie': (0, 48),
     'ernie4_5': (8, 48),

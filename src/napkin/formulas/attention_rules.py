@@ -79,7 +79,7 @@ def rotary_table(run: Lowering, op: Any, dtype: str) -> tuple[Tensor, Tensor]:
     if key not in run.tables:
         kept = "fp32" if run.code.rotary_fp32 else dtype
         dim = op.dim // 2 if run.code.half_tables else op.dim
-        kept = "fp32" if op.pairing == "complex" else kept
+        kept = "fp32" if op.pairing == "complex" or op.wide else kept
         scope, run.tape.scope = run.tape.scope, "rotary"
         rows = run.own * (run.b if run.code.positions == "each" else 1)
         pair = tuple(run.tape.new(rows * dim, kept, what, fixed=True) for what in ("cos", "sin"))
@@ -120,7 +120,7 @@ def by_angles(run: Lowering, op: Rotary, tensor: Tensor, cos: Tensor, sin: Tenso
     turned = tape.multiply(part, cos)
     other = tape.multiply(tape.rotate(part), sin)
     out = tape.add(turned, other)
-    if op.upcast or (run.code.rotary_fp32 and run.code.rotary == "table"):
+    if op.upcast or run.code.turned_back or (run.code.rotary_fp32 and run.code.rotary == "table"):
         out = tape.cast(out, narrow)
     if run.code.joins or op.dim != op.head_dim:
         joined = tape.new(tensor.count, out.dtype, "joined")
@@ -217,7 +217,7 @@ def keys_of(run: Lowering, op: AttentionCore) -> Number:
 
 def is_masked(run: Lowering, op: AttentionCore) -> bool:
     """Whether the kernel gets an explicit mask. One that a window spares is not made, but where the code makes all."""
-    if op.merged or op.own_mask or (op.window is not None and run.code.windows_masked):
+    if op.merged or op.own_mask or op.anywhere or (op.window is not None and run.code.windows_masked):
         return True
     if run.code.masked or not run.code.window_mask:
         return run.code.masked

@@ -96,9 +96,10 @@ class Rope:
     pairing: str = "half"
     upcast: bool = False
     table: int = 0
+    wide: bool = False
 
     def __call__(self, name: str, source: str, heads: int, head_dim: int) -> Rotary:
-        return Rotary(name, (source,), heads, head_dim, self.dim, self.pairing, self.upcast, self.table)
+        return Rotary(name, (source,), heads, head_dim, self.dim, self.pairing, self.upcast, self.table, self.wide)
 
 
 @record
@@ -326,9 +327,12 @@ def latent_attention(
     scaled: bool = False,
     rotates: bool = True,
     head_gate: bool = False,
+    head_scores: bool = False,
     gate: str = "",
     sinks: bool = False,
     anywhere: bool = False,
+    latents_scaled: bool = False,
+    key_norm: bool = False,
     prefix: str = "",
 ) -> Operations:
     """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1).
@@ -342,10 +346,15 @@ def latent_attention(
     head_gate  each head is multiplied by σ(x·w), made in fp32, with a w of its own (Ling 3.0)
     gate    all heads' numbers are multiplied by σ of a product: own, of the input (Hy4), or joined with that of the
             queries, which then reads the latent query before and after its norm, and in fp32 (A.X K2)
+    head_scores  each head is multiplied by σ(x·w) with a w of its own, in the activations' type (dots3.note)
+    latents_scaled  both latents are multiplied by constants, that of keys and values first copied out of its product
+    key_norm  the rotary key is normalised before it is turned
     sinks, anywhere  as in AttentionCore
     """
     qk_dim = nope + rope.dim
     operations: list[Operation] = []
+
+    query_latent = prefix + ("q_a_norm_scaled" if latents_scaled else "q_a_norm")
 
     def last(name: str) -> str:
         return f"{prefix}{name}_scaled" if scaled else prefix + name
@@ -371,19 +380,24 @@ def latent_attention(
         operations += [
             Matmul(prefix + "q_a", (source,), width, q_rank, bias),
             norm(prefix + "q_a_norm", prefix + "q_a", q_rank),
-            Matmul(prefix + "q", (prefix + "q_a_norm",), q_rank, heads * qk_dim, False, COLUMN),
+            *((Scale(query_latent, (prefix + "q_a_norm",), q_rank),) if latents_scaled else ()),
+            Matmul(prefix + "q", (query_latent,), q_rank, heads * qk_dim, False, COLUMN),
         ]
+    latent = prefix + ("kv_a_norm_scaled" if scaled or latents_scaled else "kv_a_norm")
     operations += [
         Matmul(prefix + "kv_a", (source,), width, kv_rank + rope.dim, bias),
-        Slice(prefix + "kv_latent", (prefix + "kv_a",), kv_rank),
+        Slice(prefix + "kv_latent", (prefix + "kv_a",), kv_rank, copied=latents_scaled),
         Slice(prefix + "k_shared", (prefix + "kv_a",), rope.dim),
         norm(prefix + "kv_a_norm", prefix + "kv_latent", kv_rank),
-        *scale("kv_a_norm", kv_rank),
-        Matmul(prefix + "kv_b", (last("kv_a_norm"),), kv_rank, heads * (nope + v_dim), False, COLUMN),
+        *((Scale(latent, (prefix + "kv_a_norm",), kv_rank),) if latent != prefix + "kv_a_norm" else ()),
+        Matmul(prefix + "kv_b", (latent,), kv_rank, heads * (nope + v_dim), False, COLUMN),
         Slice(prefix + "k_nope", (prefix + "kv_b",), heads * nope),
         Slice(prefix + "v", (prefix + "kv_b",), heads * v_dim),
     ]
     query, shared = prefix + "q", prefix + "k_shared"
+    if key_norm:
+        operations.append(norm(prefix + "k_shared_norm", shared, rope.dim))
+        shared = prefix + "k_shared_norm"
     if rotates:
         operations += [
             Slice(prefix + "q_nope", (query,), heads * nope),
@@ -397,7 +411,7 @@ def latent_attention(
         query, shared = prefix + "q_joined", prefix + "k_rope"
     operations.append(Concat(prefix + "k", (prefix + "k_nope", shared), heads * qk_dim, first_type=True))
     if index is not None:
-        operations.append(index(source, prefix + "q_a_norm"))
+        operations.append(index(source, query_latent))
     core = AttentionCore(
         prefix + "attention",
         (query, prefix + "k", prefix + "v"),
@@ -413,6 +427,9 @@ def latent_attention(
     attended = core.name
     if gate:
         operations += gated(core.name, prefix + "output_gate", heads * v_dim, wide=gate == "joined")
+        attended = operations[-1].name
+    if head_scores:
+        operations += Gate(per_head=True)(source, core.name, width, heads, v_dim, prefix)
         attended = operations[-1].name
     if head_gate:
         operations += [

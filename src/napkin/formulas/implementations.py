@@ -148,6 +148,7 @@ class Code:
                  sin alone
     wide_sinks   learnt scores of written-out attention are stored in fp32, which the scores that join them become
     rotary_fp32  cos and sin stay fp32 where activations are narrower
+    turned_back  what rotary positions turn is cast back to the type that it had
     half_tables  cos and sin hold each angle once
     joins        the rotated part is always put together with the rest anew, even where it is the whole
     by_kind      layers with a window and layers without have tables of their own
@@ -218,6 +219,7 @@ class Code:
     rotary: str = "table"
     wide_sinks: bool = False
     rotary_fp32: bool = False
+    turned_back: bool = False
     half_tables: bool = False
     joins: bool = False
     by_kind: bool = False
@@ -434,6 +436,7 @@ _HF_CODES: dict[str, Code] = {
     "kimi_k2": _SIGMOID,
     "kimi_k25": replace(_SIGMOID, copies_ids=True),
     "axk1": _SIGMOID,
+    "dots3_note_text": replace(_SIGMOID, turned_back=True),
     "axk2": _SPARSE,
     "bailing_hybrid": _SIGMOID,
     "hy_v4": replace(_SIGMOID, kernels=(EAGER,), wide_sinks=True),

@@ -331,12 +331,14 @@ class Slice(Operation):
     indexed  taken by a list of indices: a copy, whose index is kept too
     groups   so many groups of heads are put together: a copy, but of one
     repeats  each group's one head is repeated so often
+    copied   a copy, which keeps nothing of the wider one
     """
 
     width: int
     indexed: bool = False
     groups: int = 1
     repeats: int = 1
+    copied: bool = False
 
 
 @record
@@ -346,6 +348,7 @@ class Rotary(Operation):
     pairing  half: number i turns with i + dim/2 · interleaved: 2i with 2i + 1 · complex: as one complex product
     upcast   computed in fp32 and cast back
     table    which of the network's tables of angles it reads, where layers have their own bases
+    wide     this table is fp32 where activations are narrower
     """
 
     heads: int
@@ -354,6 +357,7 @@ class Rotary(Operation):
     pairing: str = "half"
     upcast: bool = False
     table: int = 0
+    wide: bool = False
 
 
 @record

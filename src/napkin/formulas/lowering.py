@@ -390,7 +390,7 @@ class Lowering:
             part = self.tape.record("index", (x.tensor,), taken, (index,))
         if op.repeats > 1:
             part = part.view(part.count * op.repeats)
-        if op.groups > 1:
+        if op.groups > 1 or op.copied:
             part = self.tape.copy(part, "put together")
         return Value(part, op.width * op.repeats, x.divided, x.whole)
 

@@ -27,6 +27,7 @@ _ADAPTERS: dict[str, str] = {
     "kimi:bailing_hybrid": "bailing_hybrid",
     "kimi:kimi_linear": "kimi_linear",
     "deepseek_v4:build": "deepseek_v4",
+    "dots3_note:build": "dots3_note_text",
     "latent:build": (
         "axk1 axk2 deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe_lite glm_moe_dsa hy_v4 kimi_k2 minicpm3 mistral4 youtu"
     ),
@@ -129,6 +130,7 @@ WRAPPERS: dict[str, str] = {
     "cohere_compass": "cohere_compass_text",
     "deepseek_vl": "llama",
     "deepseek_vl_hybrid": "llama",
+    "dots3_note": "dots3_note_text",
     "exaone4_5": "exaone4",
     "fast_vlm": "qwen2",
     "fuyu": "persimmon",
@@ -176,7 +178,7 @@ WRAPPERS: dict[str, str] = {
 }
 """Multimodal model_type → the model_type that its text_config has where it does not say."""
 
-_FLAT = ("fuyu", "qwen2_vl", "qwen2_5_vl")
+_FLAT = ("dots3_note", "fuyu", "qwen2_vl", "qwen2_5_vl")
 """Those whose published files hold the language model's fields on the outer level."""
 
 _APART = ("gemma3n", "gemma4", "gemma4_unified", "kimi_k25")
