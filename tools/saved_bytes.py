@@ -1497,6 +1497,12 @@ def write_cases(model_type: str, cases: list[Case]) -> None:
     CASES.write_text(text + "\n]}\n", encoding="utf-8")
 
 
+def drawn_types() -> list[str]:
+    """The model types that napkin reads and the library has."""
+    known = transformers.models.auto.configuration_auto.CONFIG_MAPPING_NAMES
+    return [name for name in ADAPTERS if name in known or name in BORROWED]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("types", nargs="*", help="model types (default: all causal ones that napkin reads)")
@@ -1517,8 +1523,7 @@ def main() -> int:
                 case = compare(Shape(fields, sequences, length), precision, kernel, 0.0, True)
                 print(f"{case.mode}: {'equal' if case.equal else case.problem or 'differs'}")
         return 0
-    known = transformers.models.auto.configuration_auto.CONFIG_MAPPING_NAMES
-    for model_type in asked.types or [name for name in ADAPTERS if name in known or name in BORROWED]:
+    for model_type in asked.types or drawn_types():
         cases = sweep(model_type, asked.cases, asked.seed, asked.only, asked.show)
         found = verdicts(cases)
         if asked.only and not cases:

@@ -28,6 +28,7 @@ from napkin.formulas.setup import Setup
 from napkin.formulas.tape import BYTES
 from napkin.formulas.traffic import Rates
 from napkin.inputs.hardware import Hardware, find_link, peak_name
+from napkin.inputs.model import traced_steps
 from napkin.record import replace
 from napkin.render.answer import Answer
 from napkin.term import TRUE, Term, constant, leaf, multiply, subtract
@@ -54,12 +55,6 @@ declare(
 )
 
 EXCLUSIVE = (("max", "snapshot"), ("max", "tensors"), ("snapshot", "tensors"), ("snapshot", "must-fit"))
-TRACED = (
-    "memory/live follows a step as a trace sees it: equal to the byte in 94 % of the steps of dense models that were "
-    "traced, within 1 % in 98 %"
-)
-UNTRACED = "memory/live is an estimate: steps of several GPUs, of several micro-batches or of experts were not traced"
-
 STATUS = {FITS: OK, UNDECIDED: CLOSE, NOT: BROKEN}
 
 
@@ -179,6 +174,18 @@ def title(model: Model, setup: Setup) -> str:
     return f"{model.name}, {layout.micro:,} × {layout.seq:,} tokens, {setup.precision.name}{where}: bytes per GPU"
 
 
+def of_traces(model: Model, setup: Setup) -> str:
+    """How near memory/live came to traced steps of transformers' code."""
+    found = traced_steps(model.family)
+    if found is None:
+        return f"memory/live is an estimate: no step of {model.family}'s code was traced"
+    if setup.layout.gpus > 1 or setup.layout.micro_batches > 1:
+        return "memory/live is an estimate: steps of several GPUs or several micro-batches were not traced"
+    steps, equal, near, furthest = found
+    says = f"memory/live of {steps} traced steps of {model.family}'s code: equal to the byte in {equal}"
+    return says if equal == steps else f"{says}, within 1 % in {near}, furthest off {furthest:+.1%}"
+
+
 def of_experts(model: Model, setup: Setup) -> list[str]:
     """What holds for the experts of transformers' code."""
     operations = [op for layer in model.stacks[-1].layers for op in layer.operations]
@@ -222,9 +229,7 @@ def remark(answer: Answer, model: Model, setup: Setup, found: Fit, word: str) ->
         answer.notes.append(
             f"saved activations are exact for transformers {TRANSFORMERS} on torch {TORCH}, kernels as named"
         )
-        dense = not any(isinstance(op, Experts | ExpertMatmul) for op in operations)
-        alone = setup.layout.gpus == 1 and setup.layout.micro_batches == 1
-        answer.notes.append(TRACED if dense and alone else UNTRACED)
+        answer.notes.append(of_traces(model, setup))
     elif not fit.is_measured(model, setup, word) and not fit.width_of(found.step, word).rows:
         answer.notes.append(f"what the {word} code of {model.family} keeps was not measured: the general rules")
     answer.notes.append(f"intervals: {fit.width_of(found.step, word).says}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from napkin.record import record, replace
 
 ROTARY = ("rotary", "fp32")
+IDS = ("ids", "int64")
 
 
 @record
@@ -18,8 +19,9 @@ class Frame:
     buffers      tensors beside the parameters that the model holds, each (what, number format or "" for the weights'):
                  rotary: inverse frequencies, twice, for each kind of table · spare rotary: those that no layer reads ·
                  angles: sines and cosines of every position, each layer its own · masks: a causal mask of the longest
-                 sequence, each layer its own · mask: one for all layers · ids: of every position · scale: the factor of
-                 each table's embeddings · factors: two of layers' own inputs · scalar: one for each layer ·
+                 sequence, each layer its own · mask: one for all layers · ids: of every position · sines: of every
+                 position and two more, each stack its own · logits: one for each token of the vocabulary · scale: the
+                 factor of each table's embeddings · factors: two of layers' own inputs · scalar: one for each layer ·
                  scalars: two for each layer
     norms_last   a layer registers its norms behind its products
     closure      what the code of a checkpointed layer refers to: tables (rotary), ids (one row of positions), each
@@ -48,10 +50,28 @@ _BETWEEN = replace(_HF, norms_last=False)
 _ANGLES = replace(_BETWEEN, buffers=(("angles", "fp32"),))
 _SPARE = replace(_HF, buffers=(ROTARY, ("spare rotary", "fp32")))
 _GPT2 = replace(_BETWEEN, closure=("tables", "masks"))
+_BOTH_WAYS = replace(_HF, closure=("tables",))
+_NUMBERED = replace(_BOTH_WAYS, buffers=(ROTARY, IDS))
+_SEGMENTED = replace(_BOTH_WAYS, buffers=(ROTARY, IDS, IDS))
+_OFFSET = replace(_HF, buffers=(("logits", ""),))
+_SINES = replace(_HF, buffers=(("sines", ""),))
+_ALIKE: tuple[tuple[Frame, str], ...] = (
+    (
+        _SEGMENTED,
+        "albert bert camembert data2vec-text electra ernie jina_embeddings_v3 nomic_bert roberta roberta-prelayernorm "
+        "xlm-roberta xlm-roberta-xl",
+    ),
+    (_NUMBERED, "bert-generation deberta deberta-v2 distilbert esm megatron-bert mobilebert mpnet rembert"),
+    (_OFFSET, "bart blenderbot blenderbot-small led marian mbart mvp pegasus plbart"),
+    (_BOTH_WAYS, "gte longformer modernbert"),
+    (_SINES, "m2m_100 nllb-moe"),
+)
 _HF_FRAMES: dict[str, Frame] = {
+    **{name: frame for frame, names in _ALIKE for name in names.split()},
     "apertus": replace(_HF, buffers=(ROTARY, ("scalars", ""))),
     "bloom": replace(_BETWEEN, closure=("mask", "alibi")),
     "codegen": _ANGLES,
+    "eurobert": replace(_HF, closure=("tables", "ids")),
     "gemma": _SCALED,
     "gemma2": _SCALED,
     "gemma3_text": _SCALED,
@@ -71,10 +91,12 @@ _HF_FRAMES: dict[str, Frame] = {
     "gptj": _ANGLES,
     "mpt": _BETWEEN,
     "opt": replace(_HF, closure=("each ids", "mask")),
-    "openai-gpt": replace(_BETWEEN, buffers=(("ids", "int64"), ("masks", ""))),
+    "openai-gpt": replace(_BETWEEN, buffers=(IDS, ("masks", ""))),
     "phi3": replace(_HF, cuts=True),
+    "roformer": replace(_BOTH_WAYS, buffers=()),
     "t5gemma2": _SCALED,
     "vaultgemma": _SCALED,
+    "xglm": replace(_SINES, closure=("masks",)),
 }
 _INLINE = frozenset(
     ("doge", "dots1", "flex_olmo", "flint", "lfm2", "lfm2_moe", "mellum", "minimax_m2", "olmo2", "olmo3", "olmo_hybrid")

@@ -41,6 +41,8 @@ LAYERS_ON_THE_WAY = 2
 """Layers whose activations are on the card while activations are offloaded: one being written, one being read."""
 
 
+SPARE_POSITIONS = 2
+"""Rows of a table of sines before the first position (fairseq's offset, for padding)."""
 STASHED = 5
 """Tensors on their way to the host at once (torchtune training/_activation_offloading.py, max_fwd_stash_size)."""
 
@@ -513,7 +515,9 @@ def buffers(step: Step, stage: Stage) -> Number:
             "angles": depth * length * max(dims, default=0),
             "masks": depth * length * length * eager,
             "mask": length * length,
-            "ids": length,
+            "ids": stage.first * length,
+            "sines": stage.first * len(step.model.stacks) * (length + SPARE_POSITIONS) * step.model.hidden,
+            "logits": stage.last * step.model.vocabulary,
             "scale": stage.first * len(tables),
             "factors": 2 * stage.first,
             "scalar": depth,
