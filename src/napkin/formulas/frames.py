@@ -53,7 +53,7 @@ _GPT2 = replace(_BETWEEN, closure=("tables", "masks"))
 _BOTH_WAYS = replace(_HF, closure=("tables",))
 _NUMBERED = replace(_BOTH_WAYS, buffers=(ROTARY, IDS))
 _SEGMENTED = replace(_BOTH_WAYS, buffers=(ROTARY, IDS, IDS))
-_OFFSET = replace(_HF, buffers=(("logits", ""),))
+_OFFSET = replace(_HF, buffers=(("logits", ""),), closure=("masks",))
 _SINES = replace(_HF, buffers=(("sines", ""),))
 _ALIKE: tuple[tuple[Frame, str], ...] = (
     (
