@@ -39,12 +39,13 @@ def rank(
     return memory.rank_of(prepare(model, setup), 0)
 
 
-@pytest.mark.parametrize("row", TRACED["rows"], ids=lambda row: "-".join(map(str, (row[0], *row[1:5], *row[5]))))
+@pytest.mark.parametrize("row", TRACED["rows"], ids=lambda row: "-".join(map(str, (*row[:5], *row[5], row[6]))))
 def test_a_traced_step_is_equal_to_the_byte(row: list[Any]) -> None:
     """Before the step, after each pass, and the largest in each pass and in the optimizer's step."""
-    _, precision, kernel, batch, every, optimizer, seen, fields = row
+    _, precision, kernel, batch, every, optimizer, micro_batches, seen, fields = row
     recompute = Recompute("every", every) if every > 1 else Recompute("full" if every else "none")
-    found = rank(fields, Layout(seq=batch[1], micro=batch[0], recompute=recompute), precision, kernel, optimizer)
+    layout = Layout(seq=batch[1], micro=batch[0], micro_batches=micro_batches, recompute=recompute)
+    found = rank(fields, layout, precision, kernel, optimizer)
     at = {moment.name: moment for moment in found.moments}
     after = {moment.name: moment.live for moment in found.between}
     assert dict(zip(TRACED["seen"], seen, strict=True)) == {
@@ -64,6 +65,7 @@ def test_the_traced_steps_are_of_many_kinds() -> None:
     assert {row[1] for row in rows} == set(POLICY)
     assert {row[2] for row in rows} >= {"flash", "eager", "efficient"}
     assert {row[4] for row in rows} == {0, 1, 2}
+    assert {row[6] for row in rows} == {1, 2, 3}
 
 
 # --- optimizers ------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 A model of a small config takes two steps on the meta device (CUDA emulated as in saved_bytes.py) while a dispatch mode
 sees every ATen operation and every storage's birth and death; the second step counts. What it sees: bytes before the
-step, after the forward and the backward pass, and the largest in forward, backward and optimizer step.
+step, after the last micro-batch's forward and backward pass, and the largest in forward, backward and optimizer step.
 
     hf/bin/python tools/traced_steps.py                        every model type, a few steps of each
     hf/bin/python tools/traced_steps.py llama gpt2 --cases 20  these, more
@@ -142,8 +142,10 @@ KEEP: list[Any] = []
 """Registrations last as long as their library."""
 
 
-def trace(fields: dict[str, Any], precision: str, kernel: str, batch: tuple[int, int], every: int, how: Any) -> Any:
-    """What a step holds, by SEEN."""
+def trace(
+    fields: dict[str, Any], precision: str, kernel: str, batch: tuple[int, int], every: int, how: Any, many: int
+) -> Any:
+    """What a step of so `many` micro-batches holds, by SEEN."""
     saved_bytes.KERNEL = kernel
     model = network(fields, precision, kernel)
     if every:
@@ -165,13 +167,14 @@ def trace(fields: dict[str, Any], precision: str, kernel: str, batch: tuple[int,
         for _ in range(2):
             gc.collect()
             with watch:
-                found = {"before": watch.live}
+                found = {"before": watch.live, "forward": 0, "backward": 0}
                 watch.phase()
-                with Autocast() if precision == "autocast" else contextlib.nullcontext():
-                    loss = model(input_ids=ids, labels=labels, use_cache=False).loss
-                found |= {"after_forward": watch.live, "forward": watch.phase()}
-                loss.backward()
-                found |= {"after_backward": watch.live, "backward": watch.phase()}
+                for _ in range(many):
+                    with Autocast() if precision == "autocast" else contextlib.nullcontext():
+                        loss = model(input_ids=ids, labels=labels, use_cache=False).loss
+                    found |= {"after_forward": watch.live, "forward": max(found["forward"], watch.phase())}
+                    loss.backward()
+                    found |= {"after_backward": watch.live, "backward": max(found["backward"], watch.phase())}
                 optimizer.step()
                 found |= {"step": watch.phase()}
                 optimizer.zero_grad(set_to_none=True)
@@ -179,11 +182,13 @@ def trace(fields: dict[str, Any], precision: str, kernel: str, batch: tuple[int,
     return {name: found[name] for name in SEEN}
 
 
-def said(fields: dict[str, Any], precision: str, kernel: str, batch: tuple[int, int], every: int, how: Any) -> Any:
+def said(
+    fields: dict[str, Any], precision: str, kernel: str, batch: tuple[int, int], every: int, how: Any, many: int
+) -> Any:
     """The same of napkin."""
     model = reading(fields)
     recompute = Recompute("every", every) if every > 1 else Recompute("full" if every else "none")
-    layout = Layout(seq=batch[1], micro=batch[0], recompute=recompute)
+    layout = Layout(seq=batch[1], micro=batch[0], micro_batches=many, recompute=recompute)
     setup = Setup(code_of("hf", model.family), layout, POLICIES[POLICY[precision]], find(how[0])[0], how[1], kernel)
     rank = memory.rank_of(prepare(model, setup), 0)
     at = {moment.name: moment for moment in rank.moments}
@@ -198,15 +203,17 @@ def said(fields: dict[str, Any], precision: str, kernel: str, batch: tuple[int, 
     }
 
 
-def case(seed: object, model_type: str, number: int) -> tuple[dict[str, Any], str, str, tuple[int, int], int, Any]:
-    """A config, the precision, attention's kernel, the batch, which layers are checkpointed, and the optimizer."""
+def case(seed: object, model_type: str, number: int) -> tuple[dict[str, Any], str, str, tuple[int, int], int, Any, int]:
+    """A config, the precision, attention's kernel, the batch, which layers are checkpointed, the optimizer, and how
+    many micro-batches."""
     rng = random.Random(f"{seed} {model_type} {number}")
     drawn = draw(model_type, rng, 0.0)
     drawn.fields["vocab_size"] = rng.choice((11, 97, 4096))
     kernel = rng.choice(code_of("hf", model_type).kernels)
     kernel = "flash" if kernel == "cudnn" else kernel
     batch = (rng.choice((1, 2, 3)), drawn.length)
-    return drawn.fields, rng.choice(tuple(POLICY)), kernel, batch, rng.choice((0, 0, 1, 2)), rng.choice(STEPS)
+    precision, every, how = rng.choice(tuple(POLICY)), rng.choice((0, 0, 1, 2)), rng.choice(STEPS)
+    return drawn.fields, precision, kernel, batch, every, how, rng.choice((1, 1, 2, 3))
 
 
 def write_table(model_type: str, errors: list[float]) -> None:
@@ -263,8 +270,10 @@ def main() -> int:
             rows = [row for row in rows if row[0] != model_type] + kept
     if asked.write:
         about = "Live bytes of a training step's moments, traced by tools/traced_steps.py."
-        columns = ["model_type", "precision", "kernel", "batch", "every", "optimizer", "seen", "config"]
-        text = json.dumps({"about": about, "columns": columns, "seen": SEEN})[:-1] + ', "rows": [\n'
+        columns = ["model_type", "precision", "kernel", "batch", "every", "optimizer", "micro_batches"]
+        text = (
+            json.dumps({"about": about, "columns": [*columns, "seen", "config"], "seen": SEEN})[:-1] + ', "rows": [\n'
+        )
         lines = (json.dumps(row, separators=(",", ":")) for row in sorted(rows, key=lambda row: row[0]))
         Path(CASES).write_text(text + ",\n".join(lines) + "\n]}\n", encoding="utf-8")
     return 0

@@ -40,10 +40,16 @@ class _Gradient:
 
 
 def replay(
-    nodes: Sequence[Node], seed: Number, stepped: bool = False, again: bool = False, alone: bool = False
+    nodes: Sequence[Node],
+    seed: Number,
+    stepped: bool = False,
+    again: bool = False,
+    alone: bool = False,
+    waits: Number = 0,
 ) -> Replay:
     """Run the nodes backwards. `seed`: bytes of the gradient of the last node's output (counted in the start).
-    `stepped`: the optimizer takes each weight's gradient as soon as it is there. `again`: what the nodes kept was
+    `stepped`: each weight's gradient goes as soon as it is there, to the optimizer or added to one that stands,
+    but for the first `waits` bytes, a tied head's, which its table's are added to. `again`: what the nodes kept was
     computed again, and goes as soon as it is read; else when the node's gradients have been summed and cast too.
     `alone`: no other piece keeps what is shared any more."""
     uses: dict[int, int] = {}
@@ -72,7 +78,10 @@ def replay(
                     continue
                 if node.alias and _handed_on(tensor, node.output):
                     arrived.holders += 1
-                    given.append((tensor, arrived))
+                    if tensor.places[0][1].kind == WEIGHT:
+                        weights = weights + arrived.size
+                    else:
+                        given.append((tensor, arrived))
                     continue
                 size = tensor.root.size if node.name in (SLICE, CUT) or node.alias else tensor.size
                 live = live if node.spread else live + size
@@ -100,7 +109,9 @@ def replay(
             peak = maximum(peak, live + late)
             live = live + late - node.narrow
         if stepped:
-            weights, live = before, live - (weights - before)
+            stays = minimum(waits, weights - before)
+            waits, live = waits - stays, live - (weights - before - stays)
+            weights = before
         for tensor, gradient in given:
             key = id(tensor.root)
             there = gradients.get(key)

@@ -250,10 +250,8 @@ def _moments(
     tokens = layout.micro * (layout.seq // layout.cp)
     inputs = 2 * tokens * 8
     inputs = stage.first * inputs + buffers(step, stage)
-    # gradients stand through the whole pass where several micro-batches add to them
     unsynced = setup.framework.unsynced * where(layout.zero >= 2, where(setup.shards > 1, 1, 0), 0)
-    buffered = (setup.framework.accumulator > 0) | setup.framework.wide_gradients
-    several = (layout.micro_batches > 1) | buffered
+    several = setup.adds_up
     standing = where(several & (not setup.in_backward), rank.gradients, 0)
     standing = standing + unsynced * total(n * _flat(part, grad) for n, part in parts)
     # a layer's new gradient stands beside the sum that it is added to
@@ -288,6 +286,7 @@ def _moments(
     cached = total(n * piece.casts for n, (_, piece) in zip(stage.checkpointed, run.layers, strict=True))
     cached = cached + total(n * piece.biases for n, (_, piece) in zip(stage.layers, run.layers, strict=True))
     one = stage.last * run.loss
+    last = one * (layout.micro_batches > 1)  # the micro-batch before's, until its name is given to the new one
     # what the model's code holds while its layers run
     keeps_stream = again > 0
     if run.layers and any(s.label == INPUT_LABEL for s in run.layers[0][1].kept):
@@ -295,12 +294,12 @@ def _moments(
     looked_up = stage.first * (run.embedded + where(keeps_stream, 0, run.stream))
     all_masks = _masks(step, stage, stage.layers)
     around = run.closure + tables + where(again > 0, masks * (not setup.code.passes_mask), 0) + looked_up
-    around = around + all_masks - where(again > 0, masks, 0) + lent
+    around = around + all_masks - where(again > 0, masks, 0) + lent + last
     to_the_loss = looked_up * (setup.code.frame.embeddings == "loss")
     made_casts = rank.casts + cached - stage.last * run.after.casts
     at_the_head = run.after.burst - run.after.saved - run.after.casts
     forward = moment(
-        "forward", standing, rank.saved, rank.casts + cached, closure + to_the_loss + stage.last * at_the_head
+        "forward", standing, rank.saved, rank.casts + cached, closure + to_the_loss + stage.last * at_the_head + last
     )
     before_head = rank.saved - stage.last * run.after.saved
     if run.layers:
@@ -312,11 +311,11 @@ def _moments(
     # backwards through the layers
     kept, casts = rank.saved - stage.last * run.after.saved, rank.casts - stage.last * run.after.casts
     first_made = stage.last * step.weights.head.all * grad  # a tied table's gradient comes from the head first
-    if setup.in_backward and step.model.tied:  # the table's step waits for its own part of the gradient
-        standing = standing + stage.last * step.weights.table.all * grad
+    # the head's part of a tied table's gradient waits for the table's own
+    waits = where(layout.pp == 1, step.weights.table.all * grad, 0) * setup.lets_go * step.model.tied
 
     def gradients_of(made: Number) -> Number:
-        return standing + growing * made + sharded * ceil_div(made, setup.shards)
+        return standing + waits + growing * made + sharded * ceil_div(made, setup.shards)
 
     worst = moment("backward", 0, 0, 0, 0)
     for turn in _turns(step, stage, grad, gradients_of):
@@ -338,7 +337,8 @@ def _moments(
     )
     # the table's two gradients, where the head shares it, are added into a third
     both = where(layout.pp == 1, _table(step) * grad, 0) if step.model.tied else 0
-    before = maximum(step.before.peak, step.before.end + both) * (setup.frozen is None)
+    own = both * setup.lets_go  # let go in the replay
+    before = maximum(step.before.peak, step.before.end + own + both) * (setup.frozen is None)
     end = moment(
         "backward",
         gradients_of(made),

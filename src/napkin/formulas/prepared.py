@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from napkin.elementwise import Number, where
+from napkin.elementwise import Number, is_array, where
 from napkin.formulas import activations
-from napkin.formulas.activations import Pass
+from napkin.formulas.activations import Pass, Piece
 from napkin.formulas.implementations import FROZEN_LAYERS
 from napkin.formulas.layer import (
     Embedding,
@@ -21,6 +21,7 @@ from napkin.formulas.lowering import Shape, Split
 from napkin.formulas.order import Order, order_of
 from napkin.formulas.setup import Setup
 from napkin.formulas.states import Held, gathered, held, still
+from napkin.formulas.tape import sized
 from napkin.record import record, replace
 
 
@@ -81,36 +82,48 @@ def prepare(model: Model, setup: Setup) -> Step:
         layout.recompute.kind == "selective",
     )
     residual = run.after.input
+    weights = _weights(model, stack, setup, run.kinds)
+    waits = where(layout.pp == 1, weights.table.all * sized(1, setup.precision.grad), 0) * model.tied
     step = Step(
         model,
         stack,
         setup,
         run,
-        replay(run.before.nodes, residual, setup.in_backward),
-        tuple(replay(piece.nodes, piece.input, setup.in_backward) for _, piece in run.layers),
-        replay(run.after.nodes, 0, setup.in_backward),  # the root gradient stays as long as the backward pass
-        _weights(model, stack, setup, run.kinds),
+        _replayed(run.before, residual, setup),
+        tuple(_replayed(piece, piece.input, setup) for _, piece in run.layers),
+        _replayed(run.after, 0, setup, waits=waits),  # the root gradient stays as long as the backward pass
+        weights,
         _order(run, setup),
-        first=_first(run, setup.in_backward),
+        first=_first(run, setup),
     )
     return rerun(step)
 
 
-def _first(run: Pass, stepped: bool) -> Replay | None:
+def _replayed(
+    piece: Piece, seed: Number, setup: Setup, again: bool = False, alone: bool = False, waits: Number = 0
+) -> Replay:
+    """A piece's replay; entry by entry where layouts differ in whether new gradients go at once."""
+    goes = setup.lets_go
+    if not is_array(goes):
+        return replay(piece.nodes, seed, bool(goes), again, alone, waits)
+    stand, go = (replay(piece.nodes, seed, way, again, alone, waits) for way in (False, True))
+    return Replay(*(where(goes, getattr(go, name), getattr(stand, name)) for name in ("peak", "end", "weights")))
+
+
+def _first(run: Pass, setup: Setup) -> Replay | None:
     """The first layer's replay, with which the rotary tables go; None where no layer keeps any."""
     number = next((kind for _, runs in run.patterns for _, kind in runs), None)
     if number is None or not run.layers[number][1].shared:
         return None
     piece = run.layers[number][1]
-    return replay(piece.nodes, piece.input, stepped, alone=True)
+    return _replayed(piece, piece.input, setup, alone=True)
 
 
 def rerun(step: Step) -> Step:
     """A step with its layers' replays for when they are computed again, where they are."""
     if step.again or step.setup.layout.recompute.kind in ("none", "selective"):
         return step
-    stepped = step.setup.in_backward
-    return replace(step, again=tuple(replay(p.nodes, p.input, stepped, True) for _, p in step.run.layers))
+    return replace(step, again=tuple(_replayed(p, p.input, step.setup, again=True) for _, p in step.run.layers))
 
 
 def _order(run: Pass, setup: Setup) -> Order:

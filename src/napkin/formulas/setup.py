@@ -57,6 +57,20 @@ class Setup:
         return self.framework.bucket * max(sized(1, self.precision.grad), self.framework.accumulator)
 
     @property
+    def adds_up(self) -> Number:
+        """Whether gradients stand through the passes, for several micro-batches or a buffer's add to them."""
+        buffered = self.framework.accumulator > 0 or self.framework.wide_gradients
+        return (self.layout.micro_batches > 1) | buffered
+
+    @property
+    def lets_go(self) -> Number:
+        """Whether a weight's new gradient goes as soon as it is there: its optimizer step is made at once, or it is
+        added in place to the one that stands (torch/csrc/autograd/functions/accumulate_grad.h). Gradients that are
+        divided over ranks wait until their block's are reduced together."""
+        whole = (self.layout.zero < 2) | (self.shards == 1)
+        return (self.adds_up & whole) | self.in_backward
+
+    @property
     def shards(self) -> Number:
         """Ranks over which ZeRO divides dense states."""
         return where(self.shard > 0, self.shard, self.layout.dp * self.layout.cp)
