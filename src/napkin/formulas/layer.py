@@ -153,14 +153,17 @@ class Operation:
 class Embedding(Operation):
     """A look-up of `width` numbers in a table of `rows`; no FLOPs. `role`: token, position or segment; layers: of
     numbers that each layer takes its part of; distance: a table that is not looked up, but read whole (TableMatmul).
+    `trained`: a gradient reaches the table.
     """
 
     rows: int
     width: int
     role: str = "token"
+    trained: bool = True
 
     def weights(self) -> tuple[Weight, ...]:
-        return (Weight("weight", (self.rows, self.width), VOCABULARY if self.role in TABLES else REPLICATED),)
+        shard = VOCABULARY if self.role in TABLES else REPLICATED
+        return (Weight("weight", (self.rows, self.width), shard, trained=self.trained),)
 
 
 @record

@@ -373,7 +373,7 @@ class Lowering:
             ids = tape.given(shape, "int64", f"{op.name}/position ids", kind=kind, fixed=True)
         out = tape.new(shape * op.width, stored, "embedded")
         rows_here = ceil_div(op.rows, self.split.tensor) if op.role in TABLES else op.rows
-        grads = rows_here * op.width * BYTES[stored] if self.code.tuning is None else 0
+        grads = rows_here * op.width * BYTES[stored] if op.trained and self.code.tuning is None else 0
         return Value(tape.record("embedding", (ids,), out, (ids,), weight=grads), op.width)
 
     def rows_of(self, how: str) -> Number:

@@ -269,14 +269,15 @@ def embedding(
     *,
     table_width: int | None = None,
     positions: int = 0,
+    fixed: bool = False,
     scale: bool = False,
     cast: bool = False,
     norm: NormStyle | None = None,
     dropout: bool = False,
     segments: int = 0,
 ) -> Operations:
-    """Token table, learnt positions and segments added, then scaling, a norm and dropout where the class has them.
-    `cast`: as in layer.Scale."""
+    """Token table, positions (`fixed`: not trained) and segments added, then scaling, a norm and dropout where the
+    class has them. `cast`: as in layer.Scale."""
     table = table_width or hidden
     operations: list[Operation] = [Embedding("embedding", (), rows, table)]
     last = "embedding"
@@ -291,7 +292,7 @@ def embedding(
         operations.append(Add("segments_added", (last, "segment_embedding"), hidden))
         last = "segments_added"
     if positions:
-        operations.append(Embedding("position_embedding", (), positions, hidden, "position"))
+        operations.append(Embedding("position_embedding", (), positions, hidden, "position", trained=not fixed))
         operations.append(Add("positions_added", (last, "position_embedding"), hidden))
         last = "positions_added"
     if norm is not None:

@@ -358,6 +358,7 @@ def _bart(
             vocabulary,
             hidden,
             positions=0 if kind.computed else positions + kind.offset,
+            fixed=kind.fixed,
             norm=LAYER if kind.embedding_norm else None,
             dropout=True,
             scale=config.flag("scale_embedding", otherwise=False),
