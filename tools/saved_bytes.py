@@ -284,6 +284,19 @@ def drop(input: Any, p: float = 0.5, training: bool = True, inplace: bool = Fals
     return torch.native_dropout(input, p, True)[0] if training and p > 0 else input
 
 
+class LogSigmoid(torch.autograd.Function):
+    """log_sigmoid_forward of CUDA, which keeps its input alone; other devices keep a buffer of its size too."""
+
+    @staticmethod
+    def forward(ctx: Any, input: Any) -> Any:
+        ctx.save_for_backward(input)
+        return torch.empty_like(input)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return torch.empty_like(ctx.saved_tensors[0])
+
+
 class FusedNorm(torch.autograd.Function):
     """_fused_rms_norm of CUDA, which keeps its input and the reciprocal root mean squares in fp32; other devices write
     it out."""
@@ -329,6 +342,7 @@ def emulate() -> None:
     torch._meta_registrations._meta_grouped_mm_common = grouped  # type: ignore[attr-defined]
     functional.scaled_dot_product_attention = attend
     functional.dropout = drop
+    functional.logsigmoid = LogSigmoid.apply
     functional.rms_norm = normed
     torch.autocast = Region
     torch.is_autocast_enabled = lambda device_type=None: Autocast.active is not None and not Autocast.active.off
@@ -901,6 +915,25 @@ def _sizes_by_kind(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
         return own | swa | {"layer_types": rng.choice((None, listed)), "use_dsa": rng.random() < 0.6}
     by_layer = {str(i): near for i, kind in enumerate(kinds) if kind == "sliding_attention"}
     return own | {"layer_types": kinds, "per_layer_config": by_layer}
+
+
+@special("inkling_text")
+def _by_distance(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    layers, heads = drawn["num_hidden_layers"], rng.choice((2, 4))
+    own = {"layer_types": rng.choice((None, [rng.choice(("hybrid", "hybrid_sliding")) for _ in range(layers)]))}
+    own |= {
+        "swa_num_attention_heads": heads,
+        "swa_num_key_value_heads": rng.choice((1, 2)),
+        "d_rel": rng.choice((8, 12)),
+    }
+    own |= {
+        "swa_head_dim": rng.choice((16, 24)),
+        "head_dim": rng.choice((8, 16)),
+        "conv_kernel_size": rng.choice((3, 4)),
+    }
+    own |= {"rel_extent": rng.choice((12, 64)), "sliding_window_size": rng.choice((16, 4096))}
+    own |= {"log_scaling_n_floor": rng.choice((None, 8)), "local_layer_ids": rng.choice((None, [0], [1]))}
+    return own | {"unpadded_vocab_size": rng.choice((None, 90)), "hidden_act": "silu", "tie_word_embeddings": False}
 
 
 @special("longcat_flash")

@@ -22,6 +22,7 @@ from napkin.formulas import (
     hyper_rules,
     map_rules,
     mixer_rules,
+    relative_rules,
     retrieval_rules,
     stream_rules,
 )
@@ -56,6 +57,7 @@ RULES = {
     **hyper_rules.RULES,
     **map_rules.RULES,
     **mixer_rules.RULES,
+    **relative_rules.RULES,
     **retrieval_rules.RULES,
     **stream_rules.RULES,
 }

@@ -145,7 +145,7 @@ def core(run: Lowering, op: Any) -> Value:
     if kernel == FLASH and op.qk_dim != op.v_dim and run.code.rotary != "kernel":
         kernel = EFFICIENT  # torch's flash kernel takes one head size for all three
     masked = kernel != EAGER and is_masked(run, op)
-    if kernel == FLASH and (masked or op.position == "relative" or op.qk_dim > FLASH_LARGEST):
+    if kernel == FLASH and (masked or op.position in ("relative", "distance") or op.qk_dim > FLASH_LARGEST):
         kernel = EFFICIENT  # flash takes no mask, and no larger heads
     heads = op.heads // run.split.tensor
     kv_heads = heads if k.width == op.heads * op.qk_dim else maximum(op.kv_heads // run.split.tensor, 1)
@@ -279,6 +279,8 @@ def eager(run: Lowering, op: AttentionCore, qkv: tuple[Tensor, ...], heads: Numb
     scores = scores if relative else tape.scale(scores)
     if op.softcap:
         scores = run.capped(scores)
+    if op.position == "distance":
+        scores = tape.add(scores, run.read(op, 3).tensor)
     if op.position == "dynamic":
         scores = tape.add(scores, run.read(op, 3).tensor)
     elif code.mask:
@@ -404,10 +406,29 @@ def by_kernel(
     extra = [tape.new(n, "bool", "philox", fixed=True) for n in PHILOX[kernel]]
     if op.position == "relative":
         extra.append(biased(run, op, heads, keys_of(run, op)))
-    if masked:
+    if op.position == "distance":
+        extra.append(by_distance(run, op, heads, kernel, masked))
+    elif masked:
         extra.append(kernel_mask(run, op, heads, kernel))
     out = tape.record("attention", (q, k, v), out, (q, k, v, out, lse, *extra))
     return tape.copy(tape.slice(out, run.tokens * heads * op.v_dim), "cut") if padded else out
+
+
+def by_distance(run: Lowering, op: AttentionCore, heads: Number, kernel: str, masked: bool) -> Tensor:
+    """Scores by distance as a kernel's additive mask, what is masked cut out of it by the mask of all layers with a
+    window, or by one of the layer's own."""
+    tape = run.tape
+    bias = run.read(op, 3).tensor
+    pairs = run.own * run.s
+    condition = run.masks.get("window") if masked else None
+    if condition is None:
+        condition = tape.new(pairs, "bool", "causal mask", fixed=True)
+        if masked:
+            condition.places[0][1].shared = True
+            run.masks["window"] = condition
+    cut = tape.new(bias.count, bias.dtype, "bias within the mask")
+    cut = tape.lowered(tape.record("where", (bias,), cut, (condition,)))
+    return aligned(run, cut, run.b * run.own, run.s, heads) if kernel == EFFICIENT else cut
 
 
 def kernel_mask(run: Lowering, op: AttentionCore, heads: Number, kernel: str) -> Tensor:

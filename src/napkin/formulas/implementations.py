@@ -402,6 +402,7 @@ _HF_CODES: dict[str, Code] = {
     "glm4_moe_lite": _SIGMOID,
     "glm_moe_dsa": _SPARSE,
     "granitemoehybrid": replace(_HF, router="tokens", wide_logits=True),
+    "inkling_text": replace(_HF, kernels=(EFFICIENT, EAGER)),
     "jamba": replace(_HF, mixer="apart", router="tokens"),
     "lfm3": replace(_HF, mixer="torch", rotary_fp32=True, by_kind=True, conv_view=True),
     "lfm2_moe": replace(_HF, native_scores="kept", router="scores", new_shares=True),

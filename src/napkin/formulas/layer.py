@@ -371,7 +371,8 @@ class AttentionCore(Operation):
     softcap  scores pass through cap·tanh(score/cap)              sinks   one learnt extra score a head
     cross    keys and values come from the other stack            position  none, alibi or relative: a PositionBias is
                                                                            added (zeros in cross-attention, T5's code);
-                                                                           dynamic: a mask that is read fourth is added
+                                                                           dynamic: a mask that is read fourth is
+                                                                           added; distance: scores that are read fourth
     chunk    a query sees only keys of its own run of `chunk` tokens (None: all)
     upcast   written out, the scores are a product of fp32 tensors
     anywhere the window's keys are chosen among all that are past, which are cached

@@ -177,6 +177,7 @@ class Lowering:
         self.over(shape)
         self.tables: dict[tuple[Any, ...], tuple[Tensor, Tensor]] = {}
         self.orders: dict[str, tuple[Tensor, Tensor, Tensor]] = {}
+        self.factor: Tensor | None = None
         self.own_tables: dict[tuple[Any, ...], tuple[Tensor, Tensor]] = {}
         self.masks: dict[str, Tensor] = {}
         self.copies: dict[int, dict[str, Tensor]] = {}
@@ -221,6 +222,7 @@ class Lowering:
         self.program = operations
         self.whole = {}
         self.own_tables = {}
+        self.factor = None
         self.orders = {}
         self.windowed = any(isinstance(op, AttentionCore) and op.window is not None for op in operations)
         self.gates = _gates(operations) if self.code.swiglu == "fused" else frozenset()
@@ -629,12 +631,14 @@ class Lowering:
     def scale(self, op: Any) -> Value:
         x = self.read(op)
         if op.positions or op.sequences:
-            factor = self.masks.get("factors")
+            factor = self.factor if op.positions else None
+            factor = self.masks.get("factors", factor)
             if factor is None:
                 factor = self.tape.new(self.own if op.positions else self.b, "fp32", "factor", fixed=True)
                 if self.code.tempers_once:
                     factor.places[0][1].shared = True
                     self.masks["factors"] = factor
+                self.factor = factor if op.positions else None  # one for all that this layer scales
             scaled = self.tape.multiply(x.tensor, factor)
             return Value(self.tape.cast(scaled, x.tensor.dtype), x.width, x.divided, x.whole, x.heads_first)
         if op.vector:

@@ -28,6 +28,7 @@ _ADAPTERS: dict[str, str] = {
     "kimi:kimi_linear": "kimi_linear",
     "deepseek_v4:build": "deepseek_v4",
     "dots3_note:build": "dots3_note_text",
+    "inkling:build": "inkling_text",
     "latent:build": (
         "axk1 axk2 deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe_lite glm_moe_dsa hy_v4 kimi_k2 minicpm3 mistral4 youtu"
     ),
@@ -144,6 +145,7 @@ WRAPPERS: dict[str, str] = {
     "got_ocr2": "qwen2",
     "idefics2": "mistral",
     "idefics3": "llama",
+    "inkling_mm_model": "inkling_text",
     "internvl": "qwen2",
     "janus": "llama",
     "kimi_k25": "deepseek_v3",
