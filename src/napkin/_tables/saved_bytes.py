@@ -492,6 +492,7 @@ EXACT: dict[str, tuple[int, int]] = {
     'hy_v3': (0, 144),
     'hy_v4': (9, 24),
     'hyperclovax': (0, 96),
+    'inkling_text': (7, 108),
     'internlm3': (0, 96),
     'iquestcoder': (0, 96),
     'jais2': (0, 96),
