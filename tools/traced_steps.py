@@ -34,6 +34,7 @@ from napkin.errors import NapkinError
 from napkin.formulas import memory
 from napkin.formulas.implementations import code_of
 from napkin.formulas.optimizers import find
+from napkin.formulas.params import params
 from napkin.formulas.prepared import prepare
 from napkin.formulas.setup import Setup
 from napkin.inputs.plan import POLICIES, Layout, Recompute
@@ -58,7 +59,7 @@ STEPS = (
     ("adadelta", "foreach"),
 )
 SEEN = ("before", "after_forward", "after_backward", "forward", "backward", "step")
-KEPT_CASES = 6
+KEPT_CASES = 2
 
 
 class Watch(TorchDispatchMode):
@@ -148,6 +149,8 @@ def trace(
     """What a step of so `many` micro-batches holds, by SEEN."""
     saved_bytes.KERNEL = kernel
     model = network(fields, precision, kernel)
+    if sum(weight.numel() for weight in model.parameters()) != params(reading(fields))["params/total"].value:
+        raise ValueError("its class holds more than the language model")
     if every:
         model.gradient_checkpointing_enable({"use_reentrant": False})
         for name, module in model.named_modules():

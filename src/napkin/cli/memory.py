@@ -179,8 +179,8 @@ def of_traces(model: Model, setup: Setup) -> str:
     found = traced_steps(model.family)
     if found is None:
         return f"memory/live is an estimate: no step of {model.family}'s code was traced"
-    if setup.layout.gpus > 1 or setup.layout.micro_batches > 1:
-        return "memory/live is an estimate: steps of several GPUs or several micro-batches were not traced"
+    if setup.layout.gpus > 1:
+        return "memory/live is an estimate: steps of several GPUs were not traced"
     steps, equal, near, furthest = found
     says = f"memory/live of {steps} traced steps of {model.family}'s code: equal to the byte in {equal}"
     return says if equal == steps else f"{says}, within 1 % in {near}, furthest off {furthest:+.1%}"
