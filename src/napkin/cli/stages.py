@@ -10,6 +10,7 @@ from napkin.inputs.plan import Stages, joined
 from napkin.units import Unreadable, count, positive_count, words
 
 SOLVED = "solved"
+EXAMPLE = "for example 9,10,10,9 or 9,2x10,9"
 MOST = 10**6
 """Stages that a list may have."""
 
@@ -19,9 +20,12 @@ def stage_layers(text: str) -> Stages:
     found = []
     for part in words(text).split(","):
         times, x, layers = part.partition("x")
-        found.append((positive_count(times) if x else 1, count(layers if x else part)))
+        try:
+            found.append((positive_count(times) if x else 1, count(layers if x else part)))
+        except Unreadable as problem:
+            raise Unreadable(problem.reason, EXAMPLE) from None
     if sum(stages for stages, _ in found) > MOST:
-        raise Unreadable(f"more than {MOST:,} stages", "for example 9,10,10,9 or 9,2x10,9")
+        raise Unreadable(f"more than {MOST:,} stages", EXAMPLE)
     return joined(tuple(found))
 
 
