@@ -108,3 +108,15 @@ def test_the_cache_is_what_a_window_sees_and_all_of_the_rest() -> None:
 def test_what_cannot_be_is_named(field: str, value: object) -> None:
     with pytest.raises(NapkinError, match=field):
         model_of(FIELDS | {field: value})
+
+
+def test_a_whole_published_file_is_its_language_model() -> None:
+    """Fields that say what the class always does, and the prediction layers beside, change nothing."""
+    always = dict.fromkeys(
+        ("norm_after_topk", "use_sconv", "use_embed_norm", "use_gate_bias", "use_global_scale"), True
+    )
+    text = FIELDS | always | {"gate_activation": "sigmoid", "number_of_conv_states": 4}
+    whole = {"model_type": "inkling_mm_model", "text_config": text, "mtp_config": {"num_nextn_predict_layers": 8}}
+    assert count(whole | {"vision_config": {}, "audio_config": {}, "audio_bos_token_id": 9}) == count(FIELDS)
+    with pytest.raises(NapkinError, match="use_sconv"):
+        count(FIELDS | {"use_sconv": False})

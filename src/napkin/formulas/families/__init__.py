@@ -186,6 +186,9 @@ _FLAT = ("dots3_note", "fuyu", "qwen2_vl", "qwen2_5_vl")
 _APART = ("gemma3n", "gemma4", "gemma4_unified", "kimi_k25")
 """Those whose code treats text otherwise than their language model's own class, which is the family of all others."""
 
+_PREDICTION = "mtp_config"
+"""Where a published file says what its multi-token prediction layers are, outside of the language model's fields."""
+
 _HELPERS = ("gemma4_assistant", "gemma4_unified_assistant")
 """Those that read another model's keys and hidden states, and have no loss."""
 
@@ -238,6 +241,8 @@ def text_model(config: Config) -> Config:
         config.model_type = WRAPPERS[config.model_type]
         config.defaults, config.aliases = class_facts(config.model_type)
         return config
+    if config.raw(_PREDICTION, required=False) is not None:
+        config.notes.append("multi-token prediction layers of the checkpoint not counted")
     text = config.nested("text_config", WRAPPERS.get(config.model_type) or None)
     if config.model_type in _UNREAD:
         text.fields = {**text.fields, _UNREAD[config.model_type]: None}

@@ -61,10 +61,15 @@ class Heads(NamedTuple):
 def build(config: Config) -> Model:
     """config.json of inkling_text → Model."""
     hidden, layers = common.width(config), common.depth(config)
-    config.ignore("shared_expert_sink")  # nothing reads it
+    config.ignore("shared_expert_sink", "number_of_conv_states")  # nothing here reads them
     config.ignore("route_scale", "logits_mup_width_multiplier", "rms_norm_eps_moe_gate", "log_scaling_alpha")
     config.ignore("chain_hidden_post_norm", "mtp_hidden_states_first", "mtp_local_layer_ids")
     config.ignore("tie_word_embeddings")  # the class never ties them
+    for field in ("norm_after_topk", "use_sconv", "use_embed_norm", "use_gate_bias", "use_global_scale"):
+        config.must_be(field, True)
+    for field, value in (("gate_activation", "sigmoid"), ("q_bias", False), ("o_bias", False)):
+        config.must_be(field, value)
+    config.must_be("final_logit_softcapping", None)
     kernel = config.integer("conv_kernel_size")
     window = config.integer("sliding_window_size")
     floor = config.real("log_scaling_n_floor", required=False)
