@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from napkin.elementwise import Number
 from napkin.errors import Refused
 from napkin.formulas import allocator, memory
-from napkin.formulas.allocator import Reported, Width
+from napkin.formulas.allocator import EXACT, Reported, Width
 from napkin.formulas.implementations import EAGER, FLASH, measured, mode
 from napkin.formulas.layer import BandAttention, ExpertMatmul, Experts, Model, Pattern
 from napkin.formulas.lowering import divides_heads
@@ -18,6 +18,7 @@ from napkin.formulas.setup import Setup
 from napkin.formulas.stages import places
 from napkin.formulas.tape import sized
 from napkin.formulas.traffic import Burden, Rates, burden
+from napkin.inputs.model import traced_error
 from napkin.inputs.plan import Recompute
 from napkin.record import record, replace
 from napkin.term import TRUE, leaf
@@ -56,10 +57,15 @@ def is_measured(model: Model, setup: Setup, implementation: str) -> bool:
 
 
 def width_of(step: Step, implementation: str) -> Width:
-    """How far the figures can lie from the formula's."""
+    """How far the figures can lie from the formula's. Where nothing else is uncertain, live bytes are as far off as
+    those of traced steps of the same code were."""
     setup = step.setup
     counted = is_measured(step.model, setup, implementation) and setup.attention in setup.code.kernels
-    return setup.widths[0 if setup.layout.gpus == 1 else 1][0 if counted else 1]
+    width = setup.widths[0 if setup.layout.gpus == 1 else 1][0 if counted else 1]
+    if implementation != "hf" or not counted or width.live != EXACT.live:
+        return width
+    error = traced_error(step.model.family)
+    return replace(width, live=(-error, error))
 
 
 def worst_rank(step: Step) -> Rank:
