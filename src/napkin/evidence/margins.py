@@ -84,9 +84,7 @@ def width_of(name: str, alone: bool, counted: bool) -> Width:
         words = f"checked against {rows} published rows of {name}"
         return Width((nearest.low - 1, nearest.high - 1), ends, rows, words)
     if name == PLAIN.name and alone and counted:
-        return Width(
-            says="one card, a loop around code whose tensors were counted: the allocator's part, and how far traced steps lay"
-        )
+        return Width(says="one card, a loop around counted code: the allocator's part, and how far traced steps lay")
     found = never_seen()
     where = "one card" if alone else "several cards"
     name = "a plain loop around torch" if name == PLAIN.name else name
