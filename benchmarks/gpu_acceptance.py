@@ -356,8 +356,8 @@ def took(case: Case) -> float:
 
 def training(rig: Rig) -> Iterator[Check]:
     """Real steps: loss, MFU, memory against the prediction, and a depth predicted from two others."""
+    from napkin.architectures import build
     from napkin.bench.step_plan import TINY
-    from napkin.formulas.families import build
     from napkin.inputs.load import Document
     from napkin.inputs.model import config_from, load_config
 

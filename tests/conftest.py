@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from napkin.architectures import build
 from napkin.cli import main
-from napkin.formulas.families import build
-from napkin.formulas.layer import Model
 from napkin.inputs.load import Document
 from napkin.inputs.model import config_from, load_config
+from napkin.operations.layer import Model
 
 # Deterministic, so that a failure seen once is seen again; timing is not what these tests are about.
 settings.register_profile(

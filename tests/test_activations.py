@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from napkin._tables import saved_bytes as TABLE
-from napkin.formulas import memory
-from napkin.formulas.families import ADAPTERS, WRAPPERS
-from napkin.formulas.implementations import ALL_KERNELS, TORCH, TRANSFORMERS, code_of, measured, mode
-from napkin.formulas.memory import Rank
-from napkin.formulas.optimizers import find
-from napkin.formulas.prepared import prepare
-from napkin.formulas.setup import Setup
-from napkin.inputs.plan import POLICIES, Layout, Recompute, recompute
+from napkin.architectures import ADAPTERS, WRAPPERS
+from napkin.footprint import memory
+from napkin.footprint.memory import Rank
+from napkin.footprint.prepared import prepare
+from napkin.footprint.setup import Setup
+from napkin.operations.implementations import ALL_KERNELS, TORCH, TRANSFORMERS, code_of, measured, mode
+from napkin.training.layout import POLICIES, Layout, Recompute, recompute
+from napkin.training.optimizers import find
 from tests.conftest import model_of
 
 

@@ -78,7 +78,7 @@ def test_a_whole_run_answers_in_json_and_leaves_a_profile(
 
 
 def test_every_published_term_folds_and_its_units_combine(h200: Any) -> None:
-    from napkin.cli.command import Given, ask, find
+    from napkin.commands.command import Given, ask, find
     from napkin.term import MEASURED, OPS, fold
 
     h200()

@@ -12,9 +12,9 @@ import yaml
 
 from napkin.bench import formats, modes, stats, verdicts
 from napkin.bench.compare import GPU_TO_GPU, RUN_TO_RUN
-from napkin.cli.bench import COMMAND
-from napkin.cli.options import COMMON
+from napkin.commands.bench import COMMAND
 from napkin.inputs import profile, profile_cases
+from napkin.options.registry import COMMON
 from tests.conftest import ROOT, Outcome
 
 with open(os.path.join(ROOT, "docs", "bench.md"), encoding="utf-8") as _file:

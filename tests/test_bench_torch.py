@@ -29,16 +29,16 @@ from napkin.bench.step_plan import TINY, StepPlan, at_depth  # noqa: E402
 from napkin.bench.team import Torchrun  # noqa: E402
 from napkin.bench.torch_model import Decoder  # noqa: E402
 from napkin.bench.train import train  # noqa: E402
+from napkin.counting import flops  # noqa: E402
+from napkin.counting.conventions import all_conventions  # noqa: E402
+from napkin.counting.params import params  # noqa: E402
 from napkin.errors import NapkinError  # noqa: E402
-from napkin.formulas import flops  # noqa: E402
-from napkin.formulas.conventions import all_conventions  # noqa: E402
-from napkin.formulas.layer import Model  # noqa: E402
-from napkin.formulas.params import params  # noqa: E402
-from napkin.formulas.prepared import prepare  # noqa: E402
-from napkin.formulas.setup import Setup  # noqa: E402
+from napkin.footprint.prepared import prepare  # noqa: E402
+from napkin.footprint.setup import Setup  # noqa: E402
 from napkin.inputs.profile import read_profile  # noqa: E402
 from napkin.inputs.profile_cases import OK, SKIPPED, UNSUPPORTED  # noqa: E402
 from napkin.inputs.profile_summary import bus_factor  # noqa: E402
+from napkin.operations.layer import Model  # noqa: E402
 from tests.conftest import model_of, preset  # noqa: E402
 from tests.test_bench_session import header  # noqa: E402
 
@@ -258,11 +258,11 @@ def test_saved_bytes_are_those_that_the_memory_formulas_predict(
     changes: dict[str, Any], precision: str, sequences: int
 ) -> None:
     """To the byte, but for the 24 of philox state that only CUDA's flash kernel keeps in each layer."""
-    from napkin.formulas import memory as formulas
-    from napkin.formulas import optimizers
-    from napkin.formulas.implementations import code_of
-    from napkin.inputs.plan import Layout
-    from napkin.inputs.plan import precision as policy
+    from napkin.footprint import memory as formulas
+    from napkin.operations.implementations import code_of
+    from napkin.training import optimizers
+    from napkin.training.layout import Layout
+    from napkin.training.layout import precision as policy
 
     one, length = model(**changes), 32
     torch.set_default_dtype(torch.bfloat16 if precision == "bf16-pure" else torch.float32)

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from napkin import units
-from napkin.cli.command import MODULES, find
-from napkin.cli.options import OPTIONS, Option, declare
+from napkin.commands.command import MODULES, find
+from napkin.options.registry import OPTIONS, Option, declare
 from tests.conftest import run_line
 
 LECTURE = "train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --mfu 0.5"
@@ -232,7 +232,7 @@ def test_no_words_make_a_traceback(words):
 
 def test_an_option_has_one_meaning_in_all_commands():
     """Declaring a name again, differently, is refused; all commands load beside each other."""
-    from napkin.cli.options import Option, declare
+    from napkin.options.registry import Option, declare
     from napkin.units import words
 
     for name in MODULES:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from napkin.attribution import MOST_EXACT, Flip, attribute, flip
+from napkin.planning.attribution import MOST_EXACT, Flip, attribute, flip
 
 RUN = "train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --mfu 0.4 --price 2"
 

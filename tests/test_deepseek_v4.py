@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from napkin.counting import flops
+from napkin.counting.params import params
 from napkin.errors import REFUSED, NapkinError
-from napkin.formulas import flops, inference
-from napkin.formulas.layer import Experts
-from napkin.formulas.params import params
-from napkin.formulas.primitives import run_pairs
+from napkin.footprint import serving as inference
+from napkin.operations.layer import Experts
+from napkin.operations.primitives import run_pairs
 from tests.conftest import model_of
 
 WINDOW, CHOSEN, ALL = "sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention"

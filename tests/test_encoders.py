@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from napkin.counting import flops
+from napkin.counting.params import params
 from napkin.errors import NapkinError, Refused
-from napkin.formulas import flops
-from napkin.formulas.layer import Model
-from napkin.formulas.params import params
+from napkin.operations.layer import Model
 from tests.conftest import model
 
 BERT = {"model_type": "bert", "hidden_size": 768, "num_hidden_layers": 12}

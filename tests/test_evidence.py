@@ -13,13 +13,13 @@ import pytest
 
 from napkin._tables import calibration
 from napkin.errors import NapkinError
-from napkin.evidence import accuracy, constants, facts, prices, runs, software
+from napkin.evidence import accuracy, constants, facts, prices, published, runs, software, step_rows
 from napkin.evidence.columns import Columns
 from napkin.evidence.fit import Problem, in_quantity, seconds_of
 from napkin.evidence.intervals import Growth, Seen, distance, nearest, point, quantile
 from napkin.evidence.priors import PRIORS
 from napkin.evidence.validate import point_of, steps
-from napkin.inputs import hardware, published, step_rows
+from napkin.inputs import hardware
 from tests.conftest import ROOT
 
 ROW = """

@@ -12,15 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from napkin._tables.class_defaults import CLASS_DEFAULTS
+from napkin.architectures import ADAPTERS
+from napkin.counting import conventions, flops
+from napkin.counting.params import params
 from napkin.errors import REFUSED, USAGE, NapkinError
-from napkin.formulas import conventions, flops, inference
-from napkin.formulas.families import ADAPTERS
-from napkin.formulas.fit import with_layers
-from napkin.formulas.layer import LENT, AttentionCore, Embedding, Lend, Operation, Rotary, Work
-from napkin.formulas.params import params
+from napkin.footprint import serving as inference
 from napkin.inputs.load import Document
 from napkin.inputs.model import config_from
 from napkin.inputs.presets import presets
+from napkin.operations.layer import LENT, AttentionCore, Embedding, Lend, Operation, Rotary, Work
+from napkin.planning.fit import with_layers
 from tests.conftest import ROOT, model_of, preset, run_line
 
 LLAMA = {
@@ -88,7 +89,7 @@ def test_adapters_exist() -> None:
 
     for adapter in set(ADAPTERS.values()):
         module, function = adapter.split(":")
-        assert callable(getattr(import_module(f"napkin.formulas.families.{module}"), function))
+        assert callable(getattr(import_module(f"napkin.architectures.{module}"), function))
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------

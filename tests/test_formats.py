@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from napkin import formats
 from napkin.bench import formats as bench_formats
 from napkin.errors import NapkinError
-from napkin.formulas import formats
-from napkin.formulas.formats import FORMATS, Format, Integer
+from napkin.formats import FORMATS, Format, Integer
 from napkin.inputs.hardware import peak_name
-from napkin.inputs.plan import precision
+from napkin.training.layout import precision
 
 TORCH = {
     "fp64": "float64",

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from napkin.cli.command import Given, ask, find
+from napkin.commands.command import Given, ask, find
 from napkin.errors import NapkinError, Problems, Refused
 from napkin.inputs import hardware
 from napkin.inputs.hardware_file import merged

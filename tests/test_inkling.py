@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from napkin.counting import flops
+from napkin.counting.params import params
 from napkin.errors import NapkinError
-from napkin.formulas import flops, inference
-from napkin.formulas.params import params
+from napkin.footprint import serving as inference
 from tests.conftest import model_of
 
 FIELDS: dict[str, Any] = {

@@ -9,20 +9,20 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from napkin.formulas import optimizers
-from napkin.formulas.families import build
-from napkin.formulas.fit import largest, with_layers, worst_rank
-from napkin.formulas.implementations import code_of
-from napkin.formulas.layer import EXPERT, REPLICATED, Model
-from napkin.formulas.memory import Rank, rank_of
-from napkin.formulas.params import params
-from napkin.formulas.prepared import prepare
-from napkin.formulas.setup import Setup
+from napkin.architectures import build
+from napkin.counting.params import params
+from napkin.footprint.memory import Rank, rank_of
+from napkin.footprint.prepared import prepare
+from napkin.footprint.setup import Setup
 from napkin.inputs.load import Document
 from napkin.inputs.model import config_from
-from napkin.inputs.plan import POLICIES, Layout, Recompute
-from napkin.inputs.plan import recompute as read
+from napkin.operations.implementations import code_of
+from napkin.operations.layer import EXPERT, REPLICATED, Model
+from napkin.planning.fit import largest, with_layers, worst_rank
 from napkin.record import replace
+from napkin.training import optimizers
+from napkin.training.layout import POLICIES, Layout, Recompute
+from napkin.training.layout import recompute as read
 
 from .conftest import run_line
 

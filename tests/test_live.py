@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from napkin.formulas import memory
-from napkin.formulas.implementations import code_of
-from napkin.formulas.memory import BUCKETS, Rank
-from napkin.formulas.optimizer_step import temporaries
-from napkin.formulas.optimizers import OPTIMIZERS, find
-from napkin.formulas.prepared import prepare
-from napkin.formulas.setup import Setup
-from napkin.inputs.plan import POLICIES, Layout, Recompute
+from napkin.footprint import memory
+from napkin.footprint.memory import BUCKETS, Rank
+from napkin.footprint.prepared import prepare
+from napkin.footprint.setup import Setup
+from napkin.operations.implementations import code_of
+from napkin.training.layout import POLICIES, Layout, Recompute
+from napkin.training.optimizer_step import temporaries
+from napkin.training.optimizers import OPTIMIZERS, find
 from tests.conftest import model_of
 
 TRACED = json.loads((Path(__file__).parent / "data" / "traced_steps.json").read_text(encoding="utf-8"))

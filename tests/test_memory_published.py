@@ -14,18 +14,19 @@ from napkin.errors import NapkinError
 from napkin.evidence import facts, footprint, margins, setups
 from napkin.evidence.compared import Compared, quantile_of
 from napkin.evidence.intervals import over_sources
-from napkin.formulas import allocator, memory, optimizers
-from napkin.formulas.frameworks import COST, EVEN, FRAMEWORKS, FRONT, SLOTS
-from napkin.formulas.implementations import STORED, Tuning, code_of
-from napkin.formulas.prepared import Step, prepare
-from napkin.formulas.setup import Setup
-from napkin.formulas.stages import shares
+from napkin.evidence.rows import Row
+from napkin.footprint import allocator, memory
+from napkin.footprint.prepared import Step, prepare
+from napkin.footprint.setup import Setup
+from napkin.footprint.stages import shares
 from napkin.inputs import hardware
 from napkin.inputs.load import Document
-from napkin.inputs.plan import OPERATIONS, POLICIES, Layout, Recompute
-from napkin.inputs.rows import Row
+from napkin.operations.implementations import STORED, Tuning, code_of
 from napkin.record import replace
 from napkin.term import TRUE, leaf
+from napkin.training import optimizers
+from napkin.training.frameworks import COST, EVEN, FRAMEWORKS, FRONT, SLOTS
+from napkin.training.layout import OPERATIONS, POLICIES, Layout, Recompute
 
 LLAMA = {"name": "a", "layers": 4, "hidden": 512, "heads": 8, "kv_heads": 2, "ffn": 1408, "vocab": 4096}
 

@@ -10,9 +10,9 @@ import re
 
 import pytest
 
-from napkin.cli.bars import WIDTH, bar
-from napkin.formulas import fit
-from napkin.formulas.memory import BUCKETS
+from napkin.commands.bars import WIDTH, bar
+from napkin.footprint.memory import BUCKETS
+from napkin.planning import fit
 
 from .conftest import run_line
 

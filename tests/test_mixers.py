@@ -7,14 +7,16 @@ from typing import Any
 import pytest
 
 from napkin.errors import REFUSED, USAGE, NapkinError
-from napkin.formulas import inference, memory, scaling
-from napkin.formulas.implementations import code_of
-from napkin.formulas.layer import Work
-from napkin.formulas.optimizers import find
-from napkin.formulas.prepared import Step, prepare
-from napkin.formulas.setup import Setup
+from napkin.footprint import memory
+from napkin.footprint import serving as inference
+from napkin.footprint.prepared import Step, prepare
+from napkin.footprint.setup import Setup
 from napkin.inputs.model import load_config
-from napkin.inputs.plan import POLICIES, Layout, recompute
+from napkin.operations.implementations import code_of
+from napkin.operations.layer import Work
+from napkin.planning import scaling
+from napkin.training.layout import POLICIES, Layout, recompute
+from napkin.training.optimizers import find
 from tests.conftest import model_of, run_line
 
 B, S = 3, 4100

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from napkin.formulas import flops
-from napkin.formulas.families import ADAPTERS
-from napkin.formulas.params import params
+from napkin.architectures import ADAPTERS
+from napkin.counting import flops
+from napkin.counting.params import params
 from tests.conftest import model_of
 
 with open(os.path.join(os.path.dirname(__file__), "data", "tiny_networks.json"), encoding="utf-8") as file:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from napkin.errors import NapkinError, Refused
-from napkin.formulas import optimizers
-from napkin.formulas.optimizers import OPTIMIZERS
 from napkin.term import leaf
+from napkin.training import optimizers
+from napkin.training.optimizers import OPTIMIZERS
 
 CLASSES = {
     "sgd": ("SGD", {}),

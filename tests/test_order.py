@@ -6,21 +6,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from napkin.formulas import memory, optimizers
-from napkin.formulas.families import build
-from napkin.formulas.fit import with_layers, worst_rank
-from napkin.formulas.frameworks import FRAMEWORKS, PLAIN
-from napkin.formulas.implementations import code_of
-from napkin.formulas.layer import Layer, Model, Norm, Stack, patterns_of, stack_of
-from napkin.formulas.memory import rank_of
-from napkin.formulas.order import Order, order_of
-from napkin.formulas.prepared import prepare
-from napkin.formulas.setup import Setup
+from napkin.architectures import build
+from napkin.footprint import memory
+from napkin.footprint.memory import rank_of
+from napkin.footprint.prepared import prepare
+from napkin.footprint.setup import Setup
 from napkin.inputs.load import Document
 from napkin.inputs.model import config_from
-from napkin.inputs.plan import POLICIES, Layout, Recompute
-from napkin.inputs.plan import recompute as read
+from napkin.operations.implementations import code_of
+from napkin.operations.layer import Layer, Model, Norm, Stack, patterns_of, stack_of
+from napkin.planning.fit import with_layers, worst_rank
 from napkin.record import replace
+from napkin.training import optimizers
+from napkin.training.frameworks import FRAMEWORKS, PLAIN
+from napkin.training.layout import POLICIES, Layout, Recompute
+from napkin.training.layout import recompute as read
+from napkin.training.order import Order, order_of
 
 KINDS = tuple(Layer(f"kind{i}", (Norm("norm", ("x",), 8 + i),)) for i in range(3))
 kinds = st.integers(0, 2)

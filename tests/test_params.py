@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from napkin.counting.params import params
 from napkin.errors import Refused
-from napkin.formulas.layer import Model
-from napkin.formulas.params import params
+from napkin.operations.layer import Model
 from napkin.term import fold
 from tests.conftest import model, preset, run_line
 

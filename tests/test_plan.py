@@ -11,15 +11,15 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from napkin.cli.command import Given, Inputs, find
-from napkin.cli.layout import setup_of
-from napkin.cli.plan import question
+from napkin.commands.command import Given, Inputs, find
+from napkin.commands.layout import setup_of
+from napkin.commands.plan import question
 from napkin.errors import NapkinError
 from napkin.evidence import single
-from napkin.formulas.step import step
-from napkin.inputs.plan import Recompute
+from napkin.planning.search import _chunks, divisors, grid, search, used_bytes
 from napkin.record import replace
-from napkin.search import _chunks, divisors, grid, search, used_bytes
+from napkin.timing.step import step
+from napkin.training.layout import Recompute
 from tests.conftest import ROOT
 
 PLAN = "plan llama3-70b --hardware h100 --seq 8192"

@@ -19,10 +19,10 @@ from napkin._tables.class_defaults import (
     IGNORABLE_WHEN,
     TEXT_TYPES,
 )
-from napkin.cli.command import accepted, ask, find
+from napkin.architectures import build
+from napkin.commands.command import accepted, ask, find
+from napkin.counting.params import params
 from napkin.errors import NapkinError, Refused
-from napkin.formulas.families import build
-from napkin.formulas.params import params
 from napkin.inputs.model import load_config, preset_config
 from napkin.inputs.presets import Preset, preset, presets, spelling
 from napkin.record import replace

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from napkin.architectures import build
+from napkin.counting import flops
+from napkin.counting.params import params
 from napkin.errors import NapkinError, Refused
-from napkin.formulas import flops
-from napkin.formulas.families import build
-from napkin.formulas.inference import cached_numbers
-from napkin.formulas.params import params
+from napkin.footprint.serving import cached_numbers
 from napkin.inputs.load import Document
 from napkin.inputs.model import config_from
 from tests.conftest import model_of

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from napkin.counting import flops
+from napkin.counting.params import params
 from napkin.errors import NapkinError, Refused
-from napkin.formulas import flops
-from napkin.formulas.inference import cached_numbers
-from napkin.formulas.layer import Delayed, Model, Scan, Work
-from napkin.formulas.params import params
+from napkin.footprint.serving import cached_numbers
+from napkin.operations.layer import Delayed, Model, Scan, Work
 from tests.conftest import model
 
 PATTERN = "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME"

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from napkin.formulas import roofline
-from napkin.formulas.layer import product
+from napkin.operations.layer import product
 from napkin.term import leaf
+from napkin.timing import roofline
 
 PEAK, BANDWIDTH = 989.4e12, 3.35e12
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from napkin.errors import NapkinError, Refused
-from napkin.formulas.scaling import at_most, count, largest, nearest_of_family
 from napkin.inputs.model import load_config
+from napkin.planning.scaling import at_most, count, largest, nearest_of_family
 from tests.conftest import preset, run_line
 
 

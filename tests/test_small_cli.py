@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from napkin.formulas.formats import FORMATS
+from napkin.formats import FORMATS
 
 PATHS = ("bits", "bytes", "max", "min_normal", "min_subnormal", "epsilon")
 

@@ -7,20 +7,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from napkin.formulas import flops, optimizers
-from napkin.formulas.families import build
-from napkin.formulas.fit import with_layers
-from napkin.formulas.frameworks import FRAMEWORKS
-from napkin.formulas.implementations import code_of
-from napkin.formulas.memory import rank_of
-from napkin.formulas.params import params
-from napkin.formulas.prepared import prepare
-from napkin.formulas.setup import Setup
-from napkin.formulas.stages import in_flight, places
-from napkin.formulas.traffic import data_bytes
-from napkin.formulas.vocabulary import padded
+from napkin.architectures import build
+from napkin.architectures.vocabulary import padded
+from napkin.counting import flops
+from napkin.counting.params import params
+from napkin.footprint.memory import rank_of
+from napkin.footprint.prepared import prepare
+from napkin.footprint.setup import Setup
+from napkin.footprint.stages import in_flight, places
 from napkin.inputs.model import load_config
-from napkin.inputs.plan import POLICIES, Layout, held_by, joined
+from napkin.operations.implementations import code_of
+from napkin.planning.fit import with_layers
+from napkin.planning.traffic import data_bytes
+from napkin.training import optimizers
+from napkin.training.frameworks import FRAMEWORKS
+from napkin.training.layout import POLICIES, Layout, held_by, joined
 
 from .conftest import run_line
 

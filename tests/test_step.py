@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from napkin import term
-from napkin.cli.timeline import schedule
+from napkin.commands.timeline import schedule
 from napkin.evidence import constants, software
 from napkin.evidence.generic import decoder
 from napkin.evidence.rates import Machine, names, picker, rates
-from napkin.formulas import comm
-from napkin.formulas.efficiency import alignment_share, depth_share, halvings, tile_share
-from napkin.formulas.step import Clock, Plan, Rates, step
-from napkin.inputs.step_rows import Shape
+from napkin.evidence.step_rows import Shape
 from napkin.record import replace
+from napkin.timing import comm
+from napkin.timing.efficiency import alignment_share, depth_share, halvings, tile_share
+from napkin.timing.step import Clock, Plan, Rates, step
 
 LLAMA = Shape("llama", 32, 4096, 32, 8, 128, 14336, 128256, True, False)
 GPT = Shape("gpt", 24, 2048, 16, 16, 128, 8192, 51200, False, True)

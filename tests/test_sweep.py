@@ -8,8 +8,8 @@ import re
 
 import pytest
 
-from napkin.cli.asking import values
-from napkin.cli.options import OPTIONS
+from napkin.commands.asking import values
+from napkin.options.registry import OPTIONS
 
 RUN = "train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --mfu 0.5"
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from napkin.counting import tensors
+from napkin.counting.tensors import View
 from napkin.errors import NapkinError
-from napkin.formulas import tensors
-from napkin.formulas.tensors import View
 
 SHAPES = st.lists(st.integers(1, 5), min_size=1, max_size=4).map(tuple)
 

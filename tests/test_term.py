@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from napkin import term, units
-from napkin.cli.command import MODULES, ask, find, named
 from napkin.cli.parse import parse
+from napkin.commands.command import MODULES, ask, find, named
 from napkin.render import render
 from napkin.render.answer import Answer
 from napkin.term import Term, add, constant, divide, fold, leaf, multiply

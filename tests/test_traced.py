@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from napkin.formulas import flops
-from napkin.formulas.families import build
-from napkin.formulas.params import params
+from napkin.architectures import build
+from napkin.counting import flops
+from napkin.counting.params import params
 from napkin.inputs.load import Document
 from napkin.inputs.model import config_from
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from napkin.architectures import WRAPPERS
+from napkin.counting.params import params
 from napkin.errors import REFUSED, USAGE, NapkinError
-from napkin.formulas.families import WRAPPERS
-from napkin.formulas.layer import Activation, AttentionCore, Layer, Matmul, Operation, Rotary
-from napkin.formulas.params import params
+from napkin.operations.layer import Activation, AttentionCore, Layer, Matmul, Operation, Rotary
 from tests.conftest import model_of, preset
 from tests.test_families import check_dataflow
 

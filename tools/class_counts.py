@@ -26,9 +26,9 @@ import transformers  # noqa: E402
 from saved_bytes import MASKED, Shape, device_of, draw, head_of, network, reading  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
+from napkin.counting import flops  # noqa: E402
+from napkin.counting.params import params  # noqa: E402
 from napkin.errors import NapkinError  # noqa: E402
-from napkin.formulas import flops  # noqa: E402
-from napkin.formulas.params import params  # noqa: E402
 
 CASES = ROOT / "tests" / "data" / "class_counts.json"
 KEPT = 2

@@ -16,17 +16,17 @@ from napkin.evidence import facts, single, software
 from napkin.evidence.columns import UNSTATED_VOCABULARY
 from napkin.evidence.generic import decoder
 from napkin.evidence.rates import machine
-from napkin.formulas import optimizers
-from napkin.formulas.frameworks import FRAMEWORKS, PLAIN
-from napkin.formulas.implementations import code_of
-from napkin.formulas.layer import stack_of
-from napkin.formulas.setup import Setup
-from napkin.formulas.step import Plan, Rates, step
+from napkin.evidence.step_rows import StepRow
+from napkin.footprint.setup import Setup
 from napkin.inputs import hardware
-from napkin.inputs.plan import POLICIES, Layout, recompute
-from napkin.inputs.step_rows import StepRow
+from napkin.operations.implementations import code_of
+from napkin.operations.layer import stack_of
+from napkin.planning.search import Request, search, used_bytes
 from napkin.record import record, replace
-from napkin.search import Request, search, used_bytes
+from napkin.timing.step import Plan, Rates, step
+from napkin.training import optimizers
+from napkin.training.frameworks import FRAMEWORKS, PLAIN
+from napkin.training.layout import POLICIES, Layout, recompute
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "plan.md"
 BEGIN, END = "<!-- made by tools/layouts.py -->", "<!-- end -->"

@@ -13,16 +13,16 @@ from pathlib import Path
 
 from napkin._tables import memory_errors
 from napkin._tables.traced_steps import TRACED
+from napkin.autograd.tape import sized
 from napkin.errors import NapkinError
 from napkin.evidence import facts, footprint, margins
 from napkin.evidence.compared import Compared, quantile_of
+from napkin.evidence.rows import Row
 from napkin.evidence.setups import RECIPE, described, ends_of, framework_of, setup_of, stated_recompute
-from napkin.formulas import allocator
-from napkin.formulas.frameworks import FRAMEWORKS, Framework
-from napkin.formulas.prepared import prepare
-from napkin.formulas.tape import sized
-from napkin.inputs.plan import POLICIES
-from napkin.inputs.rows import Row
+from napkin.footprint import allocator
+from napkin.footprint.prepared import prepare
+from napkin.training.frameworks import FRAMEWORKS, Framework
+from napkin.training.layout import POLICIES
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "src" / "napkin" / "_tables" / "memory_errors.py"
@@ -374,7 +374,7 @@ most 1 MiB for each large tensor, on the average a fraction of it.
 
 ## Frameworks
 
-Facts of the code that decide what stands where (`src/napkin/formulas/frameworks.py`); all have the same formulas.
+Facts of the code that decide what stands where (`src/napkin/training/frameworks.py`); all have the same formulas.
 
 | name | what | bytes a parameter | source |
 |---|---|---|---|

@@ -164,7 +164,8 @@ class Draw:
         return f"compare step {self.one('llama3-8b', 'gpt2')} --gpus 8 --hardware h100 --against hardware=b200"
 
     def ask_sweep(self) -> str:
-        return f"sweep train-time --params {self.one('7B', '70B')} --tokens 1T --hardware h100 --mfu 0.4 --over gpus=64..512"
+        params = self.one("7B", "70B")
+        return f"sweep train-time --params {params} --tokens 1T --hardware h100 --mfu 0.4 --over gpus=64..512"
 
     def ask_sensitivity(self) -> str:
         return (

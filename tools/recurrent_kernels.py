@@ -2,7 +2,7 @@
 saves and makes what it makes, and computes nothing. tools/saved_bytes.py puts them in place of the written-out code
 that transformers falls back to.
 
-The functions are those that src/napkin/formulas/mixers.py names, with their sources.
+The functions are those that src/napkin/operations/mixers.py names, with their sources.
 """
 
 from __future__ import annotations

@@ -46,18 +46,18 @@ from torch.overrides import TorchFunctionMode  # noqa: E402
 from torch.utils._pytree import tree_map  # noqa: E402
 from transformers.initialization import no_init_weights  # noqa: E402
 
+from napkin.architectures import ADAPTERS, WRAPPERS, build  # noqa: E402
 from napkin.errors import NapkinError  # noqa: E402
-from napkin.formulas import memory  # noqa: E402
-from napkin.formulas.attention_rules import FLASH_HEAD, FLASH_LARGEST  # noqa: E402
-from napkin.formulas.families import ADAPTERS, WRAPPERS, build  # noqa: E402
-from napkin.formulas.implementations import ALL_KERNELS, FLASH, MANY, ONE, code_of, mode  # noqa: E402
-from napkin.formulas.layer import AttentionCore  # noqa: E402
-from napkin.formulas.optimizers import find  # noqa: E402
-from napkin.formulas.prepared import prepare  # noqa: E402
-from napkin.formulas.setup import Setup  # noqa: E402
+from napkin.footprint import memory  # noqa: E402
+from napkin.footprint.prepared import prepare  # noqa: E402
+from napkin.footprint.setup import Setup  # noqa: E402
 from napkin.inputs.load import Document  # noqa: E402
 from napkin.inputs.model import config_from  # noqa: E402
-from napkin.inputs.plan import POLICIES, Layout  # noqa: E402
+from napkin.operations.attention_rules import FLASH_HEAD, FLASH_LARGEST  # noqa: E402
+from napkin.operations.implementations import ALL_KERNELS, FLASH, MANY, ONE, code_of, mode  # noqa: E402
+from napkin.operations.layer import AttentionCore  # noqa: E402
+from napkin.training.layout import POLICIES, Layout  # noqa: E402
+from napkin.training.optimizers import find  # noqa: E402
 
 warnings.filterwarnings("ignore")
 transformers.logging.set_verbosity_error()

@@ -30,14 +30,14 @@ from saved_bytes import POLICY, ROOT, Autocast, draw, drawn_types, network, read
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
+from napkin.counting.params import params
 from napkin.errors import NapkinError
-from napkin.formulas import memory
-from napkin.formulas.implementations import code_of
-from napkin.formulas.optimizers import find
-from napkin.formulas.params import params
-from napkin.formulas.prepared import prepare
-from napkin.formulas.setup import Setup
-from napkin.inputs.plan import POLICIES, Layout, Recompute
+from napkin.footprint import memory
+from napkin.footprint.prepared import prepare
+from napkin.footprint.setup import Setup
+from napkin.operations.implementations import code_of
+from napkin.training.layout import POLICIES, Layout, Recompute
+from napkin.training.optimizers import find
 
 CASES = ROOT / "tests" / "data" / "traced_steps.json"
 TABLE = ROOT / "src" / "napkin" / "_tables" / "traced_steps.py"

@@ -5,17 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from napkin.errors import NapkinError
-from napkin.formulas.layer import (
-    COLUMN,
-    ROW,
-    VOCABULARY,
-    AttentionCore,
-    Experts,
-    Matmul,
-    Model,
-    Operation,
-    Router,
-)
+from napkin.operations.layer import COLUMN, ROW, VOCABULARY, AttentionCore, Experts, Matmul, Model, Operation, Router
 
 
 @dataclass(frozen=True, slots=True)

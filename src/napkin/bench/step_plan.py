@@ -6,17 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from napkin import record, term
+from napkin.counting import flops
+from napkin.counting.conventions import all_conventions
 from napkin.errors import NapkinError
 from napkin.evidence import single
-from napkin.formulas import allocator, flops, memory, optimizers
-from napkin.formulas.conventions import all_conventions
-from napkin.formulas.implementations import code_of
-from napkin.formulas.layer import Model, stack_of
-from napkin.formulas.prepared import prepare
-from napkin.formulas.setup import Setup
-from napkin.formulas.step import step
+from napkin.footprint import allocator, memory
+from napkin.footprint.prepared import prepare
+from napkin.footprint.setup import Setup
 from napkin.inputs.hardware import Hardware
-from napkin.inputs.plan import Layout, precision, recompute
+from napkin.operations.implementations import code_of
+from napkin.operations.layer import Model, stack_of
+from napkin.timing.step import step
+from napkin.training import optimizers
+from napkin.training.layout import Layout, precision, recompute
 
 PRECISIONS = ("bf16-pure", "amp-bf16", "fp32")
 VARIANTS = ("eager", "compiled")

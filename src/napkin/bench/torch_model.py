@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 from napkin import record
 from napkin.errors import Refused
-from napkin.formulas import layer as ops
+from napkin.operations import layer as ops
 
 EPSILON = 1e-6
 ROPE_BASE = 10000.0

@@ -15,8 +15,8 @@ from napkin.bench.session import Outcome, Session
 from napkin.bench.step_plan import PRECISIONS, StepPlan, at_depth, predict, step_flops
 from napkin.bench.torch_device import TorchDevice
 from napkin.errors import NapkinError
-from napkin.formulas.layer import Model
 from napkin.inputs.profile_cases import OK, OOM, Case
+from napkin.operations.layer import Model
 
 WARMUP = 5
 WARMUP_COMPILED = 10

@@ -12,7 +12,7 @@ from napkin import __version__
 from napkin.errors import NapkinError, Problems
 
 if TYPE_CHECKING:
-    from napkin.cli.command import Command, Given
+    from napkin.commands.command import Command, Given
     from napkin.render.answer import Answer
 
 INTERRUPTED, PIPE_CLOSED, WRITE_FAILED, DEFECT = 130, 141, 74, 70
@@ -90,8 +90,8 @@ def _main(argv: list[str]) -> int:
     if word in ("--version", "-V"):
         print(f"napkin {__version__}")
         return 0
-    from napkin.cli.command import named
     from napkin.cli.parse import completion, parse
+    from napkin.commands.command import named
 
     if word in ("--install-completion", "--show-completion") or "_NAPKIN_COMPLETE" in os.environ:
         return completion(argv)
@@ -103,11 +103,11 @@ def _main(argv: list[str]) -> int:
 
 
 def _answer(command: Command, given: dict[str, Given]) -> int:
-    from napkin.cli.command import ask
+    from napkin.commands.command import ask
 
     forms = _forms(given)
     if "run" in given:
-        from napkin.cli.runfile import options_of_file
+        from napkin.commands.runfile import options_of_file
 
         of_file = options_of_file(str(given["run"].text), command)
         given, forms = {**of_file, **given}, forms or _forms(of_file)  # the command line wins
@@ -156,7 +156,7 @@ def _wants_colour() -> bool:
 
 
 def _overview() -> str:
-    from napkin.cli.command import MODULES
+    from napkin.commands.command import MODULES
 
     width = max(len(name) for name in MODULES)
     lines = [

@@ -9,9 +9,9 @@ from typing import Any
 
 import typer
 
-from napkin.cli.command import MODULES, Command, Given, find
-from napkin.cli.options import OPTIONS, Option
+from napkin.commands.command import MODULES, Command, Given, find
 from napkin.errors import NapkinError, did_you_mean
+from napkin.options.registry import OPTIONS, Option
 
 _USAGE_ERROR: Any = typer.BadParameter.__mro__[1]  # click's own class, wherever this typer keeps its click
 _CLICK_ERROR: Any = typer.BadParameter.__mro__[2]

@@ -13,8 +13,8 @@ from napkin.evidence.columns import Columns
 from napkin.evidence.constants import constants
 from napkin.evidence.fit import seconds_of
 from napkin.evidence.intervals import distance
+from napkin.evidence.step_rows import StepRow
 from napkin.evidence.validate import point_of
-from napkin.inputs.step_rows import StepRow
 from napkin.record import record
 
 Array = Any

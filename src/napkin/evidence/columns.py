@@ -16,12 +16,12 @@ from napkin.errors import NapkinError
 from napkin.evidence import software
 from napkin.evidence.generic import decoder
 from napkin.evidence.rates import Machine, machine, names, rates
-from napkin.formulas.layer import Model
-from napkin.formulas.step import Plan, Step, step
+from napkin.evidence.step_rows import Shape, StepRow
 from napkin.inputs import hardware
-from napkin.inputs.plan import POLICIES
-from napkin.inputs.step_rows import Shape, StepRow
+from napkin.operations.layer import Model
 from napkin.record import fields, record, replace
+from napkin.timing.step import Plan, Step, step
+from napkin.training.layout import POLICIES
 
 Array = Any
 

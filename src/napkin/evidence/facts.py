@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from napkin.evidence.published import RunRow, run_row
+from napkin.evidence.rows import Row
+from napkin.evidence.step_rows import StepRow, step_row
 from napkin.inputs.load import Document
-from napkin.inputs.published import RunRow, run_row
-from napkin.inputs.rows import Row
-from napkin.inputs.step_rows import StepRow, step_row
 
 TITLE_START = 24
 """Pages of one team begin with the same words; so many letters tell a team's next page from another team's."""

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from napkin.evidence.columns import Columns
-from napkin.inputs.step_rows import Measured, StepRow, step_flops
+from napkin.evidence.step_rows import Measured, StepRow, step_flops
 from napkin.record import record
 
 Array = Any

@@ -10,18 +10,18 @@ from napkin.elementwise import ceil_div, ceiling, floor
 from napkin.errors import NapkinError
 from napkin.evidence import margins
 from napkin.evidence.compared import Compared
+from napkin.evidence.rows import Row, WrongRow
 from napkin.evidence.setups import RECIPE, SHARDED, described, ends_of, framework_of, setup_of, stated_recompute
-from napkin.formulas import allocator, memory
-from napkin.formulas.frameworks import ENDS, FIRST, Framework
-from napkin.formulas.layer import Model
-from napkin.formulas.memory import Rank
-from napkin.formulas.prepared import Step, prepare
-from napkin.formulas.setup import Setup
+from napkin.footprint import allocator, memory
+from napkin.footprint.memory import Rank
+from napkin.footprint.prepared import Step, prepare
+from napkin.footprint.setup import Setup
 from napkin.inputs import hardware
-from napkin.inputs.plan import Recompute
-from napkin.inputs.rows import Row, WrongRow
+from napkin.operations.layer import Model
 from napkin.record import record, replace
 from napkin.term import TRUE, leaf
+from napkin.training.frameworks import ENDS, FIRST, Framework
+from napkin.training.layout import Recompute
 
 STATE_BYTES = 18
 """Bytes a parameter of Korthikanti et al. 2022, figure 1: fp16 weights, fp32 gradients, master copy and moments."""

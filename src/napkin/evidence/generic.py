@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from napkin.formulas.layer import (
+from napkin.operations.layer import (
     COLUMN,
     ROW,
     Activation,

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 
 from napkin._tables import memory_errors as table
 from napkin.evidence.intervals import over_sources
-from napkin.formulas.allocator import Width
-from napkin.formulas.frameworks import PLAIN
+from napkin.footprint.allocator import Width
 from napkin.record import record
+from napkin.training.frameworks import PLAIN
 
 FEWEST = 5
 """So many rows of a framework tell its spread; below that, the frameworks that were left out do."""

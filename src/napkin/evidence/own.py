@@ -9,7 +9,7 @@ import numpy as np
 from napkin.evidence.columns import Columns
 from napkin.evidence.constants import constants, spreads
 from napkin.evidence.fit import Problem
-from napkin.inputs.step_rows import StepRow
+from napkin.evidence.step_rows import StepRow
 
 SHOWN = 0.25
 """A constant is listed once it moved by so many of its σ."""

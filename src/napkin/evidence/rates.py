@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from napkin.elementwise import Number, maximum, minimum, where
 from napkin.errors import Refused
 from napkin.evidence.software import Stack
-from napkin.formulas.step import Rates
 from napkin.inputs.hardware import Hardware
 from napkin.record import record
+from napkin.timing.step import Rates
 
 GENERATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("volta", ("v100", "titan-v")),

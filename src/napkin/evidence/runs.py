@@ -16,10 +16,10 @@ import math
 from collections.abc import Sequence
 
 from napkin.errors import NapkinError
+from napkin.evidence.published import RunRow
 from napkin.evidence.rates import generation
 from napkin.inputs import hardware
 from napkin.inputs.hardware import Hardware
-from napkin.inputs.published import RunRow
 from napkin.record import record, replace
 
 SMALL_NODE = 16

@@ -6,21 +6,21 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from napkin.architectures import build
+from napkin.counting.params import params
 from napkin.errors import NapkinError
-from napkin.formulas import optimizers
-from napkin.formulas.families import build
-from napkin.formulas.frameworks import FRAMEWORKS, FRONT, SLOTS, Framework, unnamed
-from napkin.formulas.implementations import Code, Tuning, code_of
-from napkin.formulas.layer import Model
-from napkin.formulas.params import params
-from napkin.formulas.setup import Setup
+from napkin.evidence.rows import Row
+from napkin.evidence.step_rows import Shape, StepRow, step_row
+from napkin.footprint.setup import Setup
 from napkin.inputs.load import Document
 from napkin.inputs.model import config_from, load_config
-from napkin.inputs.plan import OPERATIONS, POLICIES, Layout, Precision, Recompute
 from napkin.inputs.presets import is_preset
-from napkin.inputs.rows import Row
-from napkin.inputs.step_rows import Shape, StepRow, step_row
+from napkin.operations.implementations import Code, Tuning, code_of
+from napkin.operations.layer import Model
 from napkin.record import replace
+from napkin.training import optimizers
+from napkin.training.frameworks import FRAMEWORKS, FRONT, SLOTS, Framework, unnamed
+from napkin.training.layout import OPERATIONS, POLICIES, Layout, Precision, Recompute
 
 WORDS: tuple[tuple[str, str], ...] = (
     ("korthikanti", "megatron"),

@@ -11,15 +11,15 @@ from napkin.evidence import constants as shipped
 from napkin.evidence import software
 from napkin.evidence.intervals import Point, Seen, point
 from napkin.evidence.rates import LARGEST_SHARE, Machine, machine, names, picker, rates
-from napkin.formulas.efficiency import depth_share, tile_share
-from napkin.formulas.layer import Model
-from napkin.formulas.setup import Setup
-from napkin.formulas.states import weights_of
-from napkin.formulas.step import Plan, Rates
+from napkin.footprint.setup import Setup
+from napkin.footprint.states import weights_of
 from napkin.inputs.hardware import Hardware, peak_name
-from napkin.inputs.plan import Layout, Precision, Stages
+from napkin.operations.layer import Model
 from napkin.record import record, replace
 from napkin.term import Term
+from napkin.timing.efficiency import depth_share, tile_share
+from napkin.timing.step import Plan, Rates
+from napkin.training.layout import Layout, Precision, Stages
 
 if TYPE_CHECKING:
     from napkin.inputs.profile import Profile

@@ -11,9 +11,9 @@ from napkin.evidence.compared import Compared
 from napkin.evidence.constants import constants
 from napkin.evidence.intervals import Growth, Point, Seen, distance, point, quantile
 from napkin.evidence.rates import BITS, generation
+from napkin.evidence.step_rows import StepRow, block_weights
 from napkin.inputs import hardware
-from napkin.inputs.plan import POLICIES
-from napkin.inputs.step_rows import StepRow, block_weights
+from napkin.training.layout import POLICIES
 
 
 def weights_of(row: StepRow) -> float:

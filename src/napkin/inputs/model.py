@@ -1,6 +1,6 @@
 """A model as given: a config.json (file, folder, standard input), a preset, or a napkin YAML, as a tracked mapping.
 
-Adapters (formulas/families) read a `Config` field by field; every reading is recorded with its origin, and what
+Adapters (architectures) read a `Config` field by field; every reading is recorded with its origin, and what
 nobody has read and nobody knows to be irrelevant is refused in the end.
 """
 
@@ -260,7 +260,7 @@ def class_facts(model_type: str) -> tuple[Mapping[str, Any], Mapping[str, str]]:
 
 
 def measured_modes(model_type: str) -> tuple[str, ...]:
-    """Modes of a model_type's training step whose bytes kept for backward were measured (formulas/implementations.py
+    """Modes of a model_type's training step whose bytes kept for backward were measured (operations/implementations.py
     has the words)."""
     from napkin._tables.saved_bytes import EXACT, MODES
 

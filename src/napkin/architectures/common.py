@@ -1,0 +1,401 @@
+"""What adapters share: reading a config's dimensions, and putting a network together from its layers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from itertools import groupby
+from typing import Any, TypeVar
+
+from napkin.architectures.blocks import NormStyle, Operations
+from napkin.inputs.load import printable
+from napkin.inputs.model import LARGEST_DIMENSION, Config
+from napkin.operations.layer import (
+    LONGEST_PERIOD,
+    VOCABULARY,
+    Add,
+    BalanceLoss,
+    Cast,
+    Concat,
+    Dropout,
+    Embedding,
+    Layer,
+    Matmul,
+    Model,
+    Operation,
+    Parts,
+    Runs,
+    Scale,
+    Softcap,
+    stack_of,
+)
+from napkin.record import replace
+
+DEEPEST = 1_000_000
+"""More layers than this are a slip of the keyboard."""
+
+FUNCTIONS = (
+    "silu",
+    "swish",
+    "gelu",
+    "gelu_10",
+    "gelu_accurate",
+    "gelu_fast",
+    "gelu_new",
+    "gelu_python",
+    "gelu_python_tanh",
+    "gelu_pytorch_tanh",
+    "quick_gelu",
+    "relu",
+    "relu2",
+    "relu6",
+    "leaky_relu",
+    "mish",
+    "sigmoid",
+    "tanh",
+    "laplace",
+    "linear",
+)
+"""Activation functions without parameters."""
+
+WINDOWED, FULL, CHUNKED = "sliding_attention", "full_attention", "chunked_attention"
+
+Switch = bool | str
+"""A fact of the class, or the name of the field that says it."""
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def depth(config: Config, field: str = "num_hidden_layers") -> int:
+    """Number of layers; never from a default."""
+    layers = config.integer(field, default=False)
+    if layers > DEEPEST:
+        raise config.wrong(field, f"{layers:,} layers are more than {DEEPEST:,}")
+    return layers
+
+
+def width(config: Config, field: str = "hidden_size") -> int:
+    """h; never from a default."""
+    return config.integer(field, default=False)
+
+
+def on(config: Config, switch: Switch) -> bool:
+    """A switch's state; a field that is null counts as off."""
+    if isinstance(switch, bool):
+        return switch
+    if config.raw(switch, required=False) is None and not config.has(switch) and switch in config.defaults:
+        return False
+    return config.flag(switch)
+
+
+def head_size(config: Config, hidden: int, heads: int, own: bool = True) -> int:
+    """d: the `head_dim` field where the class reads one (`own`), else h / a, which must divide."""
+    if own:
+        stated = config.optional_integer("head_dim")
+        if stated is not None:
+            return stated
+    computed = config.divides("num_attention_heads", hidden, heads, "(hidden_size)")
+    if not own and config.has("head_dim") and config.integer("head_dim") != computed:
+        raise config.refuse("head_dim", f"is not hidden_size / num_attention_heads = {computed}, which this class uses")
+    return computed
+
+
+def kv_heads_of(config: Config, heads: int, field: str = "num_key_value_heads") -> int:
+    """Key/value heads: as many as query heads where null or unknown to the class; they must divide the query heads."""
+    stated = config.optional_integer(field)
+    if stated is None:
+        return heads
+    if heads % stated:
+        raise config.wrong(field, f"{heads} attention heads are not a multiple of {stated} key/value heads")
+    return stated
+
+
+def rotary_dim(config: Config, head_dim: int, share: float) -> int:
+    """Numbers of a head that rotate: the config's partial_rotary_factor or rotary_pct (`share` where neither)."""
+    stated = config.optional_integer("rotary_dim")
+    if stated is not None:
+        return min(stated, head_dim)
+    fraction: object = None
+    for block in ("rope_parameters", "rope_scaling"):
+        inside = config.raw(block, required=False)
+        if isinstance(inside, dict):
+            fraction = inside.get("partial_rotary_factor", fraction)
+    for field in ("partial_rotary_factor", "rotary_pct"):
+        if config.has(field):
+            fraction = config.real(field)
+    return in_pairs(config, head_dim, share if fraction is None else fraction)
+
+
+def in_pairs(config: Config, head_dim: int, fraction: object) -> int:
+    """A share of a head's numbers, rounded up to pairs."""
+    if isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or not 0 <= fraction <= 1:
+        raise config.wrong("partial_rotary_factor", f"{printable(repr(fraction), 60)} is not a share from 0 to 1")
+    return -2 * (-int(head_dim * fraction) // 2)  # in pairs
+
+
+def rope_of(config: Config, kind: str, otherwise: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The rotary positions that rope_parameters holds for a kind of attention; None for none. `otherwise`: where the
+    field is omitted."""
+    block = config.mapping("rope_parameters", required=False)
+    if block is None:
+        return otherwise
+    if kind not in block:
+        raise config.refuse("rope_parameters", f"has no entry for {kind}")
+    entry = block[kind]
+    if entry is not None and not isinstance(entry, dict):
+        raise config.wrong("rope_parameters", f"{printable(repr(entry), 60)} is not a mapping")
+    return entry
+
+
+def activation(config: Config, *fields: str) -> str:
+    """The activation function's name, from the first of `fields` that says it."""
+    field = next((f for f in fields if config.has(f)), None)
+    if field is None:
+        field = next((f for f in fields if config.defaults.get(f) is not None), fields[0])
+    config.ignore(*fields)
+    return config.text(field, known=FUNCTIONS)
+
+
+def layer_types(
+    config: Config, layers: int, otherwise: Callable[[int], str], field: str = "layer_types"
+) -> Sequence[str]:
+    """The attention of each layer as config.json lists it, or as the class lays it out where it does not."""
+    known = (WINDOWED, FULL, CHUNKED)
+    given = config.items(field, required=False)
+    if given is None:
+        return [otherwise(i) for i in range(layers)]
+    if len(given) != layers:
+        raise config.wrong(field, f"has {len(given)} entries for {layers} layers")
+    for entry in given:
+        if entry not in known:
+            raise config.refuse(field, f"napkin does not know {printable(repr(entry), 60)}")
+    return given
+
+
+def indices(config: Config, field: str, layers: int) -> frozenset[int]:
+    """A list of layer numbers; empty where null. A number beyond the last layer names none, as the classes read it."""
+    given = config.items(field, required=False) or []
+    for entry in given:
+        if isinstance(entry, bool) or not isinstance(entry, int) or entry < 0:
+            raise config.wrong(field, f"{printable(repr(entry), 60)} is not the number of a layer, from 0")
+    return frozenset(entry for entry in given if entry < layers)
+
+
+def attention_windows(config: Config, layers: int) -> Sequence[int]:
+    """Longformer's window of each layer: one for all, or a list; even. A sequence is padded to whole ones."""
+    given = config.raw("attention_window")
+    listed = given if isinstance(given, list) else [config.integer("attention_window")] * layers
+    if len(listed) != layers:
+        raise config.wrong("attention_window", f"has {len(listed)} entries for {layers} layers")
+    for one in listed:
+        if isinstance(one, bool) or not isinstance(one, int) or not 0 < one <= LARGEST_DIMENSION or one % 2:
+            raise config.wrong("attention_window", f"{printable(repr(one), 60)} is not an even number of tokens")
+    config.must_be("onnx_export", False)
+    config.must_be("attention_mode", "longformer")
+    config.ignore("ignore_attention_mask")
+    config.notes.append("no token is taken to attend to all: which do is the task's")
+    return listed
+
+
+def tied(config: Config) -> bool:
+    """Whether the head's matrix is the token table."""
+    return config.flag("tie_word_embeddings")
+
+
+def headless(config: Config) -> bool:
+    """Whether `architectures` names a class without a head. A class with another head is refused."""
+    names = config.items("architectures", required=False) or []
+    heads = [n for n in names if isinstance(n, str)]
+    if not heads or any(re.search(r"LM|Generation|Model(ing)?For|Pretraining|PreTraining", n) for n in heads):
+        return False
+    other = [n for n in heads if not n.endswith(("Model", "Encoder", "Decoder"))]
+    if other:
+        raise config.refuse(
+            "architectures",
+            f"{printable(other[0], 60)} has another head than a language model's",
+            "name the class with the language model's head, or remove the field",
+        )
+    config.notes.append(f"{printable(heads[0], 60)} has no head: none is counted")
+    return True
+
+
+# --- putting together ------------------------------------------------------------------------------------------------
+
+
+def runs_of(keys: Iterable[Key], make: Callable[[Key], Layer]) -> Parts:
+    """Runs of equal layers: `keys` says for each layer what sets it apart, and `make` builds each kind once. What
+    repeats to the end with a short period is one pattern, however many layers there are."""
+    listed = list(keys)
+    letters = {key: chr(at) for at, key in enumerate(dict.fromkeys(listed))}
+    made: dict[str, Layer] = {}
+    for key, letter in letters.items():
+        layer = make(key)
+        made[letter] = next((known for known in made.values() if known == layer), layer)
+    text = "".join(map(letters.__getitem__, listed))
+
+    def runs(part: str) -> Runs:
+        return tuple((sum(1 for _ in equal), made[letter]) for letter, equal in groupby(part))
+
+    if len(letters) == 1:
+        return ((len(text), made[text[0]]),)
+    period, begin = _period(text)
+    if not period:
+        return runs(text)
+    times, rest = divmod(len(text) - begin, period)
+    tail = runs(text[len(text) - rest :]) if rest else ()
+    return (*runs(text[:begin]), (times, runs(text[begin : begin + period])), *tail)
+
+
+def _period(text: str) -> tuple[int, int]:
+    """(period, where it begins) of what repeats to the text's end, at least four times; (0, 0) where nothing does."""
+    for period in range(2, LONGEST_PERIOD + 1):
+        varies = len(text) >= 4 * period and len(set(text[-period:])) > 1
+        if varies and text[-3 * period :] == text[-4 * period : -period]:
+            low, high = 3 * period, len(text) - period  # so many from the end on are as those a period before
+            while low < high:
+                middle = (low + high + 1) // 2
+                same = text[len(text) - middle :] == text[len(text) - middle - period : len(text) - period]
+                low, high = (middle, high) if same else (low, middle - 1)
+            return period, len(text) - low - period
+    return 0, 0
+
+
+def embedding(
+    rows: int,
+    hidden: int,
+    *,
+    table_width: int | None = None,
+    positions: int = 0,
+    fixed: bool = False,
+    scale: bool = False,
+    cast: bool = False,
+    norm: NormStyle | None = None,
+    dropout: bool = False,
+    segments: int = 0,
+) -> Operations:
+    """Token table, positions (`fixed`: not trained) and segments added, then scaling, a norm and dropout where the
+    class has them. `cast`: as in layer.Scale."""
+    table = table_width or hidden
+    operations: list[Operation] = [Embedding("embedding", (), rows, table)]
+    last = "embedding"
+    if table != hidden:
+        operations.append(Matmul("project_in", (last,), table, hidden))
+        last = "project_in"
+    if scale:
+        operations.append(Scale("embedding_scaled", (last,), hidden, cast=cast))
+        last = "embedding_scaled"
+    if segments:
+        operations.append(Embedding("segment_embedding", (), segments, hidden, "segment"))
+        operations.append(Add("segments_added", (last, "segment_embedding"), hidden))
+        last = "segments_added"
+    if positions:
+        operations.append(Embedding("position_embedding", (), positions, hidden, "position", trained=not fixed))
+        operations.append(Add("positions_added", (last, "position_embedding"), hidden))
+        last = "positions_added"
+    if norm is not None:
+        operations.append(norm("embedding_norm", last, hidden))
+        last = "embedding_norm"
+    if dropout:
+        operations.append(Dropout("embedding_dropped", (last,), hidden))
+    return tuple(operations)
+
+
+def head(
+    hidden: int,
+    rows: int,
+    *,
+    norm: NormStyle | None,
+    bias: bool = False,
+    table_width: int | None = None,
+    scale: bool = False,
+    softcap: bool = False,
+    wide_cap: bool = False,
+    balance: BalanceLoss | None = None,
+    none: bool = False,
+) -> Operations:
+    """Final norm and the language model's head. `wide_cap`: the soft cap runs in fp32. `none`: the class stops after
+    the norm."""
+    operations: list[Operation] = [balance] if balance is not None and not none else []
+    last = "x"
+    if norm is not None:
+        operations.append(norm("final_norm", last, hidden))
+        last = "final_norm"
+    table = table_width or hidden
+    if table != hidden:
+        operations.append(Matmul("project_out", (last,), hidden, table))
+        last = "project_out"
+    if none:
+        return tuple(operations)
+    operations.append(Matmul("lm_head", (last,), table, rows, bias, VOCABULARY))
+    if scale:
+        operations.append(Scale("logits_scaled", ("lm_head",), rows))
+    if softcap and wide_cap:
+        operations.append(Cast("logits_wide", (operations[-1].name,), rows, True))
+    if softcap:
+        operations.append(Softcap("logits_capped", (operations[-1].name,), rows))
+    return tuple(operations)
+
+
+def last_layer(runs: Parts) -> Layer:
+    """The last of them."""
+    last = runs[-1][1]
+    return last if isinstance(last, Layer) else last[-1][1]
+
+
+def decoder_only(
+    config: Config,
+    before: Operations,
+    runs: Parts,
+    after: Operations,
+    *,
+    hidden: int,
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    vocabulary: int,
+    max_length: int | None,
+    tie: bool,
+    extra: tuple[Layer, ...] = (),
+) -> Model:
+    """A decoder as a Model."""
+    return Model(
+        name=config.name,
+        stacks=(stack_of("decoder", before, runs, after),),
+        tied=tie,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        vocabulary=vocabulary,
+        max_length=max_length,
+        extra=extra,
+        family=config.model_type,
+    )
+
+
+def prediction_modules(
+    config: Config, hidden: int, norm: NormStyle, layer: Layer, field: str = "num_nextn_predict_layers"
+) -> tuple[Layer, ...]:
+    """Multi-token prediction modules (DeepSeek-V3, arXiv 2412.19437, section 2.2): norms of the hidden state and of
+    the next token's embedding, a projection 2h → h of both, one more layer, a norm; table and head are the model's."""
+    count = config.optional_integer(field, least=0)
+    if not count:
+        return ()
+    if count > DEEPEST:
+        raise config.wrong(field, f"{count:,} modules are more than {DEEPEST:,}")
+    inner = tuple(replace(op, reads=tuple("joined" if r == "x" else r for r in op.reads)) for op in layer.operations)
+    operations: Operations = (
+        norm("hidden_norm", "x", hidden),
+        norm("token_norm", "x", hidden),
+        Concat("pair", ("hidden_norm", "token_norm"), 2 * hidden),
+        Matmul("joined", ("pair",), 2 * hidden, hidden),
+        *inner,
+        norm("output_norm", inner[-1].name, hidden),
+    )
+    config.notes.append(
+        f"{count} multi-token prediction module{'s' * (count > 1)} of the checkpoint not counted (--mtp counts them)"
+    )
+    return (Layer("multi_token_prediction", operations),) * count

@@ -1,0 +1,251 @@
+"""DeBERTa: content and relative positions in separate score terms; config.json → list of operations.
+
+Field names and arrangements are facts of the classes of Hugging Face transformers 5.23.0
+(src/transformers/models/<model type>/).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from napkin.architectures.blocks import (
+    LAYER,
+    LAYER_WRITTEN,
+    Block,
+    NormStyle,
+    Operations,
+    attention,
+    plain_mlp,
+    post_norm,
+)
+from napkin.architectures.common import activation, depth, embedding, on, width
+from napkin.architectures.masked import MASKED, PRETRAINING, encoder, head_count, masked_head, must_tie, purpose_of
+from napkin.inputs.load import printable
+from napkin.inputs.model import Config
+from napkin.operations.layer import (
+    HEADS,
+    Activation,
+    Add,
+    AttentionCore,
+    Conv,
+    Dropout,
+    Embedding,
+    Layer,
+    Learnt,
+    Matmul,
+    Model,
+    Norm,
+    Operation,
+    Parts,
+    RelativeScores,
+    Reused,
+    Scale,
+    Slice,
+    TableMatmul,
+)
+from napkin.record import record
+
+
+@record
+class _Distances:
+    """How DeBERTa's attention sees relative positions: which scores it adds, from how many rows of the table."""
+
+    rows: int
+    content_to_position: bool
+    position_to_content: bool
+
+
+def _distances(config: Config, buckets: bool) -> _Distances | None:
+    """The table holds two rows a distance up to max_relative_positions (below 1: the positions), or a bucket."""
+    given = config.raw("pos_att_type", required=False)
+    kinds = given.lower().split("|") if isinstance(given, str) else given or []
+    if not isinstance(kinds, list) or any(kind not in ("c2p", "p2c", "") for kind in kinds):
+        raise config.refuse("pos_att_type", f"napkin does not know {printable(repr(given), 60)}")
+    relative = on(config, "relative_attention")
+    reach = config.integer("max_relative_positions", least=-1)
+    bucketed = config.optional_integer("position_buckets", least=-1) if buckets else None
+    if not relative:
+        return None
+    span = config.integer("max_position_embeddings") if reach < 1 else reach
+    if bucketed is not None and bucketed > 0:
+        span = bucketed
+    return _Distances(2 * span, "c2p" in kinds, "p2c" in kinds)
+
+
+def _position_scores(
+    hidden: int, heads: int, distances: _Distances | None, *, own: bool, key_bias: bool, within: bool, query: str = "q"
+) -> tuple[Operation, ...]:
+    """Content-to-position and position-to-content scores. `own`: the table has projections of its own, else it goes
+    through the queries' and keys'. `query`: the name of the queries, which are scaled before all scores (v1) or not."""
+    if distances is None:
+        return ()
+    operations: list[Operation] = []
+    rows, head_dim = distances.rows, hidden // heads
+    wanted = (
+        ("c2p", "position_keys", "k", query, distances.content_to_position, key_bias, "" if within else "scores"),
+        ("p2c", "position_queries", "q", "k", distances.position_to_content, True, "table" if within else "scores"),
+    )
+    for name, table, letter, content, there, bias, divided in wanted:
+        project = TableMatmul(table, ("relative_positions",), rows, hidden, hidden, bias, within)
+        if own and there:
+            operations.append(project)
+        elif not own:  # both are made, whichever scores are added
+            operations.append(Reused(f"{table}_by_{letter}", ("relative_positions",), project))
+        if there:
+            reads = (content, operations[-1].name)
+            operations.append(RelativeScores(name, reads, heads, head_dim, rows, within, divided))
+    return tuple(operations)
+
+
+def _deberta_embedding(config: Config, hidden: int, norm: NormStyle = LAYER) -> Operations:
+    table = config.optional_integer("embedding_size") or hidden
+    positions = config.integer("max_position_embeddings") if config.flag("position_biased_input") else 0
+    segments = config.integer("type_vocab_size", least=0)
+    parts = embedding(config.integer("vocab_size"), table, positions=positions, segments=segments)
+    last = parts[-1].name
+    if table != hidden:
+        parts = (*parts, Matmul("project_in", (last,), table, hidden))
+        last = "project_in"
+    return (
+        *parts,
+        norm("embedding_norm", last, hidden),
+        Scale("embedding_masked", ("embedding_norm",), hidden, masks=True),
+        Dropout("embedding_dropped", ("embedding_masked",), hidden),
+    )
+
+
+def _deberta(
+    config: Config,
+    hidden: int,
+    heads: int,
+    attend: Block,
+    before: Operations,
+    function: str,
+    first: Operations = (),
+    norm: NormStyle = LAYER,
+) -> Model:
+    layers = depth(config)
+    config.must_be("legacy", True)
+    config.must_be("talking_head", False)
+    config.ignore("padding_idx")
+    purpose = purpose_of(config)
+    if purpose == PRETRAINING:
+        raise config.refuse("architectures", "the class has no pre-training heads")
+    if purpose == MASKED:
+        must_tie(config)
+    vocabulary = config.integer("vocab_size")
+    table = config.optional_integer("embedding_size") or hidden
+    feed = partial(plain_mlp, width=hidden, inner=config.integer("intermediate_size"), function=function)
+    once = post_norm(hidden, norm, attend, feed, dropout=(True, True))
+    alike = Layer("encoder", once)
+    runs: Parts = ((layers, alike),)
+    if first:
+        runs = (
+            (1, Layer("encoder_with_convolution", (*once, *first))),
+            *(((layers - 1, alike),) if layers > 1 else ()),
+        )
+    return encoder(
+        config,
+        before,
+        runs,
+        masked_head(hidden, vocabulary, function, table_width=table) if purpose == MASKED else (),
+        hidden=hidden,
+        heads=heads,
+        vocabulary=vocabulary,
+        tie=purpose == MASKED,
+    )
+
+
+def _added_bias(letter: str, hidden: int) -> Operations:
+    """A bias that no product holds."""
+    return (
+        Learnt(f"{letter}_bias", (), (("bias", (hidden,)),), HEADS),
+        Add(f"{letter}_biased", (letter, f"{letter}_bias"), hidden),
+    )
+
+
+def deberta(config: Config) -> Model:
+    """DeBERTa (arXiv:2006.03654): content and relative positions in separate score terms."""
+    hidden = width(config)
+    heads = head_count(config, hidden)
+    distances = _distances(config, buckets=False)
+
+    def attend(source: str) -> Operations:
+        core = AttentionCore(
+            "attention",
+            ("q_scaled", "k", "v_biased"),
+            heads,
+            heads,
+            hidden // heads,
+            hidden // heads,
+            causal=False,
+        )
+        return (
+            Matmul("in_proj", (source,), hidden, 3 * hidden),
+            *(Slice(letter, ("in_proj",), hidden) for letter in "qkv"),
+            *_added_bias("q", hidden),
+            *_added_bias("v", hidden),
+            Scale("q_scaled", ("q_biased",), hidden, cast=True),
+            *_position_scores(hidden, heads, distances, own=True, key_bias=False, within=True, query="q_scaled"),
+            core,
+            Matmul("o", ("attention",), hidden, hidden, True),
+        )
+
+    before = _deberta_embedding(config, hidden, LAYER_WRITTEN)
+    if distances is not None:
+        before = (*before, Embedding("relative_positions", (), distances.rows, hidden, "distance"))
+    function = activation(config, "hidden_act")
+    return _deberta(config, hidden, heads, attend, before, function, norm=LAYER_WRITTEN)
+
+
+def deberta_v2(config: Config) -> Model:
+    """DeBERTa v2 and v3 (arXiv:2111.09543): distances in logarithmic buckets, projections shared with the content's,
+    a convolution beside the first layer where the config has one."""
+    hidden = width(config)
+    heads = head_count(config, hidden)
+    if config.optional_integer("attention_head_size") not in (None, hidden // heads):
+        raise config.refuse("attention_head_size", "is not hidden_size / num_attention_heads")
+    distances = _distances(config, buckets=True)
+    share = on(config, "share_att_key") if config.has("share_att_key") else False
+
+    def attend(source: str) -> Operations:
+        *projections, core, out = attention(
+            source,
+            width=hidden,
+            heads=heads,
+            kv_heads=heads,
+            head_dim=hidden // heads,
+            bias=True,
+            out_bias=True,
+            causal=False,
+        )
+        positions = _position_scores(hidden, heads, distances, own=not share, key_bias=True, within=False)
+        return (*projections, *positions, core, out)
+
+    before = _deberta_embedding(config, hidden)
+    if distances is not None:
+        before = (*before, Embedding("relative_positions", (), distances.rows, hidden, "distance"))
+    norm = config.optional_text("norm_rel_ebd") or "none"
+    if any(part.strip() not in ("none", "layer_norm") for part in norm.lower().split("|")):
+        raise config.refuse("norm_rel_ebd", f"napkin does not know {printable(norm, 60)!r}")
+    if "layer_norm" in norm.lower():
+        before = (*before, Norm("relative_norm", (before[-1].name,), hidden, "layer", bias=True))
+    first: Operations = ()
+    kernel = config.optional_integer("conv_kernel_size", least=0)
+    function = activation(config, "hidden_act")
+    if kernel:
+        groups = config.optional_integer("conv_groups") or 1
+        each = config.divides("conv_groups", hidden, groups, "(hidden_size)")
+        first = (
+            Conv("convolution", ("x",), hidden, kernel, group=each),
+            Scale("convolution_masked", ("convolution",), hidden, masks=True, held="bool"),
+            Dropout("convolution_dropped", ("convolution_masked",), hidden),
+            Activation(
+                "convolution_activation", ("convolution_dropped",), hidden, config.optional_text("conv_act") or "tanh"
+            ),
+            Add("convolution_added", ("mlp_norm", "convolution_activation"), hidden),
+            LAYER("convolution_norm", "convolution_added", hidden),
+            Scale("convolution_output", ("convolution_norm",), hidden, masks=True),
+        )
+    config.ignore("conv_groups", "conv_act")
+    return _deberta(config, hidden, heads, attend, before, function, first)

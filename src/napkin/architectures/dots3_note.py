@@ -1,0 +1,256 @@
+"""dots3.note's language model: latent attention whose sizes are those of a layer's kind, keys that an indexer chooses
+in some layers and windows in the others.
+
+Field names and arrangements are facts of the class of Hugging Face transformers 5.23.0
+(src/transformers/models/dots3_note/).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from math import gcd
+from typing import Any, NamedTuple
+
+from napkin.architectures import blocks, common
+from napkin.architectures.blocks import RMS, Block, Operations, Rope, Routing
+from napkin.architectures.common import FULL, WINDOWED
+from napkin.inputs.load import printable
+from napkin.inputs.model import LARGEST_DIMENSION, Config
+from napkin.operations.layer import Indexer, Layer, Model
+
+INDEXED = "indexed_attention"
+SPARSE, DENSE = "sparse", "dense"
+NAMES = {INDEXED: "indexed", WINDOWED: "sliding", FULL: "full"}
+SIZES = (
+    "num_attention_heads",
+    "num_key_value_heads",
+    "q_lora_rank",
+    "kv_lora_rank",
+    "head_dim",
+    "qk_nope_head_dim",
+    "qk_rope_head_dim",
+    "v_head_dim",
+)
+"""What a layer may have of its own."""
+IN_WINDOWS = {
+    "num_attention_heads": 64,
+    "num_key_value_heads": 64,
+    "q_lora_rank": 1024,
+    "kv_lora_rank": 1024,
+    "head_dim": 256,
+    "qk_nope_head_dim": 192,
+    "v_head_dim": 128,
+}
+"""Layers with a window, where a config says nothing of them (Dots3NoteTextConfig)."""
+WINDOW = 512
+"""Tokens of a window, where a config does not say."""
+
+
+class Plan(NamedTuple):
+    """What sets one layer apart from the others."""
+
+    attention: str
+    feed: str
+
+
+def build(config: Config) -> Model:
+    """config.json of dots3_note_text → Model."""
+    hidden, layers = common.width(config), common.depth(config)
+    config.ignore("mlp_bias", "output_router_logits", "swa_rope_theta", "rope_interleave", "norm_topk_prob")
+    kinds, feeds = _kinds(config, layers), _feeds(config, layers)
+    sizes = _sizes(config, kinds)
+    window = config.optional_integer("sliding_window")
+    if window is None:
+        window = config.optional_integer("sliding_window_size") or WINDOW
+    config.ignore("sliding_window_size")
+    attends: dict[str, Callable[..., Operations]] = {
+        kind: partial(
+            blocks.latent_attention,
+            width=hidden,
+            heads=one["num_attention_heads"],
+            q_rank=one["q_lora_rank"],
+            kv_rank=one["kv_lora_rank"],
+            nope=one["qk_nope_head_dim"],
+            rope=Rope(one["qk_rope_head_dim"], "interleaved", table=list(NAMES).index(kind), wide=kind == INDEXED),
+            v_dim=one["v_head_dim"],
+            bias=common.on(config, "attention_bias"),
+            window=window if kind == WINDOWED else None,
+            head_scores=True,
+            latents_scaled=True,
+            key_norm=True,
+        )
+        for kind, one in sizes.items()
+    }
+    config.ignore("index_n_heads", "index_head_dim", "index_topk")
+    if INDEXED in sizes:
+        attends[INDEXED] = _indexed(config, attends[INDEXED], hidden, sizes[INDEXED])
+    networks = _networks(config, hidden, feeds)
+
+    def make(plan: Plan) -> Layer:
+        name = f"{NAMES[plan.attention]}_{'moe' if plan.feed == SPARSE else 'dense'}"
+        return Layer(name, blocks.pre_norm(hidden, RMS, attends[plan.attention], networks[plan.feed]))
+
+    runs = common.runs_of((Plan(*one) for one in zip(kinds, feeds, strict=True)), make)
+    modules = config.optional_integer("num_nextn_predict_layers", least=0)
+    if modules:
+        config.notes.append(f"{modules} multi-token prediction modules of the checkpoint not counted")
+    rows = config.integer("vocab_size")
+    none = common.headless(config)
+    heads = gcd(*(one["num_attention_heads"] for one in sizes.values()))
+    return common.decoder_only(
+        config,
+        common.embedding(rows, hidden),
+        runs,
+        common.head(hidden, rows, norm=RMS, none=none),
+        hidden=hidden,
+        heads=heads,
+        kv_heads=heads,
+        head_dim=max(one["qk_nope_head_dim"] + one["qk_rope_head_dim"] for one in sizes.values()),
+        vocabulary=rows,
+        max_length=config.optional_integer("max_position_embeddings"),
+        tie=common.tied(config) and not none,
+    )
+
+
+def _indexed(config: Config, attend: Callable[..., Operations], hidden: int, sizes: Mapping[str, int]) -> Block:
+    """Attention to the keys that an indexer chooses."""
+    index_heads, size = config.integer("index_n_heads"), config.integer("index_head_dim")
+    rotary = sizes["qk_rope_head_dim"]
+    if rotary > size:
+        raise config.wrong("index_head_dim", f"{size} is less than the {rotary} numbers that rotate")
+
+    def index(source: str, latent: str) -> Indexer:
+        return Indexer("indexer", (source, latent), hidden, sizes["q_lora_rank"], index_heads, size, rotary)
+
+    return partial(attend, window=config.integer("index_topk"), index=index, anywhere=True)
+
+
+def _networks(config: Config, hidden: int, feeds: list[str]) -> dict[str, Block]:
+    """The feed-forward of each kind of layer that there is."""
+    function = common.activation(config, "hidden_act")
+    networks: dict[str, Block] = {}
+    config.ignore("intermediate_size", "moe_intermediate_size", "n_routed_experts", "num_experts_per_tok")
+    config.ignore("n_shared_experts", "n_group", "topk_group", "topk_method", "scoring_func")
+    config.ignore("shared_experts_intermediate_size", "moe_shared_expert_intermediate_size")
+    if DENSE in feeds:
+        inner = config.integer("intermediate_size")
+        networks[DENSE] = partial(blocks.gated_mlp, width=hidden, inner=inner, function=function)
+    if SPARSE in feeds:
+        experts, top_k = config.integer("n_routed_experts"), config.integer("num_experts_per_tok")
+        if top_k > experts:
+            raise config.wrong("num_experts_per_tok", f"chooses {top_k} of {experts} experts")
+        groups = config.integer("n_group")
+        if config.divides("n_group", experts, groups, "experts") < 2:
+            raise config.wrong("n_group", f"{groups} groups of {experts} experts have fewer than two each")
+        own = config.optional_integer("moe_shared_expert_intermediate_size")
+        shared = own if own is not None else config.integer("shared_experts_intermediate_size")
+        networks[SPARSE] = partial(
+            blocks.moe,
+            width=hidden,
+            inner=config.integer("moe_intermediate_size"),
+            routing=Routing(
+                experts,
+                top_k,
+                score="sigmoid",
+                normalise=config.flag("norm_topk_prob", otherwise=True),
+                upcast=True,
+                balanced="buffer",
+            ),
+            function=function,
+            shared=partial(
+                blocks.gated_mlp,
+                width=hidden,
+                inner=shared * config.integer("n_shared_experts"),
+                function=function,
+                prefix="shared/",
+            ),
+        )
+    return networks
+
+
+def _kinds(config: Config, layers: int) -> list[str]:
+    """The attention of each layer: listed, or the first two and then each fourth without a window. Where all keys are
+    seen, use_dsa says whether an indexer chooses among them; files with sizes by the layer say it by the name."""
+    by_layer = "per_layer_config" in config.fields
+    chosen = config.flag("use_dsa", otherwise=True) if config.has("use_dsa") or not by_layer else None
+    windows = config.flag("use_sliding_window", otherwise=True)
+    given = config.items("layer_types", required=False)
+    if given is None:
+        near = [windows and i >= 2 and i % 4 != 1 for i in range(layers)]
+        given = [WINDOWED if one else FULL if chosen is False else INDEXED for one in near]
+    if len(given) != layers:
+        raise config.wrong("layer_types", f"has {len(given)} entries for {layers} layers")
+    for entry in given:
+        if entry not in NAMES:
+            raise config.refuse("layer_types", f"napkin does not know {printable(repr(entry), 60)}")
+    if chosen is None:
+        return [str(entry) for entry in given]
+    return [WINDOWED if entry == WINDOWED else INDEXED if chosen else FULL for entry in given]
+
+
+def _feeds(config: Config, layers: int) -> list[str]:
+    """Dense or a mixture of experts, for each layer: listed, or mixtures behind the first, all or each n-th of them."""
+    given = config.items("mlp_layer_types", required=False)
+    first = config.optional_integer("first_k_dense_replace", least=0)
+    every = config.raw("moe_layer_freq", required=False)
+    if given is not None:
+        if len(given) != layers or set(map(str, given)) - {SPARSE, DENSE}:
+            raise config.wrong("mlp_layer_types", f"is not a list of {layers} times sparse or dense")
+        return [str(entry) for entry in given]
+    if isinstance(every, list):
+        if len(every) != layers or any(entry not in (0, 1) for entry in every):
+            raise config.wrong("moe_layer_freq", f"is not a list of {layers} times 0 or 1")
+        here = [bool(entry) for entry in every]
+    else:
+        step = config.optional_integer("moe_layer_freq") or 1
+        here = [i % step == 0 for i in range(layers)]
+    first = 1 if first is None else first
+    return [SPARSE if i >= first and here[i] else DENSE for i in range(layers)]
+
+
+def _sizes(config: Config, kinds: list[str]) -> dict[str, dict[str, int]]:
+    """The sizes of attention in each kind of layer that there is."""
+    usual = {field: config.integer(field) for field in SIZES if field != "num_key_value_heads"}
+    stated = config.optional_integer("num_key_value_heads")
+    usual["num_key_value_heads"] = usual["num_attention_heads"] if stated is None else stated
+    if "per_layer_config" in config.fields:
+        config.ignore(*(f"swa_{field}" for field in SIZES))
+        own = _by_layer(config, kinds)
+    else:
+        near: dict[str, Any] = {f: config.optional_integer(f"swa_{f}") or IN_WINDOWS[f] for f in IN_WINDOWS}
+        rotary = config.optional_integer("swa_qk_rope_head_dim")
+        near["qk_rope_head_dim"] = near["head_dim"] - near["qk_nope_head_dim"] if rotary is None else rotary
+        own = {kind: near if kind == WINDOWED else {} for kind in kinds}
+    found = {kind: {**usual, **own[kind]} for kind in dict.fromkeys(kinds)}
+    for kind, one in found.items():
+        field = "swa_qk_rope_head_dim" if kind == WINDOWED else "qk_rope_head_dim"
+        if one["num_key_value_heads"] != one["num_attention_heads"]:
+            raise config.wrong("num_key_value_heads", f"is not num_attention_heads in layers of {kind}")
+        if one["qk_rope_head_dim"] < 2 or one["qk_rope_head_dim"] % 2:
+            raise config.wrong(field, f"{one['qk_rope_head_dim']} numbers do not rotate in pairs")
+        if kind == WINDOWED and one["head_dim"] != one["qk_nope_head_dim"] + one["qk_rope_head_dim"]:
+            raise config.wrong("swa_head_dim", "is not qk_nope_head_dim + qk_rope_head_dim in layers with a window")
+    return found
+
+
+def _by_layer(config: Config, kinds: list[str]) -> dict[str, dict[str, int]]:
+    """What per_layer_config holds for each kind of layer: the same for all of a kind."""
+    given = config.mapping("per_layer_config", required=False) or {}
+    field, own = "per_layer_config", {}
+    for key, block in given.items():
+        layer = int(key) if str(key).isascii() and str(key).isdigit() and len(str(key)) <= len(str(10**9)) else -1
+        if not 0 <= layer < len(kinds) or layer in own or not isinstance(block, dict):
+            raise config.wrong(field, f"{printable(repr(key), 40)} is not the number of a layer with its sizes")
+        for name, value in block.items():
+            if name not in SIZES:
+                raise config.refuse(field, f"napkin does not know {printable(repr(name), 60)} by the layer")
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST_DIMENSION:
+                raise config.wrong(field, f"{name} of layer {layer} is not a whole number from 1")
+        own[layer] = block
+    found: dict[str, dict[str, int]] = {}
+    for layer, kind in enumerate(kinds):
+        block = own.get(layer, {})
+        if found.setdefault(kind, block) != block:
+            raise config.wrong(field, f"layer {layer} differs from others of {kind}")
+    return found

@@ -1,0 +1,249 @@
+"""Inkling's language model: no positions but scores by distance, short convolutions of keys, values and of what each
+branch makes, and shared experts that the router weighs.
+
+Field names and arrangements are facts of the class of Hugging Face transformers 5.23.0
+(src/transformers/models/inkling/).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from math import gcd
+from typing import NamedTuple
+
+from napkin.architectures import blocks, common
+from napkin.architectures.blocks import RMS, Block, Operations
+from napkin.inputs.load import printable
+from napkin.inputs.model import Config
+from napkin.operations.layer import (
+    COLUMN,
+    ROW,
+    Add,
+    AttentionCore,
+    Experts,
+    Layer,
+    Learnt,
+    Matmul,
+    Model,
+    Multiply,
+    Operation,
+    Scale,
+    Slice,
+)
+from napkin.operations.relative import DistanceBias, SharedExperts, ShortConvolution, SinkRouter
+from napkin.record import replace
+
+FULL, WINDOWED = "hybrid", "hybrid_sliding"
+SPARSE, DENSE = "sparse", "dense"
+PERIOD = 6
+"""Each so many-th layer sees all keys, where a config does not say which (InklingTextConfig)."""
+
+
+class Plan(NamedTuple):
+    """What sets one layer apart from the others."""
+
+    attention: str
+    feed: str
+
+
+class Heads(NamedTuple):
+    """Attention of a kind of layer."""
+
+    heads: int
+    kv_heads: int
+    size: int
+    extent: int
+    window: int | None
+    tempered: bool
+
+
+def build(config: Config) -> Model:
+    """config.json of inkling_text → Model."""
+    hidden, layers = common.width(config), common.depth(config)
+    config.ignore("shared_expert_sink", "number_of_conv_states")  # nothing here reads them
+    config.ignore("route_scale", "logits_mup_width_multiplier", "rms_norm_eps_moe_gate", "log_scaling_alpha")
+    config.ignore("chain_hidden_post_norm", "mtp_hidden_states_first", "mtp_local_layer_ids")
+    config.ignore("tie_word_embeddings")  # the class never ties them
+    for field in ("norm_after_topk", "use_sconv", "use_embed_norm", "use_gate_bias", "use_global_scale"):
+        config.must_be(field, True)
+    for field, value in (("gate_activation", "sigmoid"), ("q_bias", False), ("o_bias", False)):
+        config.must_be(field, value)
+    config.must_be("final_logit_softcapping", None)
+    kernel = config.integer("conv_kernel_size")
+    window = config.integer("sliding_window_size")
+    floor = config.real("log_scaling_n_floor", required=False)
+    kinds, feeds = _kinds(config, layers), _feeds(config, layers)
+    sizes: dict[str, Heads] = {}
+    for kind, prefix in ((FULL, ""), (WINDOWED, "swa_")):
+        names = [prefix + name for name in ("num_attention_heads", "num_key_value_heads", "head_dim")]
+        if kind not in kinds:
+            config.ignore(*names)
+            continue
+        heads, kv_heads, size = map(config.integer, names)
+        if heads % kv_heads:
+            raise config.wrong(names[1], f"{heads} attention heads are not a multiple of {kv_heads} key/value heads")
+        near = kind == WINDOWED
+        extent = window if near else config.integer("rel_extent")
+        sizes[kind] = Heads(heads, kv_heads, size, extent, window if near else None, floor is not None and not near)
+    config.ignore("rel_extent")
+    rank = config.integer("d_rel")
+    networks = _networks(config, hidden, feeds)
+
+    def make(plan: Plan) -> Layer:
+        attend = partial(_attention, width=hidden, rank=rank, kernel=kernel, own=sizes[plan.attention])
+        near, feed = (
+            _convolved(one, hidden, kernel, n) for one, n in ((attend, "attention"), (networks[plan.feed], "mlp"))
+        )
+        name = ("sliding" if plan.attention == WINDOWED else "full") + ("_moe" if plan.feed == SPARSE else "_dense")
+        return Layer(name, blocks.pre_norm(hidden, RMS, near, feed))
+
+    runs = common.runs_of((Plan(*one) for one in zip(kinds, feeds, strict=True)), make)
+    modules = config.optional_integer("num_mtp_layers", least=0)
+    if modules:
+        config.notes.append(f"{modules} multi-token prediction layers of the checkpoint not counted")
+    rows = config.integer("vocab_size")
+    real_rows = config.optional_integer("unpadded_vocab_size")
+    none = common.headless(config)
+    heads = gcd(*(one.heads for one in sizes.values()))
+    return common.decoder_only(
+        config,
+        common.embedding(rows, hidden, norm=RMS),
+        runs,
+        _head(common.head(hidden, rows, norm=RMS, none=none), hidden, rows if real_rows is None else real_rows, rows),
+        hidden=hidden,
+        heads=heads,
+        kv_heads=gcd(*(one.kv_heads for one in sizes.values())),
+        head_dim=max(one.size for one in sizes.values()),
+        vocabulary=rows,
+        max_length=config.optional_integer("max_position_embeddings"),
+        tie=False,
+    )
+
+
+def _head(after: Operations, width: int, real_rows: int, rows: int) -> Operations:
+    """What the head reads is divided by a constant; logits of rows that pad the table are dropped."""
+    operations: list[Operation] = []
+    for op in after:
+        if op.name == "lm_head":
+            operations.append(Scale("final_scaled", op.reads, width))
+            op = replace(op, reads=("final_scaled",))
+        operations.append(op)
+    if operations[-1].name == "lm_head" and real_rows < rows:
+        operations.append(Slice("logits_real", ("lm_head",), real_rows))
+    return tuple(operations)
+
+
+def _convolved(block: Block, width: int, kernel: int, name: str) -> Block:
+    """The block, and a short convolution of what it makes."""
+
+    def of(source: str) -> Operations:
+        operations = block(source)
+        return (*operations, ShortConvolution(f"{name}_conv", (operations[-1].name,), width, kernel))
+
+    return of
+
+
+def _attention(source: str, *, width: int, rank: int, kernel: int, own: Heads) -> Operations:
+    wide, narrow = own.heads * own.size, own.kv_heads * own.size
+    query, bias = "q_norm", "distance_bias"
+    operations: Operations = (
+        Matmul("q", (source,), width, wide, False, COLUMN),
+        Matmul("k", (source,), width, narrow, False, COLUMN),
+        ShortConvolution("k_conv", ("k",), narrow, kernel),
+        Matmul("v", (source,), width, narrow, False, COLUMN),
+        ShortConvolution("v_conv", ("v",), narrow, kernel),
+        Matmul("relative", (source,), width, own.heads * rank, False, COLUMN),
+        RMS("q_norm", "q", own.size, own.heads),
+        RMS("k_norm", "k_conv", own.size, own.kv_heads),
+        DistanceBias(bias, ("relative",), own.heads, rank, own.extent),
+    )
+    if own.tempered:
+        query, bias = "q_tempered", "bias_tempered"
+        operations += (
+            Scale(query, ("q_norm",), wide, positions=True),
+            Scale(bias, ("distance_bias",), own.heads, positions=True),
+        )
+    core = AttentionCore(
+        "attention",
+        (query, "k_norm", "v_conv", bias),
+        own.heads,
+        own.kv_heads,
+        own.size,
+        own.size,
+        window=own.window,
+        position="distance",
+    )
+    return (*operations, core, Matmul("o", ("attention",), wide, width, False, ROW))
+
+
+def _networks(config: Config, hidden: int, feeds: list[str]) -> dict[str, Block]:
+    """The feed-forward of each kind of layer that there is."""
+    function = common.activation(config, "hidden_act")
+    config.ignore("intermediate_size", "moe_intermediate_size", "dense_intermediate_size")
+    config.ignore("n_routed_experts", "num_experts_per_tok", "n_shared_experts")
+    # where it is stated, the experts' width has the other name
+    dense_stated = config.optional_integer("dense_intermediate_size")
+    networks: dict[str, Block] = {}
+    if DENSE in feeds:
+        inner = config.integer("intermediate_size") if dense_stated is None else dense_stated
+        networks[DENSE] = partial(_dense, width=hidden, inner=inner, function=function)
+    if SPARSE in feeds:
+        experts, top_k = config.integer("n_routed_experts"), config.integer("num_experts_per_tok")
+        if top_k > experts:
+            raise config.wrong("num_experts_per_tok", f"chooses {top_k} of {experts} experts")
+        networks[SPARSE] = partial(
+            _sparse,
+            width=hidden,
+            inner=config.integer("moe_intermediate_size" if dense_stated is None else "intermediate_size"),
+            experts=experts,
+            top_k=top_k,
+            shared=config.integer("n_shared_experts"),
+            function=function,
+        )
+    return networks
+
+
+def _dense(source: str, *, width: int, inner: int, function: str) -> Operations:
+    """A gated network, its result multiplied by one learnt number."""
+    operations = blocks.gated_mlp(source, width=width, inner=inner, function=function)
+    return (
+        *operations,
+        Learnt("scale", (), (("weight", (1,)),)),
+        Multiply("scaled", (operations[-1].name, "scale"), width),
+    )
+
+
+def _sparse(source: str, *, width: int, inner: int, experts: int, top_k: int, shared: int, function: str) -> Operations:
+    return (
+        SinkRouter("router", (source,), width, experts, top_k, balanced="buffer", shared=shared),
+        Slice("shared_shares", ("router",), shared, copied=True),
+        Slice("shares", ("router",), top_k, copied=True),
+        Experts("experts", (source, "shares"), width, inner, experts, top_k, function=function),
+        SharedExperts("shared/experts", (source, "shared_shares"), width, inner, shared, function),
+        Add("moe", ("experts", "shared/experts"), width),
+    )
+
+
+def _kinds(config: Config, layers: int) -> list[str]:
+    """The attention of each layer: listed, or by the numbers of those with a window, or each so many-th without."""
+    local = common.indices(config, "local_layer_ids", layers)
+    stated = config.items("local_layer_ids", required=False) is not None
+    given = config.items("layer_types", required=False)
+    if given is None:
+        return [WINDOWED if (i in local if stated else (i + 1) % PERIOD) else FULL for i in range(layers)]
+    if len(given) != layers:
+        raise config.wrong("layer_types", f"has {len(given)} entries for {layers} layers")
+    for entry in given:
+        if entry not in (FULL, WINDOWED):
+            raise config.refuse("layer_types", f"napkin does not know {printable(repr(entry), 60)}")
+    return [str(entry) for entry in given]
+
+
+def _feeds(config: Config, layers: int) -> list[str]:
+    given = config.items("mlp_layer_types", required=False)
+    dense = config.optional_integer("dense_mlp_idx", least=0) or 0
+    if given is None:
+        return [DENSE if i < dense else SPARSE for i in range(layers)]
+    if len(given) != layers or set(map(str, given)) - {SPARSE, DENSE}:
+        raise config.wrong("mlp_layer_types", f"is not a list of {layers} times sparse or dense")
+    return [str(entry) for entry in given]

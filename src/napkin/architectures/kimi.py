@@ -1,0 +1,211 @@
+"""Kimi Delta Attention beside multi-head latent attention: config.json → list of operations.
+
+Field names and arrangements are facts of the classes of Hugging Face transformers 5.23.0
+(src/transformers/models/<model type>/).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from napkin.architectures.blocks import RMS, Block, Rope, Routing, gated_mlp, latent_attention, moe, pre_norm
+from napkin.architectures.common import FULL, activation, depth, on, runs_of, width
+from napkin.architectures.mixing import LINEAR, kinds, network
+from napkin.architectures.recurrent_blocks import kimi_delta
+from napkin.inputs.load import printable
+from napkin.inputs.model import Config
+from napkin.operations.layer import Layer, Model
+
+DENSE, SPARSE = "dense", "sparse"
+
+
+def kimi_linear(config: Config) -> Model:
+    """Kimi Linear (arXiv:2510.26692): three layers of Kimi Delta Attention to one of latent attention without
+    positions; mixtures of experts with shared ones from the second layer on."""
+    hidden, layers = width(config), depth(config)
+    for field, value in (
+        ("mla_use_nope", True),
+        ("moe_layer_freq", 1),
+        ("moe_router_activation_func", "sigmoid"),
+        ("use_grouped_topk", True),
+    ):
+        config.must_be(field, value)
+    config.ignore("rope_theta", "rope_scaling", "rope_parameters")
+    stated = config.mapping("linear_attn_config", required=False)
+    sizes = {
+        "head_dim": config.integer("linear_head_dim"),
+        "num_heads": config.integer("linear_num_heads"),
+        "short_conv_kernel_size": config.integer("linear_conv_kernel_dim"),
+    }
+    listed: Sequence[str] | None = None
+    if stated is not None:
+        listed = _stated(config, stated, sizes, layers)
+    mix = partial(
+        kimi_delta,
+        width=hidden,
+        heads=sizes["num_heads"],
+        head_dim=sizes["head_dim"],
+        kernel=sizes["short_conv_kernel_size"],
+        rank=sizes["head_dim"],
+        form="guarded",
+        narrowed=False,
+        function=activation(config, "hidden_act"),
+    )
+
+    def laid_out() -> Sequence[str]:
+        return listed or [FULL if i and i % 4 == 0 else LINEAR for i in range(layers)]
+
+    attend = _latent(config, hidden, rotates=False, q_rank=config.optional_integer("q_lora_rank"))
+    return _network(config, hidden, kinds(config, "layer_types", layers, (LINEAR, FULL), laid_out), mix, attend)
+
+
+def bailing_hybrid(config: Config) -> Model:
+    """Ling 3.0: Kimi Delta Attention with bounded decays and gates of full rank, and latent attention whose heads are
+    gated, the last layer of each group."""
+    hidden, layers = width(config), depth(config)
+    names = config.items("architectures", required=False)
+    known = ("BailingHybridForCausalLM", "BailingHybridModel", "BailingMoeV3ForCausalLM")
+    if names and any(name not in known for name in names):
+        raise config.refuse(
+            "architectures",
+            f"{printable(repr(names[0]), 60)}: napkin knows this model type as Ling 3.0, with Kimi Delta Attention",
+        )
+    for field, value in (
+        ("q_lora_rank", None),
+        ("group_norm_size", 1),
+        ("no_kda_lora", True),
+        ("rope_interleave", True),
+        ("score_function", "sigmoid"),
+        ("gated_attention_proj_granularity_type", "head_wise"),
+        ("moe_router_enable_expert_bias", True),
+        ("moe_router_enable_shared_expert", True),
+    ):
+        config.must_be(field, value)
+    config.must_be("rotary_dim", config.integer("qk_rope_head_dim"))
+    config.must_be("qk_head_dim", config.integer("qk_nope_head_dim") + config.integer("qk_rope_head_dim"))
+    config.must_be("moe_shared_expert_intermediate_size", config.integer("moe_intermediate_size"))
+    config.ignore("rope_theta", "partial_rotary_factor", "kda_lower_bound", "mtp_loss_scaling_factor")
+    # what the class derives stands in the files that it writes, and wins over what it is derived from
+    mix = partial(
+        kimi_delta,
+        width=hidden,
+        heads=config.optional_integer("linear_num_heads") or config.integer("num_attention_heads"),
+        head_dim=config.optional_integer("linear_head_dim") or config.integer("head_dim"),
+        kernel=config.optional_integer("linear_conv_kernel_dim") or config.integer("short_conv_kernel_size"),
+        rank=None,
+        form="bounded" if on(config, "kda_safe_gate") else "softplus",
+        narrowed=True,
+        function=activation(config, "hidden_act"),
+    )
+
+    def laid_out() -> Sequence[str]:
+        size = config.integer("layer_group_size")
+        return [LINEAR if (i + 1) % size else FULL for i in range(layers)]
+
+    listed = kinds(config, "layer_types", layers, (LINEAR, FULL), laid_out)
+    config.ignore("layer_group_size")
+    if config.optional_integer("num_mtp_layers", least=0):
+        config.notes.append("the multi-token-prediction layers are left out")
+    return _network(config, hidden, listed, mix, _latent(config, hidden, rotates=True, head_gate=True))
+
+
+def _stated(config: Config, stated: Mapping[str, object], sizes: dict[str, int], layers: int) -> Sequence[str] | None:
+    """Kimi's published files: sizes of the linear layers, put into `sizes`, and each layer's kind by its number from 1;
+    what they say wins over the class's own fields."""
+    inside = Config(
+        config.name, config.document, stated, config.model_type, {}, {}, (*config.prefix, "linear_attn_config")
+    )
+    config.children.append(inside)
+    for field in sizes:
+        if inside.has(field):
+            sizes[field] = inside.integer(field)
+    numbers = [inside.items(field, required=False) for field in ("full_attn_layers", "kda_layers")]
+    if numbers[0] is None or numbers[1] is None:
+        return None
+    listed = [""] * layers
+    for field, kind, given in (("full_attn_layers", FULL, numbers[0]), ("kda_layers", LINEAR, numbers[1])):
+        for entry in given:
+            if isinstance(entry, bool) or not isinstance(entry, int) or not 1 <= entry <= layers:
+                raise inside.wrong(field, f"{printable(repr(entry), 60)} is not the number of a layer, 1 to {layers}")
+            listed[entry - 1] = kind
+    if "" in listed and config.items("layer_types", required=False) is None:
+        raise inside.wrong("kda_layers", f"layer {listed.index('') + 1} is neither there nor in full_attn_layers")
+    return listed
+
+
+def _latent(config: Config, hidden: int, *, rotates: bool, q_rank: int | None = None, head_gate: bool = False) -> Block:
+    return partial(
+        latent_attention,
+        width=hidden,
+        heads=config.integer("num_attention_heads"),
+        q_rank=q_rank,
+        kv_rank=config.integer("kv_lora_rank"),
+        nope=config.integer("qk_nope_head_dim"),
+        rope=Rope(config.integer("qk_rope_head_dim"), "interleaved"),
+        v_dim=config.integer("v_head_dim"),
+        bias=on(config, "attention_bias"),
+        rotates=rotates,
+        head_gate=head_gate,
+    )
+
+
+def _network(config: Config, hidden: int, listed: Sequence[str], mix: Block, attend: Block) -> Model:
+    """Mixers and feed-forward networks by their lists."""
+    layers = len(listed)
+    heads = config.integer("num_attention_heads")
+    function = activation(config, "hidden_act")
+    config.ignore("num_key_value_heads", "head_dim", "short_conv_kernel_size")
+
+    def first_dense() -> Sequence[str]:
+        dense = config.optional_integer("first_k_dense_replace", least=0) or 0
+        return [DENSE if i < dense else SPARSE for i in range(layers)]
+
+    feeds = kinds(config, "mlp_layer_types", layers, (DENSE, SPARSE), first_dense)
+    config.ignore("first_k_dense_replace", "intermediate_size")
+    experts, inner = config.integer("num_local_experts"), config.integer("moe_intermediate_size")
+    top_k, groups = config.integer("num_experts_per_tok"), config.integer("n_group")
+    if top_k > experts:
+        raise config.wrong("num_experts_per_tok", f"chooses {top_k} of {experts} experts")
+    chosen = config.integer("topk_group")
+    if experts % groups or chosen > groups:
+        raise config.wrong("n_group", f"{experts} experts do not divide into {groups} groups, {chosen} of them chosen")
+    routing = Routing(
+        experts,
+        top_k,
+        score="sigmoid",
+        normalise=config.flag("norm_topk_prob"),
+        upcast=True,
+        balanced="buffer",
+    )
+    shared = config.integer("n_shared_experts") * inner
+    networks: dict[str, Block] = {
+        SPARSE: partial(
+            moe,
+            width=hidden,
+            inner=inner,
+            routing=routing,
+            function=function,
+            shared=partial(gated_mlp, width=hidden, inner=shared, function=function, prefix="shared/"),
+        ),
+    }
+    if DENSE in feeds:
+        d_ff = config.integer("intermediate_size")
+        networks[DENSE] = partial(gated_mlp, width=hidden, inner=d_ff, function=function)
+
+    def layer(key: tuple[str, str]) -> Layer:
+        kind, feed = key
+        name = f"{'attention' if kind == FULL else 'delta'}_{'moe' if feed == SPARSE else 'mlp'}"
+        return Layer(name, pre_norm(hidden, RMS, attend if kind == FULL else mix, networks[feed]))
+
+    if config.flag("tie_word_embeddings"):
+        config.notes.append("tie_word_embeddings: the class shares no weights, so table and head count apart")
+    return network(
+        config,
+        runs_of(list(zip(listed, feeds, strict=True)), layer),
+        hidden=hidden,
+        heads=heads,
+        kv_heads=heads,
+        head_dim=config.integer("qk_nope_head_dim") + config.integer("qk_rope_head_dim"),
+        tie=False,
+    )

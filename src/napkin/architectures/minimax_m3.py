@@ -1,0 +1,193 @@
+"""MiniMax-M3's language model: attention to blocks of keys that an indexer chooses for each group of heads, and gated
+networks with a clamped swiglu."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+from napkin.architectures import blocks, common
+from napkin.architectures.blocks import RMS_OFFSET, Block, Operations, Rope, Routing
+from napkin.inputs.load import printable
+from napkin.inputs.model import Config
+from napkin.operations.compression import BlockIndexer
+from napkin.operations.layer import (
+    COLUMN,
+    ROW,
+    Activation,
+    AttentionCore,
+    BalanceLoss,
+    Clamp,
+    Layer,
+    Matmul,
+    Model,
+    Multiply,
+    Scale,
+    Slice,
+)
+
+FULL, BLOCKS = "full_attention", "minimax_m3_sparse"
+SPARSE, DENSE = "sparse", "dense"
+LEGACY = {
+    "index_n_heads": "sparse_num_index_heads",
+    "index_head_dim": "sparse_index_dim",
+    "index_block_size": "sparse_block_size",
+    "index_topk_blocks": "sparse_topk_blocks",
+}
+"""Fields as the published file has them, inside `sparse_attention_config`."""
+
+
+class Plan(NamedTuple):
+    """What sets one layer apart from the others."""
+
+    attention: str
+    feed: str
+
+
+def build(config: Config) -> Model:
+    """config.json of minimax_m3_vl_text → Model."""
+    hidden, layers = common.width(config), common.depth(config)
+    heads = config.integer("num_attention_heads")
+    kv_heads = common.kv_heads_of(config, heads)
+    head_dim = config.integer("head_dim")
+    config.ignore("hidden_act", "swiglu_alpha", "swiglu_limit", "router_jitter_noise", "index_local_blocks")
+    legacy = config.mapping("sparse_attention_config", required=False) or {}
+    index = {name: _size(config, name, legacy) for name in LEGACY}
+    config.divides("num_attention_heads", heads, index["index_n_heads"], "attention heads")
+    config.ignore("rotary_dim")  # rope_parameters say it
+    parameters = config.mapping("rope_parameters", required=False) or {}
+    share = parameters.get("partial_rotary_factor", config.real("partial_rotary_factor", required=False))
+    if share is None:
+        share = 1.0
+    if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
+        raise config.wrong("partial_rotary_factor", f"{printable(repr(share), 60)} is not a share from 0 to 1")
+    rotary = -2 * (-int(head_dim * share) // 2)
+    attend = partial(
+        blocks.attention,
+        width=hidden,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        rope=Rope(rotary),
+        norm=RMS_OFFSET,
+    )
+
+    def chosen(core: AttentionCore) -> Operations:
+        indexer = BlockIndexer(
+            "indexer",
+            ("attention_norm",),
+            hidden,
+            index["index_n_heads"],
+            index["index_head_dim"],
+            index["index_block_size"],
+            min(rotary, index["index_head_dim"]),
+        )
+        return (indexer, core)
+
+    window = index["index_topk_blocks"] * index["index_block_size"]
+    experts, top_k = config.integer("num_local_experts"), config.integer("num_experts_per_tok")
+    if top_k > experts:
+        raise config.wrong("num_experts_per_tok", f"chooses {top_k} of {experts} experts")
+    routing = Routing(experts, top_k, score="sigmoid", normalise=True, balanced="buffer")
+    attentions, feeds = _attentions(config, layers, legacy), _feeds(config, layers)
+    networks: dict[str, Block] = {}
+    if SPARSE in feeds:
+        networks[SPARSE] = partial(
+            blocks.moe,
+            width=hidden,
+            inner=config.integer("intermediate_size"),
+            routing=routing,
+            function="swiglu_oai",
+            shared=partial(_swiglu, width=hidden, inner=config.integer("shared_intermediate_size"), prefix="shared/"),
+            scaled=True,
+        )
+    else:
+        config.ignore("intermediate_size", "shared_intermediate_size")
+    if DENSE in feeds:
+        networks[DENSE] = partial(_swiglu, width=hidden, inner=config.integer("dense_intermediate_size"))
+    else:
+        config.ignore("dense_intermediate_size")
+
+    def make(plan: Plan) -> Layer:
+        near = attend
+        if plan.attention == BLOCKS:
+            near = partial(attend, window=window, instead=chosen, anywhere=True, own_mask=True)
+        name = ("moe" if plan.feed == SPARSE else "dense") + "_blocks" * (plan.attention == BLOCKS)
+        return Layer(name, blocks.pre_norm(hidden, RMS_OFFSET, near, networks[plan.feed]))
+
+    rows = config.integer("vocab_size")
+    none = common.headless(config)
+    balances = SPARSE in feeds and config.flag("output_router_logits", otherwise=False)
+    balance = BalanceLoss("balance_loss", (), experts, top_k) if balances else None
+    return common.decoder_only(
+        config,
+        common.embedding(rows, hidden),
+        common.runs_of((Plan(*one) for one in zip(attentions, feeds, strict=True)), make),
+        common.head(hidden, rows, norm=RMS_OFFSET, balance=balance, none=none),
+        hidden=hidden,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        vocabulary=rows,
+        max_length=config.optional_integer("max_position_embeddings"),
+        tie=common.tied(config) and not none,
+    )
+
+
+def _swiglu(source: str, *, width: int, inner: int, prefix: str = "") -> Operations:
+    """down((up + 1) ⊙ gate ⊙ σ(α·gate)), gate and up cut to an interval, from one product."""
+    gate, up, both = prefix + "gate", prefix + "up", prefix + "gate_up"
+    return (
+        Matmul(both, (source,), width, 2 * inner, False, COLUMN),
+        Slice(gate, (both,), inner),
+        Slice(up, (both,), inner),
+        Clamp(f"{gate}_cut", (gate,), inner),
+        Clamp(f"{up}_cut", (up,), inner),
+        Scale(f"{gate}_scaled", (f"{gate}_cut",), inner),
+        Activation(f"{gate}_score", (f"{gate}_scaled",), inner, "sigmoid"),
+        Multiply(f"{prefix}glu", (f"{gate}_cut", f"{gate}_score"), inner),
+        Scale(f"{up}_shifted", (f"{up}_cut",), inner),  # + 1: as a factor of 1, it keeps nothing
+        Multiply(f"{prefix}gated", (f"{up}_shifted", f"{prefix}glu"), inner),
+        Matmul(f"{prefix}down", (f"{prefix}gated",), inner, width, False, ROW),
+    )
+
+
+def _size(config: Config, field: str, legacy: object) -> int:
+    """A size of the indexer, under the class's name or the published one."""
+    stated = legacy.get(LEGACY[field]) if isinstance(legacy, dict) else None
+    if stated is None:
+        return config.integer(field)
+    config.ignore(field)
+    if isinstance(stated, bool) or not isinstance(stated, int) or not 1 <= stated <= 10**9:
+        raise config.wrong("sparse_attention_config", f"{LEGACY[field]} is not a whole number from 1")
+    return stated
+
+
+def _attentions(config: Config, layers: int, legacy: object) -> Sequence[str]:
+    frequency = legacy.get("sparse_attention_freq") if isinstance(legacy, dict) else None
+    given = config.items("layer_types", required=False)
+    if given is None and isinstance(frequency, list):
+        given = [BLOCKS if on else FULL for on in frequency]
+    return _listed(config, "layer_types", given, layers, (FULL, BLOCKS), FULL)
+
+
+def _feeds(config: Config, layers: int) -> Sequence[str]:
+    frequency = config.items("moe_layer_freq", required=False)
+    given = config.items("mlp_layer_types", required=False)
+    if given is None and frequency is not None:
+        given = [SPARSE if on else DENSE for on in frequency]
+    return _listed(config, "mlp_layer_types", given, layers, (SPARSE, DENSE), SPARSE)
+
+
+def _listed(
+    config: Config, field: str, given: Sequence[object] | None, layers: int, known: Sequence[str], otherwise: str
+) -> Sequence[str]:
+    if given is None:
+        return [otherwise] * layers
+    if len(given) != layers:
+        raise config.wrong(field, f"has {len(given)} entries for {layers} layers")
+    for entry in given:
+        if entry not in known:
+            raise config.refuse(field, f"napkin does not know {printable(repr(entry), 60)}")
+    return [str(entry) for entry in given]

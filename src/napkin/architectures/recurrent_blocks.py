@@ -1,0 +1,417 @@
+"""Blocks that mix tokens by a recurrence instead of attention, as lists of operations.
+
+As in blocks.py a block takes the name of the tensor that it reads, its last operation is its output, and `prefix`
+keeps names apart. Sizes: h model width, d inner width, N state, k convolution kernel.
+"""
+
+from __future__ import annotations
+
+from napkin.architectures.blocks import NormStyle, Operations
+from napkin.operations.layer import (
+    COLUMN,
+    HEADS,
+    ROW,
+    Activation,
+    BlockMatmul,
+    Conv,
+    ForgetGate,
+    Learnt,
+    Matmul,
+    Mix,
+    Multiply,
+    Norm,
+    Operation,
+    Scale,
+    Scan,
+    Slice,
+    Softcap,
+)
+
+
+def selective(
+    source: str,
+    *,
+    width: int,
+    inner: int,
+    state: int,
+    rank: int,
+    kernel: int,
+    bias: bool,
+    conv_bias: bool,
+    heads: int = 1,
+    normed: bool = False,
+    norm_weights: bool = True,
+    function: str = "silu",
+    prefix: str = "mixer_",
+) -> Operations:
+    """Mamba's selective scan (arXiv:2312.00752): h → 2d, causal convolution, (Δ, B, C) from the convolved half, scan,
+    gate, d → h. Δ comes through a bottleneck of `rank`.
+
+    heads         separate projections for as many slices of d (Zamba); 1: one for all
+    normed        Δ, B and C are RMS-normalised (Jamba, Falcon-Mamba), with weights or without
+    """
+    at = f"{prefix}{{}}".format
+    low = rank + 2 * state
+    per_head = inner // heads
+    project: Operations
+    if heads == 1:
+        project = (Matmul(at("x_proj"), (at("conv_act"),), inner, low, shard=ROW),)
+    else:
+        project = (BlockMatmul(at("x_proj"), (at("conv_act"),), heads, per_head, low),)
+    parts = (("dt", rank), ("b", state), ("c", state))
+    split: Operations = tuple(Slice(at(part), (at("x_proj"),), heads * size) for part, size in parts)
+    suffix = ""
+    if normed:
+        suffix = "_norm"
+        split += tuple(
+            Norm(at(f"{part}_norm"), (at(part),), size, groups=heads, weight=norm_weights) for part, size in parts
+        )
+    step: Operations
+    if heads == 1:
+        step = (Matmul(at("dt_proj"), (at(f"dt{suffix}"),), rank, inner, bias=True, shard=COLUMN),)
+    else:
+        step = (BlockMatmul(at("dt_proj"), (at(f"dt{suffix}"),), heads, rank, per_head, bias=True),)
+    return (
+        Matmul(at("in_proj"), (source,), width, 2 * inner, bias=bias, shard=COLUMN),
+        Slice(at("hidden"), (at("in_proj"),), inner),
+        Slice(at("gate"), (at("in_proj"),), inner),
+        Conv(at("conv"), (at("hidden"),), inner, kernel, bias=conv_bias),
+        Activation(at("conv_act"), (at("conv"),), inner, function),
+        *project,
+        *split,
+        *step,
+        Learnt(at("decay"), (), (("A_log", (inner, state)), ("D", (inner,)))),
+        Scan(
+            at("scan"),
+            (at("conv_act"), at("dt_proj"), at(f"b{suffix}"), at(f"c{suffix}"), at("decay")),
+            "selective",
+            inner,
+            1,
+            state,
+        ),
+        Activation(at("gate_act"), (at("gate"),), inner, function),
+        Multiply(at("gated"), (at("scan"), at("gate_act")), inner),
+        Matmul(at("out_proj"), (at("gated"),), inner, width, bias=bias, shard=ROW),
+    )
+
+
+def ssd(
+    source: str,
+    *,
+    width: int,
+    inner: int,
+    heads: int,
+    state: int,
+    groups: int,
+    kernel: int,
+    chunk: int,
+    bias: bool,
+    conv_bias: bool,
+    out_bias: bool | None = None,
+    normed: bool = True,
+    scaled: bool = False,
+    function: str = "silu",
+    prefix: str = "mixer_",
+) -> Operations:
+    """Mamba-2's mixer (arXiv:2405.21060): one projection to gate, input, B, C and Δ (2d + 2·groups·N + heads), a causal
+    convolution over d + 2·groups·N channels, the scan, a gated norm (else a plain gate), d → h. `scaled`: constants
+    multiply what the projection makes."""
+    at = f"{prefix}{{}}".format
+    channels = inner + 2 * groups * state
+    gate: Operations
+    if normed:
+        gate = (Norm(at("norm"), (at("scan"), at("gate")), inner, gated=True, shard=COLUMN),)
+    else:
+        gate = (
+            Activation(at("gate_act"), (at("gate"),), inner, function),
+            Multiply(at("norm"), (at("scan"), at("gate_act")), inner),
+        )
+    made = inner + channels + heads
+    joined = at("in_proj_scaled" if scaled else "in_proj")
+    return (
+        Matmul(at("in_proj"), (source,), width, made, bias=bias, shard=COLUMN),
+        *((Scale(joined, (at("in_proj"),), made, vector=True),) if scaled else ()),
+        Slice(at("gate"), (joined,), inner),
+        Slice(at("mixed"), (joined,), channels),
+        Slice(at("dt"), (joined,), heads),
+        Conv(at("conv"), (at("mixed"),), channels, kernel, bias=conv_bias),
+        Activation(at("conv_act"), (at("conv"),), channels, function),
+        Slice(at("hidden"), (at("conv_act"),), inner),
+        Slice(at("b"), (at("conv_act"),), groups * state),
+        Slice(at("c"), (at("conv_act"),), groups * state),
+        Learnt(at("decay"), (), (("dt_bias", (heads,)), ("A_log", (heads,)), ("D", (heads,)))),
+        Scan(
+            at("scan"),
+            (at("hidden"), at("dt"), at("b"), at("c"), at("decay")),
+            "ssd",
+            heads,
+            inner // heads,
+            state,
+            groups,
+            chunk,
+        ),
+        *gate,
+        Matmul(at("out_proj"), (at("norm"),), inner, width, bias=bias if out_bias is None else out_bias, shard=ROW),
+    )
+
+
+DELTA_CHUNK = 64
+"""Tokens of a chunk of the gated delta rule: a constant of its kernel (github.com/fla-org/flash-linear-attention)."""
+
+
+def gated_delta(
+    source: str,
+    *,
+    width: int,
+    key_heads: int,
+    value_heads: int,
+    key_dim: int,
+    value_dim: int,
+    kernel: int,
+    projections: tuple[tuple[str, tuple[str, ...]], ...],
+    doubled: bool = False,
+    function: str = "silu",
+    prefix: str = "mixer_",
+) -> Operations:
+    """Gated DeltaNet (arXiv:2412.06464): q, k, v through one short convolution, the delta rule with a decay (a) and a
+    write strength (b) a head, a gated norm a head, heads → h. No biases.
+
+    doubled      write strengths reach up to 2
+    projections  which of q k v z b a each input projection makes, by name: families fuse them differently
+    """
+    at = f"{prefix}{{}}".format
+    keys, values = key_heads * key_dim, value_heads * value_dim
+    sizes = {"q": keys, "k": keys, "v": values, "z": values, "b": value_heads, "a": value_heads}
+    project: list[Operation] = []
+    place: dict[str, str] = {}
+    for projection, makes in projections:
+        project.append(Matmul(at(projection), (source,), width, sum(sizes[m] for m in makes), shard=COLUMN))
+        for part in makes:
+            place[part] = at(projection)
+            if len(makes) > 1:
+                place[part] = at(part)
+                project.append(Slice(at(part), (at(projection),), sizes[part]))
+    channels = 2 * keys + values
+    return (
+        *project,
+        Conv(at("conv"), (place["q"], place["k"], place["v"]), channels, kernel, bias=False),
+        Activation(at("conv_act"), (at("conv"),), channels, function),
+        Learnt(at("decay"), (), (("dt_bias", (value_heads,)), ("A_log", (value_heads,)))),
+        Scan(
+            at("scan"),
+            (at("conv_act"), place["b"], place["a"], at("decay")),
+            "delta",
+            value_heads,
+            value_dim,
+            key_dim,
+            key_heads,
+            DELTA_CHUNK,
+            doubled,
+        ),
+        Norm(at("norm"), (at("scan"), place["z"]), value_dim, groups=value_heads, gated=True),
+        Matmul(at("out_proj"), (at("norm"),), values, width, shard=ROW),
+    )
+
+
+def kimi_delta(
+    source: str,
+    *,
+    width: int,
+    heads: int,
+    head_dim: int,
+    kernel: int,
+    rank: int | None,
+    form: str,
+    narrowed: bool,
+    function: str = "silu",
+    prefix: str = "mixer_",
+) -> Operations:
+    """Kimi Delta Attention (arXiv:2510.26692): q, k, v through one short convolution, the delta rule with a decay of
+    each channel and a write strength of each head, a norm with a sigmoid gate a head, heads → h. No biases.
+
+    rank            decays and output gate come through a bottleneck of so many numbers; None: one matrix each
+    form, narrowed  as in ForgetGate
+    """
+    at = f"{prefix}{{}}".format
+    size = heads * head_dim
+
+    def made(name: str) -> Operations:
+        if rank is None:
+            return (Matmul(at(name), (source,), width, size, shard=COLUMN),)
+        low = at(f"{name}_low")
+        return (Matmul(low, (source,), width, rank), Matmul(at(name), (low,), rank, size, shard=COLUMN))
+
+    return (
+        *(Matmul(at(letter), (source,), width, size, shard=COLUMN) for letter in "qkv"),
+        Conv(at("conv"), (at("q"), at("k"), at("v")), 3 * size, kernel, bias=False),
+        Activation(at("conv_act"), (at("conv"),), 3 * size, function),
+        *made("forget"),
+        ForgetGate(at("decays"), (at("forget"),), heads, head_dim, form, narrowed),
+        Matmul(at("strength"), (source,), width, heads, shard=COLUMN),
+        Scan(
+            at("scan"),
+            (at("conv_act"), at("strength"), at("decays")),
+            "kda",
+            heads,
+            head_dim,
+            head_dim,
+            heads,
+            DELTA_CHUNK,
+        ),
+        *made("gate"),
+        Norm(
+            at("norm"), (at("scan"), at("gate")), head_dim, groups=heads, gated=True, arithmetic="fp32", gate="sigmoid"
+        ),
+        Matmul(at("out_proj"), (at("norm"),), size, width, shard=ROW),
+    )
+
+
+def mlstm(
+    source: str,
+    *,
+    width: int,
+    heads: int,
+    key_width: int,
+    value_width: int,
+    chunk: int,
+    bias: bool,
+    fused: bool,
+    norm: NormStyle,
+    prefix: str = "mixer_",
+) -> Operations:
+    """xLSTM's matrix memory (arXiv:2405.04517, arXiv:2503.13427): queries and keys, values, capped input and forget
+    gates of each head, the recurrence, a norm of each head, a sigmoid gate, values → h. `fused`: one product for
+    queries, keys, values and gate, one for both gates of the heads."""
+    at = f"{prefix}{{}}".format
+    sizes = {"q": key_width, "k": key_width, "v": value_width, "gate": value_width}
+    first: Operations
+    if fused:
+        first = (
+            Matmul(at("qkv"), (source,), width, sum(sizes.values()), bias, COLUMN),
+            *(Slice(at(name), (at("qkv"),), size) for name, size in sizes.items()),
+            Matmul(at("gates"), (source,), width, 2 * heads, True, COLUMN),
+            Softcap(at("gates_capped"), (at("gates"),), 2 * heads),
+            *(Slice(at(f"{name}_capped"), (at("gates_capped"),), heads) for name in ("input", "forget")),
+        )
+    else:
+        first = (
+            *(Matmul(at(name), (source,), width, size, bias, COLUMN) for name, size in sizes.items()),
+            *(
+                op
+                for name in ("input", "forget")
+                for op in (
+                    Matmul(at(name), (source,), width, heads, True, COLUMN),
+                    Softcap(at(f"{name}_capped"), (at(name),), heads),
+                )
+            ),
+        )
+    reads = tuple(at(name) for name in ("q", "k", "v", "input_capped", "forget_capped"))
+    scan = Scan(at("scan"), reads, "mlstm", heads, value_width // heads, key_width // heads, heads, chunk)
+    return (
+        *first,
+        scan,
+        norm(at("norm"), scan.name, value_width // heads, heads),
+        Activation(at("gate_act"), (at("gate"),), value_width, "sigmoid"),
+        Multiply(at("gated"), (at("gate_act"), at("norm")), value_width),
+        Matmul(at("out_proj"), (at("gated"),), value_width, width, bias, ROW),
+    )
+
+
+def lightning(
+    source: str, *, width: int, heads: int, head_dim: int, chunk: int, function: str = "silu", prefix: str = "mixer_"
+) -> Operations:
+    """Lightning attention (arXiv:2501.08313): q, k, v through an activation, linear attention with a fixed decay a
+    head, a norm over all heads, a sigmoid gate from the block's input, heads → h."""
+    at = f"{prefix}{{}}".format
+    size = heads * head_dim
+    return (
+        Matmul(at("qkv_proj"), (source,), width, 3 * size, shard=COLUMN),
+        Activation(at("qkv_act"), (at("qkv_proj"),), 3 * size, function),
+        Scan(at("scan"), (at("qkv_act"),), "lightning", heads, head_dim, head_dim, chunk=chunk),
+        Norm(at("norm"), (at("scan"),), size),
+        Matmul(at("output_gate"), (source,), width, size, shard=COLUMN),
+        Activation(at("gate_act"), (at("output_gate"),), size, "sigmoid"),
+        Multiply(at("gated"), (at("norm"), at("gate_act")), size),
+        Matmul(at("out_proj"), (at("gated"),), size, width, shard=ROW),
+    )
+
+
+def rg_lru(
+    source: str, *, width: int, inner: int, heads: int, kernel: int, function: str, prefix: str = "mixer_"
+) -> Operations:
+    """Griffin's recurrent block (arXiv:2402.19427): a gelu branch, and a branch of convolution and real-gated linear
+    recurrence whose two gates are block-diagonal maps, one block a head."""
+    at = f"{prefix}{{}}".format
+    block = inner // heads
+    return (
+        Matmul(at("linear_y"), (source,), width, inner, bias=True, shard=COLUMN),
+        Activation(at("y_act"), (at("linear_y"),), inner, function),
+        Matmul(at("linear_x"), (source,), width, inner, bias=True, shard=COLUMN),
+        Conv(at("conv"), (at("linear_x"),), inner, kernel),
+        BlockMatmul(at("input_gate"), (at("conv"),), heads, block, block, bias=True),
+        Activation(at("input_gate_act"), (at("input_gate"),), inner, "sigmoid"),
+        BlockMatmul(at("recurrent_gate"), (at("conv"),), heads, block, block, bias=True),
+        Activation(at("recurrent_gate_act"), (at("recurrent_gate"),), inner, "sigmoid"),
+        Learnt(at("decay"), (), (("recurrent_param", (inner,)),)),
+        Scan(
+            at("scan"),
+            (at("conv"), at("input_gate_act"), at("recurrent_gate_act"), at("decay")),
+            "rg_lru",
+            heads,
+            block,
+            1,
+        ),
+        Multiply(at("gated"), (at("scan"), at("y_act")), inner),
+        Matmul(at("linear_out"), (at("gated"),), inner, width, bias=True, shard=ROW),
+    )
+
+
+def short_conv(source: str, *, width: int, kernel: int, bias: bool, prefix: str = "mixer_") -> Operations:
+    """LFM2's gated short convolution: h → 3h (B, C, x), C ⊙ conv(B ⊙ x), h → h."""
+    at = f"{prefix}{{}}".format
+    return (
+        Matmul(at("in_proj"), (source,), width, 3 * width, bias=bias, shard=COLUMN),
+        *(Slice(at(part), (at("in_proj"),), width) for part in ("b", "c", "hidden")),
+        Multiply(at("bx"), (at("b"), at("hidden")), width),
+        Conv(at("conv"), (at("bx"),), width, kernel, bias=bias),
+        Multiply(at("gated"), (at("c"), at("conv")), width),
+        Matmul(at("out_proj"), (at("gated"),), width, width, bias=bias, shard=ROW),
+    )
+
+
+def _token_shift(name: str, source: str, width: int) -> Operations:
+    """RWKV's mix of a token with the one before, by a learnt share a channel."""
+    return (
+        Learnt(f"{name}_share", (), (("weight", (width,)),), shard="replicated"),
+        Mix(name, (source, f"{name}_share"), width),
+    )
+
+
+def wkv(source: str, *, width: int, inner: int, prefix: str = "mixer_") -> Operations:
+    """RWKV-4's time mixing (arXiv:2305.13048): r, k, v from token-shifted inputs, the wkv recurrence with a decay and
+    a bonus a channel, sigmoid(r) ⊙ wkv, inner → h."""
+    at = f"{prefix}{{}}".format
+    parts = ("key", "value", "receptance")
+    return (
+        *(op for part in parts for op in _token_shift(at(f"mix_{part}"), source, width)),
+        *(Matmul(at(part), (at(f"mix_{part}"),), width, inner, shard=COLUMN) for part in parts),
+        Learnt(at("decay"), (), (("time_decay", (inner,)), ("time_first", (inner,))), shard=HEADS),
+        Scan(at("scan"), (at("key"), at("value"), at("decay")), "wkv", inner, 1, 1),
+        Activation(at("receptance_act"), (at("receptance"),), inner, "sigmoid"),
+        Multiply(at("gated"), (at("receptance_act"), at("scan")), inner),
+        Matmul(at("output"), (at("gated"),), inner, width, shard=ROW),
+    )
+
+
+def channel_mix(source: str, *, width: int, d_ff: int, prefix: str = "channel_") -> Operations:
+    """RWKV-4's channel mixing: sigmoid(r) ⊙ W·relu²(k), both from token-shifted inputs."""
+    at = f"{prefix}{{}}".format
+    return (
+        *(op for part in ("key", "receptance") for op in _token_shift(at(f"mix_{part}"), source, width)),
+        Matmul(at("key"), (at("mix_key"),), width, d_ff, shard=COLUMN),
+        Activation(at("key_act"), (at("key"),), d_ff, "relu2"),
+        Matmul(at("value"), (at("key_act"),), d_ff, width, shard=ROW),
+        Matmul(at("receptance"), (at("mix_receptance"),), width, width, shard=COLUMN),
+        Activation(at("receptance_act"), (at("receptance"),), width, "sigmoid"),
+        Multiply(at("gated"), (at("receptance_act"), at("value")), width),
+    )

@@ -1,0 +1,319 @@
+"""T5Gemma: Gemma's layers as an encoder and a decoder. The first has sizes and a token table for each; the second one
+table for all, and decoder layers that attend to both sides' keys at once.
+
+The facts are those of Hugging Face transformers 5.23.0 (src/transformers/models/t5gemma and t5gemma2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import gcd
+
+from napkin.architectures import common
+from napkin.architectures.blocks import RMS_OFFSET, Block, NormStyle, Operations, Rope, attention, gated_mlp
+from napkin.architectures.common import CHUNKED, FULL, WINDOWED
+from napkin.architectures.encoder_decoder import parts_of
+from napkin.inputs.model import Config
+from napkin.operations.layer import (
+    MEMORY,
+    VOCABULARY,
+    Add,
+    Behind,
+    Dropout,
+    Embedding,
+    Layer,
+    Matmul,
+    Model,
+    Overwrite,
+    Parts,
+    Reused,
+    Scale,
+    Softcap,
+    Stack,
+    stack_of,
+)
+from napkin.record import record, replace
+
+NORM = RMS_OFFSET
+
+
+@record
+class Side:
+    """Sizes of one side. `capped`: attention's scores and the logits pass through soft caps."""
+
+    width: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    inner: int
+    function: str
+    bias: bool
+    window: int | None
+    kinds: Sequence[str]
+    vocabulary: int
+    capped: tuple[bool, bool]
+    max_length: int | None
+
+
+def side(config: Config, period: int, *, caps_scores: bool = True) -> Side:
+    """Read one side's block. Every `period`-th layer attends to all tokens where the block does not list its layers."""
+    width, layers = common.width(config), common.depth(config)
+    heads = config.integer("num_attention_heads")
+    config.divides("num_attention_heads", width, heads, "(hidden_size)")  # as the class insists
+    kinds = common.layer_types(config, layers, lambda i: WINDOWED if (i + 1) % period else FULL)
+    if CHUNKED in kinds:
+        raise config.refuse("layer_types", "napkin does not know chunks in this class")
+    # attention's cap is on where the file leaves it out, off where it is null
+    scores = "attn_logit_softcapping" not in config.fields or _stated(config, "attn_logit_softcapping")
+    logits = _stated(config, "final_logit_softcapping")
+    config.must_be("use_bidirectional_attention", False)
+    config.ignore("tie_word_embeddings", "is_decoder", "is_encoder_decoder", "add_cross_attention")  # the whole's
+    config.ignore("cross_attention_hidden_size")  # derived
+    return Side(
+        width,
+        heads,
+        common.kv_heads_of(config, heads),
+        config.integer("head_dim"),
+        config.integer("intermediate_size"),
+        common.activation(config, "hidden_activation"),
+        config.flag("attention_bias"),
+        config.optional_integer("sliding_window"),
+        kinds,
+        config.integer("vocab_size"),
+        (caps_scores and scores, logits),
+        config.optional_integer("max_position_embeddings"),
+    )
+
+
+def _stated(config: Config, field: str) -> bool:
+    return config.real(field, required=False) is not None
+
+
+def branch(name: str, source: str, width: int, block: Block) -> Operations:
+    """y = x + dropout(norm(block(norm(x))))."""
+    inside = block(f"{name}_norm")
+    return (
+        NORM(f"{name}_norm", source, width),
+        *inside,
+        NORM(f"{name}_post_norm", inside[-1].name, width),
+        Add(f"{name}_residual", (source, f"{name}_post_norm"), width, True),
+    )
+
+
+def attends(of: Side, *, causal: bool, norm: NormStyle | None = None, window: int | None = None) -> Block:
+    """Self-attention with rotary positions."""
+    return partial(
+        attention,
+        width=of.width,
+        heads=of.heads,
+        kv_heads=of.kv_heads,
+        head_dim=of.head_dim,
+        bias=of.bias,
+        out_bias=of.bias,
+        rope=Rope(of.head_dim),
+        norm=norm,
+        window=window,
+        causal=causal,
+        softcap=of.capped[0],
+    )
+
+
+def across(of: Side, memory_width: int) -> Block:
+    """Attention to the encoder's output, without positions."""
+    return partial(
+        attention,
+        width=of.width,
+        heads=of.heads,
+        kv_heads=of.kv_heads,
+        head_dim=of.head_dim,
+        bias=of.bias,
+        out_bias=of.bias,
+        causal=False,
+        softcap=of.capped[0],
+        memory=MEMORY,
+        memory_width=memory_width,
+        prefix="cross_",
+    )
+
+
+def feed(of: Side) -> Block:
+    return partial(gated_mlp, width=of.width, inner=of.inner, function=of.function, dropout=True)
+
+
+def layers_of(of: Side, make: Callable[[str], Operations], stack: str) -> Parts:
+    """A side's layers; both kinds of attention are named where it has both."""
+    both = len(set(of.kinds)) > 1
+    words = {WINDOWED: "sliding", FULL: "full"}
+    return common.runs_of(of.kinds, lambda kind: Layer(words[kind] if both else stack, make(kind)))
+
+
+def _classes(config: Config) -> bool:
+    """Whether the class that is named has a head. The encoder alone is refused."""
+    has_decoder, has_head = parts_of(config)
+    if not has_decoder:
+        raise config.refuse("architectures", "napkin does not know the encoder of this family alone")
+    config.must_be("is_encoder_decoder", True)
+    config.ignore("vocab_size", "initializer_range")  # each side has its own
+    return has_head
+
+
+def t5gemma(config: Config) -> Model:
+    """T5Gemma (arXiv:2504.06225): Gemma 2 on both sides, a cross-attention in each layer of the decoder."""
+    encoder, decoder = (side(config.nested(name, "t5_gemma_module"), 2) for name in ("encoder", "decoder"))
+    has_head = _classes(config)
+
+    def encodes(kind: str) -> Operations:
+        both_ways = encoder.window + 1 if kind == WINDOWED and encoder.window else None  # so many before and after
+        first = branch("attention", "x", encoder.width, attends(encoder, causal=False, window=both_ways))
+        return (*first, *branch("mlp", "attention_residual", encoder.width, feed(encoder)))
+
+    def decodes(kind: str) -> Operations:
+        width, window = decoder.width, decoder.window if kind == WINDOWED else None
+        return (
+            *branch("attention", "x", width, attends(decoder, causal=True, window=window)),
+            *branch("cross", "attention_residual", width, across(decoder, encoder.width)),
+            *branch("mlp", "cross_residual", width, feed(decoder)),
+        )
+
+    stacks = (
+        stack_of("encoder", looked_up(encoder), layers_of(encoder, encodes, "encoder"), last(encoder)),
+        stack_of("decoder", looked_up(decoder), layers_of(decoder, decodes, "decoder"), _head(decoder, has_head)),
+    )
+    return _model(config, stacks, encoder, decoder, has_head)
+
+
+def _model(config: Config, stacks: tuple[Stack, ...], encoder: Side, decoder: Side, has_head: bool) -> Model:
+    return Model(
+        name=config.name,
+        stacks=stacks,
+        tied=common.tied(config) and has_head,
+        hidden=decoder.width,
+        heads=gcd(encoder.heads, decoder.heads),  # what tensor-parallel ranks must divide on both sides
+        kv_heads=decoder.kv_heads,
+        head_dim=decoder.head_dim,
+        vocabulary=decoder.vocabulary,
+        max_length=decoder.max_length,
+    )
+
+
+def looked_up(of: Side) -> Operations:
+    """The side's own table, scaled by a tensor that each pass makes."""
+    return (
+        Embedding("embedding", (), of.vocabulary, of.width),
+        Scale("embedding_scaled", ("embedding",), of.width, cast=True),
+        Dropout("embedding_dropped", ("embedding_scaled",), of.width),
+    )
+
+
+def last(of: Side) -> Operations:
+    return (NORM("final_norm", "x", of.width), Dropout("final_dropped", ("final_norm",), of.width))
+
+
+def _head(of: Side, there: bool) -> Operations:
+    """What follows the decoder's layers."""
+    if not there:
+        return last(of)
+    head = Matmul("lm_head", ("final_dropped",), of.width, of.vocabulary, False, VOCABULARY)
+    capped = (Softcap("logits_capped", ("lm_head",), of.vocabulary),) if of.capped[1] else ()
+    return (*last(of), head, *capped)
+
+
+# --- T5Gemma 2 -------------------------------------------------------------------------------------------------------
+
+PERIOD = 6
+"""Of the layers, one in so many attends to all tokens."""
+
+
+def t5gemma2(config: Config) -> Model:
+    """T5Gemma 2 (arXiv:2512.14856): Gemma 3 on both sides, one token table for both and the head, and in the decoder
+    one attention over its own keys and the encoder's, which the same products make."""
+    outer = config.nested("encoder", "t5gemma2_encoder")
+    texts = {
+        "encoder": outer.nested("text_config", "t5gemma2_text"),
+        "decoder": config.nested("decoder", "t5gemma2_decoder"),
+    }
+    outer.ignore(*outer.fields)  # what is not the text's is vision's
+    config.notes.append("the language model of t5gemma2 alone is counted, vision left out")
+    sides = {}
+    for name, text in texts.items():
+        sides[name] = side(text, text.optional_integer("sliding_window_pattern") or PERIOD, caps_scores=False)
+        if sides[name].window is None:
+            raise text.refuse("sliding_window", "is null, which the class does not run with")
+    encoder, decoder = sides["encoder"], sides["decoder"]
+    for field, both in (
+        ("hidden_size", (encoder.width, decoder.width)),
+        ("vocab_size", (encoder.vocabulary, decoder.vocabulary)),
+    ):
+        if both[0] != both[1]:
+            raise texts["decoder"].wrong(field, f"{both[1]} is not the encoder's {both[0]}, as the class insists")
+    has_head = _classes(config)
+
+    def encodes(kind: str) -> Operations:
+        first = branch("attention", "x", encoder.width, _both_ways(encoder, kind))
+        return (*first, *branch("mlp", "attention_residual", encoder.width, feed(encoder)))
+
+    def decodes(kind: str) -> Operations:
+        first = branch("attention", "x", decoder.width, _merged(decoder, kind))
+        return (*first, *branch("mlp", "attention_residual", decoder.width, feed(decoder)))
+
+    tie = common.tied(config) and has_head
+    table = _marked(encoder, None)
+    stacks = (
+        stack_of("encoder", table, layers_of(encoder, encodes, "encoder"), last(encoder)),
+        stack_of(
+            "decoder",
+            _marked(decoder, table if common.tied(config) else None),
+            layers_of(decoder, decodes, "decoder"),
+            _head(decoder, has_head),
+        ),
+    )
+    return replace(_model(config, stacks, encoder, decoder, has_head), tied=tie)
+
+
+def _marked(of: Side, table: Operations | None) -> Operations:
+    """The token table, scaled, and a learnt vector for the token that ends an image; another side's where given."""
+    made: Operations = (
+        Embedding("embedding", (), of.vocabulary, of.width),
+        Scale("embedding_scaled", ("embedding",), of.width),
+        Overwrite("embedding_marked", ("embedding_scaled",), of.width),
+        Dropout("embedding_dropped", ("embedding_marked",), of.width),
+    )
+    if table is None:
+        return made
+    return tuple(Reused(op.name, op.reads, op) if isinstance(op, (Embedding, Overwrite)) else op for op in table)
+
+
+def _both_ways(of: Side, kind: str) -> Block:
+    """The encoder's attention: a window's tokens stand half before, half behind."""
+    made = attends(of, causal=False, norm=NORM)
+
+    def block(source: str) -> Operations:
+        *ahead, core, out = made(source)
+        if kind == WINDOWED and of.window:
+            core = replace(core, window=(of.window + 1) // 2, ahead=of.window // 2 + 1)
+        return (*ahead, core, out)
+
+    return block
+
+
+def _merged(of: Side, kind: str) -> Block:
+    """The decoder's attention: products and norm of its keys make the encoder's too, which are not rotated."""
+    made = attends(of, causal=True, norm=NORM, window=of.window if kind == WINDOWED else None)
+    width = of.kv_heads * of.head_dim
+
+    def block(source: str) -> Operations:
+        *ahead, core, out = made(source)
+        own = {op.name: op for op in ahead}
+        return (
+            *ahead,
+            Reused("cross_k", (MEMORY,), own["k"]),
+            Reused("cross_v", (MEMORY,), own["v"]),
+            Reused("cross_k_norm", ("cross_k",), own["k_norm"]),
+            Behind("keys", ("k_rope", "cross_k_norm"), width),
+            Behind("values", ("v", "cross_v"), width),
+            replace(core, reads=("q_rope", "keys", "values"), merged=True),
+            out,
+        )
+
+    return block

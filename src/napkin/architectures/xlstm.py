@@ -1,0 +1,80 @@
+"""xLSTM: networks of matrix memories, config.json → list of operations.
+
+Field names and arrangements are facts of the class of Hugging Face transformers 5.23.0
+(src/transformers/models/xlstm/).
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+from napkin.architectures.blocks import NormStyle, gated_mlp, pre_norm
+from napkin.architectures.common import decoder_only, embedding, head, headless, on, tied, width
+from napkin.architectures.common import depth as depth_of
+from napkin.architectures.mixing import scaled
+from napkin.architectures.recurrent_blocks import mlstm
+from napkin.inputs.model import LARGEST_DIMENSION, Config
+from napkin.operations.layer import Cast, Layer, Model, Softcap
+
+
+def xlstm(config: Config) -> Model:
+    """xLSTM (arXiv:2405.04517; at 7 B, arXiv:2503.13427): a matrix memory, then a gated MLP, in each block."""
+    hidden, layers = width(config), depth_of(config)
+    heads = config.integer("num_heads")
+    config.must_be("norm_reduction_force_float32", True)
+    config.must_be("add_out_norm", True)
+    for field in ("add_embedding_dropout", "add_post_blocks_norm", "add_post_norm", "add_qk_norm"):
+        config.must_be(field, False)
+    config.ignore("igate_bias_init_range", "add_forward_backend_padding", "mlstm_round_up_to_multiple_of")
+    config.ignore("mode", "chunkwise_kernel", "sequence_kernel", "step_kernel", "return_last_states", "eps")
+    config.ignore("autocast_kernel_dtype", "inference_state_dtype", "max_inference_chunksize", "norm_eps")
+    config.ignore("gate_soft_cap", "output_logit_soft_cap")
+    key_width = scaled(config, "qk_dim_factor", hidden)
+    value_width = scaled(config, "v_dim_factor", hidden)
+    config.divides("qk_dim_factor", key_width, heads, "(queries and keys)")
+    head_dim = config.divides("v_dim_factor", value_width, heads, "(values)")
+    bias = on(config, "use_bias")
+    fused = config.text("weight_mode", known=("single", "fused")) == "fused"
+    norm = NormStyle(bias=bias)
+    mix = partial(
+        mlstm,
+        width=hidden,
+        heads=heads,
+        key_width=key_width,
+        value_width=value_width,
+        chunk=config.integer("chunk_size"),
+        bias=bias,
+        fused=fused,
+        norm=NormStyle("layer", "fp32_norm", bias=bias, per_group=True),
+    )
+    feed = partial(gated_mlp, width=hidden, inner=_inner(config, hidden), bias=bias, fused=fused)
+    rows = config.integer("vocab_size")
+    none = headless(config)
+    after = head(hidden, rows, norm=NormStyle(), none=none)
+    if not none:
+        after += (Cast("logits_wide", ("lm_head",), rows, wide=True), Softcap("logits_capped", ("logits_wide",), rows))
+    if tied(config):
+        config.notes.append("tie_word_embeddings: the class shares no weights, so table and head count apart")
+    return decoder_only(
+        config,
+        embedding(rows, hidden),
+        ((layers, Layer("mlstm", pre_norm(hidden, norm, mix, feed))),),
+        after,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=heads,
+        head_dim=head_dim,
+        vocabulary=rows,
+        max_length=None,
+        tie=False,
+    )
+
+
+def _inner(config: Config, hidden: int) -> int:
+    """The MLP's width: a multiple of ffn_round_up_to_multiple_of, at least hidden_size · ffn_proj_factor."""
+    factor, multiple = config.real("ffn_proj_factor"), config.integer("ffn_round_up_to_multiple_of")
+    assert factor is not None
+    if not 0 < factor * hidden < LARGEST_DIMENSION:
+        raise config.wrong("ffn_proj_factor", f"{factor} times {hidden} is not a dimension")
+    return int(math.floor((hidden * factor + multiple - 1) / multiple) * multiple)

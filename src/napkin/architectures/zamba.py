@@ -1,0 +1,226 @@
+"""Mamba layers between which a few attention blocks, of the same weights each time, are used again (Zamba).
+
+Field names and arrangements are facts of the classes of Hugging Face transformers 5.23.0
+(src/transformers/models/<model type>/).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from napkin.architectures.blocks import RMS, Block, Operations, Rope, attention, gated_mlp
+from napkin.architectures.common import activation, depth, kv_heads_of, on, runs_of, width
+from napkin.architectures.mixing import HYBRID, LINEAR, agree, groups_of, kinds, mixer_layer, network, rank_of
+from napkin.architectures.recurrent_blocks import selective, ssd
+from napkin.inputs.model import Config
+from napkin.operations.layer import Add, Concat, Layer, Matmul, Model, Operation, Reused
+from napkin.record import replace
+
+
+def _reused(operations: Operations, owners: Operations) -> Operations:
+    """The operations with the weights that others own."""
+    pairs = zip(operations, owners, strict=True)
+    return tuple(Reused(op.name, op.reads, owner) if op.weights() else op for op, owner in pairs)
+
+
+def _zamba_attention(config: Config, hidden: int) -> tuple[int, int, int]:
+    """Heads, key/value heads and head size of the shared block, which reads [x, token embedding]: 2h numbers."""
+    heads = config.integer("num_attention_heads")
+    agree(config, attention_hidden_size=2 * hidden)
+    config.must_be("tie_word_embeddings", True)  # without it the class shares no weights at all, the blocks' included
+    head_dim = config.optional_integer("attention_head_dim")
+    if head_dim is None:
+        head_dim = config.divides("num_attention_heads", 2 * hidden, heads, "(2 · hidden_size)")
+    return heads, kv_heads_of(config, heads), head_dim
+
+
+def _hybrid(hidden: int, block: Operations, mix: Block, adapters: Operations = ()) -> Operations:
+    """y = x + mamba(norm(x + W·block([x, token embedding])))."""
+    mixed = mix("norm")
+    return (
+        *block,
+        *adapters,
+        Matmul("linear", (block[-1].name,), hidden, hidden),
+        Add("with_attention", ("x", "linear"), hidden),
+        RMS("norm", "with_attention", hidden),
+        *mixed,
+        Add("residual", ("x", mixed[-1].name), hidden),
+    )
+
+
+def zamba(config: Config) -> Model:
+    """Zamba (arXiv:2405.16712): Mamba layers; at some depths one attention block, the same each time, goes before."""
+    hidden, layers = width(config), depth(config)
+    heads, kv_heads, head_dim = _zamba_attention(config, hidden)
+    function = activation(config, "hidden_act")
+    inner = config.integer("mamba_expand") * hidden
+    mamba_heads = config.integer("n_mamba_heads")
+    config.divides("n_mamba_heads", inner, mamba_heads, "(the inner width)")
+    mix = partial(
+        selective,
+        width=hidden,
+        inner=inner,
+        state=config.integer("mamba_d_state"),
+        rank=rank_of(config, "mamba_dt_rank", hidden),
+        kernel=config.integer("mamba_d_conv"),
+        bias=on(config, "mamba_proj_bias"),
+        conv_bias=on(config, "mamba_conv_bias"),
+        heads=mamba_heads,
+        function=activation(config, "hidden_mamba_act"),
+    )
+
+    def laid_out() -> Sequence[str]:
+        period, offset = config.integer("attn_layer_period"), config.integer("attn_layer_offset", least=0)
+        rest = [HYBRID if i % period == offset else LINEAR for i in range(layers - 3)]
+        return [LINEAR, LINEAR, HYBRID, *rest]
+
+    listed = kinds(config, "layers_block_type", layers, (LINEAR, HYBRID), laid_out)
+    config.ignore("attn_layer_period", "attn_layer_offset")
+    attended = attention(
+        "attention_norm",
+        width=2 * hidden,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        out_width=hidden,
+    )
+    block: Operations = (
+        Concat("joined", ("x",), 2 * hidden),
+        RMS("attention_norm", "joined", 2 * hidden),
+        *attended,
+        RMS("mlp_norm", attended[-1].name, hidden),
+        *gated_mlp("mlp_norm", width=hidden, inner=config.integer("intermediate_size"), function=function),
+    )
+    hybrid = Layer("hybrid", _hybrid(hidden, _reused(block, block), mix))
+    plain = mixer_layer(hidden, RMS, mix, "mamba")
+    model = network(
+        config,
+        runs_of(listed, lambda kind: hybrid if kind == HYBRID else plain),
+        hidden=hidden,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+    )
+    return _sharing(model, block if HYBRID in listed else ())
+
+
+def _sharing(model: Model, shared: Operations) -> Model:
+    return replace(model, shared=shared)
+
+
+def zamba2(config: Config) -> Model:
+    """Zamba2 (arXiv:2411.15242): Mamba-2 layers; before some, `num_mem_blocks` attention blocks taken in turn, with
+    low-rank adapters of their own at each use (always on gate and up, on q, k, v where the config says so)."""
+    hidden, layers = width(config), depth(config)
+    heads, kv_heads, head_dim = _zamba_attention(config, hidden)
+    inner = config.integer("mamba_expand") * hidden
+    mamba_heads = config.integer("n_mamba_heads")
+    per_head = config.divides("n_mamba_heads", inner, mamba_heads, "(the inner width)")
+    agree(
+        config,
+        mamba_headdim=per_head,
+        num_query_groups=heads,
+        kv_channels=hidden // heads,
+        use_shared_mlp_adapter=True,
+        use_shared_block_lora=True,
+        use_shared_attention_lora=config.raw("use_shared_attention_adapter", required=False),
+        ffn_hidden_size=config.raw("intermediate_size", required=False),
+    )
+    config.must_be("use_conv_bias", True)
+    bias = on(config, "add_bias_linear")
+    mix = partial(
+        ssd,
+        width=hidden,
+        inner=inner,
+        heads=mamba_heads,
+        state=config.integer("mamba_d_state"),
+        groups=groups_of(config, "mamba_ngroups", inner, mamba_heads),
+        kernel=config.integer("mamba_d_conv"),
+        chunk=config.integer("chunk_size"),
+        bias=bias,
+        conv_bias=True,
+    )
+
+    def laid_out() -> Sequence[str]:
+        early = ([LINEAR] * 5 + [HYBRID]) * 7
+        return [LINEAR, *early, *[LINEAR] * 4, HYBRID, *[LINEAR] * 3, HYBRID, *[LINEAR] * 2]
+
+    listed = kinds(config, "layers_block_type", layers, (LINEAR, HYBRID), laid_out)
+    depths = [i for i, kind in enumerate(listed) if kind == HYBRID]
+    agree(config, hybrid_layer_ids=depths)
+    d_ff = config.optional_integer("intermediate_size") or 4 * hidden
+    function = activation(config, "hidden_act")
+    rank = config.integer("adapter_rank")
+    adapted = on(config, "use_shared_attention_adapter")
+    if adapted and (kv_heads != heads or heads * head_dim != 2 * hidden):
+        raise config.refuse("use_shared_attention_adapter", "its adapters fit only 2 · hidden_size queries and keys")
+    rope = Rope(head_dim) if config.flag("use_mem_rope", otherwise=False) else None
+    attended = attention(
+        "attention_norm",
+        width=2 * hidden,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        rope=rope,
+        out_width=hidden,
+    )
+    block: Operations = (
+        Concat("joined", ("x",), 2 * hidden),
+        RMS("attention_norm", "joined", 2 * hidden),
+        *attended,
+        RMS("mlp_norm", attended[-1].name, hidden),
+        *gated_mlp("mlp_norm", width=hidden, inner=d_ff, function=function, bias=bias, fused=True),
+    )
+    places = [("gate_up", "mlp_norm", hidden, 2 * d_ff)]
+    if adapted:
+        places += [(letter, "attention_norm", 2 * hidden, 2 * hidden) for letter in "qkv"]
+    blocks = min(config.integer("num_mem_blocks"), len(depths))
+    own = [_numbered(block, number) for number in range(blocks)]
+
+    def layer(key: tuple[str, int]) -> Layer:
+        kind, turn = key
+        if kind != HYBRID:
+            return mixer_layer(hidden, RMS, mix, "mamba2")
+        return Layer("hybrid", _hybrid(hidden, _adapted(_reused(block, own[turn]), places, rank), mix))
+
+    turns = [depths.index(i) % blocks if kind == HYBRID else 0 for i, kind in enumerate(listed)]
+    model = network(
+        config,
+        runs_of(list(zip(listed, turns, strict=True)), layer),
+        hidden=hidden,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+    )
+    return _sharing(model, tuple(op for operations in own for op in operations))
+
+
+def _numbered(block: Operations, number: int) -> Operations:
+    return tuple(replace(op, name=f"block_{number}_{op.name}") for op in block)
+
+
+def _adapted(block: Operations, places: Sequence[tuple[str, str, int, int]], rank: int) -> Operations:
+    """The block with W·x + B·A·x in place of W·x where `places` say: (name, source, d_in, d_out)."""
+    adapters = {name: (source, d_in, d_out) for name, source, d_in, d_out in places}
+    operations: list[Operation] = []
+    renamed: dict[str, str] = {}
+    for op in block:
+        moved = tuple(renamed.get(read, read) for read in op.reads)
+        operations.append(_reading(op, moved))
+        if op.name in adapters:
+            source, d_in, d_out = adapters[op.name]
+            down, up, total = f"{op.name}_adapter_down", f"{op.name}_adapter_up", f"{op.name}_adapted"
+            operations += [
+                Matmul(down, (source,), d_in, rank),
+                Matmul(up, (down,), rank, d_out),
+                Add(total, (op.name, up), d_out),
+            ]
+            renamed[op.name] = total
+    return tuple(operations)
+
+
+def _reading(op: Operation, reads: tuple[str, ...]) -> Operation:
+    if isinstance(op, Reused):
+        return Reused(op.name, reads, replace(op.of, reads=reads))
+    return replace(op, reads=reads)

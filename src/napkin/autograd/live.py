@@ -1,0 +1,219 @@
+"""Live bytes while a tape runs forwards and is replayed backwards, as a trace of every tensor sees them.
+
+Forwards, what autograd does not keep stands until its last reader has run, or the variable that names it goes
+(scopes.py). Backwards, autograd's engine runs the nodes in the reverse of their order. Each makes the gradients of its
+inputs (an addition hands on the one that it got), then lets go of the gradient that it read and of what it had kept;
+gradients of weights stay. Where a gradient is already, the sum is a new tensor: while a dispatch mode watches, autograd
+adds nothing in place, which it does without one where nobody else holds either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from napkin.autograd.tape import CUT, INPUT_LABEL, SLICE, WEIGHT, WEIGHT_COPY, Node, Storage, Tensor, sized
+from napkin.elementwise import Number, is_array, maximum, minimum
+from napkin.record import record
+
+
+@record
+class Replay:
+    """Live bytes relative to the start of a piece's backward pass, where all that it kept is still there.
+
+    peak     the largest         end      what is left: gradients of weights, and of the input, less what was freed
+    weights  gradients of weights that it leaves
+    """
+
+    peak: Number
+    end: Number
+    weights: Number
+
+
+class _Gradient:
+    """A gradient's buffer and how many hold it."""
+
+    __slots__ = ("holders", "size")
+
+    def __init__(self, size: Number) -> None:
+        self.size = size
+        self.holders = 0
+
+
+def replay(
+    nodes: Sequence[Node],
+    seed: Number,
+    stepped: bool = False,
+    again: bool = False,
+    alone: bool = False,
+    waits: Number = 0,
+) -> Replay:
+    """Run the nodes backwards. `seed`: bytes of the gradient of the last node's output (counted in the start).
+    `stepped`: each weight's gradient goes as soon as it is there, to the optimizer or added to one that stands,
+    but for the first `waits` bytes, a tied head's, which its table's are added to. `again`: what the nodes kept was
+    computed again, and goes as soon as it is read; else when the node's gradients have been summed and cast too.
+    `alone`: no other piece keeps what is shared any more."""
+    uses: dict[int, int] = {}
+    for node in nodes:
+        for storage in _held(node, alone):
+            uses[id(storage)] = uses.get(id(storage), 0) + 1
+    gradients: dict[int, _Gradient] = {}
+    live: Number = 0
+    peak: Number = 0
+    weights: Number = 0
+    if nodes:
+        first = _Gradient(seed)
+        first.holders = 1
+        gradients[id(nodes[-1].output.root)] = first
+    for node in reversed(nodes):
+        arrived = gradients.pop(id(node.output.root), None)
+        before = weights
+        given: list[tuple[Tensor, _Gradient]] = []
+        late: Number = 0
+        if arrived is not None:
+            takers = [tensor for tensor in node.inputs if not tensor.fixed]
+            if node.spread:
+                live = live + node.output.size * len(takers)
+            for tensor in takers:
+                if node.name == SLICE and id(tensor.root) in gradients:
+                    continue
+                if node.alias and _handed_on(tensor, node.output):
+                    arrived.holders += 1
+                    if tensor.places[0][1].kind == WEIGHT:
+                        weights = weights + arrived.size
+                    else:
+                        given.append((tensor, arrived))
+                    continue
+                size = tensor.root.size if node.name in (SLICE, CUT) or node.alias else tensor.size
+                live = live if node.spread else live + size
+                if tensor.places[0][1].kind == WEIGHT:
+                    weights = weights + size
+                else:
+                    made = _Gradient(size)
+                    made.holders = 1
+                    given.append((tensor, made))
+            first_made, late = (node.narrow, node.weight) if is_array(node.narrow) or node.narrow else (node.weight, 0)
+            weights, live = weights + node.weight, live + first_made - node.bias
+            peak = maximum(peak, live + node.scratch)
+            if again:
+                live = live - _freed(node, uses, alone)
+            if is_array(node.bias) or node.bias:
+                live = live + node.bias
+                peak = maximum(peak, live)
+            for tensor in takers if node.spread else ():
+                peak = maximum(peak, live + _in_turn(tensor, node.output))
+                live = live + tensor.size - node.output.size
+            live = _release(arrived, live)
+        if arrived is None or not again:
+            live = live - _freed(node, uses, alone)
+        if is_array(late) or late:
+            peak = maximum(peak, live + late)
+            live = live + late - node.narrow
+        if stepped:
+            stays = minimum(waits, weights - before)
+            waits, live = waits - stays, live - (weights - before - stays)
+            weights = before
+        for tensor, gradient in given:
+            key = id(tensor.root)
+            there = gradients.get(key)
+            if there is None:
+                gradients[key] = gradient
+            else:
+                total = _Gradient(there.size)
+                total.holders = 1
+                live = live + total.size
+                peak = maximum(peak, live)
+                live = _release(gradient, _release(there, live))
+                gradients[key] = total
+    return Replay(peak, live, weights)
+
+
+def _handed_on(tensor: Tensor, output: Tensor) -> bool:
+    """Whether an addition's gradient is one of its terms' as it is: neither summed over what was repeated nor cast."""
+    if tensor.dtype != output.dtype:
+        return False
+    return not _all(tensor.count < output.count) and _all(tensor.count <= tensor.root.count)
+
+
+def _all(condition: Number) -> bool:
+    return bool(condition.all() if is_array(condition) else condition)
+
+
+def _in_turn(factor: Tensor, product: Tensor) -> Number:
+    """Bytes made while a factor's gradient, as large as the product, is summed to the factor's size, then cast."""
+    summed = 0 if _all(factor.count == product.count) else sized(factor.count, product.dtype)
+    if factor.dtype == product.dtype:
+        return summed
+    return maximum(summed, factor.size + (summed - product.size if is_array(summed) or summed else 0))
+
+
+KEPT, DROPPED, ANEW = "kept", "dropped", "anew"
+"""How a piece runs forwards: for backward · checkpointed, nothing is kept · again in backward, until all is kept."""
+
+
+def ahead(nodes: Sequence[Node], holds: Sequence[tuple[int, Tensor]], way: str) -> Number:
+    """The most bytes that a forward pass holds of what it makes. `holds`: the last node that runs while a variable
+    names a tensor, and that tensor. What other pieces share is not counted, autocast's weight copies are."""
+    if way == ANEW:
+        keeps = [number for number, node in enumerate(nodes) if node.kept]
+        nodes = nodes[: keeps[-1] + 1] if keeps else ()
+    used = _used(nodes, holds)
+    last: dict[int, int] = {}
+    for number, node in enumerate(nodes):
+        for _, storage in (*(place for x in node.inputs for place in x.places), *node.output.places, *node.kept):
+            last[id(storage)] = number
+    for number, tensor in holds:
+        for _, storage in tensor.places:
+            last[id(storage)] = maximum(last.get(id(storage), 0), number)
+    there: dict[int, tuple[int, Storage, Number]] = {}  # by storage: its last reader, it, and how much of it was made
+    live: Number = 0
+    peak: Number = 0
+    for number, node in enumerate(nodes):
+        if number not in used:
+            continue
+        early = way == ANEW and number == len(nodes) - 1
+        made = () if early else node.output.places
+        for weight, storage in (*made, *((1, s) for _, s in node.kept)):
+            if id(storage) not in there and not storage.shared and storage.label != INPUT_LABEL:
+                there[id(storage)] = (last[id(storage)], storage, weight)
+                live = live + storage.size * weight
+        live = live + node.cached
+        peak = maximum(peak, live + node.ahead)
+        for key in [key for key, (end, _, _) in there.items() if end == number]:
+            _, storage, weight = there[key]
+            stays = storage.kept if way != DROPPED or storage.kind == WEIGHT_COPY else 0
+            live = live - storage.size * (weight - minimum(stays, weight))
+    return peak
+
+
+def _used(nodes: Sequence[Node], holds: Sequence[tuple[int, Tensor]]) -> set[int]:
+    """Numbers of the nodes whose result something reads, and of the last: what another choice would have made is not
+    run."""
+    needed = {id(storage) for _, tensor in holds for _, storage in tensor.places}
+    found: set[int] = set()
+    for number in range(len(nodes) - 1, -1, -1):
+        node = nodes[number]
+        if number == len(nodes) - 1 or any(id(storage) in needed for _, storage in node.output.places):
+            found.add(number)
+            needed.update(id(storage) for x in node.inputs for _, storage in x.places)
+            needed.update(id(storage) for _, storage in node.kept)
+    return found
+
+
+def _freed(node: Node, uses: dict[int, int], alone: bool) -> Number:
+    """Bytes that go with a node's backward, what other nodes still keep left out."""
+    gone: Number = 0
+    for storage in _held(node, alone):
+        uses[id(storage)] -= 1
+        if uses[id(storage)] == 0:
+            gone = gone + storage.size * storage.kept
+    return gone
+
+
+def _held(node: Node, alone: bool) -> list[Storage]:
+    """The storages that a node keeps and that go when its backward has run."""
+    return [s for _, s in node.kept if alone or not s.shared]
+
+
+def _release(gradient: _Gradient, live: Number) -> Number:
+    gradient.holders -= 1
+    return live - gradient.size if gradient.holders == 0 else live

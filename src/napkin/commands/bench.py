@@ -1,0 +1,358 @@
+"""`napkin bench`: what this machine really does. torch is imported only once something is to be measured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from napkin import term, units
+from napkin.commands.command import Command, Inputs
+from napkin.errors import NapkinError, did_you_mean
+from napkin.options.registry import FIGURES, Option, declare, flag
+from napkin.render.answer import Answer
+from napkin.term import Term
+
+if TYPE_CHECKING:
+    from napkin.bench.modes import Mode
+    from napkin.bench.run import Done, ModelRequest, Request
+    from napkin.bench.step_plan import StepPlan
+    from napkin.inputs.hardware import Hardware
+    from napkin.inputs.profile import Profile
+    from napkin.operations.layer import Model
+
+WHAT = ("matmul", "memory", "host", "train", "step", "collectives", "compare")
+LARGEST_SIDE = 1 << 20
+
+declare(
+    Option("what", units.words, f"{', '.join(WHAT)}; nothing for all", metavar="WHAT", positional=True, many=True),
+    Option("device", units.words, "cuda, cuda:0, mps or cpu; a CUDA device unless named", metavar="NAME"),
+    flag("quick", "Under 45 seconds: bf16 and tf32, one copy, one eager step"),
+    flag("full", "Every format, more sizes, longer holds: up to 8 minutes"),
+    Option("only", units.words, "Groups by comma: matmul,memory,host,train,collectives", metavar="LIST"),
+    flag("resume", "Keep what the profile already has, measure the rest"),
+    Option("time-limit", units.duration, "Skip what would not end within it, e.g. 180s", "second", "TIME"),
+    flag("quiet", "No progress on stderr"),
+    Option("data", units.words, "normal; zeros shows how far constant operands flatter", metavar="NAME"),
+    Option("layers", units.positive_count, "Layers", metavar="N"),
+    Option("steps", units.positive_count, "Steps", metavar="N"),
+)
+
+
+def run(inputs: Inputs) -> Answer:
+    words = tuple(str(word) for word in inputs.get("what") or ())
+    for name in FIGURES:
+        if name in inputs:
+            raise NapkinError(f"--{name}: bench does not take it", "put it in a file: --hardware-file")
+    if words and words[0] not in WHAT:
+        raise NapkinError(
+            f"bench cannot measure {words[0]!r}", did_you_mean(words[0], WHAT) or f"one of {', '.join(WHAT)}"
+        )
+    if words[:1] == ("compare",):
+        return _compare(inputs, words[1:])
+    from napkin.bench.run import run as measure
+
+    done = measure(_request(inputs, words))
+    if done.rank > 0:
+        raise SystemExit(0)  # rank 0 speaks for all
+    return _answer(done)
+
+
+# --- the request ---------------------------------------------------------------------------------------------------
+
+
+def _request(inputs: Inputs, words: tuple[str, ...]) -> Request:
+    from napkin.bench.modes import DEFAULT, FULL, GROUPS, QUICK
+    from napkin.bench.run import Request
+    from napkin.commands.machine import table_of
+    from napkin.inputs.hardware import find
+
+    if inputs.get("quick") and inputs.get("full"):
+        raise NapkinError("--quick and --full exclude each other", "choose one")
+    mode = QUICK if inputs.get("quick") else FULL if inputs.get("full") else DEFAULT
+    known = table_of(inputs)
+    hardware = None
+    if inputs.get("hardware") is not None:
+        hardware = find(inputs.get("hardware"), known)
+        for note in hardware.notes:
+            inputs.note(note)
+    groups: tuple[str, ...] = GROUPS
+    if words:
+        groups = ("train",) if words[0] == "step" else (words[0],)
+    elif inputs.get("only"):
+        groups = _listed(inputs.get("only"), GROUPS, "--only")
+    data = inputs.get("data") or "normal"
+    if data not in ("normal", "zeros"):
+        raise NapkinError(f"--data: {data!r} is neither normal nor zeros")
+    shapes = tuple(_shape(word) for word in words[1:]) if words[:1] == ("matmul",) else ()
+    if words[:1] != ("matmul",) and words[1:]:
+        raise NapkinError(f"bench {words[0]}: unexpected {words[1]!r}", "napkin bench --help shows the usage")
+    model = _model(inputs)
+    if words[:1] == ("step",) and model is None:
+        raise NapkinError("bench step: --model is missing", "for example --model llama3-8b --layers 4")
+    if model is None and inputs.get("tp"):
+        raise NapkinError("--tp splits a model's matmuls: --model is missing", "for example --model llama3-8b --tp 8")
+    named = words or (("matmul",) if model is not None and groups == ("matmul",) else ())
+    return Request(
+        mode=mode,
+        groups=groups,
+        dtypes=_dtypes(inputs),
+        device=inputs.get("device"),
+        output=inputs.get("output"),
+        resume=bool(inputs.get("resume")),
+        time_limit=inputs.get("time-limit"),
+        quiet=bool(inputs.get("quiet")),
+        data=data,
+        command=("bench", *named),
+        hardware=hardware,
+        known=known,
+        shapes=shapes,
+        model=_model_request(inputs, model) if model is not None and "matmul" in groups else None,
+        step=_step_request(inputs, model, mode) if "train" in groups else None,
+    )
+
+
+def _listed(text: str, known: tuple[str, ...], where: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    for name in names:
+        if name not in known:
+            raise NapkinError(f"{where}: unknown {name!r}", did_you_mean(name, known) or f"one of {', '.join(known)}")
+    if not names:
+        raise NapkinError(f"{where}: names nothing", f"some of {', '.join(known)}")
+    return names
+
+
+def _dtypes(inputs: Inputs) -> tuple[str, ...]:
+    """The formats that were named, or all of them; () leaves the choice to the run."""
+    from napkin.bench.formats import FORMATS, named
+
+    text = inputs.get("dtype")
+    if text is None:
+        return ()
+    if text == "all":
+        return tuple(FORMATS)
+    return _listed(",".join(map(named, text.split(","))), tuple(FORMATS), "--dtype")
+
+
+def _shape(word: str) -> tuple[int, int, int]:
+    try:
+        sides = units.shape(word)
+    except units.Unreadable as problem:
+        raise NapkinError(f"bench matmul: {problem.reason}", problem.hint) from None
+    if len(sides) != 3 or not all(1 <= side <= LARGEST_SIDE for side in sides):
+        raise NapkinError(f"bench matmul: {word!r} is not a shape MxKxN", "for example 4096x4096x4096: (M x K)(K x N)")
+    return sides[0], sides[1], sides[2]
+
+
+def _model(inputs: Inputs) -> Model | None:
+    name = inputs.get("model")
+    if name is None:
+        return None
+    from napkin.architectures import build
+    from napkin.inputs.model import load_config
+
+    return build(load_config(name))
+
+
+def _sequence(inputs: Inputs, model: Model, default: int) -> int:
+    length = inputs.get("seq")
+    if length is None:
+        length = min(default, model.max_length or default)
+        inputs.default("seq", str(length))
+    return int(length)
+
+
+def _model_request(inputs: Inputs, model: Model) -> ModelRequest:
+    from napkin.bench.model_shapes import attentions, products
+    from napkin.bench.run import ModelRequest
+
+    tp, micro = inputs.get("tp") or 1, inputs.get("micro-batch") or 1
+    length = _sequence(inputs, model, 4096)
+    return ModelRequest(
+        model.name, tp, micro * length, products(model, tp, micro, length), attentions(model, tp, micro, length)
+    )
+
+
+# --- the training step ---------------------------------------------------------------------------------------------
+
+DEFAULT_MODEL = "llama3-8b"
+HOST_STEPS = 5
+
+
+def _step_request(inputs: Inputs, model: Model | None, mode: Mode) -> StepPlan:
+    from napkin.architectures import build
+    from napkin.bench.step_plan import PRECISIONS, TINY, VARIANTS, StepPlan, at_depth
+    from napkin.inputs.load import Document
+    from napkin.inputs.model import config_from, load_config
+
+    on_gpu = (inputs.get("device") or "cuda").partition(":")[0] in ("cuda", "rocm")
+    if model is None:
+        tiny = config_from("tiny llama", Document("tiny llama", TINY), TINY)
+        model = build(load_config(DEFAULT_MODEL) if on_gpu else tiny)
+    # a host's 16-bit matmuls are emulated on most machines, and its steps are to be short
+    precision = inputs.get("precision") or ("bf16-pure" if on_gpu else "fp32")
+    if precision not in PRECISIONS:
+        raise NapkinError(
+            f"--precision: bench trains in {', '.join(PRECISIONS)}, not in {precision!r}",
+            did_you_mean(precision, PRECISIONS) or "torch's own optimizers keep no separate master copy",
+        )
+    recompute = inputs.get("recompute") or "none"
+    if recompute not in ("none", "full"):
+        raise NapkinError(f"--recompute: bench measures none and full, not {recompute!r}")
+    layers = (inputs.get("layers"),) if inputs.get("layers") else mode.layers
+    if inputs.get("layers") and max(layers) > model.depth:
+        inputs.note(f"{model.name} has {model.depth} layers: no more are measured")
+    compiled = inputs.get("compile") if inputs.get("compile") is not None else mode.compiled and on_gpu
+    plan = StepPlan(
+        model=model,
+        sequence=_sequence(inputs, model, mode.sequence),
+        micro_batch=inputs.get("micro-batch") or (0 if on_gpu else 1),
+        layers=layers,
+        precision=precision,
+        recompute=recompute,
+        variants=VARIANTS if compiled else VARIANTS[:1],
+        steps=inputs.get("steps") or (mode.steps if on_gpu else HOST_STEPS),
+    )
+    at_depth(model, 1)  # refuse here what cannot be built, before anything is measured
+    return plan
+
+
+# --- the answer ----------------------------------------------------------------------------------------------------
+
+
+def _answer(done: Done) -> Answer:
+    from napkin.bench.report import report
+    from napkin.bench.verdicts import verdict, warnings
+
+    profile = done.profile
+    return Answer(
+        "bench",
+        f"measured on {profile.device.name} in {profile.elapsed_s:.0f} s",
+        _terms(profile, done.hardware),
+        verdict=verdict(profile),
+        status=done.status,
+        pictures=(report(profile, done.path),),
+        notes=warnings(profile),
+        extra={"profile": done.path, "device": profile.device.kind},
+    )
+
+
+def _terms(profile: Profile, hardware: Hardware | None) -> list[Term]:
+    """The headline figures as leaves, and what follows from them: shares of the peak, MFU."""
+    from napkin.bench.compare import figures
+
+    found = figures(profile)
+    terms = {
+        path: term.leaf(path, one.value, one.unit, term.MEASURED, one.source or "bench") for path, one in found.items()
+    }
+    peaks = {
+        dtype: term.leaf(f"peak/{dtype}", peak.dense_flops, "FLOP/s", term.TRUE, peak.source)
+        for dtype, peak in profile.peaks.items()
+    }
+    for path in [path for path in terms if path.startswith("matmul/")]:
+        _, dtype, kind, *rest = path.split("/")
+        if dtype in peaks and (rest or kind in ("sustained", "model")):  # single shapes have a part more
+            terms[f"{path}/mfu"] = term.divide(f"{path}/mfu", terms[path], peaks[dtype])
+    if hardware is not None:
+        bandwidth = hardware.term("memory_bandwidth", "peak/bandwidth")
+        for operation in ("copy", "write", "read", "triad"):
+            path = f"memory/{operation}"
+            if path in terms:
+                terms[f"{path}/of_peak"] = term.divide(f"{path}/of_peak", terms[path], bandwidth)
+    for variant in profile.summary["train"]:  # the last is the fastest: compiled where it was measured
+        _train_terms(profile, variant, terms, peaks)
+    return list(terms.values())
+
+
+def _train_terms(profile: Profile, variant: str, terms: dict[str, Term], peaks: dict[str, Term]) -> None:
+    row = profile.summary["train"][variant]
+    case = max(
+        (c for c in profile.cases if c.group == "train" and c.params["variant"] == variant and c.value is not None),
+        key=lambda c: int(c.params["layers"] or 0),
+    )
+    step = terms[f"train/{variant}/step_time"]
+    compute = str(case.params["compute"])
+    for name, flops in case.figures.items():
+        kind, _, convention = name.partition("/")
+        if kind not in ("mfu_flops", "hfu_flops") or flops is None or compute not in peaks:
+            continue
+        path = f"{kind[:3]}/{convention}"
+        work = term.leaf(f"flops/{path}", flops, "FLOP", term.TRUE, f"one step, {convention} convention")
+        terms[f"train/{variant}/{path}"] = term.divide(f"train/{variant}/{path}", work, step, peaks[compute])
+        terms[path] = terms[f"train/{variant}/{path}"].renamed(path)
+    sustained = terms.get(f"matmul/{compute}/sustained")
+    if "mfu/palm" in terms and sustained is not None:
+        work = terms["mfu/palm"].parts[0]
+        terms["mfu/sustained"] = term.divide(
+            "mfu/sustained", work, step, sustained, source="share of what this machine sustains, no MFU"
+        )
+    for name in ("allocated", "reserved", "used"):
+        if row[name] is not None:
+            terms[f"memory/{name}"] = term.leaf(f"memory/{name}", row[name], "byte", term.MEASURED, case.id)
+    if row["predicted_allocated"] is not None:
+        terms["memory/predicted"] = term.leaf(
+            "memory/predicted", row["predicted_allocated"], "byte", term.TRUE, "napkin memory, implementation hf"
+        )
+
+
+def _compare(inputs: Inputs, files: tuple[str, ...]) -> Answer:
+    from napkin.bench.compare import DIFFERENT, compared
+    from napkin.inputs.profile import read_profile
+
+    if len(files) != 2:
+        raise NapkinError("bench compare takes two profiles", "napkin bench compare before.json after.json")
+    a, b = (read_profile(path) for path in files)
+    rows = compared(a, b)
+    if not rows:
+        raise NapkinError(f"{files[0]} and {files[1]} have no figure in common")
+    differing = sum(row["is"] == DIFFERENT for row in rows)
+    notes = []
+    if a.device.name != b.device.name:
+        notes.append(f"different devices: {a.device.name} and {b.device.name}")
+    for name in ("torch", "cuda", "driver", "cudnn"):
+        if a.software.get(name) != b.software.get(name):
+            notes.append(f"{name}: {a.software.get(name)} and {b.software.get(name)}")
+    for profile, path in ((a, files[0]), (b, files[1])):
+        notes += [f"{path}: {note}" for note in profile.notes_for_user()]
+    for row in rows:
+        unit = row.pop("unit")
+        row["a"], row["b"] = units.human(row["a"], unit), units.human(row["b"], unit)
+        row["change"] = f"{row['change']:+.1%}"
+    title = f"{files[1]} against {files[0]}: {differing} of {len(rows)} figures differ beyond noise"
+    return Answer("bench", title, rows=rows, verdict="differs" if differing else "same", notes=notes)
+
+
+COMMAND = Command(
+    "bench",
+    "What this machine really does: FLOP/s, bandwidth, a training step",
+    run,
+    (
+        "device",
+        "quick",
+        "full",
+        "dtype",
+        "only",
+        "model",
+        "tp",
+        "micro-batch",
+        "seq",
+        "layers",
+        "steps",
+        "precision",
+        "recompute",
+        "compile",
+        "resume",
+        "time-limit",
+        "quiet",
+        "data",
+        "hardware",
+        "hardware-file",
+    ),
+    arguments=("what",),
+    examples=(
+        "bench --quick",
+        "bench matmul 8192x8192x8192 --dtype bf16,fp8",
+        "bench matmul --model llama3-8b --tp 8 --seq 8192",
+        "bench step --model llama3-8b --layers 4",
+        "bench compare before.json after.json",
+    ),
+    keeps=True,
+)

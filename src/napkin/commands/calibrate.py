@@ -1,0 +1,97 @@
+"""`napkin calibrate`: your own measured steps against the shipped constants, and what they change."""
+
+from __future__ import annotations
+
+import math
+import statistics
+
+from napkin.commands.command import Command, Inputs
+from napkin.errors import NapkinError
+from napkin.evidence import own, validate
+from napkin.evidence.compared import Compared
+from napkin.evidence.published import MEMORY, RUNS, STEPS, read
+from napkin.render.answer import Answer
+from napkin.term import MEASURED, Term, leaf
+
+
+def run(inputs: Inputs) -> Answer:
+    path = str(inputs.need("file", "which rows? a YAML of schema steps/1, as configs/evidence/steps.yaml has them"))
+    steps = read(path).steps
+    if not steps:
+        raise NapkinError(f"{path}: calibrate takes {STEPS}, not {MEMORY} or {RUNS}", "measured training steps")
+    before = [one for one in validate.steps(steps, in_sample=True) if not one.suspect]
+    known = [one for one in before if one.error is not None]
+    if not known:
+        why = next((one.why for one in before if one.why), "no row has a measured step")
+        raise NapkinError(f"{path}: no row can be compared: {why}", "name hardware, layout and a measured quantity")
+    changes, after = own.refitted(steps)
+    gaps = [_log_gap(one) for one in known]
+    factor = math.exp(statistics.median(gaps))
+    left = statistics.median(abs(math.expm1(math.log(factor) - gap)) for gap in gaps)
+    terms: list[Term] = [
+        leaf("factor", factor, "1", MEASURED, f"{path}: median of measured over predicted step time"),
+        leaf("rows", len(known), "1", MEASURED, path),
+        leaf("error/before", statistics.median(abs(one.error or 0.0) for one in known), "1", MEASURED, path),
+        leaf("error/factor", left, "1", MEASURED, path),
+        leaf("error/refitted", after, "1", MEASURED, path),
+    ]  # fmt: skip
+    answer = Answer("calibrate", f"{len(known)} measured steps of {path} against the shipped constants", terms)
+    answer.rows = list(changes)
+    answer.display = [
+        {
+            "constant": one["constant"],
+            "shipped": f"{one['shipped']:.4g}",
+            "yours": f"{one['yours']:.4g}",
+            "moved by": f"{one['sigmas']:+.1f} σ",
+        }
+        for one in changes
+    ]
+    answer.notes.append(f"give --factor {factor:.3f} to `napkin step` for steps of this software and cluster")
+    if not changes:
+        answer.notes.append("no constant moved by a quarter of its spread: the factor says it all")
+    for one in before:
+        if one.why:
+            answer.notes.append(f"{one.id}: {one.why}")
+    if inputs.get("profile") is not None:
+        _profile(inputs, answer)
+    return answer
+
+
+def _log_gap(one: Compared) -> float:
+    """ln measured − ln predicted of the step time, whatever quantity the row prints."""
+    gap = math.log((one.measured or 1.0) / (one.predicted or 1.0))
+    return gap if one.quantity == "step_seconds" else -gap
+
+
+def _profile(inputs: Inputs, answer: Answer) -> None:
+    """What `napkin bench` measured, beside the constants of that chip."""
+    from napkin.evidence.constants import constants
+    from napkin.evidence.rates import generation
+    from napkin.inputs.hardware import find
+    from napkin.inputs.profile import read_profile
+
+    profile = read_profile(str(inputs.get("profile")))
+    card = find(profile.device.hardware or profile.device.name)
+    shipped = constants()
+    era = generation(card.slug)
+    wide = card.default_dtype
+    rate, moved = profile.matmul_rate(wide), profile.memory_bandwidth()
+    extra: list[Term] = []
+    if rate is not None:
+        extra.append(leaf(f"profile/matmul/{era}/16", rate[0] / card.peak(wide), "1", MEASURED, rate[1]))
+        extra.append(leaf(f"shipped/matmul/{era}/16", shipped[f"matmul/{era}/16"], "1", MEASURED, "calibration"))
+    if moved is not None:
+        extra.append(leaf("profile/memory", moved[0] / card.memory_bandwidth, "1", MEASURED, moved[1]))
+        extra.append(leaf("shipped/memory", shipped["memory"], "1", MEASURED, "calibration"))
+    answer.terms = (*answer.terms, *extra)
+    answer.notes.append("give the profile to `napkin step --profile` to predict with these rates")
+
+
+COMMAND = Command(
+    "calibrate",
+    "What your own measured steps say about the shipped constants, and the factor of your software and cluster",
+    run,
+    options=("profile",),
+    arguments=("file",),
+    examples=("calibrate configs/evidence/example.yaml",),
+)

@@ -1,0 +1,253 @@
+"""`napkin compare`: two runs, models or machines, and what each difference contributes to time, memory and cost."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from napkin import term
+from napkin.commands import asking
+from napkin.commands.asking import Question
+from napkin.commands.command import Command, Given, Inputs, find
+from napkin.elementwise import ratio
+from napkin.errors import NapkinError
+from napkin.options.registry import DEGREES, DRAWS, Option, declare
+from napkin.planning import attribution
+from napkin.render.answer import Answer, Quantities
+from napkin.render.chart import Chart, Series
+from napkin.render.scale import axis, titled
+from napkin.units import human, words
+
+declare(
+    Option(
+        "sides", words, "Two run files, accelerators, models or profiles", metavar="A B", positional=True, many=True
+    ),
+)
+HEADLINES = ("time", "step/time", "memory/total", "cost", "energy", "mfu", "params/total", "flops/total")
+"""What is explained where nobody names a quantity: the first three that both answers have and that differ."""
+SHAPLEY = "Shapley 1953, A Value for n-Person Games: the mean over all orders in which the differences can be made"
+
+Names = tuple[str, ...]
+
+
+def run(inputs: Inputs) -> Answer:
+    sides = tuple(inputs.get("sides") or ())
+    if len(sides) == 2 and all(_is_profile(word) for word in sides):
+        return asking.asked(find("bench"), {"what": Given(["compare", *sides])})
+    command, a, b, names = _sides(inputs)
+    first, second = _side(command, a, names[0]), _side(command, b, names[1])
+    have, get = first.quantities(), second.quantities()
+    shared = [path for path in have if path in get]
+    if not shared:
+        raise NapkinError(f"the two answers of {command.name} share no quantity", "compare answers of the same kind")
+    differing = [name for name in dict.fromkeys((*a, *b)) if _text(a, name) != _text(b, name)]
+    named = asking.paths(inputs.get("show"), shared)
+    moved = [p for p in shared if have[p][0] != get[p][0]]
+    shown = named or [p for p in HEADLINES if p in moved][:3] or moved[:3] or shared[:1]
+    parts, exact = _contributions(command, a, b, differing, shown)
+    answer = Answer(inputs.command.name, f"{command.name}: {names[0]} (A) against {names[1]} (B)")
+    if parts:
+        answer.terms = tuple(_change(path, have[path][1], parts, i) for i, path in enumerate(shown))
+    answer.rows = [
+        {
+            "difference": ", ".join(part),
+            "a": ", ".join(_text(a, name, first) for name in part),
+            "b": ", ".join(_text(b, name, second) for name in part),
+            **{path: adds[i] for i, path in enumerate(shown)},
+        }
+        for part, adds in parts.items()
+    ]
+    answer.extra["quantities"] = [
+        {"path": p, "unit": have[p][1], "a": have[p][0], "b": get[p][0], "ratio": ratio(get[p][0], have[p][0])}
+        for p in shared
+    ]
+    answer.extra["units"] = answer.extra["columns"] = {path: have[path][1] for path in shown}
+    several = len(parts) > 1
+    answer.display = _waterfall_rows(answer, have, get, shown) if several else _side_by_side(answer, named or shared)
+    if not exact:
+        answer.notes.append(f"{len(parts)} differences: contributions are means over {attribution.SAMPLED} orders")
+    for part in parts:
+        if len(part) > 1:
+            answer.notes.append(f"{', '.join(part)} count as one difference: they cannot be changed one by one")
+    for side, one in (("A", first), ("B", second)):
+        answer.notes += [note for note in one.notes if note not in answer.notes]
+        if one.verdict:
+            answer.notes.append(f"{side}: {one.verdict}")
+    answer.plot = _charts(command, answer, have, shown)
+    return answer
+
+
+def _sides(inputs: Inputs) -> tuple[Command, Question, Question, tuple[str, str]]:
+    """What is asked twice: from --against, or from two words."""
+    if inputs.command.target is not None:
+        command, a = asking.target_of(inputs)
+        changes = asking.assignments(inputs.need("against", "what is different?"), command, "--against")
+        b = asking.changed(a, changes)
+        return command, a, b, ("as given", ", ".join(f"{name} {text}" for name, text in changes.items()))
+    sides: list[str] = list(inputs.get("sides") or ())
+    if len(sides) != 2:
+        raise NapkinError(
+            f"compare takes two sides, not {len(sides)}",
+            "napkin compare a.yaml b.yaml, or compare train-time … --against",
+        )
+    first, second = map(str, sides)
+    command, a = _word(first)
+    other, b = _word(second)
+    if command.name != other.name:
+        raise NapkinError(f"{first} asks {command.name}, {second} asks {other.name}", "compare like with like")
+    return command, a, b, (first, second)
+
+
+def _word(word: str) -> tuple[Command, Question]:
+    """A run file, an accelerator or a model, as a question."""
+    from napkin.commands import runfile
+    from napkin.inputs import hardware
+    from napkin.inputs.load import printable
+    from napkin.inputs.presets import preset
+
+    if word.endswith((".yaml", ".yml")) and os.path.isfile(word):
+        document = runfile.read(word)
+        stated = document.data.get("command")
+        if isinstance(stated, str):
+            command = find(stated)
+            return command, runfile.options_of(document, document.data, (), command)
+    try:
+        hardware.find(word)
+    except NapkinError as no_hardware:
+        if not os.path.exists(word):
+            try:
+                preset(word)
+            except NapkinError as no_model:
+                near = [p.hint for p in (no_hardware, no_model) if p.hint and p.hint.startswith("did you mean")]
+                known = "napkin hardware and napkin models list the names"
+                raise NapkinError(
+                    f"{printable(word, 60)!r} is no run file, accelerator, model or profile", near[0] if near else known
+                ) from None
+        command = find("params")
+        return command, {"model": Given(word)}
+    return find("hardware"), {"accelerator": Given(word)}
+
+
+def _is_profile(word: str) -> bool:
+    """Whether the word names a profile of `napkin bench`; those are told apart by its own statistics."""
+    from napkin.inputs.load import read_json
+    from napkin.inputs.profile_cases import KIND
+
+    if not (word.endswith(".json") and os.path.isfile(word)):
+        return False
+    data = read_json(word).data
+    return isinstance(data, dict) and data.get("kind") == KIND
+
+
+def _side(command: Command, question: Question, name: str) -> Answer:
+    try:
+        return asking.asked(command, question)
+    except NapkinError as problem:
+        raise problem.at(name) from None
+
+
+def _text(question: Question, name: str, answer: Answer | None = None) -> str:
+    """An option as it was given; else as the answer resolved it."""
+    if name in question:
+        text = question[name].text
+    else:
+        text = answer.inputs[name].value if answer is not None and name in answer.inputs else "–"
+    return ("yes" if text else "no") if isinstance(text, bool) else str(text)
+
+
+def _contributions(
+    command: Command, a: Question, b: Question, differing: Sequence[str], shown: Sequence[str]
+) -> tuple[dict[Names, tuple[float, ...]], bool]:
+    """What each difference adds to each quantity: singly where that can be asked, else the layout, or all, as one."""
+    layout = tuple(name for name in differing if name in DEGREES)
+    rest = [(name,) for name in differing if name not in DEGREES]
+    singly = [(name,) for name in differing]
+    together = [tuple(differing)] if differing else []
+    for parts in (singly, [layout, *rest] if len(layout) > 1 else singly, together):
+
+        def ask(done: frozenset[Names]) -> Sequence[float] | None:
+            taken = [name for part in done for name in part]
+            question = {name: one for name, one in a.items() if name not in taken}
+            question |= {name: b[name] for name in taken if name in b}
+            try:
+                found = asking.asked(command, question, shown).quantities()
+            except NapkinError:
+                return None
+            return [found[path][0] for path in shown] if all(path in found for path in shown) else None
+
+        result = attribution.attribute(parts, ask)
+        if result is not None:
+            return result.by, result.exact
+    raise AssertionError("both ends were answered, so one step leads from one to the other")
+
+
+def _change(path: str, unit: str, parts: dict[Names, tuple[float, ...]], at: int) -> term.Term:
+    """The whole change as the sum of its contributions."""
+    leaves = [
+        term.leaf(f"{path}/change/{'+'.join(part)}", adds[at], unit, term.TRUE, SHAPLEY) for part, adds in parts.items()
+    ]
+    return term.add(f"{path}/change", *leaves)
+
+
+def signed(value: float, unit: str) -> str:
+    """A change as people read it."""
+    return ("+" if value > 0 else "") + human(value, unit) if value else "0"
+
+
+def _waterfall_rows(answer: Answer, have: Quantities, get: Quantities, shown: Sequence[str]) -> list[dict[str, str]]:
+    """A, then what each difference adds, then B: read down a column."""
+    units = answer.extra["units"]
+    table = [{"difference": "A", "a": "", "b": "", **{p: human(*have[p]) for p in shown}}]
+    for row in answer.rows or []:
+        words = {name: str(row[name]) for name in ("difference", "a", "b")}
+        table.append({**words, **{p: signed(row[p], units[p]) for p in shown}})
+    table.append({"difference": "B", "a": "", "b": "", **{p: human(*get[p]) for p in shown}})
+    return table
+
+
+def _side_by_side(answer: Answer, paths: Sequence[str]) -> list[dict[str, str]]:
+    table = []
+    for one in answer.extra["quantities"]:
+        if one["path"] in paths:
+            a, b, unit = one["a"], one["b"], one["unit"]
+            times = f"{one['ratio']:.4g} ×" if one["ratio"] == one["ratio"] else ""
+            table.append({"quantity": one["path"], "A": human(a, unit), "B": human(b, unit), "B / A": times})
+    return table
+
+
+def _charts(command: Command, answer: Answer, have: Quantities, shown: Sequence[str]) -> list[Chart]:
+    """A waterfall for each quantity, from A to B."""
+    charts = []
+    rows = answer.rows or []
+    if not rows:
+        return []
+    for path in shown:
+        start, unit = have[path]
+        scale, name = axis([start, start + sum(row[path] for row in rows)], unit)
+        labels = [f"{row['difference']}: {row['a']} → {row['b']}"[:60] for row in rows]
+        series = Series(path, labels, [row[path] / scale for row in rows])
+        charts.append(
+            Chart(
+                "waterfall",
+                f"{command.name}: {path} from A to B",
+                titled(path, name),
+                "",
+                [series],
+                middle=start / scale,
+            )
+        )
+    return charts
+
+
+COMMAND = Command(
+    "compare",
+    "Two runs, models or machines, and what each difference contributes, whatever order they are made in",
+    run,
+    options=("against", "show", *DRAWS),
+    arguments=("sides",),
+    examples=(
+        "compare h100 b200",
+        "compare train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --mfu 0.4 --price 2 "
+        "--against hardware=b200,mfu=0.35,price=4",
+    ),
+)

@@ -1,0 +1,127 @@
+"""`napkin dtype`: number formats side by side, and what a value becomes in each."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+from napkin import formats, units
+from napkin.commands.command import Command, Inputs
+from napkin.errors import NapkinError
+from napkin.formats import Format, Integer, Stored
+from napkin.options.registry import Option, declare
+from napkin.render.answer import Answer
+from napkin.term import TRUE, Term, leaf
+
+declare(Option("value", units.words, "A number to store, or a format's name", metavar="VALUE", positional=True))
+
+
+def run(inputs: Inputs) -> Answer:
+    value, named = _asked(inputs)
+    if inputs.get("dtype") is not None:
+        named = formats.find(inputs.get("dtype"))
+    chosen = list(formats.FORMATS.values()) if named is None else [named]
+    terms: list[Term] = []
+    rows: list[dict[str, Any]] = []
+    for form in chosen:
+        figures = formats.figures(form, f"dtype/{form.name}")
+        terms += figures
+        by_name = {t.name.rpartition("/")[2]: t.value for t in figures}
+        rows.append({"dtype": form.name, **{key: by_name.get(key) for key in _COLUMNS}})
+        if value is not None:
+            stored = formats.store(value, form)
+            terms += _stored_terms(value, stored, f"dtype/{form.name}")
+            rows[-1] |= {"value": None if stored.value is None else float(stored.value), "event": _event(stored)}
+    if value is not None and len(chosen) > 1:
+        _notes(inputs, chosen, value)
+    if any(isinstance(form, Format) and form.scale for form in chosen):
+        inputs.note(_SCALED)
+    display = [{name: _shown(name, row.get(name)) for name in rows[0] if name not in ("bits",)} for row in rows]
+    if len(chosen) == 1 and value is not None:
+        inputs.note(f"{inputs.get('value')} in {chosen[0].name}: {rows[0]['event']}")
+    several = len(chosen) > 1
+    title = "number formats" if several else chosen[0].name
+    asked = "" if value is None else f": what {inputs.get('value')} becomes"
+    return Answer(
+        "dtype", f"{title}{asked}", terms, rows=rows if several else None, display=display, listed=not several
+    )
+
+
+_COLUMNS = (
+    "bits",
+    "bytes",
+    "exponent_bits",
+    "fraction_bits",
+    "max",
+    "min_normal",
+    "min_subnormal",
+    "epsilon",
+)
+_SCALED = (
+    "mxfp8, mxfp4 and nvfp4 store elements (e4m3, e2m1, e2m1) under shared scales: the range includes the scale's "
+    "(nvfp4: its tensor's fp32 scale at 1), and a value is stored as if it were the largest of its block and tensor"
+)
+
+
+def _asked(inputs: Inputs) -> tuple[Fraction | None, Format | Integer | None]:
+    """(the number, the format): what the one argument is."""
+    text = inputs.get("value")
+    if text is None:
+        return None, None
+    if text.strip()[:1] not in "0123456789.+-":
+        return None, formats.find(text, "VALUE")
+    try:
+        return Fraction(*units.exact(text)), None
+    except units.Unreadable as problem:
+        raise NapkinError(f"VALUE: {problem.reason}", problem.hint) from None
+
+
+def _stored_terms(value: Fraction, stored: Stored, path: str) -> list[Term]:
+    if stored.value is None:
+        return []
+    found = [leaf(f"{path}/value", _number(stored.value), "1", TRUE, "rounded to nearest, ties to even")]
+    if value:
+        found.append(
+            leaf(f"{path}/error", float((stored.value - value) / value), "1", TRUE, "(stored − value) / value")
+        )
+    return found
+
+
+def _number(value: Fraction) -> int | float:
+    return int(value) if value.denominator == 1 else float(value)
+
+
+def _event(stored: Stored) -> str:
+    words = {"underflow": "underflows to 0", "subnormal": "rounded to a subnormal"}
+    return f"overflows to {stored.becomes}" if stored.event == "overflow" else words.get(stored.event, stored.event)
+
+
+def _notes(inputs: Inputs, chosen: list[Format | Integer], value: Fraction) -> None:
+    """Where the value is lost, in one line an event."""
+    lost: dict[str, list[str]] = {}
+    for form in chosen:
+        stored = formats.store(value, form)
+        if stored.event in ("underflow", "overflow"):
+            lost.setdefault(_event(stored), []).append(form.name)
+    for event, names in lost.items():
+        inputs.note(f"{inputs.get('value')} {event} in {', '.join(names)}")
+
+
+def _shown(name: str, value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, str):
+        return value
+    if name == "value" and value:
+        return f"{value:.9g}"
+    return f"{value:.7g}" if name == "bytes" else f"{value:.5g}"
+
+
+COMMAND = Command(
+    "dtype",
+    "Number formats: bits, bytes, range and spacing, and what a value becomes in each (to nearest, ties to even)",
+    run,
+    ("dtype",),
+    arguments=("value",),
+    examples=("dtype", "dtype 1e-8", "dtype bf16", "dtype 70000 --dtype fp16"),
+)

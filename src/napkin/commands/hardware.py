@@ -1,0 +1,181 @@
+"""`napkin hardware`: the accelerators that napkin knows, or one of them with every figure, its kind and its source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from napkin import term, units
+from napkin.commands.command import Command, Inputs
+from napkin.commands.machine import table_of
+from napkin.errors import NapkinError, did_you_mean
+from napkin.inputs import hardware
+from napkin.options.registry import Option, declare
+from napkin.render.answer import Answer
+from napkin.term import Term
+
+declare(
+    Option("accelerator", units.words, "One accelerator, e.g. h100", metavar="NAME", positional=True),
+    Option("vendor", units.words, "Only this maker's", metavar="NAME"),
+    Option("from-profile", units.words, "An entry for --hardware-file of what napkin bench measured", metavar="FILE"),
+)
+
+_SPARSE = "printed for 2:4 structured sparsity; no answer of napkin uses it"
+_FIGURES = (
+    ("memory", "memory"),
+    ("capacity_reported", "memory/capacity"),
+    ("nvidia_smi_bytes", "memory/nvidia_smi"),
+    ("memory_bandwidth", "memory/bandwidth"),
+    ("l2_bytes", "l2"),
+    ("link_bandwidth", "link/per_direction"),
+    ("nic_bandwidth", "network/per_direction"),
+    ("tdp_w", "tdp"),
+    ("sm_count", "multiprocessors"),
+    ("boost_clock_hz", "clock"),
+    ("devices_per_node", "devices_per_node"),
+    ("devices_per_package", "devices_per_package"),
+)
+"""Field of Hardware → its path in the answer, below `hardware/`."""
+
+
+def run(inputs: Inputs) -> Answer:
+    """One accelerator where it is named, a profile's as an entry of a hardware file, else the list."""
+    if inputs.get("from-profile") is not None:
+        return _entry(str(inputs.get("from-profile")))
+    table = table_of(inputs)
+    name = inputs.get("accelerator") or inputs.get("hardware")
+    dtype = inputs.get("dtype")
+    wanted = None if dtype is None else hardware.peak_name(dtype)
+    if name is not None:
+        return _one(hardware.find(name, table), wanted)
+    return _list(table, inputs.get("vendor"), wanted)
+
+
+def _entry(path: str) -> Answer:
+    """What a profile measured as a hardware file: `napkin hardware --from-profile p.json -o mine.yaml`."""
+    from napkin.inputs.profile import read_profile
+    from napkin.inputs.profile_entry import hardware_entry, hardware_yaml
+
+    profile = read_profile(path)
+    name, entry = hardware_entry(profile)
+    # the text is the file and nothing else, so that it can be given to --hardware-file as it is
+    return Answer(
+        "hardware",
+        notes=profile.notes_for_user(),
+        pictures=(hardware_yaml(profile),),
+        extra={"hardware": {"slug": name, **entry}},
+    )
+
+
+def _list(table: hardware.Table, vendor: str | None, dtype: str | None) -> Answer:
+    known = [table[slug] for slug in table.accelerators]
+    if vendor is not None:
+        vendors = dict.fromkeys(h.vendor for h in known)
+        if vendor.lower() not in (v.lower() for v in vendors):
+            raise NapkinError(
+                f"no accelerator is made by {vendor!r}", did_you_mean(vendor, vendors) or f"one of {', '.join(vendors)}"
+            )
+        known = [h for h in known if h.vendor.lower() == vendor.lower()]
+    rows = []
+    for h in known:
+        shown = dtype or next(d for d in (*hardware.TRAINING, *h.peaks) if d in h.peaks)
+        if shown in h.peaks:
+            rows.append(
+                {
+                    "hardware": h.slug,
+                    "vendor": h.vendor,
+                    "dtype": shown,
+                    "peak": h.peaks[shown],
+                    "memory": h.memory,
+                    "bandwidth": h.memory_bandwidth,
+                    "link": h.link_bandwidth,
+                    "tdp": h.tdp_w,
+                }
+            )
+    column_units = {"peak": "FLOP/s", "memory": "byte", "bandwidth": "byte/s", "link": "byte/s", "tdp": "watt"}
+    return Answer(
+        "hardware",
+        f"{len(rows)} accelerators: dense peaks; links one way; `napkin hardware NAME` shows one with its sources",
+        rows=rows,
+        extra={"units": column_units},
+    )
+
+
+def _one(h: hardware.Hardware, dtype: str | None) -> Answer:
+    if dtype is not None:
+        h.peak(dtype)  # refused where it has none
+    terms = list(_terms(h, [dtype] if dtype else list(h.peaks)))
+    facts = {
+        "slug": h.slug,
+        "name": h.name,
+        "vendor": h.vendor,
+        "aliases": [*h.default_for, *h.aliases],
+        "memory_type": h.memory_type,
+        "link": h.link_name,
+        "network": h.nic_name,
+        "printed": h.printed,
+        "checked": list(h.checked),
+        "tier": h.tier,
+        "note": h.note,
+    }
+    sources = {t.name: {"kind": t.kind, "source": t.source} for t in terms if not t.parts}
+    return Answer(
+        "hardware",
+        f"{h.name}{f' by {h.vendor}' if h.vendor else ''} ({h.slug}): peaks are dense, rates of links one way",
+        terms,
+        notes=h.notes,
+        extra={"hardware": {k: v for k, v in facts.items() if v}, "sources": sources},
+        pictures=(_remarks(h, terms),),
+    )
+
+
+def _terms(h: hardware.Hardware, dtypes: list[str]) -> Iterator[Term]:
+    peaks = {dtype: h.term(f"peak/{dtype}", f"hardware/peak/{dtype}") for dtype in dtypes}
+    yield from peaks.values()
+    for dtype, dense in peaks.items():
+        sparse = h.sparse_peak(dtype)
+        path = f"hardware/sparse_peak/{dtype}"
+        if sparse is None:
+            continue
+        if h.sparse_peaks and dtype in h.sparse_peaks:
+            yield term.leaf(path, sparse, "FLOP/s", h.kind(f"peak/{dtype}"), f"{h.source}; {_SPARSE}")
+        else:
+            factor = term.leaf("hardware/sparse_factor", h.sparse_factor, "1", term.TRUE, h.source)
+            yield term.multiply(path, dense, factor, source=_SPARSE)
+    for figure, path in _FIGURES:
+        if getattr(h, figure) is None:
+            continue
+        one = h.term(figure, f"hardware/{path}")
+        yield one
+        if figure == "link_bandwidth":
+            yield term.multiply("hardware/link/bidirectional", one, term.constant("both ways", 2))
+        if figure == "memory_bandwidth":
+            for dtype, peak in peaks.items():
+                yield term.divide(f"hardware/ridge/{dtype}", peak, one, source="arithmetic intensity where both bind")
+
+
+def _remarks(h: hardware.Hardware, terms: list[Term]) -> str:
+    """Names, then which figures rest on which source, then what is to know, for a person."""
+    by_source: dict[tuple[str, str], list[str]] = {}
+    for one in terms:
+        if not one.parts:
+            by_source.setdefault((one.source, one.kind), []).append(one.name.removeprefix("hardware/"))
+    lines = [f"also called: {', '.join([*h.default_for, *h.aliases])}"] if h.aliases or h.default_for else []
+    lines += [f"memory: {h.memory_type}"] if h.memory_type else []
+    lines += [f"link: {h.link_name}"] if h.link_name else []
+    lines += [f"source, {kind}: {source or 'none'}: {', '.join(names)}" for (source, kind), names in by_source.items()]
+    tiers = {"A": "the source was read", "B": "a document that restates it was read", "C": "neither was read"}
+    lines += [f"tier {h.tier}: {tiers[h.tier]}"] if h.tier else []
+    lines += [f"agrees with: {'; '.join(h.checked)}"] if h.checked else []
+    for title, text in (("printed", h.printed), ("as reported", h.reported_note), ("note", h.note)):
+        lines += [f"{title}: {text}"] if text else []
+    return "\n".join(lines)
+
+
+COMMAND = Command(
+    "hardware",
+    "The accelerators that napkin knows, or one of them with its sources",
+    run,
+    ("hardware", "hardware-file", "vendor", "dtype", "from-profile"),
+    arguments=("accelerator",),
+    examples=("hardware", "hardware h100", "hardware --vendor AMD --dtype fp8"),
+)

@@ -1,0 +1,127 @@
+"""The accelerator that a question is about, from --hardware and --hardware-file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from napkin.commands.command import Inputs
+from napkin.inputs.hardware import Hardware, Table, find, peak_name, shipped
+from napkin.options.registry import FIGURES
+from napkin.term import GIVEN, MEASURED, Term, leaf
+
+if TYPE_CHECKING:
+    from napkin.inputs.profile import Profile
+
+
+def table_of(inputs: Inputs) -> Table:
+    """The shipped accelerators, those of --hardware-file merged over them."""
+    path = inputs.get("hardware-file")
+    if path is None:
+        return shipped()
+    from napkin.inputs.hardware_file import merged  # pydantic, on this path only
+
+    return merged(path, shipped())
+
+
+def accelerator(inputs: Inputs) -> Hardware:
+    """The accelerator asked for, with the figures that were given in place of its own; what its name leaves open is
+    noted."""
+    hardware = find(inputs.need("hardware", "which accelerator?"), table_of(inputs))
+    for note in hardware.notes:
+        inputs.note(note)
+    inputs.figures_used = True
+    given = [name for name in FIGURES if name in inputs]
+    return _with_figures(inputs, hardware, given) if given else hardware
+
+
+FIELDS = {
+    "memory-size": "memory",
+    "memory-bandwidth": "memory_bandwidth",
+    "link-bandwidth": "link_bandwidth",
+    "network-bandwidth": "nic_bandwidth",
+    "tdp": "tdp_w",
+}
+"""Option → the field of Hardware that it replaces; `peak-flops` replaces the peaks."""
+
+
+def _with_figures(inputs: Inputs, hardware: Hardware, given: list[str]) -> Hardware:
+    from napkin.record import replace  # only where a figure is given
+
+    changes: dict[str, object] = {FIELDS[name]: inputs.get(name) for name in given if name in FIELDS}
+    kinds = {**(hardware.kinds or {}), **dict.fromkeys(changes, GIVEN)}
+    sources = {**(hardware.sources or {}), **dict.fromkeys(changes, "")}
+    if "memory" in changes:
+        changes["capacity_reported"] = None
+    if "peak-flops" in given:
+        factor = inputs.get("peak-flops") / hardware.peak(base_dtype(inputs, hardware))
+        changes["peaks"] = {dtype: peak * factor for dtype, peak in hardware.peaks.items()}
+        changes["sparse_peaks"], changes["sparse_factor"] = None, 1
+        kinds["peak"] = GIVEN
+        sources |= {f"peak/{dtype}": "" for dtype in hardware.peaks}
+    return replace(hardware, **changes, kinds=kinds, sources=sources)
+
+
+def base_dtype(inputs: Inputs, hardware: Hardware) -> str:
+    """The dtype whose peak --peak-flops states: --dtype's, else the policy's, else the accelerator's default."""
+    if inputs.get("dtype") is not None:
+        return peak_name(inputs.get("dtype"))
+    if inputs.get("precision") is not None:
+        from napkin.training.layout import precision
+
+        return peak_name(precision(inputs.get("precision")).compute)
+    return hardware.default_dtype
+
+
+def dtype_of(inputs: Inputs, hardware: Hardware) -> str:
+    """The number format of the matrix products: --dtype, else the accelerator's default, which is noted."""
+    if inputs.get("dtype") is not None:
+        return peak_name(inputs.get("dtype"))
+    dtype = hardware.default_dtype
+    inputs.default("dtype", dtype)
+    inputs.note(f"dtype {dtype}: the default for {hardware.name}; --dtype asks for another")
+    return dtype
+
+
+def peak_of(inputs: Inputs, hardware: Hardware) -> Term:
+    """Dense peak of one accelerator, FLOP/s/GPU."""
+    return hardware.term(f"peak/{dtype_of(inputs, hardware)}", "peak", "FLOP/s/GPU")
+
+
+def element_format(dtype: str) -> str:
+    """The number format of a tensor whose products run at a peak's rate: fp64_tensor → fp64, fp16_fp16acc → fp16."""
+    kinds = ("fp64_tensor", "fp32_matrix", "fp16_fp16acc", "fp8_fp16acc")
+    return dtype.partition("_")[0] if dtype in kinds else dtype
+
+
+def measured_rates(inputs: Inputs, profile: Profile, dtype: str) -> tuple[tuple[float, str] | None, ...]:
+    """(FLOP/s, where) of matmuls and (byte/s, where) of memory in a profile, shown among the inputs; None if absent."""
+    rate = profile.matmul_rate(dtype)
+    moved = profile.memory_bandwidth()
+    for name, found, unit in (("matmul-rate", rate, "FLOP/s"), ("memory-rate", moved, "byte/s")):
+        if found is not None:
+            inputs.record(name, found[0], "profile", unit, found[1])
+    return rate, moved
+
+
+def roof(inputs: Inputs, hardware: Hardware, dtype: str) -> tuple[Term, Term]:
+    """(FLOP/s, byte/s) of one accelerator: the datasheet's, or those of --profile where it measured them."""
+    peak = hardware.term(f"peak/{peak_name(dtype)}", "peak", "FLOP/s")
+    bandwidth = hardware.term("memory_bandwidth", "memory_bandwidth")
+    path = inputs.get("profile")
+    if path is None:
+        return peak, bandwidth
+    from napkin.inputs.profile import profile_for
+
+    profile = profile_for(path, hardware.slug)
+    for note in profile.notes_for_user():
+        inputs.note(note)
+    rate, moved = measured_rates(inputs, profile, dtype)
+    if rate is None:
+        inputs.note(f"the profile has no {dtype} matmul: the datasheet's peak is used")
+    else:
+        peak = leaf("peak", rate[0], "FLOP/s", MEASURED, f"{path}: {rate[1]}")
+    if moved is None:
+        inputs.note("the profile has no memory bandwidth: the datasheet's is used")
+    else:
+        bandwidth = leaf("memory_bandwidth", moved[0], "byte/s", MEASURED, f"{path}: {moved[1]}")
+    return peak, bandwidth

@@ -1,0 +1,172 @@
+"""`napkin models`: the published architectures that napkin knows, or one of them with its citation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from napkin import units
+from napkin.architectures import build
+from napkin.commands.command import Command, Inputs
+from napkin.counting.params import params
+from napkin.errors import NapkinError, did_you_mean
+from napkin.inputs.model import preset_config
+from napkin.inputs.presets import Preset, preset, presets, spelling
+from napkin.options.registry import Option, declare, flag
+from napkin.render.answer import Answer
+from napkin.term import Term
+
+declare(
+    Option("family", units.words, "One line of models, e.g. llama or qwen2.5", metavar="NAME"),
+    Option("min-params", units.positive_count, "Not below this many parameters, e.g. 7B", "param", "N"),
+    Option("max-params", units.positive_count, "Not above this many parameters, e.g. 70B", "param", "N"),
+    flag("moe", "Mixtures of experts alone (--no-moe: without them)"),
+    Option("search", units.words, "Text in a name, an organisation, a model_type or a citation", metavar="TEXT"),
+)
+
+
+def run(inputs: Inputs) -> Answer:
+    """One model where it is named, else the list."""
+    name = inputs.get("model")
+    return _list(inputs) if name is None else _one(preset(name))
+
+
+def _counted(one: Preset) -> dict[str, Term]:
+    return params(build(preset_config(one)))
+
+
+def _list(inputs: Inputs) -> Answer:
+    known = list(presets())
+    family, search = inputs.get("family"), inputs.get("search")
+    if family is not None:
+        families = dict.fromkeys(one.family for one in known)
+        wanted = family.strip().lower()
+        if not any(_within(f, wanted) for f in families):
+            raise NapkinError(f"no family is called {family!r}", did_you_mean(wanted, families))
+        known = [one for one in known if _within(one.family, wanted)]
+    if search is not None:
+        known = [one for one in known if spelling(search) in _words(one)]
+    least, most, moe = inputs.get("min-params"), inputs.get("max-params"), inputs.get("moe")
+    rows = []
+    for one in known:
+        count = _counted(one)
+        total, active = count["params/total"].value, count["params/active"].value
+        mixture = "params/experts" in count
+        if (least and total < least) or (most and total > most) or (moe is not None and mixture is not moe):
+            continue
+        rows.append(
+            {
+                "model": one.name,
+                "family": one.family,
+                "organisation": one.organisation,
+                "published": one.published,
+                "params": total,
+                "active": active,
+                "moe": mixture,
+            }
+        )
+    rows.sort(key=lambda row: (row["family"], row["params"]))
+    display = [{column: _shown(column, value) for column, value in row.items()} for row in rows]
+    return Answer(
+        "models",
+        f"{len(rows)} published architecture{'s' * (len(rows) != 1)}; `napkin models NAME` shows one with its citation",
+        rows=rows,
+        display=display,
+        extra={"units": {"params": "param", "active": "param"}},
+    )
+
+
+def _shown(column: str, value: Any) -> str:
+    """A row's entry as people read it; the column's name says the unit."""
+    if column == "moe":
+        return "yes" if value else ""
+    return units.human(value, "param").removesuffix(" parameters") if column in ("params", "active") else str(value)
+
+
+def _within(family: str, wanted: str) -> bool:
+    """`llama` holds llama, llama2 and llama3.1, not llamafile."""
+    rest = family[len(wanted) :]
+    return family.startswith(wanted) and not rest[:1].isalpha()
+
+
+def _words(one: Preset) -> str:
+    """What a search looks through, spelled as `spelling` does."""
+    told = (one.name, *one.aliases, one.family, one.organisation, str(one.config["model_type"]), one.source)
+    return "\n".join(spelling(text.replace("/", " ")) for text in told)
+
+
+def _one(one: Preset) -> Answer:
+    count = _counted(one)
+    shown = [term for path, term in count.items() if path.count("/") == 1]
+    facts: dict[str, Any] = {
+        "name": one.name,
+        "aliases": list(one.aliases),
+        "family": one.family,
+        "organisation": one.organisation,
+        "published": one.published,
+        "source": one.source,
+        "params_published": dict(one.params_published),
+        "note": one.note,
+        "config": dict(one.config),
+    }
+    return Answer(
+        "models",
+        f"{one.name} ({one.organisation}, {one.published})",
+        shown,
+        extra={"model": {key: value for key, value in facts.items() if value}},
+        pictures=("\n".join(_remarks(one)),),
+    )
+
+
+def _remarks(one: Preset) -> list[str]:
+    """Citation, names and the fields of its config.json, for a person."""
+    lines = [f"source: {one.source}"]
+    published = dict(one.params_published)
+    source = published.pop("source", "")
+    counts = (f"{what} {n:,}" if isinstance(n, int) else f"{what} {n}" for what, n in published.items())
+    lines += [f"published count: {', '.join(counts)} ({source})"] if published else []
+    lines += [f"also called: {', '.join(one.aliases)}"] if one.aliases else []
+    lines += [f"note: {one.note}"] if one.note else []
+    return [*lines, "config.json:", *_fields(one.config, "  ")]
+
+
+def _fields(config: Any, pad: str) -> list[str]:
+    lines: list[str] = []
+    for field, value in config.items():
+        if isinstance(value, dict):
+            lines += [f"{pad}{field}:", *_fields(value, pad + "  ")]
+        else:
+            lines.append(f"{pad}{field}: {_written(value)}")
+    return lines
+
+
+def _written(value: Any) -> str:
+    """A value as config.json writes it; equal neighbours of a list as `3 × "linear_attention"`."""
+    if not isinstance(value, list):
+        return {True: "true", False: "false", None: "null"}.get(value, str(value)) if _plain(value) else str(value)
+    runs: list[tuple[str, int]] = []
+    for entry in value:
+        text = _written(entry)
+        if runs and runs[-1][0] == text:
+            runs[-1] = (text, runs[-1][1] + 1)
+        else:
+            runs.append((text, 1))
+    return "[" + ", ".join(text if n == 1 else f"{n} × {text}" for text, n in runs) + "]"
+
+
+def _plain(value: Any) -> bool:
+    return value is None or isinstance(value, bool)
+
+
+COMMAND = Command(
+    "models",
+    "The published architectures that napkin knows, or one with its citation",
+    run,
+    options=("family", "min-params", "max-params", "moe", "search"),
+    arguments=("model",),
+    examples=(
+        "models",
+        "models llama3-70b",
+        "models --family llama --max-params 10B",
+        "models --moe --min-params 100B",
+    ),
+)

@@ -1,0 +1,114 @@
+"""`napkin plan MODEL --gpus N --hardware H`: every layout of the machine, ranked, and why the others lose."""
+
+from __future__ import annotations
+
+from napkin.commands import asking
+from napkin.commands.command import Command, Inputs
+from napkin.commands.layout import POLICY_OPTIONS
+from napkin.commands.model import MODEL_OPTIONS
+from napkin.commands.plan.machines import each, fewest, one
+from napkin.commands.plan.question import BOUNDED, FREE, planner_of
+from napkin.errors import NapkinError
+from napkin.options.registry import DRAWS, OPTIONS, Option, choice, declare, flag
+from napkin.render.answer import Answer
+from napkin.units import Unreadable, positive_count
+
+MOST_COUNTS = 64
+"""Machines that one question may name."""
+MOST_ROWS = 1000
+"""Each row listed is evaluated once more, exactly, some three milliseconds each."""
+
+
+def _listed(text: str) -> int:
+    """A number of rows from 1 to MOST_ROWS."""
+    rows = positive_count(text)
+    if rows > MOST_ROWS:
+        raise Unreadable(f"{text.strip()!r} rows are too many", f"at most {MOST_ROWS:,}; --csv and --pareto narrow it")
+    return rows
+
+
+def _counts(text: str) -> int | list[int]:
+    """One number of GPUs, a list, or a range that doubles."""
+    if ".." not in text and "," not in text:
+        return positive_count(text)
+    try:
+        found = [positive_count(one) for one in asking.values(OPTIONS["gpus"], text, "--gpus")]
+    except NapkinError as problem:
+        raise Unreadable(problem.message.removeprefix("--gpus: "), problem.hint) from None
+    if len(found) > MOST_COUNTS:
+        raise Unreadable(f"more than {MOST_COUNTS} machines", "take larger steps")
+    return sorted(set(found))
+
+
+declare(
+    Option("objective", choice("time", "cost", "gpus"), "Fastest, cheapest, or fewest GPUs", metavar="WHAT"),
+    Option("max-global-batch", positive_count, "Largest step in sequences, where the batch is free", metavar="N"),
+    Option("rows", _listed, f"Layouts to list, at most {MOST_ROWS:,}", metavar="N"),
+    flag("pareto", "List the layouts that no other beats in time and memory both"),
+    *(Option(f"max-{name}", positive_count, f"Largest --{name}", metavar="N") for name in BOUNDED),
+)
+
+
+def run(inputs: Inputs) -> Answer:
+    planner = planner_of(inputs)
+    counts = inputs.get("gpus")
+    if counts is None and "within" in inputs and "tokens" in inputs:
+        inputs.default("objective", "gpus")  # what is left out is what is asked for
+    if counts is None and inputs.get("objective") == "gpus":
+        return fewest(planner)
+    if counts is None:
+        raise NapkinError("--gpus is missing: how many?", "--gpus 1024, or --objective gpus --within 30d --tokens 15T")
+    if isinstance(counts, list):
+        return fewest(planner, counts) if inputs.get("objective") == "gpus" else each(planner, counts)
+    return fewest(planner, [counts]) if inputs.get("objective") == "gpus" else one(planner, counts)
+
+
+COMMAND = Command(
+    "plan",
+    "Every layout that divides the machine and fits its memory, ranked, and why the others lose",
+    run,
+    options=(
+        "gpus",
+        "hardware",
+        "hardware-file",
+        "seq",
+        "global-batch",
+        "max-global-batch",
+        "objective",
+        "tokens",
+        "within",
+        "price",
+        *FREE,
+        "sp",
+        "recompute",
+        *(f"max-{name}" for name in BOUNDED),
+        *POLICY_OPTIONS,
+        "stack",
+        "async-tp",
+        "factor",
+        "profile",
+        "interval",
+        "rows",
+        "pareto",
+        *MODEL_OPTIONS,
+        *DRAWS,
+    ),
+    arguments=("model",),
+    defaults={
+        "objective": "time",
+        "rows": "10",
+        "precision": "bf16-mixed",
+        "optimizer": "adamw",
+        "implementation": "megatron",
+        "attention": "flash",
+        "dropout": "0",
+        "stack": "megatron-core",
+        "interval": "90",
+    },
+    examples=(
+        "plan llama3-405b --gpus 16384 --hardware h100 --seq 8192 --global-batch 2048",
+        "plan llama3-70b --hardware h100 --seq 8192 --objective gpus --tokens 15T --within 60d",
+        "plan llama3-70b --gpus 256..2048 --hardware h100 --seq 8192 --max-tp 8",
+    ),
+    reads={"gpus": _counts},
+)

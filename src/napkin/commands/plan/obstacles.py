@@ -1,0 +1,64 @@
+"""Why there is no layout, or none that fits, in a few words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from napkin.footprint import buckets, memory
+from napkin.footprint.prepared import prepare
+from napkin.operations.lowering import divides_heads, key_heads
+from napkin.planning.fit import worst_rank
+from napkin.record import replace
+from napkin.units import human
+
+if TYPE_CHECKING:
+    from napkin.planning.search import Found, Request
+
+
+def broken_rules(request: Request) -> list[str]:
+    """Which of the given degrees breaks which rule."""
+    heads, depth, n = request.model.heads, request.model.stacks[-1].depth, request.gpus
+    found = []
+    only = request.only
+    for name, whole, what in (("tp", heads, "attention heads"), ("cp", request.seq, "tokens of a sequence")):
+        if name in only and whole % only[name]:
+            found.append(f"--{name} {only[name]} does not divide the {whole:,} {what}")
+    if not found and "tp" in only and not divides_heads(request.model, request.setup.code, only["tp"]):
+        found.append(f"--tp {only['tp']} does not divide the {min(key_heads(request.model)):,} key/value heads")
+    if only.get("pp", 1) * only.get("vp", 1) > depth:
+        found.append(f"pp · vp is above the {depth} layers")
+    if only.get("pp", 1) > 1 and request.model.lends:
+        found.append("layers read what layers of other pipeline stages make")
+    product = math.prod(only.get(name, 1) for name in ("tp", "pp", "cp", "dp"))
+    if n % product:
+        found.append(f"{n:,} GPUs are not a multiple of {product:,}")
+    if not found and request.batch is not None:
+        found.append(f"no data-parallel degree of {n:,} GPUs divides the batch of {request.batch:,}")
+    return found
+
+
+def obstacle(request: Request, only: Mapping[str, int]) -> str:
+    """Why a choice of degrees leaves no layout."""
+    heads, ranks, batch = request.model.heads, request.gpus // only["tp"], request.batch or request.most
+    if request.gpus % only["tp"]:
+        return f"{request.gpus:,} GPUs are not a multiple of {only['tp']}"
+    if heads % only["tp"]:
+        return f"tp {only['tp']} does not divide the {heads} attention heads"
+    if not divides_heads(request.model, request.setup.code, only["tp"]):
+        return f"tp {only['tp']} does not divide the {min(key_heads(request.model)):,} key/value heads"
+    if ranks > batch:
+        return f"{ranks:,} data-parallel ranks for {batch:,} sequences"
+    return f"{ranks:,} data-parallel ranks do not divide {batch:,} sequences"
+
+
+def largest_bucket(request: Request, found: Found) -> str:
+    """What takes most of the least layout's memory."""
+    if found.least is None:
+        return ""
+    rank = worst_rank(prepare(request.model, replace(request.setup, layout=found.least)))
+    peak = buckets.peak_of(rank)
+    sizes = {bucket: getattr(peak, bucket) for bucket in memory.BUCKETS}
+    name = max(sizes, key=lambda bucket: sizes[bucket])
+    return f", {human(sizes[name], 'byte')} of it {name.replace('_', ' ')}"

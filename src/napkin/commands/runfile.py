@@ -1,0 +1,40 @@
+"""Run files: the options of the command line by name, in YAML; for `check` with limits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from napkin.commands.command import Command, Given, accepted
+from napkin.errors import NapkinError
+from napkin.inputs.load import Document, printable, read_yaml
+
+
+def read(path: str) -> Document:
+    """A run file's mapping."""
+    document = read_yaml(path)
+    if not isinstance(document.data, dict):
+        raise NapkinError(f"{document.name}: is not a mapping of options", "write option: value, a line each")
+    return document
+
+
+def options_of_file(path: str, command: Command) -> dict[str, Given]:
+    """The options that a run file gives to `command`. Another `command:` in the file is refused."""
+    document = read(path)
+    stated = document.data.get("command")
+    asked = command.target or command
+    if stated is not None and stated != asked.name:
+        raise NapkinError(
+            f"{document.place('command')}: the file is for {printable(str(stated))!r}, not for {asked.name}",
+            f"napkin {printable(str(stated))} --run {printable(path)}",
+        )
+    if "run" in document.data:
+        raise NapkinError(f"{document.place('run')}: a run file names no other", "put the options into one file")
+    return options_of(document, document.data, (), command)
+
+
+def options_of(
+    document: Document, data: dict[str, Any], prefix: tuple[object, ...], command: Command
+) -> dict[str, Given]:
+    """The options in one mapping of a run file; `command`, `limits` and `checks` are not options."""
+    options = {k: v for k, v in data.items() if k not in ("command", "limits", "checks", "name")}
+    return accepted(command, options, "run file", lambda key: document.place(*prefix, key))

@@ -1,0 +1,251 @@
+"""`napkin sensitivity COMMAND …`: which input moves the answer most, and where a decision flips."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from napkin.commands import asking
+from napkin.commands.asking import Question
+from napkin.commands.command import Command, Inputs
+from napkin.commands.compare import HEADLINES
+from napkin.errors import NapkinError
+from napkin.inputs import limits as limits_room
+from napkin.options.registry import DRAWS, OPTIONS, Option, declare
+from napkin.planning import attribution
+from napkin.render.answer import Answer
+from napkin.render.chart import Chart, Series
+from napkin.render.scale import axis, titled
+from napkin.units import fraction, human, words
+
+declare(
+    Option("change", fraction, "By how much each input is moved both ways, e.g. 10%", metavar="SHARE"),
+    Option("vary", words, "Only these inputs, e.g. mfu,price", metavar="NAMES"),
+    Option("limit", words, 'A decision: a limit on a path, e.g. "time <= 150d"', metavar="CONDITION"),
+)
+REACH = 64.0
+"""A decision's flip is looked for between 1/64 and 64 times the present value."""
+
+Asked = Callable[[Mapping[str, Any]], "Answer | None"]
+
+
+def run(inputs: Inputs) -> Answer:
+    command, question = asking.target_of(inputs)
+    base = asking.asked(command, question)
+    found = base.quantities()
+    if not found:
+        raise NapkinError(f"{command.name} publishes no quantity", "ask a command that does, such as train-time")
+    named = asking.paths(inputs.get("show"), list(found))
+    if named and len(named) > 1:
+        raise NapkinError("--show: one quantity is watched at a time", f"--show {named[0]}")
+    path = named[0] if named else next((p for p in HEADLINES if p in found), next(iter(found)))
+    value, unit = found[path]
+    change = inputs.get("change")
+
+    read = {path, str(inputs.get("limit")).partition(" ")[0]}
+
+    def asked(changes: Mapping[str, Any]) -> Answer | None:
+        try:
+            return asking.asked(command, asking.changed(question, changes), read)
+        except NapkinError:
+            return None
+
+    varied = _varied(command, question, base, inputs.get("vary"))
+    decide = _decision(inputs, command, asked, base, path)
+    rows = []
+    for name, now in varied.items():
+        row = _moved(asked, OPTIONS[name], now, change, path, value)
+        if row is None:
+            continue
+        if decide is not None:
+            row |= _flip(decide, OPTIONS[name], now)
+        if row["swing"] > attribution.ROUNDING * abs(value) or row.get("flip") is not None:
+            rows.append(row)
+    rows.sort(key=lambda row: -row["swing"])
+    answer = Answer(
+        inputs.command.name,
+        f"{command.name}: {path} is {human(value, unit)}; each input moved by {change:.3g} of itself",
+        [one for one in base.terms if one.name == path],
+        rows=rows,
+        display=_display(rows, unit, decide is not None),
+        inputs=base.inputs,
+        notes=base.notes,
+        verdict=decide({}) if decide is not None else None,
+    )
+    answer.extra["columns"] = answer.extra["units"] = {"at_low": unit, "at_high": unit, "swing": unit}
+    jumped = [row["input"] for row in rows if row["jump"]]
+    if jumped:
+        answer.notes.append(f"{', '.join(jumped)}: only halves and doubles can be asked, so they move further")
+    answer.plot = _charts(command, rows, path, value, unit)
+    return answer
+
+
+def _varied(command: Command, question: Question, base: Answer, only: str | None) -> dict[str, float]:
+    """Every input that is a number, and the accelerator's figures, with the present value in base units."""
+    numbers = {
+        name: shown.value
+        for name, shown in base.inputs.items()
+        if name in command.names
+        and isinstance(shown.value, (int, float))
+        and not isinstance(shown.value, bool)
+        and shown.value > 0
+        and shown.origin != "solved"
+    }
+    if command.figures and "hardware" in base.inputs:
+        numbers |= _figures(command, question)
+    if only is None:
+        return numbers
+    wanted = [asking.option_of(command, word, "--vary").name for word in only.split(",")]
+    for name in wanted:
+        if name not in numbers:
+            raise NapkinError(f"--vary: {name} is no number in this question", f"one of {', '.join(numbers)}")
+    return {name: numbers[name] for name in wanted}
+
+
+def _figures(command: Command, question: Question) -> dict[str, float]:
+    """The accelerator's figures by their options' names; none where the command does not take them."""
+    from napkin.commands.machine import FIELDS, accelerator, base_dtype
+
+    resolved = Inputs(command, question)
+    hardware = accelerator(resolved)
+    figures: dict[str, float] = {"peak-flops": hardware.peak(base_dtype(resolved, hardware))}
+    figures |= {
+        name: hardware.capacity if name == "memory-size" else getattr(hardware, field) for name, field in FIELDS.items()
+    }
+    return {name: figure for name, figure in figures.items() if figure}
+
+
+def _moved(asked: Asked, option: Option, now: float, change: float, path: str, value: float) -> dict[str, Any] | None:
+    """The answer with one input lower and higher; by halves and doubles where a small step cannot be asked."""
+    whole = asking.counts(option)
+    ends: dict[str, tuple[float, float] | None] = {}
+    jump = False
+    for end, near, far in (("low", now * (1 - change), now / 2), ("high", now * (1 + change), now * 2)):
+        ends[end] = None
+        for step, further in ((near, False), (far, True)):
+            there = round(step) if whole else step
+            if there == now or there <= 0 or (whole and further and step != there):
+                continue
+            answer = asked({option.name: asking.written(option, there)})
+            found = {} if answer is None else answer.quantities()
+            if path in found:
+                ends[end] = (there, found[path][0])
+                jump = jump or further
+                break
+    low, high = ends["low"], ends["high"]
+    if low is None and high is None:
+        return None
+    reached = [value, *(end[1] for end in (low, high) if end)]
+    (x0, y0), (x1, y1) = low or (now, value), high or (now, value)
+    elasticity = math.log(y1 / y0) / math.log(x1 / x0) if y0 > 0 and y1 > 0 else None
+    return {
+        "input": option.name,
+        "value": now,
+        "low": low[0] if low else None,
+        "high": high[0] if high else None,
+        "at_low": low[1] if low else None,
+        "at_high": high[1] if high else None,
+        "swing": max(reached) - min(reached),
+        "elasticity": elasticity,
+        "unit": option.unit,
+        "jump": jump,
+    }
+
+
+Decision = Callable[[Mapping[str, Any]], "str | None"]
+
+
+def _decision(inputs: Inputs, command: Command, asked: Asked, base: Answer, path: str) -> Decision | None:
+    """The word that is decided for changed inputs: a limit's outcome, the side that has less, or the verdict."""
+    limit, against = inputs.get("limit"), inputs.get("against")
+    if limit is not None and against is not None:
+        raise NapkinError("--limit and --against are two decisions", "ask one at a time")
+    if limit is not None:
+        name, _, condition = limit.partition(" ")
+
+        def held(changes: Mapping[str, Any]) -> str | None:
+            answer = asked(changes)
+            if answer is None or name not in answer.quantities():
+                return None
+            outcomes, problems = limits_room.check(
+                {name: condition}, answer.quantities(), answer.intervals, {name: "--limit"}
+            )
+            if problems:
+                raise problems[0]
+            return outcomes[0].status
+
+        _, wrong = limits_room.check({name: condition}, base.quantities(), base.intervals, {name: "--limit"})
+        if wrong:
+            raise wrong[0]
+        return held
+    if against is not None:
+        other = asking.assignments(against, command, "--against")
+
+        def less(changes: Mapping[str, Any]) -> str | None:
+            first = asked(changes)
+            second = asked({**changes, **other})
+            if first is None or second is None:
+                return None
+            a, b = first.quantities().get(path), second.quantities().get(path)
+            if a is None or b is None:
+                return None
+            return "as given is lower" if a[0] < b[0] else f"{against} is lower" if b[0] < a[0] else "equal"
+
+        return less
+    if base.verdict is not None:
+        return lambda changes: getattr(asked(changes), "verdict", None)
+    return None
+
+
+def _flip(decide: Decision, option: Option, now: float) -> dict[str, Any]:
+    """The nearest value of one input at which the decision changes."""
+    whole = asking.counts(option)
+    low = max(1, round(now / REACH)) if whole else now / REACH
+    high = round(now * REACH) if whole else now * REACH
+    flip = attribution.flip(lambda x: decide({option.name: asking.written(option, x)}), now, low, high, whole)
+    return {"flip": flip.value if flip else None, "becomes": flip.word if flip else None}
+
+
+def _display(rows: list[dict[str, Any]], unit: str, decided: bool) -> list[dict[str, str]]:
+    table = []
+    for row in rows:
+        of = row["unit"]
+
+        def shown(key: str, in_unit: str, row: dict[str, Any] = row) -> str:
+            return "–" if row[key] is None else human(row[key], in_unit)
+
+        line = {"input": row["input"], "value": shown("value", of), "low": shown("low", of), "high": shown("high", of)}
+        line |= {"at low": shown("at_low", unit), "at high": shown("at_high", unit)}
+        line |= {"elasticity": "–" if row["elasticity"] is None else f"{row['elasticity']:+.3f}"}
+        if decided:
+            line |= {"flips at": shown("flip", of), "becomes": row["becomes"] or ""}
+        table.append(line)
+    return table
+
+
+def _charts(command: Command, rows: list[dict[str, Any]], path: str, value: float, unit: str) -> list[Chart]:
+    """A tornado: the answer with each input lowered and raised, the widest on top."""
+    moving = [row for row in rows if row["swing"]]
+    if not moving:
+        return []
+    scale, name = axis([value, *(row[k] for row in moving for k in ("at_low", "at_high") if row[k] is not None)], unit)
+
+    def series(key: str, end: str, word: str) -> Series:
+        at = [(value if row[key] is None else row[key]) / scale for row in moving]
+        return Series(word, [f"{row['input']}" for row in moving], at)
+
+    bars = [series("at_low", "low", "input lower"), series("at_high", "high", "input higher")]
+    return [Chart("tornado", f"{command.name}: what moves {path}", titled(path, name), "", bars, middle=value / scale)]
+
+
+COMMAND = Command(
+    "sensitivity",
+    "Which input moves an answer most (a tornado), and the value of each input at which a decision flips",
+    run,
+    options=("change", "vary", "limit", "against", "show", *DRAWS),
+    defaults={"change": "10%"},
+    examples=(
+        "sensitivity train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --mfu 0.4 --limit 'time <= 150d'",
+    ),
+)

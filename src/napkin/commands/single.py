@@ -1,0 +1,48 @@
+"""`flops matmul`, `mfu matmul`, `memory linear`: words that stand where a model stands, and the options they take."""
+
+from __future__ import annotations
+
+from napkin import units
+from napkin.commands.command import Inputs
+from napkin.errors import NapkinError, did_you_mean
+from napkin.options.registry import COMMON, DRAWS, FIGURES, Option, declare
+from napkin.render.answer import Answer
+
+declare(
+    Option("widths", units.shape, "Widths of linear layers, input first, e.g. 4,4,1", metavar="D,D,…"),
+    Option("width", units.positive_count, "Width of every linear layer", metavar="D"),
+    Option("time", units.duration, "Measured time", "second", "TIME"),
+)
+
+LINEAR = ("batch", "widths", "width", "depth")
+TAKES: dict[str, dict[str, tuple[str, ...]]] = {
+    "flops": {"matmul": ("size", "batch"), "linear": LINEAR},
+    "mfu": {"matmul": ("size", "batch", "time", "dtype", "hardware", "hardware-file", *FIGURES)},
+    "memory": {"linear": (*LINEAR, "precision", "optimizer", "optimizer-form")},
+}
+"""Command → word → the inputs that it reads. Others are refused rather than ignored."""
+OPTIONS_OF_SINGLE = ("widths", "width", "depth")
+
+
+def answered(inputs: Inputs) -> Answer | None:
+    """The answer where MODEL is matmul or linear; None where it is a model."""
+    words = TAKES[inputs.command.name]
+    word = str(inputs.need("model", f"a model, or {' or '.join(words)}")).strip().lower()
+    if word not in words:
+        for name in ("size", *OPTIONS_OF_SINGLE):
+            if name in inputs:
+                shown = f"the shape {inputs.get(name)}" if name == "size" else f"--{name}"
+                raise NapkinError(
+                    f"{shown} belongs to {' or '.join(words)}, not to a model",
+                    did_you_mean(word, words) or f"napkin {inputs.command.name} {next(iter(words))} …",
+                )
+        return None
+    for name in inputs.shown:
+        if name in inputs and name not in (*words[word], "model", *COMMON, *DRAWS):
+            raise NapkinError(
+                f"{'a shape' if name == 'size' else f'--{name}'} does not apply to {word}",
+                f"{word} takes {', '.join(n for n in words[word] if n != 'size')}",
+            )
+    from napkin.commands import small
+
+    return small.ANSWERS[inputs.command.name, word](inputs)

@@ -1,0 +1,118 @@
+"""`napkin memory MODEL --snapshot FILE`: what a torch memory snapshot shows beside what napkin predicts."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from napkin.commands.command import Inputs
+from napkin.footprint import buckets
+from napkin.footprint.memory import Moment
+from napkin.inputs.snapshot import Snapshot, read_snapshot
+from napkin.planning.fit import Fit
+from napkin.render.answer import Answer
+from napkin.term import MEASURED, Term, leaf
+from napkin.units import Unreadable, human, size
+
+OURS = {
+    "parameters": ("parameters",),
+    "gradients": ("gradients",),
+    "optimizer": ("optimizer",),
+    "activations": ("activations", "weight_casts", "inputs"),
+}
+"""Buckets of a snapshot, and those of a moment that they hold."""
+TEMPORARIES = {"forward": "activations", "loss": "gradients", "backward": "gradients", "step": "optimizer"}
+"""Whose stack the temporaries of a moment have."""
+
+
+def seen_in(inputs: Inputs) -> Snapshot:
+    """The snapshot of a file, or a size typed in its place: what max_memory_allocated said."""
+    path = inputs.get("snapshot")
+    if not os.path.exists(path) and path != "-":
+        try:
+            return Snapshot(0, size(path))
+        except Unreadable:
+            pass
+    return read_snapshot(path, inputs.get("snapshot-device"))
+
+
+def compare(inputs: Inputs, found: Fit, terms: dict[str, Term], title: str) -> Answer:
+    """Seen and predicted: the largest figures with their intervals, then bucket by bucket at the peak, and when the
+    snapshot was taken beside the predicted moment nearest to it."""
+    path, seen = inputs.get("snapshot"), seen_in(inputs)
+    answer = Answer("memory", f"{title}, beside {path}", tuple(terms.values()))
+    answer.intervals = {**found.reported.ends, "memory/total": found.reported.ends["memory/used"]}
+    rows: list[dict[str, Any]] = []
+    measured: list[Term] = []
+    for name in ("allocated", "reserved"):
+        value = getattr(seen, name)
+        if value is not None:
+            row = _row(f"largest {name}", value, terms[f"memory/{name}"].value)
+            low, high = answer.intervals[f"memory/{name}"]
+            where = "inside" if low <= value <= high else "above" if value > high else "below"
+            answer.notes.append(f"{name}: seen is {row['error']:+.1%} of predicted, {where} the interval")
+            rows.append(row)
+            measured.append(leaf(f"seen/{name}", value, "byte", MEASURED, path))
+    stages = int(found.step.setup.layout.pp)
+    if stages > 1:
+        worst = int(found.rank.stage.index)
+        answer.notes.append(
+            f"predicted for stage {worst} of {stages}, the fullest: take the snapshot of a rank of that stage"
+        )
+    peak = buckets.peak_of(found.rank)
+    if seen.at_peak is not None:
+        rows += _by_bucket("at the peak", seen.at_peak, peak)
+        measured += [leaf(f"seen/at/peak/{n}", v, "byte", MEASURED, path) for n, v in seen.at_peak.items()]
+        answer.notes.append(f"the predicted peak is in the {peak.name}")
+    if seen.buckets is not None and seen.at_dump is not None:
+        moment = _nearest(found.rank.moments, seen.at_dump)
+        rows += _by_bucket("when taken", seen.buckets, moment)
+        measured.append(leaf("seen/at_dump", seen.at_dump, "byte", MEASURED, path))
+        measured += [leaf(f"seen/at/dump/{n}", v, "byte", MEASURED, path) for n, v in seen.buckets.items()]
+        answer.notes.append(f"what was allocated when the snapshot was taken is nearest to the {moment.name}")
+        _advise(answer, seen)
+    answer.terms = (*answer.terms, *measured)
+    answer.rows, answer.rows_name = [*rows], "seen"
+    answer.extra["units"] = {"seen": "byte", "predicted": "byte", "unexplained": "byte"}
+    answer.display = [_shown(row) for row in rows]
+    answer.listed = False
+    return answer
+
+
+def _advise(answer: Answer, seen: Snapshot) -> None:
+    """What would have told more."""
+    if not seen.recorded:
+        answer.notes.append("no stacks: torch.cuda.memory._record_memory_history() before the model is made gives them")
+    elif not seen.traced:
+        answer.notes.append("no trace: the largest figures are those when the snapshot was taken")
+    elif seen.buckets is not None and seen.buckets.get("unexplained", 0) > seen.buckets.get("parameters", 0):
+        answer.notes.append("much was allocated before recording began: start it before the model is made")
+
+
+def _by_bucket(when: str, seen: dict[str, int], moment: Moment) -> list[dict[str, Any]]:
+    """Rows of each bucket, of what no stack explains, and of all."""
+    rows = []
+    for bucket, parts in OURS.items():
+        predicted = sum(getattr(moment, part) for part in parts)
+        if TEMPORARIES[moment.name] == bucket:
+            predicted += moment.temporaries
+        rows.append(_row(f"{bucket} {when}", seen.get(bucket, 0), predicted))
+    rows.append(_row(f"unexplained {when}", seen.get("unexplained", 0), 0))
+    return [*rows, _row(f"all {when}", sum(seen.values()), moment.live)]
+
+
+def _row(what: str, seen: int, predicted: float) -> dict[str, Any]:
+    error = seen / predicted - 1 if predicted else None
+    return {"what": what, "seen": seen, "predicted": predicted, "unexplained": seen - predicted, "error": error}
+
+
+def _shown(row: dict[str, Any]) -> dict[str, str]:
+    """A row as people read it."""
+    sizes = {name: human(row[name], "byte") for name in ("seen", "predicted", "unexplained")}
+    error = row["error"]
+    share = "–" if error is None else f"{error:+.1%}" if error < 10 else f"{error + 1:,.0f} ×"
+    return {"what": row["what"], **sizes, "error": share}
+
+
+def _nearest(moments: tuple[Moment, ...], allocated: int) -> Moment:
+    return min(moments, key=lambda moment: abs(float(moment.live) - allocated))

@@ -1,0 +1,168 @@
+"""`napkin tensor`: a tensor's bytes, strides and views. Selections are applied in this order: --slice, --permute or
+--transpose, --contiguous, --view, --index."""
+
+from __future__ import annotations
+
+from napkin import formats, units
+from napkin.commands.command import Command, Inputs
+from napkin.counting import tensors
+from napkin.counting.tensors import View
+from napkin.errors import NapkinError
+from napkin.formats import Format, Integer
+from napkin.options.registry import Option, declare, flag
+from napkin.render.answer import Answer
+from napkin.term import ASSUMED, GIVEN, TRUE, Term, add, ceil_divide, constant, leaf, multiply
+
+
+def integers(text: str) -> tuple[int, ...]:
+    """`2,0,1` → (2, 0, 1)."""
+    try:
+        return tuple(_integer(part) for part in text.split(","))
+    except ValueError:
+        raise units.Unreadable(f"{text[:60]!r} is not a list of whole numbers", "for example 1,2") from None
+
+
+def _integer(text: str) -> int:
+    plain = text.strip()
+    if not plain.isascii() or len(plain) > 18 or "_" in plain:
+        raise ValueError
+    return int(plain)
+
+
+def selection(text: str) -> tuple[int | slice, ...]:
+    """`0:2,:,1` → what Python's brackets would hold."""
+    chosen: list[int | slice] = []
+    for part in text.split(","):
+        ends = part.split(":")
+        try:
+            if len(ends) > 3:
+                raise ValueError
+            numbers = [_integer(end) if end.strip() else None for end in ends]
+        except ValueError:
+            numbers = [None]
+        if len(numbers) == 1:
+            if numbers[0] is None:
+                raise NapkinError(
+                    f"--slice: {part[:60]!r} is neither a number nor start:stop:step", "for example 0:2,:,1"
+                )
+            chosen.append(numbers[0])
+        else:
+            chosen.append(slice(*numbers))
+    return tuple(chosen)
+
+
+declare(
+    Option("count", units.positive_count, "How many such tensors", metavar="N"),
+    Option("slice", units.words, "Basic indexing, e.g. 0:2,:,1", metavar="SLICE"),
+    Option("permute", integers, "The dimensions in another order, e.g. 2,0,1", metavar="DIMS"),
+    flag("transpose", "Exchange the last two dimensions"),
+    flag("contiguous", "Copy to row-major order where it is not"),
+    Option("view", units.shape, "The same storage under another shape", metavar="SHAPE"),
+    Option("index", integers, "Where the element with this index lies, e.g. 1,2", metavar="I,J"),
+)
+
+
+def run(inputs: Inputs) -> Answer:
+    shape = _shape(inputs)
+    form = formats.find(inputs.get("dtype"))
+    base = tensors.new(shape)
+    view, copied = _views(inputs, base, form)
+    width = formats.element_bytes(form)
+    elements = _product("elements", view.shape, GIVEN if view.shape == shape else TRUE)
+    first = _storage(form, shape, width, "storage/bytes")
+    terms = [elements]
+    storage = first
+    held = first
+    if copied:
+        storage = multiply("storage/bytes", _product("copied_elements", view.shape, TRUE), width)
+        held = add("memory/of_one", first.renamed("memory/original"), storage.renamed("memory/copied"))
+    many = inputs.get("count")
+    total = multiply("memory/total", held, inputs.term("count")) if many else held.renamed("memory/total")
+    seen = multiply("view/bytes", elements, width) if copied or view != base else storage.renamed("view/bytes")
+    terms += [total, seen, storage]
+    terms.append(leaf("view/offset", view.offset, "1", TRUE))
+    index = inputs.get("index")
+    place = view.offset if index is None else view.at(index)
+    terms.append(leaf("offset", place, "1", TRUE, "offset + Σ index × stride, in elements"))
+    terms.append(leaf("contiguous", int(view.contiguous), "1", TRUE))
+    terms += [leaf(f"shape/{at}", size, "1", TRUE) for at, size in enumerate(view.shape)]
+    terms += [leaf(f"stride/{at}", stride, "1", TRUE) for at, stride in enumerate(view.strides)]
+    return Answer("tensor", _title(shape, form, view, base, copied, many), terms)
+
+
+def _shape(inputs: Inputs) -> tuple[int, ...]:
+    text = inputs.need("size", "the shape, e.g. 4x8")
+    try:
+        return units.shape(text)
+    except units.Unreadable as problem:
+        raise NapkinError(f"SIZE: {problem.reason}", problem.hint) from None
+
+
+def _views(inputs: Inputs, base: View, form: Format | Integer) -> tuple[View, bool]:
+    """The view that the options ask for, and whether it had to be copied."""
+    asked = [n for n in ("slice", "permute", "transpose", "contiguous", "view", "index") if inputs.get(n)]
+    if asked and isinstance(form, Format) and (form.scale or form.element_bits < 8):
+        raise NapkinError(
+            f"--{asked[0]}: {form.name} packs its elements: it has no views by element",
+            "a packed tensor is quantised again for another order; ask for its bytes alone",
+        )
+    view = base
+    if inputs.get("slice") is not None:
+        view = tensors.take(view, selection(inputs.get("slice")))
+    if inputs.get("permute") is not None and inputs.get("transpose"):
+        raise NapkinError("--permute and --transpose exclude each other", "give the whole order with --permute")
+    if inputs.get("permute") is not None:
+        view = tensors.permute(view, inputs.get("permute"))
+    if inputs.get("transpose"):
+        view = tensors.transpose(view)
+    copied = bool(inputs.get("contiguous")) and not view.contiguous
+    if copied:
+        view = tensors.contiguous(view)
+    if inputs.get("view") is not None:
+        view = tensors.reshape_view(view, inputs.get("view"))
+    return view, copied
+
+
+def _product(name: str, shape: tuple[int, ...], kind: str) -> Term:
+    if len(shape) < 2:
+        return leaf(name, shape[0] if shape else 1, "1", kind)
+    return multiply(name, *(leaf(f"size/{at}", size, "1", kind) for at, size in enumerate(shape)))
+
+
+def _storage(form: Format | Integer, shape: tuple[int, ...], width: Term, name: str) -> Term:
+    """Bytes of a freshly allocated tensor: whole bytes for packed formats, block scales beside them."""
+    elements = _product("storage/elements", shape, GIVEN)
+    scaled = isinstance(form, Format) and form.scale
+    if not scaled and form.element_bits % 8 == 0:
+        return multiply(name, elements, width)
+    bits = multiply("storage/bits", elements, leaf("element_bits", form.element_bits, "1", TRUE, form.source))
+    packed = ceil_divide("storage/packed", bits, constant("8", 8, "1/byte"))
+    if not isinstance(form, Format) or not form.scale:
+        return packed.renamed(name)
+    last = leaf(f"size/{len(shape) - 1}", shape[-1], "1")
+    blocks = ceil_divide("blocks_of_a_row", last, constant("elements_of_a_block", form.block, "1", form.source))
+    one = constant("scale", 1, "byte", form.source)
+    parts = [packed, multiply("storage/scales", _product("rows", shape[:-1], GIVEN), blocks, one)]
+    if form.scale != "e8m0":
+        parts.append(leaf("storage/tensor_scale", 4, "byte", ASSUMED, form.source))
+    return add(name, *parts)
+
+
+def _title(
+    shape: tuple[int, ...], form: Format | Integer, view: View, base: View, copied: bool, many: int | None
+) -> str:
+    text = f"{f'{many:,} tensors' if many else 'a tensor'} {tensors.written(shape)} of {form.name}"
+    if copied:
+        return f"{text}, copied to row-major {tensors.written(view.shape)}"
+    return text if view == base else f"{text}, seen as {tensors.written(view.shape)} without a copy"
+
+
+COMMAND = Command(
+    "tensor",
+    "A tensor's bytes, strides, views and offsets; offsets and strides are in elements",
+    run,
+    ("dtype", "count", "slice", "permute", "transpose", "contiguous", "view", "index"),
+    arguments=("size",),
+    defaults={"dtype": "fp32"},
+    examples=("tensor 4x8", "tensor 4x4 --transpose", "tensor 4x4 --index 1,2", "tensor 49152x12288 --dtype bf16"),
+)

@@ -1,0 +1,227 @@
+"""`napkin validate [FILE]`: predicted against measured, for the shipped evidence or published rows of one's own."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from napkin.commands.command import Command, Inputs
+from napkin.commands.level import level_of
+from napkin.errors import NapkinError
+from napkin.evidence import facts, footprint, runs, validate
+from napkin.evidence.compared import Compared, quantile_of
+from napkin.evidence.published import Published, RunRow, read
+from napkin.options.registry import DRAWS, Option, declare, flag
+from napkin.render.answer import Answer
+from napkin.render.chart import Chart, Series
+from napkin.render.scale import axis, titled
+from napkin.term import SEEN, Term, leaf
+from napkin.units import words
+
+declare(
+    flag("in-sample", "With constants that saw the row's own source"),
+    Option("worst", words, "How many of the worst rows to show", metavar="N"),
+)
+
+UNITS = {
+    "step_seconds": "second",
+    "tokens_per_second_per_gpu": "token/s/GPU",
+    "mfu": "1",
+    "device_hours": "GPU-hour",
+}
+
+
+def run(inputs: Inputs) -> Answer:
+    level = level_of(inputs)
+    compared = _compared(inputs, level)
+    terms, sources = _statistics(compared)
+    answer = Answer("validate", _title(inputs, compared), terms)
+    answer.rows = [_row(one) for one in compared]
+    answer.display = _display(compared, _worst(inputs))
+    answer.extra["sources"] = sources
+    answer.pictures = _by_source(sources)
+    kind = "that saw every row" if inputs.get("in-sample") else "that never saw the row's own source"
+    answer.notes.append(f"constants {kind}; intervals of {level:.0%}")
+    suspects = sum(1 for one in compared if one.suspect)
+    if suspects:
+        answer.notes.append(f"{suspects} suspect row{'s' * (suspects != 1)} predicted, not counted")
+    silent = [one for one in compared if one.predicted is None and not one.verdict]
+    if silent:
+        answer.notes.append(f"{len(silent)} rows are not predicted, each says why")
+    if inputs.get("plot"):
+        answer.plot = _scatter(compared)
+    return answer
+
+
+def _worst(inputs: Inputs) -> int:
+    text = str(inputs.get("worst"))
+    if not (text.isascii() and text.isdigit() and len(text) < 6):
+        raise NapkinError(f"--worst: {text[:40]!r} is not a whole number", "for example --worst 20")
+    return int(text)
+
+
+def _compared(inputs: Inputs, level: float) -> list[Compared]:
+    inside = bool(inputs.get("in-sample"))
+    path = inputs.get("file")
+    rows = Published(facts.steps(), facts.memory(), facts.runs()) if path is None else read(str(path))
+    return [
+        *(validate.steps(rows.steps, level, inside) if rows.steps else ()),
+        *(footprint.compared(row, level) for row in rows.memory),
+        *(whole_runs(rows.runs, level, inside) if rows.runs else ()),
+    ]
+
+
+def whole_runs(rows: Sequence[RunRow], level: float, inside: bool) -> list[Compared]:
+    """Published whole runs in device-hours, each from its own organisation left out unless `inside`."""
+    answers = []
+    for row, found, peak in runs.validated(rows, level, inside):
+        group = row.organisation or row.model
+        if found is None:
+            answers.append(
+                Compared(row.id, "device_hours", None, None, None, row.hours, group, row.why, "", row.suspect, group)
+            )
+            continue
+        middle, low, high = (runs.hours(row.active, row.tokens, peak, u) for u in (found.mfu, found.high, found.low))
+        why = "" if row.hours else "its hours are not published"
+        answers.append(
+            Compared(row.id, "device_hours", middle, low, high, row.hours, group, why, "", row.suspect, group)
+        )
+    return answers
+
+
+def _row(one: Compared) -> dict[str, Any]:
+    """A row of the answer; what there is not is left out."""
+    fields: dict[str, Any] = {
+        "id": one.id,
+        "quantity": one.quantity,
+        "predicted": one.predicted,
+        "low": one.low,
+        "high": one.high,
+        "measured": one.measured,
+        "error": one.error,
+        "source": one.source,
+        "why": one.why,
+        "verdict": one.verdict,
+        "suspect": one.suspect,
+    }
+    return {key: value for key, value in fields.items() if value not in (None, "")}
+
+
+def _counted(compared: Sequence[Compared]) -> dict[str, list[Compared]]:
+    groups: dict[str, list[Compared]] = {}
+    for one in compared:
+        if one.error is not None and not one.suspect:
+            groups.setdefault(one.quantity, []).append(one)
+    return groups
+
+
+def _statistics(compared: Sequence[Compared]) -> tuple[list[Term], list[dict[str, Any]]]:
+    """Median, mean, p90 and bias of the errors and what share of the intervals covers, by quantity; and by source."""
+    terms: list[Term] = []
+    sources: list[dict[str, Any]] = []
+    for quantity, members in _counted(compared).items():
+        errors = [abs(one.error or 0.0) for one in members]
+        figures = {
+            f"error/{quantity}/median": statistics.median(errors),
+            f"error/{quantity}/mean": statistics.fmean(errors),
+            f"error/{quantity}/p90": quantile_of(errors, 0.9),
+            f"error/{quantity}/bias": statistics.median(one.error or 0.0 for one in members),
+        }
+        inside = [one.covered for one in members if one.covered is not None]
+        if inside:
+            figures[f"coverage/{quantity}"] = sum(inside) / len(inside)
+        figures[f"rows/{quantity}"] = len(members)
+        terms += [leaf(name, value, "1", SEEN, "published rows") for name, value in figures.items()]
+        groups: dict[str, list[Compared]] = {}
+        for one in members:
+            groups.setdefault(one.group, []).append(one)
+        for group, several in sorted(groups.items()):
+            own = [abs(one.error or 0.0) for one in several]
+            within = [one.covered for one in several if one.covered is not None]
+            sources.append(
+                {
+                    "quantity": quantity,
+                    "source": group,
+                    "rows": len(several),
+                    "median": statistics.median(own),
+                    "mean": statistics.fmean(own),
+                    "p90": quantile_of(own, 0.9),
+                    "bias": statistics.median(one.error or 0.0 for one in several),
+                    **({"coverage": sum(within) / len(within)} if within else {}),
+                }
+            )
+    return terms, sources
+
+
+def _by_source(sources: Sequence[dict[str, Any]]) -> tuple[str, ...]:
+    lines = ["  by source                                    rows  median    mean     p90    bias  covered"]
+    for one in sources:
+        covered = f"{one['coverage']:7.0%}" if "coverage" in one else "       "
+        lines.append(
+            f"  {one['source'][:20]:20} {one['quantity'][:24]:24} {one['rows']:4} {one['median']:7.1%} "
+            f"{one['mean']:7.1%} {one['p90']:7.1%} {one['bias']:+7.1%}  {covered}"
+        )
+    return tuple(lines)
+
+
+def _display(compared: Sequence[Compared], count: int) -> list[dict[str, str]]:
+    """The worst rows."""
+    known = [one for one in compared if one.error is not None and not one.suspect]
+    ranked = sorted(known, key=lambda one: -abs(math.log((one.predicted or 1) / (one.measured or 1))))
+    return [
+        {
+            "worst rows": one.id[:70],
+            "quantity": one.quantity,
+            "predicted": f"{one.predicted:.4g}",
+            "measured": f"{one.measured:.4g}",
+            "error": f"{one.error:+.1%}",
+        }
+        for one in ranked[:count]
+    ]
+
+
+def _title(inputs: Inputs, compared: Sequence[Compared]) -> str:
+    where = inputs.get("file") or "the shipped evidence"
+    return f"predicted against measured: {len(compared):,} rows of {where}"
+
+
+def _scatter(compared: Sequence[Compared]) -> list[Chart]:
+    charts = []
+    for quantity, members in _counted(compared).items():
+        groups: dict[str, list[Compared]] = {}
+        for one in members:
+            groups.setdefault(one.group, []).append(one)
+        unit = UNITS.get(quantity, "byte")
+        scale, name_of = axis([one.measured or 0.0 for several in groups.values() for one in several], unit)
+        series = [
+            Series(
+                name, [(o.measured or 0.0) / scale for o in several], [(o.predicted or 0.0) / scale for o in several]
+            )
+            for name, several in sorted(groups.items())
+        ]
+        charts.append(
+            Chart(
+                "points",
+                f"{quantity}: predicted against measured",
+                titled("measured", name_of),
+                titled("predicted", name_of),
+                series,
+                log_x=True,
+                log_y=True,
+                diagonal=True,
+            )
+        )
+    return charts
+
+
+COMMAND = Command(
+    "validate",
+    "Predicted against measured for published runs, each with constants that never saw its source",
+    run,
+    options=("interval", "in-sample", "worst", *DRAWS),
+    arguments=("file",),
+    defaults={"interval": "90", "worst": "10"},
+    examples=("validate", "validate --interval 80 --worst 5"),
+)

@@ -1,0 +1,117 @@
+"""FLOPs per token as published MFU figures count them, side by side.
+
+Symbols: N active parameters, s sequence, L layers, a heads of d numbers (MLA's keys and values differ: 2·d is d_qk +
+d_v), h width. Sums over layers run over those that have attention.
+
+    6nd                6·N                                                     Kaplan et al. 2020, arXiv 2001.08361
+    6nd_non_embedding  6·(N − token table − head)                              the same, their N
+    palm               6·(N − input table) + 12·L·a·d·s                        Chowdhery et al. 2022, 2204.02311, app. B
+    nanogpt            6·(N − position table) + 12·L·h·s                       karpathy/nanoGPT, model.py estimate_mfu
+    megatron           6·(matrices a token passes, with logits) + 6·L·a·d·s    Narayanan et al. 2021, 2104.04473, causal
+    causal             palm with attention halved
+    torch              3 × the counted forward over the full square            torch.utils.flop_counter
+A tied head is the input table, which then works as a matrix: nothing is subtracted for it in palm, but for
+tables that are looked up alone.
+"""
+
+from __future__ import annotations
+
+from napkin.counting import flops
+from napkin.counting.flops import FULL, Works
+from napkin.counting.params import params
+from napkin.counting.six_n import six
+from napkin.elementwise import Number
+from napkin.operations.layer import AttentionCore, BandAttention, Model
+from napkin.term import GIVEN, Term, add, constant, divide, leaf, multiply, subtract
+
+NAMES = ("6nd", "6nd_non_embedding", "palm", "nanogpt", "megatron", "causal", "torch")
+SOURCES = {
+    "6nd": "Kaplan et al. 2020, arXiv 2001.08361, table 1",
+    "6nd_non_embedding": "Kaplan et al. 2020, arXiv 2001.08361, table 1, parameters without tables",
+    "palm": "Chowdhery et al. 2022, arXiv 2204.02311, appendix B",
+    "nanogpt": "karpathy/nanoGPT, model.py, estimate_mfu",
+    "megatron": "Narayanan et al. 2021, arXiv 2104.04473, and Megatron-LM's training log, causal attention",
+    "causal": "Chowdhery et al. 2022, arXiv 2204.02311, appendix B, attention halved",
+    "torch": "torch.utils.flop_counter, full square",
+}
+
+
+def per_token(model: Model, over: Works, name: str, mtp: bool = False) -> Term:
+    """FLOPs per token, forward and backward, in a named convention."""
+    counted = params(model, mtp)
+    active = counted["params/active"]
+    path = f"flops/per_token/{name}"
+    source = SOURCES[name]
+    seq = leaf("seq", _length(model, over), "token", GIVEN)
+    if name == "6nd":
+        return multiply(path, six(), active, source=source)
+    if name == "6nd_non_embedding":
+        tables = add("params/tables", counted["params/embedding"], counted["params/lm_head"])
+        return multiply(path, six(), subtract("params/active_without_tables", active, tables), source=source)
+    if name in ("palm", "causal"):
+        table = counted.get("params/lookup_embedding") if model.tied else counted["params/embedding"]
+        used = active if table is None else subtract("params/without_input_table", active, table)
+        pairs = 6 if name == "palm" else 3
+        return add(path, multiply(f"{path}/matrices", six(), used), _square(path, model, pairs, seq), source=source)
+    if name == "nanogpt":
+        positions = counted.get("params/position_embedding")
+        used = active if positions is None else subtract("params/without_positions", active, positions)
+        wide = leaf("layers_times_width", model.depth * model.hidden, "1", GIVEN)
+        twelve = constant("12", 12, "FLOP/token^2", "2 products, 2 FLOP, 3 passes")
+        return add(
+            path,
+            multiply(f"{path}/matrices", six(), used),
+            multiply(f"{path}/attention", twelve, wide, seq),
+            source=source,
+        )
+    if name == "megatron":
+        return add(path, _matrices(path, model, over, mtp), _square(path, model, 3, seq), source=source)
+    if name == "torch":
+        ahead = flops.forward(model, flops.with_pairs(over, FULL), mtp)
+        three = constant("3", 3, "1", "forward, and twice it backward")
+        return divide(path, multiply(f"{path}/step", three, ahead), _tokens(over), source=source)
+    raise KeyError(name)
+
+
+def all_conventions(model: Model, over: Works, mtp: bool = False) -> dict[str, Term]:
+    """Each convention's FLOPs per token, by its name."""
+    return {name: per_token(model, over, name, mtp) for name in NAMES}
+
+
+def ratio(name: str, convention: Term, exact: Term) -> Term:
+    """A convention against the count of this step."""
+    return divide(f"flops/ratio/{name}", convention, exact)
+
+
+def _tokens(over: Works) -> Term:
+    return leaf("tokens", flops.tokens(over), "token", GIVEN)
+
+
+def _length(model: Model, over: Works) -> Number:
+    """The sequence of the last stack, over which the formulas' attention runs."""
+    return over[model.stacks[-1].name].length
+
+
+def heads_width(model: Model) -> int:
+    """Σ over layers of heads · (d_qk + d_v): twice L·a·d where keys and values are alike."""
+    total = 0
+    for stack in model.stacks:
+        for _, count, layer in stack.kinds():
+            for op in layer.operations:
+                if isinstance(op, (AttentionCore, BandAttention)):
+                    total += count * op.heads * (op.qk_dim + op.v_dim)
+    return total
+
+
+def _square(path: str, model: Model, pairs: int, seq: Term) -> Term:
+    """`pairs`·Σ a·(d_qk + d_v)·s: 6 for the full square (2 FLOP in each of 3 passes), 3 for half of it."""
+    wide = leaf("heads_times_sizes", heads_width(model), "1", GIVEN)
+    return multiply(f"{path}/attention", constant(str(pairs), pairs, "FLOP/token^2"), wide, seq)
+
+
+def _matrices(path: str, model: Model, over: Works, mtp: bool) -> Term:
+    """Three passes through the matrices of parameters, per token."""
+    terms = list(flops.by_operation(model, over, mtp=mtp, weights_only=True).values())
+    ahead = add(f"{path}/forward", *terms) if len(terms) > 1 else terms[0]
+    three = constant("3", 3, "1", "forward, and twice it backward")
+    return divide(f"{path}/matrices", multiply(f"{path}/passes", three, ahead), _tokens(over))

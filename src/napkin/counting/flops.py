@@ -1,0 +1,243 @@
+"""FLOPs of one step: a fold over the operations' matrix products.
+
+A multiply-add is 2 FLOP. Only matrix products count; look-ups, norms, softmax, rotary embedding and activation
+functions count 0, biases too. Backward is 2 × forward: one product for the input's gradient, one for the weight's.
+Attention counts the full square s² of every layer, unless half (causal without its diagonal) or exact (only the
+allowed pairs: causal, windows, chunks, documents) is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from napkin.elementwise import Number
+from napkin.operations.layer import (
+    MEMORY,
+    AttentionCore,
+    BandAttention,
+    Conv,
+    Layer,
+    Model,
+    Operation,
+    Product,
+    Scan,
+    Stack,
+    Work,
+)
+from napkin.record import replace
+from napkin.term import GIVEN, Term, add, constant, divide, leaf, multiply
+from napkin.training.layout import Layout
+
+MULTIPLY_ADD = "a multiply-add is 2 FLOP"
+BACKWARD = "backward makes two products of the forward's size: one for the input's gradient, one for the weight's"
+
+FULL, HALF, EXACT = "full", "half", "exact"
+Works = Mapping[str, Work]
+"""What each stack runs over, by the stack's name."""
+
+
+def works(
+    model: Model,
+    batch: Number,
+    seq: Number,
+    *,
+    target: Number | None = None,
+    pairs: str = FULL,
+    documents: tuple[tuple[int, int], ...] = (),
+) -> dict[str, Work]:
+    """`batch` sequences of `seq` tokens; `target` tokens for the second stack of an encoder-decoder."""
+    first, *others = model.stacks
+    found = {first.name: Work(batch, seq, pairs, documents)}
+    for stack in others:
+        found[stack.name] = Work(batch, seq if target is None else target, pairs, (), seq)
+    return found
+
+
+def of_layout(model: Model, layout: Layout, batch: Number) -> dict[str, Work]:
+    """What `batch` sequences of a layout run over."""
+    return works(model, batch, layout.seq, target=layout.target or None)
+
+
+def tokens(over: Works) -> Number:
+    """Tokens that pass through a stack, over all stacks."""
+    total: Number = 0
+    for work in over.values():
+        total = total + work.tokens
+    return total
+
+
+# --- one operation ---------------------------------------------------------------------------------------------------
+
+
+def _product(name: str, product: Product) -> Term:
+    """2·batch·m·k·n FLOP."""
+    factors = [constant("2", 2, "FLOP", MULTIPLY_ADD)]
+    batch = product.batch
+    if not isinstance(batch, int) or batch != 1:
+        factors.append(leaf(f"{name}/batch", batch, "1", GIVEN))
+    factors += [leaf(f"{name}/{axis}", getattr(product, axis), "1", GIVEN) for axis in ("m", "k", "n")]
+    return multiply(name, *factors)
+
+
+def _attention(name: str, core: AttentionCore, work: Work) -> list[Term]:
+    """Scores q·kᵀ and values: 2·heads·pairs·d FLOP each."""
+    pairs = leaf(f"{name}/pairs", core.pairs(work), "1", GIVEN)
+    heads = leaf(f"{name}/heads", core.heads, "1", GIVEN)
+    per_pair = constant("2", 2, "FLOP", MULTIPLY_ADD)
+    if core.halved(work):
+        per_pair = constant("1", 1, "FLOP", "half of 2: half of the square")
+    sizes = (("scores", core.qk_dim), ("values", core.v_dim))
+    return [
+        multiply(f"{name}/{part}", per_pair, pairs, heads, leaf(f"{name}/{part}/size", size, "1", GIVEN))
+        for part, size in sizes
+    ]
+
+
+def products_of(operation: Operation, work: Work) -> tuple[Product, ...]:
+    """The matrix products of one operation; those that read the other stack's output run over its tokens."""
+    return operation.products(over_memory(operation, work))
+
+
+def over_memory(operation: Operation, work: Work) -> Work:
+    """What the operation runs over: the other stack's sequence where it reads nothing else."""
+    if operation.reads == (MEMORY,):
+        return replace(work, length=work.memory, lengths=(), memory=0)
+    return work
+
+
+def _operation(path: str, operation: Operation, work: Work, weights_only: bool = False) -> list[Term]:
+    name = f"{path}/{operation.name}"
+    if isinstance(operation, AttentionCore):
+        return [] if weights_only else _attention(name, operation, work)
+    found = [p for p in products_of(operation, work) if p.weight or not weights_only]
+    if len(found) == 1:
+        return [_product(name, found[0])]
+    return [_product(f"{name}/{p.name.rpartition('/')[2]}", p) for p in found]
+
+
+# --- a model ---------------------------------------------------------------------------------------------------------
+
+
+def _sum(name: str, parts: Sequence[Term]) -> Term:
+    if not parts:
+        return constant(name, 0, "FLOP", "no matrix product")
+    return parts[0].renamed(name) if len(parts) == 1 else add(name, *parts)
+
+
+def _operations(model: Model, stack: Stack, mtp: bool) -> list[tuple[str, Number, Operation]]:
+    """(kind of layer, how many, operation) of a stack, layers of a kind once; the prediction modules where asked."""
+    found: list[tuple[str, Number, Operation]] = [("", 1, op) for op in stack.before]
+    for kind, count, layer in stack.kinds():
+        found += [(kind, count, op) for op in layer.operations]
+    found += [("", 1, op) for op in stack.after]
+    if mtp and model.extra and stack is model.stacks[-1]:
+        modules = len(model.extra)
+        heads = [op for op in stack.after if op.name == "lm_head"]
+        found += [("multi_token_prediction", modules, op) for op in (*model.extra[0].operations, *heads)]
+    return found
+
+
+def by_operation(
+    model: Model,
+    over: Works,
+    *,
+    mtp: bool = False,
+    only: Callable[[Operation], bool] | None = None,
+    weights_only: bool = False,
+) -> dict[str, Term]:
+    """Forward FLOPs summed by the operation's name, over all layers that have it; of those that `only` lets pass.
+    `weights_only`: products with a parameter alone, no attention and no recurrence."""
+    parts: dict[str, list[Term]] = {}
+    for stack in model.stacks:
+        prefix = f"{stack.name}/" if len(model.stacks) > 1 else ""
+        for kind, count, operation in _operations(model, stack, mtp):
+            if only is not None and not only(operation):
+                continue
+            path = f"flops/forward/{prefix}{kind}" if kind else f"flops/forward{'/' + stack.name if prefix else ''}"
+            terms = _operation(path, operation, over[stack.name], weights_only)
+            if not terms:
+                continue
+            one = _sum(f"{path}/{operation.name}", terms)
+            if not isinstance(count, int) or count != 1:
+                one = multiply(f"{path}/{operation.name}/all", leaf(f"{prefix}{kind}_layers", count, "1", GIVEN), one)
+            parts.setdefault(prefix + operation.name, []).append(one)
+    return {name: _sum(f"flops/operation/{name}", terms) for name, terms in parts.items()}
+
+
+def layer_forward(path: str, layer: Layer, work: Work) -> Term:
+    """Forward FLOPs of one layer."""
+    return _sum(path, [term for operation in layer.operations for term in _operation(path, operation, work)])
+
+
+def forward(model: Model, over: Works, mtp: bool = False) -> Term:
+    """FLOPs of one forward pass."""
+    return _sum("flops/forward", list(by_operation(model, over, mtp=mtp).values()))
+
+
+def backward(of: Term) -> Term:
+    """FLOPs of the backward pass: twice the forward's."""
+    return multiply("flops/backward", constant("2", 2), of, source=BACKWARD)
+
+
+def with_pairs(over: Works, pairs: str) -> dict[str, Work]:
+    """The same work in another convention of counting (query, key) pairs."""
+    return {name: replace(work, pairs=pairs) for name, work in over.items()}
+
+
+def is_attention(operation: Operation) -> bool:
+    return isinstance(operation, (AttentionCore, BandAttention))
+
+
+def attention(model: Model, over: Works, pairs: str, mtp: bool = False) -> Term:
+    """Forward and backward FLOPs of scores and values in a convention of counting pairs."""
+    name = "flops/attention" if pairs == FULL else f"flops/attention/{pairs}"
+    parts = list(by_operation(model, with_pairs(over, pairs), mtp=mtp, only=is_attention).values())
+    return multiply(name, constant("3", 3), _sum(f"{name}/forward", parts), source="forward, and twice it backward")
+
+
+def step(model: Model, over: Works, mtp: bool = False) -> dict[str, Term]:
+    """Every published FLOP count of one step, by path."""
+    operations = by_operation(model, over, mtp=mtp)
+    ahead = _sum("flops/forward", list(operations.values()))
+    back = backward(ahead)
+    total = add("flops/total", ahead, back)
+    count = leaf("tokens", tokens(over), "token", GIVEN)
+    found = [
+        ahead,
+        back,
+        total,
+        *(attention(model, over, pairs, mtp) for pairs in (FULL, HALF, EXACT)),
+        divide("flops/per_token", total, count),
+        *operations.values(),
+    ]
+    return {term.name: term for term in found}
+
+
+def remarks(model: Model) -> list[str]:
+    """What a reader of the count must know about this network's operations."""
+    every = model.operations
+    found = []
+    if any(isinstance(op, Scan) for op in every):
+        found.append("a scan counts the matrix products of its plain chunked form, not its elementwise work")
+    if any(isinstance(op, Conv) and op.group == 1 for op in every):
+        found.append("depthwise convolutions are elementwise work and count 0")
+    return found
+
+
+# --- documents -------------------------------------------------------------------------------------------------------
+
+
+def packed(lengths: Iterable[int]) -> tuple[tuple[int, int], ...]:
+    """Documents that fill a sequence, as (length, how many)."""
+    counts: dict[int, int] = {}
+    for length in lengths:
+        counts[length] = counts.get(length, 0) + 1
+    return tuple(sorted(counts.items(), reverse=True))
+
+
+def equal_documents(seq: int, length: int) -> tuple[tuple[int, int], ...]:
+    """A sequence cut into documents of one length; the last one is as short as what is left."""
+    if length >= seq:
+        return ((seq, 1),)
+    whole, rest = divmod(seq, length)
+    return ((length, whole), (rest, 1)) if rest else ((length, whole),)

@@ -1,0 +1,66 @@
+"""Stacks of linear layers, the lecture's examples: d₀ → d₁ → … → dₙ without biases, as a list of Matmul operations.
+
+For B examples: parameters Σ dᵢ·dᵢ₊₁; forward 2·B·Σ dᵢ·dᵢ₊₁ FLOP; backward twice that, less 2·B·d₀·d₁ where nobody asks
+for the gradient of the input; saved for backward: the input of each layer, of which the first is the data itself.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from napkin.elementwise import Number
+from napkin.operations.layer import Layer, Matmul, Product, Work
+from napkin.term import Term, add, constant, leaf, multiply, subtract
+
+TWICE = "backward makes two products of the forward's size: one for the input's gradient, one for the weight's"
+
+
+def chain(widths: tuple[int, ...]) -> Layer:
+    """The layers between consecutive widths."""
+    operations = []
+    reads = "x"
+    for at, (d_in, d_out) in enumerate(pairwise(widths), 1):
+        operations.append(Matmul(f"linear{at}", (reads,), d_in, d_out))
+        reads = f"linear{at}"
+    return Layer("linear", tuple(operations))
+
+
+def deep(width: int, depth: int) -> tuple[int, ...]:
+    """Widths of `depth` square layers and a head of one output: D, D, …, D, 1."""
+    return (width,) * (depth + 1) + (1,)
+
+
+def product_term(product: Product, name: str) -> Term:
+    """2 · batch · m · k · n FLOP of one product."""
+    factors = [constant("2", 2, "FLOP", "a multiply-add is 2 FLOP")]
+    if product.batch != 1:
+        factors.append(leaf("batch", product.batch, "1"))
+    factors += [leaf(axis, size, "1") for axis, size in (("m", product.m), ("k", product.k), ("n", product.n))]
+    return multiply(name, *factors)
+
+
+def forward(layer: Layer, batch: int) -> Term:
+    """FLOP of one forward pass over `batch` examples, a part for each layer."""
+    work = Work(1, batch)
+    parts = [product_term(p, f"flops/forward/{p.name}") for op in layer.operations for p in op.products(work)]
+    return add("flops/forward", *parts)
+
+
+def backward(forward_flops: Term) -> Term:
+    """Twice the forward pass."""
+    return multiply("flops/backward", constant("2", 2), forward_flops, source=TWICE)
+
+
+def input_gradient(layer: Layer, batch: int) -> Term:
+    """FLOP of the first layer's input gradient, which plain data does not ask for."""
+    first = layer.operations[0].products(Work(1, batch))[0]
+    return product_term(first, "flops/backward/input_gradient")
+
+
+def backward_of_data(backward_flops: Term, first: Term) -> Term:
+    return subtract("flops/backward/of_data", backward_flops, first)
+
+
+def saved(widths: tuple[int, ...], batch: Number) -> tuple[Number, Number]:
+    """Numbers kept for backward: (the data itself, the outputs that later layers read)."""
+    return batch * widths[0], batch * sum(widths[1:-1])

@@ -1,0 +1,88 @@
+"""Model and hardware FLOPs utilisation of a measured rate.
+
+    MFU = tokens/s/GPU · FLOP/token / peak          HFU = MFU · (1 + recomputed FLOPs / FLOPs of a step)
+Recomputation counts towards HFU, never MFU. The peak is the datasheet's dense one.
+"""
+
+from __future__ import annotations
+
+from napkin.counting import flops
+from napkin.counting.flops import Works
+from napkin.errors import NapkinError
+from napkin.operations.layer import Model
+from napkin.term import GIVEN, Term, add, constant, divide, leaf, multiply
+from napkin.training.layout import Recompute
+from napkin.training.order import order_of
+
+GOOD, BAD = 0.5, 0.05
+PALM = "Chowdhery et al. 2022, arXiv 2204.02311, section 4.1"
+
+
+def verdict_of(used: float) -> str:
+    """An MFU in a word: 0.5 and more is good, 0.05 and less is bad; above 1 is impossible."""
+    if used > 1:
+        return "impossible"
+    return "good" if used >= GOOD else "bad" if used <= BAD else "fair"
+
+
+def achieved(name: str, rate: Term, per_token: Term) -> Term:
+    """FLOP/s of one GPU: tokens/s/GPU × FLOP/token."""
+    return multiply(f"flops_per_second/{name}", rate, per_token)
+
+
+def mfu(name: str, done: Term, peak: Term) -> Term:
+    """Achieved FLOP/s over the dense peak."""
+    return divide(f"mfu/{name}", done, peak, source=PALM)
+
+
+def hfu(name: str, model_utilisation: Term, repeated: Term) -> Term:
+    """MFU with the recomputed share on top."""
+    return multiply(f"hfu/{name}", model_utilisation, repeated, source=PALM)
+
+
+def repeated(model: Model, over: Works, recompute: Recompute) -> Term:
+    """1 + recomputed FLOPs / FLOPs of a step (forward and backward)."""
+    one = constant("1", 1)
+    if recompute.kind == "none":
+        return constant("no_recomputation", 1)
+    three = constant("3", 3, "1", "forward, and twice it backward")
+    step = multiply("flops/step", three, flops.forward(model, over))
+    return add("with_recomputation", one, divide("recomputed_share", recomputed(model, over, recompute), step))
+
+
+def repeated_of_parameters(recompute: Recompute) -> Term:
+    """The same where only a number of parameters is known: one forward of the three passes."""
+    if recompute.kind == "none":
+        return constant("no_recomputation", 1)
+    if recompute.kind not in ("full", "group"):
+        raise NapkinError(f"--recompute {recompute.kind} needs a model", "give a MODEL instead of --params")
+    return add("with_recomputation", constant("1", 1), divide("recomputed_share", constant("1", 1), constant("3", 3)))
+
+
+def recomputed(model: Model, over: Works, recompute: Recompute) -> Term:
+    """FLOPs done again in the backward pass: the attention's core, every block, or each K-th block."""
+    path = "flops/recomputed"
+    if recompute.kind == "selective":
+        parts = list(flops.by_operation(model, over, only=flops.is_attention).values())
+    else:
+        parts = [
+            multiply(f"{path}/{stack.name}/{kind}", leaf(f"{kind}_layers_recomputed", count, "1", GIVEN), block)
+            for stack in model.stacks
+            for kind, count, block in _blocks(model, stack.name, over, recompute)
+        ]
+    if not parts:
+        return constant(path, 0, "FLOP")
+    return parts[0].renamed(path) if len(parts) == 1 else add(path, *parts)
+
+
+def _blocks(model: Model, name: str, over: Works, recompute: Recompute) -> list[tuple[str, int, Term]]:
+    """(kind, how many of them run again, FLOPs of one) of a stack's layers; groups run again whole."""
+    stack = next(stack for stack in model.stacks if stack.name == name)
+    order = order_of(stack.numbered, recompute)
+    again = [0] * len(stack.layers)
+    for sort, count in zip(order.sorts, order.before(order.depth), strict=True):
+        again[sort.kind] += count * sort.again
+    return [
+        (kind, count, flops.layer_forward(f"flops/layer/{name}/{kind}", layer, over[name]))
+        for count, (kind, _, layer) in zip(again, stack.kinds(), strict=True)
+    ]

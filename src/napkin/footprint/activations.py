@@ -1,0 +1,456 @@
+"""What a training step keeps for backward, to the byte: a model's operations run on a tape, layer by layer.
+
+Bytes are unique storages that autograd saves; parameters, buffers and the step's own inputs (token ids, labels) are not
+counted. Exact for the named versions of the code (implementations.py), checked against saved-tensor hooks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import isqrt
+from typing import Any
+
+from napkin.autograd.live import ANEW, DROPPED, KEPT, ahead
+from napkin.autograd.tape import (
+    ACTIVATION,
+    BYTES,
+    INPUT,
+    INPUT_LABEL,
+    WEIGHT_COPY,
+    Node,
+    Storage,
+    Tape,
+    Tensor,
+    sized,
+)
+from napkin.elementwise import Number, ceil_div, minimum, where
+from napkin.errors import Refused
+from napkin.operations import (
+    attention_rules,
+    band_rules,
+    compression_rules,
+    convolved_rules,
+    expert_rules,
+    gated_stream_rules,
+    hyper_rules,
+    map_rules,
+    mixer_rules,
+    relative_rules,
+    retrieval_rules,
+    stream_rules,
+)
+from napkin.operations.implementations import EAGER, LOSSES, Code, Loss
+from napkin.operations.layer import (
+    AttentionCore,
+    Embedding,
+    Indexer,
+    Layer,
+    Model,
+    Numbered,
+    Operation,
+    Router,
+    Scale,
+    Stack,
+)
+from napkin.operations.lowering import RULES as OTHER_RULES
+from napkin.operations.lowering import Lowering, Shape, Split, Value
+from napkin.record import record, replace
+from napkin.training.layout import Precision, Recompute
+
+RULES = {
+    **OTHER_RULES,
+    **attention_rules.RULES,
+    **band_rules.RULES,
+    **compression_rules.RULES,
+    **convolved_rules.RULES,
+    **expert_rules.RULES,
+    **gated_stream_rules.RULES,
+    **hyper_rules.RULES,
+    **map_rules.RULES,
+    **mixer_rules.RULES,
+    **relative_rules.RULES,
+    **retrieval_rules.RULES,
+    **stream_rules.RULES,
+}
+"""What each kind of operation runs on the tape."""
+
+
+@record
+class Piece:
+    """What one piece of a model (a layer, or what stands before or after the layers) leaves for backward.
+
+    saved   bytes of its own storages       casts   bytes of autocast's weight copies
+    shared  storages that other layers keep too (rotary tables)
+    kept    every storage, for a listing    nodes   its primitives, for the live bytes and the traffic
+    input   bytes of the residual stream that it reads       again   of its own storages, those that it makes itself
+    burst   the most bytes that stand at one moment of its forward pass, its input and what it kept until then counted
+            in; dropped: where nothing is kept; anew: where it runs again, until all that is kept is there
+    biases  bytes of autocast's copies of biases, which its cache holds to the end of the forward pass
+    delayed bytes that gradients of weights need, where they are made apart from those of activations: each product's
+            input and its output's gradient (Qi et al. 2023, arXiv:2401.10241, table 1: 32·T·h of a GPT layer)
+    chosen  bytes that recomputation by operations keeps: attention's result and every second product's, counted in the
+            order of the calls (torchtitan, apply_ac with mode selective and option op)
+    """
+
+    name: str
+    saved: Number
+    casts: Number
+    shared: tuple[Storage, ...]
+    kept: tuple[Storage, ...]
+    nodes: tuple[Node, ...]
+    input: Number
+    again: Number
+    chosen: Number = 0
+    burst: Number = 0
+    dropped: Number = 0
+    anew: Number = 0
+    biases: Number = 0
+    delayed: Number = 0
+
+
+@record
+class Pass:
+    """One micro-batch's forward pass through the whole model on one rank.
+
+    layers    how many there are of each kind of layer, and one of them
+    kinds     the layer of each      patterns  their order, kinds by number
+    closure   what checkpointed layers' code refers to and autograd does not hold: positions, slopes
+    tables    rotary tables, which it refers to too
+    lent      what layers lend each other, which the model's code holds while they run and checkpoints refer to
+    mask      one causal mask of written-out attention, which that code refers to, or is given as an argument
+    held      logits that the training loop holds until the backward pass is over
+    loss      bytes of the loss, which the training loop holds until the step is over
+    embedded  what was looked up and autograd does not keep, which the model's code holds; stream: the residual stream's
+              first tensor, where it is so held
+    final     the most that the final norm holds, its input counted in
+    first     bytes of the residual stream's first tensor that what stands before the layers keeps
+    """
+
+    before: Piece
+    layers: tuple[tuple[int, Piece], ...]
+    after: Piece
+    kinds: tuple[Layer, ...]
+    patterns: tuple[Numbered, ...]
+    closure: Number
+    tables: tuple[Storage, ...]
+    mask: Number
+    held: Number = 0
+    loss: Number = 0
+    embedded: Number = 0
+    stream: Number = 0
+    final: Number = 0
+    first: Number = 0
+    lent: tuple[Storage, ...] = ()
+
+
+def piece(name: str, tape: Tape, start: int, first: int, input_bytes: Number) -> Piece:
+    """What was put on the tape since it held `start` storages and `first` nodes."""
+    kept = tuple(tape.kept[start:])
+    own = [s for s in kept if not s.shared]
+    nodes = tuple(tape.nodes[first:])
+    holds = [(number - first, tensor) for number, tensor in tape.holds if number >= first]
+    burst, dropped, anew = (input_bytes + ahead(nodes, holds, way) for way in (KEPT, DROPPED, ANEW))
+    return Piece(
+        name,
+        total(s.size * s.kept for s in own if s.kind == ACTIVATION),
+        total(s.size * s.kept for s in own if s.kind == WEIGHT_COPY),
+        tuple(s for s in kept if s.shared),
+        kept,
+        nodes,
+        input_bytes,
+        total(s.size * s.kept for s in own if s.label != INPUT_LABEL),
+        chosen_of(nodes),
+        burst,
+        dropped,
+        anew,
+        total(node.cached for node in nodes),
+        delayed_of(nodes),
+    )
+
+
+PRODUCTS = ("linear", "grouped_mm", "bmm")
+"""Primitives whose weights' gradients can wait."""
+
+
+def delayed_of(nodes: Iterable[Node]) -> Number:
+    """Bytes of the inputs of products with weights, each once, and of their outputs' gradients."""
+    inputs: dict[int, Number] = {}
+    gradients: Number = 0
+    for node in nodes:
+        if node.name in PRODUCTS and not (isinstance(node.weight, int) and node.weight == 0):
+            gradients = gradients + node.output.size
+            inputs |= {id(s): s.size * kept for kept, s in node.kept if s.kind != WEIGHT_COPY}
+    return gradients + total(inputs.values())
+
+
+def chosen_of(nodes: Iterable[Node]) -> Number:
+    """Bytes of attention's results (with their log-sum-exp) and of the products 1, 3, 5, …"""
+    size: Number = 0
+    products = 0
+    for node in nodes:
+        if node.name == "linear":
+            products += 1
+            size = size + node.output.size * (products % 2)
+        elif node.name == "attention":
+            read = {id(storage) for x in node.inputs for _, storage in x.places}
+            size = size + total(s.size * s.kept for _, s in node.kept if id(s) not in read)
+    return size
+
+
+def tape_for(precision: Precision) -> Tape:
+    """Layers run in the parameters' type, or in fp32 lowered by autocast; narrow products keep narrow inputs."""
+    autocast = precision.compute if precision.autocast else ""
+    if autocast and autocast not in BYTES:
+        autocast = "bf16"
+    narrow = precision.compute if precision.compute not in ("fp32", "tf32", "bf16", "fp16") else ""
+    # 8- and 4-bit parameters are products' operands; norms, sums and the residual stream stay in 16 bits
+    stored = {"tf32": "fp32"}.get(precision.param, precision.param)
+    return Tape(stored if stored in ("fp32", "bf16", "fp16") else "bf16", autocast, narrow)
+
+
+def total(values: Iterable[Number]) -> Number:
+    result: Number = 0
+    for value in values:
+        result = result + value
+    return result
+
+
+def forward(
+    model: Model,
+    stack: Stack,
+    code: Code,
+    shape: Shape,
+    split: Split,
+    precision: Precision,
+    attention: str,
+    dropout: float,
+    selective: bool = False,
+) -> Pass:
+    """Run a stack once on a tape: what stands before the layers, each kind of layer once, the head and the loss. Of an
+    encoder and a decoder in one, what is the encoder's runs over its own sequences."""
+    tape = tape_for(precision)
+    encoder = model.stacks[0] if len(model.stacks) > 1 else None
+    own = shape if encoder is None else Shape(shape.sequences, shape.source)
+    lowering = Lowering(tape, code, own, split, attention, dropout, RULES, selective)
+    seam = len(encoder.before) if encoder is not None else len(stack.before)
+    x = lowering.run(stack.before[:seam], None)
+    if encoder is not None:
+        lowering.over(shape)
+        decoded = lowering.run(stack.before[seam:], None).width
+        lowering.over(own)
+    before = piece("before", tape, 0, 0, 0)
+    embedded, stream = _embedded(lowering, stack.before, x)
+    kept_there = total(s.size * minimum(s.kept, weight) for weight, s in x.tensor.places)
+    width, dtype = x.width, x.tensor.dtype
+    known: dict[tuple[int, str], tuple[int, Piece, str]] = {}  # each kind of layer is lowered once
+    kinds: list[Layer] = []
+    patterns: list[Numbered] = []
+    decoders = len(stack.patterns) - len(model.stacks[-1].patterns)
+    for number, (times, runs) in enumerate(stack.patterns):
+        if encoder is not None and number == decoders:
+            lowering.over(shape)
+            lowering.reads_encoder(width, dtype)
+            width = decoded
+        while times:
+            begin, block = dtype, []
+            for count, layer in runs:
+                while count:
+                    key = (id(layer), dtype)
+                    if key not in known:
+                        known[key] = (len(kinds), *one_layer(lowering, layer, width, dtype))
+                        kinds.append(layer)
+                    kind, _, dtype = known[key]
+                    same = count if dtype == key[1] else 1  # what follows may read the stream in another type
+                    block.append((same, kind))
+                    count -= same
+            same = times if dtype == begin else 1
+            patterns.append((same, tuple(block)))
+            times -= same
+    made = {kind: one for kind, one, _ in known.values()}
+    layers = [(count, made[kind]) for kind, count in counted(patterns).items()]
+    start, first = len(tape.kept), len(tape.nodes)
+    residual = lowering.residual(width, dtype)
+    lowering.routers = total(
+        n for _, n, layer in stack.kinds() if any(isinstance(op, Router) and not op.hashed for op in layer.operations)
+    )
+    form = LOSSES.get(code.loss)
+    kept_on: Number = 0
+    if form is not None and form.fused:
+        fused_loss(lowering, stack.after, residual)
+    else:
+        logits = lowering.run(stack.after, residual)
+        if form is None:
+            cross_entropy(lowering, logits)
+        else:
+            special_loss(lowering, logits, form)
+            kept_on = int(form.held) * logits.tensor.count
+    after = piece("after", tape, start, first, residual.tensor.size)
+    extras = _closure(lowering, stack)
+    order = tuple(kinds), tuple(patterns)
+    products = [number for number, node in enumerate(after.nodes) if node.name in ("linear", "frozen")]
+    holds = [(number - first, tensor) for number, tensor in tape.holds if number >= first]
+    final = after.input + ahead(after.nodes[: products[0]] if products else after.nodes, holds, KEPT)
+    gone = where(any(s.label == INPUT_LABEL for s in after.kept), 0, after.input)  # the stream, once it is normalised
+    after = replace(after, burst=after.burst - gone)
+    lent = tuple({id(s): s for value in lowering.lent.values() for _, s in value.tensor.places}.values())
+    rest = kept_on, tape.nodes[-1].output.size, embedded, stream, final, kept_there, lent
+    return Pass(before, tuple(layers), after, *order, *extras, *rest)
+
+
+def counted(patterns: Iterable[Numbered]) -> dict[int, int]:
+    """How many layers there are of each kind, by its number."""
+    counts: dict[int, int] = {}
+    for times, runs in patterns:
+        for count, kind in runs:
+            counts[kind] = counts.get(kind, 0) + times * count
+    return dict(sorted(counts.items()))
+
+
+def _embedded(lowering: Lowering, operations: Iterable[Operation], x: Value) -> tuple[Number, Number]:
+    """Bytes that the model's code holds of what it looked up, and whether that is the residual stream itself."""
+    if not lowering.code.frame.embeddings:
+        return 0, 0
+    held: dict[str, Tensor] = {}
+    for op in operations:
+        if isinstance(op, Embedding) and op.role != "layers":  # which their sum replaces
+            held[op.name] = lowering.values[op.name].tensor
+        elif isinstance(op, Scale) and op.reads[0] in held:  # within the table's own code
+            held[op.reads[0]] = lowering.values[op.name].tensor
+    own = {id(storage) for _, storage in x.tensor.places}
+    others = (place for tensor in held.values() for place in tensor.places if id(place[1]) not in own)
+    stream = any(id(storage) in own for tensor in held.values() for _, storage in tensor.places)
+    return total(s.size * (weight - minimum(s.kept, weight)) for weight, s in others), x.tensor.size * stream
+
+
+def _closure(lowering: Lowering, stack: Stack) -> tuple[Number, tuple[Storage, ...], Number]:
+    """What the code of checkpointed layers refers to beside their input: (positions and slopes, rotary tables, one
+    mask)."""
+    refers = lowering.code.frame.closure
+    stream = "fp32" if lowering.tape.autocast else lowering.tape.compute
+    ids = lowering.own * BYTES["int64"] * (("ids" in refers) + lowering.b * ("each ids" in refers))
+    attends = [op for layer in stack.layers for op in layer.operations if isinstance(op, AttentionCore)]
+    heads = max((op.heads for op in attends if op.position == "alibi"), default=0)
+    slopes = sized(lowering.b * heads * lowering.s, stream) if "alibi" in refers else 0
+    pairs = lowering.tables.values() if "tables" in refers else ()
+    tables = tuple(storage for pair in pairs for t in pair for _, storage in t.places)
+    square = lowering.b * lowering.own * lowering.s
+    if lowering.attention != EAGER:  # boolean, made for windows alone
+        windows = "masks" in refers and any(
+            (op.window or op.chunk) and attention_rules.is_masked(lowering, op) for op in attends
+        )
+        # one for all sequences, but that an indexer inverts it for each
+        inverted = any(isinstance(op, Indexer) for layer in stack.layers for op in layer.operations)
+        return ids + slopes, tables, lowering.own * lowering.s * windows * (lowering.b if inverted else 1)
+    masked = "mask" in refers or "masks" in refers
+    return ids + slopes, tables, sized(square, stream) if masked else 0
+
+
+def one_layer(lowering: Lowering, layer: Layer, width: Number, dtype: str) -> tuple[Piece, str]:
+    """A layer's piece, and the type of what it hands on."""
+    tape = lowering.tape.fresh()
+    outer, lowering.tape = lowering.tape, tape
+    x = lowering.residual(width, dtype)
+    out = lowering.run(layer.operations, x)
+    lowering.tape = outer
+    return piece(layer.kind, tape, 0, 0, x.tensor.size), out.tensor.dtype
+
+
+def cross_entropy(lowering: Lowering, logits: Value) -> None:
+    """log-softmax, kept in the type of its input, and the negative log-likelihood, which keeps labels and the weight
+    of all tokens."""
+    tape, code = lowering.tape, lowering.code
+    tape.scope = "loss"
+    if logits.divided and not code.parallel_loss:
+        logits = lowering.joined(logits)
+    wide = tape.cast(logits.tensor, "fp32") if code.wide_loss else tape.raised(logits.tensor)
+    tokens = lowering.tokens
+    held = [logits.tensor, wide]
+    if code.shifted:
+        ids = tape.given(tokens, "int64", "labels", kind=INPUT, fixed=True)
+        padded = tape.new(lowering.b * (lowering.own + 1), "int64", "padded labels", fixed=True)
+        padded.places[0][1].size = where(lowering.b == 1, 0, padded.size)  # one sequence's stay, and are counted there
+        held.append(tape.record("pad", (ids,), padded))
+    out = tape.softmax(wide)
+    if code.shifted:
+        # a single sequence's shifted labels are a view of the padded ones, one longer
+        target = tape.new(tokens, "int64", "labels", fixed=True)
+        target.places[0][1].size = where(lowering.b == 1, lowering.own + 1, tokens) * BYTES["int64"]
+    else:
+        target = tape.given(tokens, "int64", "labels", kind=INPUT, fixed=True)
+    weight = tape.new(1, out.dtype, "weight of all tokens", fixed=True)
+    tape.record("nll_loss", (out,), tape.new(1, out.dtype, "loss"), (target, weight))
+    tape.hold(*held, *(lowering.values[op.reads[0]].tensor for op in lowering.program if op.name == "lm_head"))
+
+
+def special_loss(lowering: Lowering, logits: Value, form: Loss) -> None:
+    """A cross entropy that works in its own buffers: what it keeps, and the largest that they are."""
+    tape = lowering.tape
+    tape.scope = "loss"
+    head = tape.nodes[-1]
+    if form.chunks > 1:
+        head.scratch = head.scratch + head.weight
+    if logits.divided and not lowering.code.parallel_loss:
+        logits = lowering.joined(logits)
+    count = logits.tensor.count
+
+    def of(bytes_each: float) -> Number:
+        return ceil_div(count * int(bytes_each * QUARTERS), QUARTERS)
+
+    kept = logits.tensor
+    if form.kept != BYTES[kept.dtype]:  # other bytes than the logits themselves
+        kept = tape.new(1, "fp32", "buffer", fixed=True)
+        kept.places[0][1].size = of(form.kept)
+    given = Tensor(of(form.passed), "int8", logits.tensor.places, base=logits.tensor)
+    others = of(form.peak) - of(form.kept) - given.size  # below 0: some of what is kept goes as the gradient comes
+    tape.record("loss", (given,), tape.new(1, logits.tensor.dtype, "loss"), (kept,), scratch=others)
+
+
+def fused_loss(lowering: Lowering, operations: tuple[Operation, ...], residual: Value) -> None:
+    """The head's product and the cross entropy as one kernel: what stands after the head runs inside it.
+
+    Keeps the gradients of the hidden state and of the head's weight, which backward hands on as they are. Forward also
+    holds one part's logits and its part of the weight's gradient, and an fp32 loss a token."""
+    tape = lowering.tape
+    place = next((n for n, op in enumerate(operations) if op.name == "lm_head"), None)
+    if place is None:
+        raise Refused("a loss fused with the head's product needs a head", "leave --loss out")
+    head: Any = operations[place]
+    hidden = lowering.run(operations[:place], residual).tensor if place else residual.tensor
+    tape.scope = "loss"
+    vocabulary = head.d_out // lowering.split.tensor
+    rows = next_power(ceil_div(lowering.tokens, ceil_div(vocabulary, head.d_in)))
+    rows = minimum(rows, lowering.tokens)
+    of_hidden = tape.new(hidden.count, hidden.dtype, "gradient of the hidden state", fixed=True)
+    trained = vocabulary * head.d_in * (lowering.code.tuning is None)
+    of_weight = tape.new(trained, tape.compute, "gradient of the head's weight", fixed=True)
+    logits = sized(rows * vocabulary, tape.autocast or hidden.dtype)
+    tape.record(
+        "fused_loss",
+        (hidden,),
+        tape.new(1, "fp32", "loss"),
+        (of_hidden, of_weight),
+        weight=of_weight.size,
+        scratch=-of_weight.size - of_hidden.size,  # both are kept already: handed on, not made
+        ahead=logits + of_weight.size + sized(lowering.tokens, "fp32"),
+    )
+
+
+def next_power(n: Number) -> Number:
+    """The least power of two that is n or more."""
+    power: Number = n * 0 + 1
+    for _ in range(40):  # 2^40 tokens
+        power = where(power < n, 2 * power, power)
+    return power
+
+
+QUARTERS = 4
+"""Bytes for each logit are multiples of a quarter: whole numbers stay exact."""
+
+
+def group_size(recompute: Recompute, depth: int) -> int:
+    """Blocks under one checkpoint."""
+    if recompute.kind != "group":
+        return 1
+    if recompute.k:
+        return recompute.k
+    return isqrt(max(depth - 1, 0)) + 1  # ⌈√L⌉

@@ -1,0 +1,155 @@
+"""A rank's memory as a tree of terms: the buckets, the moments that they add up to, and what a card reports."""
+
+from __future__ import annotations
+
+from napkin.autograd.tape import ACTIVATION, sized
+from napkin.elementwise import Number, ceil_div
+from napkin.footprint import activations, memory
+from napkin.footprint.activations import Piece
+from napkin.footprint.memory import BUCKETS, Moment, Rank
+from napkin.footprint.offload import host_bytes
+from napkin.footprint.prepared import Step
+from napkin.record import replace
+from napkin.term import TRUE, Term, add, ceil_divide, constant, largest, leaf, multiply
+
+
+def tree(step: Step, rank: Rank, source: str) -> dict[str, Term]:
+    """Terms by path. `source` says whose code the activations are those of."""
+    precision = step.setup.precision
+    root = "memory"
+    terms: dict[str, Term] = {}
+
+    def put(term: Term) -> Term:
+        terms[term.name] = term
+        return term
+
+    width = leaf("bytes_of_a_parameter", sized(1, precision.param), "byte/param", TRUE, f"{precision.param}")
+    grad = leaf("bytes_of_a_gradient", sized(1, precision.grad), "byte/param", TRUE, f"{precision.grad}")
+    put(_weights(step, rank, f"{root}/parameters", rank.parameters, width, step.setup.layout.zero >= 3))
+    put(_weights(step, rank, f"{root}/gradients", rank.gradients, grad, step.setup.layout.zero >= 2))
+    states = [put(_state(step, rank, f"{root}/optimizer/{name}", name, size)) for name, size in rank.states]
+    if states:
+        put(add(f"{root}/optimizer", *states, source=step.setup.optimizer.source))
+    else:
+        put(leaf(f"{root}/optimizer", 0, "byte", TRUE, step.setup.optimizer.source))
+    saved = put(_saved(step, rank, f"{root}/activations/saved", source))
+    put(_in_flight(rank, f"{root}/activations", saved))
+    put(leaf(f"{root}/weight_casts", rank.casts, "byte", TRUE, "torch.autocast keeps a copy of each weight it cast"))
+    moments = []
+    worst = max(rank.moments, key=lambda m: m.live)
+    for moment in rank.moments:
+        parts = [
+            put(leaf(f"{root}/at/{moment.name}/{bucket}", getattr(moment, bucket), "byte", TRUE)) for bucket in BUCKETS
+        ]
+        moments.append(put(add(f"{root}/at/{moment.name}", *parts)))
+    put(largest(f"{root}/live", *moments))
+    for moment in rank.between:
+        name = f"{root}/after/{moment.name}"
+        put(add(name, *(put(leaf(f"{name}/{b}", getattr(moment, b), "byte", TRUE)) for b in BUCKETS)))
+    put(leaf(f"{root}/temporaries", worst.temporaries, "byte", TRUE, f"at the peak, in the {worst.name}"))
+    for term in hosted(step, rank):
+        put(term)
+    return terms
+
+
+def _in_flight(rank: Rank, path: str, saved: Term) -> Term:
+    """Activations of all micro-batches on their way through the stage."""
+    stage = rank.stage
+    if rank.each == rank.saved and stage.parts == 1 and rank.stage.delayed == 0:
+        return multiply(path, saved, constant("micro_batches_in_flight", stage.chunks))
+    each = leaf("kept_by_another", rank.each, "byte", TRUE, "the head is done with one before the next")
+    chunks = multiply("chunks_waiting", constant("chunks_of_others", stage.chunks - stage.parts), each)
+    parts = [saved, ceil_divide("others", chunks, constant("chunks_of_one", stage.parts))]
+    if stage.delayed:
+        late = leaf("inputs_and_gradients_of_products", rank.delayed, "byte", TRUE, "arXiv:2401.10241, table 1")
+        parts.append(multiply("weight_gradients_to_make", constant("micro_batches_delayed", stage.delayed), late))
+    return add(path, *parts)
+
+
+def hosted(step: Step, rank: Rank) -> list[Term]:
+    """What stands outside the GPU's own memory for each GPU, and what offloading moves there and back in a step."""
+    setup = step.setup
+    if not setup.offload and not setup.optimizer.paged:
+        return []
+    here = replace(setup, offload=(), optimizer=replace(setup.optimizer, paged=False))
+    kept = memory.rank_of(step.under(here), rank.stage.index)
+    found = []
+    if kept.optimizer != rank.optimizer:
+        away = kept.optimizer - rank.optimizer
+        found.append(leaf("memory/host/optimizer", away, "byte", TRUE, setup.optimizer.source))
+    if "parameters" in setup.offload:
+        source = "torch FSDP, CPUOffloadPolicy: a rank's own part of parameters and gradients"
+        found.append(leaf("memory/host/parameters", kept.parameters, "byte", TRUE, source))
+        found.append(leaf("memory/host/gradients", kept.gradients, "byte", TRUE, source))
+    if "activations" in setup.offload:
+        saved = kept.saved + kept.waiting - rank.saved - rank.waiting
+        found.append(leaf("memory/host/activations", saved, "byte", TRUE, "what the GPU does not keep of them"))
+    if setup.offload:
+        moved = host_bytes(rank, setup) + 2 * setup.layout.micro_batches * (kept.saved - rank.saved)
+        found.append(leaf("offload/bytes", moved, "byte", TRUE, "both ways, in one step"))
+    return found
+
+
+def _weights(step: Step, rank: Rank, path: str, size: Number, width: Term, sharded: bool) -> Term:
+    """Weights held (table, layers, head) × bytes, over the ranks that share them; what a framework adds beside them
+    (flat copies, quantised weights) stands in one leaf with the rest."""
+    pieces = ["table", *(f"layers/{piece.name}" for _, piece in step.run.layers), "head", "shared"]
+    held = []
+    for name, (count, part) in zip(pieces, memory.parts_of(step, rank.stage), strict=False):
+        if count and part.all:
+            one = leaf(f"weights/{name}", part.all, "param", TRUE)
+            held.append(multiply(f"{name}/held", constant("layers", count), one) if count != 1 else one)
+    if held and rank.held.expert == 0:
+        whole = multiply(f"{path}/whole", add("weights_held", *held), width)
+        if sharded:
+            whole = ceil_divide(path, whole, constant("ranks", step.setup.shards))
+        if whole.value == size:
+            return whole.renamed(path)
+    return leaf(path, size, "byte", TRUE)
+
+
+def _state(step: Step, rank: Rank, path: str, name: str, size: Number) -> Term:
+    """One state of the optimizer: weights × bytes where it has the shape of all of them."""
+    precision = step.setup.precision
+    kind = precision.master if name == "master" and precision.master else precision.state
+    width = leaf(f"bytes_of_{name}", sized(1, kind), "byte/param", TRUE, kind)
+    return _weights(step, rank, path, size, width, step.setup.layout.zero >= 1)
+
+
+def _saved(step: Step, rank: Rank, path: str, source: str) -> Term:
+    """Bytes kept by each operation of each kind of layer, by checkpointed blocks, and outside the layers."""
+    stage, run, recompute = rank.stage, step.run, step.setup.layout.recompute
+    size = activations.group_size(recompute, step.order.depth)
+    parts: list[Term] = []
+    shared: dict[int, Term] = {}
+    again: Number = 0
+    for count, kept, (_, piece) in zip(stage.layers, stage.checkpointed, run.layers, strict=True):
+        again = again + kept
+        if count - kept > 0:
+            parts.append(multiply(f"{piece.name}/layers", constant("layers", count - kept), _kept(piece)))
+            for storage in piece.shared:
+                shared[id(storage)] = leaf(storage.label, storage.size * storage.kept, "byte", TRUE)
+    if again and run.layers:
+        block = leaf("input_of_a_block", run.layers[0][1].input, "byte", TRUE)
+        parts.append(multiply("checkpoints", constant("checkpoints_kept", ceil_div(again, size)), block))
+    parts += [_kept(piece) for here, piece in ((stage.first, run.before), (stage.last, run.after)) if here]
+    parts += shared.values()
+    total = add(path, *parts, source=source)
+    # what a framework keeps by its own choice has no tree of its own
+    return total if total.value == rank.saved else leaf(path, rank.saved, "byte", TRUE, source)
+
+
+def _kept(piece: Piece) -> Term:
+    """What one piece keeps, by operation."""
+    by_operation: dict[str, Number] = {}
+    for storage in piece.kept:
+        if storage.kind == ACTIVATION and not storage.shared:
+            name = storage.label.partition("/")[0]
+            by_operation[name] = by_operation.get(name, 0) + storage.size * storage.kept
+    leaves = [leaf(f"{piece.name}/{name}", size, "byte", TRUE) for name, size in by_operation.items() if size]
+    return add(piece.name, *leaves) if leaves else leaf(piece.name, 0, "byte", TRUE)
+
+
+def peak_of(rank: Rank) -> Moment:
+    """The moment of the largest live bytes."""
+    return max(rank.moments, key=lambda m: m.live)

@@ -1,0 +1,45 @@
+"""The largest model whose training state fits: capacity over bytes for each parameter.
+
+The lecture's ceiling: printed gigabytes of all accelerators, states perfectly sharded, nothing for activations.
+"""
+
+from __future__ import annotations
+
+from napkin import formats
+from napkin.term import Term, add, constant, divide, floor, multiply
+from napkin.training import optimizers
+from napkin.training.layout import Precision
+from napkin.training.optimizers import Optimizer
+
+
+def width(dtype: str, name: str) -> Term:
+    """Bytes of a parameter in a number format (a fraction for fp4 and block-scaled formats)."""
+    whole = constant("parameter", 1, "param")
+    return divide(name, formats.element_bytes(formats.find(dtype), f"{name}/{dtype}"), whole)
+
+
+def state_widths(policy: Precision, optimizer: Optimizer) -> dict[str, Term]:
+    """Bytes for each parameter of what training keeps: parameters, gradients, master copy if any, optimizer states."""
+    root = "bytes_per_param"
+    parts = {
+        "parameters": width(policy.param, f"{root}/parameters"),
+        "gradients": width(policy.grad, f"{root}/gradients"),
+    }
+    if policy.master is not None:
+        parts["master"] = width(policy.master, f"{root}/master")
+    state = width(policy.state, f"{root}/state")
+    parts["optimizer"] = optimizers.per_param(optimizer, state, f"{root}/optimizer")
+    return parts
+
+
+def bytes_per_param(policy: Precision, optimizer: Optimizer) -> Term:
+    return add("bytes_per_param", *state_widths(policy, optimizer).values())
+
+
+def total_capacity(per_gpu: Term, gpus: Term) -> Term:
+    return multiply("memory/capacity", per_gpu, gpus)
+
+
+def largest(capacity: Term, each: Term, name: str = "params/max") -> Term:
+    """⌊capacity / bytes per parameter⌋."""
+    return floor(name, divide(f"{name}/exact", capacity, each))

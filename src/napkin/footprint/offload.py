@@ -1,0 +1,19 @@
+"""Bytes that a step moves between a GPU and its host where states are offloaded (Ren et al. 2021, ZeRO-Offload)."""
+
+from __future__ import annotations
+
+from napkin.autograd.tape import sized
+from napkin.elementwise import Number, ceil_div
+from napkin.footprint.memory import Rank
+from napkin.footprint.setup import Setup
+
+
+def host_bytes(rank: Rank, setup: Setup) -> Number:
+    """What a step moves between a GPU and its host, activations apart: a rank's own part of the gradients down and of
+    the weights up; where the parameters stand there, up for both passes and down after each backward."""
+    layout = setup.layout
+    own = ceil_div(rank.held.all, setup.shards if layout.zero >= 1 else 1)
+    weight, gradient = own * sized(1, setup.precision.param), own * sized(1, setup.precision.grad)
+    if "parameters" in setup.offload:
+        return layout.micro_batches * (2 * weight + gradient)
+    return weight + gradient if "optimizer" in setup.offload else 0

@@ -1,0 +1,171 @@
+"""One model's pass on the tape and what goes with it, prepared once for all stages of a pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from napkin.autograd.live import Replay, replay
+from napkin.autograd.tape import sized
+from napkin.elementwise import Number, is_array, where
+from napkin.footprint import activations
+from napkin.footprint.activations import Pass, Piece
+from napkin.footprint.setup import Setup
+from napkin.footprint.states import Held, gathered, held, still
+from napkin.operations.implementations import FROZEN_LAYERS
+from napkin.operations.layer import Embedding, Layer, Model, Operation, Pattern, Stack
+from napkin.operations.lowering import Shape, Split
+from napkin.record import record, replace
+from napkin.training.order import Order, order_of
+
+
+@record
+class Weights:
+    """What one rank holds of what stands before the layers, of a layer of each kind, of what stands after them, and of
+    what several layers share; `head` is `after` with the table where both are one, and `table` that table."""
+
+    before: Held
+    layers: tuple[Held, ...]
+    after: Held
+    shared: Held | None
+    head: Held
+    table: Held
+
+
+@record
+class Step:
+    """One model's pass on the tape, with the replay of each piece, its weights and the order of its layers: what all
+    stages share. `again`: the replays of layers that are computed again; `first`: of the first layer,
+    the last to let go of what layers share."""
+
+    model: Model
+    stack: Stack
+    setup: Setup
+    run: Pass
+    before: Replay
+    layers: tuple[Replay, ...]
+    after: Replay
+    weights: Weights
+    order: Order
+    again: tuple[Replay, ...] = ()
+    first: Replay | None = None
+
+    def under(self, setup: Setup) -> Step:
+        """The same with another setup that changes nothing on the tape."""
+        weights = _weights(self.model, self.stack, setup, self.run.kinds)
+        return rerun(replace(self, setup=setup, weights=weights, order=_order(self.run, setup)))
+
+
+def prepare(model: Model, setup: Setup) -> Step:
+    """Run the model's decoder once on the tape, forwards and backwards."""
+    layout = setup.layout
+    stack = one_stack(model)
+    if setup.code.crops:
+        stack = cropped(stack, layout.seq)
+    two = len(model.stacks) > 1
+    split = Split(layout.tp, layout.cp, layout.ep, where(layout.sp == 1, layout.tp, 1), layout.etp)
+    run = activations.forward(
+        model,
+        stack,
+        setup.code,
+        Shape(layout.micro, layout.target or layout.seq, layout.seq) if two else Shape(layout.micro, layout.seq),
+        split,
+        setup.layers_in,
+        setup.attention,
+        setup.dropout,
+        layout.recompute.kind == "selective",
+    )
+    residual = run.after.input
+    weights = _weights(model, stack, setup, run.kinds)
+    waits = where(layout.pp == 1, weights.table.all * sized(1, setup.precision.grad), 0) * model.tied
+    step = Step(
+        model,
+        stack,
+        setup,
+        run,
+        _replayed(run.before, residual, setup),
+        tuple(_replayed(piece, piece.input, setup) for _, piece in run.layers),
+        _replayed(run.after, 0, setup, waits=waits),  # the root gradient stays as long as the backward pass
+        weights,
+        _order(run, setup),
+        first=_first(run, setup),
+    )
+    return rerun(step)
+
+
+def _replayed(
+    piece: Piece, seed: Number, setup: Setup, again: bool = False, alone: bool = False, waits: Number = 0
+) -> Replay:
+    """A piece's replay; entry by entry where layouts differ in whether new gradients go at once."""
+    goes = setup.lets_go
+    if not is_array(goes):
+        return replay(piece.nodes, seed, bool(goes), again, alone, waits)
+    stand, go = (replay(piece.nodes, seed, way, again, alone, waits) for way in (False, True))
+    return Replay(*(where(goes, getattr(go, name), getattr(stand, name)) for name in ("peak", "end", "weights")))
+
+
+def _first(run: Pass, setup: Setup) -> Replay | None:
+    """The first layer's replay, with which the rotary tables go; None where no layer keeps any."""
+    number = next((kind for _, runs in run.patterns for _, kind in runs), None)
+    if number is None or not run.layers[number][1].shared:
+        return None
+    piece = run.layers[number][1]
+    return _replayed(piece, piece.input, setup, alone=True)
+
+
+def rerun(step: Step) -> Step:
+    """A step with its layers' replays for when they are computed again, where they are."""
+    if step.again or step.setup.layout.recompute.kind in ("none", "selective"):
+        return step
+    return replace(step, again=tuple(_replayed(p, p.input, step.setup, again=True) for _, p in step.run.layers))
+
+
+def _order(run: Pass, setup: Setup) -> Order:
+    tuning = setup.code.tuning
+    asleep = FROZEN_LAYERS.get(tuning.method, 0) if tuning is not None else setup.frozen or 0
+    return order_of(run.patterns, setup.layout.recompute, asleep)
+
+
+def _weights(model: Model, stack: Stack, setup: Setup, kinds: Iterable[Layer]) -> Weights:
+    """A tied head's matrix is the table; on another stage than the table's it is a copy."""
+    after = head = held(stack.after, setup)
+    table = held((table_of(stack),), setup)
+    if model.tied:
+        both = where(setup.layout.pp == 1, 1, 0)
+        minus = tuple((n, -d * both, -e * both) for n, d, e in table.states)
+        states = gathered([(1, after), (1, Held(0, 0, minus))]).states
+        tensors = after.tensors - both * table.tensors
+        frozen = after.frozen - both * table.frozen
+        after = Held(after.dense - both * table.dense, after.expert, states, tensors, frozen)
+    layers = tuple(held(layer.operations, setup) for layer in kinds)
+    shared = held(model.shared, setup) if model.shared else None
+    before = held(stack.before, setup)
+    return Weights(before if setup.frozen is None else still(before, setup), layers, after, shared, head, table)
+
+
+def one_stack(model: Model) -> Stack:
+    """The decoder; with an encoder, both as one stack, the encoder's last operations a layer between them."""
+    last = model.stacks[-1]
+    if len(model.stacks) == 1:
+        return last
+    before = tuple(op for stack in model.stacks for op in stack.before)
+    patterns: list[Pattern] = []
+    for stack in model.stacks[:-1]:
+        patterns += stack.patterns
+        if stack.after:
+            patterns.append((1, ((1, Layer(f"end of the {stack.name}", stack.after)),)))
+    return Stack("both", before, (*patterns, *last.patterns), last.after)
+
+
+def table_of(stack: Stack) -> Operation:
+    """The token table that a tied head shares: a decoder's own, or the one that it shares with its encoder."""
+    tables = [op for op in stack.before if isinstance(op, Embedding) and op.role == "token"]
+    return tables[-1] if tables else stack.before[0]
+
+
+def cropped(stack: Stack, length: Number) -> Stack:
+    """A stack whose learnt positions are cut to the sequences that it trains on (nanoGPT's crop_block_size)."""
+    before = tuple(
+        replace(op, rows=min(op.rows, int(length))) if isinstance(op, Embedding) and op.role == "position" else op
+        for op in stack.before
+    )
+    return replace(stack, before=before)

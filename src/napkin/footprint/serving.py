@@ -1,0 +1,308 @@
+"""What serving a model holds in memory and moves per token: weights, the cache of keys and values, recurrent states.
+
+Symbols: b sequences, n tokens of context, L layers, kv key/value heads, d head size, W bytes of all weights, A bytes of
+the weights that one token reads (experts: those of the sequences of a batch), β memory bandwidth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from napkin import formats
+from napkin.counting.params import params
+from napkin.elementwise import Number, ceil_div, minimum
+from napkin.errors import NapkinError
+from napkin.operations.compression import BlockIndexer, RunIndexer
+from napkin.operations.gated_streams import DilatedConv, RunChoice
+from napkin.operations.implementations import STORED
+from napkin.operations.layer import (
+    LENT,
+    REPLICATED,
+    AttentionCore,
+    Conv,
+    ConvPair,
+    Delayed,
+    Embedding,
+    Indexer,
+    Layer,
+    Matmul,
+    Mix,
+    Model,
+    Operation,
+    Reused,
+    Scan,
+)
+from napkin.record import record
+from napkin.term import GIVEN, TRUE, Term, add, ceil_divide, constant, divide, leaf, multiply
+
+LATENT = "DeepSeek-V2, arXiv:2405.04434, section 2.1.2: the latent and the shared rotary key are cached"
+WKV_STATE = 3
+"""Numbers of a channel's state in the wkv recurrence."""
+DECODE = "each new token reads every weight that it uses and the whole cache: Pope et al. 2022, arXiv:2211.05102"
+
+
+# --- weights ---------------------------------------------------------------------------------------------------------
+
+GROUP = 128
+BLOCKED = {**STORED, "int4": 0.5 + (2 + 0.5) / GROUP}
+"""Bytes of a weight of the formats that only the layers' matrices are stored in, everything else staying 16 bits. int4:
+with a 16-bit scale and a 4-bit zero point for 128 weights, as GPTQ and AWQ have them (Frantar et al. 2022,
+arXiv:2210.17323; Lin et al. 2023, arXiv:2306.00978)."""
+WIDE = 2
+"""Bytes of a weight that such a format leaves alone."""
+
+
+@record
+class Stored:
+    """How weights are stored: `each` bytes for a matrix of a layer, `rest` for everything else."""
+
+    name: str
+    each: float
+    rest: float
+
+
+def stored(name: str) -> Stored:
+    """A number format of weights. An unknown one is refused (2)."""
+    word = name.strip().lower()
+    if word in BLOCKED:
+        return Stored(word, BLOCKED[word], WIDE)
+    try:
+        form = formats.find(word)
+    except NapkinError as problem:
+        hint = f"{problem.hint}, or {', '.join(BLOCKED)}" if problem.hint else f"or {', '.join(BLOCKED)}"
+        raise NapkinError(problem.message, hint) from None
+    width = formats.element_bytes(form).value
+    return Stored(form.name, width, width)
+
+
+def divided(model: Model) -> tuple[int, int]:
+    """Parameters that tensor parallelism divides, and those that every rank has."""
+    whole = 0
+    for stack in model.stacks:
+        runs = [(1, stack.before), *((count, layer.operations) for _, count, layer in stack.kinds()), (1, stack.after)]
+        for count, operations in runs:
+            for op in operations:
+                if not isinstance(op, Reused):
+                    whole += count * sum(w.count for w in op.weights() if w.shard == REPLICATED)
+    return params(model)["params/total"].value - whole, whole
+
+
+def in_matrices(model: Model) -> int:
+    """Parameters in the matrices of layers: what a blocked format stores."""
+    return sum(
+        count * weight.count
+        for stack in model.stacks
+        for _, count, layer in stack.kinds()
+        for op in layer.operations
+        if not isinstance(op, (Reused, Embedding))
+        for weight in op.weights()
+        if len(weight.shape) > 1
+    )
+
+
+def repeated(model: Model, ranks: int) -> int:
+    """Parameters of the products of keys and values that stand on more than one of `ranks` ranks, less once: where
+    there are more ranks than heads, each holds a whole one (vLLM, model_executor/layers/linear.py,
+    QKVParallelLinear)."""
+    found = 0
+    for stack in model.stacks:
+        for _, count, layer in stack.kinds():
+            by_name = {op.name: op for op in layer.operations}
+            for core in layer.operations:
+                if isinstance(core, AttentionCore) and ranks > core.kv_heads and not core.shared:
+                    for read, size in ((core.reads[1], core.qk_dim), (core.reads[2], core.v_dim)):
+                        made = by_name.get(_last_product(read, by_name))
+                        if isinstance(made, Matmul) and made.d_out >= core.kv_heads * size:
+                            more = ranks // core.kv_heads - 1
+                            found += count * more * core.kv_heads * size * (made.d_in + made.bias)
+    return found
+
+
+def weights(model: Model, how: Stored, ranks: int) -> Term:
+    """Bytes of the weights on one of `ranks` tensor-parallel ranks: `memory/parameters`."""
+    split, whole = divided(model)
+    again = repeated(model, ranks)
+    split = split + again
+    each = leaf("bytes_of_a_weight", how.each, "byte/param", TRUE, how.name)
+    over = constant("tensor_parallel_ranks", ranks)
+    if how.each == how.rest:
+        here = ceil_divide("weights/divided", leaf("weights/sharded", split, "param", TRUE), over)
+        return multiply("memory/parameters", add("weights", here, leaf("weights/whole", whole, "param", TRUE)), each)
+    narrow = in_matrices(model) + again
+    wide = leaf("bytes_of_another_weight", how.rest, "byte/param", TRUE, "16 bits: tables, head, norms and biases")
+    return add(
+        "memory/parameters",
+        multiply(
+            "weights/matrices/bytes", ceil_divide("matrices/here", leaf("matrices", narrow, "param", TRUE), over), each
+        ),
+        multiply(
+            "weights/others/bytes",
+            add(
+                "others",
+                ceil_divide("others/here", leaf("others/sharded", split - narrow, "param", TRUE), over),
+                leaf("others/whole", whole, "param", TRUE),
+            ),
+            wide,
+        ),
+    )
+
+
+# --- keys and values -------------------------------------------------------------------------------------------------
+
+
+def cached_numbers(layer: Layer, context: Number, ranks: Number = 1, source: Number = 0) -> tuple[Number, Number]:
+    """Numbers that one sequence of `context` tokens keeps in one layer: per-token cache, and states of fixed size.
+
+    Attention keeps its keys and values, kv·(d_qk + d_v) a token, for at most its window; where both are made from one
+    narrower latent, the latent instead; where they are an earlier layer's, nothing; one key for each run of tokens
+    where it sees those, and the keys of an indexer, on every rank. Cross-attention's keys are the other stack's, kept
+    for its `source` tokens (0: as many). A recurrence keeps heads · head_dim · state numbers (wkv: numerator,
+    denominator and largest exponent of a channel), a convolution its last kernel − 1 inputs, a mix with the token
+    before that token. On one of `ranks` tensor-parallel ranks: whole heads, so that fewer key/value heads than ranks
+    are kept more than once; a latent is kept by every rank."""
+    by_name = {op.name: op for op in layer.operations}
+    growing: Number = 0
+    fixed: Number = 0
+    mixed: dict[str, int] = {}  # what several products read is kept once
+    seen: set[str] = set()
+    for op in layer.operations:
+        if isinstance(op, AttentionCore) and (op.reads[1].startswith(LENT) or op.reads[1] in seen):
+            continue  # another layer's, kept there, or a second map of the same keys
+        if isinstance(op, AttentionCore):
+            seen.add(op.reads[1])
+            tokens = source or context if op.cross else context
+            for bound in (None if op.anywhere else op.window, op.chunk):
+                if bound is not None:
+                    tokens = minimum(tokens, bound)
+            tokens = tokens + op.runs(context) + (source or context) * op.merged
+            growing = growing + tokens * _width(op, by_name, ranks)
+        elif isinstance(op, (Indexer, BlockIndexer, RunChoice)):
+            growing = growing + context * op.head_dim
+        elif isinstance(op, DilatedConv):
+            fixed = fixed + op.channels * op.reach
+        elif isinstance(op, RunIndexer):
+            growing = growing + context // op.rate * op.head_dim
+        elif isinstance(op, Scan):
+            numbers = WKV_STATE if op.kind == "wkv" else op.state or 1
+            normaliser = op.state + 1 if op.kind == "mlstm" else 0  # with the largest exponent
+            fixed = fixed + ceil_div(op.heads, ranks) * (op.head_dim * numbers + normaliser)
+        elif isinstance(op, ConvPair):
+            fixed = fixed + ceil_div(op.channels, ranks) * (sum(op.kernels) - 2)
+        elif isinstance(op, Delayed):
+            fixed = fixed + ceil_div(op.width // 2, ranks)
+        elif isinstance(op, Mix):
+            mixed[op.reads[0]] = op.width
+        elif isinstance(op, Conv):
+            fixed = fixed + ceil_div(op.channels * op.group, ranks) * (op.kernel - 1)
+    return growing, fixed + sum(mixed.values())
+
+
+def _width(core: AttentionCore, by_name: Mapping[str, Operation], ranks: Number) -> Number:
+    """Numbers cached a token: keys and values as attention reads them, or the latent that they are made from."""
+    if core.shared:
+        return core.cached
+    each = core.qk_dim + core.v_dim
+    keys, values = core.reads[1], core.reads[2]
+    shared = set(_products_behind(keys, by_name)) & set(_products_behind(values, by_name))
+    direct = {_last_product(keys, by_name), _last_product(values, by_name)}
+    latents = [by_name[name] for name in shared - direct if not _reaches_input(keys, by_name, name)]
+    widths = [op.d_out for op in latents if isinstance(op, Matmul) and op.d_out < core.kv_heads * each]
+    return min(widths) if widths else ceil_div(core.kv_heads, ranks) * each
+
+
+def _reaches_input(name: str, by_name: Mapping[str, Operation], without: str) -> bool:
+    """Whether an output depends on what the layer reads in another way than through one of its operations."""
+    open_names, seen = [name], {without}
+    while open_names:
+        name = open_names.pop()
+        if name not in by_name:
+            return True
+        if name not in seen:
+            seen.add(name)
+            open_names += by_name[name].reads
+    return False
+
+
+def _products_behind(name: str, by_name: Mapping[str, Operation]) -> list[str]:
+    """Every linear layer that an output depends on inside the layer."""
+    found, open_names, seen = [], [name], set()
+    while open_names:
+        op = by_name.get(open_names.pop())
+        if op is None or op.name in seen:
+            continue
+        seen.add(op.name)
+        if isinstance(op, Matmul):
+            found.append(op.name)
+        open_names += op.reads
+    return found
+
+
+def _last_product(name: str, by_name: Mapping[str, Operation]) -> str:
+    """The linear layer nearest to an output."""
+    open_names = [name]
+    while open_names:
+        op = by_name.get(open_names.pop(0))
+        if op is None:
+            continue
+        if isinstance(op, Matmul):
+            return op.name
+        open_names += op.reads
+    return ""
+
+
+def cache(
+    model: Model,
+    context: Number,
+    sequences: Number,
+    dtype_bytes: float,
+    dtype: str,
+    ranks: Number = 1,
+    source: Number = 0,
+) -> Term:
+    """Bytes that `sequences` sequences of `context` tokens keep on one of `ranks` ranks: `memory/kv_cache`. `source`:
+    tokens of the encoder's sequences, whose keys the decoder reads (0: as many)."""
+    parts: list[Term] = []
+    for stack in model.stacks:
+        if stack.name == "encoder":
+            continue
+        for name, count, layer in stack.kinds():
+            growing, fixed = cached_numbers(layer, context, ranks, source)
+            if isinstance(growing, int) and isinstance(fixed, int) and growing + fixed == 0:
+                continue
+            parts.append(
+                multiply(
+                    f"memory/kv_cache/{stack.name}/{name}",
+                    leaf("layers", count, "1", TRUE),
+                    leaf("numbers_per_sequence", growing + fixed, "1", TRUE, LATENT),
+                    leaf("sequences", sequences, "1", GIVEN),
+                    constant(f"bytes of {dtype}", dtype_bytes, "byte"),
+                )
+            )
+    return add("memory/kv_cache", *parts) if parts else constant("memory/kv_cache", 0, "byte")
+
+
+def decode_time(read_once: Term, cached: Term, bandwidth: Term) -> Term:
+    """Least seconds of one decoding step: the weights that it uses and the cache, once through memory."""
+    moved = add("decode/bytes", read_once, cached)
+    return divide("time/per_token", moved, bandwidth, source=DECODE)
+
+
+def weights_read(model: Model, tokens: Number) -> Number:
+    """Parameters that one decoding step of `tokens` tokens reads: every matrix once, of a table of embeddings only rows
+    (counted as none). Of E experts with k chosen by each token, E·(1 − (1 − k/E)^tokens) are expected to be hit where
+    all are equally likely: k for one token."""
+    total: Number = 0
+    for stack in model.stacks:
+        if stack.name == "encoder":
+            continue
+        runs = [(1, stack.before), *((count, layer.operations) for _, count, layer in stack.kinds()), (1, stack.after)]
+        for count, operations in runs:
+            for op in operations:
+                of = op.of if isinstance(op, Reused) else op
+                if isinstance(op, Embedding):
+                    continue
+                for weight in of.weights():
+                    idle = (1 - weight.used / weight.copies) ** tokens
+                    hit = weight.copies if idle == 0 else weight.used if tokens == 1 else weight.copies * (1 - idle)
+                    total = total + count * weight.each * hit
+    return total

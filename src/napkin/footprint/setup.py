@@ -1,0 +1,76 @@
+"""What a training step runs, as its memory sees it."""
+
+from __future__ import annotations
+
+from napkin.autograd.tape import sized
+from napkin.elementwise import Number, where
+from napkin.footprint.allocator import EXACT, Width
+from napkin.operations.implementations import Code
+from napkin.record import record, replace
+from napkin.training.frameworks import PLAIN, Framework
+from napkin.training.layout import Layout, Precision
+from napkin.training.optimizers import Optimizer
+
+
+@record
+class Setup:
+    """What a step runs: everything that its memory depends on, but for the model and the hardware.
+
+    shard    ranks that divide states under ZeRO, fewer than all where whole groups are kept (hybrid sharding); 0: all
+    ema      a running mean of the parameters is kept beside them, in the states' type
+    offload  what stands in the host's memory between its uses: optimizer, activations, parameters (a rank's own part of
+             them and of their gradients, as FSDP's CPUOffloadPolicy keeps both; the optimizer works on them there)
+    framework    whose habits beside the code's the run has (frameworks.py)
+    in_backward  the optimizer steps each tensor as soon as its gradient is there, which is then let go
+    wide_tables  an 8-bit optimizer keeps the states of table and head in 32 bits (transformers' Trainer does)
+    frozen   so many first layers, and the table before them, are not trained and keep nothing; None: all are trained
+    widths   how far figures can lie from the formulas, on one card and on several: where what is kept was counted on
+             the code itself, where not
+    """
+
+    code: Code
+    layout: Layout
+    precision: Precision
+    optimizer: Optimizer
+    form: str
+    attention: str = "flash"
+    dropout: float = 0.0
+    shard: Number = 0
+    ema: bool = False
+    offload: tuple[str, ...] = ()
+    framework: Framework = PLAIN
+    in_backward: bool = False
+    wide_tables: bool = False
+    frozen: int | None = None
+    widths: tuple[tuple[Width, Width], tuple[Width, Width]] = ((EXACT, EXACT), (EXACT, EXACT))
+
+    @property
+    def layers_in(self) -> Precision:
+        """The policy as the layers see it: sharded fp32 parameters reach them in the compute type."""
+        if not self.framework.gathers or self.precision.compute not in ("bf16", "fp16"):
+            return self.precision
+        return replace(self.precision, param=self.precision.compute)
+
+    @property
+    def bucket(self) -> Number:
+        """Bytes of the bucket that gradients are reduced in: of the type that they are added up in."""
+        return self.framework.bucket * max(sized(1, self.precision.grad), self.framework.accumulator)
+
+    @property
+    def adds_up(self) -> Number:
+        """Whether gradients stand through the passes, for several micro-batches or a buffer's add to them."""
+        buffered = self.framework.accumulator > 0 or self.framework.wide_gradients
+        return (self.layout.micro_batches > 1) | buffered
+
+    @property
+    def lets_go(self) -> Number:
+        """Whether a weight's new gradient goes as soon as it is there: its optimizer step is made at once, or it is
+        added in place to the one that stands (torch/csrc/autograd/functions/accumulate_grad.h). Gradients that are
+        divided over ranks wait until their block's are reduced together."""
+        whole = (self.layout.zero < 2) | (self.shards == 1)
+        return (self.adds_up & whole) | self.in_backward
+
+    @property
+    def shards(self) -> Number:
+        """Ranks over which ZeRO divides dense states."""
+        return where(self.shard > 0, self.shard, self.layout.dp * self.layout.cp)

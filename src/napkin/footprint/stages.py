@@ -1,0 +1,185 @@
+"""Pipeline stages: which layers each holds, which of them can differ, and what is in flight on each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import gcd
+
+from napkin.elementwise import Number, ceil_div, floor_div, is_array, maximum, minimum, ratio, where
+from napkin.footprint.prepared import Step
+from napkin.footprint.states import weights_of
+from napkin.operations.layer import Layer, Operation
+from napkin.record import record
+from napkin.training.frameworks import COST, FRONT, SLOTS
+from napkin.training.layout import Layout, held_by
+from napkin.training.order import Counts
+
+
+@record
+class Stage:
+    """What a pipeline stage holds: layers `low` up to `high`, how many of them of each sort, of each kind, and of each
+    kind checkpointed; whether the ends.
+
+    chunks   micro-batches in flight, in parts of one of its `parts` model chunks
+    delayed  micro-batches of which only the weights' gradients are not made yet (zero-bubble schedules)"""
+
+    index: Number
+    low: Number
+    high: Number
+    sorts: Counts
+    layers: tuple[Number, ...]
+    checkpointed: tuple[Number, ...]
+    first: Number
+    last: Number
+    chunks: Number
+    parts: Number
+    delayed: Number
+    kinds: tuple[Layer, ...]
+
+    @property
+    def in_flight(self) -> Number:
+        """Micro-batches whose activations it holds."""
+        return ratio(self.chunks, self.parts)
+
+
+def shares(depth: int, stages: Number, index: Number, partition: str, costs: tuple[int, int]) -> tuple[Number, Number]:
+    """The first layer of a stage and the one after its last; `costs`: matrix weights of a layer and of the head.
+
+    even   as evenly as can be, the earlier stages one more       front  ⌈L/p⌉ on each, the last what is left
+    slots  the table and the head take a layer's place each       cost   stage i ends with the layer that brings the
+    weights multiplied above i + 1 of p equal shares of all (layers and head)"""
+    if partition == FRONT:
+        each = ceil_div(depth, stages)
+        return minimum(index * each, depth), minimum((index + 1) * each, depth)
+    if partition == COST:
+        layer, head = costs
+        crossing = [(depth * layer + head) * i // (stages * layer) + 1 for i in (index, index + 1)]
+        low = where(index == 0, 0, minimum(crossing[0], depth))
+        return low, where(index == stages - 1, depth, minimum(crossing[1], depth))
+    places = depth + 2 * (partition == SLOTS)
+    least, more = places // stages, places % stages
+    low = index * least + minimum(index, more)
+    high = low + least + (index < more) * 1
+    if partition == SLOTS:
+        return maximum(low - 1, 0), minimum(high - 1, depth)
+    return low, high
+
+
+def _matrix_weights(operations: Iterable[Operation]) -> int:
+    return sum(weight.count for weight in weights_of(operations) if len(weight.shape) > 1)
+
+
+def bounds(step: Step, index: Number) -> tuple[Number, Number]:
+    """The first layer of stage `index` and the one after its last."""
+    if step.setup.layout.stages:
+        return held_by(step.setup.layout.stages, index)
+    partition, stack = step.setup.framework.partition, step.stack
+    costs = (1, 0)
+    if partition == COST:
+        costs = (max(_matrix_weights(layer.operations) for layer in stack.layers), _matrix_weights(stack.after))
+    return shares(step.order.depth, step.setup.layout.pp, index, partition, costs)
+
+
+def stage_of(step: Step, index: Number) -> Stage:
+    """What stage `index` of a pipeline holds."""
+    order, p = step.order, step.setup.layout.pp
+    low, high = bounds(step, index)
+    sorts = order.between(low, high)
+    layers: list[Number] = [0] * len(step.run.kinds)
+    again: list[Number] = [0] * len(step.run.kinds)
+    for sort, count in zip(order.sorts, sorts, strict=True):
+        layers[sort.kind] = layers[sort.kind] + count
+        again[sort.kind] = again[sort.kind] + count * sort.again
+    return Stage(
+        index,
+        low,
+        high,
+        sorts,
+        tuple(layers),
+        tuple(again),
+        (index == 0) * 1,
+        (index == p - 1) * 1,
+        *in_flight(step.setup.layout, index),
+        step.run.kinds,
+    )
+
+
+def places(step: Step) -> tuple[Number, ...]:
+    """Stages of which one is the worst, each once; of arrays of layouts some are the same where there are few.
+
+    Micro-batches in flight never grow along the pipeline, so that of stages with equal layers, ends apart, the first is
+    the worst. With one sort of layer all but the ends are like the first, which has the table too, or smaller (the
+    second is the first that is whole where table and head take a layer's place). Layers that differ repeat with a
+    period, and so do the stages of one size: of each segment as many are looked at as differ."""
+    found = _places(step)
+    return found if is_array(step.setup.layout.pp) else tuple(dict.fromkeys(found))
+
+
+def _places(step: Step) -> tuple[Number, ...]:
+    order, layout = step.order, step.setup.layout
+    p, partition = layout.pp, step.setup.framework.partition
+    ends = (0 * p, p - 1)
+    if len(order.segments) == 1 and order.segments[0].period == 1:
+        if layout.stages or layout.schedule == "zero-bubble":
+            found = [place for _, begin, end, _ in _runs(step) for place in (begin, begin + 1, end - 2, end - 1)]
+            inside = tuple(minimum(maximum(place, 0), p - 1) for place in found)
+            return (*ends, *inside)
+        return (*ends, minimum(1, p - 1)) if partition == SLOTS else ends
+    most = int(maximum(p, 1).max()) if is_array(p) else p
+    dealt = partition != COST or layout.stages
+    looked = _looked_at(step) if dealt and len(order.segments) < most else None
+    if looked is None or len(looked) >= most:
+        return (*ends, *(minimum(i, p - 1) for i in range(1, most - 1)))
+    inner = [minimum(maximum(i, 0), p - 1) for i in looked]
+    return (*ends, *(inner if is_array(p) else sorted(inner)))
+
+
+def _looked_at(step: Step) -> list[Number]:
+    """Stages that differ in their layers, the first of each makeup among them; under a zero-bubble schedule, in which
+    the last of them may hold the most, that one too."""
+    order, p = step.order, step.setup.layout.pp
+    found: list[Number] = []
+    for size, begin, end, origin in _runs(step):
+        for segment in order.segments:
+            here = maximum(begin, floor_div(segment.start - origin, maximum(size, 1)))
+            alike = segment.period if is_array(p) else segment.period // gcd(segment.period, max(size, 1))
+            found += [here + i for i in range(alike + 1)]
+            if step.setup.layout.schedule == "zero-bubble":
+                there = minimum(end - 1, floor_div(segment.end - 1 - origin, maximum(size, 1)))
+                found += [there - i for i in range(alike + 1)]
+    return found if is_array(p) else list(dict.fromkeys(found))
+
+
+def _runs(step: Step) -> list[tuple[Number, Number, Number, Number]]:
+    """(layers of a stage, the first stage, one after the last, origin) of runs of stages of one size: stage i begins
+    with layer i · size + origin."""
+    layout, partition, depth = step.setup.layout, step.setup.framework.partition, step.order.depth
+    if layout.stages:
+        found: list[tuple[Number, Number, Number, Number]] = []
+        begin = low = 0
+        for count, size in layout.stages:
+            found.append((size, begin, begin + count, low - begin * size))
+            begin, low = begin + count, low + count * size
+        return found
+    p = layout.pp
+    ahead = (partition == SLOTS) * 1
+    dealt = depth + 2 * ahead
+    least, more = (ceil_div(dealt, p), 0 * p) if partition == FRONT else (dealt // p, dealt % p)
+    return [(least + 1, 0 * p, more, -ahead), (least, more, p, more - ahead)]
+
+
+def in_flight(layout: Layout, index: Number) -> tuple[Number, Number, Number]:
+    """(chunks of micro-batches whose activations a stage holds at once, chunks of one, micro-batches whose weight
+    gradients wait).
+
+    1F1B holds min(p − i, m); interleaved, of v chunks each, 2(p − i − 1) + (v − 1)p + 1 chunks; GPipe m (Narayanan et
+    al. 2021). Zero-bubble (ZB-H1) as 1F1B, and on stage i the gradients of i micro-batches' weights wait, so that all
+    stages have p on their way (Qi et al. 2023, arXiv:2401.10241, section 2)."""
+    p, v, m = layout.pp, layout.vp, layout.micro_batches
+    if layout.schedule == "gpipe":
+        return m, 1, 0
+    ahead = minimum(p - index, m)
+    if layout.schedule == "zero-bubble":
+        return ahead, 1, minimum(index, m - ahead)
+    chunks = minimum(2 * (p - index - 1) + (v - 1) * p + 1, m * v)
+    return where(v > 1, chunks, ahead), v, 0

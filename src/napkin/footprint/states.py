@@ -1,0 +1,162 @@
+"""What one rank holds of weights and of their optimizer's states, before data parallelism divides them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from math import prod
+
+from napkin.autograd.tape import sized
+from napkin.elementwise import Number, ceil_div, ceiling
+from napkin.footprint.activations import total
+from napkin.footprint.setup import Setup
+from napkin.operations.implementations import STORED, Tuning
+from napkin.operations.layer import (
+    EXPERT,
+    REPLICATED,
+    VOCABULARY,
+    AttentionCore,
+    Matmul,
+    Norm,
+    Operation,
+    Reused,
+    Weight,
+)
+from napkin.operations.lowering import beside, is_plain
+from napkin.record import record
+from napkin.training.layout import Layout
+from napkin.training.optimizers import OPTIMIZERS, Optimizer, State, state_bytes
+
+
+def weights_of(operations: Iterable[Operation]) -> Iterator[Weight]:
+    """Parameter tensors of operations, those of shared blocks left out."""
+    for op in operations:
+        if not isinstance(op, Reused):
+            yield from op.weights()
+
+
+@record
+class Held:
+    """Elements of weights on one rank before data parallelism divides them: experts' apart, for fewer ranks share
+    them. `states`: bytes of the optimizer's states by name, the same way; `frozen`: bytes of weights that are not
+    trained, which `dense` and `expert` leave out."""
+
+    dense: Number
+    expert: Number
+    states: tuple[tuple[str, Number, Number], ...] = ()
+    tensors: Number = 0
+    frozen: Number = 0
+
+    @property
+    def all(self) -> Number:
+        return self.dense + self.expert
+
+
+def divided(weight: Weight, layout: Layout) -> Number:
+    """Over how many ranks tensor and expert parallelism divide a tensor."""
+    if weight.shard == EXPERT:
+        return layout.ep * layout.etp
+    return 1 if weight.shard == REPLICATED else layout.tp
+
+
+def held(operations: Iterable[Operation], setup: Setup) -> Held:
+    """What one rank holds of these operations' weights."""
+    if setup.code.tuning is not None:
+        return tuned(tuple(operations), setup, setup.code.tuning)
+    dense: Number = 0
+    expert: Number = 0
+    frozen: Number = 0
+    tensors = 0
+    states: dict[str, list[Number]] = {}
+    kind = setup.precision.state
+    for weight in weights_of(operations):
+        ways = divided(weight, setup.layout)
+        part = ceil_div(weight.count, ways)
+        if not weight.trained:
+            frozen = frozen + part * sized(1, setup.precision.param)
+            continue
+        is_expert = weight.shard == EXPERT
+        dense, expert = (dense, expert + part) if is_expert else (dense + part, expert)
+        tensors += 1
+        shape = weight.shape if weight.copies == 1 else (weight.copies, *weight.shape)
+        wide = setup.wide_tables and weight.shard == VOCABULARY
+        optimizer = OPTIMIZERS[setup.optimizer.name.removesuffix("-8bit")] if wide else setup.optimizer
+        for state in optimizer_of(weight, optimizer).kept(shape):
+            both = states.setdefault(state.name, [0, 0])
+            size = _state_size(state, shape, "fp32" if wide else kind)
+            both[is_expert] = both[is_expert] + ceil_div(size, ways)
+    return Held(dense, expert, tuple((name, *both) for name, both in states.items()), tensors, frozen)
+
+
+def optimizer_of(weight: Weight, optimizer: Optimizer) -> Optimizer:
+    """AdamW where the optimizer takes matrices alone: for vectors, the table and the head (Muon's authors' advice)."""
+    if optimizer.only_matrices and (len(weight.shape) != 2 or weight.copies > 1 or weight.shard == VOCABULARY):
+        return OPTIMIZERS["adamw"]
+    return optimizer
+
+
+PROMPT = 10
+"""Tokens of the prompt that an adapter's attention reads (LitGPT, adapter_prompt_length)."""
+
+
+def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> Held:
+    """What one rank holds of a frozen network: its weights as they are stored, and what is trained beside them.
+
+    lora r·(d_in + d_out) a product · adapter a prompt of 10 embeddings and a gate a head · adapter_v2 that, a scale
+    and a bias of d_out a product, and the norms' weights"""
+    width = sized(1, setup.precision.param)
+    stored = STORED.get(tuning.quantised, width)
+    trained: list[tuple[int, ...]] = []
+    frozen: Number = 0
+    for op in operations:
+        if isinstance(op, Reused):
+            continue
+        is_narrow = isinstance(op, Matmul) and not is_plain(op, tuning)
+        for weight in op.weights():
+            part = ceil_div(weight.count, divided(weight, setup.layout))
+            if tuning.method == "adapter_v2" and isinstance(op, Norm):
+                trained.append(weight.shape)
+            else:
+                frozen = frozen + part * (stored if is_narrow and len(weight.shape) > 1 else width)
+        if isinstance(op, Matmul):
+            pairs, made = beside(op, operations, setup.code, tuning)
+            if pairs:
+                trained += [(tuning.rank * pairs, op.d_in), (made, tuning.rank)]
+            if tuning.method == "adapter_v2":
+                trained += [(op.d_out,), (op.d_out,)]
+        elif isinstance(op, AttentionCore) and tuning.method.startswith("adapter"):
+            trained += [(PROMPT, op.heads * op.v_dim), (op.heads,)]
+    states: dict[str, Number] = {}
+    for shape in trained:
+        matrix = len(shape) == 2
+        for state in (setup.optimizer if matrix or not setup.optimizer.only_matrices else OPTIMIZERS["adamw"]).kept(
+            shape
+        ):
+            states[state.name] = states.get(state.name, 0) + _state_size(state, shape, setup.precision.state)
+    elements = sum(prod(shape) for shape in trained)
+    named = tuple((name, size, 0) for name, size in states.items())
+    return Held(elements, 0, named, len(trained), ceiling(frozen))
+
+
+def _state_size(state: State, shape: tuple[int, ...], kind: str) -> Number:
+    return state_bytes(state, shape, sized(1, kind) if kind not in ("mxfp8", "mxfp4", "nvfp4") else 1)
+
+
+def gathered(parts: Sequence[tuple[Number, Held]]) -> Held:
+    """The sum of what several pieces hold, each so many times."""
+    names: dict[str, list[Number]] = {}
+    for count, part in parts:
+        for name, dense, expert in part.states:
+            both = names.setdefault(name, [0, 0])
+            both[0], both[1] = both[0] + count * dense, both[1] + count * expert
+    return Held(
+        total(n * p.dense for n, p in parts),
+        total(n * p.expert for n, p in parts),
+        tuple((name, *both) for name, both in names.items()),
+        total(n * p.tensors for n, p in parts),
+        total(n * p.frozen for n, p in parts),
+    )
+
+
+def still(part: Held, setup: Setup) -> Held:
+    """A piece whose weights are not trained."""
+    return Held(0, 0, frozen=part.all * sized(1, setup.precision.param) + part.frozen)

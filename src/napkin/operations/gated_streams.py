@@ -1,0 +1,93 @@
+"""Operations of networks whose residual streams are read and written through learnt gates, and into which tables of
+hashed runs of tokens add what they hold (Qwen4-Exp). Symbols as in layer.py; n streams of h numbers a token."""
+
+from __future__ import annotations
+
+from napkin.elementwise import Number
+from napkin.operations.layer import COLUMN, VOCABULARY, Embedding, Operation, Product, Weight, Work, product
+from napkin.record import record
+
+
+@record
+class Outer(Operation):
+    """Each of n numbers a token, read first, times the `width` numbers read second: n streams."""
+
+    width: int
+    streams: int
+
+    def moved(self) -> tuple[Number, Number]:
+        wide = self.width * self.streams
+        return 2 * (self.width + wide), 2 * (self.width + 2 * wide)
+
+
+@record
+class Agreement(Operation):
+    """σ(±√|k·q/√h|) of each stream's keys, read first, and queries: n numbers a token. The sign is the product's."""
+
+    width: int
+    streams: int
+
+    def moved(self) -> tuple[Number, Number]:
+        wide = self.width * self.streams
+        return 8 * wide, 12 * wide
+
+
+@record
+class NgramTable(Embedding):
+    """A look-up of `heads` rows for each token, by hashes of the runs of tokens that end with it, `reach` tokens
+    further back at most: `width` numbers in all."""
+
+    heads: int = 1
+    reach: int = 1
+
+    def weights(self) -> tuple[Weight, ...]:
+        return (Weight("weight", (self.rows, self.width // self.heads), VOCABULARY),)
+
+
+@record
+class DilatedConv(Operation):
+    """A causal depthwise convolution along the sequence, of `kernel` steps `dilation` tokens apart: no products."""
+
+    channels: int
+    kernel: int
+    dilation: int
+
+    @property
+    def reach(self) -> int:
+        """Tokens before a token that it reads from."""
+        return (self.kernel - 1) * self.dilation
+
+    def weights(self) -> tuple[Weight, ...]:
+        return (Weight("weight", (self.channels, 1, self.kernel), COLUMN),)
+
+    def moved(self) -> tuple[Number, Number]:
+        return 6 * self.channels, 10 * self.channels
+
+
+@record
+class RunChoice(Operation):
+    """Chooses the runs of `rate` tokens that each query sees: queries of `heads` heads and a key a token from one
+    product, the keys of a run averaged, and normalised as the queries are. The loss's gradient does not reach its
+    weights: a choice has none. FLOP: 2·T·h·(H + 1)·D and 2·T·H·D·⌊s/rate⌋."""
+
+    d_in: int
+    heads: int
+    head_dim: int
+    rate: int
+
+    def weights(self) -> tuple[Weight, ...]:
+        shapes = (
+            ("query_key", ((self.heads + 1) * self.head_dim, self.d_in)),
+            ("query_norm", (self.head_dim,)),
+            ("key_norm", (self.head_dim,)),
+        )
+        return tuple(Weight(name, shape, trained=False) for name, shape in shapes)
+
+    def products(self, work: Work) -> tuple[Product, ...]:
+        made = (self.heads + 1) * self.head_dim
+        return (
+            product(f"{self.name}/query_key", work.tokens, self.d_in, made),
+            product(
+                f"{self.name}/scores", self.heads, self.head_dim, work.length // self.rate, work.tokens, weight=False
+            ),
+        )

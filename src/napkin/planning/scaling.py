@@ -1,0 +1,176 @@
+"""A published shape made larger or smaller: width, depth and feed-forward in the published proportions.
+
+Head size, key/value heads, experts and vocabulary stay; heads come in multiples of the key/value heads, the inner
+width in multiples of 128 (of 8 below 1024), and depth takes up the slack. Fields that list layers go on in their
+order; of a multimodal model the language model grows. The count of each candidate is exact.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from napkin.architectures import build, text_model
+from napkin.counting.params import params
+from napkin.errors import BROKEN, NapkinError, Refused
+from napkin.inputs.load import Document
+from napkin.inputs.model import Config, config_from, preset_config
+from napkin.inputs.presets import presets, spelling
+from napkin.operations.layer import Model
+
+WIDTH, DEPTH, HEADS, KV_HEADS = "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"
+DOUBLE_LAYERS = "num_layers"
+"""The depth of a model_type whose layers hold two attentions each (LongCat)."""
+INNER = (
+    "intermediate_size",
+    "n_inner",
+    "ffn_dim",
+    "ffn_hidden_size",
+    "moe_intermediate_size",
+    "expert_ffn_hidden_size",
+    "shared_expert_intermediate_size",
+)
+GROWS = ("num_heads", "mamba_n_heads", "mamba_num_heads", "n_mamba_heads", "mamba_d_ssm", "lru_width")
+"""Heads and widths of recurrences, which grow with the width."""
+UNIT = 64
+"""Width of a step where a network has no heads."""
+Listed = TypeVar("Listed", list[Any], str)
+SLACK = 0.25
+"""Depth may leave the published proportion by this share, so that a width's next larger step is not needed."""
+
+
+def count(model: Model) -> int:
+    """All parameters."""
+    total: int = params(model)["params/total"].value
+    return total
+
+
+class Shape:
+    """A family's proportions, and the model that they give for a number of heads and layers."""
+
+    def __init__(self, config: Config) -> None:
+        config = text_model(config)
+        if len(build(config).stacks) != 1:
+            raise Refused(f"{config.name}: its shape is not one stack of layers", "name a decoder, e.g. llama3-8b")
+        self.config = config
+        self.deep = DEPTH if config.has(DEPTH) or not config.has(DOUBLE_LAYERS) else DOUBLE_LAYERS
+        self.hidden, self.layers = config.integer(WIDTH), config.integer(self.deep)
+        known = [name for name in (HEADS, KV_HEADS, *GROWS) if config.has(name) or name in config.defaults]
+        self.headed = known[0] if known else ""
+        self.heads = config.integer(self.headed) if known else max(1, self.hidden // UNIT)
+        self.grows = {name: config.integer(name) for name in known if name in GROWS and config.raw(name) is not None}
+        self.listed: dict[str, tuple[Any, Any]] = {
+            name: _repeating(config, name, value)
+            for name, value in config.fields.items()
+            if isinstance(value, list | str) and len(value) == self.layers and name != "model_type"
+        }
+        kv_heads = config.optional_integer(KV_HEADS)
+        self.step = kv_heads if kv_heads and kv_heads < self.heads else 1
+        self.keeps_kv = bool(kv_heads) and kv_heads != self.heads
+
+    def model(self, heads: int, layers: int) -> Model:
+        """The model with `heads` heads of the published size, everything as wide in proportion."""
+        fields = {**self.config.fields, "model_type": self.config.model_type}
+        hidden = self.hidden * heads // self.heads
+        changed: dict[str, Any] = {WIDTH: hidden, self.deep: layers}
+        if self.headed:
+            changed[HEADS if self.headed == KV_HEADS else self.headed] = heads
+        changed |= {name: value * heads // self.heads for name, value in self.grows.items()}
+        if not self.keeps_kv and self.config.has(KV_HEADS):
+            changed[KV_HEADS] = heads
+        for field, (ahead, turn) in self.listed.items():
+            turns = turn * -(-max(0, layers - len(ahead)) // len(turn))
+            changed[field] = (ahead + turns)[:layers]
+        for field in INNER:
+            if self.config.has(field):
+                grain = 128 if hidden >= 1024 else 8
+                inner = self.config.integer(field) * heads / self.heads
+                changed[field] = max(grain, round(inner / grain) * grain)
+        for field in changed:
+            for name in self.config.spellings(field):
+                fields.pop(name, None)
+        if self.deep == DEPTH:
+            fields.pop(DOUBLE_LAYERS, None)  # the same, where a file says both
+        title = f"like {self.config.name}"
+        try:
+            return build(config_from(title, Document(title, fields | changed), fields | changed))
+        except NapkinError as problem:
+            raise Refused(
+                f"{self.config.name}: its proportions give no network of its class ({problem.message})",
+                "name another model or family, e.g. llama3",
+            ) from None
+
+    def depth(self, heads: int) -> int:
+        """Layers in the published proportion to the width."""
+        return max(1, round(self.layers * heads / self.heads))
+
+
+def _repeating(config: Config, field: str, listed: Listed) -> tuple[Listed, Listed]:
+    """(what stands ahead, what repeats after it) of a field that names layers one by one: the shortest of the second
+    that comes at least twice and makes up at least half of them. Refused (3) where the layers have no such order."""
+    for period in range(1, len(listed) // 2 + 1):
+        ahead = next(n for n in range(len(listed)) if listed[n + period :] == listed[n : len(listed) - period])
+        if max(2 * ahead, ahead + 2 * period) <= len(listed):
+            return listed[:ahead], listed[ahead : ahead + period]
+    raise Refused(f"{config.name}: {field} names its layers one by one", "name another member of the family")
+
+
+def nearest_of_family(family: str, limit: int) -> Config | None:
+    """The published member of a family whose size is nearest to `limit`; None where no family is called so."""
+    members = [preset_config(one) for one in presets() if spelling(one.family) == spelling(family)]
+    sized = [(abs(math.log(count(build(config)) / limit)), at) for at, config in enumerate(members)]
+    return members[min(sized)[1]] if sized else None
+
+
+def largest(
+    config: Config, fits: Callable[[Model], bool], tp: int = 1, pp: int = 1, chunks: int = 1
+) -> tuple[Model, int]:
+    """The largest model of the config's proportions that fits, and its parameters. Larger never fits where smaller
+    does not. Heads are multiples of `tp`, layers at least `pp` and multiples of `chunks`."""
+    shape = Shape(config)
+    step = math.lcm(shape.step, tp)
+    fewest = max(pp, chunks)
+
+    def whole(layers: int) -> int:
+        return max(fewest, round(layers / chunks) * chunks)
+
+    def model_fits(heads: int, layers: int) -> bool:
+        return fits(shape.model(heads, whole(layers)))
+
+    if not model_fits(step, fewest):
+        raise NapkinError(f"{config.name}: not even its smallest shape fits", "allow more memory", BROKEN)
+    low, high = 1, 2
+    while model_fits(high * step, shape.depth(high * step)) and high < 10**4:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        if model_fits(middle * step, shape.depth(middle * step)):
+            low = middle
+        else:
+            high = middle
+    narrow = _deepest(shape, low * step, fewest, chunks, model_fits)
+    wide = _deepest(shape, high * step, fewest, chunks, model_fits)
+    model = max((m for m in (narrow, wide) if m is not None), key=count)
+    return model, count(model)
+
+
+def _deepest(shape: Shape, heads: int, fewest: int, chunks: int, fits: Callable[[int, int], bool]) -> Model | None:
+    """The deepest model of that width that fits, its depth within SLACK of the proportion; None where none does."""
+    usual = shape.depth(heads)
+    shallow = max(fewest, math.ceil(usual * (1 - SLACK)) // chunks * chunks)
+    deep = max(fewest, int(usual * (1 + SLACK)) // chunks * chunks) + chunks
+    if not fits(heads, shallow):
+        return None
+    while deep - shallow > chunks:
+        middle = shallow + (deep - shallow) // chunks // 2 * chunks
+        if fits(heads, middle):
+            shallow = middle
+        else:
+            deep = middle
+    return shape.model(heads, shallow)
+
+
+def at_most(limit: int) -> Callable[[Model], bool]:
+    """Whether a model has at most `limit` parameters."""
+    return lambda model: count(model) <= limit

@@ -1,0 +1,366 @@
+"""Every layout of a machine, evaluated as arrays by the same formulas as `step` and `memory`, and ranked.
+
+A layout has two halves. What one layer sees (tensor, context and expert parallelism, sequence parallelism, the
+micro-batch) stands along the rows of a grid; what the pipeline and data parallelism add (stages, chunks, ZeRO) along
+its columns. numpy's broadcasting then computes a layer once for all pipelines that it can stand in, and the formulas
+know nothing of it: they take numbers or arrays.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from napkin import term
+from napkin.elementwise import is_array, maximum
+from napkin.footprint import allocator, memory
+from napkin.footprint.prepared import Step, prepare
+from napkin.footprint.setup import Setup
+from napkin.footprint.stages import places
+from napkin.operations.layer import Model
+from napkin.operations.lowering import divides_heads
+from napkin.record import record, replace
+from napkin.timing.step import Plan, Rates, step
+from napkin.training.layout import Layout, Recompute
+
+Array = Any
+Timed = Callable[[Setup], "tuple[Plan, Rates]"]
+"""How a setup's step is timed: its plan, and what machine and software reach."""
+
+MOST_MICRO = 64
+"""Sequences in a micro-batch beyond which no layout is tried: kernels are as efficient as they get long before."""
+ENTRIES = 1 << 15
+"""Entries of the grid that are evaluated at a time: some hundred arrays of this size are alive at once."""
+
+
+@record
+class Request:
+    """What is searched.
+
+    gpus     accelerators                       node     of which so many share a link
+    batch    sequences in a step, or None: each layout takes the largest that it can up to `most`
+    only     allowed values by degree           below    largest value by degree
+    deep     whether ZeRO-3 may stand beside a pipeline
+    """
+
+    model: Model
+    setup: Setup
+    gpus: int
+    node: int
+    seq: int
+    batch: int | None
+    most: int
+    recomputes: tuple[Recompute, ...]
+    only: Mapping[str, int]
+    below: Mapping[str, int]
+    deep: bool = True
+
+    def allows(self, degree: str, value: int) -> bool:
+        return self.only.get(degree, value) == value and value <= self.below.get(degree, value)
+
+
+def divisors(n: int, most: int) -> list[int]:
+    """Divisors of n up to `most`, ascending."""
+    return [d for d in range(1, min(n, most) + 1) if n % d == 0]
+
+
+@record
+class Grid:
+    """rows: tp, cp, ep, sp, micro of each · columns: pp, vp, zero of each · the others have an entry for each pair."""
+
+    rows: Array
+    columns: Array
+    valid: Array
+    dp: Array
+    micro_batches: Array
+
+
+def grid(request: Request) -> Grid | None:
+    """Every layout that divides the machine, the model and the batch; None where there is none.
+
+    tp divides the heads (lowering.py), cp the sequence, sp the tokens of a sequence, ep the experts and the
+    data-parallel ranks, pp·vp at most the layers, micro-batch · dp the batch, tp·pp·cp·dp the machine."""
+    model, n = request.model, request.gpus
+    depth = model.stacks[-1].depth
+    experts = model.experts
+    largest = request.batch or request.most
+    rows = [
+        (tp, cp, ep, sp, micro)
+        for tp in divisors(n, model.heads)
+        if divides_heads(model, request.setup.code, tp) and request.allows("tp", tp)
+        for cp in divisors(n // tp, request.seq)
+        if request.seq % cp == 0 and request.allows("cp", cp)
+        for ep in (divisors(n // (tp * cp), max(experts)) if experts else [1])
+        if all(count % ep == 0 for count in experts) and request.allows("ep", ep)
+        for sp in (0, 1)
+        if (sp == 0 or (tp > 1 and request.seq // cp % tp == 0)) and request.allows("sp", sp)
+        for micro in _micro_batches(request, largest)
+    ]
+    columns = [
+        (pp, vp, zero)
+        for pp in divisors(n, 1 if model.lends else depth)
+        if request.allows("pp", pp)
+        for vp in _chunks(depth, pp)
+        if request.allows("vp", vp)
+        for zero in range(4)
+        if request.allows("zero", zero)
+    ]
+    if not rows or not columns:
+        return None
+    of_row, of_column = np.array(rows, dtype=float), np.array(columns, dtype=float)
+    tp, cp, ep, _, micro = (of_row[:, i : i + 1] for i in range(5))
+    pp, _, zero = (of_column[:, i] for i in range(3))
+    dp = n / (tp * cp * pp)
+    whole = dp == np.floor(dp)
+    dp = np.where(whole, dp, 1.0)
+    count = np.floor(largest / (micro * dp))
+    valid = whole & (dp % ep == 0) & (count >= 1) & ((zero == 0) | (dp * cp > 1))
+    if not request.deep:
+        valid &= (zero < 3) | (pp == 1)
+    if request.batch is not None:
+        valid &= count * micro * dp == request.batch
+    for degree, value in request.only.items():
+        if degree == "dp":
+            valid &= dp == value
+    if "dp" in request.below:
+        valid &= dp <= request.below["dp"]
+    kept_rows, kept_columns = valid.any(axis=1), valid.any(axis=0)
+    if not kept_rows.any():
+        return None
+    both = np.ix_(kept_rows, kept_columns)
+    return Grid(of_row[kept_rows], of_column[kept_columns], valid[both], dp[both], np.maximum(count[both], 1.0))
+
+
+def _micro_batches(request: Request, largest: int) -> list[int]:
+    """Divisors of a given batch; powers of two where it is free."""
+    sizes = divisors(request.batch, MOST_MICRO) if request.batch else [1 << i for i in range(MOST_MICRO.bit_length())]
+    if "micro-batch" in request.only:
+        sizes = [request.only["micro-batch"]]
+    return [size for size in sizes if size <= largest and request.allows("micro-batch", size)]
+
+
+def _chunks(depth: int, pp: int) -> list[int]:
+    """Interleavings of a pipeline: what divides the layers of its fullest stage."""
+    if pp == 1:
+        return [1]
+    return [vp for vp in divisors(-(-depth // pp), depth) if pp * vp <= depth]
+
+
+@record
+class Found:
+    """Layouts that fit, as columns of numbers, one entry each; and how many there were.
+
+    seconds  of a step             used     bytes that a card reports as used, on the worst stage
+    score    GPU-seconds of one token: what is ranked, for a batch that is fixed or free
+    least    the layout of least memory among all that divide the machine, and its bytes
+    """
+
+    request: Request
+    fields: Mapping[str, Array]
+    seconds: Array
+    used: Array
+    score: Array
+    layouts: int
+    least: Layout | None
+    least_used: float
+
+    def __len__(self) -> int:
+        return len(self.seconds)
+
+    def layout(self, i: int) -> Layout:
+        """One of them, as exact integers."""
+        numbers = {name: int(column[i]) for name, column in self.fields.items() if name != "recompute"}
+        recompute = self.request.recomputes[int(self.fields["recompute"][i])]
+        return _exact(self.request, numbers, recompute)
+
+    def ranked(self, most: int) -> list[int]:
+        """Indices of the best, in order; among equals the lowest ZeRO stage, then the one with more memory left."""
+        near = np.arange(len(self))
+        if len(near) > most:
+            near = np.flatnonzero(self.score <= np.partition(self.score, most)[most])
+        order = np.lexsort((self.used[near], self.fields["zero"][near], self.score[near]))
+        return [int(i) for i in near[order][:most]]
+
+    def distinct(self, most: int) -> list[int]:
+        """The best, in order; of those that differ in the ZeRO stage alone and are as fast, the lowest stage."""
+        seen: dict[tuple[Layout, float], int] = {}
+        for i in self.ranked(16 * most):
+            seen.setdefault((self.layout(i).replaced(zero=0), float(self.seconds[i])), i)
+            if len(seen) == most:
+                break
+        return list(seen.values())
+
+    def front(self) -> list[int]:
+        """Indices of the layouts that no other beats in both time and memory, fastest first; a thousandth less memory
+        is no less."""
+        order = np.argsort(self.score, kind="stable")
+        used = self.used[order]
+        before = np.minimum.accumulate(np.concatenate(([np.inf], used[:-1])))
+        steps = order[used < before]  # few are left; among equally fast ones the smallest stands first
+        kept: list[int] = []
+        for i in steps[np.lexsort((self.used[steps], self.score[steps]))]:
+            if not kept or self.used[i] < 0.999 * self.used[kept[-1]]:
+                kept.append(int(i))
+        return kept
+
+
+INNER = ("tp", "cp", "ep", "sp", "micro-batch")
+"""Degrees along the rows of a grid, in order."""
+OUTER = ("pp", "vp", "zero")
+"""Degrees along its columns, in order."""
+_NAMES = ("tp", "cp", "ep", "sp", "micro", "pp", "vp", "zero", "dp", "micro_batches")
+
+
+def near_values(free: Request, name: str, value: int) -> list[int]:
+    """Values of a degree with which the machine divides, nearest first."""
+    whole = grid(free)
+    if whole is None:
+        return []
+    if name in INNER:
+        found = {int(v) for v in whole.rows[:, INNER.index(name)]}
+    elif name in OUTER:
+        found = {int(v) for v in whole.columns[:, OUTER.index(name)]}
+    else:
+        found = {int(v) for v in whole.dp[whole.valid]}
+    return sorted(found - {value}, key=lambda v: abs(math.log(max(v, 0.5) / max(value, 0.5))))[:4]
+
+
+def _exact(request: Request, numbers: Mapping[str, int], recompute: Recompute) -> Layout:
+    return Layout(
+        seq=request.seq,
+        schedule="interleaved" if numbers["vp"] > 1 else "1f1b",
+        recompute=recompute,
+    ).replaced(**numbers)
+
+
+def search(request: Request, timed: Timed, capacity: float) -> Found:
+    """Evaluate every layout; keep those that use at most `capacity` bytes of each card."""
+    pieces: list[dict[str, Array]] = []
+    layouts, least, least_used = 0, None, float("inf")
+    for layout, valid in _blocks(request):
+        used = np.where(valid, _used(request, layout), np.inf)  # recomputation × rows × columns
+        layouts += int(valid.sum()) * len(used)
+        smallest = int(used.argmin())
+        if used.flat[smallest] < least_used:
+            least_used = float(used.flat[smallest])
+            again, here = divmod(smallest, valid.size)
+            numbers = {name: int(np.broadcast_to(getattr(layout, name), valid.shape).flat[here]) for name in _NAMES}
+            least = _exact(request, numbers, request.recomputes[again])
+        fits = valid & (used <= capacity)
+        if not fits.any():
+            continue
+        seconds = np.broadcast_to(_seconds(request, layout, timed), fits.shape)
+        piece = {name: np.broadcast_to(getattr(layout, name), fits.shape)[fits] for name in _NAMES}
+        piece |= {"recompute": np.nonzero(fits)[0], "seconds": seconds[fits], "used": used[fits]}
+        pieces.append(piece)
+    joined = {
+        name: np.concatenate([p[name] for p in pieces]) if pieces else np.zeros(0)
+        for name in (*_NAMES, "recompute", "seconds", "used")
+    }
+    seconds, used = joined.pop("seconds"), joined.pop("used")
+    tokens = joined["micro"] * joined["micro_batches"] * joined["dp"] * request.seq
+    score = request.gpus * seconds / np.maximum(tokens, 1.0)
+    return Found(request, joined, seconds, used, score, layouts, least, least_used)
+
+
+def _used(request: Request, layout: Layout) -> Array:
+    """memory/used by recomputation, row and column. What runs on the tape is the same for all but `selective`."""
+    tapes: dict[bool, Step] = {}
+    found = []
+    for recompute in request.recomputes:
+        setup = replace(request.setup, layout=layout.replaced(recompute=recompute))
+        selective = recompute.kind == "selective"
+        if selective not in tapes:
+            tapes[selective] = prepare(request.model, setup)
+        found.append(used_of(tapes[selective].under(setup)))
+    return np.stack(np.broadcast_arrays(*found))
+
+
+AGAIN = ("layers_recomputed", "attention_recomputed", "products_recomputed")
+"""Fields of a plan that recomputation decides."""
+
+
+def _seconds(request: Request, layout: Layout, timed: Timed) -> Array:
+    """step/time by recomputation, row and column: one evaluation, in which recomputation is an axis too."""
+    asked = [timed(replace(request.setup, layout=layout.replaced(recompute=r))) for r in request.recomputes]
+    plan, rates = asked[0]
+    shares = {name: np.array([float(getattr(p, name)) for p, _ in asked]).reshape(-1, 1, 1) for name in AGAIN}
+    with np.errstate(all="ignore"):  # entries that are no layout may divide by nothing
+        return step(request.model, replace(plan, **shares), rates).time.value
+
+
+def _blocks(request: Request) -> Iterator[tuple[Layout, Array]]:
+    """Blocks of the grid: layouts as arrays, but for their recomputation, and which of them are valid.
+
+    Within a block tp and sp are one number, and micro-batches are all of one sequence or all of more: the code that
+    runs (what is copied, gathered or reduced) is the same for all its layouts."""
+    whole = grid(request)
+    if whole is None:
+        return
+    rows_at_once = max(ENTRIES // (len(whole.columns) * len(request.recomputes)), 1)
+    kinds, kind_of = np.unique(
+        np.stack((whole.rows[:, 0], whole.rows[:, 3], whole.rows[:, 4] == 1), axis=1), axis=0, return_inverse=True
+    )
+    for kind, (tp, sp, single) in enumerate(kinds):
+        members = np.flatnonzero(kind_of.reshape(-1) == kind)
+        for start in range(0, len(members), rows_at_once):
+            rows = members[start : start + rows_at_once]
+            here = np.ix_(rows, whole.valid[rows].any(axis=0))
+            _, cp, ep, _, micro = (whole.rows[rows, i : i + 1] for i in range(5))
+            pp, vp, zero = (whole.columns[here[1][0], i][None, :] for i in range(3))
+            layout = Layout(
+                seq=request.seq,
+                micro=1 if single else micro,
+                micro_batches=whole.micro_batches[here],
+                tp=int(tp),
+                pp=pp,
+                dp=whole.dp[here],
+                cp=cp,
+                ep=ep,
+                vp=vp,
+                sp=int(sp),
+                zero=zero,
+            )
+            yield layout, whole.valid[here]
+
+
+def used_bytes(model: Model, setup: Setup) -> Any:
+    """memory/used of the worst stage: numbers or arrays."""
+    return used_of(prepare(model, setup))
+
+
+def used_of(prepared: Step) -> Any:
+    """The same of a step that has run on the tape."""
+    setup = prepared.setup
+    alike = len(prepared.order.segments) == 1 and prepared.order.segments[0].period == 1
+    if setup.layout.recompute.kind == "group" and not alike and is_array(setup.layout.pp):
+        return _by_stages(prepared.model, setup)
+    ranks = [memory.rank_of(prepared, place) for place in places(prepared)]
+    return maximum(
+        *(
+            allocator.reported(
+                term.leaf("memory/live", rank.live, "byte", term.TRUE),
+                setup.layout.gpus,
+                False,
+                flow=rank.flow(setup),
+            ).used.value
+            for rank in ranks
+        )
+    )
+
+
+def _by_stages(model: Model, setup: Setup) -> Any:
+    """The same, pipelines of one depth at a time: where layers differ, groups of them start anew on every stage."""
+    layout = setup.layout
+    used: Array = None
+    for stages in np.unique(layout.pp):
+        here = layout.pp[0] == stages
+        parts = {name: getattr(layout, name)[:, here] for name in ("vp", "zero", "dp", "micro_batches")}
+        part = used_bytes(model, replace(setup, layout=layout.replaced(pp=int(stages), **parts)))
+        if used is None:
+            used = np.zeros((len(part), len(here)))
+        used[:, here] = part
+    return used

@@ -1,0 +1,165 @@
+"""The roofline: an operation takes at least FLOP / peak to compute and bytes / bandwidth to move.
+
+I = FLOP / byte moved is its arithmetic intensity, R = peak / bandwidth the accelerator's ridge (Williams, Waterman and
+Patterson 2009, doi:10.1145/1498765.1498785). I < R: memory binds, else compute. Perfectly overlapped, the time is the
+larger of the two; with no overlap, their sum; the truth lies between. Every operand is read once and every result
+written once: a cache that holds nothing between operations and everything inside one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from napkin.counting.flops import over_memory
+from napkin.elementwise import Number, minimum
+from napkin.operations.layer import AttentionCore, Experts, Model, Operation, Product, Work
+from napkin.term import (
+    TRUE,
+    Term,
+    add,
+    ceiling,
+    constant,
+    divide,
+    largest,
+    leaf,
+    multiply,
+    smallest,
+    subtract,
+)
+from napkin.timing.step import traffic
+
+SOURCE = "Williams, Waterman and Patterson 2009, doi:10.1145/1498765.1498785"
+MEMORY, COMPUTE = "memory", "compute"
+
+ELEMENTWISE = {
+    "relu": (1, "max(x, 0): one comparison"),
+    "gelu": (
+        9,
+        "0.5·x·(1 + tanh(√(2/π)·(x + 0.044715·x³))): 8 multiplications and additions, tanh counted as 1",
+    ),
+}
+"""FLOP for one element, and how they are counted."""
+
+
+def elementwise(function: str, n: int, width: Term) -> tuple[Term, Term]:
+    """(FLOP, bytes) of y = f(x) over n elements of `width` bytes: read once, written once."""
+    each, how = ELEMENTWISE[function]
+    elements = leaf("elements", n, "1")
+    flops = multiply("flops/total", constant(f"flop_per_{function}", each, "FLOP", how), elements)
+    return flops, multiply("bytes/total", constant("2", 2, "1", "read x, write y"), elements, width)
+
+
+def product_bytes(product: Product, width: Number, out: Number | None = None) -> Number:
+    """Bytes of a matrix product: batch · ((m·k + k·n) · width + m·n · out)."""
+    inputs = product.m * product.k + product.k * product.n
+    return product.batch * (inputs * width + product.m * product.n * (width if out is None else out))
+
+
+def product_terms(product: Product, width: Term, out: Term) -> tuple[Term, Term]:
+    """(FLOP, bytes) of a matrix product as trees."""
+    m, k, n = (leaf(name, size, "1") for name, size in (("m", product.m), ("k", product.k), ("n", product.n)))
+    batch = [leaf("batch", product.batch, "1")] if product.batch != 1 else []
+    flops = multiply("flops/total", constant("2", 2, "FLOP", "a multiply-add is 2 FLOP"), *batch, m, k, n)
+    parts = (("a", (m, k), width), ("b", (k, n), width), ("c", (m, n), out))
+    return flops, add("bytes/total", *(multiply(f"bytes/{name}", *batch, *of, size) for name, of, size in parts))
+
+
+def bounds(flops: Term, moved: Term, peak: Term, bandwidth: Term) -> dict[str, Term]:
+    """Intensity, ridge, both times, both ways to combine them, and the rate that the roof allows."""
+    compute = divide("time/compute", flops, peak)
+    memory = divide("time/memory", moved, bandwidth)
+    intensity = divide("intensity", flops, moved, source=SOURCE)
+    return {
+        "intensity": intensity,
+        "ridge": divide("ridge", peak, bandwidth, source=SOURCE),
+        "compute": compute,
+        "memory": memory,
+        "overlapped": largest("time/overlapped", compute, memory),
+        "serial": add("time/serial", compute, memory),
+        "rate": smallest("rate/attainable", peak, multiply("rate/memory", intensity, bandwidth)),
+    }
+
+
+def verdict(found: dict[str, Term]) -> str:
+    return MEMORY if found["memory"].value > found["compute"].value else COMPUTE
+
+
+def smallest_batch(product: Product, width: Term, out: Term, ridge: Term) -> Term | None:
+    """The fewest rows m for which (m×k)(k×n) is compute bound; None where no number of rows is.
+
+    2·m·k·n ≥ R·(w·(m·k + k·n) + o·m·n)  ⟺  m ≥ R·w·k·n / (2·k·n − R·(w·k + o·n)), w and o bytes of an element."""
+    k, n = leaf("k", product.k, "1"), leaf("n", product.n, "1")
+    two = constant("2", 2, "FLOP")
+    row = add("bytes_of_a_row", multiply("row_in", width, k), multiply("row_out", out, n))
+    gain = subtract("gain_of_a_row", multiply("flops_of_a_row", two, k, n), multiply("flops_to_hide_a_row", ridge, row))
+    if gain.value <= 0:
+        return None
+    hide = multiply("flops_to_hide_weights", ridge, width, k, n)
+    return ceiling("batch/compute_bound", divide("batch/compute_bound/exact", hide, gain))
+
+
+def transfer(size: Term, bandwidth: Term, name: str) -> Term:
+    """Seconds that bytes take over a link or memory at its full rate."""
+    return divide(name, size, bandwidth)
+
+
+# --- a model ---------------------------------------------------------------------------------------------------------
+
+ATTENTION_BYTES = "Dao et al. 2022, arXiv:2205.14135: the kernel reads q, k, v and writes the output, no scores"
+EACH_A_KERNEL = "every operation a kernel of its own, as eager torch runs it: operands read once, results written once"
+
+
+def numbers_moved(op: Operation, work: Work) -> Number:
+    """Numbers that an operation reads and writes in one forward pass: of matrix products every operand and result, of
+    experts the weights of those that are hit, of attention q, k, v and output, else what its elementwise work moves."""
+    if isinstance(op, AttentionCore):
+        keys = work.sequences * work.memory if op.cross else work.tokens + work.sequences * op.runs(work.length)
+        keys = keys + work.sequences * work.memory * op.merged
+        return work.tokens * op.heads * (op.qk_dim + op.v_dim) + keys * op.cached
+    products = [p for p in op.products(work) if p.weight]
+    if not products:
+        return work.tokens * (traffic(op, False)[0] / 2)  # bytes of 16-bit numbers
+    moved: Number = 0
+    for one in products:
+        moved = moved + one.batch * (one.m * one.k + one.m * one.n)
+    if isinstance(op, Experts):
+        hit = minimum(op.experts, work.tokens * op.top_k)
+        return moved + sum(hit * w.each for w in op.weights())
+    return moved + sum(one.batch * one.k * one.n for one in products)
+
+
+def model_bytes(model: Model, over: Mapping[str, Work], width: Term) -> dict[str, Term]:
+    """Bytes of one forward pass by the operation's name, over all layers that have it."""
+    parts: dict[str, list[Term]] = {}
+    for stack in model.stacks:
+        prefix = f"{stack.name}/" if len(model.stacks) > 1 else ""
+        places = [("", 1, op) for op in stack.before]
+        places += [(kind, count, op) for kind, count, layer in stack.kinds() for op in layer.operations]
+        places += [("", 1, op) for op in stack.after]
+        for kind, count, op in places:
+            moved = numbers_moved(op, over_memory(op, over[stack.name]))
+            if not moved:
+                continue
+            source = ATTENTION_BYTES if isinstance(op, AttentionCore) else EACH_A_KERNEL
+            name = f"bytes/{prefix}{kind or stack.name}/{op.name}"
+            numbers = leaf(f"{name}/numbers", moved, "1", TRUE, source)
+            parts.setdefault(prefix + op.name, []).append(
+                multiply(name, constant(f"{kind or stack.name}_layers", count), numbers, width)
+            )
+    return {name: add(f"bytes/operation/{name}", *terms) for name, terms in parts.items()}
+
+
+def bound_of_all(flops: Mapping[str, Term], moved: Mapping[str, Term], peak: Term, bandwidth: Term) -> dict[str, Term]:
+    """The bounds of a list of operations, one after the other: each takes the larger of its own two."""
+    all_flops = add("flops/forward", *flops.values())
+    found = bounds(all_flops, add("bytes/forward", *moved.values()), peak, bandwidth)
+    each = []
+    for name, size in moved.items():
+        memory = divide(f"time/memory/{name}", size, bandwidth)
+        if name in flops:
+            each.append(largest(f"time/operation/{name}", divide(f"time/compute/{name}", flops[name], peak), memory))
+        else:
+            each.append(memory.renamed(f"time/operation/{name}"))
+    found["overlapped"] = add("time/overlapped", *each)
+    found["rate"] = divide("rate/attainable", all_flops, found["overlapped"])
+    return found

@@ -1,0 +1,146 @@
+"""The lecture's first napkin: FLOPs = FLOP/s promised · MFU · GPUs · time, and cost = price · GPUs · time.
+
+Whatever single quantity is missing follows; with a budget, two may be missing, as long as the equations tell them
+apart. N parameters, D tokens, n GPUs, u MFU, t time, c cost, p price, F FLOP, P peak of one GPU.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from napkin.counting.six_n import six, six_n
+from napkin.elementwise import ratio
+from napkin.errors import NapkinError
+from napkin.term import (
+    Term,
+    ceiling,
+    constant,
+    divide,
+    floor,
+    multiply,
+)
+
+HOUR = ("seconds_per_hour", 3600, "second/hour")
+KWH = ("joules_per_kWh", 3_600_000, "joule/kWh")
+UNKNOWNS = ("params", "tokens", "gpus", "mfu", "time")
+
+
+def unknowns(known: Mapping[str, Term], with_budget: bool) -> list[str]:
+    """Which of params, tokens, gpus, mfu, time nobody gave, checked against what the equations determine.
+
+    `known` has the given quantities ("per_token" stands for a model's FLOP per token and makes params known).
+    Raises NapkinError (2): nothing missing, too much missing, or missing ones that the equations cannot tell apart."""
+    missing = [name for name in UNKNOWNS if name not in known and not (name == "params" and "per_token" in known)]
+    equations = 2 if with_budget else 1
+    names = {"time": "--within", **{name: f"--{name}" for name in UNKNOWNS[:4]}}
+    if len(missing) < equations:
+        also = " and --budget" if with_budget else ""
+        given = ", ".join(names[n] for n in UNKNOWNS if n not in missing)
+        raise NapkinError(
+            f"a contradiction: nothing is left to answer when {given}{also} are given",
+            "leave out what you want to know",
+        )
+    if len(missing) > equations:
+        raise NapkinError(
+            f"too much is missing: {', '.join(names[n] for n in missing)}",
+            f"give all but {'two' if with_budget else 'one'} of them",
+        )
+    if with_budget and not {"gpus", "time"} & set(missing):
+        raise NapkinError(
+            "a contradiction: --gpus and --within fix the cost, and --budget is given too", "leave out one of the three"
+        )
+    return missing
+
+
+def solve(
+    known: Mapping[str, Term], peak: Term, budget: Term | None = None, price: Term | None = None
+) -> dict[str, Term]:
+    """Every quantity of the run as a Term: those of `known`, and the missing ones from the two equations.
+
+    known    Terms by name among params, per_token (FLOP/token), tokens, gpus, mfu, time
+    peak     FLOP/s/GPU, dense       budget, price  USD and USD/GPU-hour
+    A solved gpus is rounded up (gpus/exact beside it), params and tokens down."""
+    have = dict(known)
+    missing = unknowns(known, budget is not None)
+    hour = constant(*HOUR)
+    if "per_token" not in have and "params" in have:
+        have["per_token"] = six_n(have["params"])
+    busy: Term | None = None  # GPU-seconds
+    if budget is not None:
+        assert price is not None
+        busy = multiply("gpu_seconds", divide("gpu_hours/affordable", budget, price), hour)
+        if "gpus" in have:
+            have["time"] = divide("time", busy, have["gpus"])
+        elif "time" in have:
+            _whole_gpus(have, divide("gpus/exact", busy, have["time"]))
+    elif "gpus" in have and "time" in have:
+        busy = multiply("gpu_seconds", have["gpus"], have["time"])
+    if "per_token" in have and "tokens" in have:
+        have["flops"] = multiply("flops/total", have["per_token"], have["tokens"])
+        if "mfu" not in have:
+            assert busy is not None
+            promised = multiply("flops/promised", peak, busy)
+            have["mfu"] = divide("mfu", have["flops"], promised, source=_MFU)
+        elif "time" not in have and "gpus" in have:
+            have["time"] = divide("time", have["flops"], multiply("rate", peak, have["mfu"], have["gpus"]))
+        elif "gpus" not in have and "time" in have:
+            needed = divide("gpus/exact", have["flops"], multiply("work_per_gpu", peak, have["mfu"], have["time"]))
+            _whole_gpus(have, needed)
+        elif "time" not in have and "gpus" not in have:
+            raise NapkinError(
+                "--gpus and --within are both missing, and a budget only fixes their product",
+                "give one of them, and leave out --params, --tokens or --mfu",
+            )
+    else:
+        if busy is None:
+            raise NapkinError("too much is missing", "give --gpus and --within, or one of them and --budget")
+        have["flops"] = multiply("flops/total", peak, have["mfu"], busy)
+        if "per_token" in have and "tokens" not in have:
+            have["tokens"] = floor("tokens", divide("tokens/exact", have["flops"], have["per_token"]))
+        elif "params" in missing and "tokens" in have:
+            have["params"] = floor("params", divide("params/exact", have["flops"], six(), have["tokens"]))
+            have["per_token"] = six_n(have["params"])
+    if "gpus/exact" in have:  # whole GPUs are done a little before the time allowed
+        have["time/allowed"] = have["time"].renamed("time/allowed")
+        have["time"] = divide("time", have["flops"], multiply("rate", peak, have["mfu"], have["gpus"]))
+    have["gpu_hours"] = divide("gpu_hours", multiply("gpu_seconds", have["gpus"], have["time"]), hour)
+    return have
+
+
+_MFU = "Chowdhery et al. 2022, arXiv:2204.02311, appendix B: observed throughput over the dense peak's"
+
+
+def _whole_gpus(have: dict[str, Term], exact: Term) -> None:
+    have["gpus/exact"] = exact
+    have["gpus"] = ceiling("gpus", exact)
+
+
+def cost(gpu_hours: Term, price: Term) -> Term:
+    """USD = GPU-hours · price of one."""
+    return multiply("cost", gpu_hours, price)
+
+
+def energy(gpus: Term, time: Term, tdp: Term, overhead: Term, pue: Term) -> Term:
+    """joule = GPUs · TDP · overhead (host, fans, network) · time · PUE (the room)."""
+    return multiply("energy", gpus, tdp, overhead, time, pue)
+
+
+def carbon(energy_used: Term, intensity: Term) -> Term:
+    """kg of CO2 equivalent = energy · the grid's intensity (kg/kWh)."""
+    return multiply("carbon", divide("energy/kWh", energy_used, constant(*KWH)), intensity)
+
+
+REFERENCES = (
+    ("GPT-3", 3.14e23, "Brown et al. 2020, arXiv:2005.14165, table D.1"),
+    ("GPT-4 (speculation)", 2e25, "third-party estimate, never confirmed by the developer"),
+    ("EU AI Act presumption of systemic risk", 1e25, "Regulation (EU) 2024/1689, article 51(2)"),
+    ("US executive order reporting threshold (revoked)", 1e26, "Executive Order 14110, section 4.2(b), revoked 2025"),
+)
+"""Training FLOP that a count can be put beside: name, FLOP, source."""
+
+
+def beside(flops: float) -> list[tuple[str, float, float, str]]:
+    """(name, its FLOP, our FLOP over its, source) of the runs and thresholds everyone knows."""
+    shares = [(name, known, ratio(flops, known), source) for name, known, source in REFERENCES]
+    return [row for row in shares if math.isfinite(row[2])]

@@ -1,0 +1,242 @@
+"""The order of a stack's layers: how many of each sort stand before a layer, and where a walk over them can turn.
+
+Layers that differ usually alternate with a period, so that a stack is a few patterns, each repeated: what is asked of a
+million layers costs as much as of one period. Positions may be arrays with one entry per layout.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from math import gcd, lcm
+
+from napkin.elementwise import Number, ceil_div, floor_div, is_array, maximum, minimum
+from napkin.operations.layer import Numbered
+from napkin.record import record
+from napkin.training.layout import OPERATIONS, Recompute
+
+
+@record
+class Sort:
+    """What sets a layer apart: its kind (its place among the stack's), whether it is checkpointed (it keeps its input
+    and runs again in backward), whether it stands before the first that is trained and keeps nothing."""
+
+    kind: int
+    again: bool = False
+    asleep: bool = False
+
+
+@record
+class Segment:
+    """`times` repetitions of `period` layers from layer `start` on: runs of (offset, layers, sort). A run of equal
+    layers is one layer, repeated."""
+
+    start: int
+    times: int
+    period: int
+    runs: tuple[tuple[int, int, int], ...]
+
+    @property
+    def end(self) -> int:
+        return self.start + self.times * self.period
+
+
+Counts = tuple[Number, ...]
+"""How many layers of each sort."""
+
+
+class Order:
+    """A stack's layers in order, by sort."""
+
+    def __init__(self, sorts: tuple[Sort, ...], segments: tuple[Segment, ...]) -> None:
+        self.sorts, self.segments = sorts, segments
+        self.starts = [segment.start for segment in segments]
+        self.each: list[Counts] = []
+        self.within: list[tuple[Counts, ...]] = []
+        self.base: list[Counts] = [(0,) * len(sorts)]
+        for segment in segments:
+            seen = [0] * len(sorts)
+            ahead = []
+            for _, count, sort in segment.runs:
+                ahead.append(tuple(seen))
+                seen[sort] += count
+            self.each.append(tuple(seen))
+            self.within.append(tuple(ahead))
+            self.base.append(tuple(b + segment.times * n for b, n in zip(self.base[-1], seen, strict=True)))
+
+    @property
+    def depth(self) -> int:
+        return self.segments[-1].end if self.segments else 0
+
+    def before(self, x: Number) -> Counts:
+        """Layers of each sort among the first x."""
+        if is_array(x):
+            return self._before_all(x)
+        at = bisect_right(self.starts, x) - 1
+        if at < 0:
+            return self.base[0]
+        segment = self.segments[at]
+        times, left = divmod(min(x, segment.end) - segment.start, segment.period)
+        found = [b + times * n for b, n in zip(self.base[at], self.each[at], strict=True)]
+        for offset, count, sort in segment.runs:
+            if offset >= left:
+                break
+            found[sort] += min(left - offset, count)
+        return tuple(found)
+
+    def _before_all(self, x: Number) -> Counts:
+        found: list[Number] = [0] * len(self.sorts)
+        for segment, each in zip(self.segments, self.each, strict=True):
+            inside = minimum(maximum(x - segment.start, 0), segment.times * segment.period)
+            times = floor_div(inside, segment.period)
+            left = inside - times * segment.period
+            for sort, n in enumerate(each):
+                found[sort] = found[sort] + times * n
+            for offset, count, sort in segment.runs:
+                found[sort] = found[sort] + minimum(maximum(left - offset, 0), count)
+        return tuple(found)
+
+    def between(self, low: Number, high: Number) -> Counts:
+        """Layers of each sort from `low` up to `high`."""
+        return tuple(b - a for a, b in zip(self.before(low), self.before(high), strict=True))
+
+    def turns(self, low: Number, high: Number) -> Iterator[tuple[Number, int, Counts]]:
+        """(whether it is one, sort, layers of each sort up to and with it) for layers of low … high − 1, from the last
+        to the first, among which any quantity that changes by a step of its own with each sort is the largest.
+
+        A run's layers in all repetitions form a lattice on which such a quantity is linear, cut off at both ends: it
+        is largest in a corner (the first or last layer of a run, in the first or last repetition) or at the cut."""
+        first, last = self._overlapping(low, high)
+        for at in range(last, first - 1, -1):
+            segment, base, each = self.segments[at], self.base[at], self.each[at]
+            for (offset, count, sort), ahead in zip(reversed(segment.runs), reversed(self.within[at]), strict=True):
+                start = segment.start + offset
+                for valid, times, inside in _corners(segment, start, count, low, high):
+                    if not is_array(valid) and not valid:
+                        continue
+                    upto = [b + times * n + a for b, n, a in zip(base, each, ahead, strict=True)]
+                    upto[sort] = upto[sort] + inside + 1
+                    yield valid, sort, tuple(upto)
+
+    def _overlapping(self, low: Number, high: Number) -> tuple[int, int]:
+        """The first and the last segment of which layers low … high − 1 may have some."""
+        if is_array(low) or is_array(high):
+            return 0, len(self.segments) - 1
+        if low >= high:
+            return 0, -1
+        return max(bisect_right(self.starts, low) - 1, 0), bisect_right(self.starts, high - 1) - 1
+
+    def groups(self, low: Number, high: Number, size: int) -> list[tuple[Number, Number]]:
+        """(first layer, one after the last) of groups of `size` layers from `low` on, from the last to the first,
+        among which the largest lies. Groups that start at the same place of a period are alike: of each segment the
+        first and the last of every such kind, and those that reach beyond it."""
+        many = ceil_div(high - low, size)
+        if is_array(many):  # layouts of one segment: search.py takes the others apart
+            chosen: list[Number] = [maximum(many - 1, 0), maximum(many - 2, 0), 0 * many]
+        else:
+            found: set[int] = set()
+            first, last = self._overlapping(low, high)
+            for segment in self.segments[first : last + 1]:
+                begin = (max(segment.start, low) - low) // size
+                end = (min(segment.end, high) - 1 - low) // size
+                kinds = segment.period // gcd(segment.period, size)
+                found.update(range(begin, min(begin + kinds, end) + 1), range(max(end - kinds, begin), end + 1))
+            chosen = sorted(found, reverse=True)
+        return [(low + g * size, minimum(low + (g + 1) * size, high)) for g in chosen]
+
+
+def _corners(
+    segment: Segment, start: int, count: int, low: Number, high: Number
+) -> Iterator[tuple[Number, Number, Number]]:
+    """(whether it is one, whole repetitions before it, place in its run) of a run's layers where a linear quantity can
+    be the largest, from the last to the first."""
+    period, most = segment.period, segment.times - 1
+    places = (count - 1, 0) if count > 1 else (0,)
+    ends = []
+    for inside in places:
+        top = minimum(most, floor_div(high - 1 - start - inside, period))
+        bottom = maximum(0, -floor_div(start + inside - low, period))
+        ends.append((bottom <= top, top, bottom, inside))
+    if count > 1:
+        yield _cut(high - 1 - start, period, most, count)
+    for valid, top, _, inside in ends:
+        yield valid, top, inside
+    for valid, top, bottom, inside in ends:
+        if is_array(valid) or bottom != top:
+            yield valid, bottom, inside
+    if count > 1:
+        yield _cut(low - start, period, most, count)
+
+
+def _cut(distance: Number, period: int, most: int, count: int) -> tuple[Number, Number, Number]:
+    times = floor_div(distance, period)
+    inside = distance - times * period
+    return (times >= 0) & (times <= most) & (inside < count), times, inside
+
+
+# --- making one ------------------------------------------------------------------------------------------------------
+
+
+def order_of(patterns: Iterable[Numbered], recompute: Recompute, asleep: int = 0) -> Order:
+    """Layers in patterns, under recomputation: `every:K` checkpoints blocks 0, K, 2K, …, the other ways all or none.
+    `asleep`: layers before the first that is trained."""
+    always = recompute.kind in ("full", "group", OPERATIONS)
+    sorts: dict[Sort, int] = {}
+
+    def sort(kind: int, layer: int) -> int:
+        again = always or (recompute.kind == "every" and layer % recompute.k == 0)
+        return sorts.setdefault(Sort(kind, again, layer < asleep), len(sorts))
+
+    segments: list[Segment] = []
+
+    def put(runs: Iterable[tuple[int, int]], first: int, times: int = 1) -> int:
+        """Runs of (layers, kind) from layer `first` on, repeated; alone, each run is a segment of its own."""
+        offset, pieces = 0, []
+        for count, kind in runs:
+            for begin, end in _even(first + offset, first + offset + count, recompute, asleep):
+                pieces.append((begin - first, end - begin, sort(kind, begin)))
+            offset += count
+        if times > 1 and len(pieces) > 1:
+            segments.append(Segment(first, times, offset, tuple(pieces)))
+        else:
+            segments.extend(Segment(first + at, times * count, 1, ((0, 1, which),)) for at, count, which in pieces)
+        return first + times * offset
+
+    layer = 0
+    for times, pattern in patterns:
+        runs = list(pattern)
+        period = sum(count for count, _ in runs)
+        if asleep > layer:  # what keeps nothing stands apart
+            few = min(times, -(-(asleep - layer) // period))
+            for _ in range(few):
+                layer = put(runs, layer)
+            times -= few
+        if len(runs) == 1:  # a run of equal layers is one, repeated; `every:K` makes it one of K
+            (count, kind), long = runs[0], recompute.k if recompute.kind == "every" else 1
+            left = times * count
+            if left >= 2 * long > 2:
+                layer = put([(long, kind)], layer, left // long)
+                left %= long
+            layer = put([(left, kind)] if left else [], layer)
+            continue
+        joined = lcm(period, recompute.k) // period if recompute.kind == "every" else 1
+        if times >= 2 * joined:
+            layer = put(runs * joined, layer, times // joined)
+            times %= joined
+        for _ in range(times):
+            layer = put(runs, layer)
+    return Order(tuple(sorts), tuple(segments))
+
+
+def _even(first: int, last: int, recompute: Recompute, asleep: int) -> Iterator[tuple[int, int]]:
+    """A run's parts of one sort: blocks that `every:K` checkpoints stand alone, those that keep nothing apart."""
+    begin = first
+    while begin < last:
+        end = last
+        if recompute.kind == "every" and recompute.k > 1:
+            past = begin % recompute.k
+            end = begin + (1 if past == 0 else recompute.k - past)
+        if begin < asleep:
+            end = min(end, asleep)
+        yield begin, min(end, last)
+        begin = min(end, last)

@@ -1,0 +1,174 @@
+"""Which package may import which, and what a cold `train-time` loads. Read from the code's own imports."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import ROOT
+
+SOURCE = os.path.join(ROOT, "src", "napkin")
+ORDER = (
+    ("errors", "units", "record", "elementwise", "_tables"),
+    ("term",),
+    ("formats",),
+    ("options",),
+    ("inputs",),
+    ("autograd",),
+    ("operations",),
+    ("architectures",),
+    ("training",),
+    ("counting",),
+    ("footprint", "timing"),
+    ("evidence", "planning", "render"),
+    ("bench",),
+    ("commands",),
+    ("cli",),
+    ("__main__", "__init__"),
+)
+"""Packages from the bottom to the top. A package imports from lower lines only."""
+LEVEL = {package: level for level, line in enumerate(ORDER) for package in line}
+ONLY_IN = {
+    "numpy": {"planning", "evidence", "bench"},
+    "torch": {"bench"},
+    "pydantic": {"inputs"},
+    "yaml": {"inputs"},
+    "rich": {"render"},
+    "matplotlib": {"render"},
+    "typer": {"cli"},
+}
+
+
+def modules():
+    for folder, _, files in os.walk(SOURCE):
+        for file in files:
+            if file.endswith(".py"):
+                yield os.path.relpath(os.path.join(folder, file), SOURCE)
+
+
+def package_of(path):
+    return path.split(os.sep)[0].removesuffix(".py")
+
+
+def imports(path):
+    """Every module that a file imports anywhere, in functions and for annotations too; a name that is taken from a
+    module stands as one below it, for it may be one."""
+    with open(os.path.join(SOURCE, path), encoding="utf-8") as file:
+        tree = ast.parse(file.read())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute"
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+@pytest.mark.parametrize("path", sorted(modules()))
+def test_arrows_point_one_way(path):
+    package = package_of(path)
+    for name in imports(path):
+        parts = name.split(".")
+        if parts[0] == "napkin":
+            target = parts[1] if len(parts) > 1 else "__init__"
+            if target in ("__version__",) or name == "napkin":
+                continue
+            assert target == package or LEVEL[target] < LEVEL[package], f"{path} imports {name}"
+        elif parts[0] in ONLY_IN:
+            assert package in ONLY_IN[parts[0]], f"{path} imports {name}"
+
+
+def module_of(path):
+    return "napkin." + path.removesuffix(".py").replace(os.sep, ".").removesuffix(".__init__")
+
+
+def arrows():
+    """Every module of the package, and those that it imports anywhere: in functions and for annotations too."""
+    known = {module_of(path): path for path in modules()}
+    return {name: {found for found in imports(path) if found in known} - {name} for name, path in known.items()}
+
+
+def on_a_circle(arrows):
+    """The modules left when those that import none of the others are taken away again and again."""
+    left = dict(arrows)
+    while free := {name for name, ahead in left.items() if not ahead & left.keys()}:
+        left = {name: ahead for name, ahead in left.items() if name not in free}
+    return left
+
+
+def test_no_module_imports_itself_on_a_way_round():
+    assert sorted(on_a_circle(arrows())) == []
+
+
+def test_the_checks_above_can_fail():
+    """Every package has its line, and the arrows are there to be seen."""
+    assert {package_of(path) for path in modules()} == set(LEVEL)
+    assert {"napkin.operations.layer", "napkin.record"} <= arrows()["napkin.architectures.blocks"]
+    assert set(on_a_circle({"a": {"b"}, "b": {"a"}, "c": {"a"}, "d": set()})) == {"a", "b", "c"}
+    assert "napkin.inputs.hardware_file" in arrows()["napkin.commands.machine"]  # a late import is an arrow too
+
+
+LIGHT = "train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --mfu 0.5"
+HEAVY = (
+    "torch", "numpy", "rich", "pydantic", "matplotlib", "yaml", "json", "importlib.metadata", "importlib.resources",
+    "logging",
+)  # fmt: skip
+
+
+def loaded_by(line):
+    code = (
+        "import sys; import typer; before = set(sys.modules)\n"
+        "import io, contextlib\nfrom napkin.cli import main\n"
+        "with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):\n"
+        f"    assert main({line.split()!r}) == 0\n"
+        "print(*sorted(set(sys.modules) - before))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    return done.stdout.split()
+
+
+def test_what_a_cold_train_time_loads():
+    names = loaded_by(LIGHT)
+    assert not [n for n in names if n.split(".")[0] in HEAVY or n in HEAVY]
+    assert {n for n in names if n.startswith("napkin.")} == {
+        "napkin._tables",
+        "napkin._tables.hardware",
+        "napkin.cli",
+        "napkin.commands.command",
+        "napkin.commands.machine",
+        "napkin.cli.parse",
+        "napkin.commands.train_time",
+        "napkin.counting",
+        "napkin.counting.six_n",
+        "napkin.elementwise",
+        "napkin.errors",
+        "napkin.inputs",
+        "napkin.inputs.hardware",
+        "napkin.options",
+        "napkin.options.registry",
+        "napkin.commands",
+        "napkin.timing",
+        "napkin.timing.time",
+        "napkin.record",
+        "napkin.render",
+        "napkin.render.answer",
+        "napkin.render.text",
+        "napkin.term",
+        "napkin.units",
+    }
+
+
+@pytest.mark.parametrize("module", ["torch", "numpy", "rich", "pydantic", "matplotlib", "yaml"])
+def test_help_loads_nothing_heavy(module):
+    for command in ("bench", "plan", "validate", "memory"):
+        code = (
+            "import sys, io, contextlib\nfrom napkin.cli import main\n"
+            "with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):\n"
+            f"    main(['{command}', '--help'])\n"
+            f"sys.exit('{module}' in sys.modules)"
+        )
+        assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0, command
