@@ -7,6 +7,9 @@
 Each step compares napkin with something independent of it: a plain timing loop, another tool's method, an exhaustive
 sweep, torch's own allocator statistics. Figures with a range are judged on the GPU for which the range is known and
 recorded on any other; agreements and orders are judged everywhere.
+
+The runs of `napkin bench` that say whether it is alone come first, before this process has a context on the device:
+from then on the driver lists it, and they would rightly call the device contended.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from types import FrameType
 from typing import Any
 
@@ -30,7 +34,7 @@ from napkin.bench import modes, shapes
 from napkin.bench.device import MatmulSpec, OutOfMemory, Unsupported
 from napkin.bench.host_devices import CpuDevice
 from napkin.bench.matmul import Matmuls
-from napkin.bench.open_device import open_device
+from napkin.bench.open_device import import_torch, open_device
 from napkin.bench.run import matched
 from napkin.bench.session import Session
 from napkin.bench.stats import median
@@ -39,7 +43,7 @@ from napkin.bench.timing import Hold, Timing, hold, time_blocks, time_many
 from napkin.bench.torch_device import TorchDevice
 from napkin.bench.train import train
 from napkin.errors import NapkinError
-from napkin.inputs.hardware import shipped
+from napkin.inputs.hardware import Hardware, shipped
 from napkin.inputs.profile import Profile, read_profile
 from napkin.inputs.profile_cases import OK, Case, ProfiledDevice
 from napkin.inputs.profile_summary import summarise
@@ -91,19 +95,35 @@ def recorded(name: str, value: float | str | bool | None, note: str = "") -> Che
 class Rig:
     """The device, its size of things, and what steps hand to one another."""
 
-    def __init__(self, device: TorchDevice, rehearsal: bool) -> None:
-        self.device = device
+    def __init__(self, rehearsal: bool) -> None:
         self.rehearsal = rehearsal
-        self.torch = device.torch
+        self.torch = import_torch()
         self.side = 128 if rehearsal else 8192
         self.seconds = 0.05 if rehearsal else 1.0  # of a hold that elsewhere lasts a second
-        found = matched(device.info, shipped())
-        self.slug = found.slug if found else None
-        self.hardware = found
         self.best: tuple[tuple[int, int, int], float] | None = None
         self.profile_path: str | None = None
         self.matmul_dtype = "bf16"
         self.hot: float | None = None
+
+    @cached_property
+    def device(self) -> TorchDevice:
+        """Opened at its first use: this process has no context on the device before."""
+        device = open_device("cpu" if self.rehearsal else None)
+        if isinstance(device, CpuDevice):
+            device.rotation_bytes = 1 << 20
+        return device
+
+    @property
+    def opened(self) -> bool:
+        return "device" in self.__dict__
+
+    @cached_property
+    def hardware(self) -> Hardware | None:
+        return matched(self.device.info, shipped())
+
+    @property
+    def slug(self) -> str | None:
+        return self.hardware.slug if self.hardware else None
 
     def judged(self, name: str, value: float) -> Check:
         """A figure against the published range of this part, where there is one."""
@@ -278,8 +298,11 @@ def own_run(rig: Rig) -> Iterator[Check]:
     folder = tempfile.mkdtemp()
     path = os.path.join(folder, "bench.json")
     words = ["bench", "--only", "matmul,memory", "--dtype", "bf16", "-o", path, "--quiet"]
+    yield recorded("alone on the device", not rig.opened)
     rig.napkin(*words, *(["--quick"] if rig.rehearsal else []), timeout=100)
     profile = read_profile(path)
+    if not rig.rehearsal:
+        yield holds("not contended", "contended" not in profile.flags, "; ".join(profile.notes))
     rig.profile_path = path
     row = profile.summary["matmul"]["bf16"]
     shape = tuple(int(row["sustained_shape"][side]) for side in ("m", "k", "n"))
@@ -293,7 +316,6 @@ def own_run(rig: Rig) -> Iterator[Check]:
         yield holds("steady", case.sustained is not None and case.sustained.steady)
         reasons = set(case.telemetry.reasons) if case.telemetry else set()
         yield holds("only the power cap lowers the clock", reasons <= {"sw_power_cap", "idle"}, ", ".join(reasons))
-        yield holds("not contended", "contended" not in profile.flags)
         again = rig.held("bf16", rig.best[0], 10.0)
         yield within("sustained again / sustained", again / row["sustained"], 0.985, 1.015)
 
@@ -430,10 +452,11 @@ while True:
 
 
 def contention(rig: Rig) -> Iterator[Check]:
-    """Another process on the device must be noticed."""
+    """Another process on the device must be noticed; that none is noticed where there is none is step 5's check."""
     if rig.rehearsal:
         yield recorded("contended beside another process", None, "needs a GPU")
         return
+    yield recorded("one other process only", not rig.opened)
     process = subprocess.Popen([sys.executable, "-c", OTHER, "cuda"], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
@@ -517,16 +540,16 @@ class Step:
 
 
 STEPS = (
+    Step(10, 25, contention),  # these two first: while this process has no context on the device
+    Step(5, 75, own_run),
     Step(0, 12, environment),
     Step(1, 35, plain_loop),
     Step(2, 15, other_method),
     Step(3, 12, zeros),
     Step(4, 20, formats),
-    Step(5, 75, own_run),
     Step(7, 15, bandwidths),
     Step(8, 110, training),
     Step(9, 35, killed),
-    Step(10, 25, contention),
     Step(11, 15, limits),
     Step(12, 20, one_rank),
     Step(13, 15, tf32),
@@ -564,15 +587,36 @@ def run_step(rig: Rig, step: Step) -> list[Check]:
         said = str(error).splitlines()[0][:300] if str(error) else ""
         said += (getattr(error, "stderr", None) or "")[-300:]
         checks.append(Check(f"{step.name}: runs", False, status=FAIL, note=f"{type(error).__name__}: {said}"))
-    rig.device.release()
+    if rig.opened:
+        rig.device.release()
     return checks
+
+
+def write_report(rig: Rig, checks: list[Check], seconds: float, path: str) -> dict[str, Any]:
+    """The report so far, in its file; about the device only once a step has opened it."""
+    count = {status: sum(check.status == status for check in checks) for status in (PASS, FAIL, RECORDED, SKIPPED)}
+    report = {
+        "kind": "gpu-acceptance",
+        "verdict": "rehearsal" if rig.rehearsal and not count[FAIL] else FAIL if count[FAIL] else PASS,
+        "count": count,
+        "device": asdict(rig.device.info) if rig.opened else None,
+        "hardware": rig.slug if rig.opened else None,
+        "software": rig.device.software() if rig.opened else None,
+        "seconds": round(seconds, 1),
+        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "checks": [asdict(check) for check in checks],
+    }
+    temporary = f"{path}.tmp"
+    with open(temporary, "w", encoding="utf-8") as file:
+        json.dump(report, file, indent=1, allow_nan=False)
+    os.replace(temporary, path)
+    return report
 
 
 def run(rig: Rig, wanted: Sequence[int], path: str, budget: float) -> dict[str, Any]:
     """All steps in order, the file rewritten after each."""
     started = time.monotonic()
     checks: list[Check] = []
-    report: dict[str, Any] = {}
     for step in STEPS:
         spent = time.monotonic() - started
         if step.number not in wanted:
@@ -586,23 +630,9 @@ def run(rig: Rig, wanted: Sequence[int], path: str, budget: float) -> dict[str, 
                 flush=True,
             )
             checks += run_step(rig, step)
-        count = {status: sum(check.status == status for check in checks) for status in (PASS, FAIL, RECORDED, SKIPPED)}
-        report = {
-            "kind": "gpu-acceptance",
-            "verdict": "rehearsal" if rig.rehearsal and not count[FAIL] else FAIL if count[FAIL] else PASS,
-            "count": count,
-            "device": asdict(rig.device.info),
-            "hardware": rig.slug,
-            "software": rig.device.software(),
-            "seconds": round(time.monotonic() - started, 1),
-            "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            "checks": [asdict(check) for check in checks],
-        }
-        temporary = f"{path}.tmp"
-        with open(temporary, "w", encoding="utf-8") as file:
-            json.dump(report, file, indent=1, allow_nan=False)
-        os.replace(temporary, path)
-    return report
+        write_report(rig, checks, time.monotonic() - started, path)
+    _ = rig.device  # named in the report even where no step needed it
+    return write_report(rig, checks, time.monotonic() - started, path)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -613,13 +643,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--rehearse", action="store_true", help="on the CPU, tiny; no figure is judged")
     chosen = parser.parse_args(argv)
     try:
-        device = open_device("cpu" if chosen.rehearse else None)
+        rig = Rig(chosen.rehearse)
+        if not chosen.rehearse and not rig.torch.cuda.is_available():
+            open_device(None)  # says what is missing
+        report = run(rig, [int(n) for n in chosen.steps.split(",")], chosen.output, chosen.budget)
     except NapkinError as problem:
         print(f"error: {problem.message}\nhint: {problem.hint}", file=sys.stderr)
         return problem.status
-    if isinstance(device, CpuDevice):
-        device.rotation_bytes = 1 << 20
-    report = run(Rig(device, chosen.rehearse), [int(n) for n in chosen.steps.split(",")], chosen.output, chosen.budget)
     for check in report["checks"]:
         span = "" if check["low"] is None and check["high"] is None else f"  [{check['low']}, {check['high']}]"
         print(f"{check['status']:9}{check['name']}: {check['value']}{span}  {check['note']}".rstrip())

@@ -7,6 +7,7 @@ import json
 import os
 import warnings
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -86,6 +87,30 @@ def test_without_a_gpu_the_script_says_so(script: Any, capsys: Any, monkeypatch:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert script.main([]) == 5
     assert "no CUDA device" in capsys.readouterr().err
+
+
+def test_napkins_own_runs_come_before_the_script_has_a_context(script: Any, tmp_path: Any, monkeypatch: Any) -> None:
+    """The driver would list the script as another process, and an idle GPU would be called contended."""
+    opened = []
+    original = script.Rig.napkin
+    monkeypatch.setattr(script.Rig, "napkin", lambda rig, *a, **k: opened.append(rig.opened) or original(rig, *a, **k))
+    assert [step.run for step in script.STEPS[:2]] == [script.contention, script.own_run]
+    path = tmp_path / "a.json"
+    assert script.main(["--rehearse", "--steps", "5,10", "-o", str(path)]) == 0
+    assert opened == [False]
+    assert json.loads(path.read_text())["device"]["kind"] == "cpu"
+
+
+def test_a_stranger_on_the_device_fails_the_run_of_its_own(script: Any, monkeypatch: Any) -> None:
+    rig = script.Rig(rehearsal=False)
+    profile = SimpleNamespace(flags=["contended"], notes=["1 other processes compute on this device"])
+    monkeypatch.setattr(rig, "napkin", lambda *a, **k: None)
+    monkeypatch.setattr(script, "read_profile", lambda path: profile)
+    checks = script.own_run(rig)
+    assert next(checks).name == "alone on the device"
+    refused = next(checks)
+    assert (refused.name, refused.status) == ("not contended", "fail")
+    assert refused.note == "1 other processes compute on this device"
 
 
 def test_the_plan_stays_below_eight_minutes(script: Any) -> None:

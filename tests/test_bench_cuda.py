@@ -298,10 +298,39 @@ def test_torchs_errors_are_told_apart(device: CudaDevice) -> None:
     assert device.explain(other) is other
 
 
-def test_a_capture_that_fails_leaves_the_case_launch_bound(device: CudaDevice, monkeypatch: Any) -> None:
+def blas(status: str) -> RuntimeError:
+    """As torch's TORCH_CUDABLAS_CHECK words it (aten/src/ATen/cuda/Exceptions.h)."""
+    return RuntimeError(f"CUDA error: {status} when calling `cublasLtMatmulAlgoGetHeuristic( ltHandle, …)`")
+
+
+def test_a_refused_call_does_not_lose_the_device(device: CudaDevice) -> None:
+    for status in ("CUBLAS_STATUS_NOT_SUPPORTED", "CUBLAS_STATUS_INVALID_VALUE", "HIPBLAS_STATUS_NOT_SUPPORTED"):
+        refused = blas(status)
+        assert device.explain(refused) is refused
+    assert isinstance(device.explain(blas("CUBLAS_STATUS_ALLOC_FAILED")), OutOfMemory)
+    # an earlier kernel's error that surfaces in cuBLAS
+    assert isinstance(device.explain(blas("CUBLAS_STATUS_EXECUTION_FAILED")), DeviceLost)
+
+
+def test_a_matmul_that_cublas_refuses_is_unsupported(device: CudaDevice, monkeypatch: Any) -> None:
+    """Row-wise fp8 scales on compute capability 12.0, for one (pytorch issue 192707): the run goes on."""
+
+    def refuse(*arguments: Any, **options: Any) -> None:
+        raise blas("CUBLAS_STATUS_NOT_SUPPORTED")
+
+    monkeypatch.setattr(torch, "_scaled_mm", refuse)
+    with pytest.raises(Unsupported, match="CUBLAS_STATUS_NOT_SUPPORTED"):
+        device.matmul(MatmulSpec("fp8_e4m3", 32, 64, 48, scaling="rowwise"))
+
+
+@pytest.mark.parametrize(
+    "message",
+    ["operation not permitted when stream is capturing", "operation failed due to a previous error during capture"],
+)
+def test_a_capture_that_fails_leaves_the_case_launch_bound(device: CudaDevice, monkeypatch: Any, message: str) -> None:
     class Graph:
         def replay(self) -> None:
-            raise RuntimeError("operation not permitted when stream is capturing")
+            raise torch.AcceleratorError(f"CUDA error: {message}\nCUDA kernel errors might be reported later")
 
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
     monkeypatch.setattr(torch.cuda, "graph", lambda graph: contextlib.nullcontext())

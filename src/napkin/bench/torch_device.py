@@ -32,6 +32,11 @@ FILL_ELEMENTS = 1 << 26  # random numbers are made in chunks: the float32 scratc
 SEED = 0  # of the inputs, random normal numbers: constant ones flip fewer bits, draw less power and clock higher
 STREAM_FACTORS = {"copy": 2, "write": 1, "read": 1, "triad": 3}  # buffers that the program reads or writes
 
+# One call refused by cuBLAS or hipBLAS. torch reports it as "CUDA error: …", as it does the errors that end a context.
+BLAS_REFUSALS = ("BLAS_STATUS_NOT_SUPPORTED", "BLAS_STATUS_INVALID_VALUE", "BLAS_STATUS_ARCH_MISMATCH")
+BLAS_OUT_OF_MEMORY = "BLAS_STATUS_ALLOC_FAILED"
+CAPTURE = "captur"  # in the messages of CUDA's stream capture errors: the graph is lost, not the device
+
 # torch.nn.functional.ScalingType and SwizzleType as numbers, for the operator that takes `out=`.
 BLOCK_1X16, BLOCK_1X32 = 2, 3
 SWIZZLE_32_4_4 = 1
@@ -76,13 +81,23 @@ class TorchDevice(Device):
         return None
 
     def explain(self, error: Exception) -> Exception:
-        """torch's exceptions in the benchmark's words."""
+        """torch's exceptions in the benchmark's words.
+
+        An error that refuses one call or one capture is returned as it is: the device can still be used.
+        """
         torch, text = self.torch, str(error)
-        if isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in text:
-            return OutOfMemory(text.splitlines()[0] if text else "out of memory")
+        first = text.splitlines()[0] if text else ""
+        if (
+            isinstance(error, torch.OutOfMemoryError | MemoryError)
+            or "can't allocate memory" in text
+            or BLAS_OUT_OF_MEMORY in first
+        ):
+            return OutOfMemory(first or "out of memory")
+        if CAPTURE in first or any(status in first for status in BLAS_REFUSALS):
+            return error
         lost = getattr(torch, "AcceleratorError", None)
         if (lost is not None and isinstance(error, lost)) or "CUDA error" in text or "HIP error" in text:
-            return DeviceLost(text.splitlines()[0])
+            return DeviceLost(first)
         return error
 
     # --- operands ----------------------------------------------------------------------------------------------
