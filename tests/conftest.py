@@ -18,7 +18,7 @@ from napkin.architectures import build
 from napkin.cli import main
 from napkin.inputs.load import Document
 from napkin.inputs.model import config_from, load_config
-from napkin.operations.layer import Model
+from napkin.operations.model import Model
 
 # Deterministic, so that a failure seen once is seen again; timing is not what these tests are about.
 settings.register_profile(

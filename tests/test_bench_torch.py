@@ -22,7 +22,7 @@ from napkin.bench.collectives import OPERATIONS, collectives  # noqa: E402
 from napkin.bench.device import MatmulSpec, OutOfMemory, Unsupported  # noqa: E402
 from napkin.bench.host_devices import CpuDevice  # noqa: E402
 from napkin.bench.matmul import Matmuls  # noqa: E402
-from napkin.bench.model_shapes import attentions, products  # noqa: E402
+from napkin.bench.model_shapes import attentions, gemms  # noqa: E402
 from napkin.bench.open_device import open_device  # noqa: E402
 from napkin.bench.session import Session, Store  # noqa: E402
 from napkin.bench.step_plan import TINY, StepPlan, at_depth  # noqa: E402
@@ -38,7 +38,7 @@ from napkin.footprint.setup import Setup  # noqa: E402
 from napkin.inputs.profile import read_profile  # noqa: E402
 from napkin.inputs.profile_cases import OK, SKIPPED, UNSUPPORTED  # noqa: E402
 from napkin.inputs.profile_summary import bus_factor  # noqa: E402
-from napkin.operations.layer import Model  # noqa: E402
+from napkin.operations.model import Model  # noqa: E402
 from tests.conftest import model_of, preset  # noqa: E402
 from tests.test_bench_session import header  # noqa: E402
 
@@ -167,7 +167,7 @@ def test_without_cuda_the_device_is_absent() -> None:
 
 def test_llama3_8bs_matmuls_after_an_eightfold_split() -> None:
     """Hand-derived: h 4096, 32 heads and 8 key/value heads of 128, f 14336, V 128256, over 8 ranks, 8192 tokens."""
-    found = {(p.m, p.k, p.n): p.count for p in products(preset("llama3-8b"), 8, 1, 8192)}
+    found = {(p.m, p.k, p.n): p.count for p in gemms(preset("llama3-8b"), 8, 1, 8192)}
     assert found[8192, 4096, 512] == 32 + 32  # q forward, and the input gradient of o
     assert found[8192, 512, 4096] == 32 + 32  # o forward, and the input gradient of q
     assert found[8192, 4096, 128] == 2 * 32  # k and v forward, one head each
@@ -181,13 +181,13 @@ def test_llama3_8bs_matmuls_after_an_eightfold_split() -> None:
 
 
 def test_key_and_value_heads_are_not_split_below_one() -> None:
-    shapes = {(p.m, p.k, p.n) for p in products(preset("llama3-8b"), 16, 1, 4096)}
+    shapes = {(p.m, p.k, p.n) for p in gemms(preset("llama3-8b"), 16, 1, 4096)}
     assert (4096, 4096, 128) in shapes  # still a whole head of 128
 
 
 def test_a_split_that_does_not_divide_is_refused() -> None:
     with pytest.raises(NapkinError, match="does not divide"):
-        products(preset("llama3-8b"), 3, 1, 4096)
+        gemms(preset("llama3-8b"), 3, 1, 4096)
 
 
 def test_the_attention_of_a_model_and_its_flops() -> None:
@@ -201,7 +201,7 @@ def test_a_models_shapes_run_and_are_weighted_by_their_flops(cpu: CpuDevice) -> 
     session = session_on(cpu)
     matmuls = Matmuls(session, modes.QUICK)
     matmuls.timing = ONCE
-    matmuls.model("bf16", tiny.name, 2, products(tiny, 2, 1, 32), attentions(tiny, 2, 1, 32), 32)
+    matmuls.model("bf16", tiny.name, 2, gemms(tiny, 2, 1, 32), attentions(tiny, 2, 1, 32), 32)
     profile = session.write(complete=True)
     assert {c.status for c in profile.cases} == {OK}
     row = profile.summary["matmul"]["bf16"]["model"]

@@ -11,7 +11,7 @@ from napkin.counting import flops
 from napkin.counting.params import params
 from napkin.errors import REFUSED, NapkinError
 from napkin.footprint import serving as inference
-from napkin.operations.layer import Experts
+from napkin.operations.experts import Experts
 from napkin.operations.primitives import run_pairs
 from tests.conftest import model_of
 
@@ -64,7 +64,7 @@ def test_products_are_the_classes() -> None:
     forward = flops.forward(model, over).value
     layers = [(n, layer) for stack in model.stacks for n, layer in stack.runs]
     mixtures = [(n, op) for n, layer in layers for op in layer.operations if isinstance(op, Experts)]
-    routed = sum(n * sum(p.flops for p in op.products(over["decoder"])) for n, op in mixtures)
+    routed = sum(n * sum(p.flops for p in op.gemms(over["decoder"])) for n, op in mixtures)
     assert forward - routed == 34_150_400
 
 

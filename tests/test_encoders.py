@@ -11,7 +11,7 @@ import pytest
 from napkin.counting import flops
 from napkin.counting.params import params
 from napkin.errors import NapkinError, Refused
-from napkin.operations.layer import Model
+from napkin.operations.model import Model
 from tests.conftest import model
 
 BERT = {"model_type": "bert", "hidden_size": 768, "num_hidden_layers": 12}

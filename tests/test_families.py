@@ -20,7 +20,10 @@ from napkin.footprint import serving as inference
 from napkin.inputs.load import Document
 from napkin.inputs.model import config_from
 from napkin.inputs.presets import presets
-from napkin.operations.layer import LENT, AttentionCore, Embedding, Lend, Operation, Rotary, Work
+from napkin.operations.attention import AttentionCore, Rotary
+from napkin.operations.base import LENT, Operation, Work
+from napkin.operations.embedding import Embedding
+from napkin.operations.views import Lend
 from napkin.planning.fit import with_layers
 from tests.conftest import ROOT, model_of, preset, run_line
 
@@ -513,8 +516,8 @@ def test_merged_attention_counts_the_other_sides_keys_whole(pairs: str, own: int
     """A window of 16 over 32 tokens, and 24 of the encoder's."""
     core = next(op for op in model_of(T5GEMMA2).stacks[1].layers[0].operations if isinstance(op, AttentionCore))
     work = Work(3, 32, pairs, (), 24)
-    assert work.pairs_per_head(core) == 3 * (own + 32 * 24)
-    assert sum(p.flops for p in core.products(work)) == 2 * 2 * 4 * 16 * 3 * (own + 32 * 24)
+    assert core.own_pairs(work) == 3 * (own + 32 * 24)
+    assert sum(p.flops for p in core.gemms(work)) == 2 * 2 * 4 * 16 * 3 * (own + 32 * 24)
 
 
 @pytest.mark.parametrize(("window", "pairs"), [(5, 3 + 4 + 5 * 4 + 4 + 3), (4, 3 + 5 * 4 + 3 + 2)])
@@ -522,7 +525,7 @@ def test_a_window_both_ways_stands_around_the_query(window: int, pairs: int) -> 
     """8 tokens: of 5, two before and two behind; of 4, one before and two behind."""
     sides = {"encoder": {"text_config": SIDE | {"sliding_window": window}}, "decoder": SIDE}
     core = next(op for op in model_of(T5GEMMA2 | sides).stacks[0].layers[0].operations if isinstance(op, AttentionCore))
-    assert Work(1, 8, "exact").pairs_per_head(core) == pairs
+    assert core.own_pairs(Work(1, 8, "exact")) == pairs
 
 
 @pytest.mark.parametrize(

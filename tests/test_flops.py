@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from napkin.counting import conventions, flops
 from napkin.counting.params import params
-from napkin.operations.layer import Model
+from napkin.operations.model import Model
 from napkin.term import fold
 from tests.conftest import model, preset, run_line
 

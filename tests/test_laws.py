@@ -16,8 +16,9 @@ from napkin.footprint.prepared import prepare
 from napkin.footprint.setup import Setup
 from napkin.inputs.load import Document
 from napkin.inputs.model import config_from
+from napkin.operations.base import EXPERT, REPLICATED
 from napkin.operations.implementations import code_of
-from napkin.operations.layer import EXPERT, REPLICATED, Model
+from napkin.operations.model import Model
 from napkin.planning.fit import largest, with_layers, worst_rank
 from napkin.record import replace
 from napkin.training import optimizers

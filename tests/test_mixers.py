@@ -12,8 +12,8 @@ from napkin.footprint import serving as inference
 from napkin.footprint.prepared import Step, prepare
 from napkin.footprint.setup import Setup
 from napkin.inputs.model import load_config
+from napkin.operations.base import Work
 from napkin.operations.implementations import code_of
-from napkin.operations.layer import Work
 from napkin.planning import scaling
 from napkin.training.layout import POLICIES, Layout, recompute
 from napkin.training.optimizers import find
@@ -186,5 +186,5 @@ def test_a_band_is_whole_windows_to_both_sides() -> None:
     half = window // 2
     parts = s // half
     by_hand = 2 * h * ((parts - 1) * window * window + parts * half * 3 * half)
-    assert sum(one.flops for one in core.products(Work(1, s))) == by_hand
-    assert sum(one.flops for one in core.products(Work(1, s - 1))) == by_hand  # padded to whole windows
+    assert sum(one.flops for one in core.gemms(Work(1, s))) == by_hand
+    assert sum(one.flops for one in core.gemms(Work(1, s - 1))) == by_hand  # padded to whole windows

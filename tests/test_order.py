@@ -14,7 +14,8 @@ from napkin.footprint.setup import Setup
 from napkin.inputs.load import Document
 from napkin.inputs.model import config_from
 from napkin.operations.implementations import code_of
-from napkin.operations.layer import Layer, Model, Norm, Stack, patterns_of, stack_of
+from napkin.operations.model import Layer, Model, Stack, patterns_of, stack_of
+from napkin.operations.norms import Norm
 from napkin.planning.fit import with_layers, worst_rank
 from napkin.record import replace
 from napkin.training import optimizers

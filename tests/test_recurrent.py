@@ -10,7 +10,9 @@ from napkin.counting import flops
 from napkin.counting.params import params
 from napkin.errors import NapkinError, Refused
 from napkin.footprint.serving import cached_numbers
-from napkin.operations.layer import Delayed, Model, Scan, Work
+from napkin.operations.base import Work
+from napkin.operations.model import Model
+from napkin.operations.recurrence import Delayed, Scan
 from tests.conftest import model
 
 PATTERN = "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME"
@@ -209,7 +211,7 @@ def test_by_hand_compressed_convolutional_attention() -> None:
 
 def test_half_of_the_first_tokens_values_is_made_of_zeros() -> None:
     delayed = [op for op in small("zaya", **ZAYA).operations if isinstance(op, Delayed)]
-    assert sum(product.flops for product in delayed[0].products(Work(2, 40))) == 2 * 2 * 64 * 16
+    assert sum(product.flops for product in delayed[0].gemms(Work(2, 40))) == 2 * 2 * 64 * 16
 
 
 def test_serving_compressed_attention_keeps_what_its_convolutions_and_delayed_values_read() -> None:
@@ -282,7 +284,7 @@ def test_the_feed_forward_width_of_lfm2_shrinks_and_is_rounded_up() -> None:
     ],
 )
 def test_by_hand_products_of_a_scan(scan: Scan, expected: int) -> None:
-    assert sum(product.flops for product in scan.products(Work(2, 40))) == expected
+    assert sum(product.flops for product in scan.gemms(Work(2, 40))) == expected
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from napkin.operations.layer import product
+from napkin.operations.base import gemm
 from napkin.term import leaf
 from napkin.timing import roofline
 
@@ -29,9 +29,9 @@ def test_the_lectures_intensities():
     assert intensity(roofline.elementwise("relu", 10**6, width())) == 0.25
     assert intensity(roofline.elementwise("relu", 10**6, width(4))) == 0.125
     n = 4096
-    assert intensity(roofline.product_terms(product("dot", 1, n, 1), width(), width())) == 2 * n / (2 * (2 * n + 1))
-    assert intensity(roofline.product_terms(product("mv", n, n, 1), width(), width())) == pytest.approx(1, rel=1e-3)
-    assert intensity(roofline.product_terms(product("mm", n, n, n), width(), width())) == pytest.approx(n / 3)
+    assert intensity(roofline.product_terms(gemm("dot", 1, n, 1), width(), width())) == 2 * n / (2 * (2 * n + 1))
+    assert intensity(roofline.product_terms(gemm("mv", n, n, 1), width(), width())) == pytest.approx(1, rel=1e-3)
+    assert intensity(roofline.product_terms(gemm("mm", n, n, n), width(), width())) == pytest.approx(n / 3)
 
 
 def test_times_and_verdicts():
@@ -58,10 +58,10 @@ def test_the_roof_is_the_better_of_the_two_bounds(flops, moved):
 @given(st.integers(1, 40_000), st.integers(1, 40_000), st.sampled_from([0.5, 1, 2, 4]), st.sampled_from([1, 2, 4]))
 def test_the_smallest_compute_bound_batch_is_exactly_that(k, n, wide, out):
     ridge = leaf("ridge", 295.0, "FLOP/byte")
-    least = roofline.smallest_batch(product("p", 1, k, n), width(wide), width(out), ridge)
+    least = roofline.smallest_batch(gemm("p", 1, k, n), width(wide), width(out), ridge)
 
     def intensity(m: int) -> float:
-        one = product("p", m, k, n)
+        one = gemm("p", m, k, n)
         return one.flops / roofline.product_bytes(one, wide, out)
 
     if least is None:
@@ -72,7 +72,7 @@ def test_the_smallest_compute_bound_batch_is_exactly_that(k, n, wide, out):
 
 
 def test_batched_products_move_every_operand():
-    one = product("p", 16, 32, 2, batch=5)
+    one = gemm("p", 16, 32, 2, batch=5)
     assert one.flops == 5 * 2 * 16 * 32 * 2
     assert roofline.product_bytes(one, 2) == 5 * 2 * (16 * 32 + 32 * 2 + 16 * 2)
     assert [t.value for t in roofline.product_terms(one, width(), width())] == [

@@ -9,7 +9,11 @@ import pytest
 from napkin.architectures import WRAPPERS
 from napkin.counting.params import params
 from napkin.errors import REFUSED, USAGE, NapkinError
-from napkin.operations.layer import Activation, AttentionCore, Layer, Matmul, Operation, Rotary
+from napkin.operations.attention import AttentionCore, Rotary
+from napkin.operations.base import Operation
+from napkin.operations.linear import Matmul
+from napkin.operations.model import Layer
+from napkin.operations.pointwise import Activation
 from tests.conftest import model_of, preset
 from tests.test_families import check_dataflow
 

@@ -20,7 +20,7 @@ from napkin.evidence.step_rows import StepRow
 from napkin.footprint.setup import Setup
 from napkin.inputs import hardware
 from napkin.operations.implementations import code_of
-from napkin.operations.layer import stack_of
+from napkin.operations.model import stack_of
 from napkin.planning.search import Request, search, used_bytes
 from napkin.record import record, replace
 from napkin.timing.step import Plan, Rates, step

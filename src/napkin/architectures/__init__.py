@@ -9,7 +9,7 @@ from importlib import import_module
 from napkin.errors import Refused, did_you_mean
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config, class_facts
-from napkin.operations.layer import Model
+from napkin.operations.model import Model
 from napkin.record import replace
 
 _ADAPTERS: dict[str, str] = {

@@ -8,31 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from napkin.operations.attention import AttentionCore, BandAttention, Rotary
+from napkin.operations.base import COLUMN, ROW, Operation
+from napkin.operations.experts import Experts, Router
 from napkin.operations.hyper_connections import Collapse, Spread
-from napkin.operations.layer import (
-    COLUMN,
-    ROW,
-    Activation,
-    Add,
-    AttentionCore,
-    BandAttention,
-    Cast,
-    Clamp,
-    Concat,
-    Dropout,
-    Experts,
-    Jitter,
-    Learnt,
-    Matmul,
-    Multiply,
-    Norm,
-    Operation,
-    Rotary,
-    Router,
-    Scale,
-    Slice,
-    Transpose,
-)
+from napkin.operations.linear import Matmul
+from napkin.operations.norms import Norm
+from napkin.operations.pointwise import Activation, Add, Clamp, Dropout, Jitter, Learnt, Multiply, Scale
+from napkin.operations.views import Cast, Concat, Slice, Transpose
 from napkin.record import record, replace
 
 Operations = tuple[Operation, ...]
@@ -45,7 +28,7 @@ Block = Callable[[str], Operations]
 
 @record
 class NormStyle:
-    """What all norms of a family share (fields as in layer.Norm)."""
+    """What all norms of a family share (fields as in norms.Norm)."""
 
     kind: str = "rms"
     arithmetic: str = "fp32_norm"

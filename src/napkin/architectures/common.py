@@ -10,25 +10,13 @@ from typing import Any, TypeVar
 from napkin.architectures.blocks import NormStyle, Operations
 from napkin.inputs.load import printable
 from napkin.inputs.model import LARGEST_DIMENSION, Config
-from napkin.operations.layer import (
-    LONGEST_PERIOD,
-    VOCABULARY,
-    Add,
-    BalanceLoss,
-    Cast,
-    Concat,
-    Dropout,
-    Embedding,
-    Layer,
-    Matmul,
-    Model,
-    Operation,
-    Parts,
-    Runs,
-    Scale,
-    Softcap,
-    stack_of,
-)
+from napkin.operations.base import VOCABULARY, Operation
+from napkin.operations.embedding import Embedding
+from napkin.operations.experts import BalanceLoss
+from napkin.operations.linear import Matmul
+from napkin.operations.model import LONGEST_PERIOD, Layer, Model, Parts, Runs, stack_of
+from napkin.operations.pointwise import Add, Dropout, Scale, Softcap
+from napkin.operations.views import Cast, Concat
 from napkin.record import replace
 
 DEEPEST = 1_000_000

@@ -22,27 +22,15 @@ from napkin.architectures.common import activation, depth, embedding, on, width
 from napkin.architectures.masked import MASKED, PRETRAINING, encoder, head_count, masked_head, must_tie, purpose_of
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
-from napkin.operations.layer import (
-    HEADS,
-    Activation,
-    Add,
-    AttentionCore,
-    Conv,
-    Dropout,
-    Embedding,
-    Layer,
-    Learnt,
-    Matmul,
-    Model,
-    Norm,
-    Operation,
-    Parts,
-    RelativeScores,
-    Reused,
-    Scale,
-    Slice,
-    TableMatmul,
-)
+from napkin.operations.attention import AttentionCore
+from napkin.operations.base import HEADS, Operation
+from napkin.operations.embedding import Embedding, RelativeScores
+from napkin.operations.linear import Matmul, TableMatmul
+from napkin.operations.model import Layer, Model, Parts
+from napkin.operations.norms import Norm
+from napkin.operations.pointwise import Activation, Add, Dropout, Learnt, Scale
+from napkin.operations.recurrence import Conv
+from napkin.operations.views import Reused, Slice
 from napkin.record import record
 
 

@@ -12,7 +12,8 @@ from napkin.architectures.blocks import Block, Operations, Rope, Routing
 from napkin.architectures.common import CHUNKED, FULL, WINDOWED, Switch, on
 from napkin.architectures.traits import SPARSEMIXER_CHOOSES, Mixture, Traits
 from napkin.inputs.model import Config, number_in
-from napkin.operations.layer import BalanceLoss, Layer, Model
+from napkin.operations.experts import BalanceLoss
+from napkin.operations.model import Layer, Model
 from napkin.record import replace
 
 

@@ -44,7 +44,7 @@ from napkin.architectures.traits import (
     stepped_after_two,
 )
 from napkin.inputs.model import Config
-from napkin.operations.layer import Model
+from napkin.operations.model import Model
 from napkin.record import replace
 
 LLAMA = Traits(bias="attention_bias", out_bias="attention_bias", mlp_bias="mlp_bias")

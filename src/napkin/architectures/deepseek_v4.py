@@ -11,9 +11,13 @@ from napkin.architectures import blocks, common
 from napkin.architectures.blocks import RMS_FP32, RMS_NARROW, Operations, Rope, Routing
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
+from napkin.operations.attention import AttentionCore
+from napkin.operations.base import COLUMN, ROW
 from napkin.operations.compression import Compressor, GroupedMatmul, RunIndexer
+from napkin.operations.experts import BalanceLoss
 from napkin.operations.hyper_connections import Collapse, Fan
-from napkin.operations.layer import COLUMN, ROW, AttentionCore, BalanceLoss, Layer, Matmul, Model
+from napkin.operations.linear import Matmul
+from napkin.operations.model import Layer, Model
 from napkin.record import replace
 
 WINDOW, CHOSEN, ALL = "sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention"

@@ -36,7 +36,7 @@ from napkin.architectures.common import (
 from napkin.architectures.mixing import LINEAR, kinds, network, positive
 from napkin.architectures.recurrent_blocks import gated_delta
 from napkin.inputs.model import Config
-from napkin.operations.layer import Layer, Model
+from napkin.operations.model import Layer, Model
 
 Projections = tuple[tuple[str, tuple[str, ...]], ...]
 

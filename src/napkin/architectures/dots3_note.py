@@ -17,7 +17,8 @@ from napkin.architectures.blocks import RMS, Block, Operations, Rope, Routing
 from napkin.architectures.common import FULL, WINDOWED
 from napkin.inputs.load import printable
 from napkin.inputs.model import LARGEST_DIMENSION, Config
-from napkin.operations.layer import Indexer, Layer, Model
+from napkin.operations.attention import Indexer
+from napkin.operations.model import Layer, Model
 
 INDEXED = "indexed_attention"
 SPARSE, DENSE = "sparse", "dense"

@@ -36,22 +36,13 @@ from napkin.architectures.common import (
 )
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
-from napkin.operations.layer import (
-    MEMORY,
-    VOCABULARY,
-    Add,
-    Dropout,
-    Experts,
-    Layer,
-    Matmul,
-    Model,
-    Parts,
-    PositionBias,
-    Reused,
-    Router,
-    Scale,
-    stack_of,
-)
+from napkin.operations.base import MEMORY, VOCABULARY
+from napkin.operations.embedding import PositionBias
+from napkin.operations.experts import Experts, Router
+from napkin.operations.linear import Matmul
+from napkin.operations.model import Layer, Model, Parts, stack_of
+from napkin.operations.pointwise import Add, Dropout, Scale
+from napkin.operations.views import Reused
 from napkin.record import record, replace
 
 

@@ -49,21 +49,12 @@ from napkin.architectures.masked import (
     purpose_of,
 )
 from napkin.inputs.model import Config
-from napkin.operations.layer import (
-    REPLICATED,
-    VOCABULARY,
-    Activation,
-    Add,
-    Embedding,
-    Layer,
-    Learnt,
-    Matmul,
-    Model,
-    Operation,
-    PositionBias,
-    Reused,
-    Scale,
-)
+from napkin.operations.base import REPLICATED, VOCABULARY, Operation
+from napkin.operations.embedding import Embedding, PositionBias
+from napkin.operations.linear import Matmul
+from napkin.operations.model import Layer, Model
+from napkin.operations.pointwise import Activation, Add, Learnt, Scale
+from napkin.operations.views import Reused
 from napkin.record import record, replace
 
 

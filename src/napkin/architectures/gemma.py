@@ -13,27 +13,13 @@ from napkin.architectures.blocks import RMS_BARE, RMS_FP32, Operations, Rope, ga
 from napkin.architectures.common import CHUNKED, FULL, WINDOWED
 from napkin.inputs.load import printable
 from napkin.inputs.model import LARGEST_DIMENSION, Config
-from napkin.operations.layer import (
-    COLUMN,
-    LENT,
-    ROW,
-    Activation,
-    Add,
-    AttentionCore,
-    Cast,
-    Embedding,
-    Experts,
-    Layer,
-    Lend,
-    Matmul,
-    Model,
-    Multiply,
-    Operation,
-    Reused,
-    Router,
-    Scale,
-    Slice,
-)
+from napkin.operations.attention import AttentionCore
+from napkin.operations.base import COLUMN, LENT, ROW, Operation
+from napkin.operations.embedding import Embedding
+from napkin.operations.experts import Experts, Router
+from napkin.operations.linear import Matmul
+from napkin.operations.model import Layer, Model
+from napkin.operations.pointwise import Activation, Add, Multiply, Scale
 from napkin.operations.streams import (
     AddToOthers,
     Blend,
@@ -47,6 +33,7 @@ from napkin.operations.streams import (
     Stream,
     StreamMean,
 )
+from napkin.operations.views import Cast, Lend, Reused, Slice
 from napkin.record import replace
 
 NORM = RMS_FP32

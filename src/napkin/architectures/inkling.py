@@ -15,22 +15,14 @@ from napkin.architectures import blocks, common
 from napkin.architectures.blocks import RMS, Block, Operations
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
-from napkin.operations.layer import (
-    COLUMN,
-    ROW,
-    Add,
-    AttentionCore,
-    Experts,
-    Layer,
-    Learnt,
-    Matmul,
-    Model,
-    Multiply,
-    Operation,
-    Scale,
-    Slice,
-)
+from napkin.operations.attention import AttentionCore
+from napkin.operations.base import COLUMN, ROW, Operation
+from napkin.operations.experts import Experts
+from napkin.operations.linear import Matmul
+from napkin.operations.model import Layer, Model
+from napkin.operations.pointwise import Add, Learnt, Multiply, Scale
 from napkin.operations.relative import DistanceBias, SharedExperts, ShortConvolution, SinkRouter
+from napkin.operations.views import Slice
 from napkin.record import replace
 
 FULL, WINDOWED = "hybrid", "hybrid_sliding"

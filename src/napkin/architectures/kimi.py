@@ -15,7 +15,7 @@ from napkin.architectures.mixing import LINEAR, kinds, network
 from napkin.architectures.recurrent_blocks import kimi_delta
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
-from napkin.operations.layer import Layer, Model
+from napkin.operations.model import Layer, Model
 
 DENSE, SPARSE = "dense", "sparse"
 

@@ -10,8 +10,13 @@ from napkin.architectures import blocks, common
 from napkin.architectures.blocks import RMS, Block, Operations, Rope, Routing
 from napkin.architectures.traits import Sparse, after_first, by_type
 from napkin.inputs.model import Config
+from napkin.operations.attention import Indexer
+from napkin.operations.base import Operation
 from napkin.operations.hyper_connections import Collapse, Fan
-from napkin.operations.layer import Activation, Add, Cast, Indexer, Layer, Matmul, Model, Operation
+from napkin.operations.linear import Matmul
+from napkin.operations.model import Layer, Model
+from napkin.operations.pointwise import Activation, Add
+from napkin.operations.views import Cast
 from napkin.record import replace
 
 

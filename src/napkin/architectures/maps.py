@@ -12,8 +12,12 @@ from napkin.architectures.decoder import decoder
 from napkin.architectures.decoders import LLAMA
 from napkin.architectures.traits import Traits, everywhere
 from napkin.inputs.model import Config
-from napkin.operations.layer import COLUMN, Add, AttentionCore, Matmul, Model, Scale
+from napkin.operations.attention import AttentionCore
+from napkin.operations.base import COLUMN
+from napkin.operations.linear import Matmul
 from napkin.operations.maps import Difference, DynamicMask, HalfHeads
+from napkin.operations.model import Model
+from napkin.operations.pointwise import Add, Scale
 from napkin.operations.retrieval import RetrievedExperts
 from napkin.record import replace
 

@@ -6,7 +6,10 @@ from napkin.architectures.blocks import LAYER, Operations
 from napkin.architectures.common import tied
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
-from napkin.operations.layer import VOCABULARY, Activation, Matmul, Model, Parts, stack_of
+from napkin.operations.base import VOCABULARY
+from napkin.operations.linear import Matmul
+from napkin.operations.model import Model, Parts, stack_of
+from napkin.operations.pointwise import Activation
 
 BARE, MASKED, PRETRAINING = "bare", "masked", "pretraining"
 

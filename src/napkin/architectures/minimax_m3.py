@@ -11,21 +11,14 @@ from napkin.architectures import blocks, common
 from napkin.architectures.blocks import RMS_OFFSET, Block, Operations, Rope, Routing
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
+from napkin.operations.attention import AttentionCore
+from napkin.operations.base import COLUMN, ROW
 from napkin.operations.compression import BlockIndexer
-from napkin.operations.layer import (
-    COLUMN,
-    ROW,
-    Activation,
-    AttentionCore,
-    BalanceLoss,
-    Clamp,
-    Layer,
-    Matmul,
-    Model,
-    Multiply,
-    Scale,
-    Slice,
-)
+from napkin.operations.experts import BalanceLoss
+from napkin.operations.linear import Matmul
+from napkin.operations.model import Layer, Model
+from napkin.operations.pointwise import Activation, Clamp, Multiply, Scale
+from napkin.operations.views import Slice
 
 FULL, BLOCKS = "full_attention", "minimax_m3_sparse"
 SPARSE, DENSE = "sparse", "dense"

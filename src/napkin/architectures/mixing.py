@@ -14,7 +14,10 @@ from napkin.architectures.blocks import RMS, Block, NormStyle, Rope, attention
 from napkin.architectures.common import FULL, decoder_only, embedding, head, head_size, headless, kv_heads_of, tied
 from napkin.inputs.load import printable
 from napkin.inputs.model import LARGEST_DIMENSION, Config
-from napkin.operations.layer import Add, BalanceLoss, Cast, Layer, Model, Parts
+from napkin.operations.experts import BalanceLoss
+from napkin.operations.model import Layer, Model, Parts
+from napkin.operations.pointwise import Add
+from napkin.operations.views import Cast
 
 LINEAR, HYBRID, CONV, MIXTURE, DENSE = "linear_attention", "hybrid", "conv", "moe", "mlp"
 _OLDER_NAMES = {"mamba": LINEAR, "attention": FULL}

@@ -6,20 +6,13 @@ from napkin.architectures.blocks import LAYER, NormStyle, Operations, plain_mlp
 from napkin.architectures.common import activation, depth, width
 from napkin.architectures.masked import BARE, MASKED, PRETRAINING, encoder, must_tie, purpose_of
 from napkin.inputs.model import Config
-from napkin.operations.layer import (
-    COLUMN,
-    ROW,
-    Activation,
-    Add,
-    AttentionCore,
-    Concat,
-    Dropout,
-    Embedding,
-    JoinedHead,
-    Layer,
-    Matmul,
-    Model,
-)
+from napkin.operations.attention import AttentionCore
+from napkin.operations.base import COLUMN, ROW
+from napkin.operations.embedding import Embedding
+from napkin.operations.linear import JoinedHead, Matmul
+from napkin.operations.model import Layer, Model
+from napkin.operations.pointwise import Activation, Add, Dropout
+from napkin.operations.views import Concat
 from napkin.record import replace
 
 NORMS = {"no_norm": NormStyle("affine", "affine", bias=True), "layer_norm": LAYER}

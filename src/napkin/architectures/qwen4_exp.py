@@ -30,9 +30,13 @@ from napkin.architectures.mixing import LINEAR, kinds
 from napkin.architectures.recurrent_blocks import gated_delta
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
+from napkin.operations.experts import BalanceLoss
 from napkin.operations.gated_streams import Agreement, DilatedConv, NgramTable, Outer, RunChoice
 from napkin.operations.hyper_connections import Fan
-from napkin.operations.layer import Activation, Add, BalanceLoss, Layer, Matmul, Model, Multiply, Norm, Scale
+from napkin.operations.linear import Matmul
+from napkin.operations.model import Layer, Model
+from napkin.operations.norms import Norm
+from napkin.operations.pointwise import Activation, Add, Multiply, Scale
 from napkin.operations.streams import StreamMean
 from napkin.record import replace
 

@@ -41,7 +41,8 @@ from napkin.architectures.common import (
 from napkin.architectures.mixing import CONV, LINEAR, agree, kinds, network, positive, scaled
 from napkin.architectures.recurrent_blocks import channel_mix, lightning, rg_lru, short_conv, wkv
 from napkin.inputs.model import Config
-from napkin.operations.layer import Layer, Model, Scale
+from napkin.operations.model import Layer, Model
+from napkin.operations.pointwise import Scale
 from napkin.record import replace
 
 

@@ -7,25 +7,12 @@ keeps names apart. Sizes: h model width, d inner width, N state, k convolution k
 from __future__ import annotations
 
 from napkin.architectures.blocks import NormStyle, Operations
-from napkin.operations.layer import (
-    COLUMN,
-    HEADS,
-    ROW,
-    Activation,
-    BlockMatmul,
-    Conv,
-    ForgetGate,
-    Learnt,
-    Matmul,
-    Mix,
-    Multiply,
-    Norm,
-    Operation,
-    Scale,
-    Scan,
-    Slice,
-    Softcap,
-)
+from napkin.operations.base import COLUMN, HEADS, ROW, Operation
+from napkin.operations.linear import BlockMatmul, Matmul
+from napkin.operations.norms import Norm
+from napkin.operations.pointwise import Activation, Learnt, Mix, Multiply, Scale, Softcap
+from napkin.operations.recurrence import Conv, ForgetGate, Scan
+from napkin.operations.views import Slice
 
 
 def selective(

@@ -10,21 +10,13 @@ from napkin.architectures.decoder import decoder
 from napkin.architectures.decoders import GPT2, TRAITS
 from napkin.architectures.traits import Traits
 from napkin.inputs.model import Config
-from napkin.operations.layer import (
-    COLUMN,
-    Activation,
-    AttentionCore,
-    BalanceLoss,
-    Concat,
-    ExpertMatmul,
-    Layer,
-    Matmul,
-    Model,
-    Multiply,
-    Parts,
-    Router,
-    Slice,
-)
+from napkin.operations.attention import AttentionCore
+from napkin.operations.base import COLUMN
+from napkin.operations.experts import BalanceLoss, ExpertMatmul, Router
+from napkin.operations.linear import Matmul
+from napkin.operations.model import Layer, Model, Parts
+from napkin.operations.pointwise import Activation, Multiply
+from napkin.operations.views import Concat, Slice
 from napkin.record import replace
 
 

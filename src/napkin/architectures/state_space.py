@@ -38,7 +38,10 @@ from napkin.architectures.mixing import (
 from napkin.architectures.recurrent_blocks import selective, ssd
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
-from napkin.operations.layer import Add, Cast, Layer, Matmul, Model, Scale
+from napkin.operations.linear import Matmul
+from napkin.operations.model import Layer, Model
+from napkin.operations.pointwise import Add, Scale
+from napkin.operations.views import Cast
 from napkin.record import replace
 
 # --- alone -----------------------------------------------------------------------------------------------------------

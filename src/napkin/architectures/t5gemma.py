@@ -15,24 +15,12 @@ from napkin.architectures.blocks import RMS_OFFSET, Block, NormStyle, Operations
 from napkin.architectures.common import CHUNKED, FULL, WINDOWED
 from napkin.architectures.encoder_decoder import parts_of
 from napkin.inputs.model import Config
-from napkin.operations.layer import (
-    MEMORY,
-    VOCABULARY,
-    Add,
-    Behind,
-    Dropout,
-    Embedding,
-    Layer,
-    Matmul,
-    Model,
-    Overwrite,
-    Parts,
-    Reused,
-    Scale,
-    Softcap,
-    Stack,
-    stack_of,
-)
+from napkin.operations.base import MEMORY, VOCABULARY
+from napkin.operations.embedding import Embedding
+from napkin.operations.linear import Matmul
+from napkin.operations.model import Layer, Model, Parts, Stack, stack_of
+from napkin.operations.pointwise import Add, Dropout, Scale, Softcap
+from napkin.operations.views import Behind, Overwrite, Reused
 from napkin.record import record, replace
 
 NORM = RMS_OFFSET

@@ -13,7 +13,7 @@ from napkin.architectures.decoders import COHERE, SIGMOID_MOE
 from napkin.architectures.traits import Mixture, Pattern, Traits, by_type, listed_types
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
-from napkin.operations.layer import Model
+from napkin.operations.model import Model
 from napkin.record import replace
 
 

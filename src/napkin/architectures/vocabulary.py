@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from napkin.elementwise import ceil_div
-from napkin.operations.layer import VOCABULARY, Embedding, Matmul, Model, Operation, Reused, Stack
+from napkin.operations.base import VOCABULARY, Operation
+from napkin.operations.embedding import Embedding
+from napkin.operations.linear import Matmul
+from napkin.operations.model import Model, Stack
+from napkin.operations.views import Reused
 from napkin.record import replace
 
 

@@ -15,7 +15,9 @@ from napkin.architectures.common import depth as depth_of
 from napkin.architectures.mixing import scaled
 from napkin.architectures.recurrent_blocks import mlstm
 from napkin.inputs.model import LARGEST_DIMENSION, Config
-from napkin.operations.layer import Cast, Layer, Model, Softcap
+from napkin.operations.model import Layer, Model
+from napkin.operations.pointwise import Softcap
+from napkin.operations.views import Cast
 
 
 def xlstm(config: Config) -> Model:

@@ -14,7 +14,11 @@ from napkin.architectures.common import activation, depth, kv_heads_of, on, runs
 from napkin.architectures.mixing import HYBRID, LINEAR, agree, groups_of, kinds, mixer_layer, network, rank_of
 from napkin.architectures.recurrent_blocks import selective, ssd
 from napkin.inputs.model import Config
-from napkin.operations.layer import Add, Concat, Layer, Matmul, Model, Operation, Reused
+from napkin.operations.base import Operation
+from napkin.operations.linear import Matmul
+from napkin.operations.model import Layer, Model
+from napkin.operations.pointwise import Add
+from napkin.operations.views import Concat, Reused
 from napkin.record import replace
 
 

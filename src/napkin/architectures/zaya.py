@@ -23,28 +23,15 @@ from napkin.architectures.common import (
 from napkin.architectures.mixing import kinds
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
-from napkin.operations.layer import (
-    COLUMN,
-    ROW,
-    Activation,
-    Add,
-    Affine,
-    AttentionCore,
-    Carried,
-    Cast,
-    Concat,
-    ConvPair,
-    Delayed,
-    Experts,
-    GroupMean,
-    Layer,
-    Matmul,
-    Model,
-    Router,
-    Scale,
-    Slice,
-    UnitNorm,
-)
+from napkin.operations.attention import AttentionCore
+from napkin.operations.base import COLUMN, ROW
+from napkin.operations.experts import Experts, Router
+from napkin.operations.linear import Matmul
+from napkin.operations.model import Layer, Model
+from napkin.operations.norms import UnitNorm
+from napkin.operations.pointwise import Activation, Add, Affine, GroupMean, Scale
+from napkin.operations.recurrence import ConvPair, Delayed
+from napkin.operations.views import Carried, Cast, Concat, Slice
 from napkin.record import replace
 
 HYBRID, SLIDING = "hybrid", "hybrid_sliding"

@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from napkin.errors import NapkinError
-from napkin.operations.layer import COLUMN, ROW, VOCABULARY, AttentionCore, Experts, Matmul, Model, Operation, Router
+from napkin.operations.attention import AttentionCore
+from napkin.operations.base import COLUMN, ROW, VOCABULARY, Operation
+from napkin.operations.experts import Experts, Router
+from napkin.operations.linear import Matmul
+from napkin.operations.model import Model
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +44,7 @@ class ModelAttention:
         return full // 2 if self.causal else full
 
 
-def products(model: Model, tp: int, sequences: int, length: int) -> list[ModelProduct]:
+def gemms(model: Model, tp: int, sequences: int, length: int) -> list[ModelProduct]:
     """Forward (m, k, n), input gradient (m, n, k) and weight gradient (k, m, n) of each weight, equal shapes merged.
 
     With sequence parallelism m stays the full gathered token count. An expert sees its average share of the tokens.

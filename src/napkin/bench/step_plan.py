@@ -15,7 +15,7 @@ from napkin.footprint.prepared import prepare
 from napkin.footprint.setup import Setup
 from napkin.inputs.hardware import Hardware
 from napkin.operations.implementations import code_of
-from napkin.operations.layer import Model, stack_of
+from napkin.operations.model import Model, stack_of
 from napkin.timing.step import step
 from napkin.training import optimizers
 from napkin.training.layout import Layout, precision, recompute
@@ -91,7 +91,7 @@ def step_flops(model: Model, plan: StepPlan) -> dict[str, float]:
                     count * product.flops
                     for _, count, layer in model.stacks[0].kinds()
                     for op in layer.operations
-                    for product in op.products(work)
+                    for product in op.gemms(work)
                 )
             )
         found[f"hfu_flops/{convention}"] = found[f"mfu_flops/{convention}"] + again

@@ -19,7 +19,15 @@ from torch.utils.checkpoint import checkpoint
 
 from napkin import record
 from napkin.errors import Refused
-from napkin.operations import layer as ops
+from napkin.operations.attention import AttentionCore, Rotary
+from napkin.operations.base import Operation
+from napkin.operations.embedding import Embedding
+from napkin.operations.experts import Experts, Router
+from napkin.operations.linear import Matmul
+from napkin.operations.model import Model
+from napkin.operations.norms import Norm
+from napkin.operations.pointwise import Activation, Add, Dropout, Jitter, Multiply, Scale, Softcap
+from napkin.operations.views import Concat, Slice
 
 EPSILON = 1e-6
 ROPE_BASE = 10000.0
@@ -57,7 +65,7 @@ class Context:
 class Op(nn.Module):
     """One operation with its parameters."""
 
-    def __init__(self, op: ops.Operation, offset: int = 0) -> None:
+    def __init__(self, op: Operation, offset: int = 0) -> None:
         super().__init__()
         run = RUNS.get(type(op))
         if run is None:
@@ -73,7 +81,7 @@ class Op(nn.Module):
             self.register_parameter(weight.name, nn.Parameter(torch.empty(shape)))
 
     def reset(self) -> None:
-        norm = isinstance(self.op, ops.Norm)
+        norm = isinstance(self.op, Norm)
         for name, parameter in self.named_parameters():
             if norm and name == "weight":
                 nn.init.constant_(parameter, 0.0 if getattr(self.op, "unit_offset", False) else 1.0)
@@ -93,13 +101,13 @@ class Op(nn.Module):
 class Program(nn.Module):
     """A list of operations run in order; a tensor is dropped after its last reader."""
 
-    def __init__(self, operations: Sequence[ops.Operation]) -> None:
+    def __init__(self, operations: Sequence[Operation]) -> None:
         super().__init__()
         used: dict[str, int] = {}
         parts = []
         for op in operations:
             offset = 0
-            if isinstance(op, ops.Slice):
+            if isinstance(op, Slice):
                 offset = used.get(op.reads[0], 0)
                 used[op.reads[0]] = offset + op.width
             parts.append(Op(op, offset))
@@ -123,7 +131,7 @@ class Program(nn.Module):
 class Decoder(nn.Module):
     """Embeddings, layers, final norm and head of one stack; `forward` gives the loss of next-token prediction."""
 
-    def __init__(self, model: ops.Model, backends: Sequence[SDPBackend] = (), recompute: bool = False) -> None:
+    def __init__(self, model: Model, backends: Sequence[SDPBackend] = (), recompute: bool = False) -> None:
         super().__init__()
         if len(model.stacks) != 1 or model.shared:
             raise Refused(f"bench step: {model.name} is not one stack of layers with their own weights")
@@ -131,11 +139,11 @@ class Decoder(nn.Module):
         self.model = model
         self.backends = backends
         self.recompute = recompute
-        self.tables = nn.ModuleList(Op(op) for op in stack.before if isinstance(op, ops.Embedding))
+        self.tables = nn.ModuleList(Op(op) for op in stack.before if isinstance(op, Embedding))
         self.before = Program(_after_tables(stack.before))
         self.layers = nn.ModuleList(Program(one.operations) for count, one in stack.runs for _ in range(count))
         self.after = Program(stack.after)
-        turned = [op for one in stack.layers for op in one.operations if isinstance(op, ops.Rotary)]
+        turned = [op for one in stack.layers for op in one.operations if isinstance(op, Rotary)]
         self.turned = sorted({op.dim for op in turned})
         if model.tied:
             self._tie()
@@ -183,18 +191,18 @@ class Decoder(nn.Module):
 
 def _role(table: nn.Module) -> str:
     assert isinstance(table, Op)
-    assert isinstance(table.op, ops.Embedding)
+    assert isinstance(table.op, Embedding)
     return table.op.role
 
 
-def _after_tables(before: Sequence[ops.Operation]) -> list[ops.Operation]:
+def _after_tables(before: Sequence[Operation]) -> list[Operation]:
     """What follows the look-ups, reading their sum as "x"."""
-    names = {op.name for op in before if isinstance(op, ops.Embedding)}
-    rest: list[ops.Operation] = []
+    names = {op.name for op in before if isinstance(op, Embedding)}
+    rest: list[Operation] = []
     for op in before:
-        if isinstance(op, ops.Embedding):
+        if isinstance(op, Embedding):
             continue
-        if isinstance(op, ops.Add) and set(op.reads) <= names:  # the sum of the tables, taken already
+        if isinstance(op, Add) and set(op.reads) <= names:  # the sum of the tables, taken already
             names.add(op.name)
             continue
         rest.append(record.replace(op, reads=tuple("x" if name in names else name for name in op.reads)))
@@ -208,7 +216,7 @@ Run = Callable[[Op, list[Tensor], Context], Tensor]
 
 def _norm(part: Op, inputs: list[Tensor], context: Context) -> Tensor:
     op = part.op
-    assert isinstance(op, ops.Norm)
+    assert isinstance(op, Norm)
     x = inputs[0]
     if op.gated:
         raise Refused(f"bench step: cannot build a gated norm ({op.name})")
@@ -241,13 +249,13 @@ def _matmul(part: Op, inputs: list[Tensor], context: Context) -> Tensor:
 
 
 def _slice(part: Op, inputs: list[Tensor], context: Context) -> Tensor:
-    assert isinstance(part.op, ops.Slice)
+    assert isinstance(part.op, Slice)
     return inputs[0][..., part.offset : part.offset + part.op.width]
 
 
 def _rotary(part: Op, inputs: list[Tensor], context: Context) -> Tensor:
     op = part.op
-    assert isinstance(op, ops.Rotary)
+    assert isinstance(op, Rotary)
     flat = inputs[0]
     x = flat.view(*flat.shape[:-1], op.heads, op.head_dim)
     cos, sin = context.turns[op.dim]
@@ -265,7 +273,7 @@ def _rotary(part: Op, inputs: list[Tensor], context: Context) -> Tensor:
 
 def _attention(part: Op, inputs: list[Tensor], context: Context) -> Tensor:
     op = part.op
-    assert isinstance(op, ops.AttentionCore)
+    assert isinstance(op, AttentionCore)
     q, k, v = inputs[:3]
     length = q.shape[1]
     narrow = any(limit is not None and limit < length for limit in (op.window, op.chunk))
@@ -287,7 +295,7 @@ def _attention(part: Op, inputs: list[Tensor], context: Context) -> Tensor:
 
 
 def _activation(part: Op, inputs: list[Tensor], context: Context) -> Tensor:
-    assert isinstance(part.op, ops.Activation)
+    assert isinstance(part.op, Activation)
     function = FUNCTIONS.get(part.op.function)
     if function is None:
         raise Refused(f"bench step: cannot build the activation {part.op.function} ({part.op.name})")
@@ -335,7 +343,7 @@ def _embedding(part: Op, inputs: list[Tensor], context: Context) -> Tensor:
 def _router(part: Op, inputs: list[Tensor], context: Context) -> Tensor:
     """Tokens × experts: the weight of each chosen expert, zero for the others."""
     op, weight = part.op, part.parameter("weight")
-    assert isinstance(op, ops.Router)
+    assert isinstance(op, Router)
     assert weight is not None
     if op.score not in ("softmax", "softmax_top_k", "sigmoid"):
         raise Refused(f"bench step: cannot build a router that scores by {op.score} ({op.name})")
@@ -353,7 +361,7 @@ def _router(part: Op, inputs: list[Tensor], context: Context) -> Tensor:
 def _experts(part: Op, inputs: list[Tensor], context: Context) -> Tensor:
     """Tokens sorted by expert, one product a group, the weighted results added back to their tokens."""
     op = part.op
-    assert isinstance(op, ops.Experts)
+    assert isinstance(op, Experts)
     if op.bias or op.weighted_input or op.function not in FUNCTIONS:
         raise Refused(f"bench step: cannot build these experts ({op.name})")
     x = inputs[0].reshape(-1, op.d_model)
@@ -383,21 +391,21 @@ def _grouped(rows: Tensor, weights: Tensor | None, counts: Tensor) -> Tensor:
     return torch.cat([part @ weight.t() for part, weight in zip(parts, weights, strict=True)])
 
 
-RUNS: dict[type[ops.Operation], Run] = {
-    ops.Norm: _norm,
-    ops.Matmul: _matmul,
-    ops.Slice: _slice,
-    ops.Rotary: _rotary,
-    ops.AttentionCore: _attention,
-    ops.Activation: _activation,
-    ops.Add: _add,
-    ops.Multiply: _multiply,
-    ops.Scale: _scale,
-    ops.Dropout: _dropout,
-    ops.Jitter: _jitter,
-    ops.Softcap: _softcap,
-    ops.Concat: _concat,
-    ops.Embedding: _embedding,
-    ops.Router: _router,
-    ops.Experts: _experts,
+RUNS: dict[type[Operation], Run] = {
+    Norm: _norm,
+    Matmul: _matmul,
+    Slice: _slice,
+    Rotary: _rotary,
+    AttentionCore: _attention,
+    Activation: _activation,
+    Add: _add,
+    Multiply: _multiply,
+    Scale: _scale,
+    Dropout: _dropout,
+    Jitter: _jitter,
+    Softcap: _softcap,
+    Concat: _concat,
+    Embedding: _embedding,
+    Router: _router,
+    Experts: _experts,
 }

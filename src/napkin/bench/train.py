@@ -16,7 +16,7 @@ from napkin.bench.step_plan import PRECISIONS, StepPlan, at_depth, predict, step
 from napkin.bench.torch_device import TorchDevice
 from napkin.errors import NapkinError
 from napkin.inputs.profile_cases import OK, OOM, Case
-from napkin.operations.layer import Model
+from napkin.operations.model import Model
 
 WARMUP = 5
 WARMUP_COMPILED = 10

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from napkin.bench.step_plan import StepPlan
     from napkin.inputs.hardware import Hardware
     from napkin.inputs.profile import Profile
-    from napkin.operations.layer import Model
+    from napkin.operations.model import Model
 
 WHAT = ("matmul", "memory", "host", "train", "step", "collectives", "compare")
 LARGEST_SIDE = 1 << 20
@@ -161,13 +161,13 @@ def _sequence(inputs: Inputs, model: Model, default: int) -> int:
 
 
 def _model_request(inputs: Inputs, model: Model) -> ModelRequest:
-    from napkin.bench.model_shapes import attentions, products
+    from napkin.bench.model_shapes import attentions, gemms
     from napkin.bench.run import ModelRequest
 
     tp, micro = inputs.get("tp") or 1, inputs.get("micro-batch") or 1
     length = _sequence(inputs, model, 4096)
     return ModelRequest(
-        model.name, tp, micro * length, products(model, tp, micro, length), attentions(model, tp, micro, length)
+        model.name, tp, micro * length, gemms(model, tp, micro, length), attentions(model, tp, micro, length)
     )
 
 

@@ -8,9 +8,11 @@ from napkin.commands.stages import degrees as staged
 from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.evidence.margins import widths_of
 from napkin.footprint.setup import Setup
+from napkin.operations.experts import ExpertMatmul, Experts
 from napkin.operations.implementations import IMPLEMENTATIONS, LOSSES, Code, Tuning, code_of
-from napkin.operations.layer import ExpertMatmul, Experts, Matmul, Model
+from napkin.operations.linear import Matmul
 from napkin.operations.lowering import divides_heads, key_heads
+from napkin.operations.model import Model
 from napkin.options.registry import DEGREES, Option, choice, declare, flag
 from napkin.record import replace
 from napkin.training import optimizers

@@ -10,7 +10,7 @@ from napkin.errors import BROKEN, NapkinError
 from napkin.footprint import capacity
 from napkin.inputs.hardware import Hardware
 from napkin.inputs.model import Config
-from napkin.operations.layer import Model
+from napkin.operations.model import Model
 from napkin.options.registry import Option, declare
 from napkin.render.answer import Answer
 from napkin.term import TRUE, Term, leaf

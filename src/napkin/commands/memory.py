@@ -23,9 +23,13 @@ from napkin.footprint.prepared import Step
 from napkin.footprint.setup import Setup
 from napkin.inputs.hardware import Hardware, find_link, peak_name
 from napkin.inputs.model import traced_steps
+from napkin.operations.attention import AttentionCore
+from napkin.operations.embedding import Embedding
 from napkin.operations.expert_rules import GROUPED_BYTES
+from napkin.operations.experts import ExpertMatmul, Experts
 from napkin.operations.implementations import FLASH, TORCH, TRANSFORMERS
-from napkin.operations.layer import AttentionCore, Embedding, ExpertMatmul, Experts, Model, Scan
+from napkin.operations.model import Model
+from napkin.operations.recurrence import Scan
 from napkin.options.registry import DRAWS, Option, choice, declare, flag
 from napkin.planning import fit
 from napkin.planning.fit import FITS, NOT, UNDECIDED, Fit, Remedy

@@ -6,7 +6,7 @@ from napkin.architectures import build
 from napkin.commands.command import Inputs
 from napkin.errors import NapkinError, did_you_mean
 from napkin.inputs.model import CLASS_DEFAULT, LARGEST_DIMENSION, Config, load_config
-from napkin.operations.layer import Model
+from napkin.operations.model import Model
 from napkin.options.registry import Option, declare, flag
 from napkin.term import Term
 from napkin.units import Unreadable, positive_count

@@ -11,7 +11,7 @@ from napkin.counting import flops
 from napkin.errors import Refused
 from napkin.footprint.setup import Setup
 from napkin.inputs.hardware import Hardware
-from napkin.operations.layer import Model
+from napkin.operations.model import Model
 from napkin.options.registry import Option, declare, flag
 from napkin.term import TRUE, Term, add, constant, divide, leaf, multiply, subtract
 from napkin.timing.step import Step

@@ -13,7 +13,7 @@ from napkin.counting import flops
 from napkin.errors import NapkinError, did_you_mean
 from napkin.inputs.hardware import find_link
 from napkin.inputs.load import printable
-from napkin.operations.layer import Product, product
+from napkin.operations.base import Gemm, gemm
 from napkin.options.registry import Option, declare
 from napkin.render.answer import Answer
 from napkin.term import GIVEN, Term, divide, leaf
@@ -82,10 +82,10 @@ def _product(inputs: Inputs, operation: str) -> Answer:
         title = f"({one.m:,} × {one.k:,}) · ({one.k:,} × {one.n:,})"
     elif operation == "dot":
         (k,) = _sizes(inputs, 1, "how many elements, e.g. 4096")
-        one, title = product("dot", 1, k, 1), f"dot product of {k:,} elements"
+        one, title = gemm("dot", 1, k, 1), f"dot product of {k:,} elements"
     else:
         m, k = _sizes(inputs, 2, "the matrix MxK, e.g. 4096x4096")
-        one, title = product("matvec", m, k, 1), f"({m:,} × {k:,}) · vector"
+        one, title = gemm("matvec", m, k, 1), f"({m:,} × {k:,}) · vector"
     name, dtype, width, peak, bandwidth = _machine(inputs)
     out = width
     if inputs.get("out-dtype") is not None:
@@ -98,10 +98,10 @@ def _product(inputs: Inputs, operation: str) -> Answer:
     return answer
 
 
-def _batch(inputs: Inputs, answer: Answer, one: Product, operation: str, width: Term, out: Term) -> None:
+def _batch(inputs: Inputs, answer: Answer, one: Gemm, operation: str, width: Term, out: Term) -> None:
     """The fewest rows (for a matvec: vectors) at which the same weights are compute bound."""
     ridge = next(t for t in answer.terms if t.name == "ridge")
-    rows = one if operation == "matmul" else product("matvec", 1, one.k, one.m)  # y = W·x is one row xᵀ·Wᵀ
+    rows = one if operation == "matmul" else gemm("matvec", 1, one.k, one.m)  # y = W·x is one row xᵀ·Wᵀ
     least = roofline.smallest_batch(rows, width, out, ridge)
     what = "rows m" if operation == "matmul" else "vectors at once"
     if least is None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from napkin.commands.command import Inputs
 from napkin.commands.level import level_of
-from napkin.operations.layer import Model
+from napkin.operations.model import Model
 from napkin.options.registry import STEP_MODEL
 from napkin.render.answer import Answer
 from napkin.term import SEEN, TRUE, Term, divide, leaf, multiply

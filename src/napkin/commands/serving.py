@@ -14,8 +14,8 @@ from napkin.footprint import allocator
 from napkin.footprint import serving as inference
 from napkin.footprint.serving import Stored
 from napkin.inputs.hardware import Hardware
-from napkin.operations.layer import Model
 from napkin.operations.lowering import key_heads
+from napkin.operations.model import Model
 from napkin.options.registry import COMMON, DRAWS, FIGURES
 from napkin.planning import fit
 from napkin.render.answer import Answer

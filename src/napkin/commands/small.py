@@ -11,14 +11,14 @@ from napkin.counting import linear_stack as linear
 from napkin.counting.utilization import verdict_of
 from napkin.errors import BROKEN, OK, NapkinError
 from napkin.inputs.hardware import peak_name
-from napkin.operations.layer import Product, product
+from napkin.operations.base import Gemm, gemm
 from napkin.render.answer import Answer
 from napkin.term import Term, add, ceiling, constant, divide, leaf, multiply
 from napkin.training import optimizers
 from napkin.training.layout import Precision, precision
 
 
-def matmul_of(inputs: Inputs, axes: str = "MxKxN") -> Product:
+def matmul_of(inputs: Inputs, axes: str = "MxKxN") -> Gemm:
     """The product (M×K)(K×N) of the argument, --batch of them."""
     text = inputs.need("size", f"the shape {axes}, e.g. 4096x4096x4096")
     try:
@@ -30,10 +30,10 @@ def matmul_of(inputs: Inputs, axes: str = "MxKxN") -> Product:
             f"SIZE: {text[:60]!r} has {len(shape)} numbers, a matmul three", "MxKxN for (M×K)(K×N); --batch for many"
         )
     m, k, n = shape
-    return product("matmul", m, k, n, inputs.get("batch") or 1)
+    return gemm("matmul", m, k, n, inputs.get("batch") or 1)
 
 
-def shape_terms(product: Product) -> list[Term]:
+def shape_terms(product: Gemm) -> list[Term]:
     """m, k and n, so that nobody has to guess which is which."""
     return [leaf(name, size, "1") for name, size in (("m", product.m), ("k", product.k), ("n", product.n))]
 
@@ -46,7 +46,7 @@ def flops_matmul(inputs: Inputs) -> Answer:
     return Answer("flops", _written(one), [flops.renamed("flops/total"), flops, *shape_terms(one)])
 
 
-def _written(one: Product) -> str:
+def _written(one: Gemm) -> str:
     many = f"{one.batch:,} × " if one.batch != 1 else ""
     return f"{many}({one.m:,} × {one.k:,}) · ({one.k:,} × {one.n:,})"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin.commands.command import Inputs
 from napkin.errors import NapkinError, Refused
-from napkin.operations.layer import Model
+from napkin.operations.model import Model
 from napkin.options.registry import Option, declare, flag
 from napkin.training.layout import Stages, joined
 from napkin.units import Unreadable, count, positive_count, words

@@ -13,7 +13,8 @@ from napkin.commands.predicted import asked_of, memory_terms, utilisation
 from napkin.commands.stages import STAGE_OPTIONS
 from napkin.footprint.setup import Setup
 from napkin.inputs.hardware import Hardware
-from napkin.operations.layer import Model, Scan
+from napkin.operations.model import Model
+from napkin.operations.recurrence import Scan
 from napkin.options.registry import DRAWS
 from napkin.render.answer import Answer
 from napkin.term import Term

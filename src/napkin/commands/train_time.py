@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from napkin.commands.command import Command, Inputs
 from napkin.commands.machine import accelerator, peak_of
+from napkin.counting.six_n import six_n
 from napkin.errors import BROKEN, OK, NapkinError
 from napkin.inputs.hardware import Hardware
 from napkin.options.registry import STEP_MODEL
@@ -89,7 +90,7 @@ def _known(inputs: Inputs) -> tuple[dict[str, Term], Term | None]:
     if active is not None:
         if "params" in known and active > known["params"].value:
             raise NapkinError("--active-params is above --params", "active parameters are part of all parameters")
-        known["per_token"] = time.six_n(inputs.term("active-params"))
+        known["per_token"] = six_n(inputs.term("active-params"))
     return known, None
 
 

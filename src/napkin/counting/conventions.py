@@ -21,7 +21,8 @@ from napkin.counting.flops import FULL, Works
 from napkin.counting.params import params
 from napkin.counting.six_n import six
 from napkin.elementwise import Number
-from napkin.operations.layer import AttentionCore, BandAttention, Model
+from napkin.operations.attention import AttentionCore, BandAttention
+from napkin.operations.model import Model
 from napkin.term import GIVEN, Term, add, constant, divide, leaf, multiply, subtract
 
 NAMES = ("6nd", "6nd_non_embedding", "palm", "nanogpt", "megatron", "causal", "torch")

@@ -11,19 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from napkin.elementwise import Number
-from napkin.operations.layer import (
-    MEMORY,
-    AttentionCore,
-    BandAttention,
-    Conv,
-    Layer,
-    Model,
-    Operation,
-    Product,
-    Scan,
-    Stack,
-    Work,
-)
+from napkin.operations.attention import AttentionCore, BandAttention
+from napkin.operations.base import MEMORY, Gemm, Operation, Work
+from napkin.operations.model import Layer, Model, Stack
+from napkin.operations.recurrence import Conv, Scan
 from napkin.record import replace
 from napkin.term import GIVEN, Term, add, constant, divide, leaf, multiply
 from napkin.training.layout import Layout
@@ -69,7 +60,7 @@ def tokens(over: Works) -> Number:
 # --- one operation ---------------------------------------------------------------------------------------------------
 
 
-def _product(name: str, product: Product) -> Term:
+def _product(name: str, product: Gemm) -> Term:
     """2·batch·m·k·n FLOP."""
     factors = [constant("2", 2, "FLOP", MULTIPLY_ADD)]
     batch = product.batch
@@ -93,9 +84,9 @@ def _attention(name: str, core: AttentionCore, work: Work) -> list[Term]:
     ]
 
 
-def products_of(operation: Operation, work: Work) -> tuple[Product, ...]:
+def products_of(operation: Operation, work: Work) -> tuple[Gemm, ...]:
     """The matrix products of one operation; those that read the other stack's output run over its tokens."""
-    return operation.products(over_memory(operation, work))
+    return operation.gemms(over_memory(operation, work))
 
 
 def over_memory(operation: Operation, work: Work) -> Work:

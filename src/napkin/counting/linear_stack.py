@@ -9,7 +9,9 @@ from __future__ import annotations
 from itertools import pairwise
 
 from napkin.elementwise import Number
-from napkin.operations.layer import Layer, Matmul, Product, Work
+from napkin.operations.base import Gemm, Work
+from napkin.operations.linear import Matmul
+from napkin.operations.model import Layer
 from napkin.term import Term, add, constant, leaf, multiply, subtract
 
 TWICE = "backward makes two products of the forward's size: one for the input's gradient, one for the weight's"
@@ -30,7 +32,7 @@ def deep(width: int, depth: int) -> tuple[int, ...]:
     return (width,) * (depth + 1) + (1,)
 
 
-def product_term(product: Product, name: str) -> Term:
+def product_term(product: Gemm, name: str) -> Term:
     """2 · batch · m · k · n FLOP of one product."""
     factors = [constant("2", 2, "FLOP", "a multiply-add is 2 FLOP")]
     if product.batch != 1:
@@ -42,7 +44,7 @@ def product_term(product: Product, name: str) -> Term:
 def forward(layer: Layer, batch: int) -> Term:
     """FLOP of one forward pass over `batch` examples, a part for each layer."""
     work = Work(1, batch)
-    parts = [product_term(p, f"flops/forward/{p.name}") for op in layer.operations for p in op.products(work)]
+    parts = [product_term(p, f"flops/forward/{p.name}") for op in layer.operations for p in op.gemms(work)]
     return add("flops/forward", *parts)
 
 
@@ -53,7 +55,7 @@ def backward(forward_flops: Term) -> Term:
 
 def input_gradient(layer: Layer, batch: int) -> Term:
     """FLOP of the first layer's input gradient, which plain data does not ask for."""
-    first = layer.operations[0].products(Work(1, batch))[0]
+    first = layer.operations[0].gemms(Work(1, batch))[0]
     return product_term(first, "flops/backward/input_gradient")
 
 

@@ -10,7 +10,10 @@ Buffers are no parameters. Runs of equal layers are counted once and multiplied,
 
 from __future__ import annotations
 
-from napkin.operations.layer import Embedding, Experts, Layer, Model, Operation, Router, Weight
+from napkin.operations.base import Operation, Weight
+from napkin.operations.embedding import Embedding
+from napkin.operations.experts import Experts, Router
+from napkin.operations.model import Layer, Model
 from napkin.term import GIVEN, Term, add, constant, leaf, multiply, subtract
 
 PARAM = "param"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from napkin.counting import flops
 from napkin.counting.flops import Works
 from napkin.errors import NapkinError
-from napkin.operations.layer import Model
+from napkin.operations.model import Model
 from napkin.term import GIVEN, Term, add, constant, divide, leaf, multiply
 from napkin.training.layout import Recompute
 from napkin.training.order import order_of

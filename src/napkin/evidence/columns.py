@@ -18,7 +18,7 @@ from napkin.evidence.generic import decoder
 from napkin.evidence.rates import Machine, machine, names, rates
 from napkin.evidence.step_rows import Shape, StepRow
 from napkin.inputs import hardware
-from napkin.operations.layer import Model
+from napkin.operations.model import Model
 from napkin.record import fields, record, replace
 from napkin.timing.step import Plan, Step, step
 from napkin.training.layout import POLICIES

@@ -17,7 +17,7 @@ from napkin.footprint.memory import Rank
 from napkin.footprint.prepared import Step, prepare
 from napkin.footprint.setup import Setup
 from napkin.inputs import hardware
-from napkin.operations.layer import Model
+from napkin.operations.model import Model
 from napkin.record import record, replace
 from napkin.term import TRUE, leaf
 from napkin.training.frameworks import ENDS, FIRST, Framework

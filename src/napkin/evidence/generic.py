@@ -7,24 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from napkin.operations.layer import (
-    COLUMN,
-    ROW,
-    Activation,
-    Add,
-    AttentionCore,
-    Embedding,
-    Experts,
-    Layer,
-    Matmul,
-    Model,
-    Multiply,
-    Norm,
-    Operation,
-    Rotary,
-    Router,
-    Stack,
-)
+from napkin.operations.attention import AttentionCore, Rotary
+from napkin.operations.base import COLUMN, ROW, Operation
+from napkin.operations.embedding import Embedding
+from napkin.operations.experts import Experts, Router
+from napkin.operations.linear import Matmul
+from napkin.operations.model import Layer, Model, Stack
+from napkin.operations.norms import Norm
+from napkin.operations.pointwise import Activation, Add, Multiply
 
 
 def _attention(dims: Any, like: Any, window: int) -> list[Operation]:

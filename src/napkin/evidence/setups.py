@@ -16,7 +16,7 @@ from napkin.inputs.load import Document
 from napkin.inputs.model import config_from, load_config
 from napkin.inputs.presets import is_preset
 from napkin.operations.implementations import Code, Tuning, code_of
-from napkin.operations.layer import Model
+from napkin.operations.model import Model
 from napkin.record import replace
 from napkin.training import optimizers
 from napkin.training.frameworks import FRAMEWORKS, FRONT, SLOTS, Framework, unnamed

@@ -14,7 +14,7 @@ from napkin.evidence.rates import LARGEST_SHARE, Machine, machine, names, picker
 from napkin.footprint.setup import Setup
 from napkin.footprint.states import weights_of
 from napkin.inputs.hardware import Hardware, peak_name
-from napkin.operations.layer import Model
+from napkin.operations.model import Model
 from napkin.record import record, replace
 from napkin.term import Term
 from napkin.timing.efficiency import depth_share, tile_share

@@ -39,21 +39,15 @@ from napkin.operations import (
     retrieval_rules,
     stream_rules,
 )
+from napkin.operations.attention import AttentionCore, Indexer
+from napkin.operations.base import Operation
+from napkin.operations.embedding import Embedding
+from napkin.operations.experts import Router
 from napkin.operations.implementations import EAGER, LOSSES, Code, Loss
-from napkin.operations.layer import (
-    AttentionCore,
-    Embedding,
-    Indexer,
-    Layer,
-    Model,
-    Numbered,
-    Operation,
-    Router,
-    Scale,
-    Stack,
-)
 from napkin.operations.lowering import RULES as OTHER_RULES
 from napkin.operations.lowering import Lowering, Shape, Split, Value
+from napkin.operations.model import Layer, Model, Numbered, Stack
+from napkin.operations.pointwise import Scale
 from napkin.record import record, replace
 from napkin.training.layout import Precision, Recompute
 

@@ -18,19 +18,14 @@ from napkin.footprint.prepared import Step, table_of
 from napkin.footprint.setup import Setup
 from napkin.footprint.stages import Stage, stage_of
 from napkin.footprint.states import Held, divided, gathered, optimizer_of, still, weights_of
+from napkin.operations.attention import AttentionCore, Rotary
+from napkin.operations.base import TABLES, VOCABULARY, Operation
+from napkin.operations.embedding import Embedding
+from napkin.operations.experts import Router
 from napkin.operations.implementations import EAGER
-from napkin.operations.layer import (
-    TABLES,
-    VOCABULARY,
-    AttentionCore,
-    Embedding,
-    Matmul,
-    Norm,
-    Operation,
-    Reused,
-    Rotary,
-    Router,
-)
+from napkin.operations.linear import Matmul
+from napkin.operations.norms import Norm
+from napkin.operations.views import Reused
 from napkin.record import record, replace
 from napkin.training.layout import OPERATIONS
 from napkin.training.optimizer_step import temporaries

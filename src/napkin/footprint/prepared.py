@@ -11,9 +11,11 @@ from napkin.footprint import activations
 from napkin.footprint.activations import Pass, Piece
 from napkin.footprint.setup import Setup
 from napkin.footprint.states import Held, gathered, held, still
+from napkin.operations.base import Operation
+from napkin.operations.embedding import Embedding
 from napkin.operations.implementations import FROZEN_LAYERS
-from napkin.operations.layer import Embedding, Layer, Model, Operation, Pattern, Stack
 from napkin.operations.lowering import Shape, Split
+from napkin.operations.model import Layer, Model, Pattern, Stack
 from napkin.record import record, replace
 from napkin.training.order import Order, order_of
 

@@ -12,26 +12,17 @@ from napkin import formats
 from napkin.counting.params import params
 from napkin.elementwise import Number, ceil_div, minimum
 from napkin.errors import NapkinError
+from napkin.operations.attention import AttentionCore, Indexer
+from napkin.operations.base import LENT, REPLICATED, Operation
 from napkin.operations.compression import BlockIndexer, RunIndexer
+from napkin.operations.embedding import Embedding
 from napkin.operations.gated_streams import DilatedConv, RunChoice
 from napkin.operations.implementations import STORED
-from napkin.operations.layer import (
-    LENT,
-    REPLICATED,
-    AttentionCore,
-    Conv,
-    ConvPair,
-    Delayed,
-    Embedding,
-    Indexer,
-    Layer,
-    Matmul,
-    Mix,
-    Model,
-    Operation,
-    Reused,
-    Scan,
-)
+from napkin.operations.linear import Matmul
+from napkin.operations.model import Layer, Model
+from napkin.operations.pointwise import Mix
+from napkin.operations.recurrence import Conv, ConvPair, Delayed, Scan
+from napkin.operations.views import Reused
 from napkin.record import record
 from napkin.term import GIVEN, TRUE, Term, add, ceil_divide, constant, divide, leaf, multiply
 

@@ -8,7 +8,8 @@ from math import gcd
 from napkin.elementwise import Number, ceil_div, floor_div, is_array, maximum, minimum, ratio, where
 from napkin.footprint.prepared import Step
 from napkin.footprint.states import weights_of
-from napkin.operations.layer import Layer, Operation
+from napkin.operations.base import Operation
+from napkin.operations.model import Layer
 from napkin.record import record
 from napkin.training.frameworks import COST, FRONT, SLOTS
 from napkin.training.layout import Layout, held_by

@@ -9,19 +9,13 @@ from napkin.autograd.tape import sized
 from napkin.elementwise import Number, ceil_div, ceiling
 from napkin.footprint.activations import total
 from napkin.footprint.setup import Setup
+from napkin.operations.attention import AttentionCore
+from napkin.operations.base import EXPERT, REPLICATED, VOCABULARY, Operation, Weight
 from napkin.operations.implementations import STORED, Tuning
-from napkin.operations.layer import (
-    EXPERT,
-    REPLICATED,
-    VOCABULARY,
-    AttentionCore,
-    Matmul,
-    Norm,
-    Operation,
-    Reused,
-    Weight,
-)
+from napkin.operations.linear import Matmul
 from napkin.operations.lowering import beside, is_plain
+from napkin.operations.norms import Norm
+from napkin.operations.views import Reused
 from napkin.record import record
 from napkin.training.layout import Layout
 from napkin.training.optimizers import OPTIMIZERS, Optimizer, State, state_bytes

@@ -6,8 +6,9 @@ from typing import Any
 
 from napkin.autograd.tape import BYTES, WEIGHT, Tensor, promoted, select
 from napkin.elementwise import Number, ceil_div, is_array, maximum
+from napkin.operations.attention import AttentionCore, Rotary
+from napkin.operations.embedding import PositionBias, RelativeScores
 from napkin.operations.implementations import ALIBI, ALWAYS, CUDNN, EAGER, EFFICIENT, FLASH
-from napkin.operations.layer import AttentionCore, PositionBias, RelativeScores, Rotary
 from napkin.operations.lowering import Lowering, Rules, Value, either
 
 EFFICIENT_ROWS = 32

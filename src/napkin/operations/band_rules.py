@@ -6,8 +6,9 @@ from typing import Any
 
 from napkin.autograd.tape import Tensor, select
 from napkin.elementwise import ceil_div
-from napkin.operations.layer import BandAttention, Transpose
+from napkin.operations.attention import BandAttention
 from napkin.operations.lowering import Lowering, Rules, Value, either
+from napkin.operations.views import Transpose
 
 
 def transposed(run: Lowering, op: Any) -> Value:

@@ -4,7 +4,8 @@ key each, of which an indexer may choose."""
 from __future__ import annotations
 
 from napkin.elementwise import Number
-from napkin.operations.layer import BlockMatmul, Operation, Product, Weight, Work, product
+from napkin.operations.base import Gemm, Operation, Weight, Work, gemm
+from napkin.operations.linear import BlockMatmul
 from napkin.record import record
 
 
@@ -36,9 +37,9 @@ class Compressor(Operation):
         )
         return tuple(Weight(name, shape) for name, shape in shapes)
 
-    def products(self, work: Work) -> tuple[Product, ...]:
+    def gemms(self, work: Work) -> tuple[Gemm, ...]:
         parts = ("value", "gate")
-        return tuple(product(f"{self.name}/{part}", work.tokens, self.d_in, self.wide) for part in parts)
+        return tuple(gemm(f"{self.name}/{part}", work.tokens, self.d_in, self.wide) for part in parts)
 
     def moved(self) -> tuple[Number, Number]:
         return 16 * self.wide, 24 * self.wide
@@ -69,13 +70,13 @@ class RunIndexer(Operation):
         )
         return tuple(Weight(name, shape, trained=False) for name, shape in shapes)
 
-    def products(self, work: Work) -> tuple[Product, ...]:
+    def gemms(self, work: Work) -> tuple[Gemm, ...]:
         t, runs = work.tokens, work.length // self.rate
         return (
-            *self.keys.products(work),
-            product(f"{self.name}/query", t, self.q_rank, self.heads * self.head_dim),
-            product(f"{self.name}/head_weights", t, self.d_in, self.heads),
-            product(f"{self.name}/scores", self.heads, self.head_dim, runs, t, weight=False),
+            *self.keys.gemms(work),
+            gemm(f"{self.name}/query", t, self.q_rank, self.heads * self.head_dim),
+            gemm(f"{self.name}/head_weights", t, self.d_in, self.heads),
+            gemm(f"{self.name}/scores", self.heads, self.head_dim, runs, t, weight=False),
         )
 
 
@@ -99,12 +100,12 @@ class BlockIndexer(Operation):
         )
         return tuple(Weight(name, shape, trained=False) for name, shape in shapes)
 
-    def products(self, work: Work) -> tuple[Product, ...]:
+    def gemms(self, work: Work) -> tuple[Gemm, ...]:
         t, s = work.tokens, work.length
         return (
-            product(f"{self.name}/query", t, self.d_in, self.heads * self.head_dim),
-            product(f"{self.name}/key", t, self.d_in, self.head_dim),
-            product(f"{self.name}/scores", s, self.head_dim, s, work.sequences * self.heads, weight=False),
+            gemm(f"{self.name}/query", t, self.d_in, self.heads * self.head_dim),
+            gemm(f"{self.name}/key", t, self.d_in, self.head_dim),
+            gemm(f"{self.name}/scores", s, self.head_dim, s, work.sequences * self.heads, weight=False),
         )
 
 

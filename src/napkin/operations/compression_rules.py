@@ -6,11 +6,12 @@ from typing import Any
 
 from napkin.autograd.tape import BYTES, Tensor, select
 from napkin.elementwise import Number, ceil_div
+from napkin.operations.attention import Rotary
 from napkin.operations.attention_rules import by_angles
 from napkin.operations.compression import BlockIndexer, Compressor, GroupedMatmul, RunIndexer
 from napkin.operations.hyper_rules import learnt
-from napkin.operations.layer import Norm, Rotary
 from napkin.operations.lowering import Lowering, Rules, Value
+from napkin.operations.norms import Norm
 
 
 def compressor(run: Lowering, op: Any) -> Value:

@@ -6,8 +6,11 @@ from __future__ import annotations
 from typing import Any
 
 from napkin.autograd.tape import WEIGHT, sized
-from napkin.operations.layer import Affine, Carried, ConvPair, Delayed, GroupMean, UnitNorm
 from napkin.operations.lowering import Lowering, Rules, Value
+from napkin.operations.norms import UnitNorm
+from napkin.operations.pointwise import Affine, GroupMean
+from napkin.operations.recurrence import ConvPair, Delayed
+from napkin.operations.views import Carried
 
 
 def conv_pair(run: Lowering, op: Any) -> Value:

@@ -6,7 +6,7 @@ from typing import Any
 
 from napkin.autograd.tape import BYTES, WEIGHT_COPY, Tensor, promoted, sized
 from napkin.elementwise import Number, ceil_div
-from napkin.operations.layer import BalanceLoss, ExpertMatmul, Experts, Router
+from napkin.operations.experts import BalanceLoss, ExpertMatmul, Experts, Router
 from napkin.operations.lowering import Lowering, Rules, Value
 
 GROUPED_BYTES = 16

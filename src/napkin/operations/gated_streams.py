@@ -1,10 +1,11 @@
 """Operations of networks whose residual streams are read and written through learnt gates, and into which tables of
-hashed runs of tokens add what they hold (Qwen4-Exp). Symbols as in layer.py; n streams of h numbers a token."""
+hashed runs of tokens add what they hold (Qwen4-Exp). Symbols as in base.py; n streams of h numbers a token."""
 
 from __future__ import annotations
 
 from napkin.elementwise import Number
-from napkin.operations.layer import COLUMN, VOCABULARY, Embedding, Operation, Product, Weight, Work, product
+from napkin.operations.base import COLUMN, VOCABULARY, Gemm, Operation, Weight, Work, gemm
+from napkin.operations.embedding import Embedding
 from napkin.record import record
 
 
@@ -83,11 +84,9 @@ class RunChoice(Operation):
         )
         return tuple(Weight(name, shape, trained=False) for name, shape in shapes)
 
-    def products(self, work: Work) -> tuple[Product, ...]:
+    def gemms(self, work: Work) -> tuple[Gemm, ...]:
         made = (self.heads + 1) * self.head_dim
         return (
-            product(f"{self.name}/query_key", work.tokens, self.d_in, made),
-            product(
-                f"{self.name}/scores", self.heads, self.head_dim, work.length // self.rate, work.tokens, weight=False
-            ),
+            gemm(f"{self.name}/query_key", work.tokens, self.d_in, made),
+            gemm(f"{self.name}/scores", self.heads, self.head_dim, work.length // self.rate, work.tokens, weight=False),
         )

@@ -4,7 +4,7 @@ numbers, and learnt weights of each token say how a branch reads them, writes to
 from __future__ import annotations
 
 from napkin.elementwise import Number
-from napkin.operations.layer import Operation, Product, Weight, Work, product
+from napkin.operations.base import Gemm, Operation, Weight, Work, gemm
 from napkin.record import record
 
 
@@ -46,8 +46,8 @@ class Collapse(Operation):
         shapes = (("weight", (self.made, self.streams * self.width)), ("base", (self.made,)), ("scale", (scales,)))
         return tuple(Weight(name, shape) for name, shape in shapes)
 
-    def products(self, work: Work) -> tuple[Product, ...]:
-        return (product(self.name, work.tokens, self.streams * self.width, self.made),)
+    def gemms(self, work: Work) -> tuple[Gemm, ...]:
+        return (gemm(self.name, work.tokens, self.streams * self.width, self.made),)
 
     def moved(self) -> tuple[Number, Number]:
         wide = self.streams * self.width
@@ -63,9 +63,9 @@ class Spread(Operation):
     streams: int
     mixes: bool = True
 
-    def products(self, work: Work) -> tuple[Product, ...]:
+    def gemms(self, work: Work) -> tuple[Gemm, ...]:
         n = self.streams
-        return (product(f"{self.name}/mix", n, n, self.width, work.tokens, weight=False),) if self.mixes else ()
+        return (gemm(f"{self.name}/mix", n, n, self.width, work.tokens, weight=False),) if self.mixes else ()
 
     def moved(self) -> tuple[Number, Number]:
         wide = self.streams * self.width

@@ -7,8 +7,8 @@ from typing import Any
 from napkin.autograd.tape import WEIGHT, Tensor, promoted
 from napkin.elementwise import Number
 from napkin.operations.hyper_connections import Collapse, Fan, Spread
-from napkin.operations.layer import Norm
 from napkin.operations.lowering import Lowering, Rules, Value
+from napkin.operations.norms import Norm
 
 
 def fan(run: Lowering, op: Any) -> Value:

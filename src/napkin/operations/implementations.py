@@ -1,6 +1,6 @@
 """How training code is written, where codes differ: the few facts that decide what autograd keeps.
 
-Everything else follows from the operations (layer.py) and autograd's rules (tape.py, lowering.py). The facts are read
+Everything else follows from the operations (base.py) and autograd's rules (tape.py, lowering.py). The facts are read
 from the code itself: Hugging Face transformers 5.23.0 (src/transformers/models/<model type>/modeling_<model type>.py),
 nanoGPT (karpathy/nanoGPT model.py), Megatron-core with Transformer Engine (NVIDIA/Megatron-LM).
 """

@@ -26,44 +26,17 @@ from napkin.autograd.tape import (
 from napkin.elementwise import Number, ceil_div, maximum, minimum
 from napkin.errors import Refused
 from napkin.operations.activation_rules import activated
+from napkin.operations.attention import AttentionCore, Indexer
+from napkin.operations.base import COLUMN, MEMORY, ROW, TABLES, VOCABULARY, Operation
+from napkin.operations.embedding import Embedding, RelativeScores
 from napkin.operations.implementations import Code, Tuning
-from napkin.operations.layer import (
-    COLUMN,
-    MEMORY,
-    ROW,
-    TABLES,
-    VOCABULARY,
-    Activation,
-    Add,
-    AttentionCore,
-    Behind,
-    BlockMatmul,
-    Cast,
-    Clamp,
-    Concat,
-    Conv,
-    Dropout,
-    Embedding,
-    Indexer,
-    Jitter,
-    JoinedHead,
-    Learnt,
-    Matmul,
-    Mix,
-    Model,
-    Multiply,
-    Norm,
-    Operation,
-    Overwrite,
-    RelativeScores,
-    Reused,
-    Scale,
-    Scan,
-    Slice,
-    Softcap,
-    TableMatmul,
-)
+from napkin.operations.linear import BlockMatmul, JoinedHead, Matmul, TableMatmul
+from napkin.operations.model import Model
+from napkin.operations.norms import Norm
+from napkin.operations.pointwise import Activation, Add, Clamp, Dropout, Jitter, Learnt, Mix, Multiply, Scale, Softcap
+from napkin.operations.recurrence import Conv, Scan
 from napkin.operations.scopes import Scopes
+from napkin.operations.views import Behind, Cast, Concat, Overwrite, Reused, Slice
 from napkin.record import record, replace
 
 JOINED = ("q", "k", "v", "qkv")

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from napkin.operations.layer import HEADS, Operation, Weight
+from napkin.operations.base import HEADS, Operation, Weight
 from napkin.record import record
 
 

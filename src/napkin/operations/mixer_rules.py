@@ -8,9 +8,12 @@ from typing import Any
 from napkin.autograd.tape import Tensor
 from napkin.elementwise import ceil_div
 from napkin.operations import mixers
-from napkin.operations.layer import BlockMatmul, ForgetGate, Norm, Scan, Slice
+from napkin.operations.linear import BlockMatmul
 from napkin.operations.lowering import Lowering, Rules, Value
 from napkin.operations.mixers import Sizes
+from napkin.operations.norms import Norm
+from napkin.operations.recurrence import ForgetGate, Scan
+from napkin.operations.views import Slice
 
 Read = list[Tensor]
 """What a recurrence reads, in the order of its operation."""

@@ -3,7 +3,8 @@ that take part in the router's shares."""
 
 from __future__ import annotations
 
-from napkin.operations.layer import Operation, Product, Router, Weight, Work, product
+from napkin.operations.base import Gemm, Operation, Weight, Work, gemm
+from napkin.operations.experts import Router
 from napkin.record import record
 
 
@@ -19,8 +20,8 @@ class DistanceBias(Operation):
     def weights(self) -> tuple[Weight, ...]:
         return (Weight("profiles", (self.rank, self.extent)),)
 
-    def products(self, work: Work) -> tuple[Product, ...]:
-        return (product(self.name, work.tokens * self.heads, self.rank, self.extent),)
+    def gemms(self, work: Work) -> tuple[Gemm, ...]:
+        return (gemm(self.name, work.tokens * self.heads, self.rank, self.extent),)
 
 
 @record
@@ -48,8 +49,8 @@ class SinkRouter(Router):
     def weights(self) -> tuple[Weight, ...]:
         return (Weight("weight", (self.experts + self.shared, self.d_in)), Weight("scale", (1,)))
 
-    def products(self, work: Work) -> tuple[Product, ...]:
-        return (product(self.name, work.tokens, self.d_in, self.experts + self.shared),)
+    def gemms(self, work: Work) -> tuple[Gemm, ...]:
+        return (gemm(self.name, work.tokens, self.d_in, self.experts + self.shared),)
 
 
 @record
@@ -66,6 +67,6 @@ class SharedExperts(Operation):
         wide, narrow = (self.experts, self.d_ff, self.d_model), (self.experts, self.d_model, self.d_ff)
         return (Weight("gate", wide), Weight("up", wide), Weight("down", narrow))
 
-    def products(self, work: Work) -> tuple[Product, ...]:
+    def gemms(self, work: Work) -> tuple[Gemm, ...]:
         shapes = (("gate", self.d_model, self.d_ff), ("up", self.d_model, self.d_ff), ("down", self.d_ff, self.d_model))
-        return tuple(product(f"{self.name}/{part}", work.tokens, a, b, self.experts) for part, a, b in shapes)
+        return tuple(gemm(f"{self.name}/{part}", work.tokens, a, b, self.experts) for part, a, b in shapes)

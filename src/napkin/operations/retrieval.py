@@ -3,7 +3,7 @@ arXiv:2407.04153)."""
 
 from __future__ import annotations
 
-from napkin.operations.layer import Operation, Product, Weight, Work, product
+from napkin.operations.base import Gemm, Operation, Weight, Work, gemm
 from napkin.record import record
 
 
@@ -24,8 +24,8 @@ class RetrievedExperts(Operation):
     def weights(self) -> tuple[Weight, ...]:
         return tuple(Weight(name, (self.width,), copies=self.experts, used=self.top_k) for name in ("down", "up"))
 
-    def products(self, work: Work) -> tuple[Product, ...]:
+    def gemms(self, work: Work) -> tuple[Gemm, ...]:
         return (
-            product(f"{self.name}/down", self.top_k, self.width, 1, batch=work.tokens, weight=False),
-            product(f"{self.name}/up", 1, self.top_k, self.width, batch=work.tokens, weight=False),
+            gemm(f"{self.name}/down", self.top_k, self.width, 1, batch=work.tokens, weight=False),
+            gemm(f"{self.name}/up", 1, self.top_k, self.width, batch=work.tokens, weight=False),
         )

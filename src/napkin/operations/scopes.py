@@ -13,7 +13,11 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 from napkin.autograd.tape import Tape, Tensor
-from napkin.operations.layer import Add, AttentionCore, Matmul, Norm, Operation, Rotary
+from napkin.operations.attention import AttentionCore, Rotary
+from napkin.operations.base import Operation
+from napkin.operations.linear import Matmul
+from napkin.operations.norms import Norm
+from napkin.operations.pointwise import Add
 
 
 class Scopes:

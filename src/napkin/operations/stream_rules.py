@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from napkin.autograd.tape import Tensor
-from napkin.operations.layer import LENT, Lend
+from napkin.operations.base import LENT
 from napkin.operations.lowering import Lowering, Rules, Value
 from napkin.operations.streams import (
     AddToOthers,
@@ -20,6 +20,7 @@ from napkin.operations.streams import (
     Stream,
     StreamMean,
 )
+from napkin.operations.views import Lend
 
 
 def lend(run: Lowering, op: Any) -> Value:

@@ -1,13 +1,14 @@
 """Operations of networks whose layers do more than read one stream and hand it on: several streams side by side (AltUp,
 Baykal et al. 2023, arXiv:2301.13310), activations cut by their spread, experts with a learnt weight each.
 
-Symbols as in layer.py; n streams of h numbers a token. Weights of AltUp stand in ordinary linear layers and norms: here
+Symbols as in base.py; n streams of h numbers a token. Weights of AltUp stand in ordinary linear layers and norms: here
 is what joins them.
 """
 
 from __future__ import annotations
 
-from napkin.operations.layer import Matmul, Operation, Product, Weight, Work, product
+from napkin.operations.base import Gemm, Operation, Weight, Work, gemm
+from napkin.operations.linear import Matmul
 from napkin.record import record
 
 
@@ -74,9 +75,9 @@ class Blend(Streaming):
 
     streams: int
 
-    def products(self, work: Work) -> tuple[Product, ...]:
+    def gemms(self, work: Work) -> tuple[Gemm, ...]:
         n = self.streams
-        return (product(self.name, self.width, n, n, work.tokens, weight=False),)
+        return (gemm(self.name, self.width, n, n, work.tokens, weight=False),)
 
     def moved(self) -> tuple[int, int]:
         both = 2 * self.streams * self.width  # the streams that are added; the product moves its own

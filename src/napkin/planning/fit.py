@@ -14,9 +14,11 @@ from napkin.footprint.prepared import Step, prepare
 from napkin.footprint.setup import Setup
 from napkin.footprint.stages import places
 from napkin.inputs.model import traced_error
+from napkin.operations.attention import BandAttention
+from napkin.operations.experts import ExpertMatmul, Experts
 from napkin.operations.implementations import EAGER, FLASH, measured, mode
-from napkin.operations.layer import BandAttention, ExpertMatmul, Experts, Model, Pattern
 from napkin.operations.lowering import divides_heads
+from napkin.operations.model import Model, Pattern
 from napkin.planning.traffic import Burden, Rates, burden
 from napkin.record import record, replace
 from napkin.term import TRUE, leaf

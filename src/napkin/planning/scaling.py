@@ -17,7 +17,7 @@ from napkin.errors import BROKEN, NapkinError, Refused
 from napkin.inputs.load import Document
 from napkin.inputs.model import Config, config_from, preset_config
 from napkin.inputs.presets import presets, spelling
-from napkin.operations.layer import Model
+from napkin.operations.model import Model
 
 WIDTH, DEPTH, HEADS, KV_HEADS = "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"
 DOUBLE_LAYERS = "num_layers"

@@ -20,8 +20,8 @@ from napkin.footprint import allocator, memory
 from napkin.footprint.prepared import Step, prepare
 from napkin.footprint.setup import Setup
 from napkin.footprint.stages import places
-from napkin.operations.layer import Model
 from napkin.operations.lowering import divides_heads
+from napkin.operations.model import Model
 from napkin.record import record, replace
 from napkin.timing.step import Plan, Rates, step
 from napkin.training.layout import Layout, Recompute

@@ -22,7 +22,11 @@ from napkin.elementwise import Number
 from napkin.footprint.memory import Rank
 from napkin.footprint.offload import host_bytes
 from napkin.footprint.setup import Setup
-from napkin.operations.layer import COLUMN, ROW, AttentionCore, Experts, Layer, Matmul, Model
+from napkin.operations.attention import AttentionCore
+from napkin.operations.base import COLUMN, ROW
+from napkin.operations.experts import Experts
+from napkin.operations.linear import Matmul
+from napkin.operations.model import Layer, Model
 from napkin.record import record
 from napkin.timing.comm import all_reduce_bytes, gather_share
 

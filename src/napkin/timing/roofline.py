@@ -12,7 +12,10 @@ from collections.abc import Mapping
 
 from napkin.counting.flops import over_memory
 from napkin.elementwise import Number, minimum
-from napkin.operations.layer import AttentionCore, Experts, Model, Operation, Product, Work
+from napkin.operations.attention import AttentionCore
+from napkin.operations.base import Gemm, Operation, Work
+from napkin.operations.experts import Experts
+from napkin.operations.model import Model
 from napkin.term import (
     TRUE,
     Term,
@@ -49,13 +52,13 @@ def elementwise(function: str, n: int, width: Term) -> tuple[Term, Term]:
     return flops, multiply("bytes/total", constant("2", 2, "1", "read x, write y"), elements, width)
 
 
-def product_bytes(product: Product, width: Number, out: Number | None = None) -> Number:
+def product_bytes(product: Gemm, width: Number, out: Number | None = None) -> Number:
     """Bytes of a matrix product: batch · ((m·k + k·n) · width + m·n · out)."""
     inputs = product.m * product.k + product.k * product.n
     return product.batch * (inputs * width + product.m * product.n * (width if out is None else out))
 
 
-def product_terms(product: Product, width: Term, out: Term) -> tuple[Term, Term]:
+def product_terms(product: Gemm, width: Term, out: Term) -> tuple[Term, Term]:
     """(FLOP, bytes) of a matrix product as trees."""
     m, k, n = (leaf(name, size, "1") for name, size in (("m", product.m), ("k", product.k), ("n", product.n)))
     batch = [leaf("batch", product.batch, "1")] if product.batch != 1 else []
@@ -84,7 +87,7 @@ def verdict(found: dict[str, Term]) -> str:
     return MEMORY if found["memory"].value > found["compute"].value else COMPUTE
 
 
-def smallest_batch(product: Product, width: Term, out: Term, ridge: Term) -> Term | None:
+def smallest_batch(product: Gemm, width: Term, out: Term, ridge: Term) -> Term | None:
     """The fewest rows m for which (m×k)(k×n) is compute bound; None where no number of rows is.
 
     2·m·k·n ≥ R·(w·(m·k + k·n) + o·m·n)  ⟺  m ≥ R·w·k·n / (2·k·n − R·(w·k + o·n)), w and o bytes of an element."""
@@ -116,7 +119,7 @@ def numbers_moved(op: Operation, work: Work) -> Number:
         keys = work.sequences * work.memory if op.cross else work.tokens + work.sequences * op.runs(work.length)
         keys = keys + work.sequences * work.memory * op.merged
         return work.tokens * op.heads * (op.qk_dim + op.v_dim) + keys * op.cached
-    products = [p for p in op.products(work) if p.weight]
+    products = [p for p in op.gemms(work) if p.weight]
     if not products:
         return work.tokens * (traffic(op, False)[0] / 2)  # bytes of 16-bit numbers
     moved: Number = 0

@@ -14,36 +14,17 @@ from collections.abc import Iterable, Sequence
 
 from napkin import term
 from napkin.elementwise import Number, ceil_div, is_array, log2, maximum, minimum, where
-from napkin.operations.layer import (
-    COLUMN,
-    EXPERT,
-    REPLICATED,
-    ROW,
-    Activation,
-    Add,
-    Affine,
-    AttentionCore,
-    Conv,
-    ConvPair,
-    Delayed,
-    Embedding,
-    Experts,
-    ForgetGate,
-    Layer,
-    Matmul,
-    Model,
-    Multiply,
-    Norm,
-    Operation,
-    Rotary,
-    Router,
-    Scale,
-    Scan,
-    UnitNorm,
-    Work,
-)
-from napkin.operations.layer import MEMORY as ENCODED
+from napkin.operations.attention import AttentionCore, Rotary
+from napkin.operations.base import COLUMN, EXPERT, REPLICATED, ROW, Operation, Work
+from napkin.operations.base import MEMORY as ENCODED
+from napkin.operations.embedding import Embedding
+from napkin.operations.experts import Experts, Router
+from napkin.operations.linear import Matmul
+from napkin.operations.model import Layer, Model
+from napkin.operations.norms import Norm, UnitNorm
+from napkin.operations.pointwise import Activation, Add, Affine, Multiply, Scale
 from napkin.operations.primitives import causal_pairs, run_pairs
+from napkin.operations.recurrence import Conv, ConvPair, Delayed, ForgetGate, Scan
 from napkin.record import record, replace
 from napkin.term import Term
 from napkin.timing import comm
@@ -501,7 +482,7 @@ def layer_cost(clock: Clock, layer: Layer, kind: str) -> Cost:
             for group, seconds in back.items():
                 backward[group].append(seconds)
         else:  # routers, block-diagonal and tabulated products, scans in chunks: their heads or blocks divide
-            for one in op.products(work):
+            for one in op.gemms(work):
                 name = f"{kind}/{one.name}"
                 m, k, n = (maximum(size, 1) for size in (one.m, one.k, one.n))
                 both = clock.linear(name, m, k, n, maximum(one.batch / t, 1))

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from math import gcd, lcm
 
 from napkin.elementwise import Number, ceil_div, floor_div, is_array, maximum, minimum
-from napkin.operations.layer import Numbered
+from napkin.operations.model import Numbered
 from napkin.record import record
 from napkin.training.layout import OPERATIONS, Recompute
 

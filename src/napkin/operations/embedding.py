@@ -1,0 +1,54 @@
+"""Lookups of tokens and positions, and scores by distance."""
+
+from __future__ import annotations
+
+from napkin.operations.base import HEADS, REPLICATED, TABLES, VOCABULARY, Gemm, Operation, Weight, Work, gemm
+from napkin.operations.primitives import minimum
+from napkin.record import record
+
+
+@record
+class Embedding(Operation):
+    """A look-up of `width` numbers in a table of `rows`; no FLOPs. `role`: token, position or segment; layers: of
+    numbers that each layer takes its part of; distance: a table that is not looked up, but read whole (TableMatmul).
+    `trained`: a gradient reaches the table.
+    """
+
+    rows: int
+    width: int
+    role: str = "token"
+    trained: bool = True
+
+    def weights(self) -> tuple[Weight, ...]:
+        shard = VOCABULARY if self.role in TABLES else REPLICATED
+        return (Weight("weight", (self.rows, self.width), shard, trained=self.trained),)
+
+
+@record
+class PositionBias(Operation):
+    """A learnt score for each head and bucket of distances between query and key, added to attention's (T5,
+    arXiv:1910.10683, section 2.1). `shared`: the layers that follow use it too, and have no table of their own."""
+
+    buckets: int
+    heads: int
+    shared: bool = True
+
+    def weights(self) -> tuple[Weight, ...]:
+        return (Weight("weight", (self.buckets, self.heads), HEADS),)
+
+
+@record
+class RelativeScores(Operation):
+    """Scores of each query or key against the `rows` of a table of relative positions, a part of attention's scores
+    (DeBERTa, arXiv:2006.03654). FLOP: 2·b·a·s·rows·d. `within` as in TableMatmul. `divided`: what a constant divides,
+    the table's rows, the scores, or neither (a query that is scaled already)."""
+
+    heads: int
+    head_dim: int
+    rows: int
+    within: bool = False
+    divided: str = "scores"
+
+    def gemms(self, work: Work) -> tuple[Gemm, ...]:
+        rows = minimum(self.rows, 2 * work.length) if self.within else self.rows
+        return (gemm(self.name, work.length, self.head_dim, rows, work.sequences * self.heads, weight=False),)

@@ -1,0 +1,120 @@
+"""Mixtures of experts: routers, experts, the balancing loss."""
+
+from __future__ import annotations
+
+from napkin.operations.base import EXPERT, Gemm, Operation, Weight, Work, gemm
+from napkin.record import record
+
+
+@record
+class Router(Operation):
+    """Chooses `top_k` of `experts` for each token by a linear layer. FLOP: 2·T·h·E.
+
+    score      softmax, sigmoid, sqrtsoftplus (√softplus), or softmax_top_k and sigmoid_top_k (of the chosen alone)
+    normalise  the chosen scores are divided by their sum       upcast   the linear layer runs in fp32
+    balanced   a bias that no gradient reaches takes part in the choice: kept as a buffer, or as a parameter
+    softcap    the logits pass through cap·tanh(logit/cap)
+    noise      its input is multiplied in place by a random factor near 1, in training
+    hashed     a fixed table chooses by the token's number, the linear layer only scores the chosen (Roller et al. 2021,
+               arXiv:2106.04426): a buffer, of which rows are looked up
+    masked     all scores but those of chosen groups are masked, and the best are taken from what is left
+    """
+
+    d_in: int
+    experts: int
+    top_k: int
+    bias: bool = False
+    score: str = "softmax"
+    normalise: bool = False
+    upcast: bool = False
+    balanced: str = ""
+    softcap: bool = False
+    noise: bool = False
+    hashed: bool = False
+    masked: bool = False
+
+    def weights(self) -> tuple[Weight, ...]:
+        present = (("bias", self.bias), ("balance", self.balanced == "parameter"))
+        vectors = tuple(Weight(name, (self.experts,), trained=name != "balance") for name, there in present if there)
+        return (Weight("weight", (self.experts, self.d_in)), *vectors)
+
+    def gemms(self, work: Work) -> tuple[Gemm, ...]:
+        return (gemm(self.name, work.tokens, self.d_in, self.experts),)
+
+
+@record
+class BalanceLoss(Operation):
+    """A second loss, on how evenly the routers of all layers spread the tokens over `experts` (Fedus et al. 2021,
+    arXiv:2101.03961, equations 4 to 6). `each`: how many routers' logits a layer gives to it."""
+
+    experts: int
+    top_k: int
+    each: int = 1
+
+
+@record
+class Experts(Operation):
+    """Routed feed-forward networks h → f → h; each token runs through top_k of them. FLOP: 2·T·k·(2 or 3)·h·f.
+
+    Reads the tokens and the router's output. `function`: as in Activation, or swiglu_oai: (up + 1)·gate·σ(1.702·gate)
+    of clamped gate and up. `weighted_input`: the score multiplies the token before its expert, not after. `idle`:
+    choices of a token, beside top_k, that fall on average on experts without weights, which hand it on (LongCat).
+    `upcast`: the gate's activation and its product with up run in fp32. `limited`: gate and up are cut to an interval
+    before the activation. `dropout`: before the last product. `capacity`: so many tokens of a sequence an expert serves
+    at most (0: all)."""
+
+    d_model: int
+    d_ff: int
+    experts: int
+    top_k: int
+    gated: bool = True
+    bias: bool = False
+    function: str = "silu"
+    weighted_input: bool = False
+    idle: int = 0
+    upcast: bool = False
+    dropout: bool = False
+    capacity: int = 0
+    limited: bool = False
+
+    def weights(self) -> tuple[Weight, ...]:
+        h, f, e, k = self.d_model, self.d_ff, self.experts, self.top_k
+        first = ("gate_up", (2 * f, h)) if self.gated else ("up", (f, h))  # one tensor each for all experts
+        shapes = [first, ("down", (h, f))]
+        weights = [Weight(name, shape, EXPERT, e, k) for name, shape in shapes]
+        if self.bias:
+            weights += [Weight(f"{name}_bias", shape[:1], EXPERT, e, k) for name, shape in shapes]
+        return tuple(weights)
+
+    def gemms(self, work: Work) -> tuple[Gemm, ...]:
+        # rows spread over the experts; the shape that each sees on average is the same total
+        rows = work.tokens * self.top_k
+        up = ("gate", "up") if self.gated else ("up",)
+        return (
+            *(gemm(f"{self.name}/{name}", rows, self.d_model, self.d_ff) for name in up),
+            gemm(f"{self.name}/down", rows, self.d_ff, self.d_model),
+        )
+
+
+@record
+class ExpertMatmul(Operation):
+    """A linear layer of which there are `experts`, each for the rows whose router chose it (JetMoE, arXiv:2404.07413).
+    FLOP: 2·T·k·d_in·d_out.
+
+    Reads a tensor and a router's output. `reads_rows` and `makes`: how the rows of what it reads and makes stand:
+    tokens one row a token · choices one for each token's choice · sorted the same, by expert. Making tokens, it weighs
+    its choices by their scores and adds them up, and a bias."""
+
+    d_in: int
+    d_out: int
+    experts: int
+    top_k: int
+    reads_rows: str = "tokens"
+    makes: str = "sorted"
+
+    def weights(self) -> tuple[Weight, ...]:
+        weight = Weight("weight", (self.d_out, self.d_in), EXPERT, self.experts, self.top_k)
+        return (weight, Weight("bias", (self.d_out,))) if self.makes == "tokens" else (weight,)
+
+    def gemms(self, work: Work) -> tuple[Gemm, ...]:
+        return (gemm(self.name, work.tokens * self.top_k, self.d_in, self.d_out),)

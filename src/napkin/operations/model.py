@@ -1,0 +1,181 @@
+"""Layers, stacks of layers, and models."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from napkin.operations.base import Operation
+from napkin.operations.experts import ExpertMatmul, Experts
+from napkin.operations.views import Lend
+from napkin.record import record
+
+
+@record
+class Layer:
+    """A named list of operations; equal layers compare equal."""
+
+    kind: str
+    operations: tuple[Operation, ...]
+
+
+Runs = tuple[tuple[int, Layer], ...]
+"""Runs of identical layers: (how many, layer)."""
+Pattern = tuple[int, Runs]
+"""Runs that are repeated: (how many times, runs)."""
+Numbered = tuple[int, tuple[tuple[int, int], ...]]
+"""The same with each kind of layer by its number."""
+Parts = tuple[tuple[int, Layer | Runs], ...]
+"""Runs and patterns of them in order."""
+LONGEST_PERIOD = 64
+"""Runs of a pattern that is looked for; networks alternate in far fewer."""
+
+
+@record
+class Stack:
+    """Layers as patterns of runs, what stands before them (embedding) and after them (final norm, head).
+
+    Layers that are equal are one object."""
+
+    name: str
+    before: tuple[Operation, ...]
+    patterns: tuple[Pattern, ...]
+    after: tuple[Operation, ...]
+
+    @property
+    def runs(self) -> Runs:
+        """All runs in order, as many as there are: for what is as long as the network anyway."""
+        return tuple(run for times, runs in self.patterns for _ in range(times) for run in runs)
+
+    @property
+    def depth(self) -> int:
+        return sum(times * sum(count for count, _ in runs) for times, runs in self.patterns)
+
+    @property
+    def layers(self) -> list[Layer]:
+        """Each distinct layer once, in order."""
+        return list({id(layer): layer for _, runs in self.patterns for _, layer in runs}.values())
+
+    @property
+    def numbered(self) -> tuple[Numbered, ...]:
+        """The patterns, a layer by its place among the distinct ones."""
+        place = {id(layer): at for at, layer in enumerate(self.layers)}
+        return tuple((times, tuple((n, place[id(layer)]) for n, layer in runs)) for times, runs in self.patterns)
+
+    def kinds(self) -> list[tuple[str, int, Layer]]:
+        """Each distinct layer once, with its name among them and how many there are."""
+        counts: dict[int, int] = {}
+        for times, runs in self.patterns:
+            for count, layer in runs:
+                counts[id(layer)] = counts.get(id(layer), 0) + times * count
+        names: dict[str, int] = {}
+        result = []
+        for layer in self.layers:
+            names[layer.kind] = names.get(layer.kind, 0) + 1
+            name = layer.kind if names[layer.kind] == 1 else f"{layer.kind}_{names[layer.kind]}"
+            result.append((name, counts[id(layer)], layer))
+        return result
+
+
+def stack_of(
+    name: str,
+    before: tuple[Operation, ...],
+    runs: Iterable[tuple[int, Layer | Runs]],
+    after: tuple[Operation, ...],
+) -> Stack:
+    """A stack from its runs in order."""
+    return Stack(name, before, patterns_of(runs), after)
+
+
+def patterns_of(parts: Iterable[tuple[int, Layer | Runs]]) -> tuple[Pattern, ...]:
+    """Runs and patterns of them as patterns alone."""
+    found: list[Pattern] = []
+    runs: list[tuple[int, Layer]] = []
+    for times, one in parts:
+        if isinstance(one, Layer):
+            runs.append((times, one))
+        else:
+            found += [*_repeating(runs), (times, one)]
+            runs = []
+    return (*found, *_repeating(runs))
+
+
+def _repeating(runs: Iterable[tuple[int, Layer]]) -> tuple[Pattern, ...]:
+    """Runs as patterns: neighbours that are equal joined, then what repeats found, the shortest period first."""
+    same: dict[int, Layer] = {}
+    distinct: list[Layer] = []
+    joined: list[tuple[int, Layer]] = []
+    for count, layer in runs:
+        if id(layer) not in same:
+            same[id(layer)] = next((known for known in distinct if known == layer), layer)
+            if same[id(layer)] is layer:
+                distinct.append(layer)
+        one = same[id(layer)]
+        if joined and joined[-1][1] is one:
+            joined[-1] = (joined[-1][0] + count, one)
+        else:
+            joined.append((count, one))
+    letters: dict[tuple[int, int], str] = {}
+    text = "".join(letters.setdefault((count, id(layer)), chr(len(letters))) for count, layer in joined)
+    patterns: list[Pattern] = []
+    past = 0
+    for found in _REPEATED.finditer(text):
+        begin, end, period = found.start(), found.end(), len(found[1])
+        if begin > past:
+            patterns.append((1, tuple(joined[past:begin])))
+        patterns.append(((end - begin) // period, tuple(joined[begin : begin + period])))
+        past = end
+    if past < len(joined):
+        patterns.append((1, tuple(joined[past:])))
+    return tuple(patterns)
+
+
+_REPEATED = re.compile(rf"(.{{1,{LONGEST_PERIOD}}}?)\1+", re.DOTALL)
+
+
+@record
+class Model:
+    """A network: one stack, or an encoder and a decoder.
+
+    tied      the head's matrix is the token table: counted once
+    shared    weights that several layers reuse (kept out of the layers): counted once
+    extra     layers on request: multi-token prediction
+    facts     what formulas of conventions and layouts ask for by name (hidden, heads, head_dim, vocabulary, …)
+    family    the config's model_type: which of an implementation's codes runs it
+    streams   of `hidden` numbers each, which layers hand on side by side
+    """
+
+    name: str
+    stacks: tuple[Stack, ...]
+    tied: bool
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocabulary: int
+    max_length: int | None = None
+    shared: tuple[Operation, ...] = ()
+    extra: tuple[Layer, ...] = ()
+    notes: tuple[str, ...] = ()
+    family: str = ""
+    streams: int = 1
+
+    @property
+    def depth(self) -> int:
+        return sum(stack.depth for stack in self.stacks)
+
+    @property
+    def operations(self) -> list[Operation]:
+        """The operations of each distinct layer."""
+        return [op for stack in self.stacks for layer in stack.layers for op in layer.operations]
+
+    @property
+    def lends(self) -> bool:
+        """Whether layers read more of what stands before them than the residual stream."""
+        before = (op for stack in self.stacks for op in stack.before)
+        return any(isinstance(op, Lend) for op in (*before, *self.operations))
+
+    @property
+    def experts(self) -> set[int]:
+        """Numbers of experts that a layer chooses among; none in a dense network."""
+        return {op.experts for op in self.operations if isinstance(op, (Experts, ExpertMatmul))}

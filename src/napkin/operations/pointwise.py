@@ -1,0 +1,123 @@
+"""Elementwise operations."""
+
+from __future__ import annotations
+
+from napkin.operations.base import HEADS, Operation, Weight
+from napkin.record import record
+
+
+@record
+class Activation(Operation):
+    """An elementwise non-linearity over `width` numbers a token, by its name in config.json: silu, gelu, gelu_new,
+    gelu_pytorch_tanh, relu, relu2, … `learnt` scalars belong to it (xIELU has two). `upcast`: computed in fp32 and
+    cast back."""
+
+    width: int
+    function: str
+    learnt: int = 0
+    upcast: bool = False
+
+    def weights(self) -> tuple[Weight, ...]:
+        return (Weight("scalars", (self.learnt,)),) if self.learnt else ()
+
+
+@record
+class Dropout(Operation):
+    """Dropout of `width` numbers a token that no residual addition carries (after the embeddings)."""
+
+    width: int
+
+
+@record
+class Jitter(Operation):
+    """Noise of a router: `width` numbers a token, each multiplied in place by a random factor near 1, in training."""
+
+    width: int
+
+
+@record
+class Softcap(Operation):
+    """cap·tanh(x/cap) over `width` numbers a token."""
+
+    width: int
+
+
+@record
+class Clamp(Operation):
+    """Values cut to an interval, `width` numbers a token."""
+
+    width: int
+
+
+@record
+class Multiply(Operation):
+    """An elementwise product of two tensors of `width` numbers a token."""
+
+    width: int
+
+
+@record
+class Scale(Operation):
+    """Multiplication by a constant, or by a learnt vector of `width` (`learnt`). `cast`: the constant is held as an
+    integer tensor, which each pass casts to the activations' type. `positions`: each position has a constant of its
+    own, in fp32 (Llama 4's temperature of attention). `vector`: constants of each of the `width` numbers, held with the
+    weights. `sequences`: each sequence has one, in fp32. `held`: the format that the one constant is held in, which
+    each pass casts. `masks`: the constant is each token's mask, in the activations' format, or held as booleans."""
+
+    width: int
+    learnt: bool = False
+    cast: bool = False
+    positions: bool = False
+    sequences: bool = False
+    vector: bool = False
+    held: str = ""
+    masks: bool = False
+
+    def weights(self) -> tuple[Weight, ...]:
+        return (Weight("scale", (self.width,)),) if self.learnt else ()
+
+
+@record
+class Add(Operation):
+    """A sum of tensors of `width` numbers a token (the residual); `dropout` marks the branch read second."""
+
+    width: int
+    dropout: bool = False
+
+
+@record
+class GroupMean(Operation):
+    """The mean of the heads of each group: `width` numbers a token are left."""
+
+    width: int
+
+
+@record
+class Affine(Operation):
+    """(x + b)·w with learnt vectors b and w of `width`."""
+
+    width: int
+
+    def weights(self) -> tuple[Weight, ...]:
+        return (Weight("bias", (self.width,)), Weight("scale", (self.width,)))
+
+
+@record
+class Learnt(Operation):
+    """Vectors or small tensors that a layer learns besides its matrices (A, D, dt bias, decay, …). `trained`: a
+    gradient reaches them."""
+
+    tensors: tuple[tuple[str, tuple[int, ...]], ...]
+    shard: str = HEADS
+    trained: bool = True
+
+    def weights(self) -> tuple[Weight, ...]:
+        return tuple(Weight(name, shape, self.shard, trained=self.trained) for name, shape in self.tensors)
+
+
+@record
+class Mix(Operation):
+    """x·w + y·(1 − w), where y is x of the token before and w the learnt share of each of `width` channels, read
+    second (RWKV)."""
+
+    width: int

@@ -1,0 +1,151 @@
+"""Recurrences over the sequence and the convolutions around them."""
+
+from __future__ import annotations
+
+from napkin.operations.base import COLUMN, HEADS, Gemm, Operation, Weight, Work, gemm
+from napkin.operations.primitives import ceil_div, is_array
+from napkin.record import record
+
+
+@record
+class Conv(Operation):
+    """A convolution of `kernel` steps along the sequence, each of `channels` outputs reading `group` channels.
+
+    Depthwise (group 1) it is elementwise work in a fused kernel and no matrix product; a full one (group > 1) is the
+    product (T × group·kernel)(group·kernel × channels). FLOP: 2·T·group·kernel·channels."""
+
+    channels: int
+    kernel: int
+    bias: bool = True
+    shard: str = COLUMN
+    group: int = 1
+
+    def weights(self) -> tuple[Weight, ...]:
+        weight = Weight("weight", (self.channels, self.group, self.kernel), self.shard)
+        return (weight, Weight("bias", (self.channels,), self.shard)) if self.bias else (weight,)
+
+    def gemms(self, work: Work) -> tuple[Gemm, ...]:
+        if self.group == 1:
+            return ()
+        return (gemm(self.name, work.tokens, self.group * self.kernel, self.channels),)
+
+
+@record
+class ConvPair(Operation):
+    """Two causal convolutions along the sequence, one after the other, of `kernels` steps each: a depthwise one, and
+    one whose `channels` outputs each read the `group` channels of their head (Compressed Convolutional Attention,
+    arXiv:2510.04476). FLOP of the second: 2·T·group·kernel·channels."""
+
+    channels: int
+    group: int
+    kernels: tuple[int, int]
+
+    def weights(self) -> tuple[Weight, ...]:
+        shapes = (
+            ("depthwise", (self.channels, 1, self.kernels[0])),
+            ("heads", (self.channels, self.group, self.kernels[1])),
+        )
+        return tuple(
+            weight
+            for name, shape in shapes
+            for weight in (Weight(name, shape, COLUMN), Weight(f"{name}_bias", shape[:1], COLUMN))
+        )
+
+    def gemms(self, work: Work) -> tuple[Gemm, ...]:
+        return (gemm(self.name, work.tokens, self.group * self.kernels[1], self.channels),)
+
+
+@record
+class Delayed(Operation):
+    """Values of which one half is made of a token itself, read first, and one half of the token before: `width` numbers
+    a token. What stands before a sequence is made of zeros, `d_in` of them, with the same weights.
+    FLOP: 2·b·d_in·width/2."""
+
+    width: int
+    d_in: int
+
+    def gemms(self, work: Work) -> tuple[Gemm, ...]:
+        return (gemm(self.name, work.sequences, self.d_in, self.width // 2),)
+
+
+@record
+class ForgetGate(Operation):
+    """How much of a recurrence's state each channel keeps, as a logarithm: −exp(A)·softplus(x + b), with a learnt A of
+    each of `heads` and b of each of their `head_dim` channels (Kimi Delta Attention, arXiv:2510.26692, section 3).
+
+    form      how the reference code computes it, in fp32:
+        guarded   softplus written out, but for numbers so large that it changes nothing
+        softplus  one kernel
+        bounded   floor·σ(exp(A)·(x + b)) in its place: no less than `floor`
+    narrowed  cast to the stream's type
+    """
+
+    heads: int
+    head_dim: int
+    form: str = "guarded"
+    narrowed: bool = False
+
+    def weights(self) -> tuple[Weight, ...]:
+        return (Weight("decay", (self.heads,), HEADS), Weight("bias", (self.heads * self.head_dim,), HEADS))
+
+
+@record
+class Scan(Operation):
+    """A recurrence over the sequence with a state of `state` numbers a channel: `heads` × `head_dim` channels.
+
+    kind     selective (Mamba), ssd (Mamba-2), delta (gated delta rule), kda (the same, each channel with a decay of its
+             own), lightning, mlstm (xLSTM), wkv (RWKV), rg_lru
+    chunk    tokens that a chunked form handles by matrix products
+    doubled  the delta rule's write strengths reach up to 2
+
+    The matrix products are those of the plain chunked form, c tokens a chunk, n = ⌈s/c⌉ chunks, p head size, N state:
+        selective   the state's read-out, 2·b·s·a·p·N; the recurrence itself is elementwise
+        ssd         per head 2·n·c·(c·N + c·p + 2·N·p) within and between chunks, and 2·(n+1)²·N·p carries the states
+        delta, kda  per head 2·n·c·(2·c·N + c·p + 3·N·p); the triangular solve is no matrix product
+        mlstm       per head 2·n·c·(c·N + c·p + 2·N·p + N), the last of them the normaliser's
+        lightning   per head 2·(N + p)·Σ(chunk length)² + 4·s·N·p, the last chunk as short as it is
+        wkv, rg_lru elementwise
+    """
+
+    kind: str
+    heads: int
+    head_dim: int
+    state: int
+    groups: int = 1
+    chunk: int = 0
+    doubled: bool = False
+
+    def gemms(self, work: Work) -> tuple[Gemm, ...]:
+        p, state, c = self.head_dim, self.state, self.chunk
+        if self.kind == "selective":
+            return (gemm("read_out", self.heads * p, state, 1, work.tokens, weight=False),)
+        if self.kind not in ("ssd", "delta", "kda", "lightning", "mlstm"):
+            return ()
+        each = work.sequences * self.heads
+        if self.kind == "lightning":
+            whole, rest = each * (work.length // c), work.length % c
+            found = (
+                gemm("scores", c, state, c, whole, weight=False),
+                gemm("values", c, c, p, whole, weight=False),
+                gemm("last_scores", rest, state, rest, each, weight=False),
+                gemm("last_values", rest, rest, p, each, weight=False),
+                gemm("read_out", work.length, state, p, each, weight=False),
+                gemm("states", state, work.length, p, each, weight=False),
+            )
+            return tuple(one for one in found if is_array(one.flops) or one.flops)
+        chunks = ceil_div(work.length, c)
+        within = each * chunks
+        common = (
+            gemm("scores", c, state, c, within, weight=False),
+            gemm("values", c, c, p, within, weight=False),
+            gemm("states", state, c, p, within, weight=False),
+            gemm("read_out", c, state, p, within, weight=False),
+        )
+        if self.kind == "ssd":
+            carry = gemm("carry", chunks + 1, chunks + 1, p * state, each, weight=False)
+            return (*common, carry)
+        if self.kind == "mlstm":
+            return (*common, gemm("normaliser", c, state, 1, within, weight=False))
+        keys = gemm("keys", c, state, c, within, weight=False)
+        corrections = gemm("corrections", c, state, p, within, weight=False)
+        return (*common, keys, corrections)
