@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from napkin.architectures import build
+from napkin.architectures import build, implementation_of
 from napkin.architectures.vocabulary import padded
 from napkin.counting import flops
 from napkin.counting.params import params
@@ -16,7 +16,6 @@ from napkin.footprint.prepared import prepare
 from napkin.footprint.setup import Setup
 from napkin.footprint.stages import in_flight, places
 from napkin.inputs.model import load_config
-from napkin.operations.implementations import code_of
 from napkin.planning.fit import with_layers
 from napkin.planning.traffic import data_bytes
 from napkin.training import optimizers
@@ -32,7 +31,7 @@ MIXTRAL = build(load_config("mixtral-8x7b"))
 def setup_of(model, implementation="hf", **fields) -> Setup:
     optimizer, _ = optimizers.find("adamw")
     laid = Layout(**{"seq": 128, **fields})
-    return Setup(code_of(implementation, model.family), laid, POLICIES["bf16-mixed"], optimizer, "fused")
+    return Setup(implementation_of(implementation, model.family), laid, POLICIES["bf16-mixed"], optimizer, "fused")
 
 
 def values(line: str):

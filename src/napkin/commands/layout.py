@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from napkin.architectures import implementation_of
 from napkin.commands.command import Inputs
 from napkin.commands.model import sequence
 from napkin.commands.stages import degrees as staged
@@ -9,7 +10,7 @@ from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.evidence.margins import widths_of
 from napkin.footprint.setup import Setup
 from napkin.operations.experts import ExpertMatmul, Experts
-from napkin.operations.implementations import IMPLEMENTATIONS, LOSSES, Code, Tuning, code_of
+from napkin.operations.implementations import IMPLEMENTATIONS, LOSSES, Implementation, Tuning
 from napkin.operations.linear import Matmul
 from napkin.operations.lowering import divides_heads, key_heads
 from napkin.operations.model import Model
@@ -297,7 +298,7 @@ def setup_with(inputs: Inputs, model: Model, layout: Layout) -> Setup:
         )
     if optimizer.paged:
         inputs.note(f"{optimizer.name} {optimizer.note}")
-    code = code_of(word, model.family)
+    code = implementation_of(word, model.family)
     if not divides_heads(model, code, int(layout.tp)):
         few = next(n for n in key_heads(model) if n % int(layout.tp))
         fits = [d for d in range(1, few + 1) if divides_heads(model, code, d)]
@@ -366,10 +367,10 @@ def _framework(inputs: Inputs) -> Framework:
     return framework
 
 
-def _tuned(inputs: Inputs, model: Model, word: str) -> Code:
+def _tuned(inputs: Inputs, model: Model, word: str) -> Implementation:
     """An implementation's code, with the loss that is asked for; its weights frozen and LoRA's matrices beside them,
     where --lora-rank asks for it."""
-    code = code_of(word, model.family)
+    code = implementation_of(word, model.family)
     if inputs.get("loss") is not None:
         code = replace(code, loss="" if inputs.get("loss") == TORCH_LOSS else inputs.get("loss"))
     rank = inputs.get("lora-rank")
