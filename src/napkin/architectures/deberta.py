@@ -24,7 +24,7 @@ from napkin.architectures.record import Architecture, like
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
-from napkin.operations.base import HEADS, Operation
+from napkin.operations.base import DISTANCE, HEADS, Operation
 from napkin.operations.embedding import Embedding, RelativeScores
 from napkin.operations.implementations import EAGER, IDS, OWN_LABELS, ROTARY
 from napkin.operations.linear import Matmul, TableMatmul
@@ -183,7 +183,7 @@ def deberta(config: Config) -> Model:
 
     before = _deberta_embedding(config, hidden, LAYER_WRITTEN)
     if distances is not None:
-        before = (*before, Embedding("relative_positions", (), distances.rows, hidden, "distance"))
+        before = (*before, Embedding("relative_positions", (), distances.rows, hidden, role=DISTANCE))
     function = activation(config, "hidden_act")
     return _deberta(config, hidden, heads, attend, before, function, norm=LAYER_WRITTEN)
 
@@ -214,7 +214,7 @@ def deberta_v2(config: Config) -> Model:
 
     before = _deberta_embedding(config, hidden)
     if distances is not None:
-        before = (*before, Embedding("relative_positions", (), distances.rows, hidden, "distance"))
+        before = (*before, Embedding("relative_positions", (), distances.rows, hidden, role=DISTANCE))
     norm = config.optional_text("norm_rel_ebd") or "none"
     if any(part.strip() not in ("none", "layer_norm") for part in norm.lower().split("|")):
         raise config.refuse("norm_rel_ebd", f"napkin does not know {printable(norm, 60)!r}")
