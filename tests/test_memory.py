@@ -171,7 +171,7 @@ def test_a_snapshot_stands_beside_the_prediction(tmp_path) -> None:
         ("--vp 2 --pp 2 --schedule 1f1b", "--vp 2 needs an interleaved schedule", "--schedule interleaved"),
         ("--implementation hff", "--implementation: 'hff' is not known", "hf"),
         ("--quantised nf4", "--quantised needs --lora-rank", "--lora-rank 8"),
-        ("--lora-rank 8 --lora-targets w", "llama3-8b has no product 'w'", "one of down"),
+        ("--lora-rank 8 --lora-targets w", "llama3-8b has no linear layer 'w'", "one of down"),
         ("--framework fsdpp", "--framework: 'fsdpp' is not known", "fsdp"),
         ("--snapshot-device x --snapshot y", "--snapshot-device: 'x'", ""),
         ("--momentum 0.9", "--momentum belongs to sgd, not to adamw", "leave it out"),
