@@ -252,7 +252,7 @@ def test_more_ranks_than_key_heads_are_refused_by_codes_that_cannot_and_gathered
     it; the key is rotated whole: 128 numbers in place of 64."""
     refused = memory("--gpus 8 --tp 8 --seq 1024", HEADS)
     assert refused.status == 2
-    assert "--tp 8 does not divide the key/value heads (4) of the hf code" in refused.err
+    assert "--tp 8 does not divide the key/value heads (4) of the hf implementation" in refused.err
     assert "--tp 4 does, or --implementation megatron" in refused.err
     assert memory("--gpus 8 --tp 8 --seq 1024 --implementation nanotron", HEADS).status == 2
     line = "--gpus 8 --tp 8 --seq 1024 --implementation megatron --no-sp --recompute none"

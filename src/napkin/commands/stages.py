@@ -1,4 +1,4 @@
-"""How a pipeline's layers are assigned to its stages by hand: stage by stage, or as Megatron's options name the ends."""
+"""How a pipeline's layers are assigned to stages by hand: stage by stage, or as Megatron's options name the ends."""
 
 from __future__ import annotations
 
