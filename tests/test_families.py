@@ -149,7 +149,7 @@ def test_the_tie_of_a_vision_model_must_be_certain() -> None:
 def test_quantised_checkpoints_count_their_logical_parameters() -> None:
     stored = {**LLAMA, "quantization_config": {"quant_method": "fp8"}}
     assert count(stored) == count(LLAMA)
-    assert any("quantised" in note for note in model_of(stored).notes)
+    assert any("quantized" in note for note in model_of(stored).notes)
 
 
 def test_a_class_without_a_head_has_none() -> None:
