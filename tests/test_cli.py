@@ -15,7 +15,11 @@ from hypothesis import strategies as st
 
 from napkin import units
 from napkin.commands.command import MODULES, find
-from napkin.options.registry import OPTIONS, Option, declare
+from napkin.counting import flops
+from napkin.operations import implementations
+from napkin.options.option import Option
+from napkin.options.registry import GROUPS, OPTIONS, registry
+from napkin.options.training import LOSSES, TORCH_LOSS
 from tests.conftest import Napkin, Outcome, run_line
 
 LECTURE = "train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --mfu 0.5"
@@ -72,7 +76,7 @@ def test_every_command_has_help_and_an_example(napkin: Napkin, name: str) -> Non
         ("train-time --params", "requires an argument", "--help"),
         ("--params 3", "no such option '--params' before a command", "--help"),
         ("train-time gpt2 extra", "extra", "--help"),
-        (f"{LECTURE} gpt2", "MODEL and --params exclude each other", None),
+        (f"{LECTURE} gpt2", "MODEL and --params cannot be combined", None),
         (LECTURE.replace("h100", "h10"), "unknown accelerator 'h10'", "h100"),
         (LECTURE.replace("0.5", "50"), "--mfu: '50'", "0.5"),
         (LECTURE.replace("70B", "-70B"), "--params: '-70B' is negative", None),
@@ -82,7 +86,7 @@ def test_every_command_has_help_and_an_example(napkin: Napkin, name: str) -> Non
         (LECTURE.replace("1024", "1.5"), "--gpus: '1.5' is not a whole number", None),
         (f"{LECTURE} --within 30", "no unit", "30d"),
         (f"{LECTURE} --dtype bf17", "unknown dtype 'bf17'", "bf16"),
-        (f"{LECTURE} --json --csv", "exclude each other", None),
+        (f"{LECTURE} --json --csv", "cannot be combined", None),
         (f"{LECTURE} --run /nonexistent.yaml", "/nonexistent.yaml", None),
         (f"{LECTURE} --hardware-file /", "directory", None),
         (f"{LECTURE} --plot picture.gif", "--plot", None),
@@ -233,19 +237,17 @@ def test_no_words_make_a_traceback(words: list[str]) -> None:
     assert outcome.status in (0, 1) or outcome.errors
 
 
-def test_an_option_has_one_meaning_in_all_commands() -> None:
-    """Declaring a name again, differently, is refused; all commands load beside each other."""
-    from napkin.options.registry import Option, declare
-    from napkin.units import words
-
-    for name in MODULES:
-        find(name)
-    declare(OPTIONS["gpus"])
-    with pytest.raises(ValueError, match="declared twice"):
-        declare(Option("gpus", words, "Something else"))
-
-
 def test_an_option_is_declared_in_one_place() -> None:
-    with pytest.raises(ValueError, match="--gpus is declared twice"):
-        declare(Option("gpus", units.degree, "Accelerators in all"))
+    """A name or an alias has one meaning in all commands; every option of a command is in the registry."""
+    for name in MODULES:
+        assert {*find(name).names, *find(name).figures} <= set(OPTIONS)
+    again = Option("world-size", units.degree, "Something else")
+    with pytest.raises(ValueError, match="--world-size is declared twice"):
+        registry([*GROUPS, ("again", (again,))])
     assert OPTIONS["gpus"].unit == "GPU"
+
+
+def test_the_words_of_options_are_those_that_the_formulas_know() -> None:
+    assert (TORCH_LOSS, *implementations.LOSSES) == LOSSES
+    assert OPTIONS["pairs"].help.endswith(f"{flops.FULL}, {flops.HALF}, {flops.EXACT}")
+    assert all(OPTIONS[name].group for name in OPTIONS)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from napkin.commands.asking import values
+from napkin.options.ranges import values
 from napkin.options.registry import OPTIONS
 from tests.conftest import Napkin
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from napkin.architectures import blocks, common
-from napkin.architectures.blocks import RMS_BARE, RMS_FP32, Operations, Rope, gated_mlp
+from napkin.architectures import arrangements, common
+from napkin.architectures.attention import Rope
+from napkin.architectures.blocks import RMS_BARE, RMS_FP32, Operations, gated_mlp
 from napkin.architectures.common import CHUNKED, FULL, WINDOWED
 from napkin.inputs.load import printable
 from napkin.inputs.model import LARGEST_DIMENSION, Config
 from napkin.operations.attention import AttentionCore
-from napkin.operations.base import COLUMN, LENT, ROW, Operation
+from napkin.operations.base import COLUMN, LAYERS, LENT, ROW, Operation
 from napkin.operations.embedding import Embedding
 from napkin.operations.experts import Experts, Router
 from napkin.operations.linear import Matmul
@@ -123,7 +124,7 @@ def layers_inputs(rows: int, hidden: int, layers: int, each: int) -> Operations:
     """`each` numbers a token for every layer: looked up in a table, plus a projection of the token's embedding."""
     wide = layers * each
     return (
-        Embedding("per_layer_embedding", (), rows, wide, "layers"),
+        Embedding("per_layer_embedding", (), rows, wide, role=LAYERS),
         Scale("per_layer_embedding_scaled", ("per_layer_embedding",), wide),
         Matmul("per_layer_projection", ("embedding_scaled",), hidden, wide),
         Scale("per_layer_projection_scaled", ("per_layer_projection",), wide),
@@ -324,7 +325,7 @@ def gemma4(config: Config) -> Model:
         wide = inner * (1 + (twice and plan.mode == BORROWS))
         name = "full" if plan.kind == FULL else "sliding"
         feed = gated_mlp("mlp_norm", width=hidden, inner=wide, function=function)
-        operations = blocks.sandwich_norm(
+        operations = arrangements.sandwich_norm(
             hidden,
             NORM,
             lambda source: attention(source, sizes[plan.kind], plan.mode, name),
