@@ -492,7 +492,7 @@ def test_each_side_of_gemma_is_read_by_itself() -> None:
     assert "is_encoder_decoder" in problem.message
 
 
-SIDE = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4}
+SIDE: dict[str, Any] = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4}
 SIDE |= {"num_key_value_heads": 2, "head_dim": 16, "vocab_size": 97, "sliding_window": 16}
 SIDE |= {"layer_types": ["sliding_attention", "full_attention"]}
 T5GEMMA2 = {"model_type": "t5gemma2", "encoder": {"text_config": SIDE}, "decoder": SIDE}
@@ -557,7 +557,7 @@ def test_layers_that_lend_are_one_pipeline_stage() -> None:
     assert model.lends
     assert not model_of(GEMMA4 | {"num_kv_shared_layers": 0, "hidden_size_per_layer_input": 0}).lends
     problem = run_line(["memory", "gemma3n-e2b", "--gpus", "8", "--pp", "2", "--hardware", "h100"]).errors[0]
-    assert "layers of gemma3n-e2b read what layers of other stages make" in problem
+    assert "layers of gemma3n-e2b read what layers of other stages compute" in problem
     with pytest.raises(NapkinError, match="another network"):
         with_layers(model, 7)
 
