@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 if TYPE_CHECKING:
-    from napkin.architectures.record import Architecture
+    from napkin.architectures.record import Architecture, ConfigClass, Wrapper
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLES = ROOT / "src" / "napkin" / "_tables"
@@ -113,7 +113,8 @@ def class_defaults() -> str:
     aliases: dict[str, Any] = {name: entry.get("aliases") for name, entry in facts["model_types"].items()}
     for _, records in families():
         for record in records:
-            for one in (record, *record.blocks, *record.wrappers):
+            described: tuple[Architecture | ConfigClass | Wrapper, ...] = (record, *record.blocks, *record.wrappers)
+            for one in described:
                 if one.model_type in defaults:
                     raise ValueError(f"{one.model_type}: its class is described twice")
                 defaults[one.model_type], aliases[one.model_type] = dict(one.defaults), dict(one.aliases)
