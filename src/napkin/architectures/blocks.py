@@ -9,7 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from napkin.operations.attention import AttentionCore, BandAttention, Rotary
-from napkin.operations.base import COLUMN, ROW, Operation
+from napkin.operations.base import (
+    COLUMN,
+    DOWN,
+    KEY,
+    KV_LATENT,
+    QKV,
+    QUERY,
+    ROTATED_KEY,
+    ROTATED_QUERY,
+    ROW,
+    SHARED_EXPERT,
+    VALUE,
+    Operation,
+)
 from napkin.operations.experts import Experts, Router
 from napkin.operations.hyper_connections import Collapse, Spread
 from napkin.operations.linear import Matmul
@@ -21,6 +34,8 @@ from napkin.record import record, replace
 Operations = tuple[Operation, ...]
 Block = Callable[[str], Operations]
 """A block that is yet to learn what it reads."""
+QKV_ROLES = {"q": QUERY, "k": KEY, "v": VALUE}
+"""Roles of a self-attention's queries, keys and values; those of a second attention of the layer have none."""
 
 
 # --- norms -----------------------------------------------------------------------------------------------------------
@@ -81,8 +96,9 @@ class Rope:
     table: int = 0
     wide: bool = False
 
-    def __call__(self, name: str, source: str, heads: int, head_dim: int) -> Rotary:
-        return Rotary(name, (source,), heads, head_dim, self.dim, self.pairing, self.upcast, self.table, self.wide)
+    def __call__(self, name: str, source: str, heads: int, head_dim: int, role: str = "") -> Rotary:
+        one = (self.dim, self.pairing, self.upcast, self.table, self.wide)
+        return Rotary(name, (source,), heads, head_dim, *one, role=role)
 
 
 @record
@@ -179,29 +195,44 @@ def attention(
     q_width, kv_width = heads * head_dim, kv_heads * head_dim
     operations: list[Operation] = []
     names = {letter: prefix + letter for letter in "qkv"}
+    roles = {letter: "" if prefix else role for letter, role in QKV_ROLES.items()}
     widths = {"q": q_width, "k": kv_width, "v": kv_heads * v_dim}
     if fused:
         qkv = prefix + "qkv"
-        operations.append(Matmul(qkv, (source,), width, q_width + 2 * kv_width, bias, COLUMN))
+        made = q_width + 2 * kv_width
+        operations.append(Matmul(qkv, (source,), width, made, bias, COLUMN, role="" if prefix else QKV))
         if clamp:
-            operations.append(Clamp(f"{qkv}_clamped", (qkv,), q_width + 2 * kv_width))
+            operations.append(Clamp(f"{qkv}_clamped", (qkv,), made))
             qkv = f"{qkv}_clamped"
         groups = groups if heads > groups else 1
-        operations.append(Slice(names["q"], (qkv,), q_width, groups=groups))
+        operations.append(Slice(names["q"], (qkv,), q_width, groups=groups, role=roles["q"]))
         times = heads // kv_heads if spread else 1
-        operations += [Slice(names[letter], (qkv,), kv_width, indexed, groups, times) for letter in "kv"]
+        operations += [
+            Slice(names[letter], (qkv,), kv_width, indexed, groups, times, role=roles[letter]) for letter in "kv"
+        ]
     else:
         read = {letter: source if memory is None or letter == "q" else memory for letter in "qkv"}
         biases = {"q": bias, "k": bias if key_bias is None else key_bias, "v": bias}
-        made = names | {"q": prefix + "q_gate"} if output_gate else names
+        projected = names | {"q": prefix + "q_gate"} if output_gate else names
         sizes = widths | {"q": 2 * q_width} if output_gate else widths
         ins = {letter: width if letter == "q" or memory_width is None else memory_width for letter in "qkv"}
         operations += [
-            Matmul(made[letter], (read[letter],), ins[letter], sizes[letter], biases[letter], COLUMN)
+            Matmul(
+                projected[letter],
+                (read[letter],),
+                ins[letter],
+                sizes[letter],
+                biases[letter],
+                COLUMN,
+                role=roles[letter] if projected[letter] == names[letter] else "",
+            )
             for letter in "qkv"
         ]
         if output_gate:
-            operations += [Slice(part, (made["q"],), q_width) for part in (names["q"], prefix + "output_gate")]
+            operations += [
+                Slice(names["q"], (projected["q"],), q_width, role=roles["q"]),
+                Slice(prefix + "output_gate", (projected["q"],), q_width),
+            ]
 
     def normed() -> None:
         if norm is not None:
@@ -273,7 +304,7 @@ def band_attention(source: str, *, width: int, heads: int, window: int) -> Opera
     projections = tuple(one for name in names for one in ((name, (width, width)), (f"{name}_bias", (width,))))
     return (
         Transpose("by_steps", (source,), width),
-        *(Matmul(letter, ("by_steps",), width, width, True, COLUMN) for letter in "qkv"),
+        *(Matmul(letter, ("by_steps",), width, width, True, COLUMN, role=role) for letter, role in QKV_ROLES.items()),
         BandAttention("attention", ("q", "k", "v"), heads, width // heads, width // heads, window),
         Learnt("global", (), projections, COLUMN, trained=False),
         Matmul("o", ("attention",), width, width, True, ROW),
@@ -348,7 +379,7 @@ def latent_attention(
     if gate == "own":
         operations.append(Matmul(prefix + "output_gate", (source,), width, heads * v_dim, False, COLUMN))
     if q_rank is None:
-        operations.append(Matmul(prefix + "q", (source,), width, heads * qk_dim, False, COLUMN))
+        operations.append(Matmul(prefix + "q", (source,), width, heads * qk_dim, False, COLUMN, role=QUERY))
     elif gate == "joined":
         both, made = (prefix + "q_a_norm", prefix + "q_a"), prefix + "q_gate"
         operations += [
@@ -356,7 +387,7 @@ def latent_attention(
             norm(*both, q_rank),
             Concat(prefix + "q_latents", both, 2 * q_rank),
             Matmul(made, (prefix + "q_latents",), 2 * q_rank, heads * (qk_dim + v_dim), False, COLUMN),
-            Slice(prefix + "q", (made,), heads * qk_dim),
+            Slice(prefix + "q", (made,), heads * qk_dim, role=QUERY),
             Slice(prefix + "output_gate", (made,), heads * v_dim),
         ]
     else:
@@ -364,18 +395,18 @@ def latent_attention(
             Matmul(prefix + "q_a", (source,), width, q_rank, bias),
             norm(prefix + "q_a_norm", prefix + "q_a", q_rank),
             *((Scale(query_latent, (prefix + "q_a_norm",), q_rank),) if latents_scaled else ()),
-            Matmul(prefix + "q", (query_latent,), q_rank, heads * qk_dim, False, COLUMN),
+            Matmul(prefix + "q", (query_latent,), q_rank, heads * qk_dim, False, COLUMN, role=QUERY),
         ]
     latent = prefix + ("kv_a_norm_scaled" if scaled or latents_scaled else "kv_a_norm")
     operations += [
-        Matmul(prefix + "kv_a", (source,), width, kv_rank + rope.dim, bias),
+        Matmul(prefix + "kv_a", (source,), width, kv_rank + rope.dim, bias, role=KV_LATENT),
         Slice(prefix + "kv_latent", (prefix + "kv_a",), kv_rank, copied=latents_scaled),
         Slice(prefix + "k_shared", (prefix + "kv_a",), rope.dim),
         norm(prefix + "kv_a_norm", prefix + "kv_latent", kv_rank),
         *((Scale(latent, (prefix + "kv_a_norm",), kv_rank),) if latent != prefix + "kv_a_norm" else ()),
         Matmul(prefix + "kv_b", (latent,), kv_rank, heads * (nope + v_dim), False, COLUMN),
         Slice(prefix + "k_nope", (prefix + "kv_b",), heads * nope),
-        Slice(prefix + "v", (prefix + "kv_b",), heads * v_dim),
+        Slice(prefix + "v", (prefix + "kv_b",), heads * v_dim, role=VALUE),
     ]
     query, shared = prefix + "q", prefix + "k_shared"
     if key_norm:
@@ -387,12 +418,12 @@ def latent_attention(
             Slice(prefix + "q_pe", (query,), heads * rope.dim),
             *scale("q_nope", heads * nope),
             *scale("q_pe", heads * rope.dim),
-            rope(prefix + "q_rope", last("q_pe"), heads, rope.dim),
-            rope(prefix + "k_rope", shared, 1, rope.dim),
+            rope(prefix + "q_rope", last("q_pe"), heads, rope.dim, role=ROTATED_QUERY),
+            rope(prefix + "k_rope", shared, 1, rope.dim, role=ROTATED_KEY),
             Concat(prefix + "q_joined", (last("q_nope"), prefix + "q_rope"), heads * qk_dim),
         ]
         query, shared = prefix + "q_joined", prefix + "k_rope"
-    operations.append(Concat(prefix + "k", (prefix + "k_nope", shared), heads * qk_dim, first_type=True))
+    operations.append(Concat(prefix + "k", (prefix + "k_nope", shared), heads * qk_dim, first_type=True, role=KEY))
     if index is not None:
         operations.append(index(source, query_latent))
     core = AttentionCore(
@@ -476,7 +507,7 @@ def gated_mlp(
             replace(activation, reads=(f"{read[0]}_wide",)),
             Multiply(gated + "_wide", (activation.name, f"{read[1]}_wide"), inner),
             Cast(gated, (gated + "_wide",), inner),
-            Matmul(prefix + "down", (gated,), inner, width, last, ROW),
+            Matmul(prefix + "down", (gated,), inner, width, last, ROW, role=DOWN),
         )
     if fused or limited:
         first += (activation,)
@@ -485,7 +516,15 @@ def gated_mlp(
         Multiply(gated, (activation.name, read[1]), inner),
         *_dropped(gated, inner, dropout),
         *((norm(gated + "_norm", gated, inner),) if norm else ()),
-        Matmul(prefix + "down", (gated + "_norm" if norm else gated + DROPPED * dropout,), inner, width, last, ROW),
+        Matmul(
+            prefix + "down",
+            (gated + "_norm" if norm else gated + DROPPED * dropout,),
+            inner,
+            width,
+            last,
+            ROW,
+            role=DOWN,
+        ),
     )
 
 
@@ -506,7 +545,7 @@ def plain_mlp(
         Matmul(prefix + "up", (source,), width, inner, bias, COLUMN),
         Activation(activated, (prefix + "up",), inner, function, learnt),
         *_dropped(activated, inner, dropout),
-        Matmul(prefix + "down", (activated + DROPPED * dropout,), inner, width, bias, ROW),
+        Matmul(prefix + "down", (activated + DROPPED * dropout,), inner, width, bias, ROW, role=DOWN),
     )
 
 
@@ -515,6 +554,11 @@ DROPPED = "_dropped"
 
 def _dropped(name: str, width: int, dropout: bool) -> Operations:
     return (Dropout(name + DROPPED, (name,), width),) if dropout else ()
+
+
+def shared_expert(block: Operations) -> Operations:
+    """Mark a feed-forward block as one that every token runs next to its chosen experts."""
+    return tuple(replace(op, role=SHARED_EXPERT) for op in block)
 
 
 @record
@@ -601,11 +645,11 @@ def moe(
         routed += (Scale("experts_scaled", ("experts",), width),)
     if shared is None:
         return (*noise, *routed)
-    always = shared(source)
+    always = shared_expert(shared(source))
     last = always[-1].name
     if shared_gate:
         always += (
-            Matmul("shared_gate", (source,), width, 1),
+            Matmul("shared_gate", (source,), width, 1, role=SHARED_EXPERT),
             Activation("shared_gate_score", ("shared_gate",), 1, "sigmoid"),
             Multiply("shared_gated", ("shared_gate_score", last), width),
         )

@@ -11,7 +11,7 @@ from napkin.architectures.blocks import RMS, Block, Operations, Rope, Routing
 from napkin.architectures.traits import Sparse, after_first, by_type
 from napkin.inputs.model import Config
 from napkin.operations.attention import Indexer
-from napkin.operations.base import Operation
+from napkin.operations.base import LM_HEAD, Operation
 from napkin.operations.hyper_connections import Collapse, Fan
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
@@ -210,7 +210,7 @@ def _of_streams(after: Operations, width: int, streams: int, wide: bool) -> Oper
     """Final norm and head behind the streams' collapse, the head's product in fp32 where its matrix is its own."""
     operations: list[Operation] = [Collapse("streams_read", ("x",), width, streams, False, last=True, behind=True)]
     for op in after:
-        if op.name == "lm_head" and wide:
+        if op.role == LM_HEAD and wide:
             operations.append(Cast("final_wide", op.reads, width, wide=True))
         reads = {"final_norm": ("streams_read",), "lm_head": ("final_wide",) if wide else op.reads}.get(
             op.name, op.reads

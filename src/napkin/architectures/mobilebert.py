@@ -7,7 +7,7 @@ from napkin.architectures.common import activation, depth, width
 from napkin.architectures.masked import BARE, MASKED, PRETRAINING, encoder, must_tie, purpose_of
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
-from napkin.operations.base import COLUMN, POSITION, ROW, SEGMENT
+from napkin.operations.base import COLUMN, LM_HEAD, POSITION, ROW, SEGMENT
 from napkin.operations.embedding import Embedding
 from napkin.operations.linear import JoinedHead, Matmul
 from napkin.operations.model import Layer, Model
@@ -89,7 +89,7 @@ def mobilebert(config: Config) -> Model:
         Matmul("head_dense", ("x",), hidden, hidden, True),
         Activation("head_activation", ("head_dense",), hidden, function),
         LAYER("head_norm", "head_activation", hidden),
-        JoinedHead("lm_head", ("head_norm",), hidden, vocabulary, table),
+        JoinedHead("lm_head", ("head_norm",), hidden, vocabulary, table, role=LM_HEAD),
     )
     pooler: Operations = (
         Matmul("pooler", ("x",), hidden, hidden, True),

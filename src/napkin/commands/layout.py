@@ -379,7 +379,7 @@ def _tuned(inputs: Inputs, model: Model, word: str) -> Code:
             if name in inputs:
                 raise NapkinError(f"--{name} needs --lora-rank", "for example --lora-rank 8")
         return code
-    products = {op.name for layer in model.stacks[-1].layers for op in layer.operations if isinstance(op, Matmul)}
+    products = {op.module for layer in model.stacks[-1].layers for op in layer.operations if isinstance(op, Matmul)}
     targets = tuple(t if t in products else t.removesuffix("_proj") for t in targets)  # as Hugging Face names them
     for target in targets:
         if target not in products:
