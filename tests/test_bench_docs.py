@@ -14,7 +14,7 @@ from napkin.bench import formats, modes, stats, verdicts
 from napkin.bench.compare import GPU_TO_GPU, RUN_TO_RUN
 from napkin.commands.bench import COMMAND
 from napkin.inputs import profile, profile_cases
-from napkin.options.registry import COMMON
+from napkin.options.output import COMMON
 from tests.conftest import ROOT, Outcome
 
 with open(os.path.join(ROOT, "docs", "bench.md"), encoding="utf-8") as _file:

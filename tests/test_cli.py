@@ -12,7 +12,11 @@ from hypothesis import strategies as st
 
 from napkin import units
 from napkin.commands.command import MODULES, find
-from napkin.options.registry import OPTIONS, Option, declare
+from napkin.counting import flops
+from napkin.operations import implementations
+from napkin.options.option import Option
+from napkin.options.registry import GROUPS, OPTIONS, registry
+from napkin.options.training import LOSSES, TORCH_LOSS
 from tests.conftest import run_line
 
 LECTURE = "train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --mfu 0.5"
@@ -230,19 +234,17 @@ def test_no_words_make_a_traceback(words):
     assert outcome.status in (0, 1) or outcome.errors
 
 
-def test_an_option_has_one_meaning_in_all_commands():
-    """Declaring a name again, differently, is refused; all commands load beside each other."""
-    from napkin.options.registry import Option, declare
-    from napkin.units import words
-
-    for name in MODULES:
-        find(name)
-    declare(OPTIONS["gpus"])
-    with pytest.raises(ValueError, match="declared twice"):
-        declare(Option("gpus", words, "Something else"))
-
-
 def test_an_option_is_declared_in_one_place():
-    with pytest.raises(ValueError, match="--gpus is declared twice"):
-        declare(Option("gpus", units.degree, "Accelerators in all"))
+    """A name or an alias has one meaning in all commands; every option of a command is in the registry."""
+    for name in MODULES:
+        assert {*find(name).names, *find(name).figures} <= set(OPTIONS)
+    again = Option("world-size", units.degree, "Something else")
+    with pytest.raises(ValueError, match="--world-size is declared twice"):
+        registry([*GROUPS, ("again", (again,))])
     assert OPTIONS["gpus"].unit == "GPU"
+
+
+def test_the_words_of_options_are_those_that_the_formulas_know():
+    assert (TORCH_LOSS, *implementations.LOSSES) == LOSSES
+    assert OPTIONS["pairs"].help.endswith(f"{flops.FULL}, {flops.HALF}, {flops.EXACT}")
+    assert all(OPTIONS[name].group for name in OPTIONS)

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from napkin.commands.asking import values
+from napkin.options.ranges import values
 from napkin.options.registry import OPTIONS
 
 RUN = "train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --mfu 0.5"

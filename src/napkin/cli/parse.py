@@ -11,7 +11,8 @@ import typer
 
 from napkin.commands.command import MODULES, Command, Given, find
 from napkin.errors import NapkinError, did_you_mean
-from napkin.options.registry import OPTIONS, Option
+from napkin.options.option import Option
+from napkin.options.registry import OPTIONS
 
 _USAGE_ERROR: Any = typer.BadParameter.__mro__[1]  # click's own class, wherever this typer keeps its click
 _CLICK_ERROR: Any = typer.BadParameter.__mro__[2]

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from napkin import units
 from napkin.commands.command import Command, Inputs
-from napkin.commands.model import MODEL_OPTIONS, model_of
+from napkin.commands.model import model_of
 from napkin.counting import params
 from napkin.errors import NapkinError
 from napkin.footprint import capacity, storage
-from napkin.options.registry import Option, declare
+from napkin.options.model import MODEL_OPTIONS
 from napkin.render.answer import Answer
 from napkin.term import Term, leaf
 from napkin.training import optimizers
 from napkin.training.layout import precision
 from napkin.units import human
-
-declare(
-    Option("write-bandwidth", units.bandwidth, "Rate at which the whole job writes, e.g. 10GB/s", "byte/s", "RATE"),
-    Option("mtbf", units.duration, "Mean time between failures of the whole job, e.g. 24h", "second", "TIME"),
-    Option("gpu-mtbf", units.duration, "Mean time between failures of one GPU; needs --gpus", "second", "TIME"),
-)
 
 
 def run(inputs: Inputs) -> Answer:

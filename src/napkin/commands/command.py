@@ -7,7 +7,10 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 from napkin.errors import NapkinError, Problems, did_you_mean
-from napkin.options.registry import COMMON, DRAWS, FIGURES, OPTIONS, Option, canonical
+from napkin.options.machine import FIGURES
+from napkin.options.option import Option
+from napkin.options.output import COMMON, DRAWS
+from napkin.options.registry import OPTIONS, canonical
 from napkin.render.answer import Answer, Shown
 from napkin.term import ASSUMED, GIVEN, SEEN, Term, leaf
 from napkin.units import Unreadable

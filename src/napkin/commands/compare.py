@@ -11,18 +11,14 @@ from napkin.commands.asking import Question
 from napkin.commands.command import Command, Given, Inputs, find
 from napkin.elementwise import ratio
 from napkin.errors import NapkinError
-from napkin.options.registry import DEGREES, DRAWS, Option, declare
+from napkin.options.layout import DEGREES
+from napkin.options.output import DRAWS
 from napkin.planning import attribution
 from napkin.render.answer import Answer, Quantities
 from napkin.render.chart import Chart, Series
 from napkin.render.scale import axis, titled
-from napkin.units import human, words
+from napkin.units import human
 
-declare(
-    Option(
-        "sides", words, "Two run files, accelerators, models or profiles", metavar="A B", positional=True, many=True
-    ),
-)
 HEADLINES = ("time", "step/time", "memory/total", "cost", "energy", "mfu", "params/total", "flops/total")
 """What is explained where nobody names a quantity: the first three that both answers have and that differ."""
 SHAPLEY = "Shapley 1953, A Value for n-Person Games: the mean over all orders in which the differences can be made"

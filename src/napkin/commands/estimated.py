@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping
 
 from napkin.commands.command import Inputs
-from napkin.commands.level import level_of
+from napkin.commands.confidence import read_confidence
 from napkin.commands.machine import accelerator
 from napkin.evidence import prices, runs
 from napkin.inputs.hardware import Hardware
-from napkin.options.registry import STEP_MODEL
+from napkin.options.training import STEP_MODEL
 from napkin.render.answer import Answer
 from napkin.term import SEEN, Term, divide, leaf
 from napkin.timing import time
@@ -47,7 +47,7 @@ def solved(
 
     if note := generation_note(hardware):
         inputs.note(note)
-    level = level_of(inputs)
+    level = read_confidence(inputs)
     rule = runs.Rule(runs.evidence(), level)
     stepped = _of_layout(inputs, known, hardware, level)
     found: dict[str, Term] = dict(known)
@@ -78,10 +78,11 @@ def _of_layout(inputs: Inputs, known: Mapping[str, Term], hardware: Hardware, le
     laid_out = any(name in inputs for name in (*STEP_MODEL, "profile"))
     if inputs.get("model") is None or not laid_out or "gpus" not in known:
         return None
-    from napkin.commands.layout import SETUP_DEFAULTS, setup_of
+    from napkin.commands.layout import setup_of
     from napkin.commands.model import model_of
     from napkin.commands.predicted import asked_of
     from napkin.evidence.constants import deviations
+    from napkin.options.training import SETUP_DEFAULTS
     from napkin.timing.step import step
 
     for name, text in SETUP_DEFAULTS.items():

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from napkin.commands.command import Command, Inputs
-from napkin.commands.model import MODEL_OPTIONS, PADDED, documents, model_of, sequence
-from napkin.commands.single import OPTIONS_OF_SINGLE, answered
+from napkin.commands.model import documents, model_of, sequence
+from napkin.commands.single import answered
 from napkin.counting import conventions, flops
 from napkin.errors import NapkinError
-from napkin.options.registry import Option, choice, declare, flag
+from napkin.options.model import MODEL_OPTIONS, PADDED
+from napkin.options.small import LINEAR_OPTIONS
 from napkin.render.answer import Answer
-
-declare(
-    Option("pairs", choice(flops.FULL, flops.HALF, flops.EXACT), "(query, key) pairs counted: full, half, exact"),
-    flag("causal", "Short for --pairs half"),
-)
 
 
 def run(inputs: Inputs) -> Answer:
@@ -64,7 +60,7 @@ COMMAND = Command(
         "document-lengths",
         "mean-document-length",
         "mtp",
-        *OPTIONS_OF_SINGLE,
+        *LINEAR_OPTIONS,
     ),
     arguments=("model", "size"),
     defaults={"batch": "1", "pairs": "full"},

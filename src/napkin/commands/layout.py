@@ -9,95 +9,15 @@ from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.evidence.margins import widths_of
 from napkin.footprint.setup import Setup
 from napkin.operations.experts import ExpertMatmul, Experts
-from napkin.operations.implementations import IMPLEMENTATIONS, LOSSES, Code, Tuning, code_of
+from napkin.operations.implementations import IMPLEMENTATIONS, Code, Tuning, code_of
 from napkin.operations.linear import Matmul
 from napkin.operations.lowering import divides_heads, key_heads
 from napkin.operations.model import Model
-from napkin.options.registry import DEGREES, Option, choice, declare, flag
+from napkin.options.training import TORCH_LOSS
 from napkin.record import replace
 from napkin.training import optimizers
 from napkin.training.frameworks import FRAMEWORKS, PLAIN, Framework
 from napkin.training.layout import Layout, precision, recompute
-from napkin.units import Unreadable, count, positive_count, probability, words
-
-TORCH_LOSS = "torch"
-"""The form of cross entropy that torch has: log-softmax, then the likelihood."""
-OFFLOADS = ("optimizer", "activations", "parameters")
-
-
-def offloads(text: str) -> tuple[str, ...]:
-    """What stands in the host's memory, separated by commas. Where parameters do, the optimizer works on them there."""
-    found = tuple(word.strip().lower() for word in text.split(","))
-    for word in found:
-        if word not in OFFLOADS:
-            hint = did_you_mean(word, OFFLOADS) or "for example optimizer"
-            raise Unreadable(f"{word[:40]!r} is not one of {', '.join(OFFLOADS)}", hint)
-    return tuple(dict.fromkeys(("optimizer", *found))) if "parameters" in found else found
-
-
-def names(text: str) -> tuple[str, ...]:
-    """Words separated by commas."""
-    return tuple(word.strip().lower() for word in words(text).split(",") if word.strip())
-
-
-declare(
-    Option("momentum", probability, "Momentum of sgd; 0 keeps no state", metavar="X"),
-    Option(
-        "dp-shard", positive_count, "Ranks that divide states under ZeRO, fewer than dp in hybrid sharding", metavar="N"
-    ),
-    Option("framework", words, "Whose habits beside the model's code: deepspeed, fsdp, torchtitan, …", metavar="NAME"),
-    Option("lora-rank", positive_count, "Train LoRA matrices of this rank; the rest is frozen", metavar="R"),
-    Option("lora-targets", names, "Products that LoRA stands beside, e.g. q,v (all where left out)", metavar="NAME,…"),
-    Option("quantised", choice("nf4", "nf4-dq"), "Number format of the frozen products' weights", metavar="FORMAT"),
-    Option(
-        "freeze-layers",
-        count,
-        "The first N layers and the table before them are not trained; 0: the table alone",
-        metavar="N",
-    ),
-    Option(
-        "loss",
-        choice(TORCH_LOSS, *LOSSES),
-        "Form of the cross entropy, where it is not the implementation's own",
-        metavar="FORM",
-    ),
-    flag("distributed-optimizer", "Megatron's name of ZeRO stage 1", ("use-distributed-optimizer",)),
-    flag("ema", "A running mean of the parameters is kept too"),
-    Option(
-        "offload", offloads, "What stands in the host's memory: optimizer, activations, parameters", metavar="WHAT,…"
-    ),
-)
-
-POLICY_OPTIONS = ("precision", "optimizer", "optimizer-form", "momentum", "implementation", "attention", "dropout")
-SETUP_OPTIONS = (*DEGREES, "distributed-optimizer", "seq", "target-seq", "recompute", *POLICY_OPTIONS)
-STATE_OPTIONS = (
-    "dp-shard",
-    "freeze-layers",
-    "ema",
-    "offload",
-    "loss",
-    "framework",
-    "lora-rank",
-    "lora-targets",
-    "quantised",
-)
-"""What changes bytes and hardly time; for the commands that count bytes."""
-SETUP_DEFAULTS: dict[str, str | bool] = {
-    "tp": "1",
-    "pp": "1",
-    "cp": "1",
-    "ep": "1",
-    "etp": "1",
-    "vp": "1",
-    "zero": "0",
-    "micro-batch": "1",
-    "recompute": "none",
-    "precision": "bf16-mixed",
-    "optimizer": "adamw",
-    "implementation": "hf",
-    "attention": "flash",
-    "dropout": "0",
-}
 
 
 def divisions(layout: Layout) -> str:

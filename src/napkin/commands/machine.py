@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from napkin.commands.command import Inputs
 from napkin.inputs.hardware import Hardware, Table, find, peak_name, shipped
-from napkin.options.registry import FIGURES
+from napkin.options.machine import FIGURES
 from napkin.term import GIVEN, MEASURED, Term, leaf
 
 if TYPE_CHECKING:

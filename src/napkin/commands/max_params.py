@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from napkin import formats
 from napkin.commands.command import Command, Inputs
-from napkin.commands.layout import SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS, setup_of
+from napkin.commands.layout import setup_of
 from napkin.commands.machine import accelerator
 from napkin.errors import BROKEN, NapkinError
 from napkin.footprint import capacity
 from napkin.inputs.hardware import Hardware
 from napkin.inputs.model import Config
 from napkin.operations.model import Model
-from napkin.options.registry import Option, declare
+from napkin.options.training import SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS
 from napkin.render.answer import Answer
 from napkin.term import TRUE, Term, leaf
 from napkin.training import optimizers
 from napkin.training.layout import precision
-from napkin.units import words
 
-declare(
-    Option("like", words, "A model or family whose proportions the largest shape keeps", metavar="MODEL"),
-)
 LAYOUT = (
     *(name for name in (*SETUP_OPTIONS, *STATE_OPTIONS) if name not in ("gpus", "precision", "optimizer")),
     "compile",

@@ -2,41 +2,24 @@
 
 from __future__ import annotations
 
-from napkin import units
 from napkin.commands.command import Command, Inputs
 from napkin.commands.machine import accelerator, dtype_of, table_of
-from napkin.commands.model import MODEL_OPTIONS, convention, documents, model_of, sequence
+from napkin.commands.model import convention, documents, model_of, sequence
 from napkin.commands.single import answered
 from napkin.counting import conventions, flops, utilization
 from napkin.counting.six_n import six
 from napkin.errors import BROKEN, OK, NapkinError
 from napkin.inputs.hardware import Hardware, find
 from napkin.inputs.log import Logged, read_log
-from napkin.options.registry import STEP_MODEL, Option, declare
+from napkin.options.model import MODEL_OPTIONS
+from napkin.options.question import MEASURED_RATES
+from napkin.options.training import STEP_MODEL
 from napkin.record import record
 from napkin.render.answer import Answer
 from napkin.term import ASSUMED, GIVEN, Term, divide, leaf, multiply
 from napkin.training.layout import recompute
 from napkin.units import human
 
-declare(
-    Option("tokens-per-second", units.positive, "Tokens per second of the whole job", "token/s", "N"),
-    Option("tokens-per-second-per-gpu", units.positive, "Tokens per second of one GPU", "token/s/GPU", "N"),
-    Option("samples-per-second", units.positive, "Sequences per second of the whole job", "1/s", "N"),
-    Option(
-        "step-time", units.duration, "Seconds of one optimizer step, e.g. 2.3s; needs --global-batch", "second", "TIME"
-    ),
-    Option(
-        "tflops",
-        units.positive,
-        "TFLOP/s of one GPU as the trainer logs it (--flops names its convention)",
-        metavar="X",
-    ),
-    Option("log", units.words, "A training log: one line of it, pasted, or the file", metavar="LINE|FILE"),
-    Option("claimed-mfu", units.fraction, "An MFU that someone reports: which convention explains it?", metavar="X"),
-)
-
-RATES = ("tokens-per-second", "tokens-per-second-per-gpu", "samples-per-second", "step-time", "tflops", "log")
 VERDICT_BY = "palm"
 LOGGED_BY = "megatron"
 NEAR = 0.03
@@ -159,9 +142,9 @@ def _logged(inputs: Inputs) -> Logged | None:
 
 def _rate(inputs: Inputs, subject: Subject, logged: Logged | None) -> Term:
     """tokens/s/GPU from whichever figure was given."""
-    given = [name for name in RATES if inputs.get(name) is not None]
+    given = [name for name in MEASURED_RATES if inputs.get(name) is not None]
     if len(given) != 1:
-        shown = ", ".join(f"--{name}" for name in given or RATES)
+        shown = ", ".join(f"--{name}" for name in given or MEASURED_RATES)
         what = "one of these is needed" if not given else "these exclude each other"
         raise NapkinError(f"{shown}: {what}", "for example --tokens-per-second 98000")
     name = given[0]
@@ -286,7 +269,7 @@ COMMAND = Command(
     run,
     (
         *MODEL_OPTIONS,
-        *RATES,
+        *MEASURED_RATES,
         "time",
         "params",
         "active-params",

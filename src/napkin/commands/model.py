@@ -7,45 +7,11 @@ from napkin.commands.command import Inputs
 from napkin.errors import NapkinError, did_you_mean
 from napkin.inputs.model import CLASS_DEFAULT, LARGEST_DIMENSION, Config, load_config
 from napkin.operations.model import Model
-from napkin.options.registry import Option, declare, flag
 from napkin.term import Term
-from napkin.units import Unreadable, positive_count
 
 DEFAULT_SEQ = 4096
 COUNTS = ("params", "flops")
 """Commands that count a whole model, however it is divided."""
-
-
-def lengths(text: str) -> tuple[int, ...]:
-    """Document lengths separated by commas; `4x1024` is four documents of 1024 tokens."""
-    found: list[int] = []
-    for part in text.split(","):
-        times, x, length = part.partition("x")
-        count = positive_count(times) if x else 1
-        if len(found) + count > 10**6:
-            raise Unreadable("more than a million documents", "for example 4096,2048 or 4x1024")
-        found += [positive_count(length if x else part)] * count
-    return tuple(found)
-
-
-declare(
-    flag("mtp", "Count the multi-token prediction modules too"),
-    Option(
-        "vocab-multiple",
-        positive_count,
-        "Pad the vocabulary to a multiple of N · tp (Megatron, nanotron: 128)",
-        metavar="N",
-        aliases=("make-vocab-size-divisible-by",),
-    ),
-    Option("target-seq", positive_count, "Tokens of the decoder's sequence, in an encoder-decoder", "token", "N"),
-    Option("document-lengths", lengths, "Documents packed into a sequence: 4096,2048 or 4x1024", metavar="N,N,…"),
-    Option("mean-document-length", positive_count, "Documents of one length packed into a sequence", "token", "N"),
-)
-
-MODEL_OPTIONS = ("assume-ignorable",)
-"""Options of every command that takes MODEL."""
-PADDED = ("vocab-multiple",)
-"""Options of those that count a padded vocabulary."""
 
 
 def model_of(inputs: Inputs) -> Model:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from napkin.commands.command import Command, Inputs
-from napkin.commands.model import MODEL_OPTIONS, PADDED, model_of
+from napkin.commands.model import model_of
 from napkin.counting.params import params
+from napkin.options.model import MODEL_OPTIONS, PADDED
 from napkin.render.answer import Answer
 
 

@@ -12,18 +12,12 @@ from napkin.errors import Refused
 from napkin.footprint.setup import Setup
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
-from napkin.options.registry import Option, declare, flag
 from napkin.term import TRUE, Term, add, constant, divide, leaf, multiply, subtract
 from napkin.timing.step import Step
-from napkin.units import human, positive
+from napkin.units import human
 
 if TYPE_CHECKING:
     from napkin.evidence.single import Asked
-
-declare(
-    Option("factor", positive, "Time of your steps over napkin's (napkin calibrate)", metavar="X"),
-    flag("async-tp", "Tensor-parallel collectives decomposed and overlapped"),
-)
 
 
 def asked_of(inputs: Inputs, model: Model, setup: Setup, hardware: Hardware) -> Asked:

@@ -8,7 +8,7 @@ from napkin import formats
 from napkin.commands.bars import line, stacked
 from napkin.commands.command import Inputs
 from napkin.commands.machine import accelerator
-from napkin.commands.model import MODEL_OPTIONS, sequence
+from napkin.commands.model import sequence
 from napkin.errors import BROKEN, CLOSE, OK, NapkinError
 from napkin.footprint import allocator
 from napkin.footprint import serving as inference
@@ -16,7 +16,9 @@ from napkin.footprint.serving import Stored
 from napkin.inputs.hardware import Hardware
 from napkin.operations.lowering import key_heads
 from napkin.operations.model import Model
-from napkin.options.registry import COMMON, DRAWS, FIGURES
+from napkin.options.machine import FIGURES
+from napkin.options.model import MODEL_OPTIONS
+from napkin.options.output import COMMON, DRAWS
 from napkin.planning import fit
 from napkin.render.answer import Answer
 from napkin.render.chart import Chart, Series

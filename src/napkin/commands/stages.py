@@ -5,75 +5,21 @@ from __future__ import annotations
 from napkin.commands.command import Inputs
 from napkin.errors import NapkinError, Refused
 from napkin.operations.model import Model
-from napkin.options.registry import Option, declare, flag
+from napkin.options.layout import END_LAYERS, ENDS_AS_LAYERS, STAGE_OPTIONS
 from napkin.training.layout import Stages, joined
-from napkin.units import Unreadable, count, positive_count, words
 
 SOLVED = "solved"
-EXAMPLE = "for example 9,10,10,9 or 9,2x10,9"
-MOST = 10**6
-"""Stages that a list may have."""
 
 
-def stage_layers(text: str) -> Stages:
-    """Layers of each stage, separated by commas; `2x10` is two stages of 10."""
-    found = []
-    for part in words(text).split(","):
-        times, x, layers = part.partition("x")
-        try:
-            found.append((positive_count(times) if x else 1, count(layers if x else part)))
-        except Unreadable as problem:
-            raise Unreadable(problem.reason, EXAMPLE) from None
-    if sum(stages for stages, _ in found) > MOST:
-        raise Unreadable(f"more than {MOST:,} stages", EXAMPLE)
-    return joined(tuple(found))
-
-
-declare(
-    Option("stage-layers", stage_layers, "Layers of each pipeline stage: 9,10,10,9 or 9,2x10,9", metavar="N,N,…"),
-    Option(
-        "first-stage-layers",
-        positive_count,
-        "Layers of the first pipeline stage; the others share the rest",
-        metavar="N",
-        aliases=("decoder-first-pipeline-num-layers", "num-layers-in-first-pipeline-stage"),
-    ),
-    Option(
-        "last-stage-layers",
-        positive_count,
-        "Layers of the last pipeline stage; the others share the rest",
-        metavar="N",
-        aliases=("decoder-last-pipeline-num-layers", "num-layers-in-last-pipeline-stage"),
-    ),
-    flag(
-        "embedding-as-layer",
-        "The embedding takes a layer's place on the first stage",
-        ("account-for-embedding-in-pipeline-split",),
-    ),
-    flag(
-        "loss-as-layer",
-        "The head and the loss take a layer's place on the last stage",
-        ("account-for-loss-in-pipeline-split",),
-    ),
-    Option(
-        "chunk-layers",
-        positive_count,
-        "Layers of a model chunk of an interleaved pipeline, in place of --vp",
-        metavar="N",
-        aliases=("num-layers-per-virtual-pipeline-stage",),
-    ),
-)
-
-ENDS = ("first-stage-layers", "last-stage-layers")
-PLACES = ("embedding-as-layer", "loss-as-layer")
-STAGE_OPTIONS = ("stage-layers", *ENDS, *PLACES, "chunk-layers")
 EVEN = "a number of stages that divides the layers, or --stage-layers"
 
 
 def given(inputs: Inputs) -> list[str]:
     """Those of the options that deal layers to stages which are given; contradictions among them are refused."""
     found = [name for name in STAGE_OPTIONS[:-1] if inputs.get(name)]
-    groups = [group for group in (("stage-layers",), ENDS, PLACES) if any(name in found for name in group)]
+    groups = [
+        group for group in (("stage-layers",), END_LAYERS, ENDS_AS_LAYERS) if any(name in found for name in group)
+    ]
     if len(groups) > 1:
         both = " and ".join(f"--{next(name for name in group if name in found)}" for group in groups[:2])
         raise NapkinError(f"{both} exclude each other", "--stage-layers alone says it all")
@@ -97,7 +43,7 @@ def degrees(inputs: Inputs, model: Model) -> tuple[int, int, Stages]:
     if chunk:
         if "vp" in inputs and inputs.origin("vp") != SOLVED:
             raise NapkinError("--vp and --chunk-layers exclude each other", "leave out one of the two")
-        if set(found) - set(PLACES):
+        if set(found) - set(ENDS_AS_LAYERS):
             raise NapkinError(f"--chunk-layers and --{found[0]} exclude each other", "--vp says how many chunks")
         dealt = depth + len(found)
         if dealt % (pp * chunk):
@@ -107,7 +53,7 @@ def degrees(inputs: Inputs, model: Model) -> tuple[int, int, Stages]:
         inputs.shown.pop("vp", None)
         inputs.record("vp", dealt // pp // chunk, SOLVED)
     vp = int(inputs.get("vp"))
-    sizes = {(depth + len(found)) // pp} if set(found) & set(PLACES) else {layers for _, layers in stages}
+    sizes = {(depth + len(found)) // pp} if set(found) & set(ENDS_AS_LAYERS) else {layers for _, layers in stages}
     for whole in sorted(sizes):
         if whole % vp:
             raise NapkinError(
@@ -133,14 +79,14 @@ def _dealt(inputs: Inputs, found: list[str], pp: int, depth: int) -> Stages:
         return listed
     if pp < 2:
         raise NapkinError(f"--{found[0]} needs a pipeline", "--pp 2 or more")
-    if found[0] in PLACES:
+    if found[0] in ENDS_AS_LAYERS:
         dealt = depth + len(found)
         if dealt % pp:
             raise NapkinError(f"--{found[0]}: {pp:,} stages do not divide {dealt:,} places of layers", EVEN)
         each = dealt // pp
         ends = (each - ("embedding-as-layer" in found), each - ("loss-as-layer" in found))
         return joined(((1, ends[0]), (pp - 2, each), (1, ends[1])))
-    first, last = (inputs.get(name) for name in ENDS)
+    first, last = (inputs.get(name) for name in END_LAYERS)
     ends_held = (first or 0) + (last or 0)
     middle = pp - len(found)
     left = depth - ends_held

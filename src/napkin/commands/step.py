@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 
 from napkin.commands.command import Command, Inputs
-from napkin.commands.layout import SETUP_DEFAULTS, SETUP_OPTIONS, divisions, setup_of
-from napkin.commands.level import level_of
+from napkin.commands.confidence import read_confidence
+from napkin.commands.layout import divisions, setup_of
 from napkin.commands.machine import accelerator
-from napkin.commands.model import MODEL_OPTIONS, PADDED, model_of
+from napkin.commands.model import model_of
 from napkin.commands.predicted import asked_of, memory_terms, utilisation
-from napkin.commands.stages import STAGE_OPTIONS
 from napkin.footprint.setup import Setup
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.operations.recurrence import Scan
-from napkin.options.registry import DRAWS
+from napkin.options.layout import STAGE_OPTIONS
+from napkin.options.model import MODEL_OPTIONS, PADDED
+from napkin.options.output import DRAWS
+from napkin.options.training import SETUP_DEFAULTS, SETUP_OPTIONS
 from napkin.render.answer import Answer
 from napkin.term import Term
 from napkin.timing.step import Step, step
@@ -28,7 +30,7 @@ def run(inputs: Inputs) -> Answer:
     model = model_of(inputs)
     setup = setup_of(inputs, model)
     hardware = accelerator(inputs)
-    level = level_of(inputs)
+    level = read_confidence(inputs)
     asked = asked_of(inputs, model, setup, hardware)
     _assumed_links(inputs, hardware, setup.layout.gpus)
     inputs.record("attention", asked.kernel, inputs.origin("attention"))

@@ -7,7 +7,7 @@ from napkin.commands.machine import accelerator, peak_of
 from napkin.counting.six_n import six_n
 from napkin.errors import BROKEN, OK, NapkinError
 from napkin.inputs.hardware import Hardware
-from napkin.options.registry import STEP_MODEL
+from napkin.options.training import STEP_MODEL
 from napkin.render.answer import Answer
 from napkin.term import Term, divide, multiply
 from napkin.timing import time
