@@ -78,12 +78,12 @@ def test_a_whole_run_answers_in_json_and_leaves_a_profile(
 
 
 def test_every_published_term_folds_and_its_units_combine(h200: Any) -> None:
-    from napkin.commands.command import Given, ask, find
+    from napkin.commands.command import OptionText, ask, find
     from napkin.term import MEASURED, OPS, fold
 
     h200()
     texts = {"what": (), "only": "matmul,memory,host", "quiet": True, "quick": True}
-    answer = ask(find("bench"), {name: Given(text) for name, text in texts.items()})
+    answer = ask(find("bench"), {name: OptionText(text) for name, text in texts.items()})
     assert len(answer.terms) > 8
     for term in answer.terms:
         for node in term.walk():
@@ -245,7 +245,7 @@ def test_no_torch_is_status_5_and_says_how_to_get_it(napkin: Callable[..., Outco
         ("bench --dtype bf61", "unknown 'bf61'"),
         ("bench --only matmul,disk", "unknown 'disk'"),
         ("bench --only ,", "names nothing"),
-        ("bench --quick --full", "exclude each other"),
+        ("bench --quick --full", "cannot be combined"),
         ("bench --data ones", "neither normal nor zeros"),
         ("bench --tp 8", "--model is missing"),
         ("bench step", "--model is missing"),

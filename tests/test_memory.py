@@ -171,7 +171,7 @@ def test_a_snapshot_stands_beside_the_prediction(tmp_path) -> None:
         ("--vp 2 --pp 2 --schedule 1f1b", "--vp 2 needs an interleaved schedule", "--schedule interleaved"),
         ("--implementation hff", "--implementation: 'hff' is not known", "hf"),
         ("--quantised nf4", "--quantised needs --lora-rank", "--lora-rank 8"),
-        ("--lora-rank 8 --lora-targets w", "llama3-8b has no product 'w'", "one of down"),
+        ("--lora-rank 8 --lora-targets w", "llama3-8b has no linear layer 'w'", "one of down"),
         ("--framework fsdpp", "--framework: 'fsdpp' is not known", "fsdp"),
         ("--snapshot-device x --snapshot y", "--snapshot-device: 'x'", ""),
         ("--momentum 0.9", "--momentum belongs to sgd, not to adamw", "leave it out"),
@@ -252,7 +252,7 @@ def test_more_ranks_than_key_heads_are_refused_by_codes_that_cannot_and_gathered
     it; the key is rotated whole: 128 numbers in place of 64."""
     refused = memory("--gpus 8 --tp 8 --seq 1024", HEADS)
     assert refused.status == 2
-    assert "--tp 8 does not divide the key/value heads (4) of the hf code" in refused.err
+    assert "--tp 8 does not divide the key/value heads (4) of the hf implementation" in refused.err
     assert "--tp 4 does, or --implementation megatron" in refused.err
     assert memory("--gpus 8 --tp 8 --seq 1024 --implementation nanotron", HEADS).status == 2
     line = "--gpus 8 --tp 8 --seq 1024 --implementation megatron --no-sp --recompute none"

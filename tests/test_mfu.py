@@ -100,10 +100,10 @@ def test_a_number_of_parameters_is_enough() -> None:
     ("line", "says"),
     [
         ("mfu llama3-8b --hardware h100", "one of these is needed"),
-        ("mfu llama3-8b --hardware h100 --tokens-per-second 9 --tflops 9", "exclude each other"),
+        ("mfu llama3-8b --hardware h100 --tokens-per-second 9 --tflops 9", "cannot be combined"),
         ("mfu llama3-8b --hardware h100 --tokens-per-second 9", "--gpus"),
         ("mfu llama3-8b --hardware h100 --step-time 2s --gpus 8", "--global-batch"),
-        ("mfu llama3-8b --hardware h100 --params 8B --tflops 9", "exclude each other"),
+        ("mfu llama3-8b --hardware h100 --params 8B --tflops 9", "cannot be combined"),
         ("mfu --params 8B --tflops 400 --hardware h100 --flops palm", "needs a model"),
         ("mfu --params 8B --tflops 400 --hardware h100 --flops nonsense", "no convention"),
         ('mfu llama3-8b --hardware h100 --log "hello"', "no throughput"),

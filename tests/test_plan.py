@@ -11,9 +11,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from napkin.commands.command import Given, Inputs, find
-from napkin.commands.layout import setup_of
+from napkin.commands.command import Inputs, OptionText, find
 from napkin.commands.plan import question
+from napkin.commands.setup import read_setup
 from napkin.errors import NapkinError
 from napkin.evidence import single
 from napkin.planning.search import _chunks, divisors, grid, search, used_bytes
@@ -28,9 +28,9 @@ PLAN = "plan llama3-70b --hardware h100 --seq 8192"
 def planner_of(line):
     words = shlex.split(line)
     model, options = words[0], words[1:]
-    given = {"model": Given(model)}
+    given = {"model": OptionText(model)}
     for name, text in zip(options[::2], options[1::2], strict=True):
-        given[name.removeprefix("--")] = Given(text)
+        given[name.removeprefix("--")] = OptionText(text)
     return question.planner_of(Inputs(find("plan"), given))
 
 
@@ -81,9 +81,11 @@ def brute_force(planner, gpus):
             texts = {"model": "gpt2", "tp": tp, "pp": pp, "cp": cp, "zero": zero, "micro-batch": micro, "vp": vp}
             texts |= {"gpus": gpus, "global-batch": request.batch, "recompute": again, "seq": request.seq}
             texts |= {"implementation": "megatron"}
-            inputs = Inputs(command, {name: Given(str(text)) for name, text in texts.items()} | {"sp": Given(sp)})
+            inputs = Inputs(
+                command, {name: OptionText(str(text)) for name, text in texts.items()} | {"sp": OptionText(sp)}
+            )
             try:
-                setup = setup_of(inputs, request.model)
+                setup = read_setup(inputs, request.model)
             except NapkinError:
                 continue
             if zero and setup.layout.dp * cp == 1:
@@ -118,10 +120,14 @@ def test_every_layout_of_the_grid_passes_the_rules_of_step():
     for i in np.random.default_rng(1).choice(len(found), 60, replace=False):
         layout = found.layout(int(i))
         names = ("tp", "pp", "dp", "cp", "ep", "vp", "zero", "seq")
-        given = {name: Given(str(getattr(layout, name))) for name in names}
-        given |= {"micro-batch": Given(str(layout.micro)), "global-batch": Given("32"), "sp": Given(bool(layout.sp))}
-        given |= {"model": Given("mixtral-8x7b"), "recompute": Given(layout.recompute.kind)}
-        assert setup_of(Inputs(find("step"), given), planner.request.model).layout == layout
+        given = {name: OptionText(str(getattr(layout, name))) for name in names}
+        given |= {
+            "micro-batch": OptionText(str(layout.micro)),
+            "global-batch": OptionText("32"),
+            "sp": OptionText(bool(layout.sp)),
+        }
+        given |= {"model": OptionText("mixtral-8x7b"), "recompute": OptionText(layout.recompute.kind)}
+        assert read_setup(Inputs(find("step"), given), planner.request.model).layout == layout
 
 
 def test_divisors_and_chunks():
@@ -291,7 +297,7 @@ def test_the_table_of_published_layouts_is_in_step():
     for source, count in [*by_source.items(), ("all", len(rows))]:
         assert f"| {source} | {count} |" in table, "run python tools/layouts.py"
     large = [row for row in rows if row.gpus >= layouts["DETAILED"]]
-    place = {row.id: (row.chip, row.gpus, layouts["layout_of"](row).replaced(recompute=None)) for row in large}
+    place = {row.id: (row.chip, row.gpus, layouts["read_layout"](row).replaced(recompute=None)) for row in large}
     shared = Counter(place.values())
     alone = [row for row in large if shared[place[row.id]] == 1]
     assert len(alone) > 30

@@ -16,7 +16,7 @@ from napkin.architectures.blocks import RMS, Block, Operations
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
-from napkin.operations.base import COLUMN, LM_HEAD, ROW, SHARED_EXPERT, Operation
+from napkin.operations.base import COLUMN, KEY, LM_HEAD, QUERY, ROW, SHARED_EXPERT, VALUE, Operation
 from napkin.operations.experts import Experts
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
@@ -139,10 +139,10 @@ def _attention(source: str, *, width: int, rank: int, kernel: int, own: Heads) -
     wide, narrow = own.heads * own.size, own.kv_heads * own.size
     query, bias = "q_norm", "distance_bias"
     operations: Operations = (
-        Matmul("q", (source,), width, wide, False, COLUMN),
-        Matmul("k", (source,), width, narrow, False, COLUMN),
+        Matmul("q", (source,), width, wide, False, COLUMN, role=QUERY),
+        Matmul("k", (source,), width, narrow, False, COLUMN, role=KEY),
         ShortConvolution("k_conv", ("k",), narrow, kernel),
-        Matmul("v", (source,), width, narrow, False, COLUMN),
+        Matmul("v", (source,), width, narrow, False, COLUMN, role=VALUE),
         ShortConvolution("v_conv", ("v",), narrow, kernel),
         Matmul("relative", (source,), width, own.heads * rank, False, COLUMN),
         RMS("q_norm", "q", own.size, own.heads),

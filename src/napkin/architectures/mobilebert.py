@@ -7,7 +7,7 @@ from napkin.architectures.common import activation, depth, width
 from napkin.architectures.masked import BARE, MASKED, PRETRAINING, encoder, must_tie, purpose_of
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
-from napkin.operations.base import COLUMN, LM_HEAD, POSITION, ROW, SEGMENT
+from napkin.operations.base import COLUMN, KEY, LM_HEAD, POSITION, QUERY, ROW, SEGMENT, VALUE
 from napkin.operations.embedding import Embedding
 from napkin.operations.linear import JoinedHead, Matmul
 from napkin.operations.model import Layer, Model
@@ -62,9 +62,9 @@ def mobilebert(config: Config) -> Model:
             operations += _bottleneck("attention_bottleneck", norm, hidden, narrow)
             keys = "attention_bottleneck_norm"
     operations += (
-        Matmul("q", (keys,), narrow, narrow, True, COLUMN),
-        Matmul("k", (keys,), narrow, narrow, True, COLUMN),
-        Matmul("v", (values,), narrow if values == keys else hidden, narrow, True, COLUMN),
+        Matmul("q", (keys,), narrow, narrow, True, COLUMN, role=QUERY),
+        Matmul("k", (keys,), narrow, narrow, True, COLUMN, role=KEY),
+        Matmul("v", (values,), narrow if values == keys else hidden, narrow, True, COLUMN, role=VALUE),
         AttentionCore("attention", ("q", "k", "v"), heads, heads, head_dim, head_dim, causal=False),
         Matmul("o", ("attention",), narrow, narrow, True, ROW),
         Add("attention_residual", (source, "o"), narrow, not between),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
-from napkin.commands.command import Command, Given, Inputs, ask
+from napkin.commands.command import Command, Inputs, OptionText, ask
 from napkin.errors import NapkinError, did_you_mean
 from napkin.options.option import Option
 from napkin.options.output import COMMON, DRAWS
@@ -13,7 +13,7 @@ from napkin.options.ranges import truth
 from napkin.options.registry import OPTIONS, canonical
 from napkin.render.answer import Answer, Shown
 
-Question = dict[str, Given]
+Question = dict[str, OptionText]
 
 
 def target_of(inputs: Inputs) -> tuple[Command, Question]:
@@ -24,7 +24,7 @@ def target_of(inputs: Inputs) -> tuple[Command, Question]:
         raise NapkinError(f"{name}: which command?", f"napkin {inputs.command.examples[0]}")
     taken = {*command.names, *command.figures} - {*COMMON, *DRAWS}
     shown = {name: one for name, one in inputs.shown.items() if name in taken}
-    return command, {name: Given(_as_given(one), one.origin) for name, one in shown.items()}
+    return command, {name: OptionText(_as_given(one), one.origin) for name, one in shown.items()}
 
 
 def _as_given(shown: Shown) -> Any:
@@ -46,7 +46,7 @@ def option_of(command: Command, name: str, where: str) -> Option:
 def changed(question: Question, changes: Mapping[str, Any]) -> Question:
     """The question with other texts for some options; None takes an option out."""
     result = {name: one for name, one in question.items() if name not in changes}
-    return {**result, **{name: Given(text) for name, text in changes.items() if text is not None}}
+    return {**result, **{name: OptionText(text) for name, text in changes.items() if text is not None}}
 
 
 ADVICE = "suggestions"

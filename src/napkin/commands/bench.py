@@ -49,13 +49,13 @@ def run(inputs: Inputs) -> Answer:
 def _request(inputs: Inputs, words: tuple[str, ...]) -> Request:
     from napkin.bench.modes import DEFAULT, FULL, GROUPS, QUICK
     from napkin.bench.run import Request
-    from napkin.commands.machine import table_of
+    from napkin.commands.machine import read_hardware_table
     from napkin.inputs.hardware import find
 
     if inputs.get("quick") and inputs.get("full"):
-        raise NapkinError("--quick and --full exclude each other", "choose one")
+        raise NapkinError("--quick and --full cannot be combined", "choose one")
     mode = QUICK if inputs.get("quick") else FULL if inputs.get("full") else DEFAULT
-    known = table_of(inputs)
+    known = read_hardware_table(inputs)
     hardware = None
     if inputs.get("hardware") is not None:
         hardware = find(inputs.get("hardware"), known)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from napkin import term
 from napkin.commands import asking
 from napkin.commands.asking import Question
-from napkin.commands.command import Command, Given, Inputs, find
+from napkin.commands.command import Command, Inputs, OptionText, find
 from napkin.elementwise import ratio
 from napkin.errors import NapkinError
 from napkin.options.layout import DEGREES
@@ -29,7 +29,7 @@ Names = tuple[str, ...]
 def run(inputs: Inputs) -> Answer:
     sides = tuple(inputs.get("sides") or ())
     if len(sides) == 2 and all(_is_profile(word) for word in sides):
-        return asking.asked(find("bench"), {"what": Given(["compare", *sides])})
+        return asking.asked(find("bench"), {"what": OptionText(["compare", *sides])})
     command, a, b, names = _sides(inputs)
     first, second = _side(command, a, names[0]), _side(command, b, names[1])
     have, get = first.quantities(), second.quantities()
@@ -120,8 +120,8 @@ def _word(word: str) -> tuple[Command, Question]:
                     f"{printable(word, 60)!r} is no run file, accelerator, model or profile", near[0] if near else known
                 ) from None
         command = find("params")
-        return command, {"model": Given(word)}
-    return find("hardware"), {"accelerator": Given(word)}
+        return command, {"model": OptionText(word)}
+    return find("hardware"), {"accelerator": OptionText(word)}
 
 
 def _is_profile(word: str) -> bool:

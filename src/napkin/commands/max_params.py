@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from napkin import formats
 from napkin.commands.command import Command, Inputs
-from napkin.commands.layout import setup_of
-from napkin.commands.machine import accelerator
+from napkin.commands.machine import read_hardware
+from napkin.commands.setup import read_setup
 from napkin.errors import BROKEN, NapkinError
 from napkin.footprint import capacity
 from napkin.inputs.hardware import Hardware
@@ -27,7 +27,7 @@ INFERENCE_DTYPES = ("fp32", "bf16", "fp8", "mxfp8", "int8", "nvfp4", "mxfp4")
 
 
 def run(inputs: Inputs) -> Answer:
-    hardware = accelerator(inputs)
+    hardware = read_hardware(inputs)
     inputs.need("gpus", "how many?")
     per_gpu = hardware.term("memory", "memory/capacity_per_gpu", "byte/GPU")
     total = capacity.total_capacity(per_gpu, inputs.term("gpus"))
@@ -84,12 +84,12 @@ def _fitting(inputs: Inputs, config: Config) -> list[Term]:
 
     for name, value in SETUP_DEFAULTS.items():
         inputs.default(name, value)
-    setup_of(inputs, build(config))  # an option that makes no layout is refused here, not taken for a lack of memory
-    capacity = accelerator(inputs).term("capacity", "fits/capacity", "byte")
+    read_setup(inputs, build(config))  # an option that makes no layout is refused here, not taken for a lack of memory
+    capacity = read_hardware(inputs).term("capacity", "fits/capacity", "byte")
     compiled = bool(inputs.get("compile"))
 
     def found(model: Model) -> fit.Fit:
-        setup = setup_of(inputs, model)
+        setup = read_setup(inputs, model)
         return fit.evaluate(model, setup, inputs.get("implementation"), capacity.value, compiled)
 
     def fits(model: Model) -> bool:

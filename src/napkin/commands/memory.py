@@ -11,9 +11,10 @@ from napkin.autograd.tape import BYTES
 from napkin.commands import bars
 from napkin.commands.command import Command, Inputs
 from napkin.commands.confidence import read_confidence
-from napkin.commands.layout import divisions, setup_of
-from napkin.commands.machine import accelerator
-from napkin.commands.model import model_of
+from napkin.commands.layout import divisions
+from napkin.commands.machine import read_hardware
+from napkin.commands.model import read_model
+from napkin.commands.setup import read_setup
 from napkin.commands.single import answered
 from napkin.errors import BROKEN, CLOSE, OK, NapkinError
 from napkin.footprint import buckets, memory
@@ -59,7 +60,7 @@ def run(inputs: Inputs) -> Answer:
     small = answered(inputs)
     if small is not None:
         return small
-    model = model_of(inputs)
+    model = read_model(inputs)
     if inputs.get("must-fit") and not _named(inputs):
         raise NapkinError("--must-fit needs --hardware", "name the accelerator that it must fit on")
     if inputs.get("inference"):
@@ -69,7 +70,7 @@ def run(inputs: Inputs) -> Answer:
     for first, second in EXCLUSIVE:
         if inputs.get(first) and inputs.get(second):
             raise NapkinError(f"--{first} and --{second} ask different things", "ask one at a time")
-    setup = setup_of(inputs, model)
+    setup = read_setup(inputs, model)
     if inputs.get("max") is not None:
         return _solve(inputs, model, setup)
     if inputs.get("snapshot") is not None:
@@ -82,7 +83,7 @@ def run(inputs: Inputs) -> Answer:
 
 def account(inputs: Inputs, model: Model, setup: Setup) -> Answer:
     """The buckets of one layout, against capacity where an accelerator is named."""
-    hardware = accelerator(inputs) if _named(inputs) else None
+    hardware = read_hardware(inputs) if _named(inputs) else None
     capacity = hardware.term("capacity", "memory/capacity", "byte") if hardware is not None else None
     room = None if capacity is None else capacity.value
     word, compiled = inputs.get("implementation"), bool(inputs.get("compile"))
@@ -350,9 +351,9 @@ def _solve(inputs: Inputs, model: Model, setup: Setup) -> Answer:
     what = inputs.get("max")
     if setup.layout.stages and what in ("layers", "params"):
         raise NapkinError(
-            f"--max {what} and layers dealt to stages by hand exclude each other", "--pp alone deals evenly"
+            f"--max {what} and layers dealt to stages by hand cannot be combined", "--pp alone deals evenly"
         )
-    hardware = accelerator(inputs)
+    hardware = read_hardware(inputs)
     capacity = hardware.term("capacity", "memory/capacity", "byte")
     room = int(capacity.value)
     word, compiled = inputs.get("implementation"), bool(inputs.get("compile"))

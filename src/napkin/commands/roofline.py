@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from napkin import formats, units
 from napkin.commands.command import Command, Inputs
-from napkin.commands.machine import accelerator, dtype_of, element_format, roof, table_of
-from napkin.commands.model import model_of, sequence
+from napkin.commands.machine import element_format, read_dtype, read_hardware, read_hardware_table, read_roof
+from napkin.commands.model import read_model, read_sequence
 from napkin.commands.small import matmul_of, shape_terms
 from napkin.counting import flops
 from napkin.errors import NapkinError, did_you_mean
@@ -49,11 +49,11 @@ def _sizes(inputs: Inputs, count: int, what: str) -> tuple[int, ...]:
 
 def _machine(inputs: Inputs) -> tuple[str, str, Term, Term, Term]:
     """(accelerator's name, dtype, bytes of an element, peak, bandwidth)."""
-    hardware = accelerator(inputs)
-    dtype = dtype_of(inputs, hardware)
+    hardware = read_hardware(inputs)
+    dtype = read_dtype(inputs, hardware)
     given = inputs.get("dtype")
     form = formats.find(element_format(given.strip().lower()) if given else dtype)
-    return hardware.name, form.name, formats.element_bytes(form), *roof(inputs, hardware, dtype)
+    return hardware.name, form.name, formats.element_bytes(form), *read_roof(inputs, hardware, dtype)
 
 
 def _elementwise(inputs: Inputs, function: str) -> Answer:
@@ -108,9 +108,9 @@ def _model(inputs: Inputs) -> Answer:
     for option in ("out-dtype", "link"):
         if option in inputs:
             raise NapkinError(f"--{option} does not apply to a model", "it belongs to a single operation")
-    model = model_of(inputs)
+    model = read_model(inputs)
     sequences = inputs.get("batch") or int(inputs.default("batch", "1"))
-    seq = sequence(inputs, model)
+    seq = read_sequence(inputs, model)
     hardware, dtype, width, peak, bandwidth = _machine(inputs)
     over = flops.works(model, sequences, seq)
     worked = flops.by_operation(model, over)
@@ -160,7 +160,7 @@ def _transfer(inputs: Inputs, operation: str) -> Answer:
     over = roofline.transfer(size, rate, "time/link")
     terms = [over, size, rate]
     if inputs.get("hardware") is not None:
-        hardware = accelerator(inputs)
+        hardware = read_hardware(inputs)
         memory = roofline.transfer(size, hardware.term("memory_bandwidth", "memory_bandwidth"), "time/memory")
         terms += [memory, divide("slower", over, memory)]
     return Answer("roofline", f"{human(size.value, 'byte')} over {name}", terms)
@@ -173,9 +173,9 @@ def _link(inputs: Inputs) -> tuple[str, Term]:
         rate = parsed(units.bandwidth, text, "--link")
         return f"a link of {text.strip()}", leaf("link", rate, "byte/s", GIVEN)
     if text.strip().lower() in ("nvlink", "own") and inputs.get("hardware") is not None:
-        hardware = accelerator(inputs)
+        hardware = read_hardware(inputs)
         return hardware.link_name or f"{hardware.name}'s link", hardware.term("link_bandwidth", "link")
-    link = find_link(text, table_of(inputs))
+    link = find_link(text, read_hardware_table(inputs))
     return link.name, leaf("link", link.bandwidth, "byte/s", link.kind, link.source)
 
 

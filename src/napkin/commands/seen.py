@@ -32,17 +32,17 @@ def wanted(inputs: Inputs, from_file: bool) -> bool:
 
 def beside(answer: Answer, inputs: Inputs, model: Model, rate: Term) -> None:
     """Add the predicted step, the gap, and what would explain it."""
-    from napkin.commands.layout import setup_of
-    from napkin.commands.machine import accelerator
-    from napkin.commands.predicted import asked_of
+    from napkin.commands.machine import read_hardware
+    from napkin.commands.predicted import read_step_model
+    from napkin.commands.setup import read_setup
     from napkin.options.training import SETUP_DEFAULTS
     from napkin.timing.step import step
 
     for name, text in SETUP_DEFAULTS.items():
         if inputs.get(name) is None:
             inputs.default(name, text)
-    setup = setup_of(inputs, model)
-    asked = asked_of(inputs, model, setup, accelerator(inputs))
+    setup = read_setup(inputs, model)
+    asked = read_step_model(inputs, model, setup, read_hardware(inputs))
     predicted = step(model, asked.plan, asked.rates).time
     layout = setup.layout
     tokens = leaf("tokens_per_step", layout.global_batch * layout.seq, "token", TRUE)

@@ -103,11 +103,11 @@ def _varied(command: Command, question: Question, base: Answer, only: str | None
 
 def _figures(command: Command, question: Question) -> dict[str, float]:
     """The accelerator's figures by their options' names; none where the command does not take them."""
-    from napkin.commands.machine import FIELDS, accelerator, base_dtype
+    from napkin.commands.machine import FIELDS, read_base_dtype, read_hardware
 
     resolved = Inputs(command, question)
-    hardware = accelerator(resolved)
-    figures: dict[str, float] = {"peak-flops": hardware.peak(base_dtype(resolved, hardware))}
+    hardware = read_hardware(resolved)
+    figures: dict[str, float] = {"peak-flops": hardware.peak(read_base_dtype(resolved, hardware))}
     figures |= {
         name: hardware.capacity if name == "memory-size" else getattr(hardware, field) for name, field in FIELDS.items()
     }

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from napkin import formats, units
 from napkin.commands.command import Inputs
-from napkin.commands.machine import accelerator, dtype_of
+from napkin.commands.machine import read_dtype, read_hardware
 from napkin.counting import linear_stack as linear
 from napkin.counting.utilization import verdict_of
 from napkin.errors import BROKEN, OK, NapkinError
@@ -99,8 +99,8 @@ def flops_linear(inputs: Inputs) -> Answer:
 def mfu_matmul(inputs: Inputs) -> Answer:
     """FLOP/s of a measured product over the dense peak of its number format."""
     one = matmul_of(inputs)
-    hardware = accelerator(inputs)
-    dtype = dtype_of(inputs, hardware)
+    hardware = read_hardware(inputs)
+    dtype = read_dtype(inputs, hardware)
     inputs.need("time", "how long did it take?")
     time = inputs.term("time")
     flops = linear.product_term(one, "flops/total")

@@ -6,10 +6,11 @@ import math
 
 from napkin.commands.command import Command, Inputs
 from napkin.commands.confidence import read_confidence
-from napkin.commands.layout import divisions, setup_of
-from napkin.commands.machine import accelerator
-from napkin.commands.model import model_of
-from napkin.commands.predicted import asked_of, memory_terms, utilisation
+from napkin.commands.layout import divisions
+from napkin.commands.machine import read_hardware
+from napkin.commands.model import read_model
+from napkin.commands.predicted import memory_terms, read_step_model, utilisation
+from napkin.commands.setup import read_setup
 from napkin.footprint.setup import Setup
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
@@ -27,11 +28,11 @@ BINDS = {"compute": "compute", "memory_bound": "memory", "communication": "commu
 
 
 def run(inputs: Inputs) -> Answer:
-    model = model_of(inputs)
-    setup = setup_of(inputs, model)
-    hardware = accelerator(inputs)
+    model = read_model(inputs)
+    setup = read_setup(inputs, model)
+    hardware = read_hardware(inputs)
     level = read_confidence(inputs)
-    asked = asked_of(inputs, model, setup, hardware)
+    asked = read_step_model(inputs, model, setup, hardware)
     _assumed_links(inputs, hardware, setup.layout.gpus)
     inputs.record("attention", asked.kernel, inputs.origin("attention"))
     found = step(model, asked.plan, asked.rates)

@@ -60,7 +60,7 @@ def _views(inputs: Inputs, base: View, form: Format | Integer) -> tuple[View, bo
     if inputs.get("slice") is not None:
         view = tensors.take(view, parsed(selection, inputs.get("slice"), "--slice"))
     if inputs.get("permute") is not None and inputs.get("transpose"):
-        raise NapkinError("--permute and --transpose exclude each other", "give the whole order with --permute")
+        raise NapkinError("--permute and --transpose cannot be combined", "give the whole order with --permute")
     if inputs.get("permute") is not None:
         view = tensors.permute(view, inputs.get("permute"))
     if inputs.get("transpose"):

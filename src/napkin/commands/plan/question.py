@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from napkin.commands.command import Inputs
 from napkin.commands.confidence import read_confidence
-from napkin.commands.layout import setup_with
-from napkin.commands.machine import accelerator
-from napkin.commands.model import model_of, sequence
+from napkin.commands.machine import read_hardware
+from napkin.commands.model import read_model, read_sequence
+from napkin.commands.setup import read_setup_around
 from napkin.counting import flops
 from napkin.evidence import single
 from napkin.evidence.rates import generation_note, machine
@@ -74,12 +74,12 @@ def planner_of(inputs: Inputs) -> Planner:
     """The question of `inputs`, everything but the number of GPUs resolved."""
     from napkin.planning.search import Request
 
-    model = model_of(inputs)
-    hardware = accelerator(inputs)
+    model = read_model(inputs)
+    hardware = read_hardware(inputs)
     if note := generation_note(hardware):
         inputs.note(note)
-    seq = sequence(inputs, model)
-    setup = setup_with(inputs, model, Layout(seq=seq))
+    seq = read_sequence(inputs, model)
+    setup = read_setup_around(inputs, model, Layout(seq=seq))
     at = machine(hardware, setup.precision.compute)
     typical = single.asked(
         model,
