@@ -75,16 +75,14 @@ def esm(config: Config) -> Model:
     final = LAYER("final_norm", "x", hidden)
     scores = layers * heads
     contacts = Learnt("contacts", (), (("weight", (1, scores)), ("bias", (1,))), REPLICATED, trained=False)
-    after = (
-        pooler(hidden, "final_norm")
-        if purpose == BARE
-        else masked_head(hidden, vocabulary, "gelu_python", source="final_norm")
-    )
+    after = masked_head(hidden, vocabulary, "gelu_python", source="final_norm")
+    if purpose == BARE:
+        after = pooler(hidden, "final_norm")
     return encoder(
         config,
         (contacts, *before),
         ((layers, Layer("encoder", pre_norm(hidden, LAYER, attend, feed, dropout=(True, True)))),),
-        (final, *(pooler(hidden, "final_norm") if purpose == BARE else masked)),
+        (final, *after),
         hidden=hidden,
         heads=heads,
         vocabulary=vocabulary,
