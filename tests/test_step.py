@@ -14,16 +14,16 @@ from napkin import term
 from napkin.commands.timeline import schedule
 from napkin.evidence import constants, software
 from napkin.evidence.generic import decoder
+from napkin.evidence.printed import PrintedDecoder
 from napkin.evidence.rates import Machine, names, picker, rates
-from napkin.evidence.step_rows import Shape
 from napkin.record import replace
 from napkin.timing import comm
 from napkin.timing.efficiency import alignment_share, depth_share, halvings, tile_share
 from napkin.timing.step import Clock, Plan, Rates, step
 
-LLAMA = Shape("llama", 32, 4096, 32, 8, 128, 14336, 128256, True, False)
-GPT = Shape("gpt", 24, 2048, 16, 16, 128, 8192, 51200, False, True)
-MIXTURE = Shape("moe", 32, 4096, 32, 8, 128, 0, 32000, True, False, experts=8, top_k=2, expert_ffn=14336)
+LLAMA = PrintedDecoder("llama", 32, 4096, 32, 8, 128, 14336, 128256, True, False)
+GPT = PrintedDecoder("gpt", 24, 2048, 16, 16, 128, 8192, 51200, False, True)
+MIXTURE = PrintedDecoder("moe", 32, 4096, 32, 8, 128, 0, 32000, True, False, experts=8, top_k=2, expert_ffn=14336)
 H100 = Machine("hopper", 989.4e12, 989.4e12, 3.35e12, 450e9, 50e9, 8, 132, 1.0, 16)
 
 
@@ -33,7 +33,7 @@ def reached(at: Machine = H100, stack: str = "megatron-core", kernel: str = "fla
     return rates(picker(constants.constants(), used), at, 1 if known.reduce_early else 0, False, False)
 
 
-def seconds(shape: Shape = LLAMA, at: Machine = H100, **layout: float) -> float:
+def seconds(shape: PrintedDecoder = LLAMA, at: Machine = H100, **layout: float) -> float:
     plan = Plan(**{"sequence": 4096, "micro_batch": 1, "micro_batches": 8, **layout})
     return float(step(decoder(shape), plan, reached(at)).time.value)
 
