@@ -9,20 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from napkin.architectures.blocks import (
-    LAYER,
-    RMS,
-    Block,
-    NormStyle,
-    Operations,
-    Rope,
-    attention,
-    band_attention,
-    gated_mlp,
-    plain_mlp,
-    post_norm,
-    pre_norm,
-)
+from napkin.architectures.arrangements import post_norm, pre_norm
+from napkin.architectures.attention import Attention, Heads, QkvProjections, Rope, Scaling, Scores, band_attention
+from napkin.architectures.blocks import LAYER, RMS, Block, NormStyle, Operations, gated_mlp, plain_mlp
 from napkin.architectures.common import (
     FULL,
     WINDOWED,
@@ -49,29 +38,23 @@ from napkin.architectures.masked import (
     purpose_of,
 )
 from napkin.inputs.model import Config
-from napkin.operations.base import POSITION, REPLICATED, VOCABULARY, Operation
+from napkin.operations.base import LM_HEAD, POSITION, REPLICATED, VOCABULARY, Operation
 from napkin.operations.embedding import Embedding, PositionBias
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
 from napkin.operations.pointwise import Activation, Add, Learnt, Scale
-from napkin.operations.views import Reused
+from napkin.operations.views import reuse
 from napkin.record import record, replace
 
 
 def _layer_blocks(config: Config, hidden: int, heads: int, style: _Style | None = None) -> tuple[Block, Block]:
     """BERT's two blocks: attention that sees both ways and a plain MLP, biases throughout."""
     style = style or _Style()
-    attend = partial(
-        attention,
-        width=hidden,
-        heads=heads,
-        kv_heads=heads,
-        head_dim=hidden // heads,
-        bias=True,
-        out_bias=True,
+    attend = Attention(
+        Heads(hidden, heads, heads, hidden // heads),
+        projections=QkvProjections(bias=True, out_bias=True),
+        scores=Scores(causal=style.causal, position="relative" if style.distances else "none"),
         rope=Rope(hidden // heads, style.rotary) if style.rotary else None,
-        causal=style.causal,
-        position="relative" if style.distances else "none",
     )
     inner, function = config.integer("intermediate_size"), activation(config, "hidden_act")
     if style.gated:
@@ -143,7 +126,7 @@ def _bert(config: Config, style: _Style, windows: Sequence[int] = ()) -> Model:
     size = config.integer(style.head_size) if style.head_size else table
     masked = masked_head(hidden, vocabulary, function, table_width=size, source=last)
     if style.plain_head:
-        masked = (Matmul("lm_head", (last,), hidden, vocabulary, True, VOCABULARY),)
+        masked = (Matmul("lm_head", (last,), hidden, vocabulary, True, VOCABULARY, role=LM_HEAD),)
     next_sentence = Matmul("next_sentence", ("pooler_activation",), hidden, 2, True)
     bare = pooler if style.pooler else ()
     after = {BARE: bare, MASKED: masked, PRETRAINING: (*pooler, next_sentence, *masked)}[purpose]
@@ -277,17 +260,12 @@ def esm(config: Config) -> Model:
         raise config.refuse("architectures", "the class has no pre-training heads")
     if purpose == MASKED:
         must_tie(config)
-    attend = partial(
-        attention,
-        width=hidden,
-        heads=heads,
-        kv_heads=heads,
-        head_dim=head_dim,
-        bias=True,
-        out_bias=True,
-        scaled=True,
+    attend = Attention(
+        Heads(hidden, heads, heads, head_dim),
+        projections=QkvProjections(bias=True, out_bias=True),
+        scaling=Scaling(queries=True),
+        scores=Scores(causal=False),
         rope=Rope(head_dim, upcast=True) if rotary else None,
-        causal=False,
     )
     feed = partial(plain_mlp, width=hidden, inner=config.integer("intermediate_size"), function="gelu_python")
     before: tuple[Operation, ...] = embedding(vocabulary, hidden)
@@ -335,16 +313,11 @@ def eurobert(config: Config) -> Model:
     if purpose == PRETRAINING:
         raise config.refuse("architectures", "the class has no pre-training heads")
     config.ignore("clf_pooling")
-    attend = partial(
-        attention,
-        width=hidden,
-        heads=heads,
-        kv_heads=kv_heads_of(config, heads),
-        head_dim=head_dim,
-        bias=bias,
-        out_bias=bias,
+    attend = Attention(
+        Heads(hidden, heads, kv_heads_of(config, heads), head_dim),
+        projections=QkvProjections(bias=bias, out_bias=bias),
+        scores=Scores(causal=False),
         rope=Rope(head_dim),
-        causal=False,
     )
     feed = partial(
         gated_mlp,
@@ -354,7 +327,7 @@ def eurobert(config: Config) -> Model:
         bias=mlp_bias,
     )
     final = RMS("final_norm", "x", hidden)
-    head = Matmul("lm_head", ("final_norm",), hidden, vocabulary, mlp_bias, VOCABULARY)
+    head = Matmul("lm_head", ("final_norm",), hidden, vocabulary, mlp_bias, VOCABULARY, role=LM_HEAD)
     tie = tied(config) and purpose == MASKED
     model = encoder(
         config,
@@ -381,15 +354,10 @@ def distilbert(config: Config) -> Model:
     purpose = purpose_of(config)
     if purpose == PRETRAINING:
         raise config.refuse("architectures", "the class has no pre-training heads")
-    attend = partial(
-        attention,
-        width=hidden,
-        heads=heads,
-        kv_heads=heads,
-        head_dim=hidden // heads,
-        bias=True,
-        out_bias=True,
-        causal=False,
+    attend = Attention(
+        Heads(hidden, heads, heads, hidden // heads),
+        projections=QkvProjections(bias=True, out_bias=True),
+        scores=Scores(causal=False),
     )
     feed = partial(plain_mlp, width=hidden, inner=config.integer("hidden_dim"), function=function)
     tie = tied(config) and purpose == MASKED
@@ -487,7 +455,7 @@ def albert(config: Config) -> Model:
         """The layer's operations, each with weights as that group's."""
         return Layer(
             "shared",
-            tuple(Reused(op.name, op.reads, of) if op.weights() else op for op, of in zip(once, own[key], strict=True)),
+            tuple(reuse(op, of) if op.weights() else op for op, of in zip(once, own[key], strict=True)),
         )
 
     used = ((i * groups // layers, part) for i in range(layers) for part in range(inside))
@@ -538,18 +506,11 @@ def modernbert(config: Config, *, causal: bool = False) -> Model:
 
     def layer(key: tuple[bool, str]) -> Layer:
         first, kind = key
-        attend = partial(
-            attention,
-            width=hidden,
-            heads=heads,
-            kv_heads=heads,
-            head_dim=head_dim,
-            bias=bias,
-            out_bias=bias,
-            fused=not causal,
+        attend = Attention(
+            Heads(hidden, heads, heads, head_dim),
+            projections=QkvProjections(bias=bias, out_bias=bias, fused=not causal),
+            scores=Scores(window=window if kind == WINDOWED else None, causal=causal),
             rope=Rope(head_dim),
-            causal=causal,
-            window=window if kind == WINDOWED else None,
         )
         operations = pre_norm(hidden, norm, attend, feed, dropout=(True, False))
         if first:  # its input is normalised already
@@ -571,7 +532,7 @@ def modernbert(config: Config, *, causal: bool = False) -> Model:
                 "head_activation", ("head_dense",), hidden, config.optional_text("classifier_activation") or "gelu"
             ),
             norm("head_norm", "head_activation", hidden),
-            Matmul("lm_head", ("head_norm",), hidden, vocabulary, on(config, "decoder_bias"), VOCABULARY),
+            Matmul("lm_head", ("head_norm",), hidden, vocabulary, on(config, "decoder_bias"), VOCABULARY, role=LM_HEAD),
         )
     return encoder(
         config,
@@ -602,9 +563,7 @@ def nomic_bert(config: Config) -> Model:
     if purpose == PRETRAINING:
         raise config.refuse("architectures", "the class has no pre-training heads")
     function = activation(config, "hidden_act")
-    attend = partial(
-        attention, width=hidden, heads=heads, kv_heads=heads, head_dim=head_dim, rope=Rope(head_dim), causal=False
-    )
+    attend = Attention(Heads(hidden, heads, heads, head_dim), scores=Scores(causal=False), rope=Rope(head_dim))
     feed = partial(gated_mlp, width=hidden, inner=config.integer("intermediate_size"), function=function)
     config.must_be("tie_word_embeddings", True)
     model = encoder(

@@ -40,7 +40,7 @@ from napkin.operations import (
     stream_rules,
 )
 from napkin.operations.attention import AttentionCore, Indexer
-from napkin.operations.base import Operation
+from napkin.operations.base import LM_HEAD, Operation
 from napkin.operations.embedding import Embedding
 from napkin.operations.experts import Router
 from napkin.operations.implementations import EAGER, LOSSES, Code, Loss
@@ -373,7 +373,7 @@ def cross_entropy(lowering: Lowering, logits: Value) -> None:
         target = tape.given(tokens, "int64", "labels", kind=INPUT, fixed=True)
     weight = tape.new(1, out.dtype, "weight of all tokens", fixed=True)
     tape.record("nll_loss", (out,), tape.new(1, out.dtype, "loss"), (target, weight))
-    tape.hold(*held, *(lowering.values[op.reads[0]].tensor for op in lowering.program if op.name == "lm_head"))
+    tape.hold(*held, *(lowering.values[op.reads[0]].tensor for op in lowering.program if op.role == LM_HEAD))
 
 
 def special_loss(lowering: Lowering, logits: Value, form: Loss) -> None:
@@ -405,7 +405,7 @@ def fused_loss(lowering: Lowering, operations: tuple[Operation, ...], residual: 
     Keeps the gradients of the hidden state and of the head's weight, which backward hands on as they are. Forward also
     holds one part's logits and its part of the weight's gradient, and an fp32 loss a token."""
     tape = lowering.tape
-    place = next((n for n, op in enumerate(operations) if op.name == "lm_head"), None)
+    place = next((n for n, op in enumerate(operations) if op.role == LM_HEAD), None)
     if place is None:
         raise Refused("a loss fused with the head's product needs a head", "leave --loss out")
     head: Any = operations[place]
