@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 
+from napkin.architectures import implementation_of
 from napkin.errors import NapkinError
 from napkin.evidence.rows import Row
 from napkin.evidence.step_rows import StepRow, step_row
 from napkin.evidence.words import KERNELS, LORA_TARGETS, MEMORY_STACKS, SCHEDULES
 from napkin.footprint.setup import Setup
-from napkin.operations.implementations import Code, Tuning, code_of
+from napkin.operations.implementations import Implementation, Tuning
 from napkin.operations.model import Model
 from napkin.record import replace
 from napkin.training import optimizers
@@ -174,9 +175,9 @@ def recompute_of(row: Row, step: StepRow, framework: Framework) -> str:
     return kind or ("full" if recipe else "none")
 
 
-def code_for(row: Row, framework: Framework, model: Model) -> Code:
+def code_for(row: Row, framework: Framework, model: Model) -> Implementation:
     """Return the framework's implementation of the model, with the choices that the row states."""
-    code = replace(code_of(framework.code, model.family), **dict(framework.differs))
+    code = replace(implementation_of(framework.code, model.family), **dict(framework.differs))
     compiled = bool(row.flag("layout.compile"))
     recipe = framework.name == "torchtune" and row.flag("layout.recipe_defaults")
     if row.flag("layout.chunked_cross_entropy") or recipe:
