@@ -108,9 +108,10 @@ def entry_of(row: Row, one: Compared) -> tuple[str, str, bool, str, float] | Non
 
 
 def unnamed_entry(row: Row) -> tuple[str, str, bool, float, float] | None:
-    """What the row's framework would be off by, had nobody named it. Analytic bars have no framework to leave out."""
+    """Return the error of a row as if its framework were unknown; None for analytic figures, which have no
+    framework."""
     framework, measured = framework_of(row), row.number("memory.bytes")
-    if framework is None or not measured or row.text("suspect") or "analytic" in row.text("memory.kind"):
+    if framework is None or not measured or row.text("suspect") or row.flag("memory.analytic"):
         return None
     try:
         found = footprint.guess(row, ends_of(row), known=False)
@@ -259,7 +260,7 @@ CACHED = ("memory_reserved", "memory_used")
 
 
 def traced() -> str:
-    """What tracing whole steps found, over all model types."""
+    """Summarize what tracing complete steps found, over all model types."""
     steps, equal, near = (sum(entry[i] for entry in TRACED.values()) for i in range(3))
     return (
         f"Of {steps:,} steps of {len(TRACED)} model types the largest moment was\nequal to the byte in {equal:,} "
