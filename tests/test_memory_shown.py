@@ -10,7 +10,7 @@ import re
 
 import pytest
 
-from napkin.commands.bars import WIDTH, bar
+from napkin.commands.memory_bars import WIDTH, bar
 from napkin.footprint.memory import BUCKETS
 from napkin.planning import fit
 
