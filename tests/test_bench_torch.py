@@ -16,6 +16,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from napkin.architectures import implementation_of  # noqa: E402
 from napkin.bench import formats, modes  # noqa: E402
 from napkin.bench.bandwidth import host, memory  # noqa: E402
 from napkin.bench.collectives import OPERATIONS, collectives  # noqa: E402
@@ -27,6 +28,7 @@ from napkin.bench.open_device import open_device  # noqa: E402
 from napkin.bench.session import Session, Store  # noqa: E402
 from napkin.bench.step_plan import TINY, StepPlan, at_depth  # noqa: E402
 from napkin.bench.team import Torchrun  # noqa: E402
+from napkin.bench.timing import Timing  # noqa: E402
 from napkin.bench.torch_model import Decoder  # noqa: E402
 from napkin.bench.train import train  # noqa: E402
 from napkin.counting import flops  # noqa: E402
@@ -42,7 +44,7 @@ from napkin.operations.model import Model  # noqa: E402
 from tests.conftest import model_of, preset  # noqa: E402
 from tests.test_bench_session import header  # noqa: E402
 
-ONCE = modes.Timing(blocks=2, min_block=0.0, warmup=1)
+ONCE = Timing(blocks=2, min_block=0.0, warmup=1)
 
 
 @pytest.fixture(autouse=True)
@@ -259,7 +261,6 @@ def test_saved_bytes_are_those_that_the_memory_formulas_predict(
 ) -> None:
     """To the byte, but for the 24 of philox state that only CUDA's flash kernel keeps in each layer."""
     from napkin.footprint import memory as formulas
-    from napkin.operations.implementations import code_of
     from napkin.training import optimizers
     from napkin.training.layout import Layout
     from napkin.training.layout import precision as policy
@@ -286,7 +287,9 @@ def test_saved_bytes_are_those_that_the_memory_formulas_predict(
         loss = decoder(tokens)
     assert loss.isfinite()
     optimizer, _ = optimizers.find("adamw")
-    setup = Setup(code_of("hf", one.family), Layout(seq=length, micro=sequences), policy(precision), optimizer, "fused")
+    setup = Setup(
+        implementation_of("hf", one.family), Layout(seq=length, micro=sequences), policy(precision), optimizer, "fused"
+    )
     rank = formulas.rank_of(prepare(one, setup), 0)
     predicted = rank.saved + rank.casts
     assert sum(storage.nbytes() for storage in saved.values()) == predicted - 24 * one.depth
@@ -298,6 +301,8 @@ def test_experts_are_the_weighted_sum_of_those_chosen() -> None:
     operations = {op.name: op for op in one.stacks[0].runs[0][1].operations}
     from napkin.bench.torch_model import Context, Op
 
+    router: Any
+    experts: Any
     router, experts = Op(operations["router"]), Op(operations["experts"])
     router.reset()
     experts.reset()

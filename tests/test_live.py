@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from napkin.architectures import implementation_of
 from napkin.footprint import memory
 from napkin.footprint.memory import BUCKETS, Rank
 from napkin.footprint.prepared import prepare
 from napkin.footprint.setup import Setup
-from napkin.operations.implementations import code_of
 from napkin.training.layout import POLICIES, Layout, Recompute
 from napkin.training.optimizer_step import temporaries
 from napkin.training.optimizers import OPTIMIZERS, find
@@ -35,7 +35,7 @@ def rank(
     in_backward: bool = False,
 ) -> Rank:
     model = model_of(fields)
-    code = code_of("hf", model.family)
+    code = implementation_of("hf", model.family)
     policy = POLICIES[POLICY[precision]]
     setup = Setup(code, layout, policy, find(optimizer[0])[0], optimizer[1], kernel, in_backward=in_backward)
     return memory.rank_of(prepare(model, setup), 0)
@@ -101,7 +101,7 @@ def test_the_traced_steps_are_of_many_kinds() -> None:
 # --- optimizers ------------------------------------------------------------------------------------------------------
 
 SHAPES = ((8, 16), (4,), (32, 8), (6,), (16, 16))
-CLASSES = {
+CLASSES: dict[str, tuple[str, dict[str, Any]]] = {
     "sgd": ("SGD", {}),
     "sgd-momentum": ("SGD", {"lr": 0.1, "momentum": 0.9}),
     "sgd-nesterov": ("SGD", {"lr": 0.1, "momentum": 0.9, "nesterov": True}),
@@ -127,7 +127,7 @@ def _made_by_a_step(torch: Any, optimizer: Any, weights: list[Any]) -> int:
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_iter
 
-    class Watch(TorchDispatchMode):  # type: ignore[misc]
+    class Watch(TorchDispatchMode):
         live = peak = 0
 
         def see(self, tensor: Any) -> None:

@@ -76,7 +76,8 @@ def test_which_convention_explains_a_claim() -> None:
     found = run_line(line).values
 
     def note(claim: float) -> str:
-        return next(n for n in run_line(f"{line} --claimed-mfu {claim:.4f}").data["notes"] if "claimed" in n)
+        notes: list[str] = run_line(f"{line} --claimed-mfu {claim:.4f}").data["notes"]
+        return next(note for note in notes if "claimed" in note)
 
     assert "mfu/6nd " in note(found["mfu/6nd"])
     assert (

@@ -85,7 +85,7 @@ def main() -> None:
     rows = facts.memory()
     found = [(row, footprint.compared(row)) for row in rows]
     errors = "".join(f"    {entry!r},\n" for row, one in found if (entry := entry_of(row, one)) is not None)
-    left = "".join(f"    {entry!r},\n" for row in rows if (entry := unnamed_entry(row)) is not None)
+    left = "".join(f"    {other!r},\n" for row in rows if (other := unnamed_entry(row)) is not None)
     TABLE.write_text(HEADER + SHAPES.format(errors=errors, unnamed=left), encoding="utf-8")
     importlib.reload(memory_errors)  # the intervals of the page are those of the table that was just written
     page_ = page([footprint.compared(row) for row in rows], [(row, footprint.unnamed(row)) for row in rows])
@@ -107,7 +107,8 @@ def entry_of(row: Row, one: Compared) -> tuple[str, str, bool, str, float] | Non
 
 
 def unnamed_entry(row: Row) -> tuple[str, str, bool, float, float] | None:
-    """What the row's framework would be off by, had nobody named it. Analytic bars have no framework to leave out."""
+    """Return the error of a row as if its framework were unknown; None for analytic figures, which have no
+    framework."""
     framework, measured = framework_of(row), footprint.measured_of(row)
     if framework is None or not measured or row.text("suspect") or "analytic" in row.text("memory.kind"):
         return None
@@ -258,7 +259,7 @@ CACHED = ("memory_reserved", "memory_used")
 
 
 def traced() -> str:
-    """What tracing whole steps found, over all model types."""
+    """Summarize what tracing complete steps found, over all model types."""
     steps, equal, near = (sum(entry[i] for entry in TRACED.values()) for i in range(3))
     return (
         f"Of {steps:,} steps of {len(TRACED)} model types the largest moment was\nequal to the byte in {equal:,} "

@@ -46,7 +46,7 @@ from torch.overrides import TorchFunctionMode  # noqa: E402
 from torch.utils._pytree import tree_map  # noqa: E402
 from transformers.initialization import no_init_weights  # noqa: E402
 
-from napkin.architectures import ADAPTERS, WRAPPERS, build  # noqa: E402
+from napkin.architectures import MODULES, WRAPPERS, build, implementation_of  # noqa: E402
 from napkin.errors import NapkinError  # noqa: E402
 from napkin.footprint import memory  # noqa: E402
 from napkin.footprint.prepared import prepare  # noqa: E402
@@ -55,7 +55,7 @@ from napkin.inputs.load import Document  # noqa: E402
 from napkin.inputs.model import config_from  # noqa: E402
 from napkin.operations.attention import AttentionCore  # noqa: E402
 from napkin.operations.attention_rules import FLASH_HEAD, FLASH_LARGEST  # noqa: E402
-from napkin.operations.implementations import ALL_KERNELS, FLASH, MANY, ONE, code_of, mode  # noqa: E402
+from napkin.operations.implementations import ALL_KERNELS, FLASH, MANY, ONE, mode  # noqa: E402
 from napkin.training.layout import POLICIES, Layout  # noqa: E402
 from napkin.training.optimizers import find  # noqa: E402
 
@@ -147,7 +147,7 @@ class Autocast(TorchFunctionMode):
 
 @contextlib.contextmanager
 def paused() -> Iterator[None]:
-    """What runs here is left as it is."""
+    """Leave what runs here as it is."""
     active = Autocast.active
     if active is None:
         yield
@@ -232,8 +232,8 @@ def attend(
 
 
 def fused(kernel: Any, args: tuple[Any, ...], scale: float | None) -> Any:
-    """A kernel's result. Where there are numbers, which CUDA's kernels cannot make here: any that differ from token to
-    token, as the kernel lays its result out."""
+    """Return a kernel's result. Where there are numbers, which CUDA's kernels cannot make here: any that differ from
+    token to token, as the kernel lays its result out."""
     if args[0].device.type == "meta":
         return kernel(*args, scale=scale)[0]
     with paused():
@@ -329,9 +329,17 @@ def grouped(mat_a: Any, mat_b: Any, *_: Any, offs: Any = None, out_dtype: Any = 
         step = tensor.stride(-2) if tensor.stride(-1) == 1 else tensor.stride(-1)
         if step * tensor.element_size() % 16:
             raise ValueError("strides should be multiple of 16 bytes")
-    return torch._meta_registrations._create_grouped_mm_output_tensor(  # type: ignore[attr-defined]
-        mat_a, mat_b, offs, out_dtype
-    )
+    return torch._meta_registrations._create_grouped_mm_output_tensor(mat_a, mat_b, offs, out_dtype)
+
+
+def is_lowering(device_type: str | None = None) -> bool:
+    """As torch.is_autocast_enabled."""
+    return Autocast.active is not None and not Autocast.active.off
+
+
+def lowered_dtype(device_type: str | None = None) -> torch.dtype:
+    """As torch.get_autocast_dtype."""
+    return torch.bfloat16
 
 
 def emulate() -> None:
@@ -339,14 +347,14 @@ def emulate() -> None:
     import transformers.masking_utils
     import transformers.utils.generic
 
-    torch._meta_registrations._meta_grouped_mm_common = grouped  # type: ignore[attr-defined]
+    torch._meta_registrations._meta_grouped_mm_common = grouped
     functional.scaled_dot_product_attention = attend
     functional.dropout = drop
     functional.logsigmoid = LogSigmoid.apply
     functional.rms_norm = normed
-    torch.autocast = Region
-    torch.is_autocast_enabled = lambda device_type=None: Autocast.active is not None and not Autocast.active.off
-    torch.get_autocast_dtype = lambda device_type=None: torch.bfloat16
+    torch.autocast = Region  # type: ignore[assignment,misc]
+    torch.is_autocast_enabled = is_lowering
+    torch.get_autocast_dtype = lowered_dtype
     transformers.utils.generic.maybe_autocast = Region
     # their answers are in the data: one sequence a row, nothing masked, no layer left out, shares between 0 and 1
     torch.distributions.Distribution.set_default_validate_args(False)
@@ -383,6 +391,8 @@ class Held:
 
 
 class Measured(NamedTuple):
+    """What one run of a class kept for backward."""
+
     rows: list[Row]
     saved: int
     casts: int
@@ -404,10 +414,10 @@ BORROWED = {"kimi_k2": "deepseek_v3"}
 
 
 def head_of(model_type: str) -> Any:
-    """The automatic class with the head that a model type is trained with."""
+    """Return the automatic class with the head that a model type is trained with."""
     if model_type in WRAPPERS:
         return WHOLE
-    where = ADAPTERS[model_type].split(":")[0]
+    where = MODULES[model_type]
     if where in ("encoder_decoder", "t5gemma"):
         return transformers.AutoModelForSeq2SeqLM
     masked = transformers.models.auto.modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
@@ -418,8 +428,8 @@ def head_of(model_type: str) -> Any:
 
 
 def configured(fields: dict[str, Any]) -> Any:
-    """The configuration of the class that is run: the language model's own, or one that holds it beside other senses,
-    which are made small and see nothing."""
+    """Return the configuration of the class that is run: the language model's own, or one that holds it beside other
+    senses, which are made small and see nothing."""
     model_type = fields["model_type"]
     if head_of(model_type) is not WHOLE:
         return transformers.AutoConfig.for_model(**fields | {"model_type": BORROWED.get(model_type, model_type)})
@@ -437,7 +447,7 @@ def configured(fields: dict[str, Any]) -> Any:
 
 
 def narrowed(weight: Any) -> Any:
-    """A weight as autocast hands it to a product."""
+    """Return a weight as autocast passes it to a matmul."""
     active = Autocast.active
     return weight if weight is None or active is None or active.off else active.lower(weight)
 
@@ -454,7 +464,7 @@ def reading(fields: dict[str, Any]) -> Any:
 
 
 def network(fields: dict[str, Any], precision: str, kernel: str) -> Any:
-    """The class that a config's model_type stands for, without weights."""
+    """Build the class of a config's model_type, without weights."""
     config = configured(fields)
     config.use_cache = False
     model_type = fields["model_type"]
@@ -550,7 +560,7 @@ def measure(
 
 
 def layer_of(module: str) -> int | None:
-    """The number of the layer that a module stands in."""
+    """Return the number of the layer that a module is in."""
     found = re.search(r"(?:^|\.)(?:layers?|h|blocks?)\.(\d+)(?:\.|$)", module)
     return int(found[1]) if found else None
 
@@ -564,7 +574,7 @@ def said(
     """napkin's step and its only rank."""
     model = reading(fields)
     layout = Layout(seq=length, micro=sequences, target=target)
-    code = code_of("hf", model.family)
+    code = implementation_of("hf", model.family)
     setup = Setup(code, layout, POLICIES[POLICY[precision]], find("adamw")[0], "foreach", kernel, dropout)
     step = prepare(model, setup)
     return step, memory.rank_of(step, 0)
@@ -728,7 +738,7 @@ def _only_function(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
 
 @special("helium", "hunyuan_v1_dense", "ministral")
 def _stated_head(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
-    """These classes do not work it out."""
+    """Give the size that these classes do not derive."""
     return {"head_dim": drawn["hidden_size"] // drawn["num_attention_heads"]}
 
 
@@ -761,7 +771,10 @@ def _twice_in_windows(rng: random.Random, drawn: dict[str, Any]) -> dict[str, An
 def _heads_by_layer(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     kv_heads = drawn["num_key_value_heads"]
     heads = [kv_heads * rng.choice((1, 2, 3)) for _ in range(drawn["num_hidden_layers"])]
-    own = {"num_attention_heads_per_layer": rng.choice((None, heads)), "head_dim": rng.choice((8, 16, 24))}
+    own: dict[str, Any] = {
+        "num_attention_heads_per_layer": rng.choice((None, heads)),
+        "head_dim": rng.choice((8, 16, 24)),
+    }
     own |= {"gating": rng.choice((True, "per-head", "per-element")), "moe_apply_router_weight_on_input": False}
     own |= {"moe_router_logit_softcapping": rng.choice((0.0, 30.0)), "sliding_window": rng.choice((16, 4096))}
     return own | {"rope_parameters": rng.choice((None, _by_attention(rng)))}
@@ -889,7 +902,7 @@ def _streams_and_runs(rng: random.Random, drawn: dict[str, Any]) -> dict[str, An
 def _blocks_of_keys(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     layers, heads = drawn["num_hidden_layers"], drawn["num_attention_heads"]
     drawn.pop("partial_rotary_factor", None)
-    own = {"layer_types": [rng.choice(("full_attention", "minimax_m3_sparse")) for _ in range(layers)]}
+    own: dict[str, Any] = {"layer_types": [rng.choice(("full_attention", "minimax_m3_sparse")) for _ in range(layers)]}
     own |= {"index_n_heads": rng.choice((1, 2)) if heads % 2 == 0 else 1, "index_head_dim": rng.choice((24, 32))}
     own |= {"index_block_size": 8, "index_topk_blocks": rng.choice((2, 4)), "index_local_blocks": 1}
     own |= {"head_dim": rng.choice((16, 24)), "dense_intermediate_size": rng.choice((72, 104))}
@@ -920,7 +933,9 @@ def _sizes_by_kind(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
 @special("inkling_text")
 def _by_distance(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     layers, heads = drawn["num_hidden_layers"], rng.choice((2, 4))
-    own = {"layer_types": rng.choice((None, [rng.choice(("hybrid", "hybrid_sliding")) for _ in range(layers)]))}
+    own: dict[str, Any] = {
+        "layer_types": rng.choice((None, [rng.choice(("hybrid", "hybrid_sliding")) for _ in range(layers)]))
+    }
     own |= {
         "swa_num_attention_heads": heads,
         "swa_num_key_value_heads": rng.choice((1, 2)),
@@ -943,7 +958,7 @@ def _all_with_weights(rng: random.Random, drawn: dict[str, Any]) -> dict[str, An
 
 
 def experts_and_ranks(rng: random.Random, own: dict[str, Any], layers: int, heads: int) -> dict[str, Any]:
-    """What mixtures of experts and latent attention have beside the others' sizes."""
+    """Draw what mixtures of experts and latent attention have in addition to the other sizes."""
     experts, groups = rng.choice((4, 5, 6, 7)), 1
     chosen = rng.choice((1, 2, 3, experts))
     if "n_group" in own and rng.random() < 0.4:
@@ -1011,7 +1026,11 @@ def _two_stacks(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
 @special("switch_transformers")
 def _sparse_stacks(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     sparse = [rng.choice((0, 1, 2)) for _ in range(2)]
-    own = {"num_sparse_encoder_layers": sparse[0], "num_sparse_decoder_layers": sparse[1], "num_experts": 2}
+    own: dict[str, Any] = {
+        "num_sparse_encoder_layers": sparse[0],
+        "num_sparse_decoder_layers": sparse[1],
+        "num_experts": 2,
+    }
     own |= {"expert_capacity": 64, "router_jitter_noise": rng.choice((0.0, 0.01)), "router_dtype": "float32"}
     own |= {"d_kv": rng.choice((8, 16, 24)), "relative_attention_num_buckets": 32, "decoder_start_token_id": 0}
     return own | {"dense_act_fn": rng.choice(("relu", "gelu")), "tie_word_embeddings": True, "is_encoder_decoder": True}
@@ -1019,7 +1038,7 @@ def _sparse_stacks(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
 
 @special("nllb-moe")
 def _sparse_translation(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
-    own = {"encoder_sparse_step": rng.choice((0, 1, 2)), "decoder_sparse_step": rng.choice((0, 1, 2))}
+    own: dict[str, Any] = {"encoder_sparse_step": rng.choice((0, 1, 2)), "decoder_sparse_step": rng.choice((0, 1, 2))}
     own |= {"expert_capacity": 256, "router_dtype": "float32", "moe_token_dropout": 0.0, "output_router_logits": False}
     return _start(rng, drawn) | own | {"second_expert_policy": "all"}
 
@@ -1040,7 +1059,10 @@ def _tied(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
 
 @special("esm")
 def _proteins(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
-    own = {"position_embedding_type": rng.choice(("absolute", "rotary")), "token_dropout": rng.random() < 0.5}
+    own: dict[str, Any] = {
+        "position_embedding_type": rng.choice(("absolute", "rotary")),
+        "token_dropout": rng.random() < 0.5,
+    }
     own |= {"emb_layer_norm_before": rng.random() < 0.5, "is_folding_model": False, "pad_token_id": 1}
     return _tied(rng, drawn) | own | {"mask_token_id": 4, "vocab_size": rng.choice((97, 160))}
 
@@ -1064,7 +1086,11 @@ def _either_way(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
 @special("mobilebert")
 def _bottlenecks(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     hidden, shared, between = drawn["hidden_size"], rng.random() < 0.5, rng.random() < 0.8
-    own = {"key_query_shared_bottleneck": shared, "use_bottleneck_attention": not shared, "use_bottleneck": between}
+    own: dict[str, Any] = {
+        "key_query_shared_bottleneck": shared,
+        "use_bottleneck_attention": not shared,
+        "use_bottleneck": between,
+    }
     own |= {"intra_bottleneck_size": 2 * drawn["num_attention_heads"], "embedding_size": hidden // 2}
     own |= {"num_feedforward_networks": rng.choice((1, 2, 4)), "trigram_input": rng.random() < 0.5}
     return _tied(rng, drawn) | own | {"normalization_type": rng.choice(("no_norm", "layer_norm"))}
@@ -1133,7 +1159,7 @@ def _known(drawn: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _kinds(rng: random.Random, layers: int, *kinds: str) -> list[str]:
-    """A kind for each layer; each kind once at least."""
+    """Draw a type for each layer; each type at least once."""
     listed = [*kinds, *(rng.choice(kinds) for _ in range(layers))][:layers]
     return rng.sample(listed, layers)
 
@@ -1193,7 +1219,7 @@ def _zamba(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
 def _delta_net(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     layers, keys = drawn["num_hidden_layers"], rng.choice((1, 2))
     values = keys if drawn["model_type"] == "olmo_hybrid" else 2 * keys
-    own = {"linear_num_key_heads": keys, "linear_num_value_heads": values, "linear_key_head_dim": 16}
+    own: dict[str, Any] = {"linear_num_key_heads": keys, "linear_num_value_heads": values, "linear_key_head_dim": 16}
     own |= {"linear_value_head_dim": rng.choice((16, 24)), "hidden_act": "silu", "attn_output_gate": True}
     own |= {"layer_types": _kinds(rng, layers, "linear_attention", "full_attention"), "mlp_only_layers": []}
     return _known(drawn, own | {"head_dim": 16})
@@ -1202,7 +1228,11 @@ def _delta_net(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
 @special("kimi_linear", "bailing_hybrid")
 def _kimi_delta(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     layers = drawn["num_hidden_layers"]
-    own = {"linear_num_heads": rng.choice((1, 2, 3)), "linear_head_dim": rng.choice((8, 16)), "head_dim": 16}
+    own: dict[str, Any] = {
+        "linear_num_heads": rng.choice((1, 2, 3)),
+        "linear_head_dim": rng.choice((8, 16)),
+        "head_dim": 16,
+    }
     own |= {"layer_types": _kinds(rng, layers, "linear_attention", "full_attention"), "hidden_act": "silu"}
     groups = rng.choice((1, 2))
     chosen = {"num_experts": 6, "num_experts_per_token": rng.choice((1, 2, 3)), "num_expert_group": groups}
@@ -1247,7 +1277,11 @@ def _streams(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
 def _one_side(rng: random.Random, names: Sequence[str]) -> dict[str, Any]:
     """Sizes of an encoder or a decoder."""
     heads, layers = rng.choice((2, 4, 6)), rng.choice((2, 3))
-    sizes = {"hidden_size": heads * rng.choice((8, 12, 16)), "num_hidden_layers": layers, "num_attention_heads": heads}
+    sizes: dict[str, Any] = {
+        "hidden_size": heads * rng.choice((8, 12, 16)),
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+    }
     sizes |= {"num_key_value_heads": rng.choice([n for n in (1, 2, heads) if heads % n == 0])}
     sizes |= {"head_dim": rng.choice((8, 16, 20, 24)), "intermediate_size": rng.choice((72, 104))}
     sizes |= {"vocab_size": rng.choice((97, 160)), "hidden_activation": rng.choice(("gelu_pytorch_tanh", "silu"))}
@@ -1346,7 +1380,7 @@ def _rwkv(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
 
 
 def draw(model_type: str, rng: random.Random, dropout: float) -> Shape:
-    """A small config of a model type, its flags and functions drawn too, and the batch it runs on."""
+    """Draw a small config of a model type, with its flags and functions, and the batch it runs on."""
     if model_type in WRAPPERS:
         shape = draw(WRAPPERS[model_type], rng, dropout)
         tied = shape.fields.get("tie_word_embeddings", False)
@@ -1490,7 +1524,7 @@ def verdicts(cases: list[Case]) -> dict[str, bool]:
 
 
 def write_table(model_type: str, cases: list[Case]) -> None:
-    """The table, with this model type's entry anew."""
+    """Write the table with a new entry for this model type."""
     table: dict[str, Any] = {}
     exec(TABLE.read_text(encoding="utf-8"), table)
     versions = (transformers.__version__, torch.__version__.split("+")[0])
@@ -1531,9 +1565,9 @@ def write_cases(model_type: str, cases: list[Case]) -> None:
 
 
 def drawn_types() -> list[str]:
-    """The model types that napkin reads and the library has."""
+    """Return the model types that napkin reads and the library has."""
     known = transformers.models.auto.configuration_auto.CONFIG_MAPPING_NAMES
-    return [name for name in ADAPTERS if name in known or name in BORROWED]
+    return [name for name in MODULES if name in known or name in BORROWED]
 
 
 def main() -> int:

@@ -15,13 +15,15 @@ from napkin.architectures.attention import Attention, Heads, QkNorm, QkvProjecti
 from napkin.architectures.blocks import RMS_OFFSET, Block, NormStyle, Operations, gated_mlp
 from napkin.architectures.common import CHUNKED, FULL, WINDOWED
 from napkin.architectures.encoder_decoder import parts_of
+from napkin.architectures.record import Architecture, ConfigClass
 from napkin.inputs.model import Config
-from napkin.operations.base import MEMORY, VOCABULARY
+from napkin.operations.base import LM_HEAD, MEMORY, VOCABULARY
 from napkin.operations.embedding import Embedding
+from napkin.operations.implementations import HF, HF_EAGER, ROTARY
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model, Parts, Stack, stack_of
 from napkin.operations.pointwise import Add, Dropout, Scale, Softcap
-from napkin.operations.views import Behind, Overwrite, Reused
+from napkin.operations.views import Behind, Overwrite, Reused, reuse
 from napkin.record import record, replace
 
 NORM = RMS_OFFSET
@@ -189,7 +191,7 @@ def _head(of: Side, there: bool) -> Operations:
     """What follows the decoder's layers."""
     if not there:
         return last(of)
-    head = Matmul("lm_head", ("final_dropped",), of.width, of.vocabulary, False, VOCABULARY)
+    head = Matmul("lm_head", ("final_dropped",), of.width, of.vocabulary, False, VOCABULARY, role=LM_HEAD)
     capped = (Softcap("logits_capped", ("lm_head",), of.vocabulary),) if of.capped[1] else ()
     return (*last(of), head, *capped)
 
@@ -256,7 +258,7 @@ def _marked(of: Side, table: Operations | None) -> Operations:
     )
     if table is None:
         return made
-    return tuple(Reused(op.name, op.reads, op) if isinstance(op, (Embedding, Overwrite)) else op for op in table)
+    return tuple(reuse(op) if isinstance(op, (Embedding, Overwrite)) else op for op in table)
 
 
 def _both_ways(of: Side, kind: str) -> Block:
@@ -292,3 +294,59 @@ def _merged(of: Side, kind: str) -> Block:
         )
 
     return block
+
+
+# --- records ---------------------------------------------------------------------------------------------------------
+
+T5GEMMA = Architecture(
+    "t5gemma",
+    t5gemma,
+    config_class="T5GemmaConfig",
+    defaults={"tie_word_embeddings": True},
+    blocks=(
+        ConfigClass(
+            "t5_gemma_module",
+            "T5GemmaModuleConfig",
+            defaults={
+                "attention_bias": False, "final_logit_softcapping": 30.0, "head_dim": 256,
+                "hidden_activation": "gelu_pytorch_tanh", "intermediate_size": 9216, "layer_types": None,
+                "max_position_embeddings": 8192, "num_attention_heads": 8, "num_key_value_heads": 4,
+                "sliding_window": 4096, "vocab_size": 256000,
+            },
+        ),
+    ),
+    implementation=replace(HF_EAGER, shifted=False),
+)  # fmt: skip
+T5GEMMA2 = Architecture(
+    "t5gemma2",
+    t5gemma2,
+    config_class="T5Gemma2Config",
+    defaults={"tie_word_embeddings": True},
+    blocks=(
+        ConfigClass(
+            "t5gemma2_text",
+            "T5Gemma2TextConfig",
+            defaults={
+                "attention_bias": False, "final_logit_softcapping": None, "head_dim": 256,
+                "hidden_activation": "gelu_pytorch_tanh", "intermediate_size": 9216, "layer_types": None,
+                "max_position_embeddings": 131072, "num_attention_heads": 8, "num_key_value_heads": 4,
+                "sliding_window": 4096, "sliding_window_pattern": 6, "vocab_size": 262208,
+            },
+            aliases={"_sliding_window_pattern": "sliding_window_pattern"},
+        ),
+        ConfigClass(
+            "t5gemma2_decoder",
+            "T5Gemma2DecoderConfig",
+            defaults={
+                "attention_bias": False, "final_logit_softcapping": None, "head_dim": 256,
+                "hidden_activation": "gelu_pytorch_tanh", "intermediate_size": 9216, "layer_types": None,
+                "max_position_embeddings": 131072, "num_attention_heads": 8, "num_key_value_heads": 4,
+                "sliding_window": 4096, "sliding_window_pattern": 6, "vocab_size": 262208,
+            },
+            aliases={"_sliding_window_pattern": "sliding_window_pattern"},
+        ),
+    ),
+    implementation=replace(HF, by_kind=True, shifted=False, windows_masked=True, buffers=(ROTARY, ("scale", ""))),
+)  # fmt: skip
+
+ARCHITECTURES = (T5GEMMA, T5GEMMA2)

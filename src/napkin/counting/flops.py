@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from napkin.elementwise import Number
 from napkin.operations.attention import AttentionCore, BandAttention
-from napkin.operations.base import MEMORY, Gemm, Operation, Work
+from napkin.operations.base import LM_HEAD, MEMORY, Gemm, Operation, Work
 from napkin.operations.model import Layer, Model, Stack
 from napkin.operations.recurrence import Conv, Scan
 from napkin.record import replace
@@ -123,7 +123,7 @@ def _operations(model: Model, stack: Stack, mtp: bool) -> list[tuple[str, Number
     found += [("", 1, op) for op in stack.after]
     if mtp and model.extra and stack is model.stacks[-1]:
         modules = len(model.extra)
-        heads = [op for op in stack.after if op.name == "lm_head"]
+        heads = [op for op in stack.after if op.role == LM_HEAD]
         found += [("multi_token_prediction", modules, op) for op in (*model.extra[0].operations, *heads)]
     return found
 

@@ -10,7 +10,7 @@ Buffers are no parameters. Runs of equal layers are counted once and multiplied,
 
 from __future__ import annotations
 
-from napkin.operations.base import Operation, Weight
+from napkin.operations.base import LM_HEAD, SHARED_EXPERT, Operation, Weight
 from napkin.operations.embedding import Embedding
 from napkin.operations.experts import Experts, Router
 from napkin.operations.model import Layer, Model
@@ -57,7 +57,7 @@ def params(model: Model, mtp: bool = False) -> dict[str, Term]:
                 idle.append(multiply(f"params/idle/{prefix}{name}", times, each))
         for operation in stack.after:
             for weight in operation.weights():
-                is_head = operation.name == "lm_head" and weight.name == "weight"
+                is_head = operation.role == LM_HEAD and weight.name == "weight"
                 if is_head and model.tied:
                     continue
                 (head if is_head else outside).append(_weight(f"params/{prefix}{operation.name}", weight))
@@ -144,7 +144,7 @@ def _kinds(path: str, layer: Layer) -> dict[str, Tree]:
     found: dict[str, Tree] = {"router": [], "experts": [], "shared_experts": []}
     for operation in layer.operations:
         kind = "router" if isinstance(operation, Router) else "experts" if isinstance(operation, Experts) else ""
-        if operation.name.startswith(("shared/", "shared_gate")):
+        if operation.role == SHARED_EXPERT:
             kind = "shared_experts"
         if kind and (term := _operation(path, operation)) is not None:
             found[kind].append(term)

@@ -40,10 +40,10 @@ from napkin.operations import (
     stream_rules,
 )
 from napkin.operations.attention import AttentionCore, Indexer
-from napkin.operations.base import Operation
+from napkin.operations.base import LM_HEAD, Operation
 from napkin.operations.embedding import Embedding
 from napkin.operations.experts import Router
-from napkin.operations.implementations import EAGER, LOSSES, Code, Loss
+from napkin.operations.implementations import EAGER, LOSSES, Implementation, Loss
 from napkin.operations.lowering import RULES as OTHER_RULES
 from napkin.operations.lowering import Lowering, Shape, Split, Value
 from napkin.operations.model import Layer, Model, Numbered, Stack
@@ -212,7 +212,7 @@ def total(values: Iterable[Number]) -> Number:
 def forward(
     model: Model,
     stack: Stack,
-    code: Code,
+    code: Implementation,
     shape: Shape,
     split: Split,
     precision: Precision,
@@ -302,7 +302,7 @@ def counted(patterns: Iterable[Numbered]) -> dict[int, int]:
 
 def _embedded(lowering: Lowering, operations: Iterable[Operation], x: Value) -> tuple[Number, Number]:
     """Bytes that the model's code holds of what it looked up, and whether that is the residual stream itself."""
-    if not lowering.code.frame.embeddings:
+    if not lowering.code.embeddings:
         return 0, 0
     held: dict[str, Tensor] = {}
     for op in operations:
@@ -319,7 +319,7 @@ def _embedded(lowering: Lowering, operations: Iterable[Operation], x: Value) -> 
 def _closure(lowering: Lowering, stack: Stack) -> tuple[Number, tuple[Storage, ...], Number]:
     """What the code of checkpointed layers refers to beside their input: (positions and slopes, rotary tables, one
     mask)."""
-    refers = lowering.code.frame.closure
+    refers = lowering.code.closure
     stream = "fp32" if lowering.tape.autocast else lowering.tape.compute
     ids = lowering.own * BYTES["int64"] * (("ids" in refers) + lowering.b * ("each ids" in refers))
     attends = [op for layer in stack.layers for op in layer.operations if isinstance(op, AttentionCore)]
@@ -373,7 +373,7 @@ def cross_entropy(lowering: Lowering, logits: Value) -> None:
         target = tape.given(tokens, "int64", "labels", kind=INPUT, fixed=True)
     weight = tape.new(1, out.dtype, "weight of all tokens", fixed=True)
     tape.record("nll_loss", (out,), tape.new(1, out.dtype, "loss"), (target, weight))
-    tape.hold(*held, *(lowering.values[op.reads[0]].tensor for op in lowering.program if op.name == "lm_head"))
+    tape.hold(*held, *(lowering.values[op.reads[0]].tensor for op in lowering.program if op.role == LM_HEAD))
 
 
 def special_loss(lowering: Lowering, logits: Value, form: Loss) -> None:
@@ -405,7 +405,7 @@ def fused_loss(lowering: Lowering, operations: tuple[Operation, ...], residual: 
     Keeps the gradients of the hidden state and of the head's weight, which backward hands on as they are. Forward also
     holds one part's logits and its part of the weight's gradient, and an fp32 loss a token."""
     tape = lowering.tape
-    place = next((n for n, op in enumerate(operations) if op.name == "lm_head"), None)
+    place = next((n for n, op in enumerate(operations) if op.role == LM_HEAD), None)
     if place is None:
         raise Refused("a loss fused with the head's product needs a head", "leave --loss out")
     head: Any = operations[place]

@@ -32,6 +32,16 @@ TOKEN, LAYERS, POSITION, SEGMENT = "token", "layers", "position", "segment"
 DISTANCE, NGRAM = "distance", "ngram"
 """Roles of embeddings: of tokens, of each layer's own input, of positions, of segments; of relative distances, read
 entirely instead of looked up; of hashed runs of tokens."""
+QUERY, KEY, VALUE, QKV = "q", "k", "v", "qkv"
+"""Roles of a layer's self-attention: what makes queries, keys and values, and the fused projection."""
+KV_LATENT, ROTATED_QUERY, ROTATED_KEY = "kv_latent", "rotated_query", "rotated_key"
+"""Roles of latent attention: the projection to the latent of keys and values, and what is rotated."""
+DOWN, SHARED_EXPERT, LM_HEAD = "down", "shared_expert", "lm_head"
+"""Roles of a feed-forward block's last linear layer, of what belongs to a shared expert, and of the language model's
+head."""
+MIXER_INPUT, MIXER_GATE, SCAN_PARAMETERS, MIXER = "mixer_input", "mixer_gate", "scan_parameters", "mixer"
+"""Roles of a recurrent mixer: its input projection, the gate cut out of that, the projection to Δ, B and C, and
+whatever else one kernel runs."""
 TABLES = (TOKEN, LAYERS)
 """Roles of the embeddings that tokens are looked up in."""
 
@@ -120,7 +130,7 @@ class Operation:
     Intermediate bases (`Elementwise`, `View`, …) are marked `abstract=True` and may give defaults.
 
     role    what other code may ask for (a constant of this module); "" where nothing asks
-    module  path of the module in the reference implementation (self_attn.q_proj), which LoRA targets match
+    module  the linear layer that LoRA targets name; as the operation is first named unless stated
     """
 
     name: str
@@ -137,6 +147,11 @@ class Operation:
         lacking = [method for method in REQUIRED if not any(method in vars(base) for base in own)]
         if lacking:
             raise TypeError(f"operation {cls.__name__} lacks {', '.join(lacking)} (operations/base.py, REQUIRED)")
+
+    def _named_module(self) -> None:
+        """Take the name that the architecture gives as the module's."""
+        if not self.module:
+            object.__setattr__(self, "module", self.name)
 
     def weights(self) -> tuple[Weight, ...]:
         """Return the parameter tensors, undivided."""

@@ -13,12 +13,20 @@ class Reused(Operation):
 
     of: Operation
 
+    def __post_init__(self) -> None:
+        self._named_module()
+
     def weights(self) -> tuple[Weight, ...]:
         """Weights are counted where they are owned."""
         return ()
 
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         return self.of.gemms(work)
+
+
+def reuse(op: Operation, owner: Operation | None = None) -> Reused:
+    """Return the operation `op` working with the weights of `owner` (its own, counted elsewhere, unless given)."""
+    return Reused(op.name, op.reads, op if owner is None else owner, role=op.role)
 
 
 @record
