@@ -14,10 +14,10 @@ import pytest
 
 from napkin.commands.command import Inputs, OptionText, find
 from napkin.commands.plan import question
-from napkin.commands.plan.question import Planner
 from napkin.commands.setup import read_setup
 from napkin.errors import NapkinError
 from napkin.evidence import single
+from napkin.planning.layouts import LayoutQuestion
 from napkin.planning.search import _chunks, divisors, grid, search, used_bytes
 from napkin.record import replace
 from napkin.timing.step import step
@@ -27,7 +27,7 @@ from tests.conftest import ROOT, Napkin
 PLAN = "plan llama3-70b --hardware h100 --seq 8192"
 
 
-def planner_of(line: str) -> Planner:
+def planner_of(line: str) -> LayoutQuestion:
     words = shlex.split(line)
     model, options = words[0], words[1:]
     given = {"model": OptionText(model)}
@@ -65,7 +65,7 @@ def test_arrays_and_scalars_agree_to_twelve_digits(line: str) -> None:
         assert found.used[i] == pytest.approx(used_bytes(model, setup), rel=1e-12)
 
 
-def brute_force(planner: Planner, gpus: int) -> list[tuple[float, float, Layout]]:
+def brute_force(planner: LayoutQuestion, gpus: int) -> list[tuple[float, float, Layout]]:
     """Every combination of whole numbers up to the machine's size, through the options and rules of `napkin step`:
     (seconds, bytes, layout) of each that they let pass."""
     request = planner.request
