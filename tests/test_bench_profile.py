@@ -202,6 +202,7 @@ def test_a_hardware_entry_of_an_unknown_accelerator_reads_back(profile_path: str
     file = tmp_path / "mine.yaml"
     file.write_text(hardware_yaml(profile))
     known = find("fake-h200", merged(str(file), shipped()))
+    assert known.generation == "hopper"  # from its compute capability
     assert known.peak("bf16") == pytest.approx(750e12)
     assert known.memory == 140 << 30
     assert known.memory_bandwidth == pytest.approx(4.2e12)

@@ -19,6 +19,7 @@ from napkin.errors import NapkinError, Problems, Refused
 from napkin.inputs import hardware
 from napkin.inputs.hardware_file import merged
 from napkin.render import render
+from tests.conftest import run_line
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = hardware.shipped()
@@ -438,3 +439,51 @@ def test_the_command_refuses() -> None:
         with pytest.raises(NapkinError) as caught:
             _ask(**options)
         assert caught.value.status == status
+
+
+# --- the generation --------------------------------------------------------------------------------------------------
+
+
+def _card(tmp_path: Path, key: str, generation: str = "") -> str:
+    """A hardware file with an accelerator that has an H100's figures under a key of its own."""
+    stated = f"generation: {generation}, " if generation else ""
+    file = tmp_path / f"{key}.yaml"
+    file.write_text(
+        f"accelerators: {{{key}: {{{stated}peak_flops: {{bf16: 989.4TFLOP/s}}, tdp_w: 700, sm_count: 132, "
+        "memory: {bytes: 80GB, bandwidth: 3.35TB/s}, link: nvlink4, nic: {per_direction: 50GB/s}, devices_per_node: 8}}"
+    )
+    return str(file)
+
+
+def test_every_shipped_accelerator_states_its_generation() -> None:
+    from napkin._tables.calibration import CONSTANTS
+    from napkin.evidence.rates import GENERIC, MEASURED_GENERATIONS
+
+    assert {TABLE[slug].generation for slug in TABLE.accelerators} == set(hardware.GENERATIONS)
+    measured = {name.split("/")[1] for name in CONSTANTS if name.startswith("matmul/")}
+    assert {*MEASURED_GENERATIONS, GENERIC} == measured <= set(hardware.GENERATIONS)
+
+
+def test_a_users_accelerator_takes_the_constants_of_the_generation_it_states(tmp_path: Path) -> None:
+    line = "step llama3-8b --gpus 8 --zero 3 --micro-batch 1 --seq 4096 --json --hardware"
+    shipped = run_line(f"{line} h100-sxm-80gb")
+    stated = run_line(f"{line} my-card --hardware-file {_card(tmp_path, 'my-card', 'hopper')}")
+    unstated = run_line(f"{line} my-card --hardware-file {_card(tmp_path, 'my-card')}")
+    named = run_line(f"{line} h100-of-mine --hardware-file {_card(tmp_path, 'h100-of-mine')}")
+    assert stated.values["step/time"] == shipped.values["step/time"]
+    assert unstated.values["step/time"] != shipped.values["step/time"]
+    assert named.values["step/time"] == unstated.values["step/time"]  # the key says nothing
+    assert not any("generation" in note for note in json.loads(stated.out)["notes"])
+    assert any("its generation is not stated" in note for note in json.loads(unstated.out)["notes"])
+
+
+def test_a_file_that_changes_a_known_accelerator_keeps_its_generation(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("accelerators: {h100: {tdp_w: 600}}")
+    assert hardware.find("h100", merged(str(file), TABLE)).generation == "hopper"
+
+
+def test_a_generation_that_is_misspelled_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(NapkinError, match="not a generation") as caught:
+        merged(_card(tmp_path, "x", "hoper"), TABLE)
+    assert "hopper" in str(caught.value.hint)

@@ -28,14 +28,25 @@ class FrozenRecordError(AttributeError):
 
 @dataclass_transform(frozen_default=True)
 def record(cls: _Class) -> _Class:
-    """Make a class with annotated fields a frozen record; fields of its bases come first."""
-    inherited: dict[str, None] = dict.fromkeys(
-        n for base in cls.__mro__[1:] for n in getattr(base, "__match_args__", ())
-    )
-    names = tuple(dict.fromkeys((*inherited, *cls.__annotations__)))
+    """Make a class with annotated fields a frozen record; fields of its bases come first.
+
+    Fields annotated after `_: KW_ONLY` (as in a dataclass) are given by keyword only, here and in derived records, and
+    come after all positional fields.
+    """
     own: Any = cls
-    type.__setattr__(own, "__match_args__", names)
-    own.__init__ = _init_of(names, getattr(cls, "__post_init__", None))
+    keywords: dict[str, None] = {}
+    names: dict[str, None] = {}
+    for base in cls.__mro__[1:]:
+        keywords |= dict.fromkeys(getattr(base, "__keywords__", ()))
+        names |= dict.fromkeys(getattr(base, "__match_args__", ()))
+    stated = tuple(cls.__annotations__)
+    if "_" in stated:
+        keywords |= dict.fromkeys(stated[stated.index("_") + 1 :])
+    positional = tuple(name for name in (*names, *stated) if name not in keywords and name != "_")
+    ordered = tuple(dict.fromkeys((*positional, *keywords)))
+    type.__setattr__(own, "__match_args__", ordered)
+    own.__keywords__ = tuple(keywords)
+    own.__init__ = _init_of(ordered, len(keywords), getattr(cls, "__post_init__", None))
     own.__setattr__ = _refuse
     own.__delattr__ = _refuse
     own.__eq__ = _equal
@@ -50,8 +61,10 @@ def fields(kind: type) -> tuple[str, ...]:
     return names
 
 
-def _init_of(names: tuple[str, ...], post: Callable[[Any], None] | None) -> Callable[..., None]:
+def _init_of(names: tuple[str, ...], keywords: int, post: Callable[[Any], None] | None) -> Callable[..., None]:
+    """Return an __init__ for fields of these names, of which the last `keywords` are given by keyword only."""
     count = len(names)
+    positional = count - keywords
 
     def __init__(self: Any, *values: Any, **named: Any) -> None:
         fields = self.__dict__
@@ -61,8 +74,8 @@ def _init_of(names: tuple[str, ...], post: Callable[[Any], None] | None) -> Call
                 if name in fields or name not in names:
                     raise TypeError(f"{type(self).__name__}: {name!r} is given twice or is no field")
             fields.update(named)
-        if len(values) > count:
-            raise TypeError(f"{type(self).__name__} takes {count} fields, not {len(values)}")
+        if len(values) > positional:
+            raise TypeError(f"{type(self).__name__} takes {positional} positional fields, not {len(values)}")
         if len(fields) < count:
             cls = type(self)
             for name in names:

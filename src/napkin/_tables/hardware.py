@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 ACCELERATORS: dict[str, dict[str, Any]] = {
     'p100-sxm2-16gb': {
         'vendor': 'NVIDIA',
+        'generation': 'pascal',
         'printed': 'dense only; no tensor cores',
         'tier': 'B',
         'note': 'fp16 is packed CUDA-core rate',
@@ -35,6 +36,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'v100-sxm2-16gb': {
         'vendor': 'NVIDIA',
+        'generation': 'volta',
         'printed': 'dense 125 tensor TFLOPS (formula 80 SM x 1024 x 1.53 GHz = 125.3)',
         'tier': 'B',
         'note': 'no bf16, no tf32, no sparsity',
@@ -62,6 +64,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'v100-sxm2-32gb': {
         'vendor': 'NVIDIA',
+        'generation': 'volta',
         'printed': 'dense 125 tensor TFLOPS (formula 80 SM x 1024 x 1.53 GHz = 125.3)',
         'tier': 'B',
         'note': 'no bf16, no tf32, no sparsity',
@@ -89,6 +92,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'v100-pcie-32gb': {
         'vendor': 'NVIDIA',
+        'generation': 'volta',
         'printed': 'dense 112 tensor TFLOPS',
         'tier': 'B',
         'source': 'NVIDIA V100 datasheet',
@@ -112,6 +116,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'v100-pcie-16gb': {
         'vendor': 'NVIDIA',
+        'generation': 'volta',
         'printed': 'dense 112 tensor TFLOPS',
         'tier': 'B',
         'source': 'NVIDIA V100 datasheet',
@@ -134,6 +139,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     't4': {
         'vendor': 'NVIDIA',
+        'generation': 'turing',
         'printed': 'dense 65 FP16, 130 INT8',
         'tier': 'B',
         'note': 'datasheet bandwidth has been printed both as 300 and 320+ GB/s; no bf16; sustained clocks fall far below boost at 70 W',
@@ -158,6 +164,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'rtx-2080-ti': {
         'vendor': 'NVIDIA',
+        'generation': 'turing',
         'printed': 'dense; FP32-accumulate runs at half rate',
         'tier': 'B',
         'note': '113.8 (Founders, fp16 accumulate) stands in some tables',
@@ -179,6 +186,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'a100-sxm-40gb': {
         'vendor': 'NVIDIA',
+        'generation': 'ampere',
         'printed': 'dense 312, sparse 624 beside it',
         'tier': 'B',
         'source': 'NVIDIA A100 datasheet',
@@ -208,6 +216,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'a100-sxm-80gb': {
         'vendor': 'NVIDIA',
+        'generation': 'ampere',
         'printed': 'dense 312, sparse 624 beside it',
         'tier': 'B',
         'source': 'NVIDIA A100 80GB datasheet',
@@ -237,6 +246,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'a100-pcie-40gb': {
         'vendor': 'NVIDIA',
+        'generation': 'ampere',
         'printed': 'dense 312',
         'tier': 'B',
         'source': 'NVIDIA A100 datasheet',
@@ -261,6 +271,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'a100-pcie-80gb': {
         'vendor': 'NVIDIA',
+        'generation': 'ampere',
         'printed': 'dense 312',
         'tier': 'B',
         'source': 'NVIDIA A100 80GB datasheet',
@@ -284,6 +295,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'a800-sxm-80gb': {
         'vendor': 'NVIDIA',
+        'generation': 'ampere',
         'printed': 'as A100; only NVLink is cut 600 -> 400 GB/s',
         'tier': 'C',
         'source': 'NVIDIA A800 product brief',
@@ -308,6 +320,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'a30': {
         'vendor': 'NVIDIA',
+        'generation': 'ampere',
         'printed': 'dense, sparse starred',
         'tier': 'C',
         'source': 'NVIDIA A30 datasheet',
@@ -329,6 +342,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'a40': {
         'vendor': 'NVIDIA',
+        'generation': 'ampere',
         'printed': 'dense | sparse pair',
         'tier': 'B',
         'source': 'NVIDIA A40 datasheet',
@@ -354,6 +368,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'a10': {
         'vendor': 'NVIDIA',
+        'generation': 'ampere',
         'printed': 'dense | sparse pair',
         'tier': 'B',
         'source': 'NVIDIA A10 datasheet',
@@ -377,6 +392,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'a10g': {
         'vendor': 'NVIDIA',
+        'generation': 'ampere',
         'printed': 'dense | sparse pair: BF16 70 | 140',
         'tier': 'B',
         'note': 'not an A10: 80 SMs, half-rate FP32-accumulate tensor cores (70, not 125). One widely copied third-party table has 72 SMs and 31.5 fp32',
@@ -403,6 +419,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'rtx-3060-12gb': {
         'vendor': 'NVIDIA',
+        'generation': 'ampere',
         'printed': 'derived',
         'tier': 'C',
         'source': 'NVIDIA GA10x specifications; derived 28 SM x 1.777 GHz',
@@ -427,6 +444,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'rtx-3090': {
         'vendor': 'NVIDIA',
+        'generation': 'ampere',
         'printed': 'dense 71 / sparse 142 for FP16-with-FP32-accumulate; dense 142 with FP16 accumulate',
         'tier': 'B',
         'source': 'NVIDIA GA102 whitepaper, Table 9',
@@ -452,6 +470,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'rtx-a6000': {
         'vendor': 'NVIDIA',
+        'generation': 'ampere',
         'printed': 'datasheet prints sparse 309.7 tensor TFLOPS',
         'tier': 'B',
         'note': 'full-rate FP32 accumulate, unlike GeForce GA102',
@@ -477,6 +496,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'rtx-4090': {
         'vendor': 'NVIDIA',
+        'generation': 'ada',
         'printed': 'dense/sparse pairs; 330.3 is FP16 accumulate (or sparse FP32 accumulate)',
         'tier': 'B',
         'note': '330 is often quoted as the fp16 peak; torch accumulates in fp32, which reaches 165.2 at most',
@@ -503,6 +523,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'rtx-6000-ada': {
         'vendor': 'NVIDIA',
+        'generation': 'ada',
         'printed': 'prints 1457 (FP8 with sparsity)',
         'tier': 'B',
         'source': 'NVIDIA RTX 6000 Ada datasheet',
@@ -526,6 +547,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'l4': {
         'vendor': 'NVIDIA',
+        'generation': 'ada',
         'printed': 'sparse only: 120 TF32, 242 BF16, 485 FP8; dense is half',
         'tier': 'B',
         'note': '72 W board: sustained tensor clocks well below boost',
@@ -552,6 +574,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'l40': {
         'vendor': 'NVIDIA',
+        'generation': 'ada',
         'printed': 'dense | sparse pair 181.05 | 362.1',
         'tier': 'B',
         'note': 'half the L40S tensor rate at the same SM count',
@@ -576,6 +599,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'l40s': {
         'vendor': 'NVIDIA',
+        'generation': 'ada',
         'printed': 'dense | sparse pair 362.05 | 733',
         'tier': 'B',
         'source': 'NVIDIA L40S datasheet',
@@ -600,6 +624,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'h100-sxm-80gb': {
         'vendor': 'NVIDIA',
+        'generation': 'hopper',
         'printed': 'datasheet prints sparse: 989 TF32, 1979 BF16/FP16, 3958 FP8/INT8; dense is half',
         'tier': 'B',
         'note': 'nvidia-smi max SM clock reads 1980 MHz; 989.4 corresponds to 1830 MHz',
@@ -630,6 +655,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'h100-sxm-96gb-500w': {
         'vendor': 'NVIDIA',
+        'generation': 'hopper',
         'printed': 'peaks assumed those of H100 SXM; sustained clocks are lower at 500 W',
         'tier': 'B',
         'source': 'no public datasheet; the custom card of the torchtitan benchmark pages (96 GB HBM2e, 2.4 TB/s, 500 W)',
@@ -655,6 +681,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'h100-pcie-80gb': {
         'vendor': 'NVIDIA',
+        'generation': 'hopper',
         'printed': 'sparse: 756 TF32, 1513 BF16, 3026 FP8',
         'tier': 'B',
         'note': 'printed peak implies 1.62 GHz although boost is 1755 MHz',
@@ -680,6 +707,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'h100-nvl-94gb': {
         'vendor': 'NVIDIA',
+        'generation': 'hopper',
         'printed': 'sparse: 835 TF32, 1671 BF16, 3341 FP8; per card since the 2024 edition (the 2023 one printed the pair: 188 GB, 7.8 TB/s, 3958)',
         'tier': 'B',
         'source': 'NVIDIA H100 datasheet, NVL column (PB-11773)',
@@ -703,6 +731,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'h800-sxm-80gb': {
         'vendor': 'NVIDIA',
+        'generation': 'hopper',
         'printed': 'as H100 SXM (sparse 1979), NVLink cut to 400 GB/s, fp64 to 1',
         'tier': 'B',
         'source': 'NVIDIA H800 product brief',
@@ -730,6 +759,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'h200-sxm-141gb': {
         'vendor': 'NVIDIA',
+        'generation': 'hopper',
         'printed': 'sparse: 1979 BF16, 3958 FP8',
         'tier': 'B',
         'note': 'compute identical to H100 SXM',
@@ -760,6 +790,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'h200-nvl-141gb': {
         'vendor': 'NVIDIA',
+        'generation': 'hopper',
         'printed': 'sparse: 1671 BF16, 3341 FP8',
         'tier': 'C',
         'source': 'NVIDIA H200 NVL datasheet',
@@ -779,6 +810,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'h20-96gb': {
         'vendor': 'NVIDIA',
+        'generation': 'hopper',
         'printed': 'dense 148',
         'tier': 'B',
         'note': 'there is also a 141 GB HBM3e H20',
@@ -805,6 +837,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'gh200-96gb': {
         'vendor': 'NVIDIA',
+        'generation': 'hopper',
         'printed': 'sparse: 1979 BF16 (dense 990)',
         'tier': 'B',
         'note': 'TDP 450-1000 W is GPU + CPU + memory; device string carries the CPU memory (480GB), not HBM; L2 printed as 60 MB in some documents and 50 in others',
@@ -833,6 +866,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'gh200-144gb': {
         'vendor': 'NVIDIA',
+        'generation': 'hopper',
         'printed': 'sparse 1979; 144 GB nominal, 141 usable',
         'tier': 'B',
         'note': 'the ml-engineering table lists it as 141 GB, 4.8 TB/s',
@@ -860,6 +894,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'b100': {
         'vendor': 'NVIDIA',
+        'generation': 'blackwell',
         'printed': 'sparse pairs: 3.5 PF BF16, 7 PF FP8, 14 PF FP4',
         'tier': 'B',
         'source': 'NVIDIA Blackwell architecture technical brief, HGX B100',
@@ -883,6 +918,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'b200-sxm-180gb': {
         'vendor': 'NVIDIA',
+        'generation': 'blackwell',
         'printed': 'DGX total 72 PF FP8 training and 144 PF FP4 inference are sparse for 8 GPUs; dense per GPU 4.5 / 9',
         'tier': 'B',
         'note': '192 GB on the die, 180 GB exposed in HGX/DGX (nvidia-smi 183359 MiB); HGX tables print bandwidth as 8 or 7.7 TB/s; fp32 80 (DGX) or 75 (HGX), fp64 40 or 37',
@@ -911,6 +947,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'gb200': {
         'vendor': 'NVIDIA',
+        'generation': 'blackwell',
         'printed': 'NVL72 sparse: 360 PF BF16, 720 PF FP8, 1440 PF FP4; per superchip (2 GPUs) 10 / 20 / 40',
         'tier': 'B',
         'note': 'a GB200 superchip is 2 GPUs; this row is one GPU',
@@ -939,6 +976,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'b300-sxm-288gb': {
         'vendor': 'NVIDIA',
+        'generation': 'blackwell',
         'printed': 'HGX total 144 PF FP4 sparse | 108 dense; 72 PF FP8 sparse',
         'tier': 'B',
         'note': 'sources differ: fp4 dense 12.6, 13.5 or 14 PF; 270 GB usable of 288; int8 and fp64 were cut to a fraction of B200 while some tables still list 4500 INT8; fp4 sparse/dense ratio is 1.33, not 2',
@@ -967,6 +1005,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'gb300': {
         'vendor': 'NVIDIA',
+        'generation': 'blackwell',
         'printed': 'NVL72: 1440 PF FP4 sparse | 1080 dense; 720 PF FP8 sparse; 360 PF BF16 sparse',
         'tier': 'B',
         'note': 'one GPU of a 2-GPU superchip; fp4 sparse/dense ratio is 1.33',
@@ -993,6 +1032,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'rtx-5090': {
         'vendor': 'NVIDIA',
+        'generation': 'blackwell',
         'printed': 'marketing 3352 AI TOPS is sparse FP4',
         'tier': 'B',
         'source': 'NVIDIA RTX Blackwell GPU architecture whitepaper, Appendix',
@@ -1018,6 +1058,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'rtx-pro-6000': {
         'vendor': 'NVIDIA',
+        'generation': 'blackwell',
         'printed': '4000 AI TOPS = sparse FP4',
         'tier': 'C',
         'note': 'Max-Q is 300 W and ~12 percent slower; Server Edition 1597 GB/s',
@@ -1043,6 +1084,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'gb10': {
         'vendor': 'NVIDIA',
+        'generation': 'other',
         'printed': '1 PFLOP FP4 with sparsity only; the dense rates are derived by halving',
         'tier': 'C',
         'source': 'NVIDIA DGX Spark datasheet',
@@ -1066,6 +1108,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'mi100': {
         'vendor': 'AMD',
+        'generation': 'cdna',
         'printed': 'dense; bf16 is half of fp16',
         'tier': 'C',
         'source': 'AMD Instinct MI100 brochure',
@@ -1085,6 +1128,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'mi210': {
         'vendor': 'AMD',
+        'generation': 'cdna',
         'printed': 'dense',
         'tier': 'C',
         'source': 'AMD Instinct MI210 datasheet',
@@ -1105,6 +1149,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'mi250': {
         'vendor': 'AMD',
+        'generation': 'cdna',
         'printed': 'dense, whole package of 2 GCDs',
         'tier': 'B',
         'note': 'software sees two devices of 64 GB and half the peak each',
@@ -1130,6 +1175,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'mi250-gcd': {
         'vendor': 'AMD',
+        'generation': 'cdna',
         'printed': 'dense, whole package of 2 GCDs',
         'tier': 'B',
         'note': '1/2 of each figure of the package',
@@ -1151,6 +1197,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'mi250x': {
         'vendor': 'AMD',
+        'generation': 'cdna',
         'printed': 'dense, whole package of 2 GCDs',
         'tier': 'B',
         'note': 'per GCD: 191.5 TFLOP/s, 64 GB, 1.64 TB/s; papers count GCDs or packages, check which; peak power 560 W',
@@ -1181,6 +1228,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'mi250x-gcd': {
         'vendor': 'AMD',
+        'generation': 'cdna',
         'printed': 'dense, whole package of 2 GCDs',
         'tier': 'B',
         'note': '1/2 of each figure of the package',
@@ -1207,6 +1255,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'mi300a': {
         'vendor': 'AMD',
+        'generation': 'cdna',
         'printed': 'dense and sparse columns',
         'tier': 'B',
         'note': 'peak TBP 760 W',
@@ -1231,6 +1280,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'mi300x': {
         'vendor': 'AMD',
+        'generation': 'cdna',
         'printed': 'dense 1307.4, sparse 2614.9 beside it',
         'tier': 'B',
         'note': 'l2 is 8 x 4 MiB private per XCD; 256 MB Infinity Cache behind it; 5.325 TB/s from pins',
@@ -1260,6 +1310,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'mi325x': {
         'vendor': 'AMD',
+        'generation': 'cdna',
         'printed': 'dense 1307.4',
         'tier': 'B',
         'source': 'AMD Instinct MI325X datasheet',
@@ -1285,6 +1336,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'mi350x': {
         'vendor': 'AMD',
+        'generation': 'cdna',
         'printed': 'dense 2.3 PF and sparse 4.6 PF beside it; FP6/FP4 9.2 PF has no sparse mode',
         'tier': 'B',
         'source': 'AMD Instinct MI350X product brief',
@@ -1311,6 +1363,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'mi355x': {
         'vendor': 'AMD',
+        'generation': 'cdna',
         'printed': 'dense 2.5 PF, sparse 5.0 PF; FP6/FP4 10.1 PF dense',
         'tier': 'B',
         'source': 'AMD Instinct MI355X product brief',
@@ -1337,6 +1390,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'rx-7900-xtx': {
         'vendor': 'AMD',
+        'generation': 'rdna',
         'printed': 'dense; fp32 61.4 needs dual issue',
         'tier': 'B',
         'source': 'AMD Radeon RX 7900 XTX page',
@@ -1359,6 +1413,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'gaudi-2': {
         'vendor': 'Intel',
+        'generation': 'gaudi',
         'printed': 'dense 432 / 865',
         'tier': 'B',
         'note': 'fp32 and tf32 peaks are not published; l2 is software-managed SRAM',
@@ -1382,6 +1437,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'gaudi-3': {
         'vendor': 'Intel',
+        'generation': 'gaudi',
         'printed': 'dense; first edition printed 1835 (1.75 GHz), revised 1678 (1.6 GHz)',
         'tier': 'B',
         'source': 'Intel Gaudi 3 white paper (revised)',
@@ -1404,6 +1460,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'max-1550': {
         'vendor': 'Intel',
+        'generation': 'xe',
         'printed': 'dense',
         'tier': 'B',
         'note': 'two stacks; software may see two devices of half size',
@@ -1428,6 +1485,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'max-1550-stack': {
         'vendor': 'Intel',
+        'generation': 'xe',
         'printed': 'dense',
         'tier': 'B',
         'note': '1/2 of each figure of the package',
@@ -1448,6 +1506,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'tpu-v2': {
         'vendor': 'Google',
+        'generation': 'tpu',
         'printed': 'dense 45 (docs) or 46 (papers)',
         'tier': 'B',
         'note': 'papers count cores or chips; a v2-8 slice is 4 chips',
@@ -1468,6 +1527,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'tpu-v3': {
         'vendor': 'Google',
+        'generation': 'tpu',
         'printed': 'dense 123',
         'tier': 'B',
         'note': 'T5/GShard/Switch-era papers often give cores: 1024 cores = 512 chips',
@@ -1488,6 +1548,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'tpu-v4': {
         'vendor': 'Google',
+        'generation': 'tpu',
         'printed': 'dense 275',
         'tier': 'B',
         'note': 'the documentation prints 1200 or 1228 GB/s; measured power: mean 170 W, at most 192 W (TPU v4 paper)',
@@ -1508,6 +1569,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'tpu-v5e': {
         'vendor': 'Google',
+        'generation': 'tpu',
         'printed': 'dense 197 / 393 (394 in one edition)',
         'tier': 'A',
         'source': 'Google Cloud TPU v5e documentation',
@@ -1526,6 +1588,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'tpu-v5p': {
         'vendor': 'Google',
+        'generation': 'tpu',
         'printed': 'dense 459 / 918',
         'tier': 'A',
         'source': 'Google Cloud TPU v5p documentation',
@@ -1544,6 +1607,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'tpu-v6e': {
         'vendor': 'Google',
+        'generation': 'tpu',
         'printed': 'dense 918 / 1836',
         'tier': 'A',
         'source': 'Google Cloud TPU v6e documentation',
@@ -1562,6 +1626,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'tpu-v7': {
         'vendor': 'Google',
+        'generation': 'tpu',
         'printed': 'dense 2307 / 4614',
         'tier': 'A',
         'note': 'the documentation now prints 7380 GB/s',
@@ -1581,6 +1646,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'trainium-1': {
         'vendor': 'AWS',
+        'generation': 'trainium',
         'printed': 'dense 190; marketing 210 for cFP8/BF16 on some pages',
         'tier': 'A',
         'source': 'AWS Neuron documentation 2.29, Trainium architecture',
@@ -1601,6 +1667,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'trainium-2': {
         'vendor': 'AWS',
+        'generation': 'trainium',
         'printed': 'dense 667 bf16, 1299 fp8; sparse 2563 for both',
         'tier': 'A',
         'source': 'AWS Neuron documentation 2.29, Trainium2 architecture',
@@ -1623,6 +1690,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'trainium-3': {
         'vendor': 'AWS',
+        'generation': 'trainium',
         'printed': 'dense 671 bf16, 2517 fp8; sparse 2517 for bf16',
         'tier': 'A',
         'note': 'fp8 and fp4 are the microscaling formats',
@@ -1643,6 +1711,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'inferentia-2': {
         'vendor': 'AWS',
+        'generation': 'inferentia',
         'printed': 'dense 190',
         'tier': 'B',
         'source': 'AWS Neuron documentation, Inferentia2 architecture',
@@ -1660,6 +1729,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'm1-max': {
         'vendor': 'Apple',
+        'generation': 'apple',
         'printed': '10.4 TFLOPS fp32',
         'tier': 'C',
         'note': 'no public matrix peak for half precision',
@@ -1675,6 +1745,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
     },
     'm1-ultra': {
         'vendor': 'Apple',
+        'generation': 'apple',
         'printed': '21 TFLOPS fp32',
         'tier': 'C',
         'source': 'Apple newsroom, March 2022',

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from napkin.architectures.blocks import NormStyle, Operations
 from napkin.inputs.load import printable
 from napkin.inputs.model import LARGEST_DIMENSION, Config
-from napkin.operations.base import VOCABULARY, Operation
+from napkin.operations.base import POSITION, SEGMENT, VOCABULARY, Operation
 from napkin.operations.embedding import Embedding
 from napkin.operations.experts import BalanceLoss
 from napkin.operations.linear import Matmul
@@ -276,11 +276,11 @@ def embedding(
         operations.append(Scale("embedding_scaled", (last,), hidden, cast=cast))
         last = "embedding_scaled"
     if segments:
-        operations.append(Embedding("segment_embedding", (), segments, hidden, "segment"))
+        operations.append(Embedding("segment_embedding", (), segments, hidden, role=SEGMENT))
         operations.append(Add("segments_added", (last, "segment_embedding"), hidden))
         last = "segments_added"
     if positions:
-        operations.append(Embedding("position_embedding", (), positions, hidden, "position", trained=not fixed))
+        operations.append(Embedding("position_embedding", (), positions, hidden, role=POSITION, trained=not fixed))
         operations.append(Add("positions_added", (last, "position_embedding"), hidden))
         last = "positions_added"
     if norm is not None:

@@ -23,7 +23,7 @@ from napkin.architectures.masked import MASKED, PRETRAINING, encoder, head_count
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
-from napkin.operations.base import HEADS, Operation
+from napkin.operations.base import DISTANCE, HEADS, Operation
 from napkin.operations.embedding import Embedding, RelativeScores
 from napkin.operations.linear import Matmul, TableMatmul
 from napkin.operations.model import Layer, Model, Parts
@@ -181,7 +181,7 @@ def deberta(config: Config) -> Model:
 
     before = _deberta_embedding(config, hidden, LAYER_WRITTEN)
     if distances is not None:
-        before = (*before, Embedding("relative_positions", (), distances.rows, hidden, "distance"))
+        before = (*before, Embedding("relative_positions", (), distances.rows, hidden, role=DISTANCE))
     function = activation(config, "hidden_act")
     return _deberta(config, hidden, heads, attend, before, function, norm=LAYER_WRITTEN)
 
@@ -212,7 +212,7 @@ def deberta_v2(config: Config) -> Model:
 
     before = _deberta_embedding(config, hidden)
     if distances is not None:
-        before = (*before, Embedding("relative_positions", (), distances.rows, hidden, "distance"))
+        before = (*before, Embedding("relative_positions", (), distances.rows, hidden, role=DISTANCE))
     norm = config.optional_text("norm_rel_ebd") or "none"
     if any(part.strip() not in ("none", "layer_norm") for part in norm.lower().split("|")):
         raise config.refuse("norm_rel_ebd", f"napkin does not know {printable(norm, 60)!r}")

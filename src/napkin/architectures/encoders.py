@@ -49,7 +49,7 @@ from napkin.architectures.masked import (
     purpose_of,
 )
 from napkin.inputs.model import Config
-from napkin.operations.base import REPLICATED, VOCABULARY, Operation
+from napkin.operations.base import POSITION, REPLICATED, VOCABULARY, Operation
 from napkin.operations.embedding import Embedding, PositionBias
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
@@ -299,7 +299,7 @@ def esm(config: Config) -> Model:
     if not rotary:
         positions = config.integer("max_position_embeddings")
         before += (
-            Embedding("position_embedding", (), positions, hidden, "position"),
+            Embedding("position_embedding", (), positions, hidden, role=POSITION),
             Add("positions_added", (before[-1].name, "position_embedding"), hidden),
         )
     if config.flag("emb_layer_norm_before", otherwise=False):

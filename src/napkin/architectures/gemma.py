@@ -14,7 +14,7 @@ from napkin.architectures.common import CHUNKED, FULL, WINDOWED
 from napkin.inputs.load import printable
 from napkin.inputs.model import LARGEST_DIMENSION, Config
 from napkin.operations.attention import AttentionCore
-from napkin.operations.base import COLUMN, LENT, ROW, Operation
+from napkin.operations.base import COLUMN, LAYERS, LENT, ROW, Operation
 from napkin.operations.embedding import Embedding
 from napkin.operations.experts import Experts, Router
 from napkin.operations.linear import Matmul
@@ -123,7 +123,7 @@ def layers_inputs(rows: int, hidden: int, layers: int, each: int) -> Operations:
     """`each` numbers a token for every layer: looked up in a table, plus a projection of the token's embedding."""
     wide = layers * each
     return (
-        Embedding("per_layer_embedding", (), rows, wide, "layers"),
+        Embedding("per_layer_embedding", (), rows, wide, role=LAYERS),
         Scale("per_layer_embedding_scaled", ("per_layer_embedding",), wide),
         Matmul("per_layer_projection", ("embedding_scaled",), hidden, wide),
         Scale("per_layer_projection_scaled", ("per_layer_projection",), wide),

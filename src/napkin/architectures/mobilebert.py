@@ -7,7 +7,7 @@ from napkin.architectures.common import activation, depth, width
 from napkin.architectures.masked import BARE, MASKED, PRETRAINING, encoder, must_tie, purpose_of
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
-from napkin.operations.base import COLUMN, ROW
+from napkin.operations.base import COLUMN, POSITION, ROW, SEGMENT
 from napkin.operations.embedding import Embedding
 from napkin.operations.linear import JoinedHead, Matmul
 from napkin.operations.model import Layer, Model
@@ -122,9 +122,9 @@ def _embedding(config: Config, norm: NormStyle, hidden: int, vocabulary: int, ta
     return (
         *operations,
         Matmul("project_in", (last,), size, hidden, True),
-        Embedding("position_embedding", (), config.integer("max_position_embeddings"), hidden, "position"),
+        Embedding("position_embedding", (), config.integer("max_position_embeddings"), hidden, role=POSITION),
         Add("positions_added", ("project_in", "position_embedding"), hidden),
-        Embedding("segment_embedding", (), config.integer("type_vocab_size"), hidden, "segment"),
+        Embedding("segment_embedding", (), config.integer("type_vocab_size"), hidden, role=SEGMENT),
         Add("segments_added", ("positions_added", "segment_embedding"), hidden),
         norm("embedding_norm", "segments_added", hidden),
         Dropout("embedding_dropped", ("embedding_norm",), hidden),

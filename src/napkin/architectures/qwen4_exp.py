@@ -30,6 +30,7 @@ from napkin.architectures.mixing import LINEAR, kinds
 from napkin.architectures.recurrent_blocks import gated_delta
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
+from napkin.operations.base import NGRAM
 from napkin.operations.experts import BalanceLoss
 from napkin.operations.gated_streams import Agreement, DilatedConv, NgramTable, Outer, RunChoice
 from napkin.operations.hyper_connections import Fan
@@ -199,7 +200,7 @@ def _looked_up(config: Config, hidden: int, streams: int, rows: int) -> Operatio
     each = config.optional_integer("ple_embed_dim") or hidden
     wide = hidden * streams
     return (
-        NgramTable("runs", (), rows, each, "ngram", heads=reach * config.integer("heads_per_ngram"), reach=reach),
+        NgramTable("runs", (), rows, each, role=NGRAM, heads=reach * config.integer("heads_per_ngram"), reach=reach),
         Matmul("runs_key", ("runs",), each, wide),
         _streams_norm("runs_key_norm", "runs_key", hidden, streams),
         Matmul("runs_value", ("runs",), each, hidden),

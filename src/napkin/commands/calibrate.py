@@ -66,14 +66,14 @@ def _log_gap(one: Compared) -> float:
 def _profile(inputs: Inputs, answer: Answer) -> None:
     """What `napkin bench` measured, beside the constants of that chip."""
     from napkin.evidence.constants import constants
-    from napkin.evidence.rates import generation
+    from napkin.evidence.rates import constants_of
     from napkin.inputs.hardware import find
     from napkin.inputs.profile import read_profile
 
     profile = read_profile(str(inputs.get("profile")))
     card = find(profile.device.hardware or profile.device.name)
     shipped = constants()
-    era = generation(card.slug)
+    era = constants_of(card)
     wide = card.default_dtype
     rate, moved = profile.matmul_rate(wide), profile.memory_bandwidth()
     extra: list[Term] = []

@@ -43,6 +43,10 @@ def solved(
 ) -> tuple[dict[str, Term], runs.Estimate]:
     """The run's quantities with an estimated MFU. Where the size or the count is what is asked for, the estimate and
     the answer are found together, by going round a few times."""
+    from napkin.evidence.rates import generation_note
+
+    if note := generation_note(hardware):
+        inputs.note(note)
     level = level_of(inputs)
     rule = runs.Rule(runs.evidence(), level)
     stepped = _of_layout(inputs, known, hardware, level)
@@ -61,12 +65,12 @@ def solved(
 
 
 def _asked(found: Mapping[str, Term], hardware: Hardware) -> runs.Asked:
-    from napkin.evidence.rates import generation
+    from napkin.evidence.rates import constants_of
 
     total = found["params"].value if "params" in found else START
     active = found["per_token"].value / 6 if "per_token" in found else total
     gpus = int(found["gpus"].value) if "gpus" in found else None
-    return runs.Asked(max(active, 1), max(total, active), generation(hardware.slug), gpus)
+    return runs.Asked(max(active, 1), max(total, active), constants_of(hardware), gpus)
 
 
 def _of_layout(inputs: Inputs, known: Mapping[str, Term], hardware: Hardware, level: float) -> runs.Estimate | None:

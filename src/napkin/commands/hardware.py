@@ -160,6 +160,7 @@ def _remarks(h: hardware.Hardware, terms: list[Term]) -> str:
         if not one.parts:
             by_source.setdefault((one.source, one.kind), []).append(one.name.removeprefix("hardware/"))
     lines = [f"also called: {', '.join([*h.default_for, *h.aliases])}"] if h.aliases or h.default_for else []
+    lines += [f"generation: {h.generation}"] if h.generation else []
     lines += [f"memory: {h.memory_type}"] if h.memory_type else []
     lines += [f"link: {h.link_name}"] if h.link_name else []
     lines += [f"source, {kind}: {source or 'none'}: {', '.join(names)}" for (source, kind), names in by_source.items()]

@@ -29,7 +29,10 @@ declare(
 def asked_of(inputs: Inputs, model: Model, setup: Setup, hardware: Hardware) -> Asked:
     """The step model's plan and rates: software, attention's kernel, overlap, factor and profile as the options say."""
     from napkin.evidence import single
+    from napkin.evidence.rates import generation_note
 
+    if note := generation_note(hardware):
+        inputs.note(note)
     asked = single.asked(
         model,
         setup,

@@ -15,18 +15,10 @@ from napkin.inputs.hardware import Hardware
 from napkin.record import record
 from napkin.timing.step import Rates
 
-GENERATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("volta", ("v100", "titan-v")),
-    ("turing", ("t4", "rtx-2080", "rtx-20", "quadro")),
-    ("ampere", ("a100", "a800", "a30", "a40", "a10", "a2", "rtx-30", "rtx-a")),
-    ("ada", ("l4", "l40", "rtx-40", "rtx-6000-ada")),
-    ("hopper", ("h100", "h800", "h200", "h20", "gh200")),
-    ("blackwell", ("b100", "b200", "b300", "gb200", "gb300", "rtx-50", "rtx-pro")),
-    ("cdna", ("mi",)),
-    ("tpu", ("tpu",)),
-    ("gaudi", ("gaudi", "hl-")),
-)
-"""Architecture by the start of an accelerator's key."""
+MEASURED_GENERATIONS = ("volta", "turing", "ampere", "ada", "hopper", "blackwell", "cdna", "tpu", "gaudi")
+"""Generations of accelerators with constants of their own (priors.py: `matmul/GENERATION/16`)."""
+GENERIC = "other"
+"""The generation whose constants hold for all other accelerators."""
 
 REFERENCE_WATTS = {"ampere": 400 / 312e12, "hopper": 700 / 989.4e12, "blackwell": 1000 / 2250e12}
 """Watts per dense 16-bit FLOP/s of the card whose share of the peak stands in the constants: A100 and H100 SXM, B200.
@@ -38,9 +30,19 @@ MOST_POWER = 1.3
 LARGEST_SHARE = 0.95
 
 
-def generation(slug: str) -> str:
-    """The architecture of an accelerator by its key; `other` where it is none of these."""
-    return next((name for name, starts in GENERATIONS if slug.startswith(starts)), "other")
+def constants_of(hardware: Hardware) -> str:
+    """Return the generation whose constants hold for an accelerator: its own, or GENERIC."""
+    return hardware.generation if hardware.generation in MEASURED_GENERATIONS else GENERIC
+
+
+def generation_note(hardware: Hardware) -> str:
+    """Return what an answer must say where the accelerator's generation is not stated, else ""."""
+    if hardware.generation:
+        return ""
+    return (
+        f"{hardware.name}: its generation is not stated, so generic shares of its peaks are assumed; "
+        f"set `generation:` in the hardware file ({', '.join(MEASURED_GENERATIONS)}, …)"
+    )
 
 
 @record
@@ -88,7 +90,7 @@ def machine(hardware: Hardware, compute: str, network: float | None = None, node
         peak = hardware.peak(compute)
     if not hardware.memory_bandwidth:
         raise Refused(f"{hardware.name}: its memory bandwidth is not known")
-    era = generation(hardware.slug)
+    era = constants_of(hardware)
     usual = REFERENCE_WATTS.get(era)
     power = hardware.tdp_w / hardware.peak(wide) / usual if usual and hardware.tdp_w and compute not in WIDE else 1.0
     return Machine(

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from napkin.errors import NapkinError
 from napkin.evidence.published import RunRow
-from napkin.evidence.rates import generation
+from napkin.evidence.rates import constants_of
 from napkin.inputs import hardware
 from napkin.inputs.hardware import Hardware
 from napkin.record import record, replace
@@ -79,7 +79,7 @@ def run_of(row: RunRow) -> Run | None:
     if row.why or not row.hours:
         return None
     card = hardware.find(row.chip)
-    era = generation(card.slug)
+    era = constants_of(card)
     used = 6 * row.active * row.tokens / (row.hours * 3600 * peak_of(card, row.dtype))
     return Run(row, era == "hopper" and is_cluster(row.gpus), era, math.log(used))
 
@@ -271,7 +271,7 @@ def estimate_mfu(
     level: float = 0.9,
 ) -> Estimate:
     """For `train-time` without --mfu: what a run of this size on these accelerators will reach."""
-    return estimate(Asked(active or params, params, generation(card.slug), gpus, seq=seq), Rule(evidence(), level))
+    return estimate(Asked(active or params, params, constants_of(card), gpus, seq=seq), Rule(evidence(), level))
 
 
 # --- goodput ---------------------------------------------------------------------------------------------------------
@@ -316,7 +316,7 @@ def validated(
         year = row.year or (twin.row.year if twin else usual_year(row))
         if team not in cache:
             cache[team] = Rule(runs if in_sample else without(runs, team), level)
-        asked = Asked(row.active, row.total, generation(card.slug), row.gpus, year, row.seq)
+        asked = Asked(row.active, row.total, constants_of(card), row.gpus, year, row.seq)
         answers.append((row, estimate(asked, cache[team]), peak_of(card, row.dtype)))
     return answers
 
@@ -339,7 +339,7 @@ def usual_year(row: RunRow) -> float:
     if known is not None:
         published: float = presets.PRESETS[known]["published"]
         return published
-    era = generation(hardware.find(row.chip).slug)
-    if era == "volta" or row.chip.lower() in ("tpu v2", "tpu v3"):
+    card = hardware.find(row.chip)
+    if card.generation == "volta" or card.slug in ("tpu-v2", "tpu-v3"):
         return 2020
     return 2022 if row.dtype == "fp16" else MODERN

@@ -10,7 +10,7 @@ from napkin.evidence import facts, software
 from napkin.evidence.compared import Compared
 from napkin.evidence.constants import constants
 from napkin.evidence.intervals import Growth, Point, Seen, distance, point, quantile
-from napkin.evidence.rates import BITS, generation
+from napkin.evidence.rates import BITS, constants_of
 from napkin.evidence.step_rows import StepRow, block_weights
 from napkin.inputs import hardware
 from napkin.training.layout import POLICIES
@@ -27,7 +27,7 @@ def point_of(row: StepRow) -> Point:
     """Where a published step lies among the evidence."""
     compute = POLICIES[row.policy].compute
     return point(
-        generation(hardware.find(row.chip).slug),
+        constants_of(hardware.find(row.chip)),
         software.stack(row.stack or software.UNKNOWN).family,
         bool(row.shape and row.shape.experts),
         BITS.get(compute, 16),

@@ -38,6 +38,13 @@ PEAKS = (
 TRAINING = ("bf16", "fp16", "fp32")
 """What training computes in where nobody says: the first of these that the accelerator has."""
 
+GENERATIONS = (
+    *("pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell"),
+    *("cdna", "rdna", "gaudi", "xe", "tpu", "trainium", "inferentia", "apple"),
+    "other",
+)
+"""What `generation` of an accelerator may be; `other` where none of these describes it."""
+
 _PEAK_OF = {
     "fp8_e4m3": "fp8",
     "fp8_e5m2": "fp8",
@@ -95,6 +102,7 @@ def peak_name(dtype: str) -> str:
 class Hardware:
     """One accelerator. None: napkin does not know the figure. Rates are bytes or FLOP per second, links one way.
 
+    generation              one of GENERATIONS; "" where a user's file does not state it
     peaks                   dense FLOP/s by dtype
     memory                  the printed number of gigabytes × 10⁹
     capacity_reported       what the driver lets torch have
@@ -112,6 +120,7 @@ class Hardware:
     memory: int
     memory_bandwidth: float
     vendor: str = ""
+    generation: str = ""
     aliases: tuple[str, ...] = ()
     default_for: tuple[str, ...] = ()
     sparse_factor: float = 1

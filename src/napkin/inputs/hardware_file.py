@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from napkin import term, units
 from napkin.errors import NapkinError, Problems, did_you_mean
-from napkin.inputs.hardware import PEAKS, Table, normal
+from napkin.inputs.hardware import GENERATIONS, PEAKS, Table, normal
 from napkin.inputs.load import Document, printable, read_yaml
 
 # --- the schema ----------------------------------------------------------------------------------------------------
@@ -40,6 +40,14 @@ def _texts(value: Any) -> list[str]:
     if not isinstance(value, list):
         raise units.Unreadable("a list belongs here", "for example [a, b]")
     return [_text(item) for item in value]
+
+
+def _generation(value: Any) -> str:
+    name = normal(_text(value))
+    if name not in GENERATIONS:
+        hint = did_you_mean(name, GENERATIONS) or f"one of {', '.join(GENERATIONS)}"
+        raise units.Unreadable("is not a generation that napkin knows", hint)
+    return name
 
 
 def _tier(value: Any) -> str:
@@ -93,6 +101,7 @@ def _wire(value: Any) -> Any:
 class _Accelerator(_Strict):
     name: Text = ""
     vendor: Text = ""
+    generation: Annotated[str, BeforeValidator(_generation)] = ""
     aliases: Texts = []
     default_for: Texts = []
     peak_flops: dict[str, Rate] = {}
@@ -294,7 +303,7 @@ class _Reader:
             elif source:
                 sources[figure] = source
 
-        for name in ("vendor", "printed", "tier", "note", "source", "device_name"):
+        for name in ("vendor", "generation", "printed", "tier", "note", "source", "device_name"):
             if name in given:
                 fields[name] = getattr(entry, name)
         if "name" in given or "name" not in fields:

@@ -6,7 +6,7 @@ from napkin.errors import NapkinError
 from napkin.inputs.hardware import peak_name
 from napkin.inputs.load import printable
 from napkin.inputs.profile import Profile
-from napkin.inputs.profile_cases import GPU_KINDS, Json
+from napkin.inputs.profile_cases import GPU_KINDS, DeviceInfo, Json
 
 
 def hardware_entry(profile: Profile) -> tuple[str, Json]:
@@ -29,6 +29,9 @@ def hardware_entry(profile: Profile) -> tuple[str, Json]:
                 "measure them: napkin bench --only matmul,memory",
             )
         entry["name"] = device.name
+        generation = generation_of(device)
+        if generation:
+            entry["generation"] = generation
         entry["peak_flops"] = {peak_name(dtype): round(rate) for dtype, rate in rates.items()}
         entry["assumed"] = ["peak_flops"]
         entry["printed"] = "these are measured sustained rates, so an MFU of 1 can be reached"
@@ -48,6 +51,30 @@ def hardware_entry(profile: Profile) -> tuple[str, Json]:
     if link is not None:
         entry["link"] = {"name": "measured all-reduce bus bandwidth", "per_direction": round(link[1])}
     return device.hardware or "-".join(device.name.lower().split()), entry
+
+
+def generation_of(device: DeviceInfo) -> str:
+    """Return the generation that a GPU's compute capability or gfx architecture names; "" where neither does."""
+    if device.arch is not None:
+        return next((name for start, name in _GFX.items() if device.arch.startswith(start)), "")
+    return _CAPABILITIES.get(device.compute_capability or (0, 0), "")
+
+
+_CAPABILITIES = {
+    **dict.fromkeys([(6, 0), (6, 1)], "pascal"),
+    **dict.fromkeys([(7, 0)], "volta"),
+    **dict.fromkeys([(7, 5)], "turing"),
+    **dict.fromkeys([(8, 0), (8, 6)], "ampere"),
+    **dict.fromkeys([(8, 9)], "ada"),
+    **dict.fromkeys([(9, 0)], "hopper"),
+    **dict.fromkeys([(10, 0), (10, 3), (12, 0)], "blackwell"),
+}
+"""CUDA compute capability → generation (CUDA C++ Programming Guide, compute capabilities)."""
+_GFX = {
+    **dict.fromkeys(["gfx90", "gfx94", "gfx95"], "cdna"),
+    **dict.fromkeys(["gfx10", "gfx11", "gfx12"], "rdna"),
+}
+"""LLVM's name of an AMD architecture, by its start → generation (LLVM's AMDGPU usage guide, processors)."""
 
 
 def hardware_yaml(profile: Profile) -> str:

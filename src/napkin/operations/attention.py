@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from napkin.elementwise import Number
-from napkin.operations.base import HEADS, Gemm, Operation, Weight, Work, gemm
+from napkin.operations.base import HEADS, Elementwise, Gemm, Operation, Weight, Work, gemm
 from napkin.operations.primitives import causal_pairs, ceil_div, matmul_flops, run_pairs
 from napkin.record import record, replace
 
 
 @record
-class Rotary(Operation):
+class Rotary(Elementwise):
     """Rotary position embedding of `dim` of each of `heads` heads' `head_dim` numbers (x·cos + rotated(x)·sin).
 
     pairing  half: number i turns with i + dim/2 · interleaved: 2i with 2i + 1 · complex: as one complex product
@@ -143,6 +143,9 @@ class BandAttention(Operation):
     qk_dim: int
     v_dim: int
     window: int
+
+    def weights(self) -> tuple[Weight, ...]:
+        return ()
 
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         half, parts = self.window // 2, 2 * ceil_div(work.length, self.window)

@@ -19,13 +19,21 @@ from napkin.elementwise import Number
 from napkin.operations.primitives import matmul_flops
 from napkin.record import record
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from dataclasses import KW_ONLY
+
 MEMORY = "memory"
 """What cross-attention reads: the encoder's output."""
 LENT = "lent/"
 """How a tensor that was lent is read: this and the name of the operation that lends it."""
 COLUMN, ROW, HEADS, VOCABULARY, EXPERT, REPLICATED = "column", "row", "heads", "vocabulary", "expert", "replicated"
-TABLES = ("token", "layers")
-"""Roles of the tables that tokens are looked up in."""
+TOKEN, LAYERS, POSITION, SEGMENT = "token", "layers", "position", "segment"
+DISTANCE, NGRAM = "distance", "ngram"
+"""Roles of embeddings: of tokens, of each layer's own input, of positions, of segments; of relative distances, read
+entirely instead of looked up; of hashed runs of tokens."""
+TABLES = (TOKEN, LAYERS)
+"""Roles of the embeddings that tokens are looked up in."""
 
 
 @record
@@ -100,22 +108,75 @@ def gemm(name: str, m: Number, k: Number, n: Number, batch: Number = 1, weight: 
     return Gemm(name, batch, m, k, n, matmul_flops(m, k, n, batch), weight)
 
 
+REQUIRED = ("weights", "gemms")
+"""Methods that every kind of operation must define, itself or through an intermediate base that gives a default."""
+
+
 @record
 class Operation:
-    """What all operations share: no weights and no matrix products unless a kind says otherwise."""
+    """One step of a layer: its name is its output tensor's; `reads` names the outputs that it reads.
+
+    A concrete kind states everything about itself: a class that lacks a method of `REQUIRED` fails when it is defined.
+    Intermediate bases (`Elementwise`, `View`, …) are marked `abstract=True` and may give defaults.
+
+    role    what other code may ask for (a constant of this module); "" where nothing asks
+    module  path of the module in the reference implementation (self_attn.q_proj), which LoRA targets match
+    """
 
     name: str
     reads: tuple[str, ...]
+    _: KW_ONLY
+    role: str = ""
+    module: str = ""
+
+    def __init_subclass__(cls, abstract: bool = False) -> None:
+        """Raise TypeError where a concrete kind of operation lacks a required method."""
+        if abstract:
+            return
+        own = cls.__mro__[: cls.__mro__.index(Operation)]
+        lacking = [method for method in REQUIRED if not any(method in vars(base) for base in own)]
+        if lacking:
+            raise TypeError(f"operation {cls.__name__} lacks {', '.join(lacking)} (operations/base.py, REQUIRED)")
 
     def weights(self) -> tuple[Weight, ...]:
-        """Parameter tensors, whole (not yet divided)."""
-        return ()
+        """Return the parameter tensors, undivided."""
+        raise NotImplementedError
 
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
-        """Matrix products of one forward pass on one device, undivided."""
-        return ()
+        """Return the matmuls of one forward pass on one device, undivided."""
+        raise NotImplementedError
 
     def moved(self) -> tuple[Number, Number]:
         """Bytes a token that its elementwise work must move, forward and backward, in 16-bit tensors: of operations
         that step.py has no rule for."""
         return 0, 0
+
+
+@record
+class Elementwise(Operation, abstract=True):
+    """Arithmetic on each element, or reductions over a token's vector: no matmuls, and no parameters unless stated."""
+
+    def weights(self) -> tuple[Weight, ...]:
+        return ()
+
+    def gemms(self, work: Work) -> tuple[Gemm, ...]:
+        return ()
+
+
+@record
+class Lookup(Operation, abstract=True):
+    """Rows taken out of a parameter: no matmuls."""
+
+    def gemms(self, work: Work) -> tuple[Gemm, ...]:
+        return ()
+
+
+@record
+class View(Operation, abstract=True):
+    """Another arrangement of existing tensors (a view, or a copy): no parameters, no arithmetic."""
+
+    def weights(self) -> tuple[Weight, ...]:
+        return ()
+
+    def gemms(self, work: Work) -> tuple[Gemm, ...]:
+        return ()

@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
-from napkin.operations.base import HEADS, REPLICATED, TABLES, VOCABULARY, Gemm, Operation, Weight, Work, gemm
+from napkin.operations.base import (
+    HEADS,
+    REPLICATED,
+    TABLES,
+    TOKEN,
+    VOCABULARY,
+    Gemm,
+    Lookup,
+    Operation,
+    Weight,
+    Work,
+    gemm,
+)
 from napkin.operations.primitives import minimum
 from napkin.record import record
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from dataclasses import KW_ONLY
+
 
 @record
-class Embedding(Operation):
-    """A look-up of `width` numbers in a table of `rows`; no FLOPs. `role`: token, position or segment; layers: of
-    numbers that each layer takes its part of; distance: a table that is not looked up, but read whole (TableMatmul).
-    `trained`: a gradient reaches the table.
+class Embedding(Lookup):
+    """A lookup of rows of `width` elements in an embedding of `rows`. `role` is one of base.py's roles of embeddings.
+
+    `trained`: a gradient reaches the embedding.
     """
 
     rows: int
     width: int
-    role: str = "token"
     trained: bool = True
+    _: KW_ONLY
+    role: str = TOKEN
 
     def weights(self) -> tuple[Weight, ...]:
         shard = VOCABULARY if self.role in TABLES else REPLICATED
@@ -25,7 +42,7 @@ class Embedding(Operation):
 
 
 @record
-class PositionBias(Operation):
+class PositionBias(Lookup):
     """A learnt score for each head and bucket of distances between query and key, added to attention's (T5,
     arXiv:1910.10683, section 2.1). `shared`: the layers that follow use it too, and have no table of their own."""
 
@@ -48,6 +65,9 @@ class RelativeScores(Operation):
     rows: int
     within: bool = False
     divided: str = "scores"
+
+    def weights(self) -> tuple[Weight, ...]:
+        return ()
 
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         rows = minimum(self.rows, 2 * work.length) if self.within else self.rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.operations.base import EXPERT, Gemm, Operation, Weight, Work, gemm
+from napkin.operations.base import EXPERT, Elementwise, Gemm, Operation, Weight, Work, gemm
 from napkin.record import record
 
 
@@ -43,7 +43,7 @@ class Router(Operation):
 
 
 @record
-class BalanceLoss(Operation):
+class BalanceLoss(Elementwise):
     """A second loss, on how evenly the routers of all layers spread the tokens over `experts` (Fedus et al. 2021,
     arXiv:2101.03961, equations 4 to 6). `each`: how many routers' logits a layer gives to it."""
 

@@ -4,13 +4,13 @@ hashed runs of tokens add what they hold (Qwen4-Exp). Symbols as in base.py; n s
 from __future__ import annotations
 
 from napkin.elementwise import Number
-from napkin.operations.base import COLUMN, VOCABULARY, Gemm, Operation, Weight, Work, gemm
+from napkin.operations.base import COLUMN, VOCABULARY, Elementwise, Gemm, Operation, Weight, Work, gemm
 from napkin.operations.embedding import Embedding
 from napkin.record import record
 
 
 @record
-class Outer(Operation):
+class Outer(Elementwise):
     """Each of n numbers a token, read first, times the `width` numbers read second: n streams."""
 
     width: int
@@ -22,7 +22,7 @@ class Outer(Operation):
 
 
 @record
-class Agreement(Operation):
+class Agreement(Elementwise):
     """σ(±√|k·q/√h|) of each stream's keys, read first, and queries: n numbers a token. The sign is the product's."""
 
     width: int
@@ -46,7 +46,7 @@ class NgramTable(Embedding):
 
 
 @record
-class DilatedConv(Operation):
+class DilatedConv(Elementwise):
     """A causal depthwise convolution along the sequence, of `kernel` steps `dilation` tokens apart: no products."""
 
     channels: int

@@ -4,12 +4,12 @@ numbers, and learnt weights of each token say how a branch reads them, writes to
 from __future__ import annotations
 
 from napkin.elementwise import Number
-from napkin.operations.base import Gemm, Operation, Weight, Work, gemm
+from napkin.operations.base import Elementwise, Gemm, Operation, Weight, Work, gemm
 from napkin.record import record
 
 
 @record
-class Fan(Operation):
+class Fan(Elementwise):
     """The streams' beginning: `streams` copies of `width` numbers a token."""
 
     width: int
@@ -62,6 +62,9 @@ class Spread(Operation):
     width: int
     streams: int
     mixes: bool = True
+
+    def weights(self) -> tuple[Weight, ...]:
+        return ()
 
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         n = self.streams

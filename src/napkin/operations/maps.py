@@ -3,19 +3,19 @@
 
 from __future__ import annotations
 
-from napkin.operations.base import HEADS, Operation, Weight
+from napkin.operations.base import HEADS, Elementwise, View, Weight
 from napkin.record import record
 
 
 @record
-class HalfHeads(Operation):
+class HalfHeads(View):
     """One half of the heads of `width` numbers a token, twice: a copy laid out by heads."""
 
     width: int
 
 
 @record
-class Difference(Operation):
+class Difference(Elementwise):
     """The results of two maps put together, head by head, the second half of the heads then subtracted from the first,
     times λ = exp(q₁·k₁) − exp(q₂·k₂) + a constant, of four learnt vectors of `head_dim` numbers. Half as many heads, of
     twice the size, are left."""
@@ -28,7 +28,7 @@ class Difference(Operation):
 
 
 @record
-class DynamicMask(Operation):
+class DynamicMask(Elementwise):
     """What is added to the scores of every query with a key: exp(a·softplus(x)) of that key, for each of `heads`
     key/value heads, masked where it comes later; in sequences of more than `keep` keys the largest so many alone.
     Each serves `queries` query heads."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from napkin.operations.base import HEADS, REPLICATED, Operation, Weight
+from napkin.operations.base import HEADS, REPLICATED, Elementwise, Weight
 from napkin.record import record
 
 
 @record
-class Norm(Operation):
+class Norm(Elementwise):
     """Normalisation over the last `width` numbers. `kind`: rms, layer, or affine: weight and bias alone (MobileBERT).
 
     arithmetic  how the reference code computes it:
@@ -46,7 +46,7 @@ class Norm(Operation):
 
 
 @record
-class UnitNorm(Operation):
+class UnitNorm(Elementwise):
     """x·√width/‖x‖ over each of `groups` vectors of `width` numbers; `learnt`: and by a learnt factor of each."""
 
     width: int

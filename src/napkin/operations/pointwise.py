@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from napkin.operations.base import HEADS, Operation, Weight
+from napkin.operations.base import HEADS, Elementwise, Gemm, Operation, Weight, Work
 from napkin.record import record
 
 
 @record
-class Activation(Operation):
+class Activation(Elementwise):
     """An elementwise non-linearity over `width` numbers a token, by its name in config.json: silu, gelu, gelu_new,
     gelu_pytorch_tanh, relu, relu2, … `learnt` scalars belong to it (xIELU has two). `upcast`: computed in fp32 and
     cast back."""
@@ -22,42 +22,42 @@ class Activation(Operation):
 
 
 @record
-class Dropout(Operation):
+class Dropout(Elementwise):
     """Dropout of `width` numbers a token that no residual addition carries (after the embeddings)."""
 
     width: int
 
 
 @record
-class Jitter(Operation):
+class Jitter(Elementwise):
     """Noise of a router: `width` numbers a token, each multiplied in place by a random factor near 1, in training."""
 
     width: int
 
 
 @record
-class Softcap(Operation):
+class Softcap(Elementwise):
     """cap·tanh(x/cap) over `width` numbers a token."""
 
     width: int
 
 
 @record
-class Clamp(Operation):
+class Clamp(Elementwise):
     """Values cut to an interval, `width` numbers a token."""
 
     width: int
 
 
 @record
-class Multiply(Operation):
+class Multiply(Elementwise):
     """An elementwise product of two tensors of `width` numbers a token."""
 
     width: int
 
 
 @record
-class Scale(Operation):
+class Scale(Elementwise):
     """Multiplication by a constant, or by a learnt vector of `width` (`learnt`). `cast`: the constant is held as an
     integer tensor, which each pass casts to the activations' type. `positions`: each position has a constant of its
     own, in fp32 (Llama 4's temperature of attention). `vector`: constants of each of the `width` numbers, held with the
@@ -78,7 +78,7 @@ class Scale(Operation):
 
 
 @record
-class Add(Operation):
+class Add(Elementwise):
     """A sum of tensors of `width` numbers a token (the residual); `dropout` marks the branch read second."""
 
     width: int
@@ -86,14 +86,14 @@ class Add(Operation):
 
 
 @record
-class GroupMean(Operation):
+class GroupMean(Elementwise):
     """The mean of the heads of each group: `width` numbers a token are left."""
 
     width: int
 
 
 @record
-class Affine(Operation):
+class Affine(Elementwise):
     """(x + b)·w with learnt vectors b and w of `width`."""
 
     width: int
@@ -114,9 +114,12 @@ class Learnt(Operation):
     def weights(self) -> tuple[Weight, ...]:
         return tuple(Weight(name, shape, self.shard, trained=self.trained) for name, shape in self.tensors)
 
+    def gemms(self, work: Work) -> tuple[Gemm, ...]:
+        return ()
+
 
 @record
-class Mix(Operation):
+class Mix(Elementwise):
     """x·w + y·(1 − w), where y is x of the token before and w the learnt share of each of `width` channels, read
     second (RWKV)."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.operations.base import COLUMN, HEADS, Gemm, Operation, Weight, Work, gemm
+from napkin.operations.base import COLUMN, HEADS, Elementwise, Gemm, Operation, Weight, Work, gemm
 from napkin.operations.primitives import ceil_div, is_array
 from napkin.record import record
 
@@ -64,12 +64,15 @@ class Delayed(Operation):
     width: int
     d_in: int
 
+    def weights(self) -> tuple[Weight, ...]:
+        return ()
+
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         return (gemm(self.name, work.sequences, self.d_in, self.width // 2),)
 
 
 @record
-class ForgetGate(Operation):
+class ForgetGate(Elementwise):
     """How much of a recurrence's state each channel keeps, as a logarithm: −exp(A)·softplus(x + b), with a learnt A of
     each of `heads` and b of each of their `head_dim` channels (Kimi Delta Attention, arXiv:2510.26692, section 3).
 
@@ -114,6 +117,9 @@ class Scan(Operation):
     groups: int = 1
     chunk: int = 0
     doubled: bool = False
+
+    def weights(self) -> tuple[Weight, ...]:
+        return ()
 
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         p, state, c = self.head_dim, self.state, self.chunk

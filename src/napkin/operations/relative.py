@@ -3,7 +3,7 @@ that take part in the router's shares."""
 
 from __future__ import annotations
 
-from napkin.operations.base import Gemm, Operation, Weight, Work, gemm
+from napkin.operations.base import Elementwise, Gemm, Operation, Weight, Work, gemm
 from napkin.operations.experts import Router
 from napkin.record import record
 
@@ -25,7 +25,7 @@ class DistanceBias(Operation):
 
 
 @record
-class ShortConvolution(Operation):
+class ShortConvolution(Elementwise):
     """x + a depthwise causal convolution of it over `kernel` steps, in fp32. Elementwise work: no matrix product."""
 
     channels: int

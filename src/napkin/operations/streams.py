@@ -7,13 +7,13 @@ is what joins them.
 
 from __future__ import annotations
 
-from napkin.operations.base import Gemm, Operation, Weight, Work, gemm
+from napkin.operations.base import Elementwise, Gemm, Weight, Work, gemm
 from napkin.operations.linear import Matmul
 from napkin.record import record
 
 
 @record
-class Streaming(Operation):
+class Streaming(Elementwise, abstract=True):
     """What these operations share: elementwise work that moves bytes of its own."""
 
     width: int
@@ -75,6 +75,9 @@ class Blend(Streaming):
 
     streams: int
 
+    def weights(self) -> tuple[Weight, ...]:
+        return ()
+
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         n = self.streams
         return (gemm(self.name, self.width, n, n, work.tokens, weight=False),)
@@ -121,7 +124,7 @@ class ClampedMatmul(Matmul):
 
 
 @record
-class ExpertScale(Operation):
+class ExpertScale(Elementwise):
     """The weights of a token's chosen experts, each multiplied by a learnt number of its expert. Reads a router."""
 
     experts: int

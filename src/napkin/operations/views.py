@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.operations.base import Gemm, Operation, Weight, Work
+from napkin.operations.base import Elementwise, Gemm, Operation, View, Weight, Work
 from napkin.record import record
 
 
@@ -13,18 +13,22 @@ class Reused(Operation):
 
     of: Operation
 
+    def weights(self) -> tuple[Weight, ...]:
+        """Weights are counted where they are owned."""
+        return ()
+
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         return self.of.gemms(work)
 
 
 @record
-class Lend(Operation):
+class Lend(View):
     """Hands what it reads on to all layers that follow: keys and values that several layers share, or numbers of which
     each layer has its part. No pipeline stage then stands alone."""
 
 
 @record
-class Slice(Operation):
+class Slice(View):
     """A view of `width` numbers a token out of a wider (fused) tensor: keeps the whole storage alive.
 
     indexed  taken by a list of indices: a copy, whose index is kept too
@@ -41,7 +45,7 @@ class Slice(Operation):
 
 
 @record
-class Transpose(Operation):
+class Transpose(View):
     """A view with the sequences' tokens of each step next to each other: a product that reads it copies several
     sequences. `width` numbers a token."""
 
@@ -49,7 +53,7 @@ class Transpose(Operation):
 
 
 @record
-class Concat(Operation):
+class Concat(View):
     """A new tensor of `width` numbers a token, copied together from all that it reads (one head's part repeated over
     the heads where it is shared). `first_type`: in the first one's type; else in the widest of all."""
 
@@ -58,7 +62,7 @@ class Concat(Operation):
 
 
 @record
-class Carried(Operation):
+class Carried(View):
     """What the layer before hands on beside the stream: `width` numbers a token. `wide`: weights had a part in it, so
     that it is fp32 under autocast."""
 
@@ -67,14 +71,14 @@ class Carried(Operation):
 
 
 @record
-class Behind(Operation):
+class Behind(View):
     """Tokens of two stacks, one behind the other: `width` numbers for each."""
 
     width: int
 
 
 @record
-class Overwrite(Operation):
+class Overwrite(Elementwise):
     """The rows of one certain token replaced in place by a learnt vector of `width` numbers."""
 
     width: int
@@ -84,7 +88,7 @@ class Overwrite(Operation):
 
 
 @record
-class Cast(Operation):
+class Cast(Elementwise):
     """The same numbers in another format: in fp32 (`wide`), or in that of the parameters."""
 
     width: int

@@ -12,7 +12,7 @@ from napkin.commands.machine import accelerator
 from napkin.commands.model import model_of, sequence
 from napkin.counting import flops
 from napkin.evidence import single
-from napkin.evidence.rates import machine
+from napkin.evidence.rates import generation_note, machine
 from napkin.footprint.setup import Setup
 from napkin.inputs.hardware import Hardware
 from napkin.record import record, replace
@@ -79,6 +79,8 @@ def planner_of(inputs: Inputs) -> Planner:
 
     model = model_of(inputs)
     hardware = accelerator(inputs)
+    if note := generation_note(hardware):
+        inputs.note(note)
     seq = sequence(inputs, model)
     setup = setup_with(inputs, model, Layout(seq=seq))
     at = machine(hardware, setup.precision.compute)
