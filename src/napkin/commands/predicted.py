@@ -14,7 +14,7 @@ from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.options.registry import Option, declare, flag
 from napkin.term import TRUE, Term, add, constant, divide, leaf, multiply, subtract
-from napkin.timing.step import Step
+from napkin.timing.step import StepTime
 from napkin.units import human, positive
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def stack_of(inputs: Inputs, setup: Setup) -> str:
     return str(inputs.get("stack"))
 
 
-def utilisation(model: Model, setup: Setup, peak: Term, found: Step) -> list[Term]:
+def utilisation(model: Model, setup: Setup, peak: Term, found: StepTime) -> list[Term]:
     """MFU, HFU and tokens per second, from the exact count of the model's FLOPs."""
     layout = setup.layout
     over = flops.of_layout(model, layout, layout.global_batch)

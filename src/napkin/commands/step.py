@@ -18,7 +18,7 @@ from napkin.operations.recurrence import Scan
 from napkin.options.registry import DRAWS
 from napkin.render.answer import Answer
 from napkin.term import Term
-from napkin.timing.step import Step, step
+from napkin.timing.step import StepTime, step
 from napkin.units import human
 
 BINDS = {"compute": "compute", "memory_bound": "memory", "communication": "communication", "bubble": "bubble"}
@@ -66,7 +66,7 @@ def _assumed_links(inputs: Inputs, hardware: Hardware, gpus: int) -> None:
         inputs.note(f"{hardware.name}: its network is not known, {slowest} assumed; --network-bandwidth")
 
 
-def parts_of(found: Step) -> list[Term]:
+def parts_of(found: StepTime) -> list[Term]:
     """The parts of the step and what they are made of, two levels deep."""
     listed = []
     for part in found.time.parts:
@@ -82,13 +82,13 @@ def _ends(answer: Answer, half: float) -> None:
             answer.intervals[term.name] = (term.value / factor, term.value * factor)
 
 
-def _binding(found: Step) -> str:
+def _binding(found: StepTime) -> str:
     """What the largest part of the step waits for."""
     parts = {part.name.removeprefix("step/"): part.value for part in found.time.parts}
     return BINDS[max(BINDS, key=lambda name: parts[name])]
 
 
-def _bars(found: Step) -> list[str]:
+def _bars(found: StepTime) -> list[str]:
     """The breakdown as bars of text."""
     whole = found.time.value
     lines = []

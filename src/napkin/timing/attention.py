@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from napkin import term
 from napkin.elementwise import where
-from napkin.operations.attention import AttentionCore
+from napkin.operations.facts import Attention
 from napkin.operations.primitives import causal_pairs, run_pairs
 from napkin.term import Term
 from napkin.timing.clock import BYTE, MULTIPLY_ADD, TWO, Clock, size
-from napkin.timing.efficiency import alignment_share, halvings
+from napkin.timing.efficiency import alignment, halvings
 
 KORTHIKANTI = "Korthikanti et al. 2022, arXiv:2205.05198, appendix: 2as²b + 2as²b + as²b saved"
 READ_SCORES = term.constant("forward_share", 13, "1", KORTHIKANTI)
@@ -23,7 +23,7 @@ LEAST_ODD = 3
 """Halvings of 64 beyond which a head's size counts as odd: it is no multiple of 8."""
 
 
-def core_time(clock: Clock, op: AttentionCore, name: str) -> tuple[Term, Term]:
+def core_time(clock: Clock, op: Attention, name: str) -> tuple[Term, Term]:
     """Return the seconds of the core of attention, forward and backward: of the fused kernel or of eager code."""
     flash = term.leaf("flash", clock.layout.flash, "1", term.GIVEN)
     fused, eager = fused_time(clock, op, name), eager_time(clock, op, name)
@@ -33,7 +33,7 @@ def core_time(clock: Clock, op: AttentionCore, name: str) -> tuple[Term, Term]:
     )
 
 
-def pair_flops(clock: Clock, op: AttentionCore, name: str, pairs: Term) -> Term:
+def pair_flops(clock: Clock, op: Attention, name: str, pairs: Term) -> Term:
     """2 · sequences · pairs · heads · (d_qk + d_v) / (t · c) FLOP."""
     heads = term.divide(f"{name}/heads", size(f"{name}/all_heads", op.heads), clock.tp)
     both = term.add(f"{name}/sizes", size(f"{name}/qk_dim", op.qk_dim), size(f"{name}/v_dim", op.v_dim))
@@ -41,7 +41,7 @@ def pair_flops(clock: Clock, op: AttentionCore, name: str, pairs: Term) -> Term:
     return term.divide(name, every, clock.cp)
 
 
-def fused_time(clock: Clock, op: AttentionCore, name: str) -> tuple[Term, Term]:
+def fused_time(clock: Clock, op: Attention, name: str) -> tuple[Term, Term]:
     """The fused kernel: the allowed pairs only; backward 2.5 × the FLOPs at a lower rate."""
     layout, rates = clock.layout, clock.rates
     queries = layout.sequence
@@ -64,7 +64,7 @@ def fused_time(clock: Clock, op: AttentionCore, name: str) -> tuple[Term, Term]:
     return forward, term.multiply(f"{name}/fused/backward", BACKWARD_FLOPS, slower, forward)
 
 
-def eager_time(clock: Clock, op: AttentionCore, name: str) -> tuple[Term, Term]:
+def eager_time(clock: Clock, op: Attention, name: str) -> tuple[Term, Term]:
     """Eager attention: two batched GEMMs over the full square, and the scores' way through memory several times."""
     layout, rates = clock.layout, clock.rates
     queries = layout.sequence
@@ -72,7 +72,7 @@ def eager_time(clock: Clock, op: AttentionCore, name: str) -> tuple[Term, Term]:
     square = term.leaf(f"{name}/square_pairs", queries * (keys + op.runs(queries)), "1", term.TRUE, "queries × keys")
     flops = pair_flops(clock, op, f"{name}/square", square)
     head = size(f"{name}/qk_dim", op.qk_dim)
-    fits = alignment_share(f"{name}/alignment", clock.rate("misaligned", rates.misaligned), head)
+    fits = alignment(f"{name}/alignment", clock.rate("misaligned", rates.misaligned), head)
     odd = where(halvings(op.qk_dim) > LEAST_ODD, rates.core_odd, 1)
     misfit = term.multiply(f"{name}/misfit", fits, clock.rate(f"{name}/odd_size", odd))
     reached = term.multiply(
@@ -86,7 +86,9 @@ def eager_time(clock: Clock, op: AttentionCore, name: str) -> tuple[Term, Term]:
     )
     gemms = term.divide(f"{name}/batched", flops, term.multiply(f"{name}/batched_rate", clock.peak_wide, reached))
     heads = term.divide(f"{name}/heads", size(f"{name}/all_heads", op.heads), clock.tp)
-    scores = term.divide(f"{name}/scores", term.multiply(f"{name}/scores/all", clock.micro_batch, square, heads), clock.cp)
+    scores = term.divide(
+        f"{name}/scores", term.multiply(f"{name}/scores/all", clock.micro_batch, square, heads), clock.cp
+    )
     each = term.divide(
         f"{name}/scores/part",
         term.multiply(f"{name}/scores/bytes", scores, clock.rate("score_bytes", rates.score_bytes, BYTE)),

@@ -9,7 +9,7 @@ from napkin.elementwise import Number
 from napkin.term import Term
 from napkin.timing import collectives
 from napkin.timing.collectives import ONE, TWO
-from napkin.timing.efficiency import alignment_share, depth_share, tiles
+from napkin.timing.efficiency import alignment, depth, tiles
 from napkin.timing.rates import Rates
 from napkin.timing.step_layout import StepLayout
 
@@ -100,11 +100,9 @@ class Clock:
         slowed  what else slows them down: alignment, grouping"""
         many = () if batch is ONE else (batch,)
         flops = term.multiply(f"{name}/flops", MULTIPLY_ADD, *many, m, k, n)
-        constant = (
-            self.rate("matmul/16bit", self.rates.matmul_wide) if wide else self.rate("matmul", self.rates.matmul)
-        )
+        constant = self.rate("matmul/16bit", self.rates.matmul_wide) if wide else self.rate("matmul", self.rates.matmul)
         fits = tiles(f"{name}/tiles", m, n, batch, self.units, self.rate("waves", self.rates.waves))
-        deep = depth_share(f"{name}/depth", k, self.rate("half_depth", self.rates.half_depth))
+        deep = depth(f"{name}/depth", k, self.rate("half_depth", self.rates.half_depth))
         share = term.multiply(f"{name}/share", constant, *(() if slowed is None else (slowed,)), fits, deep)
         reached = term.multiply(f"{name}/rate", self.peak_wide if wide else self.peak, share)
         inputs = term.add(f"{name}/inputs", term.multiply(f"{name}/a", m, k), term.multiply(f"{name}/b", k, n))
@@ -115,7 +113,9 @@ class Clock:
         )
         if many:
             moved = term.multiply(f"{name}/bytes/all", batch, moved)
-        return term.smooth_largest(name, term.divide(f"{name}/compute", flops, reached), self.move(f"{name}/moved", moved))
+        return term.smooth_largest(
+            name, term.divide(f"{name}/compute", flops, reached), self.move(f"{name}/moved", moved)
+        )
 
     def linear(
         self,
@@ -129,7 +129,7 @@ class Clock:
     ) -> tuple[Term, Term]:
         """Forward, and backward: the input's gradient (m×n)(n×k) and the weight's (k×m)(m×n). The rows of all three
         operands are k or n long, so that these two decide how they load."""
-        slowed = alignment_share(f"{name}/alignment", self.rate("misaligned", self.rates.misaligned), k, n)
+        slowed = alignment(f"{name}/alignment", self.rate("misaligned", self.rates.misaligned), k, n)
         if grouped is not None:
             slowed = term.multiply(f"{name}/slowed", grouped, slowed)
         forward = self.gemm(f"{name}/forward", m, k, n, batch, wide, slowed)

@@ -4,7 +4,7 @@ A matrix unit works on tiles. A GEMM (m×k)(k×n) is cut into tiles of its outpu
 computed in full (padding), the last wave of tiles leaves units idle (wave quantization), each tile pays for filling the
 pipeline before its k loop runs at speed, and rows that do not start on a 128-byte boundary load slowly.
 
-`tile_share` and `halvings` take numbers or arrays; the other functions build terms.
+`tile_share`, `depth_share` and `halvings` take numbers or arrays; `tiles`, `depth` and `alignment` build terms.
 """
 
 from __future__ import annotations
@@ -57,12 +57,17 @@ def tiles(name: str, m: Term, n: Term, batch: Term, units: Term, waves: Term) ->
     return term.make("tile_share", name, (m, n, batch, units, waves), TILE_SOURCE)
 
 
-def depth_share(name: str, k: Term, half: Term) -> Term:
-    """k/(k + half): the prologue and epilogue of a tile cost as much as `half` steps of its inner loop."""
+def depth_share(k: Number, half: Number) -> Number:
+    """Return k/(k + half): the prologue and epilogue of a tile cost as much as `half` steps of its inner loop."""
+    return k / (k + half)
+
+
+def depth(name: str, k: Term, half: Term) -> Term:
+    """`depth_share` as a term."""
     return term.divide(name, k, term.add(f"{name}/filled", k, half))
 
 
-def alignment_share(name: str, loss: Term, *sizes: Term) -> Term:
+def alignment(name: str, loss: Term, *sizes: Term) -> Term:
     """`loss` (below 1) to the power of the halvings of the worst aligned size."""
     counts = [term.make("halvings", f"{name}/halvings/{size.name}", (size,)) for size in sizes]
     worst = term.largest(f"{name}/halvings", *counts) if len(counts) > 1 else counts[0]

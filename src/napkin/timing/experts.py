@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin import term
-from napkin.operations.experts import Experts
+from napkin.operations.facts import RoutedExperts
 from napkin.term import Term
 from napkin.timing.clock import BYTE, ONE, TWO, WIDE_BYTES, Clock, size
 from napkin.timing.collectives import distinct_nodes
@@ -24,7 +24,7 @@ def split(name: str, forward: float) -> Term:
     return term.leaf(name, forward, "1", term.ASSUMED, "how both passes' traffic is split between them")
 
 
-def expert_time(clock: Clock, op: Experts, name: str) -> tuple[dict[str, Term], dict[str, Term]]:
+def expert_time(clock: Clock, op: RoutedExperts, name: str) -> tuple[dict[str, Term], dict[str, Term]]:
     """Return the seconds of routed experts by group, forward and backward."""
     rates, layout = clock.rates, clock.layout
     per_rank = term.divide(f"{name}/tokens", clock.tokens, clock.tp)
@@ -67,7 +67,7 @@ def expert_time(clock: Clock, op: Experts, name: str) -> tuple[dict[str, Term], 
     return found[0], found[1]
 
 
-def gemm_time(clock: Clock, op: Experts, name: str, routed: Term) -> tuple[Term, Term]:
+def gemm_time(clock: Clock, op: RoutedExperts, name: str, routed: Term) -> tuple[Term, Term]:
     """Grouped GEMMs h → f → h, forward and backward. Ranks that share an expert work on all of its tokens."""
     shares = size("etp", clock.layout.etp)
     local = term.divide(f"{name}/local", size(f"{name}/experts", op.experts), size("ep", clock.layout.ep))
@@ -85,16 +85,14 @@ def gemm_time(clock: Clock, op: Experts, name: str, routed: Term) -> tuple[Term,
     return term.add(f"{name}/products/forward", up, down), term.add(f"{name}/products/backward", up_back, down_back)
 
 
-def exchange_time(clock: Clock, op: Experts, name: str, per_rank: Term, routed: Term) -> Term:
+def exchange_time(clock: Clock, op: RoutedExperts, name: str, per_rank: Term, routed: Term) -> Term:
     """Dispatch and combine: the slower of link and network, a token sent once to each node; ranks that share an expert
     gather its tokens after the all-to-all, and scatter what comes out before it."""
     layout = clock.layout
     ep, top_k = size("ep", layout.ep), size(f"{name}/top_k", op.top_k)
     one_way = term.multiply(
         f"{name}/one_way",
-        term.subtract(
-            "bytes_one_way", WIDE_BYTES, term.multiply("bytes_saved_one_way/now", SAVED_BYTES, clock.low)
-        ),
+        term.subtract("bytes_one_way", WIDE_BYTES, term.multiply("bytes_saved_one_way/now", SAVED_BYTES, clock.low)),
         size(f"{name}/d_model", op.d_model),
     )
     together = term.smallest("experts_ranks_of_a_node", ep, clock.node)

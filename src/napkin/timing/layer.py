@@ -5,21 +5,19 @@ Seconds stay apart in groups to the end, so that the printed breakdown adds up t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from napkin import term
 from napkin.elementwise import Number, is_array, where
-from napkin.operations.attention import AttentionCore
-from napkin.operations.base import EXPERT, REPLICATED, ROW, Operation, Work
-from napkin.operations.experts import Experts
-from napkin.operations.linear import Matmul
+from napkin.operations.base import EXPERT, EXPERT_KERNELS, HEADS, REPLICATED, Operation, Timer, Work
+from napkin.operations.facts import Attention, LinearLayer, RoutedExperts
 from napkin.operations.model import Layer, Model
 from napkin.record import record
 from napkin.term import Term
 from napkin.timing.attention import core_time
 from napkin.timing.clock import BYTE, ONE, PER_PARAM, SECOND, STACK, Clock, size, total, zero
 from napkin.timing.experts import CAST_BACKWARD, CAST_FORWARD, expert_time, split
-from napkin.timing.fusion import Fused, fused, sharded_names
+from napkin.timing.fusion import FusedLinear, divided_names, fused_activations, fused_linears
 from napkin.timing.layer_collectives import ring_time, tensor_time
 from napkin.timing.step_layout import StepLayout
 
@@ -71,13 +69,14 @@ def layer_weights(operations: Iterable[Operation], layout: StepLayout, kind: str
     )
 
 
-class LayerClock:
+class LayerClock(Timer):
     """Collects the seconds of a layer's operations by group, forward and backward."""
 
     def __init__(self, clock: Clock, kind: str) -> None:
         self.clock, self.kind = clock, kind
         self.forward: Groups = {group: [] for group in GROUPS}
         self.backward: Groups = {group: [] for group in GROUPS}
+        self.linears: list[LinearLayer] = []
         self.work = Work(clock.layout.micro_batch, clock.layout.sequence / clock.layout.cp)
 
     def add(self, forward: dict[str, Term], backward: dict[str, Term]) -> None:
@@ -87,14 +86,18 @@ class LayerClock:
         for group, seconds in backward.items():
             self.backward[group].append(seconds)
 
-    def attention(self, op: AttentionCore) -> None:
+    def attention(self, op: Attention) -> None:
         """The core of attention, by the fused kernel or by eager code."""
         forward, backward = core_time(self.clock, op, f"{self.kind}/{op.name}")
         self.add({"attention": forward}, {"attention": backward})
 
-    def experts(self, op: Experts) -> None:
+    def experts(self, op: RoutedExperts) -> None:
         """Routed experts, their tokens exchanged over ep."""
         self.add(*expert_time(self.clock, op, f"{self.kind}/{op.name}"))
+
+    def linear(self, op: LinearLayer) -> None:
+        """A linear layer, timed with those that it is fused with."""
+        self.linears.append(op)
 
     def gemms(self, op: Operation) -> None:
         """Any other operation's GEMMs: routers, block-diagonal ones, scans in chunks. Their heads or blocks divide."""
@@ -113,19 +116,19 @@ class LayerClock:
                 backward = term.multiply(f"{name}/backward", runs, backward)
             self.add({"matmul": forward}, {"matmul": backward})
 
-    def elementwise(self, operations: Iterable[Operation], fed: frozenset[str]) -> None:
+    def elementwise(self, operations: Iterable[Operation]) -> None:
         """The bytes that elementwise operations move; tensors that tensor parallelism divides are 1/t as large."""
         operations = tuple(operations)
-        sharded = sharded_names(operations)
+        divided = divided_names(operations)
         clock = self.clock
         moved: tuple[list[Term], list[Term]] = ([], [])
         for op in operations:
-            ranks = clock.tp if op.name in sharded or isinstance(op, AttentionCore) else clock.stream
-            for way, each in enumerate(traffic(op, fused=op.name in fed)):
+            ranks = clock.tp if op.name in divided or op.division() == HEADS else clock.stream
+            for parts, way, each in zip(moved, ("forward", "backward"), op.traffic(), strict=True):
                 if is_array(each) or each:
-                    name = f"{self.kind}/{op.name}/{('forward', 'backward')[way]}/bytes"
-                    per_token = term.leaf(f"{name}/per_token", each, BYTE, term.TRUE, "read and written, 16-bit tensors")
-                    moved[way].append(term.divide(name, term.multiply(f"{name}/all", clock.tokens, per_token), ranks))
+                    name = f"{self.kind}/{op.name}/{way}/bytes"
+                    per_token = term.leaf(f"{name}/per_token", each, BYTE, term.TRUE, "16-bit tensors")
+                    parts.append(term.divide(name, term.multiply(f"{name}/all", clock.tokens, per_token), ranks))
         more = clock.rate("elementwise", clock.rates.elementwise)
         seconds = []
         for way, parts in zip(("forward", "backward"), moved, strict=True):
@@ -134,13 +137,13 @@ class LayerClock:
             seconds.append(clock.move(name, term.multiply(f"{name}/bytes", more, least)))
         self.add({"elementwise": seconds[0]}, {"elementwise": seconds[1]})
 
-    def linears(self, fusions: Iterable[Fused]) -> Term | None:
+    def fused(self, linears: Iterable[FusedLinear]) -> Term | None:
         """Linear layers, those that read the same tensor and are divided the same way as one GEMM; the casts of their
         inputs where they run in 8 or 4 bits. Returns the last one's seconds, of which recomputation skips a part."""
         clock = self.clock
         last: Term | None = None
         inputs: list[Term] = []
-        for one in fusions:
+        for one in linears:
             name = f"{self.kind}/{one.name}"
             rows = clock.read if one.reads_encoder else clock.tokens
             k, n = one.local(name, clock.tp)
@@ -148,7 +151,9 @@ class LayerClock:
             self.add({"matmul": last}, {"matmul": backward})
             inputs.append(term.multiply(f"{name}/inputs", rows, k))
         elements = (
-            term.add(f"{self.kind}/cast_elements", *inputs) if inputs else term.constant(f"{self.kind}/cast_elements", 0)
+            term.add(f"{self.kind}/cast_elements", *inputs)
+            if inputs
+            else term.constant(f"{self.kind}/cast_elements", 0)
         )
         cast = term.multiply(
             f"{self.kind}/cast",
@@ -166,38 +171,29 @@ class LayerClock:
         return last
 
 
-def traffic(op: Operation, fused: bool) -> tuple[Number, Number]:
-    raise NotImplementedError
-
-
 def layer_time(clock: Clock, layer: Layer, kind: str) -> LayerTime:
     """One layer for one micro-batch: forward, backward, what is recomputed, and gradient accumulation."""
     rates = clock.rates
     own = LayerClock(clock, kind)
-    fusions, fed = fused(layer.operations)
     weights, expert_weights = layer_weights(layer.operations, clock.layout, kind)
-    for op in layer.operations:
-        if isinstance(op, Matmul):
-            continue
-        if isinstance(op, AttentionCore):
-            own.attention(op)
-        elif isinstance(op, Experts):
-            own.experts(op)
-        else:
-            own.gemms(op)
-    last = own.linears(fusions)
-    own.elementwise(layer.operations, fed)
-    own.add(*tensor_time(clock, kind, residual_width(layer), fusions))
-    cores = [op for op in layer.operations if isinstance(op, AttentionCore)]
-    if cores:
-        own.add(*ring_time(clock, kind, sum(op.cached for op in cores)))
+    operations = fused_activations(layer.operations)
+    for op in operations:
+        op.time(own)
+    linears = fused_linears(own.linears)
+    last = own.fused(linears)
+    own.elementwise(operations)
+    own.add(*tensor_time(clock, kind, residual_width(operations), linears))
+    passed = sum(op.ring()[0] for op in operations)  # the other stack's keys and values are not timed yet
+    if is_array(passed) or passed:
+        own.add(*ring_time(clock, kind, passed))
     accumulated = term.multiply(
         f"{kind}/accumulation/bytes",
         clock.rate("accumulation_bytes", rates.accumulation_bytes, PER_PARAM),
         term.add(f"{kind}/all_weights", weights, expert_weights),
     )
     groups = by_group(own, last, clock.move(f"{kind}/accumulation", accumulated))
-    launch = rates.host_experts if any(isinstance(op, Experts) for op in layer.operations) else rates.host_layer
+    several = any(op.launches() == EXPERT_KERNELS for op in operations)
+    launch = rates.host_experts if several else rates.host_layer
     groups["host"] = host_time(kind, groups, clock.rate(f"{kind}/launch", launch, SECOND, STACK))
     every = size("layers_recomputed", clock.layout.layers_recomputed)
     behind = term.add(
@@ -247,12 +243,9 @@ def host_time(kind: str, groups: dict[str, Term], launch: Term) -> Term:
     return term.subtract(f"{kind}/host", term.largest(f"{kind}/longer", busy, launch), busy)
 
 
-def residual_width(layer: Layer) -> Number:
-    """Elements of a token in the residual stream: what the layer's last row-parallel linear layer or sum puts out."""
-    for op in reversed(layer.operations):
-        if isinstance(op, Matmul) and op.shard == ROW:
-            return op.d_out
-    return 0
+def residual_width(operations: Sequence[Operation]) -> Number:
+    """Return the elements of a token in the residual stream: what the last row-parallel layer or sum puts out."""
+    return next((width for op in reversed(operations) if (width := op.residual()) is not None), 0)
 
 
 def head_time(clock: Clock, model: Model) -> LayerTime:
