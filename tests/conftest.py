@@ -39,11 +39,13 @@ class Outcome:
 
     @property
     def data(self) -> dict[str, Any]:
-        return json.loads(self.out)
+        data: dict[str, Any] = json.loads(self.out)
+        return data
 
     @property
     def values(self) -> dict[str, Any]:
-        return self.data["values"]
+        values: dict[str, Any] = self.data["values"]
+        return values
 
     @property
     def errors(self) -> list[str]:
@@ -52,6 +54,10 @@ class Outcome:
     @property
     def hints(self) -> list[str]:
         return [line for line in self.err.splitlines() if line.startswith("hint: ")]
+
+
+Napkin = Callable[..., Outcome]
+"""The type of the fixture `napkin`."""
 
 
 def run_line(line: str | list[str], stdin: str = "") -> Outcome:
@@ -83,7 +89,7 @@ def preset(name: str) -> Model:
 
 
 @pytest.fixture
-def napkin() -> Callable[..., Outcome]:
+def napkin() -> Napkin:
     """`napkin("train-time --params 70B …")` → Outcome."""
     return run_line
 

@@ -231,7 +231,9 @@ def _saved_by_torch(run: Any, known: list[Any]) -> int:
 
 def _plain_llama(torch: Any, h: int, f: int, a: int, kv: int, layers: int, vocabulary: int) -> Any:
     """A decoder written in plain torch the way Hugging Face's Llama is."""
-    nn, functional = torch.nn, torch.nn.functional
+    from torch import nn
+    from torch.nn import functional
+
     d = h // a
 
     class Norm(nn.Module):

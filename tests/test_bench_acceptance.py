@@ -93,7 +93,12 @@ def test_napkins_own_runs_come_before_the_script_has_a_context(script: Any, tmp_
     """The driver would list the script as another process, and an idle GPU would be called contended."""
     opened = []
     original = script.Rig.napkin
-    monkeypatch.setattr(script.Rig, "napkin", lambda rig, *a, **k: opened.append(rig.opened) or original(rig, *a, **k))
+
+    def first(rig: Any, *words: Any, **more: Any) -> Any:
+        opened.append(rig.opened)
+        return original(rig, *words, **more)
+
+    monkeypatch.setattr(script.Rig, "napkin", first)
     assert [step.run for step in script.STEPS[:2]] == [script.contention, script.own_run]
     path = tmp_path / "a.json"
     assert script.main(["--rehearse", "--steps", "5,10", "-o", str(path)]) == 0

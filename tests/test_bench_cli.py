@@ -13,7 +13,7 @@ import pytest
 
 from napkin.bench.device import MatmulSpec
 from napkin.inputs.profile_cases import DeviceInfo
-from tests.conftest import ROOT, Outcome
+from tests.conftest import ROOT, Napkin
 from tests.fake_device import FakeDevice
 
 torch = pytest.importorskip("torch")
@@ -55,9 +55,7 @@ def test_help_does_not_import_torch_numpy_or_pydantic() -> None:
     assert "compare" in done.stdout
 
 
-def test_a_whole_run_answers_in_json_and_leaves_a_profile(
-    napkin: Callable[..., Outcome], h200: Any, tmp_path: Any
-) -> None:
+def test_a_whole_run_answers_in_json_and_leaves_a_profile(napkin: Napkin, h200: Any, tmp_path: Any) -> None:
     h200()
     done = napkin("bench --only matmul,memory,host,collectives --json --quiet")
     assert done.status == 0, done.err
@@ -78,12 +76,12 @@ def test_a_whole_run_answers_in_json_and_leaves_a_profile(
 
 
 def test_every_published_term_folds_and_its_units_combine(h200: Any) -> None:
-    from napkin.commands.command import Given, ask, find
+    from napkin.commands.command import OptionText, ask, find
     from napkin.term import MEASURED, OPS, fold
 
     h200()
     texts = {"what": (), "only": "matmul,memory,host", "quiet": True, "quick": True}
-    answer = ask(find("bench"), {name: Given(text) for name, text in texts.items()})
+    answer = ask(find("bench"), {name: OptionText(text) for name, text in texts.items()})
     assert len(answer.terms) > 8
     for term in answer.terms:
         for node in term.walk():
@@ -95,7 +93,7 @@ def test_every_published_term_folds_and_its_units_combine(h200: Any) -> None:
 
 @pytest.mark.parametrize(("mode", "seconds"), [("--quick", 30.0), ("", 115.0)])
 def test_the_kernels_of_a_mode_leave_time_for_its_training_step(
-    napkin: Callable[..., Outcome], h200: Any, tmp_path: Any, mode: str, seconds: float
+    napkin: Napkin, h200: Any, tmp_path: Any, mode: str, seconds: float
 ) -> None:
     """Device time on a clock that takes its time to settle; 45 and 180 seconds are what the whole mode may take."""
     rates = {"bf16": 750e12, "fp8_e4m3": 1350e12, "tf32": 400e12}
@@ -107,7 +105,7 @@ def test_the_kernels_of_a_mode_leave_time_for_its_training_step(
     assert max(searches) < 25
 
 
-def test_a_person_reads_a_report(napkin: Callable[..., Outcome], h200: Any) -> None:
+def test_a_person_reads_a_report(napkin: Napkin, h200: Any) -> None:
     h200()
     done = napkin("bench --quick --only matmul")
     assert done.status == 0
@@ -116,7 +114,7 @@ def test_a_person_reads_a_report(napkin: Callable[..., Outcome], h200: Any) -> N
     assert "bench: matmul measured" in done.err  # a plain line a group, where stderr is no terminal
 
 
-def test_one_shape_is_answered_and_not_kept(napkin: Callable[..., Outcome], h200: Any, tmp_path: Any) -> None:
+def test_one_shape_is_answered_and_not_kept(napkin: Napkin, h200: Any, tmp_path: Any) -> None:
     h200()
     done = napkin("bench matmul 4096x8192x1024 --dtype bf16,fp8 --json")
     assert done.status == 0, done.err
@@ -126,7 +124,7 @@ def test_one_shape_is_answered_and_not_kept(napkin: Callable[..., Outcome], h200
     assert os.listdir(tmp_path) == []
 
 
-def test_output_names_the_profile(napkin: Callable[..., Outcome], h200: Any, tmp_path: Any) -> None:
+def test_output_names_the_profile(napkin: Napkin, h200: Any, tmp_path: Any) -> None:
     h200()
     done = napkin("bench matmul 4096x8192x1024 -o mine.json")
     assert done.status == 0
@@ -134,7 +132,7 @@ def test_output_names_the_profile(napkin: Callable[..., Outcome], h200: Any, tmp
     assert json.loads((tmp_path / "mine.json").read_text())["kind"] == "bench-profile"
 
 
-def test_a_models_own_shapes(napkin: Callable[..., Outcome], h200: Any) -> None:
+def test_a_models_own_shapes(napkin: Napkin, h200: Any) -> None:
     h200()
     done = napkin("bench matmul --model llama3-8b --tp 8 --micro-batch 1 --seq 8192 --json")
     assert done.status == 0, done.err
@@ -143,7 +141,7 @@ def test_a_models_own_shapes(napkin: Callable[..., Outcome], h200: Any) -> None:
     assert done.values["matmul/bf16/model_attention"] == pytest.approx(500e12)
 
 
-def test_resume_measures_only_what_is_missing(napkin: Callable[..., Outcome], h200: Any) -> None:
+def test_resume_measures_only_what_is_missing(napkin: Napkin, h200: Any) -> None:
     h200()
     assert napkin("bench --quick --only matmul -o p.json --quiet").status == 0
     device = h200()
@@ -152,7 +150,7 @@ def test_resume_measures_only_what_is_missing(napkin: Callable[..., Outcome], h2
 
 
 def test_an_interrupted_run_reports_what_it_has(
-    napkin: Callable[..., Outcome], h200: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+    napkin: Napkin, h200: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device = h200()
     monkeypatch.setattr(device, "stream", lambda operation, size: (_ for _ in ()).throw(KeyboardInterrupt))
@@ -165,9 +163,7 @@ def test_an_interrupted_run_reports_what_it_has(
     assert [c["status"] for c in profile["cases"]][-1] == "interrupted"
 
 
-def test_sigterm_ends_the_run_with_143(
-    napkin: Callable[..., Outcome], h200: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sigterm_ends_the_run_with_143(napkin: Napkin, h200: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     import signal
 
     device = h200()
@@ -184,7 +180,7 @@ def test_sigterm_ends_the_run_with_143(
 V100 = DeviceInfo("cuda", "Tesla V100-SXM2-32GB", 34_089_730_048, 80, 6 << 20, (7, 0))
 
 
-def test_a_device_without_bf16_is_measured_in_fp16(napkin: Callable[..., Outcome], h200: Any) -> None:
+def test_a_device_without_bf16_is_measured_in_fp16(napkin: Napkin, h200: Any) -> None:
     h200(info=V100)
     done = napkin("bench --quick --only matmul --json --quiet")
     assert done.status == 0
@@ -193,21 +189,19 @@ def test_a_device_without_bf16_is_measured_in_fp16(napkin: Callable[..., Outcome
     assert napkin("bench matmul 4096x4096x4096 --json --quiet").values["matmul/fp16/4096x4096x4096/burst"] > 0
 
 
-def test_what_does_not_exist_here_is_status_3_with_the_reason(napkin: Callable[..., Outcome], h200: Any) -> None:
+def test_what_does_not_exist_here_is_status_3_with_the_reason(napkin: Napkin, h200: Any) -> None:
     h200(info=V100)
     done = napkin("bench matmul 4096x4096x4096 --dtype bf16 --quiet")
     assert done.status == 3
     assert "needs compute capability 8.0" in done.out
 
 
-def test_the_profile_is_no_stream(napkin: Callable[..., Outcome], h200: Any) -> None:
+def test_the_profile_is_no_stream(napkin: Napkin, h200: Any) -> None:
     h200()
     assert napkin("bench --quick -o -").status == 2
 
 
-def test_no_cuda_is_status_5_with_one_line_and_no_file(
-    napkin: Callable[..., Outcome], monkeypatch: Any, tmp_path: Any
-) -> None:
+def test_no_cuda_is_status_5_with_one_line_and_no_file(napkin: Napkin, monkeypatch: Any, tmp_path: Any) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.chdir(tmp_path)
     for line in (
@@ -226,7 +220,7 @@ def test_no_cuda_is_status_5_with_one_line_and_no_file(
     assert os.listdir(tmp_path) == []
 
 
-def test_no_torch_is_status_5_and_says_how_to_get_it(napkin: Callable[..., Outcome], monkeypatch: Any) -> None:
+def test_no_torch_is_status_5_and_says_how_to_get_it(napkin: Napkin, monkeypatch: Any) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     done = napkin("bench")
     assert done.status == 5
@@ -245,7 +239,7 @@ def test_no_torch_is_status_5_and_says_how_to_get_it(napkin: Callable[..., Outco
         ("bench --dtype bf61", "unknown 'bf61'"),
         ("bench --only matmul,disk", "unknown 'disk'"),
         ("bench --only ,", "names nothing"),
-        ("bench --quick --full", "exclude each other"),
+        ("bench --quick --full", "cannot be combined"),
         ("bench --data ones", "neither normal nor zeros"),
         ("bench --tp 8", "--model is missing"),
         ("bench step", "--model is missing"),
@@ -260,9 +254,7 @@ def test_no_torch_is_status_5_and_says_how_to_get_it(napkin: Callable[..., Outco
         ("bench --quick -o /no/such/folder/p.json", "cannot be written"),
     ],
 )
-def test_what_is_wrong_is_said_before_anything_is_measured(
-    napkin: Callable[..., Outcome], h200: Any, line: str, said: str
-) -> None:
+def test_what_is_wrong_is_said_before_anything_is_measured(napkin: Napkin, h200: Any, line: str, said: str) -> None:
     device = h200()
     done = napkin(line)
     assert done.status == 2, done.err
@@ -270,7 +262,7 @@ def test_what_is_wrong_is_said_before_anything_is_measured(
     assert device.launched == 0
 
 
-def test_compare_shows_what_changed(napkin: Callable[..., Outcome], h200: Any) -> None:
+def test_compare_shows_what_changed(napkin: Napkin, h200: Any) -> None:
     h200()
     napkin("bench --quick --only matmul -o a.json --quiet")
     h200(lambda spec, at: spec.flops / 700e12)
@@ -305,7 +297,7 @@ def test_a_device_takes_its_own_datasheet_or_none(info: DeviceInfo, slug: str | 
     assert (found.slug if found else None) == slug
 
 
-def test_an_unknown_gpu_has_rates_but_no_mfu(napkin: Callable[..., Outcome], h200: Any) -> None:
+def test_an_unknown_gpu_has_rates_but_no_mfu(napkin: Napkin, h200: Any) -> None:
     h200(info=DeviceInfo("cuda", "Unheard-of 9000", 1 << 37, 132, 50 << 20, (9, 0)))
     done = napkin("bench --quick --only matmul --json")
     assert done.status == 0

@@ -143,7 +143,7 @@ def test_nvml_is_optional_and_found_by_pci_address(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert type(nvidia_sensors(properties)) is Sensors
     fake = FakeNvml()
-    monkeypatch.setitem(sys.modules, "pynvml", fake)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "pynvml", fake)
     assert isinstance(nvidia_sensors(properties), NvmlSensors)
     assert type(nvidia_sensors(SimpleNamespace())) is Sensors  # a torch that does not tell the address
 
@@ -206,7 +206,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> CudaDevice:
         "current_stream": lambda place: FakeStream(),
     }.items():
         monkeypatch.setattr(cuda, name, value)
-    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
     original = torch.zeros
     monkeypatch.setattr(torch, "zeros", lambda *a, device=None, **k: original(*a, **k))
     opened = open_device("cuda:3")

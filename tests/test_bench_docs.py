@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import subprocess
-from collections.abc import Callable
 
 import pytest
 import yaml
@@ -14,8 +13,8 @@ from napkin.bench import formats, modes, stats, verdicts
 from napkin.bench.compare import GPU_TO_GPU, RUN_TO_RUN
 from napkin.commands.bench import COMMAND
 from napkin.inputs import profile, profile_cases
-from napkin.options.registry import COMMON
-from tests.conftest import ROOT, Outcome
+from napkin.options.output import COMMON
+from tests.conftest import ROOT, Napkin
 
 with open(os.path.join(ROOT, "docs", "bench.md"), encoding="utf-8") as _file:
     TEXT = _file.read()
@@ -90,7 +89,7 @@ def test_the_cluster_examples_are_well_formed(name: str) -> None:
     assert options <= set(COMMAND.options)
 
 
-def test_the_help_shows_the_examples(napkin: Callable[..., Outcome]) -> None:
+def test_the_help_shows_the_examples(napkin: Napkin) -> None:
     done = napkin("bench --help")
     assert done.status == 0
     for example in COMMAND.examples:

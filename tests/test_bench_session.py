@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from napkin.bench import modes
 from napkin.bench.bandwidth import host, memory
 from napkin.bench.device import DeviceLost, MatmulSpec, Occupancy, OutOfMemory, Sample
 from napkin.bench.matmul import Matmuls
-from napkin.bench.session import Outcome, Session, Store, resumable
+from napkin.bench.session import Outcome, Param, Session, Store, resumable
 from napkin.bench.verdicts import IMPOSSIBLE, mfu_verdict, verdict, warnings
 from napkin.errors import NapkinError
 from napkin.inputs.profile import Profile, read_profile
@@ -182,10 +183,13 @@ def test_ctrl_c_marks_the_case_in_flight_and_keeps_the_rest(tmp_path: Any) -> No
     assert verdict(profile) == "incomplete"
 
 
+Params = dict[str, Param]
+
+
 def test_the_time_limit_skips_what_would_not_end_within_it() -> None:
     device = FakeDevice()
     session = session_on(device, time_limit=10.0)
-    params = {"operation": "copy", "bytes": 1}
+    params: Params = {"operation": "copy", "bytes": 1}
     assert session.case("a", "memory", params, 8.0, constant()).status == OK
     device.host += 8.0
     late = session.case("b", "memory", params, 8.0, constant())
@@ -208,21 +212,27 @@ def test_an_error_of_the_library_fails_its_case_alone() -> None:
 def test_resume_keeps_what_is_final_and_measures_the_rest(tmp_path: Any) -> None:
     path = str(tmp_path / "p.json")
     session = session_on(FakeDevice(), path)
-    params = {"operation": "copy", "bytes": 1}
+    params: Params = {"operation": "copy", "bytes": 1}
     session.case("done", "memory", params, 0.0, constant())
     with pytest.raises(KeyboardInterrupt):
         session.case("cut", "memory", params, 0.0, lambda: (_ for _ in ()).throw(KeyboardInterrupt))
     device = FakeDevice()
     again = session_on(device, path, previous=resumable(path, header(device)))
-    ran = []
+    ran: list[str] = []
 
     def tracked(name: str) -> Any:
-        return lambda: ran.append(name) or constant()()
+        outcome: Callable[[], Outcome] = constant()
+
+        def measure() -> Outcome:
+            ran.append(name)
+            return outcome()
+
+        return measure
 
     for name in ("done", "cut", "new"):
         again.case(name, "memory", params, 0.0, tracked(name))
     assert ran == ["cut", "new"]
-    changed = {"operation": "copy", "bytes": 2}
+    changed: Params = {"operation": "copy", "bytes": 2}
     again.case("done", "memory", changed, 0.0, tracked("other parameters"))
     assert ran[-1] == "other parameters"
 

@@ -27,6 +27,7 @@ from napkin.bench.open_device import open_device  # noqa: E402
 from napkin.bench.session import Session, Store  # noqa: E402
 from napkin.bench.step_plan import TINY, StepPlan, at_depth  # noqa: E402
 from napkin.bench.team import Torchrun  # noqa: E402
+from napkin.bench.timing import Timing  # noqa: E402
 from napkin.bench.torch_model import Decoder  # noqa: E402
 from napkin.bench.train import train  # noqa: E402
 from napkin.counting import flops  # noqa: E402
@@ -42,7 +43,7 @@ from napkin.operations.model import Model  # noqa: E402
 from tests.conftest import model_of, preset  # noqa: E402
 from tests.test_bench_session import header  # noqa: E402
 
-ONCE = modes.Timing(blocks=2, min_block=0.0, warmup=1)
+ONCE = Timing(blocks=2, min_block=0.0, warmup=1)
 
 
 @pytest.fixture(autouse=True)
@@ -298,6 +299,8 @@ def test_experts_are_the_weighted_sum_of_those_chosen() -> None:
     operations = {op.name: op for op in one.stacks[0].runs[0][1].operations}
     from napkin.bench.torch_model import Context, Op
 
+    router: Any
+    experts: Any
     router, experts = Op(operations["router"]), Op(operations["experts"])
     router.reset()
     experts.reset()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import itertools
 import json
+import pathlib
 import xml.etree.ElementTree as ElementTree
+from typing import Any
 
 import pytest
 
 from napkin.inputs import limits as check
 from napkin.units import Unreadable
+from tests.conftest import Napkin
 
 RUN = "command: train-time\nparams: 70B\ntokens: 15T\ngpus: 1024\nhardware: h100\nmfu: 0.5\n"
 
@@ -33,7 +36,7 @@ RUN = "command: train-time\nparams: 70B\ntokens: 15T\ngpus: 1024\nhardware: h100
         ("<= 50%", "1", 0.5, "holds"),
     ],
 )
-def test_a_value_against_a_condition(condition, unit, value, status):
+def test_a_value_against_a_condition(condition: str, unit: str, value: float, status: str) -> None:
     assert check.judge("x", check.read_limit(condition, unit), value, unit, None).status == status
 
 
@@ -49,24 +52,26 @@ def test_a_value_against_a_condition(condition, unit, value, status):
         ("90 .. 110", (111, 120), "broken"),
     ],
 )
-def test_an_estimate_is_close_where_the_limit_lies_inside_its_interval(condition, interval, status):
+def test_an_estimate_is_close_where_the_limit_lies_inside_its_interval(
+    condition: str, interval: tuple[float, float], status: str
+) -> None:
     middle = sum(interval) / 2
     assert check.judge("x", check.read_limit(condition, "1"), middle, "1", interval).status == status
 
 
 @pytest.mark.parametrize("condition", ["150d", "=< 3", "<=", "<= 80G", "5 .. 3", "", 30, None, ["<= 3"], "<= x"])
-def test_what_is_no_condition_is_said(condition):
+def test_what_is_no_condition_is_said(condition: Any) -> None:
     with pytest.raises(Unreadable):
         check.read_limit(condition, "byte")
 
 
-def write(folder, name, text):
+def write(folder: pathlib.Path, name: str, text: str) -> str:
     path = folder / name
     path.write_text(text)
     return str(path)
 
 
-def test_statuses_over_several_files(napkin, tmp_path):
+def test_statuses_over_several_files(napkin: Napkin, tmp_path: pathlib.Path) -> None:
     holds = write(tmp_path, "holds.yaml", RUN + 'limits: {time: "<= 150d"}\n')
     broken = write(tmp_path, "broken.yaml", RUN + 'limits: {time: "<= 100d"}\n')
     wrong = write(tmp_path, "wrong.yaml", RUN + 'limits: {tme: "<= 100d"}\n')
@@ -79,7 +84,7 @@ def test_statuses_over_several_files(napkin, tmp_path):
     assert "did you mean time" in outcome.hints[0]
 
 
-def test_which_status_wins(napkin, tmp_path):
+def test_which_status_wins(napkin: Napkin, tmp_path: pathlib.Path) -> None:
     """Not answerable (3) over wrong (2), wrong over broken (1), broken over close (4), close over holding (0)."""
     question = RUN.replace("mfu: 0.5\n", "")
     files = {
@@ -96,7 +101,7 @@ def test_which_status_wins(napkin, tmp_path):
             assert napkin(["check", *(files[status] for status in pair)]).status == wins
 
 
-def test_json_rows_of_the_contract(napkin, tmp_path):
+def test_json_rows_of_the_contract(napkin: Napkin, tmp_path: pathlib.Path) -> None:
     path = write(tmp_path, "run.yaml", RUN + 'limits: {time: "<= 100d", gpus: "== 1024"}\n')
     first = napkin(["check", path, "--json"]).data["checks"][0]
     assert set(first) == {"file", "path", "limit", "value", "low", "high", "status"}
@@ -104,13 +109,13 @@ def test_json_rows_of_the_contract(napkin, tmp_path):
     assert first["status"] == "broken"
 
 
-def test_text_says_by_how_much(napkin, tmp_path):
+def test_text_says_by_how_much(napkin: Napkin, tmp_path: pathlib.Path) -> None:
     path = write(tmp_path, "run.yaml", RUN + 'limits: {time: "<= 100d"}\n')
     out = napkin(["check", path]).out
     assert "broken  time  143.9 days  <= 100d  by 43.94 days (30.5%)" in out
 
 
-def test_a_list_of_checks_has_its_own_limits_each(napkin, tmp_path):
+def test_a_list_of_checks_has_its_own_limits_each(napkin: Napkin, tmp_path: pathlib.Path) -> None:
     one = "  - {command: train-time, params: 70B, tokens: 15T, gpus: 1024, hardware: h100, mfu: 0.5, "
     path = write(
         tmp_path, "list.yaml", f'checks:\n{one}limits: {{time: "<= 150d"}}}}\n{one}limits: {{time: "<= 100d"}}}}\n'
@@ -120,7 +125,7 @@ def test_a_list_of_checks_has_its_own_limits_each(napkin, tmp_path):
     assert [c["status"] for c in outcome.data["checks"]] == ["holds", "broken"]
 
 
-def test_junit(napkin, tmp_path):
+def test_junit(napkin: Napkin, tmp_path: pathlib.Path) -> None:
     path = write(tmp_path, "run.yaml", RUN + 'limits: {time: "<= 100d", gpus: "== 1024"}\n')
     target = tmp_path / "junit.xml"
     assert napkin(["check", path, "--junit", str(target)]).status == 1
@@ -149,7 +154,7 @@ def test_junit(napkin, tmp_path):
         ("", 2, ["mapping"]),
     ],
 )
-def test_bad_run_files(napkin, tmp_path, text, status, words):
+def test_bad_run_files(napkin: Napkin, tmp_path: pathlib.Path, text: str, status: int, words: list[str]) -> None:
     path = write(tmp_path, "run.yaml", text)
     outcome = napkin(["check", path])
     assert outcome.status == status, outcome.err
@@ -158,18 +163,18 @@ def test_bad_run_files(napkin, tmp_path, text, status, words):
         assert word in outcome.err
 
 
-def test_an_unquoted_condition_gets_its_own_hint(napkin, tmp_path):
+def test_an_unquoted_condition_gets_its_own_hint(napkin: Napkin, tmp_path: pathlib.Path) -> None:
     path = write(tmp_path, "run.yaml", RUN + "limits:\n  time: >= 30d\n")
     assert "quote" in napkin(["check", path]).hints[0]
 
 
-def test_the_shipped_run_files_hold(napkin):
+def test_the_shipped_run_files_hold(napkin: Napkin) -> None:
     outcome = napkin("check configs/runs/lecture-time.yaml configs/runs/lecture-memory.yaml --json")
     assert outcome.status == 0
     assert {c["status"] for c in outcome.data["checks"]} == {"holds"}
 
 
-def test_a_run_file_gives_the_options_and_the_command_line_wins(napkin, tmp_path):
+def test_a_run_file_gives_the_options_and_the_command_line_wins(napkin: Napkin, tmp_path: pathlib.Path) -> None:
     path = write(tmp_path, "run.yaml", RUN)
     data = json.loads(napkin(["train-time", "--run", path, "--gpus", "2048", "--json"]).out)
     assert data["inputs"]["gpus"] == {"value": 2048, "origin": "given", "given": "2048"}
@@ -179,7 +184,7 @@ def test_a_run_file_gives_the_options_and_the_command_line_wins(napkin, tmp_path
     assert "the file is for 'train-time'" in outcome.err
 
 
-def test_a_run_file_chooses_the_form_and_names_no_other(napkin, tmp_path):
+def test_a_run_file_chooses_the_form_and_names_no_other(napkin: Napkin, tmp_path: pathlib.Path) -> None:
     path = write(tmp_path, "form.yaml", RUN + "json: true\n")
     assert json.loads(napkin(["train-time", "--run", path]).out)["command"] == "train-time"
     assert napkin(["train-time", "--run", path, "--csv"]).out.startswith("path,value,unit")

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import pathlib
 import subprocess
 import sys
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,14 +15,18 @@ from hypothesis import strategies as st
 
 from napkin import units
 from napkin.commands.command import MODULES, find
-from napkin.options.registry import OPTIONS, Option, declare
-from tests.conftest import run_line
+from napkin.counting import flops
+from napkin.operations import implementations
+from napkin.options.option import Option
+from napkin.options.registry import GROUPS, OPTIONS, registry
+from napkin.options.training import LOSSES, TORCH_LOSS
+from tests.conftest import Napkin, Outcome, run_line
 
 LECTURE = "train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --mfu 0.5"
 NAPKIN = [sys.executable, "-m", "napkin"]
 
 
-def assert_refused(outcome, status=2):
+def assert_refused(outcome: Outcome, status: int = 2) -> None:
     """One clear line, nothing on stdout, no traceback."""
     assert outcome.status == status, outcome.err
     assert outcome.out == ""
@@ -29,7 +36,7 @@ def assert_refused(outcome, status=2):
     assert all(len(line) < 4000 for line in outcome.err.splitlines())
 
 
-def test_bare_napkin_shows_the_commands_and_ends_with_2(napkin):
+def test_bare_napkin_shows_the_commands_and_ends_with_2(napkin: Napkin) -> None:
     outcome = napkin("")
     assert outcome.status == 2
     assert outcome.out == ""
@@ -38,19 +45,19 @@ def test_bare_napkin_shows_the_commands_and_ends_with_2(napkin):
 
 
 @pytest.mark.parametrize("word", ["--help", "-h", "help"])
-def test_help_is_an_answer(napkin, word):
+def test_help_is_an_answer(napkin: Napkin, word: str) -> None:
     assert napkin(word).status == 0
     assert "train-time" in napkin(word).out
 
 
-def test_version(napkin):
+def test_version(napkin: Napkin) -> None:
     from napkin import __version__
 
     assert napkin("--version").out == f"napkin {__version__}\n"
 
 
 @pytest.mark.parametrize("name", list(MODULES))
-def test_every_command_has_help_and_an_example(napkin, name):
+def test_every_command_has_help_and_an_example(napkin: Napkin, name: str) -> None:
     command = find(name)
     assert command.name == name
     assert command.examples
@@ -69,7 +76,7 @@ def test_every_command_has_help_and_an_example(napkin, name):
         ("train-time --params", "requires an argument", "--help"),
         ("--params 3", "no such option '--params' before a command", "--help"),
         ("train-time gpt2 extra", "extra", "--help"),
-        (f"{LECTURE} gpt2", "MODEL and --params exclude each other", None),
+        (f"{LECTURE} gpt2", "MODEL and --params cannot be combined", None),
         (LECTURE.replace("h100", "h10"), "unknown accelerator 'h10'", "h100"),
         (LECTURE.replace("0.5", "50"), "--mfu: '50'", "0.5"),
         (LECTURE.replace("70B", "-70B"), "--params: '-70B' is negative", None),
@@ -79,13 +86,13 @@ def test_every_command_has_help_and_an_example(napkin, name):
         (LECTURE.replace("1024", "1.5"), "--gpus: '1.5' is not a whole number", None),
         (f"{LECTURE} --within 30", "no unit", "30d"),
         (f"{LECTURE} --dtype bf17", "unknown dtype 'bf17'", "bf16"),
-        (f"{LECTURE} --json --csv", "exclude each other", None),
+        (f"{LECTURE} --json --csv", "cannot be combined", None),
         (f"{LECTURE} --run /nonexistent.yaml", "/nonexistent.yaml", None),
         (f"{LECTURE} --hardware-file /", "directory", None),
         (f"{LECTURE} --plot picture.gif", "--plot", None),
     ],
 )
-def test_bad_usage(napkin, line, error, hint):
+def test_bad_usage(napkin: Napkin, line: str, error: str, hint: str | None) -> None:
     outcome = napkin(line)
     assert_refused(outcome)
     assert error in outcome.err
@@ -93,28 +100,28 @@ def test_bad_usage(napkin, line, error, hint):
         assert any(hint in h for h in outcome.hints)
 
 
-def test_several_problems_are_a_line_each(napkin):
+def test_several_problems_are_a_line_each(napkin: Napkin) -> None:
     outcome = napkin("train-time --params x --tokens y --gpus 0")
     assert_refused(outcome)
     assert len(outcome.errors) == 3
 
 
-def test_the_last_of_a_repeated_option_wins(napkin):
+def test_the_last_of_a_repeated_option_wins(napkin: Napkin) -> None:
     assert napkin(f"{LECTURE} --gpus 1 --gpus 2048 --json").values["gpus"] == 2048
 
 
-def test_underscores_and_equal_signs_are_read(napkin):
+def test_underscores_and_equal_signs_are_read(napkin: Napkin) -> None:
     assert napkin(f"{LECTURE} --power_overhead=1 --json").data["inputs"]["power-overhead"]["value"] == 1
 
 
-def test_data_on_stdout_everything_else_on_stderr(napkin):
+def test_data_on_stdout_everything_else_on_stderr(napkin: Napkin) -> None:
     for form in ("--json", "--csv", "--markdown", ""):
         outcome = napkin(f"{LECTURE} {form}")
         assert "note:" not in outcome.out
         assert "note: h100 is read as" in outcome.err
 
 
-def test_an_answer_goes_whole_to_a_file(napkin, tmp_path):
+def test_an_answer_goes_whole_to_a_file(napkin: Napkin, tmp_path: pathlib.Path) -> None:
     target = tmp_path / "answer.json"
     outcome = napkin(f"{LECTURE} --json -o {target}")
     assert outcome.out == ""
@@ -122,17 +129,17 @@ def test_an_answer_goes_whole_to_a_file(napkin, tmp_path):
     assert napkin(f"{LECTURE} -o {tmp_path}/none/answer.txt").status == 74
 
 
-def in_a_process(words, **more):
+def in_a_process(words: Sequence[str], **more: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*NAPKIN, *words], capture_output=True, text=True, timeout=60, **more)
 
 
-def test_the_module_runs_as_a_process():
+def test_the_module_runs_as_a_process() -> None:
     done = in_a_process(LECTURE.split())
     assert done.returncode == 0
     assert "143.9 days" in done.stdout
 
 
-def test_a_closed_pipe_ends_quietly():
+def test_a_closed_pipe_ends_quietly() -> None:
     read_end, write_end = os.pipe()
     os.close(read_end)
     done = subprocess.run([*NAPKIN, *LECTURE.split()], stdout=write_end, stderr=subprocess.PIPE, text=True, timeout=60)
@@ -143,7 +150,7 @@ def test_a_closed_pipe_ends_quietly():
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
-def test_a_full_disk_is_said():
+def test_a_full_disk_is_said() -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run([*NAPKIN, *LECTURE.split()], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
     assert done.returncode == 74
@@ -174,7 +181,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", list(HOSTILE))
-def test_hostile_run_files(napkin, tmp_path, name):
+def test_hostile_run_files(napkin: Napkin, tmp_path: pathlib.Path, name: str) -> None:
     path = tmp_path / name
     path.write_text(HOSTILE[name])
     outcome = napkin(["train-time", "--run", str(path), "--hardware", "h100"])
@@ -182,7 +189,7 @@ def test_hostile_run_files(napkin, tmp_path, name):
     assert name in outcome.errors[0]
 
 
-def test_files_that_cannot_be_read(napkin, tmp_path):
+def test_files_that_cannot_be_read(napkin: Napkin, tmp_path: pathlib.Path) -> None:
     latin = tmp_path / "latin.yaml"
     latin.write_bytes(b"params: 7B # \xe9\n")
     large = tmp_path / "large.yaml"
@@ -192,7 +199,7 @@ def test_files_that_cannot_be_read(napkin, tmp_path):
 
 
 @given(st.text(max_size=200))
-def test_no_text_in_a_run_file_makes_a_traceback(text):
+def test_no_text_in_a_run_file_makes_a_traceback(text: str) -> None:
     import tempfile
 
     with tempfile.NamedTemporaryFile("w", suffix=".yaml", encoding="utf-8", newline="") as file:
@@ -223,26 +230,24 @@ WORDS = st.sampled_from(
 
 
 @given(st.lists(st.one_of(WORDS, st.text(max_size=8)), max_size=8))
-def test_no_words_make_a_traceback(words):
+def test_no_words_make_a_traceback(words: list[str]) -> None:
     outcome = run_line(["train-time", *[w.replace("\x00", "") for w in words]])
     assert outcome.status in (0, 1, 2, 3)
     assert "defect" not in outcome.err
     assert outcome.status in (0, 1) or outcome.errors
 
 
-def test_an_option_has_one_meaning_in_all_commands():
-    """Declaring a name again, differently, is refused; all commands load beside each other."""
-    from napkin.options.registry import Option, declare
-    from napkin.units import words
-
+def test_an_option_is_declared_in_one_place() -> None:
+    """A name or an alias has one meaning in all commands; every option of a command is in the registry."""
     for name in MODULES:
-        find(name)
-    declare(OPTIONS["gpus"])
-    with pytest.raises(ValueError, match="declared twice"):
-        declare(Option("gpus", words, "Something else"))
-
-
-def test_an_option_is_declared_in_one_place():
-    with pytest.raises(ValueError, match="--gpus is declared twice"):
-        declare(Option("gpus", units.degree, "Accelerators in all"))
+        assert {*find(name).names, *find(name).figures} <= set(OPTIONS)
+    again = Option("world-size", units.degree, "Something else")
+    with pytest.raises(ValueError, match="--world-size is declared twice"):
+        registry([*GROUPS, ("again", (again,))])
     assert OPTIONS["gpus"].unit == "GPU"
+
+
+def test_the_words_of_options_are_those_that_the_formulas_know() -> None:
+    assert (TORCH_LOSS, *implementations.LOSSES) == LOSSES
+    assert OPTIONS["pairs"].help.endswith(f"{flops.FULL}, {flops.HALF}, {flops.EXACT}")
+    assert all(OPTIONS[name].group for name in OPTIONS)

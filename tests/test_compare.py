@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import itertools
 import math
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from napkin.planning.attribution import MOST_EXACT, Flip, attribute, flip
+from tests.conftest import Napkin
 
 RUN = "train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --mfu 0.4 --price 2"
 
 
-def by_definition(parts, ask):
+def by_definition(
+    parts: Sequence[str], ask: Callable[[frozenset[str]], tuple[float, ...] | None]
+) -> dict[str, float] | None:
     """The Shapley value written out: the mean over the orders all of whose stages can be asked."""
     totals, orders = dict.fromkeys(parts, 0.0), 0
     for order in itertools.permutations(parts):
         stages = [ask(frozenset(order[:n])) for n in range(len(order) + 1)]
-        if None in stages:
+        answers = [stage[0] for stage in stages if stage is not None]
+        if len(answers) < len(stages):
             continue
         orders += 1
-        for part, before, after in zip(order, stages, stages[1:], strict=False):
-            totals[part] += after[0] - before[0]
+        for part, before, after in zip(order, answers, answers[1:], strict=False):
+            totals[part] += after - before
     return {part: total / orders for part, total in totals.items()} if orders else None
 
 
@@ -31,12 +38,12 @@ GAMES = st.lists(st.floats(0, 100) | st.none(), min_size=16, max_size=16)
 
 
 @given(GAMES)
-def test_attribution_is_the_mean_over_the_orders_that_can_be_asked(values):
+def test_attribution_is_the_mean_over_the_orders_that_can_be_asked(values: list[float | None]) -> None:
     parts = ("a", "b", "c", "d")
-    values[0] = values[0] or 1.0
-    values[15] = values[15] or 2.0
+    first = values[0] = values[0] or 1.0
+    last = values[15] = values[15] or 2.0
 
-    def ask(done):
+    def ask(done: frozenset[str]) -> tuple[float, ...] | None:
         value = values[sum(1 << parts.index(p) for p in done)]
         return None if value is None else (value,)
 
@@ -48,11 +55,11 @@ def test_attribution_is_the_mean_over_the_orders_that_can_be_asked(values):
     assert found.exact
     for part in parts:
         assert found.by[part][0] == pytest.approx(expected[part], abs=1e-9)
-    assert sum(v[0] for v in found.by.values()) == pytest.approx(values[15] - values[0], abs=1e-9)
+    assert sum(v[0] for v in found.by.values()) == pytest.approx(last - first, abs=1e-9)
 
 
 @given(st.lists(st.floats(0.5, 2), min_size=MOST_EXACT + 1, max_size=MOST_EXACT + 4))
-def test_sampled_contributions_add_up_too(factors):
+def test_sampled_contributions_add_up_too(factors: list[float]) -> None:
     parts = tuple(range(len(factors)))
     found = attribute(parts, lambda done: (math.prod(factors[p] for p in done),))
     assert found is not None
@@ -60,7 +67,7 @@ def test_sampled_contributions_add_up_too(factors):
     assert sum(v[0] for v in found.by.values()) == pytest.approx(math.prod(factors) - 1, abs=1e-9)
 
 
-def test_two_factors_share_their_product_evenly():
+def test_two_factors_share_their_product_evenly() -> None:
     """f = a·b from 1·1 to 2·3: a alone +1 or after b +3, mean 2; b alone +2 or after a +4, mean 3."""
     factors = {"a": 2, "b": 3}
     found = attribute(("a", "b"), lambda done: (math.prod(factors[p] for p in done),))
@@ -68,15 +75,17 @@ def test_two_factors_share_their_product_evenly():
     assert found.by == {"a": (2.0,), "b": (3.0,)}
 
 
-def test_flip_finds_the_nearest_change_on_either_side():
-    assert flip(lambda x: "a" if x < 3 else "b", 2.0, 0.1, 10.0) == Flip(pytest.approx(3.0, rel=1e-8), "b")
-    assert flip(lambda x: "a" if 3 <= x < 50 else "b", 4.0, 0.1, 1000.0).value == pytest.approx(3.0, rel=1e-8)
+def test_flip_finds_the_nearest_change_on_either_side() -> None:
+    assert flip(lambda x: "a" if x < 3 else "b", 2.0, 0.1, 10.0) == Flip(cast(float, pytest.approx(3.0, rel=1e-8)), "b")
+    lower = flip(lambda x: "a" if 3 <= x < 50 else "b", 4.0, 0.1, 1000.0)
+    assert lower is not None
+    assert lower.value == pytest.approx(3.0, rel=1e-8)
     assert flip(lambda x: "a", 2.0, 0.1, 10.0) is None
     assert flip(lambda x: None, 2.0, 0.1, 10.0) is None
 
 
 @given(st.integers(1, 500), st.integers(1, 500))
-def test_flip_of_a_count_is_the_first_whole_number(now, edge):
+def test_flip_of_a_count_is_the_first_whole_number(now: int, edge: int) -> None:
     found = flip(lambda n: "under" if n < edge else "over", now, 1, 1000, whole=True)
     if edge == 1 and now >= 1:
         assert found is None
@@ -86,7 +95,7 @@ def test_flip_of_a_count_is_the_first_whole_number(now, edge):
         assert found == Flip(edge - 1, "under")
 
 
-def test_compare_parts_add_up_to_the_change(napkin):
+def test_compare_parts_add_up_to_the_change(napkin: Napkin) -> None:
     """Time is 6·N·D/(P·mfu·n): b200 (2250 against 989.4 TFLOP/s), MFU 0.35 and 2000 GPUs give 46.30 days."""
     outcome = napkin(f"compare {RUN} --against hardware=b200,mfu=0.35,price=4,gpus=2k --json")
     assert outcome.status == 0
@@ -101,7 +110,7 @@ def test_compare_parts_add_up_to_the_change(napkin):
     assert price["energy"] == 0
 
 
-def test_two_run_files(napkin, tmp_path):
+def test_two_run_files(napkin: Napkin, tmp_path: pathlib.Path) -> None:
     a, b = tmp_path / "a.yaml", tmp_path / "b.yaml"
     a.write_text("command: train-time\nparams: 70B\ntokens: 15T\ngpus: 1024\nhardware: h100\nmfu: 0.4\n")
     b.write_text("command: train-time\nparams: 70B\ntokens: 30T\ngpus: 4096\nhardware: h100\nmfu: 0.4\n")
@@ -114,7 +123,7 @@ def test_two_run_files(napkin, tmp_path):
     assert by["gpus"] == pytest.approx(-start * 1.125)
 
 
-def test_two_accelerators_side_by_side(napkin):
+def test_two_accelerators_side_by_side(napkin: Napkin) -> None:
     outcome = napkin("compare h100 b200 --json")
     peaks = {one["path"]: one for one in outcome.data["quantities"]}
     assert peaks["hardware/peak/bf16"]["a"] == 989.4e12
@@ -136,7 +145,7 @@ def test_two_accelerators_side_by_side(napkin):
         ("compare trian-time h100", "no run file, accelerator, model or profile"),
     ],
 )
-def test_what_compare_refuses(napkin, line, words):
+def test_what_compare_refuses(napkin: Napkin, line: str, words: str) -> None:
     outcome = napkin(line)
     assert outcome.status == 2
     assert words in outcome.err

@@ -31,18 +31,18 @@ EXAMPLES = examples()
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: f"{e[0]}:{e[1]}")
-def test_the_page_says_what_the_program_prints(example):
+def test_the_page_says_what_the_program_prints(example: tuple[str, int, list[str]]) -> None:
     _, _, block = example
     assert block == DOCS["answered"](block)
 
 
-def test_every_row_of_the_lecture_stands_in_its_page():
+def test_every_row_of_the_lecture_stands_in_its_page() -> None:
     text = read(os.path.join(ROOT, "docs", "lecture.md"))
     rows = [int(n) for n in re.findall(r"^### (\d+)\.", text, re.MULTILINE)]
     assert rows == list(range(1, 29))
 
 
-def test_the_runner_notices_a_stale_page():
+def test_the_runner_notices_a_stale_page() -> None:
     stale = "```console\n$ napkin tensor 4x8\nsomething else\n```\n"
     fresh = DOCS["regenerated"](stale)
     assert fresh != stale
@@ -50,7 +50,7 @@ def test_the_runner_notices_a_stale_page():
     assert DOCS["regenerated"](fresh) == fresh
 
 
-def test_statuses_errors_and_continued_lines():
+def test_statuses_errors_and_continued_lines() -> None:
     block = ["$ napkin tensor \\", "    4y8 2>&1", "$ echo $?"]
     lines = DOCS["answered"](block)
     assert lines[:2] == block[:2]
@@ -58,17 +58,17 @@ def test_statuses_errors_and_continued_lines():
     assert lines[-2:] == ["$ echo $?", "2"]
 
 
-def test_an_error_that_the_page_does_not_show_is_not_written():
+def test_an_error_that_the_page_does_not_show_is_not_written() -> None:
     with pytest.raises(RuntimeError, match="4y8"):
         DOCS["answered"](["$ napkin tensor 4y8"])
 
 
-def test_commands_of_other_programs_are_left_alone():
+def test_commands_of_other_programs_are_left_alone() -> None:
     block = ["$ make demo", "whatever it printed"]
     assert DOCS["answered"](block) == block
 
 
-def test_links_between_pages_lead_somewhere():
+def test_links_between_pages_lead_somewhere() -> None:
     for path in DOCS["pages"]():
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", read(path)):
             assert os.path.exists(os.path.join(os.path.dirname(path), target)), f"{path}: {target}"

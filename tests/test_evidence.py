@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import pathlib
 import re
 import runpy
 import statistics
@@ -18,9 +19,10 @@ from napkin.evidence.columns import Columns
 from napkin.evidence.fit import Problem, in_quantity, seconds_of
 from napkin.evidence.intervals import Growth, Seen, distance, nearest, point, quantile
 from napkin.evidence.priors import PRIORS
+from napkin.evidence.step_rows import StepRow
 from napkin.evidence.validate import point_of, steps
 from napkin.inputs import hardware
-from tests.conftest import ROOT
+from tests.conftest import ROOT, Napkin
 
 ROW = """
 schema: steps/1
@@ -34,7 +36,7 @@ rows:
 """
 
 
-def rows_of(tmp_path, text: str):
+def rows_of(tmp_path: pathlib.Path, text: str) -> list[StepRow]:
     path = tmp_path / "rows.yaml"
     path.write_text(text, encoding="utf-8")
     return published.read(str(path)).steps
@@ -43,7 +45,7 @@ def rows_of(tmp_path, text: str):
 # --- reading ---
 
 
-def test_the_shipped_evidence_is_read_whole():
+def test_the_shipped_evidence_is_read_whole() -> None:
     rows = facts.steps()
     assert len(rows) == 549
     assert sum(1 for row in rows if not row.why) >= 515
@@ -54,14 +56,14 @@ def test_the_shipped_evidence_is_read_whole():
         hardware.find(row.chip)
 
 
-def test_the_tables_are_in_step_with_the_facts():
+def test_the_tables_are_in_step_with_the_facts() -> None:
     tables = runpy.run_path(os.path.join(ROOT, "tools", "tables.py"))
     for name in ("published_steps.py", "published_memory.py", "published_runs.py"):
         with open(os.path.join(ROOT, "src", "napkin", "_tables", name), encoding="utf-8") as stream:
             assert stream.read() == tables["GENERATED"][name](), f"{name}: run `make tables`"
 
 
-def test_the_constants_belong_to_these_facts():
+def test_the_constants_belong_to_these_facts() -> None:
     """Every row that is counted has its place among the errors; a change of rows needs tools/calibrate.py again."""
     counted = {row.id for row in facts.steps() if not row.why and not row.suspect}
     assert {entry[0] for entry in calibration.SEEN} == counted
@@ -71,7 +73,7 @@ def test_the_constants_belong_to_these_facts():
         assert value > 0, name
 
 
-def test_a_step_row(tmp_path):
+def test_a_step_row(tmp_path: pathlib.Path) -> None:
     (row,) = rows_of(tmp_path, ROW)
     assert (row.tp, row.dp, row.seq, row.stack, row.why) == (2, 32, 8192, "megatron-core", "")
     assert row.shape is not None
@@ -79,19 +81,19 @@ def test_a_step_row(tmp_path):
     assert seconds_of(row) == 5.0
 
 
-def test_a_stated_rate_or_mfu_never_reaches_the_prediction(tmp_path):
+def test_a_stated_rate_or_mfu_never_reaches_the_prediction(tmp_path: pathlib.Path) -> None:
     plain = rows_of(tmp_path, ROW)
     said = rows_of(tmp_path, ROW.replace("step_seconds: 5.0", "step_seconds: 9.0, mfu: 0.9, model_tflops_per_gpu: 900"))
     assert steps(plain)[0].predicted == steps(said)[0].predicted
 
 
-def test_a_rate_is_compared_as_a_rate(tmp_path):
+def test_a_rate_is_compared_as_a_rate(tmp_path: pathlib.Path) -> None:
     (row,) = rows_of(tmp_path, ROW.replace("step_seconds: 5.0", "tokens_per_second_per_gpu: 8000"))
     assert seconds_of(row) == pytest.approx(256 * 8192 / 8000 / 64)
     assert in_quantity(2 * seconds_of(row), row) == pytest.approx(4000)
 
 
-def test_tflops_are_turned_into_seconds_by_the_source_s_own_rule():
+def test_tflops_are_turned_into_seconds_by_the_source_s_own_rule() -> None:
     row = next(row for row in facts.steps() if row.id == "megatron-apr2021-1T")
     # Narayanan et al. 2021, table 1 and section 5.1: 1T parameters, batch 3072, 163 TFLOP/s on 3072 GPUs
     assert row.measured is not None
@@ -101,7 +103,7 @@ def test_tflops_are_turned_into_seconds_by_the_source_s_own_rule():
     assert row.measured.value == pytest.approx(flops / (163e12 * 3072))
 
 
-def test_networks_in_words():
+def test_networks_in_words() -> None:
     assert step_rows.network("8x 200 Gbit/s HDR InfiniBand per node (Selene)", 8) == 25e9
     assert step_rows.network("RoCE, 1600 Gbit/s between nodes", 8) == 25e9
     assert step_rows.network("400 Gbit/s RDMA per GPU", 8) == 50e9
@@ -119,7 +121,7 @@ def test_networks_in_words():
         (("hardware: {chip", "hardware: [1]\n  other: {chip"), "hardware: is not a mapping"),
     ],
 )
-def test_bad_rows_are_named(tmp_path, change, says):
+def test_bad_rows_are_named(tmp_path: pathlib.Path, change: tuple[str, str], says: str) -> None:
     with pytest.raises(NapkinError, match=r"rows\.yaml") as found:
         rows_of(tmp_path, ROW.replace(*change))
     assert says in found.value.message
@@ -136,7 +138,7 @@ def test_bad_rows_are_named(tmp_path, change, says):
         (("H100 SXM 80GB", "Abacus 9000"), "unknown accelerator"),
     ],
 )
-def test_what_cannot_be_predicted_says_why(tmp_path, change, why):
+def test_what_cannot_be_predicted_says_why(tmp_path: pathlib.Path, change: tuple[str, str], why: str) -> None:
     (one,) = steps(rows_of(tmp_path, ROW.replace(*change)))
     assert one.predicted is None
     assert why in one.why
@@ -145,7 +147,7 @@ def test_what_cannot_be_predicted_says_why(tmp_path, change, why):
 # --- fitting ---
 
 
-def test_a_fit_finds_the_constants_that_made_the_rows():
+def test_a_fit_finds_the_constants_that_made_the_rows() -> None:
     rows = [row for row in facts.steps() if row.id.startswith("foundry-a100-80gb")][:30]
     columns = Columns(rows)
     true = {**{name: value for name, (value, _, _) in PRIORS.items()}, "matmul/ampere/16": 0.70, "memory": 0.75}
@@ -156,7 +158,7 @@ def test_a_fit_finds_the_constants_that_made_the_rows():
     assert found.constants()["matmul/ampere/16"] < 0.78
 
 
-def test_one_row_alone_is_what_the_step_command_says(napkin, tmp_path):
+def test_one_row_alone_is_what_the_step_command_says(napkin: Napkin, tmp_path: pathlib.Path) -> None:
     """The columns of all rows and a single `napkin step` are one model: the same layout, the same seconds."""
     (row,) = steps(rows_of(tmp_path, ROW), in_sample=True)
     line = "step llama3-8b --tp 2 --dp 32 --zero 1 --micro-batch 1 --global-batch 256 --seq 8192 --hardware h100 --json"
@@ -167,14 +169,14 @@ def test_one_row_alone_is_what_the_step_command_says(napkin, tmp_path):
 # --- intervals ---
 
 
-def test_distance_counts_each_difference_once():
+def test_distance_counts_each_difference_once() -> None:
     here = point("hopper", "megatron-core", False, 16, 8e9, 8192, 64)
     assert distance(here, here) == 0
     assert distance(here, point("hopper", "megatron-core", False, 16, 80e9, 8192, 64)) == pytest.approx(1)
     assert distance(here, point("ampere", "megatron-core", True, 16, 8e9, 8192, 64)) == pytest.approx(math.sqrt(2))
 
 
-def test_sources_weigh_the_same_in_a_quantile():
+def test_sources_weigh_the_same_in_a_quantile() -> None:
     here = point("hopper", "megatron-core", False, 16, 8e9, 8192, 64)
     many = [Seen(f"a{i}", "a", here, 0.01, 0.0) for i in range(100)]
     few = [Seen("b", "b", here, 0.5, 0.0)]
@@ -185,7 +187,7 @@ def test_sources_weigh_the_same_in_a_quantile():
     assert nearest(here, many + few, count=2, without="a")[0][1].source == "b"
 
 
-def test_intervals_cover_what_they_say_and_widen_with_distance():
+def test_intervals_cover_what_they_say_and_widen_with_distance() -> None:
     rows = facts.steps()
     for level in (0.5, 0.8, 0.9):
         compared = [one for one in steps(rows, level) if one.covered is not None and not one.suspect]
@@ -199,7 +201,7 @@ def test_intervals_cover_what_they_say_and_widen_with_distance():
     assert constants.half_width(far, 0.9)[0] > 1.3 * constants.half_width(near, 0.9)[0]
 
 
-def test_a_row_never_predicts_itself():
+def test_a_row_never_predicts_itself() -> None:
     rows = [row for row in facts.steps() if row.id.startswith("tpu-trillium-llama3.1-8b")]
     out, inside = steps(rows), steps(rows, in_sample=True)
     assert all(a.predicted != b.predicted for a, b in zip(out, inside, strict=True))
@@ -208,7 +210,7 @@ def test_a_row_never_predicts_itself():
 # --- accuracy ---
 
 
-def test_published_steps_with_their_source_left_out():
+def test_published_steps_with_their_source_left_out() -> None:
     """The figures of docs/accuracy.md, with room for a new row or two."""
     found = accuracy.errors()
     dense = accuracy.summary(found.out[~found.experts])
@@ -227,7 +229,7 @@ def test_published_steps_with_their_source_left_out():
     assert abs(statistics.median(found.out)) < 0.06
 
 
-def test_point_of_a_published_row():
+def test_point_of_a_published_row() -> None:
     row = next(row for row in facts.steps() if row.id.startswith("mbridge-26.08-deepseekv3-gb300"))
     at = point_of(row)
     assert (at.generation, at.stack, at.experts, at.bits) == ("blackwell", "megatron-core", True, 8)
@@ -237,7 +239,7 @@ def test_point_of_a_published_row():
 # --- whole runs ---
 
 
-def test_the_rule_of_whole_runs_by_hand():
+def test_the_rule_of_whole_runs_by_hand() -> None:
     known = runs.evidence()
     rule = runs.fit(known)
     # a published rule of the same form: a −1.02 ± 0.07, b −0.21 ± 0.09, c 0.35 ± 0.07, d 0.15 ± 0.07
@@ -247,11 +249,11 @@ def test_the_rule_of_whole_runs_by_hand():
     assert runs.hours(1e9, 1e9, 1e15, 0.5) == pytest.approx(6e18 / (3600 * 5e14))
 
 
-def test_linear_equations():
+def test_linear_equations() -> None:
     assert runs.solve([[0.0, 2.0], [1.0, 1.0]], [4.0, 5.0]) == pytest.approx([3.0, 2.0])
 
 
-def test_an_estimate_names_its_runs():
+def test_an_estimate_names_its_runs() -> None:
     found = runs.estimate_mfu(70e9, None, hardware.find("h100"), 1024)
     assert found.low < found.mfu < found.high
     assert 0.25 < found.mfu < 0.33
@@ -262,7 +264,7 @@ def test_an_estimate_names_its_runs():
     assert unseen.high / unseen.low > found.high / found.low
 
 
-def test_goodput_falls_with_scale():
+def test_goodput_falls_with_scale() -> None:
     assert runs.goodput(1024) == pytest.approx(0.954, abs=0.001)
     assert runs.goodput(16384) == pytest.approx(0.722, abs=0.001)
     assert runs.goodput(16384, write=12, restart=600) == pytest.approx(0.89, abs=0.01)
@@ -271,7 +273,7 @@ def test_goodput_falls_with_scale():
 # --- commands ---
 
 
-def test_validate_over_everything(napkin):
+def test_validate_over_everything(napkin: Napkin) -> None:
     outcome = napkin("validate --json")
     assert outcome.status == 0
     data = outcome.data
@@ -283,7 +285,7 @@ def test_validate_over_everything(napkin):
         assert row.get("why") or row.get("predicted") is not None
 
 
-def test_validate_a_file_of_one_s_own(napkin, tmp_path):
+def test_validate_a_file_of_one_s_own(napkin: Napkin, tmp_path: pathlib.Path) -> None:
     path = tmp_path / "rows.yaml"
     path.write_text(ROW, encoding="utf-8")
     (row,) = napkin(f"validate {path} --json").data["rows"]
@@ -294,7 +296,7 @@ def test_validate_a_file_of_one_s_own(napkin, tmp_path):
     assert outcome.errors
 
 
-def test_calibrate_finds_one_s_own_factor(napkin, tmp_path):
+def test_calibrate_finds_one_s_own_factor(napkin: Napkin, tmp_path: pathlib.Path) -> None:
     path = tmp_path / "rows.yaml"
     path.write_text(ROW, encoding="utf-8")
     before = napkin(f"validate {path} --in-sample --json").data["rows"][0]["predicted"]
@@ -306,7 +308,7 @@ def test_calibrate_finds_one_s_own_factor(napkin, tmp_path):
     assert values["error/refitted"] < values["error/before"]
 
 
-def test_the_page_on_accuracy_says_what_the_evidence_says():
+def test_the_page_on_accuracy_says_what_the_evidence_says() -> None:
     """docs/accuracy.md is made by tools/accuracy.py; figures may differ in the last digit between machines."""
     page = runpy.run_path(os.path.join(ROOT, "tools", "accuracy.py"))["page"]()
     with open(os.path.join(ROOT, "docs", "accuracy.md"), encoding="utf-8") as stream:
@@ -317,7 +319,7 @@ def test_the_page_on_accuracy_says_what_the_evidence_says():
         assert float(kept) == pytest.approx(float(now), rel=0.01, abs=0.11)
 
 
-def test_prices_are_dated_and_of_known_cards():
+def test_prices_are_dated_and_of_known_cards() -> None:
     for slug, price in prices.PRICES.items():
         assert hardware.shipped()[slug].name
         assert price.low <= price.middle <= price.high

@@ -494,7 +494,7 @@ def test_each_side_of_gemma_is_read_by_itself() -> None:
     assert "is_encoder_decoder" in problem.message
 
 
-SIDE = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4}
+SIDE: dict[str, Any] = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4}
 SIDE |= {"num_key_value_heads": 2, "head_dim": 16, "vocab_size": 97, "sliding_window": 16}
 SIDE |= {"layer_types": ["sliding_attention", "full_attention"]}
 T5GEMMA2 = {"model_type": "t5gemma2", "encoder": {"text_config": SIDE}, "decoder": SIDE}

@@ -173,7 +173,7 @@ def test_command() -> None:
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("flops llama3-8b --causal --pairs exact", "exclude each other"),
+        ("flops llama3-8b --causal --pairs exact", "cannot be combined"),
         ("flops llama3-8b --target-seq 100", "no second stack"),
         ("flops llama3-8b --seq 100 --document-lengths 60,60", "do not fill a sequence of 100"),
         ("flops llama3-8b --pairs triangle", "not one of full, half, exact"),

@@ -31,7 +31,7 @@ def figures(name: str) -> dict[str, float]:
 
 
 @pytest.mark.parametrize(("name", "dtype"), TORCH.items())
-def test_every_command_reads_the_same_spellings(name, dtype):
+def test_every_command_reads_the_same_spellings(name: str, dtype: str) -> None:
     for spelling in (name, dtype, f"torch.{dtype}", dtype.upper()):
         assert formats.find(spelling).name == name
         assert peak_name(spelling) == name.partition("_")[0]
@@ -41,7 +41,7 @@ def test_every_command_reads_the_same_spellings(name, dtype):
 
 
 @pytest.mark.parametrize(("name", "dtype"), TORCH.items())
-def test_ranges_are_those_of_torch(name, dtype):
+def test_ranges_are_those_of_torch(name: str, dtype: str) -> None:
     torch = pytest.importorskip("torch")
     info, found = torch.finfo(getattr(torch, dtype)), figures(name)
     assert found["max"] == info.max
@@ -51,7 +51,7 @@ def test_ranges_are_those_of_torch(name, dtype):
     assert found["bytes"] == getattr(torch, dtype).itemsize
 
 
-def test_figures_that_torch_does_not_have():
+def test_figures_that_torch_does_not_have() -> None:
     # OCP MX v1.0, table 5 and section 5.4; NVIDIA A100 whitepaper; arXiv:2209.05433, table 1
     assert figures("fp4_e2m1")["max"] == 6
     assert figures("fp4_e2m1")["min_normal"] == 1
@@ -65,7 +65,7 @@ def test_figures_that_torch_does_not_have():
     assert tf32["max"] == (2 - 2**-10) * 2.0**127
 
 
-def test_scaled_formats_state_the_bytes_of_their_scales():
+def test_scaled_formats_state_the_bytes_of_their_scales() -> None:
     assert figures("mxfp8")["bytes"] == 1 + 1 / 32
     assert figures("mxfp4")["bytes"] == 0.5 + 1 / 32
     assert figures("nvfp4")["bytes"] == 0.5 + 1 / 16
@@ -73,7 +73,7 @@ def test_scaled_formats_state_the_bytes_of_their_scales():
     assert figures("nvfp4")["max"] == 6 * 448
 
 
-def test_integers():
+def test_integers() -> None:
     assert figures("int8") == {
         "bits": 8, "bytes": 1, "max": 127, "min": -128, "min_normal": 1, "min_subnormal": 1, "epsilon": 1
     }  # fmt: skip
@@ -104,8 +104,9 @@ def test_integers():
         ("5e-39", "mxfp4", 5.877471754111438e-39, "rounded"),
     ],
 )
-def test_what_a_value_becomes(text, name, value, event):
+def test_what_a_value_becomes(text: str, name: str, value: float, event: str) -> None:
     stored = formats.store(Fraction(text), formats.find(name))
+    assert stored.value is not None
     assert float(stored.value) == pytest.approx(value, rel=1e-7 if name == "nvfp4" else 0, abs=0)
     assert stored.event == event or name == "nvfp4"
 
@@ -114,13 +115,13 @@ def test_what_a_value_becomes(text, name, value, event):
     ("text", "name", "becomes"),
     [("65520", "fp16", "infinity"), ("-65520", "fp16", "−infinity"), ("1e39", "fp32", "infinity")],
 )
-def test_what_lies_above_the_range(text, name, becomes):
+def test_what_lies_above_the_range(text: str, name: str, becomes: str) -> None:
     stored = formats.store(Fraction(text), formats.find(name))
     assert stored.value is None
     assert (stored.event, stored.becomes) == ("overflow", becomes)
 
 
-def test_ties_go_to_the_even_neighbour_and_decimals_are_not_rounded_twice():
+def test_ties_go_to_the_even_neighbour_and_decimals_are_not_rounded_twice() -> None:
     bf16 = formats.find("bf16")
     assert formats.store(Fraction(1) + Fraction(1, 256), bf16).value == 1
     assert formats.store(Fraction(1) + Fraction(3, 256), bf16).value == 1 + Fraction(4, 256)
@@ -130,11 +131,11 @@ def test_ties_go_to_the_even_neighbour_and_decimals_are_not_rounded_twice():
 
 
 @pytest.mark.parametrize(("name", "dtype"), TORCH.items())
-def test_rounding_is_that_of_torch(name, dtype):
+def test_rounding_is_that_of_torch(name: str, dtype: str) -> None:
     torch = pytest.importorskip("torch")
 
     @given(st.floats(allow_nan=False, allow_infinity=False, min_value=-1e300, max_value=1e300) | st.floats(-1000, 1000))
-    def check(value):
+    def check(value: float) -> None:
         # torch casts doubles to fp8 by way of fp32, so it is given a number that fp32 holds already
         if name.startswith("fp8"):
             value = float(torch.tensor(value, dtype=torch.float64).to(torch.float32))
@@ -151,7 +152,7 @@ def test_rounding_is_that_of_torch(name, dtype):
 
 
 @given(st.fractions(min_value=-(10**6), max_value=10**6), st.sampled_from([f for f in FORMATS if f != "int8"]))
-def test_storing_twice_changes_nothing(value, name):
+def test_storing_twice_changes_nothing(value: Fraction, name: str) -> None:
     form = FORMATS[name]
     once = formats.store(value, form)
     if once.value is not None:
@@ -161,22 +162,23 @@ def test_storing_twice_changes_nothing(value, name):
 
 
 @given(st.fractions(min_value=Fraction(1, 10**4), max_value=400), st.sampled_from(["fp16", "bf16", "fp8_e5m2", "tf32"]))
-def test_a_normal_number_is_off_by_half_an_epsilon_at_most(value, name):
+def test_a_normal_number_is_off_by_half_an_epsilon_at_most(value: Fraction, name: str) -> None:
     form = FORMATS[name]
     assert isinstance(form, Format)
     stored = formats.store(value, form)
     if stored.event in ("exact", "rounded"):
+        assert stored.value is not None
         assert abs(stored.value - value) <= value * formats.power_of_two(-form.fraction - 1)
 
 
-def test_bytes_of_packed_tensors():
+def test_bytes_of_packed_tensors() -> None:
     assert formats.bytes_of(FORMATS["fp4_e2m1"], (3, 3)) == 5
     assert formats.bytes_of(FORMATS["mxfp8"], (4, 33)) == 4 * 33 + 4 * 2
     assert formats.bytes_of(FORMATS["nvfp4"], (4, 32)) == 64 + 8 + 4
     assert formats.bytes_of(FORMATS["bf16"], (3, 5)) == 30
 
 
-def test_names():
+def test_names() -> None:
     assert formats.find("BFloat16").name == "bf16"
     assert formats.find("torch.float8_e4m3fn").name == "fp8_e4m3"
     assert isinstance(formats.find("int64"), Integer)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from napkin.commands.command import Given, ask, find
+from napkin.commands.command import OptionText, ask, find
 from napkin.errors import NapkinError, Problems, Refused
 from napkin.inputs import hardware
 from napkin.inputs.hardware_file import merged
@@ -387,7 +387,7 @@ def test_any_name_is_found_or_refused(name: str) -> None:
 
 
 def _ask(**options: str) -> object:
-    return ask(find("hardware"), {name.replace("_", "-"): Given(text) for name, text in options.items()})
+    return ask(find("hardware"), {name.replace("_", "-"): OptionText(text) for name, text in options.items()})
 
 
 def test_the_list_has_rows() -> None:

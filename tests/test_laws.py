@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from math import ceil
+from typing import Any
 
 import pytest
 from hypothesis import assume, given, settings
@@ -81,13 +82,13 @@ schedules = st.sampled_from(["1f1b", "gpipe", "interleaved", "zero-bubble"])
 
 
 def network(kind: str, layers: int) -> Model:
-    fields = {**BASE, **KINDS[kind], "num_hidden_layers": layers}
+    fields: dict[str, Any] = {**BASE, **KINDS[kind], "num_hidden_layers": layers}
     if "mlp_only_layers" in fields:
         fields["mlp_only_layers"] = [i for i in (0, 2) if i < layers]
     return build(config_from("drawn", Document("drawn", None), fields))
 
 
-def setup_of(model: Model, implementation: str = "hf", policy: str = "bf16-mixed", **layout: object) -> Setup:
+def setup_of(model: Model, implementation: str = "hf", policy: str = "bf16-mixed", **layout: Any) -> Setup:
     optimizer, _ = optimizers.find("adamw")
     attention = str(layout.pop("attention", "flash"))
     shard = layout.pop("shard", 0)
@@ -98,7 +99,7 @@ def setup_of(model: Model, implementation: str = "hf", policy: str = "bf16-mixed
 
 
 @st.composite
-def drawn(draw) -> tuple[Model, Setup]:
+def drawn(draw: st.DrawFn) -> tuple[Model, Setup]:
     """A network, and a layout that divides it."""
     kind, layers = draw(kinds), draw(st.integers(2, 12))
     model = network(kind, layers)
@@ -143,7 +144,7 @@ def states(rank: Rank) -> float:
     return float(rank.parameters + rank.gradients + rank.optimizer)
 
 
-def changed(setup: Setup, **layout: object) -> Setup:
+def changed(setup: Setup, **layout: Any) -> Setup:
     return replace(setup, layout=setup.layout.replaced(**layout))
 
 
@@ -155,7 +156,7 @@ laws = settings(max_examples=250, deadline=None)
 
 @given(drawn())
 @laws
-def test_the_shards_of_every_tensor_add_up_to_it(case) -> None:
+def test_the_shards_of_every_tensor_add_up_to_it(case: tuple[Model, Setup]) -> None:
     """Parts of all stages times the ranks that divide each tensor are the tensors themselves, up to a number a rank."""
     model, setup = case
     layout = setup.layout
@@ -184,7 +185,7 @@ def test_the_shards_of_every_tensor_add_up_to_it(case) -> None:
 
 @given(drawn())
 @laws
-def test_all_ranks_together_hold_at_least_the_whole(case) -> None:
+def test_all_ranks_together_hold_at_least_the_whole(case: tuple[Model, Setup]) -> None:
     model, setup = case
     layout = setup.layout
     width = {"fp32": 4, "bf16": 2}
@@ -207,7 +208,7 @@ def test_all_ranks_together_hold_at_least_the_whole(case) -> None:
 
 @given(drawn())
 @laws
-def test_more_work_never_takes_less(case) -> None:
+def test_more_work_never_takes_less(case: tuple[Model, Setup]) -> None:
     model, setup = case
     layout, here = setup.layout, live(*case)
     assert live(model, changed(setup, seq=2 * layout.seq)) >= here
@@ -221,7 +222,7 @@ def test_more_work_never_takes_less(case) -> None:
 
 @given(drawn())
 @laws
-def test_recomputing_more_never_keeps_more(case) -> None:
+def test_recomputing_more_never_keeps_more(case: tuple[Model, Setup]) -> None:
     """Under autocast a fused kernel keeps 16-bit copies of what a checkpoint around it keeps in fp32: there recomputing
     attention alone may keep more."""
     model, setup = case
@@ -236,7 +237,7 @@ def test_recomputing_more_never_keeps_more(case) -> None:
 
 @given(drawn())
 @laws
-def test_higher_stages_of_zero_never_keep_more(case) -> None:
+def test_higher_stages_of_zero_never_keep_more(case: tuple[Model, Setup]) -> None:
     model, setup = case
     sizes = []
     for zero in range(4):
@@ -248,7 +249,7 @@ def test_higher_stages_of_zero_never_keep_more(case) -> None:
 
 @given(drawn(), st.sampled_from(["tp", "cp", "dp", "ep", "pp"]))
 @laws
-def test_more_ranks_of_a_sharding_never_hold_more(case, degree) -> None:
+def test_more_ranks_of_a_sharding_never_hold_more(case: tuple[Model, Setup], degree: str) -> None:
     model, setup = case
     layout = setup.layout
     if degree == "tp":
@@ -280,7 +281,7 @@ ROOM = st.integers(5, 400).map(lambda mb: mb * 1_000_000)
 
 @given(drawn(), ROOM, st.sampled_from(["micro", "seq", "layers"]))
 @settings(max_examples=20, deadline=None)
-def test_the_largest_fits_and_one_more_does_not(case, room, what) -> None:
+def test_the_largest_fits_and_one_more_does_not(case: tuple[Model, Setup], room: int, what: str) -> None:
     model, setup = case
     layout = setup.layout
     assume(what != "layers" or layout.recompute.kind in ("none", "selective", "full"))
@@ -310,7 +311,7 @@ def test_the_largest_fits_and_one_more_does_not(case, room, what) -> None:
         ("llama3-8b", "--gpus 8 --seq 8192 --zero 3 --recompute full --micro-batch 6"),
     ],
 )
-def test_what_is_suggested_fits_by_its_own_evaluation_and_the_status_is_the_interval_s(model, line) -> None:
+def test_what_is_suggested_fits_by_its_own_evaluation_and_the_status_is_the_interval_s(model: str, line: str) -> None:
     asked = f"memory {model} --hardware h100-sxm-80gb {line} --json"
     outcome = run_line(f"{asked} --must-fit")
     values = outcome.values

@@ -101,7 +101,7 @@ def test_the_traced_steps_are_of_many_kinds() -> None:
 # --- optimizers ------------------------------------------------------------------------------------------------------
 
 SHAPES = ((8, 16), (4,), (32, 8), (6,), (16, 16))
-CLASSES = {
+CLASSES: dict[str, tuple[str, dict[str, Any]]] = {
     "sgd": ("SGD", {}),
     "sgd-momentum": ("SGD", {"lr": 0.1, "momentum": 0.9}),
     "sgd-nesterov": ("SGD", {"lr": 0.1, "momentum": 0.9, "nesterov": True}),
@@ -127,7 +127,7 @@ def _made_by_a_step(torch: Any, optimizer: Any, weights: list[Any]) -> int:
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_iter
 
-    class Watch(TorchDispatchMode):  # type: ignore[misc]
+    class Watch(TorchDispatchMode):
         live = peak = 0
 
         def see(self, tensor: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pathlib
 
 import pytest
 
@@ -149,7 +150,7 @@ def test_serving_keeps_weights_and_keys_and_values() -> None:
     assert memory("--inference --seq 8192 --dtype fp8").values["memory/parameters"] == P
 
 
-def test_a_snapshot_stands_beside_the_prediction(tmp_path) -> None:
+def test_a_snapshot_stands_beside_the_prediction(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "seen.json"
     path.write_text(json.dumps({"max_memory_allocated": 150_000_000_000}))
     answer = memory(f"--snapshot {path}").data
@@ -171,7 +172,7 @@ def test_a_snapshot_stands_beside_the_prediction(tmp_path) -> None:
         ("--vp 2 --pp 2 --schedule 1f1b", "--vp 2 needs an interleaved schedule", "--schedule interleaved"),
         ("--implementation hff", "--implementation: 'hff' is not known", "hf"),
         ("--quantised nf4", "--quantised needs --lora-rank", "--lora-rank 8"),
-        ("--lora-rank 8 --lora-targets w", "llama3-8b has no product 'w'", "one of down"),
+        ("--lora-rank 8 --lora-targets w", "llama3-8b has no linear layer 'w'", "one of down"),
         ("--framework fsdpp", "--framework: 'fsdpp' is not known", "fsdp"),
         ("--snapshot-device x --snapshot y", "--snapshot-device: 'x'", ""),
         ("--momentum 0.9", "--momentum belongs to sgd, not to adamw", "leave it out"),
@@ -238,7 +239,7 @@ def test_a_million_gpus_answer_like_a_few() -> None:
         ("mixtral-8x7b", "", True),
     ],
 )
-def test_exact_is_said_only_of_what_was_counted_on_the_code(model, more, exact):
+def test_exact_is_said_only_of_what_was_counted_on_the_code(model: str, more: str, exact: bool) -> None:
     notes = " ".join(run_line(f"memory {model} --gpus 8 --hardware h100 --seq 1024 {more} --json").data["notes"])
     assert ("are exact for transformers" in notes) is exact
     assert ("was not measured" in notes) is not exact
@@ -252,7 +253,7 @@ def test_more_ranks_than_key_heads_are_refused_by_codes_that_cannot_and_gathered
     it; the key is rotated whole: 128 numbers in place of 64."""
     refused = memory("--gpus 8 --tp 8 --seq 1024", HEADS)
     assert refused.status == 2
-    assert "--tp 8 does not divide the key/value heads (4) of the hf code" in refused.err
+    assert "--tp 8 does not divide the key/value heads (4) of the hf implementation" in refused.err
     assert "--tp 4 does, or --implementation megatron" in refused.err
     assert memory("--gpus 8 --tp 8 --seq 1024 --implementation nanotron", HEADS).status == 2
     line = "--gpus 8 --tp 8 --seq 1024 --implementation megatron --no-sp --recompute none"
@@ -275,7 +276,7 @@ def test_served_ranks_hold_whole_key_heads() -> None:
     assert uneven.status == 2
 
 
-def test_experts_without_weights_are_never_called_exact(tmp_path) -> None:
+def test_experts_without_weights_are_never_called_exact(tmp_path: pathlib.Path) -> None:
     """How many tokens they take is known in the step alone."""
     config = tmp_path / "config.json"
     fields = {"model_type": "longcat_flash", "hidden_size": 64, "num_layers": 2, "num_attention_heads": 4}
@@ -289,7 +290,7 @@ def test_experts_without_weights_are_never_called_exact(tmp_path) -> None:
         assert any("are exact for transformers" in note for note in notes) is exact
 
 
-def test_experts_that_torch_refuses_are_said_to_be(tmp_path) -> None:
+def test_experts_that_torch_refuses_are_said_to_be(tmp_path: pathlib.Path) -> None:
     """Rows of 44 numbers of 2 bytes are no multiple of 16 bytes; of 4 bytes they are."""
     config = tmp_path / "config.json"
     fields = {"model_type": "mixtral", "hidden_size": 64, "intermediate_size": 44, "num_hidden_layers": 2}

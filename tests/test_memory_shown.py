@@ -6,7 +6,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import pathlib
 import re
+from typing import Any
 
 import pytest
 
@@ -17,7 +19,7 @@ from napkin.planning import fit
 from .conftest import run_line
 
 
-def ask_json(line):
+def ask_json(line: str) -> dict[str, Any]:
     return run_line(f"{line} --json").data
 
 
@@ -26,7 +28,7 @@ LINES = ["", "--gpus 8 --zero 3 --seq 8192", "--gpus 16 --tp 4 --pp 4 --zero 1",
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_what_stands_at_the_peak_and_the_overhead_add_up_to_what_is_used(line):
+def test_what_stands_at_the_peak_and_the_overhead_add_up_to_what_is_used(line: str) -> None:
     answer = ask_json(f"{BASE} {line}")
     values, moment = answer["values"], answer["worst"]["moment"]
     at_the_peak = sum(values[f"memory/at/{moment}/{bucket}"] for bucket in BUCKETS)
@@ -35,22 +37,23 @@ def test_what_stands_at_the_peak_and_the_overhead_add_up_to_what_is_used(line):
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_bars_follow_each_other_and_end_at_capacity_or_at_what_is_used(line):
+def test_bars_follow_each_other_and_end_at_capacity_or_at_what_is_used(line: str) -> None:
     text = run_line(f"{BASE} {line}").out
-    bars = [re.search(r"( *)([█▒·]+)$", row[40:]) for row in text.splitlines() if re.search(r"[█▒·]$", row)]
     end = 0
-    for found in bars:
+    for row in text.splitlines():
+        if (found := re.search(r"( *)([█▒·]+)$", row[40:])) is None:
+            continue
         assert len(found[1]) == end
         end += len(found[2])
     assert end == WIDTH
 
 
-def test_a_bar_changes_its_shade_at_capacity():
+def test_a_bar_changes_its_shade_at_capacity() -> None:
     assert bar(0, 100, 200, 50) == "█" * (WIDTH // 4) + "▒" * (WIDTH // 4)
     assert bar(0, 0, 200, None) == ""
 
 
-def test_csv_and_markdown_have_every_figure_of_the_json():
+def test_csv_and_markdown_have_every_figure_of_the_json() -> None:
     values = ask_json(BASE)["values"]
     rows = list(csv.DictReader(io.StringIO(run_line(f"{BASE} --csv").out)))
     assert {row["path"]: float(row["value"]) for row in rows} == pytest.approx(values)
@@ -59,7 +62,7 @@ def test_csv_and_markdown_have_every_figure_of_the_json():
     assert "| memory/at/loss/temporaries |" in table
 
 
-def test_the_stages_of_a_pipeline_are_rows_too():
+def test_the_stages_of_a_pipeline_are_rows_too() -> None:
     stages = ask_json(f"{BASE} --gpus 16 --tp 4 --pp 4 --zero 1")["stages"]
     assert [row["stage"] for row in stages] == [0, 1, 2, 3]
     assert [row["in_flight"] for row in stages] == [4, 3, 2, 1]
@@ -79,7 +82,7 @@ def test_the_stages_of_a_pipeline_are_rows_too():
         "llama3.2-3b --optimizer-form foreach",
     ],
 )
-def test_every_suggestion_fits_when_it_is_asked_for_itself(line):
+def test_every_suggestion_fits_when_it_is_asked_for_itself(line: str) -> None:
     base = f"memory --hardware h100-sxm-80gb {line}"
     answer = ask_json(base)
     assert answer["verdict"] != fit.FITS
@@ -93,7 +96,7 @@ def test_every_suggestion_fits_when_it_is_asked_for_itself(line):
     assert costs == sorted(costs)
 
 
-def test_what_a_change_adds_is_counted_by_hand():
+def test_what_a_change_adds_is_counted_by_hand() -> None:
     """llama3-8b on 8 cards, 1 × 8192 tokens: --recompute full runs the 32 blocks again, 1/3 of a step but for the
     head; --cp 2 passes 2·8 heads·128 keys and values of half a sequence round, forward and twice that backward."""
     asked = f"{BASE} --gpus 8 --seq 8192 --zero 3 --framework torchtitan"
@@ -112,7 +115,7 @@ def test_what_a_change_adds_is_counted_by_hand():
 
 
 @pytest.mark.parametrize("what", ["micro-batch", "seq", "layers"])
-def test_the_largest_has_ends_that_fit_for_certain_and_may_fit(what):
+def test_the_largest_has_ends_that_fit_for_certain_and_may_fit(what: str) -> None:
     base = f"{BASE} --gpus 8 --zero 3 --recompute full"
     answer = ask_json(f"{base} --max {what}")
     path = "max/" + what.replace("-", "_")
@@ -127,7 +130,7 @@ def test_the_largest_has_ends_that_fit_for_certain_and_may_fit(what):
     assert certain["verdict"] == fit.FITS
 
 
-def test_where_nothing_fits_the_answer_is_none_and_says_what_would():
+def test_where_nothing_fits_the_answer_is_none_and_says_what_would() -> None:
     outcome = run_line("memory llama3-70b --hardware h100-sxm-80gb --gpus 8 --max micro-batch --json")
     assert outcome.status == 1
     answer = ask_json("memory llama3-70b --hardware h100-sxm-80gb --gpus 8 --max micro-batch")
@@ -136,13 +139,13 @@ def test_where_nothing_fits_the_answer_is_none_and_says_what_would():
     assert answer["suggestions"]
 
 
-def test_learnt_positions_end_a_sequence():
+def test_learnt_positions_end_a_sequence() -> None:
     answer = ask_json("memory gpt2 --hardware a100-40gb --max seq")
     assert answer["values"]["max/seq"] == 1024
     assert answer["binding"]["bucket"] == "positions"
 
 
-def test_serving_divides_heads_and_never_a_latent():
+def test_serving_divides_heads_and_never_a_latent() -> None:
     """llama3-70b has 8 key/value heads of 128 in 80 layers; DeepSeek-V3 keeps a latent of 512 + 64 on every rank."""
     one, sixteen = (
         ask_json(f"memory llama3-70b --inference --seq 100 --gpus {n}")["values"]["memory/kv_cache"] for n in (1, 16)
@@ -155,7 +158,7 @@ def test_serving_divides_heads_and_never_a_latent():
     assert fp8 == one / 2
 
 
-def test_blocked_formats_store_the_matrices_of_layers_alone():
+def test_blocked_formats_store_the_matrices_of_layers_alone() -> None:
     """nf4: 4 bits and a 4-byte scale for 64 weights; int4: 4 bits, and 2 + 1/2 bytes for 128."""
     matrices = 32 * (2 * 4096**2 + 2 * 4096 * 1024 + 3 * 4096 * 14336)
     others = 2 * 128256 * 4096 + 65 * 4096
@@ -168,18 +171,18 @@ def test_blocked_formats_store_the_matrices_of_layers_alone():
     ("line", "status"),
     [("--gpus 8", 0), ("--gpus 1", 1), ("--gpus 2 --seq 83600", 4), ("--gpus 2 --seq 80000", 0)],
 )
-def test_serving_has_verdicts_too(line, status):
+def test_serving_has_verdicts_too(line: str, status: int) -> None:
     assert run_line(f"memory llama3-70b --hardware h100-sxm-80gb --inference --must-fit {line}").status == status
 
 
 @pytest.mark.parametrize("option", ["--pp 2", "--zero 3", "--max seq", "--optimizer sgd", "--micro-batch 2", "--ep 2"])
-def test_what_belongs_to_training_is_refused_while_serving(option):
+def test_what_belongs_to_training_is_refused_while_serving(option: str) -> None:
     outcome = run_line(f"memory mixtral-8x7b --inference {option}")
     assert (outcome.status, outcome.out) == (2, "")
     assert "belongs to training" in outcome.errors[0]
 
 
-def test_only_what_was_counted_is_called_exact():
+def test_only_what_was_counted_is_called_exact() -> None:
     for line, exact in (("", True), ("--precision fp8-mixed", False), ("--lora-rank 8", False)):
         notes = " ".join(ask_json(f"memory llama3-8b --seq 128 {line}")["notes"])
         assert ("are exact for transformers" in notes) is exact
@@ -195,12 +198,12 @@ def test_only_what_was_counted_is_called_exact():
         ("nllb-moe-54b --seq 64", False),  # its class runs other experts than were chosen
     ],
 )
-def test_what_the_step_alone_knows_is_not_called_exact(line, exact):
+def test_what_the_step_alone_knows_is_not_called_exact(line: str, exact: bool) -> None:
     notes = " ".join(ask_json(f"memory {line} --attention eager")["notes"])
     assert ("are exact for transformers" in notes) is exact
 
 
-def test_a_framework_s_own_formats_are_those_it_keeps():
+def test_a_framework_s_own_formats_are_those_it_keeps() -> None:
     """Megatron-core adds gradients up in fp32: 2 + 4 + 12 bytes a parameter; FSDP shards 4 + 4 + 8 in fp32."""
     for framework, widths in (("megatron-core", (2, 4, 12)), ("torchtitan", (4, 4, 8)), ("deepspeed", (2, 2, 12))):
         values = ask_json(f"memory llama3-8b --seq 128 --framework {framework}")["values"]
@@ -210,7 +213,7 @@ def test_a_framework_s_own_formats_are_those_it_keeps():
     assert written_out["values"]["memory/gradients"] == 2 * 8030261248
 
 
-def test_megatron_s_own_estimate_of_states():
+def test_megatron_s_own_estimate_of_states() -> None:
     """Megatron-LM, tools/report_theoretical_memory.py: 18 bytes a parameter of the most loaded rank, 6 + 12/dp with the
     distributed optimizer; its gradients stand in one buffer from the first forward pass on."""
     block = 2 * 4096**2 + 2 * 4096 * 1024 + 3 * 4096 * 14336
@@ -223,7 +226,7 @@ def test_megatron_s_own_estimate_of_states():
     assert values["memory/at/forward/gradients"] == values["memory/gradients"]
 
 
-def test_lora_trains_two_thin_matrices_beside_each_product():
+def test_lora_trains_two_thin_matrices_beside_each_product() -> None:
     """Rank 8 beside the seven products of 32 blocks: 20,971,520 parameters, as PEFT's all-linear prints for this model;
     a step counter for each of their 448 tensors; the master copy is theirs alone."""
     trained = 32 * 8 * (2 * (4096 + 4096) + 2 * (4096 + 1024) + 3 * (4096 + 14336))
@@ -239,7 +242,7 @@ def test_lora_trains_two_thin_matrices_beside_each_product():
     assert narrow["memory/parameters"] == 0.5625 * matrices + others + narrow["memory/gradients"]
 
 
-def test_offloaded_checkpoints_of_groups_never_become_negative():
+def test_offloaded_checkpoints_of_groups_never_become_negative() -> None:
     line = "memory llama3-8b --offload activations --micro-batch 8 --recompute"
     for kind in ("full", "every:2", "group:4", "group:sqrt", "none"):
         values = ask_json(f"{line} {kind}")["values"]
@@ -258,21 +261,21 @@ def test_offloaded_checkpoints_of_groups_never_become_negative():
         ("--inference --dtype nf5", "unknown dtype 'nf5'"),
     ],
 )
-def test_what_cannot_be_answered_is_one_line(line, says):
+def test_what_cannot_be_answered_is_one_line(line: str, says: str) -> None:
     outcome = run_line(f"memory llama3-8b {line}")
     assert (outcome.status, outcome.out) == (2, "")
     assert says in outcome.errors[0]
     assert len(outcome.hints) == 1
 
 
-def test_a_size_in_place_of_a_snapshot_is_what_was_allocated():
+def test_a_size_in_place_of_a_snapshot_is_what_was_allocated() -> None:
     answer = ask_json("memory llama3-8b --seq 128 --snapshot 128.5GiB")
     assert answer["seen"][0]["seen"] == int(128.5 * 2**30)
     assert answer["values"]["seen/allocated"] == int(128.5 * 2**30)
 
 
 @pytest.mark.parametrize("frozen", [0, 2, 6])
-def test_frozen_layers_keep_nothing_and_have_no_states(tmp_path, frozen):
+def test_frozen_layers_keep_nothing_and_have_no_states(tmp_path: pathlib.Path, frozen: int) -> None:
     """A small Llama in bf16, 2 × 128 tokens, its table and first layers frozen. Hooks on the code itself counted
     18,471,060, 12,748,900 and 1,288,196 bytes; here the first trained norm keeps its fp32 input too: 4·T·h + 4·T."""
     config = {
@@ -294,7 +297,7 @@ def test_frozen_layers_keep_nothing_and_have_no_states(tmp_path, frozen):
     assert values["memory/at/step/gradients"] == values["memory/gradients"]
 
 
-def test_what_cannot_be_frozen_is_refused():
+def test_what_cannot_be_frozen_is_refused() -> None:
     for model, options, status in (
         ("gpt2", "--freeze-layers 2", 3),
         ("llama3-8b", "--freeze-layers 33", 2),
@@ -303,7 +306,7 @@ def test_what_cannot_be_frozen_is_refused():
         assert run_line(f"memory {model} {options}").status == status
 
 
-def test_stages_of_a_partly_frozen_pipeline_hold_all_of_it():
+def test_stages_of_a_partly_frozen_pipeline_hold_all_of_it() -> None:
     stages = ask_json("memory llama3-8b --pp 4 --seq 512 --freeze-layers 12")["stages"]
     whole = ask_json("memory llama3-8b --pp 4 --seq 512")["stages"]
     assert [row["parameters"] for row in stages] == [row["parameters"] for row in whole]
@@ -311,7 +314,7 @@ def test_stages_of_a_partly_frozen_pipeline_hold_all_of_it():
     assert ratios == pytest.approx([0, 0.5, 1, 1], abs=1e-4)
 
 
-def test_tf32_reads_fp32_tensors_as_they_are():
+def test_tf32_reads_fp32_tensors_as_they_are() -> None:
     plain, tensor_cores = (
         ask_json(f"memory llama3-8b --seq 128 --precision {policy}")["values"]
         for policy in ("fp32", "param=fp32,compute=tf32")
@@ -320,7 +323,7 @@ def test_tf32_reads_fp32_tensors_as_they_are():
     assert run_line("memory llama3-8b --precision param=fp64").status == 3
 
 
-def test_copies_of_weights_in_eight_bits_are_allowed_for():
+def test_copies_of_weights_in_eight_bits_are_allowed_for() -> None:
     """Transformer Engine keeps each weight in fp8 twice, as it is and transposed; torchao keeps none."""
     wide, narrow = (
         ask_json(f"memory llama3-8b --seq 128 --gpus 8 --framework deepspeed --precision {policy}")
@@ -332,7 +335,7 @@ def test_copies_of_weights_in_eight_bits_are_allowed_for():
     assert any("copies of the weights" in note for note in narrow["notes"])
 
 
-def test_live_bytes_are_as_uncertain_as_traced_steps_of_the_code_were():
+def test_live_bytes_are_as_uncertain_as_traced_steps_of_the_code_were() -> None:
     """Equal in all: no width. Off in some: the furthest. Never traced: what nine of ten codes stay below."""
     from napkin._tables.traced_steps import TRACED
     from napkin.inputs.model import traced_error

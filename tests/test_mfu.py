@@ -76,7 +76,8 @@ def test_which_convention_explains_a_claim() -> None:
     found = run_line(line).values
 
     def note(claim: float) -> str:
-        return next(n for n in run_line(f"{line} --claimed-mfu {claim:.4f}").data["notes"] if "claimed" in n)
+        notes: list[str] = run_line(f"{line} --claimed-mfu {claim:.4f}").data["notes"]
+        return next(note for note in notes if "claimed" in note)
 
     assert "mfu/6nd " in note(found["mfu/6nd"])
     assert (
@@ -100,10 +101,10 @@ def test_a_number_of_parameters_is_enough() -> None:
     ("line", "says"),
     [
         ("mfu llama3-8b --hardware h100", "one of these is needed"),
-        ("mfu llama3-8b --hardware h100 --tokens-per-second 9 --tflops 9", "exclude each other"),
+        ("mfu llama3-8b --hardware h100 --tokens-per-second 9 --tflops 9", "cannot be combined"),
         ("mfu llama3-8b --hardware h100 --tokens-per-second 9", "--gpus"),
         ("mfu llama3-8b --hardware h100 --step-time 2s --gpus 8", "--global-batch"),
-        ("mfu llama3-8b --hardware h100 --params 8B --tflops 9", "exclude each other"),
+        ("mfu llama3-8b --hardware h100 --params 8B --tflops 9", "cannot be combined"),
         ("mfu --params 8B --tflops 400 --hardware h100 --flops palm", "needs a model"),
         ("mfu --params 8B --tflops 400 --hardware h100 --flops nonsense", "no convention"),
         ('mfu llama3-8b --hardware h100 --log "hello"', "no throughput"),

@@ -50,10 +50,10 @@ def test_role_and_module_are_given_by_keyword_and_come_last() -> None:
     linear = Matmul("q", ("x",), 8, 16, True)
     assert (linear.bias, linear.role, linear.module) == (True, "", "")
     assert replace(linear, role="query").role == "query"
-    assert Matmul.__match_args__[-2:] == ("role", "module")  # type: ignore[attr-defined]
+    assert Matmul.__match_args__[-2:] == ("role", "module")
     assert Embedding("e", (), 4, 2).role == "token"
     with pytest.raises(TypeError):
-        Embedding("e", (), 4, 2, True, "position")  # type: ignore[misc]
+        Embedding("e", (), 4, 2, True, "position")  # type: ignore[call-arg]
 
 
 def kinds(base: type[Operation] = Operation) -> Iterator[type[Operation]]:

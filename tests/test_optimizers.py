@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from napkin.errors import NapkinError, Refused
@@ -9,7 +11,7 @@ from napkin.term import leaf
 from napkin.training import optimizers
 from napkin.training.optimizers import OPTIMIZERS
 
-CLASSES = {
+CLASSES: dict[str, tuple[str, dict[str, Any]]] = {
     "sgd": ("SGD", {}),
     "sgd-momentum": ("SGD", {"momentum": 0.9}),
     "sgd-nesterov": ("SGD", {"momentum": 0.9, "nesterov": True}),
@@ -41,7 +43,7 @@ def kept(name: str, shape: tuple[int, ...], width: int) -> dict[str, int]:
 
 @pytest.mark.parametrize("name", CLASSES)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
-def test_states_are_those_of_torch(name, dtype):
+def test_states_are_those_of_torch(name: str, dtype: str) -> None:
     torch = pytest.importorskip("torch")
     cls, arguments = CLASSES[name]
     if not hasattr(torch.optim, cls):
@@ -59,7 +61,7 @@ def test_states_are_those_of_torch(name, dtype):
         assert kept(name, shape, parameter.element_size()) == real
 
 
-def test_fused_keeps_its_counter_on_the_device():
+def test_fused_keeps_its_counter_on_the_device() -> None:
     torch = pytest.importorskip("torch")
     parameter = torch.nn.Parameter(torch.ones(4, 4))
     parameter.grad = torch.ones_like(parameter)
@@ -71,14 +73,14 @@ def test_fused_keeps_its_counter_on_the_device():
     assert not optimizers.counters_on_device(None)
 
 
-def test_eight_bit_states():
+def test_eight_bit_states() -> None:
     # bitsandbytes: a byte an element and an fp32 scale for 256; fp32 below 4096 elements
     assert kept("adamw-8bit", (96, 64), 2) == {"state1": 6144 + 4 * 24, "state2": 6144 + 4 * 24}
     assert kept("adamw-8bit", (4095,), 2) == {"state1": 4 * 4095, "state2": 4 * 4095}
     assert kept("lion-8bit", (4097,), 4) == {"state1": 4097 + 4 * 17}
 
 
-def test_factored_states():
+def test_factored_states() -> None:
     assert kept("came", (96, 64), 2) == {
         "exp_avg": 4 * 96 * 64,
         "exp_avg_sq_row": 4 * 96, "exp_avg_res_row": 4 * 96, "exp_avg_sq_col": 4 * 64, "exp_avg_res_col": 4 * 64,
@@ -92,11 +94,11 @@ def test_factored_states():
     ("name", "bytes_each"),
     [("sgd", 0), ("adagrad", 4), ("adamw", 8), ("adam-amsgrad", 12), ("muon", 4), ("lion", 4), ("adamw-8bit", 2.03125)],
 )
-def test_bytes_for_each_parameter(name, bytes_each):
+def test_bytes_for_each_parameter(name: str, bytes_each: float) -> None:
     assert optimizers.per_param(OPTIMIZERS[name], leaf("w", 4, "byte/param")).value == bytes_each
 
 
-def test_a_name_carries_its_form():
+def test_a_name_carries_its_form() -> None:
     assert optimizers.find("AdamW_fused") == (OPTIMIZERS["adamw"], "fused")
     assert optimizers.find("adamw", form="foreach") == (OPTIMIZERS["adamw"], "foreach")
     assert optimizers.find("adamw8bit") == (OPTIMIZERS["adamw-8bit"], None)
@@ -107,7 +109,7 @@ def test_a_name_carries_its_form():
         assert problem.value.hint
 
 
-def test_paged_states_are_outside_what_the_allocator_counts():
+def test_paged_states_are_outside_what_the_allocator_counts() -> None:
     """A master copy stays; 8-bit states of llama3-8b's large tensors stand in managed memory."""
     from .conftest import run_line
 
@@ -121,5 +123,5 @@ def test_paged_states_are_outside_what_the_allocator_counts():
 
 
 @pytest.mark.parametrize(("name", "each"), [("lamb", 8), ("sophia", 8), ("adan", 16), ("paged-adamw", 8)])
-def test_optimizers_beside_torch(name, each):
+def test_optimizers_beside_torch(name: str, each: int) -> None:
     assert optimizers.per_param(OPTIMIZERS[name], leaf("w", 4, "byte/param")).value == each

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -34,17 +37,21 @@ patterns = st.lists(
 recomputes = st.sampled_from([Recompute("none"), Recompute("full"), *(Recompute("every", k) for k in (1, 2, 3, 5, 40))])
 
 
+Blocks = list[tuple[int, list[tuple[int, int]]]]
+"""How often, and the runs of one block: count and layer type."""
+
+
 def flat(stack: Stack) -> list[int]:
     return [KINDS.index(layer) for count, layer in stack.runs for _ in range(count)]
 
 
-def stack(blocks) -> Stack:
+def stack(blocks: Blocks) -> Stack:
     runs = [(count, KINDS[kind]) for times, block in blocks for _ in range(times) for count, kind in block]
     return stack_of("decoder", (), runs, ())
 
 
 @given(patterns)
-def test_patterns_are_the_same_layers_in_the_same_order(blocks) -> None:
+def test_patterns_are_the_same_layers_in_the_same_order(blocks: Blocks) -> None:
     made = stack(blocks)
     listed = [kind for times, block in blocks for _ in range(times) for count, kind in block for _ in range(count)]
     assert flat(made) == listed
@@ -64,7 +71,9 @@ def test_what_alternates_is_one_pattern() -> None:
 
 @given(patterns, recomputes, st.integers(0, 4), st.data())
 @settings(max_examples=300)
-def test_counts_and_turns_are_those_of_every_layer(blocks, recompute, asleep, data) -> None:
+def test_counts_and_turns_are_those_of_every_layer(
+    blocks: Blocks, recompute: Recompute, asleep: int, data: st.DataObject
+) -> None:
     made = stack(blocks)
     order = order_of(made.numbered, recompute, asleep)
     every = [
@@ -91,7 +100,7 @@ def test_counts_and_turns_are_those_of_every_layer(blocks, recompute, asleep, da
 # --- a whole step, stage by stage ------------------------------------------------------------------------------------
 
 
-def config(**fields) -> Model:
+def config(**fields: Any) -> Model:
     shape = {
         "model_type": "qwen2_moe",
         "hidden_size": 64,
@@ -110,7 +119,7 @@ def config(**fields) -> Model:
     return build(config_from("drawn", Document("drawn", None), shape | fields))
 
 
-def setup_of(model: Model, **layout) -> Setup:
+def setup_of(model: Model, **layout: Any) -> Setup:
     framework = layout.pop("framework", PLAIN)
     policy = layout.pop("precision", "bf16-mixed")
     optimizer, _ = optimizers.find("adamw")
@@ -137,28 +146,36 @@ layers = st.one_of(
 )
 @settings(max_examples=150, deadline=None)
 def test_the_worst_of_the_stages_looked_at_is_the_worst_of_all(
-    sparse, stages, recompute, schedule, micro_batches, zero, framework, tied
+    sparse: list[bool],
+    stages: int,
+    recompute: str,
+    schedule: str,
+    micro_batches: int,
+    zero: int,
+    framework: str,
+    tied: bool,
 ) -> None:
     model = config(
         num_hidden_layers=len(sparse),
         mlp_only_layers=[i for i, has in enumerate(sparse) if not has],
         tie_word_embeddings=tied,
     )
-    layout = {"pp": min(stages, len(sparse)), "dp": 2, "micro_batches": micro_batches, "zero": zero}
+    pp = min(stages, len(sparse))
+    layout: dict[str, Any] = {"pp": pp, "dp": 2, "micro_batches": micro_batches, "zero": zero}
     layout |= {"schedule": schedule, "recompute": read(recompute), "framework": FRAMEWORKS[framework]}
     step = prepare(model, setup_of(model, **layout))
-    every = max(rank_of(step, index).live for index in range(layout["pp"]))
+    every = max(rank_of(step, index).live for index in range(pp))
     assert worst_rank(step).live == every
 
 
-def every_turn(order: Order, low: int, high: int):
+def every_turn(order: Order, low: int, high: int) -> Iterator[tuple[bool, int, tuple[int, ...]]]:
     """Every layer of low … high − 1 as a turn, from the last to the first."""
     for layer in reversed(range(low, high)):
         sort = next(at for at, n in enumerate(order.between(layer, layer + 1)) if n)
         yield True, sort, order.before(layer + 1)
 
 
-def every_group(order: Order, low: int, high: int, size: int):
+def every_group(order: Order, low: int, high: int, size: int) -> list[tuple[int, int]]:
     return [(begin, min(begin + size, high)) for begin in reversed(range(low, high, size))]
 
 
@@ -172,7 +189,7 @@ def every_group(order: Order, low: int, high: int, size: int):
 )
 @settings(max_examples=60, deadline=None)
 def test_the_corners_hold_what_the_worst_of_all_single_layers_holds(
-    sparse, recompute, zero, micro_batches, stages, policy
+    sparse: list[bool], recompute: str, zero: int, micro_batches: int, stages: int, policy: str
 ) -> None:
     model = config(num_hidden_layers=len(sparse), mlp_only_layers=[i for i, has in enumerate(sparse) if not has])
     layout = {"dp": 2, "pp": stages, "zero": zero, "micro_batches": micro_batches, "recompute": read(recompute)}
@@ -201,11 +218,13 @@ def test_equal_layers_are_one_run_however_they_are_listed() -> None:
 
 
 @pytest.mark.parametrize("recompute", ["none", "full", "every:7", "group:5", "group:sqrt"])
-def test_as_many_layers_and_stages_are_looked_at_in_a_million_layers(recompute, monkeypatch) -> None:
+def test_as_many_layers_and_stages_are_looked_at_in_a_million_layers(
+    recompute: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     looked = []
     turns = memory._turns
 
-    def counting(*arguments):
+    def counting(*arguments: Any) -> Iterator[Any]:
         found = list(turns(*arguments))
         looked.append(len(found))
         return iter(found)

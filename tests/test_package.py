@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import pathlib
 import shlex
 import subprocess
 import sys
 import tarfile
 import zipfile
+from typing import Any
 
 import pytest
 
@@ -17,19 +19,19 @@ LECTURE = shlex.split("train-time --params 70B --tokens 15T --gpus 1024 --hardwa
 CLEAN = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
 
 
-def python(*words, **more):
+def python(*words: str, **more: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *words], check=True, capture_output=True, text=True, timeout=300, **more)
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory):
+def built(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """Folder with the wheel and the sdist."""
     folder = tmp_path_factory.mktemp("dist")
     python("-m", "build", "--no-isolation", "--outdir", str(folder), ROOT, env=CLEAN)
     return folder
 
 
-def test_the_sdist_carries_sources_tests_and_data(built):
+def test_the_sdist_carries_sources_tests_and_data(built: pathlib.Path) -> None:
     (sdist,) = built.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
@@ -37,7 +39,7 @@ def test_the_sdist_carries_sources_tests_and_data(built):
     assert any(name.startswith("configs/models/") for name in names)
 
 
-def test_the_wheel_installed_alone_answers_from_another_folder(built, tmp_path):
+def test_the_wheel_installed_alone_answers_from_another_folder(built: pathlib.Path, tmp_path: pathlib.Path) -> None:
     (wheel,) = built.glob("*.whl")
     assert wheel.name.startswith("napkin_math-")
     with zipfile.ZipFile(wheel) as archive:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import pathlib
 import runpy
 import shlex
 from collections import Counter
@@ -11,26 +12,27 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from napkin.commands.command import Given, Inputs, find
-from napkin.commands.layout import setup_of
+from napkin.commands.command import Inputs, OptionText, find
 from napkin.commands.plan import question
+from napkin.commands.plan.question import Planner
+from napkin.commands.setup import read_setup
 from napkin.errors import NapkinError
 from napkin.evidence import single
 from napkin.planning.search import _chunks, divisors, grid, search, used_bytes
 from napkin.record import replace
 from napkin.timing.step import step
-from napkin.training.layout import Recompute
-from tests.conftest import ROOT
+from napkin.training.layout import Layout, Recompute
+from tests.conftest import ROOT, Napkin
 
 PLAN = "plan llama3-70b --hardware h100 --seq 8192"
 
 
-def planner_of(line):
+def planner_of(line: str) -> Planner:
     words = shlex.split(line)
     model, options = words[0], words[1:]
-    given = {"model": Given(model)}
+    given = {"model": OptionText(model)}
     for name, text in zip(options[::2], options[1::2], strict=True):
-        given[name.removeprefix("--")] = Given(text)
+        given[name.removeprefix("--")] = OptionText(text)
     return question.planner_of(Inputs(find("plan"), given))
 
 
@@ -49,7 +51,7 @@ def planner_of(line):
         "gpt2 --gpus 12 --hardware b200 --recompute every:2 --implementation hf --precision amp-bf16",
     ],
 )
-def test_arrays_and_scalars_agree_to_twelve_digits(line):
+def test_arrays_and_scalars_agree_to_twelve_digits(line: str) -> None:
     """Random layouts of the grid, fitting or not, against the exact integers of `step` and `memory`."""
     planner = planner_of(line)
     model = planner.request.model
@@ -63,7 +65,7 @@ def test_arrays_and_scalars_agree_to_twelve_digits(line):
         assert found.used[i] == pytest.approx(used_bytes(model, setup), rel=1e-12)
 
 
-def brute_force(planner, gpus):
+def brute_force(planner: Planner, gpus: int) -> list[tuple[float, float, Layout]]:
     """Every combination of whole numbers up to the machine's size, through the options and rules of `napkin step`:
     (seconds, bytes, layout) of each that they let pass."""
     request = planner.request
@@ -81,9 +83,11 @@ def brute_force(planner, gpus):
             texts = {"model": "gpt2", "tp": tp, "pp": pp, "cp": cp, "zero": zero, "micro-batch": micro, "vp": vp}
             texts |= {"gpus": gpus, "global-batch": request.batch, "recompute": again, "seq": request.seq}
             texts |= {"implementation": "megatron"}
-            inputs = Inputs(command, {name: Given(str(text)) for name, text in texts.items()} | {"sp": Given(sp)})
+            inputs = Inputs(
+                command, {name: OptionText(str(text)) for name, text in texts.items()} | {"sp": OptionText(sp)}
+            )
             try:
-                setup = setup_of(inputs, request.model)
+                setup = read_setup(inputs, request.model)
             except NapkinError:
                 continue
             if zero and setup.layout.dp * cp == 1:
@@ -95,7 +99,7 @@ def brute_force(planner, gpus):
 
 
 @pytest.mark.parametrize(("gpus", "batch"), [(2, 8), (3, 6), (4, 8)])
-def test_the_best_layout_is_that_of_an_exhaustive_loop_over_step(gpus, batch):
+def test_the_best_layout_is_that_of_an_exhaustive_loop_over_step(gpus: int, batch: int) -> None:
     planner = planner_of(
         f"gpt2 --hardware h100 --memory-size 4200MB --seq 1024 --global-batch {batch} --max-micro-batch 2 "
         f"--max-tp {gpus}"
@@ -111,20 +115,24 @@ def test_the_best_layout_is_that_of_an_exhaustive_loop_over_step(gpus, batch):
     assert best in [layout for seconds, _, layout in fitting if seconds <= fitting[0][0] * (1 + 1e-12)]
 
 
-def test_every_layout_of_the_grid_passes_the_rules_of_step():
+def test_every_layout_of_the_grid_passes_the_rules_of_step() -> None:
     """The other way round: what the search tries, `napkin step` takes."""
     planner = planner_of("mixtral-8x7b --gpus 16 --hardware h100 --seq 4096 --global-batch 32 --max-zero 3")
     found = search(planner.on(16), planner.timed, float("inf"))
     for i in np.random.default_rng(1).choice(len(found), 60, replace=False):
         layout = found.layout(int(i))
         names = ("tp", "pp", "dp", "cp", "ep", "vp", "zero", "seq")
-        given = {name: Given(str(getattr(layout, name))) for name in names}
-        given |= {"micro-batch": Given(str(layout.micro)), "global-batch": Given("32"), "sp": Given(bool(layout.sp))}
-        given |= {"model": Given("mixtral-8x7b"), "recompute": Given(layout.recompute.kind)}
-        assert setup_of(Inputs(find("step"), given), planner.request.model).layout == layout
+        given = {name: OptionText(str(getattr(layout, name))) for name in names}
+        given |= {
+            "micro-batch": OptionText(str(layout.micro)),
+            "global-batch": OptionText("32"),
+            "sp": OptionText(bool(layout.sp)),
+        }
+        given |= {"model": OptionText("mixtral-8x7b"), "recompute": OptionText(layout.recompute.kind)}
+        assert read_setup(Inputs(find("step"), given), planner.request.model).layout == layout
 
 
-def test_divisors_and_chunks():
+def test_divisors_and_chunks() -> None:
     assert divisors(12, 12) == [1, 2, 3, 4, 6, 12]
     assert divisors(12, 4) == [1, 2, 3, 4]
     assert _chunks(80, 1) == [1]
@@ -132,7 +140,7 @@ def test_divisors_and_chunks():
     assert _chunks(126, 16) == [1, 2, 4]  # 8 layers in the fullest stages; 16 · 8 is above 126
 
 
-def test_the_front_is_what_nothing_beats():
+def test_the_front_is_what_nothing_beats() -> None:
     planner = planner_of("llama3-8b --hardware h100 --seq 8192 --global-batch 64")
     found = search(planner.on(16), planner.timed, planner.hardware.capacity)
     front = found.front()
@@ -144,7 +152,7 @@ def test_the_front_is_what_nothing_beats():
         assert better.any()
 
 
-def test_the_printed_step_command_gives_the_same_answer(napkin):
+def test_the_printed_step_command_gives_the_same_answer(napkin: Napkin) -> None:
     outcome = napkin(f"{PLAN} --gpus 64 --global-batch 256 --json")
     assert outcome.status == 0
     line = next(
@@ -159,7 +167,7 @@ def test_the_printed_step_command_gives_the_same_answer(napkin):
     assert first["mfu"] == pytest.approx(single_step["mfu"], rel=1e-12)
 
 
-def test_rows_are_ranked_fit_and_have_intervals(napkin):
+def test_rows_are_ranked_fit_and_have_intervals(napkin: Napkin) -> None:
     data = napkin(f"{PLAN} --gpus 64 --global-batch 256 --rows 25 --json").data
     rows = data["rows"]
     assert len(rows) == 25
@@ -173,7 +181,7 @@ def test_rows_are_ranked_fit_and_have_intervals(napkin):
     assert {one["name"]: one["fits"] for one in data["popular"]}["data parallel alone"] is False
 
 
-def test_the_front_can_be_listed(napkin):
+def test_the_front_can_be_listed(napkin: Napkin) -> None:
     data = napkin(f"{PLAN} --gpus 64 --global-batch 256 --pareto --rows 8 --json").data
     rows = data["rows"]
     assert all(row["pareto"] for row in rows)
@@ -183,7 +191,7 @@ def test_the_front_can_be_listed(napkin):
     assert [row["tp"] for row in rows] == [one["tp"] for one in data["pareto"][:8]]
 
 
-def test_what_is_asked_for_is_held(napkin):
+def test_what_is_asked_for_is_held(napkin: Napkin) -> None:
     rows = napkin(f"{PLAN} --gpus 64 --tp 4 --pp 2 --no-sp --zero 1 --recompute full --max-cp 2 --json").data["rows"]
     for row in rows:
         assert (row["tp"], row["pp"], row["sp"], row["zero"], row["recompute"]) == (4, 2, False, 1, "full")
@@ -200,7 +208,9 @@ def test_what_is_asked_for_is_held(napkin):
         ("plan llama3-70b --gpus 64 --hardware h100 --zero 0 --tp 1 --pp 1", "none of", ""),
     ],
 )
-def test_the_impossible_is_answered_with_the_nearest_possible(napkin, line, reason, nearest):
+def test_the_impossible_is_answered_with_the_nearest_possible(
+    napkin: Napkin, line: str, reason: str, nearest: str
+) -> None:
     outcome = napkin(line)
     assert outcome.status == 1
     assert reason in outcome.out
@@ -209,7 +219,7 @@ def test_the_impossible_is_answered_with_the_nearest_possible(napkin, line, reas
     assert napkin(f"{line} --json").data["rows"]
 
 
-def test_the_nearest_machine_is_indeed_possible(napkin):
+def test_the_nearest_machine_is_indeed_possible(napkin: Napkin) -> None:
     line = "plan llama3-70b --gpus {} --hardware h100 --seq 8192 --json"
     words = napkin(line.format(8)).data["nearest"].split()
     assert words[0] == "--gpus"
@@ -218,17 +228,17 @@ def test_the_nearest_machine_is_indeed_possible(napkin):
     assert all(napkin(line.format(fewer)).status == 1 for fewer in range(16, enough, 8))
 
 
-def test_a_prime_machine_is_answered_where_data_parallelism_alone_fits(napkin):
+def test_a_prime_machine_is_answered_where_data_parallelism_alone_fits(napkin: Napkin) -> None:
     rows = napkin("plan llama3-8b --gpus 13 --hardware h100 --seq 4096 --json").data["rows"]
     assert all(13 in (row["dp"], row["pp"]) for row in rows)
 
 
-def test_too_slow_is_impossible(napkin):
+def test_too_slow_is_impossible(napkin: Napkin) -> None:
     assert napkin(f"{PLAN} --gpus 256 --tokens 15T --within 30d").status == 1
     assert napkin(f"{PLAN} --gpus 256 --tokens 1T --within 90d").status == 0
 
 
-def test_a_range_of_machines_is_a_curve(napkin, tmp_path):
+def test_a_range_of_machines_is_a_curve(napkin: Napkin, tmp_path: pathlib.Path) -> None:
     picture = tmp_path / "scaling.svg"
     outcome = napkin(f"{PLAN} --gpus 64..256 --tokens 1T --price 2 --json --plot {picture}")
     rows = outcome.data["rows"]
@@ -242,7 +252,7 @@ def test_a_range_of_machines_is_a_curve(napkin, tmp_path):
     assert cheapest["cost"] == min(row["cost"] for row in rows)
 
 
-def test_the_fewest_gpus_are_enough_and_half_are_not(napkin):
+def test_the_fewest_gpus_are_enough_and_half_are_not(napkin: Napkin) -> None:
     found = napkin(f"{PLAN} --objective gpus --tokens 1T --within 40d --json").values
     assert found["time"] <= 40 * 86400
     slower = napkin(f"{PLAN} --gpus {found['gpus'] // 2} --tokens 1T --within 40d")
@@ -261,26 +271,26 @@ def test_the_fewest_gpus_are_enough_and_half_are_not(napkin):
         ("plan llama3-9b --hardware h100 --gpus 8", "llama3-9b"),
     ],
 )
-def test_what_plan_refuses(napkin, line, words):
+def test_what_plan_refuses(napkin: Napkin, line: str, words: str) -> None:
     outcome = napkin(line)
     assert outcome.status == 2
     assert words in outcome.err
     assert outcome.out == ""
 
 
-def test_no_layout_is_no_grid():
+def test_no_layout_is_no_grid() -> None:
     planner = planner_of("llama3-8b --hardware h100 --global-batch 7 --dp 5")
     assert grid(planner.on(8)) is None
 
 
-def test_a_listing_is_bounded(napkin):
+def test_a_listing_is_bounded(napkin: Napkin) -> None:
     outcome = napkin("plan llama3-8b --gpus 8 --hardware h100 --rows 999999999999")
     assert outcome.status == 2
     assert "--rows" in outcome.errors[0]
     assert "at most 1,000" in outcome.hints[0]
 
 
-def test_the_table_of_published_layouts_is_in_step():
+def test_the_table_of_published_layouts_is_in_step() -> None:
     """docs/plan.md's table, made by tools/layouts.py: its rows are those of the evidence, and every sixth that shares
     its machine and layout with no other is placed anew."""
     layouts = runpy.run_path(os.path.join(ROOT, "tools", "layouts.py"))
@@ -291,7 +301,7 @@ def test_the_table_of_published_layouts_is_in_step():
     for source, count in [*by_source.items(), ("all", len(rows))]:
         assert f"| {source} | {count} |" in table, "run python tools/layouts.py"
     large = [row for row in rows if row.gpus >= layouts["DETAILED"]]
-    place = {row.id: (row.chip, row.gpus, layouts["layout_of"](row).replaced(recompute=None)) for row in large}
+    place = {row.id: (row.chip, row.gpus, layouts["read_layout"](row).replaced(recompute=None)) for row in large}
     shared = Counter(place.values())
     alone = [row for row in large if shared[place[row.id]] == 1]
     assert len(alone) > 30

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from napkin.operations.base import gemm
-from napkin.term import leaf
+from napkin.term import Term, leaf
 from napkin.timing import roofline
+from tests.conftest import Napkin
 
 PEAK, BANDWIDTH = 989.4e12, 3.35e12
 
 
-def bounds(flops: float, moved: float) -> dict:
+def bounds(flops: float, moved: float) -> dict[str, Term]:
     sizes = leaf("flops", flops, "FLOP"), leaf("bytes", moved, "byte")
     return roofline.bounds(*sizes, leaf("peak", PEAK, "FLOP/s"), leaf("bandwidth", BANDWIDTH, "byte/s"))
 
 
-def width(value: float = 2):
+def width(value: float = 2) -> Term:
     return leaf("width", value, "byte")
 
 
-def test_the_lectures_intensities():
-    def intensity(pair):
-        return pair[0].value / pair[1].value
+def test_the_lectures_intensities() -> None:
+    def intensity(pair: tuple[Term, Term]) -> float:
+        return float(pair[0].value / pair[1].value)
 
     assert intensity(roofline.elementwise("relu", 10**6, width())) == 0.25
     assert intensity(roofline.elementwise("relu", 10**6, width(4))) == 0.125
@@ -34,7 +37,7 @@ def test_the_lectures_intensities():
     assert intensity(roofline.product_terms(gemm("mm", n, n, n), width(), width())) == pytest.approx(n / 3)
 
 
-def test_times_and_verdicts():
+def test_times_and_verdicts() -> None:
     found = bounds(1e15, 1e12)
     assert found["compute"].value == 1e15 / PEAK
     assert found["memory"].value == 1e12 / BANDWIDTH
@@ -46,7 +49,7 @@ def test_times_and_verdicts():
 
 
 @given(st.floats(1e3, 1e18), st.floats(1e3, 1e15))
-def test_the_roof_is_the_better_of_the_two_bounds(flops, moved):
+def test_the_roof_is_the_better_of_the_two_bounds(flops: float, moved: float) -> None:
     found = bounds(flops, moved)
     assert found["rate"].value == pytest.approx(flops / found["overlapped"].value)
     assert (found["intensity"].value < found["ridge"].value) == (roofline.verdict(found) == "memory") or found[
@@ -56,13 +59,13 @@ def test_the_roof_is_the_better_of_the_two_bounds(flops, moved):
 
 
 @given(st.integers(1, 40_000), st.integers(1, 40_000), st.sampled_from([0.5, 1, 2, 4]), st.sampled_from([1, 2, 4]))
-def test_the_smallest_compute_bound_batch_is_exactly_that(k, n, wide, out):
+def test_the_smallest_compute_bound_batch_is_exactly_that(k: int, n: int, wide: float, out: int) -> None:
     ridge = leaf("ridge", 295.0, "FLOP/byte")
     least = roofline.smallest_batch(gemm("p", 1, k, n), width(wide), width(out), ridge)
 
     def intensity(m: int) -> float:
         one = gemm("p", m, k, n)
-        return one.flops / roofline.product_bytes(one, wide, out)
+        return float(one.flops / roofline.product_bytes(one, wide, out))
 
     if least is None:
         assert intensity(10**15) <= 295.0 * (1 + 1e-9)
@@ -71,7 +74,7 @@ def test_the_smallest_compute_bound_batch_is_exactly_that(k, n, wide, out):
         assert least.value == 1 or intensity(least.value - 1) < 295.0 * (1 + 1e-9)
 
 
-def test_batched_products_move_every_operand():
+def test_batched_products_move_every_operand() -> None:
     one = gemm("p", 16, 32, 2, batch=5)
     assert one.flops == 5 * 2 * 16 * 32 * 2
     assert roofline.product_bytes(one, 2) == 5 * 2 * (16 * 32 + 32 * 2 + 16 * 2)
@@ -81,7 +84,7 @@ def test_batched_products_move_every_operand():
     ]
 
 
-def test_decoding_reads_every_weight_but_the_table_of_embeddings(napkin):
+def test_decoding_reads_every_weight_but_the_table_of_embeddings(napkin: Napkin) -> None:
     # Llama 3 8B: 8,030,261,248 parameters, of which the input table is 128,256 × 4,096
     found = napkin("memory llama3-8b --inference --hardware h100-sxm-80gb --seq 8192 --json").values
     weights = 2 * (8_030_261_248 - 128_256 * 4096)
@@ -92,7 +95,7 @@ def test_decoding_reads_every_weight_but_the_table_of_embeddings(napkin):
     assert many["tokens_per_second"] == pytest.approx(8 / many["time/per_token"])
 
 
-def test_decoding_reads_the_chosen_experts(napkin):
+def test_decoding_reads_the_chosen_experts(napkin: Napkin) -> None:
     # Mixtral 8x7B: 2 of 8 experts of 3 × 4096 × 14336 in 32 layers
     one, many = (
         napkin(f"memory mixtral-8x7b --inference --hardware h100-sxm-80gb --seq 1 --batch {n} --json --explain").data
@@ -100,17 +103,17 @@ def test_decoding_reads_the_chosen_experts(napkin):
     )
     expert = 3 * 4096 * 14336 * 32
 
-    def read(data):
+    def read(data: dict[str, Any]) -> float:
         per_token = next(t for t in data["terms"] if t["name"] == "time/per_token")
         nodes = [per_token]
         for node in nodes:
             nodes += node.get("parts", [])
-        return next(n["value"] for n in nodes if n["name"] == "weights_read")
+        return float(next(n["value"] for n in nodes if n["name"] == "weights_read"))
 
     assert read(many) - read(one) == pytest.approx(6 * expert)
 
 
-def test_a_models_operations_add_up(napkin):
+def test_a_models_operations_add_up(napkin: Napkin) -> None:
     outcome = napkin("roofline llama3-8b --hardware h100-sxm-80gb --seq 8192 --json")
     counted = napkin("flops llama3-8b --seq 8192 --json").values["flops/forward"]
     rows = {row["operation"]: row for row in outcome.data["rows"]}
@@ -125,8 +128,8 @@ def test_a_models_operations_add_up(napkin):
     assert rows["mlp_norm"]["bound"] == "memory"
 
 
-def test_few_tokens_are_memory_bound_and_hit_few_experts(napkin):
-    def rows(seq):
+def test_few_tokens_are_memory_bound_and_hit_few_experts(napkin: Napkin) -> None:
+    def rows(seq: int) -> dict[str, dict[str, Any]]:
         listed = napkin(f"roofline mixtral-8x7b --hardware h100 --seq {seq} --json").data["rows"]
         return {row["operation"]: row for row in listed}
 
@@ -140,7 +143,7 @@ def test_few_tokens_are_memory_bound_and_hit_few_experts(napkin):
 
 
 @pytest.mark.parametrize("model", ["gpt2", "deepseek-v3", "t5-small", "mamba-2.8b", "gemma2-9b"])
-def test_every_kind_of_network_has_a_roofline(napkin, model):
+def test_every_kind_of_network_has_a_roofline(napkin: Napkin, model: str) -> None:
     outcome = napkin(f"roofline {model} --hardware h100 --seq 512 --json")
     assert outcome.status == 0, outcome.err
     assert all(row["bytes"] > 0 and row["time"] > 0 for row in outcome.data["rows"])

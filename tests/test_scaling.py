@@ -7,7 +7,7 @@ import pytest
 from napkin.errors import NapkinError, Refused
 from napkin.inputs.model import load_config
 from napkin.planning.scaling import at_most, count, largest, nearest_of_family
-from tests.conftest import preset, run_line
+from tests.conftest import Napkin, preset, run_line
 
 
 @pytest.mark.parametrize("name", ["llama3-8b", "gpt2", "mixtral-8x7b", "qwen2.5-7b", "gemma3-4b", "gemma4-31b"])
@@ -67,7 +67,7 @@ def test_command() -> None:
     assert found["like/params"] > 0.95 * 40e9
 
 
-def test_under_a_layout_the_largest_fits_and_no_deeper_one_does(napkin):
+def test_under_a_layout_the_largest_fits_and_no_deeper_one_does(napkin: Napkin) -> None:
     line = "max-params --gpus 8 --hardware h100 --like llama3 --zero 3 --seq 8192 --recompute full --json"
     values = napkin(line).values
     assert values["fits/params"] < values["params/max"] == 40 * 10**9
@@ -93,7 +93,7 @@ def test_under_a_layout_the_largest_fits_and_no_deeper_one_does(napkin):
 
 
 @pytest.mark.parametrize("line", ["--tp 2", "--zero 3 --seq 8192"])
-def test_a_layout_needs_a_shape(napkin, line):
+def test_a_layout_needs_a_shape(napkin: Napkin, line: str) -> None:
     outcome = napkin(f"max-params --gpus 8 --hardware h100 {line}")
     assert outcome.status == 2
     assert "--like" in outcome.hints[0]

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import pathlib
+from typing import Any
+
 import pytest
+
+from tests.conftest import Napkin, Outcome
 
 RUN = "train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --mfu 0.4 --price 2"
 WORK = 6 * 70e9 * 15e12
 
 
-def rows(outcome):
+def rows(outcome: Outcome) -> dict[str, dict[str, Any]]:
     return {row["input"]: row for row in outcome.data["rows"]}
 
 
-def test_time_falls_with_the_rate_and_grows_with_the_work(napkin):
+def test_time_falls_with_the_rate_and_grows_with_the_work(napkin: Napkin) -> None:
     found = rows(napkin(f"sensitivity {RUN} --json"))
     assert {name: round(row["elasticity"], 2) for name, row in found.items()} == {
         "mfu": -1,
@@ -25,12 +30,12 @@ def test_time_falls_with_the_rate_and_grows_with_the_work(napkin):
     assert found["mfu"]["at_high"] == pytest.approx(WORK / (989.4e12 * 0.44 * 1024))
 
 
-def test_the_widest_stands_first(napkin):
+def test_the_widest_stands_first(napkin: Napkin) -> None:
     swings = [row["swing"] for row in napkin(f"sensitivity {RUN} --json").data["rows"]]
     assert swings == sorted(swings, reverse=True)
 
 
-def test_energy_moves_with_power_and_not_with_the_number_of_gpus(napkin):
+def test_energy_moves_with_power_and_not_with_the_number_of_gpus(napkin: Napkin) -> None:
     found = rows(napkin(f"sensitivity {RUN} --show energy --json"))
     assert found["tdp"]["elasticity"] == pytest.approx(1)
     assert found["pue"]["elasticity"] == pytest.approx(1)
@@ -38,7 +43,7 @@ def test_energy_moves_with_power_and_not_with_the_number_of_gpus(napkin):
     assert found["pue"]["low"] is None  # 1.1 − 10 % is below 1: no such room
 
 
-def test_a_limit_flips_where_algebra_says(napkin):
+def test_a_limit_flips_where_algebra_says(napkin: Napkin) -> None:
     """time ≤ 150 d holds from mfu = 6·N·D/(P·n·150 d) on; the number of GPUs is whole."""
     outcome = napkin([*f"sensitivity {RUN} --json --limit".split(), "time <= 150d"])
     found = rows(outcome)
@@ -49,7 +54,7 @@ def test_a_limit_flips_where_algebra_says(napkin):
     assert found["gpus"]["flip"] == -(-WORK // (989.4e12 * 0.4 * allowed))
 
 
-def test_the_price_at_which_the_other_machine_is_cheaper(napkin):
+def test_the_price_at_which_the_other_machine_is_cheaper(napkin: Napkin) -> None:
     """b200 does 2250/989.4 as much an hour: at 8 USD it is cheaper once the h100 costs more than 3.518."""
     found = rows(napkin(f"sensitivity {RUN} --show cost --against hardware=b200,price=8 --json"))
     assert found["price"]["flip"] == pytest.approx(8 * 989.4 / 2250, rel=1e-6)
@@ -68,14 +73,14 @@ def test_the_price_at_which_the_other_machine_is_cheaper(napkin):
         (["--change", "0"], "not a share"),
     ],
 )
-def test_what_sensitivity_refuses(napkin, more, words):
+def test_what_sensitivity_refuses(napkin: Napkin, more: list[str], words: str) -> None:
     outcome = napkin([*f"sensitivity {RUN}".split(), *more])
     assert outcome.status == 2
     assert words in outcome.err
     assert outcome.out == ""
 
 
-def test_the_tornado_names_its_inputs(napkin, tmp_path):
+def test_the_tornado_names_its_inputs(napkin: Napkin, tmp_path: pathlib.Path) -> None:
     picture = tmp_path / "tornado.svg"
     assert napkin(f"sensitivity {RUN} --plot {picture}").status == 0
     assert all(words in picture.read_text() for words in ("time (days)", "peak-flops", "input lower"))

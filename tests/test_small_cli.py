@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
 from napkin.formats import FORMATS
+from tests.conftest import Napkin
 
 PATHS = ("bits", "bytes", "max", "min_normal", "min_subnormal", "epsilon")
 
 
-def check(found, expected):
+def check(found: dict[str, Any], expected: dict[str, Any]) -> None:
     for path, value in expected.items():
         assert found[path] == (pytest.approx(value, rel=1e-9) if isinstance(value, float) else value), path
 
@@ -91,13 +93,13 @@ def check(found, expected):
         ("mfu matmul 16384x32768x8192 --time 0.16s --dtype fp32 --hardware h100", {"mfu": 2**43 / 0.16 / 66.9e12}),
     ],
 )  # fmt: skip
-def test_numbers(napkin, line, expected):
+def test_numbers(napkin: Napkin, line: str, expected: dict[str, float]) -> None:
     outcome = napkin(f"{line} --json")
     assert outcome.status == 0, outcome.err
     check(outcome.values, expected)
 
 
-def test_every_format_has_every_figure(napkin):
+def test_every_format_has_every_figure(napkin: Napkin) -> None:
     values = napkin("dtype 1e-8 --json").values
     assert {f"dtype/{name}/{path}" for name in FORMATS for path in PATHS} <= set(values)
     assert values["dtype/fp16/value"] == 0
@@ -105,7 +107,7 @@ def test_every_format_has_every_figure(napkin):
     assert values["dtype/nvfp4/bytes"] == 0.5625
 
 
-def test_a_value_that_overflows_is_left_out_and_named(napkin):
+def test_a_value_that_overflows_is_left_out_and_named(napkin: Napkin) -> None:
     outcome = napkin("dtype 1e6 --json")
     assert "dtype/fp16/value" not in outcome.values
     assert any("overflows to infinity in fp16" in note for note in outcome.data["notes"])
@@ -124,7 +126,7 @@ def test_a_value_that_overflows_is_left_out_and_named(napkin):
         ("mfu matmul 16384x32768x8192 --time 1ms --dtype bf16 --hardware h100", "impossible", 1),
     ],
 )
-def test_verdicts(napkin, line, verdict, status):
+def test_verdicts(napkin: Napkin, line: str, verdict: str, status: int) -> None:
     outcome = napkin(f"{line} --json")
     assert (outcome.data["verdict"], outcome.status) == (verdict, status)
 
@@ -204,7 +206,7 @@ def test_verdicts(napkin, line, verdict, status):
         ("init --fan-in 16 --cut 0", 2, "above zero"),
     ],
 )
-def test_bad_input_is_one_clear_line(napkin, line, status, word):
+def test_bad_input_is_one_clear_line(napkin: Napkin, line: str, status: int, word: str) -> None:
     outcome = napkin(line)
     assert outcome.status == status, outcome.err
     assert outcome.out == ""
@@ -213,21 +215,21 @@ def test_bad_input_is_one_clear_line(napkin, line, status, word):
     assert len(outcome.hints) <= 1, outcome.err
 
 
-def test_a_cut_leaves_what_sampling_leaves(napkin):
+def test_a_cut_leaves_what_sampling_leaves(napkin: Napkin) -> None:
     # scipy.stats.truncnorm.std(-c, c): 0.98658 at 3, 0.53956 at 1; a uniform distribution's c/√3 where c is small
     for cut, left in (("3", 0.986578), ("1", 0.539560), ("0.05", 0.05 / 3**0.5), ("1e-300", 1e-300 / 3**0.5)):
         found = napkin(f"init --fan-in 64 --cut {cut} --json").values
         assert found["init/truncated/output_std"] == pytest.approx(left, rel=1e-3)
 
 
-def test_an_absurd_init_is_left_out_not_infinite(napkin):
+def test_an_absurd_init_is_left_out_not_infinite(napkin: Napkin) -> None:
     outcome = napkin("init --fan-in 1e12 --depth 1000 --json")
     assert outcome.status == 0
     assert "init/unscaled/output_std/after_depth" not in outcome.values
     assert any("out of range" in note for note in outcome.data["notes"])
 
 
-def test_a_compute_bound_batch_is_named_or_said_not_to_exist(napkin):
+def test_a_compute_bound_batch_is_named_or_said_not_to_exist(napkin: Napkin) -> None:
     assert napkin("roofline matmul 1x8192x8192 --hardware h100 --json").values["batch/compute_bound"] == 319
     outcome = napkin("roofline matmul 1x64x64 --hardware h100 --json")
     assert "batch/compute_bound" not in outcome.values

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import pathlib
 import pickle
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -40,7 +42,7 @@ SNAPSHOT = {
 
 
 @pytest.mark.parametrize("form", ["pickle", "json"])
-def test_a_snapshot_adds_up(tmp_path, form):
+def test_a_snapshot_adds_up(tmp_path: pathlib.Path, form: str) -> None:
     path = tmp_path / f"snapshot.{form}"
     path.write_bytes(pickle.dumps(SNAPSHOT) if form == "pickle" else json.dumps(SNAPSHOT).encode())
     found = read_snapshot(str(path))
@@ -49,7 +51,7 @@ def test_a_snapshot_adds_up(tmp_path, form):
     assert found.buckets == {"activations": 1024, "optimizer": 2048}
 
 
-def test_the_allocator_s_maxima_are_enough(tmp_path):
+def test_the_allocator_s_maxima_are_enough(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "maxima.json"
     path.write_text('{"max_memory_allocated": 5000, "max_memory_reserved": 6000}')
     found = read_snapshot(str(path))
@@ -59,11 +61,11 @@ def test_the_allocator_s_maxima_are_enough(tmp_path):
 class Harm:
     """Would run when unpickled the usual way."""
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, tuple[str, str]]:
         return (open, ("harm-was-done", "w"))
 
 
-def test_a_pickle_is_never_executed(tmp_path, monkeypatch):
+def test_a_pickle_is_never_executed(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "harm.pickle"
     path.write_bytes(pickle.dumps(Harm()))
@@ -91,7 +93,7 @@ def test_a_pickle_is_never_executed(tmp_path, monkeypatch):
         b'{"segments": [{"device": 0, "total_size": 1, "blocks": []}, {"device": 1, "total_size": 1, "blocks": []}]}',
     ],
 )
-def test_what_is_no_snapshot_is_one_clear_line(tmp_path, data):
+def test_what_is_no_snapshot_is_one_clear_line(tmp_path: pathlib.Path, data: bytes) -> None:
     path = tmp_path / "bad.pickle"
     path.write_bytes(data)
     with pytest.raises(NapkinError) as problem:
@@ -100,7 +102,7 @@ def test_what_is_no_snapshot_is_one_clear_line(tmp_path, data):
     assert problem.value.status == 2
 
 
-def test_stacks_are_told_apart():
+def test_stacks_are_told_apart() -> None:
     assert bucket_of(STEP) == "optimizer"
     assert bucket_of(FORWARD) == "activations"
     assert bucket_of([{"name": "backward", "filename": "x.py"}, *FORWARD]) == "gradients"
@@ -113,18 +115,18 @@ BACKWARD = [{"name": "backward", "filename": "/x/torch/autograd/__init__.py", "l
 BUILT = [{"name": "__init__", "filename": "/x/torch/nn/modules/linear.py", "line": 9}]
 
 
-def traced(events, blocks, total=10_000):
+def traced(events: list[dict[str, Any]], blocks: list[dict[str, Any]], total: int = 10_000) -> dict[str, Any]:
     segment = {"device": 0, "address": 0, "total_size": total, "blocks": blocks}
     return {"segments": [segment], "device_traces": [events]}
 
 
-def written(tmp_path, content):
+def written(tmp_path: pathlib.Path, content: dict[str, Any]) -> str:
     path = tmp_path / "snapshot.pickle"
     path.write_bytes(pickle.dumps(content))
     return str(path)
 
 
-def test_buckets_are_told_apart_when_most_was_allocated(tmp_path):
+def test_buckets_are_told_apart_when_most_was_allocated(tmp_path: pathlib.Path) -> None:
     """Weights of 1000 stay; activations of 3000 go as a gradient of 500 comes; 4500 at most. What is allocated falls
     when a free is requested, not when the stream lets go."""
     events = [
@@ -149,13 +151,13 @@ def test_buckets_are_told_apart_when_most_was_allocated(tmp_path):
     assert found.buckets == {"parameters": 1000, "gradients": 500, "optimizer": 600}
 
 
-def test_blocks_of_older_torch_have_a_history(tmp_path):
+def test_blocks_of_older_torch_have_a_history(tmp_path: pathlib.Path) -> None:
     block = {"size": 512, "state": "active_allocated", "history": [{"addr": 0, "real_size": 500, "frames": STEP}]}
     found = read_snapshot(written(tmp_path, {"segments": [{"total_size": 2048, "blocks": [block]}]}))
     assert (found.at_dump, found.buckets, found.traced) == (512, {"optimizer": 512}, False)
 
 
-def test_statistics_may_be_nested(tmp_path):
+def test_statistics_may_be_nested(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "stats.json"
     path.write_text(
         '{"allocated_bytes": {"all": {"peak": 5000, "current": 3}}, "reserved_bytes": {"all": {"peak": 6000}}}'
@@ -165,7 +167,7 @@ def test_statistics_may_be_nested(tmp_path):
 
 
 @pytest.mark.parametrize("protocol", range(6))
-def test_every_protocol_of_pickle_is_read(tmp_path, protocol):
+def test_every_protocol_of_pickle_is_read(tmp_path: pathlib.Path, protocol: int) -> None:
     path = tmp_path / "snapshot.pickle"
     path.write_bytes(pickle.dumps(SNAPSHOT, protocol=protocol))
     assert read_snapshot(str(path)).at_dump == 3072
@@ -174,7 +176,7 @@ def test_every_protocol_of_pickle_is_read(tmp_path, protocol):
 # --- files that mean harm -------------------------------------------------------------------------------------------
 
 
-def repeated():
+def repeated() -> bytes:
     blocks = [{"size": 512, "state": "inactive"}] * 20_000
     return pickle.dumps({"segments": [{"device": 0, "total_size": 5, "blocks": blocks}] * 20_000})
 
@@ -202,7 +204,7 @@ def repeated():
         (pickle.dumps({"max_memory_allocated": True}), "not a number of bytes"),
     ],
 )
-def test_a_hostile_file_is_one_clear_line_in_little_memory(tmp_path, data, says):
+def test_a_hostile_file_is_one_clear_line_in_little_memory(tmp_path: pathlib.Path, data: bytes, says: str) -> None:
     path = tmp_path / "bad.pickle"
     path.write_bytes(data)
     with pytest.raises(NapkinError, match=says) as problem:
@@ -213,7 +215,7 @@ def test_a_hostile_file_is_one_clear_line_in_little_memory(tmp_path, data, says)
 
 @settings(max_examples=300)
 @given(st.data())
-def test_a_damaged_file_is_read_or_refused(tmp_path_factory, data):
+def test_a_damaged_file_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """Any byte changed, cut or put in: an answer or one NapkinError, nothing else."""
     whole = bytearray(pickle.dumps(SNAPSHOT) if data.draw(st.booleans()) else json.dumps(SNAPSHOT).encode())
     for _ in range(data.draw(st.integers(1, 4))):

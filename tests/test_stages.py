@@ -3,6 +3,8 @@ tensor-parallel ranks: what adds up, what only grows, what is refused."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +19,7 @@ from napkin.footprint.setup import Setup
 from napkin.footprint.stages import in_flight, places
 from napkin.inputs.model import load_config
 from napkin.operations.implementations import code_of
+from napkin.operations.model import Model
 from napkin.planning.fit import with_layers
 from napkin.planning.traffic import data_bytes
 from napkin.training import optimizers
@@ -29,13 +32,13 @@ GPT2 = build(load_config("gpt2"))
 MIXTRAL = build(load_config("mixtral-8x7b"))
 
 
-def setup_of(model, implementation="hf", **fields) -> Setup:
+def setup_of(model: Model, implementation: str = "hf", **fields: Any) -> Setup:
     optimizer, _ = optimizers.find("adamw")
     laid = Layout(**{"seq": 128, **fields})
     return Setup(code_of(implementation, model.family), laid, POLICIES["bf16-mixed"], optimizer, "fused")
 
 
-def values(line: str):
+def values(line: str) -> dict[str, Any]:
     answer = run_line(f"{line} --json")
     assert answer.status == 0, answer.err
     return answer.values
@@ -44,14 +47,14 @@ def values(line: str):
 # --- layers of stages ---
 
 
-def test_stages_held_one_after_the_other_are_all_layers():
+def test_stages_held_one_after_the_other_are_all_layers() -> None:
     stages = joined(((1, 9), (2, 10), (0, 4), (1, 10), (1, 0)))
     assert stages == ((1, 9), (3, 10), (1, 0))
     assert [held_by(stages, i) for i in range(5)] == [(0, 9), (9, 19), (19, 29), (29, 39), (39, 39)]
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=6), st.sampled_from(["1f1b", "gpipe", "zero-bubble"]))
-def test_stages_add_up_to_the_whole_and_the_worst_is_among_those_looked_at(layers, schedule):
+def test_stages_add_up_to_the_whole_and_the_worst_is_among_those_looked_at(layers: list[int], schedule: str) -> None:
     model = with_layers(GPT2, sum(layers))
     p = len(layers)
     stages = joined(tuple((1, n) for n in layers))
@@ -64,7 +67,7 @@ def test_stages_add_up_to_the_whole_and_the_worst_is_among_those_looked_at(layer
     assert max(ranks[int(place)].live for place in places(step)) == max(rank.live for rank in ranks)
 
 
-def test_a_list_that_deals_evenly_changes_nothing():
+def test_a_list_that_deals_evenly_changes_nothing() -> None:
     even = values("memory llama3-8b --pp 4 --gpus 8 --seq 1024")
     listed = values("memory llama3-8b --stage-layers 4x8 --gpus 8 --seq 1024")
     assert listed == even
@@ -87,19 +90,19 @@ MEGATRON = {
 
 
 @pytest.mark.parametrize("options", MEGATRON)
-def test_options_of_uneven_pipelines_deal_layers_as_megatron_does(options):
+def test_options_of_uneven_pipelines_deal_layers_as_megatron_does(options: str) -> None:
     rows = run_line(f"memory llama3-8b --seq 512 {options} --json").data["stages"]
     assert [row["layers"] for row in rows] == MEGATRON[options]
 
 
-def test_a_fuller_stage_takes_longer_and_a_shorter_last_one_less():
+def test_a_fuller_stage_takes_longer_and_a_shorter_last_one_less() -> None:
     step = "step llama3-8b --gpus 4 --seq 2048 --hardware h100-sxm-80gb --global-batch 32"
     even = values(f"{step} --pp 4")["step/time"]
     assert values(f"{step} --stage-layers 7,9,9,7")["step/time"] < even  # the head has the last stage's place
     assert values(f"{step} --stage-layers 7,12,7,6")["step/time"] > even
 
 
-def test_megatrons_names_of_chunks_and_of_zero_are_read():
+def test_megatrons_names_of_chunks_and_of_zero_are_read() -> None:
     chunked = run_line("memory llama3-8b --pp 4 --num-layers-per-virtual-pipeline-stage 2 --seq 512 --json").data
     assert chunked["inputs"]["vp"]["value"] == 4
     assert chunked["inputs"]["vp"]["origin"] == "solved"
@@ -108,22 +111,22 @@ def test_megatrons_names_of_chunks_and_of_zero_are_read():
 
 
 BAD = {
-    "--stage-layers 9,9,9,9": "36 layers in all, the model has 32",
+    "--stage-layers 9,9,9,9": "36 layers in total, the model has 32",
     "--stage-layers 16,16 --pp 4": "names 2 stages, --pp 4",
     "--stage-layers 16,0,16": "a stage between the ends has no layer",
     "--stage-layers 16,,16": "a number is missing",
     "--stage-layers 16,-16,32": "",
     "--stage-layers 2x": "a number is missing",
     "--stage-layers 99999999x1": "",
-    "--stage-layers 16,16 --first-stage-layers 16": "exclude each other",
-    "--pp 4 --first-stage-layers 5 --loss-as-layer": "exclude each other",
+    "--stage-layers 16,16 --first-stage-layers 16": "cannot be combined",
+    "--pp 4 --first-stage-layers 5 --loss-as-layer": "cannot be combined",
     "--pp 4 --first-stage-layers 4": "28 layers are left for 3 stages",
     "--pp 2 --first-stage-layers 32": "0 layers are left for 1 stages",
     "--pp 2 --first-stage-layers 33": "more than the model's 32",
     "--first-stage-layers 4": "needs a pipeline",
     "--pp 4 --loss-as-layer": "4 stages do not divide 33",
     "--pp 4 --chunk-layers 3": "do not divide the 32 layers",
-    "--pp 4 --chunk-layers 2 --vp 4": "exclude each other",
+    "--pp 4 --chunk-layers 2 --vp 4": "cannot be combined",
     "--stage-layers 15,17 --vp 2": "does not divide a stage of 15 layers",
     "--use-distributed-optimizer --zero 3": "a contradiction",
     "--etp 2": "has no experts",
@@ -132,7 +135,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("options", BAD)
-def test_what_does_not_add_up_is_refused_with_one_line_and_a_hint(options):
+def test_what_does_not_add_up_is_refused_with_one_line_and_a_hint(options: str) -> None:
     answer = run_line(f"memory llama3-8b --seq 512 {options}")
     assert answer.status == 2
     assert len(answer.errors) == 1
@@ -141,14 +144,14 @@ def test_what_does_not_add_up_is_refused_with_one_line_and_a_hint(options):
     assert answer.out == ""
 
 
-def test_what_is_not_modelled_of_pipelines_is_refused():
+def test_what_is_not_modelled_of_pipelines_is_refused() -> None:
     assert run_line("memory llama3-8b --pp 4 --vp 2 --schedule zero-bubble --seq 512").status == 3
     assert run_line("memory t5-small --pp 2 --stage-layers 3,3").status == 3
     hardware = "--hardware h100-sxm-80gb --seq 512"
     assert run_line(f"memory llama3-8b --stage-layers 20,12 --max layers {hardware}").status == 2
 
 
-def test_lists_are_asked_again_as_they_were_typed():
+def test_lists_are_asked_again_as_they_were_typed() -> None:
     line = "step llama3-8b --stage-layers 7,2x9,7 --hardware h100-sxm-80gb --seq 512"
     assert run_line(f"sensitivity {line}").status == 0
     swept = run_line(f"sweep {line} --over micro-batch=1,2 --json")
@@ -160,7 +163,7 @@ def test_lists_are_asked_again_as_they_were_typed():
 
 
 @given(st.integers(1, 3000))
-def test_padding_only_adds_rows_and_columns_of_ids_that_nobody_uses(multiple):
+def test_padding_only_adds_rows_and_columns_of_ids_that_nobody_uses(multiple: int) -> None:
     wider = padded(GPT2, multiple)
     more = wider.vocabulary - GPT2.vocabulary
     assert 0 <= more < multiple
@@ -173,7 +176,7 @@ def test_padding_only_adds_rows_and_columns_of_ids_that_nobody_uses(multiple):
     assert (live[1] > live[0]) == (more > 0)
 
 
-def test_a_vocabulary_is_padded_to_a_multiple_of_its_ranks_everywhere():
+def test_a_vocabulary_is_padded_to_a_multiple_of_its_ranks_everywhere() -> None:
     # 128,256 ids in multiples of 128 · 8: 126 · 1,024 = 129,024; two tables of 768 rows more
     more = 768 * 4096
     assert values("params llama3-8b --vocab-multiple 128 --tp 8")["params/total"] == 8_030_261_248 + 2 * more
@@ -186,7 +189,7 @@ def test_a_vocabulary_is_padded_to_a_multiple_of_its_ranks_everywhere():
     assert values(f"{step} --vocab-multiple 4096")["step/time"] > values(step)["step/time"]
 
 
-def test_soft_caps_and_reused_tables_are_padded_too():
+def test_soft_caps_and_reused_tables_are_padded_too() -> None:
     for name in ("gemma2-2b", "bart-large", "command-r-35b"):
         model = build(load_config(name))
         wider = padded(model, 3 * 1024)
@@ -201,7 +204,7 @@ def test_soft_caps_and_reused_tables_are_padded_too():
         assert rank_of(prepare(wider, setup_of(wider)), 0).live > rank_of(prepare(model, setup_of(model)), 0).live
 
 
-def test_a_whole_models_counts_take_no_ranks_but_for_padding():
+def test_a_whole_models_counts_take_no_ranks_but_for_padding() -> None:
     assert run_line("params gpt2 --tp 8").status == 2
     assert run_line("flops gpt2 --tp 8 --seq 8").status == 2
 
@@ -209,7 +212,7 @@ def test_a_whole_models_counts_take_no_ranks_but_for_padding():
 # --- schedules ---
 
 
-def test_zero_bubble_delays_what_the_weights_gradients_need():
+def test_zero_bubble_delays_what_the_weights_gradients_need() -> None:
     """32·T·h bytes of a GPT layer (Qi et al. 2023, table 1): inputs 2 + 2 + 2 + 8, outputs 6 + 2 + 8 + 2."""
     step = prepare(GPT2, setup_of(GPT2, "megatron", pp=4, micro_batches=8, schedule="zero-bubble"))
     assert step.run.layers[0][1].delayed == 32 * 128 * GPT2.hidden
@@ -223,12 +226,12 @@ def test_zero_bubble_delays_what_the_weights_gradients_need():
 
 
 @given(st.integers(1, 9), st.integers(1, 20))
-def test_all_stages_of_a_zero_bubble_pipeline_have_as_many_micro_batches_on_their_way(p, m):
+def test_all_stages_of_a_zero_bubble_pipeline_have_as_many_micro_batches_on_their_way(p: int, m: int) -> None:
     layout = Layout(seq=8, pp=p, micro_batches=m, schedule="zero-bubble")
     assert [sum(in_flight(layout, i)[::2]) for i in range(p)] == [min(p, m)] * p
 
 
-def test_the_head_keeps_one_micro_batch_where_chunks_interleave():
+def test_the_head_keeps_one_micro_batch_where_chunks_interleave() -> None:
     step = prepare(GPT2, setup_of(GPT2, pp=3, vp=2, micro_batches=6, schedule="interleaved"))
     last = rank_of(step, 2)
     assert last.stage.chunks == 2 * 0 + 1 * 3 + 1
@@ -239,7 +242,7 @@ def test_the_head_keeps_one_micro_batch_where_chunks_interleave():
 
 
 @pytest.mark.parametrize("schedule", ["1f1b", "interleaved", "gpipe", "zero-bubble"])
-def test_what_micro_batches_keep_is_said_in_whole_bytes(schedule):
+def test_what_micro_batches_keep_is_said_in_whole_bytes(schedule: str) -> None:
     chunks = "--vp 3" if schedule == "interleaved" else ""
     answer = run_line(
         f"memory gpt2 --pp 4 --schedule {schedule} {chunks} --seq 77 --micro-batch 3 --explain --json"
@@ -251,7 +254,7 @@ def test_what_micro_batches_keep_is_said_in_whole_bytes(schedule):
 # --- experts ---
 
 
-def test_ranks_that_divide_experts_hold_a_part_of_each_and_gather_their_tokens():
+def test_ranks_that_divide_experts_hold_a_part_of_each_and_gather_their_tokens() -> None:
     """Mixtral on 4 tensor-parallel ranks with sequence parallelism: T/4 tokens a rank, 2 experts each."""
     tokens, wide = 128, 2
     for etp in (1, 2, 4):
@@ -263,7 +266,7 @@ def test_ranks_that_divide_experts_hold_a_part_of_each_and_gather_their_tokens()
         assert kept["experts/up"] == tokens // 4 * etp * 2 * 2 * 14336 // etp * wide
 
 
-def test_experts_states_are_divided_over_all_ranks_that_hold_the_same_experts():
+def test_experts_states_are_divided_over_all_ranks_that_hold_the_same_experts() -> None:
     """Megatron-core: t·d/(e·etp) of them."""
     for etp, copies in ((1, 8), (4, 2)):
         ranks = rank_of(prepare(MIXTRAL, setup_of(MIXTRAL, tp=4, dp=4, ep=2, etp=etp, zero=1)), 0)
@@ -272,7 +275,7 @@ def test_experts_states_are_divided_over_all_ranks_that_hold_the_same_experts():
         assert master == 4 * dense // 4 + -(-4 * expert // copies)
 
 
-def test_experts_that_no_other_rank_holds_are_not_added_up():
+def test_experts_that_no_other_rank_holds_are_not_added_up() -> None:
     alone = prepare(MIXTRAL, setup_of(MIXTRAL, tp=1, dp=8, ep=8))
     rank = rank_of(alone, 0)
     dense = rank.held.dense * 2
@@ -284,13 +287,13 @@ def test_experts_that_no_other_rank_holds_are_not_added_up():
     assert data_bytes(other, shared.setup) == pytest.approx(2 * 2 * (7 / 8 * other.held.dense + other.held.expert / 2))
 
 
-def test_a_mean_of_the_parameters_stays_when_the_optimizer_goes_to_the_host():
+def test_a_mean_of_the_parameters_stays_when_the_optimizer_goes_to_the_host() -> None:
     both = values("memory gpt2 --seq 128 --ema --offload optimizer")
     assert both["memory/optimizer/ema"] == 4 * 124_439_808
     assert both["memory/optimizer"] == both["memory/optimizer/ema"]
 
 
-def test_megatrons_padding_is_named_where_its_framework_is():
+def test_megatrons_padding_is_named_where_its_framework_is() -> None:
     said = run_line("memory llama3-8b --gpus 8 --tp 8 --framework megatron-core --seq 512").err
     assert "--vocab-multiple 128" in said
     assert FRAMEWORKS["megatron-core"].pads == 128
@@ -299,7 +302,7 @@ def test_megatrons_padding_is_named_where_its_framework_is():
 # --- an encoder-decoder's two lengths ---
 
 
-def test_a_steps_decoder_runs_over_its_own_sequence():
+def test_a_steps_decoder_runs_over_its_own_sequence() -> None:
     line = "step t5-base --hardware h100-sxm-80gb --seq 2048 --global-batch 8 --micro-batch 8"
     same, shorter = values(line), values(f"{line} --target-seq 256")
     assert values(f"{line} --target-seq 2048") == same
@@ -311,7 +314,7 @@ def test_a_steps_decoder_runs_over_its_own_sequence():
     assert shorter["memory/total"] < same["memory/total"]
 
 
-def test_a_decoder_caches_its_own_keys_and_those_of_what_it_read():
+def test_a_decoder_caches_its_own_keys_and_those_of_what_it_read() -> None:
     # t5-base: 12 decoder layers, 12 heads of 64; keys and values of 100 tokens of its own and 700 that it read
     both = 12 * 2 * 12 * 64 * 2
     line = "memory t5-base --inference --seq 700"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from napkin.timing.efficiency import alignment, depth_share, halvings, tile_shar
 from napkin.timing.rates import Rates
 from napkin.timing.step import step
 from napkin.timing.step_layout import StepLayout
+from tests.conftest import Napkin
 
 LLAMA = Shape("llama", 32, 4096, 32, 8, 128, 14336, 128256, True, False)
 GPT = Shape("gpt", 24, 2048, 16, 16, 128, 8192, 51200, False, True)
@@ -37,7 +39,7 @@ def reached(at: Machine = H100, stack: str = "megatron-core", kernel: str = "fla
     return rates(picker(constants.constants(), used), at, 1 if known.reduce_early else 0, False, False)
 
 
-def seconds(shape: Shape = LLAMA, at: Machine = H100, **layout: float) -> float:
+def seconds(shape: Shape = LLAMA, at: Machine = H100, **layout: Any) -> float:
     plan = StepLayout(**{"sequence": 4096, "micro_batch": 1, "micro_batches": 8, **layout})
     return float(step(decoder(shape), plan, reached(at)).time.value)
 
@@ -45,7 +47,7 @@ def seconds(shape: Shape = LLAMA, at: Machine = H100, **layout: float) -> float:
 # --- efficiency ---
 
 
-def test_tiles_that_fit_exactly_lose_nothing():
+def test_tiles_that_fit_exactly_lose_nothing() -> None:
     # 132 tiles of 128 × 256 on 132 units: one full wave
     assert tile_share(128 * 12, 256 * 11, 1, 132, 1.0) == pytest.approx(1.0)
     # one tile more needs a second wave, nearly empty (133/264); halves of it do better: 266 in three waves
@@ -54,13 +56,13 @@ def test_tiles_that_fit_exactly_lose_nothing():
     assert tile_share(129, 256, 1, 1, 1.0) == pytest.approx(max(129 / 256, 0.75 * 129 / 192))
 
 
-def test_a_product_s_prologue_costs_like_depth():
+def test_a_product_s_prologue_costs_like_depth() -> None:
     assert depth_share(150, 150) == 0.5
     assert depth_share(15000, 150) == pytest.approx(1 / 1.01)
 
 
 @pytest.mark.parametrize(("size", "count"), [(64, 0), (4096, 0), (96, 1), (1800, 3), (108, 4), (54, 5), (7, 6)])
-def test_halvings_of_64_that_divide(size, count):
+def test_halvings_of_64_that_divide(size: int, count: int) -> None:
     assert halvings(size) == count
     assert halvings(np.array([size, 64]))[0] == count
     both = (leaf("k", size, "1"), leaf("n", 64, "1"))
@@ -70,7 +72,7 @@ def test_halvings_of_64_that_divide(size, count):
 # --- communication ---
 
 
-def test_bus_bandwidth_of_a_group():
+def test_bus_bandwidth_of_a_group() -> None:
     def bus(ranks: int, stride: int) -> object:
         sizes = (leaf(name, value, "1") for name, value in (("ranks", ranks), ("node", 8), ("stride", stride)))
         rates = (leaf(name, value, "byte/s") for name, value in (("link", 450e9), ("network", 50e9)))
@@ -82,7 +84,7 @@ def test_bus_bandwidth_of_a_group():
     assert collectives.all_reduce_bytes(1e9, 4) == pytest.approx(1.5e9)
 
 
-def test_a_token_is_sent_once_to_each_other_node():
+def test_a_token_is_sent_once_to_each_other_node() -> None:
     def others(ranks: int, choices: int) -> object:
         sizes = (leaf(name, value, "1") for name, value in (("ranks", ranks), ("node", 8), ("choices", choices)))
         return collectives.distinct_nodes("nodes", *sizes).value
@@ -95,7 +97,7 @@ def test_a_token_is_sent_once_to_each_other_node():
 # --- the step ---
 
 
-def test_the_breakdown_adds_up_and_its_units_combine():
+def test_the_breakdown_adds_up_and_its_units_combine() -> None:
     plan = StepLayout(4096, 2, 16, tp=4, pp=4, dp=4, cp=2, sequence_parallel=1, layers_recomputed=1, zero=1)
     found = step(decoder(LLAMA), plan, reached())
     assert found.time.unit == "second"
@@ -105,7 +107,7 @@ def test_the_breakdown_adds_up_and_its_units_combine():
             assert node.value == pytest.approx(term.fold(node), rel=1e-9, abs=1e-15), node.name
 
 
-def test_no_step_beats_the_peak():
+def test_no_step_beats_the_peak() -> None:
     tokens = 8 * 4096
     for shape in (LLAMA, GPT, MIXTURE):
         weights = sum(
@@ -118,7 +120,7 @@ def test_no_step_beats_the_peak():
         assert seconds(shape) > least
 
 
-def test_a_large_product_by_hand():
+def test_a_large_product_by_hand() -> None:
     clock = Clock(reached(), StepLayout(4096, 1, 1))
     m, k, n = (leaf(axis, 8192, "1") for axis in ("m", "k", "n"))
     found = clock.gemm("x", m, k, n)
@@ -130,7 +132,7 @@ def test_a_large_product_by_hand():
     assert found.value == pytest.approx((compute**4 + moved**4) ** 0.25, rel=1e-12)
 
 
-def test_the_bubble_of_1f1b_and_of_zero_bubble():
+def test_the_bubble_of_1f1b_and_of_zero_bubble() -> None:
     four = StepLayout(4096, 1, 8, pp=4)
     found = {part.name: part.value for part in step(decoder(GPT), four, reached()).time.parts}
     chunks = {part.name: part.value for part in step(decoder(GPT), replace(four, vp=2), reached()).time.parts}
@@ -141,7 +143,7 @@ def test_the_bubble_of_1f1b_and_of_zero_bubble():
     assert one["step/bubble"] == 0
 
 
-def test_full_recomputation_adds_a_forward_pass():
+def test_full_recomputation_adds_a_forward_pass() -> None:
     plain, again = seconds(), seconds(layers_recomputed=1)
     assert 1.2 < again / plain < 1.34  # a third of forward and backward, less the head's and the optimizer's share
 
@@ -155,8 +157,17 @@ def test_full_recomputation_adds_a_forward_pass():
     st.sampled_from([1, 2, 8, 16]),
     st.sampled_from([0, 1, 3]),
 )
-def test_a_better_machine_never_makes_a_step_slower(shape, figure, factor, tp, pp, dp, zero):
-    layout = {"tp": tp, "pp": pp, "dp": dp, "zero": zero if dp > 1 else 0, "shards": dp, "sequence_parallel": tp > 1}
+def test_a_better_machine_never_makes_a_step_slower(
+    shape: Shape, figure: str, factor: float, tp: int, pp: int, dp: int, zero: int
+) -> None:
+    layout: dict[str, Any] = {
+        "tp": tp,
+        "pp": pp,
+        "dp": dp,
+        "zero": zero if dp > 1 else 0,
+        "shards": dp,
+        "sequence_parallel": tp > 1,
+    }
     changed = {figure: getattr(H100, figure) * factor}
     if figure == "peak":
         changed["peak_wide"] = changed["peak"]
@@ -170,15 +181,15 @@ def test_a_better_machine_never_makes_a_step_slower(shape, figure, factor, tp, p
     st.integers(1, 8),
     st.sampled_from([1, 2, 4]),
 )
-def test_less_work_never_takes_longer(shape, batches, length, micro, pp):
-    layout = {"sequence": length, "micro_batch": micro, "micro_batches": batches, "pp": pp}
+def test_less_work_never_takes_longer(shape: Shape, batches: int, length: int, micro: int, pp: int) -> None:
+    layout: dict[str, Any] = {"sequence": length, "micro_batch": micro, "micro_batches": batches, "pp": pp}
     whole = seconds(shape, **layout)
     assert seconds(shape, **{**layout, "micro_batches": batches + 1}) > whole
     assert seconds(shape, **{**layout, "micro_batch": micro + 1}) > whole
     assert seconds(replace(shape, layers=shape.layers + pp), **layout) > whole
 
 
-def test_arrays_give_what_numbers_give():
+def test_arrays_give_what_numbers_give() -> None:
     tp, pp, batches = np.array([1.0, 2, 4, 8]), np.array([1.0, 2, 4, 2]), np.array([8.0, 4, 16, 2])
     many = step(
         decoder(LLAMA), StepLayout(4096, 2, batches, tp=tp, pp=pp, sequence_parallel=np.where(tp > 1, 1, 0)), reached()
@@ -194,7 +205,7 @@ def test_arrays_give_what_numbers_give():
         assert many[i] == pytest.approx(one, rel=1e-12)
 
 
-def test_the_schedule_of_1f1b():
+def test_the_schedule_of_1f1b() -> None:
     spans = schedule(4, 8, 1.0, 2.0)
     assert len(spans) == 2 * 4 * 8
     # m + p − 1 slots of forward and backward (Narayanan et al. 2021, section 2.2)
@@ -209,7 +220,7 @@ def test_the_schedule_of_1f1b():
 ASKED = "step llama3-70b --tp 8 --pp 4 --dp 32 --global-batch 1024 --seq 8192 --hardware h100 --json"
 
 
-def test_paths_of_the_contract(napkin):
+def test_paths_of_the_contract(napkin: Napkin) -> None:
     data = napkin(ASKED).data
     values = data["values"]
     parts = ("compute", "memory_bound", "communication", "bubble", "optimizer", "overhead")
@@ -222,12 +233,12 @@ def test_paths_of_the_contract(napkin):
     assert len(data["evidence"]) == 3
 
 
-def test_hfu_counts_what_is_recomputed(napkin):
+def test_hfu_counts_what_is_recomputed(napkin: Napkin) -> None:
     values = napkin(f"{ASKED} --recompute full").values
     assert 1.25 < values["hfu"] / values["mfu"] < 4 / 3
 
 
-def test_a_wider_level_and_unknown_software_widen_the_interval(napkin):
+def test_a_wider_level_and_unknown_software_widen_the_interval(napkin: Napkin) -> None:
     def width(line: str) -> float:
         values = napkin(line).values
         return math.log(values["step/high"] / values["step/low"])
@@ -250,20 +261,20 @@ def test_a_wider_level_and_unknown_software_widen_the_interval(napkin):
         ("step llama3-8b", 2, "hardware is missing"),
     ],
 )
-def test_refused(napkin, line, status, says):
+def test_refused(napkin: Napkin, line: str, status: int, says: str) -> None:
     outcome = napkin(line)
     assert outcome.status == status
     assert says in outcome.errors[0]
 
 
-def test_what_the_memory_model_does_not_know_is_left_out_with_a_note(napkin):
+def test_what_the_memory_model_does_not_know_is_left_out_with_a_note(napkin: Napkin) -> None:
     outcome = napkin("step mamba-2.8b --hardware h100 --json")
     assert outcome.status == 0
     if "memory/total" not in outcome.values:
         assert any("memory/total is left out" in note for note in outcome.data["notes"])
 
 
-def test_an_edition_changes_experts_alone():
+def test_an_edition_changes_experts_alone() -> None:
     newer = reached(stack="megatron-core-2026")
     older = reached()
     layout = StepLayout(4096, 2, 8, ep=8, dp=8)
@@ -272,13 +283,13 @@ def test_an_edition_changes_experts_alone():
 
 
 @pytest.mark.parametrize("model", ["llama3-8b", "exaone4-32b", "starcoder2-7b", "mixtral-8x7b"])
-def test_long_sequences_do_not_beat_the_peak(napkin, model):
+def test_long_sequences_do_not_beat_the_peak(napkin: Napkin, model: str) -> None:
     """mfu counts the full square, which causal and windowed kernels never compute; what they compute stays below 1."""
     values = napkin(f"step {model} --hardware h100 --gpus 64 --seq 131072 --json").values
     assert values["mfu/exact"] < min(values["mfu"], 0.8)
 
 
-def test_a_step_that_may_not_fit_says_so(napkin):
+def test_a_step_that_may_not_fit_says_so(napkin: Napkin) -> None:
     line = "step llama3-70b --gpus 256 --hardware h100 --tp 8 --pp 4 --global-batch 256 --seq 8192"
     assert any("memory: does not fit" in n or "memory: too close" in n for n in napkin(f"{line} --json").data["notes"])
     fitting = napkin(f"{line} --zero 1 --implementation megatron --json").data["notes"]

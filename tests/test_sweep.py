@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
+import pathlib
 import re
+from typing import Any
 
 import pytest
 
-from napkin.commands.asking import values
+from napkin.options.ranges import values
 from napkin.options.registry import OPTIONS
+from tests.conftest import Napkin
 
 RUN = "train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --mfu 0.5"
 
@@ -30,11 +33,11 @@ RUN = "train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --mfu 0.
         ("hardware", "h100,b200", ["h100", "b200"]),
     ],
 )
-def test_values_of_a_list_or_range(option, text, expected):
+def test_values_of_a_list_or_range(option: str, text: str, expected: list[Any]) -> None:
     assert values(OPTIONS[option], text, "--over") == expected
 
 
-def test_rows_are_the_answers_of_the_single_questions(napkin):
+def test_rows_are_the_answers_of_the_single_questions(napkin: Napkin) -> None:
     outcome = napkin(f"sweep {RUN} --over gpus=512..2048 --by mfu=0.4,0.5 --json")
     assert outcome.status == 0
     rows = outcome.data["rows"]
@@ -48,17 +51,17 @@ def test_rows_are_the_answers_of_the_single_questions(napkin):
     assert outcome.data["inputs"]["gpus"]["value"] == [512, 1024, 2048]
 
 
-def test_csv_has_a_header_and_base_units(napkin):
+def test_csv_has_a_header_and_base_units(napkin: Napkin) -> None:
     rows = list(csv.DictReader(io.StringIO(napkin(f"sweep {RUN} --over mfu=0.4,0.5 --show time --csv").out)))
     assert [row["mfu"] for row in rows] == ["0.4", "0.5"]
     assert float(rows[0]["time"]) == pytest.approx(6.3e24 / (989.4e12 * 0.4 * 1024))
 
 
-def test_markdown_has_human_units(napkin):
+def test_markdown_has_human_units(napkin: Napkin) -> None:
     assert "| 0.5 | 143.9 days |" in napkin(f"sweep {RUN} --over mfu=0.5 --show time --markdown").out
 
 
-def test_a_point_that_cannot_be_asked_stays_with_its_reason(napkin):
+def test_a_point_that_cannot_be_asked_stays_with_its_reason(napkin: Napkin) -> None:
     outcome = napkin(f"sweep {RUN} --over dtype=bf16,fp4 --json")
     assert outcome.status == 0
     good, bad = outcome.data["rows"]
@@ -67,13 +70,13 @@ def test_a_point_that_cannot_be_asked_stays_with_its_reason(napkin):
     assert "fp4" in bad["why"]
 
 
-def test_where_no_point_can_be_asked_the_first_reason_is_the_answer(napkin):
+def test_where_no_point_can_be_asked_the_first_reason_is_the_answer(napkin: Napkin) -> None:
     outcome = napkin(f"sweep {RUN} --over dtype=fp4")
     assert outcome.status == 3
     assert outcome.out == ""
 
 
-def test_a_run_file_gives_the_question(napkin, tmp_path):
+def test_a_run_file_gives_the_question(napkin: Napkin, tmp_path: pathlib.Path) -> None:
     file = tmp_path / "run.yaml"
     file.write_text("command: train-time\nparams: 70B\ntokens: 15T\ngpus: 1024\nhardware: h100\nmfu: 0.5\n")
     outcome = napkin(["sweep", "train-time", "--run", str(file), "--over", "mfu=0.25,0.5", "--json"])
@@ -102,7 +105,7 @@ def test_a_run_file_gives_the_question(napkin, tmp_path):
         (f"sweep {RUN} --over json=true", "no option"),
     ],
 )
-def test_what_sweep_refuses(napkin, line, words):
+def test_what_sweep_refuses(napkin: Napkin, line: str, words: str) -> None:
     outcome = napkin(line)
     assert outcome.status == 2
     assert words in outcome.err
@@ -110,7 +113,7 @@ def test_what_sweep_refuses(napkin, line, words):
 
 
 @pytest.mark.parametrize(("theme", "ground"), [("light", "#ffffff"), ("dark", "#0d1117")])
-def test_the_picture_has_units_on_its_axes(napkin, tmp_path, theme, ground):
+def test_the_picture_has_units_on_its_axes(napkin: Napkin, tmp_path: pathlib.Path, theme: str, ground: str) -> None:
     picture = tmp_path / "sweep.svg"
     line = f"sweep {RUN} --over gpus=256..4096 --by mfu=0.4,0.5 --show time --plot {picture} --theme {theme}"
     assert napkin(line).status == 0

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +16,7 @@ from napkin.errors import NapkinError
 SHAPES = st.lists(st.integers(1, 5), min_size=1, max_size=4).map(tuple)
 
 
-def test_the_lectures_examples():
+def test_the_lectures_examples() -> None:
     square = tensors.new((4, 4))
     assert square.strides == (4, 1)
     assert square.at((1, 2)) == 6
@@ -23,7 +26,7 @@ def test_the_lectures_examples():
     assert tensors.contiguous(square) is square
 
 
-def same(view: View, real: object, torch: object) -> None:
+def same(view: View, real: Any, torch: Any) -> None:
     assert view.shape == tuple(real.shape)
     assert view.offset == real.storage_offset()
     assert view.contiguous == real.is_contiguous()
@@ -35,7 +38,7 @@ def same(view: View, real: object, torch: object) -> None:
 
 
 @given(SHAPES, st.data())
-def test_views_are_those_of_torch(shape, data):
+def test_views_are_those_of_torch(shape: tuple[int, ...], data: st.DataObject) -> None:
     torch = pytest.importorskip("torch")
     view, real = tensors.new(shape), torch.zeros(shape)
     for _ in range(data.draw(st.integers(1, 3))):
@@ -90,7 +93,7 @@ def test_views_are_those_of_torch(shape, data):
         lambda v: tensors.transpose(tensors.new((3,))),
     ],
 )
-def test_what_torch_refuses_is_refused(wrong):
+def test_what_torch_refuses_is_refused(wrong: Callable[[View], object]) -> None:
     with pytest.raises(NapkinError) as problem:
         wrong(tensors.new((2, 3, 4)))
     assert problem.value.hint

@@ -20,7 +20,7 @@ BIG = st.integers(1, 10**40)
 
 
 @given(st.lists(BIG, min_size=1, max_size=5))
-def test_a_sum_equals_its_parts(values):
+def test_a_sum_equals_its_parts(values: list[int]) -> None:
     total = add("total", *(leaf(f"part{i}", v, "byte") for i, v in enumerate(values)))
     assert total.value == sum(values)
     assert isinstance(total.value, int)
@@ -28,29 +28,29 @@ def test_a_sum_equals_its_parts(values):
 
 
 @given(BIG, BIG)
-def test_a_quotient_undoes_a_product_exactly(a, b):
+def test_a_quotient_undoes_a_product_exactly(a: int, b: int) -> None:
     product = multiply("product", leaf("a", a, "FLOP"), leaf("b", b, "token"))
     assert divide("a", product, leaf("b", b, "token")).value == a
     assert divide("a", product, leaf("b", b, "token")).unit == "FLOP"
 
 
-def test_units_that_differ_cannot_be_added():
+def test_units_that_differ_cannot_be_added() -> None:
     with pytest.raises(ValueError, match="units differ"):
         add("nonsense", leaf("a", 1, "byte"), leaf("b", 1, "second"))
 
 
-def test_overflow_is_infinite_and_never_an_exception():
+def test_overflow_is_infinite_and_never_an_exception() -> None:
     huge = leaf("huge", 10**300, "1")
     assert multiply("m", multiply("n", huge, huge), leaf("x", 0.5, "1")).value == math.inf
     assert divide("d", leaf("a", 10**700, "1"), leaf("b", 3, "1")).value == math.inf
 
 
-def test_the_expression_is_made_of_the_parts():
+def test_the_expression_is_made_of_the_parts() -> None:
     node = multiply("flops", constant("6", 6, "1"), leaf("params", 3, "param"), leaf("tokens", 4, "token"))
     assert term.expression(node) == "6 × params × tokens"
 
 
-def test_names_that_share_the_node_s_path_are_written_short():
+def test_names_that_share_the_node_s_path_are_written_short() -> None:
     parts = [leaf(f"step/{name}", 1, "second") for name in ("compute", "bubble")]
     assert term.expression(add("step/time", *parts)) == "compute + bubble"
     assert term.expression(add("step", *parts)) == "compute + bubble"
@@ -59,7 +59,7 @@ def test_names_that_share_the_node_s_path_are_written_short():
     assert term.expression(mixed) == "flops/each × tokens"
 
 
-def test_the_same_formula_takes_numbers_and_arrays():
+def test_the_same_formula_takes_numbers_and_arrays() -> None:
     import numpy
 
     def cost(tp: object) -> Term:
@@ -83,7 +83,7 @@ def asked(example: str) -> Answer:
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_every_example_recomputes_from_its_leaves_and_shows_in_every_form(example):
+def test_every_example_recomputes_from_its_leaves_and_shows_in_every_form(example: str) -> None:
     answer = asked(example)
     assert answer.terms or answer.rows
     for published in answer.finite():

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.conftest import run_line
+from tests.conftest import Napkin, run_line
 
 LECTURE = "train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --mfu 0.5"
 
 
-def test_the_lecture_s_first_question(napkin):
+def test_the_lecture_s_first_question(napkin: Napkin) -> None:
     values = napkin(f"{LECTURE} --price 2 --json").values
     assert values["flops/total"] == 6 * 70 * 10**9 * 15 * 10**12
     # 6.3e24 / (1024 · 0.5 · 989.4e12) s
@@ -23,7 +23,7 @@ def test_the_lecture_s_first_question(napkin):
     assert values["carbon"] == pytest.approx(values["energy"] / 3.6e6 * 0.385)
 
 
-def test_paths_units_and_inputs_of_the_contract(napkin):
+def test_paths_units_and_inputs_of_the_contract(napkin: Napkin) -> None:
     data = napkin(f"{LECTURE} --price 2 --json").data
     assert data["napkin"] == 1
     assert data["command"] == "train-time"
@@ -50,7 +50,7 @@ def test_paths_units_and_inputs_of_the_contract(napkin):
     st.integers(1, 10**5),
     st.floats(0.01, 1, allow_nan=False),
 )
-def test_every_inverse_solve_undoes_the_forward_one(params, tokens, gpus, mfu):
+def test_every_inverse_solve_undoes_the_forward_one(params: int, tokens: int, gpus: int, mfu: float) -> None:
     machine = "--hardware h100 --json"
     ahead = run_line(f"train-time --params {params} --tokens {tokens} --gpus {gpus} --mfu {mfu!r} {machine}").values
     within = f"--within {ahead['time']!r}s {machine}"
@@ -68,13 +68,13 @@ def test_every_inverse_solve_undoes_the_forward_one(params, tokens, gpus, mfu):
     assert back["gpus"] in (gpus, gpus + 1)  # rounded up from a float that may lie a hair above
 
 
-def test_a_solved_number_of_gpus_keeps_within_the_time(napkin):
+def test_a_solved_number_of_gpus_keeps_within_the_time(napkin: Napkin) -> None:
     values = napkin("train-time --params 70B --tokens 15T --hardware h100 --mfu 0.4 --within 30d --json").values
     assert isinstance(values["gpus"], int)
     assert values["time"] <= 30 * 86400 < 6.3e24 / ((values["gpus"] - 1) * 0.4 * 989.4e12)
 
 
-def test_a_budget_ties_two_unknowns(napkin):
+def test_a_budget_ties_two_unknowns(napkin: Napkin) -> None:
     line = "train-time --params 7B --gpus 256 --hardware a100 --mfu 0.45 --price 2 --budget 2000000 --json"
     values = napkin(line).values
     assert values["gpu_hours"] == pytest.approx(1e6)
@@ -82,7 +82,7 @@ def test_a_budget_ties_two_unknowns(napkin):
     assert values["tokens"] == pytest.approx(312e12 * 0.45 * 1e6 * 3600 / (6 * 7e9), abs=1)
 
 
-def test_active_parameters_serve_the_token(napkin):
+def test_active_parameters_serve_the_token(napkin: Napkin) -> None:
     base = "--params 671B --active-params 37B --tokens 14.8T --gpus 2048 --hardware h800 --mfu 0.3 --json"
     assert napkin(f"train-time {base}").values["flops/total"] == 6 * 37 * 10**9 * 148 * 10**11
 
@@ -104,7 +104,7 @@ def test_active_parameters_serve_the_token(napkin):
         ("--params 70B --tokens 15T --gpus 8 --hardware v100 --dtype bf16 --mfu 0.5", 3, "no bf16"),
     ],
 )
-def test_contradictions_and_too_many_unknowns_are_named(napkin, line, status, word):
+def test_contradictions_and_too_many_unknowns_are_named(napkin: Napkin, line: str, status: int, word: str) -> None:
     outcome = napkin(f"train-time {line}")
     assert outcome.status == status
     assert word in outcome.err
@@ -112,14 +112,14 @@ def test_contradictions_and_too_many_unknowns_are_named(napkin, line, status, wo
     assert len(outcome.errors) == 1
 
 
-def test_an_impossible_answer_is_given_and_said(napkin):
+def test_an_impossible_answer_is_given_and_said(napkin: Napkin) -> None:
     outcome = napkin("train-time --params 70B --tokens 15T --hardware h100 --gpus 8 --within 30d --json")
     assert outcome.status == 1
     assert outcome.data["verdict"] == "impossible"
     assert outcome.values["mfu"] > 1
 
 
-def test_an_overflowing_answer_is_left_out_with_a_note(napkin):
+def test_an_overflowing_answer_is_left_out_with_a_note(napkin: Napkin) -> None:
     outcome = napkin("train-time --params 1e300 --tokens 1e300 --hardware h100 --gpus 8 --mfu 0.4 --json")
     assert outcome.status == 0
     assert "time" not in outcome.values
@@ -127,7 +127,7 @@ def test_an_overflowing_answer_is_left_out_with_a_note(napkin):
 
 
 @given(st.sampled_from(["params", "tokens"]), st.integers(1, 1000))
-def test_more_work_never_takes_less_time_and_more_gpus_never_more(name, factor):
+def test_more_work_never_takes_less_time_and_more_gpus_never_more(name: str, factor: int) -> None:
     sizes = {"params": 10**9, "tokens": 10**11}
     line = "train-time --params {params} --tokens {tokens} --gpus {gpus} --hardware h100 --mfu 0.4 --json"
     base = run_line(line.format(**sizes, gpus=8)).values["time"]
@@ -140,7 +140,7 @@ def test_more_work_never_takes_less_time_and_more_gpus_never_more(name, factor):
 ESTIMATED = "train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --json"
 
 
-def test_without_mfu_published_runs_say_what_to_expect(napkin):
+def test_without_mfu_published_runs_say_what_to_expect(napkin: Napkin) -> None:
     data = napkin(ESTIMATED).data
     values = data["values"]
     assert data["inputs"]["mfu"]["origin"] == "evidence"
@@ -154,7 +154,7 @@ def test_without_mfu_published_runs_say_what_to_expect(napkin):
     assert wide["time/high"] > narrow["time/high"]
 
 
-def test_an_estimated_mfu_solves_the_other_ways_round(napkin):
+def test_an_estimated_mfu_solves_the_other_ways_round(napkin: Napkin) -> None:
     solved = napkin("train-time --params 70B --tokens 15T --hardware h100 --within 150d --json").values
     assert solved["gpus/low"] < solved["gpus"] < solved["gpus/high"]
     assert "gpus/exact" in solved
@@ -166,7 +166,7 @@ def test_an_estimated_mfu_solves_the_other_ways_round(napkin):
     assert asked["inputs"]["mfu"]["origin"] == "solved"
 
 
-def test_a_layout_asks_the_step_model(napkin):
+def test_a_layout_asks_the_step_model(napkin: Napkin) -> None:
     line = "train-time llama3-70b --tokens 15T --gpus 1024 --hardware h100 --tp 8 --pp 4 --global-batch 2048"
     stepped = napkin(f"{line} --seq 8192 --json").data
     step = napkin(

@@ -16,8 +16,11 @@ from napkin.counting.params import params
 from napkin.inputs.load import Document
 from napkin.inputs.model import config_from
 
-torch = pytest.importorskip("torch")
-nn = torch.nn
+pytest.importorskip("torch")
+
+import torch
+from torch import nn
+
 F = torch.nn.functional
 
 BATCH, SEQ = 2, 24
@@ -70,6 +73,7 @@ class GPT(nn.Module):
 
     def forward(self, ids: Any) -> Any:
         x = self.wte(ids) + self.wpe(torch.arange(ids.shape[1], device=ids.device))
+        block: Any
         for block in self.blocks:
             q, k, v = (heads(t, self.a) for t in block["qkv"](block["ln1"](x)).chunk(3, -1))
             x = x + block["out"](attend(q, k, v).transpose(1, 2).flatten(2))
@@ -120,6 +124,7 @@ class Mixture(nn.Module):
 
     def forward(self, ids: Any) -> Any:
         x = self.table(ids)
+        block: Any
         for block in self.blocks:
             y = block["norm1"](x)
             q, k, v = heads(block["q"](y), self.a), heads(block["k"](y), self.kv), heads(block["v"](y), self.kv)
@@ -183,6 +188,7 @@ class Latent(nn.Module):
 
     def forward(self, ids: Any) -> Any:
         x = self.table(ids)
+        block: Any
         for block in self.blocks:
             y = block["norm1"](x)
             q = heads(block["qb"](block["q_norm"](block["qa"](y))), self.a)

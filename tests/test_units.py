@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -44,7 +45,7 @@ from napkin import units
         (units.shape, "4096x4096x8", (4096, 4096, 8)),
     ],
 )
-def test_read(reader, text, value):
+def test_read(reader: Callable[[str], object], text: str, value: object) -> None:
     assert reader(text) == value
     assert type(reader(text)) is type(value)
 
@@ -78,7 +79,7 @@ def test_read(reader, text, value):
         (units.probability, "1", "share", None),
     ],
 )
-def test_refuse(reader, text, reason, hint):
+def test_refuse(reader: Callable[[str], object], text: str, reason: str, hint: str | None) -> None:
     with pytest.raises(units.Unreadable) as problem:
         reader(text)
     assert reason in problem.value.reason
@@ -87,18 +88,18 @@ def test_refuse(reader, text, reason, hint):
 
 
 @given(st.integers(0, 10**15), st.sampled_from(["", "k", "M", "B", "T", "Ki", "Mi", "Gi"]))
-def test_counts_convert_exactly(number, prefix):
+def test_counts_convert_exactly(number: int, prefix: str) -> None:
     scale = {**units.DECIMAL, **units.BINARY}[prefix.lower()]
     assert units.count(f"{number}{prefix}") == number * scale
 
 
 @given(st.integers(1, 10**6), st.sampled_from(["s", "min", "h", "d", "w", "y"]))
-def test_durations_convert_exactly(number, unit):
+def test_durations_convert_exactly(number: int, unit: str) -> None:
     assert units.duration(f"{number}{unit}") == number * units.SECONDS[unit][0]
 
 
 @given(st.text(max_size=30))
-def test_no_text_makes_a_reader_fail_otherwise(text):
+def test_no_text_makes_a_reader_fail_otherwise(text: str) -> None:
     for reader in (units.count, units.size, units.duration, units.fraction, units.bandwidth, units.shape, units.number):
         with contextlib.suppress(units.Unreadable):
             reader(text)
@@ -110,12 +111,12 @@ UNITS = st.sampled_from(
 
 
 @given(UNITS, UNITS)
-def test_a_unit_divided_by_another_and_multiplied_is_itself(a, b):
+def test_a_unit_divided_by_another_and_multiplied_is_itself(a: str, b: str) -> None:
     quotient = units.combine((a, 1), (b, -1))
     assert units.exponents(units.combine((quotient, 1), (b, 1))) == units.exponents(a)
 
 
-def test_units_combine_as_the_contract_spells_them():
+def test_units_combine_as_the_contract_spells_them() -> None:
     assert units.combine(("FLOP/s/GPU", 1), ("GPU", 1)) == "FLOP/s"
     assert units.combine(("USD/GPU-hour", 1), ("GPU-hour", 1)) == "USD"
     assert units.combine(("FLOP", 1), ("byte", -1)) == "FLOP/byte"
@@ -141,5 +142,5 @@ def test_units_combine_as_the_contract_spells_them():
         (float("inf"), "byte", "out of range"),
     ],
 )
-def test_human(value, unit, text):
+def test_human(value: float, unit: str, text: str) -> None:
     assert units.human(value, unit) == text

@@ -85,7 +85,7 @@ def main() -> None:
     rows = facts.memory()
     found = [(row, footprint.compared(row)) for row in rows]
     errors = "".join(f"    {entry!r},\n" for row, one in found if (entry := entry_of(row, one)) is not None)
-    left = "".join(f"    {entry!r},\n" for row in rows if (entry := unnamed_entry(row)) is not None)
+    left = "".join(f"    {other!r},\n" for row in rows if (other := unnamed_entry(row)) is not None)
     TABLE.write_text(HEADER + SHAPES.format(errors=errors, unnamed=left), encoding="utf-8")
     importlib.reload(memory_errors)  # the intervals of the page are those of the table that was just written
     page_ = page([footprint.compared(row) for row in rows], [(row, footprint.unnamed(row)) for row in rows])

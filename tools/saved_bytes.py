@@ -329,9 +329,17 @@ def grouped(mat_a: Any, mat_b: Any, *_: Any, offs: Any = None, out_dtype: Any = 
         step = tensor.stride(-2) if tensor.stride(-1) == 1 else tensor.stride(-1)
         if step * tensor.element_size() % 16:
             raise ValueError("strides should be multiple of 16 bytes")
-    return torch._meta_registrations._create_grouped_mm_output_tensor(  # type: ignore[attr-defined]
-        mat_a, mat_b, offs, out_dtype
-    )
+    return torch._meta_registrations._create_grouped_mm_output_tensor(mat_a, mat_b, offs, out_dtype)
+
+
+def is_lowering(device_type: str | None = None) -> bool:
+    """As torch.is_autocast_enabled."""
+    return Autocast.active is not None and not Autocast.active.off
+
+
+def lowered_dtype(device_type: str | None = None) -> torch.dtype:
+    """As torch.get_autocast_dtype."""
+    return torch.bfloat16
 
 
 def emulate() -> None:
@@ -339,14 +347,14 @@ def emulate() -> None:
     import transformers.masking_utils
     import transformers.utils.generic
 
-    torch._meta_registrations._meta_grouped_mm_common = grouped  # type: ignore[attr-defined]
+    torch._meta_registrations._meta_grouped_mm_common = grouped
     functional.scaled_dot_product_attention = attend
     functional.dropout = drop
     functional.logsigmoid = LogSigmoid.apply
     functional.rms_norm = normed
-    torch.autocast = Region
-    torch.is_autocast_enabled = lambda device_type=None: Autocast.active is not None and not Autocast.active.off
-    torch.get_autocast_dtype = lambda device_type=None: torch.bfloat16
+    torch.autocast = Region  # type: ignore[assignment,misc]
+    torch.is_autocast_enabled = is_lowering
+    torch.get_autocast_dtype = lowered_dtype
     transformers.utils.generic.maybe_autocast = Region
     # their answers are in the data: one sequence a row, nothing masked, no layer left out, shares between 0 and 1
     torch.distributions.Distribution.set_default_validate_args(False)
@@ -761,7 +769,10 @@ def _twice_in_windows(rng: random.Random, drawn: dict[str, Any]) -> dict[str, An
 def _heads_by_layer(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     kv_heads = drawn["num_key_value_heads"]
     heads = [kv_heads * rng.choice((1, 2, 3)) for _ in range(drawn["num_hidden_layers"])]
-    own = {"num_attention_heads_per_layer": rng.choice((None, heads)), "head_dim": rng.choice((8, 16, 24))}
+    own: dict[str, Any] = {
+        "num_attention_heads_per_layer": rng.choice((None, heads)),
+        "head_dim": rng.choice((8, 16, 24)),
+    }
     own |= {"gating": rng.choice((True, "per-head", "per-element")), "moe_apply_router_weight_on_input": False}
     own |= {"moe_router_logit_softcapping": rng.choice((0.0, 30.0)), "sliding_window": rng.choice((16, 4096))}
     return own | {"rope_parameters": rng.choice((None, _by_attention(rng)))}
@@ -889,7 +900,7 @@ def _streams_and_runs(rng: random.Random, drawn: dict[str, Any]) -> dict[str, An
 def _blocks_of_keys(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     layers, heads = drawn["num_hidden_layers"], drawn["num_attention_heads"]
     drawn.pop("partial_rotary_factor", None)
-    own = {"layer_types": [rng.choice(("full_attention", "minimax_m3_sparse")) for _ in range(layers)]}
+    own: dict[str, Any] = {"layer_types": [rng.choice(("full_attention", "minimax_m3_sparse")) for _ in range(layers)]}
     own |= {"index_n_heads": rng.choice((1, 2)) if heads % 2 == 0 else 1, "index_head_dim": rng.choice((24, 32))}
     own |= {"index_block_size": 8, "index_topk_blocks": rng.choice((2, 4)), "index_local_blocks": 1}
     own |= {"head_dim": rng.choice((16, 24)), "dense_intermediate_size": rng.choice((72, 104))}
@@ -920,7 +931,9 @@ def _sizes_by_kind(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
 @special("inkling_text")
 def _by_distance(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     layers, heads = drawn["num_hidden_layers"], rng.choice((2, 4))
-    own = {"layer_types": rng.choice((None, [rng.choice(("hybrid", "hybrid_sliding")) for _ in range(layers)]))}
+    own: dict[str, Any] = {
+        "layer_types": rng.choice((None, [rng.choice(("hybrid", "hybrid_sliding")) for _ in range(layers)]))
+    }
     own |= {
         "swa_num_attention_heads": heads,
         "swa_num_key_value_heads": rng.choice((1, 2)),
@@ -1011,7 +1024,11 @@ def _two_stacks(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
 @special("switch_transformers")
 def _sparse_stacks(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     sparse = [rng.choice((0, 1, 2)) for _ in range(2)]
-    own = {"num_sparse_encoder_layers": sparse[0], "num_sparse_decoder_layers": sparse[1], "num_experts": 2}
+    own: dict[str, Any] = {
+        "num_sparse_encoder_layers": sparse[0],
+        "num_sparse_decoder_layers": sparse[1],
+        "num_experts": 2,
+    }
     own |= {"expert_capacity": 64, "router_jitter_noise": rng.choice((0.0, 0.01)), "router_dtype": "float32"}
     own |= {"d_kv": rng.choice((8, 16, 24)), "relative_attention_num_buckets": 32, "decoder_start_token_id": 0}
     return own | {"dense_act_fn": rng.choice(("relu", "gelu")), "tie_word_embeddings": True, "is_encoder_decoder": True}
@@ -1019,7 +1036,7 @@ def _sparse_stacks(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
 
 @special("nllb-moe")
 def _sparse_translation(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
-    own = {"encoder_sparse_step": rng.choice((0, 1, 2)), "decoder_sparse_step": rng.choice((0, 1, 2))}
+    own: dict[str, Any] = {"encoder_sparse_step": rng.choice((0, 1, 2)), "decoder_sparse_step": rng.choice((0, 1, 2))}
     own |= {"expert_capacity": 256, "router_dtype": "float32", "moe_token_dropout": 0.0, "output_router_logits": False}
     return _start(rng, drawn) | own | {"second_expert_policy": "all"}
 
@@ -1040,7 +1057,10 @@ def _tied(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
 
 @special("esm")
 def _proteins(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
-    own = {"position_embedding_type": rng.choice(("absolute", "rotary")), "token_dropout": rng.random() < 0.5}
+    own: dict[str, Any] = {
+        "position_embedding_type": rng.choice(("absolute", "rotary")),
+        "token_dropout": rng.random() < 0.5,
+    }
     own |= {"emb_layer_norm_before": rng.random() < 0.5, "is_folding_model": False, "pad_token_id": 1}
     return _tied(rng, drawn) | own | {"mask_token_id": 4, "vocab_size": rng.choice((97, 160))}
 
@@ -1064,7 +1084,11 @@ def _either_way(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
 @special("mobilebert")
 def _bottlenecks(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     hidden, shared, between = drawn["hidden_size"], rng.random() < 0.5, rng.random() < 0.8
-    own = {"key_query_shared_bottleneck": shared, "use_bottleneck_attention": not shared, "use_bottleneck": between}
+    own: dict[str, Any] = {
+        "key_query_shared_bottleneck": shared,
+        "use_bottleneck_attention": not shared,
+        "use_bottleneck": between,
+    }
     own |= {"intra_bottleneck_size": 2 * drawn["num_attention_heads"], "embedding_size": hidden // 2}
     own |= {"num_feedforward_networks": rng.choice((1, 2, 4)), "trigram_input": rng.random() < 0.5}
     return _tied(rng, drawn) | own | {"normalization_type": rng.choice(("no_norm", "layer_norm"))}
@@ -1193,7 +1217,7 @@ def _zamba(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
 def _delta_net(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     layers, keys = drawn["num_hidden_layers"], rng.choice((1, 2))
     values = keys if drawn["model_type"] == "olmo_hybrid" else 2 * keys
-    own = {"linear_num_key_heads": keys, "linear_num_value_heads": values, "linear_key_head_dim": 16}
+    own: dict[str, Any] = {"linear_num_key_heads": keys, "linear_num_value_heads": values, "linear_key_head_dim": 16}
     own |= {"linear_value_head_dim": rng.choice((16, 24)), "hidden_act": "silu", "attn_output_gate": True}
     own |= {"layer_types": _kinds(rng, layers, "linear_attention", "full_attention"), "mlp_only_layers": []}
     return _known(drawn, own | {"head_dim": 16})
@@ -1202,7 +1226,11 @@ def _delta_net(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
 @special("kimi_linear", "bailing_hybrid")
 def _kimi_delta(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     layers = drawn["num_hidden_layers"]
-    own = {"linear_num_heads": rng.choice((1, 2, 3)), "linear_head_dim": rng.choice((8, 16)), "head_dim": 16}
+    own: dict[str, Any] = {
+        "linear_num_heads": rng.choice((1, 2, 3)),
+        "linear_head_dim": rng.choice((8, 16)),
+        "head_dim": 16,
+    }
     own |= {"layer_types": _kinds(rng, layers, "linear_attention", "full_attention"), "hidden_act": "silu"}
     groups = rng.choice((1, 2))
     chosen = {"num_experts": 6, "num_experts_per_token": rng.choice((1, 2, 3)), "num_expert_group": groups}
@@ -1247,7 +1275,11 @@ def _streams(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
 def _one_side(rng: random.Random, names: Sequence[str]) -> dict[str, Any]:
     """Sizes of an encoder or a decoder."""
     heads, layers = rng.choice((2, 4, 6)), rng.choice((2, 3))
-    sizes = {"hidden_size": heads * rng.choice((8, 12, 16)), "num_hidden_layers": layers, "num_attention_heads": heads}
+    sizes: dict[str, Any] = {
+        "hidden_size": heads * rng.choice((8, 12, 16)),
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+    }
     sizes |= {"num_key_value_heads": rng.choice([n for n in (1, 2, heads) if heads % n == 0])}
     sizes |= {"head_dim": rng.choice((8, 16, 20, 24)), "intermediate_size": rng.choice((72, 104))}
     sizes |= {"vocab_size": rng.choice((97, 160)), "hidden_activation": rng.choice(("gelu_pytorch_tanh", "silu"))}

@@ -8,16 +8,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from napkin.architectures.blocks import (
-    LAYER,
-    LAYER_WRITTEN,
-    Block,
-    NormStyle,
-    Operations,
-    attention,
-    plain_mlp,
-    post_norm,
-)
+from napkin.architectures.arrangements import post_norm
+from napkin.architectures.attention import Attention, Heads, QkvProjections, Scores
+from napkin.architectures.blocks import LAYER, LAYER_WRITTEN, Block, NormStyle, Operations, plain_mlp
 from napkin.architectures.common import activation, depth, embedding, on, width
 from napkin.architectures.masked import MASKED, PRETRAINING, encoder, head_count, masked_head, must_tie, purpose_of
 from napkin.inputs.load import printable
@@ -197,16 +190,11 @@ def deberta_v2(config: Config) -> Model:
     share = on(config, "share_att_key") if config.has("share_att_key") else False
 
     def attend(source: str) -> Operations:
-        *projections, core, out = attention(
-            source,
-            width=hidden,
-            heads=heads,
-            kv_heads=heads,
-            head_dim=hidden // heads,
-            bias=True,
-            out_bias=True,
-            causal=False,
-        )
+        *projections, core, out = Attention(
+            Heads(hidden, heads, heads, hidden // heads),
+            projections=QkvProjections(bias=True, out_bias=True),
+            scores=Scores(causal=False),
+        )(source)
         positions = _position_scores(hidden, heads, distances, own=not share, key_bias=True, within=False)
         return (*projections, *positions, core, out)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import gcd
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from napkin.architectures import blocks, common
-from napkin.architectures.blocks import Block, Operations, Rope, Routing
+from napkin.architectures import arrangements, blocks, common
+from napkin.architectures.attention import Attention, Heads, QkNorm, QkvProjections, Rope, Scaling, Scores
+from napkin.architectures.blocks import Block, Operations, Routing
 from napkin.architectures.common import CHUNKED, FULL, WINDOWED, Switch, on
 from napkin.architectures.traits import SPARSEMIXER_CHOOSES, Mixture, Traits
 from napkin.inputs.model import Config, number_in
@@ -29,8 +30,8 @@ class Plan(NamedTuple):
     heads: int = 0
 
 
-Vary = Callable[[Plan], dict[str, Any]]
-"""What sets one layer's attention apart → arguments of blocks.attention that it has of its own."""
+Vary = Callable[[Attention, Plan], Attention]
+"""(attention as all layers have it, what sets a layer apart) → that layer's."""
 
 
 def decoder(
@@ -203,48 +204,44 @@ def _attention(
     if traits.rope:
         dim = common.rotary_dim(config, head_dim, traits.rope_share)
         rope = Rope(dim, traits.rope, traits.rope_upcast)
-    fixed = partial(
-        blocks.attention,
-        width=hidden,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        bias=on(config, traits.bias),
-        fused=traits.fused,
-        norm_over=traits.qk_norm_over,
-        norm_after_rope=traits.norm_after_rope,
-        clamp=_field_on(config, traits.clamp),
-        sinks=traits.sinks,
-        softcap=bool(traits.softcap) and _capped(config, traits.softcap),
-        position=traits.position,
-        upcast=upcast if isinstance(upcast := traits.upcast, bool) else config.flag(upcast, otherwise=False),
-        indexed=traits.indexed,
-        groups=traits.groups,
-        spread=traits.spread,
-        out_norm=traits.inner_norm,
+    fixed = Attention(
+        Heads(hidden, heads, kv_heads, head_dim, config.integer(traits.value_dim) if traits.value_dim else 0),
+        QkvProjections(
+            bias=on(config, traits.bias),
+            out_bias=on(config, traits.out_bias),
+            fused=traits.fused,
+            indexed=traits.indexed,
+            groups=traits.groups,
+            repeated=traits.spread,
+            clamped=_field_on(config, traits.clamp),
+        ),
+        scaling=Scaling(values=traits.value_scale),
+        scores=Scores(
+            sinks=traits.sinks,
+            softcap=bool(traits.softcap) and _capped(config, traits.softcap),
+            position=traits.position,
+            upcast=upcast if isinstance(upcast := traits.upcast, bool) else config.flag(upcast, otherwise=False),
+        ),
         gate=traits.gate and replace(traits.gate, bias=on(config, traits.bias) and traits.gate.bias),
-        v_dim=config.integer(traits.value_dim) if traits.value_dim else None,
-        value_scale=traits.value_scale,
+        out_norm=traits.inner_norm,
     )
-
-    out_bias = on(config, traits.out_bias)
     tempered = bool(traits.tempered)
     if tempered and isinstance(traits.tempered, str):
         tempered = config.flag(traits.tempered, otherwise=True)
 
     def attend(plan: Plan) -> Block:
         normed = qk_norm if plan.rope or not traits.norm_needs_rope else None
-        usual = partial(
+        usual = replace(
             fixed,
             rope=replace(rope, table=plan.table) if rope is not None and plan.rope else None,
-            out_bias=out_bias or plan.last,
-            norm=normed,
-            window=plan.window,
-            chunk=plan.chunk,
-            tempered=tempered and not plan.rope,
-        )
-        own = {"heads": plan.heads} if plan.heads else {}
-        return partial(usual, **own, **vary(plan)) if vary else usual
+            norm=normed and QkNorm(normed, traits.qk_norm_over, traits.norm_after_rope),
+            scaling=replace(fixed.scaling, by_position=tempered and not plan.rope),
+        ).scored(window=plan.window, chunk=plan.chunk)
+        if plan.last:
+            usual = usual.projected(out_bias=True)
+        if plan.heads:
+            usual = replace(usual, heads=replace(usual.heads, heads=plan.heads))
+        return vary(usual, plan) if vary else usual
 
     return attend
 
@@ -257,7 +254,7 @@ def _arrangement(config: Config, traits: Traits) -> Callable[..., Operations]:
         style = "sandwich" if on(config, traits.sandwich_switch) else "pre"
     if style == "parallel":
         return partial(
-            blocks.parallel,
+            arrangements.parallel,
             norms=traits.parallel_norms,
             dropout=(False, False) if traits.dropout_sum else traits.dropout,
             dropout_sum=traits.dropout_sum,
@@ -265,17 +262,17 @@ def _arrangement(config: Config, traits: Traits) -> Callable[..., Operations]:
     if style == "pre":
         after = on(config, traits.residual_after_norm)
         return partial(
-            blocks.pre_norm,
+            arrangements.pre_norm,
             dropout=traits.dropout,
             scale=traits.residual_scale,
             residual_after_norm=after,
             weighted=traits.weighted,
         )
     if style == "post":
-        return partial(blocks.post_norm, dropout=traits.dropout)
+        return partial(arrangements.post_norm, dropout=traits.dropout)
     if style == "sandwich":
-        return partial(blocks.sandwich_norm, scale=traits.residual_scale)
-    return {"output": blocks.output_norm}[style]
+        return partial(arrangements.sandwich_norm, scale=traits.residual_scale)
+    return {"output": arrangements.output_norm}[style]
 
 
 def _feeds(config: Config, traits: Traits, hidden: int, layers: int) -> tuple[Block | None, Block | None]:
@@ -354,7 +351,9 @@ def _experts(
                 fused=mixture.fused_shared,
                 prefix="shared/",
             )
-    return partial(
+    if shared is not None and mixture.shared_gate:
+        shared = blocks.behind_gate(shared, hidden)
+    block = partial(
         blocks.moe,
         width=hidden,
         inner=inner,
@@ -363,11 +362,10 @@ def _experts(
         bias=mixture.bias,
         weighted_input=mixture.weighted_input,
         shared=shared,
-        shared_gate=mixture.shared_gate,
         scaled=mixture.scaled,
-        averaged=mixture.averaged,
         upcast=mixture.wide_product,
     )
+    return mixture.with_shared(block, hidden) if shared is not None else block
 
 
 def _balance(config: Config, mixture: Mixture | None) -> BalanceLoss | None:

@@ -6,6 +6,7 @@ with.
 
 from __future__ import annotations
 
+from napkin.architectures.attention import Gate
 from napkin.architectures.blocks import (
     LAYER,
     LAYER_BARE,
@@ -17,7 +18,6 @@ from napkin.architectures.blocks import (
     RMS_BARE,
     RMS_FP32,
     RMS_OFFSET,
-    Gate,
 )
 from napkin.architectures.decoder import decoder
 from napkin.architectures.traits import (

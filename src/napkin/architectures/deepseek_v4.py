@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
-from napkin.architectures import blocks, common
-from napkin.architectures.blocks import RMS_FP32, RMS_NARROW, Operations, Rope, Routing
+from napkin.architectures import arrangements, blocks, common
+from napkin.architectures.attention import Rope
+from napkin.architectures.blocks import RMS_FP32, RMS_NARROW, Operations, Routing
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
@@ -100,7 +101,9 @@ def build(config: Config) -> Model:
             shared=shared,
         )
         name = {WINDOW: "window", CHOSEN: "sparse", ALL: "compressed"}[kind] + "_hashed" * hashed
-        return Layer(name, blocks.hyper_connected(hidden, RMS_FP32, near, feed, streams=streams, iterations=iterations))
+        return Layer(
+            name, arrangements.hyper_connected(hidden, RMS_FP32, near, feed, streams=streams, iterations=iterations)
+        )
 
     kinds = _attentions(config, layers)
     routers = _routers(config, layers)

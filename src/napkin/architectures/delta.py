@@ -9,18 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from napkin.architectures.blocks import (
-    RMS_FP32,
-    RMS_OFFSET,
-    Block,
-    Rope,
-    Routing,
-    attention,
-    gated_mlp,
-    moe,
-    output_norm,
-    pre_norm,
-)
+from napkin.architectures.arrangements import output_norm, pre_norm
+from napkin.architectures.attention import Attention, Heads, QkNorm, QkvProjections, Rope
+from napkin.architectures.blocks import RMS_FP32, RMS_OFFSET, Block, Routing, behind_gate, gated_mlp, moe
 from napkin.architectures.common import (
     FULL,
     activation,
@@ -84,17 +75,11 @@ def qwen3_next(config: Config, *, feed_forward: str = "sparse_steps", fused: boo
     function = activation(config, "hidden_act")
     config.must_be("attn_output_gate", True)
     bias = on(config, "attention_bias")
-    attend = partial(
-        attention,
-        width=hidden,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        bias=bias,
-        out_bias=bias,
+    attend = Attention(
+        Heads(hidden, heads, kv_heads, head_dim),
+        projections=QkvProjections(bias=bias, out_bias=bias, gated=True),
+        norm=QkNorm(RMS_OFFSET),
         rope=Rope(rotary_dim(config, head_dim, 0.25)),
-        norm=RMS_OFFSET,
-        output_gate=True,
     )
     sizes = (
         config.integer("linear_num_key_heads"),
@@ -115,14 +100,16 @@ def qwen3_next(config: Config, *, feed_forward: str = "sparse_steps", fused: boo
             inner=config.integer("moe_intermediate_size"),
             routing=Routing(*routed, normalise=config.flag("norm_topk_prob", otherwise=True)),
             function=function,
-            shared=partial(
-                gated_mlp,
-                width=hidden,
-                inner=config.integer("shared_expert_intermediate_size"),
-                function=function,
-                prefix="shared/",
+            shared=behind_gate(
+                partial(
+                    gated_mlp,
+                    width=hidden,
+                    inner=config.integer("shared_expert_intermediate_size"),
+                    function=function,
+                    prefix="shared/",
+                ),
+                hidden,
             ),
-            shared_gate=True,
         )
     if not all(sparse):
         feeds[False] = partial(gated_mlp, width=hidden, inner=config.integer("intermediate_size"), function=function)
@@ -184,17 +171,11 @@ def olmo_hybrid(config: Config) -> Model:
     bias = on(config, "attention_bias")
     stated = config.raw("rope_parameters", required=False)
     rotates = not isinstance(stated, dict) or stated.get("rope_theta", 0) is not None or config.has("rope_theta")
-    attend = partial(
-        attention,
-        width=hidden,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        bias=bias,
-        out_bias=bias,
+    attend = Attention(
+        Heads(hidden, heads, kv_heads, head_dim),
+        projections=QkvProjections(bias=bias, out_bias=bias),
+        norm=QkNorm(RMS_FP32, over="all"),
         rope=Rope(head_dim) if rotates else None,
-        norm=RMS_FP32,
-        norm_over="all",
     )
     key_heads = config.optional_integer("linear_num_key_heads") or heads
     value_heads = config.optional_integer("linear_num_value_heads") or heads

@@ -7,18 +7,21 @@ Field names and arrangements are facts of the class of Hugging Face transformers
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from math import gcd
 from typing import Any, NamedTuple
 
-from napkin.architectures import blocks, common
-from napkin.architectures.blocks import RMS, Block, Operations, Rope, Routing
+from napkin.architectures import arrangements, blocks, common
+from napkin.architectures.attention import Gate, Rope, Scores
+from napkin.architectures.blocks import RMS, Block, Routing
 from napkin.architectures.common import FULL, WINDOWED
+from napkin.architectures.latent_attention import LATENTS, LatentAttention, LatentSizes
 from napkin.inputs.load import printable
 from napkin.inputs.model import LARGEST_DIMENSION, Config
 from napkin.operations.attention import Indexer
 from napkin.operations.model import Layer, Model
+from napkin.record import replace
 
 INDEXED = "indexed_attention"
 SPARSE, DENSE = "sparse", "dense"
@@ -65,20 +68,21 @@ def build(config: Config) -> Model:
     if window is None:
         window = config.optional_integer("sliding_window_size") or WINDOW
     config.ignore("sliding_window_size")
-    attends: dict[str, Callable[..., Operations]] = {
-        kind: partial(
-            blocks.latent_attention,
-            width=hidden,
-            heads=one["num_attention_heads"],
-            q_rank=one["q_lora_rank"],
-            kv_rank=one["kv_lora_rank"],
-            nope=one["qk_nope_head_dim"],
-            rope=Rope(one["qk_rope_head_dim"], "interleaved", table=list(NAMES).index(kind), wide=kind == INDEXED),
-            v_dim=one["v_head_dim"],
+    attends = {
+        kind: LatentAttention(
+            LatentSizes(
+                width=hidden,
+                heads=one["num_attention_heads"],
+                q_rank=one["q_lora_rank"],
+                kv_rank=one["kv_lora_rank"],
+                nope=one["qk_nope_head_dim"],
+                v_dim=one["v_head_dim"],
+            ),
+            Rope(one["qk_rope_head_dim"], "interleaved", table=list(NAMES).index(kind), wide=kind == INDEXED),
             bias=common.on(config, "attention_bias"),
-            window=window if kind == WINDOWED else None,
-            head_scores=True,
-            latents_scaled=True,
+            gate=Gate(per_head=True),
+            scores=Scores(window=window if kind == WINDOWED else None),
+            scaled=LATENTS,
             key_norm=True,
         )
         for kind, one in sizes.items()
@@ -90,7 +94,7 @@ def build(config: Config) -> Model:
 
     def make(plan: Plan) -> Layer:
         name = f"{NAMES[plan.attention]}_{'moe' if plan.feed == SPARSE else 'dense'}"
-        return Layer(name, blocks.pre_norm(hidden, RMS, attends[plan.attention], networks[plan.feed]))
+        return Layer(name, arrangements.pre_norm(hidden, RMS, attends[plan.attention], networks[plan.feed]))
 
     runs = common.runs_of((Plan(*one) for one in zip(kinds, feeds, strict=True)), make)
     modules = config.optional_integer("num_nextn_predict_layers", least=0)
@@ -114,7 +118,7 @@ def build(config: Config) -> Model:
     )
 
 
-def _indexed(config: Config, attend: Callable[..., Operations], hidden: int, sizes: Mapping[str, int]) -> Block:
+def _indexed(config: Config, attend: LatentAttention, hidden: int, sizes: Mapping[str, int]) -> LatentAttention:
     """Attention to the keys that an indexer chooses."""
     index_heads, size = config.integer("index_n_heads"), config.integer("index_head_dim")
     rotary = sizes["qk_rope_head_dim"]
@@ -124,7 +128,7 @@ def _indexed(config: Config, attend: Callable[..., Operations], hidden: int, siz
     def index(source: str, latent: str) -> Indexer:
         return Indexer("indexer", (source, latent), hidden, sizes["q_lora_rank"], index_heads, size, rotary)
 
-    return partial(attend, window=config.integer("index_topk"), index=index, anywhere=True)
+    return replace(attend, scores=Scores(window=config.integer("index_topk"), anywhere=True), index=index)
 
 
 def _networks(config: Config, hidden: int, feeds: list[str]) -> dict[str, Block]:

@@ -9,21 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from napkin.architectures.blocks import (
-    LAYER,
-    RMS_T5,
-    Block,
-    NormStyle,
-    Operations,
-    Routing,
-    attention,
-    band_attention,
-    gated_mlp,
-    moe,
-    plain_mlp,
-    post_norm,
-    pre_norm,
-)
+from napkin.architectures.arrangements import post_norm, pre_norm
+from napkin.architectures.attention import Attention, Heads, QkvProjections, Scores, band_attention
+from napkin.architectures.blocks import LAYER, RMS_T5, Block, NormStyle, Operations, Routing, gated_mlp, moe, plain_mlp
 from napkin.architectures.common import (
     FUNCTIONS,
     activation,
@@ -154,12 +142,12 @@ def _t5(
     else:
         config.ignore("is_encoder_decoder")
     config.ignore("relative_attention_max_distance", "n_positions", "scalable_attention")
-    shaped = partial(attention, width=hidden, heads=heads, kv_heads=heads, head_dim=head_dim)
-    across = partial(shaped, causal=False, memory=MEMORY, position="relative", prefix="cross_")
+    shaped = Attention(Heads(hidden, heads, heads, head_dim))
+    across = replace(shaped, scores=Scores(causal=False, position="relative"), memory=MEMORY, prefix="cross_")
 
     def layer(key: tuple[bool, bool, bool]) -> Layer:
         causal, table, routed = key
-        attend = partial(shaped, causal=causal, position="relative")
+        attend = replace(shaped, scores=Scores(causal=causal, position="relative"))
         block = experts if routed and experts is not None else feed
         operations = (
             _decoder_layer(hidden, RMS_T5, attend, across, block, before=True)
@@ -327,13 +315,11 @@ def _bart(
 
     def layer(each: int, d_ff: int, causal: bool, routed: bool, window: int = 0) -> Layer:
         head_dim = hidden // each
-        shaped = partial(
-            attention, width=hidden, heads=each, kv_heads=each, head_dim=head_dim, bias=True, out_bias=True
-        )
-        attend: Block = partial(shaped, causal=causal)
+        shaped = Attention(Heads(hidden, each, each, head_dim), projections=QkvProjections(bias=True, out_bias=True))
+        attend: Block = replace(shaped, scores=Scores(causal=causal))
         if window:
             attend = partial(band_attention, width=hidden, heads=each, window=window)
-        across = partial(shaped, causal=False, memory=MEMORY, prefix="cross_")
+        across = replace(shaped, scores=Scores(causal=False), memory=MEMORY, prefix="cross_")
         feed: Block = partial(plain_mlp, width=hidden, inner=d_ff, function=function, dropout=True)
         if routed and experts is not None:
             feed = experts(d_ff)

@@ -9,20 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from napkin.architectures.blocks import (
-    LAYER,
-    RMS,
-    Block,
-    NormStyle,
-    Operations,
-    Rope,
-    attention,
-    band_attention,
-    gated_mlp,
-    plain_mlp,
-    post_norm,
-    pre_norm,
-)
+from napkin.architectures.arrangements import post_norm, pre_norm
+from napkin.architectures.attention import Attention, Heads, QkvProjections, Rope, Scaling, Scores, band_attention
+from napkin.architectures.blocks import LAYER, RMS, Block, NormStyle, Operations, gated_mlp, plain_mlp
 from napkin.architectures.common import (
     FULL,
     WINDOWED,
@@ -61,17 +50,11 @@ from napkin.record import record, replace
 def _layer_blocks(config: Config, hidden: int, heads: int, style: _Style | None = None) -> tuple[Block, Block]:
     """BERT's two blocks: attention that sees both ways and a plain MLP, biases throughout."""
     style = style or _Style()
-    attend = partial(
-        attention,
-        width=hidden,
-        heads=heads,
-        kv_heads=heads,
-        head_dim=hidden // heads,
-        bias=True,
-        out_bias=True,
+    attend = Attention(
+        Heads(hidden, heads, heads, hidden // heads),
+        projections=QkvProjections(bias=True, out_bias=True),
+        scores=Scores(causal=style.causal, position="relative" if style.distances else "none"),
         rope=Rope(hidden // heads, style.rotary) if style.rotary else None,
-        causal=style.causal,
-        position="relative" if style.distances else "none",
     )
     inner, function = config.integer("intermediate_size"), activation(config, "hidden_act")
     if style.gated:
@@ -277,17 +260,12 @@ def esm(config: Config) -> Model:
         raise config.refuse("architectures", "the class has no pre-training heads")
     if purpose == MASKED:
         must_tie(config)
-    attend = partial(
-        attention,
-        width=hidden,
-        heads=heads,
-        kv_heads=heads,
-        head_dim=head_dim,
-        bias=True,
-        out_bias=True,
-        scaled=True,
+    attend = Attention(
+        Heads(hidden, heads, heads, head_dim),
+        projections=QkvProjections(bias=True, out_bias=True),
+        scaling=Scaling(queries=True),
+        scores=Scores(causal=False),
         rope=Rope(head_dim, upcast=True) if rotary else None,
-        causal=False,
     )
     feed = partial(plain_mlp, width=hidden, inner=config.integer("intermediate_size"), function="gelu_python")
     before: tuple[Operation, ...] = embedding(vocabulary, hidden)
@@ -335,16 +313,11 @@ def eurobert(config: Config) -> Model:
     if purpose == PRETRAINING:
         raise config.refuse("architectures", "the class has no pre-training heads")
     config.ignore("clf_pooling")
-    attend = partial(
-        attention,
-        width=hidden,
-        heads=heads,
-        kv_heads=kv_heads_of(config, heads),
-        head_dim=head_dim,
-        bias=bias,
-        out_bias=bias,
+    attend = Attention(
+        Heads(hidden, heads, kv_heads_of(config, heads), head_dim),
+        projections=QkvProjections(bias=bias, out_bias=bias),
+        scores=Scores(causal=False),
         rope=Rope(head_dim),
-        causal=False,
     )
     feed = partial(
         gated_mlp,
@@ -381,15 +354,10 @@ def distilbert(config: Config) -> Model:
     purpose = purpose_of(config)
     if purpose == PRETRAINING:
         raise config.refuse("architectures", "the class has no pre-training heads")
-    attend = partial(
-        attention,
-        width=hidden,
-        heads=heads,
-        kv_heads=heads,
-        head_dim=hidden // heads,
-        bias=True,
-        out_bias=True,
-        causal=False,
+    attend = Attention(
+        Heads(hidden, heads, heads, hidden // heads),
+        projections=QkvProjections(bias=True, out_bias=True),
+        scores=Scores(causal=False),
     )
     feed = partial(plain_mlp, width=hidden, inner=config.integer("hidden_dim"), function=function)
     tie = tied(config) and purpose == MASKED
@@ -538,18 +506,11 @@ def modernbert(config: Config, *, causal: bool = False) -> Model:
 
     def layer(key: tuple[bool, str]) -> Layer:
         first, kind = key
-        attend = partial(
-            attention,
-            width=hidden,
-            heads=heads,
-            kv_heads=heads,
-            head_dim=head_dim,
-            bias=bias,
-            out_bias=bias,
-            fused=not causal,
+        attend = Attention(
+            Heads(hidden, heads, heads, head_dim),
+            projections=QkvProjections(bias=bias, out_bias=bias, fused=not causal),
+            scores=Scores(window=window if kind == WINDOWED else None, causal=causal),
             rope=Rope(head_dim),
-            causal=causal,
-            window=window if kind == WINDOWED else None,
         )
         operations = pre_norm(hidden, norm, attend, feed, dropout=(True, False))
         if first:  # its input is normalised already
@@ -602,9 +563,7 @@ def nomic_bert(config: Config) -> Model:
     if purpose == PRETRAINING:
         raise config.refuse("architectures", "the class has no pre-training heads")
     function = activation(config, "hidden_act")
-    attend = partial(
-        attention, width=hidden, heads=heads, kv_heads=heads, head_dim=head_dim, rope=Rope(head_dim), causal=False
-    )
+    attend = Attention(Heads(hidden, heads, heads, head_dim), scores=Scores(causal=False), rope=Rope(head_dim))
     feed = partial(gated_mlp, width=hidden, inner=config.integer("intermediate_size"), function=function)
     config.must_be("tie_word_embeddings", True)
     model = encoder(

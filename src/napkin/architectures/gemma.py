@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from napkin.architectures import blocks, common
-from napkin.architectures.blocks import RMS_BARE, RMS_FP32, Operations, Rope, gated_mlp
+from napkin.architectures import arrangements, common
+from napkin.architectures.attention import Rope
+from napkin.architectures.blocks import RMS_BARE, RMS_FP32, Operations, gated_mlp
 from napkin.architectures.common import CHUNKED, FULL, WINDOWED
 from napkin.inputs.load import printable
 from napkin.inputs.model import LARGEST_DIMENSION, Config
@@ -324,7 +325,7 @@ def gemma4(config: Config) -> Model:
         wide = inner * (1 + (twice and plan.mode == BORROWS))
         name = "full" if plan.kind == FULL else "sliding"
         feed = gated_mlp("mlp_norm", width=hidden, inner=wide, function=function)
-        operations = blocks.sandwich_norm(
+        operations = arrangements.sandwich_norm(
             hidden,
             NORM,
             lambda source: attention(source, sizes[plan.kind], plan.mode, name),

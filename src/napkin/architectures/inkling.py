@@ -11,7 +11,7 @@ from functools import partial
 from math import gcd
 from typing import NamedTuple
 
-from napkin.architectures import blocks, common
+from napkin.architectures import arrangements, blocks, common
 from napkin.architectures.blocks import RMS, Block, Operations
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
@@ -87,7 +87,7 @@ def build(config: Config) -> Model:
             _convolved(one, hidden, kernel, n) for one, n in ((attend, "attention"), (networks[plan.feed], "mlp"))
         )
         name = ("sliding" if plan.attention == WINDOWED else "full") + ("_moe" if plan.feed == SPARSE else "_dense")
-        return Layer(name, blocks.pre_norm(hidden, RMS, near, feed))
+        return Layer(name, arrangements.pre_norm(hidden, RMS, near, feed))
 
     runs = common.runs_of((Plan(*one) for one in zip(kinds, feeds, strict=True)), make)
     modules = config.optional_integer("num_mtp_layers", least=0)

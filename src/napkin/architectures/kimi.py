@@ -9,13 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from napkin.architectures.blocks import RMS, Block, Rope, Routing, gated_mlp, latent_attention, moe, pre_norm
+from napkin.architectures.arrangements import pre_norm
+from napkin.architectures.attention import OutputGate, Rope
+from napkin.architectures.blocks import RMS, Block, Operations, Routing, gated_mlp, moe
 from napkin.architectures.common import FULL, activation, depth, on, runs_of, width
+from napkin.architectures.latent_attention import LatentAttention, LatentSizes
 from napkin.architectures.mixing import LINEAR, kinds, network
 from napkin.architectures.recurrent_blocks import kimi_delta
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
+from napkin.operations.base import COLUMN
+from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
+from napkin.operations.pointwise import Activation, Multiply
+from napkin.operations.views import Cast
 
 DENSE, SPARSE = "dense", "sparse"
 
@@ -107,7 +114,7 @@ def bailing_hybrid(config: Config) -> Model:
     config.ignore("layer_group_size")
     if config.optional_integer("num_mtp_layers", least=0):
         config.notes.append("the multi-token-prediction layers are left out")
-    return _network(config, hidden, listed, mix, _latent(config, hidden, rotates=True, head_gate=True))
+    return _network(config, hidden, listed, mix, _latent(config, hidden, rotates=True, gate=_head_gate))
 
 
 def _stated(config: Config, stated: Mapping[str, object], sizes: dict[str, int], layers: int) -> Sequence[str] | None:
@@ -134,19 +141,34 @@ def _stated(config: Config, stated: Mapping[str, object], sizes: dict[str, int],
     return listed
 
 
-def _latent(config: Config, hidden: int, *, rotates: bool, q_rank: int | None = None, head_gate: bool = False) -> Block:
-    return partial(
-        latent_attention,
-        width=hidden,
-        heads=config.integer("num_attention_heads"),
-        q_rank=q_rank,
-        kv_rank=config.integer("kv_lora_rank"),
-        nope=config.integer("qk_nope_head_dim"),
-        rope=Rope(config.integer("qk_rope_head_dim"), "interleaved"),
-        v_dim=config.integer("v_head_dim"),
+def _latent(
+    config: Config, hidden: int, *, rotates: bool, q_rank: int | None = None, gate: OutputGate | None = None
+) -> LatentAttention:
+    return LatentAttention(
+        LatentSizes(
+            width=hidden,
+            heads=config.integer("num_attention_heads"),
+            q_rank=q_rank,
+            kv_rank=config.integer("kv_lora_rank"),
+            nope=config.integer("qk_nope_head_dim"),
+            v_dim=config.integer("v_head_dim"),
+        ),
+        Rope(config.integer("qk_rope_head_dim"), "interleaved"),
         bias=on(config, "attention_bias"),
         rotates=rotates,
-        head_gate=head_gate,
+        gate=gate,
+    )
+
+
+def _head_gate(source: str, attended: str, width: int, heads: int, size: int, prefix: str) -> Operations:
+    """Return attention's heads, each multiplied by σ(x·w) with a w of its own, the sigmoid in fp32 (Ling 3.0)."""
+    gate = prefix + "head_gate"
+    return (
+        Matmul(gate, (source,), width, heads, shard=COLUMN),
+        Cast(f"{gate}_wide", (gate,), heads, wide=True),
+        Activation(f"{gate}_score", (f"{gate}_wide",), heads, "sigmoid"),
+        Cast(f"{gate}_narrow", (f"{gate}_score",), heads),
+        Multiply(prefix + "attention_gated", (attended, f"{gate}_narrow"), heads * size),
     )
 
 

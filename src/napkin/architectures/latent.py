@@ -6,17 +6,19 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from napkin.architectures import blocks, common
-from napkin.architectures.blocks import RMS, Block, Operations, Rope, Routing
+from napkin.architectures import arrangements, blocks, common
+from napkin.architectures.attention import OutputGate, Rope, Scores, gated
+from napkin.architectures.blocks import RMS, Block, Operations, Routing
+from napkin.architectures.latent_attention import PARTS, LatentAttention, LatentSizes
 from napkin.architectures.traits import Sparse, after_first, by_type
 from napkin.inputs.model import Config
 from napkin.operations.attention import Indexer
-from napkin.operations.base import Operation
+from napkin.operations.base import COLUMN, Operation
 from napkin.operations.hyper_connections import Collapse, Fan
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
 from napkin.operations.pointwise import Activation, Add
-from napkin.operations.views import Cast
+from napkin.operations.views import Cast, Concat, Slice
 from napkin.record import replace
 
 
@@ -25,7 +27,7 @@ class Kind:
 
     native       the router runs in the type of its input, not in fp32, and its softmax is divided by the chosen's sum
     indexed      sparse attention: an indexer chooses the keys that a query sees
-    gate         of attention's result (as in blocks.latent_attention)      sinks  one learnt extra score a head
+    queries, gate  as in LatentAttention      sinks  one learned extra score per head
     gated_norms  norms whose result is multiplied by σ of a product of low rank, but before dense networks
     out_norm     the result of a mixture of experts is normalised
     streams      hyper-connections that do not mix; the head's product runs in fp32; experts' gate and up are cut
@@ -42,7 +44,8 @@ class Kind:
         native: bool = False,
         rank_stated: bool = False,
         indexed: bool = False,
-        gate: str = "",
+        queries: Callable[[LatentAttention, str], Operations] | None = None,
+        gate: OutputGate | None = None,
         sinks: bool = False,
         gated_norms: bool = False,
         out_norm: bool = False,
@@ -55,6 +58,7 @@ class Kind:
         self.native = native
         self.rank_stated = rank_stated
         self.indexed = indexed
+        self.queries = queries
         self.gate = gate
         self.sinks = sinks
         self.gated_norms = gated_norms
@@ -69,10 +73,42 @@ class Plan(NamedTuple):
     indexed: bool
 
 
+def _gate_and_queries(of: LatentAttention, source: str) -> Operations:
+    """Return Hy4's output gate, made of the input, and the queries."""
+    sizes = of.sizes
+    gate = Matmul("output_gate", (source,), sizes.width, sizes.heads * sizes.v_dim, False, COLUMN)
+    return (gate, *of.usual_queries(source))
+
+
+def _queries_with_gate(of: LatentAttention, source: str) -> Operations:
+    """Return A.X K2's queries and output gate from one projection, which reads the latent query before and after its
+    norm."""
+    sizes, both = of.sizes, ("q_a_norm", "q_a")
+    rank, queries, gates = sizes.q_rank or 0, sizes.heads * of.qk_dim, sizes.heads * sizes.v_dim
+    return (
+        Matmul("q_a", (source,), sizes.width, rank, of.bias),
+        of.norm(*both, rank),
+        Concat("q_latents", both, 2 * rank),
+        Matmul("q_gate", ("q_latents",), 2 * rank, queries + gates, False, COLUMN),
+        Slice("q", ("q_gate",), queries),
+        Slice("output_gate", ("q_gate",), gates),
+    )
+
+
+def _gate(source: str, attended: str, width: int, heads: int, size: int, prefix: str) -> Operations:
+    return gated(attended, "output_gate", heads * size, fp32=False)
+
+
+def _gate_fp32(source: str, attended: str, width: int, heads: int, size: int, prefix: str) -> Operations:
+    return gated(attended, "output_gate", heads * size, fp32=True)
+
+
 KINDS = {
     "axk1": Kind("interleaved", where=by_type, out_norm=True),
-    "axk2": Kind("interleaved", where=by_type, indexed=True, gate="joined", gated_norms=True),
-    "hy_v4": Kind("half", where=by_type, indexed=True, gate="own", sinks=True, streams=True),
+    "axk2": Kind(
+        "interleaved", where=by_type, indexed=True, queries=_queries_with_gate, gate=_gate_fp32, gated_norms=True
+    ),
+    "hy_v4": Kind("half", where=by_type, indexed=True, queries=_gate_and_queries, gate=_gate, sinks=True, streams=True),
     "deepseek_v2": Kind("complex", sigmoid=False, rank_stated=True),
     "deepseek_v3": Kind("interleaved"),
     "deepseek_v32": Kind("interleaved", where=by_type, indexed=True),
@@ -97,20 +133,15 @@ def build(config: Config) -> Model:
         v_dim = common.head_size(config, hidden, heads, own=False)
     function = common.activation(config, "hidden_act")
     bias = common.on(config, "attention_bias") if _knows(config, "attention_bias") else False
-    attend = partial(
-        blocks.latent_attention,
-        width=hidden,
-        heads=heads,
-        q_rank=_query_rank(config, kind),
-        kv_rank=config.integer("kv_lora_rank"),
-        nope=nope,
-        rope=Rope(rotary, kind.pairing, upcast=kind.pairing == "complex"),
-        v_dim=v_dim,
+    attend = LatentAttention(
+        LatentSizes(hidden, heads, _query_rank(config, kind), config.integer("kv_lora_rank"), nope, v_dim),
+        Rope(rotary, kind.pairing, upcast=kind.pairing == "complex"),
         bias=bias,
-        window=config.integer("index_topk") if kind.indexed else None,
+        queries=kind.queries,
         gate=kind.gate,
-        sinks=kind.sinks,
-        anywhere=kind.indexed,
+        scores=Scores(
+            window=config.integer("index_topk") if kind.indexed else None, sinks=kind.sinks, anywhere=kind.indexed
+        ),
     )
     if kind.indexed:
         config.ignore("mlp_bias")  # nothing reads it
@@ -141,16 +172,16 @@ def build(config: Config) -> Model:
         name = ("moe" if plan.sparse else "dense") if any_sparse else "decoder"
         if index is not None and not all(indexes):
             name += "_indexed" if plan.indexed else "_shared_index"
-        chosen: Block = partial(attend, index=index) if index is not None and plan.indexed else attend
+        chosen: Block = replace(attend, index=index) if index is not None and plan.indexed else attend
         if kind.streams:
-            connected = partial(blocks.hyper_connected, streams=streams, mixes=False, behind=True)
+            connected = partial(arrangements.hyper_connected, streams=streams, mixes=False, behind=True)
             return Layer(name, connected(hidden, RMS, chosen, feed))
         if kind.gated_norms:
             chosen = _behind_gate(chosen, hidden, gate_rank)
             feed = _behind_gate(feed, hidden, gate_rank) if plan.sparse else feed
         if kind.out_norm and plan.sparse:
             feed = _normed(feed, hidden)
-        return Layer(name, blocks.pre_norm(hidden, RMS, chosen, feed, scale=kind.scaled))
+        return Layer(name, arrangements.pre_norm(hidden, RMS, chosen, feed, scale=kind.scaled))
 
     runs = common.runs_of(keys, make)
     rows = config.integer("vocab_size")
@@ -189,7 +220,7 @@ def _behind_gate(block: Block, width: int, rank: int) -> Block:
             Matmul(low, (source,), width, rank),
             Activation(f"{low}_act", (low,), rank, "silu"),
             Matmul(f"{source}_gate", (f"{low}_act",), rank, width),
-            *blocks.gated(source, f"{source}_gate", width, wide=True),
+            *gated(source, f"{source}_gate", width, fp32=True),
             *block(f"{source}_gated"),
         )
 
@@ -232,17 +263,12 @@ def longcat(config: Config) -> Model:
     config.must_be("mla_scale_q_lora", True)
     config.must_be("mla_scale_kv_lora", True)
     function = common.activation(config, "hidden_act")
-    attend = partial(
-        blocks.latent_attention,
-        width=hidden,
-        heads=heads,
-        q_rank=config.integer("q_lora_rank"),
-        kv_rank=config.integer("kv_lora_rank"),
-        nope=nope,
-        rope=Rope(rotary, "interleaved"),
-        v_dim=config.integer("v_head_dim"),
+    ranks = config.integer("q_lora_rank"), config.integer("kv_lora_rank")
+    attend = LatentAttention(
+        LatentSizes(hidden, heads, *ranks, nope, config.integer("v_head_dim")),
+        Rope(rotary, "interleaved"),
         bias=common.on(config, "attention_bias"),
-        scaled=True,
+        scaled=PARTS,
     )
     dense = partial(blocks.gated_mlp, width=hidden, inner=config.integer("ffn_hidden_size"), function=function)
     experts, idle = config.integer("n_routed_experts"), config.optional_integer("zero_expert_num", least=0) or 0
@@ -260,7 +286,8 @@ def longcat(config: Config) -> Model:
     operations: Operations = ()
     last = "x"
     for prefix in ("first/", "second/"):
-        attended, fed = attend(f"{prefix}attention_norm", prefix=prefix), dense(f"{prefix}mlp_norm", prefix=prefix)
+        attended = replace(attend, prefix=prefix)(f"{prefix}attention_norm")
+        fed = dense(f"{prefix}mlp_norm", prefix=prefix)
         operations += (
             RMS(f"{prefix}attention_norm", last, hidden),
             *attended,

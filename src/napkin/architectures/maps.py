@@ -30,7 +30,7 @@ def diffllama(config: Config) -> Model:
     if common.kv_heads_of(config, heads) % 2:
         raise config.wrong("num_key_value_heads", "is not even: one half of the values is for each of two maps")
     traits = Traits(bias="attention_bias", out_bias="attention_bias", ignored=("lambda_std_dev",))
-    return decoder(config, traits, vary=lambda plan: {"instead": differential})
+    return decoder(config, traits, vary=lambda usual, plan: replace(usual, core=differential))
 
 
 def differential(core: AttentionCore) -> Operations:
@@ -58,7 +58,7 @@ def doge(config: Config) -> Model:
         config.ignore("num_experts", "num_experts_per_tok", "norm_topk_prob")
     traits = replace(LLAMA, own_head_dim=True, qk_norm=RMS, windows=everywhere, dropout=(True, True), weighted=True)
     masked = partial(dynamic, bias=config.flag("attention_bias"), keep=config.integer("keep_window_size"))
-    return decoder(config, traits, vary=lambda plan: {"instead": masked}, beside=beside)
+    return decoder(config, traits, vary=lambda usual, plan: replace(usual, core=masked), beside=beside)
 
 
 def retrieval(config: Config) -> Callable[[Block], Block]:

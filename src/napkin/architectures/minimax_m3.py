@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
-from napkin.architectures import blocks, common
-from napkin.architectures.blocks import RMS_OFFSET, Block, Operations, Rope, Routing
+from napkin.architectures import arrangements, blocks, common
+from napkin.architectures.attention import Attention, Heads, QkNorm, Rope, Scores
+from napkin.architectures.blocks import RMS_OFFSET, Block, Operations, Routing
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
@@ -19,6 +20,7 @@ from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
 from napkin.operations.pointwise import Activation, Clamp, Multiply, Scale
 from napkin.operations.views import Slice
+from napkin.record import replace
 
 FULL, BLOCKS = "full_attention", "minimax_m3_sparse"
 SPARSE, DENSE = "sparse", "dense"
@@ -56,15 +58,7 @@ def build(config: Config) -> Model:
     if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
         raise config.wrong("partial_rotary_factor", f"{printable(repr(share), 60)} is not a share from 0 to 1")
     rotary = -2 * (-int(head_dim * share) // 2)
-    attend = partial(
-        blocks.attention,
-        width=hidden,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        rope=Rope(rotary),
-        norm=RMS_OFFSET,
-    )
+    attend = Attention(Heads(hidden, heads, kv_heads, head_dim), rope=Rope(rotary), norm=QkNorm(RMS_OFFSET))
 
     def chosen(core: AttentionCore) -> Operations:
         indexer = BlockIndexer(
@@ -105,9 +99,9 @@ def build(config: Config) -> Model:
     def make(plan: Plan) -> Layer:
         near = attend
         if plan.attention == BLOCKS:
-            near = partial(attend, window=window, instead=chosen, anywhere=True, own_mask=True)
+            near = replace(attend, scores=Scores(window=window, anywhere=True, own_mask=True), core=chosen)
         name = ("moe" if plan.feed == SPARSE else "dense") + "_blocks" * (plan.attention == BLOCKS)
-        return Layer(name, blocks.pre_norm(hidden, RMS_OFFSET, near, networks[plan.feed]))
+        return Layer(name, arrangements.pre_norm(hidden, RMS_OFFSET, near, networks[plan.feed]))
 
     rows = config.integer("vocab_size")
     none = common.headless(config)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 
-from napkin.architectures.blocks import RMS, Block, NormStyle, Rope, attention
+from napkin.architectures.attention import Attention, Heads, QkvProjections, Rope
+from napkin.architectures.blocks import RMS, Block, NormStyle
 from napkin.architectures.common import FULL, decoder_only, embedding, head, head_size, headless, kv_heads_of, tied
 from napkin.inputs.load import printable
 from napkin.inputs.model import LARGEST_DIMENSION, Config
@@ -80,22 +80,12 @@ def groups_of(config: Config, field: str, inner: int, heads: int) -> int:
     return groups
 
 
-def grouped_attention(
-    config: Config, hidden: int, heads: int, rope: Rope | None, *, bias: bool, **more: object
-) -> Block:
-    """Grouped-query attention with the usual field names, biases on all four projections or none."""
+def grouped_attention(config: Config, hidden: int, heads: int, rope: Rope | None, *, bias: bool) -> Attention:
+    """Return grouped-query attention with the usual field names, biases on all four projections or none."""
     head_dim = head_size(config, hidden, heads)
     kv_heads = kv_heads_of(config, heads)
-    return partial(
-        attention,
-        width=hidden,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        bias=bias,
-        out_bias=bias,
-        rope=rope,
-        **more,  # type: ignore[arg-type]
+    return Attention(
+        Heads(hidden, heads, kv_heads, head_dim), projections=QkvProjections(bias=bias, out_bias=bias), rope=rope
     )
 
 

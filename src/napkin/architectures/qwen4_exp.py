@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from napkin.architectures.blocks import RMS_OFFSET, Block, Operations, Rope, Routing, attention, gated_mlp, moe
+from napkin.architectures.attention import Attention, Heads, QkNorm, QkvProjections, Rope
+from napkin.architectures.blocks import RMS_OFFSET, Block, Operations, Routing, behind_gate, gated_mlp, moe
 from napkin.architectures.common import (
     FULL,
     activation,
@@ -61,18 +62,12 @@ def build(config: Config) -> Model:
     config.divides("indexer_budget", budget, rate, "(indexer_budget)")
 
     def attend(source: str) -> Operations:
-        made = attention(
-            source,
-            width=hidden,
-            heads=heads,
-            kv_heads=kv_heads,
-            head_dim=head_dim,
-            bias=bias,
-            out_bias=bias,
+        made = Attention(
+            Heads(hidden, heads, kv_heads, head_dim),
+            projections=QkvProjections(bias=bias, out_bias=bias, gated=True),
+            norm=QkNorm(RMS_OFFSET),
             rope=Rope(rotary_dim(config, head_dim, 1.0)),
-            norm=RMS_OFFSET,
-            output_gate=True,
-        )
+        )(source)
         return (RunChoice("indexer", (source,), hidden, index_heads, index_size, rate), *made)
 
     key_heads, value_heads = config.integer("linear_num_key_heads"), config.integer("linear_num_value_heads")
@@ -103,14 +98,16 @@ def build(config: Config) -> Model:
         inner=config.integer("moe_intermediate_size"),
         routing=Routing(experts, top_k, normalise=config.flag("norm_topk_prob", otherwise=True)),
         function=function,
-        shared=partial(
-            gated_mlp,
-            width=hidden,
-            inner=config.integer("shared_expert_intermediate_size"),
-            function=function,
-            prefix="shared/",
+        shared=behind_gate(
+            partial(
+                gated_mlp,
+                width=hidden,
+                inner=config.integer("shared_expert_intermediate_size"),
+                function=function,
+                prefix="shared/",
+            ),
+            hidden,
         ),
-        shared_gate=True,
     )
 
     def laid_out() -> Sequence[str]:

@@ -9,20 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from napkin.architectures.blocks import (
-    LAYER,
-    RMS,
-    RMS_OFFSET,
-    Block,
-    Gate,
-    Rope,
-    Routing,
-    attention,
-    gated_mlp,
-    moe,
-    pre_norm,
-    sandwich_norm,
-)
+from napkin.architectures.arrangements import pre_norm, sandwich_norm
+from napkin.architectures.attention import Attention, Gate, Heads, QkNorm, QkvProjections, Rope, Scores
+from napkin.architectures.blocks import LAYER, RMS, RMS_OFFSET, Block, Routing, gated_mlp, moe
 from napkin.architectures.common import (
     FULL,
     WINDOWED,
@@ -58,16 +47,11 @@ def recurrent_gemma(config: Config) -> Model:
     function = activation(config, "hidden_activation", "hidden_act")
     inner = config.optional_integer("lru_width") or hidden
     config.divides("lru_width", inner, heads, "(lru_width)")
-    attend = partial(
-        attention,
-        width=hidden,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        bias=on(config, "attention_bias"),
-        out_bias=True,
+    attend = Attention(
+        Heads(hidden, heads, kv_heads, head_dim),
+        projections=QkvProjections(bias=on(config, "attention_bias"), out_bias=True),
+        scores=Scores(window=config.integer("attention_window_size")),
         rope=Rope(rotary_dim(config, head_dim, 0.5)),
-        window=config.integer("attention_window_size"),
     )
     mix = partial(
         rg_lru, width=hidden, inner=inner, heads=heads, kernel=config.integer("conv1d_width"), function=function
@@ -113,9 +97,7 @@ def lfm2(config: Config, *, sparse: bool = False) -> Model:
         "use_pos_enc",
         "theta",
     )
-    attend = partial(
-        attention, width=hidden, heads=heads, kv_heads=kv_heads, head_dim=head_dim, rope=Rope(head_dim), norm=RMS
-    )
+    attend = Attention(Heads(hidden, heads, kv_heads, head_dim), norm=QkNorm(RMS), rope=Rope(head_dim))
     mix = partial(short_conv, width=hidden, kernel=config.integer("conv_L_cache"), bias=on(config, "conv_bias"))
     d_ff = config.integer("intermediate_size")
     feeds: dict[bool, Block] = {}
@@ -182,15 +164,10 @@ def lfm3(config: Config) -> Model:
     head_dim = head_size(config, hidden, heads)
     kv_heads = kv_heads_of(config, heads)
     kernel, inner = config.integer("conv_L_cache"), config.integer("intermediate_size")
-    attend = partial(
-        attention,
-        width=hidden,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        bias=on(config, "attention_bias"),
-        out_bias=on(config, "attention_bias"),
-        norm=RMS,
+    attend = Attention(
+        Heads(hidden, heads, kv_heads, head_dim),
+        projections=QkvProjections(bias=on(config, "attention_bias"), out_bias=on(config, "attention_bias")),
+        norm=QkNorm(RMS),
         gate=Gate(per_head=True) if config.flag("use_attention_gate") else None,
     )
     mix = partial(short_conv, width=hidden, kernel=kernel, bias=on(config, "conv_bias"))
@@ -211,7 +188,7 @@ def lfm3(config: Config) -> Model:
             return Layer("conv", arrange(hidden, RMS, mix, feed))
         if kind == WINDOWED and window is None:
             raise config.refuse("sliding_window", "is missing, but there are layers with a window")
-        one = partial(attend, rope=turned(kind), window=window if kind == WINDOWED else None)
+        one = replace(attend, rope=turned(kind), scores=Scores(window=window if kind == WINDOWED else None))
         return Layer("sliding" if kind == WINDOWED else "full", arrange(hidden, RMS, one, feed))
 
     listed = kinds(config, "layer_types", layers, (FULL, WINDOWED, CONV), laid_out)
@@ -227,14 +204,10 @@ def minimax(config: Config) -> Model:
     head_dim = head_size(config, hidden, heads)
     kv_heads = kv_heads_of(config, heads)
     function = activation(config, "hidden_act")
-    attend = partial(
-        attention,
-        width=hidden,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
+    attend = Attention(
+        Heads(hidden, heads, kv_heads, head_dim),
+        scores=Scores(window=config.optional_integer("sliding_window")),
         rope=Rope(rotary_dim(config, head_dim, 1.0)),
-        window=config.optional_integer("sliding_window"),
     )
     mix = partial(
         lightning,

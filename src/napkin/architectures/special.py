@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from napkin.architectures import blocks, common
-from napkin.architectures.blocks import LAYER, LAYER_NO_BIAS, RMS, NormStyle, Operations, Rope, Routing
+from napkin.architectures import arrangements, blocks, common
+from napkin.architectures.attention import Attention, Heads, QkvProjections, Rope, Scores
+from napkin.architectures.blocks import LAYER, LAYER_NO_BIAS, RMS, NormStyle, Operations, Routing
 from napkin.architectures.decoder import decoder
 from napkin.architectures.decoders import GPT2, TRAITS
 from napkin.architectures.traits import Traits
@@ -218,15 +219,8 @@ def dbrx(config: Config) -> Model:
     experts, top_k = ffn.integer("moe_num_experts"), ffn.integer("moe_top_k")
     if top_k > experts:
         raise ffn.wrong("moe_top_k", f"chooses {top_k} of {experts} experts")
-    attend = partial(
-        blocks.attention,
-        width=hidden,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        fused=True,
-        clamp=clamp,
-        rope=Rope(head_dim),
+    attend = Attention(
+        Heads(hidden, heads, kv_heads, head_dim), QkvProjections(fused=True, clamped=clamp), rope=Rope(head_dim)
     )
     feed = partial(
         blocks.moe,
@@ -240,7 +234,7 @@ def dbrx(config: Config) -> Model:
         ),
         function=str(function),
     )
-    layer = Layer("moe", blocks.pre_norm(hidden, LAYER_NO_BIAS, attend, feed, dropout=(True, True)))
+    layer = Layer("moe", arrangements.pre_norm(hidden, LAYER_NO_BIAS, attend, feed, dropout=(True, True)))
     balances = config.flag("output_router_logits", otherwise=False)
     balance = BalanceLoss("balance_loss", (), experts, top_k) if balances else None
     return _assembled(config, hidden, heads, kv_heads, head_dim, ((layers, layer),), LAYER_NO_BIAS, balance=balance)
@@ -292,7 +286,7 @@ def jetmoe(config: Config) -> Model:
             product("down", "gated", "router", inner, hidden, "sorted", "tokens"),
         )
 
-    layer = Layer("moe", blocks.pre_norm(hidden, RMS, attend, feed))
+    layer = Layer("moe", arrangements.pre_norm(hidden, RMS, attend, feed))
     balances = config.flag("output_router_logits", otherwise=False)
     # the class records the logits of attention's router twice
     balance = BalanceLoss("balance_loss", (), experts, top_k, each=3) if balances else None
@@ -312,15 +306,7 @@ def grok(config: Config) -> Model:
     experts, top_k = config.integer("num_experts"), config.integer("num_experts_per_tok")
     if top_k > experts:
         raise config.wrong("num_experts_per_tok", f"chooses {top_k} of {experts} experts")
-    attend = partial(
-        blocks.attention,
-        width=hidden,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        rope=Rope(head_dim),
-        softcap=True,
-    )
+    attend = Attention(Heads(hidden, heads, kv_heads, head_dim), rope=Rope(head_dim), scores=Scores(softcap=True))
     feed = partial(
         blocks.moe,
         width=hidden,
@@ -328,7 +314,7 @@ def grok(config: Config) -> Model:
         routing=Routing(experts, top_k, upcast=True),
         function="gelu",
     )
-    layer = Layer("moe", blocks.sandwich_norm(hidden, RMS, attend, feed))
+    layer = Layer("moe", arrangements.sandwich_norm(hidden, RMS, attend, feed))
     return _assembled(config, hidden, heads, kv_heads, head_dim, ((layers, layer),), RMS, scale=True)
 
 

@@ -9,18 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from napkin.architectures.blocks import (
-    RMS,
-    RMS_FP32,
-    Block,
-    Operations,
-    Rope,
-    Routing,
-    gated_mlp,
-    moe,
-    plain_mlp,
-    pre_norm,
-)
+from napkin.architectures.arrangements import pre_norm
+from napkin.architectures.attention import Rope
+from napkin.architectures.blocks import RMS, RMS_FP32, Block, Operations, Routing, gated_mlp, moe, plain_mlp
 from napkin.architectures.common import FULL, activation, depth, head_size, indices, kv_heads_of, on, runs_of, width
 from napkin.architectures.mixing import (
     DENSE,

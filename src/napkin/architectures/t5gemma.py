@@ -11,7 +11,8 @@ from functools import partial
 from math import gcd
 
 from napkin.architectures import common
-from napkin.architectures.blocks import RMS_OFFSET, Block, NormStyle, Operations, Rope, attention, gated_mlp
+from napkin.architectures.attention import Attention, Heads, QkNorm, QkvProjections, Rope, Scores
+from napkin.architectures.blocks import RMS_OFFSET, Block, NormStyle, Operations, gated_mlp
 from napkin.architectures.common import CHUNKED, FULL, WINDOWED
 from napkin.architectures.encoder_decoder import parts_of
 from napkin.inputs.model import Config
@@ -91,36 +92,22 @@ def branch(name: str, source: str, width: int, block: Block) -> Operations:
 
 def attends(of: Side, *, causal: bool, norm: NormStyle | None = None, window: int | None = None) -> Block:
     """Self-attention with rotary positions."""
-    return partial(
-        attention,
-        width=of.width,
-        heads=of.heads,
-        kv_heads=of.kv_heads,
-        head_dim=of.head_dim,
-        bias=of.bias,
-        out_bias=of.bias,
+    return Attention(
+        Heads(of.width, of.heads, of.kv_heads, of.head_dim),
+        projections=QkvProjections(bias=of.bias, out_bias=of.bias),
+        norm=QkNorm(norm) if norm is not None else None,
+        scores=Scores(window=window, causal=causal, softcap=of.capped[0]),
         rope=Rope(of.head_dim),
-        norm=norm,
-        window=window,
-        causal=causal,
-        softcap=of.capped[0],
     )
 
 
 def across(of: Side, memory_width: int) -> Block:
     """Attention to the encoder's output, without positions."""
-    return partial(
-        attention,
-        width=of.width,
-        heads=of.heads,
-        kv_heads=of.kv_heads,
-        head_dim=of.head_dim,
-        bias=of.bias,
-        out_bias=of.bias,
-        causal=False,
-        softcap=of.capped[0],
+    return Attention(
+        Heads(of.width, of.heads, of.kv_heads, of.head_dim, memory_width=memory_width),
+        projections=QkvProjections(bias=of.bias, out_bias=of.bias),
+        scores=Scores(causal=False, softcap=of.capped[0]),
         memory=MEMORY,
-        memory_width=memory_width,
         prefix="cross_",
     )
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from napkin.architectures import common
-from napkin.architectures.blocks import RMS, Gate, NormStyle
+from napkin.architectures.attention import Gate
+from napkin.architectures.blocks import RMS, Block, NormStyle
 from napkin.architectures.common import FULL, WINDOWED, Switch
 from napkin.inputs.model import Config
 from napkin.record import record
@@ -179,6 +180,11 @@ SPARSEMIXER_CHOOSES = 2
 arXiv:2409.12136): its code takes no other number."""
 
 
+def unchanged(block: Block, width: int) -> Block:
+    """Return the block as it is."""
+    return block
+
+
 @record
 class Mixture:
     """The experts of a model_type.
@@ -189,7 +195,8 @@ class Mixture:
     balances output_router_logits adds a loss on how evenly the experts are used
     jitter   the field that says how strong the noise is that multiplies the tokens, `jitters` times
     softcap  the field that says where the router's logits are cut softly; 0 where they are not
-    scaled, averaged, wide_product   as scaled, averaged and upcast of blocks.moe
+    scaled, wide_product   as scaled and upcast of blocks.moe
+    with_shared   (block, width) → the mixture with shared experts as this model has it
     """
 
     experts: str = "num_local_experts"
@@ -214,7 +221,7 @@ class Mixture:
     balances: bool = False
     softcap: str = ""
     scaled: bool = False
-    averaged: bool = False
+    with_shared: Callable[[Block, int], Block] = unchanged
     wide_product: bool = False
 
 

@@ -6,14 +6,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from napkin.architectures import common
-from napkin.architectures.blocks import LAYER_FP32, RMS, RMS_FP32, Gate, Rope
+from napkin.architectures.attention import Attention, Gate, Rope
+from napkin.architectures.blocks import LAYER_FP32, RMS, RMS_FP32, Block, Operations
 from napkin.architectures.common import FULL, WINDOWED
 from napkin.architectures.decoder import Plan, decoder
 from napkin.architectures.decoders import COHERE, SIGMOID_MOE
-from napkin.architectures.traits import Mixture, Pattern, Traits, by_type, listed_types
+from napkin.architectures.traits import Mixture, Pattern, Traits, by_type, listed_types, unchanged
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.operations.model import Model
+from napkin.operations.pointwise import Scale
 from napkin.record import replace
 
 
@@ -64,10 +66,11 @@ def mimo_v2_flash(config: Config) -> Model:
         plain = entry.get("rope_type", "default") == "default"
         dims[kind] = common.in_pairs(config, head_dim, (0.334 if plain else 1.0) if share is None else share)
 
-    def vary(plan: Plan) -> dict[str, Any]:
+    def vary(usual: Attention, plan: Plan) -> Attention:
         if plan.window is None:
-            return {"rope": Rope(dims[FULL])}
-        return {"rope": Rope(dims[WINDOWED]), "kv_heads": 2 * kv_heads, "sinks": True}
+            return replace(usual, rope=Rope(dims[FULL]))
+        doubled = replace(usual.heads, kv_heads=2 * kv_heads)
+        return replace(usual, heads=doubled, rope=Rope(dims[WINDOWED])).scored(sinks=True)
 
     traits = Traits(
         bias="attention_bias",
@@ -145,9 +148,11 @@ def laguna(config: Config) -> Model:
             scaled=True,
         ),
     )
-    return decoder(
-        config, traits, heads_of=heads_of, vary=lambda plan: {"rope": Rope(dims[WINDOWED if plan.window else FULL])}
-    )
+
+    def vary(usual: Attention, plan: Plan) -> Attention:
+        return replace(usual, rope=Rope(dims[WINDOWED if plan.window else FULL]))
+
+    return decoder(config, traits, heads_of=heads_of, vary=vary)
 
 
 def beam(config: Config) -> Model:
@@ -225,11 +230,21 @@ def cohere2_moe(config: Config) -> Model:
             shared_field="num_shared_experts",
             score=f"{choose}_top_k",
             normalise="norm_topk_prob" if choose == "sigmoid" else False,
-            averaged=strategy == "average",
+            with_shared=averaged if strategy == "average" else unchanged,
         ),
     )
     config.ignore("norm_topk_prob")
     return decoder(config, traits)
+
+
+def averaged(block: Block, width: int) -> Block:
+    """Return the mixture whose sum with the shared experts is divided by two."""
+
+    def halved(source: str) -> Operations:
+        *operations, total = block(source)
+        return (*operations, replace(total, name="moe_sum"), Scale("moe", ("moe_sum",), width))
+
+    return halved
 
 
 def cohere_compass(config: Config) -> Model:

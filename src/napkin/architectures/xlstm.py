@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from functools import partial
 
-from napkin.architectures.blocks import NormStyle, gated_mlp, pre_norm
+from napkin.architectures.arrangements import pre_norm
+from napkin.architectures.blocks import NormStyle, gated_mlp
 from napkin.architectures.common import decoder_only, embedding, head, headless, on, tied, width
 from napkin.architectures.common import depth as depth_of
 from napkin.architectures.mixing import scaled

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from napkin.architectures.blocks import RMS, Block, Operations, Rope, attention, gated_mlp
+from napkin.architectures.attention import Attention, Heads, Rope
+from napkin.architectures.blocks import RMS, Block, Operations, gated_mlp
 from napkin.architectures.common import activation, depth, kv_heads_of, on, runs_of, width
 from napkin.architectures.mixing import HYBRID, LINEAR, agree, groups_of, kinds, mixer_layer, network, rank_of
 from napkin.architectures.recurrent_blocks import selective, ssd
@@ -81,14 +82,7 @@ def zamba(config: Config) -> Model:
 
     listed = kinds(config, "layers_block_type", layers, (LINEAR, HYBRID), laid_out)
     config.ignore("attn_layer_period", "attn_layer_offset")
-    attended = attention(
-        "attention_norm",
-        width=2 * hidden,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        out_width=hidden,
-    )
+    attended = Attention(Heads(2 * hidden, heads, kv_heads, head_dim, out_width=hidden))("attention_norm")
     block: Operations = (
         Concat("joined", ("x",), 2 * hidden),
         RMS("attention_norm", "joined", 2 * hidden),
@@ -160,15 +154,7 @@ def zamba2(config: Config) -> Model:
     if adapted and (kv_heads != heads or heads * head_dim != 2 * hidden):
         raise config.refuse("use_shared_attention_adapter", "its adapters fit only 2 · hidden_size queries and keys")
     rope = Rope(head_dim) if config.flag("use_mem_rope", otherwise=False) else None
-    attended = attention(
-        "attention_norm",
-        width=2 * hidden,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        rope=rope,
-        out_width=hidden,
-    )
+    attended = Attention(Heads(2 * hidden, heads, kv_heads, head_dim, out_width=hidden), rope=rope)("attention_norm")
     block: Operations = (
         Concat("joined", ("x",), 2 * hidden),
         RMS("attention_norm", "joined", 2 * hidden),

@@ -6,7 +6,8 @@ Field names and arrangements are facts of the class of Hugging Face transformers
 
 from __future__ import annotations
 
-from napkin.architectures.blocks import RMS, Operations, Rope
+from napkin.architectures.attention import Rope
+from napkin.architectures.blocks import RMS, Operations
 from napkin.architectures.common import (
     activation,
     decoder_only,

@@ -12,7 +12,7 @@ from napkin import __version__
 from napkin.errors import NapkinError, Problems
 
 if TYPE_CHECKING:
-    from napkin.commands.command import Command, Given
+    from napkin.commands.command import Command, OptionText
     from napkin.render.answer import Answer
 
 INTERRUPTED, PIPE_CLOSED, WRITE_FAILED, DEFECT = 130, 141, 74, 70
@@ -102,7 +102,7 @@ def _main(argv: list[str]) -> int:
     return 0 if given is None else _answer(command, given)
 
 
-def _answer(command: Command, given: dict[str, Given]) -> int:
+def _answer(command: Command, given: dict[str, OptionText]) -> int:
     from napkin.commands.command import ask
 
     forms = _forms(given)
@@ -112,7 +112,7 @@ def _answer(command: Command, given: dict[str, Given]) -> int:
         of_file = options_of_file(str(given["run"].text), command)
         given, forms = {**of_file, **given}, forms or _forms(of_file)  # the command line wins
     if len(forms) > 1:
-        raise NapkinError(f"--{forms[0]} and --{forms[1]} exclude each other", "choose one")
+        raise NapkinError(f"--{forms[0]} and --{forms[1]} cannot be combined", "choose one")
     target = str(given["output"].text) if "output" in given and not command.keeps else "-"
     answer = ask(command, given)
     if "plot" in given:
@@ -124,7 +124,7 @@ def _answer(command: Command, given: dict[str, Given]) -> int:
     return answer.status
 
 
-def _forms(given: dict[str, Given]) -> list[str]:
+def _forms(given: dict[str, OptionText]) -> list[str]:
     """The forms other than text that are asked for."""
     return [form for form in ("json", "csv", "markdown") if form in given and given[form].text]
 

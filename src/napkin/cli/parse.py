@@ -9,9 +9,10 @@ from typing import Any
 
 import typer
 
-from napkin.commands.command import MODULES, Command, Given, find
+from napkin.commands.command import MODULES, Command, OptionText, find
 from napkin.errors import NapkinError, did_you_mean
-from napkin.options.registry import OPTIONS, Option
+from napkin.options.option import Option
+from napkin.options.registry import OPTIONS
 
 _USAGE_ERROR: Any = typer.BadParameter.__mro__[1]  # click's own class, wherever this typer keeps its click
 _CLICK_ERROR: Any = typer.BadParameter.__mro__[2]
@@ -62,7 +63,7 @@ def _app() -> typer.Typer:
     )
 
 
-def parse(command: Command, words: list[str]) -> dict[str, Given] | None:
+def parse(command: Command, words: list[str]) -> dict[str, OptionText] | None:
     """Options by name, or None where help was printed. Raises NapkinError (2) for what is not understood."""
     received: dict[str, Any] = {}
     app = _app()
@@ -82,11 +83,11 @@ def parse(command: Command, words: list[str]) -> dict[str, Given] | None:
         raise KeyboardInterrupt from None
     if not received:
         return None if shown_help == 0 or not command.names else {}
-    given: dict[str, Given] = {}
+    given: dict[str, OptionText] = {}
     for name in (*command.names, *figures):
         value = received.get(OPTIONS[name].key)
         if value is not None and value != [] and value != ():
-            given[name] = Given(value)
+            given[name] = OptionText(value)
     return given
 
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
-from napkin import units
-from napkin.commands.command import Command, Given, Inputs, ask
+from napkin.commands.command import Command, Inputs, OptionText, ask
 from napkin.errors import NapkinError, did_you_mean
-from napkin.options.registry import COMMON, DRAWS, OPTIONS, Option, canonical
+from napkin.options.option import Option
+from napkin.options.output import COMMON, DRAWS
+from napkin.options.ranges import truth
+from napkin.options.registry import OPTIONS, canonical
 from napkin.render.answer import Answer, Shown
-from napkin.units import Unreadable
 
-Question = dict[str, Given]
-MOST_VALUES = 10_000
+Question = dict[str, OptionText]
 
 
 def target_of(inputs: Inputs) -> tuple[Command, Question]:
@@ -25,7 +24,7 @@ def target_of(inputs: Inputs) -> tuple[Command, Question]:
         raise NapkinError(f"{name}: which command?", f"napkin {inputs.command.examples[0]}")
     taken = {*command.names, *command.figures} - {*COMMON, *DRAWS}
     shown = {name: one for name, one in inputs.shown.items() if name in taken}
-    return command, {name: Given(_as_given(one), one.origin) for name, one in shown.items()}
+    return command, {name: OptionText(_as_given(one), one.origin) for name, one in shown.items()}
 
 
 def _as_given(shown: Shown) -> Any:
@@ -47,7 +46,7 @@ def option_of(command: Command, name: str, where: str) -> Option:
 def changed(question: Question, changes: Mapping[str, Any]) -> Question:
     """The question with other texts for some options; None takes an option out."""
     result = {name: one for name, one in question.items() if name not in changes}
-    return {**result, **{name: Given(text) for name, text in changes.items() if text is not None}}
+    return {**result, **{name: OptionText(text) for name, text in changes.items() if text is not None}}
 
 
 ADVICE = "suggestions"
@@ -84,103 +83,8 @@ def assignments(text: str, command: Command, where: str) -> dict[str, Any]:
         option = option_of(command, head, where)
         if option.name in result:
             raise NapkinError(f"{where}: {option.name} is given twice")
-        result[option.name] = _truth(value, where, option) if option.flag else value.strip()
+        result[option.name] = truth(value, where, option) if option.flag else value.strip()
     return result
-
-
-def _truth(text: str, where: str, option: Option) -> bool:
-    word = text.strip().lower()
-    if word not in ("true", "false"):
-        raise NapkinError(f"{where}: {option.name} is {text.strip()[:40]!r}, neither true nor false")
-    return word == "true"
-
-
-def read(option: Option, text: str, where: str) -> Any:
-    """A value of an option, in base units."""
-    try:
-        return option.parse(text)
-    except Unreadable as problem:
-        raise NapkinError(f"{where}: {option.name}: {problem.reason}", problem.hint) from None
-
-
-_SUFFIX = {"second": "s", "byte": "B", "byte/s": "B/s", "FLOP/s": "FLOP/s", "watt": "W"}
-
-
-def written(option: Option, value: float) -> str:
-    """A value in base units as its option reads it: 86400 seconds → `86400s`."""
-    whole = isinstance(value, int) or value.is_integer()
-    number = str(int(value)) if whole and abs(value) < 1e15 else repr(value)
-    return number + _SUFFIX.get(option.unit, "")
-
-
-def counts(option: Option) -> bool:
-    """Whether the option takes whole numbers only."""
-    if option.parse is units.size:
-        return True
-    for half in (0.5, 1.5):
-        try:
-            option.parse(written(option, half))
-        except Unreadable:
-            continue
-        return False
-    return True
-
-
-def values(option: Option, text: str, where: str) -> list[Any]:
-    """The texts of a list (`1,2,4`) or range: `0.3..0.6:0.05` by steps, `1..64:x2` by factors, `1..64` by doubling
-    where the option counts something. A range's end is always among them. Flags give true and false."""
-    if option.flag:
-        return [_truth(word, where, option) for word in text.split(",")]
-    if ".." not in text:
-        found: list[Any] = [word.strip() for word in text.split(",")]
-        for word in found:
-            read(option, word, where)
-        return found
-    first, _, rest = text.partition("..")
-    last, colon, step = rest.partition(":")
-    low, high = read(option, first, where), read(option, last, where)
-    if not all(isinstance(end, (int, float)) for end in (low, high)):
-        raise NapkinError(f"{where}: {option.name} has no ranges", f"list its values: {where} {option.name}=a,b")
-    if high < low:
-        raise NapkinError(f"{where}: {text.strip()!r} is an empty range", "the smaller end comes first")
-    whole = counts(option)
-    if not colon and not whole:
-        raise NapkinError(f"{where}: {text.strip()!r} has no step", f"for example {first.strip()}..{last.strip()}:x2")
-    if not colon or step.strip()[:1] in ("x", "X", "×"):
-        numbers = _by_factor(low, high, _factor(step.strip()[1:] if colon else "2", where), whole)
-        if numbers[-1] != high:
-            raise NapkinError(f"{where}: the range has more than {MOST_VALUES:,} values", "take a larger factor")
-    else:
-        numbers = _by_step(low, high, read(option, step, where), where)
-    return [written(option, number) for number in numbers]
-
-
-def _factor(text: str, where: str) -> float:
-    try:
-        factor = float(text)
-    except ValueError:
-        raise NapkinError(f"{where}: {text[:40]!r} is not a factor", "for example 1..64:x2") from None
-    if not 1 < factor < math.inf:
-        raise NapkinError(f"{where}: a factor is above 1", "for example 1..64:x2")
-    return factor
-
-
-def _by_factor(low: float, high: float, factor: float, whole: bool) -> list[float]:
-    found = [low]
-    while found[-1] < high and len(found) < MOST_VALUES:
-        grown = low * factor ** len(found)
-        grown = max(round(grown), found[-1] + 1) if whole else grown
-        found.append(high if grown > high * (1 - 1e-12) else grown)
-    return found
-
-
-def _by_step(low: float, high: float, step: float, where: str) -> list[float]:
-    count = (high - low) / step
-    if count >= MOST_VALUES:
-        raise NapkinError(f"{where}: the range has more than {MOST_VALUES:,} values", "take a larger step")
-    found: list[float] = [low + i * step for i in range(int(count * (1 + 1e-12)) + 1)]
-    found = [f if isinstance(f, int) else float(f"{f:.12g}") for f in found]  # 0.3 + 0.05·i without binary dust
-    return found if found[-1] >= high * (1 - 1e-12) else [*found, high]
 
 
 def paths(text: str | None, answer_paths: Sequence[str], where: str = "--show") -> list[str] | None:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 from napkin import term, units
 from napkin.commands.command import Command, Inputs
 from napkin.errors import NapkinError, did_you_mean
-from napkin.options.registry import FIGURES, Option, declare, flag
+from napkin.options.bench import MEASURED
+from napkin.options.machine import FIGURES
+from napkin.options.option import parsed
 from napkin.render.answer import Answer
 from napkin.term import Term
 
@@ -19,22 +21,7 @@ if TYPE_CHECKING:
     from napkin.inputs.profile import Profile
     from napkin.operations.model import Model
 
-WHAT = ("matmul", "memory", "host", "train", "step", "collectives", "compare")
 LARGEST_SIDE = 1 << 20
-
-declare(
-    Option("what", units.words, f"{', '.join(WHAT)}; nothing for all", metavar="WHAT", positional=True, many=True),
-    Option("device", units.words, "cuda, cuda:0, mps or cpu; a CUDA device unless named", metavar="NAME"),
-    flag("quick", "Under 45 seconds: bf16 and tf32, one copy, one eager step"),
-    flag("full", "Every format, more sizes, longer holds: up to 8 minutes"),
-    Option("only", units.words, "Groups by comma: matmul,memory,host,train,collectives", metavar="LIST"),
-    flag("resume", "Keep what the profile already has, measure the rest"),
-    Option("time-limit", units.duration, "Skip what would not end within it, e.g. 180s", "second", "TIME"),
-    flag("quiet", "No progress on stderr"),
-    Option("data", units.words, "normal; zeros shows how far constant operands flatter", metavar="NAME"),
-    Option("layers", units.positive_count, "Layers", metavar="N"),
-    Option("steps", units.positive_count, "Steps", metavar="N"),
-)
 
 
 def run(inputs: Inputs) -> Answer:
@@ -42,9 +29,9 @@ def run(inputs: Inputs) -> Answer:
     for name in FIGURES:
         if name in inputs:
             raise NapkinError(f"--{name}: bench does not take it", "put it in a file: --hardware-file")
-    if words and words[0] not in WHAT:
+    if words and words[0] not in MEASURED:
         raise NapkinError(
-            f"bench cannot measure {words[0]!r}", did_you_mean(words[0], WHAT) or f"one of {', '.join(WHAT)}"
+            f"bench cannot measure {words[0]!r}", did_you_mean(words[0], MEASURED) or f"one of {', '.join(MEASURED)}"
         )
     if words[:1] == ("compare",):
         return _compare(inputs, words[1:])
@@ -62,13 +49,13 @@ def run(inputs: Inputs) -> Answer:
 def _request(inputs: Inputs, words: tuple[str, ...]) -> Request:
     from napkin.bench.modes import DEFAULT, FULL, GROUPS, QUICK
     from napkin.bench.run import Request
-    from napkin.commands.machine import table_of
+    from napkin.commands.machine import read_hardware_table
     from napkin.inputs.hardware import find
 
     if inputs.get("quick") and inputs.get("full"):
-        raise NapkinError("--quick and --full exclude each other", "choose one")
+        raise NapkinError("--quick and --full cannot be combined", "choose one")
     mode = QUICK if inputs.get("quick") else FULL if inputs.get("full") else DEFAULT
-    known = table_of(inputs)
+    known = read_hardware_table(inputs)
     hardware = None
     if inputs.get("hardware") is not None:
         hardware = find(inputs.get("hardware"), known)
@@ -133,10 +120,7 @@ def _dtypes(inputs: Inputs) -> tuple[str, ...]:
 
 
 def _shape(word: str) -> tuple[int, int, int]:
-    try:
-        sides = units.shape(word)
-    except units.Unreadable as problem:
-        raise NapkinError(f"bench matmul: {problem.reason}", problem.hint) from None
+    sides = parsed(units.shape, word, "bench matmul")
     if len(sides) != 3 or not all(1 <= side <= LARGEST_SIDE for side in sides):
         raise NapkinError(f"bench matmul: {word!r} is not a shape MxKxN", "for example 4096x4096x4096: (M x K)(K x N)")
     return sides[0], sides[1], sides[2]

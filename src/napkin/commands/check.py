@@ -9,14 +9,9 @@ from napkin.commands.command import Command, Inputs, ask, find
 from napkin.errors import ABSENT, BROKEN, CLOSE, OK, REFUSED, USAGE, NapkinError, Problems
 from napkin.inputs import limits as limits_room
 from napkin.inputs.load import Document, printable
-from napkin.options.registry import Option, declare
 from napkin.render.answer import Answer
-from napkin.units import human, words
+from napkin.units import human
 
-declare(
-    Option("files", words, "Run files with limits", metavar="FILE...", positional=True, many=True),
-    Option("junit", words, "Write the outcome as JUnit XML", metavar="FILE"),
-)
 _MOST = 1000
 
 

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from napkin import units
 from napkin.commands.command import Command, Inputs
-from napkin.commands.model import MODEL_OPTIONS, model_of
+from napkin.commands.model import read_model
 from napkin.counting import params
 from napkin.errors import NapkinError
 from napkin.footprint import capacity, storage
-from napkin.options.registry import Option, declare
+from napkin.options.model import MODEL_OPTIONS
 from napkin.render.answer import Answer
 from napkin.term import Term, leaf
 from napkin.training import optimizers
 from napkin.training.layout import precision
 from napkin.units import human
-
-declare(
-    Option("write-bandwidth", units.bandwidth, "Rate at which the whole job writes, e.g. 10GB/s", "byte/s", "RATE"),
-    Option("mtbf", units.duration, "Mean time between failures of the whole job, e.g. 24h", "second", "TIME"),
-    Option("gpu-mtbf", units.duration, "Mean time between failures of one GPU; needs --gpus", "second", "TIME"),
-)
 
 
 def run(inputs: Inputs) -> Answer:
@@ -54,8 +47,8 @@ def _params(inputs: Inputs) -> Term:
         inputs.need("params", "a MODEL, or its number of parameters")
         return inputs.term("params")
     if inputs.get("params") is not None:
-        raise NapkinError("MODEL and --params exclude each other", "the model has its own count")
-    return params.params(model_of(inputs))["params/total"]
+        raise NapkinError("MODEL and --params cannot be combined", "the model has its own count")
+    return params.params(read_model(inputs))["params/total"]
 
 
 def _mtbf(inputs: Inputs) -> Term | None:
@@ -63,7 +56,7 @@ def _mtbf(inputs: Inputs) -> Term | None:
     gpu = inputs.get("gpu-mtbf")
     if inputs.get("mtbf") is not None:
         if gpu is not None:
-            raise NapkinError("--mtbf and --gpu-mtbf exclude each other", "give the job's or one GPU's")
+            raise NapkinError("--mtbf and --gpu-mtbf cannot be combined", "give the job's or one GPU's")
         return inputs.term("mtbf")
     if gpu is None:
         return None

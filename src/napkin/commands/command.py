@@ -7,7 +7,10 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 from napkin.errors import NapkinError, Problems, did_you_mean
-from napkin.options.registry import COMMON, DRAWS, FIGURES, OPTIONS, Option, canonical
+from napkin.options.machine import FIGURES
+from napkin.options.option import Option
+from napkin.options.output import COMMON, DRAWS
+from napkin.options.registry import OPTIONS, canonical
 from napkin.render.answer import Answer, Shown
 from napkin.term import ASSUMED, GIVEN, SEEN, Term, leaf
 from napkin.units import Unreadable
@@ -48,7 +51,7 @@ IN_POWERS_OF_TWO = ("seq", "target-seq", "batch", "micro-batch", "global-batch",
 """Options whose `8k` many people mean as 8,192: a note says what it is here."""
 
 
-class Given:
+class OptionText:
     """An option's text as the user gave it, and where: `--gpus`, or `run.yaml:3: gpus`."""
 
     __slots__ = ("origin", "text", "where")
@@ -62,7 +65,7 @@ class Given:
 class Inputs:
     """The resolved inputs of one question. What a command reads through it is shown in the answer."""
 
-    def __init__(self, command: Command, given: Mapping[str, Given], only: Container[str] | None = None) -> None:
+    def __init__(self, command: Command, given: Mapping[str, OptionText], only: Container[str] | None = None) -> None:
         self.command = command
         self.only = only
         self.shown: dict[str, Shown] = {}
@@ -77,7 +80,7 @@ class Inputs:
         if problems:
             raise problems[0] if len(problems) == 1 else Problems(problems)
 
-    def _accept(self, name: str, one: Given) -> None:
+    def _accept(self, name: str, one: OptionText) -> None:
         option = OPTIONS[name]
         where = one.where or (name.upper() if option.positional else f"--{name}")
         value: Any
@@ -134,8 +137,14 @@ class Inputs:
     def default(self, name: str, text: str | bool) -> Any:
         """Take `text` for an option that was not given; shown with origin default. Returns the value."""
         if name not in self.shown:
-            self._accept(name, Given(text, "default"))
+            self._accept(name, OptionText(text, "default"))
         return self.shown[name].value
+
+    def redefault(self, name: str, text: str) -> None:
+        """Take another default for an option that was not given."""
+        if name not in self:
+            self.shown.pop(name, None)
+            self.default(name, text)
 
     def record(self, name: str, value: Any, origin: str, unit: str = "1", text: str | None = None) -> None:
         """Show an input that no option carries (what a preset or a class default says)."""
@@ -237,7 +246,7 @@ def named(words: Sequence[str]) -> tuple[Command, list[str]]:
     return find(" ".join(words[:together])), list(words[together:])
 
 
-def ask(command: Command, given: Mapping[str, Given], only: Container[str] | None = None) -> Answer:
+def ask(command: Command, given: Mapping[str, OptionText], only: Container[str] | None = None) -> Answer:
     """Answer one question. only: the quantities that will be read; others may be left out where they take long."""
     inputs = Inputs(command, given, only)
     answer = command.run(inputs)
@@ -257,9 +266,9 @@ def ask(command: Command, given: Mapping[str, Given], only: Container[str] | Non
 
 def accepted(
     command: Command, options: Mapping[str, Any], origin: str, where: Callable[[str], str]
-) -> dict[str, Given]:
-    """Options by any spelling as Given by canonical name; unknown names are refused, all of them at once."""
-    result: dict[str, Given] = {}
+) -> dict[str, OptionText]:
+    """Options by any spelling as OptionText by canonical name; unknown names are refused, all of them at once."""
+    result: dict[str, OptionText] = {}
     problems: list[NapkinError] = []
     for key, value in options.items():
         name = canonical(str(key))
@@ -272,7 +281,7 @@ def accepted(
         if name in result:
             problems.append(NapkinError(f"{where(str(key)) or name}: is given twice under two spellings"))
             continue
-        result[name] = Given(value, origin, where(str(key)))
+        result[name] = OptionText(value, origin, where(str(key)))
     if problems:
         raise problems[0] if len(problems) == 1 else Problems(problems)
     return result

@@ -8,21 +8,17 @@ from collections.abc import Sequence
 from napkin import term
 from napkin.commands import asking
 from napkin.commands.asking import Question
-from napkin.commands.command import Command, Given, Inputs, find
+from napkin.commands.command import Command, Inputs, OptionText, find
 from napkin.elementwise import ratio
 from napkin.errors import NapkinError
-from napkin.options.registry import DEGREES, DRAWS, Option, declare
+from napkin.options.layout import DEGREES
+from napkin.options.output import DRAWS
 from napkin.planning import attribution
 from napkin.render.answer import Answer, Quantities
 from napkin.render.chart import Chart, Series
 from napkin.render.scale import axis, titled
-from napkin.units import human, words
+from napkin.units import human
 
-declare(
-    Option(
-        "sides", words, "Two run files, accelerators, models or profiles", metavar="A B", positional=True, many=True
-    ),
-)
 HEADLINES = ("time", "step/time", "memory/total", "cost", "energy", "mfu", "params/total", "flops/total")
 """What is explained where nobody names a quantity: the first three that both answers have and that differ."""
 SHAPLEY = "Shapley 1953, A Value for n-Person Games: the mean over all orders in which the differences can be made"
@@ -33,7 +29,7 @@ Names = tuple[str, ...]
 def run(inputs: Inputs) -> Answer:
     sides = tuple(inputs.get("sides") or ())
     if len(sides) == 2 and all(_is_profile(word) for word in sides):
-        return asking.asked(find("bench"), {"what": Given(["compare", *sides])})
+        return asking.asked(find("bench"), {"what": OptionText(["compare", *sides])})
     command, a, b, names = _sides(inputs)
     first, second = _side(command, a, names[0]), _side(command, b, names[1])
     have, get = first.quantities(), second.quantities()
@@ -124,8 +120,8 @@ def _word(word: str) -> tuple[Command, Question]:
                     f"{printable(word, 60)!r} is no run file, accelerator, model or profile", near[0] if near else known
                 ) from None
         command = find("params")
-        return command, {"model": Given(word)}
-    return find("hardware"), {"accelerator": Given(word)}
+        return command, {"model": OptionText(word)}
+    return find("hardware"), {"accelerator": OptionText(word)}
 
 
 def _is_profile(word: str) -> bool:

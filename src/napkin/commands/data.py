@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from napkin import units
 from napkin.commands.command import Command, Inputs
 from napkin.errors import NapkinError
 from napkin.footprint import storage
-from napkin.options.registry import Option, declare
 from napkin.render.answer import Answer
 from napkin.units import human
-
-declare(Option("vocab", units.positive_count, "Token ids that exist, e.g. 128256", metavar="N"))
 
 
 def run(inputs: Inputs) -> Answer:

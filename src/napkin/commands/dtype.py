@@ -7,13 +7,10 @@ from typing import Any
 
 from napkin import formats, units
 from napkin.commands.command import Command, Inputs
-from napkin.errors import NapkinError
 from napkin.formats import Format, Integer, Stored
-from napkin.options.registry import Option, declare
+from napkin.options.option import parsed
 from napkin.render.answer import Answer
 from napkin.term import TRUE, Term, leaf
-
-declare(Option("value", units.words, "A number to store, or a format's name", metavar="VALUE", positional=True))
 
 
 def run(inputs: Inputs) -> Answer:
@@ -70,10 +67,7 @@ def _asked(inputs: Inputs) -> tuple[Fraction | None, Format | Integer | None]:
         return None, None
     if text.strip()[:1] not in "0123456789.+-":
         return None, formats.find(text, "VALUE")
-    try:
-        return Fraction(*units.exact(text)), None
-    except units.Unreadable as problem:
-        raise NapkinError(f"VALUE: {problem.reason}", problem.hint) from None
+    return Fraction(*parsed(units.exact, text, "VALUE")), None
 
 
 def _stored_terms(value: Fraction, stored: Stored, path: str) -> list[Term]:

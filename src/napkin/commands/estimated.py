@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping
 
 from napkin.commands.command import Inputs
-from napkin.commands.level import level_of
-from napkin.commands.machine import accelerator
+from napkin.commands.confidence import read_confidence
+from napkin.commands.machine import read_hardware
 from napkin.evidence import prices, runs
 from napkin.inputs.hardware import Hardware
-from napkin.options.registry import STEP_MODEL
+from napkin.options.training import STEP_MODEL
 from napkin.render.answer import Answer
 from napkin.term import SEEN, Term, divide, leaf
 from napkin.timing import time
@@ -47,7 +47,7 @@ def solved(
 
     if note := generation_note(hardware):
         inputs.note(note)
-    level = level_of(inputs)
+    level = read_confidence(inputs)
     rule = runs.Rule(runs.evidence(), level)
     stepped = _of_layout(inputs, known, hardware, level)
     found: dict[str, Term] = dict(known)
@@ -78,17 +78,18 @@ def _of_layout(inputs: Inputs, known: Mapping[str, Term], hardware: Hardware, le
     laid_out = any(name in inputs for name in (*STEP_MODEL, "profile"))
     if inputs.get("model") is None or not laid_out or "gpus" not in known:
         return None
-    from napkin.commands.layout import SETUP_DEFAULTS, setup_of
-    from napkin.commands.model import model_of
-    from napkin.commands.predicted import asked_of
+    from napkin.commands.model import read_model
+    from napkin.commands.predicted import read_step_model
+    from napkin.commands.setup import read_setup
     from napkin.evidence.constants import deviations
+    from napkin.options.training import SETUP_DEFAULTS
     from napkin.timing.step import step
 
     for name, text in SETUP_DEFAULTS.items():
         inputs.default(name, text)
-    model = model_of(inputs)
-    setup = setup_of(inputs, model)
-    asked = asked_of(inputs, model, setup, hardware)
+    model = read_model(inputs)
+    setup = read_setup(inputs, model)
+    asked = read_step_model(inputs, model, setup, hardware)
     seconds = step(model, asked.plan, asked.rates).time.value
     layout = setup.layout
     done = known["per_token"].value * layout.global_batch * layout.seq
@@ -132,7 +133,7 @@ def show(
     if estimate.wider:
         inputs.note(f"the interval is wider: {estimate.wider}")
     if inputs.get("price") is None:
-        card = accelerator(inputs)
+        card = read_hardware(inputs)
         line = prices.remark(card.slug, card.name)
         if line:
             inputs.note(line)

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from napkin.commands.command import Command, Inputs
-from napkin.commands.model import MODEL_OPTIONS, PADDED, documents, model_of, sequence
-from napkin.commands.single import OPTIONS_OF_SINGLE, answered
+from napkin.commands.model import read_documents, read_model, read_sequence
+from napkin.commands.single import answered
 from napkin.counting import conventions, flops
 from napkin.errors import NapkinError
-from napkin.options.registry import Option, choice, declare, flag
+from napkin.options.model import MODEL_OPTIONS, PADDED
+from napkin.options.small import LINEAR_OPTIONS
 from napkin.render.answer import Answer
-
-declare(
-    Option("pairs", choice(flops.FULL, flops.HALF, flops.EXACT), "(query, key) pairs counted: full, half, exact"),
-    flag("causal", "Short for --pairs half"),
-)
 
 
 def run(inputs: Inputs) -> Answer:
@@ -21,13 +17,13 @@ def run(inputs: Inputs) -> Answer:
 
 
 def _of_model(inputs: Inputs) -> Answer:
-    model = model_of(inputs)
-    batch, seq = inputs.get("batch"), sequence(inputs, model)
+    model = read_model(inputs)
+    batch, seq = inputs.get("batch"), read_sequence(inputs, model)
     target = inputs.get("target-seq")
     if target is not None and len(model.stacks) == 1:
         raise NapkinError(f"--target-seq: {model.name} has no second stack", "leave it out")
     mtp = bool(inputs.get("mtp"))
-    packed = documents(inputs, seq)
+    packed = read_documents(inputs, seq)
     over = flops.works(model, batch, seq, target=target, pairs=_pairs(inputs), documents=packed)
     counted = flops.step(model, over, mtp)
     named = conventions.all_conventions(model, over, mtp)
@@ -43,7 +39,7 @@ def _of_model(inputs: Inputs) -> Answer:
 def _pairs(inputs: Inputs) -> str:
     if inputs.get("causal"):
         if "pairs" in inputs and inputs.get("pairs") != flops.HALF:
-            raise NapkinError("--causal and --pairs exclude each other", "--causal is short for --pairs half")
+            raise NapkinError("--causal and --pairs cannot be combined", "--causal is short for --pairs half")
         return flops.HALF
     return str(inputs.get("pairs"))
 
@@ -64,7 +60,7 @@ COMMAND = Command(
         "document-lengths",
         "mean-document-length",
         "mtp",
-        *OPTIONS_OF_SINGLE,
+        *LINEAR_OPTIONS,
     ),
     arguments=("model", "size"),
     defaults={"batch": "1", "pairs": "full"},

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from napkin import term, units
+from napkin import term
 from napkin.commands.command import Command, Inputs
-from napkin.commands.machine import table_of
+from napkin.commands.machine import read_hardware_table
 from napkin.errors import NapkinError, did_you_mean
 from napkin.inputs import hardware
-from napkin.options.registry import Option, declare
 from napkin.render.answer import Answer
 from napkin.term import Term
-
-declare(
-    Option("accelerator", units.words, "One accelerator, e.g. h100", metavar="NAME", positional=True),
-    Option("vendor", units.words, "Only this maker's", metavar="NAME"),
-    Option("from-profile", units.words, "An entry for --hardware-file of what napkin bench measured", metavar="FILE"),
-)
 
 _SPARSE = "printed for 2:4 structured sparsity; no answer of napkin uses it"
 _FIGURES = (
@@ -41,7 +34,7 @@ def run(inputs: Inputs) -> Answer:
     """One accelerator where it is named, a profile's as an entry of a hardware file, else the list."""
     if inputs.get("from-profile") is not None:
         return _entry(str(inputs.get("from-profile")))
-    table = table_of(inputs)
+    table = read_hardware_table(inputs)
     name = inputs.get("accelerator") or inputs.get("hardware")
     dtype = inputs.get("dtype")
     wanted = None if dtype is None else hardware.peak_name(dtype)

@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from napkin import units
 from napkin.commands.command import Command, Inputs
 from napkin.counting import init
-from napkin.options.registry import Option, declare
 from napkin.render.answer import Answer
 from napkin.term import constant, divide, multiply
-
-declare(
-    Option("fan-in", units.positive_count, "Inputs of a layer", metavar="D"),
-    Option("std", units.positive, "Standard deviation of the weights, instead of 1/√fan-in", metavar="X"),
-    Option("cut", units.positive, "Where a normal distribution is cut off, in standard deviations", metavar="C"),
-)
 
 
 def run(inputs: Inputs) -> Answer:

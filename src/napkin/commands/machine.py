@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from napkin.commands.command import Inputs
 from napkin.inputs.hardware import Hardware, Table, find, peak_name, shipped
-from napkin.options.registry import FIGURES
+from napkin.options.machine import FIGURES
 from napkin.term import GIVEN, MEASURED, Term, leaf
 
 if TYPE_CHECKING:
     from napkin.inputs.profile import Profile
 
 
-def table_of(inputs: Inputs) -> Table:
+def read_hardware_table(inputs: Inputs) -> Table:
     """The shipped accelerators, those of --hardware-file merged over them."""
     path = inputs.get("hardware-file")
     if path is None:
@@ -23,10 +23,10 @@ def table_of(inputs: Inputs) -> Table:
     return merged(path, shipped())
 
 
-def accelerator(inputs: Inputs) -> Hardware:
+def read_hardware(inputs: Inputs) -> Hardware:
     """The accelerator asked for, with the figures that were given in place of its own; what its name leaves open is
     noted."""
-    hardware = find(inputs.need("hardware", "which accelerator?"), table_of(inputs))
+    hardware = find(inputs.need("hardware", "which accelerator?"), read_hardware_table(inputs))
     for note in hardware.notes:
         inputs.note(note)
     inputs.figures_used = True
@@ -53,7 +53,7 @@ def _with_figures(inputs: Inputs, hardware: Hardware, given: list[str]) -> Hardw
     if "memory" in changes:
         changes["capacity_reported"] = None
     if "peak-flops" in given:
-        factor = inputs.get("peak-flops") / hardware.peak(base_dtype(inputs, hardware))
+        factor = inputs.get("peak-flops") / hardware.peak(read_base_dtype(inputs, hardware))
         changes["peaks"] = {dtype: peak * factor for dtype, peak in hardware.peaks.items()}
         changes["sparse_peaks"], changes["sparse_factor"] = None, 1
         kinds["peak"] = GIVEN
@@ -61,7 +61,7 @@ def _with_figures(inputs: Inputs, hardware: Hardware, given: list[str]) -> Hardw
     return replace(hardware, **changes, kinds=kinds, sources=sources)
 
 
-def base_dtype(inputs: Inputs, hardware: Hardware) -> str:
+def read_base_dtype(inputs: Inputs, hardware: Hardware) -> str:
     """The dtype whose peak --peak-flops states: --dtype's, else the policy's, else the accelerator's default."""
     if inputs.get("dtype") is not None:
         return peak_name(inputs.get("dtype"))
@@ -72,7 +72,7 @@ def base_dtype(inputs: Inputs, hardware: Hardware) -> str:
     return hardware.default_dtype
 
 
-def dtype_of(inputs: Inputs, hardware: Hardware) -> str:
+def read_dtype(inputs: Inputs, hardware: Hardware) -> str:
     """The number format of the matrix products: --dtype, else the accelerator's default, which is noted."""
     if inputs.get("dtype") is not None:
         return peak_name(inputs.get("dtype"))
@@ -82,9 +82,9 @@ def dtype_of(inputs: Inputs, hardware: Hardware) -> str:
     return dtype
 
 
-def peak_of(inputs: Inputs, hardware: Hardware) -> Term:
-    """Dense peak of one accelerator, FLOP/s/GPU."""
-    return hardware.term(f"peak/{dtype_of(inputs, hardware)}", "peak", "FLOP/s/GPU")
+def read_peak(inputs: Inputs, hardware: Hardware) -> Term:
+    """Dense peak of one read_hardware, FLOP/s/GPU."""
+    return hardware.term(f"peak/{read_dtype(inputs, hardware)}", "peak", "FLOP/s/GPU")
 
 
 def element_format(dtype: str) -> str:
@@ -93,7 +93,7 @@ def element_format(dtype: str) -> str:
     return dtype.partition("_")[0] if dtype in kinds else dtype
 
 
-def measured_rates(inputs: Inputs, profile: Profile, dtype: str) -> tuple[tuple[float, str] | None, ...]:
+def record_rates(inputs: Inputs, profile: Profile, dtype: str) -> tuple[tuple[float, str] | None, ...]:
     """(FLOP/s, where) of matmuls and (byte/s, where) of memory in a profile, shown among the inputs; None if absent."""
     rate = profile.matmul_rate(dtype)
     moved = profile.memory_bandwidth()
@@ -103,7 +103,7 @@ def measured_rates(inputs: Inputs, profile: Profile, dtype: str) -> tuple[tuple[
     return rate, moved
 
 
-def roof(inputs: Inputs, hardware: Hardware, dtype: str) -> tuple[Term, Term]:
+def read_roof(inputs: Inputs, hardware: Hardware, dtype: str) -> tuple[Term, Term]:
     """(FLOP/s, byte/s) of one accelerator: the datasheet's, or those of --profile where it measured them."""
     peak = hardware.term(f"peak/{peak_name(dtype)}", "peak", "FLOP/s")
     bandwidth = hardware.term("memory_bandwidth", "memory_bandwidth")
@@ -115,7 +115,7 @@ def roof(inputs: Inputs, hardware: Hardware, dtype: str) -> tuple[Term, Term]:
     profile = profile_for(path, hardware.slug)
     for note in profile.notes_for_user():
         inputs.note(note)
-    rate, moved = measured_rates(inputs, profile, dtype)
+    rate, moved = record_rates(inputs, profile, dtype)
     if rate is None:
         inputs.note(f"the profile has no {dtype} matmul: the datasheet's peak is used")
     else:

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from napkin import formats
 from napkin.commands.command import Command, Inputs
-from napkin.commands.layout import SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS, setup_of
-from napkin.commands.machine import accelerator
+from napkin.commands.machine import read_hardware
+from napkin.commands.setup import read_setup
 from napkin.errors import BROKEN, NapkinError
 from napkin.footprint import capacity
 from napkin.inputs.hardware import Hardware
 from napkin.inputs.model import Config
 from napkin.operations.model import Model
-from napkin.options.registry import Option, declare
+from napkin.options.training import SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS
 from napkin.render.answer import Answer
 from napkin.term import TRUE, Term, leaf
 from napkin.training import optimizers
 from napkin.training.layout import precision
-from napkin.units import words
 
-declare(
-    Option("like", words, "A model or family whose proportions the largest shape keeps", metavar="MODEL"),
-)
 LAYOUT = (
     *(name for name in (*SETUP_OPTIONS, *STATE_OPTIONS) if name not in ("gpus", "precision", "optimizer")),
     "compile",
@@ -31,7 +27,7 @@ INFERENCE_DTYPES = ("fp32", "bf16", "fp8", "mxfp8", "int8", "nvfp4", "mxfp4")
 
 
 def run(inputs: Inputs) -> Answer:
-    hardware = accelerator(inputs)
+    hardware = read_hardware(inputs)
     inputs.need("gpus", "how many?")
     per_gpu = hardware.term("memory", "memory/capacity_per_gpu", "byte/GPU")
     total = capacity.total_capacity(per_gpu, inputs.term("gpus"))
@@ -88,12 +84,12 @@ def _fitting(inputs: Inputs, config: Config) -> list[Term]:
 
     for name, value in SETUP_DEFAULTS.items():
         inputs.default(name, value)
-    setup_of(inputs, build(config))  # an option that makes no layout is refused here, not taken for a lack of memory
-    capacity = accelerator(inputs).term("capacity", "fits/capacity", "byte")
+    read_setup(inputs, build(config))  # an option that makes no layout is refused here, not taken for a lack of memory
+    capacity = read_hardware(inputs).term("capacity", "fits/capacity", "byte")
     compiled = bool(inputs.get("compile"))
 
     def found(model: Model) -> fit.Fit:
-        setup = setup_of(inputs, model)
+        setup = read_setup(inputs, model)
         return fit.evaluate(model, setup, inputs.get("implementation"), capacity.value, compiled)
 
     def fits(model: Model) -> bool:

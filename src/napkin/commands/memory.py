@@ -10,12 +10,12 @@ from napkin import elementwise
 from napkin.autograd.tape import BYTES
 from napkin.commands import bars
 from napkin.commands.command import Command, Inputs
-from napkin.commands.layout import SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS, divisions, setup_of
-from napkin.commands.level import level_of
-from napkin.commands.machine import accelerator
-from napkin.commands.model import MODEL_OPTIONS, PADDED, model_of
-from napkin.commands.single import OPTIONS_OF_SINGLE, answered
-from napkin.commands.stages import STAGE_OPTIONS
+from napkin.commands.confidence import read_confidence
+from napkin.commands.layout import divisions
+from napkin.commands.machine import read_hardware
+from napkin.commands.model import read_model
+from napkin.commands.setup import read_setup
+from napkin.commands.single import answered
 from napkin.errors import BROKEN, CLOSE, OK, NapkinError
 from napkin.footprint import buckets, memory
 from napkin.footprint import capacity as ceiling
@@ -30,16 +30,19 @@ from napkin.operations.experts import ExpertMatmul, Experts
 from napkin.operations.implementations import FLASH, TORCH, TRANSFORMERS
 from napkin.operations.model import Model
 from napkin.operations.recurrence import Scan
-from napkin.options.registry import DRAWS, Option, choice, declare, flag
+from napkin.options.layout import STAGE_OPTIONS
+from napkin.options.model import MODEL_OPTIONS, PADDED
+from napkin.options.output import DRAWS
+from napkin.options.small import LINEAR_OPTIONS
+from napkin.options.training import SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS
 from napkin.planning import fit
 from napkin.planning.fit import FITS, NOT, UNDECIDED, Fit, Remedy
 from napkin.planning.traffic import Rates
 from napkin.record import replace
 from napkin.render.answer import Answer
 from napkin.term import TRUE, Term, constant, leaf, multiply, subtract
-from napkin.units import count, human, words
+from napkin.units import human
 
-LARGEST = ("micro-batch", "seq", "layers", "params")
 LONGEST, MOST = 10**8, 10**6
 """The longest sequence, and the most of anything else, that is looked at."""
 MANY = 9
@@ -48,16 +51,6 @@ HOST = "pcie5"
 """The link between an accelerator and its host."""
 DEVICES_PER_NODE = 8
 """Accelerators that tensor parallelism may join where the table does not say."""
-declare(
-    flag("must-fit", "Exit 1 where it does not fit, 4 where it is too close to call"),
-    Option(
-        "max", choice(*LARGEST), "Solve for the largest that fits: micro-batch, seq, layers or params", metavar="WHAT"
-    ),
-    Option("cache-dtype", words, "Number format of keys and values while serving, e.g. fp8", metavar="NAME"),
-    flag("tensors", "List every tensor that autograd keeps"),
-    Option("snapshot", words, "A torch memory snapshot: seen beside predicted", metavar="FILE"),
-    Option("snapshot-device", count, "Which device of the snapshot, where it holds several", metavar="N"),
-)
 
 EXCLUSIVE = (("max", "snapshot"), ("max", "tensors"), ("snapshot", "tensors"), ("snapshot", "must-fit"))
 STATUS = {FITS: OK, UNDECIDED: CLOSE, NOT: BROKEN}
@@ -67,7 +60,7 @@ def run(inputs: Inputs) -> Answer:
     small = answered(inputs)
     if small is not None:
         return small
-    model = model_of(inputs)
+    model = read_model(inputs)
     if inputs.get("must-fit") and not _named(inputs):
         raise NapkinError("--must-fit needs --hardware", "name the accelerator that it must fit on")
     if inputs.get("inference"):
@@ -77,7 +70,7 @@ def run(inputs: Inputs) -> Answer:
     for first, second in EXCLUSIVE:
         if inputs.get(first) and inputs.get(second):
             raise NapkinError(f"--{first} and --{second} ask different things", "ask one at a time")
-    setup = setup_of(inputs, model)
+    setup = read_setup(inputs, model)
     if inputs.get("max") is not None:
         return _solve(inputs, model, setup)
     if inputs.get("snapshot") is not None:
@@ -90,7 +83,7 @@ def run(inputs: Inputs) -> Answer:
 
 def account(inputs: Inputs, model: Model, setup: Setup) -> Answer:
     """The buckets of one layout, against capacity where an accelerator is named."""
-    hardware = accelerator(inputs) if _named(inputs) else None
+    hardware = read_hardware(inputs) if _named(inputs) else None
     capacity = hardware.term("capacity", "memory/capacity", "byte") if hardware is not None else None
     room = None if capacity is None else capacity.value
     word, compiled = inputs.get("implementation"), bool(inputs.get("compile"))
@@ -126,7 +119,7 @@ def show(answer: Answer, found: Fit, terms: dict[str, Term], capacity: Term | No
 
 def at_level(inputs: Inputs, found: Fit, room: int | None) -> Fit:
     """The fit with its interval at the level asked for: the ends lie as many deviations away as that level takes."""
-    level = level_of(inputs)
+    level = read_confidence(inputs)
     if level == 0.9:
         return found
     from napkin.evidence.constants import NORMAL_90, deviations  # only where another level is asked for
@@ -358,9 +351,9 @@ def _solve(inputs: Inputs, model: Model, setup: Setup) -> Answer:
     what = inputs.get("max")
     if setup.layout.stages and what in ("layers", "params"):
         raise NapkinError(
-            f"--max {what} and layers dealt to stages by hand exclude each other", "--pp alone deals evenly"
+            f"--max {what} and layers dealt to stages by hand cannot be combined", "--pp alone deals evenly"
         )
-    hardware = accelerator(inputs)
+    hardware = read_hardware(inputs)
     capacity = hardware.term("capacity", "memory/capacity", "byte")
     room = int(capacity.value)
     word, compiled = inputs.get("implementation"), bool(inputs.get("compile"))
@@ -484,7 +477,7 @@ COMMAND = Command(
         "snapshot",
         "snapshot-device",
         "batch",
-        *OPTIONS_OF_SINGLE,
+        *LINEAR_OPTIONS,
         *DRAWS,
     ),
     arguments=("model", "size"),

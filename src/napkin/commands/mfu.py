@@ -2,41 +2,24 @@
 
 from __future__ import annotations
 
-from napkin import units
 from napkin.commands.command import Command, Inputs
-from napkin.commands.machine import accelerator, dtype_of, table_of
-from napkin.commands.model import MODEL_OPTIONS, convention, documents, model_of, sequence
+from napkin.commands.machine import read_dtype, read_hardware, read_hardware_table
+from napkin.commands.model import parse_convention, read_documents, read_model, read_sequence
 from napkin.commands.single import answered
 from napkin.counting import conventions, flops, utilization
 from napkin.counting.six_n import six
 from napkin.errors import BROKEN, OK, NapkinError
 from napkin.inputs.hardware import Hardware, find
 from napkin.inputs.log import Logged, read_log
-from napkin.options.registry import STEP_MODEL, Option, declare
+from napkin.options.model import MODEL_OPTIONS
+from napkin.options.question import MEASURED_RATES
+from napkin.options.training import STEP_MODEL
 from napkin.record import record
 from napkin.render.answer import Answer
 from napkin.term import ASSUMED, GIVEN, Term, divide, leaf, multiply
 from napkin.training.layout import recompute
 from napkin.units import human
 
-declare(
-    Option("tokens-per-second", units.positive, "Tokens per second of the whole job", "token/s", "N"),
-    Option("tokens-per-second-per-gpu", units.positive, "Tokens per second of one GPU", "token/s/GPU", "N"),
-    Option("samples-per-second", units.positive, "Sequences per second of the whole job", "1/s", "N"),
-    Option(
-        "step-time", units.duration, "Seconds of one optimizer step, e.g. 2.3s; needs --global-batch", "second", "TIME"
-    ),
-    Option(
-        "tflops",
-        units.positive,
-        "TFLOP/s of one GPU as the trainer logs it (--flops names its convention)",
-        metavar="X",
-    ),
-    Option("log", units.words, "A training log: one line of it, pasted, or the file", metavar="LINE|FILE"),
-    Option("claimed-mfu", units.fraction, "An MFU that someone reports: which convention explains it?", metavar="X"),
-)
-
-RATES = ("tokens-per-second", "tokens-per-second-per-gpu", "samples-per-second", "step-time", "tflops", "log")
 VERDICT_BY = "palm"
 LOGGED_BY = "megatron"
 NEAR = 0.03
@@ -65,8 +48,8 @@ def run(inputs: Inputs) -> Answer:
 
 def _of_model(inputs: Inputs) -> Answer:
     subject = _subject(inputs)
-    hardware = accelerator(inputs)
-    dtype = dtype_of(inputs, hardware)
+    hardware = read_hardware(inputs)
+    dtype = read_dtype(inputs, hardware)
     peak = hardware.term(f"peak/{dtype}", "peak", "FLOP/s/GPU")
     logged = _logged(inputs)
     rate = _rate(inputs, subject, logged)
@@ -109,7 +92,7 @@ def _beside(answer: Answer, inputs: Inputs, rate: Term, logged: Logged | None) -
     if logged is not None and several:
         answer.notes.append(seen.spread_note(logged.lines, logged.slow))
     if seen.wanted(inputs, several):
-        seen.beside(answer, inputs, model_of(inputs), rate)
+        seen.beside(answer, inputs, read_model(inputs), rate)
 
 
 # --- what ran --------------------------------------------------------------------------------------------------------
@@ -126,10 +109,10 @@ def _subject(inputs: Inputs) -> Subject:
             human(inputs.get("params"), "param"), {"6nd": six_n}, seq, utilization.repeated_of_parameters(again)
         )
     if inputs.get("params") is not None:
-        raise NapkinError("MODEL and --params exclude each other", "the model has its own count")
-    model = model_of(inputs)
-    seq = sequence(inputs, model)
-    over = flops.works(model, 1, seq, target=inputs.get("target-seq"), documents=documents(inputs, seq))
+        raise NapkinError("MODEL and --params cannot be combined", "the model has its own count")
+    model = read_model(inputs)
+    seq = read_sequence(inputs, model)
+    over = flops.works(model, 1, seq, target=inputs.get("target-seq"), documents=read_documents(inputs, seq))
     named = conventions.all_conventions(model, over)
     return Subject(model.name, named, seq, utilization.repeated(model, over, again))
 
@@ -143,7 +126,7 @@ def _basis(inputs: Inputs, subject: Subject) -> str:
 
 
 def _convention(name: str, subject: Subject) -> str:
-    word = convention(name)
+    word = parse_convention(name)
     if word not in subject.per_token:
         raise NapkinError(f"--flops {word} needs a model", "give a MODEL instead of --params")
     return word
@@ -159,10 +142,10 @@ def _logged(inputs: Inputs) -> Logged | None:
 
 def _rate(inputs: Inputs, subject: Subject, logged: Logged | None) -> Term:
     """tokens/s/GPU from whichever figure was given."""
-    given = [name for name in RATES if inputs.get(name) is not None]
+    given = [name for name in MEASURED_RATES if inputs.get(name) is not None]
     if len(given) != 1:
-        shown = ", ".join(f"--{name}" for name in given or RATES)
-        what = "one of these is needed" if not given else "these exclude each other"
+        shown = ", ".join(f"--{name}" for name in given or MEASURED_RATES)
+        what = "one of these is needed" if not given else "these cannot be combined"
         raise NapkinError(f"{shown}: {what}", "for example --tokens-per-second 98000")
     name = given[0]
     if logged is not None:
@@ -250,7 +233,7 @@ def _whole(inputs: Inputs, rate: Term) -> list[Term]:
 def _remarks(inputs: Inputs, hardware: Hardware, dtype: str, main: Term, basis: str) -> list[str]:
     notes = [f"the verdict is about mfu/{basis}, against {hardware.name}'s dense {dtype} peak"]
     if "peak-flops" in inputs:
-        printed = find(inputs.get("hardware"), table_of(inputs))
+        printed = find(inputs.get("hardware"), read_hardware_table(inputs))
         sparse = printed.sparse_peak(dtype)
         if sparse and abs(hardware.peak(dtype) / sparse - 1) <= NEAR:
             times = f"{sparse / printed.peak(dtype):.3g}"
@@ -286,7 +269,7 @@ COMMAND = Command(
     run,
     (
         *MODEL_OPTIONS,
-        *RATES,
+        *MEASURED_RATES,
         "time",
         "params",
         "active-params",

@@ -7,48 +7,14 @@ from napkin.commands.command import Inputs
 from napkin.errors import NapkinError, did_you_mean
 from napkin.inputs.model import CLASS_DEFAULT, LARGEST_DIMENSION, Config, load_config
 from napkin.operations.model import Model
-from napkin.options.registry import Option, declare, flag
 from napkin.term import Term
-from napkin.units import Unreadable, positive_count
 
 DEFAULT_SEQ = 4096
 COUNTS = ("params", "flops")
 """Commands that count a whole model, however it is divided."""
 
 
-def lengths(text: str) -> tuple[int, ...]:
-    """Document lengths separated by commas; `4x1024` is four documents of 1024 tokens."""
-    found: list[int] = []
-    for part in text.split(","):
-        times, x, length = part.partition("x")
-        count = positive_count(times) if x else 1
-        if len(found) + count > 10**6:
-            raise Unreadable("more than a million documents", "for example 4096,2048 or 4x1024")
-        found += [positive_count(length if x else part)] * count
-    return tuple(found)
-
-
-declare(
-    flag("mtp", "Count the multi-token prediction modules too"),
-    Option(
-        "vocab-multiple",
-        positive_count,
-        "Pad the vocabulary to a multiple of N · tp (Megatron, nanotron: 128)",
-        metavar="N",
-        aliases=("make-vocab-size-divisible-by",),
-    ),
-    Option("target-seq", positive_count, "Tokens of the decoder's sequence, in an encoder-decoder", "token", "N"),
-    Option("document-lengths", lengths, "Documents packed into a sequence: 4096,2048 or 4x1024", metavar="N,N,…"),
-    Option("mean-document-length", positive_count, "Documents of one length packed into a sequence", "token", "N"),
-)
-
-MODEL_OPTIONS = ("assume-ignorable",)
-"""Options of every command that takes MODEL."""
-PADDED = ("vocab-multiple",)
-"""Options of those that count a padded vocabulary."""
-
-
-def model_of(inputs: Inputs) -> Model:
+def read_model(inputs: Inputs) -> Model:
     """The model asked about; what its config left to class defaults is recorded among the inputs."""
     config = load_config(inputs.need("model", "which model?"))
     ignorable = inputs.get("assume-ignorable") or ()
@@ -89,7 +55,7 @@ def _record(inputs: Inputs, config: Config) -> None:
                 inputs.record(field.replace("_", "-"), value, origin)
 
 
-def sequence(inputs: Inputs, model: Model) -> int:
+def read_sequence(inputs: Inputs, model: Model) -> int:
     """Tokens in a sequence: --seq, else 4096 or the model's maximum where that is smaller."""
     if inputs.get("seq") is None:
         documents = inputs.get("document-lengths")
@@ -102,13 +68,13 @@ def sequence(inputs: Inputs, model: Model) -> int:
     return seq
 
 
-def documents(inputs: Inputs, seq: int) -> tuple[tuple[int, int], ...]:
+def read_documents(inputs: Inputs, seq: int) -> tuple[tuple[int, int], ...]:
     """Documents packed into each sequence, as (length, how many); empty where each is one document."""
     from napkin.counting.flops import equal_documents, packed
 
     given, mean = inputs.get("document-lengths"), inputs.get("mean-document-length")
     if given is not None and mean is not None:
-        raise NapkinError("--document-lengths and --mean-document-length exclude each other", "choose one")
+        raise NapkinError("--document-lengths and --mean-document-length cannot be combined", "choose one")
     if given is not None:
         if sum(given) != seq:
             raise NapkinError(
@@ -119,7 +85,7 @@ def documents(inputs: Inputs, seq: int) -> tuple[tuple[int, int], ...]:
     return equal_documents(seq, mean) if mean is not None else ()
 
 
-def convention(name: str) -> str:
+def parse_convention(name: str) -> str:
     """A FLOP convention by its name."""
     from napkin.counting.conventions import NAMES
 
@@ -135,6 +101,6 @@ def per_token(inputs: Inputs, model: Model) -> tuple[Term, Term]:
     """FLOPs per token in the convention asked for (--flops, else 6nd), and as counted."""
     from napkin.counting import conventions, flops
 
-    name = convention(inputs.get("flops") or inputs.default("flops", "6nd"))
-    over = flops.works(model, 1, sequence(inputs, model))
+    name = parse_convention(inputs.get("flops") or inputs.default("flops", "6nd"))
+    over = flops.works(model, 1, read_sequence(inputs, model))
     return conventions.per_token(model, over, name), conventions.per_token(model, over, "torch")

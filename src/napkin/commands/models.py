@@ -11,17 +11,8 @@ from napkin.counting.params import params
 from napkin.errors import NapkinError, did_you_mean
 from napkin.inputs.model import preset_config
 from napkin.inputs.presets import Preset, preset, presets, spelling
-from napkin.options.registry import Option, declare, flag
 from napkin.render.answer import Answer
 from napkin.term import Term
-
-declare(
-    Option("family", units.words, "One line of models, e.g. llama or qwen2.5", metavar="NAME"),
-    Option("min-params", units.positive_count, "Not below this many parameters, e.g. 7B", "param", "N"),
-    Option("max-params", units.positive_count, "Not above this many parameters, e.g. 70B", "param", "N"),
-    flag("moe", "Mixtures of experts alone (--no-moe: without them)"),
-    Option("search", units.words, "Text in a name, an organisation, a model_type or a citation", metavar="TEXT"),
-)
 
 
 def run(inputs: Inputs) -> Answer:

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from napkin import formats, units
+from napkin import formats
 from napkin.commands.command import Command, Inputs
 from napkin.counting.tensors import written
-from napkin.options.registry import Option, declare
 from napkin.render.answer import Answer
 from napkin.term import Term, add, constant, divide, leaf, multiply
 from napkin.training import optimizers
 from napkin.training.optimizers import Optimizer
-
-declare(
-    Option("optimizer-name", units.words, "An optimizer, e.g. adamw or adamw-fused", metavar="NAME", positional=True),
-    Option("shape", units.shape, "Shape of the parameter tensor, e.g. 96x64", metavar="SHAPE"),
-    Option("param-dtype", units.words, "The parameter's number format", metavar="NAME"),
-)
 
 
 def run(inputs: Inputs) -> Answer:

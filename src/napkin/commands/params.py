@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from napkin.commands.command import Command, Inputs
-from napkin.commands.model import MODEL_OPTIONS, PADDED, model_of
+from napkin.commands.model import read_model
 from napkin.counting.params import params
+from napkin.options.model import MODEL_OPTIONS, PADDED
 from napkin.render.answer import Answer
 
 
 def run(inputs: Inputs) -> Answer:
-    model = model_of(inputs)
+    model = read_model(inputs)
     counted = params(model, mtp=bool(inputs.get("mtp")))
     total, active = counted["params/total"].value, counted["params/active"].value
     title = f"{model.name}: {total:,} parameters" + (f", {active:,} of them active" if active != total else "")

@@ -6,27 +6,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from napkin.commands.command import Inputs
-from napkin.commands.machine import measured_rates
+from napkin.commands.machine import record_rates
 from napkin.counting import flops
 from napkin.errors import Refused
 from napkin.footprint.setup import Setup
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
-from napkin.options.registry import Option, declare, flag
 from napkin.term import TRUE, Term, add, constant, divide, leaf, multiply, subtract
 from napkin.timing.step import StepTime
-from napkin.units import human, positive
+from napkin.units import human
 
 if TYPE_CHECKING:
     from napkin.evidence.single import Asked
 
-declare(
-    Option("factor", positive, "Time of your steps over napkin's (napkin calibrate)", metavar="X"),
-    flag("async-tp", "Tensor-parallel collectives decomposed and overlapped"),
-)
 
-
-def asked_of(inputs: Inputs, model: Model, setup: Setup, hardware: Hardware) -> Asked:
+def read_step_model(inputs: Inputs, model: Model, setup: Setup, hardware: Hardware) -> Asked:
     """The step model's plan and rates: software, attention's kernel, overlap, factor and profile as the options say."""
     from napkin.evidence import single
     from napkin.evidence.rates import generation_note
@@ -37,7 +31,7 @@ def asked_of(inputs: Inputs, model: Model, setup: Setup, hardware: Hardware) -> 
         model,
         setup,
         hardware,
-        stack_of(inputs, setup),
+        read_stack(inputs, setup),
         inputs.get("attention") if "attention" in inputs else None,
         bool(inputs.get("async-tp")),
         float(inputs.get("factor") or 1.0),
@@ -54,14 +48,14 @@ def _measured(inputs: Inputs, asked: Asked, hardware: Hardware, setup: Setup) ->
     profile = profile_for(str(inputs.get("profile")), hardware.slug)
     for note in profile.notes_for_user():
         inputs.note(note)
-    measured_rates(inputs, profile, setup.precision.compute)
+    record_rates(inputs, profile, setup.precision.compute)
     reached, said = with_profile(asked.rates, hardware, profile, setup.precision.compute)
     for what in said:
         inputs.note(f"measured by the profile: {what}")
     return replace(asked, rates=reached)
 
 
-def stack_of(inputs: Inputs, setup: Setup) -> str:
+def read_stack(inputs: Inputs, setup: Setup) -> str:
     """--stack, else what the layout suggests: FSDP under ZeRO-3, Megatron for other layouts of several GPUs."""
     if inputs.get("stack") is None:
         layout = setup.layout

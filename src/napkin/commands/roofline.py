@@ -6,25 +6,20 @@ from collections.abc import Callable
 
 from napkin import formats, units
 from napkin.commands.command import Command, Inputs
-from napkin.commands.machine import accelerator, dtype_of, element_format, roof, table_of
-from napkin.commands.model import MODEL_OPTIONS, model_of, sequence
+from napkin.commands.machine import element_format, read_dtype, read_hardware, read_hardware_table, read_roof
+from napkin.commands.model import read_model, read_sequence
 from napkin.commands.small import matmul_of, shape_terms
 from napkin.counting import flops
 from napkin.errors import NapkinError, did_you_mean
 from napkin.inputs.hardware import find_link
 from napkin.inputs.load import printable
 from napkin.operations.base import Gemm, gemm
-from napkin.options.registry import Option, declare
+from napkin.options.model import MODEL_OPTIONS
+from napkin.options.option import parsed
 from napkin.render.answer import Answer
 from napkin.term import GIVEN, Term, divide, leaf
 from napkin.timing import roofline
 from napkin.units import human
-
-declare(
-    Option("out-dtype", units.words, "Number format of a matmul's result, where it differs", metavar="NAME"),
-    Option("link", units.words, "A link by name (pcie5, nvlink4, …) or its rate, e.g. 64GB/s", metavar="NAME"),
-)
-
 
 Row = dict[str, str | float]
 
@@ -46,10 +41,7 @@ def run(inputs: Inputs) -> Answer:
 
 def _sizes(inputs: Inputs, count: int, what: str) -> tuple[int, ...]:
     text = inputs.need("size", what)
-    try:
-        shape = units.shape(text)
-    except units.Unreadable as problem:
-        raise NapkinError(f"SIZE: {problem.reason}", problem.hint) from None
+    shape = parsed(units.shape, text, "SIZE")
     if count and len(shape) != count:
         raise NapkinError(f"SIZE: {text[:60]!r} has {len(shape)} numbers, not {count}", what)
     return shape
@@ -57,11 +49,11 @@ def _sizes(inputs: Inputs, count: int, what: str) -> tuple[int, ...]:
 
 def _machine(inputs: Inputs) -> tuple[str, str, Term, Term, Term]:
     """(accelerator's name, dtype, bytes of an element, peak, bandwidth)."""
-    hardware = accelerator(inputs)
-    dtype = dtype_of(inputs, hardware)
+    hardware = read_hardware(inputs)
+    dtype = read_dtype(inputs, hardware)
     given = inputs.get("dtype")
     form = formats.find(element_format(given.strip().lower()) if given else dtype)
-    return hardware.name, form.name, formats.element_bytes(form), *roof(inputs, hardware, dtype)
+    return hardware.name, form.name, formats.element_bytes(form), *read_roof(inputs, hardware, dtype)
 
 
 def _elementwise(inputs: Inputs, function: str) -> Answer:
@@ -116,9 +108,9 @@ def _model(inputs: Inputs) -> Answer:
     for option in ("out-dtype", "link"):
         if option in inputs:
             raise NapkinError(f"--{option} does not apply to a model", "it belongs to a single operation")
-    model = model_of(inputs)
+    model = read_model(inputs)
     sequences = inputs.get("batch") or int(inputs.default("batch", "1"))
-    seq = sequence(inputs, model)
+    seq = read_sequence(inputs, model)
     hardware, dtype, width, peak, bandwidth = _machine(inputs)
     over = flops.works(model, sequences, seq)
     worked = flops.by_operation(model, over)
@@ -163,15 +155,12 @@ def _bounded(title: str, work: Term, moved: Term, peak: Term, bandwidth: Term) -
 def _transfer(inputs: Inputs, operation: str) -> Answer:
     """Bytes over a link, against the accelerator's own memory where one is named."""
     text = inputs.need("size", "how many bytes, e.g. 80GB")
-    try:
-        size = leaf("bytes/total", units.size(text), "byte", GIVEN)
-    except units.Unreadable as problem:
-        raise NapkinError(f"SIZE: {problem.reason}", problem.hint) from None
+    size = leaf("bytes/total", parsed(units.size, text, "SIZE"), "byte", GIVEN)
     name, rate = _link(inputs)
     over = roofline.transfer(size, rate, "time/link")
     terms = [over, size, rate]
     if inputs.get("hardware") is not None:
-        hardware = accelerator(inputs)
+        hardware = read_hardware(inputs)
         memory = roofline.transfer(size, hardware.term("memory_bandwidth", "memory_bandwidth"), "time/memory")
         terms += [memory, divide("slower", over, memory)]
     return Answer("roofline", f"{human(size.value, 'byte')} over {name}", terms)
@@ -181,14 +170,12 @@ def _link(inputs: Inputs) -> tuple[str, Term]:
     """The link of --link: a name, a rate, or the accelerator's own (nvlink without a number)."""
     text = inputs.need("link", "over what? e.g. pcie5, nvlink4, ib-ndr, or a rate such as 64GB/s")
     if text.strip()[:1] in "0123456789.":
-        try:
-            return f"a link of {text.strip()}", leaf("link", units.bandwidth(text), "byte/s", GIVEN)
-        except units.Unreadable as problem:
-            raise NapkinError(f"--link: {problem.reason}", problem.hint) from None
+        rate = parsed(units.bandwidth, text, "--link")
+        return f"a link of {text.strip()}", leaf("link", rate, "byte/s", GIVEN)
     if text.strip().lower() in ("nvlink", "own") and inputs.get("hardware") is not None:
-        hardware = accelerator(inputs)
+        hardware = read_hardware(inputs)
         return hardware.link_name or f"{hardware.name}'s link", hardware.term("link_bandwidth", "link")
-    link = find_link(text, table_of(inputs))
+    link = find_link(text, read_hardware_table(inputs))
     return link.name, leaf("link", link.bandwidth, "byte/s", link.kind, link.source)
 
 

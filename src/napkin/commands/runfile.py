@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from napkin.commands.command import Command, Given, accepted
+from napkin.commands.command import Command, OptionText, accepted
 from napkin.errors import NapkinError
 from napkin.inputs.load import Document, printable, read_yaml
 
@@ -17,7 +17,7 @@ def read(path: str) -> Document:
     return document
 
 
-def options_of_file(path: str, command: Command) -> dict[str, Given]:
+def options_of_file(path: str, command: Command) -> dict[str, OptionText]:
     """The options that a run file gives to `command`. Another `command:` in the file is refused."""
     document = read(path)
     stated = document.data.get("command")
@@ -34,7 +34,7 @@ def options_of_file(path: str, command: Command) -> dict[str, Given]:
 
 def options_of(
     document: Document, data: dict[str, Any], prefix: tuple[object, ...], command: Command
-) -> dict[str, Given]:
+) -> dict[str, OptionText]:
     """The options in one mapping of a run file; `command`, `limits` and `checks` are not options."""
     options = {k: v for k, v in data.items() if k not in ("command", "limits", "checks", "name")}
     return accepted(command, options, "run file", lambda key: document.place(*prefix, key))

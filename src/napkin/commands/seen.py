@@ -6,9 +6,9 @@ import math
 from typing import TYPE_CHECKING
 
 from napkin.commands.command import Inputs
-from napkin.commands.level import level_of
+from napkin.commands.confidence import read_confidence
 from napkin.operations.model import Model
-from napkin.options.registry import STEP_MODEL
+from napkin.options.training import STEP_MODEL
 from napkin.render.answer import Answer
 from napkin.term import SEEN, TRUE, Term, divide, leaf, multiply
 
@@ -32,16 +32,17 @@ def wanted(inputs: Inputs, from_file: bool) -> bool:
 
 def beside(answer: Answer, inputs: Inputs, model: Model, rate: Term) -> None:
     """Add the predicted step, the gap, and what would explain it."""
-    from napkin.commands.layout import SETUP_DEFAULTS, setup_of
-    from napkin.commands.machine import accelerator
-    from napkin.commands.predicted import asked_of
+    from napkin.commands.machine import read_hardware
+    from napkin.commands.predicted import read_step_model
+    from napkin.commands.setup import read_setup
+    from napkin.options.training import SETUP_DEFAULTS
     from napkin.timing.step import step
 
     for name, text in SETUP_DEFAULTS.items():
         if inputs.get(name) is None:
             inputs.default(name, text)
-    setup = setup_of(inputs, model)
-    asked = asked_of(inputs, model, setup, accelerator(inputs))
+    setup = read_setup(inputs, model)
+    asked = read_step_model(inputs, model, setup, read_hardware(inputs))
     predicted = step(model, asked.plan, asked.rates).time
     layout = setup.layout
     tokens = leaf("tokens_per_step", layout.global_batch * layout.seq, "token", TRUE)
@@ -49,7 +50,7 @@ def beside(answer: Answer, inputs: Inputs, model: Model, rate: Term) -> None:
     seen = divide("step/seen", tokens, multiply("tokens_per_second/seen", rate, gpus))
     expected = leaf("step/predicted", predicted.value, "second", SEEN, "the step model; napkin step explains it")
     gap = divide("gap", seen, expected)
-    half, _ = asked.half_width(level_of(inputs), named="stack" in inputs)
+    half, _ = asked.half_width(read_confidence(inputs), named="stack" in inputs)
     answer.terms = (*answer.terms, seen, expected, gap)
     answer.intervals["step/predicted"] = (expected.value / math.exp(half), expected.value * math.exp(half))
     away = math.log(gap.value)

@@ -12,18 +12,16 @@ from napkin.commands.command import Command, Inputs
 from napkin.commands.compare import HEADLINES
 from napkin.errors import NapkinError
 from napkin.inputs import limits as limits_room
-from napkin.options.registry import DRAWS, OPTIONS, Option, declare
+from napkin.options.option import Option
+from napkin.options.output import DRAWS
+from napkin.options.ranges import is_whole, written
+from napkin.options.registry import OPTIONS
 from napkin.planning import attribution
 from napkin.render.answer import Answer
 from napkin.render.chart import Chart, Series
 from napkin.render.scale import axis, titled
-from napkin.units import fraction, human, words
+from napkin.units import human
 
-declare(
-    Option("change", fraction, "By how much each input is moved both ways, e.g. 10%", metavar="SHARE"),
-    Option("vary", words, "Only these inputs, e.g. mfu,price", metavar="NAMES"),
-    Option("limit", words, 'A decision: a limit on a path, e.g. "time <= 150d"', metavar="CONDITION"),
-)
 REACH = 64.0
 """A decision's flip is looked for between 1/64 and 64 times the present value."""
 
@@ -105,11 +103,11 @@ def _varied(command: Command, question: Question, base: Answer, only: str | None
 
 def _figures(command: Command, question: Question) -> dict[str, float]:
     """The accelerator's figures by their options' names; none where the command does not take them."""
-    from napkin.commands.machine import FIELDS, accelerator, base_dtype
+    from napkin.commands.machine import FIELDS, read_base_dtype, read_hardware
 
     resolved = Inputs(command, question)
-    hardware = accelerator(resolved)
-    figures: dict[str, float] = {"peak-flops": hardware.peak(base_dtype(resolved, hardware))}
+    hardware = read_hardware(resolved)
+    figures: dict[str, float] = {"peak-flops": hardware.peak(read_base_dtype(resolved, hardware))}
     figures |= {
         name: hardware.capacity if name == "memory-size" else getattr(hardware, field) for name, field in FIELDS.items()
     }
@@ -118,7 +116,7 @@ def _figures(command: Command, question: Question) -> dict[str, float]:
 
 def _moved(asked: Asked, option: Option, now: float, change: float, path: str, value: float) -> dict[str, Any] | None:
     """The answer with one input lower and higher; by halves and doubles where a small step cannot be asked."""
-    whole = asking.counts(option)
+    whole = is_whole(option)
     ends: dict[str, tuple[float, float] | None] = {}
     jump = False
     for end, near, far in (("low", now * (1 - change), now / 2), ("high", now * (1 + change), now * 2)):
@@ -127,7 +125,7 @@ def _moved(asked: Asked, option: Option, now: float, change: float, path: str, v
             there = round(step) if whole else step
             if there == now or there <= 0 or (whole and further and step != there):
                 continue
-            answer = asked({option.name: asking.written(option, there)})
+            answer = asked({option.name: written(option, there)})
             found = {} if answer is None else answer.quantities()
             if path in found:
                 ends[end] = (there, found[path][0])
@@ -200,10 +198,10 @@ def _decision(inputs: Inputs, command: Command, asked: Asked, base: Answer, path
 
 def _flip(decide: Decision, option: Option, now: float) -> dict[str, Any]:
     """The nearest value of one input at which the decision changes."""
-    whole = asking.counts(option)
+    whole = is_whole(option)
     low = max(1, round(now / REACH)) if whole else now / REACH
     high = round(now * REACH) if whole else now * REACH
-    flip = attribution.flip(lambda x: decide({option.name: asking.written(option, x)}), now, low, high, whole)
+    flip = attribution.flip(lambda x: decide({option.name: written(option, x)}), now, low, high, whole)
     return {"flip": flip.value if flip else None, "becomes": flip.word if flip else None}
 
 

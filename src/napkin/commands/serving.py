@@ -7,8 +7,8 @@ from typing import Any
 from napkin import formats
 from napkin.commands.bars import line, stacked
 from napkin.commands.command import Inputs
-from napkin.commands.machine import accelerator
-from napkin.commands.model import MODEL_OPTIONS, sequence
+from napkin.commands.machine import read_hardware
+from napkin.commands.model import read_sequence
 from napkin.errors import BROKEN, CLOSE, OK, NapkinError
 from napkin.footprint import allocator
 from napkin.footprint import serving as inference
@@ -16,7 +16,9 @@ from napkin.footprint.serving import Stored
 from napkin.inputs.hardware import Hardware
 from napkin.operations.lowering import key_heads
 from napkin.operations.model import Model
-from napkin.options.registry import COMMON, DRAWS, FIGURES
+from napkin.options.machine import FIGURES
+from napkin.options.model import MODEL_OPTIONS
+from napkin.options.output import COMMON, DRAWS
 from napkin.planning import fit
 from napkin.render.answer import Answer
 from napkin.render.chart import Chart, Series
@@ -66,7 +68,7 @@ def serve(inputs: Inputs, model: Model) -> Answer:
     ranks = _ranks(inputs, model)
     how = inference.stored(inputs.get("dtype") or inputs.default("dtype", "bf16"))
     kept = formats.find(inputs.get("cache-dtype") or inputs.default("cache-dtype", CACHE), "--cache-dtype")
-    seq, sequences = sequence(inputs, model), inputs.get("batch") or int(inputs.default("batch", "1"))
+    seq, sequences = read_sequence(inputs, model), inputs.get("batch") or int(inputs.default("batch", "1"))
     each = formats.element_bytes(kept).value
     source, target = 0, inputs.get("target-seq")
     if target is not None:
@@ -88,7 +90,7 @@ def serve(inputs: Inputs, model: Model) -> Answer:
     if how.each == how.rest < inference.WIDE:
         answer.notes.append(f"every weight in {how.name}; engines mostly leave tables, head and norms in 16 bits")
     parts = [(term.name.removeprefix("memory/"), int(term.value)) for term in (weights, cache, context)]
-    hardware = accelerator(inputs) if inputs.get("hardware") is not None else None
+    hardware = read_hardware(inputs) if inputs.get("hardware") is not None else None
     lines: list[str] = []
     capacity = None
     if hardware is not None:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from napkin import units
 from napkin.commands.command import Inputs
 from napkin.errors import NapkinError, did_you_mean
-from napkin.options.registry import COMMON, DRAWS, FIGURES, Option, declare
+from napkin.options.machine import FIGURES
+from napkin.options.output import COMMON, DRAWS
+from napkin.options.small import LINEAR_OPTIONS
 from napkin.render.answer import Answer
-
-declare(
-    Option("widths", units.shape, "Widths of linear layers, input first, e.g. 4,4,1", metavar="D,D,…"),
-    Option("width", units.positive_count, "Width of every linear layer", metavar="D"),
-    Option("time", units.duration, "Measured time", "second", "TIME"),
-)
 
 LINEAR = ("batch", "widths", "width", "depth")
 TAKES: dict[str, dict[str, tuple[str, ...]]] = {
@@ -21,7 +16,6 @@ TAKES: dict[str, dict[str, tuple[str, ...]]] = {
     "memory": {"linear": (*LINEAR, "precision", "optimizer", "optimizer-form")},
 }
 """Command → word → the inputs that it reads. Others are refused rather than ignored."""
-OPTIONS_OF_SINGLE = ("widths", "width", "depth")
 
 
 def answered(inputs: Inputs) -> Answer | None:
@@ -29,7 +23,7 @@ def answered(inputs: Inputs) -> Answer | None:
     words = TAKES[inputs.command.name]
     word = str(inputs.need("model", f"a model, or {' or '.join(words)}")).strip().lower()
     if word not in words:
-        for name in ("size", *OPTIONS_OF_SINGLE):
+        for name in ("size", *LINEAR_OPTIONS):
             if name in inputs:
                 shown = f"the shape {inputs.get(name)}" if name == "size" else f"--{name}"
                 raise NapkinError(

@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 from napkin import formats, units
 from napkin.commands.command import Inputs
-from napkin.commands.machine import accelerator, dtype_of
+from napkin.commands.machine import read_dtype, read_hardware
 from napkin.counting import linear_stack as linear
 from napkin.counting.utilization import verdict_of
 from napkin.errors import BROKEN, OK, NapkinError
 from napkin.inputs.hardware import peak_name
 from napkin.operations.base import Gemm, gemm
+from napkin.options.option import parsed
 from napkin.render.answer import Answer
 from napkin.term import Term, add, ceiling, constant, divide, leaf, multiply
 from napkin.training import optimizers
@@ -21,10 +22,7 @@ from napkin.training.layout import Precision, precision
 def matmul_of(inputs: Inputs, axes: str = "MxKxN") -> Gemm:
     """The product (M×K)(K×N) of the argument, --batch of them."""
     text = inputs.need("size", f"the shape {axes}, e.g. 4096x4096x4096")
-    try:
-        shape = units.shape(text)
-    except units.Unreadable as problem:
-        raise NapkinError(f"SIZE: {problem.reason}", problem.hint) from None
+    shape = parsed(units.shape, text, "SIZE")
     if len(shape) != 3:
         raise NapkinError(
             f"SIZE: {text[:60]!r} has {len(shape)} numbers, a matmul three", "MxKxN for (M×K)(K×N); --batch for many"
@@ -101,8 +99,8 @@ def flops_linear(inputs: Inputs) -> Answer:
 def mfu_matmul(inputs: Inputs) -> Answer:
     """FLOP/s of a measured product over the dense peak of its number format."""
     one = matmul_of(inputs)
-    hardware = accelerator(inputs)
-    dtype = dtype_of(inputs, hardware)
+    hardware = read_hardware(inputs)
+    dtype = read_dtype(inputs, hardware)
     inputs.need("time", "how long did it take?")
     time = inputs.term("time")
     flops = linear.product_term(one, "flops/total")

@@ -1,163 +1,120 @@
-"""A pipeline's layers dealt by hand: stage by stage, or as Megatron's options name the first and the last."""
+"""How a pipeline's layers are assigned to stages by hand: stage by stage, or as Megatron's options name the ends."""
 
 from __future__ import annotations
 
 from napkin.commands.command import Inputs
 from napkin.errors import NapkinError, Refused
 from napkin.operations.model import Model
-from napkin.options.registry import Option, declare, flag
+from napkin.options.layout import END_LAYERS, ENDS_AS_LAYERS, STAGE_OPTIONS
+from napkin.record import record
 from napkin.training.layout import Stages, joined
-from napkin.units import Unreadable, count, positive_count, words
 
 SOLVED = "solved"
-EXAMPLE = "for example 9,10,10,9 or 9,2x10,9"
-MOST = 10**6
-"""Stages that a list may have."""
-
-
-def stage_layers(text: str) -> Stages:
-    """Layers of each stage, separated by commas; `2x10` is two stages of 10."""
-    found = []
-    for part in words(text).split(","):
-        times, x, layers = part.partition("x")
-        try:
-            found.append((positive_count(times) if x else 1, count(layers if x else part)))
-        except Unreadable as problem:
-            raise Unreadable(problem.reason, EXAMPLE) from None
-    if sum(stages for stages, _ in found) > MOST:
-        raise Unreadable(f"more than {MOST:,} stages", EXAMPLE)
-    return joined(tuple(found))
-
-
-declare(
-    Option("stage-layers", stage_layers, "Layers of each pipeline stage: 9,10,10,9 or 9,2x10,9", metavar="N,N,…"),
-    Option(
-        "first-stage-layers",
-        positive_count,
-        "Layers of the first pipeline stage; the others share the rest",
-        metavar="N",
-        aliases=("decoder-first-pipeline-num-layers", "num-layers-in-first-pipeline-stage"),
-    ),
-    Option(
-        "last-stage-layers",
-        positive_count,
-        "Layers of the last pipeline stage; the others share the rest",
-        metavar="N",
-        aliases=("decoder-last-pipeline-num-layers", "num-layers-in-last-pipeline-stage"),
-    ),
-    flag(
-        "embedding-as-layer",
-        "The embedding takes a layer's place on the first stage",
-        ("account-for-embedding-in-pipeline-split",),
-    ),
-    flag(
-        "loss-as-layer",
-        "The head and the loss take a layer's place on the last stage",
-        ("account-for-loss-in-pipeline-split",),
-    ),
-    Option(
-        "chunk-layers",
-        positive_count,
-        "Layers of a model chunk of an interleaved pipeline, in place of --vp",
-        metavar="N",
-        aliases=("num-layers-per-virtual-pipeline-stage",),
-    ),
-)
-
-ENDS = ("first-stage-layers", "last-stage-layers")
-PLACES = ("embedding-as-layer", "loss-as-layer")
-STAGE_OPTIONS = ("stage-layers", *ENDS, *PLACES, "chunk-layers")
 EVEN = "a number of stages that divides the layers, or --stage-layers"
 
 
-def given(inputs: Inputs) -> list[str]:
-    """Those of the options that deal layers to stages which are given; contradictions among them are refused."""
-    found = [name for name in STAGE_OPTIONS[:-1] if inputs.get(name)]
-    groups = [group for group in (("stage-layers",), ENDS, PLACES) if any(name in found for name in group)]
-    if len(groups) > 1:
-        both = " and ".join(f"--{next(name for name in group if name in found)}" for group in groups[:2])
-        raise NapkinError(f"{both} exclude each other", "--stage-layers alone says it all")
-    return found
+@record
+class Pipeline:
+    """Stages and model chunks of a pipeline; `stages`: layers of each stage where they are assigned by hand."""
+
+    pp: int
+    vp: int
+    stages: Stages
 
 
-def degrees(inputs: Inputs, model: Model) -> tuple[int, int, Stages]:
-    """(pp, vp, the stages' layers where they are dealt by hand): what --stage-layers and --chunk-layers decide is
-    solved."""
-    found = given(inputs)
+def read_pipeline(inputs: Inputs, model: Model) -> Pipeline:
+    """Return the pipeline; degrees that --stage-layers and --chunk-layers decide are recorded as solved."""
+    given = _given(inputs)
     chunk = inputs.get("chunk-layers")
-    for name in (*found, *(("chunk-layers",) if chunk else ())):
+    for name in (*given, *(("chunk-layers",) if chunk else ())):
         if len(model.stacks) > 1:
-            raise Refused(f"--{name}: how {model.name}'s two stacks share a pipeline is not modelled", "leave it out")
+            raise Refused(f"--{name}: how {model.name}'s two stacks share a pipeline is not modeled", "leave it out")
     listed: Stages = inputs.get("stage-layers") or ()
     if listed and "pp" not in inputs:
-        inputs.shown.pop("pp", None)
         inputs.record("pp", sum(stages for stages, _ in listed), SOLVED)
     pp, depth = int(inputs.get("pp")), model.stacks[-1].depth
-    stages = _dealt(inputs, found, pp, depth) if found else ()
+    stages = _assigned(inputs, given, pp, depth) if given else ()
     if chunk:
-        if "vp" in inputs and inputs.origin("vp") != SOLVED:
-            raise NapkinError("--vp and --chunk-layers exclude each other", "leave out one of the two")
-        if set(found) - set(PLACES):
-            raise NapkinError(f"--chunk-layers and --{found[0]} exclude each other", "--vp says how many chunks")
-        dealt = depth + len(found)
-        if dealt % (pp * chunk):
-            raise NapkinError(
-                f"--chunk-layers {chunk:,} × {pp:,} stages do not divide the {dealt:,} layers", "one that does, or --vp"
-            )
-        inputs.shown.pop("vp", None)
-        inputs.record("vp", dealt // pp // chunk, SOLVED)
+        _read_chunks(inputs, given, chunk, pp, depth)
     vp = int(inputs.get("vp"))
-    sizes = {(depth + len(found)) // pp} if set(found) & set(PLACES) else {layers for _, layers in stages}
+    sizes = {(depth + len(given)) // pp} if set(given) & set(ENDS_AS_LAYERS) else {layers for _, layers in stages}
     for whole in sorted(sizes):
         if whole % vp:
             raise NapkinError(
                 f"--vp {vp:,} does not divide a stage of {whole:,} layers", "one that divides every stage"
             )
-    return pp, vp, stages
+    return Pipeline(pp, vp, stages)
 
 
-def _dealt(inputs: Inputs, found: list[str], pp: int, depth: int) -> Stages:
-    """The stages' layers, which add up to the model's."""
-    if found == ["stage-layers"]:
-        listed: Stages = inputs.get("stage-layers")
-        number, layers = sum(stages for stages, _ in listed), sum(stages * each for stages, each in listed)
-        if number != pp:
-            raise NapkinError(f"--stage-layers names {number:,} stages, --pp {pp:,}", "leave out --pp")
-        if layers != depth:
-            raise NapkinError(
-                f"--stage-layers: {layers:,} layers in all, the model has {depth:,}", _near(listed, depth)
-            )
-        inner = listed[1:-1] if pp > 1 else listed
-        if any(each == 0 for _, each in inner) or any(n > 1 and each == 0 for n, each in listed):
-            raise NapkinError("--stage-layers: a stage between the ends has no layer", "the table's or the head's may")
-        return listed
+def _given(inputs: Inputs) -> list[str]:
+    """Return the options given that assign layers to stages; contradictions among them are refused."""
+    found = [name for name in STAGE_OPTIONS[:-1] if inputs.get(name)]
+    groups = [g for g in (("stage-layers",), END_LAYERS, ENDS_AS_LAYERS) if any(name in found for name in g)]
+    if len(groups) > 1:
+        both = " and ".join(f"--{next(name for name in group if name in found)}" for group in groups[:2])
+        raise NapkinError(f"{both} cannot be combined", "--stage-layers is enough")
+    return found
+
+
+def _read_chunks(inputs: Inputs, given: list[str], chunk: int, pp: int, depth: int) -> None:
+    """Record the chunks per stage that --chunk-layers asks for."""
+    if "vp" in inputs and inputs.origin("vp") != SOLVED:
+        raise NapkinError("--vp and --chunk-layers cannot be combined", "leave out one of the two")
+    if set(given) - set(ENDS_AS_LAYERS):
+        raise NapkinError(f"--chunk-layers and --{given[0]} cannot be combined", "--vp says how many chunks")
+    layers = depth + len(given)
+    if layers % (pp * chunk):
+        raise NapkinError(
+            f"--chunk-layers {chunk:,} × {pp:,} stages do not divide the {layers:,} layers", "one that does, or --vp"
+        )
+    inputs.record("vp", layers // pp // chunk, SOLVED)
+
+
+def _assigned(inputs: Inputs, given: list[str], pp: int, depth: int) -> Stages:
+    """Return the stages' layers, which add up to the model's."""
+    if given == ["stage-layers"]:
+        return _listed(inputs.get("stage-layers"), pp, depth)
     if pp < 2:
-        raise NapkinError(f"--{found[0]} needs a pipeline", "--pp 2 or more")
-    if found[0] in PLACES:
-        dealt = depth + len(found)
-        if dealt % pp:
-            raise NapkinError(f"--{found[0]}: {pp:,} stages do not divide {dealt:,} places of layers", EVEN)
-        each = dealt // pp
-        ends = (each - ("embedding-as-layer" in found), each - ("loss-as-layer" in found))
+        raise NapkinError(f"--{given[0]} needs a pipeline", "--pp 2 or more")
+    if given[0] in ENDS_AS_LAYERS:
+        layers = depth + len(given)
+        if layers % pp:
+            raise NapkinError(f"--{given[0]}: {pp:,} stages do not divide {layers:,} places of layers", EVEN)
+        each = layers // pp
+        ends = (each - ("embedding-as-layer" in given), each - ("loss-as-layer" in given))
         return joined(((1, ends[0]), (pp - 2, each), (1, ends[1])))
-    first, last = (inputs.get(name) for name in ENDS)
-    ends_held = (first or 0) + (last or 0)
-    middle = pp - len(found)
-    left = depth - ends_held
+    first, last = (inputs.get(name) for name in END_LAYERS)
+    at_ends = (first or 0) + (last or 0)
+    middle = pp - len(given)
+    left = depth - at_ends
     if left < 0 or bool(left) != bool(middle) or (middle and left % middle):
         raise NapkinError(
-            f"--{found[0]}: {left:,} layers are left for {middle:,} stages"
+            f"--{given[0]}: {left:,} layers are left for {middle:,} stages"
             if left >= 0
-            else f"--{found[0]}: {ends_held:,} layers are more than the model's {depth:,}",
+            else f"--{given[0]}: {at_ends:,} layers are more than the model's {depth:,}",
             EVEN,
         )
     between = left // middle if middle else 0
     return joined(((1 if first else 0, first or 0), (middle, between), (1 if last else 0, last or 0)))
 
 
-def _near(listed: Stages, depth: int) -> str:
-    """A list of as many stages that does add up."""
-    number = sum(stages for stages, _ in listed)
+def _listed(stages: Stages, pp: int, depth: int) -> Stages:
+    """Return the layers as --stage-layers lists them, checked against the pipeline and the model."""
+    number, layers = sum(count for count, _ in stages), sum(count * each for count, each in stages)
+    if number != pp:
+        raise NapkinError(f"--stage-layers names {number:,} stages, --pp {pp:,}", "leave out --pp")
+    if layers != depth:
+        raise NapkinError(f"--stage-layers: {layers:,} layers in total, the model has {depth:,}", _near(number, depth))
+    inner = stages[1:-1] if pp > 1 else stages
+    if any(each == 0 for _, each in inner) or any(count > 1 and each == 0 for count, each in stages):
+        raise NapkinError(
+            "--stage-layers: a stage between the ends has no layer", "those of the embedding and of the head may"
+        )
+    return stages
+
+
+def _near(number: int, depth: int) -> str:
+    """Return a list of that many stages that adds up."""
     if number > depth:
         return f"at most {depth:,} stages"
     least, more = divmod(depth, number)

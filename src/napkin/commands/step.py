@@ -5,17 +5,20 @@ from __future__ import annotations
 import math
 
 from napkin.commands.command import Command, Inputs
-from napkin.commands.layout import SETUP_DEFAULTS, SETUP_OPTIONS, divisions, setup_of
-from napkin.commands.level import level_of
-from napkin.commands.machine import accelerator
-from napkin.commands.model import MODEL_OPTIONS, PADDED, model_of
-from napkin.commands.predicted import asked_of, memory_terms, utilisation
-from napkin.commands.stages import STAGE_OPTIONS
+from napkin.commands.confidence import read_confidence
+from napkin.commands.layout import divisions
+from napkin.commands.machine import read_hardware
+from napkin.commands.model import read_model
+from napkin.commands.predicted import memory_terms, read_step_model, utilisation
+from napkin.commands.setup import read_setup
 from napkin.footprint.setup import Setup
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.operations.recurrence import Scan
-from napkin.options.registry import DRAWS
+from napkin.options.layout import STAGE_OPTIONS
+from napkin.options.model import MODEL_OPTIONS, PADDED
+from napkin.options.output import DRAWS
+from napkin.options.training import SETUP_DEFAULTS, SETUP_OPTIONS
 from napkin.render.answer import Answer
 from napkin.term import Term
 from napkin.timing.step import StepTime, step
@@ -25,11 +28,11 @@ BINDS = {"compute": "compute", "memory_bound": "memory", "communication": "commu
 
 
 def run(inputs: Inputs) -> Answer:
-    model = model_of(inputs)
-    setup = setup_of(inputs, model)
-    hardware = accelerator(inputs)
-    level = level_of(inputs)
-    asked = asked_of(inputs, model, setup, hardware)
+    model = read_model(inputs)
+    setup = read_setup(inputs, model)
+    hardware = read_hardware(inputs)
+    level = read_confidence(inputs)
+    asked = read_step_model(inputs, model, setup, hardware)
     _assumed_links(inputs, hardware, setup.layout.gpus)
     inputs.record("attention", asked.kernel, inputs.origin("attention"))
     found = step(model, asked.plan, asked.rates)

@@ -8,16 +8,14 @@ from typing import Any
 from napkin.commands import asking
 from napkin.commands.command import Command, Inputs
 from napkin.errors import NapkinError
-from napkin.options.registry import DRAWS, Option, declare
+from napkin.options.option import Option
+from napkin.options.output import DRAWS
+from napkin.options.ranges import MOST_VALUES, values
 from napkin.render.answer import Answer, Shown
 from napkin.render.chart import Chart, Series
 from napkin.render.scale import axis, titled
-from napkin.units import human, words
+from napkin.units import human
 
-declare(
-    Option("over", words, "OPTION=VALUES: a list a,b,c or a range a..b:step, a..b:x2", metavar="NAME=VALUES"),
-    Option("by", words, "A second option with its values: a line of the plot each", metavar="NAME=VALUES"),
-)
 _COLUMNS = 5
 """Quantities that a person is shown where nobody named any; the machine's formats have all that change."""
 
@@ -31,8 +29,8 @@ def run(inputs: Inputs) -> Answer:
     by = None if inputs.get("by") is None else _axis(command, inputs.get("by"), "--by")
     if by is not None and by[0].name == over[0].name:
         raise NapkinError(f"--by: {by[0].name} is swept already", "name another option")
-    if len(over[1]) * (len(by[1]) if by else 1) > asking.MOST_VALUES:
-        raise NapkinError(f"the sweep asks more than {asking.MOST_VALUES:,} questions", "take larger steps")
+    if len(over[1]) * (len(by[1]) if by else 1) > MOST_VALUES:
+        raise NapkinError(f"the sweep asks more than {MOST_VALUES:,} questions", "take larger steps")
     points: list[Point] = []
     for line in by[1] if by else (None,):
         for value in over[1]:
@@ -49,7 +47,7 @@ def _axis(command: Command, text: str, where: str) -> Axis:
     if not equals:
         raise NapkinError(f"{where}: {text[:60]!r} is not OPTION=VALUES", "for example --over mfu=0.3..0.6:0.05")
     option = asking.option_of(command, name, where)
-    return option, asking.values(option, listed, where)
+    return option, values(option, listed, where)
 
 
 def _answer(inputs: Inputs, command: Command, axes: Sequence[Axis], points: list[Point]) -> Answer:

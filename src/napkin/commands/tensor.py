@@ -9,57 +9,10 @@ from napkin.counting import tensors
 from napkin.counting.tensors import View
 from napkin.errors import NapkinError
 from napkin.formats import Format, Integer
-from napkin.options.registry import Option, declare, flag
+from napkin.options.option import parsed
+from napkin.options.parsers import selection
 from napkin.render.answer import Answer
 from napkin.term import ASSUMED, GIVEN, TRUE, Term, add, ceil_divide, constant, leaf, multiply
-
-
-def integers(text: str) -> tuple[int, ...]:
-    """`2,0,1` → (2, 0, 1)."""
-    try:
-        return tuple(_integer(part) for part in text.split(","))
-    except ValueError:
-        raise units.Unreadable(f"{text[:60]!r} is not a list of whole numbers", "for example 1,2") from None
-
-
-def _integer(text: str) -> int:
-    plain = text.strip()
-    if not plain.isascii() or len(plain) > 18 or "_" in plain:
-        raise ValueError
-    return int(plain)
-
-
-def selection(text: str) -> tuple[int | slice, ...]:
-    """`0:2,:,1` → what Python's brackets would hold."""
-    chosen: list[int | slice] = []
-    for part in text.split(","):
-        ends = part.split(":")
-        try:
-            if len(ends) > 3:
-                raise ValueError
-            numbers = [_integer(end) if end.strip() else None for end in ends]
-        except ValueError:
-            numbers = [None]
-        if len(numbers) == 1:
-            if numbers[0] is None:
-                raise NapkinError(
-                    f"--slice: {part[:60]!r} is neither a number nor start:stop:step", "for example 0:2,:,1"
-                )
-            chosen.append(numbers[0])
-        else:
-            chosen.append(slice(*numbers))
-    return tuple(chosen)
-
-
-declare(
-    Option("count", units.positive_count, "How many such tensors", metavar="N"),
-    Option("slice", units.words, "Basic indexing, e.g. 0:2,:,1", metavar="SLICE"),
-    Option("permute", integers, "The dimensions in another order, e.g. 2,0,1", metavar="DIMS"),
-    flag("transpose", "Exchange the last two dimensions"),
-    flag("contiguous", "Copy to row-major order where it is not"),
-    Option("view", units.shape, "The same storage under another shape", metavar="SHAPE"),
-    Option("index", integers, "Where the element with this index lies, e.g. 1,2", metavar="I,J"),
-)
 
 
 def run(inputs: Inputs) -> Answer:
@@ -92,10 +45,7 @@ def run(inputs: Inputs) -> Answer:
 
 def _shape(inputs: Inputs) -> tuple[int, ...]:
     text = inputs.need("size", "the shape, e.g. 4x8")
-    try:
-        return units.shape(text)
-    except units.Unreadable as problem:
-        raise NapkinError(f"SIZE: {problem.reason}", problem.hint) from None
+    return parsed(units.shape, text, "SIZE")
 
 
 def _views(inputs: Inputs, base: View, form: Format | Integer) -> tuple[View, bool]:
@@ -108,9 +58,9 @@ def _views(inputs: Inputs, base: View, form: Format | Integer) -> tuple[View, bo
         )
     view = base
     if inputs.get("slice") is not None:
-        view = tensors.take(view, selection(inputs.get("slice")))
+        view = tensors.take(view, parsed(selection, inputs.get("slice"), "--slice"))
     if inputs.get("permute") is not None and inputs.get("transpose"):
-        raise NapkinError("--permute and --transpose exclude each other", "give the whole order with --permute")
+        raise NapkinError("--permute and --transpose cannot be combined", "give the whole order with --permute")
     if inputs.get("permute") is not None:
         view = tensors.permute(view, inputs.get("permute"))
     if inputs.get("transpose"):

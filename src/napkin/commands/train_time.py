@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from napkin.commands.command import Command, Inputs
-from napkin.commands.machine import accelerator, peak_of
+from napkin.commands.machine import read_hardware, read_peak
 from napkin.counting.six_n import six_n
 from napkin.errors import BROKEN, OK, NapkinError
 from napkin.inputs.hardware import Hardware
-from napkin.options.registry import STEP_MODEL
+from napkin.options.training import STEP_MODEL
 from napkin.render.answer import Answer
 from napkin.term import Term, divide, multiply
 from napkin.timing import time
@@ -19,8 +19,8 @@ PREDICTS = (*STEP_MODEL, "profile")
 
 def run(inputs: Inputs) -> Answer:
     known, counted = _known(inputs)
-    hardware = accelerator(inputs)
-    peak = peak_of(inputs, hardware)
+    hardware = read_hardware(inputs)
+    peak = read_peak(inputs, hardware)
     budget = price = None
     if inputs.get("price") is not None:
         price = inputs.term("price")
@@ -98,11 +98,11 @@ def _of_model(inputs: Inputs, known: dict[str, Term]) -> Term:
     """Adds a model's parameters and FLOPs per token to what is known; returns the counted FLOPs per token."""
     for name in ("params", "active-params"):
         if inputs.get(name) is not None:
-            raise NapkinError(f"MODEL and --{name} exclude each other", "the model has its own count")
-    from napkin.commands.model import model_of, per_token
+            raise NapkinError(f"MODEL and --{name} cannot be combined", "the model has its own count")
+    from napkin.commands.model import per_token, read_model
     from napkin.counting.params import params
 
-    model = model_of(inputs)
+    model = read_model(inputs)
     named, counted = per_token(inputs, model)
     known["params"] = params(model)["params/total"].renamed("params")
     known["per_token"] = named

@@ -8,22 +8,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from napkin.commands.command import Command, Inputs
-from napkin.commands.level import level_of
+from napkin.commands.confidence import read_confidence
 from napkin.errors import NapkinError
 from napkin.evidence import facts, footprint, runs, validate
 from napkin.evidence.compared import Compared, quantile_of
 from napkin.evidence.published import Published, RunRow, read
-from napkin.options.registry import DRAWS, Option, declare, flag
+from napkin.options.output import DRAWS
 from napkin.render.answer import Answer
 from napkin.render.chart import Chart, Series
 from napkin.render.scale import axis, titled
 from napkin.term import SEEN, Term, leaf
-from napkin.units import words
-
-declare(
-    flag("in-sample", "With constants that saw the row's own source"),
-    Option("worst", words, "How many of the worst rows to show", metavar="N"),
-)
 
 UNITS = {
     "step_seconds": "second",
@@ -34,7 +28,7 @@ UNITS = {
 
 
 def run(inputs: Inputs) -> Answer:
-    level = level_of(inputs)
+    level = read_confidence(inputs)
     compared = _compared(inputs, level)
     terms, sources = _statistics(compared)
     answer = Answer("validate", _title(inputs, compared), terms)

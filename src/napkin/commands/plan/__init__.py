@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from napkin.commands import asking
 from napkin.commands.command import Command, Inputs
-from napkin.commands.layout import POLICY_OPTIONS
-from napkin.commands.model import MODEL_OPTIONS
 from napkin.commands.plan.machines import each, fewest, one
-from napkin.commands.plan.question import BOUNDED, FREE, planner_of
+from napkin.commands.plan.question import planner_of
 from napkin.errors import NapkinError
-from napkin.options.registry import DRAWS, OPTIONS, Option, choice, declare, flag
+from napkin.options.layout import BOUNDED, SEARCHED
+from napkin.options.model import MODEL_OPTIONS
+from napkin.options.output import DRAWS
+from napkin.options.ranges import values
+from napkin.options.registry import OPTIONS
+from napkin.options.training import POLICY_OPTIONS
 from napkin.render.answer import Answer
 from napkin.units import Unreadable, positive_count
 
 MOST_COUNTS = 64
 """Machines that one question may name."""
-MOST_ROWS = 1000
-"""Each row listed is evaluated once more, exactly, some three milliseconds each."""
-
-
-def _listed(text: str) -> int:
-    """A number of rows from 1 to MOST_ROWS."""
-    rows = positive_count(text)
-    if rows > MOST_ROWS:
-        raise Unreadable(f"{text.strip()!r} rows are too many", f"at most {MOST_ROWS:,}; --csv and --pareto narrow it")
-    return rows
 
 
 def _counts(text: str) -> int | list[int]:
@@ -32,21 +24,12 @@ def _counts(text: str) -> int | list[int]:
     if ".." not in text and "," not in text:
         return positive_count(text)
     try:
-        found = [positive_count(one) for one in asking.values(OPTIONS["gpus"], text, "--gpus")]
+        found = [positive_count(one) for one in values(OPTIONS["gpus"], text, "--gpus")]
     except NapkinError as problem:
         raise Unreadable(problem.message.removeprefix("--gpus: "), problem.hint) from None
     if len(found) > MOST_COUNTS:
         raise Unreadable(f"more than {MOST_COUNTS} machines", "take larger steps")
     return sorted(set(found))
-
-
-declare(
-    Option("objective", choice("time", "cost", "gpus"), "Fastest, cheapest, or fewest GPUs", metavar="WHAT"),
-    Option("max-global-batch", positive_count, "Largest step in sequences, where the batch is free", metavar="N"),
-    Option("rows", _listed, f"Layouts to list, at most {MOST_ROWS:,}", metavar="N"),
-    flag("pareto", "List the layouts that no other beats in time and memory both"),
-    *(Option(f"max-{name}", positive_count, f"Largest --{name}", metavar="N") for name in BOUNDED),
-)
 
 
 def run(inputs: Inputs) -> Answer:
@@ -78,7 +61,7 @@ COMMAND = Command(
         "tokens",
         "within",
         "price",
-        *FREE,
+        *SEARCHED,
         "sp",
         "recompute",
         *(f"max-{name}" for name in BOUNDED),

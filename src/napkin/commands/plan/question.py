@@ -6,15 +6,16 @@ import math
 from typing import TYPE_CHECKING
 
 from napkin.commands.command import Inputs
-from napkin.commands.layout import setup_with
-from napkin.commands.level import level_of
-from napkin.commands.machine import accelerator
-from napkin.commands.model import model_of, sequence
+from napkin.commands.confidence import read_confidence
+from napkin.commands.machine import read_hardware
+from napkin.commands.model import read_model, read_sequence
+from napkin.commands.setup import read_setup_around
 from napkin.counting import flops
 from napkin.evidence import single
 from napkin.evidence.rates import generation_note, machine
 from napkin.footprint.setup import Setup
 from napkin.inputs.hardware import Hardware
+from napkin.options.layout import BOUNDED, SEARCHED
 from napkin.record import record, replace
 from napkin.training.layout import Layout, recompute
 
@@ -29,10 +30,6 @@ LARGEST_STEP = 16 * 2**20
 """Tokens in a step up to which a free batch grows: what the largest published dense run settled on (Llama 3 405B,
 Grattafiori et al. 2024, arXiv:2407.21783, section 3.4.1)."""
 RECOMPUTES = ("none", "selective", "full")
-FREE = ("tp", "pp", "dp", "cp", "ep", "vp", "zero", "micro-batch")
-"""Degrees that are searched where they are not given."""
-BOUNDED = tuple(name for name in FREE if name != "dp")
-"""Those of them that --max-… bounds."""
 
 
 @record
@@ -78,12 +75,12 @@ def planner_of(inputs: Inputs) -> Planner:
     """The question of `inputs`, everything but the number of GPUs resolved."""
     from napkin.planning.search import Request
 
-    model = model_of(inputs)
-    hardware = accelerator(inputs)
+    model = read_model(inputs)
+    hardware = read_hardware(inputs)
     if note := generation_note(hardware):
         inputs.note(note)
-    seq = sequence(inputs, model)
-    setup = setup_with(inputs, model, Layout(seq=seq))
+    seq = read_sequence(inputs, model)
+    setup = read_setup_around(inputs, model, Layout(seq=seq))
     at = machine(hardware, setup.precision.compute)
     typical = single.asked(
         model,
@@ -106,7 +103,7 @@ def planner_of(inputs: Inputs) -> Planner:
     if inputs.get("global-batch") is None:
         inputs.default("max-global-batch", str(max(LARGEST_STEP // seq, 1)))
     chosen = inputs.get("recompute")
-    only = {name: int(inputs.get(name)) for name in FREE if inputs.get(name) is not None}
+    only = {name: int(inputs.get(name)) for name in SEARCHED if inputs.get(name) is not None}
     if inputs.get("sp") is not None:
         only["sp"] = int(inputs.get("sp"))
     if "tp" not in only and inputs.get("max-tp") is None:
@@ -135,4 +132,4 @@ def planner_of(inputs: Inputs) -> Planner:
             "it; --max-zero 3 takes it in"
         )
     counted = flops.step(model, flops.works(model, 1, seq))["flops/total"].value
-    return Planner(inputs, hardware, request, typical, profile, level_of(inputs), float(counted))
+    return Planner(inputs, hardware, request, typical, profile, read_confidence(inputs), float(counted))

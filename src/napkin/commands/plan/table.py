@@ -6,9 +6,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from napkin.commands.layout import SETUP_DEFAULTS, degrees
+from napkin.commands.layout import degrees
 from napkin.commands.plan.exact import Scored
 from napkin.commands.plan.question import Planner
+from napkin.options.training import SETUP_DEFAULTS
 from napkin.planning.fit import UNDECIDED
 from napkin.training.layout import Layout
 from napkin.units import human

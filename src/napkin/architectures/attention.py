@@ -1,0 +1,333 @@
+"""Softmax attention as a block: projections, what happens to queries and keys, the core, the output projection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from napkin.architectures.blocks import NormStyle, Operations
+from napkin.operations.attention import AttentionCore, BandAttention, Rotary
+from napkin.operations.base import COLUMN, ROW, Operation
+from napkin.operations.linear import Matmul
+from napkin.operations.pointwise import Activation, Add, Clamp, Learnt, Multiply, Scale
+from napkin.operations.views import Cast, Slice, Transpose
+from napkin.record import record, replace
+
+
+@record
+class Heads:
+    """Sizes of one attention: `heads` query heads and `kv_heads` key/value heads of `head_dim` elements.
+
+    v_dim         elements of a value head, where they are not head_dim
+    out_width     width of the output, where it is not the input's
+    memory_width  width of what keys and values read in cross-attention, where it is not the input's
+    """
+
+    width: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    v_dim: int = 0
+    out_width: int = 0
+    memory_width: int = 0
+
+    @property
+    def value_dim(self) -> int:
+        return self.v_dim or self.head_dim
+
+    @property
+    def q_width(self) -> int:
+        return self.heads * self.head_dim
+
+    @property
+    def k_width(self) -> int:
+        return self.kv_heads * self.head_dim
+
+    @property
+    def v_width(self) -> int:
+        return self.kv_heads * self.value_dim
+
+    @property
+    def attended_width(self) -> int:
+        """Width of what attention returns, before the output projection."""
+        return self.heads * self.value_dim
+
+
+@record
+class QkvProjections:
+    """The linear layers around attention.
+
+    bias      of queries, keys and values       out_bias  of the output projection
+    key_bias  of the keys, where it differs
+    fused     queries, keys and values come from one QKV projection, in which the heads lie in `groups` groups
+    indexed   keys and values are taken out of the fused result by an index
+    repeated  the one key and value of a group are repeated for its queries
+    clamped   the results of the projections are clamped to an interval
+    gated     the queries' projection also returns a gate: o = (σ(gate) ⊙ heads)·Wo
+    """
+
+    bias: bool = False
+    out_bias: bool = False
+    key_bias: bool | None = None
+    fused: bool = False
+    indexed: bool = False
+    groups: int = 1
+    repeated: bool = False
+    clamped: bool = False
+    gated: bool = False
+
+
+@record
+class QkNorm:
+    """Norms of queries and keys: over each `head` (one weight for all heads or, per group, one each) or over `all`
+    heads together; before the rotation or after it."""
+
+    style: NormStyle
+    over: str = "head"
+    after_rope: bool = False
+
+    def __call__(self, name: str, source: str, heads: int, head_dim: int) -> Operation:
+        width, groups = (heads * head_dim, 1) if self.over == "all" else (head_dim, heads)
+        return self.style(name, source, width, groups)
+
+
+@record
+class Rope:
+    """Rotary embedding of the first `dim` elements of each head (fields as in operations.attention.Rotary)."""
+
+    dim: int
+    pairing: str = "half"
+    upcast: bool = False
+    table: int = 0
+    wide: bool = False
+
+    def __call__(self, name: str, source: str, heads: int, head_dim: int) -> Rotary:
+        return Rotary(name, (source,), heads, head_dim, self.dim, self.pairing, self.upcast, self.table, self.wide)
+
+
+@record
+class Scaling:
+    """Constants that multiply queries (before the rotation), queries by their position (after it), or values."""
+
+    queries: bool = False
+    by_position: bool = False
+    values: bool = False
+
+
+@record
+class Scores:
+    """Which keys a query sees and how scores are made (fields as in operations.attention.AttentionCore)."""
+
+    window: int | None = None
+    chunk: int | None = None
+    causal: bool = True
+    softcap: bool = False
+    sinks: bool = False
+    position: str = "none"
+    upcast: bool = False
+    anywhere: bool = False
+    own_mask: bool = False
+
+
+@record
+class Gate:
+    """A gate on attention's output, made from the layer's own input by a projection and a function: one value per
+    channel, or one per head (`per_head`). `head_bias`: a learned value per head is added; `upcast` as in Activation."""
+
+    per_head: bool = False
+    function: str = "sigmoid"
+    upcast: bool = False
+    bias: bool = False
+    head_bias: bool = False
+
+    def __call__(self, source: str, attended: str, width: int, heads: int, size: int, prefix: str = "") -> Operations:
+        """Return the gate and `attended` ([…, heads, size]) multiplied by it."""
+        wide = heads if self.per_head else heads * size
+        last = prefix + "gate_logit"
+        operations: list[Operation] = [Matmul(last, (source,), width, wide, self.bias, COLUMN)]
+        if self.head_bias:
+            bias, biased = prefix + "gate_bias", prefix + "gate_biased"
+            operations += [Learnt(bias, (), (("weight", (heads,)),)), Add(biased, (last, bias), wide)]
+            last = biased
+        return (
+            *operations,
+            Activation(prefix + "gate_score", (last,), wide, self.function, upcast=self.upcast),
+            Multiply(prefix + "attention_gated", (attended, prefix + "gate_score"), heads * size),
+        )
+
+
+OutputGate = Callable[[str, str, int, int, int, str], Operations]
+"""(source, attended, width, heads, size of a value head, prefix) → the gate and `attended` multiplied by it."""
+
+
+@record
+class Attention:
+    """Multi-head, grouped-query or multi-query attention: a block that reads [batch, seq, width].
+
+        q = x·Wq   k = x·Wk   v = x·Wv   (or one fused projection)     o = softmax(q·kᵀ/√d)·v·Wo
+
+    core      makes the operations that take the core's place
+    out_norm  of all heads together, before the output projection
+    memory    the other stack's output, which keys and values read (cross-attention)
+    prefix    of the operations' names, where a layer has several attentions
+    """
+
+    heads: Heads
+    projections: QkvProjections = QkvProjections()
+    rope: Rope | None = None
+    norm: QkNorm | None = None
+    scaling: Scaling = Scaling()
+    scores: Scores = Scores()
+    gate: OutputGate | None = None
+    out_norm: NormStyle | None = None
+    core: Callable[[AttentionCore], Operations] | None = None
+    memory: str | None = None
+    prefix: str = ""
+
+    def __call__(self, source: str) -> Operations:
+        prefix, heads = self.prefix, self.heads
+        operations = self._fused(source) if self.projections.fused else self._projected(source)
+        before_core, names = self._transformed()
+        core = self._core(names)
+        operations += before_core
+        operations += self.core(core) if self.core is not None else (core,)
+        last = operations[-1].name
+        if self.projections.gated:
+            operations += (
+                Activation(prefix + "gate_score", (prefix + "output_gate",), heads.q_width, "sigmoid"),
+                Multiply(prefix + "attention_gated", (last, prefix + "gate_score"), heads.q_width),
+            )
+            last = prefix + "attention_gated"
+        if self.gate is not None:
+            operations += self.gate(source, last, heads.width, heads.heads, heads.value_dim, prefix)
+            last = operations[-1].name
+        if self.out_norm is not None:
+            operations += (self.out_norm(prefix + "attention_out_norm", last, heads.attended_width),)
+            last = prefix + "attention_out_norm"
+        bias, out_width = self.projections.out_bias, heads.out_width or heads.width
+        return (*operations, Matmul(prefix + "o", (last,), heads.attended_width, out_width, bias, ROW))
+
+    def _projected(self, source: str) -> Operations:
+        """Return q, k and v from a projection each."""
+        prefix, heads, how = self.prefix, self.heads, self.projections
+        kv_source, kv_width = self.memory or source, heads.memory_width or heads.width
+        key_bias = how.bias if how.key_bias is None else how.key_bias
+        query, q_out = (prefix + "q_gate", 2 * heads.q_width) if how.gated else (prefix + "q", heads.q_width)
+        operations: Operations = (
+            Matmul(query, (source,), heads.width, q_out, how.bias, COLUMN),
+            Matmul(prefix + "k", (kv_source,), kv_width, heads.k_width, key_bias, COLUMN),
+            Matmul(prefix + "v", (kv_source,), kv_width, heads.v_width, how.bias, COLUMN),
+        )
+        if how.gated:
+            operations += tuple(Slice(prefix + part, (query,), heads.q_width) for part in ("q", "output_gate"))
+        return operations
+
+    def _fused(self, source: str) -> Operations:
+        """Return q, k and v as parts of one projection's result."""
+        prefix, heads, how = self.prefix, self.heads, self.projections
+        qkv, width = prefix + "qkv", heads.q_width + 2 * heads.k_width
+        operations: Operations = (Matmul(qkv, (source,), heads.width, width, how.bias, COLUMN),)
+        if how.clamped:
+            operations += (Clamp(f"{qkv}_clamped", (qkv,), width),)
+            qkv = f"{qkv}_clamped"
+        groups = how.groups if heads.heads > how.groups else 1
+        times = heads.heads // heads.kv_heads if how.repeated else 1
+        return (
+            *operations,
+            Slice(prefix + "q", (qkv,), heads.q_width, groups=groups),
+            *(Slice(prefix + letter, (qkv,), heads.k_width, how.indexed, groups, times) for letter in "kv"),
+        )
+
+    def _transformed(self) -> tuple[Operations, dict[str, str]]:
+        """Return what runs between projections and core, and the names of the resulting q, k and v."""
+        heads = self.heads
+        names = {letter: self.prefix + letter for letter in "qkv"}
+        operations: list[Operation] = []
+
+        def add(letter: str, suffix: str, make: Callable[[str, str], Operation]) -> None:
+            name = f"{self.prefix}{letter}_{suffix}"
+            operations.append(make(name, names[letter]))
+            names[letter] = name
+
+        def normalize() -> None:
+            if self.norm is not None:
+                norm = self.norm
+                for letter, count in (("q", heads.heads), ("k", heads.kv_heads)):
+                    add(letter, "norm", lambda name, read, count=count: norm(name, read, count, heads.head_dim))  # type: ignore[misc]
+
+        after = self.norm is not None and self.norm.after_rope
+        if not after:
+            normalize()
+        if self.projections.clamped and not self.projections.fused:
+            for letter, width in (("q", heads.q_width), ("k", heads.k_width), ("v", heads.v_width)):
+                add(letter, "clamped", lambda name, read, width=width: Clamp(name, (read,), width))  # type: ignore[misc]
+        if self.scaling.queries:
+            add("q", "scaled", lambda name, read: Scale(name, (read,), heads.q_width))
+        if self.rope is not None and self.rope.dim:
+            rope = self.rope
+            for letter, count in (("q", heads.heads), ("k", heads.kv_heads)):
+                add(letter, "rope", lambda name, read, count=count: rope(name, read, count, heads.head_dim))  # type: ignore[misc]
+        if after:
+            normalize()
+        if self.scaling.by_position:
+            add("q", "tempered", lambda name, read: Scale(name, (read,), heads.q_width, positions=True))
+        if self.scaling.values:
+            add("v", "scaled", lambda name, read: Scale(name, (read,), heads.v_width))
+        return tuple(operations), names
+
+    def _core(self, names: dict[str, str]) -> AttentionCore:
+        heads, scores = self.heads, self.scores
+        return AttentionCore(
+            self.prefix + "attention",
+            (names["q"], names["k"], names["v"]),
+            heads.heads,
+            heads.kv_heads,
+            heads.head_dim,
+            heads.value_dim,
+            window=scores.window,
+            causal=scores.causal,
+            softcap=scores.softcap,
+            sinks=scores.sinks,
+            cross=self.memory is not None,
+            position=scores.position,
+            chunk=scores.chunk,
+            upcast=scores.upcast,
+            anywhere=scores.anywhere,
+            own_mask=scores.own_mask,
+        )
+
+    def projected(self, **changes: object) -> Attention:
+        """Return the same attention with other linear layers (fields of QkvProjections)."""
+        return replace(self, projections=replace(self.projections, **changes))
+
+    def scored(self, **changes: object) -> Attention:
+        """Return the same attention with other scores (fields of Scores)."""
+        return replace(self, scores=replace(self.scores, **changes))
+
+
+def band_attention(source: str, *, width: int, heads: int, window: int) -> Operations:
+    """Return attention over a window to both sides (operations.attention.BandAttention), with biases throughout.
+
+    The class holds projections for tokens that attend to all; no gradient reaches them where there are no such tokens.
+    """
+    names = ("query", "key", "value")
+    projections = tuple(one for name in names for one in ((name, (width, width)), (f"{name}_bias", (width,))))
+    return (
+        Transpose("by_steps", (source,), width),
+        *(Matmul(letter, ("by_steps",), width, width, True, COLUMN) for letter in "qkv"),
+        BandAttention("attention", ("q", "k", "v"), heads, width // heads, width // heads, window),
+        Learnt("global", (), projections, COLUMN, trained=False),
+        Matmul("o", ("attention",), width, width, True, ROW),
+    )
+
+
+def gated(source: str, gate: str, width: int, *, fp32: bool) -> Operations:
+    """Return x ⊙ σ(gate), computed in fp32 where asked for."""
+    score, out = f"{gate}_score", f"{source}_gated"
+    if not fp32:
+        return (Activation(score, (gate,), width, "sigmoid"), Multiply(out, (source, score), width))
+    return (
+        Cast(f"{gate}_wide", (gate,), width, wide=True),
+        Activation(score, (f"{gate}_wide",), width, "sigmoid"),
+        Multiply(f"{out}_wide", (source, score), width),
+        Cast(out, (f"{out}_wide",), width),
+    )

@@ -1,0 +1,182 @@
+"""The setup of a training step, from the options: layout, precision, optimizer, implementation, what is trained."""
+
+from __future__ import annotations
+
+from napkin.commands.command import Inputs
+from napkin.commands.layout import check_divides, read_layout
+from napkin.errors import NapkinError, Refused, did_you_mean
+from napkin.evidence.margins import widths_of
+from napkin.footprint.setup import Setup
+from napkin.operations.implementations import IMPLEMENTATIONS, Code, Tuning, code_of
+from napkin.operations.lowering import divides_heads, key_heads
+from napkin.operations.model import Model
+from napkin.operations.queries import linear_layers
+from napkin.options.training import TORCH_LOSS
+from napkin.record import replace
+from napkin.training import optimizers
+from napkin.training.frameworks import FRAMEWORKS, PLAIN, Framework
+from napkin.training.layout import Layout, Precision, precision
+from napkin.training.optimizers import Optimizer
+
+
+def read_setup(inputs: Inputs, model: Model) -> Setup:
+    """Return all that the memory and the time of a step depend on, but for the model and the hardware."""
+    return read_setup_around(inputs, model, read_layout(inputs, model))
+
+
+def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
+    """Return the setup with a layout that is known."""
+    policy = precision(inputs.get("precision"))
+    if "fp64" in (policy.param, policy.compute):
+        raise Refused("--precision: what training in fp64 keeps is not modeled", "fp32, or a 16-bit policy")
+    optimizer, form = _read_optimizer(inputs)
+    framework = _read_framework(inputs)
+    _note_padding(inputs, model, framework, int(layout.tp))
+    policy = _formats_of(inputs, framework, policy)
+    word = read_implementation(inputs)
+    if optimizer.paged:
+        inputs.note(f"{optimizer.name} {optimizer.note}")
+    code = code_of(word, model.family)
+    _check_heads(model, code, word, int(layout.tp))
+    shard = inputs.get("dp-shard") or 0
+    if shard:
+        check_divides("dp-shard", shard, layout.dp * layout.cp, "the ranks that hold the same weights")
+    offload = inputs.get("offload") or ()
+    if "parameters" in offload and int(layout.zero) != 3:
+        raise NapkinError(
+            "--offload parameters needs --zero 3", "which gathers a layer's parameters for its pass only; --zero 3"
+        )
+    frozen = inputs.get("freeze-layers")
+    if frozen is not None:
+        _check_freezable(inputs, model, frozen)
+    return Setup(
+        _with_loss_and_adapter(inputs, model, code, word),
+        layout,
+        policy,
+        optimizer,
+        form,
+        inputs.get("attention"),
+        float(inputs.get("dropout")),
+        shard,
+        bool(inputs.get("ema")),
+        offload,
+        framework,
+        frozen=frozen,
+        widths=widths_of(framework.name),
+    )
+
+
+def read_implementation(inputs: Inputs) -> str:
+    """Return the name of the model implementation."""
+    word = str(inputs.get("implementation")).strip().lower()
+    if word not in IMPLEMENTATIONS:
+        raise NapkinError(
+            f"--implementation: {word[:60]!r} is not known",
+            did_you_mean(word, IMPLEMENTATIONS) or f"one of {', '.join(IMPLEMENTATIONS)}",
+        )
+    return word
+
+
+def _read_optimizer(inputs: Inputs) -> tuple[Optimizer, str]:
+    """Return the optimizer, with sgd's momentum, and the form in which torch runs its step."""
+    optimizer, form = optimizers.find(inputs.get("optimizer"), form=inputs.get("optimizer-form"))
+    if optimizer.name == "sgd" and inputs.get("momentum") is None:
+        inputs.default("momentum", "0.9")
+        inputs.note("sgd: with momentum, as training uses it; --momentum 0 keeps no state")
+    if optimizer.name == "sgd" and inputs.get("momentum"):
+        optimizer, _ = optimizers.find("sgd-momentum")
+    elif inputs.get("momentum") is not None and optimizer.name != "sgd":
+        raise NapkinError(f"--momentum belongs to sgd, not to {optimizer.name}", "leave it out")
+    if form is None:
+        form = "fused" if "fused" in optimizer.forms else optimizer.forms[0]
+        inputs.default("optimizer-form", form)
+    return optimizer, form
+
+
+def _read_framework(inputs: Inputs) -> Framework:
+    """Return the training framework, plain torch where none is named; its defaults replace those of the command."""
+    name = inputs.get("framework")
+    if name is None:
+        return PLAIN
+    word = name.strip().lower()
+    if word not in FRAMEWORKS:
+        raise NapkinError(
+            f"--framework: {word[:60]!r} is not known",
+            did_you_mean(word, FRAMEWORKS) or f"one of {', '.join(FRAMEWORKS)}",
+        )
+    framework = FRAMEWORKS[word]
+    inputs.redefault("implementation", framework.code)
+    inputs.redefault("attention", framework.attention)
+    inputs.redefault("dropout", f"{framework.dropout:g}")
+    return framework
+
+
+def _note_padding(inputs: Inputs, model: Model, framework: Framework, tp: int) -> None:
+    """Note where the framework would pad the vocabulary."""
+    padding = framework.pads * tp
+    if padding and model.vocabulary % padding:
+        inputs.note(
+            f"{framework.name} pads the vocabulary to a multiple of {padding:,}: --vocab-multiple {framework.pads}"
+        )
+
+
+def _formats_of(inputs: Inputs, framework: Framework, policy: Precision) -> Precision:
+    """Return a named policy as the framework keeps it, which is noted; a policy that is written out stays."""
+    kept = framework.formats(policy)
+    if "=" in policy.name or kept == policy:
+        return policy
+    formats = f"{kept.param} parameters, {kept.grad} gradients, {kept.state} states"
+    inputs.note(f"{framework.name} keeps {kept.name} as {formats}{' and master copies' if kept.master else ''}")
+    return kept
+
+
+def _check_heads(model: Model, code: Code, word: str, tp: int) -> None:
+    """Raise NapkinError where tensor-parallel ranks cannot divide the key/value heads in this implementation."""
+    if divides_heads(model, code, tp):
+        return
+    few = next(n for n in key_heads(model) if n % tp)
+    fits = [d for d in range(1, few + 1) if divides_heads(model, code, d)]
+    near = min(fits, key=lambda d: (abs(d - tp), d))
+    other = "" if code.gathers_heads else ", or --implementation megatron, which gathers heads that ranks share"
+    raise NapkinError(
+        f"--tp {tp:,} does not divide the key/value heads ({few:,}) of the {word} implementation",
+        f"--tp {near:,} does{other}",
+    )
+
+
+def _check_freezable(inputs: Inputs, model: Model, frozen: int) -> None:
+    """Raise an error where freezing the embedding would freeze the head, or where LoRA freezes everything anyway."""
+    depth = model.stacks[-1].depth
+    if frozen > depth:
+        raise NapkinError(f"--freeze-layers {frozen:,}: {model.name} has {depth:,} layers", f"at most {depth:,}")
+    if "lora-rank" in inputs:
+        raise NapkinError("--freeze-layers and --lora-rank cannot be combined", "LoRA freezes every layer")
+    if model.tied or len(model.stacks) > 1:
+        why = "it has tied embeddings" if model.tied else "it has an encoder"
+        raise Refused(f"--freeze-layers: {model.name}: {why}", "a model with untied embeddings, or --lora-rank")
+
+
+def _with_loss_and_adapter(inputs: Inputs, model: Model, code: Code, word: str) -> Code:
+    """Return the implementation with the loss that is asked for, and with LoRA on frozen weights where --lora-rank
+    asks for it."""
+    loss = inputs.get("loss")
+    if loss is not None:
+        code = replace(code, loss="" if loss == TORCH_LOSS else loss)
+    rank = inputs.get("lora-rank")
+    if rank is None:
+        for name in ("lora-targets", "quantised"):
+            if name in inputs:
+                raise NapkinError(f"--{name} needs --lora-rank", "for example --lora-rank 8")
+        return code
+    layers = linear_layers(model)
+    named = inputs.get("lora-targets") or ()
+    targets = tuple(t if t in layers else t.removesuffix("_proj") for t in named)  # as Hugging Face names them
+    for target in targets:
+        if target not in layers:
+            raise NapkinError(
+                f"--lora-targets: {model.name} has no linear layer {target[:40]!r}",
+                did_you_mean(target, layers) or f"one of {', '.join(sorted(layers))}",
+            )
+    library = {"litgpt": "bitsandbytes", "torchtune": "torchao"}.get(word, "transformers")
+    tuning = Tuning("lora", rank, float(inputs.get("dropout")), targets, inputs.get("quantised") or "", library)
+    return replace(code, tuning=tuning)

@@ -1,0 +1,60 @@
+"""What a question asks about a model's operations as a whole: which linear layers it has, whether it scans, how its
+attention is masked."""
+
+from __future__ import annotations
+
+from napkin.operations.attention import AttentionCore
+from napkin.operations.base import POSITION
+from napkin.operations.embedding import Embedding
+from napkin.operations.experts import ExpertMatmul, Experts
+from napkin.operations.linear import Matmul
+from napkin.operations.model import Model
+from napkin.operations.recurrence import Scan
+from napkin.record import record
+
+
+@record
+class AttentionMasks:
+    """What masks attention needs in a model: `merged` where it runs over both sides' keys at once; `bounds` are the
+    windows and chunks, in tokens."""
+
+    merged: bool
+    bounds: tuple[int, ...]
+
+
+def linear_layers(model: Model) -> set[str]:
+    """Return the names of the linear layers in the last stack's layers."""
+    return {op.name for layer in model.stacks[-1].layers for op in layer.operations if isinstance(op, Matmul)}
+
+
+def has_scan(model: Model) -> bool:
+    """Whether some layer is recurrent."""
+    return any(isinstance(op, Scan) for op in model.operations)
+
+
+def has_separate_experts(model: Model) -> bool:
+    """Whether experts are linear layers of their own, which run one after the other."""
+    return any(isinstance(op, ExpertMatmul) for op in model.operations)
+
+
+def expert_widths(model: Model) -> list[int]:
+    """Return the inner widths of the experts, each once, ascending."""
+    return sorted({op.d_ff for op in model.operations if isinstance(op, Experts)})
+
+
+def grouped_experts(model: Model) -> list[tuple[int, int]]:
+    """Return (width, inner width) of the last stack's experts that grouped matmuls compute: inputs not weighted."""
+    operations = [op for layer in model.stacks[-1].layers for op in layer.operations]
+    return [(op.d_model, op.d_ff) for op in operations if isinstance(op, Experts) and not op.weighted_input]
+
+
+def learned_positions(model: Model) -> list[int]:
+    """Return the rows of the last stack's position embeddings, beyond which no sequence goes."""
+    return [op.rows for op in model.stacks[-1].before if isinstance(op, Embedding) and op.role == POSITION]
+
+
+def attention_masks(model: Model) -> AttentionMasks:
+    """Return what masks the last stack's attention needs."""
+    cores = [op for layer in model.stacks[-1].layers for op in layer.operations if isinstance(op, AttentionCore)]
+    bounds = tuple(bound for op in cores for bound in (op.window, op.chunk) if bound is not None)
+    return AttentionMasks(any(op.merged for op in cores), bounds)

@@ -1,0 +1,43 @@
+"""Options of the commands that ask others, list what is known, or hold answers against something."""
+
+from __future__ import annotations
+
+from napkin import units
+from napkin.options.option import Option, flag
+
+GROUP = "Comparing"
+
+OPTIONS = (
+    Option(
+        "against",
+        units.words,
+        "The other side: what is different there, e.g. hardware=b200,price=4",
+        metavar="NAME=VALUE,…",
+    ),
+    Option("show", units.words, "Paths of the quantities to show, e.g. time,cost", metavar="PATHS"),
+    Option(
+        "sides",
+        units.words,
+        "Two run files, accelerators, models or profiles",
+        metavar="A B",
+        positional=True,
+        many=True,
+    ),
+    Option("over", units.words, "OPTION=VALUES: a list a,b,c or a range a..b:step, a..b:x2", metavar="NAME=VALUES"),
+    Option("by", units.words, "A second option with its values: one line of the plot each", metavar="NAME=VALUES"),
+    Option("change", units.fraction, "By how much each input is moved both ways, e.g. 10%", metavar="SHARE"),
+    Option("vary", units.words, "Only these inputs, e.g. mfu,price", metavar="NAMES"),
+    Option("limit", units.words, 'A decision: a limit on a path, e.g. "time <= 150d"', metavar="CONDITION"),
+    Option("files", units.words, "Run files with limits", metavar="FILE...", positional=True, many=True),
+    Option("junit", units.words, "Write the outcome as JUnit XML", metavar="FILE"),
+    Option(
+        "file", units.words, "Published rows: schema steps/1, memory/1 or endtoend/1", metavar="FILE", positional=True
+    ),
+    flag("in-sample", "With constants that were fitted to the row's own source too"),
+    Option("worst", units.words, "How many of the worst rows to show", metavar="N"),
+    Option("family", units.words, "One family of models, e.g. llama or qwen2.5", metavar="NAME"),
+    Option("min-params", units.positive_count, "At least this many parameters, e.g. 7B", "param", "N"),
+    Option("max-params", units.positive_count, "At most this many parameters, e.g. 70B", "param", "N"),
+    flag("moe", "Only mixtures of experts (--no-moe: without them)"),
+    Option("search", units.words, "Text in a name, an organization, a model_type or a citation", metavar="TEXT"),
+)

@@ -1,0 +1,85 @@
+"""An option: its name, how its text is read, its unit, and what help says about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from napkin import units
+from napkin.errors import NapkinError, did_you_mean
+
+_Value = TypeVar("_Value")
+
+
+class Option:
+    """One option, or one argument where `positional`.
+
+    name     as typed after the dashes          parse   text to value in base units; raises units.Unreadable
+    unit     unit of the value                  flag    present or absent (--x / --no-x)
+    aliases  hidden other names                 many    an argument that takes several words
+    group    heading under which it belongs     metavar what stands for the value in help
+    """
+
+    __slots__ = ("aliases", "flag", "group", "help", "many", "metavar", "name", "parse", "positional", "unit")
+
+    def __init__(
+        self,
+        name: str,
+        parse: Callable[[str], Any],
+        help: str,
+        unit: str = "1",
+        metavar: str = "TEXT",
+        *,
+        flag: bool = False,
+        positional: bool = False,
+        many: bool = False,
+        aliases: tuple[str, ...] = (),
+    ) -> None:
+        self.name = name
+        self.parse = parse
+        self.help = help
+        self.unit = unit
+        self.metavar = metavar
+        self.flag = flag
+        self.positional = positional
+        self.many = many
+        self.aliases = aliases
+        self.group = ""
+
+    @property
+    def key(self) -> str:
+        """The name as an identifier."""
+        return self.name.replace("-", "_")
+
+    @property
+    def shown(self) -> str:
+        """The name as messages write it: `--gpus`, or `MODEL` for an argument."""
+        return self.name.upper() if self.positional else f"--{self.name}"
+
+
+def flag(name: str, help: str, aliases: tuple[str, ...] = ()) -> Option:
+    """Return an option that is present or absent."""
+    return Option(name, str, help, flag=True, aliases=aliases)
+
+
+def choice(*words: str) -> Callable[[str], str]:
+    """Return a parser that accepts only these words, in any letter case."""
+
+    def parse(text: str) -> str:
+        word = text.strip().lower()
+        if word not in words:
+            raise units.Unreadable(
+                f"{text.strip()[:60]!r} is not one of {', '.join(words)}",
+                did_you_mean(word, words) or f"for example {words[0]}",
+            )
+        return word
+
+    return parse
+
+
+def parsed(parse: Callable[[str], _Value], text: str, where: str) -> _Value:
+    """Return the value of a text; `where` begins the error's message where it cannot be read."""
+    try:
+        return parse(text)
+    except units.Unreadable as problem:
+        raise NapkinError(f"{where}: {problem.reason}", problem.hint) from None

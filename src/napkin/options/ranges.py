@@ -1,0 +1,106 @@
+"""Lists and ranges of an option's values: `1,2,4`, `0.3..0.6:0.05`, `1..64:x2`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from napkin import units
+from napkin.errors import NapkinError
+from napkin.options.option import Option, parsed
+from napkin.units import Unreadable
+
+MOST_VALUES = 10_000
+
+
+def read(option: Option, text: str, where: str) -> Any:
+    """Return a value of an option in base units; `where` begins an error's message."""
+    return parsed(option.parse, text, f"{where}: {option.name}")
+
+
+def truth(text: str, where: str, option: Option) -> bool:
+    """Read true or false."""
+    word = text.strip().lower()
+    if word not in ("true", "false"):
+        raise NapkinError(f"{where}: {option.name} is {text.strip()[:40]!r}, neither true nor false")
+    return word == "true"
+
+
+_SUFFIX = {"second": "s", "byte": "B", "byte/s": "B/s", "FLOP/s": "FLOP/s", "watt": "W"}
+
+
+def written(option: Option, value: float) -> str:
+    """Write a value in base units as its option reads it: 86400 seconds as `86400s`."""
+    whole = isinstance(value, int) or value.is_integer()
+    number = str(int(value)) if whole and abs(value) < 1e15 else repr(value)
+    return number + _SUFFIX.get(option.unit, "")
+
+
+def is_whole(option: Option) -> bool:
+    """Whether the option takes whole numbers only."""
+    if option.parse is units.size:
+        return True
+    for half in (0.5, 1.5):
+        try:
+            option.parse(written(option, half))
+        except Unreadable:
+            continue
+        return False
+    return True
+
+
+def values(option: Option, text: str, where: str) -> list[Any]:
+    """Return the texts of a list (`1,2,4`) or range: `0.3..0.6:0.05` by steps, `1..64:x2` by factors, `1..64` by
+    doubling where the option counts something. A range's end is always among them. Flags give true and false."""
+    if option.flag:
+        return [truth(word, where, option) for word in text.split(",")]
+    if ".." not in text:
+        found: list[Any] = [word.strip() for word in text.split(",")]
+        for word in found:
+            read(option, word, where)
+        return found
+    first, _, rest = text.partition("..")
+    last, colon, step = rest.partition(":")
+    low, high = read(option, first, where), read(option, last, where)
+    if not all(isinstance(end, (int, float)) for end in (low, high)):
+        raise NapkinError(f"{where}: {option.name} has no ranges", f"list its values: {where} {option.name}=a,b")
+    if high < low:
+        raise NapkinError(f"{where}: {text.strip()!r} is an empty range", "the smaller end comes first")
+    whole = is_whole(option)
+    if not colon and not whole:
+        raise NapkinError(f"{where}: {text.strip()!r} has no step", f"for example {first.strip()}..{last.strip()}:x2")
+    if not colon or step.strip()[:1] in ("x", "X", "×"):
+        numbers = _by_factor(low, high, _factor(step.strip()[1:] if colon else "2", where), whole)
+        if numbers[-1] != high:
+            raise NapkinError(f"{where}: the range has more than {MOST_VALUES:,} values", "take a larger factor")
+    else:
+        numbers = _by_step(low, high, read(option, step, where), where)
+    return [written(option, number) for number in numbers]
+
+
+def _factor(text: str, where: str) -> float:
+    try:
+        factor = float(text)
+    except ValueError:
+        raise NapkinError(f"{where}: {text[:40]!r} is not a factor", "for example 1..64:x2") from None
+    if not 1 < factor < math.inf:
+        raise NapkinError(f"{where}: a factor is above 1", "for example 1..64:x2")
+    return factor
+
+
+def _by_factor(low: float, high: float, factor: float, whole: bool) -> list[float]:
+    found = [low]
+    while found[-1] < high and len(found) < MOST_VALUES:
+        grown = low * factor ** len(found)
+        grown = max(round(grown), found[-1] + 1) if whole else grown
+        found.append(high if grown > high * (1 - 1e-12) else grown)
+    return found
+
+
+def _by_step(low: float, high: float, step: float, where: str) -> list[float]:
+    count = (high - low) / step
+    if count >= MOST_VALUES:
+        raise NapkinError(f"{where}: the range has more than {MOST_VALUES:,} values", "take a larger step")
+    found: list[float] = [low + i * step for i in range(int(count * (1 + 1e-12)) + 1)]
+    found = [f if isinstance(f, int) else float(f"{f:.12g}") for f in found]  # 0.3 + 0.05·i as it is written
+    return found if found[-1] >= high * (1 - 1e-12) else [*found, high]
