@@ -256,7 +256,7 @@ def test_a_wider_level_and_unknown_software_widen_the_interval(napkin: Napkin) -
     [
         ("step llama3-8b --hardware h100 --stack torchtitam", 2, "unknown stack"),
         ("step llama3-8b --hardware h100 --interval 99.9", 2, "not between 50 and 98"),
-        ("step llama3-8b --hardware h100 --interval wide", 2, "not a level"),
+        ("step llama3-8b --hardware h100 --interval wide", 2, "not a confidence level"),
         ("step llama3-8b --hardware v100 --precision fp8-mixed", 3, "fp8"),
         ("step llama3-8b", 2, "hardware is missing"),
     ],
