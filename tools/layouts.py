@@ -23,7 +23,9 @@ from napkin.operations.implementations import code_of
 from napkin.operations.model import stack_of
 from napkin.planning.search import Request, search, used_bytes
 from napkin.record import record, replace
-from napkin.timing.step import Plan, Rates, step
+from napkin.timing.rates import Rates
+from napkin.timing.step import step
+from napkin.timing.step_layout import StepLayout
 from napkin.training import optimizers
 from napkin.training.frameworks import FRAMEWORKS, PLAIN
 from napkin.training.layout import POLICIES, Layout, recompute
@@ -137,7 +139,7 @@ def placed(row: StepRow) -> Placed | None:
     habits = FRAMEWORKS["fsdp"] if layout.zero == 3 else PLAIN
     setup = Setup(code_of("megatron", ""), layout, policy, optimizer, "fused", framework=habits)
 
-    def timed(other: Setup) -> tuple[Plan, Rates]:
+    def timed(other: Setup) -> tuple[StepLayout, Rates]:
         return single.timed(model, other, stack, at, row.attention, row.async_tp)
 
     request = Request(

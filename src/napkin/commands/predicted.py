@@ -13,7 +13,7 @@ from napkin.footprint.setup import Setup
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.term import TRUE, Term, add, constant, divide, leaf, multiply, subtract
-from napkin.timing.step import Step
+from napkin.timing.step import StepTime
 from napkin.units import human
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def read_stack(inputs: Inputs, setup: Setup) -> str:
     return str(inputs.get("stack"))
 
 
-def utilisation(model: Model, setup: Setup, peak: Term, found: Step) -> list[Term]:
+def utilisation(model: Model, setup: Setup, peak: Term, found: StepTime) -> list[Term]:
     """MFU, HFU and tokens per second, from the exact count of the model's FLOPs."""
     layout = setup.layout
     over = flops.of_layout(model, layout, layout.global_batch)

@@ -20,7 +20,8 @@ from napkin.evidence.step_rows import Shape, StepRow
 from napkin.inputs import hardware
 from napkin.operations.model import Model
 from napkin.record import fields, record, replace
-from napkin.timing.step import Plan, Step, step
+from napkin.timing.step import StepTime, step
+from napkin.timing.step_layout import StepLayout
 from napkin.training.layout import POLICIES
 
 Array = Any
@@ -40,7 +41,7 @@ def structure(dims: Shape) -> tuple[Any, ...]:
     return (*(getattr(dims, f) for f in _STRUCTURE), *(bool(getattr(dims, f)) for f in _OPTIONAL))
 
 
-def plan_of(row: StepRow, dims: Shape, micro: float, chunks: int, bits: int) -> Plan:
+def plan_of(row: StepRow, dims: Shape, micro: float, chunks: int, bits: int) -> StepLayout:
     """How a row's step is laid out; what it does not state follows its software."""
     stack = software.stack(row.stack or software.UNKNOWN)
     batch = row.global_batch or 1
@@ -60,7 +61,7 @@ def plan_of(row: StepRow, dims: Shape, micro: float, chunks: int, bits: int) -> 
     elif row.recompute == "selective" or "per-op" in words:  # every second matrix product
         products = 0.5
     gradient = row.gradient_bytes or stack.gradient_bytes
-    return Plan(
+    return StepLayout(
         sequence=row.seq,
         micro_batch=micro,
         micro_batches=max(1.0, float(np.ceil(batch / (row.dp * micro) - 1e-9))),
@@ -84,7 +85,7 @@ def plan_of(row: StepRow, dims: Shape, micro: float, chunks: int, bits: int) -> 
     )
 
 
-def candidates(row: StepRow, dims: Shape, bits: int) -> list[Plan]:
+def candidates(row: StepRow, dims: Shape, bits: int) -> list[StepLayout]:
     """The row's plan; several where it does not state the micro-batch or the interleave."""
     micro = (
         [row.micro_batch] if row.micro_batch else [b for b in MICRO_BATCHES if b * row.dp <= (row.global_batch or 1)]
@@ -100,7 +101,7 @@ class Group:
     """Rows of one structure as arrays. `rows`: the row of each candidate."""
 
     model: Model
-    plan: Plan
+    plan: StepLayout
     machine: Machine
     rows: Array
     fields: Mapping[str, Array]
@@ -121,7 +122,7 @@ class Columns:
         self.kept: list[StepRow] = []
         self.constants: list[str] = ["one", "zero"]
         number = {"one": 0, "zero": 1}
-        gathered: dict[tuple[Any, ...], list[tuple[Shape, Plan, Machine, int, dict[str, int], StepRow]]] = {}
+        gathered: dict[tuple[Any, ...], list[tuple[Shape, StepLayout, Machine, int, dict[str, int], StepRow]]] = {}
         for row in rows:
             if row.why or row.shape is None:
                 self.why[row.id] = row.why
@@ -162,7 +163,7 @@ class Columns:
             np.minimum.at(seconds, group.rows, self.steps(group, values).time.value)
         return seconds
 
-    def steps(self, group: Group, values: Array) -> Step:
+    def steps(self, group: Group, values: Array) -> StepTime:
         pick = (
             (lambda field: values[group.fields[field]])
             if values.ndim == 1
@@ -177,18 +178,18 @@ def _stacked(members: Sequence[Any], kind: type) -> dict[str, Array]:
     return {f: np.array([getattr(m, f) for m in members], dtype=float) for f in fields(kind)}
 
 
-def _group(members: Sequence[tuple[Shape, Plan, Machine, int, dict[str, int], StepRow]]) -> Group:
+def _group(members: Sequence[tuple[Shape, StepLayout, Machine, int, dict[str, int], StepRow]]) -> Group:
     shapes, plans, machines, rows, keys, published = zip(*members, strict=True)
     pieces = {f: np.array([getattr(s, f) for s in shapes], dtype=float) for f in fields(Shape)[1:]}
     figures: dict[str, Any] = {
         f: np.array([getattr(m, f) for m in machines], dtype=float) for f in fields(Machine) if f != "generation"
     }
-    columns = _stacked(plans, Plan)
+    columns = _stacked(plans, StepLayout)
     stacks = [software.stack(row.stack or software.UNKNOWN) for row in published]
     alone = np.array([row.gpus == 1 for row in published])
     return Group(
         decoder(SimpleNamespace(**pieces), shapes[0]),
-        Plan(**columns),
+        StepLayout(**columns),
         Machine(generation="", **figures),
         np.array(rows),
         {field: np.array([k[field] for k in keys]) for field in keys[0]},

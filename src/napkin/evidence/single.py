@@ -18,7 +18,8 @@ from napkin.operations.model import Model
 from napkin.record import record, replace
 from napkin.term import Term
 from napkin.timing.efficiency import depth_share, tile_share
-from napkin.timing.step import Plan, Rates
+from napkin.timing.rates import Rates
+from napkin.timing.step_layout import StepLayout
 from napkin.training.layout import Layout, Precision, Stages
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ UNKNOWN_SPREAD = 0.08
 class Asked:
     """plan and rates of the step; kernel: attention's; at: where the run lies among the evidence."""
 
-    plan: Plan
+    plan: StepLayout
     rates: Rates
     stack: software.Stack
     kernel: str
@@ -72,14 +73,14 @@ def optimizer_bytes(policy: Precision, states: int, gradient: float) -> float:
     return gradient + 2 * states * state + updated
 
 
-def plan_of(model: Model, setup: Setup, stack: software.Stack, low: bool, kernel: str) -> Plan:
+def plan_of(model: Model, setup: Setup, stack: software.Stack, low: bool, kernel: str) -> StepLayout:
     """The step model's plan of a setup. low: products in fewer than 16 bits."""
     layout: Layout = setup.layout
     pure = setup.precision.state in ("bf16", "fp16")
     gradient = 2 if pure else stack.gradient_bytes
     share, core = recomputed_share(setup, model)
     before, last = ends(layout.stages)
-    return Plan(
+    return StepLayout(
         sequence=layout.seq,
         micro_batch=layout.micro,
         micro_batches=layout.micro_batches,
@@ -124,8 +125,8 @@ def kernel_of(stack: software.Stack, at: Machine, kernel: str | None) -> str:
 
 def timed(
     model: Model, setup: Setup, stack: software.Stack, at: Machine, kernel: str, async_tp: bool
-) -> tuple[Plan, Rates]:
-    """Plan and rates of a step; the layout's numbers may be arrays."""
+) -> tuple[StepLayout, Rates]:
+    """Layout and rates of a step; the layout's numbers may be arrays."""
     layout = setup.layout
     used = names(at.generation, at.bits, stack, kernel, "rdma", async_tp, "")
     reached = rates(

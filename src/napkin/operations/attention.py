@@ -3,8 +3,22 @@
 from __future__ import annotations
 
 from napkin.elementwise import Number
-from napkin.operations.base import HEADS, Elementwise, Gemm, Operation, Weight, Work, gemm
-from napkin.operations.primitives import causal_pairs, ceil_div, matmul_flops, run_pairs
+from napkin.operations.base import (
+    HEADS,
+    LAYER_KERNELS,
+    LENT,
+    NOT_TIMED,
+    Elementwise,
+    Gemm,
+    Operation,
+    Ordinary,
+    Timer,
+    Weight,
+    Work,
+    gemm,
+)
+from napkin.operations.facts import Cache, LinearLayer, Served
+from napkin.operations.primitives import causal_pairs, ceil_div, matmul_flops, minimum, run_pairs
 from napkin.record import record, replace
 
 
@@ -25,6 +39,9 @@ class Rotary(Elementwise):
     upcast: bool = False
     table: int = 0
     wide: bool = False
+
+    def traffic(self) -> tuple[Number, Number]:
+        return 4 * self.heads * self.head_dim, 4 * self.heads * self.head_dim
 
 
 @record
@@ -131,9 +148,65 @@ class AttentionCore(Operation):
             Gemm("values", batch, work.length, keys, self.v_dim, values, weight=False, attention=True),
         )
 
+    def traffic(self) -> tuple[Number, Number]:
+        """Splitting, transposing and joining of q, k and v."""
+        wide = (self.heads + self.kv_heads) * self.qk_dim + self.kv_heads * self.v_dim
+        return 2 * wide, 4 * wide
+
+    def division(self) -> str:
+        return HEADS
+
+    def time(self, timer: Timer) -> None:
+        timer.attention(self)
+
+    def attention_width(self) -> Number:
+        return self.heads * (self.qk_dim + self.v_dim)
+
+    def ring(self) -> tuple[Number, Number]:
+        return self.cached, self.cached * self.merged
+
+    def dispatched(self) -> Number:
+        return 0
+
+    def launches(self) -> str:
+        return LAYER_KERNELS
+
+    def cache(self, over: Served) -> Cache | None:
+        """Keys and values, for at most the window; nothing where they are another layer's. Keys of runs of tokens, and
+        of the other stack, are kept in addition; the other stack's are kept for its own tokens."""
+        if self.reads[1].startswith(LENT):
+            return None
+        tokens = over.source if self.cross else over.context
+        for bound in (None if self.anywhere else self.window, self.chunk):
+            if bound is not None:
+                tokens = minimum(tokens, bound)
+        tokens = tokens + self.runs(over.context) + over.source * self.merged
+        if self.shared:
+            return Cache(self.reads[1], growing=tokens * self.cached)
+        sizes = (self.qk_dim, self.v_dim)
+        return Cache(self.reads[1], tokens=tokens, heads=self.kv_heads, head_dim=sizes, made_from=self.reads[1:3])
+
+    def linear(self) -> LinearLayer | None:
+        return None
+
+    def elements_moved(self, work: Work) -> Number:
+        """The kernel reads q, k, v and writes the output, no scores: Dao et al. 2022, arXiv:2205.14135."""
+        keys = work.sequences * work.memory if self.cross else work.tokens + work.sequences * self.runs(work.length)
+        keys = keys + work.sequences * work.memory * self.merged
+        return work.tokens * self.heads * (self.qk_dim + self.v_dim) + keys * self.cached
+
+    def fused_into_multiplication(self) -> Operation:
+        return self
+
+    def multiplies(self) -> tuple[str, ...]:
+        return ()
+
+    def residual(self) -> Number | None:
+        return None
+
 
 @record
-class BandAttention(Operation):
+class BandAttention(Ordinary):
     """softmax(q·kᵀ)·v over `window` / 2 keys to each side, reading q, k, v: products of chunks of a window that overlap
     by half of one, of a sequence that is padded to whole windows (Longformer, arXiv:2004.05150).
 
@@ -156,9 +229,15 @@ class BandAttention(Operation):
         )
         return tuple(replace(one, attention=True) for one in found)
 
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
+
+    def attention_width(self) -> Number:
+        return self.heads * (self.qk_dim + self.v_dim)
+
 
 @record
-class Indexer(Operation):
+class Indexer(Ordinary):
     """Chooses the `top_k` keys that each query of sparse attention sees (DeepSeek Sparse Attention, DeepSeek-V3.2):
     small queries from the latent query, one key a token, `rotary` numbers of each head turned, and a weight for each
     head; score = Σ_h w_h·relu(q_h·k).
@@ -192,3 +271,10 @@ class Indexer(Operation):
             gemm(f"{self.name}/scores", s, self.head_dim, s, each * self.heads, weight=False),
             gemm(f"{self.name}/sum", 1, self.heads, s, t, weight=False),
         )
+
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
+
+    def cache(self, over: Served) -> Cache | None:
+        """One key a token, on every rank."""
+        return Cache(self.name, growing=over.context * self.head_dim)

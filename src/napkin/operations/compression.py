@@ -4,13 +4,14 @@ key each, of which an indexer may choose."""
 from __future__ import annotations
 
 from napkin.elementwise import Number
-from napkin.operations.base import Gemm, Operation, Weight, Work, gemm
+from napkin.operations.base import NOT_TIMED, Gemm, Ordinary, Weight, Work, gemm
+from napkin.operations.facts import Cache, Served
 from napkin.operations.linear import BlockMatmul
 from napkin.record import record
 
 
 @record
-class Compressor(Operation):
+class Compressor(Ordinary):
     """One key of `head_dim` numbers for each run of `rate` tokens: Σ over the run of softmax(gate + position)·value,
     normalised, its last `rotary` numbers turned. FLOP: 4·T·h·d, twice that where overlapping.
 
@@ -41,12 +42,12 @@ class Compressor(Operation):
         parts = ("value", "gate")
         return tuple(gemm(f"{self.name}/{part}", work.tokens, self.d_in, self.wide) for part in parts)
 
-    def moved(self) -> tuple[Number, Number]:
+    def traffic(self) -> tuple[Number, Number]:
         return 16 * self.wide, 24 * self.wide
 
 
 @record
-class RunIndexer(Operation):
+class RunIndexer(Ordinary):
     """Chooses the runs that each query sees: small queries from the latent query, its own compressor for their keys,
     and a weight for each head; score = Σ_h w_h·relu(q_h·k). Reads the layer's normalised input and the latent query.
     The loss's gradient does not reach its weights: a choice has none."""
@@ -79,9 +80,16 @@ class RunIndexer(Operation):
             gemm(f"{self.name}/scores", self.heads, self.head_dim, runs, t, weight=False),
         )
 
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
+
+    def cache(self, over: Served) -> Cache | None:
+        """One key for each run of tokens, on every rank."""
+        return Cache(self.name, growing=over.context // self.rate * self.head_dim)
+
 
 @record
-class BlockIndexer(Operation):
+class BlockIndexer(Ordinary):
     """Chooses the blocks of `block` keys that each query sees, by the largest of q·k in each: small queries of its own
     heads and one key a token, normalised, `rotary` numbers turned. The loss's gradient does not reach its weights."""
 
@@ -107,6 +115,13 @@ class BlockIndexer(Operation):
             gemm(f"{self.name}/key", t, self.d_in, self.head_dim),
             gemm(f"{self.name}/scores", s, self.head_dim, s, work.sequences * self.heads, weight=False),
         )
+
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
+
+    def cache(self, over: Served) -> Cache | None:
+        """One key a token, on every rank."""
+        return Cache(self.name, growing=over.context * self.head_dim)
 
 
 @record

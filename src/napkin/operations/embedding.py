@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from napkin.elementwise import Number
 from napkin.operations.base import (
     HEADS,
+    NOT_TIMED,
     REPLICATED,
     TABLES,
     TOKEN,
     VOCABULARY,
     Gemm,
     Lookup,
-    Operation,
+    Ordinary,
     Weight,
     Work,
     gemm,
@@ -40,6 +42,9 @@ class Embedding(Lookup):
         shard = VOCABULARY if self.role in TABLES else REPLICATED
         return (Weight("weight", (self.rows, self.width), shard, trained=self.trained),)
 
+    def traffic(self) -> tuple[Number, Number]:
+        return 4 * self.width, 8 * self.width
+
 
 @record
 class PositionBias(Lookup):
@@ -53,9 +58,12 @@ class PositionBias(Lookup):
     def weights(self) -> tuple[Weight, ...]:
         return (Weight("weight", (self.buckets, self.heads), HEADS),)
 
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
+
 
 @record
-class RelativeScores(Operation):
+class RelativeScores(Ordinary):
     """Scores of each query or key against the `rows` of a table of relative positions, a part of attention's scores
     (DeBERTa, arXiv:2006.03654). FLOP: 2·b·a·s·rows·d. `within` as in TableMatmul. `divided`: what a constant divides,
     the table's rows, the scores, or neither (a query that is scaled already)."""
@@ -72,3 +80,6 @@ class RelativeScores(Operation):
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         rows = minimum(self.rows, 2 * work.length) if self.within else self.rows
         return (gemm(self.name, work.length, self.head_dim, rows, work.sequences * self.heads, weight=False),)
+
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet

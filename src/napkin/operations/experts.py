@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from napkin.operations.base import EXPERT, Elementwise, Gemm, Operation, Weight, Work, gemm
+from napkin.elementwise import Number
+from napkin.operations.base import (
+    EXPERT,
+    EXPERT_KERNELS,
+    NOT_TIMED,
+    Elementwise,
+    Gemm,
+    Ordinary,
+    Timer,
+    Weight,
+    Work,
+    gemm,
+)
+from napkin.operations.primitives import minimum
 from napkin.record import record
 
 
 @record
-class Router(Operation):
+class Router(Ordinary):
     """Chooses `top_k` of `experts` for each token by a linear layer. FLOP: 2·T·h·E.
 
     score      softmax, sigmoid, sqrtsoftplus (√softplus), or softmax_top_k and sigmoid_top_k (of the chosen alone)
@@ -41,6 +54,10 @@ class Router(Operation):
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         return (gemm(self.name, work.tokens, self.d_in, self.experts),)
 
+    def traffic(self) -> tuple[Number, Number]:
+        """fp32 scores, softmax and choice."""
+        return 12 * self.experts, 12 * self.experts
+
 
 @record
 class BalanceLoss(Elementwise):
@@ -51,9 +68,12 @@ class BalanceLoss(Elementwise):
     top_k: int
     each: int = 1
 
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
+
 
 @record
-class Experts(Operation):
+class Experts(Ordinary):
     """Routed feed-forward networks h → f → h; each token runs through top_k of them. FLOP: 2·T·k·(2 or 3)·h·f.
 
     Reads the tokens and the router's output. `function`: as in Activation, or swiglu_oai: (up + 1)·gate·σ(1.702·gate)
@@ -95,9 +115,30 @@ class Experts(Operation):
             gemm(f"{self.name}/down", rows, self.d_ff, self.d_model),
         )
 
+    def traffic(self) -> tuple[Number, Number]:
+        """Nothing: `time` counts it with the tokens that each expert gets."""
+        return 0, 0
+
+    def time(self, timer: Timer) -> None:
+        timer.experts(self)
+
+    def elements_moved(self, work: Work) -> Number:
+        """Of each GEMM the input and the result, and the weights of the experts that are hit."""
+        moved: Number = 0
+        for one in self.gemms(work):
+            moved = moved + one.batch * (one.m * one.k + one.m * one.n)
+        hit = minimum(self.experts, work.tokens * self.top_k)
+        return moved + sum(hit * weight.each for weight in self.weights())
+
+    def dispatched(self) -> Number:
+        return self.top_k * self.d_model
+
+    def launches(self) -> str:
+        return EXPERT_KERNELS
+
 
 @record
-class ExpertMatmul(Operation):
+class ExpertMatmul(Ordinary):
     """A linear layer of which there are `experts`, each for the rows whose router chose it (JetMoE, arXiv:2404.07413).
     FLOP: 2·T·k·d_in·d_out.
 
@@ -118,3 +159,6 @@ class ExpertMatmul(Operation):
 
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         return (gemm(self.name, work.tokens * self.top_k, self.d_in, self.d_out),)
+
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet

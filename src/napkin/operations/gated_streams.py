@@ -4,8 +4,19 @@ hashed runs of tokens add what they hold (Qwen4-Exp). Symbols as in base.py; n s
 from __future__ import annotations
 
 from napkin.elementwise import Number
-from napkin.operations.base import COLUMN, VOCABULARY, Elementwise, Gemm, Operation, Weight, Work, gemm
+from napkin.operations.base import (
+    COLUMN,
+    NOT_TIMED,
+    VOCABULARY,
+    Elementwise,
+    Gemm,
+    Ordinary,
+    Weight,
+    Work,
+    gemm,
+)
 from napkin.operations.embedding import Embedding
+from napkin.operations.facts import Cache, Served
 from napkin.record import record
 
 
@@ -16,7 +27,7 @@ class Outer(Elementwise):
     width: int
     streams: int
 
-    def moved(self) -> tuple[Number, Number]:
+    def traffic(self) -> tuple[Number, Number]:
         wide = self.width * self.streams
         return 2 * (self.width + wide), 2 * (self.width + 2 * wide)
 
@@ -28,7 +39,7 @@ class Agreement(Elementwise):
     width: int
     streams: int
 
-    def moved(self) -> tuple[Number, Number]:
+    def traffic(self) -> tuple[Number, Number]:
         wide = self.width * self.streams
         return 8 * wide, 12 * wide
 
@@ -61,12 +72,16 @@ class DilatedConv(Elementwise):
     def weights(self) -> tuple[Weight, ...]:
         return (Weight("weight", (self.channels, 1, self.kernel), COLUMN),)
 
-    def moved(self) -> tuple[Number, Number]:
+    def traffic(self) -> tuple[Number, Number]:
         return 6 * self.channels, 10 * self.channels
+
+    def cache(self, over: Served) -> Cache | None:
+        """The inputs that its kernel reaches back to, on every rank."""
+        return Cache(self.name, fixed=self.channels * self.reach)
 
 
 @record
-class RunChoice(Operation):
+class RunChoice(Ordinary):
     """Chooses the runs of `rate` tokens that each query sees: queries of `heads` heads and a key a token from one
     product, the keys of a run averaged, and normalised as the queries are. The loss's gradient does not reach its
     weights: a choice has none. FLOP: 2·T·h·(H + 1)·D and 2·T·H·D·⌊s/rate⌋."""
@@ -90,3 +105,10 @@ class RunChoice(Operation):
             gemm(f"{self.name}/query_key", work.tokens, self.d_in, made),
             gemm(f"{self.name}/scores", self.heads, self.head_dim, work.length // self.rate, work.tokens, weight=False),
         )
+
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
+
+    def cache(self, over: Served) -> Cache | None:
+        """One key a token, on every rank."""
+        return Cache(self.name, growing=over.context * self.head_dim)

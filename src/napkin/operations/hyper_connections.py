@@ -4,7 +4,7 @@ numbers, and learnt weights of each token say how a branch reads them, writes to
 from __future__ import annotations
 
 from napkin.elementwise import Number
-from napkin.operations.base import Elementwise, Gemm, Operation, Weight, Work, gemm
+from napkin.operations.base import Elementwise, Gemm, Ordinary, Weight, Work, gemm
 from napkin.record import record
 
 
@@ -15,12 +15,12 @@ class Fan(Elementwise):
     width: int
     streams: int
 
-    def moved(self) -> tuple[Number, Number]:
+    def traffic(self) -> tuple[Number, Number]:
         return 2 * (1 + self.streams) * self.width, 2 * (1 + self.streams) * self.width
 
 
 @record
-class Collapse(Operation):
+class Collapse(Ordinary):
     """What a branch reads: Σ over the n streams of a weight each. A linear layer of all streams together makes that
     and the n weights of the branch's result; where the streams `mix`, n² more, which `iterations` of dividing by the
     sums of columns and rows (Sinkhorn and Knopp 1967) make doubly stochastic. FLOP: 2·T·n·h·(2·n or 2·n + n²).
@@ -49,13 +49,13 @@ class Collapse(Operation):
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         return (gemm(self.name, work.tokens, self.streams * self.width, self.made),)
 
-    def moved(self) -> tuple[Number, Number]:
+    def traffic(self) -> tuple[Number, Number]:
         wide = self.streams * self.width
         return 2 * (3 * wide + self.width), 2 * (5 * wide + self.width)
 
 
 @record
-class Spread(Operation):
+class Spread(Ordinary):
     """What a branch made, read second, goes to each stream with the weight that the collapse, read first, made for it,
     and the streams, read third, are added, mixed by their n×n weights where these exist. FLOP: 2·T·n²·h."""
 
@@ -70,6 +70,6 @@ class Spread(Operation):
         n = self.streams
         return (gemm(f"{self.name}/mix", n, n, self.width, work.tokens, weight=False),) if self.mixes else ()
 
-    def moved(self) -> tuple[Number, Number]:
+    def traffic(self) -> tuple[Number, Number]:
         wide = self.streams * self.width
         return 2 * (4 * wide + self.width), 2 * (6 * wide + self.width)

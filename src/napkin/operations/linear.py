@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from napkin.operations.base import COLUMN, HEADS, REPLICATED, VOCABULARY, Gemm, Operation, Weight, Work, gemm
+from napkin.elementwise import Number
+from napkin.operations.base import (
+    COLUMN,
+    HEADS,
+    REPLICATED,
+    ROW,
+    VOCABULARY,
+    Gemm,
+    Ordinary,
+    Timer,
+    Weight,
+    Work,
+    division_of,
+    gemm,
+)
 from napkin.operations.primitives import minimum
 from napkin.record import record
 
 
 @record
-class Matmul(Operation):
+class Matmul(Ordinary):
     """A linear layer d_in → d_out; y = x·W (+ bias). FLOP: 2·T·d_in·d_out."""
 
     d_in: int
@@ -28,9 +42,25 @@ class Matmul(Operation):
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         return (gemm(self.name, work.tokens, self.d_in, self.d_out),)
 
+    def traffic(self) -> tuple[Number, Number]:
+        """Nothing: its GEMMs move their operands."""
+        return 0, 0
+
+    def division(self) -> str:
+        return self.shard
+
+    def time(self, timer: Timer) -> None:
+        timer.linear(self)
+
+    def linear(self) -> Matmul:
+        return self
+
+    def residual(self) -> Number | None:
+        return self.d_out if self.shard == ROW else None
+
 
 @record
-class JoinedHead(Operation):
+class JoinedHead(Ordinary):
     """logits = x·[table, rest]ᵀ + bias: the head's matrix is put together on every pass, from the token table of
     `table` numbers a token and a matrix of the others. FLOP: 2·T·d_in·d_out."""
 
@@ -46,9 +76,13 @@ class JoinedHead(Operation):
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         return (gemm(self.name, work.tokens, self.d_in, self.d_out),)
 
+    def traffic(self) -> tuple[Number, Number]:
+        """Nothing: its GEMMs move their operands."""
+        return 0, 0
+
 
 @record
-class BlockMatmul(Operation):
+class BlockMatmul(Ordinary):
     """A block-diagonal linear layer: `blocks` separate maps d_in → d_out, one a head. FLOP: 2·T·blocks·d_in·d_out."""
 
     blocks: int
@@ -64,9 +98,16 @@ class BlockMatmul(Operation):
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         return (gemm(self.name, work.tokens, self.d_in, self.d_out, batch=self.blocks),)
 
+    def traffic(self) -> tuple[Number, Number]:
+        """Nothing: its GEMMs move their operands."""
+        return 0, 0
+
+    def division(self) -> str:
+        return division_of(self.shard)
+
 
 @record
-class TableMatmul(Operation):
+class TableMatmul(Ordinary):
     """A linear layer applied to the `rows` of a table, however many tokens there are. FLOP: 2·rows·d_in·d_out.
 
     `within`: at most two rows a position of the sequence are taken (distances −s … s)."""
@@ -83,3 +124,7 @@ class TableMatmul(Operation):
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         rows = minimum(self.rows, 2 * work.length) if self.within else self.rows
         return (gemm(self.name, rows, self.d_in, self.d_out),)
+
+    def traffic(self) -> tuple[Number, Number]:
+        """Nothing: its GEMMs move their operands."""
+        return 0, 0

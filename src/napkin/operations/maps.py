@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from napkin.operations.base import HEADS, Elementwise, View, Weight
+from napkin.elementwise import Number
+from napkin.operations.base import HEADS, NOT_TIMED, Elementwise, View, Weight
 from napkin.record import record
 
 
@@ -12,6 +13,9 @@ class HalfHeads(View):
     """One half of the heads of `width` numbers a token, twice: a copy laid out by heads."""
 
     width: int
+
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
 
 
 @record
@@ -26,6 +30,9 @@ class Difference(Elementwise):
     def weights(self) -> tuple[Weight, ...]:
         return tuple(Weight(name, (self.head_dim,)) for name in ("q_first", "k_first", "q_second", "k_second"))
 
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
+
 
 @record
 class DynamicMask(Elementwise):
@@ -39,3 +46,6 @@ class DynamicMask(Elementwise):
 
     def weights(self) -> tuple[Weight, ...]:
         return (Weight("a", (self.heads,), HEADS),)
+
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from napkin.operations.base import HEADS, REPLICATED, Elementwise, Weight
+from napkin.elementwise import Number
+from napkin.operations.base import HEADS, REPLICATED, Elementwise, Weight, division_of
 from napkin.record import record
 
 
@@ -44,6 +45,13 @@ class Norm(Elementwise):
         present = (("weight", self.weight), ("bias", self.bias))
         return tuple(Weight(name, shape, self.shard) for name, there in present if there)
 
+    def traffic(self) -> tuple[Number, Number]:
+        """Read and write; backward reads two and writes one."""
+        return 4 * self.width * self.groups, 6 * self.width * self.groups
+
+    def division(self) -> str:
+        return division_of(self.shard)
+
 
 @record
 class UnitNorm(Elementwise):
@@ -55,3 +63,6 @@ class UnitNorm(Elementwise):
 
     def weights(self) -> tuple[Weight, ...]:
         return (Weight("scale", (self.groups,), HEADS),) if self.learnt else ()
+
+    def traffic(self) -> tuple[Number, Number]:
+        return 6 * self.width * self.groups, 10 * self.width * self.groups

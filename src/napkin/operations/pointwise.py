@@ -2,23 +2,42 @@
 
 from __future__ import annotations
 
-from napkin.operations.base import HEADS, Elementwise, Gemm, Operation, Weight, Work
-from napkin.record import record
+from napkin.elementwise import Number
+from napkin.operations.base import (
+    HEADS,
+    NOT_TIMED,
+    Elementwise,
+    Gemm,
+    Ordinary,
+    Weight,
+    Work,
+    division_of,
+)
+from napkin.operations.facts import Cache, Served
+from napkin.record import record, replace
 
 
 @record
 class Activation(Elementwise):
     """An elementwise non-linearity over `width` numbers a token, by its name in config.json: silu, gelu, gelu_new,
     gelu_pytorch_tanh, relu, relu2, … `learnt` scalars belong to it (xIELU has two). `upcast`: computed in fp32 and
-    cast back."""
+    cast back. `fused`: it runs in the kernel of the multiplication that reads it."""
 
     width: int
     function: str
     learnt: int = 0
     upcast: bool = False
+    fused: bool = False
 
     def weights(self) -> tuple[Weight, ...]:
         return (Weight("scalars", (self.learnt,)),) if self.learnt else ()
+
+    def traffic(self) -> tuple[Number, Number]:
+        """Read and write; backward reads two and writes one. Nothing within the kernel of a multiplication."""
+        return (0, 0) if self.fused else (4 * self.width, 6 * self.width)
+
+    def fused_into_multiplication(self) -> Activation:
+        return replace(self, fused=True)
 
 
 @record
@@ -27,12 +46,18 @@ class Dropout(Elementwise):
 
     width: int
 
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
+
 
 @record
 class Jitter(Elementwise):
     """Noise of a router: `width` numbers a token, each multiplied in place by a random factor near 1, in training."""
 
     width: int
+
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
 
 
 @record
@@ -41,6 +66,9 @@ class Softcap(Elementwise):
 
     width: int
 
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
+
 
 @record
 class Clamp(Elementwise):
@@ -48,12 +76,22 @@ class Clamp(Elementwise):
 
     width: int
 
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
+
 
 @record
 class Multiply(Elementwise):
     """An elementwise product of two tensors of `width` numbers a token."""
 
     width: int
+
+    def traffic(self) -> tuple[Number, Number]:
+        """Read two and write one; backward reads three and writes two."""
+        return 6 * self.width, 10 * self.width
+
+    def multiplies(self) -> tuple[str, ...]:
+        return self.reads
 
 
 @record
@@ -76,6 +114,9 @@ class Scale(Elementwise):
     def weights(self) -> tuple[Weight, ...]:
         return (Weight("scale", (self.width,)),) if self.learnt else ()
 
+    def traffic(self) -> tuple[Number, Number]:
+        return 4 * self.width, 4 * self.width
+
 
 @record
 class Add(Elementwise):
@@ -84,12 +125,22 @@ class Add(Elementwise):
     width: int
     dropout: bool = False
 
+    def traffic(self) -> tuple[Number, Number]:
+        """Read two and write one; backward adds up the gradients of the two branches."""
+        return 6 * self.width, 6 * self.width
+
+    def residual(self) -> Number | None:
+        return self.width
+
 
 @record
 class GroupMean(Elementwise):
     """The mean of the heads of each group: `width` numbers a token are left."""
 
     width: int
+
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
 
 
 @record
@@ -101,9 +152,12 @@ class Affine(Elementwise):
     def weights(self) -> tuple[Weight, ...]:
         return (Weight("bias", (self.width,)), Weight("scale", (self.width,)))
 
+    def traffic(self) -> tuple[Number, Number]:
+        return 8 * self.width, 14 * self.width
+
 
 @record
-class Learnt(Operation):
+class Learnt(Ordinary):
     """Vectors or small tensors that a layer learns besides its matrices (A, D, dt bias, decay, …). `trained`: a
     gradient reaches them."""
 
@@ -117,6 +171,13 @@ class Learnt(Operation):
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         return ()
 
+    def traffic(self) -> tuple[Number, Number]:
+        """Nothing: other operations read them."""
+        return 0, 0
+
+    def division(self) -> str:
+        return division_of(self.shard)
+
 
 @record
 class Mix(Elementwise):
@@ -124,3 +185,10 @@ class Mix(Elementwise):
     second (RWKV)."""
 
     width: int
+
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
+
+    def cache(self, over: Served) -> Cache | None:
+        """The token before, once for all that mix it."""
+        return Cache(self.reads[0], fixed=self.width)

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from napkin.operations.base import COLUMN, HEADS, Elementwise, Gemm, Operation, Weight, Work, gemm
+from napkin.elementwise import Number
+from napkin.operations.base import (
+    COLUMN,
+    HEADS,
+    Elementwise,
+    Gemm,
+    Ordinary,
+    Weight,
+    Work,
+    division_of,
+    gemm,
+)
+from napkin.operations.facts import Cache, Served
 from napkin.operations.primitives import ceil_div, is_array
 from napkin.record import record
 
+WKV_STATE = 3
+"""Elements of a channel's state in the wkv recurrence."""
+
 
 @record
-class Conv(Operation):
+class Conv(Ordinary):
     """A convolution of `kernel` steps along the sequence, each of `channels` outputs reading `group` channels.
 
     Depthwise (group 1) it is elementwise work in a fused kernel and no matrix product; a full one (group > 1) is the
@@ -29,9 +44,19 @@ class Conv(Operation):
             return ()
         return (gemm(self.name, work.tokens, self.group * self.kernel, self.channels),)
 
+    def traffic(self) -> tuple[Number, Number]:
+        return 4 * self.channels, 8 * self.channels
+
+    def division(self) -> str:
+        return division_of(self.shard)
+
+    def cache(self, over: Served) -> Cache | None:
+        """The last kernel − 1 inputs."""
+        return Cache(self.name, fixed=ceil_div(self.channels * self.group, over.ranks) * (self.kernel - 1))
+
 
 @record
-class ConvPair(Operation):
+class ConvPair(Ordinary):
     """Two causal convolutions along the sequence, one after the other, of `kernels` steps each: a depthwise one, and
     one whose `channels` outputs each read the `group` channels of their head (Compressed Convolutional Attention,
     arXiv:2510.04476). FLOP of the second: 2·T·group·kernel·channels."""
@@ -54,9 +79,16 @@ class ConvPair(Operation):
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         return (gemm(self.name, work.tokens, self.group * self.kernels[1], self.channels),)
 
+    def traffic(self) -> tuple[Number, Number]:
+        return 8 * self.channels, 16 * self.channels
+
+    def cache(self, over: Served) -> Cache | None:
+        """The last kernel − 1 inputs of each."""
+        return Cache(self.name, fixed=ceil_div(self.channels, over.ranks) * (sum(self.kernels) - 2))
+
 
 @record
-class Delayed(Operation):
+class Delayed(Ordinary):
     """Values of which one half is made of a token itself, read first, and one half of the token before: `width` numbers
     a token. What stands before a sequence is made of zeros, `d_in` of them, with the same weights.
     FLOP: 2·b·d_in·width/2."""
@@ -69,6 +101,14 @@ class Delayed(Operation):
 
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         return (gemm(self.name, work.sequences, self.d_in, self.width // 2),)
+
+    def traffic(self) -> tuple[Number, Number]:
+        """Two copies."""
+        return 8 * self.width, 8 * self.width
+
+    def cache(self, over: Served) -> Cache | None:
+        """The values of the token before."""
+        return Cache(self.name, fixed=ceil_div(self.width // 2, over.ranks))
 
 
 @record
@@ -91,9 +131,13 @@ class ForgetGate(Elementwise):
     def weights(self) -> tuple[Weight, ...]:
         return (Weight("decay", (self.heads,), HEADS), Weight("bias", (self.heads * self.head_dim,), HEADS))
 
+    def traffic(self) -> tuple[Number, Number]:
+        """A 16-bit input, an fp32 result; backward reads the gradient of the result too."""
+        return 6 * self.heads * self.head_dim, 12 * self.heads * self.head_dim
+
 
 @record
-class Scan(Operation):
+class Scan(Ordinary):
     """A recurrence over the sequence with a state of `state` numbers a channel: `heads` × `head_dim` channels.
 
     kind     selective (Mamba), ssd (Mamba-2), delta (gated delta rule), kda (the same, each channel with a decay of its
@@ -155,3 +199,14 @@ class Scan(Operation):
         keys = gemm("keys", c, state, c, within, weight=False)
         corrections = gemm("corrections", c, state, p, within, weight=False)
         return (*common, keys, corrections)
+
+    def traffic(self) -> tuple[Number, Number]:
+        """Inputs, gates and outputs once; the state stays on chip."""
+        return 8 * self.heads * self.head_dim, 16 * self.heads * self.head_dim
+
+    def cache(self, over: Served) -> Cache | None:
+        """heads · head_dim · state elements; of the wkv recurrence numerator, denominator and largest exponent of a
+        channel; of an mLSTM the normalizer with the largest exponent too."""
+        each = WKV_STATE if self.kind == "wkv" else self.state or 1
+        normalizer = self.state + 1 if self.kind == "mlstm" else 0
+        return Cache(self.name, fixed=ceil_div(self.heads, over.ranks) * (self.head_dim * each + normalizer))

@@ -3,13 +3,14 @@ that take part in the router's shares."""
 
 from __future__ import annotations
 
-from napkin.operations.base import Elementwise, Gemm, Operation, Weight, Work, gemm
+from napkin.elementwise import Number
+from napkin.operations.base import NOT_TIMED, Elementwise, Gemm, Ordinary, Weight, Work, gemm
 from napkin.operations.experts import Router
 from napkin.record import record
 
 
 @record
-class DistanceBias(Operation):
+class DistanceBias(Ordinary):
     """What is added to the score of each query and key: the query's `rank` numbers for each head mix learnt profiles
     over `extent` distances. FLOP: 2·T·a·rank·extent."""
 
@@ -23,6 +24,9 @@ class DistanceBias(Operation):
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         return (gemm(self.name, work.tokens * self.heads, self.rank, self.extent),)
 
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
+
 
 @record
 class ShortConvolution(Elementwise):
@@ -34,7 +38,7 @@ class ShortConvolution(Elementwise):
     def weights(self) -> tuple[Weight, ...]:
         return (Weight("weight", (self.channels, 1, self.kernel)),)
 
-    def moved(self) -> tuple[int, int]:
+    def traffic(self) -> tuple[int, int]:
         return 16 * self.channels, 24 * self.channels
 
 
@@ -54,7 +58,7 @@ class SinkRouter(Router):
 
 
 @record
-class SharedExperts(Operation):
+class SharedExperts(Ordinary):
     """Σ over `experts` that all tokens pass of down(f(gate(x)) ⊙ up(x) ⊙ share), as batched products. Reads the tokens
     and the shares. FLOP: 6·T·S·h·f."""
 
@@ -70,3 +74,6 @@ class SharedExperts(Operation):
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         shapes = (("gate", self.d_model, self.d_ff), ("up", self.d_model, self.d_ff), ("down", self.d_ff, self.d_model))
         return tuple(gemm(f"{self.name}/{part}", work.tokens, a, b, self.experts) for part, a, b in shapes)
+
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet

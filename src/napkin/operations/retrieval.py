@@ -3,12 +3,13 @@ arXiv:2407.04153)."""
 
 from __future__ import annotations
 
-from napkin.operations.base import Gemm, Operation, Weight, Work, gemm
+from napkin.elementwise import Number
+from napkin.operations.base import NOT_TIMED, Gemm, Ordinary, Weight, Work, gemm
 from napkin.record import record
 
 
 @record
-class RetrievedExperts(Operation):
+class RetrievedExperts(Ordinary):
     """Σ over the chosen experts of score · activation(x·down)·up, each expert a row of two tables. FLOP: 4·T·k·h.
 
     Reads the tokens and a router's logits of `keys` first and `keys` second halves of keys, whose sums score keys²
@@ -29,3 +30,6 @@ class RetrievedExperts(Operation):
             gemm(f"{self.name}/down", self.top_k, self.width, 1, batch=work.tokens, weight=False),
             gemm(f"{self.name}/up", 1, self.top_k, self.width, batch=work.tokens, weight=False),
         )
+
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet

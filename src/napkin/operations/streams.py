@@ -7,7 +7,8 @@ is what joins them.
 
 from __future__ import annotations
 
-from napkin.operations.base import Elementwise, Gemm, Weight, Work, gemm
+from napkin.elementwise import Number
+from napkin.operations.base import NOT_TIMED, Elementwise, Gemm, Weight, Work, gemm
 from napkin.operations.linear import Matmul
 from napkin.record import record
 
@@ -18,7 +19,7 @@ class Streaming(Elementwise, abstract=True):
 
     width: int
 
-    def moved(self) -> tuple[int, int]:
+    def traffic(self) -> tuple[int, int]:
         """Bytes a token that must move, forward and backward, 16-bit tensors: what is read and what is written."""
         return 0, 0
 
@@ -29,7 +30,7 @@ class Stream(Streaming):
 
     copied: bool = False
 
-    def moved(self) -> tuple[int, int]:
+    def traffic(self) -> tuple[int, int]:
         return (4 * self.width, 4 * self.width) if self.copied else (0, 0)
 
 
@@ -37,7 +38,7 @@ class Stream(Streaming):
 class Stack(Streaming):
     """Streams of equal width put together: a new tensor of `width` numbers a token."""
 
-    def moved(self) -> tuple[int, int]:
+    def traffic(self) -> tuple[int, int]:
         return 4 * self.width, 4 * self.width
 
 
@@ -47,7 +48,7 @@ class StreamMean(Streaming):
 
     streams: int
 
-    def moved(self) -> tuple[int, int]:
+    def traffic(self) -> tuple[int, int]:
         both = 2 * (self.streams + 1) * self.width
         return both, both
 
@@ -56,7 +57,7 @@ class StreamMean(Streaming):
 class Magnitude(Streaming):
     """The root mean square of `width` numbers: one number a token."""
 
-    def moved(self) -> tuple[int, int]:
+    def traffic(self) -> tuple[int, int]:
         return 2 * self.width, 4 * self.width
 
 
@@ -64,7 +65,7 @@ class Magnitude(Streaming):
 class Rescale(Streaming):
     """A tensor of `width` numbers a token, brought to the magnitude that is read second."""
 
-    def moved(self) -> tuple[int, int]:
+    def traffic(self) -> tuple[int, int]:
         return 4 * self.width, 6 * self.width
 
 
@@ -82,7 +83,7 @@ class Blend(Streaming):
         n = self.streams
         return (gemm(self.name, self.width, n, n, work.tokens, weight=False),)
 
-    def moved(self) -> tuple[int, int]:
+    def traffic(self) -> tuple[int, int]:
         both = 2 * self.streams * self.width  # the streams that are added; the product moves its own
         return both, both
 
@@ -94,7 +95,7 @@ class Correct(Streaming):
 
     streams: int
 
-    def moved(self) -> tuple[int, int]:
+    def traffic(self) -> tuple[int, int]:
         return 2 * (2 * self.streams + 1) * self.width, 2 * (2 * self.streams + 2) * self.width
 
 
@@ -104,7 +105,7 @@ class AddToOthers(Streaming):
 
     streams: int
 
-    def moved(self) -> tuple[int, int]:
+    def traffic(self) -> tuple[int, int]:
         others = self.streams - 1
         return 2 * (2 * others + 1) * self.width, 2 * (others + 1) * self.width
 
@@ -114,7 +115,7 @@ class GaussianTopK(Streaming):
     """max(x − c, 0) over `width` numbers a token: the cut c is their mean and so many of their deviations, as if they
     were normally distributed, so that about a given share of them stays (Gemma 3n)."""
 
-    def moved(self) -> tuple[int, int]:
+    def traffic(self) -> tuple[int, int]:
         return 6 * self.width, 8 * self.width  # read for the cut, and again for the result
 
 
@@ -132,3 +133,6 @@ class ExpertScale(Elementwise):
 
     def weights(self) -> tuple[Weight, ...]:
         return (Weight("scale", (self.experts,)),)
+
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from napkin.operations.base import Elementwise, Gemm, Operation, View, Weight, Work
+from napkin.elementwise import Number
+from napkin.operations.base import NOT_TIMED, Elementwise, Gemm, Operation, Ordinary, View, Weight, Work
 from napkin.record import record
 
 
 @record
-class Reused(Operation):
+class Reused(Ordinary):
     """An operation whose weights another place owns (Model.shared, the other stack's table): it works again here and
     its weights are not counted again."""
 
@@ -23,6 +24,9 @@ class Reused(Operation):
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         return self.of.gemms(work)
 
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
+
 
 def reuse(op: Operation, owner: Operation | None = None) -> Reused:
     """Return the operation `op` working with the weights of `owner` (its own, counted elsewhere, unless given)."""
@@ -33,6 +37,10 @@ def reuse(op: Operation, owner: Operation | None = None) -> Reused:
 class Lend(View):
     """Hands what it reads on to all layers that follow: keys and values that several layers share, or numbers of which
     each layer has its part. No pipeline stage then stands alone."""
+
+    def traffic(self) -> tuple[Number, Number]:
+        """Nothing: the tensor is there already."""
+        return 0, 0
 
 
 @record
@@ -51,6 +59,9 @@ class Slice(View):
     repeats: int = 1
     copied: bool = False
 
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
+
 
 @record
 class Transpose(View):
@@ -58,6 +69,9 @@ class Transpose(View):
     sequences. `width` numbers a token."""
 
     width: int
+
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
 
 
 @record
@@ -68,6 +82,9 @@ class Concat(View):
     width: int
     first_type: bool = False
 
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
+
 
 @record
 class Carried(View):
@@ -77,12 +94,19 @@ class Carried(View):
     width: int
     wide: bool = False
 
+    def traffic(self) -> tuple[Number, Number]:
+        """Nothing: the tensor is there already."""
+        return 0, 0
+
 
 @record
 class Behind(View):
     """Tokens of two stacks, one behind the other: `width` numbers for each."""
 
     width: int
+
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
 
 
 @record
@@ -94,6 +118,9 @@ class Overwrite(Elementwise):
     def weights(self) -> tuple[Weight, ...]:
         return (Weight("vector", (self.width,)),)
 
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
+
 
 @record
 class Cast(Elementwise):
@@ -101,3 +128,6 @@ class Cast(Elementwise):
 
     width: int
     wide: bool = False
+
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet

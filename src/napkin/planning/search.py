@@ -23,11 +23,13 @@ from napkin.footprint.stages import places
 from napkin.operations.lowering import divides_heads
 from napkin.operations.model import Model
 from napkin.record import record, replace
-from napkin.timing.step import Plan, Rates, step
+from napkin.timing.rates import Rates
+from napkin.timing.step import step
+from napkin.timing.step_layout import StepLayout
 from napkin.training.layout import Layout, Recompute
 
 Array = Any
-Timed = Callable[[Setup], "tuple[Plan, Rates]"]
+Timed = Callable[[Setup], "tuple[StepLayout, Rates]"]
 """How a setup's step is timed: its plan, and what machine and software reach."""
 
 MOST_MICRO = 64

@@ -1,7 +1,7 @@
 """What a layout costs beside its memory: FLOPs that run again, and the bytes that each GPU sends in a step.
 
-n ranks that add up or gather a payload in a ring pass (n−1)/n of it each way (comm.py). For m micro-batches of T tokens
-on a GPU, a stage of ℓ layers, width h, and a rank's weights and gradients of P and G bytes before ZeRO divides them:
+n ranks that add up or gather a payload in a ring pass (n−1)/n of it each way. For m micro-batches of T tokens on a GPU,
+a stage of ℓ layers, width h, and a rank's weights and gradients of P and G bytes before ZeRO divides them:
 
     data      ZeRO 0 and 1: G + P · 2: m·G + P · 3: m·(2P + G)                 Rajbhandari et al. 2020, section 7
     tensor    an all-reduce for each row-parallel product forward, for each column-parallel input backward: 2·T·h·2
@@ -28,7 +28,7 @@ from napkin.operations.experts import Experts
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
 from napkin.record import record
-from napkin.timing.comm import all_reduce_bytes, gather_share
+from napkin.timing.collectives import all_reduce_bytes, gather_share
 
 ACTIVATION_BYTES = 2
 """Activations and their gradients travel in 16 bits."""

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from napkin.evidence.single import Asked
     from napkin.inputs.profile import Profile
     from napkin.planning.search import Found, Request
-    from napkin.timing.step import Plan, Rates
+    from napkin.timing.rates import Rates
+    from napkin.timing.step_layout import StepLayout
 
 LARGEST_STEP = 16 * 2**20
 """Tokens in a step up to which a free batch grows: what the largest published dense run settled on (Llama 3 405B,
@@ -43,8 +44,8 @@ class Planner:
     level: float
     per_sequence: float
 
-    def timed(self, setup: Setup) -> tuple[Plan, Rates]:
-        """Plan and rates; the layout's numbers may be arrays."""
+    def timed(self, setup: Setup) -> tuple[StepLayout, Rates]:
+        """Layout and rates; the layout's numbers may be arrays."""
         at = machine(self.hardware, setup.precision.compute)
         overlapped = bool(self.inputs.get("async-tp"))
         asked = self.typical

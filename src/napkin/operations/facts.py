@@ -1,0 +1,98 @@
+"""What operations tell the folds about inference and about how their matmuls run: records and typed views."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from napkin.elementwise import Number
+from napkin.record import record
+
+
+@record
+class Served:
+    """A sequence in inference, on one of `ranks` tensor-parallel ranks: `context` tokens, and `source` tokens of the
+    other stack that cross-attention reads."""
+
+    context: Number
+    source: Number
+    ranks: Number
+
+
+@record
+class Cache:
+    """What one sequence keeps on a rank between the steps of inference, in elements.
+
+    tensor   the tensor that is kept, once for all operations that need it
+    growing  elements that grow with the context         fixed  elements whatever the context
+    tokens, heads, head_dim, made_from
+             keys and values instead: tokens that are kept, key/value heads, elements of a key and a value of one head,
+             and the two tensors, of which both may come from one narrower latent that is kept in their place
+    """
+
+    tensor: str
+    growing: Number = 0
+    fixed: Number = 0
+    tokens: Number = 0
+    heads: int = 0
+    head_dim: tuple[int, int] = (0, 0)
+    made_from: tuple[str, ...] = ()
+
+
+class LinearLayer(Protocol):
+    """y = x·W (+ bias), as far as folds ask for it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def reads(self) -> tuple[str, ...]: ...
+    @property
+    def d_in(self) -> int: ...
+    @property
+    def d_out(self) -> int: ...
+    @property
+    def bias(self) -> bool: ...
+    @property
+    def shard(self) -> str: ...
+
+
+class Attention(Protocol):
+    """Scores and values of attention, as far as the time of a step depends on them."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def heads(self) -> int: ...
+    @property
+    def qk_dim(self) -> int: ...
+    @property
+    def v_dim(self) -> int: ...
+    @property
+    def causal(self) -> bool: ...
+    @property
+    def cross(self) -> bool: ...
+    @property
+    def merged(self) -> bool: ...
+    @property
+    def window(self) -> int | None: ...
+    @property
+    def compressed(self) -> int: ...
+    @property
+    def chosen(self) -> int | None: ...
+    def runs(self, length: Number) -> Number: ...
+
+
+class RoutedExperts(Protocol):
+    """Routed feed-forward networks, as far as the time of a step depends on them."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def d_model(self) -> int: ...
+    @property
+    def d_ff(self) -> int: ...
+    @property
+    def experts(self) -> int: ...
+    @property
+    def top_k(self) -> int: ...
+    @property
+    def gated(self) -> bool: ...
