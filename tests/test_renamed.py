@@ -20,7 +20,8 @@ from napkin.operations.implementations import Tuning, code_of
 from napkin.operations.model import Layer, Model, Stack
 from napkin.operations.views import Reused
 from napkin.record import replace
-from napkin.timing.step import Plan, step
+from napkin.timing.step import step
+from napkin.timing.step_layout import StepLayout as Plan
 from napkin.training.layout import POLICIES, Layout
 from napkin.training.optimizers import find
 from tests.conftest import preset

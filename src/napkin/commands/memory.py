@@ -25,7 +25,7 @@ from napkin.inputs.hardware import Hardware, find_link, peak_name
 from napkin.inputs.model import traced_steps
 from napkin.operations.attention import AttentionCore
 from napkin.operations.embedding import Embedding
-from napkin.operations.expert_rules import GROUPED_BYTES
+from napkin.operations.expert_kernels import GROUPED_BYTES
 from napkin.operations.experts import ExpertMatmul, Experts
 from napkin.operations.implementations import FLASH, TORCH, TRANSFORMERS
 from napkin.operations.model import Model

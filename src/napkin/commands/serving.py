@@ -14,8 +14,8 @@ from napkin.footprint import allocator
 from napkin.footprint import serving as inference
 from napkin.footprint.serving import Stored
 from napkin.inputs.hardware import Hardware
-from napkin.operations.lowering import key_heads
 from napkin.operations.model import Model
+from napkin.operations.queries import key_heads
 from napkin.options.machine import FIGURES
 from napkin.options.model import MODEL_OPTIONS
 from napkin.options.output import COMMON, DRAWS

@@ -13,7 +13,7 @@ from napkin.operations.attention import AttentionCore
 from napkin.operations.base import EXPERT, REPLICATED, VOCABULARY, Operation, Weight
 from napkin.operations.implementations import STORED, Tuning
 from napkin.operations.linear import Matmul
-from napkin.operations.lowering import beside, is_plain
+from napkin.operations.lora import is_unquantized, lora_pairs
 from napkin.operations.norms import Norm
 from napkin.operations.views import Reused
 from napkin.record import record
@@ -104,7 +104,7 @@ def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> He
     for op in operations:
         if isinstance(op, Reused):
             continue
-        is_narrow = isinstance(op, Matmul) and not is_plain(op, tuning)
+        is_narrow = isinstance(op, Matmul) and not is_unquantized(op, tuning)
         for weight in op.weights():
             part = ceil_div(weight.count, divided(weight, setup.layout))
             if tuning.method == "adapter_v2" and isinstance(op, Norm):
@@ -112,7 +112,7 @@ def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> He
             else:
                 frozen = frozen + part * (stored if is_narrow and len(weight.shape) > 1 else width)
         if isinstance(op, Matmul):
-            pairs, made = beside(op, operations, setup.code, tuning)
+            pairs, made = lora_pairs(op, operations, setup.code, tuning)
             if pairs:
                 trained += [(tuning.rank * pairs, op.d_in), (made, tuning.rank)]
             if tuning.method == "adapter_v2":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from napkin.footprint import buckets, memory
 from napkin.footprint.prepared import prepare
-from napkin.operations.lowering import divides_heads, key_heads
+from napkin.operations.queries import divides_heads, key_heads
 from napkin.planning.fit import worst_rank
 from napkin.record import replace
 from napkin.units import human
