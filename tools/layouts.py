@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from napkin.architectures import implementation_of
 from napkin.errors import NapkinError
 from napkin.evidence import facts, single, software
 from napkin.evidence.columns import UNSTATED_VOCABULARY
@@ -19,7 +20,6 @@ from napkin.evidence.rates import machine
 from napkin.evidence.step_rows import StepRow
 from napkin.footprint.setup import Setup
 from napkin.inputs import hardware
-from napkin.operations.implementations import code_of
 from napkin.operations.model import stack_of
 from napkin.planning.search import Request, search, used_bytes
 from napkin.record import record, replace
@@ -137,7 +137,7 @@ def placed(row: StepRow) -> Placed | None:
     optimizer, _ = optimizers.find("adamw")
     # FSDP's stacks gather parameters in the compute type; none of them runs autocast around whole fp32 parameters
     habits = FRAMEWORKS["fsdp"] if layout.zero == 3 else PLAIN
-    setup = Setup(code_of("megatron", ""), layout, policy, optimizer, "fused", framework=habits)
+    setup = Setup(implementation_of("megatron", ""), layout, policy, optimizer, "fused", framework=habits)
 
     def timed(other: Setup) -> tuple[StepLayout, Rates]:
         return single.timed(model, other, stack, at, row.attention, row.async_tp)

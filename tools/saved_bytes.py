@@ -46,7 +46,7 @@ from torch.overrides import TorchFunctionMode  # noqa: E402
 from torch.utils._pytree import tree_map  # noqa: E402
 from transformers.initialization import no_init_weights  # noqa: E402
 
-from napkin.architectures import ADAPTERS, WRAPPERS, build  # noqa: E402
+from napkin.architectures import MODULES, WRAPPERS, build, implementation_of  # noqa: E402
 from napkin.errors import NapkinError  # noqa: E402
 from napkin.footprint import memory  # noqa: E402
 from napkin.footprint.prepared import prepare  # noqa: E402
@@ -55,7 +55,7 @@ from napkin.inputs.load import Document  # noqa: E402
 from napkin.inputs.model import config_from  # noqa: E402
 from napkin.operations.attention import AttentionCore  # noqa: E402
 from napkin.operations.attention_kernels import FLASH_HEAD, FLASH_LARGEST  # noqa: E402
-from napkin.operations.implementations import ALL_KERNELS, FLASH, MANY, ONE, code_of, mode  # noqa: E402
+from napkin.operations.implementations import ALL_KERNELS, FLASH, MANY, ONE, mode  # noqa: E402
 from napkin.training.layout import POLICIES, Layout  # noqa: E402
 from napkin.training.optimizers import find  # noqa: E402
 
@@ -415,7 +415,7 @@ def head_of(model_type: str) -> Any:
     """The automatic class with the head that a model type is trained with."""
     if model_type in WRAPPERS:
         return WHOLE
-    where = ADAPTERS[model_type].split(":")[0]
+    where = MODULES[model_type]
     if where in ("encoder_decoder", "t5gemma"):
         return transformers.AutoModelForSeq2SeqLM
     masked = transformers.models.auto.modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
@@ -572,7 +572,7 @@ def said(
     """napkin's step and its only rank."""
     model = reading(fields)
     layout = Layout(seq=length, micro=sequences, target=target)
-    code = code_of("hf", model.family)
+    code = implementation_of("hf", model.family)
     setup = Setup(code, layout, POLICIES[POLICY[precision]], find("adamw")[0], "foreach", kernel, dropout)
     step = prepare(model, setup)
     return step, memory.rank_of(step, 0)
@@ -1565,7 +1565,7 @@ def write_cases(model_type: str, cases: list[Case]) -> None:
 def drawn_types() -> list[str]:
     """The model types that napkin reads and the library has."""
     known = transformers.models.auto.configuration_auto.CONFIG_MAPPING_NAMES
-    return [name for name in ADAPTERS if name in known or name in BORROWED]
+    return [name for name in MODULES if name in known or name in BORROWED]
 
 
 def main() -> int:

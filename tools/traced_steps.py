@@ -30,12 +30,12 @@ from saved_bytes import POLICY, ROOT, Autocast, draw, drawn_types, network, read
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
+from napkin.architectures import implementation_of
 from napkin.counting.params import params
 from napkin.errors import NapkinError
 from napkin.footprint import memory
 from napkin.footprint.prepared import prepare
 from napkin.footprint.setup import Setup
-from napkin.operations.implementations import code_of
 from napkin.training.layout import POLICIES, Layout, Recompute
 from napkin.training.optimizers import find
 
@@ -192,7 +192,9 @@ def said(
     model = reading(fields)
     recompute = Recompute("every", every) if every > 1 else Recompute("full" if every else "none")
     layout = Layout(seq=batch[1], micro=batch[0], micro_batches=many, recompute=recompute)
-    setup = Setup(code_of("hf", model.family), layout, POLICIES[POLICY[precision]], find(how[0])[0], how[1], kernel)
+    setup = Setup(
+        implementation_of("hf", model.family), layout, POLICIES[POLICY[precision]], find(how[0])[0], how[1], kernel
+    )
     rank = memory.rank_of(prepare(model, setup), 0)
     at = {moment.name: moment for moment in rank.moments}
     after = {moment.name: moment.live for moment in rank.between}
@@ -212,7 +214,7 @@ def case(seed: object, model_type: str, number: int) -> tuple[dict[str, Any], st
     rng = random.Random(f"{seed} {model_type} {number}")
     drawn = draw(model_type, rng, 0.0)
     drawn.fields["vocab_size"] = rng.choice((11, 97, 4096))
-    kernel = rng.choice(code_of("hf", model_type).kernels)
+    kernel = rng.choice(implementation_of("hf", model_type).kernels)
     kernel = "flash" if kernel == "cudnn" else kernel
     batch = (rng.choice((1, 2, 3)), drawn.length)
     precision, every, how = rng.choice(tuple(POLICY)), rng.choice((0, 0, 1, 2)), rng.choice(STEPS)

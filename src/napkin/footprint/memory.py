@@ -290,7 +290,7 @@ def _moments(
     all_masks = _masks(step, stage, stage.layers)
     around = run.closure + tables + where(again > 0, masks * (not setup.code.passes_mask), 0) + looked_up
     around = around + all_masks - where(again > 0, masks, 0) + lent + last
-    to_the_loss = looked_up * (setup.code.frame.embeddings == "loss")
+    to_the_loss = looked_up * (setup.code.embeddings == "loss")
     made_casts = rank.casts + cached - stage.last * run.after.casts
     at_the_head = run.after.burst - run.after.saved - run.after.casts
     forward = moment(
@@ -503,7 +503,7 @@ def buffers(step: Step, stage: Stage) -> Number:
     looked_up = [op.of if isinstance(op, Reused) else op for op in stack.before]
     tables = [op for op in looked_up if isinstance(op, Embedding) and op.role in TABLES]
     found: Number = 0
-    for what, kind in setup.code.frame.buffers:
+    for what, kind in setup.code.buffers:
         count: Number = {
             "rotary": total(dim for dim, *_ in rotary),
             "spare rotary": max(dims, default=0),
@@ -519,7 +519,7 @@ def buffers(step: Step, stage: Stage) -> Number:
             "scalars": 2 * depth,
         }[what]
         found = found + sized(count, kind or ("fp32" if setup.precision.param == "fp32" else "bf16"))
-    if setup.code.frame.buffers:  # routers' biases that no gradient reaches, tables of hashed choices
+    if setup.code.buffers:  # routers' biases that no gradient reaches, tables of hashed choices
         for many, layer in zip(stage.layers, stage.kinds, strict=True):
             for op in layer.operations:
                 if isinstance(op, Router):
@@ -536,7 +536,7 @@ def _masks(step: Step, stage: Stage, counts: Counts) -> Number:
     for again, layer in zip(counts, stage.kinds, strict=True):
         for op in layer.operations:
             if isinstance(op, AttentionCore) and (op.window or op.chunk or step.setup.attention == EAGER):
-                window = op.window if "masks" in step.setup.code.frame.closure else None
+                window = op.window if "masks" in step.setup.code.closure else None
                 by_window[window] = by_window.get(window, 0) + again
     return total(where(again > 0, step.run.mask, 0) for again in by_window.values())
 
@@ -638,7 +638,7 @@ def _tensor_sizes(step: Step) -> Iterator[tuple[Number, tuple[int, ...], Optimiz
     stack, setup = step.stack, step.setup
     layers: list[Operation] = []
     for layer in stack.layers:
-        ordered = sorted(layer.operations, key=lambda op: setup.code.frame.norms_last and isinstance(op, Norm))
+        ordered = sorted(layer.operations, key=lambda op: setup.code.norms_last and isinstance(op, Norm))
         layers += ordered * (1 if stack.depth == 1 else 2)
     after = [op for op in stack.after if not (step.model.tied and isinstance(op, Matmul) and op.shard == VOCABULARY)]
     for weight in weights_of([*stack.before, *layers, *after]):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin.operations.base import KEY, QKV, QUERY, VALUE, VOCABULARY, Operation
-from napkin.operations.implementations import Code, Tuning
+from napkin.operations.implementations import Implementation, Tuning
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ JOINED = (QUERY, KEY, VALUE, QKV)
 """Roles of attention's linear layers, and of the fused projection of all three."""
 
 
-def lora_pairs(op: Matmul, program: tuple[Operation, ...], code: Code, tuning: Tuning) -> tuple[int, int]:
+def lora_pairs(op: Matmul, program: tuple[Operation, ...], code: Implementation, tuning: Tuning) -> tuple[int, int]:
     """How many of LoRA's pairs of matrices a product has beside it, and the numbers that they make for a token. A
     joined product has those of all its parts, with one dropout of their common input."""
     if tuning.method != "lora":

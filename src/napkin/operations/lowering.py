@@ -1,6 +1,6 @@
 """What running a layer's operations on a tape needs: one rank's context, and helpers that several kinds share.
 
-What an implementation does differently is in `implementations.Code` (and, for arithmetic that the published
+What an implementation does differently is in a field of `Implementation` (and, for arithmetic that the published
 implementation fixes, on the operation itself); how a layout divides tensors is in `Split`. Each kind of operation says
 what it runs in its method `lower`; rewrite.py finds what depends on an operation's neighbors.
 """
@@ -14,7 +14,7 @@ from napkin.autograd.tape import INPUT_LABEL, WEIGHT, Tape, Tensor, select
 from napkin.elementwise import Number, ceil_div, maximum
 from napkin.operations.activation_functions import activated
 from napkin.operations.base import MEMORY, Operation
-from napkin.operations.implementations import Code
+from napkin.operations.implementations import Implementation
 from napkin.operations.scopes import ScopeNames, Scopes
 from napkin.record import record
 
@@ -90,7 +90,7 @@ class Program:
     scopes: ScopeNames
 
 
-Rewrite = Callable[[tuple[Operation, ...], Code], Program]
+Rewrite = Callable[[tuple[Operation, ...], Implementation], Program]
 """An implementation's rewrite of a layer (rewrite.py)."""
 
 
@@ -100,7 +100,7 @@ class Lowering:
     def __init__(
         self,
         tape: Tape,
-        code: Code,
+        code: Implementation,
         shape: Shape,
         split: Split,
         attention: str,
@@ -161,7 +161,7 @@ class Lowering:
         self.factor = None
         self.orders = {}
         self.shifted = {}
-        self.scopes = Scopes(self.tape, program.scopes, x is not None, self.code.frame.weights_late)
+        self.scopes = Scopes(self.tape, program.scopes, x is not None, self.code.weights_late)
         for op in program.operations:
             self.tape.scope = op.name
             self.scopes.enter(op.name, [self.values[name].tensor for name in op.reads if name in self.values])

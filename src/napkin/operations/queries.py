@@ -7,7 +7,7 @@ from napkin.operations.attention import AttentionCore
 from napkin.operations.base import POSITION
 from napkin.operations.embedding import Embedding
 from napkin.operations.experts import ExpertMatmul, Experts
-from napkin.operations.implementations import Code
+from napkin.operations.implementations import Implementation
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Model
 from napkin.operations.recurrence import Scan
@@ -67,7 +67,7 @@ def key_heads(model: Model) -> list[int]:
     return sorted({op.kv_heads for op in cores if not op.shared})
 
 
-def divides_heads(model: Model, code: Code, ranks: int) -> bool:
+def divides_heads(model: Model, code: Implementation, ranks: int) -> bool:
     """Whether the code runs on so many tensor-parallel ranks: they divide query and key/value heads, or, where it
     gathers heads, each rank has one of the latter."""
     return model.heads % ranks == 0 and all(

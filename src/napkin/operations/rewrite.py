@@ -7,7 +7,7 @@ from itertools import pairwise
 from napkin.operations.attention import AttentionCore, Rotary
 from napkin.operations.base import KEY, MIXER, MIXER_GATE, QKV, QUERY, SCAN_PARAMETERS, VALUE, Operation
 from napkin.operations.embedding import PositionBias, RelativeScores
-from napkin.operations.implementations import Code
+from napkin.operations.implementations import Implementation
 from napkin.operations.linear import BlockMatmul, Matmul
 from napkin.operations.lowering import Program
 from napkin.operations.norms import Norm
@@ -19,9 +19,9 @@ from napkin.operations.views import Slice
 Operations = tuple[Operation, ...]
 
 
-def rewrite(operations: Operations, code: Code) -> Program:
+def rewrite(operations: Operations, code: Implementation) -> Program:
     """Return a layer as an implementation runs it."""
-    if code.frame.norms_inline:
+    if code.norms_inline:
         operations = _inline_norms(operations)
     merged, inside = _mixer_kernels(operations, code.mixer)
     biases = [op.shared for op in operations if isinstance(op, PositionBias)]
