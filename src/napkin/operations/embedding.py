@@ -6,19 +6,21 @@ from napkin.elementwise import Number
 from napkin.operations.base import (
     HEADS,
     NOT_TIMED,
+    POSITION,
     REPLICATED,
     TABLES,
     TOKEN,
     VOCABULARY,
     Gemm,
     Lookup,
+    Operation,
     Ordinary,
     Weight,
     Work,
     gemm,
 )
 from napkin.operations.primitives import minimum
-from napkin.record import record
+from napkin.record import record, replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,6 +43,9 @@ class Embedding(Lookup):
     def weights(self) -> tuple[Weight, ...]:
         shard = VOCABULARY if self.role in TABLES else REPLICATED
         return (Weight("weight", (self.rows, self.width), shard, trained=self.trained),)
+
+    def cropped(self, length: int) -> Operation:
+        return replace(self, rows=min(self.rows, length)) if self.role == POSITION else self
 
     def traffic(self) -> tuple[Number, Number]:
         return 4 * self.width, 8 * self.width

@@ -14,8 +14,7 @@ from napkin.footprint.prepared import Step, prepare
 from napkin.footprint.setup import Setup
 from napkin.footprint.stages import places
 from napkin.inputs.model import traced_error
-from napkin.operations.attention import BandAttention
-from napkin.operations.experts import ExpertMatmul, Experts
+from napkin.operations.base import EXPERT
 from napkin.operations.implementations import EAGER, FLASH, measured, mode
 from napkin.operations.lowering import divides_heads
 from napkin.operations.model import Model, Pattern
@@ -47,10 +46,8 @@ def is_measured(model: Model, setup: Setup, implementation: str) -> bool:
     what is trained beside frozen weights or a loss of its own, whose libraries were not run."""
     numbers = setup.precision
     operations = model.operations
-    if any(isinstance(op, Experts) and (op.idle or 0 < op.capacity < setup.layout.seq) for op in operations):
-        return False  # how many tokens need no product is known in the step alone
-    if any(isinstance(op, BandAttention) and setup.layout.seq % op.window for op in operations):
-        return False  # the code pads sequences to whole windows
+    if not all(op.depends_on_shapes(setup.layout.seq) for op in operations):
+        return False
     if numbers.compute not in COUNTED or setup.code.tuning is not None or setup.code.loss:
         return False
     precision = "autocast" if numbers.autocast else "fp32" if numbers.param == "fp32" else "bf16"
@@ -215,7 +212,8 @@ def changes(model: Model, setup: Setup, fixed: bool, node: int = 8) -> Iterator[
     micro-batches; `node`: accelerators that tensor parallelism may join."""
     layout = setup.layout
     operations = [op for layer in model.stacks[-1].layers for op in layer.operations]
-    fewest = min((op.experts for op in operations if isinstance(op, (Experts, ExpertMatmul))), default=0)
+    routed = (weight.copies for op in operations for weight in op.weights() if weight.shard == EXPERT)
+    fewest = min(routed, default=0)
 
     def laid(what: str, cost: str, **fields: object) -> Change:
         return Change(what, replace(setup, layout=layout.replaced(**fields)), cost)
