@@ -48,8 +48,8 @@ def test_the_base_gives_no_defaults_and_an_intermediate_base_may() -> None:
 
 def test_role_and_module_are_given_by_keyword_and_come_last() -> None:
     linear = Matmul("q", ("x",), 8, 16, True)
-    assert (linear.bias, linear.role, linear.module) == (True, "", "")
-    assert replace(linear, role="query").role == "query"
+    assert (linear.bias, linear.role, linear.module) == (True, "", "q")
+    assert replace(linear, role="query", name="n").module == "q"
     assert Matmul.__match_args__[-2:] == ("role", "module")
     assert Embedding("e", (), 4, 2).role == "token"
     with pytest.raises(TypeError):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from napkin.architectures.blocks import NormStyle, Operations
 from napkin.operations.attention import AttentionCore, BandAttention, Rotary
-from napkin.operations.base import COLUMN, ROW, Operation
+from napkin.operations.base import COLUMN, KEY, QKV, QUERY, ROW, VALUE, Operation
 from napkin.operations.linear import Matmul
 from napkin.operations.pointwise import Activation, Add, Clamp, Learnt, Multiply, Scale
 from napkin.operations.views import Cast, Slice, Transpose
@@ -100,8 +100,9 @@ class Rope:
     table: int = 0
     wide: bool = False
 
-    def __call__(self, name: str, source: str, heads: int, head_dim: int) -> Rotary:
-        return Rotary(name, (source,), heads, head_dim, self.dim, self.pairing, self.upcast, self.table, self.wide)
+    def __call__(self, name: str, source: str, heads: int, head_dim: int, role: str = "") -> Rotary:
+        how = (self.dim, self.pairing, self.upcast, self.table, self.wide)
+        return Rotary(name, (source,), heads, head_dim, *how, role=role)
 
 
 @record
@@ -206,6 +207,10 @@ class Attention:
         bias, out_width = self.projections.out_bias, heads.out_width or heads.width
         return (*operations, Matmul(prefix + "o", (last,), heads.attended_width, out_width, bias, ROW))
 
+    def _role(self, role: str) -> str:
+        """Return the role, which a layer's main attention has and others have not."""
+        return "" if self.prefix else role
+
     def _projected(self, source: str) -> Operations:
         """Return q, k and v from a projection each."""
         prefix, heads, how = self.prefix, self.heads, self.projections
@@ -213,19 +218,22 @@ class Attention:
         key_bias = how.bias if how.key_bias is None else how.key_bias
         query, q_out = (prefix + "q_gate", 2 * heads.q_width) if how.gated else (prefix + "q", heads.q_width)
         operations: Operations = (
-            Matmul(query, (source,), heads.width, q_out, how.bias, COLUMN),
-            Matmul(prefix + "k", (kv_source,), kv_width, heads.k_width, key_bias, COLUMN),
-            Matmul(prefix + "v", (kv_source,), kv_width, heads.v_width, how.bias, COLUMN),
+            Matmul(query, (source,), heads.width, q_out, how.bias, COLUMN, role="" if how.gated else self._role(QUERY)),
+            Matmul(prefix + "k", (kv_source,), kv_width, heads.k_width, key_bias, COLUMN, role=self._role(KEY)),
+            Matmul(prefix + "v", (kv_source,), kv_width, heads.v_width, how.bias, COLUMN, role=self._role(VALUE)),
         )
         if how.gated:
-            operations += tuple(Slice(prefix + part, (query,), heads.q_width) for part in ("q", "output_gate"))
+            operations += (
+                Slice(prefix + "q", (query,), heads.q_width, role=self._role(QUERY)),
+                Slice(prefix + "output_gate", (query,), heads.q_width),
+            )
         return operations
 
     def _fused(self, source: str) -> Operations:
         """Return q, k and v as parts of one projection's result."""
         prefix, heads, how = self.prefix, self.heads, self.projections
         qkv, width = prefix + "qkv", heads.q_width + 2 * heads.k_width
-        operations: Operations = (Matmul(qkv, (source,), heads.width, width, how.bias, COLUMN),)
+        operations: Operations = (Matmul(qkv, (source,), heads.width, width, how.bias, COLUMN, role=self._role(QKV)),)
         if how.clamped:
             operations += (Clamp(f"{qkv}_clamped", (qkv,), width),)
             qkv = f"{qkv}_clamped"
@@ -233,8 +241,11 @@ class Attention:
         times = heads.heads // heads.kv_heads if how.repeated else 1
         return (
             *operations,
-            Slice(prefix + "q", (qkv,), heads.q_width, groups=groups),
-            *(Slice(prefix + letter, (qkv,), heads.k_width, how.indexed, groups, times) for letter in "kv"),
+            Slice(prefix + "q", (qkv,), heads.q_width, groups=groups, role=self._role(QUERY)),
+            *(
+                Slice(prefix + letter, (qkv,), heads.k_width, how.indexed, groups, times, role=self._role(role))
+                for letter, role in (("k", KEY), ("v", VALUE))
+            ),
         )
 
     def _transformed(self) -> tuple[Operations, dict[str, str]]:
@@ -313,7 +324,10 @@ def band_attention(source: str, *, width: int, heads: int, window: int) -> Opera
     projections = tuple(one for name in names for one in ((name, (width, width)), (f"{name}_bias", (width,))))
     return (
         Transpose("by_steps", (source,), width),
-        *(Matmul(letter, ("by_steps",), width, width, True, COLUMN) for letter in "qkv"),
+        *(
+            Matmul(letter, ("by_steps",), width, width, True, COLUMN, role=role)
+            for letter, role in (("q", QUERY), ("k", KEY), ("v", VALUE))
+        ),
         BandAttention("attention", ("q", "k", "v"), heads, width // heads, width // heads, window),
         Learnt("global", (), projections, COLUMN, trained=False),
         Matmul("o", ("attention",), width, width, True, ROW),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from napkin.operations.base import COLUMN, ROW, Operation
+from napkin.operations.base import COLUMN, DOWN, ROW, SHARED_EXPERT, Operation
 from napkin.operations.experts import Experts, Router
 from napkin.operations.linear import Matmul
 from napkin.operations.norms import Norm
@@ -116,16 +116,17 @@ def gated_mlp(
             replace(activation, reads=(f"{read[0]}_wide",)),
             Multiply(gated + "_wide", (activation.name, f"{read[1]}_wide"), inner),
             Cast(gated, (gated + "_wide",), inner),
-            Matmul(prefix + "down", (gated,), inner, width, last, ROW),
+            Matmul(prefix + "down", (gated,), inner, width, last, ROW, role=DOWN),
         )
     if fused or limited:
         first += (activation,)
+    read_last = gated + "_norm" if norm else gated + DROPPED * dropout
     return (
         *first,
         Multiply(gated, (activation.name, read[1]), inner),
         *_dropped(gated, inner, dropout),
         *((norm(gated + "_norm", gated, inner),) if norm else ()),
-        Matmul(prefix + "down", (gated + "_norm" if norm else gated + DROPPED * dropout,), inner, width, last, ROW),
+        Matmul(prefix + "down", (read_last,), inner, width, last, ROW, role=DOWN),
     )
 
 
@@ -146,7 +147,7 @@ def plain_mlp(
         Matmul(prefix + "up", (source,), width, inner, bias, COLUMN),
         Activation(activated, (prefix + "up",), inner, function, learnt),
         *_dropped(activated, inner, dropout),
-        Matmul(prefix + "down", (activated + DROPPED * dropout,), inner, width, bias, ROW),
+        Matmul(prefix + "down", (activated + DROPPED * dropout,), inner, width, bias, ROW, role=DOWN),
     )
 
 
@@ -155,6 +156,11 @@ DROPPED = "_dropped"
 
 def _dropped(name: str, width: int, dropout: bool) -> Operations:
     return (Dropout(name + DROPPED, (name,), width),) if dropout else ()
+
+
+def shared_expert(block: Operations) -> Operations:
+    """Mark a feed-forward block as one that every token runs next to the experts that it chooses."""
+    return tuple(replace(op, role=SHARED_EXPERT) for op in block)
 
 
 @record
@@ -238,7 +244,7 @@ def moe(
         routed += (Scale("experts_scaled", ("experts",), width),)
     if shared is None:
         return (*noise, *routed)
-    always = shared(source)
+    always = shared_expert(shared(source))
     return (*noise, *routed, *always, Add("moe", (routed[-1].name, always[-1].name), width))
 
 

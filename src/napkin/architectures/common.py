@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from napkin.architectures.blocks import NormStyle, Operations
 from napkin.inputs.load import printable
 from napkin.inputs.model import LARGEST_DIMENSION, Config
-from napkin.operations.base import POSITION, SEGMENT, VOCABULARY, Operation
+from napkin.operations.base import LM_HEAD, POSITION, SEGMENT, VOCABULARY, Operation
 from napkin.operations.embedding import Embedding
 from napkin.operations.experts import BalanceLoss
 from napkin.operations.linear import Matmul
@@ -317,7 +317,7 @@ def head(
         last = "project_out"
     if none:
         return tuple(operations)
-    operations.append(Matmul("lm_head", (last,), table, rows, bias, VOCABULARY))
+    operations.append(Matmul("lm_head", (last,), table, rows, bias, VOCABULARY, role=LM_HEAD))
     if scale:
         operations.append(Scale("logits_scaled", ("lm_head",), rows))
     if softcap and wide_cap:

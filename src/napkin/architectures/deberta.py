@@ -16,7 +16,7 @@ from napkin.architectures.masked import MASKED, PRETRAINING, encoder, head_count
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
-from napkin.operations.base import DISTANCE, HEADS, Operation
+from napkin.operations.base import DISTANCE, HEADS, KEY, QUERY, VALUE, Operation
 from napkin.operations.embedding import Embedding, RelativeScores
 from napkin.operations.linear import Matmul, TableMatmul
 from napkin.operations.model import Layer, Model, Parts
@@ -163,7 +163,10 @@ def deberta(config: Config) -> Model:
         )
         return (
             Matmul("in_proj", (source,), hidden, 3 * hidden),
-            *(Slice(letter, ("in_proj",), hidden) for letter in "qkv"),
+            *(
+                Slice(letter, ("in_proj",), hidden, role=role)
+                for letter, role in (("q", QUERY), ("k", KEY), ("v", VALUE))
+            ),
             *_added_bias("q", hidden),
             *_added_bias("v", hidden),
             Scale("q_scaled", ("q_biased",), hidden, cast=True),

@@ -13,7 +13,7 @@ from napkin.architectures.blocks import RMS_FP32, RMS_NARROW, Operations, Routin
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
-from napkin.operations.base import COLUMN, ROW
+from napkin.operations.base import COLUMN, QUERY, ROW
 from napkin.operations.compression import Compressor, GroupedMatmul, RunIndexer
 from napkin.operations.experts import BalanceLoss
 from napkin.operations.hyper_connections import Collapse, Fan
@@ -151,7 +151,7 @@ def _attention(
     operations: Operations = (
         Matmul("q_a", (source,), width, q_rank),
         RMS_FP32("q_a_norm", "q_a", q_rank),
-        Matmul("q", ("q_a_norm",), q_rank, heads * head_dim, False, COLUMN),
+        Matmul("q", ("q_a_norm",), q_rank, heads * head_dim, False, COLUMN, role=QUERY),
         RMS_NARROW("q_norm", "q", head_dim, heads),
         rope("q_rope", "q_norm", heads, head_dim),
         Matmul("kv", (source,), width, head_dim),

@@ -24,13 +24,13 @@ from napkin.architectures.common import (
 )
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
-from napkin.operations.base import MEMORY, VOCABULARY
+from napkin.operations.base import LM_HEAD, MEMORY, VOCABULARY
 from napkin.operations.embedding import PositionBias
 from napkin.operations.experts import Experts, Router
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model, Parts, stack_of
 from napkin.operations.pointwise import Add, Dropout, Scale
-from napkin.operations.views import Reused
+from napkin.operations.views import reuse
 from napkin.record import record, replace
 
 
@@ -180,7 +180,7 @@ def _t5(
             if tie:
                 after = (*after, Scale("head_scaled", (last,), hidden))
                 last = "head_scaled"
-            after = (*after, Matmul("lm_head", (last,), hidden, vocabulary, False, VOCABULARY))
+            after = (*after, Matmul("lm_head", (last,), hidden, vocabulary, False, VOCABULARY, role=LM_HEAD))
         stacks.append(stack_of("decoder", _again(table), runs(decoder_layers, True), after))
     else:
         config.ignore("num_decoder_layers")
@@ -198,7 +198,7 @@ def _t5(
 
 def _again(operations: Operations) -> Operations:
     """The encoder's token table, which the decoder reads too."""
-    return tuple(Reused(op.name, op.reads, op) if op.name == "embedding" else op for op in operations)
+    return tuple(reuse(op) if op.name == "embedding" else op for op in operations)
 
 
 umt5 = partial(t5, every_layer=True)
@@ -344,7 +344,8 @@ def _bart(
     ]
     final: Operations = (LAYER("final_norm", "x", hidden),) if kind.before else ()
     last = final[-1].name if final else "x"
-    head: Operations = (Matmul("lm_head", (last,), hidden, vocabulary, False, VOCABULARY),) if has_head else ()
+    matmul = Matmul("lm_head", (last,), hidden, vocabulary, False, VOCABULARY, role=LM_HEAD)
+    head: Operations = (matmul,) if has_head else ()
     return Model(
         name=config.name,
         stacks=(

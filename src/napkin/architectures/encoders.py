@@ -38,12 +38,12 @@ from napkin.architectures.masked import (
     purpose_of,
 )
 from napkin.inputs.model import Config
-from napkin.operations.base import POSITION, REPLICATED, VOCABULARY, Operation
+from napkin.operations.base import LM_HEAD, POSITION, REPLICATED, VOCABULARY, Operation
 from napkin.operations.embedding import Embedding, PositionBias
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
 from napkin.operations.pointwise import Activation, Add, Learnt, Scale
-from napkin.operations.views import Reused
+from napkin.operations.views import reuse
 from napkin.record import record, replace
 
 
@@ -126,7 +126,7 @@ def _bert(config: Config, style: _Style, windows: Sequence[int] = ()) -> Model:
     size = config.integer(style.head_size) if style.head_size else table
     masked = masked_head(hidden, vocabulary, function, table_width=size, source=last)
     if style.plain_head:
-        masked = (Matmul("lm_head", (last,), hidden, vocabulary, True, VOCABULARY),)
+        masked = (Matmul("lm_head", (last,), hidden, vocabulary, True, VOCABULARY, role=LM_HEAD),)
     next_sentence = Matmul("next_sentence", ("pooler_activation",), hidden, 2, True)
     bare = pooler if style.pooler else ()
     after = {BARE: bare, MASKED: masked, PRETRAINING: (*pooler, next_sentence, *masked)}[purpose]
@@ -327,7 +327,7 @@ def eurobert(config: Config) -> Model:
         bias=mlp_bias,
     )
     final = RMS("final_norm", "x", hidden)
-    head = Matmul("lm_head", ("final_norm",), hidden, vocabulary, mlp_bias, VOCABULARY)
+    head = Matmul("lm_head", ("final_norm",), hidden, vocabulary, mlp_bias, VOCABULARY, role=LM_HEAD)
     tie = tied(config) and purpose == MASKED
     model = encoder(
         config,
@@ -455,7 +455,7 @@ def albert(config: Config) -> Model:
         """The layer's operations, each with weights as that group's."""
         return Layer(
             "shared",
-            tuple(Reused(op.name, op.reads, of) if op.weights() else op for op, of in zip(once, own[key], strict=True)),
+            tuple(reuse(op, of) if op.weights() else op for op, of in zip(once, own[key], strict=True)),
         )
 
     used = ((i * groups // layers, part) for i in range(layers) for part in range(inside))
@@ -532,7 +532,7 @@ def modernbert(config: Config, *, causal: bool = False) -> Model:
                 "head_activation", ("head_dense",), hidden, config.optional_text("classifier_activation") or "gelu"
             ),
             norm("head_norm", "head_activation", hidden),
-            Matmul("lm_head", ("head_norm",), hidden, vocabulary, on(config, "decoder_bias"), VOCABULARY),
+            Matmul("lm_head", ("head_norm",), hidden, vocabulary, on(config, "decoder_bias"), VOCABULARY, role=LM_HEAD),
         )
     return encoder(
         config,

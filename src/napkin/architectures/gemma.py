@@ -15,7 +15,7 @@ from napkin.architectures.common import CHUNKED, FULL, WINDOWED
 from napkin.inputs.load import printable
 from napkin.inputs.model import LARGEST_DIMENSION, Config
 from napkin.operations.attention import AttentionCore
-from napkin.operations.base import COLUMN, LAYERS, LENT, ROW, Operation
+from napkin.operations.base import COLUMN, KEY, LAYERS, LENT, QUERY, ROW, VALUE, Operation
 from napkin.operations.embedding import Embedding
 from napkin.operations.experts import Experts, Router
 from napkin.operations.linear import Matmul
@@ -88,16 +88,16 @@ def attention(source: str, size: Heads, mode: str, kind: str) -> Operations:
     q_width, kv_width = size.heads * size.head_dim, size.kv_heads * size.head_dim
     rope = Rope(size.head_dim)
     operations: list[Operation] = [
-        Matmul("q", (source,), size.width, q_width, size.bias, COLUMN),
+        Matmul("q", (source,), size.width, q_width, size.bias, COLUMN, role=QUERY),
         NORM("q_norm", "q", size.head_dim, size.heads),
         rope("q_rope", "q_norm", size.heads, size.head_dim),
     ]
     key, value = f"{LENT}{kind}_keys", f"{LENT}{kind}_values"
     if mode != BORROWS:
         key, value = "k_rope", "v_norm"
-        operations.append(Matmul("k", (source,), size.width, kv_width, size.bias, COLUMN))
+        operations.append(Matmul("k", (source,), size.width, kv_width, size.bias, COLUMN, role=KEY))
         if not size.one_product:
-            operations.append(Matmul("v", (source,), size.width, kv_width, size.bias, COLUMN))
+            operations.append(Matmul("v", (source,), size.width, kv_width, size.bias, COLUMN, role=VALUE))
         operations += [
             NORM("k_norm", "k", size.head_dim, size.kv_heads),
             rope("k_rope", "k_norm", size.kv_heads, size.head_dim),

@@ -16,7 +16,7 @@ from napkin.architectures.blocks import RMS, Block, Operations
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
-from napkin.operations.base import COLUMN, ROW, Operation
+from napkin.operations.base import COLUMN, KEY, LM_HEAD, QUERY, ROW, SHARED_EXPERT, VALUE, Operation
 from napkin.operations.experts import Experts
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
@@ -116,11 +116,11 @@ def _head(after: Operations, width: int, real_rows: int, rows: int) -> Operation
     """What the head reads is divided by a constant; logits of rows that pad the table are dropped."""
     operations: list[Operation] = []
     for op in after:
-        if op.name == "lm_head":
+        if op.role == LM_HEAD:
             operations.append(Scale("final_scaled", op.reads, width))
             op = replace(op, reads=("final_scaled",))
         operations.append(op)
-    if operations[-1].name == "lm_head" and real_rows < rows:
+    if operations[-1].role == LM_HEAD and real_rows < rows:
         operations.append(Slice("logits_real", ("lm_head",), real_rows))
     return tuple(operations)
 
@@ -139,10 +139,10 @@ def _attention(source: str, *, width: int, rank: int, kernel: int, own: Heads) -
     wide, narrow = own.heads * own.size, own.kv_heads * own.size
     query, bias = "q_norm", "distance_bias"
     operations: Operations = (
-        Matmul("q", (source,), width, wide, False, COLUMN),
-        Matmul("k", (source,), width, narrow, False, COLUMN),
+        Matmul("q", (source,), width, wide, False, COLUMN, role=QUERY),
+        Matmul("k", (source,), width, narrow, False, COLUMN, role=KEY),
         ShortConvolution("k_conv", ("k",), narrow, kernel),
-        Matmul("v", (source,), width, narrow, False, COLUMN),
+        Matmul("v", (source,), width, narrow, False, COLUMN, role=VALUE),
         ShortConvolution("v_conv", ("v",), narrow, kernel),
         Matmul("relative", (source,), width, own.heads * rank, False, COLUMN),
         RMS("q_norm", "q", own.size, own.heads),
@@ -211,7 +211,7 @@ def _sparse(source: str, *, width: int, inner: int, experts: int, top_k: int, sh
         Slice("shared_shares", ("router",), shared, copied=True),
         Slice("shares", ("router",), top_k, copied=True),
         Experts("experts", (source, "shares"), width, inner, experts, top_k, function=function),
-        SharedExperts("shared/experts", (source, "shared_shares"), width, inner, shared, function),
+        SharedExperts("shared/experts", (source, "shared_shares"), width, inner, shared, function, role=SHARED_EXPERT),
         Add("moe", ("experts", "shared/experts"), width),
     )
 

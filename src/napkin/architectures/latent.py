@@ -13,7 +13,7 @@ from napkin.architectures.latent_attention import PARTS, LatentAttention, Latent
 from napkin.architectures.traits import Sparse, after_first, by_type
 from napkin.inputs.model import Config
 from napkin.operations.attention import Indexer
-from napkin.operations.base import COLUMN, Operation
+from napkin.operations.base import COLUMN, LM_HEAD, QUERY, Operation
 from napkin.operations.hyper_connections import Collapse, Fan
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
@@ -90,7 +90,7 @@ def _queries_with_gate(of: LatentAttention, source: str) -> Operations:
         of.norm(*both, rank),
         Concat("q_latents", both, 2 * rank),
         Matmul("q_gate", ("q_latents",), 2 * rank, queries + gates, False, COLUMN),
-        Slice("q", ("q_gate",), queries),
+        Slice("q", ("q_gate",), queries, role=QUERY),
         Slice("output_gate", ("q_gate",), gates),
     )
 
@@ -241,7 +241,7 @@ def _of_streams(after: Operations, width: int, streams: int, wide: bool) -> Oper
     """Final norm and head behind the streams' collapse, the head's product in fp32 where its matrix is its own."""
     operations: list[Operation] = [Collapse("streams_read", ("x",), width, streams, False, last=True, behind=True)]
     for op in after:
-        if op.name == "lm_head" and wide:
+        if op.role == LM_HEAD and wide:
             operations.append(Cast("final_wide", op.reads, width, wide=True))
         reads = {"final_norm": ("streams_read",), "lm_head": ("final_wide",) if wide else op.reads}.get(
             op.name, op.reads

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from napkin.architectures.attention import OutputGate, Rope, Scores
 from napkin.architectures.blocks import RMS, NormStyle, Operations
 from napkin.operations.attention import AttentionCore
-from napkin.operations.base import COLUMN, ROW, Operation
+from napkin.operations.base import COLUMN, KEY, KV_LATENT, QUERY, ROTATED_KEY, ROTATED_QUERY, ROW, VALUE, Operation
 from napkin.operations.linear import Matmul
 from napkin.operations.pointwise import Scale
 from napkin.operations.views import Concat, Slice
@@ -94,21 +94,22 @@ class LatentAttention:
         prefix, sizes = self.prefix, self.sizes
         wide = sizes.heads * self.qk_dim
         if sizes.q_rank is None:
-            return (Matmul(prefix + "q", (source,), sizes.width, wide, False, COLUMN),)
+            return (Matmul(prefix + "q", (source,), sizes.width, wide, False, COLUMN, role=QUERY),)
         operations: Operations = (
             Matmul(prefix + "q_a", (source,), sizes.width, sizes.q_rank, self.bias),
             self.norm(prefix + "q_a_norm", prefix + "q_a", sizes.q_rank),
         )
         if self.scaled == LATENTS:
             operations += (Scale(prefix + "q_a_norm_scaled", (prefix + "q_a_norm",), sizes.q_rank),)
-        return (*operations, Matmul(prefix + "q", (operations[-1].name,), sizes.q_rank, wide, False, COLUMN))
+        query = Matmul(prefix + "q", (operations[-1].name,), sizes.q_rank, wide, False, COLUMN, role=QUERY)
+        return (*operations, query)
 
     def _keys_and_values(self, source: str) -> Operations:
         prefix, sizes = self.prefix, self.sizes
         heads, rank, rotary = sizes.heads, sizes.kv_rank, self.rope.dim
         copied = self.scaled == LATENTS
         operations: Operations = (
-            Matmul(prefix + "kv_a", (source,), sizes.width, rank + rotary, self.bias),
+            Matmul(prefix + "kv_a", (source,), sizes.width, rank + rotary, self.bias, role=KV_LATENT),
             Slice(prefix + "kv_latent", (prefix + "kv_a",), rank, copied=copied),
             Slice(prefix + "k_shared", (prefix + "kv_a",), rotary),
             self.norm(prefix + "kv_a_norm", prefix + "kv_latent", rank),
@@ -119,7 +120,7 @@ class LatentAttention:
             *operations,
             Matmul(prefix + "kv_b", (operations[-1].name,), rank, heads * (sizes.nope + sizes.v_dim), False, COLUMN),
             Slice(prefix + "k_nope", (prefix + "kv_b",), heads * sizes.nope),
-            Slice(prefix + "v", (prefix + "kv_b",), heads * sizes.v_dim),
+            Slice(prefix + "v", (prefix + "kv_b",), heads * sizes.v_dim, role=VALUE),
         )
 
     def _rotated(self) -> tuple[Operations, str, str]:
@@ -137,10 +138,11 @@ class LatentAttention:
                 operations += [Scale(f"{prefix}{part}_scaled", (prefix + part,), size) for part, size in parts.items()]
             still, turned = (prefix + part + "_scaled" * (self.scaled == PARTS) for part in parts)
             operations += [
-                self.rope(prefix + "q_rope", turned, heads, rotary),
-                self.rope(prefix + "k_rope", shared, 1, rotary),
+                self.rope(prefix + "q_rope", turned, heads, rotary, ROTATED_QUERY),
+                self.rope(prefix + "k_rope", shared, 1, rotary, ROTATED_KEY),
                 Concat(prefix + "q_joined", (still, prefix + "q_rope"), heads * self.qk_dim),
             ]
             query, shared = prefix + "q_joined", prefix + "k_rope"
-        key = Concat(prefix + "k", (prefix + "k_nope", shared), heads * self.qk_dim, first_type=True)
+        reads = (prefix + "k_nope", shared)
+        key = Concat(prefix + "k", reads, heads * self.qk_dim, first_type=True, role=KEY)
         return (*operations, key), query, key.name

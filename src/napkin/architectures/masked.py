@@ -6,7 +6,7 @@ from napkin.architectures.blocks import LAYER, Operations
 from napkin.architectures.common import tied
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
-from napkin.operations.base import VOCABULARY
+from napkin.operations.base import LM_HEAD, VOCABULARY
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Model, Parts, stack_of
 from napkin.operations.pointwise import Activation
@@ -44,7 +44,7 @@ def masked_head(
         Matmul("head_dense", (source,), hidden, table, True),
         Activation("head_activation", ("head_dense",), table, function),
         LAYER("head_norm", "head_activation", table),
-        Matmul("lm_head", ("head_norm",), table, vocabulary, True, VOCABULARY),
+        Matmul("lm_head", ("head_norm",), table, vocabulary, True, VOCABULARY, role=LM_HEAD),
     )
 
 

@@ -7,7 +7,7 @@ from napkin.architectures.common import activation, depth, width
 from napkin.architectures.masked import BARE, MASKED, PRETRAINING, encoder, must_tie, purpose_of
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
-from napkin.operations.base import COLUMN, POSITION, ROW, SEGMENT
+from napkin.operations.base import COLUMN, KEY, LM_HEAD, POSITION, QUERY, ROW, SEGMENT, VALUE
 from napkin.operations.embedding import Embedding
 from napkin.operations.linear import JoinedHead, Matmul
 from napkin.operations.model import Layer, Model
@@ -62,9 +62,9 @@ def mobilebert(config: Config) -> Model:
             operations += _bottleneck("attention_bottleneck", norm, hidden, narrow)
             keys = "attention_bottleneck_norm"
     operations += (
-        Matmul("q", (keys,), narrow, narrow, True, COLUMN),
-        Matmul("k", (keys,), narrow, narrow, True, COLUMN),
-        Matmul("v", (values,), narrow if values == keys else hidden, narrow, True, COLUMN),
+        Matmul("q", (keys,), narrow, narrow, True, COLUMN, role=QUERY),
+        Matmul("k", (keys,), narrow, narrow, True, COLUMN, role=KEY),
+        Matmul("v", (values,), narrow if values == keys else hidden, narrow, True, COLUMN, role=VALUE),
         AttentionCore("attention", ("q", "k", "v"), heads, heads, head_dim, head_dim, causal=False),
         Matmul("o", ("attention",), narrow, narrow, True, ROW),
         Add("attention_residual", (source, "o"), narrow, not between),
@@ -89,7 +89,7 @@ def mobilebert(config: Config) -> Model:
         Matmul("head_dense", ("x",), hidden, hidden, True),
         Activation("head_activation", ("head_dense",), hidden, function),
         LAYER("head_norm", "head_activation", hidden),
-        JoinedHead("lm_head", ("head_norm",), hidden, vocabulary, table),
+        JoinedHead("lm_head", ("head_norm",), hidden, vocabulary, table, role=LM_HEAD),
     )
     pooler: Operations = (
         Matmul("pooler", ("x",), hidden, hidden, True),

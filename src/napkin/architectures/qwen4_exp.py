@@ -31,7 +31,7 @@ from napkin.architectures.mixing import LINEAR, kinds
 from napkin.architectures.recurrent_blocks import gated_delta
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
-from napkin.operations.base import NGRAM
+from napkin.operations.base import LM_HEAD, NGRAM
 from napkin.operations.experts import BalanceLoss
 from napkin.operations.gated_streams import Agreement, DilatedConv, NgramTable, Outer, RunChoice
 from napkin.operations.hyper_connections import Fan
@@ -143,7 +143,7 @@ def build(config: Config) -> Model:
         config,
         (*embedding(vocabulary, hidden), Fan("streams", ("embedding",), hidden, streams)),
         runs_of(list(zip(listed, tables, strict=True)), layer),
-        (*read, *(replace(op, reads=("final_norm",)) if op.name == "lm_head" else op for op in after)),
+        (*read, *(replace(op, reads=("final_norm",)) if op.role == LM_HEAD else op for op in after)),
         hidden=hidden,
         heads=heads,
         kv_heads=kv_heads,

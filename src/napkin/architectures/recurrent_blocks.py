@@ -7,12 +7,13 @@ keeps names apart. Sizes: h model width, d inner width, N state, k convolution k
 from __future__ import annotations
 
 from napkin.architectures.blocks import NormStyle, Operations
-from napkin.operations.base import COLUMN, HEADS, ROW, Operation
+from napkin.operations.base import COLUMN, HEADS, MIXER, MIXER_GATE, MIXER_INPUT, ROW, SCAN_PARAMETERS, Operation
 from napkin.operations.linear import BlockMatmul, Matmul
 from napkin.operations.norms import Norm
 from napkin.operations.pointwise import Activation, Learnt, Mix, Multiply, Scale, Softcap
 from napkin.operations.recurrence import Conv, ForgetGate, Scan
 from napkin.operations.views import Slice
+from napkin.record import replace
 
 
 def selective(
@@ -42,9 +43,9 @@ def selective(
     per_head = inner // heads
     project: Operations
     if heads == 1:
-        project = (Matmul(at("x_proj"), (at("conv_act"),), inner, low, shard=ROW),)
+        project = (Matmul(at("x_proj"), (at("conv_act"),), inner, low, shard=ROW, role=SCAN_PARAMETERS),)
     else:
-        project = (BlockMatmul(at("x_proj"), (at("conv_act"),), heads, per_head, low),)
+        project = (BlockMatmul(at("x_proj"), (at("conv_act"),), heads, per_head, low, role=SCAN_PARAMETERS),)
     parts = (("dt", rank), ("b", state), ("c", state))
     split: Operations = tuple(Slice(at(part), (at("x_proj"),), heads * size) for part, size in parts)
     suffix = ""
@@ -58,10 +59,10 @@ def selective(
         step = (Matmul(at("dt_proj"), (at(f"dt{suffix}"),), rank, inner, bias=True, shard=COLUMN),)
     else:
         step = (BlockMatmul(at("dt_proj"), (at(f"dt{suffix}"),), heads, rank, per_head, bias=True),)
-    return (
-        Matmul(at("in_proj"), (source,), width, 2 * inner, bias=bias, shard=COLUMN),
+    operations: Operations = (
+        Matmul(at("in_proj"), (source,), width, 2 * inner, bias=bias, shard=COLUMN, role=MIXER_INPUT),
         Slice(at("hidden"), (at("in_proj"),), inner),
-        Slice(at("gate"), (at("in_proj"),), inner),
+        Slice(at("gate"), (at("in_proj"),), inner, role=MIXER_GATE),
         Conv(at("conv"), (at("hidden"),), inner, kernel, bias=conv_bias),
         Activation(at("conv_act"), (at("conv"),), inner, function),
         *project,
@@ -80,6 +81,7 @@ def selective(
         Multiply(at("gated"), (at("scan"), at("gate_act")), inner),
         Matmul(at("out_proj"), (at("gated"),), inner, width, bias=bias, shard=ROW),
     )
+    return _mixer(operations)
 
 
 def ssd(
@@ -115,10 +117,10 @@ def ssd(
         )
     made = inner + channels + heads
     joined = at("in_proj_scaled" if scaled else "in_proj")
-    return (
-        Matmul(at("in_proj"), (source,), width, made, bias=bias, shard=COLUMN),
-        *((Scale(joined, (at("in_proj"),), made, vector=True),) if scaled else ()),
-        Slice(at("gate"), (joined,), inner),
+    operations = (
+        Matmul(at("in_proj"), (source,), width, made, bias=bias, shard=COLUMN, role=MIXER_INPUT),
+        *((Scale(joined, (at("in_proj"),), made, vector=True, role=MIXER_INPUT),) if scaled else ()),
+        Slice(at("gate"), (joined,), inner, role=MIXER_GATE),
         Slice(at("mixed"), (joined,), channels),
         Slice(at("dt"), (joined,), heads),
         Conv(at("conv"), (at("mixed"),), channels, kernel, bias=conv_bias),
@@ -140,6 +142,12 @@ def ssd(
         *gate,
         Matmul(at("out_proj"), (at("norm"),), inner, width, bias=bias if out_bias is None else out_bias, shard=ROW),
     )
+    return _mixer(operations)
+
+
+def _mixer(operations: Operations) -> Operations:
+    """Mark what one kernel of a recurrence runs: all but the input projection."""
+    return tuple(op if op.role else replace(op, role=MIXER) for op in operations)
 
 
 DELTA_CHUNK = 64

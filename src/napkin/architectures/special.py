@@ -12,7 +12,7 @@ from napkin.architectures.decoders import GPT2, TRAITS
 from napkin.architectures.traits import Traits
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
-from napkin.operations.base import COLUMN
+from napkin.operations.base import COLUMN, KEY, VALUE
 from napkin.operations.experts import BalanceLoss, ExpertMatmul, Router
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model, Parts
@@ -263,8 +263,8 @@ def jetmoe(config: Config) -> Model:
             router("attention_router", source),
             product("q", source, "attention_router", hidden, wide, "tokens", "choices"),
             Matmul("kv", (source,), hidden, 2 * wide, False, COLUMN),
-            Slice("k", ("kv",), wide),
-            Slice("v", ("kv",), wide),
+            Slice("k", ("kv",), wide, role=KEY),
+            Slice("v", ("kv",), wide, role=VALUE),
             rope("q_rope", "q", kv_heads * top_k, size),
             rope("k_rope", "k", kv_heads, size),
             Concat("k_repeated", ("k_rope",), top_k * wide),

@@ -11,7 +11,17 @@ from functools import partial
 
 from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.attention import Rope
-from napkin.architectures.blocks import RMS, RMS_FP32, Block, Operations, Routing, gated_mlp, moe, plain_mlp
+from napkin.architectures.blocks import (
+    RMS,
+    RMS_FP32,
+    Block,
+    Operations,
+    Routing,
+    gated_mlp,
+    moe,
+    plain_mlp,
+    shared_expert,
+)
 from napkin.architectures.common import FULL, activation, depth, head_size, indices, kv_heads_of, on, runs_of, width
 from napkin.architectures.mixing import (
     DENSE,
@@ -29,6 +39,7 @@ from napkin.architectures.mixing import (
 from napkin.architectures.recurrent_blocks import selective, ssd
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
+from napkin.operations.base import LM_HEAD
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
 from napkin.operations.pointwise import Add, Scale
@@ -48,7 +59,7 @@ def _state_space(
         config, ((layers, layer),), hidden=hidden, heads=heads, kv_heads=heads, head_dim=head_dim, positions=False
     )
     stack = model.stacks[0]
-    if not wide or stack.after[-1].name != "lm_head":
+    if not wide or stack.after[-1].role != LM_HEAD:
         return model
     narrowed = (Cast("head_input", ("final_norm",), hidden), replace(stack.after[-1], reads=("head_input",)))
     return replace(model, stacks=(replace(stack, after=(*stack.after[:-1], *narrowed)),))
@@ -378,7 +389,7 @@ def _latent_mixture(
 
     def block(source: str) -> Operations:
         router, experts = moe("latent", width=narrow, inner=inner, routing=routing, function=function, gated=False)
-        always = shared(source)
+        always = shared_expert(shared(source))
         wide = moe(source, width=hidden, inner=inner, routing=routing)[0]
         assert router.name == wide.name  # the router reads the full width
         return (
@@ -414,7 +425,11 @@ def granite_moe_hybrid(config: Config) -> Model:
         prefix="shared/",
     )
     experts = config.integer("num_local_experts", least=0)
-    feed: Block = always
+
+    def dense(source: str) -> Operations:
+        return shared_expert(always(source))
+
+    feed: Block = dense
     routed = (0, 0)
     if experts:
         top_k = min(config.integer("num_experts_per_tok"), experts)

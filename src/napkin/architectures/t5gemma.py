@@ -16,12 +16,12 @@ from napkin.architectures.blocks import RMS_OFFSET, Block, NormStyle, Operations
 from napkin.architectures.common import CHUNKED, FULL, WINDOWED
 from napkin.architectures.encoder_decoder import parts_of
 from napkin.inputs.model import Config
-from napkin.operations.base import MEMORY, VOCABULARY
+from napkin.operations.base import LM_HEAD, MEMORY, VOCABULARY
 from napkin.operations.embedding import Embedding
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model, Parts, Stack, stack_of
 from napkin.operations.pointwise import Add, Dropout, Scale, Softcap
-from napkin.operations.views import Behind, Overwrite, Reused
+from napkin.operations.views import Behind, Overwrite, Reused, reuse
 from napkin.record import record, replace
 
 NORM = RMS_OFFSET
@@ -189,7 +189,7 @@ def _head(of: Side, there: bool) -> Operations:
     """What follows the decoder's layers."""
     if not there:
         return last(of)
-    head = Matmul("lm_head", ("final_dropped",), of.width, of.vocabulary, False, VOCABULARY)
+    head = Matmul("lm_head", ("final_dropped",), of.width, of.vocabulary, False, VOCABULARY, role=LM_HEAD)
     capped = (Softcap("logits_capped", ("lm_head",), of.vocabulary),) if of.capped[1] else ()
     return (*last(of), head, *capped)
 
@@ -256,7 +256,7 @@ def _marked(of: Side, table: Operations | None) -> Operations:
     )
     if table is None:
         return made
-    return tuple(Reused(op.name, op.reads, op) if isinstance(op, (Embedding, Overwrite)) else op for op in table)
+    return tuple(reuse(op) if isinstance(op, (Embedding, Overwrite)) else op for op in table)
 
 
 def _both_ways(of: Side, kind: str) -> Block:

@@ -19,14 +19,14 @@ from napkin.operations.base import Operation
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
 from napkin.operations.pointwise import Add
-from napkin.operations.views import Concat, Reused
+from napkin.operations.views import Concat, Reused, reuse
 from napkin.record import replace
 
 
 def _reused(operations: Operations, owners: Operations) -> Operations:
     """The operations with the weights that others own."""
     pairs = zip(operations, owners, strict=True)
-    return tuple(Reused(op.name, op.reads, owner) if op.weights() else op for op, owner in pairs)
+    return tuple(reuse(op, owner) if op.weights() else op for op, owner in pairs)
 
 
 def _zamba_attention(config: Config, hidden: int) -> tuple[int, int, int]:
@@ -212,5 +212,5 @@ def _adapted(block: Operations, places: Sequence[tuple[str, str, int, int]], ran
 
 def _reading(op: Operation, reads: tuple[str, ...]) -> Operation:
     if isinstance(op, Reused):
-        return Reused(op.name, reads, replace(op.of, reads=reads))
+        return replace(op, reads=reads, of=replace(op.of, reads=reads))
     return replace(op, reads=reads)

@@ -25,7 +25,7 @@ from napkin.architectures.mixing import kinds
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
-from napkin.operations.base import COLUMN, ROW
+from napkin.operations.base import COLUMN, KEY, QUERY, ROW, VALUE
 from napkin.operations.experts import Experts, Router
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
@@ -63,8 +63,8 @@ def zaya(config: Config) -> Model:
         source = "attention_norm"
         rope = ropes[kind]
         return (
-            Matmul("q", (source,), hidden, q_width, bias, COLUMN),
-            Matmul("k", (source,), hidden, kv_width, bias, COLUMN),
+            Matmul("q", (source,), hidden, q_width, bias, COLUMN, role=QUERY),
+            Matmul("k", (source,), hidden, kv_width, bias, COLUMN, role=KEY),
             Concat("qk", ("q", "k"), q_width + kv_width),
             Add("q_and_k", ("q", "k"), q_width),
             Scale("q_past", ("q_and_k",), q_width),
@@ -76,7 +76,7 @@ def zaya(config: Config) -> Model:
             Add("k_sum", ("k_convolved", "k_past"), kv_width),
             Matmul("v_now", (source,), hidden, kv_width // 2, bias, COLUMN),
             Matmul("v_later", (source,), hidden, kv_width // 2, bias, COLUMN),
-            Delayed("v", ("v_now", "v_later"), kv_width, hidden),
+            Delayed("v", ("v_now", "v_later"), kv_width, hidden, role=VALUE),
             UnitNorm("q_norm", ("q_sum",), head_dim, heads),
             UnitNorm("k_norm", ("k_sum",), head_dim, kv_heads, learnt=True),
             rope("q_rope", "q_norm", heads, head_dim),

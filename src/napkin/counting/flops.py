@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from napkin.elementwise import Number
-from napkin.operations.base import MEMORY, Gemm, Operation, Pairs, Work
+from napkin.operations.base import LM_HEAD, MEMORY, Gemm, Operation, Pairs, Work
 from napkin.operations.model import Layer, Model, Stack
 from napkin.record import replace
 from napkin.term import GIVEN, Term, add, constant, divide, leaf, multiply
@@ -117,7 +117,7 @@ def _operations(model: Model, stack: Stack, mtp: bool) -> list[tuple[str, Number
     found += [("", 1, op) for op in stack.after]
     if mtp and model.extra and stack is model.stacks[-1]:
         modules = len(model.extra)
-        heads = [op for op in stack.after if op.name == "lm_head"]
+        heads = [op for op in stack.after if op.role == LM_HEAD]
         found += [("multi_token_prediction", modules, op) for op in (*model.extra[0].operations, *heads)]
     return found
 

@@ -10,7 +10,7 @@ Buffers are no parameters. Runs of equal layers are counted once and multiplied,
 
 from __future__ import annotations
 
-from napkin.operations.base import LAYERS, POSITION, TOKEN, Operation, Weight
+from napkin.operations.base import LAYERS, LM_HEAD, POSITION, SHARED_EXPERT, TOKEN, Operation, Weight
 from napkin.operations.model import Layer, Model
 from napkin.term import GIVEN, Term, add, constant, leaf, multiply, subtract
 
@@ -32,11 +32,11 @@ def params(model: Model, mtp: bool = False) -> dict[str, Term]:
     of_kind: dict[str, Tree] = {"router": [], "experts": [], "shared_experts": []}
     for stack in model.stacks:
         prefix = f"{stack.name}/" if len(model.stacks) > 1 else ""
-        own = model.stacks[-1].before[0].role == TOKEN  # a decoder's table, which its head may share
+        own = bool(model.stacks[-1].before[0].embeds())  # a decoder's table, which its head may share
         tokens = inputs if model.tied and own and stack is not model.stacks[-1] else embedding
         for operation in stack.before:
             path = f"params/{prefix}{operation.name}"
-            into = {TOKEN: tokens, POSITION: positions, LAYERS: inputs}.get(operation.role, outside)
+            into = {TOKEN: tokens, POSITION: positions, LAYERS: inputs}.get(operation.embeds(), outside)
             into += [_weight(path, w) for w in operation.weights()]
         for name, count, layer in stack.kinds():
             times = leaf(f"{prefix}{name}_layers", count, "1", GIVEN)
@@ -53,7 +53,7 @@ def params(model: Model, mtp: bool = False) -> dict[str, Term]:
                 idle.append(multiply(f"params/idle/{prefix}{name}", times, each))
         for operation in stack.after:
             for weight in operation.weights():
-                is_head = operation.name == "lm_head" and weight.name == "weight"
+                is_head = operation.role == LM_HEAD and weight.name == "weight"
                 if is_head and model.tied:
                     continue
                 (head if is_head else outside).append(_weight(f"params/{prefix}{operation.name}", weight))
@@ -140,7 +140,7 @@ def _kinds(path: str, layer: Layer) -> dict[str, Tree]:
     found: dict[str, Tree] = {"router": [], "experts": [], "shared_experts": []}
     for operation in layer.operations:
         kind = operation.expert_part()
-        if operation.name.startswith(("shared/", "shared_gate")):
+        if operation.role == SHARED_EXPERT:
             kind = "shared_experts"
         if kind and (term := _operation(path, operation)) is not None:
             found[kind].append(term)

@@ -39,7 +39,7 @@ from napkin.operations import (
     retrieval_rules,
     stream_rules,
 )
-from napkin.operations.base import EMBEDDINGS, LAYERS, Operation
+from napkin.operations.base import LAYERS, LM_HEAD, Operation
 from napkin.operations.implementations import EAGER, LOSSES, Code, Loss
 from napkin.operations.lowering import RULES as OTHER_RULES
 from napkin.operations.lowering import Lowering, Shape, Split, Value
@@ -300,7 +300,7 @@ def _embedded(lowering: Lowering, operations: Iterable[Operation], x: Value) -> 
         return 0, 0
     held: dict[str, Tensor] = {}
     for op in operations:
-        if op.role in EMBEDDINGS and op.role != LAYERS:  # which their sum replaces
+        if op.embeds() not in ("", LAYERS):  # which their sum replaces
             held[op.name] = lowering.values[op.name].tensor
         elif op.replaces() in held:
             held[op.replaces()] = lowering.values[op.name].tensor
@@ -367,7 +367,7 @@ def cross_entropy(lowering: Lowering, logits: Value) -> None:
         target = tape.given(tokens, "int64", "labels", kind=INPUT, fixed=True)
     weight = tape.new(1, out.dtype, "weight of all tokens", fixed=True)
     tape.record("nll_loss", (out,), tape.new(1, out.dtype, "loss"), (target, weight))
-    tape.hold(*held, *(lowering.values[op.reads[0]].tensor for op in lowering.program if op.name == "lm_head"))
+    tape.hold(*held, *(lowering.values[op.reads[0]].tensor for op in lowering.program if op.role == LM_HEAD))
 
 
 def special_loss(lowering: Lowering, logits: Value, form: Loss) -> None:
@@ -399,7 +399,7 @@ def fused_loss(lowering: Lowering, operations: tuple[Operation, ...], residual: 
     Keeps the gradients of the hidden state and of the head's weight, which backward hands on as they are. Forward also
     holds one part's logits and its part of the weight's gradient, and an fp32 loss a token."""
     tape = lowering.tape
-    place = next((n for n, op in enumerate(operations) if op.name == "lm_head"), None)
+    place = next((n for n, op in enumerate(operations) if op.role == LM_HEAD), None)
     if place is None:
         raise Refused("a loss fused with the head's product needs a head", "leave --loss out")
     head: Any = operations[place]

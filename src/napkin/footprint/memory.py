@@ -490,7 +490,7 @@ def buffers(step: Step, stage: Stage) -> Number:
         if (angles := op.angles()) is not None
     }
     dims = {dim for dim, *_ in rotary}
-    tables = [op for op in stack.before if op.owner().role in TABLES]
+    tables = [op for op in stack.before if op.owner().embeds() in TABLES]
     found: Number = 0
     for what, kind in setup.code.frame.buffers:
         count: Number = {

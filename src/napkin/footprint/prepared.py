@@ -159,7 +159,7 @@ def one_stack(model: Model) -> Stack:
 
 def table_of(stack: Stack) -> Operation:
     """The token table that a tied head shares: a decoder's own, or the one that it shares with its encoder."""
-    tables = [op for op in stack.before if op.role == TOKEN]
+    tables = [op for op in stack.before if op.embeds() == TOKEN]
     return tables[-1] if tables else stack.before[0]
 
 

@@ -12,7 +12,7 @@ from napkin import formats
 from napkin.counting.params import params
 from napkin.elementwise import Number, ceil_div
 from napkin.errors import NapkinError
-from napkin.operations.base import EMBEDDINGS, REPLICATED, Operation
+from napkin.operations.base import REPLICATED, Operation
 from napkin.operations.facts import Cache, LinearLayer, Served
 from napkin.operations.implementations import STORED
 from napkin.operations.model import Layer, Model
@@ -75,7 +75,7 @@ def in_matrices(model: Model) -> int:
         for stack in model.stacks
         for _, count, layer in stack.kinds()
         for op in layer.operations
-        if op.role not in EMBEDDINGS
+        if not op.embeds()
         for weight in op.weights()
         if len(weight.shape) > 1
     )
@@ -258,7 +258,7 @@ def weights_read(model: Model, tokens: Number) -> Number:
         runs = [(1, stack.before), *((count, layer.operations) for _, count, layer in stack.kinds()), (1, stack.after)]
         for count, operations in runs:
             for op in operations:
-                if op.role in EMBEDDINGS:
+                if op.embeds():
                     continue
                 for weight in op.owner().weights():
                     idle = (1 - weight.used / weight.copies) ** tokens

@@ -8,6 +8,7 @@ from napkin.autograd.tape import BYTES, WEIGHT, Tensor, promoted, select
 from napkin.elementwise import Number, ceil_div, is_array, maximum
 from napkin.operations.attention import AttentionCore, Rotary
 from napkin.operations.embedding import PositionBias, RelativeScores
+from napkin.operations.facts import Attention
 from napkin.operations.implementations import ALIBI, ALWAYS, CUDNN, EAGER, EFFICIENT, FLASH
 from napkin.operations.lowering import Lowering, Rules, Value, either
 
@@ -205,7 +206,7 @@ def keys_of(run: Lowering, op: AttentionCore) -> Number:
     return run.source if op.cross else run.s + op.runs(run.s) + run.source * op.merged
 
 
-def is_masked(run: Lowering, op: AttentionCore) -> bool:
+def is_masked(run: Lowering, op: Attention) -> bool:
     """Whether the kernel gets an explicit mask. One that a window spares is not made, but where the code makes all."""
     if op.merged or op.own_mask or op.anywhere or (op.window is not None and run.code.windows_masked):
         return True

@@ -43,7 +43,16 @@ TOKEN, LAYERS, POSITION, SEGMENT = "token", "layers", "position", "segment"
 DISTANCE, NGRAM = "distance", "ngram"
 """Roles of embeddings: of tokens, of each layer's own input, of positions, of segments; of relative distances, read
 entirely instead of looked up; of hashed runs of tokens."""
-EMBEDDINGS = (TOKEN, LAYERS, POSITION, SEGMENT, DISTANCE, NGRAM)
+QUERY, KEY, VALUE, QKV = "q", "k", "v", "qkv"
+"""Roles of a layer's self-attention: what makes queries, keys and values, and the fused projection."""
+KV_LATENT, ROTATED_QUERY, ROTATED_KEY = "kv_latent", "rotated_query", "rotated_key"
+"""Roles of latent attention: the projection to the latent of keys and values, and what is rotated."""
+DOWN, SHARED_EXPERT, LM_HEAD = "down", "shared_expert", "lm_head"
+"""Roles of a feed-forward block's last linear layer, of what belongs to a shared expert, and of the language model's
+head."""
+MIXER_INPUT, MIXER_GATE, SCAN_PARAMETERS, MIXER = "mixer_input", "mixer_gate", "scan_parameters", "mixer"
+"""Roles of a recurrent mixer: its input projection, the gate cut out of that, the projection to Δ, B and C, and
+whatever else one kernel runs."""
 TABLES = (TOKEN, LAYERS)
 """Roles of the embeddings that tokens are looked up in."""
 
@@ -174,6 +183,7 @@ REQUIRED = (
     "multiplies",
     "residual",
     "attends",
+    "embeds",
     "buffers",
     "gives_logits",
     "angles",
@@ -197,7 +207,7 @@ class Operation:
     Intermediate bases (`Elementwise`, `View`, …) are marked `abstract=True` and may give defaults.
 
     role    what other code may ask for (a constant of this module); "" where nothing asks
-    module  path of the module in the reference implementation (self_attn.q_proj), which LoRA targets match
+    module  the linear layer that LoRA targets name; as the operation is first named unless stated
     """
 
     name: str
@@ -214,6 +224,11 @@ class Operation:
         lacking = [method for method in REQUIRED if not any(method in vars(base) for base in own)]
         if lacking:
             raise TypeError(f"operation {cls.__name__} lacks {', '.join(lacking)} (operations/base.py, REQUIRED)")
+
+    def _named_module(self) -> None:
+        """Take the name that the architecture gives as the module's."""
+        if not self.module:
+            object.__setattr__(self, "module", self.name)
 
     def weights(self) -> tuple[Weight, ...]:
         """Return the parameter tensors, undivided."""
@@ -281,6 +296,10 @@ class Operation:
 
     def attends(self) -> Attention | None:
         """Return the operation where it is the core of attention."""
+        raise NotImplementedError
+
+    def embeds(self) -> str:
+        """Return the role of an embedding with weights of its own; "" of any other operation."""
         raise NotImplementedError
 
     def buffers(self, vocabulary: int) -> tuple[tuple[int, str], ...]:
@@ -378,6 +397,9 @@ class Ordinary(Operation, abstract=True):
 
     def attends(self) -> Attention | None:
         return None
+
+    def embeds(self) -> str:
+        return ""
 
     def buffers(self, vocabulary: int) -> tuple[tuple[int, str], ...]:
         return ()

@@ -44,6 +44,9 @@ class Embedding(Lookup):
         shard = VOCABULARY if self.role in TABLES else REPLICATED
         return (Weight("weight", (self.rows, self.width), shard, trained=self.trained),)
 
+    def embeds(self) -> str:
+        return self.role
+
     def cropped(self, length: int) -> Operation:
         return replace(self, rows=min(self.rows, length)) if self.role == POSITION else self
 

@@ -30,6 +30,9 @@ class Matmul(Ordinary):
     bias: bool = False
     shard: str = REPLICATED
 
+    def __post_init__(self) -> None:
+        self._named_module()
+
     def weights(self) -> tuple[Weight, ...]:
         weight = Weight("weight", (self.d_out, self.d_in), self.shard)
         if not self.bias:

@@ -27,7 +27,25 @@ from napkin.elementwise import Number, ceil_div, maximum, minimum
 from napkin.errors import Refused
 from napkin.operations.activation_rules import activated
 from napkin.operations.attention import AttentionCore, Indexer
-from napkin.operations.base import COLUMN, MEMORY, ROW, TABLES, VOCABULARY, Operation
+from napkin.operations.base import (
+    COLUMN,
+    DOWN,
+    KEY,
+    KV_LATENT,
+    MEMORY,
+    MIXER,
+    MIXER_GATE,
+    QKV,
+    QUERY,
+    ROTATED_KEY,
+    ROTATED_QUERY,
+    ROW,
+    SCAN_PARAMETERS,
+    TABLES,
+    VALUE,
+    VOCABULARY,
+    Operation,
+)
 from napkin.operations.embedding import Embedding, RelativeScores
 from napkin.operations.implementations import Code, Tuning
 from napkin.operations.linear import BlockMatmul, JoinedHead, Matmul, TableMatmul
@@ -39,8 +57,8 @@ from napkin.operations.scopes import Scopes
 from napkin.operations.views import Behind, Cast, Concat, Overwrite, Reused, Slice
 from napkin.record import record, replace
 
-JOINED = ("q", "k", "v", "qkv")
-"""Names of attention's products, and of the one that makes all three."""
+JOINED = (QUERY, KEY, VALUE, QKV)
+"""Roles of attention's linear layers, and of the one that makes all three."""
 ENCODED = "encoder's output"
 """What cross-attention reads: one tensor, which all layers of a decoder share."""
 
@@ -91,13 +109,13 @@ def beside(op: Any, program: tuple[Operation, ...], code: Code, tuning: Tuning) 
     joined product has those of all its parts, with one dropout of their common input."""
     if tuning.method != "lora":
         return 0, 0
-    if code.joined_qkv and op.name in JOINED:
-        if op.name in ("k", "v"):
+    if code.joined_qkv and op.role in JOINED:
+        if op.role in (KEY, VALUE):
             return 0, 0
-        parts = [part for part in program if part.name in tuning.targets and part.name in JOINED]
+        parts = [part for part in program if part.role in tuning.targets and part.role in JOINED]
         return len(parts), sum(getattr(part, "d_out", 0) or getattr(part, "width", 0) for part in parts)
     chosen = (
-        op.name in tuning.targets if tuning.targets else op.shard != VOCABULARY
+        op.module in tuning.targets if tuning.targets else op.shard != VOCABULARY
     )  # PEFT's "all-linear": not the head
     return (1, op.d_out) if chosen else (0, 0)
 
@@ -224,6 +242,14 @@ class Lowering:
     def read(self, op: Operation, index: int = 0) -> Value:
         return self.values[op.reads[index]]
 
+    def of_role(self, role: str) -> Operation:
+        """The operation of this layer that has a role, which one has."""
+        return next(op for op in self.program if op.role == role)
+
+    def made(self, role: str) -> Value:
+        """What the operation with a role has made."""
+        return self.values[self.of_role(role).name]
+
     def residual(self, width: Number, dtype: str) -> Value:
         """A layer's input: the residual stream."""
         count = self.tokens // self.split.sequence * width
@@ -247,7 +273,7 @@ class Lowering:
         factor = tensor.count // d_in
         if tensor.rows_apart:
             tensor = select(self.b == 1, tensor, self.tape.copy(self.tape.lowered(tensor), "by steps"))
-        if self.code.casts_down and op.name.endswith("down"):
+        if self.code.casts_down and op.role == DOWN:
             tensor = self.tape.cast(tensor, "fp32" if self.tape.autocast else self.tape.compute)
         if self.code.tuning is not None:
             out = self.tuned(op, tensor, d_in, d_out, self.code.tuning)
@@ -357,7 +383,7 @@ class Lowering:
 
     def slice(self, op: Any) -> Value:
         x = self.read(op)
-        cuts = self.code.frame.cuts and op.name in JOINED
+        cuts = self.code.frame.cuts and op.role in JOINED
         part = self.tape.slice(x.tensor, x.tensor.count * op.width // x.width, cuts)
         if op.indexed:
             index = self.tape.new(1, "int64", "index", fixed=True)
@@ -379,7 +405,8 @@ class Lowering:
             own = [s for s in self.tape.kept if s.kind == WEIGHT_COPY and s.label == label]
             dtype = self.tape.autocast
             self.tape.copies = {f"{op.name}/weight": Tensor(s.size // BYTES[dtype], dtype, ((1, s),)) for s in own}
-        made = self.rules[type(op.of)](self, replace(op.of, name=op.name, reads=op.reads))
+        here = replace(op.of, name=op.name, reads=op.reads, role=op.role, module=op.module)
+        made = self.rules[type(op.of)](self, here)
         self.tape.copies = None
         return made
 
@@ -493,8 +520,8 @@ class Lowering:
         weights = tape.scale(tape.cast(product(x.tensor, op.d_in, op.heads), "fp32"))
         total = tape.scale(tape.matmul(weights, scores, pairs, "summed"))
         chosen = tape.record("topk", (total,), tape.new(self.tokens, "int32", "chosen keys"))
-        names = ("q", "kv_a", "q_rope", "k_rope")  # of the attention around it
-        tape.hold(made, key, *turned, q, k, scores, chosen, *(self.values[n].tensor for n in names))
+        around = (QUERY, KV_LATENT, ROTATED_QUERY, ROTATED_KEY)  # of the attention around it
+        tape.hold(made, key, *turned, q, k, scores, chosen, *(self.made(role).tensor for role in around))
         tape.again = outer
         return Value(chosen, 1, x.divided)
 
@@ -766,25 +793,27 @@ def _gates(operations: tuple[Operation, ...]) -> frozenset[str]:
 
 def _kernels(operations: tuple[Operation, ...], mixer: str) -> tuple[frozenset[str], frozenset[str]]:
     """Operations whose work the kernel before them does, and those that one kernel of a recurrence runs again in
-    backward: all of its mixer's, which share a prefix, but for the input projection."""
+    backward: all of its mixer's, but for the input projection."""
     merged: set[str] = set()
     inside: set[str] = set()
+    convolutions = {op.name for op in operations if isinstance(op, Conv)}
     for op in operations:
         if not isinstance(op, Scan) or mixer == "torch":
             continue
-        prefix = op.name.removesuffix("scan")
-        merged.add(f"{prefix}conv_act")
+        merged |= {one.name for one in operations if isinstance(one, Activation) and one.reads[0] in convolutions}
         if op.kind == "selective" and mixer == "apart":
-            merged |= {f"{prefix}gate_act", f"{prefix}gated"}
+            for gated in operations:
+                if isinstance(gated, Multiply) and op.name in gated.reads:
+                    merged |= {gated.name, *gated.reads} - {op.name}
         elif op.kind in ("selective", "ssd"):
-            own = {one.name for one in operations if one.name.startswith(prefix)}
-            inside |= {name for name in own if not name.startswith(f"{prefix}in_proj")}
+            inside |= {one.name for one in operations if one.role in (MIXER, MIXER_GATE, SCAN_PARAMETERS)}
     return frozenset(merged), frozenset(inside)
 
 
 def inline(operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
     """The norms of attention's products each right behind its product."""
-    norms = {op.reads[0]: op for op in operations if isinstance(op, Norm) and op.reads[0] in JOINED}
+    joined = {op.name for op in operations if op.role in JOINED}
+    norms = {op.reads[0]: op for op in operations if isinstance(op, Norm) and op.reads[0] in joined}
     moved = {norm.name for norm in norms.values()}
     ordered: list[Operation] = []
     for op in operations:

@@ -8,6 +8,7 @@ from typing import Any
 from napkin.autograd.tape import Tensor
 from napkin.elementwise import ceil_div
 from napkin.operations import mixers
+from napkin.operations.base import MIXER_GATE, MIXER_INPUT, SCAN_PARAMETERS
 from napkin.operations.linear import BlockMatmul
 from napkin.operations.lowering import Lowering, Rules, Value
 from napkin.operations.mixers import Sizes
@@ -22,17 +23,16 @@ Read = list[Tensor]
 def selective(run: Lowering, op: Scan, read: Read, size: Sizes) -> Tensor:
     """One kernel from the input projection to the output's, or one for the scan alone."""
     if run.code.mixer == "whole":
-        return mixers.inner(run.tape, beside(run, op, "in_proj"), beside(run, op, "x_proj"), size)
+        return mixers.inner(run.tape, run.made(MIXER_INPUT).tensor, run.made(SCAN_PARAMETERS).tensor, size)
     u, delta, b, c = read[:4]
-    first = beside_name(op, "x_proj")
-    by_heads = any(isinstance(one, BlockMatmul) and one.name == first for one in run.program)
-    return mixers.selective(run.tape, (u, delta, b, c), beside(run, op, "gate"), size, turned=not by_heads)
+    by_heads = isinstance(run.of_role(SCAN_PARAMETERS), BlockMatmul)
+    return mixers.selective(run.tape, (u, delta, b, c), run.made(MIXER_GATE).tensor, size, turned=not by_heads)
 
 
 def ssd(run: Lowering, op: Scan, read: Read, size: Sizes) -> Tensor:
-    normed = any(isinstance(one, Norm) and one.name == beside_name(op, "norm") for one in run.program)
-    cut = next(one for one in run.program if one.name == beside_name(op, "gate"))
-    return mixers.ssd(run.tape, run.values[cut.reads[0]].tensor, size, normed)
+    normed = any(isinstance(one, Norm) and op.name in one.reads for one in run.program)
+    projected = run.values[run.of_role(MIXER_GATE).reads[0]]
+    return mixers.ssd(run.tape, projected.tensor, size, normed)
 
 
 def mlstm(run: Lowering, op: Scan, read: Read, size: Sizes) -> Tensor:
@@ -61,16 +61,6 @@ def scanned(run: Lowering, op: Any) -> Value:
     run.tape.again = False
     out = KINDS[op.kind](run, op, read, size)
     return Value(out, op.heads * op.head_dim, first.divided, first.whole)
-
-
-def beside_name(op: Scan, name: str) -> str:
-    """The name of another operation of the same mixer."""
-    return op.name.removesuffix("scan") + name
-
-
-def beside(run: Lowering, op: Scan, name: str) -> Tensor:
-    """What another operation of the same mixer made."""
-    return run.values[beside_name(op, name)].tensor
 
 
 def forget_gate(run: Lowering, op: Any) -> Value:

@@ -24,7 +24,7 @@ class AttentionMasks:
 
 def linear_layers(model: Model) -> set[str]:
     """Return the names of the linear layers in the last stack's layers."""
-    return {op.name for layer in model.stacks[-1].layers for op in layer.operations if isinstance(op, Matmul)}
+    return {op.module for layer in model.stacks[-1].layers for op in layer.operations if isinstance(op, Matmul)}
 
 
 def has_scan(model: Model) -> bool:

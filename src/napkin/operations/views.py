@@ -14,6 +14,9 @@ class Reused(Ordinary):
 
     of: Operation
 
+    def __post_init__(self) -> None:
+        self._named_module()
+
     def weights(self) -> tuple[Weight, ...]:
         """Weights are counted where they are owned."""
         return ()
@@ -26,6 +29,11 @@ class Reused(Ordinary):
 
     def traffic(self) -> tuple[Number, Number]:
         return NOT_TIMED  # not timed yet
+
+
+def reuse(op: Operation, owner: Operation | None = None) -> Reused:
+    """Return the operation `op` working with the weights of `owner` (its own, counted elsewhere, unless given)."""
+    return Reused(op.name, op.reads, op if owner is None else owner, role=op.role)
 
 
 @record
