@@ -14,7 +14,6 @@ from napkin.elementwise import Number, ceil_div
 from napkin.errors import NapkinError
 from napkin.operations.base import REPLICATED, Operation
 from napkin.operations.facts import Cache, LinearLayer, Served
-from napkin.operations.implementations import STORED
 from napkin.operations.model import Layer, Model
 from napkin.record import record
 from napkin.term import GIVEN, TRUE, Term, add, ceil_divide, constant, divide, leaf, multiply
@@ -25,11 +24,6 @@ DECODE = "each new token reads every weight that it uses and the whole cache: Po
 
 # --- weights ---------------------------------------------------------------------------------------------------------
 
-GROUP = 128
-BLOCKED = {**STORED, "int4": 0.5 + (2 + 0.5) / GROUP}
-"""Bytes of a weight of the formats that only the layers' matrices are stored in, everything else staying 16 bits. int4:
-with a 16-bit scale and a 4-bit zero point for 128 weights, as GPTQ and AWQ have them (Frantar et al. 2022,
-arXiv:2210.17323; Lin et al. 2023, arXiv:2306.00978)."""
 WIDE = 2
 """Bytes of a weight that such a format leaves alone."""
 
@@ -46,12 +40,16 @@ class Stored:
 def stored(name: str) -> Stored:
     """A number format of weights. An unknown one is refused (2)."""
     word = name.strip().lower()
-    if word in BLOCKED:
-        return Stored(word, BLOCKED[word], WIDE)
+    if word in formats.QUANTIZED:
+        return Stored(word, formats.QUANTIZED[word], WIDE)
     try:
         form = formats.find(word)
     except NapkinError as problem:
-        hint = f"{problem.hint}, or {', '.join(BLOCKED)}" if problem.hint else f"or {', '.join(BLOCKED)}"
+        hint = (
+            f"{problem.hint}, or {', '.join(formats.QUANTIZED)}"
+            if problem.hint
+            else f"or {', '.join(formats.QUANTIZED)}"
+        )
         raise NapkinError(problem.message, hint) from None
     width = formats.element_bytes(form).value
     return Stored(form.name, width, width)

@@ -9,8 +9,9 @@ from napkin.autograd.tape import sized
 from napkin.elementwise import Number, ceil_div, ceiling
 from napkin.footprint.activations import total
 from napkin.footprint.setup import Setup
+from napkin.formats import QUANTIZED
 from napkin.operations.base import EXPERT, REPLICATED, VOCABULARY, Operation, Weight
-from napkin.operations.implementations import STORED, Tuning
+from napkin.operations.implementations import Tuning
 from napkin.operations.lowering import beside, is_plain
 from napkin.record import record
 from napkin.training.layout import Layout
@@ -93,7 +94,7 @@ def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> He
     lora r·(d_in + d_out) a product · adapter a prompt of 10 embeddings and a gate a head · adapter_v2 that, a scale
     and a bias of d_out a product, and the norms' weights"""
     width = sized(1, setup.precision.param)
-    stored = STORED.get(tuning.quantised, width)
+    stored = QUANTIZED.get(tuning.quantised, width)
     trained: list[tuple[int, ...]] = []
     frozen: Number = 0
     for op in operations:

@@ -13,6 +13,7 @@ from napkin.footprint.memory import Rank
 from napkin.footprint.prepared import Step, prepare
 from napkin.footprint.setup import Setup
 from napkin.footprint.stages import places
+from napkin.formats import EXACT_KEPT
 from napkin.inputs.model import traced_error
 from napkin.operations.base import EXPERT
 from napkin.operations.implementations import EAGER, FLASH, measured, mode
@@ -25,8 +26,6 @@ from napkin.training.layout import Recompute
 from napkin.training.optimizers import OPTIMIZERS
 
 FITS, UNDECIDED, NOT = "fits", "too close to call", "does not fit"
-COUNTED = ("fp32", "tf32", "bf16", "fp16")
-"""Types of products that hooks counted; tf32 reads fp32 tensors."""
 MOST = 10**9
 """No search looks beyond this."""
 
@@ -48,7 +47,7 @@ def is_measured(model: Model, setup: Setup, implementation: str) -> bool:
     operations = model.operations
     if not all(op.depends_on_shapes(setup.layout.seq) for op in operations):
         return False
-    if numbers.compute not in COUNTED or setup.code.tuning is not None or setup.code.loss:
+    if numbers.compute not in EXACT_KEPT or setup.code.tuning is not None or setup.code.loss:
         return False
     precision = "autocast" if numbers.autocast else "fp32" if numbers.param == "fp32" else "bf16"
     name = mode(precision, setup.attention, setup.dropout > 0, setup.layout.micro)
@@ -92,7 +91,7 @@ def narrow_copies(setup: Setup, rank: Rank) -> Number:
     are and transposed (TransformerEngine pytorch/module/linear.py saves both; torchao's float8 keeps none): what the
     upper ends allow for."""
     compute = setup.precision.compute
-    return 0 if compute in COUNTED else 2 * sized(rank.held.all, compute)
+    return 0 if compute in EXACT_KEPT else 2 * sized(rank.held.all, compute)
 
 
 def verdict(found: Reported, capacity: Number | None) -> str:
