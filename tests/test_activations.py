@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from napkin._tables import saved_bytes as TABLE
-from napkin.architectures import ADAPTERS, WRAPPERS
+from napkin.architectures import MODULES, WRAPPERS, implementation_of
 from napkin.footprint import memory
 from napkin.footprint.memory import Rank
 from napkin.footprint.prepared import prepare
 from napkin.footprint.setup import Setup
-from napkin.operations.implementations import ALL_KERNELS, TORCH, TRANSFORMERS, code_of, measured, mode
+from napkin.operations.implementations import ALL_KERNELS, TORCH, TRANSFORMERS, measured, mode
 from napkin.training.layout import POLICIES, Layout, Recompute, recompute
 from napkin.training.optimizers import find
 from tests.conftest import model_of
@@ -56,7 +56,7 @@ def rank(
     stage: int = 0,
 ) -> Rank:
     model = model_of(fields)
-    code = code_of(implementation, model.family)
+    code = implementation_of(implementation, model.family)
     setup = Setup(code, layout, POLICIES[policy], find("adamw")[0], form, attention, dropout)
     return memory.rank_of(prepare(model, setup), stage)
 
@@ -116,7 +116,7 @@ def test_the_table_of_what_was_measured_names_modes_and_versions() -> None:
     assert len(modes) == 48
     for model_type, (index, cases) in TABLE.EXACT.items():
         found = TABLE.MODES[index]
-        assert model_type in ADAPTERS or model_type in WRAPPERS
+        assert model_type in MODULES or model_type in WRAPPERS
         assert set(found) <= modes
         assert cases >= len(found) > 0
     assert len(set(TABLE.MODES)) == len(TABLE.MODES) == len({index for index, _ in TABLE.EXACT.values()})

@@ -16,6 +16,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from napkin.architectures import implementation_of  # noqa: E402
 from napkin.bench import formats, modes  # noqa: E402
 from napkin.bench.bandwidth import host, memory  # noqa: E402
 from napkin.bench.collectives import OPERATIONS, collectives  # noqa: E402
@@ -260,7 +261,6 @@ def test_saved_bytes_are_those_that_the_memory_formulas_predict(
 ) -> None:
     """To the byte, but for the 24 of philox state that only CUDA's flash kernel keeps in each layer."""
     from napkin.footprint import memory as formulas
-    from napkin.operations.implementations import code_of
     from napkin.training import optimizers
     from napkin.training.layout import Layout
     from napkin.training.layout import precision as policy
@@ -287,7 +287,9 @@ def test_saved_bytes_are_those_that_the_memory_formulas_predict(
         loss = decoder(tokens)
     assert loss.isfinite()
     optimizer, _ = optimizers.find("adamw")
-    setup = Setup(code_of("hf", one.family), Layout(seq=length, micro=sequences), policy(precision), optimizer, "fused")
+    setup = Setup(
+        implementation_of("hf", one.family), Layout(seq=length, micro=sequences), policy(precision), optimizer, "fused"
+    )
     rank = formulas.rank_of(prepare(one, setup), 0)
     predicted = rank.saved + rank.casts
     assert sum(storage.nbytes() for storage in saved.values()) == predicted - 24 * one.depth

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from napkin._tables.class_defaults import CLASS_DEFAULTS
-from napkin.architectures import ADAPTERS
+from napkin.architectures import MODULES, architecture_of
 from napkin.counting import conventions, flops
 from napkin.counting.params import params
 from napkin.errors import REFUSED, USAGE, NapkinError
@@ -80,19 +80,17 @@ def test_operations_are_a_dataflow_program(name: str) -> None:
         check_dataflow(layer.operations, {"x"})
 
 
-@pytest.mark.parametrize("model_type", sorted(set(ADAPTERS) & set(CLASS_DEFAULTS)))
+@pytest.mark.parametrize("model_type", sorted(set(MODULES) & set(CLASS_DEFAULTS)))
 def test_width_and_depth_are_never_defaults(model_type: str) -> None:
     problem = refusal({"model_type": model_type})
     assert problem.status == REFUSED
     assert "is missing" in problem.message
 
 
-def test_adapters_exist() -> None:
-    from importlib import import_module
-
-    for adapter in set(ADAPTERS.values()):
-        module, function = adapter.split(":")
-        assert callable(getattr(import_module(f"napkin.architectures.{module}"), function))
+@pytest.mark.parametrize("model_type", sorted(MODULES))
+def test_every_model_type_has_a_record(model_type: str) -> None:
+    config = config_from("a test", Document("a test", {}), {"model_type": model_type})
+    assert architecture_of(config).model_type == model_type
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -151,7 +149,7 @@ def test_the_tie_of_a_vision_model_must_be_certain() -> None:
 def test_quantised_checkpoints_count_their_logical_parameters() -> None:
     stored = {**LLAMA, "quantization_config": {"quant_method": "fp8"}}
     assert count(stored) == count(LLAMA)
-    assert any("quantised" in note for note in model_of(stored).notes)
+    assert any("quantized" in note for note in model_of(stored).notes)
 
 
 def test_a_class_without_a_head_has_none() -> None:
@@ -559,7 +557,7 @@ def test_layers_that_lend_are_one_pipeline_stage() -> None:
     assert model.lends
     assert not model_of(GEMMA4 | {"num_kv_shared_layers": 0, "hidden_size_per_layer_input": 0}).lends
     problem = run_line(["memory", "gemma3n-e2b", "--gpus", "8", "--pp", "2", "--hardware", "h100"]).errors[0]
-    assert "layers of gemma3n-e2b read what layers of other stages make" in problem
+    assert "layers of gemma3n-e2b read what layers of other stages compute" in problem
     with pytest.raises(NapkinError, match="another network"):
         with_layers(model, 7)
 

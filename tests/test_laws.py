@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from napkin.architectures import build
+from napkin.architectures import build, implementation_of
 from napkin.counting.params import params
 from napkin.footprint.memory import Rank, rank_of
 from napkin.footprint.prepared import prepare
@@ -18,7 +18,6 @@ from napkin.footprint.setup import Setup
 from napkin.inputs.load import Document
 from napkin.inputs.model import config_from
 from napkin.operations.base import EXPERT, REPLICATED
-from napkin.operations.implementations import code_of
 from napkin.operations.model import Model
 from napkin.planning.fit import largest, with_layers, worst_rank
 from napkin.record import replace
@@ -94,7 +93,13 @@ def setup_of(model: Model, implementation: str = "hf", policy: str = "bf16-mixed
     shard = layout.pop("shard", 0)
     laid = Layout(**{"seq": 256, **layout})
     return Setup(
-        code_of(implementation, model.family), laid, POLICIES[policy], optimizer, "fused", attention, shard=shard
+        implementation_of(implementation, model.family),
+        laid,
+        POLICIES[policy],
+        optimizer,
+        "fused",
+        attention,
+        shard=shard,
     )
 
 

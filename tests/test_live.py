@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from napkin.architectures import implementation_of
 from napkin.footprint import memory
 from napkin.footprint.memory import BUCKETS, Rank
 from napkin.footprint.prepared import prepare
 from napkin.footprint.setup import Setup
-from napkin.operations.implementations import code_of
 from napkin.training.layout import POLICIES, Layout, Recompute
 from napkin.training.optimizer_step import temporaries
 from napkin.training.optimizers import OPTIMIZERS, find
@@ -35,7 +35,7 @@ def rank(
     in_backward: bool = False,
 ) -> Rank:
     model = model_of(fields)
-    code = code_of("hf", model.family)
+    code = implementation_of("hf", model.family)
     policy = POLICIES[POLICY[precision]]
     setup = Setup(code, layout, policy, find(optimizer[0])[0], optimizer[1], kernel, in_backward=in_backward)
     return memory.rank_of(prepare(model, setup), 0)

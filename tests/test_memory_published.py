@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from napkin._tables import memory_errors
+from napkin.architectures import implementation_of
 from napkin.errors import NapkinError
 from napkin.evidence import facts, footprint, margins, setups
 from napkin.evidence.compared import Compared, quantile_of
@@ -22,7 +23,7 @@ from napkin.footprint.stages import shares
 from napkin.formats import QUANTIZED
 from napkin.inputs import hardware
 from napkin.inputs.load import Document
-from napkin.operations.implementations import Tuning, code_of
+from napkin.operations.implementations import Tuning
 from napkin.record import replace
 from napkin.term import TRUE, leaf
 from napkin.training import optimizers
@@ -46,7 +47,7 @@ def row(**parts: Any) -> Row:
 def prepared(code: str, tuning: Tuning | None = None, seq: int = 256, micro: int = 2, **layout: Any) -> Step:
     model = setups.described(row())
     setup = Setup(
-        replace(code_of(code, "llama"), tuning=tuning),
+        replace(implementation_of(code, "llama"), tuning=tuning),
         Layout(seq=seq, micro=micro, **layout),
         POLICIES["bf16-pure"],
         optimizers.OPTIMIZERS["adamw"],
@@ -110,7 +111,7 @@ def test_what_lora_keeps_of_a_frozen_block_in_litgpt() -> None:
     model = {**LLAMA, "kv_heads": 8, "gated": True, "tied": False, "seq": 256}
     tuning = Tuning("lora", 8, 0.05, ("q", "v"))
     setup = Setup(
-        replace(code_of("litgpt", "llama"), tuning=tuning),
+        replace(implementation_of("litgpt", "llama"), tuning=tuning),
         Layout(seq=256, micro=2),
         POLICIES["bf16-pure"],
         optimizers.OPTIMIZERS["adamw"],

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from napkin.architectures import implementation_of
 from napkin.errors import REFUSED, USAGE, NapkinError
 from napkin.footprint import memory
 from napkin.footprint import serving as inference
@@ -13,7 +14,6 @@ from napkin.footprint.prepared import Step, prepare
 from napkin.footprint.setup import Setup
 from napkin.inputs.model import load_config
 from napkin.operations.base import Work
-from napkin.operations.implementations import code_of
 from napkin.planning import scaling
 from napkin.training.layout import POLICIES, Layout, recompute
 from napkin.training.optimizers import find
@@ -26,7 +26,7 @@ H, D, N = 64, 128, 16
 
 def prepared(fields: dict[str, Any], layout: Layout, policy: str = "bf16-pure") -> Step:
     model = model_of(fields)
-    code = code_of("hf", model.family)
+    code = implementation_of("hf", model.family)
     return prepare(model, Setup(code, layout, POLICIES[policy], find("adamw")[0], "fused"))
 
 

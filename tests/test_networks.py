@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from napkin.architectures import ADAPTERS
+from napkin.architectures import MODULES
 from napkin.counting import flops
 from napkin.counting.params import params
 from tests.conftest import model_of
@@ -47,5 +47,5 @@ def test_forward_flops_are_those_of_the_counter(model_type: str) -> None:
 
 
 def test_most_model_types_are_measured() -> None:
-    assert len(set(TYPES) & set(ADAPTERS)) > 90
+    assert len(set(TYPES) & set(MODULES)) > 90
     assert sum("forward" in row for row in ROWS) > 90

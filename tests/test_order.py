@@ -9,14 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from napkin.architectures import build
+from napkin.architectures import build, implementation_of
 from napkin.footprint import memory
 from napkin.footprint.memory import rank_of
 from napkin.footprint.prepared import prepare
 from napkin.footprint.setup import Setup
 from napkin.inputs.load import Document
 from napkin.inputs.model import config_from
-from napkin.operations.implementations import code_of
 from napkin.operations.model import Layer, Model, Stack, patterns_of, stack_of
 from napkin.operations.norms import Norm
 from napkin.planning.fit import with_layers, worst_rank
@@ -124,7 +123,12 @@ def setup_of(model: Model, **layout: Any) -> Setup:
     policy = layout.pop("precision", "bf16-mixed")
     optimizer, _ = optimizers.find("adamw")
     return Setup(
-        code_of("hf", model.family), Layout(seq=64, **layout), POLICIES[policy], optimizer, "fused", framework=framework
+        implementation_of("hf", model.family),
+        Layout(seq=64, **layout),
+        POLICIES[policy],
+        optimizer,
+        "fused",
+        framework=framework,
     )
 
 

@@ -17,9 +17,8 @@ from napkin._tables.class_defaults import (
     IGNORABLE,
     IGNORABLE_PATTERNS,
     IGNORABLE_WHEN,
-    TEXT_TYPES,
 )
-from napkin.architectures import build
+from napkin.architectures import WRAPPERS, build
 from napkin.commands.command import accepted, ask, find
 from napkin.counting.params import params
 from napkin.errors import NapkinError, Refused
@@ -274,7 +273,7 @@ def test_defaults_are_named_as_the_aliases_say() -> None:
         assert not set(aliases) & set(CLASS_DEFAULTS.get(model_type, {})), model_type
     assert ALIASES["gpt2"]["n_embd"] == "hidden_size"
     assert ALIASES["t5"]["num_layers"] == "num_hidden_layers"
-    assert set(TEXT_TYPES.values()) <= set(CLASS_DEFAULTS)
+    assert set(WRAPPERS.values()) <= set(CLASS_DEFAULTS)
 
 
 def test_nothing_ignorable_is_a_fact_of_some_class() -> None:
@@ -317,7 +316,7 @@ def test_a_field_without_shape_passes(field: str) -> None:
 
 def test_the_tables_are_in_step() -> None:
     generated = runpy.run_path(str(ROOT / "tools" / "tables.py"))["GENERATED"]
-    for name in ("class_defaults.py", "models.py"):
+    for name in ("architectures.py", "class_defaults.py", "models.py"):
         written = (ROOT / "src" / "napkin" / "_tables" / name).read_text(encoding="utf-8")
         assert generated[name]() == written, "run `make tables`"
 

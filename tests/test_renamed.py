@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from napkin.architectures import implementation_of
 from napkin.counting import flops
 from napkin.counting.params import params
 from napkin.elementwise import Number
@@ -16,7 +17,7 @@ from napkin.footprint.prepared import prepare
 from napkin.footprint.setup import Setup
 from napkin.inputs.presets import presets
 from napkin.operations.base import LENT, Operation
-from napkin.operations.implementations import Tuning, code_of
+from napkin.operations.implementations import Tuning
 from napkin.operations.model import Layer, Model, Stack
 from napkin.operations.views import Reused
 from napkin.record import replace
@@ -102,7 +103,7 @@ DISTINCT = list({kinds(preset(one.name)): one.name for one in presets()}.values(
 
 def rank_bytes(implementation: str, tuning: Tuning | None = None) -> Callable[[Model], object]:
     def count(model: Model) -> object:
-        code = replace(code_of(implementation, model.family), tuning=tuning)
+        code = replace(implementation_of(implementation, model.family), tuning=tuning)
         length = min(model.max_length or 64, 64)
         setup = Setup(code, Layout(micro=2, seq=length), POLICIES["bf16-mixed"], find("adamw")[0], "foreach")
         prepared = prepare(model, setup)

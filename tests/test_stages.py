@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from napkin.architectures import build
+from napkin.architectures import build, implementation_of
 from napkin.architectures.vocabulary import padded
 from napkin.counting import flops
 from napkin.counting.params import params
@@ -18,7 +18,6 @@ from napkin.footprint.prepared import prepare
 from napkin.footprint.setup import Setup
 from napkin.footprint.stages import in_flight, places
 from napkin.inputs.model import load_config
-from napkin.operations.implementations import code_of
 from napkin.operations.model import Model
 from napkin.planning.fit import with_layers
 from napkin.planning.traffic import data_bytes
@@ -35,7 +34,7 @@ MIXTRAL = build(load_config("mixtral-8x7b"))
 def setup_of(model: Model, implementation: str = "hf", **fields: Any) -> Setup:
     optimizer, _ = optimizers.find("adamw")
     laid = Layout(**{"seq": 128, **fields})
-    return Setup(code_of(implementation, model.family), laid, POLICIES["bf16-mixed"], optimizer, "fused")
+    return Setup(implementation_of(implementation, model.family), laid, POLICIES["bf16-mixed"], optimizer, "fused")
 
 
 def values(line: str) -> dict[str, Any]:

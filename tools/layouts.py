@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from napkin.architectures import implementation_of
 from napkin.errors import NapkinError
 from napkin.evidence import facts, single, software
 from napkin.evidence.columns import UNSTATED_VOCABULARY
@@ -19,7 +20,6 @@ from napkin.evidence.rates import machine
 from napkin.evidence.step_rows import StepRow
 from napkin.footprint.setup import Setup
 from napkin.inputs import hardware
-from napkin.operations.implementations import code_of
 from napkin.operations.model import stack_of
 from napkin.planning.search import Request, search, used_bytes
 from napkin.record import record, replace
@@ -37,7 +37,7 @@ LEAST, DETAILED = 16, 128
 
 
 def layout_of(row: StepRow) -> Layout:
-    """The published layout; what a row leaves open follows its software."""
+    """Return the published layout; what a row leaves open follows its software."""
     stack = software.stack(row.stack)
     zero = stack.zero if row.zero is None else row.zero
     sp = stack.sequence_parallel if row.sp is None else row.sp
@@ -95,7 +95,7 @@ def fastest(rows: list[StepRow]) -> Iterator[StepRow]:
 
 
 def published() -> list[StepRow]:
-    """The rows whose layouts are placed."""
+    """Return the rows whose layouts are ranked."""
     return list(fastest([row for row in facts.steps() if stated(row)]))
 
 
@@ -137,7 +137,7 @@ def placed(row: StepRow) -> Placed | None:
     optimizer, _ = optimizers.find("adamw")
     # FSDP's stacks gather parameters in the compute type; none of them runs autocast around whole fp32 parameters
     habits = FRAMEWORKS["fsdp"] if layout.zero == 3 else PLAIN
-    setup = Setup(code_of("megatron", ""), layout, policy, optimizer, "fused", framework=habits)
+    setup = Setup(implementation_of("megatron", ""), layout, policy, optimizer, "fused", framework=habits)
 
     def timed(other: Setup) -> tuple[StepLayout, Rates]:
         return single.timed(model, other, stack, at, row.attention, row.async_tp)
@@ -175,7 +175,7 @@ def placed(row: StepRow) -> Placed | None:
 
 
 def summary(every: list[Placed]) -> list[list[str]]:
-    """A line for each source."""
+    """Return one line for each source."""
     lines = [["source", "layouts", "in the fastest tenth", "median behind the best", "predicted not to fit"]]
     sources = sorted({one.row.source for one in every})
     for source in [*sources, ""]:
@@ -188,7 +188,7 @@ def summary(every: list[Placed]) -> list[list[str]]:
 
 
 def details(every: list[Placed]) -> list[list[str]]:
-    """The large machines: each layout that a source has run there, once."""
+    """Return one line for each layout that a source has run on a large machine."""
     head = ["model", "machine", "published layout", "GiB predicted, of", "rank", "behind the best", "predicted best"]
     lines = [head]
     seen = set()

@@ -7,11 +7,15 @@ Run by `make tables`; `--check` only compares (exit status 1 where a table is ou
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
+
+if TYPE_CHECKING:
+    from napkin.architectures.record import Architecture, ConfigClass, Wrapper
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLES = ROOT / "src" / "napkin" / "_tables"
@@ -71,35 +75,66 @@ def hardware() -> str:
     return HEADER.format(source="hardware_specs.yaml") + body
 
 
+def families() -> Iterator[tuple[str, tuple[Architecture, ...]]]:
+    """Every module of src/napkin/architectures that has records, with them."""
+    from napkin.architectures.record import Architecture
+
+    for path in sorted((ROOT / "src" / "napkin" / "architectures").glob("*.py")):
+        records = getattr(import_module(f"napkin.architectures.{path.stem}"), "ARCHITECTURES", ())
+        if not all(isinstance(one, Architecture) for one in records):
+            raise TypeError(f"{path.name}: ARCHITECTURES holds something else than records")
+        if records:
+            yield path.stem, records
+
+
+def architectures() -> str:
+    """Which module has the record of a model_type, and which model_type a multimodal one contains."""
+    modules: dict[str, str] = {}
+    wrappers: dict[str, str] = {}
+    for module, records in families():
+        for one in records:
+            for name, table, value in (
+                (one.model_type, modules, module),
+                *((wrapper.model_type, wrappers, one.model_type) for wrapper in one.wrappers),
+            ):
+                if name in modules or name in wrappers:
+                    raise ValueError(f"{module}.py: {name} has two records")
+                table[name] = value
+    body = "from __future__ import annotations\n\n"
+    body += f"MODULES: dict[str, str] = {plain(dict(sorted(modules.items())))}\n"
+    body += f"WRAPPERS: dict[str, str] = {plain(dict(sorted(wrappers.items())))}\n"
+    return HEADER.format(source="the records in src/napkin/architectures") + body
+
+
 def class_defaults() -> str:
-    """configs/class_defaults.yaml: what a config.json may leave out, and what changes no count."""
+    """Return what a config.json may omit, from the records, and what changes no count (configs/class_defaults.yaml)."""
     facts = read_yaml("configs/class_defaults.yaml")
-    types = facts["model_types"]
+    defaults: dict[str, Any] = {name: entry.get("defaults") for name, entry in facts["model_types"].items()}
+    aliases: dict[str, Any] = {name: entry.get("aliases") for name, entry in facts["model_types"].items()}
+    for _, records in families():
+        for record in records:
+            described: tuple[Architecture | ConfigClass | Wrapper, ...] = (record, *record.blocks, *record.wrappers)
+            for one in described:
+                if one.model_type in defaults:
+                    raise ValueError(f"{one.model_type}: its class is described twice")
+                defaults[one.model_type], aliases[one.model_type] = dict(one.defaults), dict(one.aliases)
     parts: dict[str, tuple[str, Any]] = {
         "CLASS_DEFAULTS": (
             "dict[str, dict[str, object]]",
-            {kind: entry["defaults"] for kind, entry in types.items() if "defaults" in entry},
+            {name: fields for name, fields in sorted(defaults.items()) if fields},
         ),
-        "ALIASES": (
-            "dict[str, dict[str, str]]",
-            {kind: entry["aliases"] for kind, entry in types.items() if "aliases" in entry},
-        ),
-        "TEXT_TYPES": (
-            "dict[str, str]",
-            {kind: entry["text_config"] for kind, entry in types.items() if "text_config" in entry},
-        ),
+        "ALIASES": ("dict[str, dict[str, str]]", {name: fields for name, fields in sorted(aliases.items()) if fields}),
         "IGNORABLE": (
             "frozenset[str]",
             frozenset(field for fields in facts["ignorable"].values() for field in fields),
         ),
         "IGNORABLE_PATTERNS": ("tuple[str, ...]", tuple(entry["pattern"] for entry in facts["ignorable_patterns"])),
         "IGNORABLE_WHEN": ("dict[str, list[object]]", facts["ignorable_when"]),
-        "SOURCE": ("str", facts["source"]),
     }
     body = "from __future__ import annotations\n\n"
     for name, (annotation, value) in parts.items():
         body += f"{name}: {annotation} = {plain(value)}\n"
-    return HEADER.format(source="configs/class_defaults.yaml") + body
+    return HEADER.format(source="the records in src/napkin/architectures and configs/class_defaults.yaml") + body
 
 
 def published(what: str) -> Callable[[], str]:
@@ -144,6 +179,7 @@ def models() -> str:
 
 GENERATED: dict[str, Callable[[], str]] = {
     "hardware.py": hardware,
+    "architectures.py": architectures,
     "class_defaults.py": class_defaults,
     "models.py": models,
     "published_steps.py": published("steps"),

@@ -192,7 +192,7 @@ def power_of_two(exponent: int) -> Fraction:
 
 
 def find(name: str, where: str = "--dtype") -> Format | Integer:
-    """The format called `name`, in torch's or the field's spelling. An unknown name is refused (2)."""
+    """Return the format called `name`, in torch's or the field's spelling; refuse an unknown name."""
     word = number_format(name)
     word = _MEANS.get(word, word)
     known = {**FORMATS, **INTEGERS}
@@ -236,7 +236,7 @@ def bytes_of(form: Format | Integer, shape: tuple[int, ...]) -> int:
 
 
 def figures(form: Format | Integer, path: str) -> list[Term]:
-    """The format's figures as terms below `path`: bits, bytes, exponent and fraction bits, range, spacing.
+    """Return the format's figures as terms below `path`: bits, bytes, exponent and fraction bits, range, spacing.
 
     A scaled format's range is its elements' range times that of its scales."""
     if isinstance(form, Integer):

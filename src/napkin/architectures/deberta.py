@@ -13,18 +13,20 @@ from napkin.architectures.attention import Attention, Heads, QkvProjections, Sco
 from napkin.architectures.blocks import LAYER, LAYER_WRITTEN, Block, NormStyle, Operations, plain_mlp
 from napkin.architectures.common import activation, depth, embedding, on, width
 from napkin.architectures.masked import MASKED, PRETRAINING, encoder, head_count, masked_head, must_tie, purpose_of
+from napkin.architectures.record import Architecture, like
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
 from napkin.operations.base import DISTANCE, HEADS, KEY, QUERY, VALUE, Operation
 from napkin.operations.embedding import Embedding, RelativeScores
+from napkin.operations.implementations import EAGER, IDS, OWN_LABELS, ROTARY
 from napkin.operations.linear import Matmul, TableMatmul
 from napkin.operations.model import Layer, Model, Parts
 from napkin.operations.norms import Norm
 from napkin.operations.pointwise import Activation, Add, Dropout, Learnt, Scale
 from napkin.operations.recurrence import Conv
 from napkin.operations.views import Reused, Slice
-from napkin.record import record
+from napkin.record import record, replace
 
 
 @record
@@ -228,3 +230,34 @@ def deberta_v2(config: Config) -> Model:
         )
     config.ignore("conv_groups", "conv_act")
     return _deberta(config, hidden, heads, attend, before, function, first)
+
+
+# --- records ---------------------------------------------------------------------------------------------------------
+
+DEBERTA = Architecture(
+    "deberta",
+    deberta,
+    config_class="DebertaConfig",
+    defaults={
+        "hidden_act": "gelu", "intermediate_size": 3072, "legacy": True, "max_position_embeddings": 512,
+        "max_relative_positions": -1, "num_attention_heads": 12, "pos_att_type": None, "position_biased_input": True,
+        "relative_attention": False, "tie_word_embeddings": True, "type_vocab_size": 0, "vocab_size": 50265,
+    },
+    implementation=replace(
+        OWN_LABELS, mask="each", positions="buffer", segments="each", kernels=(EAGER,), buffers=(ROTARY, IDS),
+        closure=("tables",),
+    ),
+)  # fmt: skip
+DEBERTA_V2 = like(
+    DEBERTA,
+    "deberta-v2",
+    build=deberta_v2,
+    config_class="DebertaV2Config",
+    defaults={"intermediate_size": 6144, "num_attention_heads": 24, "vocab_size": 128100},
+    implementation=replace(
+        OWN_LABELS, positions="buffer", laid_by_heads=True, kernels=(EAGER,), buffers=(ROTARY, IDS),
+        closure=("tables",),
+    ),
+)  # fmt: skip
+
+ARCHITECTURES = (DEBERTA, DEBERTA_V2)

@@ -25,9 +25,12 @@ from napkin.architectures.common import (
     width,
 )
 from napkin.architectures.mixing import LINEAR, kinds, network, positive
+from napkin.architectures.record import REQUIRED, Architecture, Wrapper, like
 from napkin.architectures.recurrent_blocks import gated_delta
 from napkin.inputs.model import Config
+from napkin.operations.implementations import FP32_ROTARY, HF
 from napkin.operations.model import Layer, Model
+from napkin.record import replace
 
 Projections = tuple[tuple[str, tuple[str, ...]], ...]
 
@@ -211,3 +214,64 @@ def olmo_hybrid(config: Config) -> Model:
         kv_heads=kv_heads,
         head_dim=head_dim,
     )
+
+
+# --- records ---------------------------------------------------------------------------------------------------------
+
+OLMO_HYBRID = Architecture(
+    "olmo_hybrid",
+    olmo_hybrid,
+    config_class="OlmoHybridConfig",
+    defaults={
+        "attention_bias": False, "hidden_act": "silu", "intermediate_size": 11008, "layer_types": None,
+        "linear_a_log_max": 16.0, "linear_a_log_min": 0.0, "linear_allow_neg_eigval": True,
+        "linear_conv_kernel_dim": 4, "linear_dt_init_floor": 0.0001, "linear_dt_max": 0.1, "linear_dt_min": 0.001,
+        "linear_key_head_dim": None, "linear_num_key_heads": None, "linear_num_value_heads": None,
+        "linear_value_head_dim": None, "max_position_embeddings": 65536, "num_attention_heads": 30,
+        "num_key_value_heads": None, "tie_word_embeddings": False, "vocab_size": 100352,
+    },
+    implementation=replace(FP32_ROTARY, norms_inline=True),
+)  # fmt: skip
+QWEN3_5_TEXT = Architecture(
+    "qwen3_5_text",
+    qwen3_5,
+    config_class="Qwen3_5TextConfig",
+    defaults={
+        "attention_bias": False, "full_attention_interval": 4, "head_dim": 256, "hidden_act": "silu",
+        "intermediate_size": 12288, "layer_types": None, "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128,
+        "linear_num_key_heads": 16, "linear_num_value_heads": 32, "linear_value_head_dim": 128,
+        "max_position_embeddings": 32768, "num_attention_heads": 16, "num_key_value_heads": 4,
+        "tie_word_embeddings": False, "vocab_size": 248320,
+    },
+    implementation=replace(HF, positions="each"),
+    wrappers=(
+        Wrapper("minicpmv4_6"),
+        Wrapper("qwen3_5", "Qwen3_5Config"),
+    ),
+)  # fmt: skip
+QWEN3_5_MOE_TEXT = like(
+    QWEN3_5_TEXT,
+    "qwen3_5_moe_text",
+    build=qwen3_5_moe,
+    config_class="Qwen3_5MoeTextConfig",
+    defaults={
+        "moe_intermediate_size": 512, "num_experts": 256, "num_experts_per_tok": 8, "num_key_value_heads": 2,
+        "shared_expert_intermediate_size": 512, "intermediate_size": REQUIRED,
+    },
+    wrappers=(
+        Wrapper("qwen3_5_moe", "Qwen3_5MoeConfig"),
+    ),
+)  # fmt: skip
+QWEN3_NEXT = like(
+    QWEN3_5_MOE_TEXT,
+    "qwen3_next",
+    build=qwen3_next,
+    config_class="Qwen3NextConfig",
+    defaults={
+        "decoder_sparse_step": 1, "intermediate_size": 5632, "mlp_only_layers": None, "num_experts": 512,
+        "num_experts_per_tok": 10, "vocab_size": 151936,
+    },
+    implementation=HF,
+)  # fmt: skip
+
+ARCHITECTURES = (OLMO_HYBRID, QWEN3_5_TEXT, QWEN3_5_MOE_TEXT, QWEN3_NEXT)

@@ -22,11 +22,13 @@ from napkin.architectures.common import (
     tied,
     width,
 )
+from napkin.architectures.record import REQUIRED, Architecture, like
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.operations.base import LM_HEAD, MEMORY, VOCABULARY
 from napkin.operations.embedding import PositionBias
 from napkin.operations.experts import Experts, Router
+from napkin.operations.implementations import EAGER, OWN_LABELS
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model, Parts, stack_of
 from napkin.operations.pointwise import Add, Dropout, Scale
@@ -447,3 +449,180 @@ def nllb_moe(config: Config) -> Model:
     )
     kind = _Kind(before=True, offset=0, embedding_norm=False, computed=True)
     return _bart(config, kind, lambda inner: partial(experts, inner=inner), sparse)
+
+
+# --- records ---------------------------------------------------------------------------------------------------------
+
+_BART_IMPLEMENTATION = replace(OWN_LABELS, buffers=(("logits", ""),), closure=("masks",))
+_T5_IMPLEMENTATION = replace(OWN_LABELS, casts_down=True)
+BART = Architecture(
+    "bart",
+    bart,
+    config_class="BartConfig",
+    aliases={
+        "d_model": "hidden_size", "encoder_attention_heads": "num_attention_heads",
+        "encoder_layers": "num_hidden_layers",
+    },
+    defaults={
+        "activation_function": "gelu", "decoder_attention_heads": 16, "decoder_ffn_dim": 4096,
+        "encoder_ffn_dim": 4096, "max_position_embeddings": 1024, "num_attention_heads": 16,
+        "tie_word_embeddings": True, "vocab_size": 50265,
+    },
+    implementation=replace(_BART_IMPLEMENTATION, positions="source"),
+)  # fmt: skip
+BLENDERBOT = Architecture(
+    "blenderbot",
+    blenderbot,
+    config_class="BlenderbotConfig",
+    aliases={
+        "d_model": "hidden_size", "encoder_attention_heads": "num_attention_heads",
+        "encoder_layers": "num_hidden_layers",
+    },
+    defaults={
+        "activation_function": "gelu", "decoder_attention_heads": 32, "decoder_ffn_dim": 10240,
+        "encoder_ffn_dim": 10240, "max_position_embeddings": 128, "num_attention_heads": 32,
+        "tie_word_embeddings": True, "vocab_size": 8008,
+    },
+    implementation=_BART_IMPLEMENTATION,
+)  # fmt: skip
+BLENDERBOT_SMALL = like(
+    BART,
+    "blenderbot-small",
+    build=blenderbot_small,
+    config_class="BlenderbotSmallConfig",
+    defaults={"decoder_ffn_dim": 2048, "encoder_ffn_dim": 2048, "max_position_embeddings": 512},
+    implementation=_BART_IMPLEMENTATION,
+)  # fmt: skip
+LED = like(
+    BART,
+    "led",
+    build=led,
+    config_class="LEDConfig",
+    defaults={
+        "attention_window": 512, "max_decoder_position_embeddings": 1024, "max_encoder_position_embeddings": 16384,
+        "max_position_embeddings": REQUIRED,
+    },
+    implementation=replace(_BART_IMPLEMENTATION, kernels=(EAGER,)),
+)  # fmt: skip
+M2M_100 = like(
+    BART,
+    "m2m_100",
+    build=m2m_100,
+    config_class="M2M100Config",
+    defaults={"activation_function": "relu", "vocab_size": 128112},
+    implementation=replace(OWN_LABELS, buffers=(("sines", ""),)),
+)  # fmt: skip
+MARIAN = like(
+    BART,
+    "marian",
+    build=marian,
+    config_class="MarianConfig",
+    defaults={"decoder_vocab_size": None, "share_encoder_decoder_embeddings": True, "vocab_size": 58101},
+    implementation=replace(_BART_IMPLEMENTATION, positions="buffer"),
+)  # fmt: skip
+MBART = like(
+    BART,
+    "mbart",
+    build=mbart,
+    config_class="MBartConfig",
+)  # fmt: skip
+MVP = like(
+    BART,
+    "mvp",
+    build=mvp,
+    config_class="MvpConfig",
+    defaults={"prompt_length": 100, "prompt_mid_dim": 800, "use_prompt": False, "vocab_size": 50267},
+    implementation=replace(_BART_IMPLEMENTATION, positions="each", kernels=(EAGER,)),
+)  # fmt: skip
+NLLB_MOE = like(
+    M2M_100,
+    "nllb-moe",
+    build=nllb_moe,
+    config_class="NllbMoeConfig",
+    defaults={
+        "decoder_sparse_step": 4, "encoder_sparse_step": 4, "expert_capacity": 64, "num_experts": 128,
+        "router_bias": False,
+    },
+    implementation=replace(
+        OWN_LABELS, router="tokens", fp32_router=True, looped="modules", kernels=(EAGER,), buffers=(("sines", ""),),
+    ),
+)  # fmt: skip
+PEGASUS = like(
+    BART,
+    "pegasus",
+    build=pegasus,
+    config_class="PegasusConfig",
+    implementation=replace(_BART_IMPLEMENTATION, positions="buffer"),
+)  # fmt: skip
+PLBART = like(
+    BART,
+    "plbart",
+    build=plbart,
+    config_class="PLBartConfig",
+    defaults={
+        "decoder_attention_heads": 12, "decoder_ffn_dim": 3072, "encoder_ffn_dim": 3072, "num_attention_heads": 12,
+        "vocab_size": 50005,
+    },
+)  # fmt: skip
+SWITCH_TRANSFORMERS = Architecture(
+    "switch_transformers",
+    switch_transformers,
+    config_class="SwitchTransformersConfig",
+    aliases={"d_model": "hidden_size", "num_heads": "num_attention_heads", "num_layers": "num_hidden_layers"},
+    defaults={
+        "d_ff": 2048, "d_kv": 64, "dense_act_fn": "relu", "expert_capacity": 64, "num_attention_heads": 12,
+        "num_decoder_layers": 12, "num_experts": 8, "num_sparse_decoder_layers": 3, "num_sparse_encoder_layers": 3,
+        "relative_attention_max_distance": 128, "relative_attention_num_buckets": 32, "router_bias": False,
+        "tie_word_embeddings": True, "vocab_size": 32128,
+    },
+    implementation=replace(_T5_IMPLEMENTATION, router="tokens", fp32_router=True, looped="modules", kernels=(EAGER,)),
+)  # fmt: skip
+MT5 = Architecture(
+    "mt5",
+    t5,
+    config_class="MT5Config",
+    aliases={
+        "d_model": "hidden_size", "head_dim": "d_kv", "num_heads": "num_attention_heads",
+        "num_layers": "num_hidden_layers",
+    },
+    defaults={
+        "d_ff": 1024, "d_kv": 64, "feed_forward_proj": "gated-gelu", "num_attention_heads": 6,
+        "num_decoder_layers": None, "relative_attention_max_distance": 128, "relative_attention_num_buckets": 32,
+        "tie_word_embeddings": False, "vocab_size": 250112,
+    },
+    implementation=_T5_IMPLEMENTATION,
+)  # fmt: skip
+T5 = like(
+    MT5,
+    "t5",
+    config_class="T5Config",
+    defaults={
+        "d_ff": 2048, "feed_forward_proj": "relu", "num_attention_heads": 8, "tie_word_embeddings": True,
+        "vocab_size": 32128,
+    },
+)  # fmt: skip
+UMT5 = like(
+    MT5,
+    "umt5",
+    build=umt5,
+    config_class="UMT5Config",
+    defaults={"tie_word_embeddings": True},
+)  # fmt: skip
+
+ARCHITECTURES = (
+    BART,
+    BLENDERBOT,
+    BLENDERBOT_SMALL,
+    LED,
+    M2M_100,
+    MARIAN,
+    MBART,
+    MVP,
+    NLLB_MOE,
+    PEGASUS,
+    PLBART,
+    SWITCH_TRANSFORMERS,
+    MT5,
+    T5,
+    UMT5,
+)

@@ -37,9 +37,11 @@ from napkin.architectures.masked import (
     must_tie,
     purpose_of,
 )
+from napkin.architectures.record import REQUIRED, Architecture, like
 from napkin.inputs.model import Config
 from napkin.operations.base import LM_HEAD, POSITION, REPLICATED, VOCABULARY, Operation
 from napkin.operations.embedding import Embedding, PositionBias
+from napkin.operations.implementations import EAGER, HF, IDS, OWN_LABELS, ROTARY
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
 from napkin.operations.pointwise import Activation, Add, Learnt, Scale
@@ -577,3 +579,258 @@ def nomic_bert(config: Config) -> Model:
         tie=purpose == MASKED,
     )
     return replace(model, head_dim=head_dim)
+
+
+# --- records ---------------------------------------------------------------------------------------------------------
+
+_BERT_IMPLEMENTATION = replace(OWN_LABELS, positions="buffer", buffers=(ROTARY, IDS, IDS), closure=("tables",))
+_ROBERTA_IMPLEMENTATION = replace(_BERT_IMPLEMENTATION, positions="each", segments="each")
+_MODERN_IMPLEMENTATION = replace(HF, by_kind=True, shifted=False, closure=("tables",))
+ALBERT = Architecture(
+    "albert",
+    albert,
+    config_class="AlbertConfig",
+    defaults={
+        "embedding_size": 128, "hidden_act": "gelu_new", "inner_group_num": 1, "intermediate_size": 16384,
+        "max_position_embeddings": 512, "num_attention_heads": 64, "num_hidden_groups": 1,
+        "position_embedding_type": "absolute", "tie_word_embeddings": True, "type_vocab_size": 2, "vocab_size": 30000,
+    },
+    implementation=_BERT_IMPLEMENTATION,
+)  # fmt: skip
+BERT = Architecture(
+    "bert",
+    bert,
+    config_class="BertConfig",
+    defaults={
+        "hidden_act": "gelu", "intermediate_size": 3072, "max_position_embeddings": 512, "num_attention_heads": 12,
+        "position_embedding_type": "absolute", "tie_word_embeddings": True, "type_vocab_size": 2, "vocab_size": 30522,
+    },
+    implementation=_BERT_IMPLEMENTATION,
+)  # fmt: skip
+BERT_GENERATION = Architecture(
+    "bert-generation",
+    bert_generation,
+    config_class="BertGenerationConfig",
+    defaults={
+        "hidden_act": "gelu", "intermediate_size": 4096, "max_position_embeddings": 512, "num_attention_heads": 16,
+        "position_embedding_type": "absolute", "tie_word_embeddings": True, "vocab_size": 50358,
+    },
+    implementation=replace(_BERT_IMPLEMENTATION, wide_loss=True, shifted=True, buffers=(ROTARY, IDS)),
+)  # fmt: skip
+DISTILBERT = Architecture(
+    "distilbert",
+    distilbert,
+    config_class="DistilBertConfig",
+    aliases={"dim": "hidden_size", "n_heads": "num_attention_heads", "n_layers": "num_hidden_layers"},
+    defaults={
+        "activation": "gelu", "hidden_dim": 3072, "max_position_embeddings": 512, "num_attention_heads": 12,
+        "sinusoidal_pos_embds": False, "tie_word_embeddings": True, "vocab_size": 30522,
+    },
+    implementation=replace(_BERT_IMPLEMENTATION, buffers=(ROTARY, IDS)),
+)  # fmt: skip
+ELECTRA = like(
+    BERT,
+    "electra",
+    build=electra,
+    config_class="ElectraConfig",
+    defaults={"embedding_size": 128, "intermediate_size": 1024, "num_attention_heads": 4},
+)  # fmt: skip
+ERNIE = like(
+    BERT,
+    "ernie",
+    build=ernie,
+    config_class="ErnieConfig",
+    defaults={"task_type_vocab_size": 3, "use_task_id": False},
+)  # fmt: skip
+ESM = Architecture(
+    "esm",
+    esm,
+    config_class="EsmConfig",
+    defaults={
+        "emb_layer_norm_before": None, "intermediate_size": 3072, "is_folding_model": False,
+        "max_position_embeddings": 1026, "num_attention_heads": 12, "position_embedding_type": "absolute",
+        "tie_word_embeddings": True,
+    },
+    implementation=replace(_BERT_IMPLEMENTATION, positions="learnt", buffers=(ROTARY, IDS)),
+)  # fmt: skip
+EUROBERT = Architecture(
+    "eurobert",
+    eurobert,
+    config_class="EuroBertConfig",
+    defaults={
+        "attention_bias": False, "head_dim": None, "hidden_act": "silu", "intermediate_size": 3072,
+        "max_position_embeddings": 8192, "mlp_bias": False, "num_attention_heads": 12, "num_key_value_heads": None,
+        "tie_word_embeddings": False, "vocab_size": 128256,
+    },
+    implementation=replace(HF, shifted=False, closure=("tables", "ids")),
+)  # fmt: skip
+GTE = Architecture(
+    "gte",
+    gte,
+    config_class="GteConfig",
+    defaults={
+        "hidden_act": "gelu", "intermediate_size": 3072, "max_position_embeddings": 8192, "num_attention_heads": 12,
+        "tie_word_embeddings": True, "type_vocab_size": 1, "vocab_size": 250048,
+    },
+    implementation=replace(OWN_LABELS, segments="each", closure=("tables",)),
+)  # fmt: skip
+JINA_EMBEDDINGS_V3 = Architecture(
+    "jina_embeddings_v3",
+    jina_embeddings_v3,
+    config_class="JinaEmbeddingsV3Config",
+    defaults={
+        "hidden_act": "gelu", "intermediate_size": 4096, "max_position_embeddings": 8194, "num_attention_heads": 16,
+        "tie_word_embeddings": True, "type_vocab_size": 1, "vocab_size": 250002,
+    },
+    implementation=replace(_ROBERTA_IMPLEMENTATION, positions="one"),
+)  # fmt: skip
+LONGFORMER = like(
+    BERT,
+    "longformer",
+    build=longformer,
+    config_class="LongformerConfig",
+    defaults={"attention_window": 512, "onnx_export": False, "position_embedding_type": REQUIRED},
+    implementation=replace(_ROBERTA_IMPLEMENTATION, kernels=(EAGER,), buffers=(ROTARY,)),
+)  # fmt: skip
+MEGATRON_BERT = like(
+    BERT_GENERATION,
+    "megatron-bert",
+    build=megatron_bert,
+    config_class="MegatronBertConfig",
+    defaults={"type_vocab_size": 2, "vocab_size": 29056},
+    implementation=replace(_BERT_IMPLEMENTATION, segments="each", kernels=(EAGER,), buffers=(ROTARY, IDS)),
+)  # fmt: skip
+MODERNBERT = Architecture(
+    "modernbert",
+    modernbert,
+    config_class="ModernBertConfig",
+    defaults={
+        "attention_bias": False, "decoder_bias": True, "global_attn_every_n_layers": 3, "hidden_activation": "gelu",
+        "intermediate_size": 1152, "layer_types": None, "local_attention": 128, "max_position_embeddings": 8192,
+        "mlp_bias": False, "norm_bias": False, "num_attention_heads": 12, "tie_word_embeddings": True,
+        "vocab_size": 50368,
+    },
+    implementation=_MODERN_IMPLEMENTATION,
+)  # fmt: skip
+MODERNBERT_DECODER = like(
+    MODERNBERT,
+    "modernbert-decoder",
+    build=modernbert_decoder,
+    config_class="ModernBertDecoderConfig",
+    implementation=replace(HF, by_kind=True, positions="each"),
+)  # fmt: skip
+MPNET = Architecture(
+    "mpnet",
+    mpnet,
+    config_class="MPNetConfig",
+    defaults={
+        "hidden_act": "gelu", "intermediate_size": 3072, "max_position_embeddings": 512, "num_attention_heads": 12,
+        "relative_attention_num_buckets": 32, "tie_word_embeddings": True, "vocab_size": 30527,
+    },
+    implementation=replace(_BERT_IMPLEMENTATION, positions="each", kernels=(EAGER,), buffers=(ROTARY, IDS)),
+)  # fmt: skip
+NOMIC_BERT = Architecture(
+    "nomic_bert",
+    nomic_bert,
+    config_class="NomicBertConfig",
+    defaults={
+        "head_dim": None, "hidden_act": "silu", "intermediate_size": 3072, "max_position_embeddings": 2048,
+        "num_attention_heads": 12, "type_vocab_size": 2, "vocab_size": 30528,
+    },
+    implementation=replace(_ROBERTA_IMPLEMENTATION, positions="one"),
+)  # fmt: skip
+REMBERT = Architecture(
+    "rembert",
+    rembert,
+    config_class="RemBertConfig",
+    defaults={
+        "hidden_act": "gelu", "input_embedding_size": 256, "intermediate_size": 4608, "max_position_embeddings": 512,
+        "num_attention_heads": 18, "output_embedding_size": 1664, "tie_word_embeddings": False, "type_vocab_size": 2,
+        "vocab_size": 250300,
+    },
+    implementation=replace(_BERT_IMPLEMENTATION, segments="each", kernels=(EAGER,), buffers=(ROTARY, IDS)),
+)  # fmt: skip
+CAMEMBERT = like(
+    BERT,
+    "camembert",
+    build=roberta,
+    config_class="CamembertConfig",
+    implementation=_ROBERTA_IMPLEMENTATION,
+)  # fmt: skip
+DATA2VEC_TEXT = like(
+    BERT,
+    "data2vec-text",
+    build=roberta,
+    config_class="Data2VecTextConfig",
+    implementation=_ROBERTA_IMPLEMENTATION,
+)  # fmt: skip
+ROBERTA = like(
+    BERT,
+    "roberta",
+    build=roberta,
+    config_class="RobertaConfig",
+    defaults={"vocab_size": 50265},
+    implementation=_ROBERTA_IMPLEMENTATION,
+)  # fmt: skip
+XLM_ROBERTA = like(
+    BERT,
+    "xlm-roberta",
+    build=roberta,
+    config_class="XLMRobertaConfig",
+    implementation=_ROBERTA_IMPLEMENTATION,
+)  # fmt: skip
+ROBERTA_PRELAYERNORM = like(
+    ROBERTA,
+    "roberta-prelayernorm",
+    build=roberta_prelayernorm,
+    config_class="RobertaPreLayerNormConfig",
+)  # fmt: skip
+ROFORMER = Architecture(
+    "roformer",
+    roformer,
+    config_class="RoFormerConfig",
+    defaults={
+        "embedding_size": None, "hidden_act": "gelu", "intermediate_size": 3072, "max_position_embeddings": 1536,
+        "num_attention_heads": 12, "rotary_value": False, "tie_word_embeddings": True, "type_vocab_size": 2,
+        "vocab_size": 50000,
+    },
+    implementation=replace(_BERT_IMPLEMENTATION, rotary="layer", segments="each", kernels=(EAGER,), buffers=()),
+)  # fmt: skip
+XLM_ROBERTA_XL = Architecture(
+    "xlm-roberta-xl",
+    xlm_roberta_xl,
+    config_class="XLMRobertaXLConfig",
+    defaults={
+        "hidden_act": "gelu", "intermediate_size": 10240, "max_position_embeddings": 514, "num_attention_heads": 32,
+        "position_embedding_type": "absolute", "tie_word_embeddings": True, "type_vocab_size": 1,
+        "vocab_size": 250880,
+    },
+    implementation=_ROBERTA_IMPLEMENTATION,
+)  # fmt: skip
+
+ARCHITECTURES = (
+    ALBERT,
+    BERT,
+    BERT_GENERATION,
+    DISTILBERT,
+    ELECTRA,
+    ERNIE,
+    ESM,
+    EUROBERT,
+    GTE,
+    JINA_EMBEDDINGS_V3,
+    LONGFORMER,
+    MEGATRON_BERT,
+    MODERNBERT,
+    MODERNBERT_DECODER,
+    MPNET,
+    NOMIC_BERT,
+    REMBERT,
+    CAMEMBERT,
+    DATA2VEC_TEXT,
+    ROBERTA,
+    XLM_ROBERTA,
+    ROBERTA_PRELAYERNORM,
+    ROFORMER,
+    XLM_ROBERTA_XL,
+)

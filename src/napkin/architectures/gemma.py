@@ -12,12 +12,14 @@ from napkin.architectures import arrangements, common
 from napkin.architectures.attention import Rope
 from napkin.architectures.blocks import RMS_BARE, RMS_FP32, Operations, gated_mlp
 from napkin.architectures.common import CHUNKED, FULL, WINDOWED
+from napkin.architectures.record import REQUIRED, Architecture, Wrapper, like
 from napkin.inputs.load import printable
 from napkin.inputs.model import LARGEST_DIMENSION, Config
 from napkin.operations.attention import AttentionCore
 from napkin.operations.base import COLUMN, KEY, LAYERS, LENT, QUERY, ROW, VALUE, Operation
 from napkin.operations.embedding import Embedding
 from napkin.operations.experts import Experts, Router
+from napkin.operations.implementations import HF, ROTARY
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
 from napkin.operations.pointwise import Activation, Add, Multiply, Scale
@@ -485,3 +487,72 @@ def to_one(hidden: int, streams: int) -> Operations:
         Stack("stacked", parts, streams * hidden),
         StreamMean("streams_mean", ("stacked",), hidden, streams),
     )
+
+
+# --- records ---------------------------------------------------------------------------------------------------------
+
+_GEMMA_IMPLEMENTATION = replace(
+    HF,
+    by_kind=True,
+    router="scores",
+    powered=True,
+    wide_weight=True,
+    buffers=(ROTARY, ("scale", ""), ("scalar", "")),
+)
+_GEMMA3N_IMPLEMENTATION = replace(
+    _GEMMA_IMPLEMENTATION, bounded_ids=True, buffers=(ROTARY, ("scale", ""), ("scalar", ""), ("factors", ""))
+)
+GEMMA3N_TEXT = Architecture(
+    "gemma3n_text",
+    gemma3n,
+    config_class="Gemma3nTextConfig",
+    defaults={
+        "activation_sparsity_pattern": None, "altup_active_idx": 0, "altup_coef_clip": 120.0,
+        "altup_correct_scale": True, "altup_num_inputs": 4, "attention_bias": False, "final_logit_softcapping": 30.0,
+        "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh", "hidden_size_per_layer_input": 256,
+        "intermediate_size": 16384, "laurel_rank": 64, "layer_types": None, "max_position_embeddings": 32768,
+        "num_attention_heads": 8, "num_key_value_heads": 2, "num_kv_shared_layers": 15, "sliding_window": 512,
+        "tie_word_embeddings": True, "vocab_size": 262400, "vocab_size_per_layer_input": 262144,
+    },
+    implementation=_GEMMA3N_IMPLEMENTATION,
+    wrappers=(Wrapper("gemma3n", "Gemma3nConfig", implementation=_GEMMA3N_IMPLEMENTATION),),
+)  # fmt: skip
+GEMMA4_TEXT = Architecture(
+    "gemma4_text",
+    gemma4,
+    config_class="Gemma4TextConfig",
+    defaults={
+        "attention_bias": False, "attention_k_eq_v": False, "enable_moe_block": False,
+        "final_logit_softcapping": None, "global_head_dim": 512, "head_dim": 256,
+        "hidden_activation": "gelu_pytorch_tanh", "hidden_size_per_layer_input": 256, "intermediate_size": 9216,
+        "layer_types": None, "max_position_embeddings": 131072, "moe_intermediate_size": None,
+        "num_attention_heads": 8, "num_experts": None, "num_global_key_value_heads": None, "num_key_value_heads": 4,
+        "num_kv_shared_layers": 0, "per_layer_config": None, "sliding_window": 512, "tie_word_embeddings": True,
+        "top_k_experts": None, "use_bidirectional_attention": None, "use_double_wide_mlp": False,
+        "vocab_size": 262144, "vocab_size_per_layer_input": 262144,
+    },
+    implementation=_GEMMA_IMPLEMENTATION,
+    wrappers=(
+        Wrapper("gemma4", "Gemma4Config", implementation=replace(_GEMMA_IMPLEMENTATION, copies_ids=True)),
+        Wrapper("gemma4_assistant", refused="reads another model's keys and has no training step of its own"),
+    ),
+)  # fmt: skip
+GEMMA4_UNIFIED_TEXT = like(
+    GEMMA4_TEXT,
+    "gemma4_unified_text",
+    config_class="Gemma4UnifiedTextConfig",
+    defaults={
+        "max_position_embeddings": 262144, "sliding_window": 1024, "use_bidirectional_attention": "vision",
+        "enable_moe_block": REQUIRED, "hidden_size_per_layer_input": REQUIRED, "moe_intermediate_size": REQUIRED,
+        "num_experts": REQUIRED, "top_k_experts": REQUIRED, "vocab_size_per_layer_input": REQUIRED,
+    },
+    wrappers=(
+        Wrapper(
+            "gemma4_unified", "Gemma4UnifiedConfig",
+            implementation=replace(_GEMMA_IMPLEMENTATION, copies_ids=True, masked=True),
+        ),
+        Wrapper("gemma4_unified_assistant", refused="reads another model's keys and has no training step of its own"),
+    ),
+)  # fmt: skip
+
+ARCHITECTURES = (GEMMA3N_TEXT, GEMMA4_TEXT, GEMMA4_UNIFIED_TEXT)

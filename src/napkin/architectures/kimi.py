@@ -15,10 +15,12 @@ from napkin.architectures.blocks import RMS, Block, Operations, Routing, gated_m
 from napkin.architectures.common import FULL, activation, depth, on, runs_of, width
 from napkin.architectures.latent_attention import LatentAttention, LatentSizes
 from napkin.architectures.mixing import LINEAR, kinds, network
+from napkin.architectures.record import Architecture
 from napkin.architectures.recurrent_blocks import kimi_delta
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.operations.base import COLUMN
+from napkin.operations.implementations import SIGMOID_ROUTER
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
 from napkin.operations.pointwise import Activation, Multiply
@@ -231,3 +233,50 @@ def _network(config: Config, hidden: int, listed: Sequence[str], mix: Block, att
         head_dim=config.integer("qk_nope_head_dim") + config.integer("qk_rope_head_dim"),
         tie=False,
     )
+
+
+# --- records ---------------------------------------------------------------------------------------------------------
+
+BAILING_HYBRID = Architecture(
+    "bailing_hybrid",
+    bailing_hybrid,
+    config_class="BailingHybridConfig",
+    aliases={
+        "model_max_length": "max_position_embeddings", "moe_renormalize": "norm_topk_prob",
+        "num_expert_group": "n_group", "num_experts": "num_local_experts",
+        "num_experts_per_token": "num_experts_per_tok", "num_nextn_predict_layers": "num_mtp_layers",
+        "num_shared_experts": "n_shared_experts",
+    },
+    defaults={
+        "attention_bias": False, "first_k_dense_replace": 2, "head_dim": 128, "hidden_act": "silu",
+        "intermediate_size": 6144, "kda_safe_gate": True, "kv_lora_rank": 512, "layer_group_size": 6,
+        "layer_types": None, "max_position_embeddings": 262144, "mlp_layer_types": None, "moe_intermediate_size": 768,
+        "n_group": 8, "n_shared_experts": 1, "norm_topk_prob": True, "num_attention_heads": 32,
+        "num_experts_per_tok": 8, "num_key_value_heads": 32, "num_local_experts": 512, "num_mtp_layers": 1,
+        "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "short_conv_kernel_size": 4, "tie_word_embeddings": False,
+        "topk_group": 4, "v_head_dim": 128, "vocab_size": 157184,
+    },
+    implementation=SIGMOID_ROUTER,
+)  # fmt: skip
+KIMI_LINEAR = Architecture(
+    "kimi_linear",
+    kimi_linear,
+    config_class="KimiLinearConfig",
+    aliases={
+        "model_max_length": "max_position_embeddings", "moe_renormalize": "norm_topk_prob",
+        "num_expert_group": "n_group", "num_experts": "num_local_experts",
+        "num_experts_per_token": "num_experts_per_tok", "num_shared_experts": "n_shared_experts",
+    },
+    defaults={
+        "attention_bias": False, "first_k_dense_replace": 1, "hidden_act": "silu", "intermediate_size": 9216,
+        "kv_lora_rank": 512, "layer_types": None, "linear_conv_kernel_dim": 4, "linear_head_dim": 128,
+        "linear_num_heads": 32, "max_position_embeddings": 1048576, "mlp_layer_types": None,
+        "moe_intermediate_size": 1024, "n_group": 1, "n_shared_experts": 1, "norm_topk_prob": True,
+        "num_attention_heads": 32, "num_experts_per_tok": 8, "num_key_value_heads": 32, "num_local_experts": 256,
+        "q_lora_rank": None, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "tie_word_embeddings": False,
+        "topk_group": 1, "v_head_dim": 128, "vocab_size": 163840,
+    },
+    implementation=SIGMOID_ROUTER,
+)  # fmt: skip
+
+ARCHITECTURES = (BAILING_HYBRID, KIMI_LINEAR)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from napkin.architectures.blocks import LAYER, NormStyle, Operations, plain_mlp
 from napkin.architectures.common import activation, depth, width
 from napkin.architectures.masked import BARE, MASKED, PRETRAINING, encoder, must_tie, purpose_of
+from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
 from napkin.operations.base import COLUMN, KEY, LM_HEAD, POSITION, QUERY, ROW, SEGMENT, VALUE
 from napkin.operations.embedding import Embedding
+from napkin.operations.implementations import IDS, OWN_LABELS, ROTARY
 from napkin.operations.linear import JoinedHead, Matmul
 from napkin.operations.model import Layer, Model
 from napkin.operations.pointwise import Activation, Add, Dropout
@@ -129,3 +131,24 @@ def _embedding(config: Config, norm: NormStyle, hidden: int, vocabulary: int, ta
         norm("embedding_norm", "segments_added", hidden),
         Dropout("embedding_dropped", ("embedding_norm",), hidden),
     )
+
+
+# --- records ---------------------------------------------------------------------------------------------------------
+
+MOBILEBERT = Architecture(
+    "mobilebert",
+    mobilebert,
+    config_class="MobileBertConfig",
+    defaults={
+        "classifier_activation": True, "embedding_size": 128, "hidden_act": "relu", "intermediate_size": 512,
+        "intra_bottleneck_size": 128, "key_query_shared_bottleneck": True, "max_position_embeddings": 512,
+        "normalization_type": "no_norm", "num_attention_heads": 4, "num_feedforward_networks": 4,
+        "tie_word_embeddings": True, "trigram_input": True, "type_vocab_size": 2, "use_bottleneck": True,
+        "use_bottleneck_attention": False, "vocab_size": 30522,
+    },
+    implementation=replace(
+        OWN_LABELS, positions="buffer", segments="each", buffers=(ROTARY, IDS), closure=("tables",),
+    ),
+)  # fmt: skip
+
+ARCHITECTURES = (MOBILEBERT,)

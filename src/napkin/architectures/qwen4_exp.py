@@ -28,6 +28,7 @@ from napkin.architectures.common import (
     width,
 )
 from napkin.architectures.mixing import LINEAR, kinds
+from napkin.architectures.record import Architecture, Wrapper
 from napkin.architectures.recurrent_blocks import gated_delta
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
@@ -35,6 +36,7 @@ from napkin.operations.base import LM_HEAD, NGRAM
 from napkin.operations.experts import BalanceLoss
 from napkin.operations.gated_streams import Agreement, DilatedConv, NgramTable, Outer, RunChoice
 from napkin.operations.hyper_connections import Fan
+from napkin.operations.implementations import EAGER, EFFICIENT, PARTIAL_ROTARY
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
 from napkin.operations.norms import Norm
@@ -264,3 +266,28 @@ def _is_prime(number: int) -> bool:
         power in (1, number - 1) or any(pow(power, 2**i, number) == number - 1 for i in range(1, twos))
         for power in (pow(base, odd, number) for base in bases)
     )
+
+
+# --- records ---------------------------------------------------------------------------------------------------------
+
+QWEN4_EXP_TEXT = Architecture(
+    "qwen4_exp_text",
+    build,
+    config_class="Qwen4ExpTextConfig",
+    defaults={
+        "attention_bias": False, "full_attention_interval": 4, "hc_count": 4, "hc_lowrank": 320, "head_dim": 256,
+        "heads_per_ngram": 8, "hidden_act": "silu", "layer_types": None, "linear_conv_kernel_dim": 4,
+        "linear_key_head_dim": 128, "linear_num_key_heads": 16, "linear_num_value_heads": 32,
+        "linear_value_head_dim": 128, "make_ngram_vocab_size_divisible_by": 128, "max_position_embeddings": 32768,
+        "moe_intermediate_size": 512, "ngram_size": 3, "ngram_vocab_size_base": 20000000, "num_attention_heads": 16,
+        "num_experts": 512, "num_experts_per_tok": 10, "num_key_value_heads": 2, "output_gate_type": None,
+        "ple_conv_kernel_size": 4, "ple_embed_dim": None, "ple_layer_ids": None,
+        "shared_expert_intermediate_size": 512, "tie_word_embeddings": False, "vocab_size": 248320,
+    },
+    implementation=replace(PARTIAL_ROTARY, positions="each", masked=True, kernels=(EFFICIENT, EAGER)),
+    wrappers=(
+        Wrapper("qwen4_exp", "Qwen4ExpConfig"),
+    ),
+)  # fmt: skip
+
+ARCHITECTURES = (QWEN4_EXP_TEXT,)

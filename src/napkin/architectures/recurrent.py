@@ -28,8 +28,10 @@ from napkin.architectures.common import (
     width,
 )
 from napkin.architectures.mixing import CONV, LINEAR, agree, kinds, network, positive, scaled
+from napkin.architectures.record import Architecture, Wrapper
 from napkin.architectures.recurrent_blocks import channel_mix, lightning, rg_lru, short_conv, wkv
 from napkin.inputs.model import Config
+from napkin.operations.implementations import FP32_ROTARY, HF, SIGMOID_ROUTER
 from napkin.operations.model import Layer, Model
 from napkin.operations.pointwise import Scale
 from napkin.record import replace
@@ -273,3 +275,92 @@ def rwkv(config: Config) -> Model:
     stack = model.stacks[0]
     first = LAYER("embedding_norm", stack.before[-1].name, hidden)
     return replace(model, stacks=(replace(stack, before=(*stack.before, first)),))
+
+
+# --- records ---------------------------------------------------------------------------------------------------------
+
+LFM2 = Architecture(
+    "lfm2",
+    lfm2,
+    config_class="Lfm2Config",
+    aliases={
+        "block_dim": "hidden_size", "block_ff_dim": "intermediate_size", "num_heads": "num_attention_heads",
+        "tie_embedding": "tie_word_embeddings",
+    },
+    defaults={
+        "block_auto_adjust_ff_dim": True, "block_ffn_dim_multiplier": 1.0, "block_multiple_of": 256,
+        "conv_L_cache": 3, "conv_bias": False, "full_attn_idxs": None, "intermediate_size": 12288,
+        "layer_types": None, "max_position_embeddings": 128000, "num_attention_heads": 32, "num_key_value_heads": 8,
+        "tie_word_embeddings": True, "vocab_size": 65536,
+    },
+    implementation=replace(HF, norms_inline=True),
+    wrappers=(
+        Wrapper("lfm2_vl"),
+    ),
+)  # fmt: skip
+LFM2_MOE = Architecture(
+    "lfm2_moe",
+    lfm2_moe,
+    config_class="Lfm2MoeConfig",
+    aliases={"tie_embedding": "tie_word_embeddings"},
+    defaults={
+        "conv_L_cache": 3, "conv_bias": False, "intermediate_size": 7168, "layer_types": None,
+        "max_position_embeddings": 128000, "moe_intermediate_size": 1792, "num_attention_heads": 32,
+        "num_dense_layers": 2, "num_experts": 32, "num_experts_per_tok": 4, "num_key_value_heads": 8,
+        "tie_word_embeddings": True, "use_expert_bias": True, "vocab_size": 65536,
+    },
+    implementation=replace(SIGMOID_ROUTER, new_shares=True, norms_inline=True),
+)  # fmt: skip
+LFM3 = Architecture(
+    "lfm3",
+    lfm3,
+    config_class="Lfm3Config",
+    defaults={
+        "attention_bias": False, "conv_L_cache": 7, "conv_bias": False, "head_dim": 128, "intermediate_size": 7680,
+        "layer_types": None, "max_position_embeddings": 128000, "num_attention_heads": 16, "num_key_value_heads": 4,
+        "sliding_window": 256, "tie_word_embeddings": True, "use_attention_gate": True, "use_sandwich_norm": True,
+        "vocab_size": 128000,
+    },
+    implementation=replace(FP32_ROTARY, by_kind=True, mixer="torch", conv_view=True),
+    wrappers=(
+        Wrapper("lfm3_vl"),
+    ),
+)  # fmt: skip
+MINIMAX = Architecture(
+    "minimax",
+    minimax,
+    config_class="MiniMaxConfig",
+    aliases={"num_experts": "num_local_experts"},
+    defaults={
+        "block_size": 256, "head_dim": None, "hidden_act": "silu", "intermediate_size": 14336, "layer_types": None,
+        "max_position_embeddings": 131072, "num_attention_heads": 32, "num_experts_per_tok": 2,
+        "num_key_value_heads": 8, "num_local_experts": 8, "sliding_window": None, "tie_word_embeddings": False,
+        "vocab_size": 32000,
+    },
+    implementation=replace(HF, mixer="torch", router="scores"),
+)  # fmt: skip
+RECURRENT_GEMMA = Architecture(
+    "recurrent_gemma",
+    recurrent_gemma,
+    config_class="RecurrentGemmaConfig",
+    aliases={"layer_types": "layers_block_type", "sliding_window": "attention_window_size"},
+    defaults={
+        "attention_bias": False, "attention_window_size": 2048,
+        "block_types": ["recurrent", "recurrent", "attention"], "conv1d_width": 4,
+        "hidden_activation": "gelu_pytorch_tanh", "intermediate_size": 7680, "lru_width": None,
+        "num_attention_heads": 10, "num_key_value_heads": None, "tie_word_embeddings": True, "vocab_size": 256000,
+    },
+    implementation=replace(HF, rotary="values", mixer="torch"),
+)  # fmt: skip
+RWKV = Architecture(
+    "rwkv",
+    rwkv,
+    config_class="RwkvConfig",
+    aliases={"context_length": "max_position_embeddings"},
+    defaults={
+        "attention_hidden_size": None, "intermediate_size": None, "max_position_embeddings": 1024,
+        "tie_word_embeddings": False, "vocab_size": 50277,
+    },
+)  # fmt: skip
+
+ARCHITECTURES = (LFM2, LFM2_MOE, LFM3, MINIMAX, RECURRENT_GEMMA, RWKV)

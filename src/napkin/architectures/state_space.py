@@ -36,10 +36,12 @@ from napkin.architectures.mixing import (
     rank_of,
     scaled,
 )
+from napkin.architectures.record import REQUIRED, Architecture, Wrapper, like
 from napkin.architectures.recurrent_blocks import selective, ssd
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.operations.base import LM_HEAD
+from napkin.operations.implementations import HF, SIGMOID_ROUTER
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
 from napkin.operations.pointwise import Add, Scale
@@ -463,3 +465,111 @@ def granite_moe_hybrid(config: Config) -> Model:
         logits_scale=True,
         routed=routed,
     )
+
+
+# --- records ---------------------------------------------------------------------------------------------------------
+
+BAMBA = Architecture(
+    "bamba",
+    bamba,
+    config_class="BambaConfig",
+    aliases={"layer_types": "layers_block_type"},
+    defaults={
+        "attention_bias": False, "attn_layer_indices": None, "hidden_act": "silu", "intermediate_size": 14336,
+        "mamba_chunk_size": 256, "mamba_conv_bias": True, "mamba_d_conv": 4, "mamba_d_head": "auto",
+        "mamba_d_state": 256, "mamba_expand": 2, "mamba_n_groups": 1, "mamba_n_heads": 128, "mamba_proj_bias": False,
+        "max_position_embeddings": 262144, "mlp_bias": False, "num_attention_heads": 32, "num_key_value_heads": 8,
+        "tie_word_embeddings": False, "vocab_size": 128000,
+    },
+)  # fmt: skip
+FALCON_H1 = like(
+    BAMBA,
+    "falcon_h1",
+    build=falcon_h1,
+    config_class="FalconH1Config",
+    defaults={
+        "mamba_d_ssm": 1024, "mamba_norm_before_gate": True, "mamba_rms_norm": False, "max_position_embeddings": 8192,
+        "projectors_bias": False, "attn_layer_indices": REQUIRED,
+    },
+)  # fmt: skip
+FALCON_MAMBA = Architecture(
+    "falcon_mamba",
+    falcon_mamba,
+    config_class="FalconMambaConfig",
+    defaults={
+        "conv_kernel": 4, "expand": 2, "hidden_act": "silu", "state_size": 16, "tie_word_embeddings": True,
+        "time_step_rank": "auto", "use_bias": False, "use_conv_bias": True, "vocab_size": 50280,
+    },
+)  # fmt: skip
+GRANITEMOEHYBRID = Architecture(
+    "granitemoehybrid",
+    granite_moe_hybrid,
+    config_class="GraniteMoeHybridConfig",
+    aliases={"layers_block_type": "layer_types"},
+    defaults={
+        "attention_bias": False, "hidden_act": "silu", "intermediate_size": 11008, "layer_types": None,
+        "mamba_chunk_size": 256, "mamba_conv_bias": True, "mamba_d_conv": 4, "mamba_d_head": "auto",
+        "mamba_d_state": 256, "mamba_expand": 2, "mamba_n_groups": 1, "mamba_n_heads": 128, "mamba_proj_bias": False,
+        "max_position_embeddings": 2048, "num_attention_heads": 32, "num_experts_per_tok": 2,
+        "num_key_value_heads": None, "num_local_experts": 8, "position_embedding_type": None,
+        "shared_intermediate_size": 1024, "tie_word_embeddings": False, "vocab_size": 32000,
+    },
+    implementation=replace(HF, router="tokens", wide_logits=True),
+)  # fmt: skip
+JAMBA = Architecture(
+    "jamba",
+    jamba,
+    config_class="JambaConfig",
+    aliases={"num_local_experts": "num_experts"},
+    defaults={
+        "attn_layer_offset": 4, "attn_layer_period": 8, "expert_layer_offset": 1, "expert_layer_period": 2,
+        "hidden_act": "silu", "intermediate_size": 14336, "mamba_conv_bias": True, "mamba_d_conv": 4,
+        "mamba_d_state": 16, "mamba_dt_rank": "auto", "mamba_expand": 2, "mamba_proj_bias": False,
+        "max_position_embeddings": 262144, "num_attention_heads": 32, "num_experts": 16, "num_experts_per_tok": 2,
+        "num_key_value_heads": 8, "sliding_window": None, "tie_word_embeddings": False, "vocab_size": 65536,
+    },
+    implementation=replace(HF, mixer="apart", router="tokens"),
+)  # fmt: skip
+MAMBA = like(
+    FALCON_MAMBA,
+    "mamba",
+    build=mamba,
+    config_class="MambaConfig",
+    aliases={"d_inner": "intermediate_size", "d_model": "hidden_size", "n_layer": "num_hidden_layers"},
+)  # fmt: skip
+MAMBA2 = Architecture(
+    "mamba2",
+    mamba2,
+    config_class="Mamba2Config",
+    defaults={
+        "chunk_size": 256, "conv_kernel": 4, "expand": 2, "head_dim": 64, "hidden_act": "silu", "n_groups": 8,
+        "num_heads": 128, "rms_norm": True, "state_size": 128, "tie_word_embeddings": False, "time_step_rank": "auto",
+        "use_bias": False, "use_conv_bias": True, "vocab_size": 32768,
+    },
+)  # fmt: skip
+NEMOTRON_H = Architecture(
+    "nemotron_h",
+    nemotron_h,
+    config_class="NemotronHConfig",
+    aliases={
+        "attention_head_dim": "head_dim", "layer_types": "layers_block_type", "mamba_chunk_size": "chunk_size",
+        "mamba_conv_bias": "use_conv_bias", "mamba_d_conv": "conv_kernel", "mamba_expand": "expand",
+        "mamba_n_groups": "n_groups", "num_local_experts": "n_routed_experts",
+    },
+    defaults={
+        "attention_bias": False, "chunk_size": 128, "conv_kernel": 4, "expand": 2, "head_dim": 128,
+        "intermediate_size": 21504, "mamba_head_dim": 64, "mamba_hidden_act": "silu", "mamba_num_heads": 128,
+        "mamba_proj_bias": False, "max_position_embeddings": 4096, "mlp_bias": False, "mlp_hidden_act": "relu2",
+        "moe_intermediate_size": 7688, "moe_latent_size": None, "moe_shared_expert_intermediate_size": 7688,
+        "moe_shared_expert_overlap": True, "mtp_layers_block_type": None, "n_groups": 8, "n_routed_experts": 8,
+        "n_shared_experts": 1, "num_attention_heads": 32, "num_experts_per_tok": 2, "num_key_value_heads": 8,
+        "sliding_window": None, "ssm_state_size": 128, "tie_word_embeddings": False, "use_bias": False,
+        "use_conv_bias": True, "vocab_size": 131072,
+    },
+    implementation=replace(SIGMOID_ROUTER, wide_weight=True),
+    wrappers=(
+        Wrapper("nemotron_h_omni"),
+    ),
+)  # fmt: skip
+
+ARCHITECTURES = (BAMBA, FALCON_H1, FALCON_MAMBA, GRANITEMOEHYBRID, JAMBA, MAMBA, MAMBA2, NEMOTRON_H)

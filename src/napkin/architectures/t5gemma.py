@@ -15,9 +15,11 @@ from napkin.architectures.attention import Attention, Heads, QkNorm, QkvProjecti
 from napkin.architectures.blocks import RMS_OFFSET, Block, NormStyle, Operations, gated_mlp
 from napkin.architectures.common import CHUNKED, FULL, WINDOWED
 from napkin.architectures.encoder_decoder import parts_of
+from napkin.architectures.record import Architecture, ConfigClass
 from napkin.inputs.model import Config
 from napkin.operations.base import LM_HEAD, MEMORY, VOCABULARY
 from napkin.operations.embedding import Embedding
+from napkin.operations.implementations import HF, HF_EAGER, ROTARY
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model, Parts, Stack, stack_of
 from napkin.operations.pointwise import Add, Dropout, Scale, Softcap
@@ -292,3 +294,59 @@ def _merged(of: Side, kind: str) -> Block:
         )
 
     return block
+
+
+# --- records ---------------------------------------------------------------------------------------------------------
+
+T5GEMMA = Architecture(
+    "t5gemma",
+    t5gemma,
+    config_class="T5GemmaConfig",
+    defaults={"tie_word_embeddings": True},
+    blocks=(
+        ConfigClass(
+            "t5_gemma_module",
+            "T5GemmaModuleConfig",
+            defaults={
+                "attention_bias": False, "final_logit_softcapping": 30.0, "head_dim": 256,
+                "hidden_activation": "gelu_pytorch_tanh", "intermediate_size": 9216, "layer_types": None,
+                "max_position_embeddings": 8192, "num_attention_heads": 8, "num_key_value_heads": 4,
+                "sliding_window": 4096, "vocab_size": 256000,
+            },
+        ),
+    ),
+    implementation=replace(HF_EAGER, shifted=False),
+)  # fmt: skip
+T5GEMMA2 = Architecture(
+    "t5gemma2",
+    t5gemma2,
+    config_class="T5Gemma2Config",
+    defaults={"tie_word_embeddings": True},
+    blocks=(
+        ConfigClass(
+            "t5gemma2_text",
+            "T5Gemma2TextConfig",
+            defaults={
+                "attention_bias": False, "final_logit_softcapping": None, "head_dim": 256,
+                "hidden_activation": "gelu_pytorch_tanh", "intermediate_size": 9216, "layer_types": None,
+                "max_position_embeddings": 131072, "num_attention_heads": 8, "num_key_value_heads": 4,
+                "sliding_window": 4096, "sliding_window_pattern": 6, "vocab_size": 262208,
+            },
+            aliases={"_sliding_window_pattern": "sliding_window_pattern"},
+        ),
+        ConfigClass(
+            "t5gemma2_decoder",
+            "T5Gemma2DecoderConfig",
+            defaults={
+                "attention_bias": False, "final_logit_softcapping": None, "head_dim": 256,
+                "hidden_activation": "gelu_pytorch_tanh", "intermediate_size": 9216, "layer_types": None,
+                "max_position_embeddings": 131072, "num_attention_heads": 8, "num_key_value_heads": 4,
+                "sliding_window": 4096, "sliding_window_pattern": 6, "vocab_size": 262208,
+            },
+            aliases={"_sliding_window_pattern": "sliding_window_pattern"},
+        ),
+    ),
+    implementation=replace(HF, by_kind=True, shifted=False, windows_masked=True, buffers=(ROTARY, ("scale", ""))),
+)  # fmt: skip
+
+ARCHITECTURES = (T5GEMMA, T5GEMMA2)

@@ -14,6 +14,7 @@ from napkin.architectures.blocks import NormStyle, gated_mlp
 from napkin.architectures.common import decoder_only, embedding, head, headless, on, tied, width
 from napkin.architectures.common import depth as depth_of
 from napkin.architectures.mixing import scaled
+from napkin.architectures.record import Architecture
 from napkin.architectures.recurrent_blocks import mlstm
 from napkin.inputs.model import LARGEST_DIMENSION, Config
 from napkin.operations.model import Layer, Model
@@ -81,3 +82,20 @@ def _inner(config: Config, hidden: int) -> int:
     if not 0 < factor * hidden < LARGEST_DIMENSION:
         raise config.wrong("ffn_proj_factor", f"{factor} times {hidden} is not a dimension")
     return int(math.floor((hidden * factor + multiple - 1) / multiple) * multiple)
+
+
+# --- records ---------------------------------------------------------------------------------------------------------
+
+XLSTM = Architecture(
+    "xlstm",
+    xlstm,
+    config_class="xLSTMConfig",
+    aliases={"embedding_dim": "hidden_size", "num_blocks": "num_hidden_layers"},
+    defaults={
+        "chunk_size": 64, "ffn_proj_factor": 2.667, "ffn_round_up_to_multiple_of": 64, "num_heads": 8,
+        "qk_dim_factor": 0.5, "tie_word_embeddings": False, "use_bias": False, "v_dim_factor": 1.0,
+        "vocab_size": 50304, "weight_mode": "single",
+    },
+)  # fmt: skip
+
+ARCHITECTURES = (XLSTM,)

@@ -13,9 +13,11 @@ from napkin.architectures.attention import Attention, Heads, Rope
 from napkin.architectures.blocks import RMS, Block, Operations, gated_mlp
 from napkin.architectures.common import activation, depth, kv_heads_of, on, runs_of, width
 from napkin.architectures.mixing import HYBRID, LINEAR, agree, groups_of, kinds, mixer_layer, network, rank_of
+from napkin.architectures.record import Architecture
 from napkin.architectures.recurrent_blocks import selective, ssd
 from napkin.inputs.model import Config
 from napkin.operations.base import Operation
+from napkin.operations.implementations import HF
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
 from napkin.operations.pointwise import Add
@@ -214,3 +216,36 @@ def _reading(op: Operation, reads: tuple[str, ...]) -> Operation:
     if isinstance(op, Reused):
         return replace(op, reads=reads, of=replace(op.of, reads=reads))
     return replace(op, reads=reads)
+
+
+# --- records ---------------------------------------------------------------------------------------------------------
+
+ZAMBA = Architecture(
+    "zamba",
+    zamba,
+    config_class="ZambaConfig",
+    aliases={"head_dim": "attention_head_dim", "layer_types": "layers_block_type"},
+    defaults={
+        "attention_head_dim": None, "attention_hidden_size": None, "attn_layer_offset": 4, "attn_layer_period": 6,
+        "hidden_act": "gelu", "hidden_mamba_act": "silu", "intermediate_size": 14848, "mamba_conv_bias": True,
+        "mamba_d_conv": 4, "mamba_d_state": 16, "mamba_dt_rank": "auto", "mamba_expand": 2, "mamba_proj_bias": False,
+        "max_position_embeddings": 4096, "n_mamba_heads": 2, "num_attention_heads": 16, "num_key_value_heads": 16,
+        "tie_word_embeddings": True, "vocab_size": 32000,
+    },
+    implementation=replace(HF, mixer="apart"),
+)  # fmt: skip
+ZAMBA2 = Architecture(
+    "zamba2",
+    zamba2,
+    config_class="Zamba2Config",
+    aliases={"head_dim": "attention_head_dim", "layer_types": "layers_block_type"},
+    defaults={
+        "adapter_rank": 128, "add_bias_linear": False, "chunk_size": 256, "hidden_act": "gelu",
+        "intermediate_size": None, "mamba_d_conv": 4, "mamba_d_state": 64, "mamba_expand": 2, "mamba_ngroups": 1,
+        "max_position_embeddings": 4096, "n_mamba_heads": 8, "num_attention_heads": 32, "num_key_value_heads": None,
+        "num_mem_blocks": 1, "tie_word_embeddings": True, "use_conv_bias": True,
+        "use_shared_attention_adapter": False, "vocab_size": 32000,
+    },
+)  # fmt: skip
+
+ARCHITECTURES = (ZAMBA, ZAMBA2)

@@ -22,11 +22,13 @@ from napkin.architectures.common import (
     width,
 )
 from napkin.architectures.mixing import kinds
+from napkin.architectures.record import Architecture
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
 from napkin.operations.base import COLUMN, KEY, QUERY, ROW, VALUE
 from napkin.operations.experts import Experts, Router
+from napkin.operations.implementations import PARTIAL_ROTARY
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
 from napkin.operations.norms import UnitNorm
@@ -170,3 +172,21 @@ def _rotary(config: Config, kind: str, head_dim: int) -> int:
     if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
         raise config.wrong("rope_parameters", f"{printable(repr(share), 60)} is not a share of a head above 0, up to 1")
     return -2 * (-int(head_dim * share) // 2)  # in pairs
+
+
+# --- records ---------------------------------------------------------------------------------------------------------
+
+ZAYA = Architecture(
+    "zaya",
+    zaya,
+    config_class="ZayaConfig",
+    defaults={
+        "attention_bias": False, "cca_time0": 2, "cca_time1": 2, "head_dim": 128, "hidden_act": "silu",
+        "layer_types": None, "lm_head_bias": False, "max_position_embeddings": 131072, "moe_intermediate_size": 2048,
+        "num_attention_heads": 8, "num_experts": 16, "num_experts_per_tok": 1, "num_key_value_heads": 2,
+        "router_hidden_size": 256, "sliding_window": None, "tie_word_embeddings": True, "vocab_size": 262272,
+    },
+    implementation=replace(PARTIAL_ROTARY, by_kind=True, router="scores", native_scores="raised", masked_choice=True),
+)  # fmt: skip
+
+ARCHITECTURES = (ZAYA,)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from napkin import record, term
+from napkin.architectures import implementation_of
 from napkin.counting import flops
 from napkin.counting.conventions import all_conventions
 from napkin.errors import NapkinError
@@ -14,7 +15,6 @@ from napkin.footprint import allocator, memory
 from napkin.footprint.prepared import prepare
 from napkin.footprint.setup import Setup
 from napkin.inputs.hardware import Hardware
-from napkin.operations.implementations import code_of
 from napkin.operations.model import Model, stack_of
 from napkin.timing.step import step
 from napkin.training import optimizers
@@ -103,7 +103,7 @@ def predict(model: Model, plan: StepPlan, variant: str) -> Prediction:
     optimizer, _ = optimizers.find("adamw")
     compiled = variant == "compiled"
     setup = Setup(
-        code=code_of("hf", model.family),
+        code=implementation_of("hf", model.family),
         layout=Layout(seq=plan.sequence, micro=plan.micro_batch, recompute=recompute(plan.recompute)),
         precision=precision(plan.precision),
         optimizer=optimizer,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from napkin.architectures import implementation_of
 from napkin.commands.command import Inputs
 from napkin.commands.layout import check_divides, read_layout
 from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.evidence.margins import widths_of
 from napkin.footprint.setup import Setup
-from napkin.operations.implementations import IMPLEMENTATIONS, Code, Tuning, code_of
+from napkin.operations.implementations import IMPLEMENTATIONS, Implementation, Tuning
 from napkin.operations.lowering import divides_heads, key_heads
 from napkin.operations.model import Model
 from napkin.operations.queries import linear_layers
@@ -36,7 +37,7 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
     word = read_implementation(inputs)
     if optimizer.paged:
         inputs.note(f"{optimizer.name} {optimizer.note}")
-    code = code_of(word, model.family)
+    code = implementation_of(word, model.family)
     _check_heads(model, code, word, int(layout.tp))
     shard = inputs.get("dp-shard") or 0
     if shard:
@@ -130,7 +131,7 @@ def _formats_of(inputs: Inputs, framework: Framework, policy: Precision) -> Prec
     return kept
 
 
-def _check_heads(model: Model, code: Code, word: str, tp: int) -> None:
+def _check_heads(model: Model, code: Implementation, word: str, tp: int) -> None:
     """Raise NapkinError where tensor-parallel ranks cannot divide the key/value heads in this implementation."""
     if divides_heads(model, code, tp):
         return
@@ -156,7 +157,7 @@ def _check_freezable(inputs: Inputs, model: Model, frozen: int) -> None:
         raise Refused(f"--freeze-layers: {model.name}: {why}", "a model with untied embeddings, or --lora-rank")
 
 
-def _with_loss_and_adapter(inputs: Inputs, model: Model, code: Code, word: str) -> Code:
+def _with_loss_and_adapter(inputs: Inputs, model: Model, code: Implementation, word: str) -> Implementation:
     """Return the implementation with the loss that is asked for, and with LoRA on frozen weights where --lora-rank
     asks for it."""
     loss = inputs.get("loss")

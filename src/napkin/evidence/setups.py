@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from napkin.architectures import build
+from napkin.architectures import build, implementation_of
 from napkin.counting.params import params
 from napkin.errors import NapkinError
 from napkin.evidence.rows import Row
@@ -15,7 +15,7 @@ from napkin.footprint.setup import Setup
 from napkin.inputs.load import Document
 from napkin.inputs.model import config_from, load_config
 from napkin.inputs.presets import is_preset
-from napkin.operations.implementations import Code, Tuning, code_of
+from napkin.operations.implementations import Implementation, Tuning
 from napkin.operations.model import Model
 from napkin.record import replace
 from napkin.training import optimizers
@@ -374,8 +374,8 @@ def recompute_of(row: Row, step: StepRow, framework: Framework) -> str:
     return kind or ("full" if words == RECIPE else "none")
 
 
-def code_for(row: Row, framework: Framework, model: Model) -> Code:
-    code = replace(code_of(framework.code, model.family), **dict(framework.differs))
+def code_for(row: Row, framework: Framework, model: Model) -> Implementation:
+    code = replace(implementation_of(framework.code, model.family), **dict(framework.differs))
     compiled = bool(row.flag("layout.compile"))
     recipe = framework.name == "torchtune" and row.text("layout.recompute") == RECIPE
     if row.flag("layout.chunked_cross_entropy") or recipe:

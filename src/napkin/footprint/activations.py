@@ -40,7 +40,7 @@ from napkin.operations import (
     stream_rules,
 )
 from napkin.operations.base import LAYERS, LM_HEAD, Operation
-from napkin.operations.implementations import EAGER, LOSSES, Code, Loss
+from napkin.operations.implementations import EAGER, LOSSES, Implementation, Loss
 from napkin.operations.lowering import RULES as OTHER_RULES
 from napkin.operations.lowering import Lowering, Shape, Split, Value
 from napkin.operations.model import Layer, Model, Numbered, Stack
@@ -208,7 +208,7 @@ def total(values: Iterable[Number]) -> Number:
 def forward(
     model: Model,
     stack: Stack,
-    code: Code,
+    code: Implementation,
     shape: Shape,
     split: Split,
     precision: Precision,
@@ -296,7 +296,7 @@ def counted(patterns: Iterable[Numbered]) -> dict[int, int]:
 
 def _embedded(lowering: Lowering, operations: Iterable[Operation], x: Value) -> tuple[Number, Number]:
     """Bytes that the model's code holds of what it looked up, and whether that is the residual stream itself."""
-    if not lowering.code.frame.embeddings:
+    if not lowering.code.embeddings:
         return 0, 0
     held: dict[str, Tensor] = {}
     for op in operations:
@@ -313,7 +313,7 @@ def _embedded(lowering: Lowering, operations: Iterable[Operation], x: Value) -> 
 def _closure(lowering: Lowering, stack: Stack) -> tuple[Number, tuple[Storage, ...], Number]:
     """What the code of checkpointed layers refers to beside their input: (positions and slopes, rotary tables, one
     mask)."""
-    refers = lowering.code.frame.closure
+    refers = lowering.code.closure
     stream = "fp32" if lowering.tape.autocast else lowering.tape.compute
     ids = lowering.own * BYTES["int64"] * (("ids" in refers) + lowering.b * ("each ids" in refers))
     attends = [core for layer in stack.layers for op in layer.operations if (core := op.attends()) is not None]

@@ -284,7 +284,7 @@ def _moments(
     all_masks = _masks(step, stage, stage.layers)
     around = run.closure + tables + where(again > 0, masks * (not setup.code.passes_mask), 0) + looked_up
     around = around + all_masks - where(again > 0, masks, 0) + lent + last
-    to_the_loss = looked_up * (setup.code.frame.embeddings == "loss")
+    to_the_loss = looked_up * (setup.code.embeddings == "loss")
     made_casts = rank.casts + cached - stage.last * run.after.casts
     at_the_head = run.after.burst - run.after.saved - run.after.casts
     forward = moment(
@@ -492,7 +492,7 @@ def buffers(step: Step, stage: Stage) -> Number:
     dims = {dim for dim, *_ in rotary}
     tables = [op for op in stack.before if op.owner().embeds() in TABLES]
     found: Number = 0
-    for what, kind in setup.code.frame.buffers:
+    for what, kind in setup.code.buffers:
         count: Number = {
             "rotary": total(dim for dim, *_ in rotary),
             "spare rotary": max(dims, default=0),
@@ -508,7 +508,7 @@ def buffers(step: Step, stage: Stage) -> Number:
             "scalars": 2 * depth,
         }[what]
         found = found + sized(count, kind or ("fp32" if setup.precision.param == "fp32" else "bf16"))
-    if setup.code.frame.buffers:  # routers' biases that no gradient reaches, tables of hashed choices
+    if setup.code.buffers:  # routers' biases that no gradient reaches, tables of hashed choices
         for many, layer in zip(stage.layers, stage.kinds, strict=True):
             for op in layer.operations:
                 for elements, kind in op.buffers(step.model.vocabulary):
@@ -524,7 +524,7 @@ def _masks(step: Step, stage: Stage, counts: Counts) -> Number:
         for op in layer.operations:
             core = op.attends()
             if core is not None and (core.window or core.chunk or step.setup.attention == EAGER):
-                window = core.window if "masks" in step.setup.code.frame.closure else None
+                window = core.window if "masks" in step.setup.code.closure else None
                 by_window[window] = by_window.get(window, 0) + again
     return total(where(again > 0, step.run.mask, 0) for again in by_window.values())
 
@@ -626,7 +626,7 @@ def _tensor_sizes(step: Step) -> Iterator[tuple[Number, tuple[int, ...], Optimiz
     stack, setup = step.stack, step.setup
     layers: list[Operation] = []
     for layer in stack.layers:
-        ordered = sorted(layer.operations, key=lambda op: setup.code.frame.norms_last and op.normalizes())
+        ordered = sorted(layer.operations, key=lambda op: setup.code.norms_last and op.normalizes())
         layers += ordered * (1 if stack.depth == 1 else 2)
     after = [op for op in stack.after if not (step.model.tied and op.division() == VOCABULARY)]
     for weight in weights_of([*stack.before, *layers, *after]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from napkin.autograd.tape import sized
 from napkin.elementwise import Number, where
 from napkin.footprint.allocator import EXACT, Width
-from napkin.operations.implementations import Code
+from napkin.operations.implementations import Implementation
 from napkin.record import record, replace
 from napkin.training.frameworks import PLAIN, Framework
 from napkin.training.layout import Layout, Precision
@@ -28,7 +28,7 @@ class Setup:
              the code itself, where not
     """
 
-    code: Code
+    code: Implementation
     layout: Layout
     precision: Precision
     optimizer: Optimizer

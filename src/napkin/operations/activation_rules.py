@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from napkin.autograd.tape import BYTES, Tape, Tensor
 from napkin.errors import Refused
-from napkin.operations.implementations import Code
+from napkin.operations.implementations import Implementation
 
 Learnt = Callable[[int], Tensor]
 """Makes a function's own weight of so many numbers."""
@@ -22,7 +22,7 @@ FAST_WRITTEN = "gelu_fast"
 """0.5·x·(1 + tanh(x·0.7978845608·(1 + 0.044715·x·x)))"""
 
 
-def activated(tape: Tape, code: Code, x: Tensor, function: str, learnt: Learnt) -> Tensor:
+def activated(tape: Tape, code: Implementation, x: Tensor, function: str, learnt: Learnt) -> Tensor:
     """function(x), which holds x until it returns."""
     function = dict(code.functions).get(function, function)
     out = _computed(tape, code.written, x, function, learnt)

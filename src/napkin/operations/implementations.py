@@ -1,4 +1,4 @@
-"""How training code is written, where codes differ: the few facts that decide what autograd keeps.
+"""How implementations of a network differ: the few facts that decide what autograd keeps and what is allocated.
 
 Everything else follows from the operations (base.py) and autograd's rules (tape.py, lowering.py). The facts are read
 from the code itself: Hugging Face transformers 5.23.0 (src/transformers/models/<model type>/modeling_<model type>.py),
@@ -7,8 +7,9 @@ nanoGPT (karpathy/nanoGPT model.py), Megatron-core with Transformer Engine (NVID
 
 from __future__ import annotations
 
+from typing import Any
+
 from napkin.inputs.model import measured_modes
-from napkin.operations.frames import Frame, frame_of
 from napkin.record import record, replace
 
 TRANSFORMERS = "5.23.0"
@@ -120,12 +121,17 @@ FROZEN_LAYERS = {"adapter": 2}
 """Layers before the first that is trained: they keep nothing (LLaMA-Adapter starts at layer 2)."""
 
 
+ROTARY = ("rotary", "fp32")
+"""Buffers of inverse frequencies."""
+IDS = ("ids", "int64")
+"""A buffer of position ids."""
+
 ALWAYS, ALIBI, NEVER = "always", "alibi", "never"
 
 
 @record
-class Code:
-    """Choices of one model's code.
+class Implementation:
+    """How one class or framework writes a network, where implementations differ.
 
     softmax      of written-out attention. wide: fp32, asked of the kernel, the result cast back · native: in the
                  scores' type · wide_scores: query and key are cast to fp32 before their product
@@ -204,7 +210,21 @@ class Code:
                  them (Megatron-core of 2025, megatron/core/transformer/attention.py, num_query_groups < world_size)
     joined_qkv   query, key and value are cut from one product, which stays whole as long as any part of it does
     tuning       what is trained of a frozen network; None: everything
-    frame        what the code around the operations holds
+    buffers      tensors in addition to the parameters that the model holds, each (what, dtype or "" for the weights'):
+                 rotary: inverse frequencies, twice, for each kind of rotary table · spare rotary: those that no layer
+                 reads · angles: sines and cosines of every position, each layer its own · masks: a causal mask of the
+                 longest sequence, each layer its own · mask: one for all layers · ids: of every position · sines: of
+                 every position and two more, each stack its own · logits: one for each token of the vocabulary ·
+                 scale: the factor of each embedding · factors: two of layers' own inputs · scalar: one for each layer ·
+                 scalars: two for each layer
+    norms_last   a layer registers its norms after its linear layers
+    closure      what the code of a checkpointed layer refers to: tables (rotary), ids (one row of positions), each
+                 ids (a row a sequence), masks (eager attention's, one for each window), mask (one for all), alibi
+                 (slopes times positions)
+    cuts         query, key and value are cut out of their fused projection one by one
+    weights_late attention's weights reach the layer, which holds them until it returns
+    norms_inline query and key are normalized as each is made, before the next projection
+    embeddings   the model's code holds what it looked up until the layers are through: "layers", or the loss: "loss"
     """
 
     softmax: str = "wide"
@@ -262,202 +282,34 @@ class Code:
     gathers_heads: bool = False
     joined_qkv: bool = False
     tuning: Tuning | None = None
-    frame: Frame = Frame()
+    buffers: tuple[tuple[str, str], ...] = (ROTARY,)
+    norms_last: bool = True
+    closure: tuple[str, ...] = ("tables", "ids", "masks")
+    cuts: bool = False
+    weights_late: bool = True
+    norms_inline: bool = False
+    embeddings: str = "layers"
 
 
-_HF = Code(window_mask=True)
-_HF_EAGER = replace(_HF, kernels=(EAGER,))
-_OLMO = replace(_HF, rotary_fp32=True)
-_PARTIAL = replace(_HF, joins=True)
-_GEMMA4 = replace(_HF, by_kind=True, wide_weight=True, powered=True, router="scores")
-_SIGMOID = replace(_HF, router="scores", native_scores="kept")
-_GPT2 = replace(_HF, softmax="native", passes_mask=True)
-_SEQ2SEQ = replace(_HF, softmax="native", wide_loss=False, shifted=False)
-"""Labels stand beside their positions, and the loss takes the logits as they are."""
-_BART = replace(_SEQ2SEQ, positions="source")
-_FIXED = replace(_SEQ2SEQ, positions="buffer")
-_T5 = replace(_SEQ2SEQ, casts_down=True)
-_BERT = replace(_SEQ2SEQ, positions="buffer")
-_ROBERTA = replace(_SEQ2SEQ, positions="each", segments="each")
-_MODERN = replace(_HF, shifted=False, by_kind=True)
-_SPARSE = replace(_SIGMOID, masked=True, kernels=(EFFICIENT, EAGER))
-_HF_CODES: dict[str, Code] = {
-    "afmoe": replace(_HF, router="scores", new_shares=True),
-    "albert": _BERT,
-    "aria_text": replace(_HF, router="scores", native_scores="raised"),
-    "beam": replace(_SIGMOID, rotary_fp32=True, by_kind=True, fp32_router=True, tempers_once=True),
-    "bart": _BART,
-    "bert": _BERT,
-    "bert-generation": replace(_BERT, wide_loss=True, shifted=True),
-    "blenderbot": _SEQ2SEQ,
-    "blenderbot-small": _SEQ2SEQ,
-    "camembert": _ROBERTA,
-    "data2vec-text": _ROBERTA,
-    "deberta": replace(_BERT, segments="each", kernels=(EAGER,), mask="each"),
-    "deberta-v2": replace(_BERT, kernels=(EAGER,), laid_by_heads=True),
-    "distilbert": _BERT,
-    "electra": _BERT,
-    "ernie": _BERT,
-    "esm": replace(_SEQ2SEQ, positions="learnt"),
-    "eurobert": replace(_HF, shifted=False),
-    "gte": replace(_SEQ2SEQ, segments="each"),
-    "jina_embeddings_v3": replace(_SEQ2SEQ, segments="each"),
-    "mpnet": replace(_SEQ2SEQ, positions="each", kernels=(EAGER,)),
-    "rembert": replace(_BERT, segments="each", kernels=(EAGER,)),
-    "roformer": replace(_BERT, segments="each", rotary="layer", kernels=(EAGER,)),
-    "plbart": _BART,
-    "mvp": replace(_SEQ2SEQ, positions="each", kernels=(EAGER,)),
-    "led": replace(_SEQ2SEQ, kernels=(EAGER,)),
-    "longformer": replace(_ROBERTA, kernels=(EAGER,)),
-    "m2m_100": _SEQ2SEQ,
-    "marian": _FIXED,
-    "mbart": _BART,
-    "megatron-bert": replace(_BERT, segments="each", kernels=(EAGER,)),
-    "mobilebert": replace(_BERT, segments="each"),
-    "modernbert": _MODERN,
-    "modernbert-decoder": replace(_HF, by_kind=True, positions="each"),
-    "mt5": _T5,
-    "nllb-moe": replace(_SEQ2SEQ, kernels=(EAGER,), looped="modules", router="tokens", fp32_router=True),
-    "nomic_bert": replace(_SEQ2SEQ, segments="each"),
-    "pegasus": _FIXED,
-    "roberta": _ROBERTA,
-    "roberta-prelayernorm": _ROBERTA,
-    "switch_transformers": replace(_T5, kernels=(EAGER,), looped="modules", router="tokens", fp32_router=True),
-    "t5": _T5,
-    "t5gemma": replace(_HF_EAGER, shifted=False),
-    "t5gemma2": replace(_HF, shifted=False, by_kind=True, windows_masked=True),
-    "umt5": _T5,
-    "xlm-roberta": _ROBERTA,
-    "xlm-roberta-xl": _ROBERTA,
-    "biogpt": replace(_HF, softmax="native"),
-    "bloom": _HF_EAGER,
-    "codegen": replace(_HF_EAGER, softmax="wide_scores", rotary="pair", rotary_fp32=True),
-    "cohere2_moe": replace(_HF, router="tokens", new_shares=True),
-    "cohere_compass_text": replace(_HF, positions="each", by_kind=True),
-    "ctrl": replace(_HF, softmax="native", drops=NEVER),
-    "dbrx": replace(_HF, router="scores", native_scores="kept", new_shares=True, looped="apart"),
-    "deepseek_v2": replace(_HF, router="scores"),
-    "deepseek_v3": _SIGMOID,
-    "deepseek_v32": _SPARSE,
-    "deepseek_v4": replace(
-        _HF_EAGER, rotary="each", wide_sinks=True, router="scores", native_scores="kept", new_shares=True
-    ),
-    "dots1": _SIGMOID,
-    "ernie4_5": replace(_HF, rotary="layer", rotary_fp32=True, drops=NEVER),
-    "ernie4_5_moe": replace(
-        _HF,
-        rotary="layer",
-        rotary_fp32=True,
-        drops=NEVER,
-        router="tokens",
-        wide_logits=True,
-        new_shares=True,
-        clamped=True,
-        fp32_router=True,
-        router_apart=True,
-    ),
-    "diffllama": replace(_HF, drops=NEVER),
-    "doge": replace(_HF, masked=True, kernels=(FLASH, EFFICIENT, EAGER)),  # cuDNN's takes no mask with a gradient
-    "falcon": replace(_HF, softmax="native", masked=True, ungrouped=True, drops=ALIBI, turned=True),
-    "flex_olmo": _OLMO,
-    "flint": replace(
-        _HF_EAGER,
-        softmax="native",
-        sinks="joined",
-        router="scores",
-        native_scores="kept",
-        new_shares=True,
-        fp32_router=True,
-        router_apart=True,
-        wide_logits=True,
-    ),
-    "gemma2": _HF_EAGER,
-    "gemma3_text": replace(_HF, by_kind=True),
-    "gemma3n": replace(_GEMMA4, bounded_ids=True),
-    "gemma3n_text": replace(_GEMMA4, bounded_ids=True),
-    "gemma4": replace(_GEMMA4, copies_ids=True),
-    "gemma4_text": _GEMMA4,
-    "gemma4_unified": replace(_GEMMA4, copies_ids=True, masked=True),
-    "gemma4_unified_text": _GEMMA4,
-    "glm": replace(_PARTIAL, rotary="layer"),
-    "glm4": replace(_PARTIAL, rotary="layer"),
-    "glm4_moe": replace(_SIGMOID, joins=True),
-    "glm4v_moe_text": replace(_SIGMOID, joins=True, positions="each", wide_logits=True),
-    "glm4v_text": replace(_PARTIAL, positions="each"),
-    "gpt-sw3": _GPT2,
-    "gpt2": _GPT2,
-    "gpt_neo": replace(_HF_EAGER, softmax="wide_scores"),
-    "gpt_neox": _PARTIAL,
-    "gpt_neox_japanese": replace(_HF_EAGER, softmax="native", joins=True),
-    "gpt_oss": replace(_HF_EAGER, softmax="native", half_tables=True, native_scores="kept"),
-    "gptj": replace(_HF_EAGER, softmax="wide_scores", rotary="pair"),
-    "granite_swa": replace(_HF_EAGER, sinks="scaled"),
-    "granitemoe": replace(_HF, router="tokens", wide_logits=True),
-    "granitemoe_swa": replace(_HF_EAGER, sinks="scaled", router="tokens", wide_logits=True),
-    "granitemoeshared": replace(_HF, router="tokens", wide_logits=True),
-    "exaone_moe": _SIGMOID,
-    "glm4_moe_lite": _SIGMOID,
-    "glm_moe_dsa": _SPARSE,
-    "granitemoehybrid": replace(_HF, router="tokens", wide_logits=True),
-    "inkling_text": replace(_HF, kernels=(EFFICIENT, EAGER)),
-    "jamba": replace(_HF, mixer="apart", router="tokens"),
-    "lfm3": replace(_HF, mixer="torch", rotary_fp32=True, by_kind=True, conv_view=True),
-    "lfm2_moe": replace(_HF, native_scores="kept", router="scores", new_shares=True),
-    "minimax": replace(_HF, mixer="torch", router="scores"),
-    "nemotron_h": replace(_SIGMOID, wide_weight=True),
-    "olmo_hybrid": _OLMO,
-    "qwen2_5_vl_text": replace(_HF, positions="each"),
-    "qwen2_vl_text": replace(_HF, positions="each"),
-    "qwen3_5_moe_text": replace(_HF, positions="each"),
-    "qwen3_5_text": replace(_HF, positions="each"),
-    "qwen3_vl_moe_text": replace(_HF, positions="each"),
-    "qwen3_vl_text": replace(_HF, positions="each"),
-    "qwen4_exp_text": replace(_HF, positions="each", masked=True, kernels=(EFFICIENT, EAGER), joins=True),
-    "recurrent_gemma": replace(_HF, mixer="torch", rotary="values"),
-    "zamba": replace(_HF, mixer="apart"),
-    "zaya": replace(_PARTIAL, by_kind=True, router="scores", native_scores="raised", masked_choice=True),
-    "helium": replace(_HF, rotary="layer", wide_weight=True),
-    "hunyuan_v1_moe": replace(_HF, fp32_router=True),
-    "laguna": replace(_PARTIAL, by_kind=True, router="tokens", new_shares=True, wide_logits=True),
-    "llama4_text": replace(_HF, softmax="native"),
-    "hy_v3": replace(_HF, router="scores", native_scores="kept", new_shares=True),
-    "kolibri1": replace(_HF, router="scores", native_scores="kept", new_shares=True),
-    "mellum": replace(_HF, by_kind=True),
-    "jetmoe": replace(_HF, router="tokens", wide_logits=True),
-    "longcat_flash": replace(_HF, looped="joined"),
-    "mimo_v2_flash": replace(
-        _SIGMOID, kernels=(EAGER,), softmax="native", shifts_scores=True, joins=True, by_kind=True
-    ),
-    "minimax_m2": replace(_PARTIAL, router="scores"),
-    "minimax_m3_vl_text": replace(_PARTIAL, router="scores"),
-    "ministral3": replace(_HF, query_scale=True),
-    "kimi_k2": _SIGMOID,
-    "kimi_k25": replace(_SIGMOID, copies_ids=True),
-    "axk1": _SIGMOID,
-    "dots3_note_text": replace(_SIGMOID, turned_back=True),
-    "axk2": _SPARSE,
-    "bailing_hybrid": _SIGMOID,
-    "hy_v4": replace(_SIGMOID, kernels=(EAGER,), wide_sinks=True),
-    "kimi_linear": _SIGMOID,
-    "mistral4": replace(_HF, router="scores", native_scores="raised", query_scale=True),
-    "mixtral": replace(_HF, router="scores"),
-    "mpt": replace(_HF_EAGER, mask="shared", drops=NEVER),
-    "nemotron": replace(_PARTIAL, norms="lowered"),
-    "olmo": _OLMO,
-    "olmo2": _OLMO,
-    "olmo3": replace(_OLMO, by_kind=True),
-    "openai-gpt": replace(_HF_EAGER, softmax="native", positions="buffer", functions=(("gelu", "gelu_new"),)),
-    "opt": replace(_HF, positions="each"),
-    "persimmon": _PARTIAL,
-    "phi": _PARTIAL,
-    "phi3": _PARTIAL,
-    "phi4_multimodal": _PARTIAL,
-    "phimoe": replace(_HF, router="sparsemixer"),
-    "solar_open": _SIGMOID,
-    "stablelm": _PARTIAL,
-    "xglm": replace(_HF_EAGER, softmax="native", floors=True),
-}
-_NANOGPT = Code(
+HF = Implementation(window_mask=True)
+"""Most decoders of transformers: every kernel of torch's attention, fp32 softmax and loss, tables made once."""
+HF_EAGER = replace(HF, kernels=(EAGER,))
+"""Attention as elementary operations only."""
+PARTIAL_ROTARY = replace(HF, joins=True)
+"""The rotated part of a head is put together with the rest anew."""
+FP32_ROTARY = replace(HF, rotary_fp32=True)
+SIGMOID_ROUTER = replace(HF, router="scores", native_scores="kept")
+"""Scores of experts in the logits' type (DeepSeek-V3's router)."""
+OWN_LABELS = replace(HF, softmax="native", wide_loss=False, shifted=False)
+"""Labels lie at their own positions, and the loss takes the logits as they are (encoders, encoder-decoders)."""
+
+_NO_BUFFERS: dict[str, Any] = {"buffers": (), "norms_last": False, "closure": ()}
+_NANOGPT = Implementation(
+    buffers=(("masks", ""),),
+    norms_last=False,
+    closure=(),
+    weights_late=False,
+    embeddings="loss",
     softmax="native",
     mask="layer",
     written=False,
@@ -467,7 +319,8 @@ _NANOGPT = Code(
     shifted=False,
     crops=True,
 )
-_MEGATRON = Code(
+_MEGATRON = Implementation(
+    **_NO_BUFFERS,
     softmax="native",
     written=False,
     norms="fused",
@@ -481,10 +334,11 @@ _MEGATRON = Code(
 )
 _MEGATRON_2022 = replace(_MEGATRON, gathers_heads=False, loss="vocabulary")
 _NANOTRON = replace(_MEGATRON, gathers_heads=False, swiglu="split", gather_again=False, loss="sharded")
-_TITAN = replace(_HF, window_mask=False, rotary="kernel", shifted=False, parallel_loss=True)
+_TITAN = replace(HF, **_NO_BUFFERS, window_mask=False, rotary="kernel", shifted=False, parallel_loss=True)
 _TORCHTUNE = replace(_TITAN, repeats=True, parallel_loss=False)
 _LITGPT = replace(
-    _HF,
+    HF,
+    **_NO_BUFFERS,
     window_mask=False,
     norms="fp32",
     joins=True,
@@ -493,7 +347,7 @@ _LITGPT = replace(
     loss="held",
     joined_qkv=True,
 )
-_FRAMEWORK_CODES = {
+FRAMEWORKS: dict[str, Implementation] = {
     "nanogpt": _NANOGPT,
     "megatron": _MEGATRON,
     "megatron-2022": _MEGATRON_2022,
@@ -502,7 +356,8 @@ _FRAMEWORK_CODES = {
     "torchtune": _TORCHTUNE,
     "litgpt": _LITGPT,
 }
-IMPLEMENTATIONS = ("hf", *_FRAMEWORK_CODES)
+"""Implementations other than transformers': the same for all models that they run."""
+IMPLEMENTATIONS = ("hf", *FRAMEWORKS)
 
 
 ONE, MANY = "one", "many"
@@ -520,9 +375,3 @@ def measured(implementation: str, model_type: str, mode: str) -> bool:
     if implementation != "hf":
         return implementation == "nanogpt" and model_type == "gpt2"
     return mode in measured_modes(model_type)
-
-
-def code_of(implementation: str, model_type: str) -> Code:
-    """The choices of an implementation for a model type."""
-    code = _HF_CODES.get(model_type, _HF) if implementation == "hf" else _FRAMEWORK_CODES[implementation]
-    return replace(code, frame=frame_of(implementation, model_type))

@@ -1,8 +1,8 @@
 """From a layer's operations to torch's primitives, run on a tape: one rule for each kind of operation.
 
-What a code does differently stands in `implementations.Code` (and, for arithmetic that the published code fixes, on
-the operation itself); how a layout divides tensors stands in `Split`. The rules follow the code of Hugging Face
-transformers, from which nanoGPT's and Megatron's differ in fusing more. Here stand products, what is elementwise,
+What an implementation does differently is a field of `Implementation` (and, for arithmetic that the published code
+fixes, of the operation itself); how a layout divides tensors stands in `Split`. The rules follow the code of Hugging
+Face transformers, from which nanoGPT's and Megatron's differ in fusing more. Here stand products, what is elementwise,
 norms and mixers; attention's rules are in attention_rules.py, routers' and experts' in expert_rules.py.
 """
 
@@ -47,7 +47,7 @@ from napkin.operations.base import (
     Operation,
 )
 from napkin.operations.embedding import Embedding, RelativeScores
-from napkin.operations.implementations import Code, Tuning
+from napkin.operations.implementations import Implementation, Tuning
 from napkin.operations.linear import BlockMatmul, JoinedHead, Matmul, TableMatmul
 from napkin.operations.model import Model
 from napkin.operations.norms import Norm
@@ -104,7 +104,7 @@ class Value:
     heads_first: bool = False
 
 
-def beside(op: Any, program: tuple[Operation, ...], code: Code, tuning: Tuning) -> tuple[int, int]:
+def beside(op: Any, program: tuple[Operation, ...], code: Implementation, tuning: Tuning) -> tuple[int, int]:
     """How many of LoRA's pairs of matrices a product has beside it, and the numbers that they make for a token. A
     joined product has those of all its parts, with one dropout of their common input."""
     if tuning.method != "lora":
@@ -131,7 +131,7 @@ def key_heads(model: Model) -> list[int]:
     return sorted({op.kv_heads for op in cores if not op.shared})
 
 
-def divides_heads(model: Model, code: Code, ranks: int) -> bool:
+def divides_heads(model: Model, code: Implementation, ranks: int) -> bool:
     """Whether the code runs on so many tensor-parallel ranks: they divide query and key/value heads, or, where it
     gathers heads, each rank has one of the latter."""
     return model.heads % ranks == 0 and all(
@@ -149,7 +149,7 @@ class Lowering:
     def __init__(
         self,
         tape: Tape,
-        code: Code,
+        code: Implementation,
         shape: Shape,
         split: Split,
         attention: str,
@@ -205,7 +205,7 @@ class Lowering:
 
     def run(self, operations: tuple[Operation, ...], x: Value | None) -> Value:
         """All operations in order; the last one's output."""
-        if self.code.frame.norms_inline:
+        if self.code.norms_inline:
             operations = inline(operations)
         self.values = {**self.lent} if x is None else {**self.lent, "x": x}
         if x is not None and self.encoded is not None:
@@ -219,7 +219,7 @@ class Lowering:
         self.gates = _gates(operations) if self.code.swiglu == "fused" else frozenset()
         self.merged, self.inside = _kernels(operations, self.code.mixer)
         self.shifted = {}
-        self.scopes = Scopes(self.tape, operations, x is not None, self.code.frame.weights_late)
+        self.scopes = Scopes(self.tape, operations, x is not None, self.code.weights_late)
         for op in operations:
             self.tape.scope = op.name
             self.scopes.enter(op, [self.values[name].tensor for name in op.reads if name in self.values])
@@ -383,7 +383,7 @@ class Lowering:
 
     def slice(self, op: Any) -> Value:
         x = self.read(op)
-        cuts = self.code.frame.cuts and op.role in JOINED
+        cuts = self.code.cuts and op.role in JOINED
         part = self.tape.slice(x.tensor, x.tensor.count * op.width // x.width, cuts)
         if op.indexed:
             index = self.tape.new(1, "int64", "index", fixed=True)

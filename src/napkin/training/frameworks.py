@@ -34,7 +34,7 @@ class Framework:
                   until the last micro-batch
     pads          the vocabulary is padded to a multiple of this · tp, where a launch line does not say otherwise
     reported      whose memory its log prints: the worst rank's, the first stage's, the larger of both ends'
-    differs       choices of its code (implementations.py `Code`) that are other than its implementation's
+    differs       choices of its code (implementations.py `Implementation`) that are other than its implementation's
     """
 
     name: str
