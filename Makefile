@@ -3,15 +3,20 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint tables docs build clean
+.PHONY: demo test test-fast lint tables generate docs build clean
 
 demo: $(VENV)/.napkin
 	@$(BIN)/napkin train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --mfu 0.5
 	@echo
 	@$(BIN)/napkin max-params --gpus 8 --hardware h100
 
+# Every check, on every core.
 test: $(VENV)/.test lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist worksteal
+
+# Without the tests marked slow: what to run between two edits.
+test-fast: $(VENV)/.test
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
@@ -22,10 +27,13 @@ lint: $(VENV)/.test
 tables: $(VENV)/.test
 	$(BIN)/python tools/tables.py
 
-# What README.md and docs/ show below each example, and where published layouts rank.
+# All generated tables and pages of errors, in the order in which one needs the other.
+generate: $(VENV)/.test
+	$(BIN)/python tools/generate.py
+
+# What README.md and docs/ show below each example. Fails where a number moved, until told `make docs ACCEPT=1`.
 docs: $(VENV)/.test
-	$(BIN)/python tools/docs.py
-	$(BIN)/python tools/layouts.py
+	$(BIN)/python tools/docs.py $(if $(ACCEPT),--accept)
 
 build: $(VENV)/.test
 	$(BIN)/python -m build

@@ -126,7 +126,7 @@ class Rig:
         return self.hardware.slug if self.hardware else None
 
     def judged(self, name: str, value: float) -> Check:
-        """A figure against the published range of this part, where there is one."""
+        """Compare a figure with the published range of this part, where there is one."""
         span = None if self.rehearsal or self.slug is None else RANGES.get(self.slug, {}).get(name)
         return recorded(name, value) if span is None else within(name, value, *span)
 
@@ -173,7 +173,7 @@ class Rig:
 
 
 def environment(rig: Rig) -> Iterator[Check]:
-    """What this is, and whether it is idle."""
+    """Name the machine, and check that it is idle."""
     version = rig.torch.__version__
     major, minor = (int(part) for part in version.split(".")[:2])
     yield holds("torch is 2.11 or later", (major, minor) >= (2, 11), version)
@@ -187,7 +187,7 @@ def environment(rig: Rig) -> Iterator[Check]:
 
 
 def plain(rig: Rig, calls: int) -> float:
-    """The plain loop that anybody would write: no rotation, no events, one wall clock."""
+    """Time the plain loop that anyone would write: no rotation, no events, one wall clock."""
     torch, side = rig.torch, rig.side
     a, b = (torch.randn(side, side, device=rig.device.place).to(torch.bfloat16) for _ in "ab")
     b, c = b.t(), torch.empty(side, side, device=rig.device.place, dtype=torch.bfloat16)
@@ -240,7 +240,7 @@ def flushed(rig: Rig, shape: tuple[int, int, int], calls: int) -> list[float]:
 
 
 def other_method(rig: Rig) -> Iterator[Check]:
-    """The method behind the published tables, on two shapes, against napkin's burst."""
+    """Compare the method behind the published tables with napkin's burst, on two shapes."""
     side = rig.side
     for shape in ((side, side, side), (1536, 6144, 2816) if not rig.rehearsal else (96, 64, 80)):
         rig.device.sleep(0.0 if rig.rehearsal else 2.0)
@@ -321,7 +321,7 @@ def own_run(rig: Rig) -> Iterator[Check]:
 
 
 def exhaustive(rig: Rig) -> Iterator[Check]:
-    """The search against every shape of its own grid, and against random shapes."""
+    """Compare the search with every shape of its own grid, and with random shapes."""
     device = rig.device
     sms = None if rig.rehearsal else device.info.sm_count
     grid = shapes.candidates(sms)
@@ -469,7 +469,7 @@ def contention(rig: Rig) -> Iterator[Check]:
 
 
 def limits(rig: Rig) -> Iterator[Check]:
-    """What cannot be measured has a status and a reason, and no figure."""
+    """Check that what cannot be measured has a status and a reason, and no figure."""
     try:
         rig.device.matmul(MatmulSpec("bf16", 1 << 19, 1 << 19, 1 << 19))
         yield holds("a shape that cannot fit is out of memory", False)
@@ -483,7 +483,7 @@ def limits(rig: Rig) -> Iterator[Check]:
 
 
 def one_rank(rig: Rig) -> Iterator[Check]:
-    """Collectives of one process: no figure rather than a false one."""
+    """Check that collectives of one process have no figure rather than a false one."""
     path = os.path.join(tempfile.mkdtemp(), "one.json")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1", "-m", "napkin"]
     words = ["bench", "collectives", "--quiet", "-o", path, *(["--device", "cpu"] if rig.rehearsal else [])]
@@ -515,7 +515,7 @@ def tf32(rig: Rig) -> Iterator[Check]:
 
 
 def road_back(rig: Rig) -> Iterator[Check]:
-    """The profile in the calculator: `napkin step --profile` answers with it and says so."""
+    """Check that `napkin step --profile` answers with the profile and says so."""
     if rig.profile_path is None or rig.slug is None:
         yield recorded("napkin step --profile", None, "needs step 5 on a known GPU")
         return
@@ -530,6 +530,8 @@ def road_back(rig: Rig) -> Iterator[Check]:
 
 @dataclass(frozen=True)
 class Step:
+    """One step of the acceptance run."""
+
     number: int
     seconds: float  # planned, and its share of the deadline
     run: Callable[[Rig], Iterator[Check]]
@@ -577,7 +579,7 @@ def deadline(seconds: float) -> Iterator[None]:
 
 
 def run_step(rig: Rig, step: Step) -> list[Check]:
-    """The step's checks; an exception or a missed deadline is a failed check, not the end of the run."""
+    """Return the step's checks; an exception or a missed deadline is a failed check, not the end of the run."""
     checks: list[Check] = []
     try:
         with deadline(3 * step.seconds):
@@ -593,7 +595,7 @@ def run_step(rig: Rig, step: Step) -> list[Check]:
 
 
 def write_report(rig: Rig, checks: list[Check], seconds: float, path: str) -> dict[str, Any]:
-    """The report so far, in its file; about the device only once a step has opened it."""
+    """Write the report so far to its file; about the device only once a step has opened it."""
     count = {status: sum(check.status == status for check in checks) for status in (PASS, FAIL, RECORDED, SKIPPED)}
     report = {
         "kind": "gpu-acceptance",

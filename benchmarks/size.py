@@ -98,7 +98,7 @@ def cost(line: str, rounds: int) -> float:
 
 
 def written(folder: Path, name: str, layers: int, listed: bool) -> Path:
-    """A config.json of so many layers, their kinds listed or left to the class."""
+    """Return a config.json of `layers` layers, their types listed or left to the class."""
     config = {**(TURNS if name == "turns" else ALIKE), "num_hidden_layers": layers}
     if listed:
         config["layer_types"] = ["sliding_attention", "full_attention"] * (layers // 2)

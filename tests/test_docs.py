@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pathlib
 import re
 import runpy
 
@@ -48,6 +49,34 @@ def test_the_runner_notices_a_stale_page() -> None:
     assert fresh != stale
     assert "128 bytes" in fresh
     assert DOCS["regenerated"](fresh) == fresh
+
+
+def test_every_number_that_moved_is_named() -> None:
+    before = ["70B parameters", "time  143.9 days", "cost  3.54 M", "gone  7"]
+    after = ["70B parameters", "time  150.2 days", "costs 3.54 M", "new   8"]
+    assert DOCS["moved"](before, after) == [
+        "time days: 143.9 → 150.2",
+        "cost  3.54 M | gone  7 → costs 3.54 M | new   8",
+    ]
+    assert DOCS["moved"](["of 80 GB"], ["out of 80 GB"]) == []
+    page = "```console\n$ napkin tensor \\\n    4x8\n{}\n$ echo $?\n0\n```\n"
+    found = DOCS["moved_on"](page.format("bytes 64"), page.format("bytes 128"))
+    assert found == ["napkin tensor 4x8: bytes: 64 → 128"]
+
+
+@pytest.mark.parametrize(
+    ("stale", "accept", "status", "written"),
+    [("127", False, 1, False), ("127", True, 0, True), ("128 much", False, 0, True)],
+)
+def test_a_page_is_written_where_no_number_moved_or_that_is_accepted(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], stale: str, accept: bool, status: int, written: bool
+) -> None:
+    page = tmp_path / "page.md"
+    fresh = DOCS["regenerated"]("```console\n$ napkin tensor 4x8\n```\n")
+    page.write_text(fresh.replace("128", stale), encoding="utf-8")
+    assert DOCS["update"]([str(page)], accept) == status
+    assert (page.read_text(encoding="utf-8") == fresh) == written
+    assert ("127 → 128" in capsys.readouterr().out) == (stale == "127")
 
 
 def test_statuses_errors_and_continued_lines() -> None:

@@ -20,9 +20,10 @@ from napkin.footprint import allocator, memory
 from napkin.footprint.prepared import Step, prepare
 from napkin.footprint.setup import Setup
 from napkin.footprint.stages import shares
+from napkin.formats import QUANTIZED
 from napkin.inputs import hardware
 from napkin.inputs.load import Document
-from napkin.operations.implementations import STORED, Tuning
+from napkin.operations.implementations import Tuning
 from napkin.record import replace
 from napkin.term import TRUE, leaf
 from napkin.training import optimizers
@@ -125,7 +126,7 @@ def test_what_lora_keeps_of_a_frozen_block_in_litgpt() -> None:
 
 def test_a_frozen_network_stores_its_products_in_four_bits() -> None:
     """0.5 byte and an fp32 scale for 64 weights; the table and the norms stay as they are."""
-    assert STORED["nf4"] == 0.5625
+    assert QUANTIZED["nf4"] == 0.5625
     step = prepared("litgpt", Tuning("lora", 8, 0.0, ("q", "v"), "nf4"))
     h, f, vocab, layers, kv = 512, 1408, 4096, 4, 128
     products = layers * (2 * h * h + 2 * h * kv + 3 * h * f) + vocab * h

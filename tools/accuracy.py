@@ -66,7 +66,7 @@ def overall(found: accuracy.Errors) -> str:
 
 
 def distinct(found: accuracy.Errors) -> list[bool]:
-    """True for the first row of each configuration."""
+    """Mark the first row of each configuration."""
     seen: set[Any] = set()
     first = []
     for row in found.rows:

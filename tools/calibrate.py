@@ -52,8 +52,8 @@ def growth_of(points: list[Point], errors: Any, far: Any, sources: Any) -> Growt
 
 
 def near_ratio() -> float:
-    """The 90 % quantile of errors after one near step of the same source was measured, over that without; every source
-    weighs the same."""
+    """Return the 90 % quantile of errors after one near step of the same source was measured, over that without; every
+    source weighs the same."""
     found = accuracy.errors()
     near = accuracy.scaled_by_nearest(found)
     known = np.isfinite(near)

@@ -47,7 +47,7 @@ def counted(shape: Shape) -> tuple[int, int]:
 
 
 def said(shape: Shape) -> tuple[Any, Any]:
-    """The same by napkin."""
+    """Return the same as napkin counts it."""
     model = reading(shape.fields)
     works = flops.works(model, shape.sequences, shape.length, target=shape.target or None)
     return params(model)["params/total"].value, flops.forward(model, works).value

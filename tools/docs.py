@@ -1,6 +1,10 @@
 """Run every example of README.md and docs/, and write what napkin printed below it.
 
-python tools/docs.py [FILE…]        tests/test_docs.py fails where a page says something else than the program
+python tools/docs.py [FILE…]             write pages whose wording alone changed; name every number that moved
+python tools/docs.py --accept [FILE…]    write those too; `make docs ACCEPT=1` does this
+
+A number that moved on a page is a change of the program: it is printed as page, command, old → new, and the exit status
+is 1 until it is accepted. tests/test_docs.py fails where a page differs from the program.
 
 An example is a block of ```console: `$ napkin …` lines (a trailing backslash continues one), each followed by what goes
 to stdout; with `2>&1` also by what goes to stderr. `$ echo $?` shows the exit status. A block that runs anything else
@@ -9,9 +13,11 @@ is left alone. Other fences (```text, ```sh) hold what cannot run everywhere, su
 
 from __future__ import annotations
 
+import difflib
 import glob
 import io
 import os
+import re
 import shlex
 import sys
 
@@ -21,15 +27,17 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FENCE = "```"
 START = FENCE + "console"
 ANSWERED = (0, 1, 4)  # an answer, also where a limit is broken or too close to call
+NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
 
 
 def pages() -> list[str]:
-    """README.md and the pages in docs/."""
+    """Return README.md and the pages in docs/."""
     return [os.path.join(ROOT, "README.md"), *sorted(glob.glob(os.path.join(ROOT, "docs", "*.md")))]
 
 
 def run(command: str) -> tuple[int, str]:
-    """Exit status and output of `napkin …`, run in this process; raises where that is an error unshown."""
+    """Return exit status and output of `napkin …`, run in this process; raise where it fails and the page does not show
+    it."""
     words = shlex.split(command)
     both = words[-1] == "2>&1"
     out, beside = io.StringIO(), io.StringIO()
@@ -45,7 +53,7 @@ def run(command: str) -> tuple[int, str]:
 
 
 def commands_of(block: list[str]) -> list[str]:
-    """The lines that a person typed, continued lines joined as they stand."""
+    """Return the commands of a block, continued lines joined by newlines."""
     found: list[str] = []
     continued = False
     for line in block:
@@ -62,7 +70,7 @@ def runs(command: str) -> bool:
 
 
 def answered(block: list[str]) -> list[str]:
-    """The block with fresh output; itself where it holds a command of another program, or none."""
+    """Return the block with fresh output; unchanged where it holds a command of another program, or none."""
     commands = commands_of(block)
     if not commands or not all(runs(command) for command in commands):
         return block
@@ -79,7 +87,7 @@ def answered(block: list[str]) -> list[str]:
 
 
 def blocks(text: str) -> list[tuple[int, int]]:
-    """(first, last) line numbers between the fences of each console block."""
+    """Return (first, last) line numbers between the fences of each console block."""
     lines = text.split("\n")
     found = []
     at = 0
@@ -93,25 +101,78 @@ def blocks(text: str) -> list[tuple[int, int]]:
 
 
 def regenerated(text: str) -> str:
-    """The page with every example's output as it is now."""
+    """Return the page with every example's output as it is now."""
     lines = text.split("\n")
     for first, last in reversed(blocks(text)):
         lines[first:last] = answered(lines[first:last])
     return "\n".join(lines)
 
 
-def update(paths: list[str]) -> None:
+def by_command(block: list[str]) -> list[tuple[str, list[str]]]:
+    """Return each command of a block with the lines printed below it."""
+    found: list[tuple[str, list[str]]] = []
+    continued = False
+    for line in block:
+        if line.startswith("$ ") or continued:
+            found = [*found[:-1], (f"{found[-1][0]} {line.strip()}", [])] if continued else [*found, (line[2:], [])]
+            continued = line.endswith("\\")
+        elif found:
+            found[-1][1].append(line)
+    return [(" ".join(command.replace("\\", " ").split()), lines) for command, lines in found]
+
+
+def moved(before: list[str], after: list[str]) -> list[str]:
+    """Return what changed in the numbers of some lines, as `label: old → new`; nothing where only words did."""
+    if NUMBER.findall("\n".join(before)) == NUMBER.findall("\n".join(after)):
+        return []
+    masked = [[NUMBER.sub("#", line) for line in lines] for lines in (before, after)]
+    found: list[str] = []
+    for tag, i, j, k, end in difflib.SequenceMatcher(None, masked[0], masked[1], autojunk=False).get_opcodes():
+        if tag == "equal":
+            for old, new in zip(before[i:j], after[k:end], strict=True):
+                label = " ".join(NUMBER.sub("", old).split())[:40]
+                pairs = zip(NUMBER.findall(old), NUMBER.findall(new), strict=True)
+                found += [f"{label}: {a} → {b}" for a, b in pairs if a != b]
+        elif NUMBER.findall("\n".join(before[i:j])) != NUMBER.findall("\n".join(after[k:end])):
+            old, new = (" | ".join(line.strip() for line in lines) for lines in (before[i:j], after[k:end]))
+            found.append(f"{old or 'nothing'} → {new or 'nothing'}")
+    return found
+
+
+def moved_on(before: str, after: str) -> list[str]:
+    """Return what moved in the examples of a page, as `command: label: old → new`."""
+    found: list[str] = []
+    texts = before.split("\n"), after.split("\n")
+    for (a, b), (c, d) in zip(blocks(before), blocks(after), strict=True):
+        for (command, old), (_, new) in zip(by_command(texts[0][a:b]), by_command(texts[1][c:d]), strict=True):
+            found += [f"{command}: {change}" for change in moved(old, new)]
+    return found
+
+
+def update(paths: list[str], accept: bool) -> int:
+    """Write the pages; return the exit status: 1 where a number moved and that was not accepted."""
     os.chdir(ROOT)
     os.environ["NO_COLOR"] = "1"
+    status = 0
     for path in paths:
         with open(path, encoding="utf-8") as file:
             before = file.read()
         after = regenerated(before)
-        if after != before:
+        name = os.path.relpath(path, ROOT)
+        changes = moved_on(before, after)
+        for change in changes:
+            print(f"{name}: {change}")
+        if changes and not accept:
+            status = 1
+        elif after != before:
             with open(path, "w", encoding="utf-8") as file:
                 file.write(after)
-            print(f"{os.path.relpath(path, ROOT)}: written")
+            print(f"{name}: written")
+    if status:
+        print("numbers moved, and those pages were not written: `make docs ACCEPT=1` accepts them", file=sys.stderr)
+    return status
 
 
 if __name__ == "__main__":
-    update([os.path.abspath(path) for path in sys.argv[1:]] or pages())
+    asked = [word for word in sys.argv[1:] if word != "--accept"]
+    sys.exit(update([os.path.abspath(path) for path in asked] or pages(), "--accept" in sys.argv[1:]))

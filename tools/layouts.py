@@ -37,7 +37,7 @@ LEAST, DETAILED = 16, 128
 
 
 def layout_of(row: StepRow) -> Layout:
-    """The published layout; what a row leaves open follows its software."""
+    """Return the published layout; what a row leaves open follows its software."""
     stack = software.stack(row.stack)
     zero = stack.zero if row.zero is None else row.zero
     sp = stack.sequence_parallel if row.sp is None else row.sp
@@ -95,7 +95,7 @@ def fastest(rows: list[StepRow]) -> Iterator[StepRow]:
 
 
 def published() -> list[StepRow]:
-    """The rows whose layouts are placed."""
+    """Return the rows whose layouts are ranked."""
     return list(fastest([row for row in facts.steps() if stated(row)]))
 
 
@@ -175,7 +175,7 @@ def placed(row: StepRow) -> Placed | None:
 
 
 def summary(every: list[Placed]) -> list[list[str]]:
-    """A line for each source."""
+    """Return one line for each source."""
     lines = [["source", "layouts", "in the fastest tenth", "median behind the best", "predicted not to fit"]]
     sources = sorted({one.row.source for one in every})
     for source in [*sources, ""]:
@@ -188,7 +188,7 @@ def summary(every: list[Placed]) -> list[list[str]]:
 
 
 def details(every: list[Placed]) -> list[list[str]]:
-    """The large machines: each layout that a source has run there, once."""
+    """Return one line for each layout that a source has run on a large machine."""
     head = ["model", "machine", "published layout", "GiB predicted, of", "rank", "behind the best", "predicted best"]
     lines = [head]
     seen = set()

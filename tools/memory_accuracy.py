@@ -107,7 +107,8 @@ def entry_of(row: Row, one: Compared) -> tuple[str, str, bool, str, float] | Non
 
 
 def unnamed_entry(row: Row) -> tuple[str, str, bool, float, float] | None:
-    """What the row's framework would be off by, had nobody named it. Analytic bars have no framework to leave out."""
+    """Return the error of a row as if its framework were unknown; None for analytic figures, which have no
+    framework."""
     framework, measured = framework_of(row), footprint.measured_of(row)
     if framework is None or not measured or row.text("suspect") or "analytic" in row.text("memory.kind"):
         return None
@@ -258,7 +259,7 @@ CACHED = ("memory_reserved", "memory_used")
 
 
 def traced() -> str:
-    """What tracing whole steps found, over all model types."""
+    """Summarize what tracing complete steps found, over all model types."""
     steps, equal, near = (sum(entry[i] for entry in TRACED.values()) for i in range(3))
     return (
         f"Of {steps:,} steps of {len(TRACED)} model types the largest moment was\nequal to the byte in {equal:,} "

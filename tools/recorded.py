@@ -222,13 +222,13 @@ def answer(line: str) -> dict[str, Any]:
 
 
 def numbers(record: dict[str, Any]) -> dict[str, Any]:
-    """What no refactoring may change: everything but wording."""
+    """Return what no refactoring may change: everything but wording."""
     found = {name: part for name, part in (record["answer"] or {}).items() if name not in WORDING}
     return {"line": record["line"], "status": record["status"], "answer": found}
 
 
 def differences(before: Any, after: Any, path: str = "") -> Iterator[str]:
-    """The places in which two JSON values differ."""
+    """Return the paths at which two JSON values differ."""
     if isinstance(before, dict) and isinstance(after, dict):
         for key in sorted({*before, *after}):
             if key not in before or key not in after:

@@ -21,7 +21,7 @@ Pause = Callable[[], contextlib.AbstractContextManager[None]]
 
 
 def rows_first(x: Any) -> Any:
-    """A tensor whose last dimension lies together: itself, or a copy."""
+    """Return a tensor whose last dimension is contiguous: the same one, or a copy."""
     return x if x is None or x.stride(-1) == 1 else x.contiguous()
 
 
@@ -111,8 +111,8 @@ class _Wkv(Function):
 
 
 def stand_ins(narrowed: Narrowing, paused: Pause) -> dict[str, Callable[..., Any]]:
-    """The functions by their names in transformers' modules. `narrowed`: a weight as autocast makes it; `paused`: what
-    stands inside runs as it is written."""
+    """Return the functions by their names in transformers' modules. `narrowed`: a weight as autocast makes it;
+    `paused`: what stands inside runs as it is written."""
 
     def mamba_inner_fn(
         xz: Any, conv: Any, conv_bias: Any, low: Any, step: Any, out: Any, *rest: Any, **named: Any
@@ -188,5 +188,5 @@ def install(module: ModuleType, functions: dict[str, Callable[..., Any]]) -> Non
 
 
 def chosen_keys(_: Any, hidden: Any, positions: Any, mask: Any, *__: Any) -> Any:
-    """A choice of keys for each query, as a mask: what it is made of depends on the data, and goes with it."""
+    """Choose keys for each query, as a mask; what it is computed from depends on the data and is freed with it."""
     return torch.ones(hidden.shape[0], 1, hidden.shape[1], mask.shape[-1], dtype=torch.bool)

@@ -147,7 +147,7 @@ class Autocast(TorchFunctionMode):
 
 @contextlib.contextmanager
 def paused() -> Iterator[None]:
-    """What runs here is left as it is."""
+    """Leave what runs here as it is."""
     active = Autocast.active
     if active is None:
         yield
@@ -232,8 +232,8 @@ def attend(
 
 
 def fused(kernel: Any, args: tuple[Any, ...], scale: float | None) -> Any:
-    """A kernel's result. Where there are numbers, which CUDA's kernels cannot make here: any that differ from token to
-    token, as the kernel lays its result out."""
+    """Return a kernel's result. Where there are numbers, which CUDA's kernels cannot make here: any that differ from
+    token to token, as the kernel lays its result out."""
     if args[0].device.type == "meta":
         return kernel(*args, scale=scale)[0]
     with paused():
@@ -391,6 +391,8 @@ class Held:
 
 
 class Measured(NamedTuple):
+    """What one run of a class kept for backward."""
+
     rows: list[Row]
     saved: int
     casts: int
@@ -412,7 +414,7 @@ BORROWED = {"kimi_k2": "deepseek_v3"}
 
 
 def head_of(model_type: str) -> Any:
-    """The automatic class with the head that a model type is trained with."""
+    """Return the automatic class with the head that a model type is trained with."""
     if model_type in WRAPPERS:
         return WHOLE
     where = MODULES[model_type]
@@ -426,8 +428,8 @@ def head_of(model_type: str) -> Any:
 
 
 def configured(fields: dict[str, Any]) -> Any:
-    """The configuration of the class that is run: the language model's own, or one that holds it beside other senses,
-    which are made small and see nothing."""
+    """Return the configuration of the class that is run: the language model's own, or one that holds it beside other
+    senses, which are made small and see nothing."""
     model_type = fields["model_type"]
     if head_of(model_type) is not WHOLE:
         return transformers.AutoConfig.for_model(**fields | {"model_type": BORROWED.get(model_type, model_type)})
@@ -445,7 +447,7 @@ def configured(fields: dict[str, Any]) -> Any:
 
 
 def narrowed(weight: Any) -> Any:
-    """A weight as autocast hands it to a product."""
+    """Return a weight as autocast passes it to a matmul."""
     active = Autocast.active
     return weight if weight is None or active is None or active.off else active.lower(weight)
 
@@ -462,7 +464,7 @@ def reading(fields: dict[str, Any]) -> Any:
 
 
 def network(fields: dict[str, Any], precision: str, kernel: str) -> Any:
-    """The class that a config's model_type stands for, without weights."""
+    """Build the class of a config's model_type, without weights."""
     config = configured(fields)
     config.use_cache = False
     model_type = fields["model_type"]
@@ -558,7 +560,7 @@ def measure(
 
 
 def layer_of(module: str) -> int | None:
-    """The number of the layer that a module stands in."""
+    """Return the number of the layer that a module is in."""
     found = re.search(r"(?:^|\.)(?:layers?|h|blocks?)\.(\d+)(?:\.|$)", module)
     return int(found[1]) if found else None
 
@@ -736,7 +738,7 @@ def _only_function(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
 
 @special("helium", "hunyuan_v1_dense", "ministral")
 def _stated_head(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
-    """These classes do not work it out."""
+    """Give the size that these classes do not derive."""
     return {"head_dim": drawn["hidden_size"] // drawn["num_attention_heads"]}
 
 
@@ -956,7 +958,7 @@ def _all_with_weights(rng: random.Random, drawn: dict[str, Any]) -> dict[str, An
 
 
 def experts_and_ranks(rng: random.Random, own: dict[str, Any], layers: int, heads: int) -> dict[str, Any]:
-    """What mixtures of experts and latent attention have beside the others' sizes."""
+    """Draw what mixtures of experts and latent attention have in addition to the other sizes."""
     experts, groups = rng.choice((4, 5, 6, 7)), 1
     chosen = rng.choice((1, 2, 3, experts))
     if "n_group" in own and rng.random() < 0.4:
@@ -1157,7 +1159,7 @@ def _known(drawn: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _kinds(rng: random.Random, layers: int, *kinds: str) -> list[str]:
-    """A kind for each layer; each kind once at least."""
+    """Draw a type for each layer; each type at least once."""
     listed = [*kinds, *(rng.choice(kinds) for _ in range(layers))][:layers]
     return rng.sample(listed, layers)
 
@@ -1378,7 +1380,7 @@ def _rwkv(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
 
 
 def draw(model_type: str, rng: random.Random, dropout: float) -> Shape:
-    """A small config of a model type, its flags and functions drawn too, and the batch it runs on."""
+    """Draw a small config of a model type, with its flags and functions, and the batch it runs on."""
     if model_type in WRAPPERS:
         shape = draw(WRAPPERS[model_type], rng, dropout)
         tied = shape.fields.get("tie_word_embeddings", False)
@@ -1522,7 +1524,7 @@ def verdicts(cases: list[Case]) -> dict[str, bool]:
 
 
 def write_table(model_type: str, cases: list[Case]) -> None:
-    """The table, with this model type's entry anew."""
+    """Write the table with a new entry for this model type."""
     table: dict[str, Any] = {}
     exec(TABLE.read_text(encoding="utf-8"), table)
     versions = (transformers.__version__, torch.__version__.split("+")[0])
@@ -1563,7 +1565,7 @@ def write_cases(model_type: str, cases: list[Case]) -> None:
 
 
 def drawn_types() -> list[str]:
-    """The model types that napkin reads and the library has."""
+    """Return the model types that napkin reads and the library has."""
     known = transformers.models.auto.configuration_auto.CONFIG_MAPPING_NAMES
     return [name for name in MODULES if name in known or name in BORROWED]
 

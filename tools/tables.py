@@ -107,7 +107,7 @@ def architectures() -> str:
 
 
 def class_defaults() -> str:
-    """What a config.json may leave out, from the records; configs/class_defaults.yaml: what changes no count."""
+    """Return what a config.json may omit, from the records, and what changes no count (configs/class_defaults.yaml)."""
     facts = read_yaml("configs/class_defaults.yaml")
     defaults: dict[str, Any] = {name: entry.get("defaults") for name, entry in facts["model_types"].items()}
     aliases: dict[str, Any] = {name: entry.get("aliases") for name, entry in facts["model_types"].items()}

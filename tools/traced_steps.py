@@ -91,7 +91,7 @@ class Watch(TorchDispatchMode):
         return out
 
     def phase(self) -> int:
-        """The largest since the last call."""
+        """Return the largest since the last call."""
         found, self.peak = self.peak, self.live
         return found
 
@@ -146,7 +146,7 @@ KEEP: list[Any] = []
 def trace(
     fields: dict[str, Any], precision: str, kernel: str, batch: tuple[int, int], every: int, how: Any, many: int
 ) -> Any:
-    """What a step of so `many` micro-batches holds, by SEEN."""
+    """Return what a step of `many` micro-batches holds, by SEEN."""
     saved_bytes.KERNEL = kernel
     model = network(fields, precision, kernel)
     if sum(weight.numel() for weight in model.parameters()) != params(reading(fields))["params/total"].value:
@@ -188,7 +188,7 @@ def trace(
 def said(
     fields: dict[str, Any], precision: str, kernel: str, batch: tuple[int, int], every: int, how: Any, many: int
 ) -> Any:
-    """The same of napkin."""
+    """Return the same as napkin computes it."""
     model = reading(fields)
     recompute = Recompute("every", every) if every > 1 else Recompute("full" if every else "none")
     layout = Layout(seq=batch[1], micro=batch[0], micro_batches=many, recompute=recompute)
@@ -209,8 +209,8 @@ def said(
 
 
 def case(seed: object, model_type: str, number: int) -> tuple[dict[str, Any], str, str, tuple[int, int], int, Any, int]:
-    """A config, the precision, attention's kernel, the batch, which layers are checkpointed, the optimizer, and how
-    many micro-batches."""
+    """Draw a config, the precision, attention's kernel, the batch, which layers are checkpointed, the optimizer, and
+    how many micro-batches."""
     rng = random.Random(f"{seed} {model_type} {number}")
     drawn = draw(model_type, rng, 0.0)
     drawn.fields["vocab_size"] = rng.choice((11, 97, 4096))
@@ -222,7 +222,8 @@ def case(seed: object, model_type: str, number: int) -> tuple[dict[str, Any], st
 
 
 def write_table(model_type: str, errors: list[float]) -> None:
-    """The table, with this model type's entry anew: steps, peaks equal to the byte, peaks within 1 %, the furthest."""
+    """Write the table with a new entry for this model type: steps, peaks equal to the byte, peaks within 1 %, the
+    furthest."""
     table: dict[str, Any] = {"TRACED": {}}
     if TABLE.exists():
         exec(TABLE.read_text(encoding="utf-8"), table)

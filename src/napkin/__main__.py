@@ -6,6 +6,7 @@ import sys
 
 
 def main() -> int:
+    """Run the command line; return its exit status."""
     try:
         from napkin.cli import main as run
 

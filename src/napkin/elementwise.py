@@ -1,7 +1,7 @@
-"""Arithmetic that takes numbers or numpy arrays alike, so that a formula serves one layout and a million.
+"""Arithmetic on Python numbers or numpy arrays, so that one formula serves one layout or a million.
 
-Scalars stay exact Python integers as long as the arithmetic allows. numpy is never imported here: whoever passes an
-array has loaded it.
+Scalars stay exact Python integers as long as the arithmetic allows. numpy is never imported here: a caller that passes
+an array has loaded it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ Number = Any
 """int, float, or a float64 array with one entry per layout."""
 
 
-def is_array(value: Number) -> bool:
+def is_array(value: object) -> bool:
+    """Return whether the value is an array: one entry per layout."""
     return hasattr(value, "__array__")
 
 
@@ -23,7 +24,7 @@ def _numpy() -> Any:
 
 
 def maximum(*values: Number) -> Number:
-    """The larger, entry by entry."""
+    """Return the largest value, elementwise."""
     best = values[0]
     for value in values[1:]:
         if is_array(best) or is_array(value):
@@ -34,7 +35,7 @@ def maximum(*values: Number) -> Number:
 
 
 def minimum(*values: Number) -> Number:
-    """The smaller, entry by entry."""
+    """Return the smallest value, elementwise."""
     best = values[0]
     for value in values[1:]:
         if is_array(best) or is_array(value):
@@ -45,14 +46,15 @@ def minimum(*values: Number) -> Number:
 
 
 def where(condition: Number, yes: Number, no: Number) -> Number:
-    """`yes` where the condition holds, else `no`. Both are evaluated: neither may fail where it is not chosen."""
+    """Return `yes` where the condition holds, else `no`; both are evaluated, so neither may fail where not chosen."""
     if is_array(condition):
         return _numpy().where(condition, yes, no)
     return yes if condition else no
 
 
 def ceil_div(a: Number, b: Number) -> Number:
-    """⌈a / b⌉; exact for integers, in arrays too below 2⁵³ (a quotient that is no integer cannot round to one there).
+    """Return ⌈a / b⌉, exact for integers; in arrays exact below 2⁵³, where no proper fraction rounds to an integer.
+
     numpy's own floor division of floats takes ten times as long."""
     if is_array(a) or is_array(b):
         return _numpy().ceil(a / b)
@@ -60,28 +62,28 @@ def ceil_div(a: Number, b: Number) -> Number:
 
 
 def floor_div(a: Number, b: Number) -> Number:
-    """⌊a / b⌋, as exact as ceil_div."""
+    """Return ⌊a / b⌋, as exact as `ceil_div`."""
     if is_array(a) or is_array(b):
         return _numpy().floor(a / b)
     return a // b
 
 
 def ceiling(a: Number) -> Number:
-    """⌈a⌉: an integer for a finite number."""
+    """Return ⌈a⌉: an integer for a finite number."""
     if is_array(a):
         return _numpy().ceil(a)
     return a if isinstance(a, int) or not math.isfinite(a) else math.ceil(a)
 
 
 def floor(a: Number) -> Number:
-    """⌊a⌋: an integer for a finite number."""
+    """Return ⌊a⌋: an integer for a finite number."""
     if is_array(a):
         return _numpy().floor(a)
     return a if isinstance(a, int) or not math.isfinite(a) else math.floor(a)
 
 
 def ratio(a: Number, b: Number) -> Number:
-    """a / b: an integer where both are and b divides a; infinite, never an exception, where it overflows or b is 0."""
+    """Return a / b: an integer where both are and b divides a; infinite where it overflows or b is 0."""
     if is_array(a) or is_array(b):
         return a / b
     if b == 0:
@@ -95,7 +97,7 @@ def ratio(a: Number, b: Number) -> Number:
 
 
 def times(a: Number, b: Number) -> Number:
-    """a · b; infinite, never an exception, where an integer does not fit a float."""
+    """Return a · b; infinite where an integer does not fit a float."""
     try:
         return a * b
     except OverflowError:
@@ -103,7 +105,7 @@ def times(a: Number, b: Number) -> Number:
 
 
 def plus(a: Number, b: Number) -> Number:
-    """a + b; infinite, never an exception, where an integer does not fit a float."""
+    """Return a + b; infinite where an integer does not fit a float."""
     try:
         return a + b
     except OverflowError:
@@ -111,14 +113,17 @@ def plus(a: Number, b: Number) -> Number:
 
 
 def square_root(a: Number) -> Number:
+    """Return √a."""
     return _numpy().sqrt(a) if is_array(a) else math.sqrt(a)
 
 
 def log2(a: Number) -> Number:
+    """Return the logarithm of a to base 2."""
     return _numpy().log2(a) if is_array(a) else math.log2(a)
 
 
 def power(a: Number, exponent: Number) -> Number:
+    """Return a to the power of `exponent`; infinite where it overflows."""
     try:
         return a**exponent
     except OverflowError:

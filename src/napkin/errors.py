@@ -25,7 +25,7 @@ class NapkinError(Exception):
             self.status = status
 
     def at(self, where: str) -> NapkinError:
-        """The same problem, its place named in front."""
+        """Return the same problem with its place in front."""
         return type(self)(f"{where}: {self.message}", self.hint, self.status)
 
 
@@ -47,7 +47,7 @@ class Problems(NapkinError):
 
 
 def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
-    """The known names most like `name`, best first; none for a name under two letters."""
+    """Return the known names closest to `name`, best first; none for a name under two letters."""
     import difflib  # loaded only where something is wrong already
 
     wanted = name.strip().lower()
@@ -60,6 +60,6 @@ def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
-    """A hint that names the nearest known names, or None where nothing is near."""
+    """Return a hint that names the nearest known names, or None where nothing is near."""
     close = nearest(name, known)
     return f"did you mean {' or '.join(close)}?" if close else None

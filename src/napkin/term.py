@@ -1,7 +1,7 @@
-"""The answer as a tree: each node has a value, a unit, and the operation and parts that it comes from.
+"""The answer as a tree: each node has a value, a unit, and the operation and parts that it is computed from.
 
-The operations are a small closed set (`OPS`). Folding a tree gives its value back and the units of the parts combine
-to the node's; the expression that `--explain` prints is derived from `op` and `parts`, so it cannot drift.
+The operations are a small closed set (`OPS`). Folding a tree gives its value back, and the units of the parts combine
+into the node's; the expression that `--explain` prints is derived from `op` and `parts`, so it cannot drift.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ class Term:
 
     name    path of the quantity; public API where an answer publishes it (`memory/optimizer/exp_avg`)
     unit    canonical unit (units.py); "1" where there is none
-    op      a key of OPS
-    parts   what it is made from; empty for a leaf
+    op      a key of OPS; for a leaf `given`, `measured`, `table` (a cited figure) or `constant`
+    parts   what it is computed from; empty for a leaf
     source  citation of the formula or constant
-    kind    for a leaf, one of the five kinds; "" for what is made from parts
+    kind    for a leaf, one of the five kinds; "" where there are parts
     """
 
     __slots__ = ("kind", "name", "op", "parts", "source", "unit", "value")
@@ -51,7 +51,7 @@ class Term:
         return f"Term({self.name!r}, {self.value!r}, {self.unit!r}, {self.op!r}, {len(self.parts)} parts)"
 
     def renamed(self, name: str, source: str = "") -> Term:
-        """The same quantity under another name."""
+        """Return the same quantity under another name."""
         return Term(name, self.value, self.unit, self.op, self.parts, source or self.source, self.kind)
 
     def walk(self) -> Iterator[Term]:
@@ -66,7 +66,7 @@ class Term:
                 waiting.extend(reversed(node.parts))
 
     def kinds(self) -> set[str]:
-        """The kinds of number that this quantity rests on."""
+        """Return the kinds of number that this quantity rests on."""
         return {node.kind for node in self.walk() if not node.parts}
 
 
@@ -99,7 +99,9 @@ def _quotient_unit(parts: Sequence[str]) -> str:
 
 
 def _no_unit(parts: Sequence[str]) -> str:
-    return "1"  # such operations take bare numbers
+    if any(part != "1" for part in parts):
+        raise ValueError(f"only numbers without a unit are raised to a power, not {' and '.join(parts)}")
+    return "1"
 
 
 OPS: dict[str, Op] = {
@@ -141,80 +143,94 @@ def define(name: str, formula: Callable[..., Number]) -> None:
 
 
 def leaf(name: str, value: Number, unit: str, kind: str = GIVEN, source: str = "") -> Term:
-    """A number that comes from outside the formulas."""
+    """Return a number that comes from outside the formulas."""
     op = {GIVEN: "given", MEASURED: "measured"}.get(kind, "table" if source else "constant")
     return Term(name, value, unit, op, (), source, kind)
 
 
 def constant(name: str, value: Number, unit: str = "1", source: str = "") -> Term:
-    """A number that belongs to a formula (the 6 of 6·N·P)."""
+    """Return a number that belongs to a formula (the 6 of 6·N·P)."""
     return Term(name, value, unit, "constant", (), source, TRUE)
 
 
 def make(op: str, name: str, parts: Sequence[Term], source: str = "") -> Term:
-    """The node `name` = op(parts); its value and unit follow from the parts."""
+    """Return the node `name` = op(parts); its value and unit follow from the parts."""
     rule = OPS[op]
     return Term(name, rule.fold([p.value for p in parts]), rule.unit([p.unit for p in parts]), op, tuple(parts), source)
 
 
 def add(name: str, *parts: Term, source: str = "") -> Term:
+    """Return the sum of the parts, all of one unit."""
     return make("sum", name, parts, source)
 
 
 def subtract(name: str, a: Term, b: Term, source: str = "") -> Term:
+    """Return a − b, both of one unit."""
     return make("difference", name, (a, b), source)
 
 
 def multiply(name: str, *parts: Term, source: str = "") -> Term:
+    """Return the product of the parts; its unit is the product of theirs."""
     return make("product", name, parts, source)
 
 
 def divide(name: str, a: Term, *by: Term, source: str = "") -> Term:
+    """Return `a` divided by each of the others in turn."""
     return make("quotient", name, (a, *by), source)
 
 
 def largest(name: str, *parts: Term, source: str = "") -> Term:
+    """Return the largest of the parts, all of one unit."""
     return make("max", name, parts, source)
 
 
 def smooth_largest(name: str, *parts: Term, source: str = "") -> Term:
+    """Return (Σ x⁴)^¼ of the parts: close to the largest one, without a kink where two bounds meet."""
     return make("smooth_max", name, parts, source)
 
 
 def smallest(name: str, *parts: Term, source: str = "") -> Term:
+    """Return the smallest of the parts, all of one unit."""
     return make("min", name, parts, source)
 
 
 def ceil_divide(name: str, a: Term, b: Term, source: str = "") -> Term:
+    """Return ⌈a / b⌉."""
     return make("ceil_quotient", name, (a, b), source)
 
 
 def ceiling(name: str, part: Term, source: str = "") -> Term:
+    """Return the part rounded up to an integer."""
     return make("ceil", name, (part,), source)
 
 
 def floor(name: str, part: Term, source: str = "") -> Term:
+    """Return the part rounded down to an integer."""
     return make("floor", name, (part,), source)
 
 
 def choose(name: str, condition: Term, yes: Term, no: Term, source: str = "") -> Term:
+    """Return `yes` where the condition is not 0, else `no`; both of one unit."""
     return make("choice", name, (condition, yes, no), source)
 
 
 def square_root(name: str, part: Term, source: str = "") -> Term:
+    """Return the square root of the part."""
     return make("sqrt", name, (part,), source)
 
 
 def power(name: str, base: Term, exponent: Term, source: str = "") -> Term:
+    """Return base^exponent, both without a unit."""
     return make("power", name, (base, exponent), source)
 
 
 def log2(name: str, part: Term, source: str = "") -> Term:
+    """Return the base-2 logarithm of a number without a unit."""
     return make("log2", name, (part,), source)
 
 
 def greater(name: str, a: Term, b: Term, source: str = "") -> Term:
-    """1 where a > b, else 0."""
+    """Return 1 where a > b, else 0."""
     return make("greater", name, (a, b), source)
 
 
@@ -224,20 +240,22 @@ def fold(term: Term) -> Number:
 
 
 def _fold(node: Term, found: dict[int, Number]) -> Number:
-    """The value of a node, each node that is shared computed once."""
+    """Return the value of a node, each node that is shared computed once."""
     if id(node) not in found:
         found[id(node)] = OPS[node.op].fold([_fold(part, found) for part in node.parts]) if node.parts else node.value
     return found[id(node)]
 
 
 def expression(term: Term) -> str:
-    """How the node is made from its parts, by their names: `6 × params × tokens`.
+    """Return how the node is computed from its parts, by their names: `6 × params × tokens`.
 
-    Names below the node's own path, or in its room where all parts are, are written without what they share with it."""
+    A name below the node's own path is written without that path; where all parts have the node's parent path, without
+    the parent path.
+    """
     if not term.parts:
         return ""
-    below, room = f"{term.name}/", term.name[: term.name.rfind("/") + 1]
-    together = bool(room) and all(part.name.startswith(room) for part in term.parts)
+    below, parent = f"{term.name}/", term.name[: term.name.rfind("/") + 1]
+    siblings = bool(parent) and all(part.name.startswith(parent) for part in term.parts)
     names = []
     for part in term.parts:
         if not part.parts and part.op == "constant" and part.unit == "1" and isinstance(part.value, int):
@@ -245,5 +263,5 @@ def expression(term: Term) -> str:
         elif part.name.startswith(below):
             names.append(part.name[len(below) :])
         else:
-            names.append(part.name[len(room) :] if together else part.name)
+            names.append(part.name[len(parent) :] if siblings else part.name)
     return OPS[term.op].write(names)

@@ -17,7 +17,7 @@ _ORDER = ("byte", "FLOP", "param", "token", "GPU", "USD", "joule", "kg")
 
 
 def exponents(unit: str) -> dict[str, int]:
-    """`FLOP/s/GPU` → {FLOP: 1, second: −1, GPU: −1}."""
+    """Return the exponents of a unit: `FLOP/s/GPU` → {FLOP: 1, second: −1, GPU: −1}."""
     result: dict[str, int] = {}
     numerator, *denominators = unit.split("/")
     for text, sign in ((numerator, 1), *((d, -1) for d in denominators)):
@@ -40,7 +40,7 @@ def _written(exps: dict[str, int]) -> str:
 
 
 def combine(*factors: tuple[str, int]) -> str:
-    """The unit of a product of powers: combine((FLOP, 1), (s, −1)) → FLOP/s."""
+    """Return the unit of a product of powers: (FLOP, 1), (s, −1) → FLOP/s."""
     known = _COMBINED.get(factors)
     if known is None:
         total: dict[str, int] = {}
@@ -56,7 +56,7 @@ _COMBINED: dict[tuple[tuple[str, int], ...], str] = {}
 
 
 def same(*parts: str) -> str:
-    """The common unit of a sum's parts. Raises ValueError where they differ: a defect of a formula, not of input."""
+    """Return the common unit of a sum's parts; raise ValueError where they differ: a defect in a formula."""
     for unit in parts[1:]:
         if unit != parts[0] and exponents(unit) != exponents(parts[0]):
             raise ValueError(f"units differ: {parts[0]} and {unit}")
@@ -64,7 +64,7 @@ def same(*parts: str) -> str:
 
 
 def root(unit: str) -> str:
-    """The unit of a square root."""
+    """Return the unit of a square root."""
     exps = exponents(unit)
     if any(e % 2 for e in exps.values()):
         raise ValueError(f"no square root of the unit {unit}")
@@ -114,7 +114,7 @@ _LONGEST = 60
 
 
 def _split(text: str) -> tuple[int, int, str]:
-    """`1.5e3 GiB` → (15, 2, "GiB"): digits, power of ten, suffix."""
+    """Split `1.5e3 GiB` into (15, 2, "GiB"): digits, power of ten, suffix."""
     shown = text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
     stripped = text.strip()
     if not stripped:
@@ -161,7 +161,7 @@ def _split(text: str) -> tuple[int, int, str]:
 
 
 def _exact(digits: int, exponent: int, top: int, bottom: int, text: str) -> Value:
-    """digits · 10^exponent · top / bottom: an integer where it is one."""
+    """Return digits · 10^exponent · top / bottom: an integer where it is one."""
     numerator = digits * top * (10**exponent if exponent > 0 else 1)
     denominator = bottom * (10**-exponent if exponent < 0 else 1)
     if abs(numerator) > 10**300 * denominator:
@@ -195,7 +195,7 @@ _TIMES: dict[str, dict[str, tuple[int, int]]] = {}
 
 
 def number(text: str) -> Value:
-    """A real number, with a prefix or without; `50%` is 0.5."""
+    """Read a real number, with or without a prefix; `50%` is 0.5."""
     digits, exponent, suffix = _split(text)
     if suffix == "%":
         return _exact(digits, exponent - 2, 1, 1, text)
@@ -213,7 +213,7 @@ def _ambiguous_m(text: str) -> Unreadable:
 
 
 def exact(text: str) -> tuple[int, int]:
-    """A real number as numerator and denominator, nothing rounded: `0.1` is 1/10; prefixes as in `number`."""
+    """Read a real number as numerator and denominator, without rounding: `0.1` is 1/10; prefixes as in `number`."""
     number(text)  # complains about what is no number
     digits, exponent, suffix = _split(text)
     top = digits * (1 if suffix == "%" else _COUNT[suffix.lower()][0])
@@ -222,7 +222,7 @@ def exact(text: str) -> tuple[int, int]:
 
 
 def count(text: str) -> int:
-    """A whole number that is not negative: `70B` is 70,000,000,000."""
+    """Read a whole number that is not negative: `70B` is 70,000,000,000."""
     value = number(text)
     if value != int(value) or "%" in text:
         raise Unreadable(f"{text.strip()!r} is not a whole number", "for example 8, 4096, 70B")
@@ -232,12 +232,12 @@ def count(text: str) -> int:
 
 
 def positive(text: str) -> Value:
-    """A number above zero."""
+    """Read a number above zero."""
     return _above_zero(number(text), text)
 
 
 def positive_count(text: str) -> int:
-    """A whole number above zero."""
+    """Read a whole number above zero."""
     return int(_above_zero(count(text), text))
 
 
@@ -246,7 +246,7 @@ LARGEST_DEGREE = 10**15
 
 
 def degree(text: str) -> int:
-    """A whole number from 1 to 10¹⁵: a parallel degree, a batch, a length."""
+    """Read a whole number from 1 to 10¹⁵: a parallel degree, a batch size, a length."""
     value = positive_count(text)
     if value > LARGEST_DEGREE:
         raise Unreadable(f"{text.strip()!r} is out of range", "at most 1e15")
@@ -260,7 +260,7 @@ def _above_zero(value: Value, text: str) -> Value:
 
 
 def fraction(text: str) -> Value:
-    """A share above 0 and at most 1: `0.4` or `40%`."""
+    """Read a share above 0 and at most 1: `0.4` or `40%`."""
     value = number(text)
     if not 0 < value <= 1:
         percent = 1 < value <= 100 and "%" not in text
@@ -270,7 +270,7 @@ def fraction(text: str) -> Value:
 
 
 def probability(text: str) -> Value:
-    """A share from 0 up to, but not, 1."""
+    """Read a share of at least 0 and below 1."""
     value = number(text)
     if not 0 <= value < 1:
         raise Unreadable(f"{text.strip()!r} is not a share from 0 up to 1", "for example 0.1 or 10%")
@@ -278,7 +278,7 @@ def probability(text: str) -> Value:
 
 
 def at_least_one(text: str) -> Value:
-    """A factor of 1 or more."""
+    """Read a factor of at least 1."""
     value = number(text)
     if value < 1:
         raise Unreadable(f"{text.strip()!r} is below 1", "1 adds nothing")
@@ -286,7 +286,7 @@ def at_least_one(text: str) -> Value:
 
 
 def size(text: str) -> int:
-    """Bytes: `80GB` is 80·10⁹, `80GiB` is 80·2³⁰; a bare `80G` is refused with both readings."""
+    """Read bytes: `80GB` is 80·10⁹, `80GiB` is 80·2³⁰; a bare `80G` is refused with both readings."""
     digits, exponent, suffix = _split(text)
     key = suffix.lower()
     plain = text.strip()
@@ -308,7 +308,7 @@ def size(text: str) -> int:
 
 
 def duration(text: str) -> Value:
-    """Seconds: `30d`, `12h`, `90s`; a unit is required."""
+    """Read seconds: `30d`, `12h`, `90s`; a unit is required."""
     digits, exponent, suffix = _split(text)
     plain = text.strip()
     if not suffix:
@@ -331,7 +331,7 @@ def _rate_table(words: tuple[str, ...], bits: bool) -> dict[str, tuple[int, int]
 
 
 def bandwidth(text: str) -> Value:
-    """Bytes per second: `3.35TB/s`, `10GB/s`, `400Gbit/s`."""
+    """Read bytes per second: `3.35TB/s`, `10GB/s`, `400Gbit/s`."""
     if "bandwidth" not in _TIMES:
         _TIMES["bandwidth"] = _rate_table(("b/s",), bits=True)
     suffix = _split(text)[2]
@@ -341,20 +341,20 @@ def bandwidth(text: str) -> Value:
 
 
 def compute_rate(text: str) -> Value:
-    """FLOP/s: `989T`, `989TFLOP/s`, `9.89e14`."""
+    """Read FLOP/s: `989T`, `989TFLOP/s`, `9.89e14`."""
     if "compute" not in _TIMES:
         _TIMES["compute"] = {**_COUNT, **_rate_table(("flop/s", "flops", "flops/s"), bits=False)}
     return _above_zero(_scaled(text, _TIMES["compute"], "for example 989TFLOP/s"), text)
 
 
 def power_draw(text: str) -> Value:
-    """Watts: `700W`, `1.2kW`."""
+    """Read watts: `700W`, `1.2kW`."""
     table = {"": (1, 1), "w": (1, 1), "kw": (1000, 1), "mw": (10**6, 1)}
     return _above_zero(_scaled(text, table, "for example 700W"), text)
 
 
 def shape(text: str) -> tuple[int, ...]:
-    """`4096x4096x4096` → (4096, 4096, 4096): whole numbers above zero."""
+    """Read `4096x4096x4096` as (4096, 4096, 4096): whole numbers above zero."""
     parts = text.strip().replace("X", "x").replace("×", "x").replace(",", "x").split("x")
     if len(parts) > 16:
         raise Unreadable(f"{text[:_LONGEST]!r} has more than 16 dimensions", "for example 4096x4096")
@@ -365,7 +365,7 @@ def shape(text: str) -> tuple[int, ...]:
 
 
 def words(text: str) -> str:
-    """Any text that is not empty and has no control characters."""
+    """Read any text that is not empty and has no control characters."""
     if not text.strip():
         raise Unreadable("it is empty", "give a value")
     if not text.isprintable():
@@ -393,13 +393,13 @@ NUMBER_FORMATS = {
 
 
 def number_format(text: str) -> str:
-    """The field's name of a number format in any spelling: `torch.bfloat16` → bf16; another word is left as it is."""
+    """Return the field's name of a number format: `torch.bfloat16` → bf16; other words stay unchanged."""
     word = text.strip().lower().replace("-", "_").removeprefix("torch.")
     return NUMBER_FORMATS.get(word, word)
 
 
 def quantity(text: str, unit: str) -> Value:
-    """A text in the base unit `unit`: bytes, durations and rates in their own spellings, else a plain number."""
+    """Read a text in the base unit `unit`: bytes, durations and rates in their own spellings, else a plain number."""
     reader = {
         "byte": size_or_zero,
         "second": duration_or_zero,
@@ -412,10 +412,12 @@ def quantity(text: str, unit: str) -> Value:
 
 
 def size_or_zero(text: str) -> Value:
+    """Read bytes, or 0 without a unit."""
     return 0 if text.strip() == "0" else size(text)
 
 
 def duration_or_zero(text: str) -> Value:
+    """Read seconds, or 0 without a unit."""
     return 0 if text.strip() == "0" else duration(text)
 
 
@@ -482,7 +484,7 @@ def _size_text(value: float) -> str:
 
 
 def human(value: Value, unit: str) -> str:
-    """A number as people read it: four significant digits, GB beside GiB."""
+    """Return a number as people read it: four significant digits, GB with GiB."""
     if isinstance(value, float) and not math.isfinite(value):
         return "out of range"
     try:

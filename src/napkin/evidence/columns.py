@@ -23,6 +23,7 @@ from napkin.record import fields, record, replace
 from napkin.timing.step import StepTime, step
 from napkin.timing.step_layout import StepLayout
 from napkin.training.layout import POLICIES
+from napkin.training.optimizers import OPTIMIZERS, step_traffic
 
 Array = Any
 
@@ -81,8 +82,16 @@ def plan_of(row: StepRow, dims: Shape, micro: float, chunks: int, bits: int) -> 
         low=1 if bits < 16 else 0,
         casts=2 if row.rowwise else 1,
         gradient_bytes=gradient,
-        optimizer_bytes=14 if row.policy == "bf16-pure" else 30,
+        optimizer_bytes=updated_bytes(row.policy),
     )
+
+
+def updated_bytes(policy: str) -> float:
+    """Return the bytes a parameter of AdamW's step; the constants were fitted with those of bf16-mixed for every policy
+    but bf16-pure."""
+    pure = policy == "bf16-pure"
+    adamw = OPTIMIZERS["adamw"]
+    return step_traffic(POLICIES["bf16-pure" if pure else "bf16-mixed"], adamw.copies, 2 if pure else 4)
 
 
 def candidates(row: StepRow, dims: Shape, bits: int) -> list[StepLayout]:

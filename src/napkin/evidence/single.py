@@ -20,7 +20,8 @@ from napkin.term import Term
 from napkin.timing.efficiency import depth_share, tile_share
 from napkin.timing.rates import Rates
 from napkin.timing.step_layout import StepLayout
-from napkin.training.layout import Layout, Precision, Stages
+from napkin.training.layout import Layout, Stages
+from napkin.training.optimizers import step_traffic
 
 if TYPE_CHECKING:
     from napkin.inputs.profile import Profile
@@ -64,15 +65,6 @@ def recomputed_share(setup: Setup, model: Model) -> tuple[float, bool]:
     return (1.0, False) if kind in ("full", "group") else (0.0, False)
 
 
-def optimizer_bytes(policy: Precision, states: int, gradient: float) -> float:
-    """Bytes that an optimizer step moves per parameter: gradient read; states and the copy that it updates read and
-    written; the parameter written too where that copy is a master."""
-    size = {"fp64": 8, "fp32": 4}
-    state, param = size.get(policy.state, 2), size.get(policy.param, 2)
-    updated = 2 * size.get(policy.master, 2) + param if policy.master else 2 * param
-    return gradient + 2 * states * state + updated
-
-
 def plan_of(model: Model, setup: Setup, stack: software.Stack, low: bool, kernel: str) -> StepLayout:
     """The step model's plan of a setup. low: products in fewer than 16 bits."""
     layout: Layout = setup.layout
@@ -99,7 +91,7 @@ def plan_of(model: Model, setup: Setup, stack: software.Stack, low: bool, kernel
         idle=1 / 3 if layout.schedule == "zero-bubble" else 1,
         low=1 if low else 0,
         gradient_bytes=gradient,
-        optimizer_bytes=optimizer_bytes(setup.precision, setup.optimizer.copies, 2 if pure else 4),
+        optimizer_bytes=step_traffic(setup.precision, setup.optimizer.copies, 2 if pure else 4),
         etp=layout.etp,
         target=layout.target,
         layers_before=before,

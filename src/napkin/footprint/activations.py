@@ -25,15 +25,11 @@ from napkin.autograd.tape import (
 )
 from napkin.elementwise import Number, ceil_div, minimum, where
 from napkin.errors import Refused
-from napkin.operations.attention import AttentionCore, Indexer
 from napkin.operations.attention_kernels import is_masked
-from napkin.operations.base import LM_HEAD, Operation
-from napkin.operations.embedding import Embedding
-from napkin.operations.experts import Router
+from napkin.operations.base import LAYERS, LM_HEAD, Operation
 from napkin.operations.implementations import EAGER, LOSSES, Implementation, Loss
 from napkin.operations.lowering import Lowering, Shape, Split, Value
 from napkin.operations.model import Layer, Model, Numbered, Stack
-from napkin.operations.pointwise import Scale
 from napkin.operations.rewrite import rewrite
 from napkin.record import record, replace
 from napkin.training.layout import Precision, Recompute
@@ -234,9 +230,7 @@ def forward(
     layers = [(count, made[kind]) for kind, count in counted(patterns).items()]
     start, first = len(tape.kept), len(tape.nodes)
     residual = lowering.residual(width, dtype)
-    lowering.routers = total(
-        n for _, n, layer in stack.kinds() if any(isinstance(op, Router) and not op.hashed for op in layer.operations)
-    )
+    lowering.routers = total(n for _, n, layer in stack.kinds() if any(op.gives_logits() for op in layer.operations))
     form = LOSSES.get(code.loss)
     kept_on: Number = 0
     if form is not None and form.fused:
@@ -276,10 +270,10 @@ def _embedded(lowering: Lowering, operations: Iterable[Operation], x: Value) -> 
         return 0, 0
     held: dict[str, Tensor] = {}
     for op in operations:
-        if isinstance(op, Embedding) and op.role != "layers":  # which their sum replaces
+        if op.embeds() not in ("", LAYERS):  # which their sum replaces
             held[op.name] = lowering.values[op.name].tensor
-        elif isinstance(op, Scale) and op.reads[0] in held:  # within the table's own code
-            held[op.reads[0]] = lowering.values[op.name].tensor
+        elif op.replaces() in held:
+            held[op.replaces()] = lowering.values[op.name].tensor
     own = {id(storage) for _, storage in x.tensor.places}
     others = (place for tensor in held.values() for place in tensor.places if id(place[1]) not in own)
     stream = any(id(storage) in own for tensor in held.values() for _, storage in tensor.places)
@@ -292,7 +286,7 @@ def _closure(lowering: Lowering, stack: Stack) -> tuple[Number, tuple[Storage, .
     refers = lowering.code.closure
     stream = "fp32" if lowering.tape.autocast else lowering.tape.compute
     ids = lowering.own * BYTES["int64"] * (("ids" in refers) + lowering.b * ("each ids" in refers))
-    attends = [op for layer in stack.layers for op in layer.operations if isinstance(op, AttentionCore)]
+    attends = [core for layer in stack.layers for op in layer.operations if (core := op.attends()) is not None]
     heads = max((op.heads for op in attends if op.position == "alibi"), default=0)
     slopes = sized(lowering.b * heads * lowering.s, stream) if "alibi" in refers else 0
     pairs = lowering.tables.values() if "tables" in refers else ()
@@ -301,7 +295,7 @@ def _closure(lowering: Lowering, stack: Stack) -> tuple[Number, tuple[Storage, .
     if lowering.attention != EAGER:  # boolean, made for windows alone
         windows = "masks" in refers and any((op.window or op.chunk) and is_masked(lowering, op) for op in attends)
         # one for all sequences, but that an indexer inverts it for each
-        inverted = any(isinstance(op, Indexer) for layer in stack.layers for op in layer.operations)
+        inverted = any(op.inverts_mask() for layer in stack.layers for op in layer.operations)
         return ids + slopes, tables, lowering.own * lowering.s * windows * (lowering.b if inverted else 1)
     masked = "mask" in refers or "masks" in refers
     return ids + slopes, tables, sized(square, stream) if masked else 0

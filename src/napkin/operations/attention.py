@@ -18,7 +18,6 @@ from napkin.operations.attention_kernels import (
 from napkin.operations.base import (
     HEADS,
     KV_LATENT,
-    LAYER_KERNELS,
     LENT,
     NOT_TIMED,
     QUERY,
@@ -26,14 +25,14 @@ from napkin.operations.base import (
     ROTATED_QUERY,
     Elementwise,
     Gemm,
-    Operation,
     Ordinary,
+    Pairs,
     Timer,
     Weight,
     Work,
     gemm,
 )
-from napkin.operations.facts import Cache, LinearLayer, Served
+from napkin.operations.facts import Cache, Served
 from napkin.operations.implementations import EAGER, EFFICIENT, FLASH
 from napkin.operations.lowering import Lowering, Value, either
 from napkin.operations.primitives import causal_pairs, ceil_div, matmul_flops, minimum, run_pairs
@@ -62,6 +61,9 @@ class Rotary(Elementwise):
     def traffic(self) -> tuple[Number, Number]:
         return 4 * self.heads * self.head_dim, 4 * self.heads * self.head_dim
 
+    def angles(self) -> tuple[int, int]:
+        return self.dim, self.table
+
     def lower(self, run: Lowering) -> Value:
         x = run.read(self)
         tape = run.tape
@@ -83,7 +85,7 @@ class Rotary(Elementwise):
 
 
 @record
-class AttentionCore(Operation):
+class AttentionCore(Ordinary):
     """softmax(q·kᵀ)·v, reading q, k, v. FLOP over the full square: 2·b·a·s²·(d_qk + d_v).
 
     window   keys seen by a query, itself included (None: all)    causal  a query sees no later key
@@ -181,9 +183,10 @@ class AttentionCore(Operation):
         scores = matmul_flops(pairs, self.qk_dim, self.heads) // (2 if halves else 1)
         values = matmul_flops(pairs, self.v_dim, self.heads) // (2 if halves else 1)
         batch = work.sequences * self.heads
+        of_scores, of_values = (Pairs(pairs, self.heads, size, halves) for size in (self.qk_dim, self.v_dim))
         return (
-            Gemm("scores", batch, work.length, self.qk_dim, keys, scores, weight=False, attention=True),
-            Gemm("values", batch, work.length, keys, self.v_dim, values, weight=False, attention=True),
+            Gemm("scores", batch, work.length, self.qk_dim, keys, scores, False, True, of_scores),
+            Gemm("values", batch, work.length, keys, self.v_dim, values, False, True, of_values),
         )
 
     def traffic(self) -> tuple[Number, Number]:
@@ -197,17 +200,14 @@ class AttentionCore(Operation):
     def time(self, timer: Timer) -> None:
         timer.attention(self)
 
+    def attends(self) -> AttentionCore:
+        return self
+
     def attention_width(self) -> Number:
         return self.heads * (self.qk_dim + self.v_dim)
 
     def ring(self) -> tuple[Number, Number]:
         return self.cached, self.cached * self.merged
-
-    def dispatched(self) -> Number:
-        return 0
-
-    def launches(self) -> str:
-        return LAYER_KERNELS
 
     def cache(self, over: Served) -> Cache | None:
         """Keys and values, for at most the window; nothing where they are another layer's. Keys of runs of tokens, and
@@ -224,23 +224,11 @@ class AttentionCore(Operation):
         sizes = (self.qk_dim, self.v_dim)
         return Cache(self.reads[1], tokens=tokens, heads=self.kv_heads, head_dim=sizes, made_from=self.reads[1:3])
 
-    def linear(self) -> LinearLayer | None:
-        return None
-
     def elements_moved(self, work: Work) -> Number:
         """The kernel reads q, k, v and writes the output, no scores: Dao et al. 2022, arXiv:2205.14135."""
         keys = work.sequences * work.memory if self.cross else work.tokens + work.sequences * self.runs(work.length)
         keys = keys + work.sequences * work.memory * self.merged
         return work.tokens * self.heads * (self.qk_dim + self.v_dim) + keys * self.cached
-
-    def fused_into_multiplication(self) -> Operation:
-        return self
-
-    def multiplies(self) -> tuple[str, ...]:
-        return ()
-
-    def residual(self) -> Number | None:
-        return None
 
     def lower(self, run: Lowering) -> Value:
         q, k, v = (run.read(self, i) for i in range(3))
@@ -316,6 +304,10 @@ class BandAttention(Ordinary):
 
     def traffic(self) -> tuple[Number, Number]:
         return NOT_TIMED  # not timed yet
+
+    def depends_on_shapes(self, length: int) -> bool:
+        """The code pads sequences to whole windows."""
+        return length % self.window == 0
 
     def attention_width(self) -> Number:
         return self.heads * (self.qk_dim + self.v_dim)
@@ -398,6 +390,9 @@ class Indexer(Ordinary):
             gemm(f"{self.name}/scores", s, self.head_dim, s, each * self.heads, weight=False),
             gemm(f"{self.name}/sum", 1, self.heads, s, t, weight=False),
         )
+
+    def inverts_mask(self) -> bool:
+        return True
 
     def traffic(self) -> tuple[Number, Number]:
         return NOT_TIMED  # not timed yet

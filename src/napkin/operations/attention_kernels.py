@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from napkin.autograd.tape import WEIGHT, Tensor, promoted, select
 from napkin.elementwise import Number, ceil_div, is_array
+from napkin.operations.facts import Attention
 from napkin.operations.implementations import ALIBI, CUDNN, EFFICIENT, FLASH
 from napkin.operations.lowering import Lowering
 
@@ -84,7 +85,7 @@ def keys_of(run: Lowering, op: AttentionCore) -> Number:
     return run.source if op.cross else run.s + op.runs(run.s) + run.source * op.merged
 
 
-def is_masked(run: Lowering, op: AttentionCore) -> bool:
+def is_masked(run: Lowering, op: Attention) -> bool:
     """Whether the kernel gets an explicit mask. One that a window spares is not made, but where the code makes all."""
     if op.merged or op.own_mask or op.anywhere or (op.window is not None and run.code.windows_masked):
         return True

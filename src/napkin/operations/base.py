@@ -37,6 +37,8 @@ NOT_TIMED = 0, 0
 """The traffic of an operation that moves bytes of which the time of a step does not know yet."""
 LAYER_KERNELS, EXPERT_KERNELS = "layer", "experts"
 """How many kernels the host launches for a layer with this operation: as for a dense one, or as for experts."""
+ROUTER, EXPERTS = "router", "experts"
+"""Parts of a mixture of experts."""
 ELEMENT_BYTES = 2
 """Bytes of an element in the 16-bit tensors that `traffic` counts."""
 TOKEN, LAYERS, POSITION, SEGMENT = "token", "layers", "position", "segment"
@@ -109,6 +111,17 @@ class Work:
 
 
 @record
+class Pairs:
+    """How attention's FLOPs are counted: 2 · pairs · heads · size, or half of it (the causal convention that ignores
+    the diagonal). `count`: (query, key) pairs of one head over all sequences; `size`: elements of a key or a value."""
+
+    count: Number
+    heads: Number
+    size: Number
+    halved: bool
+
+
+@record
 class Gemm:
     """`batch` matrix products (m×k)(k×n) on one device, in the forward pass.
 
@@ -123,6 +136,7 @@ class Gemm:
     flops: Number
     weight: bool = True
     attention: bool = False
+    pairs: Pairs | None = None
 
 
 def gemm(name: str, m: Number, k: Number, n: Number, batch: Number = 1, weight: bool = True) -> Gemm:
@@ -171,6 +185,19 @@ REQUIRED = (
     "fused_into_multiplication",
     "multiplies",
     "residual",
+    "attends",
+    "embeds",
+    "buffers",
+    "gives_logits",
+    "angles",
+    "normalizes",
+    "replaces",
+    "inverts_mask",
+    "owner",
+    "depends_on_shapes",
+    "cropped",
+    "remark",
+    "expert_part",
 )
 """Methods that every kind of operation must define, itself or through an intermediate base that gives a default."""
 
@@ -275,6 +302,59 @@ class Operation:
         """Return the width of the residual stream where the operation writes it; None where it does not."""
         raise NotImplementedError
 
+    def attends(self) -> Attention | None:
+        """Return the operation where it is the core of attention."""
+        raise NotImplementedError
+
+    def embeds(self) -> str:
+        """Return the role of an embedding with weights of its own; "" of any other operation."""
+        raise NotImplementedError
+
+    def buffers(self, vocabulary: int) -> tuple[tuple[int, str], ...]:
+        """Return (elements, number format) of the tensors that the reference module registers next to its
+        parameters."""
+        raise NotImplementedError
+
+    def gives_logits(self) -> bool:
+        """Return whether it scores experts and hands the logits to a balancing loss."""
+        raise NotImplementedError
+
+    def angles(self) -> tuple[int, int] | None:
+        """Return (rotated elements of a head, number of the rotary table) of a rotary embedding."""
+        raise NotImplementedError
+
+    def normalizes(self) -> bool:
+        """Return whether it is a normalization layer of the reference implementation."""
+        raise NotImplementedError
+
+    def replaces(self) -> str:
+        """Return the embedding's output that it replaces within the embedding's own module; "" where it does not."""
+        raise NotImplementedError
+
+    def inverts_mask(self) -> bool:
+        """Return whether it makes a copy of the causal mask for each sequence."""
+        raise NotImplementedError
+
+    def owner(self) -> Operation:
+        """Return the operation whose weights it uses."""
+        raise NotImplementedError
+
+    def depends_on_shapes(self, length: int) -> bool:
+        """Return whether what sequences of this length keep for backward depends on shapes only, unpadded."""
+        raise NotImplementedError
+
+    def cropped(self, length: int) -> Operation:
+        """Return the operation with learned positions cut to `length`."""
+        raise NotImplementedError
+
+    def remark(self) -> str:
+        """Return what a reader of the FLOP count must know."""
+        raise NotImplementedError
+
+    def expert_part(self) -> str:
+        """Return the part of a mixture of experts that its parameters belong to: ROUTER, EXPERTS or ""."""
+        raise NotImplementedError
+
 
 @record
 class Ordinary(Operation, abstract=True):
@@ -322,6 +402,45 @@ class Ordinary(Operation, abstract=True):
 
     def residual(self) -> Number | None:
         return None
+
+    def attends(self) -> Attention | None:
+        return None
+
+    def embeds(self) -> str:
+        return ""
+
+    def buffers(self, vocabulary: int) -> tuple[tuple[int, str], ...]:
+        return ()
+
+    def gives_logits(self) -> bool:
+        return False
+
+    def angles(self) -> tuple[int, int] | None:
+        return None
+
+    def normalizes(self) -> bool:
+        return False
+
+    def replaces(self) -> str:
+        return ""
+
+    def inverts_mask(self) -> bool:
+        return False
+
+    def owner(self) -> Operation:
+        return self
+
+    def depends_on_shapes(self, length: int) -> bool:
+        return True
+
+    def cropped(self, length: int) -> Operation:
+        return self
+
+    def remark(self) -> str:
+        return ""
+
+    def expert_part(self) -> str:
+        return ""
 
 
 @record

@@ -7,12 +7,14 @@ from napkin.elementwise import Number, ceil_div
 from napkin.operations.base import (
     HEADS,
     NOT_TIMED,
+    POSITION,
     REPLICATED,
     TABLES,
     TOKEN,
     VOCABULARY,
     Gemm,
     Lookup,
+    Operation,
     Ordinary,
     Weight,
     Work,
@@ -20,7 +22,7 @@ from napkin.operations.base import (
 )
 from napkin.operations.lowering import Lowering, Value
 from napkin.operations.primitives import minimum
-from napkin.record import record
+from napkin.record import record, replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,6 +45,12 @@ class Embedding(Lookup):
     def weights(self) -> tuple[Weight, ...]:
         shard = VOCABULARY if self.role in TABLES else REPLICATED
         return (Weight("weight", (self.rows, self.width), shard, trained=self.trained),)
+
+    def embeds(self) -> str:
+        return self.role
+
+    def cropped(self, length: int) -> Operation:
+        return replace(self, rows=min(self.rows, length)) if self.role == POSITION else self
 
     def traffic(self) -> tuple[Number, Number]:
         return 4 * self.width, 8 * self.width

@@ -7,7 +7,9 @@ from napkin.elementwise import Number, ceil_div
 from napkin.operations.base import (
     EXPERT,
     EXPERT_KERNELS,
+    EXPERTS,
     NOT_TIMED,
+    ROUTER,
     Elementwise,
     Gemm,
     Ordinary,
@@ -64,6 +66,17 @@ class Router(Ordinary):
 
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         return (gemm(self.name, work.tokens, self.d_in, self.experts),)
+
+    def gives_logits(self) -> bool:
+        return not self.hashed
+
+    def expert_part(self) -> str:
+        return ROUTER
+
+    def buffers(self, vocabulary: int) -> tuple[tuple[int, str], ...]:
+        """A bias that no gradient reaches, and the choices of a hashed router."""
+        bias = self.experts if self.balanced == "buffer" else 0
+        return (bias, "fp32"), (vocabulary * self.top_k if self.hashed else 0, "int64")
 
     def traffic(self) -> tuple[Number, Number]:
         """fp32 scores, softmax and choice."""
@@ -193,6 +206,13 @@ class Experts(Ordinary):
             *(gemm(f"{self.name}/{name}", rows, self.d_model, self.d_ff) for name in up),
             gemm(f"{self.name}/down", rows, self.d_ff, self.d_model),
         )
+
+    def expert_part(self) -> str:
+        return EXPERTS
+
+    def depends_on_shapes(self, length: int) -> bool:
+        """How many tokens need no matmul is known in the step only."""
+        return not (self.idle or 0 < self.capacity < length)
 
     def traffic(self) -> tuple[Number, Number]:
         """Nothing: `time` counts it with the tokens that each expert gets."""

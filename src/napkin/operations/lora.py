@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from napkin.operations.base import KEY, QKV, QUERY, VALUE, VOCABULARY, Operation
+from napkin.operations.facts import LinearLayer
 from napkin.operations.implementations import Implementation, Tuning
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from napkin.operations.linear import Matmul
 
 JOINED = (QUERY, KEY, VALUE, QKV)
 """Roles of attention's linear layers, and of the fused projection of all three."""
 
 
-def lora_pairs(op: Matmul, program: tuple[Operation, ...], code: Implementation, tuning: Tuning) -> tuple[int, int]:
+def lora_pairs(
+    op: LinearLayer, program: tuple[Operation, ...], code: Implementation, tuning: Tuning
+) -> tuple[int, int]:
     """How many of LoRA's pairs of matrices a product has beside it, and the numbers that they make for a token. A
     joined product has those of all its parts, with one dropout of their common input."""
     if tuning.method != "lora":
@@ -29,6 +28,6 @@ def lora_pairs(op: Matmul, program: tuple[Operation, ...], code: Implementation,
     return (1, op.d_out) if chosen else (0, 0)
 
 
-def is_unquantized(op: Matmul, tuning: Tuning) -> bool:
+def is_unquantized(op: LinearLayer, tuning: Tuning) -> bool:
     """Whether a frozen product's weight is stored as it was: the head's, but for bitsandbytes."""
     return not tuning.quantised or (op.shard == VOCABULARY and tuning.library != "bitsandbytes")

@@ -47,6 +47,9 @@ class Norm(Elementwise):
         present = (("weight", self.weight), ("bias", self.bias))
         return tuple(Weight(name, shape, self.shard) for name, there in present if there)
 
+    def normalizes(self) -> bool:
+        return True
+
     def traffic(self) -> tuple[Number, Number]:
         """Read and write; backward reads two and writes one."""
         return 4 * self.width * self.groups, 6 * self.width * self.groups

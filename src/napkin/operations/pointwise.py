@@ -155,6 +155,9 @@ class Scale(Elementwise):
     def weights(self) -> tuple[Weight, ...]:
         return (Weight("scale", (self.width,)),) if self.learnt else ()
 
+    def replaces(self) -> str:
+        return self.reads[0]
+
     def traffic(self) -> tuple[Number, Number]:
         return 4 * self.width, 4 * self.width
 

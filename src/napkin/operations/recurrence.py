@@ -49,6 +49,9 @@ class Conv(Ordinary):
             return ()
         return (gemm(self.name, work.tokens, self.group * self.kernel, self.channels),)
 
+    def remark(self) -> str:
+        return "depthwise convolutions are elementwise work and count 0" if self.group == 1 else ""
+
     def traffic(self) -> tuple[Number, Number]:
         return 4 * self.channels, 8 * self.channels
 
@@ -273,6 +276,9 @@ class Scan(Ordinary):
         keys = gemm("keys", c, state, c, within, weight=False)
         corrections = gemm("corrections", c, state, p, within, weight=False)
         return (*common, keys, corrections)
+
+    def remark(self) -> str:
+        return "a scan counts the matrix products of its plain chunked form, not its elementwise work"
 
     def traffic(self) -> tuple[Number, Number]:
         """Inputs, gates and outputs once; the state stays on chip."""

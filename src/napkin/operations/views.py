@@ -27,6 +27,9 @@ class Reused(Ordinary):
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         return self.of.gemms(work)
 
+    def owner(self) -> Operation:
+        return self.of
+
     def traffic(self) -> tuple[Number, Number]:
         return NOT_TIMED  # not timed yet
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from napkin.elementwise import Number, maximum
 from napkin.errors import NapkinError, did_you_mean
+from napkin.formats import RECIPES, TRAINED
 from napkin.record import record, replace
 from napkin.units import number_format
-
-FLOATS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "mxfp8", "nvfp4", "mxfp4", "int8")
-_TRAINED = {"fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "fp4": "nvfp4"}
-"""Format → the recipe of training that uses it: fp8 takes both of its formats."""
 
 
 @record
@@ -65,13 +62,13 @@ def precision(text: str, where: str = "--precision") -> Precision:
     for item in name.split(","):
         field, _, value = (piece.strip() for piece in item.partition("="))
         value = number_format(value)
-        value = _TRAINED.get(value, value)
+        value = RECIPES.get(value, value)
         if field not in _FIELDS:
             raise NapkinError(f"{where}: unknown part {field[:40]!r}", f"one of {', '.join(_FIELDS)}")
         if field in parts:
             raise NapkinError(f"{where}: {field} is given twice", "keep one of them")
-        if value not in FLOATS and not (field == "master" and value == "none"):
-            raise NapkinError(f"{where}: unknown dtype {value[:40]!r} for {field}", did_you_mean(value, FLOATS))
+        if value not in TRAINED and not (field == "master" and value == "none"):
+            raise NapkinError(f"{where}: unknown dtype {value[:40]!r} for {field}", did_you_mean(value, TRAINED))
         parts[field] = value
     if "param" not in parts:
         raise NapkinError(f"{where}: param is missing", "for example param=bf16,grad=fp32,state=fp32,master=fp32")

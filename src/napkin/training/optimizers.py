@@ -15,8 +15,10 @@ from typing import Any
 
 from napkin.elementwise import Number, ceil_div, where
 from napkin.errors import NapkinError, Refused, did_you_mean
+from napkin.formats import BYTES
 from napkin.record import record
 from napkin.term import Term, add, constant, divide, leaf, multiply
+from napkin.training.layout import Precision
 
 WHOLE, ROWS, COLUMNS, SCALAR, BLOCKS = "whole", "rows", "columns", "scalar", "blocks"
 COUNTER_BYTES = 4
@@ -317,6 +319,19 @@ def state_bytes(state: State, shape: tuple[int, ...], width: Number) -> Number:
     if state.layout == BLOCKS:
         return quantised_bytes(n)
     return n * (FP32_BYTES if state.fp32 else width)
+
+
+def step_traffic(policy: Precision, states: int, gradient: float) -> float:
+    """Return the bytes that a step moves per parameter: gradient read; states and the copy that it updates read and
+    written; the parameter written too where that copy is a master.
+
+    Formats other than fp32 and fp64 are taken to move 2 bytes."""
+    state, param, master = (_MOVED.get(kind or "", 2) for kind in (policy.state, policy.param, policy.master))
+    updated = 2 * master + param if policy.master else 2 * param
+    return gradient + 2 * states * state + updated
+
+
+_MOVED = {kind: BYTES[kind] for kind in ("fp64", "fp32")}
 
 
 def counters(optimizer: Optimizer) -> int:
