@@ -28,7 +28,9 @@ from napkin.record import replace
 from napkin.term import TRUE, leaf
 from napkin.training import optimizers
 from napkin.training.frameworks import COST, EVEN, FRAMEWORKS, FRONT, SLOTS
-from napkin.training.layout import OPERATIONS, POLICIES, Layout, Recompute
+from napkin.training.layout import Layout
+from napkin.training.precision import POLICIES
+from napkin.training.recomputation import OPERATIONS, Recompute
 
 LLAMA = {"name": "a", "layers": 4, "hidden": 512, "heads": 8, "kv_heads": 2, "ffn": 1408, "vocab": 4096}
 

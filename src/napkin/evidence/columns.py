@@ -22,8 +22,8 @@ from napkin.operations.model import Model
 from napkin.record import fields, record, replace
 from napkin.timing.step import StepTime, step
 from napkin.timing.step_layout import StepLayout
-from napkin.training.layout import POLICIES
 from napkin.training.optimizers import OPTIMIZERS, step_traffic
+from napkin.training.precision import POLICIES
 
 Array = Any
 

@@ -20,7 +20,9 @@ from napkin.operations.model import Model
 from napkin.record import replace
 from napkin.training import optimizers
 from napkin.training.frameworks import FRAMEWORKS, FRONT, SLOTS, Framework, unnamed
-from napkin.training.layout import OPERATIONS, POLICIES, Layout, Precision, Recompute
+from napkin.training.layout import Layout
+from napkin.training.precision import POLICIES, Precision
+from napkin.training.recomputation import OPERATIONS, Recompute
 
 WORDS: tuple[tuple[str, str], ...] = (
     ("korthikanti", "megatron"),

@@ -20,7 +20,8 @@ from napkin.term import Term
 from napkin.timing.efficiency import depth_share, tile_share
 from napkin.timing.rates import Rates
 from napkin.timing.step_layout import StepLayout
-from napkin.training.layout import Layout, Stages
+from napkin.training.assigned_stages import Stages
+from napkin.training.layout import Layout
 from napkin.training.optimizers import step_traffic
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Any
 from napkin.evidence.rows import Row
 from napkin.inputs.load import printable
 from napkin.record import record
-from napkin.training.layout import POLICIES
+from napkin.training.precision import POLICIES
 
 UNSTATED_ACCUMULATION = 4
 """Micro-batches of a step on several GPUs where a source states neither them nor the batch; a pipeline has at least

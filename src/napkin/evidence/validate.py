@@ -13,7 +13,7 @@ from napkin.evidence.intervals import Growth, Point, Seen, distance, point, quan
 from napkin.evidence.rates import BITS, constants_of
 from napkin.evidence.step_rows import StepRow, block_weights
 from napkin.inputs import hardware
-from napkin.training.layout import POLICIES
+from napkin.training.precision import POLICIES
 
 
 def weights_of(row: StepRow) -> float:

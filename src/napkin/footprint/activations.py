@@ -45,7 +45,8 @@ from napkin.operations.lowering import RULES as OTHER_RULES
 from napkin.operations.lowering import Lowering, Shape, Split, Value
 from napkin.operations.model import Layer, Model, Numbered, Stack
 from napkin.record import record, replace
-from napkin.training.layout import Precision, Recompute
+from napkin.training.precision import Precision
+from napkin.training.recomputation import Recompute
 
 RULES = {
     **OTHER_RULES,
