@@ -157,7 +157,7 @@ def placed(row: StepRow) -> Placed | None:
         below={"tp": int(at.node)},
         deep=layout.zero == 3,
     )
-    kinds = ("none", "selective", "full") if not row.recompute_words else (row.recompute,)
+    kinds = ("none", "selective", "full") if not row.recompute_stated else (row.recompute,)
     for kind in kinds:
         setup = replace(setup, layout=layout.replaced(recompute=recompute(kind)))
         used = float(used_bytes(model, setup))
