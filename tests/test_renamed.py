@@ -23,8 +23,9 @@ from napkin.operations.views import Reused
 from napkin.record import replace
 from napkin.timing.step import step
 from napkin.timing.step_layout import StepLayout
-from napkin.training.layout import POLICIES, Layout
+from napkin.training.layout import Layout
 from napkin.training.optimizers import find
+from napkin.training.precision import POLICIES
 from tests.conftest import preset
 from tests.test_step import reached
 

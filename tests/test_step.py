@@ -15,8 +15,8 @@ from napkin import term
 from napkin.commands.timeline import schedule
 from napkin.evidence import constants, software
 from napkin.evidence.generic import decoder
+from napkin.evidence.printed import PrintedDecoder
 from napkin.evidence.rates import Machine, names, picker, rates
-from napkin.evidence.step_rows import Shape
 from napkin.record import replace
 from napkin.term import leaf
 from napkin.timing import collectives
@@ -27,9 +27,9 @@ from napkin.timing.step import step
 from napkin.timing.step_layout import StepLayout
 from tests.conftest import Napkin
 
-LLAMA = Shape("llama", 32, 4096, 32, 8, 128, 14336, 128256, True, False)
-GPT = Shape("gpt", 24, 2048, 16, 16, 128, 8192, 51200, False, True)
-MIXTURE = Shape("moe", 32, 4096, 32, 8, 128, 0, 32000, True, False, experts=8, top_k=2, expert_ffn=14336)
+LLAMA = PrintedDecoder("llama", 32, 4096, 32, 8, 128, 14336, 128256, True, False)
+GPT = PrintedDecoder("gpt", 24, 2048, 16, 16, 128, 8192, 51200, False, True)
+MIXTURE = PrintedDecoder("moe", 32, 4096, 32, 8, 128, 0, 32000, True, False, experts=8, top_k=2, expert_ffn=14336)
 H100 = Machine("hopper", 989.4e12, 989.4e12, 3.35e12, 450e9, 50e9, 8, 132, 1.0, 16)
 
 
@@ -39,7 +39,7 @@ def reached(at: Machine = H100, stack: str = "megatron-core", kernel: str = "fla
     return rates(picker(constants.constants(), used), at, 1 if known.reduce_early else 0, False, False)
 
 
-def seconds(shape: Shape = LLAMA, at: Machine = H100, **layout: Any) -> float:
+def seconds(shape: PrintedDecoder = LLAMA, at: Machine = H100, **layout: Any) -> float:
     plan = StepLayout(**{"sequence": 4096, "micro_batch": 1, "micro_batches": 8, **layout})
     return float(step(decoder(shape), plan, reached(at)).time.value)
 
@@ -158,7 +158,7 @@ def test_full_recomputation_adds_a_forward_pass() -> None:
     st.sampled_from([0, 1, 3]),
 )
 def test_a_better_machine_never_makes_a_step_slower(
-    shape: Shape, figure: str, factor: float, tp: int, pp: int, dp: int, zero: int
+    shape: PrintedDecoder, figure: str, factor: float, tp: int, pp: int, dp: int, zero: int
 ) -> None:
     layout: dict[str, Any] = {
         "tp": tp,
@@ -181,7 +181,7 @@ def test_a_better_machine_never_makes_a_step_slower(
     st.integers(1, 8),
     st.sampled_from([1, 2, 4]),
 )
-def test_less_work_never_takes_longer(shape: Shape, batches: int, length: int, micro: int, pp: int) -> None:
+def test_less_work_never_takes_longer(shape: PrintedDecoder, batches: int, length: int, micro: int, pp: int) -> None:
     layout: dict[str, Any] = {"sequence": length, "micro_batch": micro, "micro_batches": batches, "pp": pp}
     whole = seconds(shape, **layout)
     assert seconds(shape, **{**layout, "micro_batches": batches + 1}) > whole

@@ -28,7 +28,9 @@ from napkin.timing.step import step
 from napkin.timing.step_layout import StepLayout
 from napkin.training import optimizers
 from napkin.training.frameworks import FRAMEWORKS, PLAIN
-from napkin.training.layout import POLICIES, Layout, recompute
+from napkin.training.layout import Layout
+from napkin.training.precision import POLICIES
+from napkin.training.recomputation import recompute
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "plan.md"
 BEGIN, END = "<!-- made by tools/layouts.py -->", "<!-- end -->"
@@ -155,7 +157,7 @@ def placed(row: StepRow) -> Placed | None:
         below={"tp": int(at.node)},
         deep=layout.zero == 3,
     )
-    kinds = ("none", "selective", "full") if not row.recompute_words else (row.recompute,)
+    kinds = ("none", "selective", "full") if not row.recompute_stated else (row.recompute,)
     for kind in kinds:
         setup = replace(setup, layout=layout.replaced(recompute=recompute(kind)))
         used = float(used_bytes(model, setup))

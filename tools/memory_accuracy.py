@@ -17,12 +17,13 @@ from napkin.autograd.tape import sized
 from napkin.errors import NapkinError
 from napkin.evidence import facts, footprint, margins
 from napkin.evidence.compared import Compared, quantile_of
+from napkin.evidence.row_models import described
 from napkin.evidence.rows import Row
-from napkin.evidence.setups import RECIPE, described, ends_of, framework_of, setup_of, stated_recompute
+from napkin.evidence.setups import ends_of, framework_of, setup_of, stated_recompute
 from napkin.footprint import allocator
 from napkin.footprint.prepared import prepare
 from napkin.training.frameworks import FRAMEWORKS, Framework
-from napkin.training.layout import POLICIES
+from napkin.training.precision import POLICIES
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "src" / "napkin" / "_tables" / "memory_errors.py"
@@ -109,8 +110,8 @@ def entry_of(row: Row, one: Compared) -> tuple[str, str, bool, str, float] | Non
 def unnamed_entry(row: Row) -> tuple[str, str, bool, float, float] | None:
     """Return the error of a row as if its framework were unknown; None for analytic figures, which have no
     framework."""
-    framework, measured = framework_of(row), footprint.measured_of(row)
-    if framework is None or not measured or row.text("suspect") or "analytic" in row.text("memory.kind"):
+    framework, measured = framework_of(row), row.number("memory.bytes")
+    if framework is None or not measured or row.text("suspect") or row.flag("memory.analytic"):
         return None
     try:
         found = footprint.guess(row, ends_of(row), known=False)
@@ -228,9 +229,9 @@ def learnt(rows: list[Row]) -> str:
     with what the other source shows."""
     seen: dict[tuple[str, str], list[Ledger]] = {}
     for row in rows:
-        framework, measured, what = framework_of(row), footprint.measured_of(row), footprint.quantity_of(row)
+        framework, measured, what = framework_of(row), row.number("memory.bytes"), footprint.quantity_of(row)
         compiled, alone = bool(row.flag("layout.compile")), footprint.is_alone(row)
-        rounds = what == "memory_allocated" and alone and row.text("layout.recompute") != RECIPE
+        rounds = what == "memory_allocated" and alone and not row.flag("layout.recipe_defaults")
         if framework is None or not measured or row.text("suspect") or not (rounds or what in CACHED):
             continue
         try:

@@ -15,8 +15,9 @@ from napkin.options.training import TORCH_LOSS
 from napkin.record import replace
 from napkin.training import optimizers
 from napkin.training.frameworks import FRAMEWORKS, PLAIN, Framework
-from napkin.training.layout import Layout, Precision, precision
+from napkin.training.layout import Layout
 from napkin.training.optimizers import Optimizer
+from napkin.training.precision import Precision, precision
 
 
 def read_setup(inputs: Inputs, model: Model) -> Setup:

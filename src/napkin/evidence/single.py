@@ -20,7 +20,8 @@ from napkin.term import Term
 from napkin.timing.efficiency import depth_share, tile_share
 from napkin.timing.rates import Rates
 from napkin.timing.step_layout import StepLayout
-from napkin.training.layout import Layout, Stages
+from napkin.training.assigned_stages import Stages
+from napkin.training.layout import Layout
 from napkin.training.optimizers import step_traffic
 
 if TYPE_CHECKING:
@@ -111,8 +112,8 @@ def kernel_of(stack: software.Stack, at: Machine, kernel: str | None) -> str:
     """The attention kernel: the one given, else what the stack runs on this generation."""
     if kernel is not None:
         return kernel
-    newer = at.generation in ("hopper", "blackwell") and stack.family == "megatron-core"
-    return "cudnn" if newer else "eager" if stack.name in ("megatron", "megatron-deepspeed") else "flash"
+    newer = stack.attention_since_hopper if at.generation in ("hopper", "blackwell") else ""
+    return newer or stack.attention
 
 
 def timed(

@@ -32,7 +32,8 @@ from napkin.operations.lowering import Lowering, Shape, Split, Value
 from napkin.operations.model import Layer, Model, Numbered, Stack
 from napkin.operations.rewrite import rewrite
 from napkin.record import record, replace
-from napkin.training.layout import Precision, Recompute
+from napkin.training.precision import Precision
+from napkin.training.recomputation import Recompute
 
 
 @record

@@ -21,10 +21,9 @@ from napkin.footprint.states import Held, divided, gathered, optimizer_of, still
 from napkin.operations.base import TABLES, VOCABULARY, Operation
 from napkin.operations.implementations import EAGER
 from napkin.record import record, replace
-from napkin.training.layout import OPERATIONS
-from napkin.training.optimizer_step import temporaries
 from napkin.training.optimizers import OPTIMIZERS, Optimizer
 from napkin.training.order import Counts
+from napkin.training.recomputation import OPERATIONS
 
 LAYERS_ON_THE_WAY = 2
 """Layers whose activations are on the card while activations are offloaded: one being written, one being read."""
@@ -616,7 +615,7 @@ def optimizer_temporaries(step: Step, rank: Rank) -> Number:
     for optimizer in {setup.optimizer.name: setup.optimizer, "adamw": OPTIMIZERS["adamw"]}.values():
         sizes = [(n, shape) for n, shape, used in kinds if used.name == optimizer.name]
         whole = rank.held.all if not setup.optimizer.only_matrices else total(n for n, _ in sizes)
-        found = maximum(found, ceil_div(temporaries(optimizer, setup.form, sizes, whole, width), shards))
+        found = maximum(found, ceil_div(optimizer.temporaries(setup.form, sizes, whole, width), shards))
     return found
 
 

@@ -22,8 +22,8 @@ from napkin.operations.queries import divides_heads
 from napkin.planning.traffic import Burden, Rates, burden
 from napkin.record import record, replace
 from napkin.term import TRUE, leaf
-from napkin.training.layout import Recompute
 from napkin.training.optimizers import OPTIMIZERS
+from napkin.training.recomputation import Recompute
 
 FITS, UNDECIDED, NOT = "fits", "too close to call", "does not fit"
 MOST = 10**9

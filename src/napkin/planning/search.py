@@ -26,7 +26,8 @@ from napkin.record import record, replace
 from napkin.timing.rates import Rates
 from napkin.timing.step import step
 from napkin.timing.step_layout import StepLayout
-from napkin.training.layout import Layout, Recompute
+from napkin.training.layout import Layout
+from napkin.training.recomputation import Recompute
 
 Array = Any
 Timed = Callable[[Setup], "tuple[StepLayout, Rates]"]

@@ -14,7 +14,7 @@ from napkin.errors import BROKEN, NapkinError
 from napkin.footprint import capacity
 from napkin.record import replace
 from napkin.render.answer import Answer
-from napkin.training.layout import recompute
+from napkin.training.recomputation import recompute
 from napkin.units import human
 
 if TYPE_CHECKING:

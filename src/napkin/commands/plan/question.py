@@ -17,7 +17,8 @@ from napkin.footprint.setup import Setup
 from napkin.inputs.hardware import Hardware
 from napkin.options.layout import BOUNDED, SEARCHED
 from napkin.record import record, replace
-from napkin.training.layout import Layout, recompute
+from napkin.training.layout import Layout
+from napkin.training.recomputation import recompute
 
 if TYPE_CHECKING:
     from napkin.evidence.single import Asked

@@ -10,7 +10,7 @@ from napkin.commands.plan.obstacles import largest_bucket, obstacle
 from napkin.commands.plan.question import Planner
 from napkin.commands.plan.table import Numbers
 from napkin.record import replace
-from napkin.training.layout import recompute
+from napkin.training.recomputation import recompute
 from napkin.units import human
 
 if TYPE_CHECKING:
