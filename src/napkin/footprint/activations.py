@@ -26,7 +26,7 @@ from napkin.autograd.tape import (
 from napkin.elementwise import Number, ceil_div, minimum, where
 from napkin.errors import Refused
 from napkin.operations.attention_kernels import is_masked
-from napkin.operations.base import LAYERS, LM_HEAD, Operation
+from napkin.operations.base import LAYERS, LM_HEAD, MEMORY, Operation
 from napkin.operations.implementations import EAGER, LOSSES, Implementation, Loss
 from napkin.operations.lowering import Lowering, Shape, Split, Value
 from napkin.operations.model import Layer, Model, Numbered, Stack
@@ -210,7 +210,7 @@ def forward(
     for number, (times, runs) in enumerate(stack.patterns):
         if encoder is not None and number == decoders:
             lowering.over(shape)
-            lowering.reads_encoder(width, dtype)
+            lowering.reads_encoder(MEMORY, width, dtype)
             width = decoded
         while times:
             begin, block = dtype, []

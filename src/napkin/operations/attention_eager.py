@@ -5,12 +5,9 @@ from __future__ import annotations
 from napkin.autograd.tape import Tensor, select
 from napkin.elementwise import Number
 from napkin.operations.attention_kernels import expanded, keys_of
+from napkin.operations.facts import Attention
 from napkin.operations.implementations import ALIBI, ALWAYS
 from napkin.operations.lowering import Lowering, either
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from napkin.operations.attention import AttentionCore
 
 
 def repeat_heads(run: Lowering, x: Tensor, heads: Number, kv_heads: Number) -> Tensor:
@@ -30,7 +27,7 @@ def folded(run: Lowering, x: Tensor, heads: Number) -> Tensor:
     return select(either(run.b == 1, heads == 1), x, copied)
 
 
-def eager(run: Lowering, op: AttentionCore, qkv: tuple[Tensor, ...], heads: Number, kv_heads: Number) -> Tensor:
+def eager(run: Lowering, op: Attention, qkv: tuple[Tensor, ...], heads: Number, kv_heads: Number) -> Tensor:
     """softmax(q·kᵀ)·v in elementary operations."""
     tape, code = run.tape, run.code
     q, k, v = qkv
@@ -92,13 +89,13 @@ def beside_sink(run: Lowering, scores: Tensor, heads: Number) -> Tensor:
     return tape.sigmoid(tape.cast(tape.add(total, run.weight(heads)), "fp32"))
 
 
-def dropped_share(run: Lowering, op: AttentionCore) -> float:
+def dropped_share(run: Lowering, op: Attention) -> float:
     """The probability that one of attention's weights is dropped."""
     drops = run.code.drops == ALWAYS or (run.code.drops == ALIBI and op.position == "alibi")
     return run.dropout if drops else 0.0
 
 
-def by_heads(run: Lowering, op: AttentionCore, qkv: tuple[Tensor, ...], heads: Number) -> Tensor:
+def by_heads(run: Lowering, op: Attention, qkv: tuple[Tensor, ...], heads: Number) -> Tensor:
     """Written-out attention of tensors that are laid out by heads, the scores of positions added."""
     tape = run.tape
     q, k, v = (run.turned(x) for x in qkv)
@@ -125,7 +122,7 @@ def causal_mask(run: Lowering) -> Tensor:
     return run.masks["mask"]
 
 
-def with_sinks(run: Lowering, scores: Tensor, v: Tensor, heads: Number, count: Number, op: AttentionCore) -> Tensor:
+def with_sinks(run: Lowering, scores: Tensor, v: Tensor, heads: Number, count: Number, op: Attention) -> Tensor:
     """Scores with one learnt score a head beside them (where there is one): shifted by their maximum (where the code
     does it), normalised, the sink cut off."""
     tape = run.tape
@@ -145,7 +142,7 @@ def with_sinks(run: Lowering, scores: Tensor, v: Tensor, heads: Number, count: N
     return tape.copy(out, "attended")
 
 
-def written_out(run: Lowering, op: AttentionCore, qkv: tuple[Tensor, ...], heads: Number, kv_heads: Number) -> Tensor:
+def written_out(run: Lowering, op: Attention, qkv: tuple[Tensor, ...], heads: Number, kv_heads: Number) -> Tensor:
     """What scaled_dot_product_attention runs where no kernel takes the heads (ATen/native/transformers/
     attention.cpp, _scaled_dot_product_attention_math): elementary operations, in fp32."""
     tape = run.tape

@@ -8,10 +8,6 @@ from napkin.operations.facts import Attention
 from napkin.operations.implementations import ALIBI, CUDNN, EFFICIENT, FLASH
 from napkin.operations.lowering import Lowering
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from napkin.operations.attention import AttentionCore
-
 EFFICIENT_ROWS = 32
 """The memory-efficient kernel pads its log-sum-exp to a multiple of this many queries (torch meta registrations)."""
 MASK_KEYS = 8
@@ -30,7 +26,7 @@ def expanded(run: Lowering, x: Tensor, count: Number) -> Tensor:
     return run.tape.record("expand", (x,), x.view(count), alias=True)
 
 
-def biased(run: Lowering, op: AttentionCore, heads: Number, keys: Number) -> Tensor:
+def biased(run: Lowering, op: Attention, heads: Number, keys: Number) -> Tensor:
     """The position bias as a kernel's additive mask: laid out by heads, what is masked cut out of it."""
     tape = run.tape
     stored = "fp32" if tape.autocast else tape.compute
@@ -57,7 +53,7 @@ def aligned(run: Lowering, mask: Tensor, queries: Number, keys: Number, heads: N
     return select(rows == keys, mask, run.tape.record("pad", (mask,), padded))
 
 
-def with_runs(run: Lowering, op: AttentionCore, qkv: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+def with_runs(run: Lowering, op: Attention, qkv: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     """The keys of runs put behind those of tokens: one tensor, which is both key and value."""
     query, key, _ = qkv
     more = run.read(op, 3).tensor
@@ -66,7 +62,7 @@ def with_runs(run: Lowering, op: AttentionCore, qkv: tuple[Tensor, Tensor, Tenso
     return query, joined, joined
 
 
-def whole_heads(run: Lowering, op: AttentionCore, qkv: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+def whole_heads(run: Lowering, op: Attention, qkv: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     """With more ranks than key/value heads: the joined product's result gathered, of which each rank's key is
     rotated, its value a view that keeps it whole."""
     query, key, value = qkv
@@ -80,7 +76,7 @@ def whole_heads(run: Lowering, op: AttentionCore, qkv: tuple[Tensor, Tensor, Ten
     return query, select(few, own, key), select(few, one, value)
 
 
-def keys_of(run: Lowering, op: AttentionCore) -> Number:
+def keys_of(run: Lowering, op: Attention) -> Number:
     """Keys that a query can see."""
     return run.source if op.cross else run.s + op.runs(run.s) + run.source * op.merged
 
@@ -106,7 +102,7 @@ def prompted(run: Lowering, attended: Tensor) -> Tensor:
 
 def by_kernel(
     run: Lowering,
-    op: AttentionCore,
+    op: Attention,
     qkv: tuple[Tensor, ...],
     heads: Number,
     kv_heads: Number,
@@ -146,7 +142,7 @@ def by_kernel(
     return tape.copy(tape.slice(out, run.tokens * heads * op.v_dim), "cut") if padded else out
 
 
-def by_distance(run: Lowering, op: AttentionCore, heads: Number, kernel: str, masked: bool) -> Tensor:
+def by_distance(run: Lowering, op: Attention, heads: Number, kernel: str, masked: bool) -> Tensor:
     """Scores by distance as a kernel's additive mask, what is masked cut out of it by the mask of all layers with a
     window, or by one of the layer's own."""
     tape = run.tape
@@ -163,7 +159,7 @@ def by_distance(run: Lowering, op: AttentionCore, heads: Number, kernel: str, ma
     return aligned(run, cut, run.b * run.own, run.s, heads) if kernel == EFFICIENT else cut
 
 
-def kernel_mask(run: Lowering, op: AttentionCore, heads: Number, kernel: str) -> Tensor:
+def kernel_mask(run: Lowering, op: Attention, heads: Number, kernel: str) -> Tensor:
     """An additive mask: one for all heads, made anew by each call from a boolean one, or with ALiBi's biases for
     each head, made once for all layers."""
     tape = run.tape

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from napkin.autograd.tape import BYTES, WEIGHT_COPY, Tensor, promoted, sized
 from napkin.elementwise import Number, ceil_div
+from napkin.operations.facts import RoutedExperts
 from napkin.operations.lowering import Lowering, Value
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from napkin.operations.experts import Experts
 
 GROUPED_BYTES = 16
 """torch's grouped product raises an error for rows that are no multiple of this (GroupedMMUtils.h)."""
@@ -62,7 +59,7 @@ def clamped_swiglu(run: Lowering, up: Tensor, count: Number) -> Tensor:
     return tape.multiply(tape.scale(other), tape.multiply(gate, tape.sigmoid(tape.scale(gate))))
 
 
-def weighted_experts(run: Lowering, op: Experts) -> Value:
+def weighted_experts(run: Lowering, op: RoutedExperts) -> Value:
     """Every expert runs every token, its score multiplied in first: batched products, and a sum (Llama 4)."""
     x, weights = run.read(op), run.read(op, 1)
     tape = run.tape
@@ -104,7 +101,7 @@ def sorted_tokens(run: Lowering, router: str, rows: Number) -> tuple[Tensor, Ten
     return run.orders[router]
 
 
-def looped_experts(run: Lowering, op: Experts) -> Value:
+def looped_experts(run: Lowering, op: RoutedExperts) -> Value:
     """Each expert takes its tokens out, runs, and adds what it made, weighted, to the result (index_add keeps what
     it adds). All experts together keep as much however the tokens spread, as long as each has one."""
     x, weights = run.read(op), run.read(op, 1)

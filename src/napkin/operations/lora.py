@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from napkin.operations.base import KEY, QKV, QUERY, VALUE, VOCABULARY, Operation
+from napkin.operations.base import KEY, QKV, QUERY, VALUE, VOCABULARY
 from napkin.operations.facts import LinearLayer
 from napkin.operations.implementations import Implementation, Tuning
+from napkin.operations.lowering import Lowered
 
 JOINED = (QUERY, KEY, VALUE, QKV)
 """Roles of attention's linear layers, and of the fused projection of all three."""
 
 
-def lora_pairs(
-    op: LinearLayer, program: tuple[Operation, ...], code: Implementation, tuning: Tuning
-) -> tuple[int, int]:
+def lora_pairs(op: LinearLayer, program: tuple[Lowered, ...], code: Implementation, tuning: Tuning) -> tuple[int, int]:
     """How many of LoRA's pairs of matrices a product has beside it, and the numbers that they make for a token. A
     joined product has those of all its parts, with one dropout of their common input."""
     if tuning.method != "lora":

@@ -8,12 +8,11 @@ what it runs in its method `lower`; rewrite.py finds what depends on an operatio
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from napkin.autograd.tape import INPUT_LABEL, WEIGHT, Tape, Tensor, select
 from napkin.elementwise import Number, ceil_div, maximum
 from napkin.operations.activation_functions import activated
-from napkin.operations.base import MEMORY, Operation
 from napkin.operations.implementations import Implementation
 from napkin.operations.scopes import ScopeNames, Scopes
 from napkin.record import record
@@ -63,6 +62,23 @@ class Value:
     heads_first: bool = False
 
 
+class Readable(Protocol):
+    """What reads outputs by their names."""
+
+    @property
+    def reads(self) -> tuple[str, ...]: ...
+
+
+class Lowered(Readable, Protocol):
+    """An operation as far as running it on a tape goes (base.Operation)."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def role(self) -> str: ...
+    def lower(self, run: Lowering) -> Value: ...
+
+
 @record
 class Program:
     """A layer's operations in the order in which an implementation runs them, and what depends on neighbors.
@@ -77,7 +93,7 @@ class Program:
     scopes     how long the functions of a layer's code hold its values (scopes.py)
     """
 
-    operations: tuple[Operation, ...]
+    operations: tuple[Lowered, ...]
     windowed: bool
     blocked: bool
     gates: frozenset[str]
@@ -90,7 +106,7 @@ class Program:
     scopes: ScopeNames
 
 
-Rewrite = Callable[[tuple[Operation, ...], Implementation], Program]
+Rewrite = Callable[[tuple[Lowered, ...], Implementation], Program]
 """An implementation's rewrite of a layer (rewrite.py)."""
 
 
@@ -143,18 +159,20 @@ class Lowering:
         self.tokens = self.b * self.own
         self.source = shape.source
         self.encoded: Tensor | None = None
+        self.memory = ""
 
-    def reads_encoder(self, width: Number, dtype: str) -> None:
-        """The encoder's output, which the layers that follow share."""
+    def reads_encoder(self, name: str, width: Number, dtype: str) -> None:
+        """The encoder's output, which the layers that follow share and read by this name."""
+        self.memory = name
         self.encoded = self.tape.given(self.b * (self.source // self.split.context) * width, dtype, ENCODED)
         self.encoded.places[0][1].shared = True
 
-    def run(self, operations: tuple[Operation, ...], x: Value | None) -> Value:
+    def run(self, operations: tuple[Lowered, ...], x: Value | None) -> Value:
         """All operations in order; the last one's output."""
         program = self.rewrite(operations, self.code)
         self.values = {**self.lent} if x is None else {**self.lent, "x": x}
         if x is not None and self.encoded is not None:
-            self.values[MEMORY] = Value(self.encoded, x.width, whole=True)
+            self.values[self.memory] = Value(self.encoded, x.width, whole=True)
         self.program = program
         self.whole = {}
         self.own_tables = {}
@@ -175,10 +193,10 @@ class Lowering:
         self.scopes.close(*(value.tensor for value in (x,) if value is not None))
         return self.values[program.operations[-1].name]
 
-    def read(self, op: Operation, index: int = 0) -> Value:
+    def read(self, op: Readable, index: int = 0) -> Value:
         return self.values[op.reads[index]]
 
-    def of_role(self, role: str) -> Operation:
+    def of_role(self, role: str) -> Lowered:
         """The operation of this layer that has a role, which one has."""
         return next(op for op in self.program.operations if op.role == role)
 

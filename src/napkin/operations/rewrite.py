@@ -5,18 +5,18 @@ from __future__ import annotations
 from itertools import pairwise
 
 from napkin.operations.attention import AttentionCore, Rotary
-from napkin.operations.base import KEY, MIXER, MIXER_GATE, QKV, QUERY, SCAN_PARAMETERS, VALUE, Operation
+from napkin.operations.base import KEY, MIXER, MIXER_GATE, QKV, QUERY, SCAN_PARAMETERS, VALUE
 from napkin.operations.embedding import PositionBias, RelativeScores
 from napkin.operations.implementations import Implementation
 from napkin.operations.linear import BlockMatmul, Matmul
-from napkin.operations.lowering import Program
+from napkin.operations.lowering import Lowered, Program
 from napkin.operations.norms import Norm
 from napkin.operations.pointwise import Activation, Add, Multiply
 from napkin.operations.recurrence import Conv, Scan
 from napkin.operations.scopes import ScopeNames
 from napkin.operations.views import Slice
 
-Operations = tuple[Operation, ...]
+Operations = tuple[Lowered, ...]
 
 
 def rewrite(operations: Operations, code: Implementation) -> Program:
@@ -72,7 +72,7 @@ def _inline_norms(operations: Operations) -> Operations:
     joined = {op.name for op in operations if op.role in (QUERY, KEY, VALUE, QKV)}
     norms = {op.reads[0]: op for op in operations if isinstance(op, Norm) and op.reads[0] in joined}
     moved = {norm.name for norm in norms.values()}
-    ordered: list[Operation] = []
+    ordered: list[Lowered] = []
     for op in operations:
         if op.name not in moved:
             ordered += [op, norms[op.name]] if op.name in norms else [op]

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from napkin.autograd.tape import Tensor
 from napkin.operations.lowering import Lowering
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from napkin.operations.attention import Rotary
+
+class Rotation(Protocol):
+    """A rotary embedding (attention.Rotary)."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def head_dim(self) -> int: ...
+    @property
+    def dim(self) -> int: ...
+    @property
+    def pairing(self) -> str: ...
+    @property
+    def upcast(self) -> bool: ...
+    @property
+    def table(self) -> int: ...
+    @property
+    def wide(self) -> bool: ...
 
 
-def rotary_table(run: Lowering, op: Rotary, dtype: str) -> tuple[Tensor, Tensor]:
+def rotary_table(run: Lowering, op: Rotation, dtype: str) -> tuple[Tensor, Tensor]:
     """cos and sin of every position: made once, kept by whichever layers' products need them."""
     key = (op.dim, op.table, run.code.by_kind and run.program.windowed, run.stack)
     if key not in run.tables:
@@ -27,7 +44,7 @@ def rotary_table(run: Lowering, op: Rotary, dtype: str) -> tuple[Tensor, Tensor]
     return run.tables[key]
 
 
-def widened(run: Lowering, op: Rotary, stream: str) -> tuple[Tensor, Tensor]:
+def widened(run: Lowering, op: Rotation, stream: str) -> tuple[Tensor, Tensor]:
     """cos and sin repeated for this layer: for query and key together, or for each."""
     key = (op.dim, op.name if run.code.rotary in ("pair", "each") else "")
     if key not in run.own_tables:
@@ -38,7 +55,7 @@ def widened(run: Lowering, op: Rotary, stream: str) -> tuple[Tensor, Tensor]:
     return run.own_tables[key]
 
 
-def by_angles(run: Lowering, op: Rotary, tensor: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def by_angles(run: Lowering, op: Rotation, tensor: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """The numbers that rotate, by the given angles, and put together with the rest."""
     tape = run.tape
     narrow = tensor.dtype

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 from napkin.autograd.tape import Tensor
 from napkin.operations import mixers
@@ -10,15 +11,23 @@ from napkin.operations.base import MIXER_GATE, MIXER_INPUT, SCAN_PARAMETERS
 from napkin.operations.lowering import Lowering
 from napkin.operations.mixers import Sizes
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from napkin.operations.recurrence import Scan
+
+class Recurrence(Protocol):
+    """A recurrence over the sequence (recurrence.Scan)."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def reads(self) -> tuple[str, ...]: ...
+    @property
+    def doubled(self) -> bool: ...
+
 
 Read = list[Tensor]
 """What a recurrence reads, in the order of its operation."""
 
 
-def selective(run: Lowering, op: Scan, read: Read, size: Sizes) -> Tensor:
+def selective(run: Lowering, op: Recurrence, read: Read, size: Sizes) -> Tensor:
     """One kernel from the input projection to the output's, or one for the scan alone."""
     if run.code.mixer == "whole":
         return mixers.inner(run.tape, run.made(MIXER_INPUT).tensor, run.made(SCAN_PARAMETERS).tensor, size)
@@ -28,16 +37,16 @@ def selective(run: Lowering, op: Scan, read: Read, size: Sizes) -> Tensor:
     )
 
 
-def ssd(run: Lowering, op: Scan, read: Read, size: Sizes) -> Tensor:
+def ssd(run: Lowering, op: Recurrence, read: Read, size: Sizes) -> Tensor:
     projected = run.values[run.of_role(MIXER_GATE).reads[0]]
     return mixers.ssd(run.tape, projected.tensor, size, op.name in run.program.normed)
 
 
-def mlstm(run: Lowering, op: Scan, read: Read, size: Sizes) -> Tensor:
+def mlstm(run: Lowering, op: Recurrence, read: Read, size: Sizes) -> Tensor:
     return mixers.mlstm(run.tape, read, size, parts=op.reads[0] in run.program.slices)
 
 
-SCANS: dict[str, Callable[[Lowering, Scan, Read, Sizes], Tensor]] = {
+SCANS: dict[str, Callable[[Lowering, Recurrence, Read, Sizes], Tensor]] = {
     "delta": lambda run, op, read, size: mixers.delta(run.tape, read[0], read[1], read[2], size, op.doubled),
     "kda": lambda run, op, read, size: mixers.kda(run.tape, read[0], read[1], read[2], size),
     "lightning": lambda run, op, read, size: mixers.lightning(run.tape, read[0], size),
