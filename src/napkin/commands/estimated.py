@@ -64,13 +64,13 @@ def solved(
     return found, estimate
 
 
-def _asked(found: Mapping[str, Term], hardware: Hardware) -> runs.Asked:
+def _asked(found: Mapping[str, Term], hardware: Hardware) -> runs.PlannedRun:
     from napkin.evidence.rates import constants_of
 
     total = found["params"].value if "params" in found else START
     active = found["per_token"].value / 6 if "per_token" in found else total
     gpus = int(found["gpus"].value) if "gpus" in found else None
-    return runs.Asked(max(active, 1), max(total, active), constants_of(hardware), gpus)
+    return runs.PlannedRun(max(active, 1), max(total, active), constants_of(hardware), gpus)
 
 
 def _of_layout(inputs: Inputs, known: Mapping[str, Term], hardware: Hardware, level: float) -> runs.Estimate | None:

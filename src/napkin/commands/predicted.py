@@ -17,10 +17,10 @@ from napkin.timing.step import Step
 from napkin.units import human
 
 if TYPE_CHECKING:
-    from napkin.evidence.single import Asked
+    from napkin.evidence.single import StepInputs
 
 
-def read_step_model(inputs: Inputs, model: Model, setup: Setup, hardware: Hardware) -> Asked:
+def read_step_model(inputs: Inputs, model: Model, setup: Setup, hardware: Hardware) -> StepInputs:
     """The step model's plan and rates: software, attention's kernel, overlap, factor and profile as the options say."""
     from napkin.evidence import single
     from napkin.evidence.rates import generation_note
@@ -39,7 +39,7 @@ def read_step_model(inputs: Inputs, model: Model, setup: Setup, hardware: Hardwa
     return asked if inputs.get("profile") is None else _measured(inputs, asked, hardware, setup)
 
 
-def _measured(inputs: Inputs, asked: Asked, hardware: Hardware, setup: Setup) -> Asked:
+def _measured(inputs: Inputs, asked: StepInputs, hardware: Hardware, setup: Setup) -> StepInputs:
     """--profile: what `napkin bench` measured in place of the constants of the chip."""
     from napkin.evidence.single import with_profile
     from napkin.inputs.profile import profile_for

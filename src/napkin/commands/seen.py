@@ -13,7 +13,7 @@ from napkin.render.answer import Answer
 from napkin.term import SEEN, TRUE, Term, divide, leaf, multiply
 
 if TYPE_CHECKING:
-    from napkin.evidence.single import Asked
+    from napkin.evidence.single import StepInputs
 
 DESCRIBES = tuple(name for name in (*STEP_MODEL, "interval") if name not in ("recompute", "global-batch"))
 """Options that ask for a prediction beside the rate; recomputation and the batch serve the rate itself too."""
@@ -64,7 +64,7 @@ def beside(answer: Answer, inputs: Inputs, model: Model, rate: Term) -> None:
         answer.notes += found
 
 
-def causes(model: Model, asked: Asked, seen: float) -> list[str]:
+def causes(model: Model, asked: StepInputs, seen: float) -> list[str]:
     """The single causes whose own prediction meets the step that was seen (ln seconds)."""
     from napkin.record import replace
     from napkin.timing.step import step

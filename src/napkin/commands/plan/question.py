@@ -20,7 +20,7 @@ from napkin.record import record, replace
 from napkin.training.layout import Layout, recompute
 
 if TYPE_CHECKING:
-    from napkin.evidence.single import Asked
+    from napkin.evidence.single import StepInputs
     from napkin.inputs.profile import Profile
     from napkin.planning.search import Found, Request
     from napkin.timing.step import Plan, Rates
@@ -38,7 +38,7 @@ class Planner:
     inputs: Inputs
     hardware: Hardware
     request: Request
-    typical: Asked
+    typical: StepInputs
     profile: Profile | None
     level: float
     per_sequence: float
