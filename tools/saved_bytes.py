@@ -418,10 +418,10 @@ def head_of(model_type: str) -> Any:
     if model_type in WRAPPERS:
         return WHOLE
     where = MODULES[model_type]
-    if where in ("encoder_decoder", "t5gemma"):
+    if where in ("bart", "t5", "t5gemma"):
         return transformers.AutoModelForSeq2SeqLM
     masked = transformers.models.auto.modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
-    if where in ("deberta", "encoders", "mobilebert") and model_type in masked:
+    if model_type in masked:
         return transformers.AutoModelForMaskedLM
     causal = transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
     return WHOLE if model_type in HOLDERS and model_type not in causal else transformers.AutoModelForCausalLM

@@ -12,7 +12,7 @@ from napkin.architectures.arrangements import post_norm
 from napkin.architectures.attention import Attention, Heads, QkvProjections, Scores
 from napkin.architectures.blocks import LAYER, LAYER_WRITTEN, Block, NormStyle, Operations, plain_mlp
 from napkin.architectures.common import activation, depth, embedding, on, width
-from napkin.architectures.masked import MASKED, PRETRAINING, encoder, head_count, masked_head, must_tie, purpose_of
+from napkin.architectures.masked import MASKED, encoder, head_count, masked_head, must_tie, purpose_of
 from napkin.architectures.record import Architecture, like
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
@@ -112,8 +112,6 @@ def _deberta(
     config.must_be("talking_head", False)
     config.ignore("padding_idx")
     purpose = purpose_of(config)
-    if purpose == PRETRAINING:
-        raise config.refuse("architectures", "the class has no pre-training heads")
     if purpose == MASKED:
         must_tie(config)
     vocabulary = config.integer("vocab_size")

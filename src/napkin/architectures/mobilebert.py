@@ -40,7 +40,7 @@ def mobilebert(config: Config) -> Model:
     vocabulary, table = config.integer("vocab_size"), config.integer("embedding_size")
     if table > hidden:
         raise config.wrong("embedding_size", f"{table} is more than hidden_size {hidden}")
-    purpose = purpose_of(config)
+    purpose = purpose_of(config, pretraining=True)
     from_bottleneck = config.flag("use_bottleneck_attention")
     shared = config.flag("key_query_shared_bottleneck")
     if between and from_bottleneck is shared:

@@ -29,7 +29,7 @@ UNKNOWN_SPREAD = 0.08
 
 
 @record
-class StepInputs:
+class StepPrediction:
     """plan and rates of the step; kernel: attention's; at: where the run lies among the evidence."""
 
     plan: Plan
@@ -146,7 +146,7 @@ def asked(
     kernel: str | None = None,
     async_tp: bool = False,
     factor: float = 1.0,
-) -> StepInputs:
+) -> StepPrediction:
     """Everything that one step's answer needs. `factor`: time of the user's own steps over napkin's, from
     `napkin calibrate`."""
     stack = software.stack(stack_name)
@@ -173,7 +173,7 @@ def asked(
     if factor != 1.0:
         reached = replace(reached, stack=reached.stack * factor)
     used = names(at.generation, at.bits, stack, kernel, "rdma", async_tp, "")
-    return StepInputs(plan, reached, stack, kernel, place, peak, shipped.spreads()[used["matmul"]], factor)
+    return StepPrediction(plan, reached, stack, kernel, place, peak, shipped.spreads()[used["matmul"]], factor)
 
 
 TYPICAL = 8192
