@@ -263,7 +263,7 @@ def test_saved_bytes_are_those_that_the_memory_formulas_predict(
     from napkin.footprint import memory as formulas
     from napkin.training import optimizers
     from napkin.training.layout import Layout
-    from napkin.training.layout import precision as policy
+    from napkin.training.precision import precision as policy
 
     one, length = model(**changes), 32
     torch.set_default_dtype(torch.bfloat16 if precision == "bf16-pure" else torch.float32)

@@ -22,14 +22,17 @@ from napkin.footprint import allocator, memory
 from napkin.footprint.prepared import Step, prepare
 from napkin.footprint.setup import Setup
 from napkin.footprint.stages import shares
+from napkin.formats import QUANTIZED
 from napkin.inputs import hardware
 from napkin.inputs.load import Document
-from napkin.operations.implementations import STORED, Tuning
+from napkin.operations.implementations import Tuning
 from napkin.record import replace
 from napkin.term import TRUE, leaf
 from napkin.training import optimizers
 from napkin.training.frameworks import COST, EVEN, FRAMEWORKS, FRONT, SLOTS
-from napkin.training.layout import OPERATIONS, POLICIES, Layout, Recompute
+from napkin.training.layout import Layout
+from napkin.training.precision import POLICIES
+from napkin.training.recomputation import OPERATIONS, Recompute
 
 LLAMA = {"name": "a", "layers": 4, "hidden": 512, "heads": 8, "kv_heads": 2, "ffn": 1408, "vocab": 4096}
 
@@ -127,7 +130,7 @@ def test_what_lora_keeps_of_a_frozen_block_in_litgpt() -> None:
 
 def test_a_frozen_network_stores_its_products_in_four_bits() -> None:
     """0.5 byte and an fp32 scale for 64 weights; the table and the norms stay as they are."""
-    assert STORED["nf4"] == 0.5625
+    assert QUANTIZED["nf4"] == 0.5625
     step = prepared("litgpt", Tuning("lora", 8, 0.0, ("q", "v"), "nf4"))
     h, f, vocab, layers, kv = 512, 1408, 4096, 4, 128
     products = layers * (2 * h * h + 2 * h * kv + 3 * h * f) + vocab * h

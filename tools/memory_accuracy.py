@@ -24,7 +24,7 @@ from napkin.evidence.setups import ends_of, framework_of, setup_of, stated_recom
 from napkin.footprint import allocator
 from napkin.footprint.prepared import prepare
 from napkin.training.frameworks import FRAMEWORKS, Framework
-from napkin.training.layout import POLICIES
+from napkin.training.precision import POLICIES
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "src" / "napkin" / "_tables" / "memory_errors.py"

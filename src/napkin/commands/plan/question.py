@@ -26,8 +26,10 @@ from napkin.planning.layouts import LayoutQuestion
 from napkin.planning.search import Request, Timed
 from napkin.record import record, replace
 from napkin.term import Term
-from napkin.timing.step import Plan, Rates
-from napkin.training.layout import Layout, recompute
+from napkin.timing.rates import Rates
+from napkin.timing.step_layout import StepLayout
+from napkin.training.layout import Layout
+from napkin.training.recomputation import recompute
 
 LARGEST_STEP = 16 * 2**20
 """Tokens in a step up to which a free batch grows: what the largest published dense run settled on (Llama 3 405B,
@@ -170,7 +172,7 @@ def _timed(
 ) -> Timed:
     """Return the function that gives plan and rates of a setup, whose layout's numbers may be arrays."""
 
-    def timed(setup: Setup) -> tuple[Plan, Rates]:
+    def timed(setup: Setup) -> tuple[StepLayout, Rates]:
         compute = setup.precision.compute
         at = machine(hardware, compute)
         plan, rates = single.timed(model, setup, prediction.stack, at, prediction.kernel, overlapped)
