@@ -11,7 +11,7 @@ from napkin.options.model import MODEL_OPTIONS
 from napkin.render.answer import Answer
 from napkin.term import Term, leaf
 from napkin.training import optimizers
-from napkin.training.layout import precision
+from napkin.training.precision import precision
 from napkin.units import human
 
 

@@ -16,7 +16,7 @@ from napkin.options.option import parsed
 from napkin.render.answer import Answer
 from napkin.term import Term, add, ceiling, constant, divide, leaf, multiply
 from napkin.training import optimizers
-from napkin.training.layout import Precision, precision
+from napkin.training.precision import Precision, precision
 
 
 def matmul_of(inputs: Inputs, axes: str = "MxKxN") -> Gemm:

@@ -21,8 +21,10 @@ from napkin.evidence.step_rows import StepRow
 from napkin.inputs import hardware
 from napkin.operations.model import Model
 from napkin.record import fields, record, replace
-from napkin.timing.step import Plan, Step, step
-from napkin.training.layout import POLICIES
+from napkin.timing.step import StepTime, step
+from napkin.timing.step_layout import StepLayout
+from napkin.training.optimizers import OPTIMIZERS, step_traffic
+from napkin.training.precision import POLICIES
 
 Array = Any
 
@@ -44,7 +46,7 @@ def structure(dims: PrintedDecoder) -> tuple[Any, ...]:
     return (*(getattr(dims, f) for f in _STRUCTURE), *(bool(getattr(dims, f)) for f in _OPTIONAL))
 
 
-def plan_of(row: StepRow, dims: PrintedDecoder, micro: float, chunks: int, bits: int) -> Plan:
+def plan_of(row: StepRow, dims: PrintedDecoder, micro: float, chunks: int, bits: int) -> StepLayout:
     """How a row's step is laid out; what it does not state follows its software."""
     stack = software.stack(row.stack or software.UNKNOWN)
     batch = row.global_batch or 1
@@ -53,7 +55,7 @@ def plan_of(row: StepRow, dims: PrintedDecoder, micro: float, chunks: int, bits:
     zero = stack.zero if row.zero is None else row.zero
     layers, core, matmuls = recomputed(row, stack)
     gradient = row.gradient_bytes or stack.gradient_bytes
-    return Plan(
+    return StepLayout(
         sequence=row.seq,
         micro_batch=micro,
         micro_batches=max(1.0, float(np.ceil(batch / (row.dp * micro) - 1e-9))),
@@ -73,8 +75,16 @@ def plan_of(row: StepRow, dims: PrintedDecoder, micro: float, chunks: int, bits:
         low=1 if bits < 16 else 0,
         casts=2 if row.rowwise else 1,
         gradient_bytes=gradient,
-        optimizer_bytes=14 if row.policy == "bf16-pure" else 30,
+        optimizer_bytes=updated_bytes(row.policy),
     )
+
+
+def updated_bytes(policy: str) -> float:
+    """Return the bytes a parameter of AdamW's step; the constants were fitted with those of bf16-mixed for every policy
+    but bf16-pure."""
+    pure = policy == "bf16-pure"
+    adamw = OPTIMIZERS["adamw"]
+    return step_traffic(POLICIES["bf16-pure" if pure else "bf16-mixed"], adamw.copies, 2 if pure else 4)
 
 
 def recomputed(row: StepRow, stack: software.Stack) -> tuple[float, float, float]:
@@ -88,7 +98,7 @@ def recomputed(row: StepRow, stack: software.Stack) -> tuple[float, float, float
     return 0.0, 0.0, SELECTIVE_MATMULS if row.recompute == "selective" else row.recompute_matmuls
 
 
-def candidates(row: StepRow, dims: PrintedDecoder, bits: int) -> list[Plan]:
+def candidates(row: StepRow, dims: PrintedDecoder, bits: int) -> list[StepLayout]:
     """The row's plan; several where it does not state the micro-batch or the interleave."""
     micro = (
         [row.micro_batch] if row.micro_batch else [b for b in MICRO_BATCHES if b * row.dp <= (row.global_batch or 1)]
@@ -104,7 +114,7 @@ class Group:
     """Rows of one structure as arrays. `rows`: the row of each candidate."""
 
     model: Model
-    plan: Plan
+    plan: StepLayout
     machine: Machine
     rows: Array
     fields: Mapping[str, Array]
@@ -125,7 +135,9 @@ class Columns:
         self.kept: list[StepRow] = []
         self.constants: list[str] = ["one", "zero"]
         number = {"one": 0, "zero": 1}
-        gathered: dict[tuple[Any, ...], list[tuple[PrintedDecoder, Plan, Machine, int, dict[str, int], StepRow]]] = {}
+        gathered: dict[
+            tuple[Any, ...], list[tuple[PrintedDecoder, StepLayout, Machine, int, dict[str, int], StepRow]]
+        ] = {}
         for row in rows:
             if row.why or row.shape is None:
                 self.why[row.id] = row.why
@@ -166,7 +178,7 @@ class Columns:
             np.minimum.at(seconds, group.rows, self.steps(group, values).time.value)
         return seconds
 
-    def steps(self, group: Group, values: Array) -> Step:
+    def steps(self, group: Group, values: Array) -> StepTime:
         pick = (
             (lambda field: values[group.fields[field]])
             if values.ndim == 1
@@ -181,18 +193,18 @@ def _stacked(members: Sequence[Any], kind: type) -> dict[str, Array]:
     return {f: np.array([getattr(m, f) for m in members], dtype=float) for f in fields(kind)}
 
 
-def _group(members: Sequence[tuple[PrintedDecoder, Plan, Machine, int, dict[str, int], StepRow]]) -> Group:
+def _group(members: Sequence[tuple[PrintedDecoder, StepLayout, Machine, int, dict[str, int], StepRow]]) -> Group:
     shapes, plans, machines, rows, keys, published = zip(*members, strict=True)
     pieces = {f: np.array([getattr(s, f) for s in shapes], dtype=float) for f in fields(PrintedDecoder)[1:]}
     figures: dict[str, Any] = {
         f: np.array([getattr(m, f) for m in machines], dtype=float) for f in fields(Machine) if f != "generation"
     }
-    columns = _stacked(plans, Plan)
+    columns = _stacked(plans, StepLayout)
     stacks = [software.stack(row.stack or software.UNKNOWN) for row in published]
     alone = np.array([row.gpus == 1 for row in published])
     return Group(
         decoder(SimpleNamespace(**pieces), shapes[0]),
-        Plan(**columns),
+        StepLayout(**columns),
         Machine(generation="", **figures),
         np.array(rows),
         {field: np.array([k[field] for k in keys]) for field in keys[0]},

@@ -22,7 +22,7 @@ from napkin.operations.model import Model
 from napkin.record import record, replace
 from napkin.term import TRUE, leaf
 from napkin.training.frameworks import ENDS, FIRST, Framework
-from napkin.training.layout import Recompute
+from napkin.training.recomputation import Recompute
 
 STATE_BYTES = 18
 """Bytes a parameter of Korthikanti et al. 2022, figure 1: fp16 weights, fp32 gradients, master copy and moments."""

@@ -15,7 +15,9 @@ from napkin.operations.model import Model
 from napkin.record import replace
 from napkin.training import optimizers
 from napkin.training.frameworks import FRAMEWORKS, FRONT, SLOTS, Framework, unnamed
-from napkin.training.layout import OPERATIONS, POLICIES, Layout, Precision, Recompute
+from napkin.training.layout import Layout
+from napkin.training.precision import POLICIES, Precision
+from napkin.training.recomputation import OPERATIONS, Recompute
 
 COMPILED_LOSS_SINCE = 202501
 """torchtitan compiles the loss with the model from January 2025 on (torchtitan/components/loss.py)."""

@@ -7,7 +7,7 @@ from napkin.evidence.printed import Measured, PrintedDecoder, measured, printed_
 from napkin.evidence.rows import Row
 from napkin.evidence.software import STACKS
 from napkin.record import record
-from napkin.training.layout import POLICIES
+from napkin.training.precision import POLICIES
 
 UNSTATED_ACCUMULATION = 4
 """Micro-batches of a step on several GPUs where a source states neither them nor the batch; a pipeline has at least

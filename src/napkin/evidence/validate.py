@@ -14,7 +14,7 @@ from napkin.evidence.printed import block_weights
 from napkin.evidence.rates import BITS, constants_of
 from napkin.evidence.step_rows import StepRow
 from napkin.inputs import hardware
-from napkin.training.layout import POLICIES
+from napkin.training.precision import POLICIES
 
 
 def weights_of(row: StepRow) -> float:
