@@ -244,7 +244,7 @@ def forward(
             special_loss(lowering, logits, form)
             kept_on = int(form.held) * logits.tensor.count
     after = piece("after", tape, start, first, residual.tensor.size)
-    extras = _closure(lowering, stack)
+    closure, tables, mask = _closure(lowering, stack)
     order = tuple(kinds), tuple(patterns)
     products = [number for number, node in enumerate(after.nodes) if node.name in ("linear", "frozen")]
     holds = [(number - first, tensor) for number, tensor in tape.holds if number >= first]
@@ -252,8 +252,22 @@ def forward(
     gone = where(any(s.label == INPUT_LABEL for s in after.kept), 0, after.input)  # the stream, once it is normalised
     after = replace(after, burst=after.burst - gone)
     lent = tuple({id(s): s for value in lowering.lent.values() for _, s in value.tensor.places}.values())
-    rest = kept_on, tape.nodes[-1].output.size, embedded, stream, final, kept_there, lent
-    return Pass(before, tuple(layers), after, *order, *extras, *rest)
+    return Pass(
+        before,
+        tuple(layers),
+        after,
+        *order,
+        closure=closure,
+        tables=tables,
+        mask=mask,
+        held=kept_on,
+        loss=tape.nodes[-1].output.size,
+        embedded=embedded,
+        stream=stream,
+        final=final,
+        first=kept_there,
+        lent=lent,
+    )
 
 
 def counted(patterns: Iterable[Numbered]) -> dict[int, int]:

@@ -65,9 +65,9 @@ class Matmul(Ordinary):
 
     def lower(self, run: Lowering) -> Value:
         x = run.read(self)
-        tensor, d_in, d_out = x.tensor, self.d_in, self.d_out
-        divided = x.divided
-        whole = x.whole
+        tensor, divided, whole = x.tensor, x.divided, x.whole
+        d_in: Number = self.d_in
+        d_out: Number = self.d_out
         t = run.split.tensor
         column = self.shard in (COLUMN, VOCABULARY)
         if column:

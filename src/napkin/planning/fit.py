@@ -45,12 +45,12 @@ def is_measured(model: Model, setup: Setup, implementation: str) -> bool:
     what is trained beside frozen weights or a loss of its own, whose libraries were not run."""
     numbers = setup.precision
     operations = model.operations
-    if not all(op.depends_on_shapes(setup.layout.seq) for op in operations):
+    if not all(op.depends_on_shapes(int(setup.layout.seq)) for op in operations):
         return False
     if numbers.compute not in EXACT_KEPT or setup.code.tuning is not None or setup.code.loss:
         return False
     precision = "autocast" if numbers.autocast else "fp32" if numbers.param == "fp32" else "bf16"
-    name = mode(precision, setup.attention, setup.dropout > 0, setup.layout.micro)
+    name = mode(precision, setup.attention, setup.dropout > 0, int(setup.layout.micro))
     return measured(implementation, model.family, name)
 
 
@@ -229,7 +229,7 @@ def changes(model: Model, setup: Setup, fixed: bool, node: int = 8) -> Iterator[
             2: "gradients reduced after every micro-batch",
             3: "parameters gathered in every pass",
         }
-        for zero in range(layout.zero + 1, 4):
+        for zero in range(int(layout.zero) + 1, 4):
             yield laid(f"--zero {zero}", costs[zero], zero=zero)
     eight = OPTIMIZERS.get(f"{setup.optimizer.name}-8bit")
     if eight is not None:
@@ -252,7 +252,7 @@ def changes(model: Model, setup: Setup, fixed: bool, node: int = 8) -> Iterator[
         keeps = not setup.shard or (fewer * layout.cp) % setup.shard == 0
         wider, deeper, longer = layout.tp * times, layout.pp * times, layout.cp * times
         tokens, whole = layout.seq // layout.cp, layout.micro_batches * times if fixed else 0
-        if keeps and wider <= node and divides_heads(model, setup.code, wider) and tokens % wider == 0:
+        if keeps and wider <= node and divides_heads(model, setup.code, int(wider)) and tokens % wider == 0:
             yield laid(
                 f"--tp {wider}",
                 "activations added up between the ranks of every layer",
