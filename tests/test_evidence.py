@@ -117,13 +117,6 @@ def test_what_is_read_in_prose(layout: dict[str, Any], source: str, wanted: dict
     assert recognize.of_step(row)["layout"] == wanted
 
 
-def test_the_tables_are_in_step_with_the_facts() -> None:
-    tables = runpy.run_path(os.path.join(ROOT, "tools", "tables.py"))
-    for name in ("published_steps.py", "published_memory.py", "published_runs.py"):
-        with open(os.path.join(ROOT, "src", "napkin", "_tables", name), encoding="utf-8") as stream:
-            assert stream.read() == tables["GENERATED"][name](), f"{name}: run `make tables`"
-
-
 def test_the_constants_belong_to_these_facts() -> None:
     """Every row that is counted has its place among the errors; a change of rows needs tools/calibrate.py again."""
     counted = {row.id for row in facts.steps() if not row.why and not row.suspect}

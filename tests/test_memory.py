@@ -322,7 +322,7 @@ def test_forms_of_the_loss_keep_what_each_makes() -> None:
 @pytest.mark.parametrize(
     ("model", "more", "note"),
     [
-        ("mistral-7b", "--seq 8192", "learns of windows by a mask"),
+        ("mistral-7b", "--seq 8192", "gets windows as a mask"),
         ("mistral-7b", "--seq 2048", ""),
         ("mistral-7b", "--seq 8192 --attention eager", ""),
         ("falcon-7b", "--seq 2048", "elementary operations where one key serves several heads"),

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from napkin.commands.bars import WIDTH, bar
+from napkin.commands.memory_bars import WIDTH, bar
 from napkin.footprint.memory import BUCKETS
 from napkin.planning import fit
 

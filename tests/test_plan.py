@@ -14,10 +14,10 @@ import pytest
 
 from napkin.commands.command import Inputs, OptionText, find
 from napkin.commands.plan import question
-from napkin.commands.plan.question import Planner
 from napkin.commands.setup import read_setup
 from napkin.errors import NapkinError
 from napkin.evidence import single
+from napkin.planning.layouts import LayoutQuestion
 from napkin.planning.search import _chunks, divisors, grid, search, used_bytes
 from napkin.record import replace
 from napkin.timing.step import step
@@ -28,13 +28,13 @@ from tests.conftest import ROOT, Napkin
 PLAN = "plan llama3-70b --hardware h100 --seq 8192"
 
 
-def planner_of(line: str) -> Planner:
+def planner_of(line: str) -> LayoutQuestion:
     words = shlex.split(line)
     model, options = words[0], words[1:]
     given = {"model": OptionText(model)}
     for name, text in zip(options[::2], options[1::2], strict=True):
         given[name.removeprefix("--")] = OptionText(text)
-    return question.planner_of(Inputs(find("plan"), given))
+    return question.read_layouts(Inputs(find("plan"), given))[0]
 
 
 @pytest.mark.parametrize(
@@ -54,19 +54,19 @@ def planner_of(line: str) -> Planner:
 )
 def test_arrays_and_scalars_agree_to_twelve_digits(line: str) -> None:
     """Random layouts of the grid, fitting or not, against the exact integers of `step` and `memory`."""
-    planner = planner_of(line)
+    planner, gpus = planner_of(line), int(line.split()[2])
     model = planner.request.model
-    found = search(planner.on(planner.inputs.get("gpus")), planner.timed, float("inf"))
+    found = search(planner.on(gpus), planner.timed, float("inf"))
     assert found.layouts == len(found) > 500
     for i in np.random.default_rng(0).choice(len(found), 40, replace=False):
         setup = replace(planner.request.setup, layout=found.layout(int(i)))
-        assert setup.layout.gpus == planner.inputs.get("gpus")
+        assert setup.layout.gpus == gpus
         plan, rates = planner.timed(setup)
         assert found.seconds[i] == pytest.approx(step(model, plan, rates).time.value, rel=1e-12)
         assert found.used[i] == pytest.approx(used_bytes(model, setup), rel=1e-12)
 
 
-def brute_force(planner: Planner, gpus: int) -> list[tuple[float, float, Layout]]:
+def brute_force(planner: LayoutQuestion, gpus: int) -> list[tuple[float, float, Layout]]:
     """Every combination of whole numbers up to the machine's size, through the options and rules of `napkin step`:
     (seconds, bytes, layout) of each that they let pass."""
     request = planner.request
@@ -302,7 +302,7 @@ def test_the_table_of_published_layouts_is_in_step() -> None:
     for source, count in [*by_source.items(), ("all", len(rows))]:
         assert f"| {source} | {count} |" in table, "run python tools/layouts.py"
     large = [row for row in rows if row.gpus >= layouts["DETAILED"]]
-    place = {row.id: (row.chip, row.gpus, layouts["read_layout"](row).replaced(recompute=None)) for row in large}
+    place = {row.id: (row.chip, row.gpus, layouts["layout_of"](row).replaced(recompute=None)) for row in large}
     shared = Counter(place.values())
     alone = [row for row in large if shared[place[row.id]] == 1]
     assert len(alone) > 30

@@ -419,7 +419,7 @@ def head_of(model_type: str) -> Any:
     if model_type in WRAPPERS:
         return WHOLE
     where = MODULES[model_type]
-    if where in ("encoder_decoder", "t5gemma"):
+    if where in ("bart", "t5", "t5gemma"):
         return transformers.AutoModelForSeq2SeqLM
     masked = transformers.models.auto.modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
     if model_type in masked:

@@ -1,4 +1,4 @@
-"""The model that a question is about: MODEL, the fields that the user vouches for, and what its config leaves open."""
+"""The model that a question is about: MODEL, the config fields to ignore, and what its config leaves open."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COUNTS = ("params", "flops")
 
 
 def read_model(inputs: Inputs) -> Model:
-    """The model asked about; what its config left to class defaults is recorded among the inputs."""
+    """Return the model asked about; what its config left to class defaults is recorded among the inputs."""
     config = load_config(inputs.need("model", "which model?"))
     ignorable = inputs.get("assume-ignorable") or ()
     model = build(config, ignorable)
@@ -23,12 +23,12 @@ def read_model(inputs: Inputs) -> Model:
     for note in model.notes:
         inputs.note(note)
     if ignorable:
-        inputs.note(f"assumed to change no count: {', '.join(ignorable)}")
+        inputs.note(f"config fields ignored: {', '.join(ignorable)}")
     return _padded(inputs, model)
 
 
 def _padded(inputs: Inputs, model: Model) -> Model:
-    """The model with the vocabulary that is trained, where it is padded."""
+    """Return the model with the vocabulary that is trained, where it is padded."""
     multiple = inputs.get("vocab-multiple")
     if multiple is None:
         if "tp" in inputs and inputs.command.name in COUNTS:
@@ -49,6 +49,7 @@ def _padded(inputs: Inputs, model: Model) -> Model:
 
 
 def _record(inputs: Inputs, config: Config) -> None:
+    """Record what the config leaves to class defaults."""
     for block in (config, *config.children):
         for field, (value, origin) in block.origins.items():
             if origin == CLASS_DEFAULT and value is not None:
@@ -56,7 +57,7 @@ def _record(inputs: Inputs, config: Config) -> None:
 
 
 def read_sequence(inputs: Inputs, model: Model) -> int:
-    """Tokens in a sequence: --seq, else 4096 or the model's maximum where that is smaller."""
+    """Return the tokens in a sequence: --seq, else 4096 or the model's maximum where that is smaller."""
     if inputs.get("seq") is None:
         documents = inputs.get("document-lengths")
         length = sum(documents) if documents else min(DEFAULT_SEQ, model.max_length or DEFAULT_SEQ)
@@ -69,7 +70,7 @@ def read_sequence(inputs: Inputs, model: Model) -> int:
 
 
 def read_documents(inputs: Inputs, seq: int) -> tuple[tuple[int, int], ...]:
-    """Documents packed into each sequence, as (length, how many); empty where each is one document."""
+    """Return the documents packed into each sequence, as (length, how many); empty where each is one document."""
     from napkin.counting.flops import equal_documents, packed
 
     given, mean = inputs.get("document-lengths"), inputs.get("mean-document-length")
@@ -86,7 +87,7 @@ def read_documents(inputs: Inputs, seq: int) -> tuple[tuple[int, int], ...]:
 
 
 def parse_convention(name: str) -> str:
-    """A FLOP convention by its name."""
+    """Return a FLOP convention by its name."""
     from napkin.counting.conventions import NAMES
 
     word = name.strip().lower().replace("-", "_")
@@ -97,8 +98,8 @@ def parse_convention(name: str) -> str:
     return word
 
 
-def per_token(inputs: Inputs, model: Model) -> tuple[Term, Term]:
-    """FLOPs per token in the convention asked for (--flops, else 6nd), and as counted."""
+def read_per_token(inputs: Inputs, model: Model) -> tuple[Term, Term]:
+    """Return FLOPs per token in the convention asked for (--flops, else 6nd), and as counted."""
     from napkin.counting import conventions, flops
 
     name = parse_convention(inputs.get("flops") or inputs.default("flops", "6nd"))

@@ -1,11 +1,10 @@
-"""`napkin memory MODEL --snapshot FILE`: what a torch memory snapshot shows beside what napkin predicts."""
+"""`napkin memory MODEL --snapshot FILE`: what a torch memory snapshot shows, compared with the prediction."""
 
 from __future__ import annotations
 
 import os
 from typing import Any
 
-from napkin.commands.command import Inputs
 from napkin.footprint import buckets
 from napkin.footprint.memory import Moment
 from napkin.inputs.snapshot import Snapshot, read_snapshot
@@ -20,27 +19,25 @@ OURS = {
     "optimizer": ("optimizer",),
     "activations": ("activations", "weight_casts", "inputs"),
 }
-"""Buckets of a snapshot, and those of a moment that they hold."""
+"""Bucket of a snapshot → the buckets of a phase that it contains."""
 TEMPORARIES = {"forward": "activations", "loss": "gradients", "backward": "gradients", "step": "optimizer"}
-"""Whose stack the temporaries of a moment have."""
+"""Phase → the bucket whose stack its temporaries have."""
 
 
-def seen_in(inputs: Inputs) -> Snapshot:
-    """The snapshot of a file, or a size typed in its place: what max_memory_allocated said."""
-    path = inputs.get("snapshot")
+def read_measured(path: str, device: int | None) -> Snapshot:
+    """Read the snapshot of a file, or a size typed in its place: what max_memory_allocated said."""
     if not os.path.exists(path) and path != "-":
         try:
             return Snapshot(0, size(path))
         except Unreadable:
             pass
-    return read_snapshot(path, inputs.get("snapshot-device"))
+    return read_snapshot(path, device)
 
 
-def compare(inputs: Inputs, found: Fit, terms: dict[str, Term], title: str) -> Answer:
-    """Seen and predicted: the largest figures with their intervals, then bucket by bucket at the peak, and when the
-    snapshot was taken beside the predicted moment nearest to it."""
-    path, seen = inputs.get("snapshot"), seen_in(inputs)
-    answer = Answer("memory", f"{title}, beside {path}", tuple(terms.values()))
+def compare(seen: Snapshot, path: str, found: Fit, terms: dict[str, Term], title: str) -> Answer:
+    """Answer with measured and predicted: the largest figures with their intervals, then bucket by bucket at the peak,
+    and when the snapshot was taken next to the predicted phase nearest to it."""
+    answer = Answer("memory", f"{title}, compared with {path}", tuple(terms.values()))
     answer.intervals = {**found.reported.ends, "memory/total": found.reported.ends["memory/used"]}
     rows: list[dict[str, Any]] = []
     measured: list[Term] = []
@@ -50,7 +47,7 @@ def compare(inputs: Inputs, found: Fit, terms: dict[str, Term], title: str) -> A
             row = _row(f"largest {name}", value, terms[f"memory/{name}"].value)
             low, high = answer.intervals[f"memory/{name}"]
             where = "inside" if low <= value <= high else "above" if value > high else "below"
-            answer.notes.append(f"{name}: seen is {row['error']:+.1%} of predicted, {where} the interval")
+            answer.notes.append(f"{name}: measured is {row['error']:+.1%} of predicted, {where} the interval")
             rows.append(row)
             measured.append(leaf(f"seen/{name}", value, "byte", MEASURED, path))
     stages = int(found.step.setup.layout.pp)
@@ -80,7 +77,7 @@ def compare(inputs: Inputs, found: Fit, terms: dict[str, Term], title: str) -> A
 
 
 def _advise(answer: Answer, seen: Snapshot) -> None:
-    """What would have told more."""
+    """Note how to take a snapshot that shows more."""
     if not seen.recorded:
         answer.notes.append("no stacks: torch.cuda.memory._record_memory_history() before the model is made gives them")
     elif not seen.traced:
@@ -90,7 +87,7 @@ def _advise(answer: Answer, seen: Snapshot) -> None:
 
 
 def _by_bucket(when: str, seen: dict[str, int], moment: Moment) -> list[dict[str, Any]]:
-    """Rows of each bucket, of what no stack explains, and of all."""
+    """Return rows for each bucket, for what no stack explains, and for all."""
     rows = []
     for bucket, parts in OURS.items():
         predicted = sum(getattr(moment, part) for part in parts)
@@ -107,7 +104,7 @@ def _row(what: str, seen: int, predicted: float) -> dict[str, Any]:
 
 
 def _shown(row: dict[str, Any]) -> dict[str, str]:
-    """A row as people read it."""
+    """Return a row as people read it."""
     sizes = {name: human(row[name], "byte") for name in ("seen", "predicted", "unexplained")}
     error = row["error"]
     share = "–" if error is None else f"{error:+.1%}" if error < 10 else f"{error + 1:,.0f} ×"

@@ -3,74 +3,84 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from napkin.commands.command import Command, Inputs
-from napkin.commands.confidence import read_confidence
 from napkin.commands.layout import divisions
-from napkin.commands.machine import read_hardware
 from napkin.commands.model import read_model
-from napkin.commands.predicted import memory_terms, read_step_model, utilisation
-from napkin.commands.setup import read_setup
-from napkin.footprint.setup import Setup
+from napkin.commands.step_model import StepQuestion, memory_terms, read_step
+from napkin.evidence.utilization import utilization_terms
 from napkin.inputs.hardware import Hardware
-from napkin.operations.model import Model
-from napkin.operations.recurrence import Scan
+from napkin.operations.queries import has_scan
 from napkin.options.layout import STAGE_OPTIONS
 from napkin.options.model import MODEL_OPTIONS, PADDED
 from napkin.options.output import DRAWS
 from napkin.options.training import SETUP_DEFAULTS, SETUP_OPTIONS
 from napkin.render.answer import Answer
 from napkin.term import Term
-from napkin.timing.step import StepTime, step
+from napkin.timing.step import step
 from napkin.units import human
 
 BINDS = {"compute": "compute", "memory_bound": "memory", "communication": "communication", "bubble": "bubble"}
 
 
 def run(inputs: Inputs) -> Answer:
-    model = read_model(inputs)
-    setup = read_setup(inputs, model)
-    hardware = read_hardware(inputs)
-    level = read_confidence(inputs)
-    asked = read_step_model(inputs, model, setup, hardware)
-    _assumed_links(inputs, hardware, setup.layout.gpus)
-    inputs.record("attention", asked.kernel, inputs.origin("attention"))
-    found = step(model, asked.plan, asked.rates)
-    half, close = asked.half_width(level, named="stack" in inputs)
-    terms = [found.time, *parts_of(found), *utilisation(model, setup, asked.peak, found)]
-    if inputs.wants("memory/total"):
-        terms += memory_terms(inputs, model, setup, hardware.capacity)
-    answer = Answer("step", _title(model, setup, hardware), terms)
-    answer.verdict = _binding(found)
+    """Answer for a model, a layout and an accelerator."""
+    question = read(inputs)
+    return answer(question, inputs.wants("memory/total"), bool(inputs.get("plot")))
+
+
+def read(inputs: Inputs) -> StepQuestion:
+    """Read the question."""
+    question = read_step(inputs, read_model(inputs))
+    for note in _assumed_links(question.hardware, question.setup.layout.gpus):
+        inputs.note(note)
+    inputs.record("attention", question.prediction.kernel, inputs.origin("attention"))
+    return question
+
+
+def answer(question: StepQuestion, with_memory: bool = True, draw: bool = False) -> Answer:
+    """Answer with the step's seconds and their parts; with_memory: also the bytes; draw: also pictures."""
+    model, setup, prediction = question.model, question.setup, question.prediction
+    found = step(model, prediction.plan, prediction.rates)
+    half, close = prediction.half_width(question.confidence, named=question.stack_named)
+    terms = [found.time, *parts_of(found), *utilization_terms(model, setup, prediction.peak, found)]
+    notes: list[str] = []
+    if with_memory:
+        memory, notes = memory_terms(model, setup, question.implementation, question.hardware.capacity)
+        terms += memory
+    answer = Answer("step", _title(question), terms, notes=notes, verdict=_binding(found))
     if next(term.value for term in terms if term.name == "mfu") > 1:
-        inputs.note("mfu counts attention's full square, which no kernel computes here; mfu/exact the allowed pairs")
-    _ends(answer, half)
+        answer.notes.append("mfu counts attention's full square, which no kernel computes here; mfu/exact does not")
+    _add_ends(answer, half)
     answer.extra["evidence"] = [
         {"id": one.id, "source": one.source, "distance": round(far, 2), "error": round(math.expm1(one.error), 4)}
         for far, one in close
     ]
     answer.pictures = tuple(_bars(found))
-    _remark(inputs, model, asked.stack.name, half, level, [one.id for _, one in close])
-    if inputs.get("plot"):
+    answer.notes += _remarks(question, half, [one.id for _, one in close])
+    if draw:
         from napkin.commands.timeline import charts
 
-        answer.plot = charts(found, asked.plan, _title(model, setup, hardware))
+        answer.plot = charts(found, prediction.plan, _title(question))
     return answer
 
 
-def _assumed_links(inputs: Inputs, hardware: Hardware, gpus: int) -> None:
-    """What is taken for a link or network that nobody states, said aloud."""
+def _assumed_links(hardware: Hardware, gpus: int) -> list[str]:
+    """Return a note for a link or network whose rate is not known and assumed."""
     from napkin.evidence.rates import LINKLESS, SLOWEST_NETWORK
 
+    notes = []
     if gpus > 1 and not hardware.link_bandwidth:
-        inputs.note(f"{hardware.name}: its link is not known, {human(LINKLESS, 'byte/s')} assumed; --link-bandwidth")
+        notes.append(f"{hardware.name}: its link is not known, {human(LINKLESS, 'byte/s')} assumed; --link-bandwidth")
     if gpus > (hardware.devices_per_node or 8) and not hardware.nic_bandwidth:
         slowest = human(SLOWEST_NETWORK, "byte/s")
-        inputs.note(f"{hardware.name}: its network is not known, {slowest} assumed; --network-bandwidth")
+        notes.append(f"{hardware.name}: its network is not known, {slowest} assumed; --network-bandwidth")
+    return notes
 
 
 def parts_of(found: StepTime) -> list[Term]:
-    """The parts of the step and what they are made of, two levels deep."""
+    """Return the parts of the step and what they consist of, two levels deep."""
     listed = []
     for part in found.time.parts:
         listed.append(part)
@@ -78,7 +88,8 @@ def parts_of(found: StepTime) -> list[Term]:
     return listed
 
 
-def _ends(answer: Answer, half: float) -> None:
+def _add_ends(answer: Answer, half: float) -> None:
+    """Add the intervals; half: half their width in ln t."""
     factor = math.exp(half)
     for term in answer.terms:
         if term.name in ("step/time", "mfu", "mfu/exact", "hfu", "tokens_per_second_per_gpu"):
@@ -86,13 +97,13 @@ def _ends(answer: Answer, half: float) -> None:
 
 
 def _binding(found: StepTime) -> str:
-    """What the largest part of the step waits for."""
+    """Return what the largest part of the step waits for."""
     parts = {part.name.removeprefix("step/"): part.value for part in found.time.parts}
     return BINDS[max(BINDS, key=lambda name: parts[name])]
 
 
 def _bars(found: StepTime) -> list[str]:
-    """The breakdown as bars of text."""
+    """Return the breakdown as bars of text."""
     whole = found.time.value
     lines = []
     for part in found.time.parts:
@@ -101,27 +112,31 @@ def _bars(found: StepTime) -> list[str]:
     return lines
 
 
-def _title(model: Model, setup: Setup, hardware: Hardware) -> str:
-    layout = setup.layout
+def _title(question: StepQuestion) -> str:
+    """Return the question in one line."""
+    layout = question.setup.layout
     ways = divisions(layout)
     return (
-        f"one step of {model.name}, {layout.global_batch:,} × {layout.seq:,} tokens on {layout.gpus:,} × "
-        f"{hardware.name}{f' ({ways})' if ways else ''}"
+        f"one step of {question.model.name}, {layout.global_batch:,} × {layout.seq:,} tokens on {layout.gpus:,} × "
+        f"{question.hardware.name}{f' ({ways})' if ways else ''}"
     )
 
 
-def _remark(inputs: Inputs, model: Model, stack: str, half: float, level: float, names: list[str]) -> None:
-    inputs.note(
-        f"{level:.0%} interval ×/÷ {math.exp(half):.2f}, from published steps whose source the constants never saw; "
-        f"the nearest: {', '.join(names)}"
-    )
-    if "stack" not in inputs:
+def _remarks(question: StepQuestion, half: float, nearest: Sequence[str]) -> list[str]:
+    """Return what a reader must know to trust the interval; nearest: published steps like this one."""
+    notes = [
+        f"{question.confidence:.0%} interval ×/÷ {math.exp(half):.2f}, from published steps whose source was held out "
+        f"when the constants were fitted; the nearest: {', '.join(nearest)}"
+    ]
+    if not question.stack_named:
+        stack = question.prediction.stack.name
         word = "the middle of all software" if stack == "unknown" else f"taken to be {stack}"
-        inputs.note(f"--stack is not given: {word}, and the interval is wider for it")
-    if any(isinstance(op, Scan) for op in model.operations):
-        inputs.note("scans are counted by their bytes and products; no published step checks that")
-    if model.experts:
-        inputs.note("tokens are taken to spread evenly over experts")
+        notes.append(f"--stack is not given: {word}, and the interval is wider for it")
+    if has_scan(question.model):
+        notes.append("scans are counted by their bytes and matmuls; no published step checks that")
+    if question.model.experts:
+        notes.append("tokens are assumed to spread evenly over experts")
+    return notes
 
 
 COMMAND = Command(

@@ -2,79 +2,99 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
 from napkin.commands.command import Command, Inputs
 from napkin.commands.machine import read_hardware, read_peak
 from napkin.counting.six_n import six_n
 from napkin.errors import BROKEN, OK, NapkinError
 from napkin.inputs.hardware import Hardware
 from napkin.options.training import STEP_MODEL
-from napkin.render.answer import Answer
+from napkin.record import record
+from napkin.render.answer import Answer, Shown
 from napkin.term import Term, divide, multiply
 from napkin.timing import time
 from napkin.units import human
+
+if TYPE_CHECKING:
+    from napkin.commands.step_model import StepQuestion
 
 PREDICTS = (*STEP_MODEL, "profile")
 """What the step model takes to estimate the MFU of a MODEL."""
 
 
+@record
+class TrainTimeQuestion:
+    """A training run with something left out.
+
+    known      what is given among params, tokens, gpus, mfu and time; per_token: FLOPs per token where they differ
+               from 6 a parameter
+    counted    FLOPs per token as counted, for a model, next to `convention`, in which per_token is
+    peak       of one accelerator, FLOP/s/GPU
+    overhead, pue, carbon  what energy and carbon take on top of the accelerators
+    confidence  of the intervals where MFU is estimated; None: it is given or solved for
+    step       the layout whose step the estimate rests on, if any
+    """
+
+    known: Mapping[str, Term]
+    counted: Term | None
+    convention: str
+    hardware: Hardware
+    peak: Term
+    budget: Term | None
+    price: Term | None
+    overhead: Term
+    pue: Term
+    carbon: Term
+    confidence: float | None
+    step: StepQuestion | None
+
+
 def run(inputs: Inputs) -> Answer:
-    known, counted = _known(inputs)
+    """Answer for a model or its number of parameters."""
+    return answer(read(inputs))
+
+
+def read(inputs: Inputs) -> TrainTimeQuestion:
+    """Read the question."""
+    known, counted = _read_known(inputs)
     hardware = read_hardware(inputs)
     peak = read_peak(inputs, hardware)
-    budget = price = None
-    if inputs.get("price") is not None:
-        price = inputs.term("price")
-    if inputs.get("budget") is not None:
-        if price is None:
-            raise NapkinError("--budget needs --price", "add --price, USD per GPU-hour")
-        budget = inputs.term("budget")
-    estimate = None
+    price = inputs.term("price") if inputs.get("price") is not None else None
+    if inputs.get("budget") is not None and price is None:
+        raise NapkinError("--budget needs --price", "add --price, USD per GPU-hour")
+    budget = inputs.term("budget") if inputs.get("budget") is not None else None
     layout = [f"--{name}" for name in PREDICTS if name in inputs]
     if layout and ("mfu" in known or "gpus" not in known):
         unused = "--mfu is given" if "mfu" in known else "without --gpus there is no layout to estimate the MFU of"
         inputs.note(f"{', '.join(layout)}: not used, {unused}")
+    confidence, step = None, None
     if "mfu" not in known:
-        from napkin.commands import estimated
+        from napkin.evidence.run_estimate import is_wanted
 
-        if estimated.wanted(known, budget is not None):
-            found, estimate = estimated.solved(inputs, known, hardware, peak, budget, price)
-    if estimate is None:
-        found = time.solve(known, peak, budget, price)
-    solved = {name for name in ("params", "tokens", "gpus", "mfu") if name not in known and name in found}
-    if estimate is not None:
-        solved.discard("mfu")
-    for name in solved:
-        inputs.record(name, found[name].value, "solved", found[name].unit)
-    terms = [found[name] for name in ("time", "flops", "mfu", "gpus", "tokens", "params", "gpu_hours") if name in found]
-    terms += [found[name] for name in ("gpus/exact", "time/allowed") if name in found]
-    if price is not None:
-        terms.append(time.cost(found["gpu_hours"], price))
-    terms += _footprint(inputs, hardware, found)
-    if counted is not None:
-        terms += _beside_the_count(inputs, found, counted)
-    impossible = found["mfu"].value > 1
-    answer = Answer(
-        "train-time",
-        _title(found, hardware),
-        terms,
-        verdict="impossible" if impossible else None,
-        status=BROKEN if impossible else OK,
+        if is_wanted(known, budget is not None):
+            confidence, step = _read_estimate(inputs, known, hardware)
+    for name in ("power-overhead", "pue", "carbon-intensity"):
+        inputs.get(name)
+    return TrainTimeQuestion(
+        known=known,
+        counted=counted,
+        convention=str(inputs.get("flops")),
+        hardware=hardware,
+        peak=peak,
+        budget=budget,
+        price=price,
+        overhead=inputs.term("power-overhead"),
+        pue=inputs.term("pue"),
+        carbon=inputs.term("carbon-intensity"),
+        confidence=confidence,
+        step=step,
     )
-    if estimate is not None:
-        estimated.show(answer, inputs, known, found, estimate)
-    context = time.beside(found["flops"].value)
-    answer.extra["context"] = [
-        {"name": name, "flops": flops, "ratio": ratio, "source": source} for name, flops, ratio, source in context
-    ]
-    if context:
-        answer.pictures = ("  beside       " + ", ".join(f"{ratio:.3g} × {name}" for name, _, ratio, _ in context),)
-    if impossible:
-        answer.notes.append("the MFU that this takes is above 1: more than the hardware's dense peak")
-    return answer
 
 
-def _known(inputs: Inputs) -> tuple[dict[str, Term], Term | None]:
-    """What was given among params, tokens, gpus, mfu and time; and a model's counted FLOPs per token."""
+def _read_known(inputs: Inputs) -> tuple[dict[str, Term], Term | None]:
+    """Return what was given among params, tokens, gpus, mfu and time; and a model's counted FLOPs per token."""
     known = {}
     for name in ("params", "tokens", "gpus", "mfu"):
         if inputs.get(name) is not None:
@@ -82,7 +102,7 @@ def _known(inputs: Inputs) -> tuple[dict[str, Term], Term | None]:
     if inputs.get("within") is not None:
         known["time"] = inputs.term("within", "time")
     if inputs.get("model") is not None:
-        return known, _of_model(inputs, known)
+        return known, _read_model(inputs, known)
     for name in ("seq", "flops", "assume-ignorable", *PREDICTS):
         if name in inputs:
             raise NapkinError(f"--{name} belongs to a MODEL", "name a model instead of --params")
@@ -94,44 +114,109 @@ def _known(inputs: Inputs) -> tuple[dict[str, Term], Term | None]:
     return known, None
 
 
-def _of_model(inputs: Inputs, known: dict[str, Term]) -> Term:
-    """Adds a model's parameters and FLOPs per token to what is known; returns the counted FLOPs per token."""
+def _read_model(inputs: Inputs, known: dict[str, Term]) -> Term:
+    """Add a model's parameters and FLOPs per token to what is known; return the counted FLOPs per token."""
     for name in ("params", "active-params"):
         if inputs.get(name) is not None:
             raise NapkinError(f"MODEL and --{name} cannot be combined", "the model has its own count")
-    from napkin.commands.model import per_token, read_model
+    from napkin.commands.model import read_model, read_per_token
     from napkin.counting.params import params
 
     model = read_model(inputs)
-    named, counted = per_token(inputs, model)
+    named, counted = read_per_token(inputs, model)
     known["params"] = params(model)["params/total"].renamed("params")
     known["per_token"] = named
     return counted
 
 
-def _beside_the_count(inputs: Inputs, found: dict[str, Term], counted: Term) -> list[Term]:
-    """The counted FLOPs of the whole run, and the convention's ratio to them."""
+def _read_estimate(inputs: Inputs, known: Mapping[str, Term], hardware: Hardware) -> tuple[float, StepQuestion | None]:
+    """Return the confidence level of an estimated MFU, and the step that it rests on where a model has a layout."""
+    from napkin.commands.confidence import read_confidence
+    from napkin.evidence.rates import generation_note
+
+    if note := generation_note(hardware):
+        inputs.note(note)
+    confidence = read_confidence(inputs)
+    if inputs.get("model") is None or "gpus" not in known or not any(name in inputs for name in PREDICTS):
+        return confidence, None
+    from napkin.commands.model import read_model
+    from napkin.commands.step_model import read_step
+    from napkin.options.training import SETUP_DEFAULTS
+
+    for name, text in SETUP_DEFAULTS.items():
+        inputs.default(name, text)
+    return confidence, read_step(inputs, read_model(inputs))
+
+
+def answer(question: TrainTimeQuestion) -> Answer:
+    """Answer with the run's time, FLOPs, cost, energy, and what was left out."""
+    known, hardware, price = question.known, question.hardware, question.price
+    if question.confidence is None:
+        return _answer_from(question, time.solve(known, question.peak, question.budget, price))
+    from napkin.commands.estimated import add_estimate, estimated
+
+    run = estimated(known, hardware, question.peak, question.budget, price, question.confidence, question.step)
+    answer = _answer_from(question, run.found)
+    add_estimate(answer, known, hardware, price is not None, run)
+    return answer
+
+
+def _answer_from(question: TrainTimeQuestion, found: Mapping[str, Term]) -> Answer:
+    """Answer with the run's quantities once they are solved."""
+    known, price = question.known, question.price
+    terms = [found[name] for name in ("time", "flops", "mfu", "gpus", "tokens", "params", "gpu_hours") if name in found]
+    terms += [found[name] for name in ("gpus/exact", "time/allowed") if name in found]
+    if price is not None:
+        terms.append(time.cost(found["gpu_hours"], price))
+    footprint, notes = _footprint(question, found)
+    terms += footprint
+    if question.counted is not None:
+        exact, note = _compared_with_count(question.convention, found, question.counted)
+        terms += exact
+        notes.append(note)
+    impossible = found["mfu"].value > 1
+    answer = Answer(
+        "train-time",
+        _title(found, question.hardware),
+        terms,
+        verdict="impossible" if impossible else None,
+        status=BROKEN if impossible else OK,
+        notes=notes,
+    )
+    for name in ("params", "tokens", "gpus", "mfu"):
+        if name not in known and name in found:
+            answer.inputs[name] = Shown(found[name].value, None, "solved", found[name].unit)
+    context = time.beside(found["flops"].value)
+    answer.extra["context"] = [
+        {"name": name, "flops": flops, "ratio": ratio, "source": source} for name, flops, ratio, source in context
+    ]
+    if context:
+        answer.pictures = ("  compared     " + ", ".join(f"{ratio:.3g} × {name}" for name, _, ratio, _ in context),)
+    if impossible:
+        answer.notes.append("the MFU that this takes is above 1: more than the hardware's dense peak")
+    return answer
+
+
+def _compared_with_count(convention: str, found: Mapping[str, Term], counted: Term) -> tuple[list[Term], str]:
+    """Return the counted FLOPs of the whole run, and the convention's ratio to them; and the ratio in words."""
     exact = multiply("flops/exact", counted, found["tokens"])
     ratio = divide("flops/ratio", found["flops"], exact)
-    inputs.note(
-        f"{inputs.get('flops')} is {abs(ratio.value - 1):.1%} {'above' if ratio.value > 1 else 'below'} the count"
-    )
-    return [exact, ratio]
+    side = "above" if ratio.value > 1 else "below"
+    return [exact, ratio], f"{convention} is {abs(ratio.value - 1):.1%} {side} the count"
 
 
-def _footprint(inputs: Inputs, hardware: Hardware, found: dict[str, Term]) -> list[Term]:
-    """Energy and carbon; left out, with a note, where the accelerator's TDP is not known."""
-    for name in ("power-overhead", "pue", "carbon-intensity"):
-        inputs.get(name)
+def _footprint(question: TrainTimeQuestion, found: Mapping[str, Term]) -> tuple[list[Term], list[str]]:
+    """Return energy and carbon; omitted, with a note, where the accelerator's TDP is not known."""
+    hardware = question.hardware
     if hardware.tdp_w is None:
-        inputs.note(f"{hardware.name}: no TDP is known, so energy is left out")
-        return []
+        return [], [f"{hardware.name}: no TDP is known, so energy is omitted"]
     tdp = hardware.term("tdp_w", "tdp", "watt/GPU")
-    used = time.energy(found["gpus"], found["time"], tdp, inputs.term("power-overhead"), inputs.term("pue"))
-    return [used, time.carbon(used, inputs.term("carbon-intensity"))]
+    used = time.energy(found["gpus"], found["time"], tdp, question.overhead, question.pue)
+    return [used, time.carbon(used, question.carbon)], []
 
 
-def _title(found: dict[str, Term], hardware: Hardware) -> str:
+def _title(found: Mapping[str, Term], hardware: Hardware) -> str:
+    """Return the question in one line."""
     model = f"{human(found['params'].value, 'param')}, " if "params" in found else ""
     gpus = found["gpus"].value
     count = f"{gpus:,}" if isinstance(gpus, int) else f"{gpus:g}"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from napkin.commands.command import Command, Inputs
-from napkin.commands.plan.machines import each, fewest, one
-from napkin.commands.plan.question import planner_of
 from napkin.errors import NapkinError
 from napkin.options.layout import BOUNDED, SEARCHED
 from napkin.options.model import MODEL_OPTIONS
@@ -19,8 +17,8 @@ MOST_COUNTS = 64
 """Machines that one question may name."""
 
 
-def _counts(text: str) -> int | list[int]:
-    """One number of GPUs, a list, or a range that doubles."""
+def counts(text: str) -> int | list[int]:
+    """Read one number of GPUs, a list, or a range that doubles."""
     if ".." not in text and "," not in text:
         return positive_count(text)
     try:
@@ -33,17 +31,11 @@ def _counts(text: str) -> int | list[int]:
 
 
 def run(inputs: Inputs) -> Answer:
-    planner = planner_of(inputs)
-    counts = inputs.get("gpus")
-    if counts is None and "within" in inputs and "tokens" in inputs:
-        inputs.default("objective", "gpus")  # what is left out is what is asked for
-    if counts is None and inputs.get("objective") == "gpus":
-        return fewest(planner)
-    if counts is None:
-        raise NapkinError("--gpus is missing: how many?", "--gpus 1024, or --objective gpus --within 30d --tokens 15T")
-    if isinstance(counts, list):
-        return fewest(planner, counts) if inputs.get("objective") == "gpus" else each(planner, counts)
-    return fewest(planner, [counts]) if inputs.get("objective") == "gpus" else one(planner, counts)
+    """Answer for a model and one or several machines. The search loads numpy, which help does not need."""
+    from napkin.commands.plan.answer import answer
+    from napkin.commands.plan.question import read
+
+    return answer(read(inputs))
 
 
 COMMAND = Command(
@@ -93,5 +85,5 @@ COMMAND = Command(
         "plan llama3-70b --hardware h100 --seq 8192 --objective gpus --tokens 15T --within 60d",
         "plan llama3-70b --gpus 256..2048 --hardware h100 --seq 8192 --max-tp 8",
     ),
-    reads={"gpus": _counts},
+    reads={"gpus": counts},
 )

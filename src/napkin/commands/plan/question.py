@@ -1,106 +1,138 @@
-"""What `napkin plan` searches: model, machine and the freedom of every degree, as the options leave it."""
+"""What `napkin plan` is asked: model, machine, the freedom of every degree, and what is made small."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
 from napkin.commands.command import Inputs
 from napkin.commands.confidence import read_confidence
 from napkin.commands.machine import read_hardware
 from napkin.commands.model import read_model, read_sequence
-from napkin.commands.setup import read_setup_around
+from napkin.commands.setup import read_implementation, read_setup_around
+from napkin.commands.step_model import read_rates_profile
 from napkin.counting import flops
+from napkin.errors import NapkinError
 from napkin.evidence import single
 from napkin.evidence.rates import generation_note, machine
+from napkin.evidence.single import Asked
 from napkin.footprint.setup import Setup
 from napkin.inputs.hardware import Hardware
+from napkin.inputs.profile import Profile
+from napkin.operations.model import Model
 from napkin.options.layout import BOUNDED, SEARCHED
+from napkin.options.training import SETUP_DEFAULTS
+from napkin.planning.layouts import LayoutQuestion
+from napkin.planning.search import Request, Timed
 from napkin.record import record, replace
+from napkin.term import Term
+from napkin.timing.rates import Rates
+from napkin.timing.step_layout import StepLayout
 from napkin.training.layout import Layout
 from napkin.training.recomputation import recompute
-
-if TYPE_CHECKING:
-    from napkin.evidence.single import Asked
-    from napkin.inputs.profile import Profile
-    from napkin.planning.search import Found, Request
-    from napkin.timing.rates import Rates
-    from napkin.timing.step_layout import StepLayout
 
 LARGEST_STEP = 16 * 2**20
 """Tokens in a step up to which a free batch grows: what the largest published dense run settled on (Llama 3 405B,
 Grattafiori et al. 2024, arXiv:2407.21783, section 3.4.1)."""
 RECOMPUTES = ("none", "selective", "full")
+REPEATED = ("precision", "optimizer", "implementation", "stack")
+"""Options that the line of the best layout, as a question to `napkin step`, repeats."""
 
 
 @record
-class Planner:
-    """What all machines of one question share. `typical`: a step as `step` would ask it, for what no layout changes."""
+class PlanQuestion:
+    """One question to the layout search.
 
-    inputs: Inputs
-    hardware: Hardware
-    request: Request
-    typical: Asked
-    profile: Profile | None
-    level: float
-    per_sequence: float
+    layouts    what is searched on each machine        counts      numbers of GPUs; empty: the fewest is asked for
+    objective  time, cost or gpus                      tokens      of the whole run, or None
+    deadline   of the whole run, in seconds            price       USD per GPU-hour
+    rows       layouts to list                         pareto      whether only the front is listed
+    several    whether each machine's best is asked    peak        dense peak of one accelerator
+    words      texts of the options that a line for `napkin step` repeats
+    """
 
-    def timed(self, setup: Setup) -> tuple[StepLayout, Rates]:
-        """Layout and rates; the layout's numbers may be arrays."""
-        at = machine(self.hardware, setup.precision.compute)
-        overlapped = bool(self.inputs.get("async-tp"))
-        asked = self.typical
-        plan, rates = single.timed(self.request.model, setup, asked.stack, at, asked.kernel, overlapped)
-        if asked.factor != 1.0:
-            rates = replace(rates, stack=rates.stack * asked.factor)
-        if self.profile is not None:
-            rates, _ = single.with_profile(rates, self.hardware, self.profile, setup.precision.compute)
-        return plan, rates
-
-    def on(self, gpus: int) -> Request:
-        return replace(self.request, gpus=gpus)
-
-    def find(self, request: Request) -> Found:
-        """Every layout of the request, timed, and kept where it fits."""
-        from napkin.planning.search import search
-
-        return search(request, self.timed, self.hardware.capacity)
-
-    def half_width(self, gpus: int) -> float:
-        """Half the interval of ln t: it depends on machine, model and software, not on the layout."""
-        at = replace(self.typical.at, gpus=math.log(gpus))
-        return replace(self.typical, at=at).half_width(self.level)[0]
+    layouts: LayoutQuestion
+    counts: tuple[int, ...]
+    several: bool
+    objective: str
+    tokens: float | None
+    deadline: float | None
+    price: float | None
+    rows: int
+    pareto: bool
+    confidence: float
+    peak: Term
+    words: Mapping[str, str]
 
 
-def planner_of(inputs: Inputs) -> Planner:
-    """The question of `inputs`, everything but the number of GPUs resolved."""
-    from napkin.planning.search import Request
+def read(inputs: Inputs) -> PlanQuestion:
+    """Read the question; contradictions between the objective and what is given are refused."""
+    layouts, prediction = read_layouts(inputs)
+    counts = inputs.get("gpus")
+    if counts is None and "within" in inputs and "tokens" in inputs:
+        inputs.default("objective", "gpus")  # what is left out is what is asked for
+    objective, deadline, tokens = inputs.get("objective"), inputs.get("within"), inputs.get("tokens")
+    if counts is None and objective != "gpus":
+        raise NapkinError("--gpus is missing: how many?", "--gpus 1024, or --objective gpus --within 30d --tokens 15T")
+    if objective == "gpus" and (deadline is None or tokens is None):
+        raise NapkinError(
+            "--objective gpus needs --within and --tokens", "for example --within 30d --tokens 15T --objective gpus"
+        )
+    listed = counts if isinstance(counts, list) else [] if counts is None else [counts]
+    return PlanQuestion(
+        layouts=layouts,
+        counts=tuple(listed),
+        several=isinstance(counts, list) or (objective == "gpus" and counts is not None),
+        objective=objective,
+        tokens=tokens,
+        deadline=deadline,
+        price=inputs.get("price"),
+        rows=inputs.get("rows"),
+        pareto=bool(inputs.get("pareto")),
+        confidence=read_confidence(inputs),
+        peak=prediction.peak,
+        words=_words(inputs),
+    )
 
+
+def _words(inputs: Inputs) -> dict[str, str]:
+    """Return the texts of the options that a line for `napkin step` repeats."""
+    repeated = [n for n in REPEATED if inputs.get(n) is not None and inputs.get(n) != SETUP_DEFAULTS.get(n)]
+    return {name: str(inputs.shown[name].text) for name in ("model", "hardware", *repeated)}
+
+
+def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, Asked]:
+    """Read what is searched, everything but the number of GPUs; and a step as `step` would ask it, for what no layout
+    changes."""
     model = read_model(inputs)
     hardware = read_hardware(inputs)
     if note := generation_note(hardware):
         inputs.note(note)
     seq = read_sequence(inputs, model)
     setup = read_setup_around(inputs, model, Layout(seq=seq))
-    at = machine(hardware, setup.precision.compute)
-    typical = single.asked(
-        model,
-        setup,
-        hardware,
-        inputs.get("stack"),
-        inputs.get("attention") if "attention" in inputs else None,
-        bool(inputs.get("async-tp")),
-        float(inputs.get("factor") or 1.0),
-    )
-    profile = None
-    if inputs.get("profile") is not None:
-        from napkin.inputs.profile import profile_for
-
-        profile = profile_for(str(inputs.get("profile")), hardware.slug)
-        for note in profile.notes_for_user():
-            inputs.note(note)
-        for what in single.with_profile(typical.rates, hardware, profile, setup.precision.compute)[1]:
+    overlapped, factor = bool(inputs.get("async-tp")), float(inputs.get("factor") or 1.0)
+    kernel = inputs.get("attention") if "attention" in inputs else None
+    prediction = single.asked(model, setup, hardware, inputs.get("stack"), kernel, overlapped, factor)
+    profile = read_rates_profile(inputs, hardware)
+    if profile is not None:
+        for what in single.with_profile(prediction.rates, hardware, profile, setup.precision.compute)[1]:
             inputs.note(f"measured by the profile: {what}")
+    counted = flops.step(model, flops.works(model, 1, seq))["flops/total"].value
+    node = int(machine(hardware, setup.precision.compute).node)
+    question = LayoutQuestion(
+        request=_read_request(inputs, model, setup, seq, node),
+        hardware=hardware,
+        timed=_timed(model, hardware, prediction, overlapped, profile),
+        half_width=_half_width(prediction, read_confidence(inputs)),
+        peak=prediction.peak.value,
+        per_sequence=float(counted),
+        implementation=read_implementation(inputs),
+    )
+    return question, prediction
+
+
+def _read_request(inputs: Inputs, model: Model, setup: Setup, seq: int, node: int) -> Request:
+    """Read the freedom of every degree and of the batch; node: GPUs that share a link."""
     if inputs.get("global-batch") is None:
         inputs.default("max-global-batch", str(max(LARGEST_STEP // seq, 1)))
     chosen = inputs.get("recompute")
@@ -108,9 +140,9 @@ def planner_of(inputs: Inputs) -> Planner:
     if inputs.get("sp") is not None:
         only["sp"] = int(inputs.get("sp"))
     if "tp" not in only and inputs.get("max-tp") is None:
-        inputs.default("max-tp", str(int(at.node)))
+        inputs.default("max-tp", str(node))
         inputs.note(
-            f"tensor parallelism stays within the {int(at.node)} GPUs of a node: no published step in the evidence "
+            f"tensor parallelism stays within the {node} GPUs of a node: no published step in the evidence "
             "leaves it; --max-tp looks further"
         )
     below = {name: inputs.get(f"max-{name}") for name in BOUNDED if inputs.get(f"max-{name}") is not None}
@@ -118,7 +150,7 @@ def planner_of(inputs: Inputs) -> Planner:
         model=model,
         setup=setup,
         gpus=1,
-        node=int(at.node),
+        node=node,
         seq=seq,
         batch=inputs.get("global-batch"),
         most=inputs.get("max-global-batch") or 1,
@@ -129,8 +161,33 @@ def planner_of(inputs: Inputs) -> Planner:
     )
     if not request.deep:
         inputs.note(
-            "ZeRO-3 beside a pipeline is left out: no published step with several micro-batches in the evidence has "
-            "it; --max-zero 3 takes it in"
+            "ZeRO-3 with a pipeline is omitted: no published step with several micro-batches in the evidence has "
+            "it; --max-zero 3 includes it"
         )
-    counted = flops.step(model, flops.works(model, 1, seq))["flops/total"].value
-    return Planner(inputs, hardware, request, typical, profile, read_confidence(inputs), float(counted))
+    return request
+
+
+def _timed(model: Model, hardware: Hardware, prediction: Asked, overlapped: bool, profile: Profile | None) -> Timed:
+    """Return the function that gives plan and rates of a setup, whose layout's numbers may be arrays."""
+
+    def timed(setup: Setup) -> tuple[StepLayout, Rates]:
+        compute = setup.precision.compute
+        at = machine(hardware, compute)
+        plan, rates = single.timed(model, setup, prediction.stack, at, prediction.kernel, overlapped)
+        if prediction.factor != 1.0:
+            rates = replace(rates, stack=rates.stack * prediction.factor)
+        if profile is not None:
+            rates, _ = single.with_profile(rates, hardware, profile, compute)
+        return plan, rates
+
+    return timed
+
+
+def _half_width(prediction: Asked, confidence: float) -> Callable[[int], float]:
+    """Return the function that gives half the interval of ln t by the number of GPUs: it depends on machine, model and
+    software, not on the layout."""
+
+    def half_width(gpus: int) -> float:
+        return replace(prediction, at=replace(prediction.at, gpus=math.log(gpus))).half_width(confidence)[0]
+
+    return half_width

@@ -1,4 +1,4 @@
-"""A rank's memory as a person reads it: buckets stacked at the peak, what a card reports, the stages of a pipeline."""
+"""A rank's memory as a person reads it: buckets stacked at the peak, what a GPU reports, the stages of a pipeline."""
 
 from __future__ import annotations
 
@@ -25,13 +25,24 @@ HOSTED = {
 }
 WIDTH = 36
 NAME, SIZE = 13, 23
-"""Cells of the bar, of a name and of a size: a line fits a terminal of 80."""
+"""Cells of a name and of a size: a line fits a terminal of 80 columns."""
 STAGES = 32
-"""So many stages are listed one by one; of more, those that can be the worst."""
+"""Up to this many stages are listed one by one; of more, those that can be the worst."""
+
+
+def show(answer: Answer, found: Fit, terms: dict[str, Term], capacity: Term | None) -> None:
+    """Add the memory as bars, as a table of the pipeline's stages, and as a picture."""
+    rows = stage_rows(found.step)
+    answer.pictures = (*answer.pictures, *summary(found, terms, answer, capacity), *stage_table(rows))
+    answer.listed = False
+    answer.plot = (chart(found, terms, capacity, answer.title),)
+    answer.extra["worst"] = {"stage": int(found.rank.stage.index), "moment": buckets.peak_of(found.rank).name}
+    if rows:
+        answer.extra["stages"] = rows
 
 
 def summary(found: Fit, terms: dict[str, Term], answer: Answer, capacity: Term | None) -> tuple[str, ...]:
-    """The buckets at the peak, one above the other up to what is used; then the figures that a card reports."""
+    """Return the buckets at the peak, stacked up to what is used, then the figures that a GPU reports, as lines."""
     peak = buckets.peak_of(found.rank)
     room = None if capacity is None else int(capacity.value)
     parts = [(name, int(getattr(peak, name))) for name in BUCKETS]
@@ -47,7 +58,7 @@ def summary(found: Fit, terms: dict[str, Term], answer: Answer, capacity: Term |
     if capacity is not None:
         lines.append(line("capacity", human(capacity.value, "byte")))
         budget = next(term for term in answer.terms if term.name == "memory/activation_budget")
-        lines.append(line("budget", human(budget.value, "byte"), "for activations, beside states and overhead"))
+        lines.append(line("budget", human(budget.value, "byte"), "for activations, after states and overhead"))
     if found.rank.gradients > peak.gradients:
         lines.append(line("all gradients", human(found.rank.gradients, "byte"), "after the backward pass"))
     for path, says in HOSTED.items():
@@ -59,7 +70,7 @@ def summary(found: Fit, terms: dict[str, Term], answer: Answer, capacity: Term |
 
 
 def stacked(parts: Sequence[tuple[str, int]], room: int | None) -> list[str]:
-    """Sizes as bars, each from where the one before ends; then what is free, or stands beyond `room`."""
+    """Return sizes as bars, each from where the previous one ends; then what is free, or beyond `room` bytes."""
     lines, start = [], 0
     whole = max(room or 0, sum(size for _, size in parts), 1)
     for name, size in parts:
@@ -72,19 +83,20 @@ def stacked(parts: Sequence[tuple[str, int]], room: int | None) -> list[str]:
 
 
 def line(name: str, size: str, rest: str = "") -> str:
+    """Return one line: a name, a size, and what follows."""
     return f"  {name.ljust(NAME)} {size.ljust(SIZE)} {rest}".rstrip()
 
 
 def bar(start: int, end: int, whole: int, room: int | None, cell: str = "█") -> str:
-    """The stretch from start to end of a bar of WIDTH cells for `whole` bytes; beyond `room` in another shade."""
+    """Return a bar from `start` to `end`, of WIDTH cells for `whole` bytes; beyond `room` in another shade."""
     first, last = round(WIDTH * start / whole), round(WIDTH * end / whole)
     edge = WIDTH if room is None else round(WIDTH * room / whole)
     cells = "".join(cell if at < edge else "▒" for at in range(first, last))
     return " " * first + cells if cells else ""
 
 
-def stages(step: Step) -> list[dict[str, Any]]:
-    """The stages of a pipeline, one a row: every one of up to STAGES, else those that can be the worst."""
+def stage_rows(step: Step) -> list[dict[str, Any]]:
+    """Return the stages of a pipeline as rows: all of up to STAGES, else those that can be the worst."""
     count = int(step.setup.layout.pp)
     if count == 1:
         return []
@@ -101,8 +113,8 @@ def stages(step: Step) -> list[dict[str, Any]]:
     return rows
 
 
-def table(rows: list[dict[str, Any]]) -> tuple[str, ...]:
-    """The stages as lines."""
+def stage_table(rows: list[dict[str, Any]]) -> tuple[str, ...]:
+    """Return the stages as lines."""
     if not rows:
         return ()
     lines = ["", "  stage  layers  in flight  live                     peak in the"]
@@ -113,7 +125,7 @@ def table(rows: list[dict[str, Any]]) -> tuple[str, ...]:
 
 
 def chart(found: Fit, terms: dict[str, Term], capacity: Term | None, title: str) -> Chart:
-    """The same as a picture: the buckets of each moment stacked, what is used beside them, capacity as a line."""
+    """Return a picture: the buckets of each phase stacked, then what is used, with capacity as a line."""
     moments = [moment.name for moment in found.rank.moments]
     series = []
     for name in BUCKETS:

@@ -1,78 +1,53 @@
-"""The nearest question that has an answer, where the one that was asked has none."""
+"""The nearest question to the layout search that has an answer, where the one that was asked has none."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from napkin.commands.plan.exact import scored
-from napkin.commands.plan.obstacles import broken_rules, largest_bucket
-from napkin.commands.plan.question import Planner
-from napkin.commands.plan.ranking import ranked
 from napkin.counting.params import params
-from napkin.errors import BROKEN, NapkinError
 from napkin.footprint import capacity
+from napkin.planning.layouts import LayoutQuestion
+from napkin.planning.obstacles import broken_rules, largest_bucket
+from napkin.planning.search import Found, Request, near_values
 from napkin.record import replace
-from napkin.render.answer import Answer
 from napkin.training.recomputation import recompute
 from napkin.units import human
 
-if TYPE_CHECKING:
-    from napkin.planning.search import Found, Request
-
-DOUBLINGS = 17
-"""From a node of 8 that reaches a million GPUs."""
-
-
-def impossible(planner: Planner, request: Request, found: Found | None) -> Answer:
-    """The nearest question that has an answer, with status 1."""
-    room = planner.hardware.capacity
-    reasons = []
-    if found is not None and found.least is not None:
-        reasons.append(
-            f"none of {found.layouts:,} layouts fits {human(room, 'byte')}: the smallest takes "
-            f"{human(found.least_used, 'byte')}{largest_bucket(request, found)}"
-        )
-    else:
-        most = request.batch or request.most
-        reasons += broken_rules(request) or [
-            f"no layout of {request.gpus:,} GPUs divides the model and a step of at most {most:,} sequences as asked"
-        ]
-    near = _nearest(planner, request)
-    if near is None:
-        raise NapkinError(
-            f"{request.model.name} on {request.gpus:,} × {planner.hardware.name}: {'; '.join(reasons)}",
-            "no number of GPUs that was tried and no single relaxed option changes that",
-            status=BROKEN,
-        )
-    what, other = near
-    answer = ranked(planner, other, scored(planner, other.layout(other.ranked(1)[0])))
-    answer.status, answer.verdict = BROKEN, "impossible"
-    answer.title = f"{'; '.join(reasons)}\nnearest: {what}\n{answer.title}"
-    answer.extra["reasons"] = reasons
-    answer.extra["nearest"] = what
-    return answer
-
-
 TRIED = 16
 """Machines of a few nodes more or fewer that are tried before other sizes."""
+DOUBLINGS = 17
+"""Doublings of a node that are tried: from a node of 8 they reach a million GPUs."""
 
 
-def _nearest(planner: Planner, request: Request) -> tuple[str, Found] | None:
-    """The question that changes least and has an answer. Machines whose cards together cannot hold the states are
-    passed over."""
-    least = _bytes_of_states(request) / (planner.hardware.capacity or 1)
+def reasons(question: LayoutQuestion, request: Request, found: Found | None) -> list[str]:
+    """Return why the request has no layout, or none that fits."""
+    room = question.hardware.capacity
+    if found is not None and found.least is not None:
+        return [
+            f"none of {found.layouts:,} layouts fits {human(room, 'byte')}: the smallest takes "
+            f"{human(found.least_used, 'byte')}{largest_bucket(request, found)}"
+        ]
+    most = request.batch or request.most
+    return broken_rules(request) or [
+        f"no layout of {request.gpus:,} GPUs divides the model and a step of at most {most:,} sequences as asked"
+    ]
+
+
+def nearest(question: LayoutQuestion, request: Request) -> tuple[str, Found] | None:
+    """Return the request that changes least and has an answer, and what changes, in words. Machines whose GPUs together
+    cannot hold the states are passed over."""
+    least = _bytes_of_states(request) / (question.hardware.capacity or 1)
     for what, other in _alternatives(request):
         if other.gpus >= least:
-            found = planner.find(other)
+            found = question.find(other)
             if len(found):
                 return what, found
     return None
 
 
 def _alternatives(request: Request) -> Iterator[tuple[str, Request]]:
-    """One degree moved, then another number of GPUs, then none of the degrees held, then both; what changes, in
-    words."""
+    """Yield requests that change little: one degree moved, then another number of GPUs, then none of the degrees held,
+    then both; what changes, in words."""
     yield from _moved(request)
     n = request.gpus
     near, far = _machines(n, request.node)
@@ -86,7 +61,7 @@ def _alternatives(request: Request) -> Iterator[tuple[str, Request]]:
 
 
 def _machines(n: int, node: int) -> tuple[list[int], list[int]]:
-    """Other machines: of a few nodes more or fewer, nearest first; and doublings of a node, larger ones first."""
+    """Return other machines: a few nodes more or fewer, nearest first; and doublings of a node, larger ones first."""
     whole = n // node * node
     around = (whole + i * node for i in range(-TRIED, TRIED + 1))
     near = sorted((m for m in around if m > 0 and m != n), key=lambda m: abs(m - n))[:TRIED]
@@ -95,9 +70,7 @@ def _machines(n: int, node: int) -> tuple[list[int], list[int]]:
 
 
 def _moved(request: Request) -> Iterator[tuple[str, Request]]:
-    """The question with one given degree at a value next to it, or all recomputed; and what changes, in words."""
-    from napkin.planning.search import near_values
-
+    """Yield the request with one given degree at a value next to it, or all recomputed; and what changes, in words."""
     for name, value in request.only.items():
         rest = {key: held for key, held in request.only.items() if key != name}
         for near in near_values(replace(request, only=rest), name, value):
@@ -107,7 +80,7 @@ def _moved(request: Request) -> Iterator[tuple[str, Request]]:
 
 
 def _bytes_of_states(request: Request) -> float:
-    """What all cards together hold under every layout: parameters, gradients, master copies and states, each once;
+    """Return what all GPUs together hold under every layout: parameters, gradients, master copies, states, each once;
     without the states of optimizers whose bytes depend on the shapes."""
     policy, optimizer = request.setup.precision, request.setup.optimizer
     each = [capacity.width(form, "bytes").value for form in (policy.param, policy.grad, policy.master) if form]

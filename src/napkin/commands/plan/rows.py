@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from napkin.commands.layout import degrees
-from napkin.commands.plan.exact import Scored
-from napkin.commands.plan.question import Planner
+from napkin.commands.plan.question import PlanQuestion
 from napkin.options.training import SETUP_DEFAULTS
 from napkin.planning.fit import UNDECIDED
+from napkin.planning.layouts import Scored
 from napkin.training.layout import Layout
 from napkin.units import human
 
-Numbers = Mapping[str, Any]
+Row = Mapping[str, Any]
 
 COLUMNS = {
     "global-batch": "1",
@@ -34,8 +34,8 @@ COLUMNS = {
 """Units of the columns that have one."""
 
 
-def row_of(planner: Planner, rank: int, one: Scored, best: Scored, half: float, on_front: bool) -> dict[str, Any]:
-    """Everything that is told of a layout; `half`: half the interval of ln t."""
+def row_of(question: PlanQuestion, rank: int, one: Scored, best: Scored, half: float, on_front: bool) -> dict[str, Any]:
+    """Return everything that is said of a layout as a row; half: half the interval of ln t."""
     seconds = one.time.value
     row: dict[str, Any] = {
         "rank": rank,
@@ -46,19 +46,19 @@ def row_of(planner: Planner, rank: int, one: Scored, best: Scored, half: float, 
         "mfu": one.mfu,
         "tokens_per_second_per_gpu": 1 / one.token,
         "memory/total": one.used,
-        "memory/headroom": planner.hardware.capacity - one.used,
+        "memory/headroom": question.layouts.hardware.capacity - one.used,
         "fit": one.fit,
         "step/communication": one.part("step/communication"),
         "step/bubble": one.part("step/bubble"),
         "tie": rank > 1 and one.token <= best.token * math.exp(2 * half),
         "pareto": on_front,
     }
-    return {**row, **whole_run(planner, one)}
+    return {**row, **whole_run(question, one)}
 
 
-def whole_run(planner: Planner, one: Scored) -> dict[str, float]:
-    """Time, GPU-hours and cost of all tokens, where they are given."""
-    tokens, price = planner.inputs.get("tokens"), planner.inputs.get("price")
+def whole_run(question: PlanQuestion, one: Scored) -> dict[str, float]:
+    """Return time, GPU-hours and cost of all tokens, where they are given."""
+    tokens, price = question.tokens, question.price
     if tokens is None:
         return {}
     hours = one.token * tokens / 3600
@@ -66,8 +66,8 @@ def whole_run(planner: Planner, one: Scored) -> dict[str, float]:
     return {**run, "cost": hours * price} if price is not None else run
 
 
-def displayed(row: Numbers) -> dict[str, str]:
-    """What a person reads of a row: degrees that matter, then the figures."""
+def displayed(row: Row) -> dict[str, str]:
+    """Return what a person reads of a row: degrees that matter, then the figures."""
     short = {"micro-batch": "mb", "global-batch": "batch"}
     shown: dict[str, str] = {}
     for name, value in row.items():
@@ -96,22 +96,27 @@ UNREMARKABLE = {"cp": "1", "ep": "1", "vp": "1", "zero": "0", "sp": "no", "recom
 
 
 def table(rows: list[dict[str, str]]) -> list[dict[str, str]]:
-    """Without the columns in which no row has anything to say."""
+    """Drop the columns in which every row has the usual value."""
     silent = [name for name, usual in UNREMARKABLE.items() if all(row.get(name, usual) == usual for row in rows)]
     return [{name: text for name, text in row.items() if name not in silent} for row in rows]
 
 
-def command_line(planner: Planner, layout: Layout) -> str:
-    """The same layout as a question to `napkin step`."""
-    inputs = planner.inputs
-    words = [f"napkin step {inputs.shown['model'].text}", f"--hardware {inputs.shown['hardware'].text}"]
+def machine_row(question: PlanQuestion, gpus: int, winner: Scored, first: Scored) -> dict[str, Any]:
+    """Return the best layout of one machine as a row; its efficiency is its speed per GPU over the first machine's."""
+    row = row_of(question, 1, winner, winner, question.layouts.half_width(gpus), True)
+    dropped = ("rank", "tie", "pareto")
+    kept = {name: value for name, value in row.items() if name not in dropped}
+    speed = row["tokens_per_second_per_gpu"]
+    return {"gpus": gpus, **kept, "tokens_per_second": speed * gpus, "efficiency": speed * first.token}
+
+
+def command_line(question: PlanQuestion, layout: Layout) -> str:
+    """Return the same layout as a question to `napkin step`."""
+    given = dict(question.words)
+    words = [f"napkin step {given.pop('model')}", f"--hardware {given.pop('hardware')}"]
     for name, value in degrees(layout).items():
         if name == "sp":
             words += [] if value == (layout.tp > 1) else ["--sp" if value else "--no-sp"]
         elif name not in SETUP_DEFAULTS or str(value) != SETUP_DEFAULTS[name]:
             words.append(f"--{name} {value}")
-    words.append(f"--seq {layout.seq}")
-    for name in ("precision", "optimizer", "implementation", "stack"):
-        if inputs.get(name) is not None and inputs.get(name) != SETUP_DEFAULTS.get(name):
-            words.append(f"--{name} {inputs.shown[name].text}")
-    return " ".join(words)
+    return " ".join([*words, f"--seq {layout.seq}", *(f"--{name} {text}" for name, text in given.items())])

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from napkin.footprint import buckets, memory
 from napkin.footprint.prepared import prepare
 from napkin.operations.lowering import divides_heads, key_heads
 from napkin.planning.fit import worst_rank
+from napkin.planning.search import Found, Request
 from napkin.record import replace
 from napkin.units import human
 
-if TYPE_CHECKING:
-    from napkin.planning.search import Found, Request
-
 
 def broken_rules(request: Request) -> list[str]:
-    """Which of the given degrees breaks which rule."""
+    """Return which of the given degrees breaks which rule."""
     heads, depth, n = request.model.heads, request.model.stacks[-1].depth, request.gpus
     found = []
     only = request.only
@@ -40,7 +37,7 @@ def broken_rules(request: Request) -> list[str]:
 
 
 def obstacle(request: Request, only: Mapping[str, int]) -> str:
-    """Why a choice of degrees leaves no layout."""
+    """Return why a choice of degrees leaves no layout."""
     heads, ranks, batch = request.model.heads, request.gpus // only["tp"], request.batch or request.most
     if request.gpus % only["tp"]:
         return f"{request.gpus:,} GPUs are not a multiple of {only['tp']}"
@@ -54,7 +51,7 @@ def obstacle(request: Request, only: Mapping[str, int]) -> str:
 
 
 def largest_bucket(request: Request, found: Found) -> str:
-    """What takes most of the least layout's memory."""
+    """Return the bucket that takes most of the memory of the smallest layout, as the end of a sentence."""
     if found.least is None:
         return ""
     rank = worst_rank(prepare(request.model, replace(request.setup, layout=found.least)))

@@ -1,0 +1,119 @@
+"""What a reader must know to trust the bytes of a step: whose implementation, what was traced, which kernels run."""
+
+from __future__ import annotations
+
+from napkin.autograd.tape import BYTES
+from napkin.footprint import buckets
+from napkin.footprint.setup import Setup
+from napkin.inputs.model import traced_steps
+from napkin.operations.expert_rules import GROUPED_BYTES
+from napkin.operations.implementations import FLASH, TORCH, TRANSFORMERS
+from napkin.operations.model import Model
+from napkin.operations.queries import attention_masks, grouped_experts, has_scan, has_separate_experts
+from napkin.planning import fit
+from napkin.planning.fit import Fit
+from napkin.units import human
+
+
+def source_of(model: Model, implementation: str) -> str:
+    """Return whose implementation the saved activations are of."""
+    if implementation == "hf":
+        return f"Hugging Face transformers {TRANSFORMERS}, {model.family}, autograd of torch {TORCH}"
+    return f"{implementation}, autograd of torch {TORCH}"
+
+
+def notes_of(model: Model, setup: Setup, found: Fit, implementation: str) -> list[str]:
+    """Return all remarks on the memory of a step."""
+    return [
+        *_notes_on_peak(setup, found),
+        *_notes_on_evidence(model, setup, found, implementation),
+        *_notes_on_kernels(model, setup, implementation),
+    ]
+
+
+def _notes_on_peak(setup: Setup, found: Fit) -> list[str]:
+    """Say when the peak is, and what the interval allows for."""
+    where = f" on stage {int(found.rank.stage.index)} of {setup.layout.pp}" if setup.layout.pp > 1 else ""
+    notes = [f"the peak is in the {buckets.peak_of(found.rank).name}{where}"]
+    copies = fit.narrow_copies(setup, found.rank)
+    if copies:
+        notes.append(
+            f"intervals allow for {setup.precision.compute} copies of the weights, as they are and transposed "
+            f"(Transformer Engine keeps them, torchao does not): {human(copies, 'byte')}"
+        )
+    if setup.frozen is not None:
+        notes.append("no gradient reaches what is frozen; the first trained norm may keep 4 bytes per element less")
+    return notes
+
+
+def _notes_on_evidence(model: Model, setup: Setup, found: Fit, implementation: str) -> list[str]:
+    """Say what the bytes were checked against."""
+    notes = []
+    if has_scan(model):
+        run_by = {"torch": "plain torch implementation"}.get(
+            setup.code.mixer, "kernels (mamba_ssm, causal_conv1d, fla, mlstm_kernels)"
+        )
+        notes.append(f"recurrent layers are taken to run by their {run_by}; their fallback keeps far more")
+    measured = fit.is_measured(model, setup, implementation)
+    width = fit.width_of(found.step, implementation)
+    if measured and setup.frozen is None and implementation == "hf" and setup.attention in setup.code.kernels:
+        notes.append(f"saved activations are exact for transformers {TRANSFORMERS} on torch {TORCH}, kernels as named")
+        notes.append(_traced(model, setup))
+    elif not measured and not width.rows:
+        notes.append(
+            f"what the {implementation} implementation of {model.family} keeps was not measured: general rules"
+        )
+    notes.append(f"intervals: {width.says}")
+    return notes
+
+
+def _traced(model: Model, setup: Setup) -> str:
+    """Say how near memory/live came to traced steps of transformers' implementation."""
+    found = traced_steps(model.family)
+    if found is None:
+        return f"memory/live is an estimate: no step of {model.family}'s implementation was traced"
+    if setup.layout.gpus > 1:
+        return "memory/live is an estimate: steps on several GPUs were not traced"
+    steps, equal, near, furthest = found
+    says = f"memory/live of {steps} traced steps of {model.family}'s implementation: equal to the byte in {equal}"
+    return says if equal == steps else f"{says}, within 1 % in {near}, furthest off {furthest:+.1%}"
+
+
+def _notes_on_kernels(model: Model, setup: Setup, implementation: str) -> list[str]:
+    """Say which kernels run in attention and in the experts."""
+    notes = []
+    if setup.precision.param == "fp32" and not setup.precision.autocast and setup.attention == FLASH:
+        notes.append("CUDA's flash kernel takes no fp32: these bytes are what its signature would keep")
+    if implementation == "hf":
+        notes += _notes_on_experts(model, setup)
+    if setup.attention not in setup.code.kernels:
+        called = ", ".join(setup.code.kernels)
+        notes.append(f"this model's implementation calls {called} only, not {setup.attention}")
+    elif setup.attention == FLASH:
+        notes += _notes_on_masks(model, setup)
+    return notes
+
+
+def _notes_on_experts(model: Model, setup: Setup) -> list[str]:
+    """Say how the experts of transformers' implementation run."""
+    if setup.code.looped or has_separate_experts(model):
+        return ["its experts run one after the other: the bytes are those of tokens that reach each of them"]
+    number = BYTES["fp32" if setup.precision.autocast or setup.precision.param == "fp32" else "bf16"]
+    for width, inner in grouped_experts(model):
+        if width * number % GROUPED_BYTES or inner * number % GROUPED_BYTES:
+            shape = f"{width:,} × {inner:,}"
+            return [f"torch's grouped matmul refuses experts of {shape}: their rows are no multiple of 16 bytes"]
+    return []
+
+
+def _notes_on_masks(model: Model, setup: Setup) -> list[str]:
+    """Say where torch's attention is given a mask, which its flash kernel does not take."""
+    if setup.code.masked:
+        also = ", or elementary operations where one key serves several heads" if setup.code.ungrouped else ""
+        return [f"this model's implementation always passes torch's attention a mask: its efficient kernel runs{also}"]
+    masks = attention_masks(model)
+    if masks.merged:
+        return ["attention over both sides' keys always has a mask: torch's efficient kernel runs there, not flash"]
+    if not setup.code.window_mask or not masks.bounds or setup.layout.seq < min(masks.bounds):
+        return []
+    return ["torch's attention gets windows as a mask: its efficient kernel runs in those layers, not flash"]

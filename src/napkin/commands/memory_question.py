@@ -1,0 +1,121 @@
+"""What `napkin memory` is asked about a training step, read from the options."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from napkin.commands.command import Inputs
+from napkin.commands.confidence import read_confidence
+from napkin.commands.layout import divisions
+from napkin.commands.machine import read_hardware
+from napkin.commands.memory_notes import source_of
+from napkin.commands.setup import read_implementation, read_setup
+from napkin.errors import BROKEN, CLOSE, OK, NapkinError
+from napkin.footprint.setup import Setup
+from napkin.inputs.hardware import Hardware
+from napkin.operations.model import Model
+from napkin.planning import fit
+from napkin.planning.fit import FITS, NOT, UNDECIDED, Fit
+from napkin.planning.step_memory import with_wider_ends
+from napkin.record import record
+from napkin.term import Term
+
+if TYPE_CHECKING:
+    from napkin.inputs.snapshot import Snapshot
+
+EXCLUSIVE = (("max", "snapshot"), ("max", "tensors"), ("snapshot", "tensors"), ("snapshot", "must-fit"))
+STATUS = {FITS: OK, UNDECIDED: CLOSE, NOT: BROKEN}
+
+
+@record
+class MemoryQuestion:
+    """What `memory` is asked about a training step.
+
+    hardware     what it must fit on; None: bytes only       confidence    of the intervals
+    must_fit     whether the exit status says if it fits     maximize      what is solved for, or None
+    fixed_batch  whether the global batch was given          fixed_dp      whether --dp was given
+    tensors      whether kept tensors are listed             advise        whether remedies are wanted
+    snapshot     what was measured, and where it comes from
+    """
+
+    model: Model
+    setup: Setup
+    implementation: str
+    compiled: bool
+    hardware: Hardware | None
+    confidence: float
+    must_fit: bool = False
+    maximize: str | None = None
+    fixed_batch: bool = False
+    fixed_dp: bool = False
+    tensors: bool = False
+    advise: bool = True
+    snapshot: Snapshot | None = None
+    snapshot_from: str = ""
+
+    @property
+    def capacity(self) -> Term | None:
+        """Memory of one accelerator, in bytes."""
+        return None if self.hardware is None else self.hardware.term("capacity", "memory/capacity", "byte")
+
+    @property
+    def source(self) -> str:
+        """Whose implementation the saved activations are of."""
+        return source_of(self.model, self.implementation)
+
+    @property
+    def title(self) -> str:
+        """The question in one line."""
+        return title(self.model, self.setup)
+
+    def evaluate(self, model: Model, setup: Setup) -> Fit:
+        """Return a step's memory against the accelerator, intervals at the confidence asked for."""
+        room = None if self.hardware is None else self.hardware.capacity
+        found = fit.evaluate(model, setup, self.implementation, room, self.compiled)
+        if self.confidence == 0.9:
+            return found
+        from napkin.evidence.constants import NORMAL_90, deviations  # only where another level is asked for
+
+        return with_wider_ends(found, deviations(self.confidence) / NORMAL_90, room)
+
+
+def read(inputs: Inputs, model: Model) -> MemoryQuestion:
+    """Read the question about a training step of the model."""
+    for first, second in EXCLUSIVE:
+        if inputs.get(first) and inputs.get(second):
+            raise NapkinError(f"--{first} and --{second} ask different things", "ask one at a time")
+    setup = read_setup(inputs, model)
+    maximize, path = inputs.get("max"), inputs.get("snapshot")
+    if maximize in ("layers", "params") and setup.layout.stages:
+        raise NapkinError(
+            f"--max {maximize} and layers assigned to stages by hand cannot be combined", "--pp alone assigns evenly"
+        )
+    snapshot = None
+    if path is not None:
+        from napkin.commands.snapshot import read_measured
+
+        snapshot = read_measured(path, inputs.get("snapshot-device"))
+    needs_hardware = maximize is not None or (snapshot is None and inputs.get("hardware") is not None)
+    return MemoryQuestion(
+        model=model,
+        setup=setup,
+        implementation=read_implementation(inputs),
+        compiled=bool(inputs.get("compile")),
+        hardware=read_hardware(inputs) if needs_hardware else None,
+        confidence=0.9 if snapshot is not None else read_confidence(inputs),
+        must_fit=bool(inputs.get("must-fit")),
+        maximize=maximize,
+        fixed_batch="global-batch" in inputs,
+        fixed_dp="dp" in inputs,
+        tensors=bool(inputs.get("tensors")),
+        advise=inputs.wants("suggestions"),
+        snapshot=snapshot,
+        snapshot_from=path or "",
+    )
+
+
+def title(model: Model, setup: Setup) -> str:
+    """Return the question about a step in one line."""
+    layout = setup.layout
+    where = f" on {layout.gpus:,} GPUs ({divisions(layout)})" if layout.gpus > 1 else ""
+    return f"{model.name}, {layout.micro:,} × {layout.seq:,} tokens, {setup.precision.name}{where}: bytes per GPU"

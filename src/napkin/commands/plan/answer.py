@@ -1,0 +1,280 @@
+"""The answers of `napkin plan`: one machine's layouts ranked, the best of several machines, or the smallest in time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from napkin.commands.layout import degrees
+from napkin.commands.plan.pictures import curves, mfu_of, scatter
+from napkin.commands.plan.question import PlanQuestion
+from napkin.commands.plan.rows import COLUMNS, Row, command_line, displayed, machine_row, row_of, table, whole_run
+from napkin.commands.step_model import memory_terms
+from napkin.errors import BROKEN, NapkinError
+from napkin.evidence.utilization import utilization_terms
+from napkin.planning.alternatives import DOUBLINGS, nearest, reasons
+from napkin.planning.layouts import Scored, best, fewest_gpus, scored
+from napkin.planning.search import Found, Request
+from napkin.planning.usual import UsualChoice, usual_choices
+from napkin.render.answer import Answer, Shown
+from napkin.term import TRUE, Term, leaf
+from napkin.timing.step import step
+from napkin.training.layout import Layout
+from napkin.units import human
+
+
+def answer(question: PlanQuestion) -> Answer:
+    """Answer for one machine, for several, or with the fewest GPUs."""
+    if question.several:
+        return _each(question)
+    return _one(question, question.counts[0]) if question.counts else _fewest(question)
+
+
+def _one(question: PlanQuestion, gpus: int) -> Answer:
+    """Answer with the ranked layouts of one machine, or with the nearest machine or request that has any."""
+    request = question.layouts.on(gpus)
+    found = question.layouts.find(request)
+    if not len(found):
+        return _impossible(question, request, found)
+    winner = best(question.layouts, found)
+    answer = _ranked(question, found, winner)
+    run = whole_run(question, winner)
+    if question.deadline is not None and run and run["time"] > question.deadline:
+        answer.status, answer.verdict = BROKEN, "impossible"
+        answer.notes.append(
+            f"the best takes {human(run['time'], 'second')}, not {human(question.deadline, 'second')}: "
+            "--objective gpus finds how many GPUs it takes"
+        )
+    return answer
+
+
+def _impossible(question: PlanQuestion, request: Request, found: Found | None) -> Answer:
+    """Answer with the nearest question that has an answer, with status 1."""
+    why = reasons(question.layouts, request, found)
+    near = nearest(question.layouts, request)
+    if near is None:
+        raise NapkinError(
+            f"{request.model.name} on {request.gpus:,} × {question.layouts.hardware.name}: {'; '.join(why)}",
+            "no number of GPUs that was tried and no single relaxed option changes that",
+            status=BROKEN,
+        )
+    what, other = near
+    answer = _ranked(question, other, best(question.layouts, other))
+    answer.status, answer.verdict = BROKEN, "impossible"
+    answer.title = f"{'; '.join(why)}\nnearest: {what}\n{answer.title}"
+    answer.extra["reasons"] = why
+    answer.extra["nearest"] = what
+    return answer
+
+
+# --- one machine -----------------------------------------------------------------------------------------------------
+
+
+def _ranked(question: PlanQuestion, found: Found, winner: Scored) -> Answer:
+    """Answer with the best layouts as rows, and the best as quantities; then the runner-up, the Pareto front and the
+    usual choices."""
+    layouts, request = question.layouts, found.request
+    half = layouts.half_width(request.gpus)
+    front = found.front()
+    listed = front[: question.rows] if question.pareto else found.distinct(question.rows)
+    entries = [(scored(layouts, found.layout(i)), i in front) for i in listed]
+    rows = [row_of(question, n, one, winner, half, on_front) for n, (one, on_front) in enumerate(entries, 1)]
+    terms, notes = _terms(question, winner, found)
+    answer = Answer(
+        "plan",
+        _title(question, request.gpus, found),
+        terms,
+        rows=rows,
+        display=table([displayed(row) for row in rows]),
+        notes=notes,
+    )
+    for term in answer.terms:
+        if term.name in ("step/time", "mfu", "hfu", "tokens_per_second_per_gpu"):
+            answer.intervals[term.name] = (term.value / math.exp(half), term.value * math.exp(half))
+    usual = list(usual_choices(layouts, request, winner))
+    answer.extra["columns"] = COLUMNS
+    answer.extra["pareto"] = [_front_row(question, found, i) for i in front]
+    answer.extra["popular"] = [_usual_row(one) for one in usual]
+    answer.pictures = (
+        *((_why(entries[0][0], entries[1][0]),) if len(entries) > 1 else ()),
+        f"time against memory: {_front_line(question, found, front)}",
+        *(f"{one.name}: {one.why}" for one in usual),
+        f"as a step: {command_line(question, winner.layout)}",
+    )
+    ties = int((found.score <= found.score.min() * math.exp(2 * half)).sum())
+    answer.extra["ties"] = ties
+    answer.notes.append(
+        f"{ties:,} of {len(found):,} layouts that fit lie within each other's {question.confidence:.0%} intervals "
+        f"(×/÷ {math.exp(half):.2f}); `tie` marks those listed"
+    )
+    if request.batch is None:
+        answer.notes.append(
+            "the batch is free: each layout takes the largest step that it can; they are ranked by time per token"
+        )
+    answer.plot = (scatter(question, found, front),)
+    return answer
+
+
+def _terms(question: PlanQuestion, winner: Scored, found: Found) -> tuple[list[Term], list[str]]:
+    """Return the best layout as `step` publishes it, what it holds, what the whole run takes; and notes."""
+    terms, notes = _step_terms(question, winner.layout)
+    terms.append(question.layouts.hardware.term("capacity", "memory/capacity", "byte"))
+    terms.append(leaf("layouts", found.layouts, "1", TRUE, "divide machine, model and batch"))
+    terms.append(leaf("layouts/fit", len(found), "1", TRUE, "and fit the memory"))
+    terms += [leaf(name, value, COLUMNS[name], TRUE) for name, value in whole_run(question, winner).items()]
+    return terms, notes
+
+
+def _step_terms(question: PlanQuestion, layout: Layout) -> tuple[list[Term], list[str]]:
+    """Return the layout as `step` publishes it, and what it holds."""
+    layouts, model = question.layouts, question.layouts.request.model
+    setup = layouts.setup(layout)
+    whole = step(model, *layouts.timed(setup))
+    shown = utilization_terms(model, setup, question.peak, whole)
+    memory, notes = memory_terms(model, setup, layouts.implementation)
+    return [whole.time, *whole.time.parts, *shown, *memory], notes
+
+
+def _front_row(question: PlanQuestion, found: Found, i: int) -> dict[str, Any]:
+    """Return a layout of the Pareto front as a row."""
+    return {
+        **degrees(found.layout(i)),
+        "step/time": float(found.seconds[i]),
+        "mfu": float(mfu_of(question, found, i)),
+        "memory/total": float(found.used[i]),
+    }
+
+
+def _usual_row(one: UsualChoice) -> dict[str, Any]:
+    """Return a usual choice as a row; what is not known is omitted."""
+    figures = {"memory/total": one.used, "step/time": one.seconds}
+    known = {name: value for name, value in figures.items() if value is not None}
+    return {"name": one.name, "fits": one.fits, **known, "why": one.why}
+
+
+def _why(first: Scored, second: Scored) -> str:
+    """Say where the runner-up loses its time, part by part, per token where steps are not alike."""
+    share = second.token / first.token - 1
+    scale = 1 / (second.layout.global_batch * second.layout.seq), 1 / (first.layout.global_batch * first.layout.seq)
+    gaps = {
+        b.name.removeprefix("step/"): b.value * scale[0] - a.value * scale[1]
+        for a, b in zip(first.time.parts, second.time.parts, strict=True)
+    }
+    tokens = first.layout.global_batch * first.layout.seq
+    worst = sorted(gaps.items(), key=lambda gap: -abs(gap[1]))[:3]
+    parts = ", ".join(
+        f"{name} {'+' if gap > 0 else '−'}{human(abs(gap) * tokens, 'second')}" for name, gap in worst if gap
+    )
+    moved = [
+        f"{name} {value} for {degrees(first.layout)[name]}"
+        for name, value in degrees(second.layout).items()
+        if value != degrees(first.layout)[name]
+    ]
+    return f"the runner-up ({', '.join(moved)}) takes {share:.2%} more" + (f": {parts}" if parts else "")
+
+
+def _front_line(question: PlanQuestion, found: Found, front: list[int]) -> str:
+    """Return the Pareto front in a few words: its ends and how many layouts lie on it."""
+    ends = [front[0], front[-1]] if len(front) > 1 else [front[0]]
+    shown = " … ".join(f"MFU {mfu_of(question, found, i):.1%} at {found.used[i] / 2**30:.1f} GiB" for i in ends)
+    return f"{len(front)} layout{'s' if len(front) > 1 else ''} that no other beats in both: {shown}"
+
+
+def _title(question: PlanQuestion, gpus: int, found: Found) -> str:
+    """Return the question about one machine in one line."""
+    request, hardware = question.layouts.request, question.layouts.hardware
+    batch = f"{request.batch:,}" if request.batch else f"up to {request.most:,}"
+    return (
+        f"{request.model.name} on {gpus:,} × {hardware.name}, {batch} × {request.seq:,} tokens a step: "
+        f"{found.layouts:,} layouts, {len(found):,} fit"
+    )
+
+
+# --- several machines ------------------------------------------------------------------------------------------------
+
+
+def _each(question: PlanQuestion) -> Answer:
+    """Answer with the best layout of each machine: how speed and cost grow."""
+    layouts, counts = question.layouts, question.counts
+    rows: list[dict[str, Any]] = []
+    first: Scored | None = None
+    for gpus in counts:
+        found = layouts.find(layouts.on(gpus))
+        if not len(found):
+            rows.append({"gpus": gpus, "why": "no layout fits" if found.layouts else "no layout divides it"})
+            continue
+        winner = best(layouts, found)
+        first = first or winner
+        rows.append(machine_row(question, gpus, winner, first))
+    done = [row for row in rows if "step/time" in row]
+    if not done:
+        return _impossible(question, layouts.on(counts[-1]), None)
+    in_time = _in_time(question, done)
+    chosen = min(in_time or done, key=lambda row: _goal(question, row))
+    answer = Answer(
+        "plan",
+        f"{layouts.request.model.name} on {counts[0]:,} to {counts[-1]:,} × {layouts.hardware.name}: the best of each",
+        _chosen_terms(chosen),
+        rows=rows,
+        display=table([_displayed(row) for row in rows]),
+    )
+    if question.deadline is not None and not in_time:
+        answer.status, answer.verdict = BROKEN, "impossible"
+    answer.extra["columns"] = {**COLUMNS, "gpus": "GPU", "tokens_per_second": "token/s"}
+    answer.plot = tuple(curves(question, done))
+    return answer
+
+
+def _goal(question: PlanQuestion, row: Row) -> float:
+    """Return what is made small: the whole run's GPU-hours, its GPUs, or its time."""
+    if question.objective == "gpus":
+        return float(row["gpus"])
+    if question.objective == "cost":
+        return 1 / float(row["tokens_per_second_per_gpu"])
+    return 1 / float(row["tokens_per_second"])
+
+
+def _in_time(question: PlanQuestion, rows: Sequence[Row]) -> list[Row]:
+    """Return the machines that meet the deadline."""
+    if question.deadline is None:
+        return list(rows)
+    if question.tokens is None:
+        raise NapkinError("--within needs --tokens", "how many tokens must be trained in that time?")
+    return [row for row in rows if row["time"] <= question.deadline]
+
+
+def _chosen_terms(row: Row) -> list[Term]:
+    """Return the machine that the objective asks for, as quantities."""
+    named = {"gpus": "GPU", **COLUMNS, "tokens_per_second": "token/s", "efficiency": "1"}
+    published = [name for name in named if name in row and name not in ("step/low", "step/high", "global-batch")]
+    return [leaf(name, row[name], named[name], TRUE) for name in published]
+
+
+def _displayed(row: Row) -> dict[str, str]:
+    """Return what a person reads of one machine: why it has no layout, or its best."""
+    if "why" in row:
+        return {"gpus": f"{row['gpus']:,}", "why": str(row["why"])}
+    hidden = ("gpus", "tokens_per_second", "efficiency", "step/low", "step/high")
+    shown = displayed({name: value for name, value in row.items() if name not in hidden})
+    return {
+        "gpus": f"{row['gpus']:,}",
+        **shown,
+        "tokens/s": f"{row['tokens_per_second']:,.0f}",
+        "efficiency": f"{row['efficiency']:.1%}",
+    }
+
+
+def _fewest(question: PlanQuestion) -> Answer:
+    """Answer with the fewest GPUs that train the tokens before the deadline."""
+    layouts = question.layouts
+    assert question.tokens is not None
+    assert question.deadline is not None
+    gpus = fewest_gpus(layouts, question.tokens, question.deadline, DOUBLINGS)
+    if gpus is None:
+        return _impossible(question, layouts.on(layouts.request.node << DOUBLINGS), None)
+    answer = _one(question, gpus)
+    answer.terms = (leaf("gpus", gpus, "GPU"), *answer.terms)
+    answer.inputs["gpus"] = Shown(gpus, None, "solved", "GPU")
+    answer.notes.append("the number of GPUs is the fewest among powers of two times the node, and eighths between them")
+    return answer

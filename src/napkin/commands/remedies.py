@@ -1,0 +1,87 @@
+"""What would make a step fit: changes as rows, cheapest first, with what each adds to the step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from napkin.commands.memory_question import MemoryQuestion
+from napkin.evidence.rates import LINKLESS, SLOWEST_NETWORK
+from napkin.footprint.setup import Setup
+from napkin.inputs.hardware import Hardware, find_link, peak_name
+from napkin.planning import fit
+from napkin.planning.fit import Remedy
+from napkin.planning.traffic import Rates
+from napkin.render.answer import Answer
+from napkin.units import human
+
+MANY = 9
+"""A time above ten times as long is written as a multiple."""
+HOST = "pcie5"
+"""The link assumed between an accelerator and its host."""
+DEVICES_PER_NODE = 8
+"""Accelerators that tensor parallelism may join where the table does not say."""
+
+
+def suggest(answer: Answer, question: MemoryQuestion, hardware: Hardware) -> None:
+    """Add what would make it fit, cheapest first, each verified."""
+    model, setup, word, compiled = question.model, question.setup, question.implementation, question.compiled
+    fixed, rates, room = question.fixed_batch, _rates(hardware, setup), int(hardware.capacity)
+    found = fit.suggestions(model, setup, word, room, compiled, rates, fixed)
+    more = fit.wider(model, setup, word, room, compiled, rates, fixed)
+    answer.extra["suggestions"] = [_row(question, one) for one in found]
+    answer.extra["more_accelerators"] = _row(question, more) if more is not None else None
+    lines = ["", "  would fit, cheapest first (time at datasheet rates, nothing overlapping):"]
+    if not found:
+        lines = ["", "  nothing that napkin tries makes it fit on these accelerators"]
+    for one in [*found, *([more] if more is not None else [])]:
+        row = _row(question, one)
+        time = row["extra_time"]
+        longer = f"{time:+.0%} time" if time < MANY else f"{1 + time:,.0f} × the time"
+        lines += [f"    {row['change']}  ({longer}; uses {human(row['used'], 'byte')})"]
+        lines += [f"        {_added(row)}"]
+    answer.pictures = (*answer.pictures, *lines)
+
+
+def _rates(hardware: Hardware, setup: Setup) -> Rates:
+    """Return what the accelerator and its links give at best; where a rate is not known, PCIe of generation 5 to the
+    host, and slow links."""
+    compute = peak_name(setup.precision.compute)
+    return Rates(
+        hardware.peaks.get(compute) or hardware.peak(hardware.default_dtype),
+        hardware.link_bandwidth or LINKLESS,
+        hardware.nic_bandwidth or SLOWEST_NETWORK,
+        find_link(HOST).bandwidth,
+        hardware.devices_per_node or DEVICES_PER_NODE,
+    )
+
+
+def _row(question: MemoryQuestion, one: Remedy) -> dict[str, Any]:
+    """Return one suggestion as a row."""
+    after = one.fit.step.setup.layout
+    what = one.what
+    if question.fixed_dp and after.dp != question.setup.layout.dp:  # the degrees must still multiply to the GPUs
+        what += f" --dp {after.dp}"
+    return {
+        "change": what,
+        "extra_time": one.time,
+        "extra_flops": one.burden.again,
+        "extra_bytes": one.burden.tensor + one.burden.network,
+        "extra_host_bytes": one.burden.host,
+        "extra_idle": one.burden.idle,
+        "used": one.fit.reported.used.value,
+        "costs": [change.cost for change in one.changes],
+    }
+
+
+def _added(row: dict[str, Any]) -> str:
+    """Return what a suggestion adds to the step, in words."""
+    parts = []
+    if row["extra_flops"]:
+        parts.append(f"{row['extra_flops']:.0%} more FLOPs")
+    if row["extra_idle"] > 0:
+        parts.append(f"{row['extra_idle']:.0%} of the step idle in the pipeline")
+    for name, where in (("extra_bytes", "to other GPUs"), ("extra_host_bytes", "to and from the host")):
+        if abs(row[name]) >= 1:
+            sign, size = ("less", -row[name]) if row[name] < 0 else ("more", row[name])
+            parts.append(f"{human(size, 'byte')} {sign} {where}")
+    return "; ".join(parts or row["costs"])

@@ -1,0 +1,114 @@
+"""What the commands that predict a step ask the step model and the memory model, read from the options."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from napkin.commands.command import Inputs
+from napkin.commands.confidence import read_confidence
+from napkin.commands.machine import read_hardware, record_rates
+from napkin.commands.setup import read_implementation, read_setup
+from napkin.errors import Refused
+from napkin.evidence import single
+from napkin.footprint.setup import Setup
+from napkin.inputs.hardware import Hardware
+from napkin.operations.model import Model
+from napkin.record import record, replace
+from napkin.term import Term
+from napkin.units import human
+
+if TYPE_CHECKING:
+    from napkin.evidence.single import Asked
+    from napkin.inputs.profile import Profile
+
+
+@record
+class StepQuestion:
+    """A training step to predict.
+
+    prediction   plan, rates and place among the evidence    confidence   of the intervals
+    stack_named  whether --stack was given                   implementation  of the model
+    """
+
+    model: Model
+    setup: Setup
+    hardware: Hardware
+    prediction: Asked
+    stack_named: bool
+    confidence: float
+    implementation: str
+
+
+def read_step(inputs: Inputs, model: Model) -> StepQuestion:
+    """Read setup, accelerator and software of a step that the step model predicts."""
+    setup = read_setup(inputs, model)
+    hardware = read_hardware(inputs)
+    confidence = read_confidence(inputs)
+    prediction = read_prediction(inputs, model, setup, hardware)
+    return StepQuestion(model, setup, hardware, prediction, "stack" in inputs, confidence, read_implementation(inputs))
+
+
+def read_prediction(inputs: Inputs, model: Model, setup: Setup, hardware: Hardware) -> Asked:
+    """Return plan and rates: software, attention's kernel, overlap, factor and profile as the options say."""
+    from napkin.evidence.rates import generation_note
+
+    if note := generation_note(hardware):
+        inputs.note(note)
+    asked = single.asked(
+        model,
+        setup,
+        hardware,
+        _read_stack(inputs, setup),
+        inputs.get("attention") if "attention" in inputs else None,
+        bool(inputs.get("async-tp")),
+        float(inputs.get("factor") or 1.0),
+    )
+    profile = read_rates_profile(inputs, hardware)
+    if profile is None:
+        return asked
+    compute = setup.precision.compute
+    record_rates(inputs, profile, compute)
+    reached, taken = single.with_profile(asked.rates, hardware, profile, compute)
+    for what in taken:
+        inputs.note(f"measured by the profile: {what}")
+    return replace(asked, rates=reached)
+
+
+def read_rates_profile(inputs: Inputs, hardware: Hardware) -> Profile | None:
+    """Return what `napkin bench` measured, from --profile."""
+    if inputs.get("profile") is None:
+        return None
+    from napkin.inputs.profile import profile_for
+
+    profile = profile_for(str(inputs.get("profile")), hardware.slug)
+    for note in profile.notes_for_user():
+        inputs.note(note)
+    return profile
+
+
+def _read_stack(inputs: Inputs, setup: Setup) -> str:
+    """Return --stack, else what the layout suggests: FSDP under ZeRO-3, Megatron for other layouts of several GPUs."""
+    if inputs.get("stack") is None:
+        layout = setup.layout
+        guess = "unknown" if layout.gpus == 1 else "fsdp-compiled" if layout.zero == 3 else "megatron-core"
+        inputs.default("stack", guess)
+    return str(inputs.get("stack"))
+
+
+def memory_terms(
+    model: Model, setup: Setup, implementation: str, capacity: int | None = None
+) -> tuple[list[Term], list[str]]:
+    """Return memory/total and what is to say about it: where the memory model does not know the architecture, or where
+    the step does not surely fit in `capacity` bytes."""
+    from napkin.planning.fit import FITS, evaluate
+
+    try:
+        found = evaluate(model, setup, implementation, capacity, False)
+    except Refused as problem:
+        return [], [f"memory/total is omitted: {problem.message}"]
+    notes = []
+    if capacity is not None and found.verdict != FITS:
+        used = human(found.reported.used.value, "byte")
+        notes.append(f"memory: {found.verdict}: {used} of {human(capacity, 'byte')}")
+        notes.append("napkin memory with the same options lists what would make it fit")
+    return [found.reported.used.renamed("memory/total")], notes

@@ -1,0 +1,118 @@
+"""The MFU to expect of a whole run: from published runs, or from the step model for a layout; and what follows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+from napkin.evidence import runs
+from napkin.evidence.constants import deviations
+from napkin.evidence.rates import constants_of
+from napkin.evidence.single import Asked
+from napkin.inputs.hardware import Hardware
+from napkin.operations.model import Model
+from napkin.record import record
+from napkin.term import SEEN, Term, leaf
+from napkin.timing import time
+from napkin.timing.step import step
+from napkin.training.layout import Layout
+
+STEP_TO_RUN, STEP_TO_RUN_SPREAD = 0.88, 0.13
+"""Whole-run utilization over that of a good step, and its spread (σ of the logarithm): seven published runs for which
+both are known lie between 0.66 and 1.0 (BLOOM 0.88, Llama 3.1 405B 0.86, GLM-130B 0.77, PaLM 0.66 with its ramps)."""
+
+START = 70e9
+"""Parameters to begin with where they are what is asked for."""
+ROUNDS = 6
+
+
+def is_wanted(known: Mapping[str, Term], with_budget: bool) -> bool:
+    """Whether MFU is to be estimated: it is missing, and what else is missing takes all the equations."""
+    if "mfu" in known:
+        return False
+    sized = {"params"} if "per_token" in known else set()
+    missing = set(time.UNKNOWNS) - {"mfu"} - set(known) - sized
+    return len(missing) >= (2 if with_budget else 1)
+
+
+def solved(
+    known: Mapping[str, Term],
+    hardware: Hardware,
+    peak: Term,
+    budget: Term | None,
+    price: Term | None,
+    confidence: float,
+    of_step: runs.Estimate | None = None,
+) -> tuple[dict[str, Term], runs.Estimate]:
+    """Return the run's quantities with an estimated MFU, and the estimate; of_step: the step model's, where there is a
+    layout. Where the size or the count is what is asked for, estimate and answer are found together, by iterating."""
+    rule = runs.Rule(runs.evidence(), confidence)
+    found: dict[str, Term] = dict(known)
+    estimate = None
+    for _ in range(ROUNDS):
+        estimate = of_step or runs.estimate(_asked(found, hardware), rule)
+        share = estimate.mfu * hardware.peak(hardware.default_dtype) / peak.value
+        source = f"{estimate.runs} published runs of {estimate.teams} teams" if of_step is None else "the step model"
+        found = time.solve({**known, "mfu": leaf("mfu", share, "1", SEEN, source)}, peak, budget, price)
+        if "per_token" in known and "gpus" in known:
+            break
+    assert estimate is not None
+    return found, estimate
+
+
+def _asked(found: Mapping[str, Term], hardware: Hardware) -> runs.Asked:
+    """Return what the published runs are compared with."""
+    total = found["params"].value if "params" in found else START
+    active = found["per_token"].value / 6 if "per_token" in found else total
+    gpus = int(found["gpus"].value) if "gpus" in found else None
+    return runs.Asked(max(active, 1), max(total, active), constants_of(hardware), gpus)
+
+
+@record
+class StepEstimate:
+    """The estimate from the step model: of the whole run, the step's seconds, and the ids of the nearest evidence."""
+
+    estimate: runs.Estimate
+    seconds: float
+    near: tuple[str, ...]
+
+
+def of_step(
+    model: Model,
+    layout: Layout,
+    prediction: Asked,
+    hardware: Hardware,
+    per_token: float,
+    confidence: float,
+    stack_named: bool,
+) -> StepEstimate:
+    """Return the step model's utilization in 6·N terms, times what whole runs keep of it; per_token: FLOPs."""
+    seconds = step(model, prediction.plan, prediction.rates).time.value
+    done = per_token * layout.global_batch * layout.seq
+    middle = done / (seconds * layout.gpus * hardware.peak(hardware.default_dtype)) * STEP_TO_RUN
+    half, close = prediction.half_width(confidence, named=stack_named)
+    half = math.hypot(half, deviations(confidence) * STEP_TO_RUN_SPREAD)
+    low, high = middle / math.exp(half), min(middle * math.exp(half), 1.0)
+    estimate = runs.Estimate(middle, low, high, confidence, 0, 0, ())
+    return StepEstimate(estimate, seconds, tuple(one.id for _, one in close))
+
+
+def intervals(
+    known: Mapping[str, Term], found: Mapping[str, Term], terms: Iterable[Term], estimate: runs.Estimate
+) -> dict[str, tuple[float, float]]:
+    """Return the ends of those of the terms that follow from the estimated MFU, by path: better utilization takes less
+    time, or trains more parameters or tokens."""
+    low, high = estimate.low / estimate.mfu, estimate.high / estimate.mfu
+    grows = {"params", "tokens"} - set(known)
+    if "per_token" in known:
+        grows.discard("params")
+    shrinks = set() if grows else {"time", "gpus", "gpu_hours", "cost", "energy", "carbon"} - set(known)
+    if "time/allowed" in found:
+        shrinks.discard("time")  # the GPUs are chosen to meet the deadline
+    ends = {"mfu": (found["mfu"].value * low, found["mfu"].value * high)}
+    for term in terms:
+        if term.name in shrinks:
+            ends[term.name] = (term.value / high, term.value / low)
+        elif term.name in grows:
+            ends[term.name] = (term.value * low, term.value * high)
+    return ends

@@ -1,0 +1,117 @@
+"""What a GPU holds and reaches while it serves a model: weights, KV cache, the largest batch and context, the pace."""
+
+from __future__ import annotations
+
+from napkin.footprint import allocator
+from napkin.footprint import serving as inference
+from napkin.footprint.serving import Stored
+from napkin.operations.model import Model
+from napkin.planning import fit
+from napkin.record import record, replace
+from napkin.term import ASSUMED, TRUE, Term, add, constant, divide, leaf, multiply, subtract
+
+
+@record
+class Serving:
+    """What is served on each GPU.
+
+    weights    number format of the weights            element      bytes of one element of the KV cache
+    sequences  sequences at a time                     cache_name   its number format
+    seq        tokens in each sequence                 ranks        tensor-parallel ranks
+    source     tokens of the encoder's sequence, where the model has one (0: none)
+    """
+
+    model: Model
+    weights: Stored
+    element: float
+    cache_name: str
+    sequences: int
+    seq: int
+    source: int = 0
+    ranks: int = 1
+
+    def cache(self, sequences: int, seq: int) -> Term:
+        """Return the bytes of keys and values of that many sequences of that length, on one rank."""
+        return inference.cache(self.model, seq, sequences, self.element, self.cache_name, self.ranks, self.source)
+
+
+@record
+class Held:
+    """Bytes on each GPU; the total's interval is that of the CUDA context."""
+
+    weights: Term
+    cache: Term
+    context: Term
+    total: Term
+    low: float
+    high: float
+
+
+def held(serving: Serving) -> Held:
+    """Return what each GPU holds: tensor parallelism divides weights and cache."""
+    weights = inference.weights(serving.model, serving.weights, serving.ranks)
+    cache = serving.cache(serving.sequences, serving.seq)
+    context = leaf("memory/context", int(allocator.CONTEXT.value), "byte", ASSUMED, allocator.CONTEXT.source)
+    both = weights.value + cache.value
+    low, high = both + allocator.CONTEXT.low, both + allocator.CONTEXT.high
+    return Held(weights, cache, context, add("memory/total", weights, cache, context), low, high)
+
+
+def cache_budget(capacity: Term, found: Held) -> Term:
+    """Return capacity − weights − context: what the KV cache may take."""
+    return subtract("memory/cache_budget", subtract("without_weights", capacity, found.weights), found.context)
+
+
+def largest(serving: Serving, room: float) -> tuple[int, int]:
+    """Return the largest batch of sequences of this length, and the longest context of this many sequences, whose
+    cache fits in `room` bytes."""
+    if room <= 0:
+        return 0, 0
+
+    def fits(sequences: int, seq: int) -> bool:
+        return bool(serving.cache(sequences, seq).value <= room)
+
+    return fit.largest(lambda n: fits(n, serving.seq)), fit.largest(lambda n: fits(serving.sequences, n))
+
+
+def verdict(found: Held, capacity: float) -> str:
+    """Return whether it fits: surely, surely not, or too close to call."""
+    return fit.FITS if found.high <= capacity else fit.NOT if found.low > capacity else fit.UNDECIDED
+
+
+def pace(serving: Serving, cache: Term, bandwidth: Term) -> tuple[Term, Term]:
+    """Return the least time of a decoding step, which makes one token for each sequence, and tokens per second."""
+    model, how = serving.model, serving.weights
+    over = constant("tensor_parallel_ranks", serving.ranks)
+    read = leaf("weights_read", inference.weights_read(model, serving.sequences), "param", TRUE, inference.DECODE)
+    width = leaf("bytes_of_a_weight", how.each, "byte/param", TRUE, how.name)
+    head = leaf("head", model.hidden * model.vocabulary, "param", TRUE, "h·V")
+    wider = leaf(
+        "bytes_more_of_the_head", how.rest - how.each, "byte/param", TRUE, "what a blocked format leaves as it is"
+    )
+    moved = add("decode/weights/all", multiply("decode/read", read, width), multiply("decode/head", head, wider))
+    once = divide("decode/weights", moved, over)
+    time = inference.decode_time(once, cache.renamed("decode/cache"), bandwidth)
+    made = constant("tokens_of_a_step", serving.sequences, "token")
+    return time, divide("tokens_per_second", made, time)
+
+
+@record
+class OtherFormat:
+    """Bytes of the weights in another format, of the cache in several, and the largest batch and context."""
+
+    dtype: str
+    weights: int
+    caches: dict[str, int]
+    most: tuple[int, int] | None
+
+
+def in_format(serving: Serving, weights: str, caches: dict[str, float], capacity: float | None) -> OtherFormat:
+    """Return what is held with weights in another format; caches: bytes of an element by format."""
+    size = inference.weights(serving.model, inference.stored(weights), serving.ranks).value
+    sizes = {
+        name: replace(serving, element=element, cache_name=name).cache(serving.sequences, serving.seq).value
+        for name, element in caches.items()
+    }
+    most = None if capacity is None else largest(serving, capacity - size - allocator.CONTEXT.value)
+    return OtherFormat(weights, size, sizes, most)

@@ -1,0 +1,70 @@
+"""The memory of one step as published quantities: its terms, what is left for activations, the tensors kept."""
+
+from __future__ import annotations
+
+from napkin import elementwise
+from napkin.footprint import buckets
+from napkin.footprint.prepared import Step
+from napkin.planning import fit
+from napkin.planning.fit import Fit
+from napkin.record import record, replace
+from napkin.term import Term, subtract
+
+
+@record
+class KeptTensor:
+    """A tensor that autograd keeps for the backward pass: `size` bytes in each of `times` layers of a piece."""
+
+    piece: str
+    operation: str
+    tensor: str
+    size: int
+    times: int
+
+
+def terms_of(found: Fit, source: str) -> dict[str, Term]:
+    """Return every published quantity by its path; `source` says whose implementation the activations are of."""
+    terms = buckets.tree(found.step, found.rank, source)
+    for term in (found.reported.allocated, found.reported.reserved, found.reported.used, found.reported.overhead):
+        terms[term.name] = term
+    terms["memory/total"] = found.reported.used.renamed("memory/total")
+    return terms
+
+
+def activation_budget(capacity: Term, terms: dict[str, Term]) -> Term:
+    """Return capacity − parameters − gradients − optimizer − overhead: what activations may take."""
+    left = capacity
+    taken = [terms[f"memory/{name}"] for name in ("parameters", "gradients", "optimizer", "overhead")]
+    for number, term in enumerate(taken, 1):
+        left = subtract("memory/activation_budget" if number == len(taken) else f"capacity_less_{number}", left, term)
+    return left
+
+
+def with_wider_ends(found: Fit, times: float, capacity: int | None) -> Fit:
+    """Return the fit with the ends of its intervals `times` as many deviations away, rounded outwards."""
+    ends = {}
+    for path, (low, high) in found.reported.ends.items():
+        middle = getattr(found.reported, path.removeprefix("memory/")).value
+        ends[path] = (
+            elementwise.floor(middle * (low / middle) ** times),
+            elementwise.ceiling(middle * (high / middle) ** times),
+        )
+    reported = replace(found.reported, ends=ends)
+    return replace(found, reported=reported, verdict=fit.verdict(reported, capacity))
+
+
+def kept_tensors(step: Step) -> list[KeptTensor]:
+    """Return every tensor that autograd keeps; a storage that several pieces share is listed once."""
+    run = step.run
+    pieces = [("outside", 1, run.before), *((p.name, n, p) for n, p in run.layers), ("outside", 1, run.after)]
+    listed: set[int] = set()
+    found = []
+    for name, layers, piece in pieces:
+        for storage in piece.kept:
+            if storage.shared and id(storage) in listed:
+                continue
+            listed.add(id(storage))
+            operation, _, tensor = storage.label.partition("/")
+            times = 1 if storage.shared else layers
+            found.append(KeptTensor(name, operation, tensor, storage.size * storage.kept, times))
+    return found

@@ -1,0 +1,58 @@
+"""The layouts that people try first, compared with the best: whether they fit, and by how much they lose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from napkin.planning.layouts import LayoutQuestion, Scored, best
+from napkin.planning.obstacles import largest_bucket, obstacle
+from napkin.planning.search import Request
+from napkin.record import record, replace
+from napkin.training.recomputation import recompute
+from napkin.units import human
+
+NODE = "node"
+"""As many tensor-parallel ranks as a node has GPUs."""
+USUAL: tuple[tuple[str, Mapping[str, int | str]], ...] = (
+    ("data parallel alone", {"zero": 0}),
+    ("ZeRO-1", {"zero": 1}),
+    ("FSDP (ZeRO-3)", {"zero": 3}),
+    ("FSDP, full recomputation", {"zero": 3, "recompute": "full"}),
+    ("tensor parallel in the node, ZeRO-1", {"tp": NODE, "zero": 1}),
+    ("tensor parallel in the node, FSDP", {"tp": NODE, "zero": 3}),
+)
+"""What people try first; each with a micro-batch of one."""
+
+
+@record
+class UsualChoice:
+    """A usual choice: whether it fits (None: it is not a valid layout), its bytes and seconds where known, and why."""
+
+    name: str
+    fits: bool | None
+    why: str
+    used: float | None = None
+    seconds: float | None = None
+
+
+def usual_choices(question: LayoutQuestion, request: Request, winner: Scored) -> Iterator[UsualChoice]:
+    """Yield whether each usual choice fits, and by how much it loses to the winner."""
+    for name, choice in USUAL:
+        wanted = {"tp": 1, "pp": 1, "cp": 1, "ep": 1, "vp": 1, "micro-batch": 1, **choice}
+        again = recompute(str(wanted.pop("recompute", "none")))
+        only = {key: request.node if value == NODE else int(value) for key, value in wanted.items()}
+        only["sp"] = int(only["tp"] > 1)
+        found = question.find(replace(request, only=only, below={}, recomputes=(again,)))
+        if found.layouts == 0:
+            yield UsualChoice(name, None, f"is no layout here: {obstacle(request, only)}")
+        elif not len(found):
+            over = found.least_used - question.hardware.capacity
+            why = (
+                f"does not fit: needs {human(found.least_used, 'byte')}, {human(over, 'byte')} too much"
+                f"{largest_bucket(request, found)}"
+            )
+            yield UsualChoice(name, False, why, found.least_used)
+        else:
+            one = best(question, found)
+            times = f"fits, {one.token / winner.token:.2f} × the best's time per token"
+            yield UsualChoice(name, True, times, one.used, one.time.value)
