@@ -18,7 +18,7 @@ from napkin.options.output import DRAWS
 from napkin.options.training import SETUP_DEFAULTS, SETUP_OPTIONS
 from napkin.render.answer import Answer
 from napkin.term import Term
-from napkin.timing.step import step
+from napkin.timing.step import StepTime, step
 from napkin.units import human
 
 BINDS = {"compute": "compute", "memory_bound": "memory", "communication": "communication", "bubble": "bubble"}
