@@ -13,6 +13,7 @@ from napkin.elementwise import Number
 from napkin.operations.base import Elementwise, Gemm, Operation, View, Weight, Work
 from napkin.operations.embedding import Embedding
 from napkin.operations.linear import Matmul
+from napkin.operations.lowering import Lowering, Value
 from napkin.record import record, replace
 
 
@@ -36,6 +37,9 @@ def test_the_base_gives_no_defaults_and_an_intermediate_base_may() -> None:
 
         def traffic(self) -> tuple[Number, Number]:
             return 4, 4
+
+        def lower(self, run: Lowering) -> Value:
+            return Value(run.tape.scale(run.read(self).tensor), 1)
 
     assert Negate("n", ("x",)).gemms(Work(1, 8)) == ()
 

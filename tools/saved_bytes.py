@@ -54,7 +54,7 @@ from napkin.footprint.setup import Setup  # noqa: E402
 from napkin.inputs.load import Document  # noqa: E402
 from napkin.inputs.model import config_from  # noqa: E402
 from napkin.operations.attention import AttentionCore  # noqa: E402
-from napkin.operations.attention_rules import FLASH_HEAD, FLASH_LARGEST  # noqa: E402
+from napkin.operations.attention_kernels import FLASH_HEAD, FLASH_LARGEST  # noqa: E402
 from napkin.operations.implementations import ALL_KERNELS, FLASH, MANY, ONE, mode  # noqa: E402
 from napkin.training.layout import Layout  # noqa: E402
 from napkin.training.optimizers import find  # noqa: E402

@@ -25,45 +25,15 @@ from napkin.autograd.tape import (
 )
 from napkin.elementwise import Number, ceil_div, minimum, where
 from napkin.errors import Refused
-from napkin.operations import (
-    attention_rules,
-    band_rules,
-    compression_rules,
-    convolved_rules,
-    expert_rules,
-    gated_stream_rules,
-    hyper_rules,
-    map_rules,
-    mixer_rules,
-    relative_rules,
-    retrieval_rules,
-    stream_rules,
-)
-from napkin.operations.base import LAYERS, LM_HEAD, Operation
+from napkin.operations.attention_kernels import is_masked
+from napkin.operations.base import LAYERS, LM_HEAD, MEMORY, Operation
 from napkin.operations.implementations import EAGER, LOSSES, Implementation, Loss
-from napkin.operations.lowering import RULES as OTHER_RULES
 from napkin.operations.lowering import Lowering, Shape, Split, Value
 from napkin.operations.model import Layer, Model, Numbered, Stack
+from napkin.operations.rewrite import rewrite
 from napkin.record import record, replace
 from napkin.training.precision import Precision
 from napkin.training.recomputation import Recompute
-
-RULES = {
-    **OTHER_RULES,
-    **attention_rules.RULES,
-    **band_rules.RULES,
-    **compression_rules.RULES,
-    **convolved_rules.RULES,
-    **expert_rules.RULES,
-    **gated_stream_rules.RULES,
-    **hyper_rules.RULES,
-    **map_rules.RULES,
-    **mixer_rules.RULES,
-    **relative_rules.RULES,
-    **retrieval_rules.RULES,
-    **stream_rules.RULES,
-}
-"""What each kind of operation runs on the tape."""
 
 
 @record
@@ -222,7 +192,7 @@ def forward(
     tape = tape_for(precision)
     encoder = model.stacks[0] if len(model.stacks) > 1 else None
     own = shape if encoder is None else Shape(shape.sequences, shape.source)
-    lowering = Lowering(tape, code, own, split, attention, dropout, RULES, selective)
+    lowering = Lowering(tape, code, own, split, attention, dropout, rewrite, selective)
     seam = len(encoder.before) if encoder is not None else len(stack.before)
     x = lowering.run(stack.before[:seam], None)
     if encoder is not None:
@@ -240,7 +210,7 @@ def forward(
     for number, (times, runs) in enumerate(stack.patterns):
         if encoder is not None and number == decoders:
             lowering.over(shape)
-            lowering.reads_encoder(width, dtype)
+            lowering.reads_encoder(MEMORY, width, dtype)
             width = decoded
         while times:
             begin, block = dtype, []
@@ -324,9 +294,7 @@ def _closure(lowering: Lowering, stack: Stack) -> tuple[Number, tuple[Storage, .
     tables = tuple(storage for pair in pairs for t in pair for _, storage in t.places)
     square = lowering.b * lowering.own * lowering.s
     if lowering.attention != EAGER:  # boolean, made for windows alone
-        windows = "masks" in refers and any(
-            (op.window or op.chunk) and attention_rules.is_masked(lowering, op) for op in attends
-        )
+        windows = "masks" in refers and any((op.window or op.chunk) and is_masked(lowering, op) for op in attends)
         # one for all sequences, but that an indexer inverts it for each
         inverted = any(op.inverts_mask() for layer in stack.layers for op in layer.operations)
         return ids + slopes, tables, lowering.own * lowering.s * windows * (lowering.b if inverted else 1)
@@ -368,7 +336,7 @@ def cross_entropy(lowering: Lowering, logits: Value) -> None:
         target = tape.given(tokens, "int64", "labels", kind=INPUT, fixed=True)
     weight = tape.new(1, out.dtype, "weight of all tokens", fixed=True)
     tape.record("nll_loss", (out,), tape.new(1, out.dtype, "loss"), (target, weight))
-    tape.hold(*held, *(lowering.values[op.reads[0]].tensor for op in lowering.program if op.role == LM_HEAD))
+    tape.hold(*held, *(lowering.values[op.reads[0]].tensor for op in lowering.program.operations if op.role == LM_HEAD))
 
 
 def special_loss(lowering: Lowering, logits: Value, form: Loss) -> None:

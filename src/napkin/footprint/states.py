@@ -12,7 +12,7 @@ from napkin.footprint.setup import Setup
 from napkin.formats import QUANTIZED
 from napkin.operations.base import EXPERT, REPLICATED, VOCABULARY, Operation, Weight
 from napkin.operations.implementations import Tuning
-from napkin.operations.lowering import beside, is_plain
+from napkin.operations.lora import is_unquantized, lora_pairs
 from napkin.record import record
 from napkin.training.layout import Layout
 from napkin.training.optimizers import OPTIMIZERS, Optimizer, State, state_bytes
@@ -99,7 +99,7 @@ def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> He
     frozen: Number = 0
     for op in operations:
         linear, core = op.linear(), op.attends()
-        is_narrow = linear is not None and not is_plain(linear, tuning)
+        is_narrow = linear is not None and not is_unquantized(linear, tuning)
         for weight in op.weights():
             part = ceil_div(weight.count, divided(weight, setup.layout))
             if tuning.method == "adapter_v2" and op.normalizes():
@@ -107,7 +107,7 @@ def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> He
             else:
                 frozen = frozen + part * (stored if is_narrow and len(weight.shape) > 1 else width)
         if linear is not None:
-            pairs, made = beside(linear, operations, setup.code, tuning)
+            pairs, made = lora_pairs(linear, operations, setup.code, tuning)
             if pairs:
                 trained += [(tuning.rank * pairs, linear.d_in), (made, tuning.rank)]
             if tuning.method == "adapter_v2":

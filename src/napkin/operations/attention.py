@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
-from napkin.elementwise import Number
+from napkin.autograd.tape import BYTES, Tensor, select
+from napkin.elementwise import Number, maximum
+from napkin.operations.attention_eager import by_heads, eager, written_out
+from napkin.operations.attention_kernels import (
+    FLASH_HEAD,
+    FLASH_LARGEST,
+    by_kernel,
+    is_masked,
+    prompted,
+    repeated_in_kernel,
+    whole_heads,
+    with_runs,
+)
 from napkin.operations.base import (
     HEADS,
+    KV_LATENT,
     LENT,
     NOT_TIMED,
+    QUERY,
+    ROTATED_KEY,
+    ROTATED_QUERY,
     Elementwise,
     Gemm,
     Ordinary,
@@ -17,7 +33,10 @@ from napkin.operations.base import (
     gemm,
 )
 from napkin.operations.facts import Cache, Served
+from napkin.operations.implementations import EAGER, EFFICIENT, FLASH
+from napkin.operations.lowering import Lowering, Value, either
 from napkin.operations.primitives import causal_pairs, ceil_div, matmul_flops, minimum, run_pairs
+from napkin.operations.rotary_tables import by_angles, rotary_table, widened
 from napkin.record import record, replace
 
 
@@ -44,6 +63,25 @@ class Rotary(Elementwise):
 
     def angles(self) -> tuple[int, int]:
         return self.dim, self.table
+
+    def lower(self, run: Lowering) -> Value:
+        x = run.read(self)
+        tape = run.tape
+        stream = "fp32" if tape.autocast else tape.compute
+        tensor = x.tensor
+        if run.code.rotary == "kernel":
+            out = tape.new(tensor.count, tensor.dtype, "rotated")
+            return Value(tape.record("rotary", (tensor,), out), x.width, x.divided, x.whole)
+        if run.code.rotary == "table":
+            cos, sin = rotary_table(run, self, stream)
+        else:
+            cos, sin = widened(run, self, tensor.dtype if run.code.rotary in ("pair", "values") else stream)
+        if self.pairing == "complex" and run.code.rotary == "table":
+            turns = cos.view()  # a complex64 number of 8 bytes for each pair
+            turned = tape.multiply(tape.cast(tensor, "fp32"), turns)
+            return Value(tape.cast(turned, tensor.dtype), x.width, x.divided, x.whole)
+        out = by_angles(run, self, tensor, cos, sin)
+        return Value(out, x.width, x.divided, x.whole, run.code.joins or self.dim != self.head_dim)
 
 
 @record
@@ -192,6 +230,53 @@ class AttentionCore(Ordinary):
         keys = keys + work.sequences * work.memory * self.merged
         return work.tokens * self.heads * (self.qk_dim + self.v_dim) + keys * self.cached
 
+    def lower(self, run: Lowering) -> Value:
+        q, k, v = (run.read(self, i) for i in range(3))
+        kernel = run.attention
+        if kernel == FLASH and self.qk_dim != self.v_dim and run.code.rotary != "kernel":
+            kernel = EFFICIENT  # torch's flash kernel takes one head size for all three
+        masked = kernel != EAGER and is_masked(run, self)
+        if kernel == FLASH and (masked or self.position in ("relative", "distance") or self.qk_dim > FLASH_LARGEST):
+            kernel = EFFICIENT  # flash takes no mask, and no larger heads
+        heads = self.heads // run.split.tensor
+        kv_heads = heads if k.width == self.heads * self.qk_dim else maximum(self.kv_heads // run.split.tensor, 1)
+        width = self.heads * self.v_dim
+        written = run.code.ungrouped and kv_heads is not heads and self.kv_heads != self.heads
+        tensors = (q.tensor, k.tensor, v.tensor)
+        if self.compressed:
+            tensors = with_runs(run, self, tensors)
+        if run.code.gathers_heads:
+            tensors = whole_heads(run, self, tensors)
+        if run.code.query_scale:
+            factor = run.tape.new(run.own, q.tensor.dtype, "query scale", fixed=True)
+            tensors = (run.tape.multiply(q.tensor, factor), *tensors[1:])
+        if run.code.joined_qkv:
+            whole = run.tape.new(sum((t.count for t in tensors), 0), v.tensor.dtype, "query, key and value")
+            tensors = (*tensors[:2], run.tape.slice(whole, v.tensor.count))
+        if run.code.repeats:
+            keys, values = (repeated_in_kernel(run, t, heads, kv_heads) for t in tensors[1:])
+            tensors = (tensors[0], keys, values)
+        if run.selective:  # the core runs again in backward: its inputs are all that is kept for it
+            run.tape.keep(*tensors)
+            run.tape.again = True
+        if run.code.laid_by_heads:
+            out = by_heads(run, self, tensors, heads)
+        elif kernel == EAGER:
+            apart = tuple(t.view(rows_apart=not value.heads_first) for t, value in zip(tensors, (q, k, v), strict=True))
+            out = eager(run, self, apart, heads, kv_heads)
+        elif written:
+            apart = tuple(t.view(rows_apart=not value.heads_first) for t, value in zip(tensors, (q, k, v), strict=True))
+            out = written_out(run, self, apart, heads, kv_heads)
+        else:
+            out = by_kernel(run, self, tensors, heads, kv_heads, kernel, masked)
+            cut = kernel == FLASH and self.qk_dim % FLASH_HEAD != 0
+            if q.heads_first and kernel != EFFICIENT and not cut:  # the result lies as the query does
+                out = select(heads == 1, out, run.tape.copy(out, "tokens first"))
+        run.tape.again = False
+        if run.code.tuning is not None and run.code.tuning.method.startswith("adapter"):
+            out = prompted(run, out)
+        return Value(out, width, True, True)
+
 
 @record
 class BandAttention(Ordinary):
@@ -226,6 +311,48 @@ class BandAttention(Ordinary):
 
     def attention_width(self) -> Number:
         return self.heads * (self.qk_dim + self.v_dim)
+
+    def lower(self, run: Lowering) -> Value:
+        """Chunks of a window, each of which overlaps the next by half; their scores are put into a band of a window's
+        columns, at whose ends those outside the sequence are masked, and the band is cut into diagonals again."""
+        tape = run.tape
+        q, k, v = (run.read(self, i).tensor for i in range(3))
+        heads = self.heads // run.split.tensor
+        half, groups = self.window // 2, run.b * heads
+        parts = 2 * ceil_div(run.own, self.window)  # halves of windows
+        length, chunks = parts * half, parts - 1
+
+        def overlapping(x: Tensor) -> Tensor:
+            """Chunks as one batch: a copy, unless there is one sequence with one head, or one chunk."""
+            wide = x.view(groups * chunks * self.window * self.qk_dim)
+            return select(either(groups == 1, chunks == 1), wide, tape.copy(wide, "chunks"))
+
+        q = tape.record("scale", (q,), q.view())  # in place
+        scores = tape.matmul(
+            overlapping(q), overlapping(k), groups * chunks * self.window * self.window, "scores of chunks"
+        )
+        padded = tape.new(groups * chunks * self.window * (self.window + 1), scores.dtype, "padded scores")
+        padded = tape.record("pad", (scores,), padded)
+        columns = self.window + 1
+        placed = tape.record("place", (padded,), tape.new(groups * length * columns, scores.dtype, "band"))
+        for end in ("first", "last"):
+            outside = tape.new(groups * half * (half + 1), "bool", f"outside the {end} window", fixed=True)
+            placed = tape.record("where", (placed,), placed.view(), (outside,))
+        weights = tape.softmax(placed, "fp32")
+        if "padding" not in run.masks:
+            run.masks["padding"] = tape.new(run.b * length, "bool", "padding", fixed=True)
+            run.masks["padding"].places[0][1].shared = True
+        filled = tape.new(weights.count, weights.dtype, "weights")
+        weights = tape.record("masked_fill", (weights,), filled, (run.masks["padding"],))
+        weights = tape.dropout(tape.cast(weights, scores.dtype), run.dropout)
+        diagonals = tape.new(groups * length * (columns + half + 1), weights.dtype, "diagonals")
+        diagonals = tape.record("pad", (weights,), diagonals)
+        values = tape.new(groups * (length + self.window) * self.v_dim, v.dtype, "padded values")
+        values = tape.record("pad", (v,), values)
+        wide = values.view(groups * parts * 3 * half * self.v_dim)
+        values = select(either(groups == 1, False), wide, tape.copy(wide, "chunks of values"))
+        out = tape.matmul(diagonals, values, groups * length * self.v_dim, "values")
+        return Value(tape.copy(out, "attended").view(rows_apart=True), self.heads * self.v_dim, True, True)
 
 
 @record
@@ -273,3 +400,40 @@ class Indexer(Ordinary):
     def cache(self, over: Served) -> Cache | None:
         """One key a token, on every rank."""
         return Cache(self.name, growing=over.context * self.head_dim)
+
+    def lower(self, run: Lowering) -> Value:
+        """The choice of keys, which runs without autograd and keeps nothing: the scores of every query with every key,
+        for each head, come and go, and for several sequences the keys are first copied for every query."""
+        x, latent = run.read(self), run.read(self, 1)
+        tape = run.tape
+        outer, tape.again = tape.again, True
+        stream = "fp32" if tape.autocast else tape.compute
+        pairs = run.tokens * run.s
+
+        def product(read: Tensor, d_in: Number, d_out: Number) -> Tensor:
+            read = tape.lowered(read)
+            copy = d_in * d_out * BYTES[tape.autocast] if tape.autocast else 0  # of the weight, in autocast's cache
+            made = tape.new(read.count // d_in * d_out, read.dtype, "output")
+            return tape.record("linear", (read,), made, cached=copy)
+
+        made = product(latent.tensor, self.q_rank, self.heads * self.head_dim)
+        key = tape.layer_norm(product(x.tensor, self.d_in, self.head_dim), run.tokens, (), 0)
+        turned = []
+        for part in (made, key):
+            rotated = tape.new(part.count * self.rotary // self.head_dim, stream, "rotated")
+            turned.append(tape.record("rotary", (part,), rotated))
+        q, k = (
+            tape.record("cat", (t, part), tape.new(t.count, stream, "joined"))
+            for t, part in zip((made, key), turned, strict=True)
+        )
+        spread = tape.lowered(tape.cast(k, "fp32")).view(pairs * self.head_dim)
+        spread = select(either(run.b > 1, False), tape.copy(spread, "spread"), spread)
+        scores = tape.matmul(tape.cast(q, "fp32"), spread, pairs * self.heads, "scores")
+        scores = tape.relu(tape.scale(scores))
+        weights = tape.scale(tape.cast(product(x.tensor, self.d_in, self.heads), "fp32"))
+        total = tape.scale(tape.matmul(weights, scores, pairs, "summed"))
+        chosen = tape.record("topk", (total,), tape.new(run.tokens, "int32", "chosen keys"))
+        around = (QUERY, KV_LATENT, ROTATED_QUERY, ROTATED_KEY)  # of the attention around it
+        tape.hold(made, key, *turned, q, k, scores, chosen, *(run.made(role).tensor for role in around))
+        tape.again = outer
+        return Value(chosen, 1, x.divided)

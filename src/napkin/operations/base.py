@@ -24,6 +24,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dataclasses import KW_ONLY
 
+    from napkin.operations.lowering import Lowering, Value
+
 MEMORY = "memory"
 """What cross-attention reads: the encoder's output."""
 LENT = "lent/"
@@ -169,6 +171,7 @@ class Timer:
 REQUIRED = (
     "weights",
     "gemms",
+    "lower",
     "traffic",
     "division",
     "time",
@@ -236,6 +239,11 @@ class Operation:
 
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         """Return the matmuls of one forward pass on one device, undivided."""
+        raise NotImplementedError
+
+    def lower(self, run: Lowering) -> Value:
+        """Run on a tape as an implementation does, and return the output: what is kept for backward, and what lives
+        until then. A kind whose saved tensors are not known raises Refused."""
         raise NotImplementedError
 
     def traffic(self) -> tuple[Number, Number]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from napkin.elementwise import Number
+from napkin.autograd.tape import ACTIVATION, BYTES, INPUT, select
+from napkin.elementwise import Number, ceil_div
 from napkin.operations.base import (
     HEADS,
     NOT_TIMED,
@@ -19,6 +20,7 @@ from napkin.operations.base import (
     Work,
     gemm,
 )
+from napkin.operations.lowering import Lowering, Value
 from napkin.operations.primitives import minimum
 from napkin.record import record, replace
 
@@ -53,6 +55,33 @@ class Embedding(Lookup):
     def traffic(self) -> tuple[Number, Number]:
         return 4 * self.width, 8 * self.width
 
+    def lower(self, run: Lowering) -> Value:
+        tape = run.tape
+        stored = "fp32" if tape.autocast else tape.compute
+        rows = run.tokens // run.split.sequence
+        if self.role == "distance":
+            run.distances = run.weight(self.rows * self.width)
+            return Value(run.distances, self.width)
+        if self.role == "token" or (self.role == "layers" and not run.code.bounded_ids):
+            # a decoder's tokens are the labels, shifted: a tensor that the step makes
+            kind = ACTIVATION if run.source or run.code.copies_ids else INPUT
+            ids = tape.given(rows, "int64", "token ids", kind=kind, fixed=True)
+            shape = rows
+            if run.code.copies_ids:
+                ids = run.masks.setdefault("ids", ids)
+        elif self.role == "layers":
+            ids = tape.new(rows, "int64", "token ids within the table", fixed=True)
+            shape = rows
+        else:
+            how = run.code.segments if self.role == "segment" else run.code.positions
+            shape = run.own // run.split.sequence * run.rows_of(how)
+            kind = INPUT if how == "buffer" else ACTIVATION
+            ids = tape.given(shape, "int64", f"{self.name}/position ids", kind=kind, fixed=True)
+        out = tape.new(shape * self.width, stored, "embedded")
+        rows_here = ceil_div(self.rows, run.split.tensor) if self.role in TABLES else self.rows
+        grads = rows_here * self.width * BYTES[stored] if self.trained and run.code.tuning is None else 0
+        return Value(tape.record("embedding", (ids,), out, (ids,), weight=grads), self.width)
+
 
 @record
 class PositionBias(Lookup):
@@ -68,6 +97,17 @@ class PositionBias(Lookup):
 
     def traffic(self) -> tuple[Number, Number]:
         return NOT_TIMED  # not timed yet
+
+    def lower(self, run: Lowering) -> Value:
+        """A look-up for each pair of query and key, once for all sequences."""
+        tape = run.tape
+        stored = "fp32" if tape.autocast else tape.compute
+        pairs = run.own * run.s
+        buckets = tape.new(pairs, "int64", "buckets", fixed=True)
+        heads = ceil_div(self.heads, run.split.tensor)
+        bias = tape.new(pairs * heads, stored, "bias")
+        run.bias = tape.record("embedding", (buckets,), bias, (buckets,), weight=self.buckets * heads * BYTES[stored])
+        return Value(run.bias, heads, True)
 
 
 @record
@@ -91,3 +131,23 @@ class RelativeScores(Ordinary):
 
     def traffic(self) -> tuple[Number, Number]:
         return NOT_TIMED  # not timed yet
+
+    def lower(self, run: Lowering) -> Value:
+        """Scores against each row, of which each pair's distance then chooses one: both and the choice are kept."""
+        tape = run.tape
+        content, table = run.read(self).tensor, tape.lowered(run.read(self, 1).tensor)
+        if self.divided == "table":  # in place
+            divisor = tape.new(1, "fp32", "divisor", fixed=True)
+            table = tape.record("div", (table,), table.view(), (divisor,))
+        if run.code.laid_by_heads:
+            content = run.turned(content)
+        else:  # the product puts sequences and heads together, and repeats the table
+            content, spread = tape.lowered(content), table.view(table.count * run.b)
+            content = select(run.b == 1, content, tape.copy(content, "folded"))
+            table = select(run.b == 1, table, tape.copy(spread, "for each sequence"))
+        rows_here = minimum(self.rows, 2 * run.s) if self.within else self.rows
+        scores = tape.matmul(content, table, run.tokens * self.heads * rows_here, "scores of rows")
+        index = tape.new(run.own * run.s, "int64", "distances", fixed=True)
+        pairs = tape.new(run.tokens * self.heads * run.s, scores.dtype, "scores of pairs")
+        pairs = tape.record("gather", (scores,), pairs, (scores, index))
+        return Value(run.over_constant(pairs) if self.divided == "scores" else pairs, self.heads * self.rows)

@@ -3,6 +3,7 @@ hashed runs of tokens add what they hold (Qwen4-Exp). Symbols as in base.py; n s
 
 from __future__ import annotations
 
+from napkin.autograd.tape import promoted, sized
 from napkin.elementwise import Number
 from napkin.operations.base import (
     COLUMN,
@@ -17,6 +18,7 @@ from napkin.operations.base import (
 )
 from napkin.operations.embedding import Embedding
 from napkin.operations.facts import Cache, Served
+from napkin.operations.lowering import Lowering, Value
 from napkin.record import record
 
 
@@ -31,6 +33,11 @@ class Outer(Elementwise):
         wide = self.width * self.streams
         return 2 * (self.width + wide), 2 * (self.width + 2 * wide)
 
+    def lower(self, run: Lowering) -> Value:
+        few, x = run.read(self).tensor, run.read(self, 1).tensor
+        out = run.tape.new(x.count * self.streams, promoted(few, x), "streams")
+        return Value(run.tape.record("mul", (few, x), out, (few, x), spread=True), self.width * self.streams)
+
 
 @record
 class Agreement(Elementwise):
@@ -43,6 +50,20 @@ class Agreement(Elementwise):
         wide = self.width * self.streams
         return 8 * wide, 12 * wide
 
+    def lower(self, run: Lowering) -> Value:
+        """The product's size is cut from below, and its sign multiplied in behind the root: each step keeps its own."""
+        tape = run.tape
+        product = tape.multiply(run.read(self).tensor, run.read(self, 1).tensor)
+        count = product.count // self.width
+        summed = tape.new(count, "fp32" if tape.autocast else product.dtype, "agreement")
+        scaled = tape.scale(tape.record("sum", (product,), summed))
+        size = tape.record("abs", (scaled,), tape.new(count, scaled.dtype, "size"), (scaled,))
+        cut = tape.record("clamp", (size,), tape.new(count, size.dtype, "cut"), (size,))
+        root = tape.new(count, cut.dtype, "root")
+        root = tape.record("sqrt", (cut,), root, (root,))
+        sign = tape.record("sign", (scaled,), tape.new(count, scaled.dtype, "sign"))
+        return Value(tape.sigmoid(tape.multiply(root, sign)), self.streams)
+
 
 @record
 class NgramTable(Embedding):
@@ -54,6 +75,16 @@ class NgramTable(Embedding):
 
     def weights(self) -> tuple[Weight, ...]:
         return (Weight("weight", (self.rows, self.width // self.heads), VOCABULARY),)
+
+    def lower(self, run: Lowering) -> Value:
+        """The rows' numbers are cut from those of the tokens with what stands before them."""
+        tape = run.tape
+        stored = "fp32" if tape.autocast else tape.compute
+        rows = (run.tokens + run.b * self.reach) * self.heads
+        ids = tape.new(rows, "int64", "rows", fixed=True)
+        out = tape.new(run.tokens * self.width, stored, "looked up")
+        grads = self.rows * (self.width // self.heads) * sized(1, stored)
+        return Value(tape.record("embedding", (ids,), out, (ids,), weight=grads), self.width)
 
 
 @record
@@ -78,6 +109,21 @@ class DilatedConv(Elementwise):
     def cache(self, over: Served) -> Cache | None:
         """The inputs that its kernel reaches back to, on every rank."""
         return Cache(self.name, fixed=self.channels * self.reach)
+
+    def lower(self, run: Lowering) -> Value:
+        """Zeros are put before each sequence, laid out by channels."""
+        x = run.read(self)
+        tape = run.tape
+        stored = "fp32" if tape.autocast else tape.compute
+        rows = run.tokens + run.b * self.reach
+        padded = tape.record("pad", (x.tensor,), tape.new(rows * self.channels, x.tensor.dtype, "padded"))
+        padded = tape.lowered(padded)
+        kept = [padded]
+        count = self.channels * self.kernel
+        if tape.autocast:
+            kept.append(tape.weight_copy(count, f"{self.name}/weight"))
+        out = tape.new(run.tokens * self.channels, padded.dtype, "convolved")
+        return Value(tape.record("conv", (padded,), out, kept, weight=count * sized(1, stored)), self.channels)
 
 
 @record
@@ -112,3 +158,15 @@ class RunChoice(Ordinary):
     def cache(self, over: Served) -> Cache | None:
         """One key a token, on every rank."""
         return Cache(self.name, growing=over.context * self.head_dim)
+
+    def lower(self, run: Lowering) -> Value:
+        """What the choice is made of goes with it: a mask of queries and keys is left."""
+        tape = run.tape
+        x = run.read(self)
+        before, tape.again = tape.again, True
+        read = tape.lowered(x.tensor)
+        made = tape.new(run.tokens * (self.heads + 1) * self.head_dim, read.dtype, "queries and keys")
+        tape.record("linear", (read,), made)
+        mask = tape.record("topk", (made,), tape.new(run.tokens * run.s, "bool", "chosen keys"))
+        tape.again = before
+        return Value(mask, 1, x.divided)

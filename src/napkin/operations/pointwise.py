@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from napkin.autograd.tape import INPUT, WEIGHT
 from napkin.elementwise import Number
 from napkin.operations.base import (
     HEADS,
@@ -14,6 +15,7 @@ from napkin.operations.base import (
     division_of,
 )
 from napkin.operations.facts import Cache, Served
+from napkin.operations.lowering import Lowering, Value
 from napkin.record import record, replace
 
 
@@ -39,6 +41,15 @@ class Activation(Elementwise):
     def fused_into_multiplication(self) -> Activation:
         return replace(self, fused=True)
 
+    def lower(self, run: Lowering) -> Value:
+        x = run.read(self)
+        if self.name in run.program.gates:  # one kernel with the product that follows
+            return x
+        if self.upcast:
+            wide = run.activated(run.tape.cast(x.tensor, "fp32"), self.function)
+            return Value(run.tape.cast(wide, x.tensor.dtype), x.width, x.divided, x.whole)
+        return Value(run.activated(x.tensor, self.function), x.width, x.divided, x.whole)
+
 
 @record
 class Dropout(Elementwise):
@@ -48,6 +59,10 @@ class Dropout(Elementwise):
 
     def traffic(self) -> tuple[Number, Number]:
         return NOT_TIMED  # not timed yet
+
+    def lower(self, run: Lowering) -> Value:
+        x = run.read(self)
+        return Value(run.tape.dropout(x.tensor, run.dropout), x.width, x.divided, x.whole)
 
 
 @record
@@ -59,6 +74,13 @@ class Jitter(Elementwise):
     def traffic(self) -> tuple[Number, Number]:
         return NOT_TIMED  # not timed yet
 
+    def lower(self, run: Lowering) -> Value:
+        """x·noise, in place: the noise is kept."""
+        x = run.read(self)
+        noise = run.tape.new(x.tensor.count, x.tensor.dtype, "noise", fixed=True)
+        out = run.tape.record("mul", (x.tensor, noise), x.tensor.view(), (noise,))
+        return Value(out, x.width, x.divided, x.whole)
+
 
 @record
 class Softcap(Elementwise):
@@ -69,6 +91,10 @@ class Softcap(Elementwise):
     def traffic(self) -> tuple[Number, Number]:
         return NOT_TIMED  # not timed yet
 
+    def lower(self, run: Lowering) -> Value:
+        x = run.read(self)
+        return Value(run.capped(x.tensor), x.width, x.divided, x.whole)
+
 
 @record
 class Clamp(Elementwise):
@@ -78,6 +104,11 @@ class Clamp(Elementwise):
 
     def traffic(self) -> tuple[Number, Number]:
         return NOT_TIMED  # not timed yet
+
+    def lower(self, run: Lowering) -> Value:
+        x = run.read(self)
+        out = run.tape.new(x.tensor.count, x.tensor.dtype, "clamped")
+        return Value(run.tape.record("clamp", (x.tensor,), out, (x.tensor,)), x.width, x.divided, x.whole)
 
 
 @record
@@ -92,6 +123,16 @@ class Multiply(Elementwise):
 
     def multiplies(self) -> tuple[str, ...]:
         return self.reads
+
+    def lower(self, run: Lowering) -> Value:
+        values = [run.read(self, i) for i in range(2)]
+        if self.reads[0] in run.program.gates:
+            gated = run.gated(values[0].tensor, values[1].tensor)
+            return Value(gated, self.width, values[1].divided, values[1].whole)
+        wide = max(values, key=lambda v: v.width if isinstance(v.width, int) else 0)
+        other = values[1] if wide is values[0] else values[0]
+        product = run.tape.multiply(wide.tensor, other.tensor)
+        return Value(product, self.width, wide.divided, wide.whole)
 
 
 @record
@@ -120,6 +161,41 @@ class Scale(Elementwise):
     def traffic(self) -> tuple[Number, Number]:
         return 4 * self.width, 4 * self.width
 
+    def lower(self, run: Lowering) -> Value:
+        x = run.read(self)
+        if self.positions or self.sequences:
+            factor = run.factor if self.positions else None
+            factor = run.masks.get("factors", factor)
+            if factor is None:
+                factor = run.tape.new(run.own if self.positions else run.b, "fp32", "factor", fixed=True)
+                if run.code.tempers_once:
+                    factor.places[0][1].shared = True
+                    run.masks["factors"] = factor
+                run.factor = factor if self.positions else None  # one for all that this layer scales
+            scaled = run.tape.multiply(x.tensor, factor)
+            return Value(run.tape.cast(scaled, x.tensor.dtype), x.width, x.divided, x.whole, x.heads_first)
+        if self.vector:
+            stored = "fp32" if run.tape.autocast else run.tape.compute
+            constants = run.tape.given(self.width, stored, "constants", kind=WEIGHT, fixed=True)
+            return Value(run.tape.multiply(x.tensor, constants), x.width, x.divided, x.whole)
+        if self.masks:
+            dtype = self.held or x.tensor.dtype
+            mask = run.tape.new(run.tokens, dtype, "mask of tokens", fixed=True)
+            if dtype == "fp32" and "tokens" in run.masks:  # the step's own, which no cast copies
+                mask = run.tape.given(run.tokens, dtype, "mask of tokens", kind=INPUT, fixed=True)
+            run.masks["tokens"] = mask
+            if self.held:
+                filled = run.tape.new(x.tensor.count, x.tensor.dtype, "filled")
+                return Value(run.tape.record("masked_fill", (x.tensor,), filled, (mask,)), x.width)
+            return Value(run.tape.multiply(x.tensor, mask), x.width, x.divided, x.whole)
+        if self.cast or (self.held and self.held != x.tensor.dtype):
+            factor = run.tape.new(1, x.tensor.dtype, "factor", fixed=True)
+            return Value(run.tape.multiply(x.tensor, factor), x.width, x.divided, x.whole)
+        if not self.learnt:
+            return Value(run.tape.scale(x.tensor), x.width, x.divided, x.whole)
+        weight = run.weight(self.width)
+        return Value(run.tape.multiply(x.tensor, weight), x.width, x.divided, x.whole)
+
 
 @record
 class Add(Elementwise):
@@ -135,6 +211,16 @@ class Add(Elementwise):
     def residual(self) -> Number | None:
         return self.width
 
+    def lower(self, run: Lowering) -> Value:
+        first = run.read(self)
+        total = first.tensor
+        for index in range(1, len(self.reads)):
+            other = run.read(self, index).tensor
+            if self.dropout:
+                other = run.tape.dropout(other, run.dropout)
+            total = run.tape.add(total, other)
+        return Value(total, self.width, first.divided, first.whole)
+
 
 @record
 class GroupMean(Elementwise):
@@ -144,6 +230,11 @@ class GroupMean(Elementwise):
 
     def traffic(self) -> tuple[Number, Number]:
         return NOT_TIMED  # not timed yet
+
+    def lower(self, run: Lowering) -> Value:
+        x = run.read(self)
+        mean = run.tape.mean(x.tensor, x.tensor.count * self.width // x.width)
+        return Value(mean, self.width, x.divided, x.whole)
 
 
 @record
@@ -157,6 +248,11 @@ class Affine(Elementwise):
 
     def traffic(self) -> tuple[Number, Number]:
         return 8 * self.width, 14 * self.width
+
+    def lower(self, run: Lowering) -> Value:
+        x = run.read(self)
+        shifted = run.tape.add(x.tensor, run.weight(self.width))
+        return Value(run.tape.multiply(shifted, run.weight(self.width)), self.width, x.divided, x.whole)
 
 
 @record
@@ -181,6 +277,11 @@ class Learnt(Ordinary):
     def division(self) -> str:
         return division_of(self.shard)
 
+    def lower(self, run: Lowering) -> Value:
+        """Small tensors of the layer's own, which no other operation makes."""
+        count = sum(weight.count for weight in self.weights())
+        return Value(run.weight(count), count)
+
 
 @record
 class Mix(Elementwise):
@@ -195,3 +296,13 @@ class Mix(Elementwise):
     def cache(self, over: Served) -> Cache | None:
         """The token before, once for all that mix it."""
         return Cache(self.reads[0], fixed=self.width)
+
+    def lower(self, run: Lowering) -> Value:
+        """The tensor of the tokens before is made once for all that mix the same."""
+        x, share = run.read(self), run.read(self, 1).tensor
+        tape = run.tape
+        if id(x.tensor) not in run.shifted:
+            run.shifted[id(x.tensor)] = tape.copy(x.tensor, "tokens before")
+        before = run.shifted[id(x.tensor)]
+        rest = tape.scale(share, "1 - share")
+        return Value(tape.add(tape.multiply(x.tensor, share), tape.multiply(before, rest)), x.width)

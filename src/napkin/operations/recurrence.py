@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from napkin.autograd.tape import WEIGHT, sized
 from napkin.elementwise import Number
+from napkin.operations import mixers
 from napkin.operations.base import (
     COLUMN,
     HEADS,
@@ -15,7 +17,10 @@ from napkin.operations.base import (
     gemm,
 )
 from napkin.operations.facts import Cache, Served
+from napkin.operations.lowering import Lowering, Value
+from napkin.operations.mixers import Sizes
 from napkin.operations.primitives import ceil_div, is_array
+from napkin.operations.scans import SCANS
 from napkin.record import record
 
 WKV_STATE = 3
@@ -57,6 +62,31 @@ class Conv(Ordinary):
         """The last kernel − 1 inputs."""
         return Cache(self.name, fixed=ceil_div(self.channels * self.group, over.ranks) * (self.kernel - 1))
 
+    def lower(self, run: Lowering) -> Value:
+        """A convolution keeps its input; parts of several products are put together first."""
+        first = run.read(self)
+        inputs = tuple(run.read(self, i).tensor for i in range(len(self.reads)))
+        count = run.tokens * self.channels // (run.split.tensor if first.divided else 1)
+        joined = inputs[0]
+        if len(inputs) > 1:
+            whole = run.made_of(self.reads)
+            joined = whole or run.tape.record("cat", inputs, run.tape.new(count, joined.dtype, "joined"))
+        by_blocks = run.code.mixer == "apart" and run.program.blocked
+        if self.group > 1 or run.code.mixer == "torch" or by_blocks:
+            joined = run.tape.copy(run.tape.lowered(joined), "input by channels")
+        out = run.tape.new(count, joined.dtype, "convolved")
+        if run.code.mixer == "torch" and self.group == 1:  # padded to both sides: the result is cut from a longer one
+            out.places[0][1].size = out.size // run.own * (run.own + self.kernel - 1)
+        stored = "fp32" if run.tape.autocast else run.tape.compute
+        grads = sum(weight.count for weight in self.weights()) * sized(1, stored)
+        kept = [joined]
+        if run.tape.autocast and (run.code.mixer == "torch" or self.group > 1):
+            count = self.channels * self.group * self.kernel
+            cached = run.tape.weight_copy(count, f"{self.name}/weight")
+            kept.append(run.tape.new(count, cached.dtype, "weight", fixed=True) if run.code.conv_view else cached)
+        convolved = run.tape.record("conv", (joined,), out, kept, weight=grads)
+        return Value(convolved, self.channels, first.divided, first.whole)
+
 
 @record
 class ConvPair(Ordinary):
@@ -89,6 +119,26 @@ class ConvPair(Ordinary):
         """The last kernel − 1 inputs of each."""
         return Cache(self.name, fixed=ceil_div(self.channels, over.ranks) * (sum(self.kernels) - 2))
 
+    def lower(self, run: Lowering) -> Value:
+        """Zeros are put before each sequence, laid out by channels; both convolutions keep what they read."""
+        x = run.read(self)
+        tape = run.tape
+        ways = run.split.tensor if x.divided else 1
+        channels = self.channels // ways
+        first, second = self.kernels
+        stored = "fp32" if tape.autocast else tape.compute
+        rows = run.tokens + run.b * (first + second - 2)
+        tensor = tape.lowered(tape.record("pad", (x.tensor,), tape.new(rows * channels, x.tensor.dtype, "padded")))
+        for what, group, kernel in (("depthwise", 1, first), ("heads", self.group, second)):
+            rows = rows - run.b * (kernel - 1)
+            kept = [tensor]
+            weights = channels * group * kernel
+            if tape.autocast:
+                kept.append(tape.weight_copy(weights, f"{self.name}/{what}"))
+            out = tape.new(rows * channels, tensor.dtype, f"{what} convolved")
+            tensor = tape.record("conv", (tensor,), out, kept, weight=(weights + channels) * sized(1, stored))
+        return Value(tensor, self.channels, x.divided, x.whole)
+
 
 @record
 class Delayed(Ordinary):
@@ -112,6 +162,20 @@ class Delayed(Ordinary):
     def cache(self, over: Served) -> Cache | None:
         """The values of the token before."""
         return Cache(self.name, fixed=ceil_div(self.width // 2, over.ranks))
+
+    def lower(self, run: Lowering) -> Value:
+        """The product of zeros keeps them; both halves are put together anew."""
+        now, later = run.read(self), run.read(self, 1)
+        tape = run.tape
+        half = self.width // 2
+        stream = "fp32" if tape.autocast else tape.compute
+        zeros = tape.new(run.b * self.d_in, stream, "zeros", fixed=True)
+        weight = tape.given(self.d_in * half, stream, "weight", kind=WEIGHT)
+        zeros = tape.lowered(zeros)
+        start = tape.record("linear", (zeros, weight), tape.new(run.b * half, zeros.dtype, "start"), (zeros,))
+        before = tape.record("cat", (start, later.tensor), tape.new(later.tensor.count, later.tensor.dtype, "before"))
+        joined = tape.new(now.tensor.count + before.count, now.tensor.dtype, "joined")
+        return Value(tape.record("cat", (now.tensor, before), joined), self.width, now.divided, now.whole)
 
 
 @record
@@ -137,6 +201,16 @@ class ForgetGate(Elementwise):
     def traffic(self) -> tuple[Number, Number]:
         """A 16-bit input, an fp32 result; backward reads the gradient of the result too."""
         return 6 * self.heads * self.head_dim, 12 * self.heads * self.head_dim
+
+    def lower(self, run: Lowering) -> Value:
+        """The decays of a recurrence with one for each channel."""
+        x = run.read(self)
+        ways = run.split.tensor if x.divided else 1
+        heads = self.heads // ways
+        decays = mixers.forget(run.tape, x.tensor, heads, self.head_dim, self.form)
+        if self.narrowed:
+            decays = run.tape.cast(decays, "fp32" if run.tape.autocast else run.tape.compute)
+        return Value(decays, self.heads * self.head_dim, x.divided, x.whole)
 
 
 @record
@@ -216,3 +290,15 @@ class Scan(Ordinary):
         each = WKV_STATE if self.kind == "wkv" else self.state or 1
         normalizer = self.state + 1 if self.kind == "mlstm" else 0
         return Cache(self.name, fixed=ceil_div(self.heads, over.ranks) * (self.head_dim * each + normalizer))
+
+    def lower(self, run: Lowering) -> Value:
+        """A recurrence, by the kernel or the code that runs it."""
+        first = run.read(self)
+        ways = run.split.tensor if first.divided else 1
+        size = Sizes(
+            run.b, run.own, self.heads // ways, self.head_dim, self.state, ceil_div(self.groups, ways), self.chunk
+        )
+        read = [run.read(self, index).tensor for index in range(len(self.reads))]
+        run.tape.again = False
+        out = SCANS[self.kind](run, self, read, size)
+        return Value(out, self.heads * self.head_dim, first.divided, first.whole)

@@ -7,9 +7,11 @@ is what joins them.
 
 from __future__ import annotations
 
+from napkin.autograd.tape import Tensor
 from napkin.elementwise import Number
 from napkin.operations.base import NOT_TIMED, Elementwise, Gemm, Weight, Work, gemm
 from napkin.operations.linear import Matmul
+from napkin.operations.lowering import Lowering, Value
 from napkin.record import record
 
 
@@ -33,6 +35,11 @@ class Stream(Streaming):
     def traffic(self) -> tuple[int, int]:
         return (4 * self.width, 4 * self.width) if self.copied else (0, 0)
 
+    def lower(self, run: Lowering) -> Value:
+        x = run.read(self)
+        part = run.tape.slice(x.tensor, x.tensor.count * self.width // x.width, apart=True)
+        return Value(run.tape.copy(part, "copied") if self.copied else part, self.width, x.divided, x.whole)
+
 
 @record
 class Stack(Streaming):
@@ -40,6 +47,11 @@ class Stack(Streaming):
 
     def traffic(self) -> tuple[int, int]:
         return 4 * self.width, 4 * self.width
+
+    def lower(self, run: Lowering) -> Value:
+        parts = tuple(run.read(self, i).tensor for i in range(len(self.reads)))
+        joined = run.tape.new(parts[0].count * len(parts), parts[0].dtype, "stacked")
+        return Value(run.tape.record("cat", parts, joined), self.width)
 
 
 @record
@@ -52,6 +64,10 @@ class StreamMean(Streaming):
         both = 2 * (self.streams + 1) * self.width
         return both, both
 
+    def lower(self, run: Lowering) -> Value:
+        x = run.read(self)
+        return Value(run.tape.mean(x.tensor, x.tensor.count * self.width // x.width), self.width)
+
 
 @record
 class Magnitude(Streaming):
@@ -60,6 +76,11 @@ class Magnitude(Streaming):
     def traffic(self) -> tuple[int, int]:
         return 2 * self.width, 4 * self.width
 
+    def lower(self, run: Lowering) -> Value:
+        """mean(x²)^½."""
+        x, tape = run.read(self).tensor, run.tape
+        return Value(tape.power(tape.mean(tape.power(x), x.count // self.width)), 1)
+
 
 @record
 class Rescale(Streaming):
@@ -67,6 +88,18 @@ class Rescale(Streaming):
 
     def traffic(self) -> tuple[int, int]:
         return 4 * self.width, 6 * self.width
+
+    def lower(self, run: Lowering) -> Value:
+        """x·m / √max(mean(x²), ε)."""
+        tape = run.tape
+        x = tape.cast(run.read(self).tensor, "fp32" if tape.autocast else tape.compute)
+        square = tape.mean(tape.power(x), x.count // self.width)
+        least = tape.record("clamp", (square,), tape.new(square.count, square.dtype, "clamped"), (square,))
+        own = tape.new(square.count, square.dtype, "magnitude")
+        own = tape.record("sqrt", (least,), own, (own,))
+        scaled = tape.multiply(x, run.read(self, 1).tensor)
+        out = tape.new(x.count, scaled.dtype, "rescaled")
+        return Value(tape.record("div", (scaled, own), out, (scaled, own)), self.width)
 
 
 @record
@@ -87,6 +120,14 @@ class Blend(Streaming):
         both = 2 * self.streams * self.width  # the streams that are added; the product moves its own
         return both, both
 
+    def lower(self, run: Lowering) -> Value:
+        """x + x·c, the sum in place; what the product made lies with streams last, and is put in order."""
+        x, coefficients = run.read(self), run.read(self, 1).tensor
+        tape = run.tape
+        made = tape.matmul(x.tensor, coefficients, x.tensor.count, "predicted")
+        made = tape.copy(added(run, made, x.tensor), "in order")
+        return Value(tape.cast(made, x.tensor.dtype), x.width)
+
 
 @record
 class Correct(Streaming):
@@ -97,6 +138,16 @@ class Correct(Streaming):
 
     def traffic(self) -> tuple[int, int]:
         return 2 * (2 * self.streams + 1) * self.width, 2 * (2 * self.streams + 2) * self.width
+
+    def lower(self, run: Lowering) -> Value:
+        """predictions + (activated − active prediction)·(1 + c), the difference repeated for every stream."""
+        predictions, activated, coefficients = (run.read(self, i).tensor for i in range(3))
+        tape = run.tape
+        active = tape.slice(predictions, activated.count, apart=True)
+        beyond = tape.add(activated, active)
+        repeated = tape.copy(beyond.view(predictions.count), "repeated")
+        share = tape.multiply(repeated, tape.shift(coefficients))
+        return Value(tape.cast(added(run, share, predictions), activated.dtype), self.width * self.streams)
 
 
 @record
@@ -109,6 +160,10 @@ class AddToOthers(Streaming):
         others = self.streams - 1
         return 2 * (2 * others + 1) * self.width, 2 * (others + 1) * self.width
 
+    def lower(self, run: Lowering) -> Value:
+        x = run.read(self)
+        return Value(added(run, x.tensor, run.read(self, 1).tensor), x.width)
+
 
 @record
 class GaussianTopK(Streaming):
@@ -118,10 +173,33 @@ class GaussianTopK(Streaming):
     def traffic(self) -> tuple[int, int]:
         return 6 * self.width, 8 * self.width  # read for the cut, and again for the result
 
+    def lower(self, run: Lowering) -> Value:
+        """relu(x − (mean + f·deviation)): the deviation's backward needs x and itself."""
+        x, tape = run.read(self), run.tape
+        rows = x.tensor.count // (self.width // (run.split.tensor if x.divided else 1))
+        mean = tape.mean(x.tensor, rows)
+        deviation = tape.new(rows, x.tensor.dtype, "deviation")
+        deviation = tape.record("std", (x.tensor,), deviation, (x.tensor, deviation))
+        factor = tape.new(1, x.tensor.dtype, "deviations", fixed=True)
+        cut = tape.add(mean, tape.multiply(deviation, factor))
+        return Value(tape.relu(tape.add(x.tensor, cut)), x.width, x.divided, x.whole)
+
 
 @record
 class ClampedMatmul(Matmul):
     """A linear layer whose weight is cut to an interval on every pass."""
+
+    def lower(self, run: Lowering) -> Value:
+        """The cut weight is a tensor of its own, which the product keeps; autocast casts it each time."""
+        x, tape = run.read(self), run.tape
+        if run.code.tuning is not None:
+            return super().lower(run)
+        count = self.d_in * self.d_out
+        weight = run.weight(count)
+        cut = tape.record("clamp", (weight,), tape.new(count, weight.dtype, "clamped weight"), (weight,))
+        read, cut = tape.lowered(x.tensor), tape.lowered(cut)
+        out = tape.new(read.count // self.d_in * self.d_out, read.dtype, "output")
+        return Value(tape.record("linear", (read, cut), out, (read, cut)), self.d_out)
 
 
 @record
@@ -136,3 +214,15 @@ class ExpertScale(Elementwise):
 
     def traffic(self) -> tuple[Number, Number]:
         return NOT_TIMED  # not timed yet
+
+    def lower(self, run: Lowering) -> Value:
+        """The numbers of the chosen, taken out by indices that the router keeps."""
+        x, tape = run.read(self), run.tape
+        scales = run.weight(self.experts)
+        taken = tape.record("index", (scales,), tape.new(x.tensor.count, scales.dtype, "of the chosen"))
+        return Value(tape.multiply(x.tensor, taken), x.width)
+
+
+def added(run: Lowering, to: Tensor, what: Tensor) -> Tensor:
+    """A sum in place, in the type of what it is added to."""
+    return run.tape.record("add", (to, what), to.view(), alias=True)

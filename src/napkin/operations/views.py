@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from napkin.autograd.tape import BYTES, WEIGHT_COPY, Tensor
 from napkin.elementwise import Number
-from napkin.operations.base import NOT_TIMED, Elementwise, Gemm, Operation, Ordinary, View, Weight, Work
-from napkin.record import record
+from napkin.operations.base import LENT, NOT_TIMED, Elementwise, Gemm, Operation, Ordinary, View, Weight, Work
+from napkin.operations.lora import JOINED
+from napkin.operations.lowering import Lowering, Value
+from napkin.record import record, replace
 
 
 @record
@@ -30,6 +33,19 @@ class Reused(Ordinary):
     def traffic(self) -> tuple[Number, Number]:
         return NOT_TIMED  # not timed yet
 
+    def lower(self, run: Lowering) -> Value:
+        """An operation whose weights stand elsewhere works as ever; autocast casts them once for all uses."""
+        run.tape.copies = run.copies.setdefault(id(self.of), {})
+        if self.of in run.program.operations:  # of this layer's own: the copy that its first use made
+            label = f"{self.of.name}/{self.of.name}/weight"
+            own = [s for s in run.tape.kept if s.kind == WEIGHT_COPY and s.label == label]
+            dtype = run.tape.autocast
+            run.tape.copies = {f"{self.name}/weight": Tensor(s.size // BYTES[dtype], dtype, ((1, s),)) for s in own}
+        here = replace(self.of, name=self.name, reads=self.reads, role=self.role, module=self.module)
+        made = here.lower(run)
+        run.tape.copies = None
+        return made
+
 
 def reuse(op: Operation, owner: Operation | None = None) -> Reused:
     """Return the operation `op` working with the weights of `owner` (its own, counted elsewhere, unless given)."""
@@ -44,6 +60,14 @@ class Lend(View):
     def traffic(self) -> tuple[Number, Number]:
         """Nothing: the tensor is there already."""
         return 0, 0
+
+    def lower(self, run: Lowering) -> Value:
+        """What is lent is one tensor, however many layers keep it."""
+        x = run.read(self)
+        for _, storage in x.tensor.places:
+            storage.shared = True
+        run.lent[LENT + self.name] = x
+        return x
 
 
 @record
@@ -65,6 +89,20 @@ class Slice(View):
     def traffic(self) -> tuple[Number, Number]:
         return NOT_TIMED  # not timed yet
 
+    def lower(self, run: Lowering) -> Value:
+        x = run.read(self)
+        cuts = run.code.cuts and self.role in JOINED
+        part = run.tape.slice(x.tensor, x.tensor.count * self.width // x.width, cuts)
+        if self.indexed:
+            index = run.tape.new(1, "int64", "index", fixed=True)
+            taken = run.tape.new(part.count, part.dtype, "taken")
+            part = run.tape.record("index", (x.tensor,), taken, (index,))
+        if self.repeats > 1:
+            part = part.view(part.count * self.repeats)
+        if self.groups > 1 or self.copied:
+            part = run.tape.copy(part, "put together")
+        return Value(part, self.width * self.repeats, x.divided, x.whole)
+
 
 @record
 class Transpose(View):
@@ -75,6 +113,11 @@ class Transpose(View):
 
     def traffic(self) -> tuple[Number, Number]:
         return NOT_TIMED  # not timed yet
+
+    def lower(self, run: Lowering) -> Value:
+        """A view: where there are several sequences, their tokens are not next to each other any more."""
+        x = run.read(self)
+        return Value(x.tensor.view(rows_apart=True), x.width, x.divided, x.whole)
 
 
 @record
@@ -87,6 +130,14 @@ class Concat(View):
 
     def traffic(self) -> tuple[Number, Number]:
         return NOT_TIMED  # not timed yet
+
+    def lower(self, run: Lowering) -> Value:
+        first = run.read(self)
+        count = run.tokens * self.width // (run.split.tensor if first.divided else 1)
+        inputs = tuple(run.read(self, i).tensor for i in range(len(self.reads)))
+        widest = max(inputs, key=lambda tensor: BYTES[tensor.dtype]).dtype
+        out = run.tape.new(count, first.tensor.dtype if self.first_type else widest, "joined")
+        return Value(run.tape.record("cat", inputs, out), self.width, first.divided, first.whole, True)
 
 
 @record
@@ -101,6 +152,11 @@ class Carried(View):
         """Nothing: the tensor is there already."""
         return 0, 0
 
+    def lower(self, run: Lowering) -> Value:
+        tape = run.tape
+        dtype = ("fp32" if self.wide else tape.autocast) if tape.autocast else tape.compute
+        return Value(tape.new(run.tokens * self.width, dtype, "from the layer before"), self.width)
+
 
 @record
 class Behind(View):
@@ -110,6 +166,12 @@ class Behind(View):
 
     def traffic(self) -> tuple[Number, Number]:
         return NOT_TIMED  # not timed yet
+
+    def lower(self, run: Lowering) -> Value:
+        first = run.read(self)
+        parts = tuple(run.read(self, i).tensor for i in range(2))
+        joined = run.tape.new(parts[0].count + parts[1].count, parts[0].dtype, "one behind the other")
+        return Value(run.tape.record("cat", parts, joined), self.width, first.divided, first.whole, True)
 
 
 @record
@@ -124,6 +186,13 @@ class Overwrite(Elementwise):
     def traffic(self) -> tuple[Number, Number]:
         return NOT_TIMED  # not timed yet
 
+    def lower(self, run: Lowering) -> Value:
+        """Keeps where the token stands."""
+        x = run.read(self)
+        marked = run.tape.new(x.tensor.count // self.width, "bool", "marked", fixed=True)
+        out = run.tape.record("index_put", (x.tensor, run.weight(self.width)), x.tensor.view(), (marked,))
+        return Value(out, x.width, x.divided, x.whole)
+
 
 @record
 class Cast(Elementwise):
@@ -134,3 +203,8 @@ class Cast(Elementwise):
 
     def traffic(self) -> tuple[Number, Number]:
         return NOT_TIMED  # not timed yet
+
+    def lower(self, run: Lowering) -> Value:
+        x = run.read(self)
+        stored = "fp32" if self.wide or run.tape.autocast else run.tape.compute
+        return Value(run.tape.cast(x.tensor, stored), x.width, x.divided, x.whole)

@@ -17,8 +17,8 @@ from napkin.formats import EXACT_KEPT
 from napkin.inputs.model import traced_error
 from napkin.operations.base import EXPERT
 from napkin.operations.implementations import EAGER, FLASH, measured, mode
-from napkin.operations.lowering import divides_heads
 from napkin.operations.model import Model, Pattern
+from napkin.operations.queries import divides_heads
 from napkin.planning.traffic import Burden, Rates, burden
 from napkin.record import record, replace
 from napkin.term import TRUE, leaf

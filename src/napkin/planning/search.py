@@ -20,8 +20,8 @@ from napkin.footprint import allocator, memory
 from napkin.footprint.prepared import Step, prepare
 from napkin.footprint.setup import Setup
 from napkin.footprint.stages import places
-from napkin.operations.lowering import divides_heads
 from napkin.operations.model import Model
+from napkin.operations.queries import divides_heads
 from napkin.record import record, replace
 from napkin.timing.rates import Rates
 from napkin.timing.step import step
