@@ -88,6 +88,33 @@ def preset(name: str) -> Model:
     return build(load_config(name))
 
 
+SLOW = {
+    "test_activations.py::test_a_training_step": "whole training steps of plain torch, traced",
+    "test_bench_": "the benchmark itself, on a fake device and on the CPU",
+    "test_docs.py::test_the_page_says": "every example of the documentation",
+    "test_evidence.py": "every published step, with sources held out",
+    "test_laws.py": "properties of hundreds of drawn networks and layouts",
+    "test_live.py::test_an_optimizer_s_step": "a step of every optimizer of torch, traced",
+    "test_memory_published.py": "every published figure of memory",
+    "test_memory_shown.py::test_every_suggestion": "each suggestion asked again",
+    "test_order.py": "properties of drawn pipelines",
+    "test_package.py": "builds the wheel and installs it",
+    "test_packages.py::test_help": "an interpreter for each library and command",
+    "test_plan.py": "searches of thousands of layouts",
+    "test_term.py::test_every_example": "every command's examples in every form",
+    "test_time.py::test_every_inverse": "a hundred command lines four times each",
+    "test_traced.py": "networks in plain torch, traced",
+}
+"""What `make test-fast` leaves out: the beginning of a test's id, and why it takes seconds."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the slow tests."""
+    for item in items:
+        if item.nodeid.removeprefix("tests/").startswith(tuple(SLOW)):
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture
 def napkin() -> Napkin:
     """`napkin("train-time --params 70B …")` → Outcome."""

@@ -20,8 +20,10 @@ from napkin.footprint.memory import Rank
 from napkin.footprint.prepared import prepare
 from napkin.footprint.setup import Setup
 from napkin.operations.implementations import ALL_KERNELS, TORCH, TRANSFORMERS, measured, mode
-from napkin.training.layout import POLICIES, Layout, Recompute, recompute
+from napkin.training.layout import Layout
 from napkin.training.optimizers import find
+from napkin.training.precision import POLICIES
+from napkin.training.recomputation import Recompute, recompute
 from tests.conftest import model_of
 
 

@@ -8,20 +8,24 @@ import pathlib
 import re
 import runpy
 import statistics
+from typing import Any
 
 import numpy as np
 import pytest
 
-from napkin._tables import calibration
+from napkin._tables import calibration, published_steps
 from napkin.errors import NapkinError
-from napkin.evidence import accuracy, constants, facts, prices, published, runs, software, step_rows
+from napkin.evidence import accuracy, constants, facts, footprint, prices, published, recognize, runs, software
 from napkin.evidence.columns import Columns
 from napkin.evidence.fit import Problem, in_quantity, seconds_of
 from napkin.evidence.intervals import Growth, Seen, distance, nearest, point, quantile
 from napkin.evidence.priors import PRIORS
-from napkin.evidence.step_rows import StepRow
+from napkin.evidence.rows import Row
+from napkin.evidence.step_rows import StepRow, step_row
 from napkin.evidence.validate import point_of, steps
 from napkin.inputs import hardware
+from napkin.inputs.load import Document
+from napkin.record import replace
 from tests.conftest import ROOT, Napkin
 
 ROW = """
@@ -56,11 +60,61 @@ def test_the_shipped_evidence_is_read_whole() -> None:
         hardware.find(row.chip)
 
 
-def test_the_tables_are_in_step_with_the_facts() -> None:
-    tables = runpy.run_path(os.path.join(ROOT, "tools", "tables.py"))
-    for name in ("published_steps.py", "published_memory.py", "published_runs.py"):
-        with open(os.path.join(ROOT, "src", "napkin", "_tables", name), encoding="utf-8") as stream:
-            assert stream.read() == tables["GENERATED"][name](), f"{name}: run `make tables`"
+PROSE = {
+    "source": ("title", "where"),
+    "layout": ("precision", "recompute"),
+    "hardware": ("interconnect",),
+    "model": ("attention", "position"),
+    "convention": ("formula",),
+    "memory": ("kind", "unit", "which"),
+}
+"""Fields that hold a source's own words."""
+
+
+def without_words(row: Row) -> Row:
+    """Return the row with other words in place of its source's."""
+    fields = {**row.fields, "note": "words", "where": "words"}
+    for part, names in PROSE.items():
+        fields[part] = {key: "words" if key in names else value for key, value in row.part(part).items()}
+    return Row(row.document, row.index, fields)
+
+
+def test_no_word_of_the_shipped_evidence_is_read() -> None:
+    table = published_steps
+    for row in facts.expanded(table.ROWS, table.SOURCES, table.MODELS):
+        told = step_row(row)
+        assert replace(step_row(without_words(row)), source=told.source, note=told.note) == told
+    for row in facts.memory():
+        other = without_words(row)
+        found, as_shipped = (footprint.compared(one) for one in (other, row))
+        assert (found.predicted, found.low, found.high) == (as_shipped.predicted, as_shipped.low, as_shipped.high)
+        assert found.why == as_shipped.why
+
+
+def test_a_user_s_prose_is_read_as_the_shipped_fields_state_it() -> None:
+    table = published_steps
+    for row in facts.expanded(table.ROWS, table.SOURCES, table.MODELS):
+        assert step_row(recognize.recognized(row, recognize.of_step)) == step_row(row)
+    for row in facts.memory():
+        read = recognize.recognized(row, recognize.of_memory)
+        assert footprint.compared(read) == footprint.compared(row)
+
+
+@pytest.mark.parametrize(
+    ("layout", "source", "wanted"),
+    [
+        ({"framework": "torchtitan", "compile": True}, "", {"stack": "fsdp-compiled"}),
+        ({"framework": "torchtitan"}, "", {"stack": "fsdp-eager"}),
+        ({}, "NVIDIA Megatron Bridge, container 26.08", {"stack": "megatron-core-2026", "attention": "cudnn"}),
+        ({}, "NVIDIA Megatron Bridge, container 26.04", {"stack": "megatron-core", "attention": "cudnn"}),
+        ({"stack": "nanotron", "recompute": "every other layer"}, "", {"stack": "nanotron", "recompute_layers": 0.5}),
+        ({"precision": "fp8 rowwise, fp32 gradients"}, "", {"scaling": "rowwise", "gradient_dtype": "fp32"}),
+        ({"batch_tokens": "0.5M"}, "", {"batch_tokens": 2**19}),
+    ],
+)
+def test_what_is_read_in_prose(layout: dict[str, Any], source: str, wanted: dict[str, Any]) -> None:
+    row = Row(Document("rows.yaml", None), 0, {"layout": layout, "source": {"title": source}})
+    assert recognize.of_step(row)["layout"] == wanted
 
 
 def test_the_constants_belong_to_these_facts() -> None:
@@ -104,10 +158,10 @@ def test_tflops_are_turned_into_seconds_by_the_source_s_own_rule() -> None:
 
 
 def test_networks_in_words() -> None:
-    assert step_rows.network("8x 200 Gbit/s HDR InfiniBand per node (Selene)", 8) == 25e9
-    assert step_rows.network("RoCE, 1600 Gbit/s between nodes", 8) == 25e9
-    assert step_rows.network("400 Gbit/s RDMA per GPU", 8) == 50e9
-    assert step_rows.network("carrier pigeons", 8) is None
+    assert recognize.network("8x 200 Gbit/s HDR InfiniBand per node (Selene)", 8) == 25e9
+    assert recognize.network("RoCE, 1600 Gbit/s between nodes", 8) == 25e9
+    assert recognize.network("400 Gbit/s RDMA per GPU", 8) == 50e9
+    assert recognize.network("carrier pigeons", 8) is None
 
 
 @pytest.mark.parametrize(

@@ -240,13 +240,22 @@ def test_hostile_fields_never_raise_anything_else(data: st.DataObject) -> None:
 # --- a new architecture ----------------------------------------------------------------------------------------------
 
 
-def test_the_documented_example_builds_what_does_not_exist() -> None:
+def documented() -> list[str]:
+    """Return the worked examples of docs/adding-an-architecture.md."""
     with open(os.path.join(ROOT, "docs", "adding-an-architecture.md"), encoding="utf-8") as file:
-        code = re.search(r"```python\n(.*?)```", file.read(), re.DOTALL)
-    assert code is not None
-    assert len(code.group(1).splitlines()) < 40
+        return re.findall(r"```python\n(.*?)```", file.read(), re.DOTALL)
+
+
+def test_the_documented_relative_is_the_real_one() -> None:
+    with open(os.path.join(ROOT, "src", "napkin", "architectures", "olmo.py"), encoding="utf-8") as file:
+        assert documented()[0] in file.read()
+
+
+def test_the_documented_example_builds_what_does_not_exist() -> None:
+    code = documented()[1]
+    assert len(code.splitlines()) < 40
     scope: dict[str, Any] = {}
-    exec(code.group(1), scope)
+    exec(code, scope)
     h, f, kv, d, layers, rows, window = 64, 96, 2, 8, 10, 128, 8
     fields = {**LLAMA, "model_type": "twig", "num_hidden_layers": layers, "sliding_window": window}
     config = config_from("twig", Document("twig", fields), fields)

@@ -14,7 +14,7 @@ from napkin.bench import formats as bench_formats
 from napkin.errors import NapkinError
 from napkin.formats import FORMATS, Format, Integer
 from napkin.inputs.hardware import peak_name
-from napkin.training.layout import precision
+from napkin.training.precision import precision
 
 TORCH = {
     "fp64": "float64",

@@ -22,8 +22,10 @@ from napkin.operations.model import Model
 from napkin.planning.fit import largest, with_layers, worst_rank
 from napkin.record import replace
 from napkin.training import optimizers
-from napkin.training.layout import POLICIES, Layout, Recompute
-from napkin.training.layout import recompute as read
+from napkin.training.layout import Layout
+from napkin.training.precision import POLICIES
+from napkin.training.recomputation import Recompute
+from napkin.training.recomputation import recompute as read
 
 from .conftest import run_line
 

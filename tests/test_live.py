@@ -17,9 +17,10 @@ from napkin.footprint import memory
 from napkin.footprint.memory import BUCKETS, Rank
 from napkin.footprint.prepared import prepare
 from napkin.footprint.setup import Setup
-from napkin.training.layout import POLICIES, Layout, Recompute
-from napkin.training.optimizer_step import temporaries
+from napkin.training.layout import Layout
 from napkin.training.optimizers import OPTIMIZERS, find
+from napkin.training.precision import POLICIES
+from napkin.training.recomputation import Recompute
 from tests.conftest import model_of
 
 TRACED = json.loads((Path(__file__).parent / "data" / "traced_steps.json").read_text(encoding="utf-8"))
@@ -182,13 +183,13 @@ def test_an_optimizer_s_step_makes_what_torch_makes(name: str, form: str, dtype:
     sizes = [(weight.numel(), tuple(weight.shape)) for weight in weights]
     whole = sum(n for n, _ in sizes)
     width = 4 if dtype == "float32" else 2
-    made = temporaries(OPTIMIZERS[name], form, sizes, whole, width)
+    made = OPTIMIZERS[name].temporaries(form, sizes, whole, width)
     assert made == _made_by_a_step(torch, optimizer, weights)
 
 
 def test_muon_s_iteration_by_hand() -> None:
     """A 4 × 2 matrix in fp32: the update 32 bytes, it in bf16 twice 2·16, Gram matrix and polynomial 2·2·4."""
-    assert temporaries(OPTIMIZERS["muon"], "foreach", [(8, (4, 2))], 8, 4) == 32 + 32 + 16
+    assert OPTIMIZERS["muon"].temporaries("foreach", [(8, (4, 2))], 8, 4) == 32 + 32 + 16
 
 
 @pytest.mark.parametrize(("name", "width", "made"), [
@@ -201,7 +202,7 @@ def test_optimizers_outside_torch_by_hand(name: str, width: int, made: int) -> N
     """Lion: both products and their sum beside the last update. CAME, in fp32: the update, its distance to the average
     and that squared, beside the last matrix' update and instability; a 16-bit gradient cast."""
     sizes = [(2048, (64, 32)), (8192, (128, 64)), (64, (64,)), (6144, (96, 64))]
-    assert temporaries(OPTIMIZERS[name], "forloop", sizes, 16448, width) == made
+    assert OPTIMIZERS[name].temporaries("forloop", sizes, 16448, width) == made
 
 
 # --- laws ------------------------------------------------------------------------------------------------------------

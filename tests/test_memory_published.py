@@ -13,21 +13,26 @@ from napkin._tables import memory_errors
 from napkin.architectures import implementation_of
 from napkin.errors import NapkinError
 from napkin.evidence import facts, footprint, margins, setups
-from napkin.evidence.compared import Compared, quantile_of
-from napkin.evidence.intervals import over_sources
+from napkin.evidence.compared import Compared
+from napkin.evidence.ranking import conformal, lower_quantile, over_sources
+from napkin.evidence.recognize import of_memory, recognized
+from napkin.evidence.row_models import depth_from, described
 from napkin.evidence.rows import Row
 from napkin.footprint import allocator, memory
 from napkin.footprint.prepared import Step, prepare
 from napkin.footprint.setup import Setup
 from napkin.footprint.stages import shares
+from napkin.formats import QUANTIZED
 from napkin.inputs import hardware
 from napkin.inputs.load import Document
-from napkin.operations.implementations import STORED, Tuning
+from napkin.operations.implementations import Tuning
 from napkin.record import replace
 from napkin.term import TRUE, leaf
 from napkin.training import optimizers
 from napkin.training.frameworks import COST, EVEN, FRAMEWORKS, FRONT, SLOTS
-from napkin.training.layout import OPERATIONS, POLICIES, Layout, Recompute
+from napkin.training.layout import Layout
+from napkin.training.precision import POLICIES
+from napkin.training.recomputation import OPERATIONS, Recompute
 
 LLAMA = {"name": "a", "layers": 4, "hidden": 512, "heads": 8, "kv_heads": 2, "ffn": 1408, "vocab": 4096}
 
@@ -40,11 +45,11 @@ def row(**parts: Any) -> Row:
         "model": {**LLAMA, "gated": True, "tied": False, "seq": 256},
         "memory": {"what": "allocated", "bytes": 10**9},
     } | parts
-    return Row(Document("rows.yaml", None), 0, fields)
+    return recognized(Row(Document("rows.yaml", None), 0, fields), of_memory)
 
 
 def prepared(code: str, tuning: Tuning | None = None, seq: int = 256, micro: int = 2, **layout: Any) -> Step:
-    model = setups.described(row())
+    model = described(row())
     setup = Setup(
         replace(implementation_of(code, "llama"), tuning=tuning),
         Layout(seq=seq, micro=micro, **layout),
@@ -117,7 +122,7 @@ def test_what_lora_keeps_of_a_frozen_block_in_litgpt() -> None:
         "fused",
         dropout=0.0,
     )
-    step = prepare(setups.described(row(model=model)), setup)
+    step = prepare(described(row(model=model)), setup)
     tokens, h, f, a, r = 512, 512, 1408, 8, 8
     by_hand = 27 * tokens * h + 6 * tokens * f + 8 * tokens + 4 * tokens * a + 24 + 2 * tokens * 2 * r
     assert step.run.layers[0][1].saved == by_hand
@@ -125,7 +130,7 @@ def test_what_lora_keeps_of_a_frozen_block_in_litgpt() -> None:
 
 def test_a_frozen_network_stores_its_products_in_four_bits() -> None:
     """0.5 byte and an fp32 scale for 64 weights; the table and the norms stay as they are."""
-    assert STORED["nf4"] == 0.5625
+    assert QUANTIZED["nf4"] == 0.5625
     step = prepared("litgpt", Tuning("lora", 8, 0.0, ("q", "v"), "nf4"))
     h, f, vocab, layers, kv = 512, 1408, 4096, 4, 128
     products = layers * (2 * h * h + 2 * h * kv + 3 * h * f) + vocab * h
@@ -167,7 +172,7 @@ def test_layers_are_dealt_as_the_framework_deals_them(
 def test_a_depth_that_nobody_states_follows_from_the_size() -> None:
     """183B of width 14400 with 250,000 words on 12 stages: (183e9 − 3.6e9)/(12·14400²) = 72.1, the multiple is 72."""
     model = {"name": "BLOOM sweep 183B", "hidden": 14400, "ffn": 57600, "vocab": 250000, "tied": True, "gated": False}
-    assert setups.depth_from(row(model=model), 12) == 72
+    assert depth_from(row(model=model), 12) == 72
 
 
 def test_gradients_added_up_in_fp32_take_four_bytes_more_for_each_weight() -> None:
@@ -182,7 +187,7 @@ def test_a_head_that_runs_in_parts_makes_its_weight_s_gradient_twice() -> None:
     """torchtune's chunked loss: eight products of one weight, so while the second runs backwards its own gradient of
     the weight (2Vh) stands beside the sum (2Vh); 7/8 of the logits' gradient (2TV), and of the hidden state's (2Th)."""
     tokens, h, vocab = 512, 512, 32768
-    model = setups.described(row(model={**LLAMA, "vocab": vocab, "gated": True, "tied": False, "seq": 256}))
+    model = described(row(model={**LLAMA, "vocab": vocab, "gated": True, "tied": False, "seq": 256}))
     setup = prepared("torchtune").setup
     setup = replace(setup, code=replace(setup.code, loss="chunked"))
     start = 2 * tokens * vocab  # the logits, which are kept
@@ -195,7 +200,7 @@ def test_a_head_that_runs_in_parts_makes_its_weight_s_gradient_twice() -> None:
 def test_a_loss_that_keeps_the_logits_themselves_holds_them_once() -> None:
     """In the forward pass of the head: its input, and 2TV of logits, which are what a chunked loss keeps."""
     tokens, h, vocab = 512, 512, 32768
-    model = setups.described(row(model={**LLAMA, "vocab": vocab, "gated": True, "tied": False, "seq": 256}))
+    model = described(row(model={**LLAMA, "vocab": vocab, "gated": True, "tied": False, "seq": 256}))
     setup = prepared("torchtune").setup
     step = prepare(model, replace(setup, code=replace(setup.code, loss="chunked")))
     assert 2 * tokens * vocab < step.run.after.burst < 2 * tokens * vocab + 10 * tokens * h
@@ -205,7 +210,7 @@ def test_a_step_in_backward_lets_go_of_each_gradient() -> None:
     """Not one weight's gradient outlives its own product, but for a tied table's: its step waits for both parts."""
 
     def at(tied: bool, in_backward: bool) -> dict[str, memory.Moment]:
-        model = setups.described(row(model={**LLAMA, "gated": True, "tied": tied, "seq": 256}))
+        model = described(row(model={**LLAMA, "gated": True, "tied": tied, "seq": 256}))
         step = prepared("torchtune")
         setup = replace(step.setup, in_backward=in_backward)
         return {one.name: one for one in memory.rank_of(prepare(model, setup), 0).moments}
@@ -218,7 +223,7 @@ def test_a_step_in_backward_lets_go_of_each_gradient() -> None:
 
 def test_five_block_inputs_are_on_their_way_to_the_host() -> None:
     """torchtune's OffloadActivations keeps the last five tensors until their copies are done."""
-    deep = setups.described(row(model={**LLAMA, "layers": 12, "gated": True, "tied": False, "seq": 256}))
+    deep = described(row(model={**LLAMA, "layers": 12, "gated": True, "tied": False, "seq": 256}))
     setup = replace(prepared("torchtune", recompute=Recompute("full")).setup, offload=("activations",))
     step = prepare(deep, setup)
     assert memory.rank_of(step, 0).saved == 5 * 2 * 512 * 512 + step.run.before.saved + step.run.after.saved
@@ -231,7 +236,7 @@ def test_a_bucket_is_of_the_type_that_gradients_are_added_up_in() -> None:
     assert replace(setup, framework=replace(setup.framework, accumulator=4)).bucket == 2 * 10**9
 
 
-# --- what is not modelled is said -----------------------------------------------------------------------------------
+# --- what is not modeled is said -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -245,13 +250,13 @@ def test_a_bucket_is_of_the_type_that_gradients_are_added_up_in() -> None:
         ({"micro_batch": 1, "tp": 3, "dp": None}, "a contradiction"),
         ({"micro_batch": 1, "tp": 4, "dp": 4}, "1 accelerators and tp·pp·cp·dp = 16: a contradiction"),
         ({"micro_batch": 1, "lora_rank": 8}, "not that it trains by LoRA"),
-        ({"micro_batch": 1, "liger_kernels": True}, "layout.liger_kernels: not modelled"),
-        ({"micro_batch": 1, "flash_attention": False}, "layout.flash_attention: not modelled"),
+        ({"micro_batch": 1, "liger_kernels": True}, "layout.liger_kernels: not modeled"),
+        ({"micro_batch": 1, "flash_attention": False}, "layout.flash_attention: not modeled"),
         ({"micro_batch": 1, "policy": "int4"}, "the policy int4 is not known"),
         ({"micro_batch": 1, "attention": "linear"}, "the attention kernel linear is not known"),
-        ({"micro_batch": 1, "schedule": "dualpipe", "pp": 1}, "schedule dualpipe is not modelled"),
+        ({"micro_batch": 1, "schedule": "dualpipe", "pp": 1}, "schedule dualpipe is not modeled"),
         ({"micro_batch": 1, "packed": False}, "how long they are is not stated"),
-        ({"micro_batch": 1, "method": "qlora", "lora_targets": ["conv"]}, "LoRA beside conv"),
+        ({"micro_batch": 1, "method": "qlora", "lora_targets": ["conv"]}, "LoRA on conv"),
         ({}, "the micro-batch is not stated"),
     ],
 )
@@ -265,7 +270,7 @@ def test_parameters_in_the_hosts_memory_leave_what_is_gathered_and_kept() -> Non
     """FSDP's CPUOffloadPolicy, by torchtune's name for it: neither parameters nor gradients nor states on the card."""
     layout = {"dp": 8, "zero": 3, "micro_batch": 1, "recompute": "none", "recompute_kind": "none", "framework": "fsdp"}
     eight = {"hardware": {"chip": "A100 SXM 80GB", "count": 8}}
-    model = setups.described(row())
+    model = described(row())
     setup, away = (
         setups.setup_of(row(layout={**layout, **more}, **eight), model, FRAMEWORKS["fsdp"])
         for more in ({}, {"fsdp_cpu_offload": True})
@@ -328,14 +333,14 @@ def test_errors_on_published_rows_stay_within_their_bounds(
     errors = [abs(one.error) for one in compared if one.quantity == quantity and one.error is not None]
     assert len(errors) >= 6
     assert statistics.median(errors) <= median
-    assert quantile_of(errors, 0.9) <= ninth
+    assert lower_quantile(errors, 0.9) <= ninth
 
 
 def test_one_card_s_allocated_bytes_are_known_to_a_hundredth(compared: list[Compared]) -> None:
     errors = [abs(one.error) for one in compared if one.id.startswith("litgpt") and one.id.endswith("g1") and one.error]
     assert len(errors) >= 20
     assert statistics.median(errors) <= 0.005
-    assert quantile_of(errors, 0.9) <= 0.015
+    assert lower_quantile(errors, 0.9) <= 0.015
 
 
 def test_no_run_that_ran_out_of_memory_is_said_to_fit(compared: list[Compared]) -> None:
@@ -362,8 +367,8 @@ def test_the_errors_that_intervals_come_from_are_those_of_the_code(compared: lis
 
 
 def test_the_width_is_a_quantile_of_other_rows() -> None:
-    assert margins.quantile([0.01 * n for n in range(1, 10)], 0.9) == pytest.approx(0.09)
-    assert margins.quantile([0.0] * 20, 0.9) == margins.FLOOR
+    assert conformal([0.01 * n for n in range(1, 10)], 0.9) == pytest.approx(0.09)
+    assert conformal([0.0] * 20, 0.9) == 0
 
 
 def test_every_framework_weighs_the_same_in_the_width_of_one_never_seen() -> None:
@@ -390,7 +395,7 @@ def test_a_framework_left_out_is_met_to_eight_and_twenty_five_hundredths() -> No
     errors = sorted(abs(math.exp(error) - 1) for *_, error, _ in memory_errors.UNNAMED)
     assert len(errors) >= 130
     assert statistics.median(errors) <= 0.08
-    assert quantile_of(errors, 0.9) <= 0.25
+    assert lower_quantile(errors, 0.9) <= 0.25
 
 
 def test_intervals_of_frameworks_left_out_cover_nine_tenths() -> None:
@@ -425,13 +430,13 @@ def test_a_run_that_ran_held_no_more_than_its_accelerator() -> None:
 def test_what_a_row_leaves_out_of_its_shape_follows_from_its_parameters() -> None:
     """Llama 3 8B's shape under a name that nobody knows, without its gate, its MLP's width or its tables."""
     shape = {"name": "b", "layers": 32, "hidden": 4096, "heads": 32, "kv_heads": 8, "vocab": 128256, "seq": 8192}
-    model = setups.described(row(model={**shape, "ffn": 14336, "params": 8030261248}))
+    model = described(row(model={**shape, "ffn": 14336, "params": 8030261248}))
     assert not model.tied
-    assert setups.described(row(model={**shape, "gated": True, "tied": False, "params": 8030261248})) == model
+    assert described(row(model={**shape, "gated": True, "tied": False, "params": 8030261248})) == model
     with pytest.raises(NapkinError, match=r"makes .* parameters, not the 9,000,000,000"):
-        setups.described(row(model={**shape, "ffn": 14336, "gated": True, "tied": False, "params": 9000000000}))
+        described(row(model={**shape, "ffn": 14336, "gated": True, "tied": False, "params": 9000000000}))
     with pytest.raises(NapkinError, match="is not stated"):
-        setups.described(row(model={**shape, "ffn": 14336}))
+        described(row(model={**shape, "ffn": 14336}))
 
 
 @pytest.mark.parametrize(
@@ -446,7 +451,7 @@ def test_what_a_row_leaves_out_of_its_shape_follows_from_its_parameters() -> Non
 )
 def test_units_and_kinds_of_a_printed_figure(printed: dict[str, Any], quantity: str, size: float) -> None:
     one = row(memory=printed)
-    assert (footprint.quantity_of(one), footprint.measured_of(one)) == (quantity, size)
+    assert (footprint.quantity_of(one), one.number("memory.bytes")) == (quantity, size)
 
 
 @pytest.mark.parametrize("name", sorted(FRAMEWORKS))

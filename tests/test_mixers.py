@@ -15,8 +15,10 @@ from napkin.footprint.setup import Setup
 from napkin.inputs.model import load_config
 from napkin.operations.base import Work
 from napkin.planning import scaling
-from napkin.training.layout import POLICIES, Layout, recompute
+from napkin.training.layout import Layout
 from napkin.training.optimizers import find
+from napkin.training.precision import POLICIES
+from napkin.training.recomputation import recompute
 from tests.conftest import model_of, run_line
 
 B, S = 3, 4100

@@ -22,9 +22,11 @@ from napkin.planning.fit import with_layers, worst_rank
 from napkin.record import replace
 from napkin.training import optimizers
 from napkin.training.frameworks import FRAMEWORKS, PLAIN
-from napkin.training.layout import POLICIES, Layout, Recompute
-from napkin.training.layout import recompute as read
+from napkin.training.layout import Layout
 from napkin.training.order import Order, order_of
+from napkin.training.precision import POLICIES
+from napkin.training.recomputation import Recompute
+from napkin.training.recomputation import recompute as read
 
 KINDS = tuple(Layer(f"kind{i}", (Norm("norm", ("x",), 8 + i),)) for i in range(3))
 kinds = st.integers(0, 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import os
 import subprocess
 import sys
@@ -55,19 +56,21 @@ def package_of(path: str) -> str:
     return path.split(os.sep)[0].removesuffix(".py")
 
 
-def imports(path: str) -> Iterator[str]:
-    """Every module that a file imports anywhere, in functions and for annotations too; a name that is taken from a
-    module stands as one below it, for it may be one."""
+@functools.cache
+def imports(path: str) -> tuple[str, ...]:
+    """Return every module that a file imports anywhere, in functions and for annotations too; a name imported from a
+    module counts as a module below it, for it may be one."""
     with open(os.path.join(SOURCE, path), encoding="utf-8") as file:
         tree = ast.parse(file.read())
+    found: list[str] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: imports are absolute"
             assert node.module is not None
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            found += (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
+    return tuple(found)
 
 
 @pytest.mark.parametrize("path", sorted(modules()))

@@ -21,7 +21,8 @@ from napkin.planning.layouts import LayoutQuestion
 from napkin.planning.search import _chunks, divisors, grid, search, used_bytes
 from napkin.record import replace
 from napkin.timing.step import step
-from napkin.training.layout import Layout, Recompute
+from napkin.training.layout import Layout
+from napkin.training.recomputation import Recompute
 from tests.conftest import ROOT, Napkin
 
 PLAN = "plan llama3-70b --hardware h100 --seq 8192"

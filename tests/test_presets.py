@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import runpy
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -312,13 +311,6 @@ def test_a_field_that_could_change_a_count_is_not_ignorable(field: str) -> None:
 )
 def test_a_field_without_shape_passes(field: str) -> None:
     assert field in IGNORABLE or any(re.fullmatch(pattern, field) for pattern in IGNORABLE_PATTERNS)
-
-
-def test_the_tables_are_in_step() -> None:
-    generated = runpy.run_path(str(ROOT / "tools" / "tables.py"))["GENERATED"]
-    for name in ("architectures.py", "class_defaults.py", "models.py"):
-        written = (ROOT / "src" / "napkin" / "_tables" / name).read_text(encoding="utf-8")
-        assert generated[name]() == written, "run `make tables`"
 
 
 def test_every_file_of_presets_is_shipped() -> None:

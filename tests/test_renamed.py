@@ -21,9 +21,11 @@ from napkin.operations.implementations import Tuning
 from napkin.operations.model import Layer, Model, Stack
 from napkin.operations.views import Reused
 from napkin.record import replace
-from napkin.timing.step import Plan, step
-from napkin.training.layout import POLICIES, Layout
+from napkin.timing.step import step
+from napkin.timing.step_layout import StepLayout
+from napkin.training.layout import Layout
 from napkin.training.optimizers import find
+from napkin.training.precision import POLICIES
 from tests.conftest import preset
 from tests.test_step import reached
 
@@ -116,7 +118,7 @@ def rank_bytes(implementation: str, tuning: Tuning | None = None) -> Callable[[M
 
 
 def step_seconds(model: Model) -> object:
-    return step(model, Plan(64, 1, 8, tp=2), reached()).time.value
+    return step(model, StepLayout(64, 1, 8, tp=2), reached()).time.value
 
 
 LORA = Tuning("lora", targets=("q", "v"))

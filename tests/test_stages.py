@@ -22,8 +22,10 @@ from napkin.operations.model import Model
 from napkin.planning.fit import with_layers
 from napkin.planning.traffic import data_bytes
 from napkin.training import optimizers
+from napkin.training.assigned_stages import held_by, joined
 from napkin.training.frameworks import FRAMEWORKS
-from napkin.training.layout import POLICIES, Layout, held_by, joined
+from napkin.training.layout import Layout
+from napkin.training.precision import POLICIES
 
 from .conftest import run_line
 

@@ -15,17 +15,21 @@ from napkin import term
 from napkin.commands.timeline import schedule
 from napkin.evidence import constants, software
 from napkin.evidence.generic import decoder
+from napkin.evidence.printed import PrintedDecoder
 from napkin.evidence.rates import Machine, names, picker, rates
-from napkin.evidence.step_rows import Shape
 from napkin.record import replace
-from napkin.timing import comm
-from napkin.timing.efficiency import alignment_share, depth_share, halvings, tile_share
-from napkin.timing.step import Clock, Plan, Rates, step
+from napkin.term import leaf
+from napkin.timing import collectives
+from napkin.timing.clock import Clock
+from napkin.timing.efficiency import alignment, depth_share, halvings, tile_share
+from napkin.timing.rates import Rates
+from napkin.timing.step import step
+from napkin.timing.step_layout import StepLayout
 from tests.conftest import Napkin
 
-LLAMA = Shape("llama", 32, 4096, 32, 8, 128, 14336, 128256, True, False)
-GPT = Shape("gpt", 24, 2048, 16, 16, 128, 8192, 51200, False, True)
-MIXTURE = Shape("moe", 32, 4096, 32, 8, 128, 0, 32000, True, False, experts=8, top_k=2, expert_ffn=14336)
+LLAMA = PrintedDecoder("llama", 32, 4096, 32, 8, 128, 14336, 128256, True, False)
+GPT = PrintedDecoder("gpt", 24, 2048, 16, 16, 128, 8192, 51200, False, True)
+MIXTURE = PrintedDecoder("moe", 32, 4096, 32, 8, 128, 0, 32000, True, False, experts=8, top_k=2, expert_ffn=14336)
 H100 = Machine("hopper", 989.4e12, 989.4e12, 3.35e12, 450e9, 50e9, 8, 132, 1.0, 16)
 
 
@@ -35,8 +39,8 @@ def reached(at: Machine = H100, stack: str = "megatron-core", kernel: str = "fla
     return rates(picker(constants.constants(), used), at, 1 if known.reduce_early else 0, False, False)
 
 
-def seconds(shape: Shape = LLAMA, at: Machine = H100, **layout: Any) -> float:
-    plan = Plan(**{"sequence": 4096, "micro_batch": 1, "micro_batches": 8, **layout})
+def seconds(shape: PrintedDecoder = LLAMA, at: Machine = H100, **layout: Any) -> float:
+    plan = StepLayout(**{"sequence": 4096, "micro_batch": 1, "micro_batches": 8, **layout})
     return float(step(decoder(shape), plan, reached(at)).time.value)
 
 
@@ -61,30 +65,40 @@ def test_a_product_s_prologue_costs_like_depth() -> None:
 def test_halvings_of_64_that_divide(size: int, count: int) -> None:
     assert halvings(size) == count
     assert halvings(np.array([size, 64]))[0] == count
-    assert alignment_share(size, 64, 0.9) == pytest.approx(0.9**count)
+    both = (leaf("k", size, "1"), leaf("n", 64, "1"))
+    assert alignment("alignment", leaf("loss", 0.9, "1"), *both).value == pytest.approx(0.9**count)
 
 
 # --- communication ---
 
 
 def test_bus_bandwidth_of_a_group() -> None:
-    assert comm.bus_bandwidth(8, 8, 1, 450e9, 50e9) == 450e9  # inside a node
-    assert comm.bus_bandwidth(16, 8, 1, 450e9, 50e9) == 400e9  # eight cards of 50 GB/s carry a node's share
-    assert comm.bus_bandwidth(16, 8, 8, 450e9, 50e9) == 50e9  # one rank a node: its own card
-    assert comm.all_reduce_bytes(1e9, 4) == pytest.approx(1.5e9)
+    def bus(ranks: int, stride: int) -> object:
+        sizes = (leaf(name, value, "1") for name, value in (("ranks", ranks), ("node", 8), ("stride", stride)))
+        rates = (leaf(name, value, "byte/s") for name, value in (("link", 450e9), ("network", 50e9)))
+        return collectives.bus_bandwidth("bus", *sizes, *rates).value
+
+    assert bus(8, 1) == 450e9  # inside a node
+    assert bus(16, 1) == 400e9  # eight cards of 50 GB/s carry a node's share
+    assert bus(16, 8) == 50e9  # one rank a node: its own card
+    assert collectives.all_reduce_bytes(1e9, 4) == pytest.approx(1.5e9)
 
 
 def test_a_token_is_sent_once_to_each_other_node() -> None:
-    assert comm.distinct_nodes(8, 8, 2) == 0
+    def others(ranks: int, choices: int) -> object:
+        sizes = (leaf(name, value, "1") for name, value in (("ranks", ranks), ("node", 8), ("choices", choices)))
+        return collectives.distinct_nodes("nodes", *sizes).value
+
+    assert others(8, 2) == 0
     # two nodes, eight choices: the other one holds none of them in one case of 256
-    assert comm.distinct_nodes(16, 8, 8) == pytest.approx(1 - 0.5**8)
+    assert others(16, 8) == pytest.approx(1 - 0.5**8)
 
 
 # --- the step ---
 
 
 def test_the_breakdown_adds_up_and_its_units_combine() -> None:
-    plan = Plan(4096, 2, 16, tp=4, pp=4, dp=4, cp=2, sequence_parallel=1, layers_recomputed=1, zero=1)
+    plan = StepLayout(4096, 2, 16, tp=4, pp=4, dp=4, cp=2, sequence_parallel=1, layers_recomputed=1, zero=1)
     found = step(decoder(LLAMA), plan, reached())
     assert found.time.unit == "second"
     assert sum(part.value for part in found.time.parts) == pytest.approx(found.time.value, rel=1e-12)
@@ -107,8 +121,9 @@ def test_no_step_beats_the_peak() -> None:
 
 
 def test_a_large_product_by_hand() -> None:
-    clock = Clock(reached(), Plan(4096, 1, 1))
-    found = clock.product("x", 8192, 8192, 8192)
+    clock = Clock(reached(), StepLayout(4096, 1, 1))
+    m, k, n = (leaf(axis, 8192, "1") for axis in ("m", "k", "n"))
+    found = clock.gemm("x", m, k, n)
     constant = constants.constants()
     share = constant["matmul/hopper/16"] * 8192 / (8192 + constant["half_depth"])
     share *= tile_share(8192, 8192, 1, 132, constant["waves"])
@@ -118,7 +133,7 @@ def test_a_large_product_by_hand() -> None:
 
 
 def test_the_bubble_of_1f1b_and_of_zero_bubble() -> None:
-    four = Plan(4096, 1, 8, pp=4)
+    four = StepLayout(4096, 1, 8, pp=4)
     found = {part.name: part.value for part in step(decoder(GPT), four, reached()).time.parts}
     chunks = {part.name: part.value for part in step(decoder(GPT), replace(four, vp=2), reached()).time.parts}
     filled = {part.name: part.value for part in step(decoder(GPT), replace(four, idle=1 / 3), reached()).time.parts}
@@ -143,7 +158,7 @@ def test_full_recomputation_adds_a_forward_pass() -> None:
     st.sampled_from([0, 1, 3]),
 )
 def test_a_better_machine_never_makes_a_step_slower(
-    shape: Shape, figure: str, factor: float, tp: int, pp: int, dp: int, zero: int
+    shape: PrintedDecoder, figure: str, factor: float, tp: int, pp: int, dp: int, zero: int
 ) -> None:
     layout: dict[str, Any] = {
         "tp": tp,
@@ -166,7 +181,7 @@ def test_a_better_machine_never_makes_a_step_slower(
     st.integers(1, 8),
     st.sampled_from([1, 2, 4]),
 )
-def test_less_work_never_takes_longer(shape: Shape, batches: int, length: int, micro: int, pp: int) -> None:
+def test_less_work_never_takes_longer(shape: PrintedDecoder, batches: int, length: int, micro: int, pp: int) -> None:
     layout: dict[str, Any] = {"sequence": length, "micro_batch": micro, "micro_batches": batches, "pp": pp}
     whole = seconds(shape, **layout)
     assert seconds(shape, **{**layout, "micro_batches": batches + 1}) > whole
@@ -177,7 +192,7 @@ def test_less_work_never_takes_longer(shape: Shape, batches: int, length: int, m
 def test_arrays_give_what_numbers_give() -> None:
     tp, pp, batches = np.array([1.0, 2, 4, 8]), np.array([1.0, 2, 4, 2]), np.array([8.0, 4, 16, 2])
     many = step(
-        decoder(LLAMA), Plan(4096, 2, batches, tp=tp, pp=pp, sequence_parallel=np.where(tp > 1, 1, 0)), reached()
+        decoder(LLAMA), StepLayout(4096, 2, batches, tp=tp, pp=pp, sequence_parallel=np.where(tp > 1, 1, 0)), reached()
     ).time.value
     for i in range(4):
         one = seconds(
@@ -262,7 +277,7 @@ def test_what_the_memory_model_does_not_know_is_left_out_with_a_note(napkin: Nap
 def test_an_edition_changes_experts_alone() -> None:
     newer = reached(stack="megatron-core-2026")
     older = reached()
-    layout = Plan(4096, 2, 8, ep=8, dp=8)
+    layout = StepLayout(4096, 2, 8, ep=8, dp=8)
     assert step(decoder(MIXTURE), layout, newer).time.value < step(decoder(MIXTURE), layout, older).time.value
     assert step(decoder(LLAMA), layout, newer).time.value == step(decoder(LLAMA), layout, older).time.value
 

@@ -23,10 +23,14 @@ from napkin.inputs import hardware
 from napkin.operations.model import stack_of
 from napkin.planning.search import Request, search, used_bytes
 from napkin.record import record, replace
-from napkin.timing.step import Plan, Rates, step
+from napkin.timing.rates import Rates
+from napkin.timing.step import step
+from napkin.timing.step_layout import StepLayout
 from napkin.training import optimizers
 from napkin.training.frameworks import FRAMEWORKS, PLAIN
-from napkin.training.layout import POLICIES, Layout, recompute
+from napkin.training.layout import Layout
+from napkin.training.precision import POLICIES
+from napkin.training.recomputation import recompute
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "plan.md"
 BEGIN, END = "<!-- made by tools/layouts.py -->", "<!-- end -->"
@@ -137,7 +141,7 @@ def placed(row: StepRow) -> Placed | None:
     habits = FRAMEWORKS["fsdp"] if layout.zero == 3 else PLAIN
     setup = Setup(implementation_of("megatron", ""), layout, policy, optimizer, "fused", framework=habits)
 
-    def timed(other: Setup) -> tuple[Plan, Rates]:
+    def timed(other: Setup) -> tuple[StepLayout, Rates]:
         return single.timed(model, other, stack, at, row.attention, row.async_tp)
 
     request = Request(
@@ -153,7 +157,7 @@ def placed(row: StepRow) -> Placed | None:
         below={"tp": int(at.node)},
         deep=layout.zero == 3,
     )
-    kinds = ("none", "selective", "full") if not row.recompute_words else (row.recompute,)
+    kinds = ("none", "selective", "full") if not row.recompute_stated else (row.recompute,)
     for kind in kinds:
         setup = replace(setup, layout=layout.replaced(recompute=recompute(kind)))
         used = float(used_bytes(model, setup))

@@ -16,13 +16,15 @@ from napkin._tables.traced_steps import TRACED
 from napkin.autograd.tape import sized
 from napkin.errors import NapkinError
 from napkin.evidence import facts, footprint, margins
-from napkin.evidence.compared import Compared, quantile_of
+from napkin.evidence.compared import Compared
+from napkin.evidence.ranking import lower_quantile
+from napkin.evidence.row_models import described
 from napkin.evidence.rows import Row
-from napkin.evidence.setups import RECIPE, described, ends_of, framework_of, setup_of, stated_recompute
+from napkin.evidence.setups import ends_of, framework_of, setup_of, stated_recompute
 from napkin.footprint import allocator
 from napkin.footprint.prepared import prepare
 from napkin.training.frameworks import FRAMEWORKS, Framework
-from napkin.training.layout import POLICIES
+from napkin.training.precision import POLICIES
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "src" / "napkin" / "_tables" / "memory_errors.py"
@@ -109,8 +111,8 @@ def entry_of(row: Row, one: Compared) -> tuple[str, str, bool, str, float] | Non
 def unnamed_entry(row: Row) -> tuple[str, str, bool, float, float] | None:
     """Return the error of a row as if its framework were unknown; None for analytic figures, which have no
     framework."""
-    framework, measured = framework_of(row), footprint.measured_of(row)
-    if framework is None or not measured or row.text("suspect") or "analytic" in row.text("memory.kind"):
+    framework, measured = framework_of(row), row.number("memory.bytes")
+    if framework is None or not measured or row.text("suspect") or row.flag("memory.analytic"):
         return None
     try:
         found = footprint.guess(row, ends_of(row), known=False)
@@ -138,7 +140,8 @@ def page(compared: list[Compared], unnamed: list[tuple[Row, Compared]]) -> str:
         inside = sum(bool(one.covered) for one in known) / len(known)
         table += (
             f"| {name} | {quantity.removeprefix('memory_')} | {len(known)} of {len(members)} "
-            f"| {statistics.median(errors):.1%} | {quantile_of(errors, 0.9):.1%} | {errors[-1]:.1%} | {inside:.0%} |\n"
+            f"| {statistics.median(errors):.1%} | {lower_quantile(errors, 0.9):.1%} | {errors[-1]:.1%} "
+            f"| {inside:.0%} |\n"
         )
     for name, words in RESIDUALS.items():
         residuals += f"- **{name}**: {words}.\n"
@@ -228,9 +231,9 @@ def learnt(rows: list[Row]) -> str:
     with what the other source shows."""
     seen: dict[tuple[str, str], list[Ledger]] = {}
     for row in rows:
-        framework, measured, what = framework_of(row), footprint.measured_of(row), footprint.quantity_of(row)
+        framework, measured, what = framework_of(row), row.number("memory.bytes"), footprint.quantity_of(row)
         compiled, alone = bool(row.flag("layout.compile")), footprint.is_alone(row)
-        rounds = what == "memory_allocated" and alone and row.text("layout.recompute") != RECIPE
+        rounds = what == "memory_allocated" and alone and not row.flag("layout.recipe_defaults")
         if framework is None or not measured or row.text("suspect") or not (rounds or what in CACHED):
             continue
         try:
@@ -249,7 +252,7 @@ def learnt(rows: list[Row]) -> str:
         off = ""
         if others and name != "rounding":
             errors = [one.error(statistics.fmean(others)) for one in members]
-            off = f"{statistics.median(errors):.1%}, {quantile_of(errors, 0.9):.1%}"
+            off = f"{statistics.median(errors):.1%}, {lower_quantile(errors, 0.9):.1%}"
         lines += f"| {name} | `{source}` | {len(shown)} | {statistics.median(shown):.4g} "
         lines += f"| {shown[quarter]:.4g} to {shown[-1 - quarter]:.4g} | {off} |\n"
     return lines
@@ -282,7 +285,7 @@ def left_out(unnamed: list[tuple[Row, Compared]]) -> str:
         inside = sum(bool(one.covered) for one in known) / len(known)
         lines += (
             f"| {name} | {len(known)} of {len(members)} | {statistics.median(errors):.1%} "
-            f"| {quantile_of(errors, 0.9):.1%} | {errors[-1]:.1%} | {inside:.0%} |\n"
+            f"| {lower_quantile(errors, 0.9):.1%} | {errors[-1]:.1%} | {inside:.0%} |\n"
         )
     return lines
 

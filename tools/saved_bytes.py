@@ -54,10 +54,11 @@ from napkin.footprint.setup import Setup  # noqa: E402
 from napkin.inputs.load import Document  # noqa: E402
 from napkin.inputs.model import config_from  # noqa: E402
 from napkin.operations.attention import AttentionCore  # noqa: E402
-from napkin.operations.attention_rules import FLASH_HEAD, FLASH_LARGEST  # noqa: E402
+from napkin.operations.attention_kernels import FLASH_HEAD, FLASH_LARGEST  # noqa: E402
 from napkin.operations.implementations import ALL_KERNELS, FLASH, MANY, ONE, mode  # noqa: E402
-from napkin.training.layout import POLICIES, Layout  # noqa: E402
+from napkin.training.layout import Layout  # noqa: E402
 from napkin.training.optimizers import find  # noqa: E402
+from napkin.training.precision import POLICIES  # noqa: E402
 
 warnings.filterwarnings("ignore")
 transformers.logging.set_verbosity_error()
@@ -418,10 +419,10 @@ def head_of(model_type: str) -> Any:
     if model_type in WRAPPERS:
         return WHOLE
     where = MODULES[model_type]
-    if where in ("encoder_decoder", "t5gemma"):
+    if where in ("bart", "t5", "t5gemma"):
         return transformers.AutoModelForSeq2SeqLM
     masked = transformers.models.auto.modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
-    if where in ("deberta", "encoders", "mobilebert") and model_type in masked:
+    if model_type in masked:
         return transformers.AutoModelForMaskedLM
     causal = transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
     return WHOLE if model_type in HOLDERS and model_type not in causal else transformers.AutoModelForCausalLM

@@ -109,8 +109,8 @@ def architectures() -> str:
 def class_defaults() -> str:
     """Return what a config.json may omit, from the records, and what changes no count (configs/class_defaults.yaml)."""
     facts = read_yaml("configs/class_defaults.yaml")
-    defaults: dict[str, Any] = {name: entry.get("defaults") for name, entry in facts["model_types"].items()}
-    aliases: dict[str, Any] = {name: entry.get("aliases") for name, entry in facts["model_types"].items()}
+    defaults: dict[str, Any] = {}
+    aliases: dict[str, Any] = {}
     for _, records in families():
         for record in records:
             described: tuple[Architecture | ConfigClass | Wrapper, ...] = (record, *record.blocks, *record.wrappers)

@@ -36,8 +36,10 @@ from napkin.errors import NapkinError
 from napkin.footprint import memory
 from napkin.footprint.prepared import prepare
 from napkin.footprint.setup import Setup
-from napkin.training.layout import POLICIES, Layout, Recompute
+from napkin.training.layout import Layout
 from napkin.training.optimizers import find
+from napkin.training.precision import POLICIES
+from napkin.training.recomputation import Recompute
 
 CASES = ROOT / "tests" / "data" / "traced_steps.json"
 TABLE = ROOT / "src" / "napkin" / "_tables" / "traced_steps.py"

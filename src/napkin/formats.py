@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from napkin.elementwise import ratio
 from napkin.errors import NapkinError, did_you_mean
 from napkin.record import record
 from napkin.term import Term, add, constant, divide, leaf, multiply, power, subtract
@@ -98,6 +99,15 @@ class Integer:
         return self.bits
 
 
+SCALE_BITS = 8
+"""Bits of a shared scale."""
+
+
+def is_scaled(form: Format | Integer) -> bool:
+    """Whether its elements share a scale."""
+    return isinstance(form, Format) and bool(form.scale)
+
+
 FORMATS: dict[str, Format | Integer] = {
     f.name: f
     for f in (
@@ -130,6 +140,35 @@ INTEGERS: dict[str, Integer] = {
     )
 }
 """What token ids, masks and indices are stored in."""
+
+BYTES: dict[str, int] = {
+    **{f.name: f.element_bits // 8 for f in FORMATS.values() if f.element_bits >= 8 and not is_scaled(f)},
+    **{i.name: i.bits // 8 for i in INTEGERS.values()},
+    "fp8": 1,
+    "bool": 1,
+}
+"""Bytes of one element of a tensor, of formats without a shared scale; fp8 stands for both of its formats."""
+SIXTEENTHS: dict[str, float] = {
+    f.name: ratio(16 * f.element_bits + SCALE_BITS * 16 // f.block, 8)
+    for f in FORMATS.values()
+    if isinstance(f, Format) and f.scale
+}
+"""Bytes of 16 elements with their part of the 8-bit scales that they share."""
+TRAINED = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "mxfp8", "nvfp4", "mxfp4", "int8")
+"""Formats that a training policy may name."""
+RECIPES = {"fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "fp4": "nvfp4"}
+"""Format → the recipe of training that uses it: fp8 takes both of its formats."""
+EXACT_KEPT = ("fp32", "tf32", "bf16", "fp16")
+"""Formats of matmuls whose saved tensors were counted with hooks; tf32 reads fp32 tensors."""
+QUANTIZED = {
+    "nf4": 0.5 + 4 / 64,
+    "nf4-dq": 0.5 + 1 / 64 + 4 / (64 * 256),
+    "int4": 0.5 + (2 + 0.5) / 128,
+}
+"""Bytes of a weight in formats that only the layers' matrices are stored in. nf4: 4 bits, and an fp32 scale for 64 of
+them; nf4-dq: an 8-bit one with fp32 for 256 scales (Dettmers et al. 2023, QLoRA, arXiv:2305.14314, section 3). int4: a
+16-bit scale and a 4-bit zero point for 128 weights, as GPTQ and AWQ have them (Frantar et al. 2022, arXiv:2210.17323;
+Lin et al. 2023, arXiv:2306.00978)."""
 
 _MEANS = {
     "fp8": "fp8_e4m3",

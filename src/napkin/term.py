@@ -55,10 +55,15 @@ class Term:
         return Term(name, self.value, self.unit, self.op, self.parts, source or self.source, self.kind)
 
     def walk(self) -> Iterator[Term]:
-        """Yield this node and all nodes below it, parents first."""
-        yield self
-        for part in self.parts:
-            yield from part.walk()
+        """Yield this node and all below it, parents first; a node that several parents share, once."""
+        seen: set[int] = set()
+        waiting = [self]
+        while waiting:
+            node = waiting.pop()
+            if id(node) not in seen:
+                seen.add(id(node))
+                yield node
+                waiting.extend(reversed(node.parts))
 
     def kinds(self) -> set[str]:
         """Return the kinds of number that this quantity rests on."""
@@ -93,9 +98,9 @@ def _quotient_unit(parts: Sequence[str]) -> str:
     return units.combine((parts[0], 1), *((p, -1) for p in parts[1:]))
 
 
-def _power_unit(parts: Sequence[str]) -> str:
+def _no_unit(parts: Sequence[str]) -> str:
     if any(part != "1" for part in parts):
-        raise ValueError(f"only numbers without a unit are raised to a power, not {parts[0]} to {parts[1]}")
+        raise ValueError(f"only numbers without a unit are raised to a power, not {' and '.join(parts)}")
     return "1"
 
 
@@ -120,8 +125,21 @@ OPS: dict[str, Op] = {
         lambda n: f"{n[1]} if {n[0]} else {n[2]}",
     ),
     "sqrt": Op(lambda v: elementwise.square_root(v[0]), lambda u: units.root(u[0]), _call("√")),
-    "power": Op(lambda v: elementwise.power(v[0], v[1]), _power_unit, _infix("^")),
+    "power": Op(lambda v: elementwise.power(v[0], v[1]), _no_unit, _infix("^")),
+    "log2": Op(lambda v: elementwise.log2(v[0]), _no_unit, _call("log2")),
+    "greater": Op(
+        lambda v: elementwise.where(v[0] > v[1], 1, 0),
+        lambda u: units.same(*u) and "1",
+        lambda n: f"1 if {n[0]} > {n[1]} else 0",
+    ),
 }
+
+
+def define(name: str, formula: Callable[..., Number]) -> None:
+    """Add an operation to `OPS`: a formula that takes and returns numbers without units, written as a call.
+
+    For a formula whose inputs a reader wants to see, and whose hundred intermediate values nobody does."""
+    OPS[name] = Op(lambda v: formula(*v), _no_unit, _call(name.replace("_", " ")))
 
 
 def leaf(name: str, value: Number, unit: str, kind: str = GIVEN, source: str = "") -> Term:
@@ -206,9 +224,26 @@ def power(name: str, base: Term, exponent: Term, source: str = "") -> Term:
     return make("power", name, (base, exponent), source)
 
 
+def log2(name: str, part: Term, source: str = "") -> Term:
+    """Return the base-2 logarithm of a number without a unit."""
+    return make("log2", name, (part,), source)
+
+
+def greater(name: str, a: Term, b: Term, source: str = "") -> Term:
+    """Return 1 where a > b, else 0."""
+    return make("greater", name, (a, b), source)
+
+
 def fold(term: Term) -> Number:
     """Return the value recomputed from the leaves."""
-    return OPS[term.op].fold([fold(part) for part in term.parts]) if term.parts else term.value
+    return _fold(term, {})
+
+
+def _fold(node: Term, found: dict[int, Number]) -> Number:
+    """Return the value of a node, each node that is shared computed once."""
+    if id(node) not in found:
+        found[id(node)] = OPS[node.op].fold([_fold(part, found) for part in node.parts]) if node.parts else node.value
+    return found[id(node)]
 
 
 def expression(term: Term) -> str:

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from napkin._tables import architectures as _index
-from napkin.architectures import unrecorded
 from napkin.architectures.record import Architecture, Wrapper
 from napkin.errors import Refused, did_you_mean
 from napkin.inputs.load import printable
@@ -20,12 +19,9 @@ from napkin.operations.implementations import FRAMEWORKS, HF, Implementation
 from napkin.operations.model import Model
 from napkin.record import replace
 
-MODULES: dict[str, str] = {
-    **_index.MODULES,
-    **{model_type: builder.split(":")[0] for model_type, builder in unrecorded.ADAPTERS.items()},
-}
+MODULES: dict[str, str] = _index.MODULES
 """model_type → the module of this package that has its record."""
-WRAPPERS: dict[str, str] = {**_index.WRAPPERS, **unrecorded.HOLDERS}
+WRAPPERS: dict[str, str] = _index.WRAPPERS
 """Multimodal model_type → the model_type of the language model within it, where its file does not state one."""
 
 _PREDICTION = "mtp_config"
@@ -71,8 +67,6 @@ def implementation_of(implementation: str, model_type: str) -> Implementation:
 
 
 def _record(model_type: str) -> Architecture:
-    if model_type in unrecorded.ADAPTERS:
-        return unrecorded.record_of(model_type)
     records: tuple[Architecture, ...] = import_module(f"{__name__}.{MODULES[model_type]}").ARCHITECTURES
     return next(one for one in records if one.model_type == model_type)
 
@@ -80,8 +74,6 @@ def _record(model_type: str) -> Architecture:
 def _wrapper(model_type: str) -> Wrapper | None:
     if model_type not in WRAPPERS:
         return None
-    if model_type in unrecorded.HOLDERS:
-        return unrecorded.wrapper_of(model_type)
     return next(one for one in _record(WRAPPERS[model_type]).wrappers if one.model_type == model_type)
 
 

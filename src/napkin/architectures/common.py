@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from itertools import groupby
 from typing import Any, TypeVar
 
@@ -17,7 +17,7 @@ from napkin.operations.linear import Matmul
 from napkin.operations.model import LONGEST_PERIOD, Layer, Model, Parts, Runs, stack_of
 from napkin.operations.pointwise import Add, Dropout, Scale, Softcap
 from napkin.operations.views import Cast, Concat
-from napkin.record import replace
+from napkin.record import record, replace
 
 DEEPEST = 1_000_000
 """More layers than this are a slip of the keyboard."""
@@ -255,7 +255,7 @@ def embedding(
     rows: int,
     hidden: int,
     *,
-    table_width: int | None = None,
+    embedding_width: int | None = None,
     positions: int = 0,
     fixed: bool = False,
     scale: bool = False,
@@ -266,7 +266,7 @@ def embedding(
 ) -> Operations:
     """Token table, positions (`fixed`: not trained) and segments added, then scaling, a norm and dropout where the
     class has them. `cast`: as in layer.Scale."""
-    table = table_width or hidden
+    table = embedding_width or hidden
     operations: list[Operation] = [Embedding("embedding", (), rows, table)]
     last = "embedding"
     if table != hidden:
@@ -297,21 +297,21 @@ def head(
     *,
     norm: NormStyle | None,
     bias: bool = False,
-    table_width: int | None = None,
+    embedding_width: int | None = None,
     scale: bool = False,
     softcap: bool = False,
-    wide_cap: bool = False,
+    fp32_cap: bool = False,
     balance: BalanceLoss | None = None,
     none: bool = False,
 ) -> Operations:
-    """Final norm and the language model's head. `wide_cap`: the soft cap runs in fp32. `none`: the class stops after
+    """Final norm and the language model's head. `fp32_cap`: the soft cap runs in fp32. `none`: the class stops after
     the norm."""
     operations: list[Operation] = [balance] if balance is not None and not none else []
     last = "x"
     if norm is not None:
         operations.append(norm("final_norm", last, hidden))
         last = "final_norm"
-    table = table_width or hidden
+    table = embedding_width or hidden
     if table != hidden:
         operations.append(Matmul("project_out", (last,), hidden, table))
         last = "project_out"
@@ -320,60 +320,171 @@ def head(
     operations.append(Matmul("lm_head", (last,), table, rows, bias, VOCABULARY, role=LM_HEAD))
     if scale:
         operations.append(Scale("logits_scaled", ("lm_head",), rows))
-    if softcap and wide_cap:
+    if softcap and fp32_cap:
         operations.append(Cast("logits_wide", (operations[-1].name,), rows, True))
     if softcap:
         operations.append(Softcap("logits_capped", (operations[-1].name,), rows))
     return tuple(operations)
 
 
+def depth_of(runs: Parts) -> int:
+    """Return how many layers there are."""
+    return sum(times if isinstance(one, Layer) else times * depth_of(one) for times, one in runs)
+
+
 def last_layer(runs: Parts) -> Layer:
-    """The last of them."""
+    """Return the last of them."""
     last = runs[-1][1]
     return last if isinstance(last, Layer) else last[-1][1]
 
 
-def decoder_only(
+@record
+class Dimensions:
+    """What a config.json says about a decoder as a whole, read once.
+
+    name, family     of the model, and its model_type
+    heads, kv_heads  query heads and key/value heads of attention, of `head_dim` elements each
+    vocabulary       rows of the embedding, of `embedding_width` elements where they are not `hidden` (0)
+    max_length       tokens that the model was trained for, where the file says so
+    tied             the head's weight is the embedding's
+    headless         `architectures` names a class without a language model's head
+    """
+
+    name: str
+    family: str
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocabulary: int
+    max_length: int | None
+    tied: bool
+    headless: bool = False
+    embedding_width: int = 0
+
+
+def dimensions(
     config: Config,
-    before: Operations,
-    runs: Parts,
-    after: Operations,
     *,
+    kv_heads: str | int = "num_key_value_heads",
+    own_head_dim: bool = True,
+    square: bool = False,
+    max_length: str = "max_position_embeddings",
+) -> Dimensions:
+    """Read a decoder's dimensions.
+
+    kv_heads      their field, or their number ("": as many as query heads)
+    own_head_dim  the class reads `head_dim`
+    square        the output projection is h × h: heads · head_dim must be h
+    max_length    its field
+    """
+    hidden, layers = width(config), depth(config)
+    heads = config.integer("num_attention_heads")
+    number = kv_heads if isinstance(kv_heads, int) else kv_heads_of(config, heads, kv_heads) if kv_heads else heads
+    head_dim = head_size(config, hidden, heads, own_head_dim)
+    if square and heads * head_dim != hidden:
+        raise config.wrong("head_dim", f"{heads} heads of {head_dim} are not hidden_size = {hidden}")
+    return dimensions_of(config, hidden, layers, heads, number, head_dim, config.optional_integer(max_length))
+
+
+def dimensions_of(
+    config: Config,
     hidden: int,
+    layers: int,
     heads: int,
     kv_heads: int,
     head_dim: int,
-    vocabulary: int,
-    max_length: int | None,
-    tie: bool,
-    extra: tuple[Layer, ...] = (),
-) -> Model:
-    """A decoder as a Model."""
-    return Model(
-        name=config.name,
-        stacks=(stack_of("decoder", before, runs, after),),
-        tied=tie,
-        hidden=hidden,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        vocabulary=vocabulary,
-        max_length=max_length,
-        extra=extra,
-        family=config.model_type,
+    max_length: int | None = None,
+) -> Dimensions:
+    """Return dimensions of which those of attention are known, with vocabulary and head read."""
+    none = headless(config)
+    return Dimensions(
+        config.name,
+        config.model_type,
+        hidden,
+        layers,
+        heads,
+        kv_heads,
+        head_dim,
+        config.integer("vocab_size"),
+        max_length,
+        tied(config) and not none,
+        none,
     )
 
 
-def prediction_modules(
-    config: Config, hidden: int, norm: NormStyle, layer: Layer, field: str = "num_nextn_predict_layers"
-) -> tuple[Layer, ...]:
-    """Multi-token prediction modules (DeepSeek-V3, arXiv 2412.19437, section 2.2): norms of the hidden state and of
-    the next token's embedding, a projection 2h → h of both, one more layer, a norm; table and head are the model's."""
-    count = config.optional_integer(field, least=0)
-    if not count:
-        return ()
+def decoder_only(
+    sizes: Dimensions, before: Operations, runs: Parts, after: Operations, extra: tuple[Layer, ...] = ()
+) -> Model:
+    """Return a decoder as a Model."""
+    return Model(
+        name=sizes.name,
+        stacks=(stack_of("decoder", before, runs, after),),
+        tied=sizes.tied,
+        hidden=sizes.hidden,
+        heads=sizes.heads,
+        kv_heads=sizes.kv_heads,
+        head_dim=sizes.head_dim,
+        vocabulary=sizes.vocabulary,
+        max_length=sizes.max_length,
+        extra=extra,
+        family=sizes.family,
+    )
+
+
+def chosen_experts(config: Config, experts: str, top_k: str, also: int = 0) -> tuple[int, int]:
+    """Read how many experts there are (and `also` more without weights), and how many a token chooses of all."""
+    total, chosen = config.integer(experts) + also, config.integer(top_k)
+    if chosen > total:
+        raise config.wrong(top_k, f"chooses {chosen} of {total} experts")
+    return total, chosen
+
+
+def balance_loss(config: Config, experts: int, top_k: int, each: int = 1) -> BalanceLoss | None:
+    """Return the loss on how evenly the experts are used, where output_router_logits adds it."""
+    if not config.flag("output_router_logits", otherwise=False):
+        return None
+    return BalanceLoss("balance_loss", (), experts, top_k, each=each)
+
+
+def listed(config: Config, field: str, layers: int, known: Collection[str]) -> list[str] | None:
+    """Read a list with one entry per layer, each of them known; None where the field is omitted."""
+    given = config.items(field, required=False)
+    if given is None:
+        return None
+    return checked(config, field, given, layers, known)
+
+
+def checked(config: Config, field: str, given: Sequence[object], layers: int, known: Collection[str]) -> list[str]:
+    """Return the entries of a list, one per layer. Refused (3): one that is not known."""
+    if len(given) != layers:
+        raise config.wrong(field, f"has {len(given)} entries for {layers} layers")
+    for entry in given:
+        if entry not in known:
+            raise config.refuse(field, f"napkin does not know {printable(repr(entry), 60)}")
+    return [str(entry) for entry in given]
+
+
+def predictions(config: Config, field: str = "num_nextn_predict_layers") -> int:
+    """Read the number of multi-token prediction modules."""
+    count = config.optional_integer(field, least=0) or 0
     if count > DEEPEST:
         raise config.wrong(field, f"{count:,} modules are more than {DEEPEST:,}")
+    if count:
+        plural = "s" * (count > 1)
+        config.notes.append(
+            f"{count} multi-token prediction module{plural} of the checkpoint not counted (--mtp counts them)"
+        )
+    return count
+
+
+def prediction_modules(count: int, hidden: int, norm: NormStyle, layer: Layer) -> tuple[Layer, ...]:
+    """Return multi-token prediction modules (DeepSeek-V3, arXiv 2412.19437, section 2.2): norms of the hidden state and
+    of the next token's embedding, a projection 2h → h of both, one more layer, a norm; embedding and head are the
+    model's."""
+    if not count:
+        return ()
     inner = tuple(replace(op, reads=tuple("joined" if r == "x" else r for r in op.reads)) for op in layer.operations)
     operations: Operations = (
         norm("hidden_norm", "x", hidden),
@@ -383,7 +494,13 @@ def prediction_modules(
         *inner,
         norm("output_norm", inner[-1].name, hidden),
     )
-    config.notes.append(
-        f"{count} multi-token prediction module{'s' * (count > 1)} of the checkpoint not counted (--mtp counts them)"
-    )
     return (Layer("multi_token_prediction", operations),) * count
+
+
+def decoder_of(
+    sizes: Dimensions, runs: Parts, norm: NormStyle, *, scale: bool = False, balance: BalanceLoss | None = None
+) -> Model:
+    """Return a decoder with an embedding and a head like most. `scale`: constants multiply embedding and logits."""
+    rows, hidden = sizes.vocabulary, sizes.hidden
+    after = head(hidden, rows, norm=norm, scale=scale, balance=balance, none=sizes.headless)
+    return decoder_only(sizes, embedding(rows, hidden, scale=scale), runs, after)

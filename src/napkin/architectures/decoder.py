@@ -1,412 +1,382 @@
-"""Decoders with softmax attention: one adapter for whatever traits a model_type has (traits.py, decoders.py)."""
+"""Decoders with softmax attention: what sets one apart, what its config.json says, and the operations of both.
+
+`Decoder` is the record that a family's module writes for a model_type. Called with a config.json it reads every field
+once, into a `Reading`; operations are made from that.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import gcd
-from typing import NamedTuple
 
-from napkin.architectures import arrangements, blocks, common
-from napkin.architectures.attention import Attention, Heads, QkNorm, QkvProjections, Rope, Scaling, Scores
-from napkin.architectures.blocks import Block, Operations, Routing
-from napkin.architectures.common import CHUNKED, FULL, WINDOWED, Switch, on
-from napkin.architectures.traits import SPARSEMIXER_CHOOSES, Mixture, Traits
-from napkin.inputs.model import Config, number_in
+from napkin.architectures import blocks, common
+from napkin.architectures.arrangements import Arrangement, pre_norm
+from napkin.architectures.attention import Attention, Heads, QkNorm, QkvProjections, Rope
+from napkin.architectures.blocks import RMS, Block, NormStyle
+from napkin.architectures.common import Dimensions, Switch, on
+from napkin.architectures.layer_plans import Plan, Rotates, Seen, in_all
+from napkin.architectures.mixture import Feed, Mixture
+from napkin.inputs.model import Config
 from napkin.operations.experts import BalanceLoss
 from napkin.operations.model import Layer, Model
-from napkin.record import replace
-
-
-class Plan(NamedTuple):
-    """What sets one layer apart from the others. `table`: which of the rotary tables it reads, by its number."""
-
-    window: int | None = None
-    chunk: int | None = None
-    rope: bool = True
-    sparse: bool = False
-    table: int = 0
-    last: bool = False
-    heads: int = 0
-
+from napkin.record import record, replace
 
 Vary = Callable[[Attention, Plan], Attention]
 """(attention as all layers have it, what sets a layer apart) → that layer's."""
 
 
-def decoder(
-    config: Config,
-    traits: Traits,
-    *,
-    kv_heads: int | None = None,
-    table_width: int | None = None,
-    max_length_field: str = "max_position_embeddings",
-    heads_of: Sequence[int] = (),
-    vary: Vary | None = None,
-    beside: Callable[[Block], Block] | None = None,
-) -> Model:
-    """A decoder with the traits. `kv_heads`: where no one field says it; `table_width`: of a token table of its own
-    width, projected to h and back; `heads_of`: each layer's heads, where they differ; `vary`: what sets one kind of
-    layer's attention apart; `beside`: makes a feed-forward network of the dense one and what stands beside it."""
-    for field, values in traits.only:
+# --- what a model_type says ------------------------------------------------------------------------------------------
+
+
+@record
+class Rotary:
+    """Rotary positions: how elements are paired, the part of a head that rotates where no field says so, and whether
+    the rotation runs in fp32."""
+
+    pairing: str = "half"
+    part: float = 1.0
+    upcast: bool = False
+
+
+@record
+class NormedHeads:
+    """Norms of queries and keys (as in attention.QkNorm), and whether they are there, or the field that says so."""
+
+    style: NormStyle
+    over: str = "head"
+    after_rope: bool = False
+    switch: Switch = True
+
+    def read(self, config: Config) -> QkNorm | None:
+        """Read whether there are norms."""
+        return QkNorm(self.style, self.over, self.after_rope) if on(config, self.switch) else None
+
+
+@record
+class Inner:
+    """Width of the feed-forward network: that of a field, else `times` h; of `field` times h where it `multiplies`."""
+
+    field: str
+    times: int = 0
+    multiplies: bool = False
+
+    def read(self, config: Config, hidden: int) -> int:
+        """Read the width."""
+        if self.multiplies:
+            return config.integer(self.field) * hidden
+        if not self.times:
+            return config.integer(self.field)
+        stated = config.optional_integer(self.field) if self.field else None
+        return self.times * hidden if stated is None else stated
+
+
+@record
+class Embedded:
+    """What follows the lookup in the embedding.
+
+    positions  learned positions, with this many rows before the first (None: no learned positions)
+    scale      a constant multiplies it, or the field that is stated where one does
+    """
+
+    positions: int | None = None
+    scale: Switch = False
+    norm: NormStyle | None = None
+    dropout: bool = False
+
+
+@record
+class Headed:
+    """The final norm and the language model's head.
+
+    scale    a constant multiplies the logits, or the field that is stated where one does
+    softcap  the field of the logits' soft cap; `fp32`: the cap runs in fp32
+    """
+
+    norm: bool = True
+    bias: Switch = False
+    scale: Switch = False
+    softcap: str = ""
+    fp32: bool = False
+
+
+def activation_in(*fields: str) -> Callable[[Config], str]:
+    """Read the activation function from the first of these fields that says it."""
+    return lambda config: common.activation(config, *fields)
+
+
+def constant(function: str) -> Callable[[Config], str]:
+    """The class has this activation function, whatever a field says."""
+    return lambda config: function
+
+
+def always(arrangement: Arrangement) -> Callable[[Config], Arrangement]:
+    """The class has this arrangement."""
+    return lambda config: arrangement
+
+
+def where(switch: Switch, yes: Arrangement, no: Arrangement) -> Callable[[Config], Arrangement]:
+    """One arrangement where a field is true, else another."""
+    return lambda config: yes if on(config, switch) else no
+
+
+def scored(**changes: object) -> Callable[[Config, Attention], Attention]:
+    """The class makes attention's scores in this way (fields of attention.Scores)."""
+    return lambda config, usual: usual.scored(**changes)
+
+
+def softcapped(field: str) -> Callable[[Config, Attention], Attention]:
+    """A soft cap on attention's scores, where its field is not null."""
+    return lambda config, usual: usual.scored(softcap=capped(config, field))
+
+
+def clamped(field: str) -> Callable[[Config, Attention], Attention]:
+    """The results of the projections are clamped where a field says how far."""
+    return lambda config, usual: usual.projected(clamped=stated(config, field))
+
+
+@record
+class Decoder:
+    """What sets a decoder apart from the most common one: a field that is a text names a field of config.json, a
+    function reads what it needs, anything else is a fact of the class.
+
+    norm, arrangement      the norm of all layers, and where norms and residual additions are
+    sizes                  reads the dimensions
+    bias, out_bias, fused  of attention's projections (attention.QkvProjections)
+    qk_norm, rotary        of queries and keys; `rotates`: in which layers
+    windows                which layers see a window
+    attention              (config, attention so far) → what this model has instead, in all layers
+    layer                  (config, dimensions) → what this model has instead, by the layer
+    plans                  (config, plans so far) → plans with what sets this model's layers apart
+    inner, function, gated, mlp_bias   of the dense feed-forward network
+    feed_forward           (config, block so far) → what this model has instead
+    experts                in place of the dense network, in some layers or all
+    predicts               checkpoints have multi-token prediction modules
+    only                   (field, values) of which the class knows no others
+    ignored                fields that change no count
+    """
+
+    norm: NormStyle = RMS
+    arrangement: Callable[[Config], Arrangement] = always(pre_norm)
+    sizes: Callable[[Config], Dimensions] = common.dimensions
+    bias: Switch = False
+    out_bias: Switch = False
+    fused: bool = False
+    qk_norm: NormedHeads | None = None
+    rotary: Rotary | None = Rotary()
+    rotates: Rotates = in_all
+    windows: Callable[[Config, int], Seen] | None = None
+    attention: Callable[[Config, Attention], Attention] = lambda config, usual: usual
+    layer: Callable[[Config, Dimensions], Vary] = lambda config, sizes: lambda usual, plan: usual
+    plans: Callable[[Config, Sequence[Plan]], Sequence[Plan]] = lambda config, plans: plans
+    inner: Inner = Inner("intermediate_size")
+    function: Callable[[Config], str] = activation_in("hidden_act")
+    gated: bool = True
+    mlp_bias: Switch = False
+    feed_forward: Callable[[Config, Feed], Feed] = lambda config, usual: usual
+    experts: Mixture | None = None
+    embedding: Embedded = Embedded()
+    head: Headed = Headed()
+    predicts: bool = False
+    only: tuple[tuple[str, tuple[object, ...]], ...] = ()
+    ignored: tuple[str, ...] = ()
+
+    def __call__(self, config: Config) -> Model:
+        """Return the network that a config.json describes."""
+        return build(read(config, self))
+
+
+# --- what its config.json says ---------------------------------------------------------------------------------------
+
+
+@record
+class Reading:
+    """What a config.json says of a decoder: nothing below reads it again."""
+
+    sizes: Dimensions
+    norm: NormStyle
+    arrangement: Arrangement
+    plans: Sequence[Plan]
+    attention: Attention
+    vary: Vary
+    dense: Block | None
+    sparse: Block | None
+    positions: int
+    embedding: Embedded
+    head: Headed
+    balance: BalanceLoss | None
+    predictions: int
+
+
+def read(config: Config, of: Decoder) -> Reading:
+    """Read a config.json."""
+    for field, values in of.only:
         config.must_be(field, *values)
-    config.ignore(*traits.ignored)
-    hidden, layers = common.width(config), common.depth(config)
-    heads = config.integer("num_attention_heads")
-    if kv_heads is None:
-        kv_heads = common.kv_heads_of(config, heads, traits.kv_heads) if traits.kv_heads else heads
-    head_dim = common.head_size(config, hidden, heads, traits.own_head_dim)
-    if traits.square and heads * head_dim != hidden:
-        raise config.wrong("head_dim", f"{heads} heads of {head_dim} are not hidden_size = {hidden}")
-    rows = config.integer("vocab_size")
-    max_length = config.optional_integer(max_length_field)
-    attend = _attention(config, traits, hidden, heads, kv_heads, head_dim, vary)
-    arrange = _arrangement(config, traits)
-    dense, sparse = _feeds(config, traits, hidden, layers)
-    if beside is not None and dense is not None:
-        dense = beside(dense)
-
-    def make(plan: Plan) -> Layer:
-        feed = sparse if plan.sparse else dense
-        assert feed is not None
-        return Layer(_kind(plan, distinct), arrange(hidden, traits.norm, attend(plan), feed))
-
-    plans = _plans(config, traits, layers)
-    if heads_of:
-        plans = [plan._replace(heads=own) for plan, own in zip(plans, heads_of, strict=True)]
-    distinct = set(plans)
-    runs = common.runs_of(plans, make)
-    learnt = traits.positions_offset
-    if learnt is not None and max_length is None:
-        raise config.refuse("max_position_embeddings", "is missing: it sizes the table of learnt positions")
-    none = common.headless(config)
-    extra = common.prediction_modules(config, hidden, traits.norm, common.last_layer(runs)) if traits.mtp else ()
-    return common.decoder_only(
-        config,
-        common.embedding(
-            rows,
-            hidden,
-            table_width=table_width,
-            positions=(max_length or 0) + learnt if learnt is not None else 0,
-            scale=_field_on(config, traits.embedding_scale),
-            norm=traits.embedding_norm,
-            dropout=traits.embedding_dropout,
+    config.ignore(*of.ignored)
+    sizes = of.sizes(config)
+    hidden, layers = sizes.hidden, sizes.layers
+    attention = _attention(config, of, sizes)
+    vary = of.layer(config, sizes)
+    arrangement = of.arrangement(config)
+    sparse_at = of.experts.where(config, layers) if of.experts is not None else lambda i: False
+    sparse = [sparse_at(i) for i in range(layers)] if of.experts is not None else [False] * layers
+    dense_block, sparse_block = _feeds(config, of, hidden, sparse)
+    plans = _plans(config, of, sparse)
+    before = of.embedding.positions
+    if before is not None and sizes.max_length is None:
+        raise config.refuse("max_position_embeddings", "is missing: it sizes the table of learned positions")
+    head = of.head
+    return Reading(
+        sizes,
+        of.norm,
+        arrangement,
+        plans,
+        attention,
+        vary,
+        dense_block,
+        sparse_block,
+        (sizes.max_length or 0) + before if before is not None else 0,
+        replace(of.embedding, scale=stated(config, of.embedding.scale)),
+        replace(
+            head,
+            bias=on(config, head.bias),
+            scale=stated(config, head.scale),
+            softcap=head.softcap if head.softcap and capped(config, head.softcap) else "",
         ),
-        runs,
-        common.head(
-            hidden,
-            rows,
-            norm=traits.norm if traits.final_norm else None,
-            bias=on(config, traits.head_bias),
-            table_width=table_width,
-            scale=_field_on(config, traits.logit_scale),
-            softcap=bool(traits.final_softcap) and _capped(config, traits.final_softcap),
-            wide_cap=traits.wide_final_cap,
-            balance=_balance(config, traits.moe),
-            none=none,
-        ),
-        hidden=hidden,
-        heads=gcd(*heads_of) or heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        vocabulary=rows,
-        max_length=max_length,
-        tie=common.tied(config) and not none,
-        extra=extra,
+        of.experts.balance_loss(config) if of.experts is not None else None,
+        common.predictions(config) if of.predicts else 0,
     )
 
 
-def _capped(config: Config, field: str) -> bool:
-    """Whether a soft cap is on: a class that has one keeps it where the field is omitted, not where it is null."""
+def _attention(config: Config, of: Decoder, sizes: Dimensions) -> Attention:
+    """Read attention as all layers have it."""
+    norm = of.qk_norm.read(config) if of.qk_norm is not None else None
+    rope = None
+    if of.rotary is not None:
+        dim = common.rotary_dim(config, sizes.head_dim, of.rotary.part)
+        rope = Rope(dim, of.rotary.pairing, of.rotary.upcast)
+    usual = Attention(
+        Heads(sizes.hidden, sizes.heads, sizes.kv_heads, sizes.head_dim),
+        QkvProjections(bias=on(config, of.bias), out_bias=on(config, of.out_bias), fused=of.fused),
+        rope=rope,
+        norm=norm,
+    )
+    return of.attention(config, usual)
+
+
+def _plans(config: Config, of: Decoder, sparse: Sequence[bool]) -> Sequence[Plan]:
+    """Read what sets layers apart."""
+    seen = of.windows(config, len(sparse)) if of.windows is not None else Seen()
+    if seen.kinds is None and of.rotates is in_all and of.experts is None:  # however many
+        return of.plans(config, [Plan()] * len(sparse))
+    kinds = seen.kinds or [common.FULL] * len(sparse)
+    keys = list(zip(kinds, of.rotates(config, seen, sparse), sparse, strict=True))
+    made = {
+        (kind, table, routed): Plan(
+            seen.window if kind == common.WINDOWED else None,
+            seen.chunk if kind == common.CHUNKED else None,
+            table,
+            routed,
+        )
+        for kind, table, routed in dict.fromkeys(keys)
+    }
+    return of.plans(config, [made[key] for key in keys])
+
+
+def _feeds(config: Config, of: Decoder, hidden: int, sparse: Sequence[bool]) -> tuple[Block | None, Block | None]:
+    """Read the dense feed-forward and the mixture of experts of a layer; None where no layer has one."""
+    function, experts = of.function(config), of.experts
+    if experts is None:
+        return _dense(config, of, hidden, function), None
+    dense: Feed | None = None
+    if experts.shares_dense or not all(sparse):
+        dense = _dense(config, of, hidden, function)
+    else:
+        config.ignore(of.inner.field)
+    if not any(sparse):
+        experts.ignore(config)
+        return dense, None
+    mixture = experts.read(config, hidden, function, of.mlp_bias, dense)
+    return dense if not all(sparse) else None, mixture
+
+
+def _dense(config: Config, of: Decoder, hidden: int, function: str) -> Feed:
+    block = blocks.gated_mlp if of.gated else blocks.plain_mlp
+    inner, bias = of.inner.read(config, hidden), on(config, of.mlp_bias)
+    return of.feed_forward(config, partial(block, width=hidden, inner=inner, function=function, bias=bias))
+
+
+def capped(config: Config, field: str) -> bool:
+    """Read whether a soft cap is on: a class that has one keeps it where the field is omitted, not where it is null."""
     if field not in config.fields:
         return field not in config.defaults or config.defaults[field] is not None
     return config.real(field, required=False) is not None
 
 
+def stated(config: Config, switch: Switch) -> bool:
+    """Read a switch that is a constant, or a field that counts as on where it is stated (a multiplier, a clamp)."""
+    if isinstance(switch, bool):
+        return switch
+    value = config.raw(switch, required=False)
+    return value is not None and value is not False
+
+
+# --- its operations --------------------------------------------------------------------------------------------------
+
+
+def build(of: Reading) -> Model:
+    """Return the operations of a network."""
+    sizes, distinct = of.sizes, set(of.plans)
+
+    def make(plan: Plan) -> Layer:
+        feed = of.sparse if plan.sparse else of.dense
+        assert feed is not None
+        return Layer(_kind(plan, distinct), of.arrangement(sizes.hidden, of.norm, _attention_of(of, plan), feed))
+
+    runs = common.runs_of(of.plans, make)
+    return common.decoder_only(
+        replace(sizes, heads=gcd(*(plan.heads for plan in distinct)) or sizes.heads),
+        common.embedding(
+            sizes.vocabulary,
+            sizes.hidden,
+            embedding_width=sizes.embedding_width,
+            positions=of.positions,
+            scale=bool(of.embedding.scale),
+            norm=of.embedding.norm,
+            dropout=of.embedding.dropout,
+        ),
+        runs,
+        common.head(
+            sizes.hidden,
+            sizes.vocabulary,
+            norm=of.norm if of.head.norm else None,
+            bias=bool(of.head.bias),
+            embedding_width=sizes.embedding_width,
+            scale=bool(of.head.scale),
+            softcap=bool(of.head.softcap),
+            fp32_cap=of.head.fp32,
+            balance=of.balance,
+            none=sizes.headless,
+        ),
+        common.prediction_modules(of.predictions, sizes.hidden, of.norm, common.last_layer(runs)),
+    )
+
+
+def _attention_of(of: Reading, plan: Plan) -> Attention:
+    usual = of.attention
+    rope = replace(usual.rope, table=plan.table) if usual.rope is not None and plan.table is not None else None
+    return of.vary(replace(usual.scored(window=plan.window, chunk=plan.chunk), rope=rope), plan)
+
+
 def _kind(plan: Plan, plans: set[Plan]) -> str:
-    """A layer's name from what sets it apart among these."""
+    """Return a layer's name from what sets it apart among these."""
     words = []
     if len({(p.window, p.chunk) for p in plans}) > 1:
         words.append("sliding" if plan.window else "chunked" if plan.chunk else "full")
-    if len({p.rope for p in plans if (p.window, p.chunk) == (plan.window, plan.chunk)}) > 1:
-        words.append("rotary" if plan.rope else "unrotated")
+    if len({p.table is None for p in plans if (p.window, p.chunk) == (plan.window, plan.chunk)}) > 1:
+        words.append("rotary" if plan.table is not None else "unrotated")
     if len({p.heads for p in plans}) > 1:
         words.append(f"{plan.heads}_heads")
     if any(p.sparse for p in plans):
         words.append("moe" if plan.sparse else "dense")
     return "_".join(words) or "decoder"
-
-
-def _plans(config: Config, traits: Traits, layers: int) -> list[Plan]:
-    window = None
-    types: list[str] = []
-    if traits.windows is not None:
-        window = config.optional_integer(traits.window_field, least=0) if on(config, traits.window_switch) else None
-        if window == 0:
-            window = None
-        config.ignore(traits.window_field, "sliding_window_pattern", "max_window_layers", "layer_types")
-        if window is not None or traits.rotates:
-            types = list(common.layer_types(config, layers, traits.windows(config, layers)))
-    rope = [True] * layers
-    chunk = None
-    if traits.no_rope_every:
-        given = config.items("no_rope_layers", required=False)
-        if given:
-            if len(given) != layers or any(flag not in (0, 1) for flag in given):
-                raise config.wrong("no_rope_layers", f"is not a list of {layers} times 0 or 1")
-            rope = [bool(flag) for flag in given]
-        else:
-            period = config.optional_integer(traits.no_rope_every) or 4
-            rope = [(i + 1) % period != 0 for i in range(layers)]
-        if "attention_chunk_size" in config.defaults or config.has("attention_chunk_size"):
-            chunk = config.optional_integer("attention_chunk_size")
-            types = list(common.layer_types(config, layers, lambda i: CHUNKED if rope[i] else FULL))
-    sparse = list(map(traits.moe.where(config, layers), range(layers))) if traits.moe else [False] * layers
-    tables = _tables(config, traits.thetas, layers) if traits.thetas else None
-    if tables is not None:
-        rope = [table > 0 for table in tables]
-    last = [False] * (layers - 1) + [traits.last_out_bias]
-    alike = not types and tables is None and not traits.last_out_bias
-    if alike and not traits.no_rope_every and traits.moe is None:  # however many
-        return [Plan(None, None, True, False)] * layers
-    attends = types or [FULL] * layers
-    if traits.rotates:
-        if window is None and WINDOWED in attends:
-            raise config.refuse(traits.window_field, "is missing, but there are layers with a window")
-        rope = traits.rotates(config, attends, sparse)
-    if traits.rope_in_windows_only and window is not None:
-        rope = [turned and kind != FULL for turned, kind in zip(rope, attends, strict=True)]
-    keys = list(zip(attends, rope, sparse, tables or [0] * layers, last, strict=True))
-    made = {
-        key: Plan(window if key[0] == WINDOWED else None, chunk if key[0] == CHUNKED else None, *key[1:])
-        for key in dict.fromkeys(keys)
-    }
-    return [made[key] for key in keys]
-
-
-def _tables(config: Config, field: str, layers: int) -> list[int] | None:
-    """Which rotary table each layer reads, one for each base that the field lists, from 1; 0 for none of them."""
-    given = config.items(field, required=False)
-    if given is None:
-        return None
-    bases = [number_in(value) for value in given]
-    if len(bases) != layers or any(isinstance(v, bool) or not isinstance(v, (int, float)) or v < 0 for v in bases):
-        raise config.wrong(field, f"is not a list of {layers} rotary bases")
-    numbers = {base: number for number, base in enumerate(sorted({base for base in bases if base}), 1)}
-    return [numbers.get(base, 0) for base in bases]
-
-
-def _attention(
-    config: Config, traits: Traits, hidden: int, heads: int, kv_heads: int, head_dim: int, vary: Vary | None = None
-) -> Callable[[Plan], Block]:
-    qk_norm = traits.qk_norm if traits.qk_norm is not None and on(config, traits.qk_norm_switch) else None
-    rope = None
-    if traits.rope:
-        dim = common.rotary_dim(config, head_dim, traits.rope_share)
-        rope = Rope(dim, traits.rope, traits.rope_upcast)
-    fixed = Attention(
-        Heads(hidden, heads, kv_heads, head_dim, config.integer(traits.value_dim) if traits.value_dim else 0),
-        QkvProjections(
-            bias=on(config, traits.bias),
-            out_bias=on(config, traits.out_bias),
-            fused=traits.fused,
-            indexed=traits.indexed,
-            groups=traits.groups,
-            repeated=traits.spread,
-            clamped=_field_on(config, traits.clamp),
-        ),
-        scaling=Scaling(values=traits.value_scale),
-        scores=Scores(
-            sinks=traits.sinks,
-            softcap=bool(traits.softcap) and _capped(config, traits.softcap),
-            position=traits.position,
-            upcast=upcast if isinstance(upcast := traits.upcast, bool) else config.flag(upcast, otherwise=False),
-        ),
-        gate=traits.gate and replace(traits.gate, bias=on(config, traits.bias) and traits.gate.bias),
-        out_norm=traits.inner_norm,
-    )
-    tempered = bool(traits.tempered)
-    if tempered and isinstance(traits.tempered, str):
-        tempered = config.flag(traits.tempered, otherwise=True)
-
-    def attend(plan: Plan) -> Block:
-        normed = qk_norm if plan.rope or not traits.norm_needs_rope else None
-        usual = replace(
-            fixed,
-            rope=replace(rope, table=plan.table) if rope is not None and plan.rope else None,
-            norm=normed and QkNorm(normed, traits.qk_norm_over, traits.norm_after_rope),
-            scaling=replace(fixed.scaling, by_position=tempered and not plan.rope),
-        ).scored(window=plan.window, chunk=plan.chunk)
-        if plan.last:
-            usual = usual.projected(out_bias=True)
-        if plan.heads:
-            usual = replace(usual, heads=replace(usual.heads, heads=plan.heads))
-        return vary(usual, plan) if vary else usual
-
-    return attend
-
-
-def _arrangement(config: Config, traits: Traits) -> Callable[..., Operations]:
-    style = traits.arrangement
-    if traits.parallel_switch:
-        style = "parallel" if on(config, traits.parallel_switch) else "pre"
-    if traits.sandwich_switch:
-        style = "sandwich" if on(config, traits.sandwich_switch) else "pre"
-    if style == "parallel":
-        return partial(
-            arrangements.parallel,
-            norms=traits.parallel_norms,
-            dropout=(False, False) if traits.dropout_sum else traits.dropout,
-            dropout_sum=traits.dropout_sum,
-        )
-    if style == "pre":
-        after = on(config, traits.residual_after_norm)
-        return partial(
-            arrangements.pre_norm,
-            dropout=traits.dropout,
-            scale=traits.residual_scale,
-            residual_after_norm=after,
-            weighted=traits.weighted,
-        )
-    if style == "post":
-        return partial(arrangements.post_norm, dropout=traits.dropout)
-    if style == "sandwich":
-        return partial(arrangements.sandwich_norm, scale=traits.residual_scale)
-    return {"output": arrangements.output_norm}[style]
-
-
-def _feeds(config: Config, traits: Traits, hidden: int, layers: int) -> tuple[Block | None, Block | None]:
-    """The dense feed-forward and the mixture of experts of a layer; None where no layer has one."""
-    mixture = traits.moe
-    function = traits.function_is or common.activation(config, *traits.function)
-    if mixture is None:
-        return _dense(config, traits, hidden, function), None
-    sparse_at = mixture.where(config, layers)
-    count = sum(sparse_at(i) for i in range(layers))
-    needs_dense = count < layers or mixture.shared == "mlp"
-    dense = _dense(config, traits, hidden, function) if needs_dense else None
-    if not needs_dense:
-        config.ignore(traits.inner)
-    if not count:
-        config.ignore(mixture.experts, mixture.top_k, mixture.inner, mixture.shared_field, "norm_topk_prob")
-        return dense, None
-    return dense if count < layers else None, _experts(config, traits, mixture, hidden, function, dense)
-
-
-def _dense(config: Config, traits: Traits, hidden: int, function: str) -> Callable[..., Operations]:
-    if traits.inner_default:  # a class that computes it, from no field at all where `inner` is empty
-        inner = config.optional_integer(traits.inner) if traits.inner else None
-        width = inner if inner is not None else traits.inner_default * hidden
-    elif traits.inner_times:
-        width = config.integer(traits.inner_times) * hidden
-    else:
-        width = config.integer(traits.inner)
-    bias = on(config, traits.mlp_bias)
-    if traits.gated:
-        return partial(
-            blocks.gated_mlp,
-            width=hidden,
-            inner=width,
-            function=function,
-            bias=bias,
-            fused=traits.fused_mlp,
-            norm=traits.inner_norm,
-            upcast=traits.wide_product,
-        )
-    learnt = 2 if function == "xielu" else 0  # α of the positive and of the negative side
-    return partial(
-        blocks.plain_mlp,
-        width=hidden,
-        inner=width,
-        function=function,
-        bias=bias,
-        learnt=learnt,
-        dropout=traits.activation_dropout,
-    )
-
-
-def _experts(
-    config: Config,
-    traits: Traits,
-    mixture: Mixture,
-    hidden: int,
-    function: str,
-    dense: Callable[..., Operations] | None,
-) -> Block:
-    inner = config.integer(mixture.inner)
-    routing = _routing(config, mixture)
-    shared: Block | None = None
-    if mixture.shared == "mlp":
-        assert dense is not None
-        shared = partial(dense, prefix="shared/")
-    elif mixture.shared:
-        size = _shared_size(config, mixture, inner)
-        if size:
-            shared = partial(
-                blocks.gated_mlp,
-                width=hidden,
-                inner=size,
-                function=function,
-                bias=on(config, traits.mlp_bias),
-                fused=mixture.fused_shared,
-                prefix="shared/",
-            )
-    if shared is not None and mixture.shared_gate:
-        shared = blocks.behind_gate(shared, hidden)
-    block = partial(
-        blocks.moe,
-        width=hidden,
-        inner=inner,
-        routing=routing,
-        function=mixture.function or function,
-        bias=mixture.bias,
-        weighted_input=mixture.weighted_input,
-        shared=shared,
-        scaled=mixture.scaled,
-        upcast=mixture.wide_product,
-    )
-    return mixture.with_shared(block, hidden) if shared is not None else block
-
-
-def _balance(config: Config, mixture: Mixture | None) -> BalanceLoss | None:
-    if mixture is None or not mixture.balances or not config.flag("output_router_logits", otherwise=False):
-        return None
-    return BalanceLoss("balance_loss", (), config.integer(mixture.experts), config.integer(mixture.top_k))
-
-
-def _routing(config: Config, mixture: Mixture) -> Routing:
-    experts, top_k = config.integer(mixture.experts), config.integer(mixture.top_k)
-    if mixture.score == "sparsemixer" and top_k != SPARSEMIXER_CHOOSES:
-        raise config.wrong(mixture.top_k, f"is {top_k}, but SparseMixer chooses {SPARSEMIXER_CHOOSES} experts")
-    if top_k > experts:
-        raise config.wrong(mixture.top_k, f"chooses {top_k} of {experts} experts")
-    config.ignore("n_group", "topk_group")  # how the best are found
-    normalise = mixture.normalise
-    if isinstance(normalise, str):
-        normalise = config.flag(normalise, otherwise=False)
-    return Routing(
-        experts,
-        top_k,
-        mixture.router_bias,
-        mixture.score,
-        normalise,
-        mixture.upcast,
-        mixture.balanced,
-        mixture.jitters if mixture.jitter and config.real(mixture.jitter, required=False) else 0,
-        softcap=bool(mixture.softcap) and (config.real(mixture.softcap, required=False) or 0) > 0,
-    )
-
-
-def _shared_size(config: Config, mixture: Mixture, inner: int) -> int:
-    if mixture.shared == "like":
-        return inner
-    number = config.optional_integer(mixture.shared_field, least=mixture.shared_least) or 0
-    return number * inner if mixture.shared == "count" else number
-
-
-def _field_on(config: Config, switch: Switch) -> bool:
-    """A switch that is a constant, or a field that counts as on when stated (a multiplier, a soft cap)."""
-    if isinstance(switch, bool):
-        return switch
-    value = config.raw(switch, required=False)
-    return value is not None and value is not False

@@ -3,20 +3,34 @@ first layers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
-from napkin.architectures import arrangements, blocks, common
+from napkin.architectures.arrangements import hyper_connected
 from napkin.architectures.attention import Rope
-from napkin.architectures.blocks import RMS_FP32, RMS_NARROW, Operations, Routing
+from napkin.architectures.blocks import RMS_FP32, RMS_NARROW, Operations, Routing, gated_mlp, moe
+from napkin.architectures.common import (
+    activation,
+    balance_loss,
+    chosen_experts,
+    decoder_only,
+    depth,
+    dimensions_of,
+    embedding,
+    head,
+    listed,
+    on,
+    runs_of,
+    width,
+)
+from napkin.architectures.record import Architecture
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
 from napkin.operations.base import COLUMN, QUERY, ROW
 from napkin.operations.compression import Compressor, GroupedMatmul, RunIndexer
-from napkin.operations.experts import BalanceLoss
 from napkin.operations.hyper_connections import Collapse, Fan
+from napkin.operations.implementations import EAGER, SIGMOID_ROUTER
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
 from napkin.record import replace
@@ -25,7 +39,7 @@ WINDOW, CHOSEN, ALL = "sliding_attention", "compressed_sparse_attention", "heavi
 """A window alone; beside it runs of tokens that an indexer chooses; or all runs, of more tokens each."""
 BY_RATE = {0: WINDOW, 4: CHOSEN, 128: ALL}
 """How published files spell them: by the tokens of a run."""
-HASHED, LEARNT = "hash_moe", "moe"
+HASHED, LEARNED = "hash_moe", "moe"
 HASHED_LAYERS = 3
 """Layers whose experts a table chooses, where a config does not say (DeepseekV4Config.default_num_hash_layers)."""
 RATES = {CHOSEN: 4, ALL: 128}
@@ -41,9 +55,9 @@ class Plan(NamedTuple):
     router: str
 
 
-def build(config: Config) -> Model:
-    """config.json of deepseek_v4 → Model."""
-    hidden, layers = common.width(config), common.depth(config)
+def deepseek_v4(config: Config) -> Model:
+    """Return DeepSeek-V4."""
+    hidden, layers = width(config), depth(config)
     streams = config.integer("hc_mult")
     iterations = config.integer("hc_sinkhorn_iters")
     config.ignore("hc_eps", "attention_bias", "num_key_value_heads", "n_shared_experts", "norm_topk_prob")
@@ -68,18 +82,16 @@ def build(config: Config) -> Model:
     chosen = config.integer("index_topk")
     if index_size < rotary["compress"]:
         raise config.wrong("index_head_dim", f"{index_size} is less than the {rotary['compress']} numbers that rotate")
-    function, inner = common.activation(config, "hidden_act"), config.integer("moe_intermediate_size")
-    experts, top_k = config.integer("n_routed_experts"), config.integer("num_experts_per_tok")
-    if top_k > experts:
-        raise config.wrong("num_experts_per_tok", f"chooses {top_k} of {experts} experts")
+    function, inner = activation(config, "hidden_act"), config.integer("moe_intermediate_size")
+    experts, top_k = chosen_experts(config, "n_routed_experts", "num_experts_per_tok")
     score = config.optional_text("scoring_func", known=SCORES) or SCORES[0]
     routing = Routing(experts, top_k, score=score, normalise=True, balanced="buffer", limited=True)
     shared = partial(
-        blocks.gated_mlp,
+        gated_mlp,
         width=hidden,
         inner=inner,
         function=function,
-        bias=common.on(config, "mlp_bias"),
+        bias=on(config, "mlp_bias"),
         limited=True,
         prefix="shared/",
     )
@@ -93,7 +105,7 @@ def build(config: Config) -> Model:
             near = partial(near, chosen=chosen, index_heads=index_heads, index_size=index_size)
         hashed = plan.router == HASHED
         feed = partial(
-            blocks.moe,
+            moe,
             width=hidden,
             inner=inner,
             routing=replace(routing, hashed=hashed, balanced="" if hashed else "buffer"),
@@ -101,31 +113,20 @@ def build(config: Config) -> Model:
             shared=shared,
         )
         name = {WINDOW: "window", CHOSEN: "sparse", ALL: "compressed"}[kind] + "_hashed" * hashed
-        return Layer(
-            name, arrangements.hyper_connected(hidden, RMS_FP32, near, feed, streams=streams, iterations=iterations)
-        )
+        return Layer(name, hyper_connected(hidden, RMS_FP32, near, feed, streams=streams, iterations=iterations))
 
     kinds = _attentions(config, layers)
     routers = _routers(config, layers)
-    rows = config.integer("vocab_size")
-    none = common.headless(config)
-    balances = config.flag("output_router_logits", otherwise=False)
-    balance = BalanceLoss("balance_loss", (), experts, top_k) if balances else None
-    head = common.head(hidden, rows, norm=RMS_FP32, balance=balance, none=none)
-    last = Collapse("streams_read", ("x",), hidden, streams, mixes=False, last=True)
-    after = tuple(replace(op, reads=("streams_read",)) if op.name == "final_norm" else op for op in head)
-    model = common.decoder_only(
-        config,
-        (*common.embedding(rows, hidden), Fan("streams", ("embedding",), hidden, streams)),
-        common.runs_of((Plan(*one) for one in zip(kinds, routers, strict=True)), make),
-        (last, *after),
-        hidden=hidden,
-        heads=heads,
-        kv_heads=1,
-        head_dim=head_dim,
-        vocabulary=rows,
-        max_length=config.optional_integer("max_position_embeddings"),
-        tie=common.tied(config) and not none,
+    length = config.optional_integer("max_position_embeddings")
+    sizes = dimensions_of(config, hidden, layers, heads, 1, head_dim, length)
+    balance = balance_loss(config, experts, top_k)
+    after = head(hidden, sizes.vocabulary, norm=RMS_FP32, balance=balance, none=sizes.headless)
+    read = Collapse("streams_read", ("x",), hidden, streams, mixes=False, last=True)
+    model = decoder_only(
+        sizes,
+        (*embedding(sizes.vocabulary, hidden), Fan("streams", ("embedding",), hidden, streams)),
+        runs_of((Plan(*one) for one in zip(kinds, routers, strict=True)), make),
+        (read, *(replace(op, reads=("streams_read",)) if op.name == "final_norm" else op for op in after)),
     )
     return replace(model, streams=streams)
 
@@ -221,24 +222,12 @@ def _rates(config: Config) -> dict[str, int]:
     return found
 
 
-def _listed(config: Config, field: str, layers: int, known: Sequence[str]) -> list[str] | None:
-    given = config.items(field, required=False)
-    if given is None:
-        return None
-    if len(given) != layers:
-        raise config.wrong(field, f"has {len(given)} entries for {layers} layers")
-    for entry in given:
-        if entry not in known:
-            raise config.refuse(field, f"napkin does not know {printable(repr(entry), 60)}")
-    return [str(entry) for entry in given]
-
-
 def _attentions(config: Config, layers: int) -> list[str]:
     """The attention of each layer: listed, or by the tokens of a run, or two of all runs and then alternating."""
     by_rate = config.items("compress_ratios", required=False)
-    listed = _listed(config, "layer_types", layers, (WINDOW, CHOSEN, ALL))
-    if listed is not None:
-        return listed
+    stated = listed(config, "layer_types", layers, (WINDOW, CHOSEN, ALL))
+    if stated is not None:
+        return stated
     if by_rate is None:
         return [CHOSEN if i >= 2 and i % 2 else ALL for i in range(layers)]
     if len(by_rate) < layers:
@@ -251,8 +240,27 @@ def _attentions(config: Config, layers: int) -> list[str]:
 
 def _routers(config: Config, layers: int) -> list[str]:
     stated = config.optional_integer("num_hash_layers", least=0)
-    listed = _listed(config, "mlp_layer_types", layers, (HASHED, LEARNT))
-    if listed is not None:
-        return listed
+    given = listed(config, "mlp_layer_types", layers, (HASHED, LEARNED))
+    if given is not None:
+        return given
     hashed = HASHED_LAYERS if stated is None else stated
-    return [HASHED if i < hashed else LEARNT for i in range(layers)]
+    return [HASHED if i < hashed else LEARNED for i in range(layers)]
+
+
+DEEPSEEK_V4 = Architecture(
+    "deepseek_v4",
+    deepseek_v4,
+    config_class="DeepseekV4Config",
+    aliases={"num_local_experts": "n_routed_experts"},
+    implementation=replace(SIGMOID_ROUTER, rotary="each", wide_sinks=True, new_shares=True, kernels=(EAGER,)),
+    defaults={
+        "compress_rates": None, "hc_mult": 4, "hc_sinkhorn_iters": 20, "head_dim": 512, "hidden_act": "silu",
+        "index_head_dim": 128, "index_n_heads": 64, "index_topk": 512, "layer_types": None,
+        "max_position_embeddings": 1048576, "mlp_bias": False, "mlp_layer_types": None,
+        "moe_intermediate_size": 2048, "n_routed_experts": 256, "num_attention_heads": 64,
+        "num_experts_per_tok": 6, "o_groups": 8, "o_lora_rank": 1024, "q_lora_rank": 1024, "sliding_window": 128,
+        "tie_word_embeddings": False, "vocab_size": 129280,
+    },
+)  # fmt: skip
+
+ARCHITECTURES = (DEEPSEEK_V4,)

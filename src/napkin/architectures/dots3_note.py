@@ -12,14 +12,28 @@ from functools import partial
 from math import gcd
 from typing import Any, NamedTuple
 
-from napkin.architectures import arrangements, blocks, common
+from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.attention import Gate, Rope, Scores
-from napkin.architectures.blocks import RMS, Block, Routing
-from napkin.architectures.common import FULL, WINDOWED
+from napkin.architectures.blocks import RMS, Block, Routing, gated_mlp, moe
+from napkin.architectures.common import (
+    FULL,
+    WINDOWED,
+    activation,
+    checked,
+    chosen_experts,
+    decoder_of,
+    depth,
+    dimensions_of,
+    on,
+    runs_of,
+    width,
+)
 from napkin.architectures.latent_attention import LATENTS, LatentAttention, LatentSizes
+from napkin.architectures.record import Architecture, Wrapper
 from napkin.inputs.load import printable
 from napkin.inputs.model import LARGEST_DIMENSION, Config
 from napkin.operations.attention import Indexer
+from napkin.operations.implementations import SIGMOID_ROUTER
 from napkin.operations.model import Layer, Model
 from napkin.record import replace
 
@@ -58,9 +72,9 @@ class Plan(NamedTuple):
     feed: str
 
 
-def build(config: Config) -> Model:
-    """config.json of dots3_note_text → Model."""
-    hidden, layers = common.width(config), common.depth(config)
+def dots3_note(config: Config) -> Model:
+    """Return dots3.note's language model."""
+    hidden, layers = width(config), depth(config)
     config.ignore("mlp_bias", "output_router_logits", "swa_rope_theta", "rope_interleave", "norm_topk_prob")
     kinds, feeds = _kinds(config, layers), _feeds(config, layers)
     sizes = _sizes(config, kinds)
@@ -79,7 +93,7 @@ def build(config: Config) -> Model:
                 v_dim=one["v_head_dim"],
             ),
             Rope(one["qk_rope_head_dim"], "interleaved", table=list(NAMES).index(kind), wide=kind == INDEXED),
-            bias=common.on(config, "attention_bias"),
+            bias=on(config, "attention_bias"),
             gate=Gate(per_head=True),
             scores=Scores(window=window if kind == WINDOWED else None),
             scaled=LATENTS,
@@ -94,28 +108,16 @@ def build(config: Config) -> Model:
 
     def make(plan: Plan) -> Layer:
         name = f"{NAMES[plan.attention]}_{'moe' if plan.feed == SPARSE else 'dense'}"
-        return Layer(name, arrangements.pre_norm(hidden, RMS, attends[plan.attention], networks[plan.feed]))
+        return Layer(name, pre_norm(hidden, RMS, attends[plan.attention], networks[plan.feed]))
 
-    runs = common.runs_of((Plan(*one) for one in zip(kinds, feeds, strict=True)), make)
+    runs = runs_of((Plan(*one) for one in zip(kinds, feeds, strict=True)), make)
     modules = config.optional_integer("num_nextn_predict_layers", least=0)
     if modules:
         config.notes.append(f"{modules} multi-token prediction modules of the checkpoint not counted")
-    rows = config.integer("vocab_size")
-    none = common.headless(config)
     heads = gcd(*(one["num_attention_heads"] for one in sizes.values()))
-    return common.decoder_only(
-        config,
-        common.embedding(rows, hidden),
-        runs,
-        common.head(hidden, rows, norm=RMS, none=none),
-        hidden=hidden,
-        heads=heads,
-        kv_heads=heads,
-        head_dim=max(one["qk_nope_head_dim"] + one["qk_rope_head_dim"] for one in sizes.values()),
-        vocabulary=rows,
-        max_length=config.optional_integer("max_position_embeddings"),
-        tie=common.tied(config) and not none,
-    )
+    widest = max(one["qk_nope_head_dim"] + one["qk_rope_head_dim"] for one in sizes.values())
+    length = config.optional_integer("max_position_embeddings")
+    return decoder_of(dimensions_of(config, hidden, layers, heads, heads, widest, length), runs, RMS)
 
 
 def _indexed(config: Config, attend: LatentAttention, hidden: int, sizes: Mapping[str, int]) -> LatentAttention:
@@ -133,25 +135,23 @@ def _indexed(config: Config, attend: LatentAttention, hidden: int, sizes: Mappin
 
 def _networks(config: Config, hidden: int, feeds: list[str]) -> dict[str, Block]:
     """The feed-forward of each kind of layer that there is."""
-    function = common.activation(config, "hidden_act")
+    function = activation(config, "hidden_act")
     networks: dict[str, Block] = {}
     config.ignore("intermediate_size", "moe_intermediate_size", "n_routed_experts", "num_experts_per_tok")
     config.ignore("n_shared_experts", "n_group", "topk_group", "topk_method", "scoring_func")
     config.ignore("shared_experts_intermediate_size", "moe_shared_expert_intermediate_size")
     if DENSE in feeds:
         inner = config.integer("intermediate_size")
-        networks[DENSE] = partial(blocks.gated_mlp, width=hidden, inner=inner, function=function)
+        networks[DENSE] = partial(gated_mlp, width=hidden, inner=inner, function=function)
     if SPARSE in feeds:
-        experts, top_k = config.integer("n_routed_experts"), config.integer("num_experts_per_tok")
-        if top_k > experts:
-            raise config.wrong("num_experts_per_tok", f"chooses {top_k} of {experts} experts")
+        experts, top_k = chosen_experts(config, "n_routed_experts", "num_experts_per_tok")
         groups = config.integer("n_group")
         if config.divides("n_group", experts, groups, "experts") < 2:
             raise config.wrong("n_group", f"{groups} groups of {experts} experts have fewer than two each")
         own = config.optional_integer("moe_shared_expert_intermediate_size")
         shared = own if own is not None else config.integer("shared_experts_intermediate_size")
         networks[SPARSE] = partial(
-            blocks.moe,
+            moe,
             width=hidden,
             inner=config.integer("moe_intermediate_size"),
             routing=Routing(
@@ -164,7 +164,7 @@ def _networks(config: Config, hidden: int, feeds: list[str]) -> dict[str, Block]
             ),
             function=function,
             shared=partial(
-                blocks.gated_mlp,
+                gated_mlp,
                 width=hidden,
                 inner=shared * config.integer("n_shared_experts"),
                 function=function,
@@ -184,13 +184,9 @@ def _kinds(config: Config, layers: int) -> list[str]:
     if given is None:
         near = [windows and i >= 2 and i % 4 != 1 for i in range(layers)]
         given = [WINDOWED if one else FULL if chosen is False else INDEXED for one in near]
-    if len(given) != layers:
-        raise config.wrong("layer_types", f"has {len(given)} entries for {layers} layers")
-    for entry in given:
-        if entry not in NAMES:
-            raise config.refuse("layer_types", f"napkin does not know {printable(repr(entry), 60)}")
+    given = checked(config, "layer_types", given, layers, NAMES)
     if chosen is None:
-        return [str(entry) for entry in given]
+        return given
     return [WINDOWED if entry == WINDOWED else INDEXED if chosen else FULL for entry in given]
 
 
@@ -259,3 +255,24 @@ def _by_layer(config: Config, kinds: list[str]) -> dict[str, dict[str, int]]:
         if found.setdefault(kind, block) != block:
             raise config.wrong(field, f"layer {layer} differs from others of {kind}")
     return found
+
+
+DOTS3_NOTE = Architecture(
+    "dots3_note_text",
+    dots3_note,
+    config_class="Dots3NoteTextConfig",
+    aliases={"num_local_experts": "n_routed_experts"},
+    implementation=replace(SIGMOID_ROUTER, turned_back=True),
+    wrappers=(Wrapper("dots3_note", flat=True),),
+    defaults={
+        "attention_bias": False, "head_dim": 256, "hidden_act": "silu", "index_head_dim": 128, "index_n_heads": 64,
+        "index_topk": 2048, "intermediate_size": 13824, "kv_lora_rank": 512, "layer_types": None,
+        "max_position_embeddings": 524288, "mlp_layer_types": None, "moe_intermediate_size": 1536, "n_group": 1,
+        "n_routed_experts": 256, "n_shared_experts": 1, "num_attention_heads": 128, "num_experts_per_tok": 8,
+        "num_key_value_heads": 128, "q_lora_rank": 1024, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
+        "shared_experts_intermediate_size": 1536, "sliding_window": None, "tie_word_embeddings": False,
+        "v_head_dim": 128, "vocab_size": 152064,
+    },
+)  # fmt: skip
+
+ARCHITECTURES = (DOTS3_NOTE,)

@@ -237,7 +237,18 @@ def gemma3n(config: Config) -> Model:
     )
     after = tuple(replace(op, reads=("streams_mean",)) if op.name == "final_norm" else op for op in after)
     model = common.decoder_only(
-        config,
+        common.Dimensions(
+            config.name,
+            config.model_type,
+            hidden,
+            layers,
+            heads,
+            kv_heads,
+            head_dim,
+            rows,
+            config.optional_integer("max_position_embeddings"),
+            common.tied(config) and not none,
+        ),
         (
             *common.embedding(rows, hidden, scale=True),
             *layers_inputs(config.integer("vocab_size_per_layer_input"), hidden, layers, each),
@@ -245,13 +256,6 @@ def gemma3n(config: Config) -> Model:
         ),
         runs,
         after,
-        hidden=hidden,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        vocabulary=rows,
-        max_length=config.optional_integer("max_position_embeddings"),
-        tie=common.tied(config) and not none,
     )
     return replace(model, streams=streams)
 
@@ -348,17 +352,21 @@ def gemma4(config: Config) -> Model:
         table = layers_inputs(config.integer("vocab_size_per_layer_input"), hidden, layers, each)
         before += (*table, Slice("stream", ("embedding_scaled",), hidden))
     return common.decoder_only(
-        config,
+        common.Dimensions(
+            config.name,
+            config.model_type,
+            hidden,
+            layers,
+            heads,
+            sizes[WINDOWED].kv_heads,
+            sizes[WINDOWED].head_dim,
+            rows,
+            config.optional_integer("max_position_embeddings"),
+            common.tied(config) and not none,
+        ),
         before,
         runs,
         common.head(hidden, rows, norm=NORM, softcap=_capped(config), none=none),
-        hidden=hidden,
-        heads=heads,
-        kv_heads=sizes[WINDOWED].kv_heads,
-        head_dim=sizes[WINDOWED].head_dim,
-        vocabulary=rows,
-        max_length=config.optional_integer("max_position_embeddings"),
-        tie=common.tied(config) and not none,
     )
 
 

@@ -11,13 +11,28 @@ from functools import partial
 from math import gcd
 from typing import NamedTuple
 
-from napkin.architectures import arrangements, blocks, common
-from napkin.architectures.blocks import RMS, Block, Operations
-from napkin.inputs.load import printable
+from napkin.architectures.arrangements import pre_norm
+from napkin.architectures.blocks import RMS, Block, Operations, gated_mlp
+from napkin.architectures.common import (
+    Dimensions,
+    activation,
+    chosen_experts,
+    decoder_only,
+    depth,
+    embedding,
+    head,
+    headless,
+    indices,
+    listed,
+    runs_of,
+    width,
+)
+from napkin.architectures.record import Architecture, Wrapper
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
 from napkin.operations.base import COLUMN, KEY, LM_HEAD, QUERY, ROW, SHARED_EXPERT, VALUE, Operation
 from napkin.operations.experts import Experts
+from napkin.operations.implementations import EAGER, EFFICIENT, HF
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
 from napkin.operations.pointwise import Add, Learnt, Multiply, Scale
@@ -38,7 +53,7 @@ class Plan(NamedTuple):
     feed: str
 
 
-class Heads(NamedTuple):
+class Sizes(NamedTuple):
     """Attention of a kind of layer."""
 
     heads: int
@@ -49,9 +64,9 @@ class Heads(NamedTuple):
     tempered: bool
 
 
-def build(config: Config) -> Model:
-    """config.json of inkling_text → Model."""
-    hidden, layers = common.width(config), common.depth(config)
+def inkling(config: Config) -> Model:
+    """Return Inkling's language model."""
+    hidden, layers = width(config), depth(config)
     config.ignore("shared_expert_sink", "number_of_conv_states")  # nothing here reads them
     config.ignore("route_scale", "logits_mup_width_multiplier", "rms_norm_eps_moe_gate", "log_scaling_alpha")
     config.ignore("chain_hidden_post_norm", "mtp_hidden_states_first", "mtp_local_layer_ids")
@@ -65,7 +80,7 @@ def build(config: Config) -> Model:
     window = config.integer("sliding_window_size")
     floor = config.real("log_scaling_n_floor", required=False)
     kinds, feeds = _kinds(config, layers), _feeds(config, layers)
-    sizes: dict[str, Heads] = {}
+    sizes: dict[str, Sizes] = {}
     for kind, prefix in ((FULL, ""), (WINDOWED, "swa_")):
         names = [prefix + name for name in ("num_attention_heads", "num_key_value_heads", "head_dim")]
         if kind not in kinds:
@@ -76,7 +91,7 @@ def build(config: Config) -> Model:
             raise config.wrong(names[1], f"{heads} attention heads are not a multiple of {kv_heads} key/value heads")
         near = kind == WINDOWED
         extent = window if near else config.integer("rel_extent")
-        sizes[kind] = Heads(heads, kv_heads, size, extent, window if near else None, floor is not None and not near)
+        sizes[kind] = Sizes(heads, kv_heads, size, extent, window if near else None, floor is not None and not near)
     config.ignore("rel_extent")
     rank = config.integer("d_rel")
     networks = _networks(config, hidden, feeds)
@@ -87,29 +102,23 @@ def build(config: Config) -> Model:
             _convolved(one, hidden, kernel, n) for one, n in ((attend, "attention"), (networks[plan.feed], "mlp"))
         )
         name = ("sliding" if plan.attention == WINDOWED else "full") + ("_moe" if plan.feed == SPARSE else "_dense")
-        return Layer(name, arrangements.pre_norm(hidden, RMS, near, feed))
+        return Layer(name, pre_norm(hidden, RMS, near, feed))
 
-    runs = common.runs_of((Plan(*one) for one in zip(kinds, feeds, strict=True)), make)
+    runs = runs_of((Plan(*one) for one in zip(kinds, feeds, strict=True)), make)
     modules = config.optional_integer("num_mtp_layers", least=0)
     if modules:
         config.notes.append(f"{modules} multi-token prediction layers of the checkpoint not counted")
-    rows = config.integer("vocab_size")
     real_rows = config.optional_integer("unpadded_vocab_size")
-    none = common.headless(config)
+    length = config.optional_integer("max_position_embeddings")
     heads = gcd(*(one.heads for one in sizes.values()))
-    return common.decoder_only(
-        config,
-        common.embedding(rows, hidden, norm=RMS),
-        runs,
-        _head(common.head(hidden, rows, norm=RMS, none=none), hidden, rows if real_rows is None else real_rows, rows),
-        hidden=hidden,
-        heads=heads,
-        kv_heads=gcd(*(one.kv_heads for one in sizes.values())),
-        head_dim=max(one.size for one in sizes.values()),
-        vocabulary=rows,
-        max_length=config.optional_integer("max_position_embeddings"),
-        tie=False,
+    kv_heads = gcd(*(one.kv_heads for one in sizes.values()))
+    widest = max(one.size for one in sizes.values())
+    rows, none = config.integer("vocab_size"), headless(config)
+    dims = Dimensions(
+        config.name, config.model_type, hidden, layers, heads, kv_heads, widest, rows, length, tied=False, headless=none
     )
+    after = _head(head(hidden, rows, norm=RMS, none=none), hidden, rows if real_rows is None else real_rows, rows)
+    return decoder_only(dims, embedding(rows, hidden, norm=RMS), runs, after)
 
 
 def _head(after: Operations, width: int, real_rows: int, rows: int) -> Operations:
@@ -135,7 +144,7 @@ def _convolved(block: Block, width: int, kernel: int, name: str) -> Block:
     return of
 
 
-def _attention(source: str, *, width: int, rank: int, kernel: int, own: Heads) -> Operations:
+def _attention(source: str, *, width: int, rank: int, kernel: int, own: Sizes) -> Operations:
     wide, narrow = own.heads * own.size, own.kv_heads * own.size
     query, bias = "q_norm", "distance_bias"
     operations: Operations = (
@@ -170,7 +179,7 @@ def _attention(source: str, *, width: int, rank: int, kernel: int, own: Heads) -
 
 def _networks(config: Config, hidden: int, feeds: list[str]) -> dict[str, Block]:
     """The feed-forward of each kind of layer that there is."""
-    function = common.activation(config, "hidden_act")
+    function = activation(config, "hidden_act")
     config.ignore("intermediate_size", "moe_intermediate_size", "dense_intermediate_size")
     config.ignore("n_routed_experts", "num_experts_per_tok", "n_shared_experts")
     # where it is stated, the experts' width has the other name
@@ -180,9 +189,7 @@ def _networks(config: Config, hidden: int, feeds: list[str]) -> dict[str, Block]
         inner = config.integer("intermediate_size") if dense_stated is None else dense_stated
         networks[DENSE] = partial(_dense, width=hidden, inner=inner, function=function)
     if SPARSE in feeds:
-        experts, top_k = config.integer("n_routed_experts"), config.integer("num_experts_per_tok")
-        if top_k > experts:
-            raise config.wrong("num_experts_per_tok", f"chooses {top_k} of {experts} experts")
+        experts, top_k = chosen_experts(config, "n_routed_experts", "num_experts_per_tok")
         networks[SPARSE] = partial(
             _sparse,
             width=hidden,
@@ -197,7 +204,7 @@ def _networks(config: Config, hidden: int, feeds: list[str]) -> dict[str, Block]
 
 def _dense(source: str, *, width: int, inner: int, function: str) -> Operations:
     """A gated network, its result multiplied by one learnt number."""
-    operations = blocks.gated_mlp(source, width=width, inner=inner, function=function)
+    operations = gated_mlp(source, width=width, inner=inner, function=function)
     return (
         *operations,
         Learnt("scale", (), (("weight", (1,)),)),
@@ -218,17 +225,12 @@ def _sparse(source: str, *, width: int, inner: int, experts: int, top_k: int, sh
 
 def _kinds(config: Config, layers: int) -> list[str]:
     """The attention of each layer: listed, or by the numbers of those with a window, or each so many-th without."""
-    local = common.indices(config, "local_layer_ids", layers)
+    local = indices(config, "local_layer_ids", layers)
     stated = config.items("local_layer_ids", required=False) is not None
-    given = config.items("layer_types", required=False)
-    if given is None:
-        return [WINDOWED if (i in local if stated else (i + 1) % PERIOD) else FULL for i in range(layers)]
-    if len(given) != layers:
-        raise config.wrong("layer_types", f"has {len(given)} entries for {layers} layers")
-    for entry in given:
-        if entry not in (FULL, WINDOWED):
-            raise config.refuse("layer_types", f"napkin does not know {printable(repr(entry), 60)}")
-    return [str(entry) for entry in given]
+    given = listed(config, "layer_types", layers, (FULL, WINDOWED))
+    if given is not None:
+        return given
+    return [WINDOWED if (i in local if stated else (i + 1) % PERIOD) else FULL for i in range(layers)]
 
 
 def _feeds(config: Config, layers: int) -> list[str]:
@@ -239,3 +241,29 @@ def _feeds(config: Config, layers: int) -> list[str]:
     if len(given) != layers or set(map(str, given)) - {SPARSE, DENSE}:
         raise config.wrong("mlp_layer_types", f"is not a list of {layers} times sparse or dense")
     return [str(entry) for entry in given]
+
+
+INKLING = Architecture(
+    "inkling_text",
+    inkling,
+    config_class="InklingTextConfig",
+    aliases={
+        "model_max_length": "max_position_embeddings",
+        "num_local_experts": "n_routed_experts",
+        "sconv_kernel_size": "conv_kernel_size",
+        "sliding_window": "sliding_window_size",
+    },
+    implementation=replace(HF, kernels=(EFFICIENT, EAGER)),
+    wrappers=(Wrapper("inkling_mm_model"),),
+    defaults={
+        "conv_kernel_size": 4, "d_rel": 16, "head_dim": 128, "hidden_act": "silu", "intermediate_size": 24576,
+        "layer_types": None, "local_layer_ids": None, "log_scaling_n_floor": None,
+        "max_position_embeddings": 131072, "mlp_layer_types": None, "moe_intermediate_size": 3072,
+        "n_routed_experts": 256, "n_shared_experts": 2, "num_attention_heads": 64, "num_experts_per_tok": 6,
+        "num_key_value_heads": 8, "rel_extent": 1024, "sliding_window_size": 512, "swa_head_dim": 128,
+        "swa_num_attention_heads": 64, "swa_num_key_value_heads": 16, "unpadded_vocab_size": None,
+        "vocab_size": 201024,
+    },
+)  # fmt: skip
+
+ARCHITECTURES = (INKLING,)

@@ -1,29 +1,39 @@
-"""What stands on an encoder: the head of masked language modelling, the original pre-training heads, or none."""
+"""Parts of encoders: the head of masked language modeling, the original pre-training heads, or none."""
 
 from __future__ import annotations
 
+from napkin.architectures.attention import Scores
 from napkin.architectures.blocks import LAYER, Operations
-from napkin.architectures.common import tied
+from napkin.architectures.common import activation, depth, head_size, tied, width
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.operations.base import LM_HEAD, VOCABULARY
+from napkin.operations.implementations import IDS, OWN_LABELS, ROTARY
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Model, Parts, stack_of
 from napkin.operations.pointwise import Activation
+from napkin.record import record, replace
 
 BARE, MASKED, PRETRAINING = "bare", "masked", "pretraining"
+BIDIRECTIONAL = Scores(causal=False)
+"""Every token sees every other."""
+ENCODER = replace(OWN_LABELS, positions="buffer", buffers=(ROTARY, IDS, IDS), closure=("tables",))
+"""Position and segment ids are buffers, one row for all sequences."""
 
 
-# --- what stands on the encoder --------------------------------------------------------------------------------------
+def purpose_of(config: Config, full: str = "ForMaskedLM", *, pretraining: bool = False) -> str:
+    """Return which head the class named under `architectures` has: MASKED (also where none is named), PRETRAINING or
+    BARE. Another head is refused.
 
-
-def purpose_of(config: Config, full: str = "ForMaskedLM") -> str:
-    """Which head the class named under `architectures` has: the masked language model's, also where none is named; the
-    original pre-training heads; or none. Another head is refused."""
+    full         the end of the name of the class with the language model's head
+    pretraining  the model_type has a class with the original pre-training heads
+    """
     names = [name for name in config.items("architectures", required=False) or [] if isinstance(name, str)]
     if not names or any(name.endswith(full) for name in names):
         return MASKED
     if any(name.endswith("ForPreTraining") for name in names):
+        if not pretraining:
+            raise config.refuse("architectures", "the class has no pre-training heads")
         return PRETRAINING
     if any(name.endswith(("Model", "Encoder")) for name in names):
         config.notes.append("the class has no head: none is counted")
@@ -38,7 +48,7 @@ def purpose_of(config: Config, full: str = "ForMaskedLM") -> str:
 def masked_head(
     hidden: int, vocabulary: int, function: str, *, table_width: int | None = None, source: str = "x"
 ) -> Operations:
-    """logits = table·norm(f(W·x)) + bias: the token table, tied, after one more layer into its width."""
+    """Return the head logits = E·norm(f(W·x)) + bias, where E is the token embedding and W projects to its width."""
     table = table_width or hidden
     return (
         Matmul("head_dense", (source,), hidden, table, True),
@@ -48,40 +58,97 @@ def masked_head(
     )
 
 
+def pooler(hidden: int, source: str) -> Operations:
+    """Return the layer that reads a sequence's first token."""
+    return (
+        Matmul("pooler", (source,), hidden, hidden, True),
+        Activation("pooler_activation", ("pooler",), hidden, "tanh"),
+    )
+
+
 def must_tie(config: Config) -> None:
-    """Releases of the classes differ in the untied head's biases: one or two."""
+    """Refuse an untied head: releases of the classes differ in whether it has one bias or two."""
     if not tied(config):
         raise config.refuse("tie_word_embeddings", "releases of the class disagree on an untied head's biases")
 
 
-def encoder(
+@record
+class Sizes:
+    """What config.json says of an encoder as a whole, read once.
+
+    kv_heads  key/value heads of attention, 0 where they are as many as query heads
+    inner     width of the MLP            function    its activation
+    purpose   which head the class has    max_length  tokens that the model was trained for, where the file says so
+    """
+
+    name: str
+    hidden: int
+    layers: int
+    heads: int
+    head_dim: int
+    inner: int
+    function: str
+    vocabulary: int
+    purpose: str
+    max_length: int | None
+    kv_heads: int = 0
+
+
+def sizes_of(
     config: Config,
+    *,
+    inner: str = "intermediate_size",
+    function: str = "hidden_act",
+    own_head_dim: bool = False,
+    named: str = "ForMaskedLM",
+    pretraining: bool = False,
+) -> Sizes:
+    """Read an encoder's sizes.
+
+    inner, function  the fields that say them; no function: the class has one of its own
+    own_head_dim     the class reads `head_dim`
+    named, pretraining  as in `purpose_of`
+    """
+    hidden, layers = width(config), depth(config)
+    heads = config.integer("num_attention_heads")
+    if own_head_dim:
+        head_dim = head_size(config, hidden, heads)
+    else:
+        head_dim = config.divides("num_attention_heads", hidden, heads, "(hidden_size)")
+    return Sizes(
+        config.name,
+        hidden,
+        layers,
+        heads,
+        head_dim,
+        config.integer(inner),
+        activation(config, function) if function else "",
+        config.integer("vocab_size"),
+        purpose_of(config, named, pretraining=pretraining),
+        config.optional_integer("max_position_embeddings"),
+    )
+
+
+def encoder(
+    sizes: Sizes,
     before: Operations,
     runs: Parts,
     after: Operations,
     *,
-    hidden: int,
-    heads: int,
-    vocabulary: int,
     tie: bool,
     shared: Operations = (),
     stack: str = "encoder",
 ) -> Model:
+    """Return a model of one stack."""
     return Model(
-        name=config.name,
+        name=sizes.name,
         stacks=(stack_of(stack, before, runs, after),),
         tied=tie,
-        hidden=hidden,
-        heads=heads,
-        kv_heads=heads,
-        head_dim=hidden // heads,
-        vocabulary=vocabulary,
-        max_length=config.optional_integer("max_position_embeddings"),
+        hidden=sizes.hidden,
+        heads=sizes.heads,
+        kv_heads=sizes.kv_heads or sizes.heads,
+        head_dim=sizes.head_dim,
+        vocabulary=sizes.vocabulary,
+        max_length=sizes.max_length,
         shared=shared,
     )
-
-
-def head_count(config: Config, hidden: int) -> int:
-    heads = config.integer("num_attention_heads")
-    config.divides("num_attention_heads", hidden, heads, "(hidden_size)")
-    return heads

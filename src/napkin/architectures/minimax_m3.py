@@ -7,15 +7,27 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
-from napkin.architectures import arrangements, blocks, common
+from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.attention import Attention, Heads, QkNorm, Rope, Scores
-from napkin.architectures.blocks import RMS_OFFSET, Block, Operations, Routing
+from napkin.architectures.blocks import RMS_OFFSET, Block, Operations, Routing, moe
+from napkin.architectures.common import (
+    balance_loss,
+    checked,
+    chosen_experts,
+    decoder_of,
+    depth,
+    dimensions_of,
+    kv_heads_of,
+    runs_of,
+    width,
+)
+from napkin.architectures.record import Architecture, Wrapper
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
 from napkin.operations.base import COLUMN, ROW
 from napkin.operations.compression import BlockIndexer
-from napkin.operations.experts import BalanceLoss
+from napkin.operations.implementations import PARTIAL_ROTARY
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
 from napkin.operations.pointwise import Activation, Clamp, Multiply, Scale
@@ -40,11 +52,11 @@ class Plan(NamedTuple):
     feed: str
 
 
-def build(config: Config) -> Model:
-    """config.json of minimax_m3_vl_text → Model."""
-    hidden, layers = common.width(config), common.depth(config)
+def minimax_m3(config: Config) -> Model:
+    """Return MiniMax-M3's language model."""
+    hidden, layers = width(config), depth(config)
     heads = config.integer("num_attention_heads")
-    kv_heads = common.kv_heads_of(config, heads)
+    kv_heads = kv_heads_of(config, heads)
     head_dim = config.integer("head_dim")
     config.ignore("hidden_act", "swiglu_alpha", "swiglu_limit", "router_jitter_noise", "index_local_blocks")
     legacy = config.mapping("sparse_attention_config", required=False) or {}
@@ -52,12 +64,12 @@ def build(config: Config) -> Model:
     config.divides("num_attention_heads", heads, index["index_n_heads"], "attention heads")
     config.ignore("rotary_dim")  # rope_parameters say it
     parameters = config.mapping("rope_parameters", required=False) or {}
-    share = parameters.get("partial_rotary_factor", config.real("partial_rotary_factor", required=False))
-    if share is None:
-        share = 1.0
-    if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
-        raise config.wrong("partial_rotary_factor", f"{printable(repr(share), 60)} is not a share from 0 to 1")
-    rotary = -2 * (-int(head_dim * share) // 2)
+    part = parameters.get("partial_rotary_factor", config.real("partial_rotary_factor", required=False))
+    if part is None:
+        part = 1.0
+    if isinstance(part, bool) or not isinstance(part, (int, float)) or not 0 < part <= 1:
+        raise config.wrong("partial_rotary_factor", f"{printable(repr(part), 60)} is not a share from 0 to 1")
+    rotary = -2 * (-int(head_dim * part) // 2)
     attend = Attention(Heads(hidden, heads, kv_heads, head_dim), rope=Rope(rotary), norm=QkNorm(RMS_OFFSET))
 
     def chosen(core: AttentionCore) -> Operations:
@@ -73,15 +85,13 @@ def build(config: Config) -> Model:
         return (indexer, core)
 
     window = index["index_topk_blocks"] * index["index_block_size"]
-    experts, top_k = config.integer("num_local_experts"), config.integer("num_experts_per_tok")
-    if top_k > experts:
-        raise config.wrong("num_experts_per_tok", f"chooses {top_k} of {experts} experts")
+    experts, top_k = chosen_experts(config, "num_local_experts", "num_experts_per_tok")
     routing = Routing(experts, top_k, score="sigmoid", normalise=True, balanced="buffer")
     attentions, feeds = _attentions(config, layers, legacy), _feeds(config, layers)
     networks: dict[str, Block] = {}
     if SPARSE in feeds:
         networks[SPARSE] = partial(
-            blocks.moe,
+            moe,
             width=hidden,
             inner=config.integer("intermediate_size"),
             routing=routing,
@@ -101,25 +111,13 @@ def build(config: Config) -> Model:
         if plan.attention == BLOCKS:
             near = replace(attend, scores=Scores(window=window, anywhere=True, own_mask=True), core=chosen)
         name = ("moe" if plan.feed == SPARSE else "dense") + "_blocks" * (plan.attention == BLOCKS)
-        return Layer(name, arrangements.pre_norm(hidden, RMS_OFFSET, near, networks[plan.feed]))
+        return Layer(name, pre_norm(hidden, RMS_OFFSET, near, networks[plan.feed]))
 
-    rows = config.integer("vocab_size")
-    none = common.headless(config)
-    balances = SPARSE in feeds and config.flag("output_router_logits", otherwise=False)
-    balance = BalanceLoss("balance_loss", (), experts, top_k) if balances else None
-    return common.decoder_only(
-        config,
-        common.embedding(rows, hidden),
-        common.runs_of((Plan(*one) for one in zip(attentions, feeds, strict=True)), make),
-        common.head(hidden, rows, norm=RMS_OFFSET, balance=balance, none=none),
-        hidden=hidden,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        vocabulary=rows,
-        max_length=config.optional_integer("max_position_embeddings"),
-        tie=common.tied(config) and not none,
-    )
+    length = config.optional_integer("max_position_embeddings")
+    sizes = dimensions_of(config, hidden, layers, heads, kv_heads, head_dim, length)
+    balance = balance_loss(config, experts, top_k) if SPARSE in feeds else None
+    runs = runs_of((Plan(*one) for one in zip(attentions, feeds, strict=True)), make)
+    return decoder_of(sizes, runs, RMS_OFFSET, balance=balance)
 
 
 def _swiglu(source: str, *, width: int, inner: int, prefix: str = "") -> Operations:
@@ -156,7 +154,7 @@ def _attentions(config: Config, layers: int, legacy: object) -> Sequence[str]:
     given = config.items("layer_types", required=False)
     if given is None and isinstance(frequency, list):
         given = [BLOCKS if on else FULL for on in frequency]
-    return _listed(config, "layer_types", given, layers, (FULL, BLOCKS), FULL)
+    return [FULL] * layers if given is None else checked(config, "layer_types", given, layers, (FULL, BLOCKS))
 
 
 def _feeds(config: Config, layers: int) -> Sequence[str]:
@@ -164,17 +162,23 @@ def _feeds(config: Config, layers: int) -> Sequence[str]:
     given = config.items("mlp_layer_types", required=False)
     if given is None and frequency is not None:
         given = [SPARSE if on else DENSE for on in frequency]
-    return _listed(config, "mlp_layer_types", given, layers, (SPARSE, DENSE), SPARSE)
+    return [SPARSE] * layers if given is None else checked(config, "mlp_layer_types", given, layers, (SPARSE, DENSE))
 
 
-def _listed(
-    config: Config, field: str, given: Sequence[object] | None, layers: int, known: Sequence[str], otherwise: str
-) -> Sequence[str]:
-    if given is None:
-        return [otherwise] * layers
-    if len(given) != layers:
-        raise config.wrong(field, f"has {len(given)} entries for {layers} layers")
-    for entry in given:
-        if entry not in known:
-            raise config.refuse(field, f"napkin does not know {printable(repr(entry), 60)}")
-    return [str(entry) for entry in given]
+MINIMAX_M3 = Architecture(
+    "minimax_m3_vl_text",
+    minimax_m3,
+    config_class="MiniMaxM3VLTextConfig",
+    aliases={"num_experts": "num_local_experts"},
+    implementation=replace(PARTIAL_ROTARY, router="scores"),
+    wrappers=(Wrapper("minimax_m3_vl"),),
+    defaults={
+        "dense_intermediate_size": 12288, "head_dim": 128, "index_block_size": 128, "index_head_dim": 128,
+        "index_n_heads": 4, "index_topk_blocks": 16, "intermediate_size": 3072, "layer_types": None,
+        "max_position_embeddings": 524288, "mlp_layer_types": None, "num_attention_heads": 64,
+        "num_experts_per_tok": 4, "num_key_value_heads": 4, "num_local_experts": 128,
+        "shared_intermediate_size": 3072, "tie_word_embeddings": False, "vocab_size": 200064,
+    },
+)  # fmt: skip
+
+ARCHITECTURES = (MINIMAX_M3,)

@@ -11,7 +11,18 @@ from collections.abc import Callable, Sequence
 
 from napkin.architectures.attention import Attention, Heads, QkvProjections, Rope
 from napkin.architectures.blocks import RMS, Block, NormStyle
-from napkin.architectures.common import FULL, decoder_only, embedding, head, head_size, headless, kv_heads_of, tied
+from napkin.architectures.common import (
+    FULL,
+    Dimensions,
+    decoder_only,
+    depth_of,
+    embedding,
+    head,
+    head_size,
+    headless,
+    kv_heads_of,
+    tied,
+)
 from napkin.inputs.load import printable
 from napkin.inputs.model import LARGEST_DIMENSION, Config
 from napkin.operations.experts import BalanceLoss
@@ -116,17 +127,21 @@ def network(
     balances = routed[0] > 0 and config.flag("output_router_logits", otherwise=False)
     balance = BalanceLoss("balance_loss", (), *routed) if balances else None
     return decoder_only(
-        config,
+        Dimensions(
+            config.name,
+            config.model_type,
+            hidden,
+            depth_of(runs),
+            heads,
+            kv_heads,
+            head_dim,
+            vocabulary,
+            config.optional_integer("max_position_embeddings") if positions else None,
+            tie,
+        ),
         embedding(vocabulary, hidden, scale=scale),
         runs,
         head(hidden, vocabulary, norm=norm, none=none, scale=logits_scale, softcap=softcap, balance=balance),
-        hidden=hidden,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        vocabulary=vocabulary,
-        max_length=config.optional_integer("max_position_embeddings") if positions else None,
-        tie=tie,
     )
 
 

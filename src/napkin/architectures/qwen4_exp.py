@@ -14,6 +14,7 @@ from napkin.architectures.attention import Attention, Heads, QkNorm, QkvProjecti
 from napkin.architectures.blocks import RMS_OFFSET, Block, Operations, Routing, behind_gate, gated_mlp, moe
 from napkin.architectures.common import (
     FULL,
+    Dimensions,
     activation,
     decoder_only,
     depth,
@@ -142,17 +143,21 @@ def build(config: Config) -> Model:
     read = _read("final", "x", hidden, streams, rank)
     after = head(hidden, vocabulary, norm=None, balance=balance, none=none)
     model = decoder_only(
-        config,
+        Dimensions(
+            config.name,
+            config.model_type,
+            hidden,
+            layers,
+            heads,
+            kv_heads,
+            head_dim,
+            vocabulary,
+            config.optional_integer("max_position_embeddings"),
+            tied(config) and not none,
+        ),
         (*embedding(vocabulary, hidden), Fan("streams", ("embedding",), hidden, streams)),
         runs_of(list(zip(listed, tables, strict=True)), layer),
         (*read, *(replace(op, reads=("final_norm",)) if op.role == LM_HEAD else op for op in after)),
-        hidden=hidden,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        vocabulary=vocabulary,
-        max_length=config.optional_integer("max_position_embeddings"),
-        tie=tied(config) and not none,
     )
     return replace(model, streams=streams)
 

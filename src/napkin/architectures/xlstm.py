@@ -11,7 +11,7 @@ from functools import partial
 
 from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.blocks import NormStyle, gated_mlp
-from napkin.architectures.common import decoder_only, embedding, head, headless, on, tied, width
+from napkin.architectures.common import Dimensions, decoder_only, embedding, head, headless, on, tied, width
 from napkin.architectures.common import depth as depth_of
 from napkin.architectures.mixing import scaled
 from napkin.architectures.record import Architecture
@@ -61,17 +61,10 @@ def xlstm(config: Config) -> Model:
     if tied(config):
         config.notes.append("tie_word_embeddings: the class shares no weights, so table and head count apart")
     return decoder_only(
-        config,
+        Dimensions(config.name, config.model_type, hidden, layers, heads, heads, head_dim, rows, None, False),
         embedding(rows, hidden),
         ((layers, Layer("mlstm", pre_norm(hidden, norm, mix, feed))),),
         after,
-        hidden=hidden,
-        heads=heads,
-        kv_heads=heads,
-        head_dim=head_dim,
-        vocabulary=rows,
-        max_length=None,
-        tie=False,
     )
 
 

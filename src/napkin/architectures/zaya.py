@@ -9,6 +9,7 @@ from __future__ import annotations
 from napkin.architectures.attention import Rope
 from napkin.architectures.blocks import RMS, Operations
 from napkin.architectures.common import (
+    Dimensions,
     activation,
     decoder_only,
     depth,
@@ -137,17 +138,21 @@ def zaya(config: Config) -> Model:
     config.notes.append(f"a token may pass all {experts} experts by: its code sends it through one all the same")
     config.notes.append(f"routers' states, {router_width:,} numbers a token, are not counted in what stages send")
     return decoder_only(
-        config,
+        Dimensions(
+            config.name,
+            config.model_type,
+            hidden,
+            layers,
+            heads,
+            kv_heads,
+            head_dim,
+            vocabulary,
+            config.optional_integer("max_position_embeddings"),
+            tied(config) and not none,
+        ),
         (*before, Cast("widened", ("embedding_scaled",), hidden, wide=True)),
         runs_of([(kind, min(i, 2)) for i, kind in enumerate(listed)], layer),
         narrowed,
-        hidden=hidden,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        vocabulary=vocabulary,
-        max_length=config.optional_integer("max_position_embeddings"),
-        tie=tied(config) and not none,
     )
 
 

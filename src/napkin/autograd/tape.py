@@ -16,11 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from napkin import formats
 from napkin.elementwise import Number, ceil_div, is_array, maximum, where
 
-BYTES = {"fp64": 8, "int64": 8, "fp32": 4, "tf32": 4, "int32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, "bool": 1}
-SIXTEENTHS = {"mxfp8": 16.5, "mxfp4": 8.5, "nvfp4": 9}
-"""Bytes of 16 elements with the scales that they share (formats.py has the formats)."""
+BYTES, SIXTEENTHS = formats.BYTES, formats.SIXTEENTHS
 _RANK = {"bf16": 1, "fp16": 1, "fp32": 2, "fp64": 3}
 
 SLICE, CUT = "slice", "cut"

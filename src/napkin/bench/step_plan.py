@@ -18,7 +18,9 @@ from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model, stack_of
 from napkin.timing.step import step
 from napkin.training import optimizers
-from napkin.training.layout import Layout, precision, recompute
+from napkin.training.layout import Layout
+from napkin.training.precision import precision
+from napkin.training.recomputation import recompute
 
 PRECISIONS = ("bf16-pure", "amp-bf16", "fp32")
 VARIANTS = ("eager", "compiled")

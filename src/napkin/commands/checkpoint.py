@@ -12,8 +12,8 @@ from napkin.record import record
 from napkin.render.answer import Answer
 from napkin.term import Term, leaf
 from napkin.training import optimizers
-from napkin.training.layout import Precision, precision
 from napkin.training.optimizers import Optimizer
+from napkin.training.precision import Precision, precision
 from napkin.units import human
 
 

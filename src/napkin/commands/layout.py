@@ -8,7 +8,8 @@ from napkin.commands.stages import read_pipeline
 from napkin.errors import NapkinError, Refused
 from napkin.operations.model import Model
 from napkin.operations.queries import expert_widths, has_separate_experts
-from napkin.training.layout import Layout, recompute
+from napkin.training.layout import Layout
+from napkin.training.recomputation import recompute
 
 
 def divisions(layout: Layout) -> str:

@@ -66,7 +66,7 @@ def read_base_dtype(inputs: Inputs, hardware: Hardware) -> str:
     if inputs.get("dtype") is not None:
         return peak_name(inputs.get("dtype"))
     if inputs.get("precision") is not None:
-        from napkin.training.layout import precision
+        from napkin.training.precision import precision
 
         return peak_name(precision(inputs.get("precision")).compute)
     return hardware.default_dtype

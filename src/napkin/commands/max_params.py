@@ -18,7 +18,7 @@ from napkin.record import record
 from napkin.render.answer import Answer
 from napkin.term import TRUE, Term, leaf
 from napkin.training import optimizers
-from napkin.training.layout import precision
+from napkin.training.precision import precision
 
 LAYOUT = (
     *(name for name in (*SETUP_OPTIONS, *STATE_OPTIONS) if name not in ("gpus", "precision", "optimizer")),

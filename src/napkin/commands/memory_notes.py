@@ -6,7 +6,7 @@ from napkin.autograd.tape import BYTES
 from napkin.footprint import buckets
 from napkin.footprint.setup import Setup
 from napkin.inputs.model import traced_steps
-from napkin.operations.expert_rules import GROUPED_BYTES
+from napkin.operations.expert_kernels import GROUPED_BYTES
 from napkin.operations.implementations import FLASH, TORCH, TRANSFORMERS
 from napkin.operations.model import Model
 from napkin.operations.queries import attention_masks, grouped_experts, has_scan, has_separate_experts

@@ -23,7 +23,7 @@ from napkin.options.training import SETUP_DEFAULTS, STEP_MODEL
 from napkin.record import record
 from napkin.render.answer import Answer
 from napkin.term import GIVEN, Term, leaf, multiply
-from napkin.training.layout import recompute
+from napkin.training.recomputation import recompute
 from napkin.units import human
 
 VERDICT_BY = "palm"

@@ -12,8 +12,8 @@ from napkin.commands.model import read_sequence
 from napkin.errors import BROKEN, CLOSE, OK, NapkinError
 from napkin.footprint import serving as inference
 from napkin.inputs.hardware import Hardware
-from napkin.operations.lowering import key_heads
 from napkin.operations.model import Model
+from napkin.operations.queries import key_heads
 from napkin.options.machine import FIGURES
 from napkin.options.model import MODEL_OPTIONS
 from napkin.options.output import COMMON, DRAWS

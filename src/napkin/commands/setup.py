@@ -9,15 +9,15 @@ from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.evidence.margins import widths_of
 from napkin.footprint.setup import Setup
 from napkin.operations.implementations import IMPLEMENTATIONS, Implementation, Tuning
-from napkin.operations.lowering import divides_heads, key_heads
 from napkin.operations.model import Model
-from napkin.operations.queries import linear_layers
+from napkin.operations.queries import divides_heads, key_heads, linear_layers
 from napkin.options.training import TORCH_LOSS
 from napkin.record import replace
 from napkin.training import optimizers
 from napkin.training.frameworks import FRAMEWORKS, PLAIN, Framework
-from napkin.training.layout import Layout, Precision, precision
+from napkin.training.layout import Layout
 from napkin.training.optimizers import Optimizer
+from napkin.training.precision import Precision, precision
 
 
 def read_setup(inputs: Inputs, model: Model) -> Setup:

@@ -18,8 +18,8 @@ from napkin.record import record
 from napkin.render.answer import Answer
 from napkin.term import Term, add, constant, divide, leaf, multiply
 from napkin.training import optimizers
-from napkin.training.layout import Precision, precision
 from napkin.training.optimizers import Optimizer
+from napkin.training.precision import Precision, precision
 
 
 @record

@@ -18,7 +18,7 @@ from napkin.options.output import DRAWS
 from napkin.options.training import SETUP_DEFAULTS, SETUP_OPTIONS
 from napkin.render.answer import Answer
 from napkin.term import Term
-from napkin.timing.step import Step, step
+from napkin.timing.step import StepTime, step
 from napkin.units import human
 
 BINDS = {"compute": "compute", "memory_bound": "memory", "communication": "communication", "bubble": "bubble"}
@@ -79,7 +79,7 @@ def _assumed_links(hardware: Hardware, gpus: int) -> list[str]:
     return notes
 
 
-def parts_of(found: Step) -> list[Term]:
+def parts_of(found: StepTime) -> list[Term]:
     """Return the parts of the step and what they consist of, two levels deep."""
     listed = []
     for part in found.time.parts:
@@ -96,13 +96,13 @@ def _add_ends(answer: Answer, half: float) -> None:
             answer.intervals[term.name] = (term.value / factor, term.value * factor)
 
 
-def _binding(found: Step) -> str:
+def _binding(found: StepTime) -> str:
     """Return what the largest part of the step waits for."""
     parts = {part.name.removeprefix("step/"): part.value for part in found.time.parts}
     return BINDS[max(BINDS, key=lambda name: parts[name])]
 
 
-def _bars(found: Step) -> list[str]:
+def _bars(found: StepTime) -> list[str]:
     """Return the breakdown as bars of text."""
     whole = found.time.value
     lines = []

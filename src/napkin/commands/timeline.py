@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from napkin.render.chart import Chart, Series, Span
-from napkin.timing.step import Plan, Step
+from napkin.timing.step import StepTime
+from napkin.timing.step_layout import StepLayout
 
 MOST_STAGES, MOST_MICRO_BATCHES = 16, 24
 """Beyond so many stages or micro-batches a schedule cannot be read: the first ones stand for the rest."""
@@ -39,7 +40,7 @@ def schedule(stages: int, micro_batches: int, forward: float, backward: float) -
     return spans
 
 
-def charts(found: Step, plan: Plan, title: str) -> list[Chart]:
+def charts(found: StepTime, plan: StepLayout, title: str) -> list[Chart]:
     """The breakdown as bars; with a pipeline, its schedule too."""
     parts = [part for part in found.time.parts if part.value > 0]
     names = [part.name.removeprefix("step/").replace("_", " ") for part in parts]

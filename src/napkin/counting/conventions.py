@@ -21,7 +21,6 @@ from napkin.counting.flops import FULL, Works
 from napkin.counting.params import params
 from napkin.counting.six_n import six
 from napkin.elementwise import Number
-from napkin.operations.attention import AttentionCore, BandAttention
 from napkin.operations.model import Model
 from napkin.term import GIVEN, Term, add, constant, divide, leaf, multiply, subtract
 
@@ -95,13 +94,12 @@ def _length(model: Model, over: Works) -> Number:
 
 def heads_width(model: Model) -> int:
     """Σ over layers of heads · (d_qk + d_v): twice L·a·d where keys and values are alike."""
-    total = 0
-    for stack in model.stacks:
-        for _, count, layer in stack.kinds():
-            for op in layer.operations:
-                if isinstance(op, (AttentionCore, BandAttention)):
-                    total += count * op.heads * (op.qk_dim + op.v_dim)
-    return total
+    return sum(
+        count * op.attention_width()
+        for stack in model.stacks
+        for _, count, layer in stack.kinds()
+        for op in layer.operations
+    )
 
 
 def _square(path: str, model: Model, pairs: int, seq: Term) -> Term:

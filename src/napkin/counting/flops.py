@@ -11,10 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from napkin.elementwise import Number
-from napkin.operations.attention import AttentionCore, BandAttention
-from napkin.operations.base import LM_HEAD, MEMORY, Gemm, Operation, Work
+from napkin.operations.base import LM_HEAD, MEMORY, Gemm, Operation, Pairs, Work
 from napkin.operations.model import Layer, Model, Stack
-from napkin.operations.recurrence import Conv, Scan
 from napkin.record import replace
 from napkin.term import GIVEN, Term, add, constant, divide, leaf, multiply
 from napkin.training.layout import Layout
@@ -61,7 +59,9 @@ def tokens(over: Works) -> Number:
 
 
 def _product(name: str, product: Gemm) -> Term:
-    """2·batch·m·k·n FLOP."""
+    """2·batch·m·k·n FLOP; of attention's GEMMs 2·pairs·heads·d in the convention of counting pairs."""
+    if product.pairs is not None:
+        return _attention(name, product.pairs)
     factors = [constant("2", 2, "FLOP", MULTIPLY_ADD)]
     batch = product.batch
     if not isinstance(batch, int) or batch != 1:
@@ -70,18 +70,14 @@ def _product(name: str, product: Gemm) -> Term:
     return multiply(name, *factors)
 
 
-def _attention(name: str, core: AttentionCore, work: Work) -> list[Term]:
-    """Scores q·kᵀ and values: 2·heads·pairs·d FLOP each."""
-    pairs = leaf(f"{name}/pairs", core.pairs(work), "1", GIVEN)
-    heads = leaf(f"{name}/heads", core.heads, "1", GIVEN)
+def _attention(name: str, pairs: Pairs) -> Term:
+    """Scores q·kᵀ or values: 2·pairs·heads·d FLOP."""
+    path = name.rpartition("/")[0]
+    count, heads = leaf(f"{path}/pairs", pairs.count, "1", GIVEN), leaf(f"{path}/heads", pairs.heads, "1", GIVEN)
     per_pair = constant("2", 2, "FLOP", MULTIPLY_ADD)
-    if core.halved(work):
+    if pairs.halved:
         per_pair = constant("1", 1, "FLOP", "half of 2: half of the square")
-    sizes = (("scores", core.qk_dim), ("values", core.v_dim))
-    return [
-        multiply(f"{name}/{part}", per_pair, pairs, heads, leaf(f"{name}/{part}/size", size, "1", GIVEN))
-        for part, size in sizes
-    ]
+    return multiply(name, per_pair, count, heads, leaf(f"{name}/size", pairs.size, "1", GIVEN))
 
 
 def products_of(operation: Operation, work: Work) -> tuple[Gemm, ...]:
@@ -98,8 +94,6 @@ def over_memory(operation: Operation, work: Work) -> Work:
 
 def _operation(path: str, operation: Operation, work: Work, weights_only: bool = False) -> list[Term]:
     name = f"{path}/{operation.name}"
-    if isinstance(operation, AttentionCore):
-        return [] if weights_only else _attention(name, operation, work)
     found = [p for p in products_of(operation, work) if p.weight or not weights_only]
     if len(found) == 1:
         return [_product(name, found[0])]
@@ -176,7 +170,8 @@ def with_pairs(over: Works, pairs: str) -> dict[str, Work]:
 
 
 def is_attention(operation: Operation) -> bool:
-    return isinstance(operation, (AttentionCore, BandAttention))
+    """Whether it computes attention's scores and values."""
+    return bool(operation.attention_width())
 
 
 def attention(model: Model, over: Works, pairs: str, mtp: bool = False) -> Term:
@@ -206,13 +201,7 @@ def step(model: Model, over: Works, mtp: bool = False) -> dict[str, Term]:
 
 def remarks(model: Model) -> list[str]:
     """What a reader of the count must know about this network's operations."""
-    every = model.operations
-    found = []
-    if any(isinstance(op, Scan) for op in every):
-        found.append("a scan counts the matrix products of its plain chunked form, not its elementwise work")
-    if any(isinstance(op, Conv) and op.group == 1 for op in every):
-        found.append("depthwise convolutions are elementwise work and count 0")
-    return found
+    return sorted({text for op in model.operations if (text := op.remark())})
 
 
 # --- documents -------------------------------------------------------------------------------------------------------

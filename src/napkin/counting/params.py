@@ -10,9 +10,7 @@ Buffers are no parameters. Runs of equal layers are counted once and multiplied,
 
 from __future__ import annotations
 
-from napkin.operations.base import LM_HEAD, SHARED_EXPERT, Operation, Weight
-from napkin.operations.embedding import Embedding
-from napkin.operations.experts import Experts, Router
+from napkin.operations.base import LAYERS, LM_HEAD, POSITION, SHARED_EXPERT, TOKEN, Operation, Weight
 from napkin.operations.model import Layer, Model
 from napkin.term import GIVEN, Term, add, constant, leaf, multiply, subtract
 
@@ -34,13 +32,11 @@ def params(model: Model, mtp: bool = False) -> dict[str, Term]:
     of_kind: dict[str, Tree] = {"router": [], "experts": [], "shared_experts": []}
     for stack in model.stacks:
         prefix = f"{stack.name}/" if len(model.stacks) > 1 else ""
-        own = isinstance(model.stacks[-1].before[0], Embedding)  # a decoder's table, which its head may share
+        own = bool(model.stacks[-1].before[0].embeds())  # a decoder's table, which its head may share
         tokens = inputs if model.tied and own and stack is not model.stacks[-1] else embedding
         for operation in stack.before:
             path = f"params/{prefix}{operation.name}"
-            into = outside
-            if isinstance(operation, Embedding):
-                into = {"token": tokens, "position": positions, "layers": inputs}.get(operation.role, outside)
+            into = {TOKEN: tokens, POSITION: positions, LAYERS: inputs}.get(operation.embeds(), outside)
             into += [_weight(path, w) for w in operation.weights()]
         for name, count, layer in stack.kinds():
             times = leaf(f"{prefix}{name}_layers", count, "1", GIVEN)
@@ -143,7 +139,7 @@ def _kinds(path: str, layer: Layer) -> dict[str, Tree]:
     """Routers, routed experts and shared experts of one layer."""
     found: dict[str, Tree] = {"router": [], "experts": [], "shared_experts": []}
     for operation in layer.operations:
-        kind = "router" if isinstance(operation, Router) else "experts" if isinstance(operation, Experts) else ""
+        kind = operation.expert_part()
         if operation.role == SHARED_EXPERT:
             kind = "shared_experts"
         if kind and (term := _operation(path, operation)) is not None:

@@ -11,8 +11,8 @@ from napkin.counting.flops import Works
 from napkin.errors import NapkinError
 from napkin.operations.model import Model
 from napkin.term import GIVEN, Term, add, constant, divide, leaf, multiply
-from napkin.training.layout import Recompute
 from napkin.training.order import order_of
+from napkin.training.recomputation import Recompute
 
 GOOD, BAD = 0.5, 0.05
 PALM = "Chowdhery et al. 2022, arXiv 2204.02311, section 4.1"

@@ -15,13 +15,16 @@ import numpy as np
 from napkin.errors import NapkinError
 from napkin.evidence import software
 from napkin.evidence.generic import decoder
+from napkin.evidence.printed import PrintedDecoder
 from napkin.evidence.rates import Machine, machine, names, rates
-from napkin.evidence.step_rows import Shape, StepRow
+from napkin.evidence.step_rows import StepRow
 from napkin.inputs import hardware
 from napkin.operations.model import Model
 from napkin.record import fields, record, replace
-from napkin.timing.step import Plan, Step, step
-from napkin.training.layout import POLICIES
+from napkin.timing.step import StepTime, step
+from napkin.timing.step_layout import StepLayout
+from napkin.training.optimizers import OPTIMIZERS, step_traffic
+from napkin.training.precision import POLICIES
 
 Array = Any
 
@@ -31,36 +34,28 @@ INTERLEAVES = (1, 2, 3, 4)
 UNSTATED_VOCABULARY = 51200
 """GPT-2's vocabulary padded to a multiple of 128 × 8, where a table does not say."""
 
+SELECTIVE_MATMULS = 0.5
+"""Share of the matmuls that a selective recomputation by operations runs again: every second one (torchtitan)."""
+
 _STRUCTURE = ("gated", "tied", "window")
 _OPTIONAL = ("experts", "shared_ffn", "dense_layers", "q_rank", "kv_rank")
 
 
-def structure(dims: Shape) -> tuple[Any, ...]:
+def structure(dims: PrintedDecoder) -> tuple[Any, ...]:
     """Which pieces a model has; rows that agree can be stacked."""
     return (*(getattr(dims, f) for f in _STRUCTURE), *(bool(getattr(dims, f)) for f in _OPTIONAL))
 
 
-def plan_of(row: StepRow, dims: Shape, micro: float, chunks: int, bits: int) -> Plan:
+def plan_of(row: StepRow, dims: PrintedDecoder, micro: float, chunks: int, bits: int) -> StepLayout:
     """How a row's step is laid out; what it does not state follows its software."""
     stack = software.stack(row.stack or software.UNKNOWN)
     batch = row.global_batch or 1
     micro = min(micro, max(1.0, batch / row.dp))
     sp = stack.sequence_parallel if row.sp is None else row.sp
     zero = stack.zero if row.zero is None else row.zero
-    words = row.recompute_words.lower()
-    layers, core, products = 0.0, 0.0, 0.0
-    if row.recompute == "full":
-        layers = 1.0
-    elif row.recompute == "selective" and stack.name.startswith("megatron"):
-        core = 1.0
-    elif "every other layer" in words or "some blocks" in words:
-        layers = 0.5
-    elif "custom" in words or "qkv_proj" in words:  # all but the projections of q, k and v
-        layers = 0.9
-    elif row.recompute == "selective" or "per-op" in words:  # every second matrix product
-        products = 0.5
+    layers, core, matmuls = recomputed(row, stack)
     gradient = row.gradient_bytes or stack.gradient_bytes
-    return Plan(
+    return StepLayout(
         sequence=row.seq,
         micro_batch=micro,
         micro_batches=max(1.0, float(np.ceil(batch / (row.dp * micro) - 1e-9))),
@@ -75,16 +70,35 @@ def plan_of(row: StepRow, dims: Shape, micro: float, chunks: int, bits: int) -> 
         shards=row.shards or row.dp,
         layers_recomputed=layers,
         attention_recomputed=core,
-        products_recomputed=products,
+        products_recomputed=matmuls,
         flash=0 if row.attention == "eager" else 1,
         low=1 if bits < 16 else 0,
         casts=2 if row.rowwise else 1,
         gradient_bytes=gradient,
-        optimizer_bytes=14 if row.policy == "bf16-pure" else 30,
+        optimizer_bytes=updated_bytes(row.policy),
     )
 
 
-def candidates(row: StepRow, dims: Shape, bits: int) -> list[Plan]:
+def updated_bytes(policy: str) -> float:
+    """Return the bytes a parameter of AdamW's step; the constants were fitted with those of bf16-mixed for every policy
+    but bf16-pure."""
+    pure = policy == "bf16-pure"
+    adamw = OPTIMIZERS["adamw"]
+    return step_traffic(POLICIES["bf16-pure" if pure else "bf16-mixed"], adamw.copies, 2 if pure else 4)
+
+
+def recomputed(row: StepRow, stack: software.Stack) -> tuple[float, float, float]:
+    """Return the shares that run again in backward: of the layers, of attention's core and of the matmuls."""
+    if row.recompute == "full":
+        return 1.0, 0.0, 0.0
+    if row.recompute == "selective" and stack.selective == "attention":
+        return 0.0, 1.0, 0.0
+    if row.recompute_layers:
+        return row.recompute_layers, 0.0, 0.0
+    return 0.0, 0.0, SELECTIVE_MATMULS if row.recompute == "selective" else row.recompute_matmuls
+
+
+def candidates(row: StepRow, dims: PrintedDecoder, bits: int) -> list[StepLayout]:
     """The row's plan; several where it does not state the micro-batch or the interleave."""
     micro = (
         [row.micro_batch] if row.micro_batch else [b for b in MICRO_BATCHES if b * row.dp <= (row.global_batch or 1)]
@@ -100,7 +114,7 @@ class Group:
     """Rows of one structure as arrays. `rows`: the row of each candidate."""
 
     model: Model
-    plan: Plan
+    plan: StepLayout
     machine: Machine
     rows: Array
     fields: Mapping[str, Array]
@@ -121,7 +135,9 @@ class Columns:
         self.kept: list[StepRow] = []
         self.constants: list[str] = ["one", "zero"]
         number = {"one": 0, "zero": 1}
-        gathered: dict[tuple[Any, ...], list[tuple[Shape, Plan, Machine, int, dict[str, int], StepRow]]] = {}
+        gathered: dict[
+            tuple[Any, ...], list[tuple[PrintedDecoder, StepLayout, Machine, int, dict[str, int], StepRow]]
+        ] = {}
         for row in rows:
             if row.why or row.shape is None:
                 self.why[row.id] = row.why
@@ -162,7 +178,7 @@ class Columns:
             np.minimum.at(seconds, group.rows, self.steps(group, values).time.value)
         return seconds
 
-    def steps(self, group: Group, values: Array) -> Step:
+    def steps(self, group: Group, values: Array) -> StepTime:
         pick = (
             (lambda field: values[group.fields[field]])
             if values.ndim == 1
@@ -177,18 +193,18 @@ def _stacked(members: Sequence[Any], kind: type) -> dict[str, Array]:
     return {f: np.array([getattr(m, f) for m in members], dtype=float) for f in fields(kind)}
 
 
-def _group(members: Sequence[tuple[Shape, Plan, Machine, int, dict[str, int], StepRow]]) -> Group:
+def _group(members: Sequence[tuple[PrintedDecoder, StepLayout, Machine, int, dict[str, int], StepRow]]) -> Group:
     shapes, plans, machines, rows, keys, published = zip(*members, strict=True)
-    pieces = {f: np.array([getattr(s, f) for s in shapes], dtype=float) for f in fields(Shape)[1:]}
+    pieces = {f: np.array([getattr(s, f) for s in shapes], dtype=float) for f in fields(PrintedDecoder)[1:]}
     figures: dict[str, Any] = {
         f: np.array([getattr(m, f) for m in machines], dtype=float) for f in fields(Machine) if f != "generation"
     }
-    columns = _stacked(plans, Plan)
+    columns = _stacked(plans, StepLayout)
     stacks = [software.stack(row.stack or software.UNKNOWN) for row in published]
     alone = np.array([row.gpus == 1 for row in published])
     return Group(
         decoder(SimpleNamespace(**pieces), shapes[0]),
-        Plan(**columns),
+        StepLayout(**columns),
         Machine(generation="", **figures),
         np.array(rows),
         {field: np.array([k[field] for k in keys]) for field in keys[0]},

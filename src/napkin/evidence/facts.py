@@ -14,29 +14,34 @@ TITLE_START = 24
 """Pages of one team begin with the same words; so many letters tell a team's next page from another team's."""
 
 
-def _expanded(rows: list[dict[str, Any]], sources: Mapping[str, Any], models: Mapping[str, Any]) -> Iterator[Row]:
-    """Rows that name their source and model by key, in the form of a published file."""
+SHARED_PARTS = ("layout", "hardware", "convention")
+"""Parts of a row that its source states once for all of its rows; a row's own fields win."""
+
+
+def expanded(rows: list[dict[str, Any]], sources: Mapping[str, Any], models: Mapping[str, Any]) -> Iterator[Row]:
+    """Yield the rows of a table, which name their source and model by key, in the form of a published file."""
     document = Document("evidence", None)
     for index, row in enumerate(rows):
         source = sources[row["source"]]
         model = {**models[row["model"]]}
+        common = {part: {**source[part], **row.get(part, {})} for part in SHARED_PARTS if part in source}
         for key in ("seq", "params"):
             if key in row:
                 model[key] = row[key]
         title = source["pages"][row.get("page", 0)]
-        yield Row(document, index, {**row, "model": model, "source": {"title": title, "where": row["where"]}})
+        yield Row(document, index, {**row, **common, "model": model, "source": {"title": title, "where": row["where"]}})
 
 
 def steps() -> list[StepRow]:
     from napkin._tables import published_steps as table
 
-    return [step_row(row) for row in _expanded(table.ROWS, table.SOURCES, table.MODELS)]
+    return [step_row(row) for row in expanded(table.ROWS, table.SOURCES, table.MODELS)]
 
 
 def memory() -> list[Row]:
     from napkin._tables import published_memory as table
 
-    return list(_expanded(table.ROWS, table.SOURCES, table.MODELS))
+    return list(expanded(table.ROWS, table.SOURCES, table.MODELS))
 
 
 def runs() -> list[RunRow]:

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from napkin.evidence.columns import Columns
-from napkin.evidence.step_rows import Measured, StepRow, step_flops
+from napkin.evidence.printed import Measured, step_flops
+from napkin.evidence.step_rows import StepRow
 from napkin.record import record
 
 Array = Any
@@ -46,7 +47,7 @@ def seconds_from(found: Measured, row: StepRow) -> float:
     if found.quantity == "tokens_per_second_per_gpu":
         return batch * row.seq / found.value / row.gpus
     assert row.shape is not None
-    return (step_flops(found.convention, row.shape, row.seq, batch) or 0.0) / (found.value * found.peak * row.gpus)
+    return (step_flops(found.rule, row.shape, row.seq, batch) or 0.0) / (found.value * found.peak * row.gpus)
 
 
 def in_quantity(seconds: float, row: StepRow) -> float:

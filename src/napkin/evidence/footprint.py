@@ -10,8 +10,9 @@ from napkin.elementwise import ceil_div, ceiling, floor
 from napkin.errors import NapkinError
 from napkin.evidence import margins
 from napkin.evidence.compared import Compared
+from napkin.evidence.row_models import described
 from napkin.evidence.rows import Row, WrongRow
-from napkin.evidence.setups import RECIPE, SHARDED, described, ends_of, framework_of, setup_of, stated_recompute
+from napkin.evidence.setups import SHARDED, ends_of, framework_of, setup_of, stated_recompute
 from napkin.footprint import allocator, memory
 from napkin.footprint.memory import Rank
 from napkin.footprint.prepared import Step, prepare
@@ -21,7 +22,7 @@ from napkin.operations.model import Model
 from napkin.record import record, replace
 from napkin.term import TRUE, leaf
 from napkin.training.frameworks import ENDS, FIRST, Framework
-from napkin.training.layout import Recompute
+from napkin.training.recomputation import Recompute
 
 STATE_BYTES = 18
 """Bytes a parameter of Korthikanti et al. 2022, figure 1: fp16 weights, fp32 gradients, master copy and moments."""
@@ -72,7 +73,7 @@ class Figures:
 
 def figures(row: Row, setup: Setup, model: Model, quantity: str, compiled: bool) -> Figures:
     prepared = prepare(model, setup)
-    if "analytic" in row.text("memory.kind"):
+    if row.flag("memory.analytic"):
         value = analytic(prepared)
         return Figures(value, value, value, value)
     rank = reported_rank(prepared)
@@ -121,7 +122,7 @@ def savings(row: Row, setup: Setup) -> tuple[list[Setup], bool]:
     all, with and without an offload."""
     none = replace(setup, layout=setup.layout.replaced(recompute=Recompute("none")))
     full = replace(setup, layout=setup.layout.replaced(recompute=Recompute("full")))
-    if row.text("layout.recompute") == RECIPE and setup.framework.name == "torchtune":
+    if row.flag("layout.recipe_defaults") and setup.framework.name == "torchtune":
         return [none, full, replace(full, offload=(*setup.offload, "activations"))], False
     if not stated_recompute(row) and setup.framework.name not in KNOWN_RECOMPUTE:
         return [none, full], True
@@ -159,41 +160,13 @@ def mean(values: Sequence[float]) -> float:
 
 # --- the comparison --------------------------------------------------------------------------------------------------
 
-KINDS = {
-    "used": "used",
-    "driver": "used",
-    "nvidia-smi": "used",
-    "reserved": "reserved",
-    "alloc": "allocated",
-    "active": "allocated",
-}
-"""Words for what a figure is, where a row has no canonical one; the first that occurs holds."""
-UNITS = {"gib": 2**30, "gb": 1e9, "mib": 2**20, "mb": 1e6}
-BINARY = ("gib", "2^30", "2**30", "1024")
-"""Words for a GB of 2³⁰ bytes."""
-
 
 def quantity_of(row: Row) -> str:
-    what, kind = row.text("memory.what").strip().lower(), row.text("memory.kind").lower()
-    words = what or ("" if "unstated" in kind else kind)
-    found = next((name for word, name in KINDS.items() if word in words), "unstated")
-    if found == "unstated" and what not in ("", "unstated"):
+    """Return the quantity that a row prints: memory_allocated, memory_reserved, memory_used or memory_unstated."""
+    what = row.text("memory.what") or "unstated"
+    if what not in ("allocated", "reserved", "used", "unstated"):
         raise row.wrong("memory.what", "is none of allocated, reserved, used")
-    return f"memory_{found}"
-
-
-def measured_of(row: Row) -> float | None:
-    """The printed figure in bytes: as it stands, else by the unit of its field, or GiB where the row's words say so."""
-    found = row.number("memory.bytes")
-    if found:
-        return found
-    for field, size in UNITS.items():
-        value = row.number(f"memory.{field}")
-        if value:
-            words = row.text("memory.unit").lower()
-            binary = field == "gb" and any(word in words for word in BINARY)
-            return value * (2**30 if binary else size)
-    return None
+    return f"memory_{what}"
 
 
 def room_of(row: Row) -> float | None:
@@ -209,7 +182,7 @@ def room_of(row: Row) -> float | None:
             raise
         return None
     if found.vendor not in ALLOCATORS:
-        raise NapkinError(f"runs on {found.vendor}'s accelerators: their allocator is not modelled")
+        raise NapkinError(f"runs on {found.vendor}'s accelerators: their allocator is not modeled")
     return found.capacity
 
 
@@ -233,7 +206,7 @@ def guess(row: Row, likely: Sequence[Framework], others: Sequence[Framework] = (
     compiled = known and bool(row.flag("layout.compile"))
     first = [readings(row, model, one, quantity, room, compiled) for one in likely]
     rest = [readings(row, model, one, quantity, room, compiled) for one in others]
-    drawn = "analytic" in row.text("memory.kind")
+    drawn = bool(row.flag("memory.analytic"))
     bound = math.inf if room is None or drawn or row.flag("memory.oom") else room
 
     def possible(found: Sequence[Figures]) -> list[Figures]:
@@ -285,7 +258,7 @@ def _compared(
     others: Sequence[Framework] = (),
     known: bool = True,
 ) -> Compared:
-    quantity, measured = quantity_of(row), measured_of(row)
+    quantity, measured = quantity_of(row), row.number("memory.bytes")
     source = row.text("source.title") or row.text("source")
     out = row.flag("memory.oom") or False
     suspect = row.text("suspect")

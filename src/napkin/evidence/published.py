@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from napkin.errors import NapkinError
+from napkin.evidence.recognize import of_memory, of_step, recognized
 from napkin.evidence.rows import Row
 from napkin.evidence.step_rows import StepRow, step_row
 from napkin.inputs.load import Document, printable, read_yaml
@@ -55,7 +56,7 @@ class Published:
 
 
 def read(path: str) -> Published:
-    """The rows of a file. Memory rows come back as they are: the memory model reads them field by field."""
+    """Return the rows of a file, the facts of their prose filled in. The memory model reads its rows field by field."""
     document = read_yaml(path)
     data = document.data
     if not isinstance(data, dict) or not isinstance(data.get("rows"), list):
@@ -69,8 +70,8 @@ def read(path: str) -> Published:
         raise NapkinError(f"{document.place('rows')}: is empty", "a row a run")
     rows = list(_rows(document, data["rows"]))
     return Published(
-        [step_row(row) for row in rows] if schema == STEPS else [],
-        rows if schema == MEMORY else [],
+        [step_row(recognized(row, of_step)) for row in rows] if schema == STEPS else [],
+        [recognized(row, of_memory) for row in rows] if schema == MEMORY else [],
         [run_row(row) for row in rows] if schema == RUNS else [],
     )
 

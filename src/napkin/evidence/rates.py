@@ -13,7 +13,7 @@ from napkin.errors import Refused
 from napkin.evidence.software import Stack
 from napkin.inputs.hardware import Hardware
 from napkin.record import record
-from napkin.timing.step import Rates
+from napkin.timing.rates import Rates
 
 MEASURED_GENERATIONS = ("volta", "turing", "ampere", "ada", "hopper", "blackwell", "cdna", "tpu", "gaudi")
 """Generations of accelerators with constants of their own (priors.py: `matmul/GENERATION/16`)."""

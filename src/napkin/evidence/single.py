@@ -18,8 +18,11 @@ from napkin.operations.model import Model
 from napkin.record import record, replace
 from napkin.term import Term
 from napkin.timing.efficiency import depth_share, tile_share
-from napkin.timing.step import Plan, Rates
-from napkin.training.layout import Layout, Precision, Stages
+from napkin.timing.rates import Rates
+from napkin.timing.step_layout import StepLayout
+from napkin.training.assigned_stages import Stages
+from napkin.training.layout import Layout
+from napkin.training.optimizers import step_traffic
 
 if TYPE_CHECKING:
     from napkin.inputs.profile import Profile
@@ -29,10 +32,10 @@ UNKNOWN_SPREAD = 0.08
 
 
 @record
-class Asked:
+class StepPrediction:
     """plan and rates of the step; kernel: attention's; at: where the run lies among the evidence."""
 
-    plan: Plan
+    plan: StepLayout
     rates: Rates
     stack: software.Stack
     kernel: str
@@ -63,23 +66,14 @@ def recomputed_share(setup: Setup, model: Model) -> tuple[float, bool]:
     return (1.0, False) if kind in ("full", "group") else (0.0, False)
 
 
-def optimizer_bytes(policy: Precision, states: int, gradient: float) -> float:
-    """Bytes that an optimizer step moves per parameter: gradient read; states and the copy that it updates read and
-    written; the parameter written too where that copy is a master."""
-    size = {"fp64": 8, "fp32": 4}
-    state, param = size.get(policy.state, 2), size.get(policy.param, 2)
-    updated = 2 * size.get(policy.master, 2) + param if policy.master else 2 * param
-    return gradient + 2 * states * state + updated
-
-
-def plan_of(model: Model, setup: Setup, stack: software.Stack, low: bool, kernel: str) -> Plan:
+def plan_of(model: Model, setup: Setup, stack: software.Stack, low: bool, kernel: str) -> StepLayout:
     """The step model's plan of a setup. low: products in fewer than 16 bits."""
     layout: Layout = setup.layout
     pure = setup.precision.state in ("bf16", "fp16")
     gradient = 2 if pure else stack.gradient_bytes
     share, core = recomputed_share(setup, model)
     before, last = ends(layout.stages)
-    return Plan(
+    return StepLayout(
         sequence=layout.seq,
         micro_batch=layout.micro,
         micro_batches=layout.micro_batches,
@@ -98,7 +92,7 @@ def plan_of(model: Model, setup: Setup, stack: software.Stack, low: bool, kernel
         idle=1 / 3 if layout.schedule == "zero-bubble" else 1,
         low=1 if low else 0,
         gradient_bytes=gradient,
-        optimizer_bytes=optimizer_bytes(setup.precision, setup.optimizer.copies, 2 if pure else 4),
+        optimizer_bytes=step_traffic(setup.precision, setup.optimizer.copies, 2 if pure else 4),
         etp=layout.etp,
         target=layout.target,
         layers_before=before,
@@ -118,14 +112,14 @@ def kernel_of(stack: software.Stack, at: Machine, kernel: str | None) -> str:
     """The attention kernel: the one given, else what the stack runs on this generation."""
     if kernel is not None:
         return kernel
-    newer = at.generation in ("hopper", "blackwell") and stack.family == "megatron-core"
-    return "cudnn" if newer else "eager" if stack.name in ("megatron", "megatron-deepspeed") else "flash"
+    newer = stack.attention_since_hopper if at.generation in ("hopper", "blackwell") else ""
+    return newer or stack.attention
 
 
 def timed(
     model: Model, setup: Setup, stack: software.Stack, at: Machine, kernel: str, async_tp: bool
-) -> tuple[Plan, Rates]:
-    """Plan and rates of a step; the layout's numbers may be arrays."""
+) -> tuple[StepLayout, Rates]:
+    """Layout and rates of a step; the layout's numbers may be arrays."""
     layout = setup.layout
     used = names(at.generation, at.bits, stack, kernel, "rdma", async_tp, "")
     reached = rates(
@@ -146,7 +140,7 @@ def asked(
     kernel: str | None = None,
     async_tp: bool = False,
     factor: float = 1.0,
-) -> Asked:
+) -> StepPrediction:
     """Everything that one step's answer needs. `factor`: time of the user's own steps over napkin's, from
     `napkin calibrate`."""
     stack = software.stack(stack_name)
@@ -173,7 +167,7 @@ def asked(
     if factor != 1.0:
         reached = replace(reached, stack=reached.stack * factor)
     used = names(at.generation, at.bits, stack, kernel, "rdma", async_tp, "")
-    return Asked(plan, reached, stack, kernel, place, peak, shipped.spreads()[used["matmul"]], factor)
+    return StepPrediction(plan, reached, stack, kernel, place, peak, shipped.spreads()[used["matmul"]], factor)
 
 
 TYPICAL = 8192

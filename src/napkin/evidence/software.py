@@ -17,7 +17,9 @@ class Stack:
     stops_early     recomputation of a block ends when its last saved tensor is back (torch's non-reentrant checkpoint)
     gradient_bytes  bytes of a gradient element as it is reduced, unless the policy says otherwise
     fused_experts   routing, permutation and experts run as few kernels that no host launches one by one
-    sequence_parallel, zero   what it takes by default beside tensor parallelism and data parallelism
+    sequence_parallel, zero   what it takes by default with tensor parallelism and data parallelism
+    attention       the attention kernel of its time      attention_since_hopper   that from Hopper on, where another
+    selective       what its selective recomputation runs again: attention (its core) or matmuls (every second one)
     """
 
     name: str
@@ -32,6 +34,9 @@ class Stack:
     sequence_parallel: bool = False
     zero: int = 0
     fused_experts: bool = False
+    attention: str = "flash"
+    attention_since_hopper: str = ""
+    selective: str = "matmuls"
 
     @property
     def family(self) -> str:
@@ -42,7 +47,14 @@ class Stack:
 STACKS = {
     stack.name: stack
     for stack in (
-        Stack("megatron", "Megatron-LM of 2019–2022 by its authors", reduce_early=False, gradient_bytes=2),
+        Stack(
+            "megatron",
+            "Megatron-LM of 2019–2022 by its authors",
+            reduce_early=False,
+            gradient_bytes=2,
+            attention="eager",
+            selective="attention",
+        ),
         Stack(
             "megatron-deepspeed",
             "Megatron-DeepSpeed (BLOOM)",
@@ -50,6 +62,8 @@ STACKS = {
             accumulation="separate",
             gradient_bytes=2,
             zero=1,
+            attention="eager",
+            selective="attention",
         ),
         Stack(
             "megatron-core",
@@ -58,6 +72,8 @@ STACKS = {
             overlap=True,
             sequence_parallel=True,
             zero=1,
+            attention_since_hopper="cudnn",
+            selective="attention",
         ),
         Stack(
             "megatron-core-2026",
@@ -66,6 +82,8 @@ STACKS = {
             overlap=True,
             sequence_parallel=True,
             zero=1,
+            attention_since_hopper="cudnn",
+            selective="attention",
             fused_experts=True,
         ),
         Stack("fsdp-eager", "PyTorch FSDP without torch.compile (LLM Foundry, Hugging Face)", stops_early=True, zero=3),

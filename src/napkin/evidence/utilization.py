@@ -7,10 +7,10 @@ from napkin.evidence.single import recomputed_share
 from napkin.footprint.setup import Setup
 from napkin.operations.model import Model
 from napkin.term import TRUE, Term, add, constant, divide, leaf, multiply, subtract
-from napkin.timing.step import Step
+from napkin.timing.step import StepTime
 
 
-def utilization_terms(model: Model, setup: Setup, peak: Term, found: Step) -> list[Term]:
+def utilization_terms(model: Model, setup: Setup, peak: Term, found: StepTime) -> list[Term]:
     """Return mfu, mfu/exact (attention's allowed pairs only), hfu and tokens_per_second_per_gpu."""
     layout = setup.layout
     over = flops.of_layout(model, layout, layout.global_batch)

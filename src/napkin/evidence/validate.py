@@ -10,10 +10,11 @@ from napkin.evidence import facts, software
 from napkin.evidence.compared import Compared
 from napkin.evidence.constants import constants
 from napkin.evidence.intervals import Growth, Point, Seen, distance, point, quantile
+from napkin.evidence.printed import block_weights
 from napkin.evidence.rates import BITS, constants_of
-from napkin.evidence.step_rows import StepRow, block_weights
+from napkin.evidence.step_rows import StepRow
 from napkin.inputs import hardware
-from napkin.training.layout import POLICIES
+from napkin.training.precision import POLICIES
 
 
 def weights_of(row: StepRow) -> float:

@@ -25,48 +25,15 @@ from napkin.autograd.tape import (
 )
 from napkin.elementwise import Number, ceil_div, minimum, where
 from napkin.errors import Refused
-from napkin.operations import (
-    attention_rules,
-    band_rules,
-    compression_rules,
-    convolved_rules,
-    expert_rules,
-    gated_stream_rules,
-    hyper_rules,
-    map_rules,
-    mixer_rules,
-    relative_rules,
-    retrieval_rules,
-    stream_rules,
-)
-from napkin.operations.attention import AttentionCore, Indexer
-from napkin.operations.base import LM_HEAD, Operation
-from napkin.operations.embedding import Embedding
-from napkin.operations.experts import Router
+from napkin.operations.attention_kernels import is_masked
+from napkin.operations.base import LAYERS, LM_HEAD, MEMORY, Operation
 from napkin.operations.implementations import EAGER, LOSSES, Implementation, Loss
-from napkin.operations.lowering import RULES as OTHER_RULES
 from napkin.operations.lowering import Lowering, Shape, Split, Value
 from napkin.operations.model import Layer, Model, Numbered, Stack
-from napkin.operations.pointwise import Scale
+from napkin.operations.rewrite import rewrite
 from napkin.record import record, replace
-from napkin.training.layout import Precision, Recompute
-
-RULES = {
-    **OTHER_RULES,
-    **attention_rules.RULES,
-    **band_rules.RULES,
-    **compression_rules.RULES,
-    **convolved_rules.RULES,
-    **expert_rules.RULES,
-    **gated_stream_rules.RULES,
-    **hyper_rules.RULES,
-    **map_rules.RULES,
-    **mixer_rules.RULES,
-    **relative_rules.RULES,
-    **retrieval_rules.RULES,
-    **stream_rules.RULES,
-}
-"""What each kind of operation runs on the tape."""
+from napkin.training.precision import Precision
+from napkin.training.recomputation import Recompute
 
 
 @record
@@ -225,7 +192,7 @@ def forward(
     tape = tape_for(precision)
     encoder = model.stacks[0] if len(model.stacks) > 1 else None
     own = shape if encoder is None else Shape(shape.sequences, shape.source)
-    lowering = Lowering(tape, code, own, split, attention, dropout, RULES, selective)
+    lowering = Lowering(tape, code, own, split, attention, dropout, rewrite, selective)
     seam = len(encoder.before) if encoder is not None else len(stack.before)
     x = lowering.run(stack.before[:seam], None)
     if encoder is not None:
@@ -243,7 +210,7 @@ def forward(
     for number, (times, runs) in enumerate(stack.patterns):
         if encoder is not None and number == decoders:
             lowering.over(shape)
-            lowering.reads_encoder(width, dtype)
+            lowering.reads_encoder(MEMORY, width, dtype)
             width = decoded
         while times:
             begin, block = dtype, []
@@ -264,9 +231,7 @@ def forward(
     layers = [(count, made[kind]) for kind, count in counted(patterns).items()]
     start, first = len(tape.kept), len(tape.nodes)
     residual = lowering.residual(width, dtype)
-    lowering.routers = total(
-        n for _, n, layer in stack.kinds() if any(isinstance(op, Router) and not op.hashed for op in layer.operations)
-    )
+    lowering.routers = total(n for _, n, layer in stack.kinds() if any(op.gives_logits() for op in layer.operations))
     form = LOSSES.get(code.loss)
     kept_on: Number = 0
     if form is not None and form.fused:
@@ -306,10 +271,10 @@ def _embedded(lowering: Lowering, operations: Iterable[Operation], x: Value) -> 
         return 0, 0
     held: dict[str, Tensor] = {}
     for op in operations:
-        if isinstance(op, Embedding) and op.role != "layers":  # which their sum replaces
+        if op.embeds() not in ("", LAYERS):  # which their sum replaces
             held[op.name] = lowering.values[op.name].tensor
-        elif isinstance(op, Scale) and op.reads[0] in held:  # within the table's own code
-            held[op.reads[0]] = lowering.values[op.name].tensor
+        elif op.replaces() in held:
+            held[op.replaces()] = lowering.values[op.name].tensor
     own = {id(storage) for _, storage in x.tensor.places}
     others = (place for tensor in held.values() for place in tensor.places if id(place[1]) not in own)
     stream = any(id(storage) in own for tensor in held.values() for _, storage in tensor.places)
@@ -322,18 +287,16 @@ def _closure(lowering: Lowering, stack: Stack) -> tuple[Number, tuple[Storage, .
     refers = lowering.code.closure
     stream = "fp32" if lowering.tape.autocast else lowering.tape.compute
     ids = lowering.own * BYTES["int64"] * (("ids" in refers) + lowering.b * ("each ids" in refers))
-    attends = [op for layer in stack.layers for op in layer.operations if isinstance(op, AttentionCore)]
+    attends = [core for layer in stack.layers for op in layer.operations if (core := op.attends()) is not None]
     heads = max((op.heads for op in attends if op.position == "alibi"), default=0)
     slopes = sized(lowering.b * heads * lowering.s, stream) if "alibi" in refers else 0
     pairs = lowering.tables.values() if "tables" in refers else ()
     tables = tuple(storage for pair in pairs for t in pair for _, storage in t.places)
     square = lowering.b * lowering.own * lowering.s
     if lowering.attention != EAGER:  # boolean, made for windows alone
-        windows = "masks" in refers and any(
-            (op.window or op.chunk) and attention_rules.is_masked(lowering, op) for op in attends
-        )
+        windows = "masks" in refers and any((op.window or op.chunk) and is_masked(lowering, op) for op in attends)
         # one for all sequences, but that an indexer inverts it for each
-        inverted = any(isinstance(op, Indexer) for layer in stack.layers for op in layer.operations)
+        inverted = any(op.inverts_mask() for layer in stack.layers for op in layer.operations)
         return ids + slopes, tables, lowering.own * lowering.s * windows * (lowering.b if inverted else 1)
     masked = "mask" in refers or "masks" in refers
     return ids + slopes, tables, sized(square, stream) if masked else 0
@@ -373,7 +336,7 @@ def cross_entropy(lowering: Lowering, logits: Value) -> None:
         target = tape.given(tokens, "int64", "labels", kind=INPUT, fixed=True)
     weight = tape.new(1, out.dtype, "weight of all tokens", fixed=True)
     tape.record("nll_loss", (out,), tape.new(1, out.dtype, "loss"), (target, weight))
-    tape.hold(*held, *(lowering.values[op.reads[0]].tensor for op in lowering.program if op.role == LM_HEAD))
+    tape.hold(*held, *(lowering.values[op.reads[0]].tensor for op in lowering.program.operations if op.role == LM_HEAD))
 
 
 def special_loss(lowering: Lowering, logits: Value, form: Loss) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from napkin import formats
 from napkin.term import Term, add, constant, divide, floor, multiply
 from napkin.training import optimizers
-from napkin.training.layout import Precision
 from napkin.training.optimizers import Optimizer
+from napkin.training.precision import Precision
 
 
 def width(dtype: str, name: str) -> Term:

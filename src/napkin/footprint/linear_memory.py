@@ -7,8 +7,8 @@ from napkin.counting import linear_stack as linear
 from napkin.record import record
 from napkin.term import Term, add, ceiling, constant, divide, leaf, multiply
 from napkin.training import optimizers
-from napkin.training.layout import Precision
 from napkin.training.optimizers import Optimizer
+from napkin.training.precision import Precision
 
 
 @record

@@ -18,19 +18,12 @@ from napkin.footprint.prepared import Step, table_of
 from napkin.footprint.setup import Setup
 from napkin.footprint.stages import Stage, stage_of
 from napkin.footprint.states import Held, divided, gathered, optimizer_of, still, weights_of
-from napkin.operations.attention import AttentionCore, Rotary
 from napkin.operations.base import TABLES, VOCABULARY, Operation
-from napkin.operations.embedding import Embedding
-from napkin.operations.experts import Router
 from napkin.operations.implementations import EAGER
-from napkin.operations.linear import Matmul
-from napkin.operations.norms import Norm
-from napkin.operations.views import Reused
 from napkin.record import record, replace
-from napkin.training.layout import OPERATIONS
-from napkin.training.optimizer_step import temporaries
 from napkin.training.optimizers import OPTIMIZERS, Optimizer
 from napkin.training.order import Counts
+from napkin.training.recomputation import OPERATIONS
 
 LAYERS_ON_THE_WAY = 2
 """Layers whose activations are on the card while activations are offloaded: one being written, one being read."""
@@ -490,18 +483,13 @@ def buffers(step: Step, stage: Stage) -> Number:
     depth = total(stage.layers)
     eager = setup.attention == EAGER or not setup.code.crops
     rotary = {
-        (
-            op.dim,
-            op.table,
-            setup.code.by_kind and any(isinstance(o, AttentionCore) and o.window for o in layer.operations),
-        )
+        (*angles, setup.code.by_kind and any(core.window for o in layer.operations if (core := o.attends())))
         for layer in stack.layers
         for op in layer.operations
-        if isinstance(op, Rotary)
+        if (angles := op.angles()) is not None
     }
     dims = {dim for dim, *_ in rotary}
-    looked_up = [op.of if isinstance(op, Reused) else op for op in stack.before]
-    tables = [op for op in looked_up if isinstance(op, Embedding) and op.role in TABLES]
+    tables = [op for op in stack.before if op.owner().embeds() in TABLES]
     found: Number = 0
     for what, kind in setup.code.buffers:
         count: Number = {
@@ -522,10 +510,8 @@ def buffers(step: Step, stage: Stage) -> Number:
     if setup.code.buffers:  # routers' biases that no gradient reaches, tables of hashed choices
         for many, layer in zip(stage.layers, stage.kinds, strict=True):
             for op in layer.operations:
-                if isinstance(op, Router):
-                    table = step.model.vocabulary * op.top_k if op.hashed else 0
-                    bias = op.experts if op.balanced == "buffer" else 0
-                    found = found + many * (sized(bias, "fp32") + sized(table, "int64"))
+                for elements, kind in op.buffers(step.model.vocabulary):
+                    found = found + many * sized(elements, kind)
     return found
 
 
@@ -535,8 +521,9 @@ def _masks(step: Step, stage: Stage, counts: Counts) -> Number:
     by_window: dict[object, Number] = {}
     for again, layer in zip(counts, stage.kinds, strict=True):
         for op in layer.operations:
-            if isinstance(op, AttentionCore) and (op.window or op.chunk or step.setup.attention == EAGER):
-                window = op.window if "masks" in step.setup.code.closure else None
+            core = op.attends()
+            if core is not None and (core.window or core.chunk or step.setup.attention == EAGER):
+                window = core.window if "masks" in step.setup.code.closure else None
                 by_window[window] = by_window.get(window, 0) + again
     return total(where(again > 0, step.run.mask, 0) for again in by_window.values())
 
@@ -628,7 +615,7 @@ def optimizer_temporaries(step: Step, rank: Rank) -> Number:
     for optimizer in {setup.optimizer.name: setup.optimizer, "adamw": OPTIMIZERS["adamw"]}.values():
         sizes = [(n, shape) for n, shape, used in kinds if used.name == optimizer.name]
         whole = rank.held.all if not setup.optimizer.only_matrices else total(n for n, _ in sizes)
-        found = maximum(found, ceil_div(temporaries(optimizer, setup.form, sizes, whole, width), shards))
+        found = maximum(found, ceil_div(optimizer.temporaries(setup.form, sizes, whole, width), shards))
     return found
 
 
@@ -638,9 +625,9 @@ def _tensor_sizes(step: Step) -> Iterator[tuple[Number, tuple[int, ...], Optimiz
     stack, setup = step.stack, step.setup
     layers: list[Operation] = []
     for layer in stack.layers:
-        ordered = sorted(layer.operations, key=lambda op: setup.code.norms_last and isinstance(op, Norm))
+        ordered = sorted(layer.operations, key=lambda op: setup.code.norms_last and op.normalizes())
         layers += ordered * (1 if stack.depth == 1 else 2)
-    after = [op for op in stack.after if not (step.model.tied and isinstance(op, Matmul) and op.shard == VOCABULARY)]
+    after = [op for op in stack.after if not (step.model.tied and op.division() == VOCABULARY)]
     for weight in weights_of([*stack.before, *layers, *after]):
         shape = weight.shape if weight.copies == 1 else (weight.copies, *weight.shape)
         yield ceil_div(weight.count, divided(weight, setup.layout)), shape, optimizer_of(weight, setup.optimizer)

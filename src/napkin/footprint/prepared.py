@@ -11,8 +11,7 @@ from napkin.footprint import activations
 from napkin.footprint.activations import Pass, Piece
 from napkin.footprint.setup import Setup
 from napkin.footprint.states import Held, gathered, held, still
-from napkin.operations.base import Operation
-from napkin.operations.embedding import Embedding
+from napkin.operations.base import TOKEN, Operation
 from napkin.operations.implementations import FROZEN_LAYERS
 from napkin.operations.lowering import Shape, Split
 from napkin.operations.model import Layer, Model, Pattern, Stack
@@ -160,14 +159,10 @@ def one_stack(model: Model) -> Stack:
 
 def table_of(stack: Stack) -> Operation:
     """The token table that a tied head shares: a decoder's own, or the one that it shares with its encoder."""
-    tables = [op for op in stack.before if isinstance(op, Embedding) and op.role == "token"]
+    tables = [op for op in stack.before if op.embeds() == TOKEN]
     return tables[-1] if tables else stack.before[0]
 
 
 def cropped(stack: Stack, length: Number) -> Stack:
     """A stack whose learnt positions are cut to the sequences that it trains on (nanoGPT's crop_block_size)."""
-    before = tuple(
-        replace(op, rows=min(op.rows, int(length))) if isinstance(op, Embedding) and op.role == "position" else op
-        for op in stack.before
-    )
-    return replace(stack, before=before)
+    return replace(stack, before=tuple(op.cropped(int(length)) for op in stack.before))

@@ -10,35 +10,20 @@ from collections.abc import Mapping
 
 from napkin import formats
 from napkin.counting.params import params
-from napkin.elementwise import Number, ceil_div, minimum
+from napkin.elementwise import Number, ceil_div
 from napkin.errors import NapkinError
-from napkin.operations.attention import AttentionCore, Indexer
-from napkin.operations.base import LENT, REPLICATED, Operation
-from napkin.operations.compression import BlockIndexer, RunIndexer
-from napkin.operations.embedding import Embedding
-from napkin.operations.gated_streams import DilatedConv, RunChoice
-from napkin.operations.implementations import STORED
-from napkin.operations.linear import Matmul
+from napkin.operations.base import REPLICATED, Operation
+from napkin.operations.facts import Cache, LinearLayer, Served
 from napkin.operations.model import Layer, Model
-from napkin.operations.pointwise import Mix
-from napkin.operations.recurrence import Conv, ConvPair, Delayed, Scan
-from napkin.operations.views import Reused
 from napkin.record import record
 from napkin.term import GIVEN, TRUE, Term, add, ceil_divide, constant, divide, leaf, multiply
 
 LATENT = "DeepSeek-V2, arXiv:2405.04434, section 2.1.2: the latent and the shared rotary key are cached"
-WKV_STATE = 3
-"""Numbers of a channel's state in the wkv recurrence."""
 DECODE = "each new token reads every weight that it uses and the whole cache: Pope et al. 2022, arXiv:2211.05102"
 
 
 # --- weights ---------------------------------------------------------------------------------------------------------
 
-GROUP = 128
-BLOCKED = {**STORED, "int4": 0.5 + (2 + 0.5) / GROUP}
-"""Bytes of a weight of the formats that only the layers' matrices are stored in, everything else staying 16 bits. int4:
-with a 16-bit scale and a 4-bit zero point for 128 weights, as GPTQ and AWQ have them (Frantar et al. 2022,
-arXiv:2210.17323; Lin et al. 2023, arXiv:2306.00978)."""
 WIDE = 2
 """Bytes of a weight that such a format leaves alone."""
 
@@ -55,12 +40,16 @@ class Stored:
 def stored(name: str) -> Stored:
     """A number format of weights. An unknown one is refused (2)."""
     word = name.strip().lower()
-    if word in BLOCKED:
-        return Stored(word, BLOCKED[word], WIDE)
+    if word in formats.QUANTIZED:
+        return Stored(word, formats.QUANTIZED[word], WIDE)
     try:
         form = formats.find(word)
     except NapkinError as problem:
-        hint = f"{problem.hint}, or {', '.join(BLOCKED)}" if problem.hint else f"or {', '.join(BLOCKED)}"
+        hint = (
+            f"{problem.hint}, or {', '.join(formats.QUANTIZED)}"
+            if problem.hint
+            else f"or {', '.join(formats.QUANTIZED)}"
+        )
         raise NapkinError(problem.message, hint) from None
     width = formats.element_bytes(form).value
     return Stored(form.name, width, width)
@@ -73,8 +62,7 @@ def divided(model: Model) -> tuple[int, int]:
         runs = [(1, stack.before), *((count, layer.operations) for _, count, layer in stack.kinds()), (1, stack.after)]
         for count, operations in runs:
             for op in operations:
-                if not isinstance(op, Reused):
-                    whole += count * sum(w.count for w in op.weights() if w.shard == REPLICATED)
+                whole += count * sum(w.count for w in op.weights() if w.shard == REPLICATED)
     return params(model)["params/total"].value - whole, whole
 
 
@@ -85,7 +73,7 @@ def in_matrices(model: Model) -> int:
         for stack in model.stacks
         for _, count, layer in stack.kinds()
         for op in layer.operations
-        if not isinstance(op, (Reused, Embedding))
+        if not op.embeds()
         for weight in op.weights()
         if len(weight.shape) > 1
     )
@@ -99,13 +87,14 @@ def repeated(model: Model, ranks: int) -> int:
     for stack in model.stacks:
         for _, count, layer in stack.kinds():
             by_name = {op.name: op for op in layer.operations}
-            for core in layer.operations:
-                if isinstance(core, AttentionCore) and ranks > core.kv_heads and not core.shared:
-                    for read, size in ((core.reads[1], core.qk_dim), (core.reads[2], core.v_dim)):
-                        made = by_name.get(_last_product(read, by_name))
-                        if isinstance(made, Matmul) and made.d_out >= core.kv_heads * size:
-                            more = ranks // core.kv_heads - 1
-                            found += count * more * core.kv_heads * size * (made.d_in + made.bias)
+            for kept in caches_of(layer, Served(0, 0, 1)):
+                if ranks <= kept.heads or not kept.heads:
+                    continue
+                for tensor, size in zip(kept.made_from, kept.head_dim, strict=True):
+                    made = _nearest_linear(tensor, by_name)
+                    if made is not None and made.d_out >= kept.heads * size:
+                        more = ranks // kept.heads - 1
+                        found += count * more * kept.heads * size * (made.d_in + made.bias)
     return found
 
 
@@ -141,64 +130,42 @@ def weights(model: Model, how: Stored, ranks: int) -> Term:
 # --- keys and values -------------------------------------------------------------------------------------------------
 
 
-def cached_numbers(layer: Layer, context: Number, ranks: Number = 1, source: Number = 0) -> tuple[Number, Number]:
-    """Numbers that one sequence of `context` tokens keeps in one layer: per-token cache, and states of fixed size.
+def caches_of(layer: Layer, over: Served) -> list[Cache]:
+    """What a layer's operations keep for one sequence; some of them the same tensor."""
+    return [kept for op in layer.operations if (kept := op.cache(over)) is not None]
 
-    Attention keeps its keys and values, kv·(d_qk + d_v) a token, for at most its window; where both are made from one
-    narrower latent, the latent instead; where they are an earlier layer's, nothing; one key for each run of tokens
-    where it sees those, and the keys of an indexer, on every rank. Cross-attention's keys are the other stack's, kept
-    for its `source` tokens (0: as many). A recurrence keeps heads · head_dim · state numbers (wkv: numerator,
-    denominator and largest exponent of a channel), a convolution its last kernel − 1 inputs, a mix with the token
-    before that token. On one of `ranks` tensor-parallel ranks: whole heads, so that fewer key/value heads than ranks
-    are kept more than once; a latent is kept by every rank."""
+
+def cached_numbers(layer: Layer, context: Number, ranks: Number = 1, source: Number = 0) -> tuple[Number, Number]:
+    """Return the elements that one sequence of `context` tokens keeps in one layer: per-token cache, and states of
+    fixed size.
+
+    Each operation says what it keeps; a tensor that several read is kept once. Where keys and values are made from one
+    narrower latent, the latent is kept instead, by every rank; of heads each of `ranks` tensor-parallel ranks keeps
+    whole ones, so that fewer key/value heads than ranks are kept more than once. `source`: tokens of the other stack
+    (0: as many)."""
     by_name = {op.name: op for op in layer.operations}
     growing: Number = 0
     fixed: Number = 0
-    mixed: dict[str, int] = {}  # what several products read is kept once
     seen: set[str] = set()
-    for op in layer.operations:
-        if isinstance(op, AttentionCore) and (op.reads[1].startswith(LENT) or op.reads[1] in seen):
-            continue  # another layer's, kept there, or a second map of the same keys
-        if isinstance(op, AttentionCore):
-            seen.add(op.reads[1])
-            tokens = source or context if op.cross else context
-            for bound in (None if op.anywhere else op.window, op.chunk):
-                if bound is not None:
-                    tokens = minimum(tokens, bound)
-            tokens = tokens + op.runs(context) + (source or context) * op.merged
-            growing = growing + tokens * _width(op, by_name, ranks)
-        elif isinstance(op, (Indexer, BlockIndexer, RunChoice)):
-            growing = growing + context * op.head_dim
-        elif isinstance(op, DilatedConv):
-            fixed = fixed + op.channels * op.reach
-        elif isinstance(op, RunIndexer):
-            growing = growing + context // op.rate * op.head_dim
-        elif isinstance(op, Scan):
-            numbers = WKV_STATE if op.kind == "wkv" else op.state or 1
-            normaliser = op.state + 1 if op.kind == "mlstm" else 0  # with the largest exponent
-            fixed = fixed + ceil_div(op.heads, ranks) * (op.head_dim * numbers + normaliser)
-        elif isinstance(op, ConvPair):
-            fixed = fixed + ceil_div(op.channels, ranks) * (sum(op.kernels) - 2)
-        elif isinstance(op, Delayed):
-            fixed = fixed + ceil_div(op.width // 2, ranks)
-        elif isinstance(op, Mix):
-            mixed[op.reads[0]] = op.width
-        elif isinstance(op, Conv):
-            fixed = fixed + ceil_div(op.channels * op.group, ranks) * (op.kernel - 1)
-    return growing, fixed + sum(mixed.values())
+    for kept in caches_of(layer, Served(context, source or context, ranks)):
+        if kept.tensor not in seen:
+            seen.add(kept.tensor)
+            growing = growing + kept.growing
+            fixed = fixed + kept.fixed
+            if kept.heads:
+                growing = growing + kept.tokens * _width(kept, by_name, ranks)
+    return growing, fixed
 
 
-def _width(core: AttentionCore, by_name: Mapping[str, Operation], ranks: Number) -> Number:
-    """Numbers cached a token: keys and values as attention reads them, or the latent that they are made from."""
-    if core.shared:
-        return core.cached
-    each = core.qk_dim + core.v_dim
-    keys, values = core.reads[1], core.reads[2]
-    shared = set(_products_behind(keys, by_name)) & set(_products_behind(values, by_name))
-    direct = {_last_product(keys, by_name), _last_product(values, by_name)}
-    latents = [by_name[name] for name in shared - direct if not _reaches_input(keys, by_name, name)]
-    widths = [op.d_out for op in latents if isinstance(op, Matmul) and op.d_out < core.kv_heads * each]
-    return min(widths) if widths else ceil_div(core.kv_heads, ranks) * each
+def _width(kept: Cache, by_name: Mapping[str, Operation], ranks: Number) -> Number:
+    """Elements cached a token: keys and values as attention reads them, or the latent that they are made from."""
+    each = sum(kept.head_dim)
+    keys, values = kept.made_from
+    shared = set(_linears_behind(keys, by_name)) & set(_linears_behind(values, by_name))
+    direct = {one.name for tensor in kept.made_from if (one := _nearest_linear(tensor, by_name)) is not None}
+    latents = [by_name[name].linear() for name in shared - direct if not _reaches_input(keys, by_name, name)]
+    widths = [one.d_out for one in latents if one is not None and one.d_out < kept.heads * each]
+    return min(widths) if widths else ceil_div(kept.heads, ranks) * each
 
 
 def _reaches_input(name: str, by_name: Mapping[str, Operation], without: str) -> bool:
@@ -214,7 +181,7 @@ def _reaches_input(name: str, by_name: Mapping[str, Operation], without: str) ->
     return False
 
 
-def _products_behind(name: str, by_name: Mapping[str, Operation]) -> list[str]:
+def _linears_behind(name: str, by_name: Mapping[str, Operation]) -> list[str]:
     """Every linear layer that an output depends on inside the layer."""
     found, open_names, seen = [], [name], set()
     while open_names:
@@ -222,23 +189,23 @@ def _products_behind(name: str, by_name: Mapping[str, Operation]) -> list[str]:
         if op is None or op.name in seen:
             continue
         seen.add(op.name)
-        if isinstance(op, Matmul):
+        if op.linear() is not None:
             found.append(op.name)
         open_names += op.reads
     return found
 
 
-def _last_product(name: str, by_name: Mapping[str, Operation]) -> str:
+def _nearest_linear(name: str, by_name: Mapping[str, Operation]) -> LinearLayer | None:
     """The linear layer nearest to an output."""
     open_names = [name]
     while open_names:
         op = by_name.get(open_names.pop(0))
         if op is None:
             continue
-        if isinstance(op, Matmul):
-            return op.name
+        if (linear := op.linear()) is not None:
+            return linear
         open_names += op.reads
-    return ""
+    return None
 
 
 def cache(
@@ -289,10 +256,9 @@ def weights_read(model: Model, tokens: Number) -> Number:
         runs = [(1, stack.before), *((count, layer.operations) for _, count, layer in stack.kinds()), (1, stack.after)]
         for count, operations in runs:
             for op in operations:
-                of = op.of if isinstance(op, Reused) else op
-                if isinstance(op, Embedding):
+                if op.embeds():
                     continue
-                for weight in of.weights():
+                for weight in op.owner().weights():
                     idle = (1 - weight.used / weight.copies) ** tokens
                     hit = weight.copies if idle == 0 else weight.used if tokens == 1 else weight.copies * (1 - idle)
                     total = total + count * weight.each * hit

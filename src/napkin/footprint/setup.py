@@ -8,8 +8,9 @@ from napkin.footprint.allocator import EXACT, Width
 from napkin.operations.implementations import Implementation
 from napkin.record import record, replace
 from napkin.training.frameworks import PLAIN, Framework
-from napkin.training.layout import Layout, Precision
+from napkin.training.layout import Layout
 from napkin.training.optimizers import Optimizer
+from napkin.training.precision import Precision
 
 
 @record

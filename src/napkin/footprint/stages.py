@@ -11,8 +11,9 @@ from napkin.footprint.states import weights_of
 from napkin.operations.base import Operation
 from napkin.operations.model import Layer
 from napkin.record import record
+from napkin.training.assigned_stages import held_by
 from napkin.training.frameworks import COST, FRONT, SLOTS
-from napkin.training.layout import Layout, held_by
+from napkin.training.layout import Layout
 from napkin.training.order import Counts
 
 

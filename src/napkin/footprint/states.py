@@ -9,23 +9,19 @@ from napkin.autograd.tape import sized
 from napkin.elementwise import Number, ceil_div, ceiling
 from napkin.footprint.activations import total
 from napkin.footprint.setup import Setup
-from napkin.operations.attention import AttentionCore
+from napkin.formats import QUANTIZED
 from napkin.operations.base import EXPERT, REPLICATED, VOCABULARY, Operation, Weight
-from napkin.operations.implementations import STORED, Tuning
-from napkin.operations.linear import Matmul
-from napkin.operations.lowering import beside, is_plain
-from napkin.operations.norms import Norm
-from napkin.operations.views import Reused
+from napkin.operations.implementations import Tuning
+from napkin.operations.lora import is_unquantized, lora_pairs
 from napkin.record import record
 from napkin.training.layout import Layout
 from napkin.training.optimizers import OPTIMIZERS, Optimizer, State, state_bytes
 
 
 def weights_of(operations: Iterable[Operation]) -> Iterator[Weight]:
-    """Parameter tensors of operations, those of shared blocks left out."""
+    """Yield the parameter tensors of operations; those of shared blocks belong to their owner."""
     for op in operations:
-        if not isinstance(op, Reused):
-            yield from op.weights()
+        yield from op.weights()
 
 
 @record
@@ -98,27 +94,26 @@ def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> He
     lora r·(d_in + d_out) a product · adapter a prompt of 10 embeddings and a gate a head · adapter_v2 that, a scale
     and a bias of d_out a product, and the norms' weights"""
     width = sized(1, setup.precision.param)
-    stored = STORED.get(tuning.quantised, width)
+    stored = QUANTIZED.get(tuning.quantised, width)
     trained: list[tuple[int, ...]] = []
     frozen: Number = 0
     for op in operations:
-        if isinstance(op, Reused):
-            continue
-        is_narrow = isinstance(op, Matmul) and not is_plain(op, tuning)
+        linear, core = op.linear(), op.attends()
+        is_narrow = linear is not None and not is_unquantized(linear, tuning)
         for weight in op.weights():
             part = ceil_div(weight.count, divided(weight, setup.layout))
-            if tuning.method == "adapter_v2" and isinstance(op, Norm):
+            if tuning.method == "adapter_v2" and op.normalizes():
                 trained.append(weight.shape)
             else:
                 frozen = frozen + part * (stored if is_narrow and len(weight.shape) > 1 else width)
-        if isinstance(op, Matmul):
-            pairs, made = beside(op, operations, setup.code, tuning)
+        if linear is not None:
+            pairs, made = lora_pairs(linear, operations, setup.code, tuning)
             if pairs:
-                trained += [(tuning.rank * pairs, op.d_in), (made, tuning.rank)]
+                trained += [(tuning.rank * pairs, linear.d_in), (made, tuning.rank)]
             if tuning.method == "adapter_v2":
-                trained += [(op.d_out,), (op.d_out,)]
-        elif isinstance(op, AttentionCore) and tuning.method.startswith("adapter"):
-            trained += [(PROMPT, op.heads * op.v_dim), (op.heads,)]
+                trained += [(linear.d_out,), (linear.d_out,)]
+        elif core is not None and tuning.method.startswith("adapter"):
+            trained += [(PROMPT, core.heads * core.v_dim), (core.heads,)]
     states: dict[str, Number] = {}
     for shape in trained:
         matrix = len(shape) == 2

@@ -1,6 +1,6 @@
-"""Reading files that a person gave: regular files and pipes, UTF-8, of bounded size and depth, never executed.
+"""Read files that a user gave: regular files and pipes, UTF-8, of bounded size and depth, never executed.
 
-JSON and YAML come back as plain dicts, lists, texts and numbers, with the line of every key kept beside them.
+JSON and YAML become plain dicts, lists, strings and numbers, next to the line of each key.
 """
 
 from __future__ import annotations
@@ -15,13 +15,17 @@ from napkin.errors import NapkinError
 LARGEST = 16 * 10**6
 DEEPEST = 100
 FRAME = 4
-"""Keys of the mappings that `parse_json` may keep once."""
+"""The most keys of a mapping that `parse_json` stores once for all its repetitions (a frame of a stack trace)."""
 
 
 class Document:
-    """A parsed file: its data, its name for messages, and the line on which each key path starts (from 1).
+    """A parsed file.
 
-    `json` is the text of a JSON file, whose lines are looked up only where a message needs one."""
+    name   for messages
+    data   what it contains
+    lines  {path of keys: line, from 1}
+    json   the text of a JSON file, whose lines are counted only if a message needs one
+    """
 
     __slots__ = ("data", "json", "lines", "name")
 
@@ -34,7 +38,7 @@ class Document:
         self.json = json
 
     def place(self, *path: object) -> str:
-        """`file:line: field` of a key path, as messages name it."""
+        """Return `file:line: field` of a path of keys, for messages."""
         if self.json and not self.lines:
             self.lines = lines_of_json(self.json)
         line = self.lines.get(path)
@@ -44,13 +48,13 @@ class Document:
 
 
 def printable(text: str, longest: int = 200) -> str:
-    """Text fit for one line of a message: control characters escaped, length bounded."""
+    """Return text that fits on one line of a message: control characters escaped, at most `longest` characters."""
     shown = text if len(text) <= longest else text[:longest] + "…"
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in shown)
 
 
 def read_bytes(path: str, largest: int = LARGEST) -> bytes:
-    """The content of a regular file or pipe; "-" is standard input. Raises NapkinError (2) with the reason."""
+    """Return the content of a regular file or pipe; "-" is standard input. Errors (2) name the reason."""
     name = printable(path)
     try:
         if path == "-":
@@ -73,7 +77,7 @@ def read_bytes(path: str, largest: int = LARGEST) -> bytes:
 
 
 def read_text(path: str, largest: int = LARGEST) -> str:
-    """The same as UTF-8 text, a byte-order mark dropped."""
+    """Return the content of a file as UTF-8 text without its byte-order mark."""
     try:
         return read_bytes(path, largest).decode("utf-8-sig")
     except UnicodeDecodeError as problem:
@@ -81,12 +85,12 @@ def read_text(path: str, largest: int = LARGEST) -> str:
 
 
 def read_json(path: str) -> Document:
-    """A JSON document: no duplicate keys, no NaN or Infinity, depth at most 100."""
+    """Read a JSON document: no duplicate keys, no NaN or Infinity, depth at most 100."""
     return parse_json(read_text(path), printable(path) if path != "-" else "standard input")
 
 
 def parse_json(text: str, name: str, shared: dict[Any, dict[str, Any]] | None = None) -> Document:
-    """`shared`: mappings of texts and numbers that repeat (the frames of stacks) are kept there once."""
+    """Parse JSON. `shared`: small mappings of strings and numbers that repeat (stack frames) are stored there once."""
     import json
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -124,7 +128,7 @@ def parse_json(text: str, name: str, shared: dict[Any, dict[str, Any]] | None = 
 
 
 def lines_of_json(text: str) -> dict[tuple[object, ...], int]:
-    """The line of each key path in a valid JSON text."""
+    """Return the line of each path of keys in a valid JSON text."""
     import json
     import re
 
@@ -151,6 +155,7 @@ def lines_of_json(text: str) -> dict[tuple[object, ...], int]:
 
 
 def _bounded(data: Any, name: str) -> None:
+    """Reject data that is nested too deeply."""
     level, depth = [data], 0
     while level:
         depth += 1
@@ -165,13 +170,13 @@ def _bounded(data: Any, name: str) -> None:
 
 
 def read_yaml(path: str) -> Document:
-    """A YAML document with the line of each key. Refused: anchors and aliases, tags, duplicate keys, octal and
-    sexagesimal numbers, yes/no for a truth value, and more than one document."""
+    """Read a YAML document. Rejected: anchors and aliases, tags, duplicate keys, octal and sexagesimal numbers, yes and
+    no as truth values, and more than one document."""
     return parse_yaml(read_text(path), printable(path) if path != "-" else "standard input")
 
 
 def parse_yaml(text: str, name: str) -> Document:
-    """A YAML text as a document; what is no plain YAML 1.2 data is refused with its line."""
+    """Parse YAML. What is not plain YAML 1.2 data is rejected with its line."""
     import yaml
 
     loader_class = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -206,21 +211,23 @@ _WORDS = ("yes", "no", "on", "off", "y", "n")
 
 
 def _line(event: Any) -> int:
-    """The line on which an event starts, from 1."""
+    """Return the line on which an event starts, from 1."""
     return int(event.start_mark.line) + 1
 
 
 class _Builder:
-    """Plain data from YAML's event stream, so that nothing is resolved, tagged or expanded behind our back."""
+    """Build plain data from YAML's events, so that nothing is resolved, tagged or expanded implicitly."""
 
     def __init__(self, name: str, lines: dict[tuple[object, ...], int]) -> None:
         self.name = name
         self.lines = lines
 
     def fail(self, event: Any, what: str, hint: str | None = None) -> NapkinError:
+        """Return an error at an event's line."""
         return NapkinError(f"{self.name}:{_line(event)}: {what}", hint)
 
     def document(self, loader: Any) -> Any:
+        """Return the data of the stream's only document."""
         import yaml
 
         loader.get_event()  # the stream's start
@@ -235,6 +242,7 @@ class _Builder:
         return data
 
     def node(self, loader: Any, event: Any, path: tuple[object, ...], depth: int) -> Any:
+        """Return the data that begins with an event; `path` leads to it."""
         import yaml
 
         if depth > DEEPEST:
@@ -265,7 +273,8 @@ class _Builder:
             self.lines[here] = line
         return mapping
 
-    def scalar(self, event: Any) -> Any:
+    def scalar(self, event: Any) -> object:
+        """Return a string, number, truth value or None."""
         text = str(event.value)
         if event.tag:
             raise self.fail(event, f"the tag {printable(event.tag)} is not read", "write plain YAML")
@@ -283,7 +292,8 @@ class _Builder:
             raise self.fail(event, f"{text!r} could be a text or a truth value", 'write true, false, or quote it: "no"')
         return self.plain_number(event, text)
 
-    def plain_number(self, event: Any, text: str) -> Any:
+    def plain_number(self, event: Any, text: str) -> object:
+        """Return the number that an unquoted text spells, or the text."""
         digits = text.lstrip("+-")
         if digits.lower() in (".inf", ".nan"):
             raise self.fail(event, f"{text} is not a finite number", "write a finite number")

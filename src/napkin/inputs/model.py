@@ -1,7 +1,7 @@
-"""A model as given: a config.json (file, folder, standard input), a preset, or a napkin YAML, as a tracked mapping.
+"""A model's configuration: a config.json (file, folder, standard input), a preset, or a napkin YAML.
 
-Adapters (architectures) read a `Config` field by field; every reading is recorded with its origin, and what
-nobody has read and nobody knows to be irrelevant is refused in the end.
+Architectures read a `Config` field by field. Each read is recorded with its origin; at the end, fields that no one has
+read and that are not known to be irrelevant are refused.
 """
 
 from __future__ import annotations
@@ -23,13 +23,19 @@ LARGEST_DIMENSION = 10**9
 
 
 class Config:
-    """The fields of one config.json with their origins.
+    """The fields of one config.json, and what was read of them.
 
-    name      as messages and answers call the model
-    document  where the fields stand, for messages
+    name      the model's, in messages and answers
+    document  the file that the fields are from, for messages
     fields    the mapping as given
-    defaults  the model_type's published defaults (facts), used where a field is omitted
-    aliases   this model_type's other spellings: {alias: canonical}
+    defaults  defaults of the model_type's configuration class, used where a field is omitted
+    aliases   other spellings of the model_type's fields: {alias: spelling used here}
+    prefix    path of keys from the document's root to this mapping
+    origin    origin of the fields that are given
+    used      fields that were read or that are known to be irrelevant
+    origins   {field: (value, origin)} of the fields that were read
+    notes     what the answer should tell the user
+    children  nested blocks that were read as configurations of their own
     """
 
     def __init__(
@@ -59,26 +65,30 @@ class Config:
     # --- messages ---
 
     def refuse(self, field: str, what: str, hint: str | None = None) -> Refused:
-        """napkin does not understand something that could change a count (exit status 3)."""
+        """Return the refusal (exit status 3) of what napkin does not understand and could change a count."""
         return Refused(f"{self.document.place(*self.prefix, field)}: {what}", hint)
 
     def wrong(self, field: str, what: str, hint: str | None = None) -> NapkinError:
-        """The field's value is not one that it can have (exit status 2)."""
+        """Return the error (exit status 2) for a value that the field cannot have."""
         return NapkinError(f"{self.document.place(*self.prefix, field)}: {what}", hint)
 
     # --- reading ---
 
     def spellings(self, field: str) -> list[str]:
+        """Return the field's name and its aliases."""
         return [field, *(alias for alias, target in self.aliases.items() if target == field and alias != field)]
 
     def has(self, field: str) -> bool:
-        """Whether the file states the field, with a value other than null."""
+        """Return whether the file gives the field a value other than null."""
         return any(self.fields.get(s) is not None for s in self.spellings(field))
 
     def raw(self, field: str, *, required: bool = True, default: bool = True) -> Any:
-        """The field's value: as given under any of its spellings, else the class default, else None or a refusal.
+        """Return the field's value: given under any of its spellings, else the class default, else None.
 
-        Spellings that disagree are wrong; a field given as null counts as omitted, but its default is then null."""
+        required  refuse (3) a field that has no value
+        default   use the class default
+        Spellings that disagree are an error (2). null counts as omitted, except that it replaces the class default.
+        """
         found: list[tuple[str, Any]] = []
         for spelling in self.spellings(field):
             if spelling in self.fields:
@@ -105,15 +115,15 @@ class Config:
         return None
 
     def integer(self, field: str, *, least: int = 1, default: bool = True) -> int:
-        """A required whole number of at least `least`."""
+        """Return a required integer of at least `least`."""
         return self._integer(field, self.raw(field, default=default), least)
 
     def optional_integer(self, field: str, *, least: int = 1) -> int | None:
-        """A whole number, or None where the field is null or omitted without a default."""
+        """Return an integer, or None where the field is null or is omitted and has no default."""
         value = self.raw(field, required=False)
         return None if value is None else self._integer(field, value, least)
 
-    def _integer(self, field: str, value: Any, least: int) -> int:
+    def _integer(self, field: str, value: object, least: int) -> int:
         value = number_in(value)
         if isinstance(value, float) and value.is_integer():
             value = int(value)
@@ -128,7 +138,7 @@ class Config:
         return value
 
     def real(self, field: str, *, required: bool = True) -> float | None:
-        """A finite number."""
+        """Return a finite number, or None where a field that is not required has no value."""
         value = number_in(self.raw(field, required=required))
         if value is None:
             return None
@@ -137,7 +147,7 @@ class Config:
         return value
 
     def flag(self, field: str, *, otherwise: bool | None = None) -> bool:
-        """true or false; `otherwise` where omitted and the class has no default."""
+        """Return true or false; `otherwise` where the field is omitted and has no default."""
         value = self.raw(field, required=otherwise is None)
         if value is None and otherwise is not None:
             return otherwise
@@ -146,7 +156,7 @@ class Config:
         return value
 
     def text(self, field: str, *, known: Iterable[str] = ()) -> str:
-        """A required text; refused (3) where `known` is given and does not hold it."""
+        """Return a required string. Refuse (3) one that is not among `known`, where that is given."""
         value = self.raw(field)
         if not isinstance(value, str):
             raise self.wrong(field, f"{printable(repr(value), 60)} is not a text")
@@ -156,10 +166,11 @@ class Config:
         return value
 
     def optional_text(self, field: str, *, known: Iterable[str] = ()) -> str | None:
+        """Return a string, or None where the field has no value."""
         return None if self.raw(field, required=False) is None else self.text(field, known=known)
 
     def items(self, field: str, *, required: bool = True) -> list[Any] | None:
-        """A list."""
+        """Return a list, or None where a field that is not required has no value."""
         value = self.raw(field, required=required)
         if value is None:
             return None
@@ -170,6 +181,7 @@ class Config:
         return value
 
     def mapping(self, field: str, *, required: bool = True) -> Mapping[str, Any] | None:
+        """Return a mapping, or None where a field that is not required has no value."""
         value = self.raw(field, required=required)
         if value is None:
             return None
@@ -177,18 +189,21 @@ class Config:
             raise self.wrong(field, f"{printable(repr(value), 60)} is not a mapping")
         return value
 
-    def must_be(self, field: str, *values: Any) -> None:
-        """Refuse (3) any other value of a field that napkin knows for these alone; omitted is fine."""
+    def must_be(self, field: str, *values: object) -> None:
+        """Refuse (3) a value other than `values`, the only ones that napkin understands. The field may be omitted."""
         value = self.raw(field, required=False)
         if value is not None and value not in values:
             raise self.refuse(field, f"napkin does not know what {printable(repr(value), 60)} changes here")
 
     def ignore(self, *fields: str) -> None:
-        """Fields that this family knows to change no count."""
+        """Mark fields as irrelevant: in this family they change no count."""
         self.used.update(s for f in fields for s in self.spellings(f))
 
     def nested(self, field: str, model_type: str | None = None) -> Config:
-        """A block of its own (`text_config`) as a Config: its model_type's defaults and aliases hold in it."""
+        """Return a nested block (`text_config`) as a Config with its own model_type's defaults and aliases.
+
+        model_type  the block's, where it does not state one
+        """
         block = self.mapping(field)
         assert block is not None
         kind = block.get("model_type") or model_type
@@ -202,20 +217,20 @@ class Config:
         return child
 
     def divides(self, field: str, total: int, by: int, what: str) -> int:
-        """total / by, wrong (2) where it leaves a rest."""
+        """Return total / by. An error (2) names the field where the division leaves a remainder."""
         if by < 1 or total % by:
             raise self.wrong(field, f"{total} {what} is not divisible by {by}")
         return total // by
 
     def _said_already(self, field: str) -> bool:
-        """Whether the field repeats one that was read, under the name that other model_types have for it."""
+        """Return whether the field repeats a value that was read, under its name in other model_types."""
         from napkin._tables.class_defaults import ALIASES
 
         names = {aliases[field] for aliases in ALIASES.values() if field in aliases}
         return any(name in self.origins and self.origins[name] == (self.fields[field], GIVEN) for name in names)
 
     def finish(self, assume_ignorable: Sequence[str] = ()) -> None:
-        """Refuse (3) the fields that nobody has read and nobody knows to be irrelevant, in nested blocks too."""
+        """Refuse (3) fields that were not read and are not known to be irrelevant, nested blocks included."""
         for child in self.children:
             child.finish(assume_ignorable)
         from napkin._tables.class_defaults import IGNORABLE, IGNORABLE_PATTERNS, IGNORABLE_WHEN
@@ -230,7 +245,7 @@ class Config:
             and self.fields[field] is not None
             and self.fields[field] not in IGNORABLE_WHEN.get(field, ())
         ]
-        if unknown:  # a preset never comes here: the patterns are compiled for users' files alone
+        if unknown:  # presets never reach this line: only users' files pay for compiling the patterns
             pattern = re.compile("|".join(f"(?:{p})" for p in IGNORABLE_PATTERNS))
             unknown = [field for field in unknown if not pattern.fullmatch(field) and not self._said_already(field)]
         if unknown:
@@ -245,39 +260,39 @@ class Config:
             )
 
 
-def number_in(value: Any) -> Any:
-    """A number that stands as text (`"4096"`, `3.35e12` in YAML) as the number it is; anything else as it is."""
+def number_in(value: object) -> Any:
+    """Return the number that a string spells (`"4096"`, `3.35e12` in YAML); any other value unchanged."""
     if not isinstance(value, str) or not re.fullmatch(r"[+-]?[0-9]{1,30}(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,3})?", value):
         return value
     return int(value) if value.lstrip("+-").isdigit() else float(value)
 
 
 def class_facts(model_type: str) -> tuple[Mapping[str, Any], Mapping[str, str]]:
-    """A model_type's published defaults and aliases; empty where none are known."""
+    """Return a model_type's class defaults and aliases; empty where none are known."""
     from napkin._tables.class_defaults import ALIASES, CLASS_DEFAULTS
 
     return CLASS_DEFAULTS.get(model_type, {}), ALIASES.get(model_type, {})
 
 
 def measured_modes(model_type: str) -> tuple[str, ...]:
-    """Modes of a model_type's training step whose bytes kept for backward were measured (operations/implementations.py
-    has the words)."""
+    """Return the modes of a model_type's training step whose bytes kept for backward were measured, as
+    `operations.implementations.mode` names them."""
     from napkin._tables.saved_bytes import EXACT, MODES
 
     return MODES[EXACT[model_type][0]] if model_type in EXACT else ()
 
 
 def traced_steps(model_type: str) -> tuple[int, int, int, float] | None:
-    """Of a code's training steps that were traced (tools/traced_steps.py): how many, how many peaks were equal to the
-    byte, how many within 1 %, and the error furthest from 0. None: none was."""
+    """Return what tracing training steps of a model_type showed (tools/traced_steps.py): the number of steps, of peaks
+    equal to the byte, of peaks within 1 %, and the largest error. None: no step was traced."""
     from napkin._tables.traced_steps import TRACED
 
     return TRACED.get(model_type)
 
 
 def traced_error(model_type: str) -> float:
-    """How far the peaks of traced steps of a code lay from napkin's at most, as a share; of a code of which no step was
-    traced, what nine of ten codes that were stay below."""
+    """Return the largest error, as a share, of napkin's peaks for traced steps of a model_type; where no step of it was
+    traced, the error that nine in ten of the traced model_types stay below."""
     from napkin._tables.traced_steps import TRACED
 
     furthest = sorted(abs(error) for *_, error in TRACED.values())
@@ -285,7 +300,7 @@ def traced_error(model_type: str) -> float:
 
 
 def config_from(name: str, document: Document, data: Any, origin: str = GIVEN) -> Config:
-    """The mapping of a config.json as a Config. A mapping without model_type is refused (3)."""
+    """Return the mapping of a config.json as a Config. Refuse (3) one without a model_type."""
     if not isinstance(data, dict):
         raise NapkinError(f"{document.name}: is not a mapping of fields", "give a config.json")
     model_type = data.get("model_type")
@@ -300,7 +315,7 @@ def config_from(name: str, document: Document, data: Any, origin: str = GIVEN) -
 
 
 def load_config(model: str) -> Config:
-    """MODEL as a Config: "-" (standard input), a folder with a config.json, a .json or .yaml file, or a preset."""
+    """Return MODEL as a Config: "-" (standard input), a folder with a config.json, a .json or .yaml file, a preset."""
     from napkin.inputs.presets import is_preset, preset
 
     if model == "-":
@@ -324,14 +339,14 @@ def load_config(model: str) -> Config:
 
 
 def _sniffed(path: str) -> Document:
-    """A file whose name does not say what it is: JSON where it begins like JSON, else YAML."""
+    """Read a file whose name does not tell its format: JSON where it begins like JSON, else YAML."""
     text = read_text(path)
     name = printable(path) if path != "-" else "standard input"
     return parse_json(text, name) if text.lstrip()[:1] in ("{", "[", "") else parse_yaml(text, name)
 
 
 def _of_document(document: Document, name: str) -> Config:
-    """A config.json's mapping, or a napkin model's: name, source, config."""
+    """Return the Config of a config.json, or of a napkin model file (name, source, config)."""
     data = document.data
     if isinstance(data, dict) and isinstance(data.get("config"), dict):
         config = config_from(printable(str(data.get("name", name))), document, data["config"])
@@ -341,5 +356,5 @@ def _of_document(document: Document, name: str) -> Config:
 
 
 def preset_config(preset: Preset) -> Config:
-    """A published architecture as a Config."""
+    """Return a published architecture as a Config."""
     return config_from(preset.name, Document(f"preset {preset.name}", preset.config), preset.config, PRESET)

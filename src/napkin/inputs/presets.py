@@ -14,15 +14,15 @@ class Preset:
     """One published architecture.
 
     name              the name that napkin uses
-    aliases           other spellings in use
-    family            the line of models that it belongs to
-    organisation      who published it
-    published         the year
-    source            the citation of the facts
-    config            the fields of its config.json that shapes depend on
-    params_published  what the publisher counts: {"total", "active" or "non_embedding": a number, "source": where};
-                      text such as "132B" is a rounded figure
-    note              what else a reader should know
+    aliases           other names in use
+    family            the series of models that it belongs to
+    organisation      its publisher
+    published         year
+    source            citation of the facts
+    config            the fields of its config.json that determine shapes
+    params_published  the publisher's counts: {"total", "active" or "non_embedding": count, "source": citation}; a text
+                      such as "132B" is a rounded count
+    note              anything else that a reader should know
     """
 
     name: str
@@ -37,20 +37,20 @@ class Preset:
 
 
 def spelling(name: str) -> str:
-    """What all spellings of one name share: `meta-llama/Meta-Llama-3-70B`, `Meta_Llama 3 70b` → `metallama370b`."""
+    """Return a name's normal form: `meta-llama/Meta-Llama-3-70B` and `Meta_Llama 3 70b` → `metallama370b`."""
     last = name.strip().lower().rsplit("/", 1)[-1]
     return last.replace("-", "").replace("_", "").replace(" ", "")
 
 
 def is_preset(name: str) -> bool:
-    """Whether an architecture is called so."""
+    """Return whether a published architecture has this name."""
     from napkin._tables.models import NAMES
 
     return spelling(name) in NAMES
 
 
 def preset(name: str) -> Preset:
-    """The architecture called `name`, under any of its spellings."""
+    """Return the published architecture with this name or alias, in any spelling."""
     from napkin._tables.models import NAMES, PRESETS
 
     slug = NAMES.get(spelling(name))
@@ -64,7 +64,7 @@ def preset(name: str) -> Preset:
 
 
 def presets() -> Iterator[Preset]:
-    """All of them, by family and size as they stand in the table."""
+    """Yield all published architectures, in the order of the table (file names)."""
     from napkin._tables.models import PRESETS
 
     for slug, fields in PRESETS.items():

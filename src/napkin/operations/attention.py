@@ -2,9 +2,41 @@
 
 from __future__ import annotations
 
-from napkin.elementwise import Number
-from napkin.operations.base import HEADS, Elementwise, Gemm, Operation, Weight, Work, gemm
-from napkin.operations.primitives import causal_pairs, ceil_div, matmul_flops, run_pairs
+from napkin.autograd.tape import BYTES, Tensor, select
+from napkin.elementwise import Number, maximum
+from napkin.operations.attention_eager import by_heads, eager, written_out
+from napkin.operations.attention_kernels import (
+    FLASH_HEAD,
+    FLASH_LARGEST,
+    by_kernel,
+    is_masked,
+    prompted,
+    repeated_in_kernel,
+    whole_heads,
+    with_runs,
+)
+from napkin.operations.base import (
+    HEADS,
+    KV_LATENT,
+    LENT,
+    NOT_TIMED,
+    QUERY,
+    ROTATED_KEY,
+    ROTATED_QUERY,
+    Elementwise,
+    Gemm,
+    Ordinary,
+    Pairs,
+    Timer,
+    Weight,
+    Work,
+    gemm,
+)
+from napkin.operations.facts import Cache, Served
+from napkin.operations.implementations import EAGER, EFFICIENT, FLASH
+from napkin.operations.lowering import Lowering, Value, either
+from napkin.operations.primitives import causal_pairs, ceil_div, matmul_flops, minimum, run_pairs
+from napkin.operations.rotary_tables import by_angles, rotary_table, widened
 from napkin.record import record, replace
 
 
@@ -26,9 +58,34 @@ class Rotary(Elementwise):
     table: int = 0
     wide: bool = False
 
+    def traffic(self) -> tuple[Number, Number]:
+        return 4 * self.heads * self.head_dim, 4 * self.heads * self.head_dim
+
+    def angles(self) -> tuple[int, int]:
+        return self.dim, self.table
+
+    def lower(self, run: Lowering) -> Value:
+        x = run.read(self)
+        tape = run.tape
+        stream = "fp32" if tape.autocast else tape.compute
+        tensor = x.tensor
+        if run.code.rotary == "kernel":
+            out = tape.new(tensor.count, tensor.dtype, "rotated")
+            return Value(tape.record("rotary", (tensor,), out), x.width, x.divided, x.whole)
+        if run.code.rotary == "table":
+            cos, sin = rotary_table(run, self, stream)
+        else:
+            cos, sin = widened(run, self, tensor.dtype if run.code.rotary in ("pair", "values") else stream)
+        if self.pairing == "complex" and run.code.rotary == "table":
+            turns = cos.view()  # a complex64 number of 8 bytes for each pair
+            turned = tape.multiply(tape.cast(tensor, "fp32"), turns)
+            return Value(tape.cast(turned, tensor.dtype), x.width, x.divided, x.whole)
+        out = by_angles(run, self, tensor, cos, sin)
+        return Value(out, x.width, x.divided, x.whole, run.code.joins or self.dim != self.head_dim)
+
 
 @record
-class AttentionCore(Operation):
+class AttentionCore(Ordinary):
     """softmax(q·kᵀ)·v, reading q, k, v. FLOP over the full square: 2·b·a·s²·(d_qk + d_v).
 
     window   keys seen by a query, itself included (None: all)    causal  a query sees no later key
@@ -126,14 +183,103 @@ class AttentionCore(Operation):
         scores = matmul_flops(pairs, self.qk_dim, self.heads) // (2 if halves else 1)
         values = matmul_flops(pairs, self.v_dim, self.heads) // (2 if halves else 1)
         batch = work.sequences * self.heads
+        of_scores, of_values = (Pairs(pairs, self.heads, size, halves) for size in (self.qk_dim, self.v_dim))
         return (
-            Gemm("scores", batch, work.length, self.qk_dim, keys, scores, weight=False, attention=True),
-            Gemm("values", batch, work.length, keys, self.v_dim, values, weight=False, attention=True),
+            Gemm("scores", batch, work.length, self.qk_dim, keys, scores, False, True, of_scores),
+            Gemm("values", batch, work.length, keys, self.v_dim, values, False, True, of_values),
         )
+
+    def traffic(self) -> tuple[Number, Number]:
+        """Splitting, transposing and joining of q, k and v."""
+        wide = (self.heads + self.kv_heads) * self.qk_dim + self.kv_heads * self.v_dim
+        return 2 * wide, 4 * wide
+
+    def division(self) -> str:
+        return HEADS
+
+    def time(self, timer: Timer) -> None:
+        timer.attention(self)
+
+    def attends(self) -> AttentionCore:
+        return self
+
+    def attention_width(self) -> Number:
+        return self.heads * (self.qk_dim + self.v_dim)
+
+    def ring(self) -> tuple[Number, Number]:
+        return self.cached, self.cached * self.merged
+
+    def cache(self, over: Served) -> Cache | None:
+        """Keys and values, for at most the window; nothing where they are another layer's. Keys of runs of tokens, and
+        of the other stack, are kept in addition; the other stack's are kept for its own tokens."""
+        if self.reads[1].startswith(LENT):
+            return None
+        tokens = over.source if self.cross else over.context
+        for bound in (None if self.anywhere else self.window, self.chunk):
+            if bound is not None:
+                tokens = minimum(tokens, bound)
+        tokens = tokens + self.runs(over.context) + over.source * self.merged
+        if self.shared:
+            return Cache(self.reads[1], growing=tokens * self.cached)
+        sizes = (self.qk_dim, self.v_dim)
+        return Cache(self.reads[1], tokens=tokens, heads=self.kv_heads, head_dim=sizes, made_from=self.reads[1:3])
+
+    def elements_moved(self, work: Work) -> Number:
+        """The kernel reads q, k, v and writes the output, no scores: Dao et al. 2022, arXiv:2205.14135."""
+        keys = work.sequences * work.memory if self.cross else work.tokens + work.sequences * self.runs(work.length)
+        keys = keys + work.sequences * work.memory * self.merged
+        return work.tokens * self.heads * (self.qk_dim + self.v_dim) + keys * self.cached
+
+    def lower(self, run: Lowering) -> Value:
+        q, k, v = (run.read(self, i) for i in range(3))
+        kernel = run.attention
+        if kernel == FLASH and self.qk_dim != self.v_dim and run.code.rotary != "kernel":
+            kernel = EFFICIENT  # torch's flash kernel takes one head size for all three
+        masked = kernel != EAGER and is_masked(run, self)
+        if kernel == FLASH and (masked or self.position in ("relative", "distance") or self.qk_dim > FLASH_LARGEST):
+            kernel = EFFICIENT  # flash takes no mask, and no larger heads
+        heads = self.heads // run.split.tensor
+        kv_heads = heads if k.width == self.heads * self.qk_dim else maximum(self.kv_heads // run.split.tensor, 1)
+        width = self.heads * self.v_dim
+        written = run.code.ungrouped and kv_heads is not heads and self.kv_heads != self.heads
+        tensors = (q.tensor, k.tensor, v.tensor)
+        if self.compressed:
+            tensors = with_runs(run, self, tensors)
+        if run.code.gathers_heads:
+            tensors = whole_heads(run, self, tensors)
+        if run.code.query_scale:
+            factor = run.tape.new(run.own, q.tensor.dtype, "query scale", fixed=True)
+            tensors = (run.tape.multiply(q.tensor, factor), *tensors[1:])
+        if run.code.joined_qkv:
+            whole = run.tape.new(sum((t.count for t in tensors), 0), v.tensor.dtype, "query, key and value")
+            tensors = (*tensors[:2], run.tape.slice(whole, v.tensor.count))
+        if run.code.repeats:
+            keys, values = (repeated_in_kernel(run, t, heads, kv_heads) for t in tensors[1:])
+            tensors = (tensors[0], keys, values)
+        if run.selective:  # the core runs again in backward: its inputs are all that is kept for it
+            run.tape.keep(*tensors)
+            run.tape.again = True
+        if run.code.laid_by_heads:
+            out = by_heads(run, self, tensors, heads)
+        elif kernel == EAGER:
+            apart = tuple(t.view(rows_apart=not value.heads_first) for t, value in zip(tensors, (q, k, v), strict=True))
+            out = eager(run, self, apart, heads, kv_heads)
+        elif written:
+            apart = tuple(t.view(rows_apart=not value.heads_first) for t, value in zip(tensors, (q, k, v), strict=True))
+            out = written_out(run, self, apart, heads, kv_heads)
+        else:
+            out = by_kernel(run, self, tensors, heads, kv_heads, kernel, masked)
+            cut = kernel == FLASH and self.qk_dim % FLASH_HEAD != 0
+            if q.heads_first and kernel != EFFICIENT and not cut:  # the result lies as the query does
+                out = select(heads == 1, out, run.tape.copy(out, "tokens first"))
+        run.tape.again = False
+        if run.code.tuning is not None and run.code.tuning.method.startswith("adapter"):
+            out = prompted(run, out)
+        return Value(out, width, True, True)
 
 
 @record
-class BandAttention(Operation):
+class BandAttention(Ordinary):
     """softmax(q·kᵀ)·v over `window` / 2 keys to each side, reading q, k, v: products of chunks of a window that overlap
     by half of one, of a sequence that is padded to whole windows (Longformer, arXiv:2004.05150).
 
@@ -156,9 +302,61 @@ class BandAttention(Operation):
         )
         return tuple(replace(one, attention=True) for one in found)
 
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
+
+    def depends_on_shapes(self, length: int) -> bool:
+        """The code pads sequences to whole windows."""
+        return length % self.window == 0
+
+    def attention_width(self) -> Number:
+        return self.heads * (self.qk_dim + self.v_dim)
+
+    def lower(self, run: Lowering) -> Value:
+        """Chunks of a window, each of which overlaps the next by half; their scores are put into a band of a window's
+        columns, at whose ends those outside the sequence are masked, and the band is cut into diagonals again."""
+        tape = run.tape
+        q, k, v = (run.read(self, i).tensor for i in range(3))
+        heads = self.heads // run.split.tensor
+        half, groups = self.window // 2, run.b * heads
+        parts = 2 * ceil_div(run.own, self.window)  # halves of windows
+        length, chunks = parts * half, parts - 1
+
+        def overlapping(x: Tensor) -> Tensor:
+            """Chunks as one batch: a copy, unless there is one sequence with one head, or one chunk."""
+            wide = x.view(groups * chunks * self.window * self.qk_dim)
+            return select(either(groups == 1, chunks == 1), wide, tape.copy(wide, "chunks"))
+
+        q = tape.record("scale", (q,), q.view())  # in place
+        scores = tape.matmul(
+            overlapping(q), overlapping(k), groups * chunks * self.window * self.window, "scores of chunks"
+        )
+        padded = tape.new(groups * chunks * self.window * (self.window + 1), scores.dtype, "padded scores")
+        padded = tape.record("pad", (scores,), padded)
+        columns = self.window + 1
+        placed = tape.record("place", (padded,), tape.new(groups * length * columns, scores.dtype, "band"))
+        for end in ("first", "last"):
+            outside = tape.new(groups * half * (half + 1), "bool", f"outside the {end} window", fixed=True)
+            placed = tape.record("where", (placed,), placed.view(), (outside,))
+        weights = tape.softmax(placed, "fp32")
+        if "padding" not in run.masks:
+            run.masks["padding"] = tape.new(run.b * length, "bool", "padding", fixed=True)
+            run.masks["padding"].places[0][1].shared = True
+        filled = tape.new(weights.count, weights.dtype, "weights")
+        weights = tape.record("masked_fill", (weights,), filled, (run.masks["padding"],))
+        weights = tape.dropout(tape.cast(weights, scores.dtype), run.dropout)
+        diagonals = tape.new(groups * length * (columns + half + 1), weights.dtype, "diagonals")
+        diagonals = tape.record("pad", (weights,), diagonals)
+        values = tape.new(groups * (length + self.window) * self.v_dim, v.dtype, "padded values")
+        values = tape.record("pad", (v,), values)
+        wide = values.view(groups * parts * 3 * half * self.v_dim)
+        values = select(either(groups == 1, False), wide, tape.copy(wide, "chunks of values"))
+        out = tape.matmul(diagonals, values, groups * length * self.v_dim, "values")
+        return Value(tape.copy(out, "attended").view(rows_apart=True), self.heads * self.v_dim, True, True)
+
 
 @record
-class Indexer(Operation):
+class Indexer(Ordinary):
     """Chooses the `top_k` keys that each query of sparse attention sees (DeepSeek Sparse Attention, DeepSeek-V3.2):
     small queries from the latent query, one key a token, `rotary` numbers of each head turned, and a weight for each
     head; score = Σ_h w_h·relu(q_h·k).
@@ -192,3 +390,50 @@ class Indexer(Operation):
             gemm(f"{self.name}/scores", s, self.head_dim, s, each * self.heads, weight=False),
             gemm(f"{self.name}/sum", 1, self.heads, s, t, weight=False),
         )
+
+    def inverts_mask(self) -> bool:
+        return True
+
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
+
+    def cache(self, over: Served) -> Cache | None:
+        """One key a token, on every rank."""
+        return Cache(self.name, growing=over.context * self.head_dim)
+
+    def lower(self, run: Lowering) -> Value:
+        """The choice of keys, which runs without autograd and keeps nothing: the scores of every query with every key,
+        for each head, come and go, and for several sequences the keys are first copied for every query."""
+        x, latent = run.read(self), run.read(self, 1)
+        tape = run.tape
+        outer, tape.again = tape.again, True
+        stream = "fp32" if tape.autocast else tape.compute
+        pairs = run.tokens * run.s
+
+        def product(read: Tensor, d_in: Number, d_out: Number) -> Tensor:
+            read = tape.lowered(read)
+            copy = d_in * d_out * BYTES[tape.autocast] if tape.autocast else 0  # of the weight, in autocast's cache
+            made = tape.new(read.count // d_in * d_out, read.dtype, "output")
+            return tape.record("linear", (read,), made, cached=copy)
+
+        made = product(latent.tensor, self.q_rank, self.heads * self.head_dim)
+        key = tape.layer_norm(product(x.tensor, self.d_in, self.head_dim), run.tokens, (), 0)
+        turned = []
+        for part in (made, key):
+            rotated = tape.new(part.count * self.rotary // self.head_dim, stream, "rotated")
+            turned.append(tape.record("rotary", (part,), rotated))
+        q, k = (
+            tape.record("cat", (t, part), tape.new(t.count, stream, "joined"))
+            for t, part in zip((made, key), turned, strict=True)
+        )
+        spread = tape.lowered(tape.cast(k, "fp32")).view(pairs * self.head_dim)
+        spread = select(either(run.b > 1, False), tape.copy(spread, "spread"), spread)
+        scores = tape.matmul(tape.cast(q, "fp32"), spread, pairs * self.heads, "scores")
+        scores = tape.relu(tape.scale(scores))
+        weights = tape.scale(tape.cast(product(x.tensor, self.d_in, self.heads), "fp32"))
+        total = tape.scale(tape.matmul(weights, scores, pairs, "summed"))
+        chosen = tape.record("topk", (total,), tape.new(run.tokens, "int32", "chosen keys"))
+        around = (QUERY, KV_LATENT, ROTATED_QUERY, ROTATED_KEY)  # of the attention around it
+        tape.hold(made, key, *turned, q, k, scores, chosen, *(run.made(role).tensor for role in around))
+        tape.again = outer
+        return Value(chosen, 1, x.divided)

@@ -3,14 +3,20 @@ key each, of which an indexer may choose."""
 
 from __future__ import annotations
 
-from napkin.elementwise import Number
-from napkin.operations.base import Gemm, Operation, Weight, Work, gemm
+from napkin.autograd.tape import BYTES, Tensor, select
+from napkin.elementwise import Number, ceil_div
+from napkin.operations.attention import Rotary
+from napkin.operations.base import NOT_TIMED, Gemm, Ordinary, Weight, Work, gemm
+from napkin.operations.facts import Cache, Served
 from napkin.operations.linear import BlockMatmul
+from napkin.operations.lowering import Lowering, Value
+from napkin.operations.norms import Norm
+from napkin.operations.rotary_tables import by_angles
 from napkin.record import record
 
 
 @record
-class Compressor(Operation):
+class Compressor(Ordinary):
     """One key of `head_dim` numbers for each run of `rate` tokens: Σ over the run of softmax(gate + position)·value,
     normalised, its last `rotary` numbers turned. FLOP: 4·T·h·d, twice that where overlapping.
 
@@ -41,12 +47,21 @@ class Compressor(Operation):
         parts = ("value", "gate")
         return tuple(gemm(f"{self.name}/{part}", work.tokens, self.d_in, self.wide) for part in parts)
 
-    def moved(self) -> tuple[Number, Number]:
+    def traffic(self) -> tuple[Number, Number]:
         return 16 * self.wide, 24 * self.wide
+
+    def lower(self, run: Lowering) -> Value:
+        """Values and gates of each run weighed and added up; an overlapping one lays both series out anew first."""
+        tape = run.tape
+        x = run.read(self).tensor
+        values, gates = (
+            tape.linear(x, self.d_in, self.wide, weight=f"{self.name}/{part}") for part in ("value", "gate")
+        )
+        return Value(compressed(run, self, values, gates), self.head_dim)
 
 
 @record
-class RunIndexer(Operation):
+class RunIndexer(Ordinary):
     """Chooses the runs that each query sees: small queries from the latent query, its own compressor for their keys,
     and a weight for each head; score = Σ_h w_h·relu(q_h·k). Reads the layer's normalised input and the latent query.
     The loss's gradient does not reach its weights: a choice has none."""
@@ -79,9 +94,40 @@ class RunIndexer(Operation):
             gemm(f"{self.name}/scores", self.heads, self.head_dim, runs, t, weight=False),
         )
 
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
+
+    def cache(self, over: Served) -> Cache | None:
+        """One key for each run of tokens, on every rank."""
+        return Cache(self.name, growing=over.context // self.rate * self.head_dim)
+
+    def lower(self, run: Lowering) -> Value:
+        """Choose runs: a choice has no gradient, so that nothing is kept.
+
+        The scores of every query with every run, for each head, come and go in fp32."""
+        tape = run.tape
+        x, latent = run.read(self).tensor, run.read(self, 1).tensor
+        outer, tape.again = tape.again, True
+        pairs = run.tokens * (run.own // self.rate)
+
+        keys = self.keys
+        values, gates = (unkept(run, x, self.d_in, keys.wide) for _ in range(2))
+        key = compressed(run, keys, values, gates)
+        query = unkept(run, latent, self.q_rank, self.heads * self.head_dim)
+        rotated = tape.record("rotary", (query,), tape.new(query.count, query.dtype, "rotated"))
+        scores = tape.matmul(tape.cast(rotated, "fp32"), tape.cast(key, "fp32"), pairs * self.heads, "scores")
+        positive = tape.scale(tape.relu(scores))
+        weights = tape.scale(tape.cast(unkept(run, x, self.d_in, self.heads), "fp32"))
+        weighed = tape.multiply(positive, weights)
+        total = tape.record("sum", (weighed,), tape.new(pairs, "fp32", "summed"))
+        chosen = tape.record("topk", (total,), tape.new(run.tokens, "int64", "chosen runs"))
+        tape.hold(values, gates, key, query, rotated, chosen)
+        tape.again = outer
+        return Value(chosen, 1)
+
 
 @record
-class BlockIndexer(Operation):
+class BlockIndexer(Ordinary):
     """Chooses the blocks of `block` keys that each query sees, by the largest of q·k in each: small queries of its own
     heads and one key a token, normalised, `rotary` numbers turned. The loss's gradient does not reach its weights."""
 
@@ -108,7 +154,81 @@ class BlockIndexer(Operation):
             gemm(f"{self.name}/scores", s, self.head_dim, s, work.sequences * self.heads, weight=False),
         )
 
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
+
+    def cache(self, over: Served) -> Cache | None:
+        """One key a token, on every rank."""
+        return Cache(self.name, growing=over.context * self.head_dim)
+
+    def lower(self, run: Lowering) -> Value:
+        """The choice of blocks: the scores of every query with every key, for each head, come and go in fp32."""
+        tape = run.tape
+        x = run.read(self).tensor
+        outer, tape.again = tape.again, True
+        style = Norm("norm", (), self.head_dim, arithmetic="fp32", unit_offset=True)
+        made = []
+        for width in (self.heads * self.head_dim, self.head_dim):
+            normed = style.normalized(run, unkept(run, x, self.d_in, width), False)
+            made.append(tape.record("rotary", (normed,), tape.new(normed.count, normed.dtype, "rotated")))
+        pairs = run.tokens * run.s * self.heads
+        scores = tape.matmul(tape.cast(made[0], "fp32"), tape.cast(made[1], "fp32"), pairs, "scores")
+        masked = tape.record("masked_fill", (scores,), tape.new(pairs, scores.dtype, "masked"))
+        blocks = run.tokens * self.heads * ceil_div(run.s, self.block)
+        best = tape.record("max", (masked,), tape.new(blocks, masked.dtype, "best of a block"))
+        chosen = tape.record("topk", (best,), tape.new(run.tokens * self.heads, "int64", "chosen blocks"))
+        tape.hold(*made, masked, chosen)
+        tape.again = outer
+        return Value(chosen, 1)
+
 
 @record
 class GroupedMatmul(BlockMatmul):
     """A block-diagonal linear layer whose blocks are cut from one matrix: heads in groups, a map for each group."""
+
+    def lower(self, run: Lowering) -> Value:
+        """Run one batched matmul per group.
+
+        Tokens and heads are folded by a copy, and the result is put together by one; autocast casts the weight, of
+        which each matmul sees a view, on every pass."""
+        tape = run.tape
+        x = run.read(self)
+        copied: Tensor = tape.copy(x.tensor, "by groups")
+        kept: list[Tensor] = [tape.lowered(copied)]
+        count: Number = self.blocks * self.d_in * self.d_out // (run.split.tensor if x.divided else 1)
+        if tape.autocast:
+            kept.append(tape.new(count, tape.autocast, "weight", fixed=True))
+        out = tape.new(kept[0].count // self.d_in * self.d_out, kept[0].dtype, "output")
+        stored = "fp32" if tape.autocast else tape.compute
+        out = tape.record("bmm", (kept[0],), out, kept, weight=count * BYTES[stored])
+        if self.blocks > 1:
+            out = select(run.tokens == 1, out, tape.copy(out, "by tokens"))
+        return Value(out, self.blocks * self.d_out, x.divided, x.whole)
+
+
+def compressed(run: Lowering, op: Compressor, values: Tensor, gates: Tensor) -> Tensor:
+    """The keys of all whole runs."""
+    tape = run.tape
+    runs = run.b * (run.own // op.rate)
+    count = runs * op.rate * op.wide
+    values = tape.slice(values, count)
+    gates = tape.add(tape.slice(gates, count), run.fp32_weight(op.rate * op.wide))
+    if op.overlapping:
+        values, gates = (tape.copy(part, "runs and those before") for part in (values, gates))
+    weights = tape.cast(tape.softmax(gates, "fp32"), values.dtype)
+    product = tape.multiply(values, weights)
+    summed = "fp32" if tape.autocast else product.dtype
+    keys = tape.record("sum", (product,), tape.new(runs * op.head_dim, summed, "summed"))
+    keys = Norm("norm", (), op.head_dim, arithmetic="fp32").normalized(run, keys, False)
+    angles = [tape.new(runs * op.rotary, keys.dtype, what, fixed=True) for what in ("cos", "sin")]
+    style = Rotary(op.name, (), 1, op.head_dim, op.rotary, "interleaved", True)
+    return by_angles(run, style, keys, angles[0], angles[1])
+
+
+def unkept(run: Lowering, read: Tensor, d_in: int, d_out: int) -> Tensor:
+    """A product whose result leads to a choice alone: autocast's copy of its weight stays in the cache."""
+    tape = run.tape
+    read = tape.lowered(read)
+    copy = d_in * d_out * BYTES[tape.autocast] if tape.autocast else 0
+    made = tape.new(read.count // d_in * d_out, read.dtype, "output")
+    return tape.record("linear", (read,), made, cached=copy)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from napkin.autograd.tape import ACTIVATION, BYTES, INPUT, select
+from napkin.elementwise import Number, ceil_div
 from napkin.operations.base import (
     HEADS,
+    NOT_TIMED,
+    POSITION,
     REPLICATED,
     TABLES,
     TOKEN,
@@ -11,12 +15,14 @@ from napkin.operations.base import (
     Gemm,
     Lookup,
     Operation,
+    Ordinary,
     Weight,
     Work,
     gemm,
 )
+from napkin.operations.lowering import Lowering, Value
 from napkin.operations.primitives import minimum
-from napkin.record import record
+from napkin.record import record, replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,6 +46,42 @@ class Embedding(Lookup):
         shard = VOCABULARY if self.role in TABLES else REPLICATED
         return (Weight("weight", (self.rows, self.width), shard, trained=self.trained),)
 
+    def embeds(self) -> str:
+        return self.role
+
+    def cropped(self, length: int) -> Operation:
+        return replace(self, rows=min(self.rows, length)) if self.role == POSITION else self
+
+    def traffic(self) -> tuple[Number, Number]:
+        return 4 * self.width, 8 * self.width
+
+    def lower(self, run: Lowering) -> Value:
+        tape = run.tape
+        stored = "fp32" if tape.autocast else tape.compute
+        rows = run.tokens // run.split.sequence
+        if self.role == "distance":
+            run.distances = run.weight(self.rows * self.width)
+            return Value(run.distances, self.width)
+        if self.role == "token" or (self.role == "layers" and not run.code.bounded_ids):
+            # a decoder's tokens are the labels, shifted: a tensor that the step makes
+            kind = ACTIVATION if run.source or run.code.copies_ids else INPUT
+            ids = tape.given(rows, "int64", "token ids", kind=kind, fixed=True)
+            shape = rows
+            if run.code.copies_ids:
+                ids = run.masks.setdefault("ids", ids)
+        elif self.role == "layers":
+            ids = tape.new(rows, "int64", "token ids within the table", fixed=True)
+            shape = rows
+        else:
+            how = run.code.segments if self.role == "segment" else run.code.positions
+            shape = run.own // run.split.sequence * run.rows_of(how)
+            kind = INPUT if how == "buffer" else ACTIVATION
+            ids = tape.given(shape, "int64", f"{self.name}/position ids", kind=kind, fixed=True)
+        out = tape.new(shape * self.width, stored, "embedded")
+        rows_here = ceil_div(self.rows, run.split.tensor) if self.role in TABLES else self.rows
+        grads = rows_here * self.width * BYTES[stored] if self.trained and run.code.tuning is None else 0
+        return Value(tape.record("embedding", (ids,), out, (ids,), weight=grads), self.width)
+
 
 @record
 class PositionBias(Lookup):
@@ -53,9 +95,23 @@ class PositionBias(Lookup):
     def weights(self) -> tuple[Weight, ...]:
         return (Weight("weight", (self.buckets, self.heads), HEADS),)
 
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
+
+    def lower(self, run: Lowering) -> Value:
+        """A look-up for each pair of query and key, once for all sequences."""
+        tape = run.tape
+        stored = "fp32" if tape.autocast else tape.compute
+        pairs = run.own * run.s
+        buckets = tape.new(pairs, "int64", "buckets", fixed=True)
+        heads = ceil_div(self.heads, run.split.tensor)
+        bias = tape.new(pairs * heads, stored, "bias")
+        run.bias = tape.record("embedding", (buckets,), bias, (buckets,), weight=self.buckets * heads * BYTES[stored])
+        return Value(run.bias, heads, True)
+
 
 @record
-class RelativeScores(Operation):
+class RelativeScores(Ordinary):
     """Scores of each query or key against the `rows` of a table of relative positions, a part of attention's scores
     (DeBERTa, arXiv:2006.03654). FLOP: 2·b·a·s·rows·d. `within` as in TableMatmul. `divided`: what a constant divides,
     the table's rows, the scores, or neither (a query that is scaled already)."""
@@ -72,3 +128,26 @@ class RelativeScores(Operation):
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         rows = minimum(self.rows, 2 * work.length) if self.within else self.rows
         return (gemm(self.name, work.length, self.head_dim, rows, work.sequences * self.heads, weight=False),)
+
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
+
+    def lower(self, run: Lowering) -> Value:
+        """Scores against each row, of which each pair's distance then chooses one: both and the choice are kept."""
+        tape = run.tape
+        content, table = run.read(self).tensor, tape.lowered(run.read(self, 1).tensor)
+        if self.divided == "table":  # in place
+            divisor = tape.new(1, "fp32", "divisor", fixed=True)
+            table = tape.record("div", (table,), table.view(), (divisor,))
+        if run.code.laid_by_heads:
+            content = run.turned(content)
+        else:  # the product puts sequences and heads together, and repeats the table
+            content, spread = tape.lowered(content), table.view(table.count * run.b)
+            content = select(run.b == 1, content, tape.copy(content, "folded"))
+            table = select(run.b == 1, table, tape.copy(spread, "for each sequence"))
+        rows_here = minimum(self.rows, 2 * run.s) if self.within else self.rows
+        scores = tape.matmul(content, table, run.tokens * self.heads * rows_here, "scores of rows")
+        index = tape.new(run.own * run.s, "int64", "distances", fixed=True)
+        pairs = tape.new(run.tokens * self.heads * run.s, scores.dtype, "scores of pairs")
+        pairs = tape.record("gather", (scores,), pairs, (scores, index))
+        return Value(run.over_constant(pairs) if self.divided == "scores" else pairs, self.heads * self.rows)

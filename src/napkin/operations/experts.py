@@ -2,12 +2,38 @@
 
 from __future__ import annotations
 
-from napkin.operations.base import EXPERT, Elementwise, Gemm, Operation, Weight, Work, gemm
+from napkin.autograd.tape import BYTES, sized
+from napkin.elementwise import Number, ceil_div
+from napkin.operations.base import (
+    EXPERT,
+    EXPERT_KERNELS,
+    EXPERTS,
+    NOT_TIMED,
+    ROUTER,
+    Elementwise,
+    Gemm,
+    Ordinary,
+    Timer,
+    Weight,
+    Work,
+    gemm,
+)
+from napkin.operations.expert_kernels import (
+    clamped_swiglu,
+    looped_experts,
+    root_softplus,
+    shares,
+    sorted_tokens,
+    sparsemixer,
+    weighted_experts,
+)
+from napkin.operations.lowering import Lowering, Value
+from napkin.operations.primitives import minimum
 from napkin.record import record
 
 
 @record
-class Router(Operation):
+class Router(Ordinary):
     """Chooses `top_k` of `experts` for each token by a linear layer. FLOP: 2·T·h·E.
 
     score      softmax, sigmoid, sqrtsoftplus (√softplus), or softmax_top_k and sigmoid_top_k (of the chosen alone)
@@ -41,6 +67,76 @@ class Router(Operation):
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         return (gemm(self.name, work.tokens, self.d_in, self.experts),)
 
+    def gives_logits(self) -> bool:
+        return not self.hashed
+
+    def expert_part(self) -> str:
+        return ROUTER
+
+    def buffers(self, vocabulary: int) -> tuple[tuple[int, str], ...]:
+        """A bias that no gradient reaches, and the choices of a hashed router."""
+        bias = self.experts if self.balanced == "buffer" else 0
+        return (bias, "fp32"), (vocabulary * self.top_k if self.hashed else 0, "int64")
+
+    def traffic(self) -> tuple[Number, Number]:
+        """fp32 scores, softmax and choice."""
+        return 12 * self.experts, 12 * self.experts
+
+    def lower(self, run: Lowering) -> Value:
+        """Choose experts; the value is the weights of the chosen ones.
+
+        No gradient passes through the choice itself (biases, groups, masks): whatever autograd saves for it goes with
+        it."""
+        x = run.read(self)
+        tape, code = run.tape, run.code
+        k, e = self.top_k, self.experts
+        rows = x.tensor.count // self.d_in
+        outer = tape.compute, tape.autocast
+        if code.router_apart and tape.autocast:
+            tape.compute, tape.autocast = "fp32", ""
+        tensor = tape.cast(x.tensor, "fp32") if self.upcast else x.tensor
+        if self.noise:
+            noise = tape.new(tensor.count, tensor.dtype, "noise", fixed=True)
+            tensor = tape.record("mul", (tensor, noise), tensor.view(), (noise,))
+        logits = tape.linear(tensor, self.d_in, e, self.bias, f"{self.name}/weight")
+        made_in = logits.dtype
+        if self.softcap:
+            logits = run.capped(tape.cast(logits, "fp32"))
+        if code.router == "sparsemixer":
+            return Value(sparsemixer(run, logits, rows, k, e), k)
+        chosen = tape.new(rows * k, "int64", "chosen", fixed=True)
+        wide = logits if code.native_scores else tape.cast(logits, "fp32")
+        kept = [chosen]
+        if self.masked:
+            kept.append(tape.new(rows * e, "bool", "outside the groups", fixed=True))
+        if self.upcast and not code.fp32_router and tape.compute != "fp32":
+            kept.append(tape.new(self.d_in * e, "fp32", "wide weight", fixed=True))
+        if self.score.endswith("_top_k"):
+            read = logits if self.score == "sigmoid_top_k" else wide
+            if self.balanced:  # gathered by a choice with a bias: gather keeps what it reads
+                kept.append(read)
+            best = tape.record("topk", (read,), tape.new(rows * k, read.dtype, "best"), kept)
+            if self.score == "sigmoid_top_k":
+                weights = tape.sigmoid(best)
+            else:
+                weights = tape.softmax(best, "" if code.native_scores == "raised" else best.dtype)
+        else:
+            asked = wide.dtype if code.native_scores == "kept" else ""
+            if self.score == "sqrtsoftplus":
+                scores = root_softplus(run, wide)
+            else:
+                scores = tape.sigmoid(wide) if self.score == "sigmoid" else tape.softmax(wide, asked)
+            weights = tape.record("topk", (scores,), tape.new(rows * k, scores.dtype, "weights"), kept)
+        if self.normalise:
+            weights = shares(run, weights, rows)
+        if code.masked_choice:
+            none = tape.new(rows * k, "bool", "no expert", fixed=True)
+            weights = tape.record("masked_fill", (weights,), tape.new(rows * k, weights.dtype, "masked"), (none,))
+        tape.compute, tape.autocast = outer
+        if code.router != "scores":
+            weights = tape.cast(weights, x.tensor.dtype if code.router == "tokens" else made_in)
+        return Value(weights, k)
+
 
 @record
 class BalanceLoss(Elementwise):
@@ -51,9 +147,25 @@ class BalanceLoss(Elementwise):
     top_k: int
     each: int = 1
 
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
+
+    def lower(self, run: Lowering) -> Value:
+        """Run the softmax of each layer's router logits once more, and count the tokens that each expert got.
+
+        Which experts are best is read, not how good: no gradient passes through that choice, which keeps nothing."""
+        tape = run.tape
+        rows = run.tokens * run.routers * self.each
+        probabilities = tape.softmax(
+            tape.new(rows * self.experts, "fp32" if run.code.wide_logits else tape.compute, "x")
+        )
+        shares = tape.new(self.experts, "fp32", "shares of tokens", fixed=True)
+        loss = tape.new(1, "fp32", "balance")
+        return Value(tape.record("balance", (probabilities,), loss, (shares,)), 1)
+
 
 @record
-class Experts(Operation):
+class Experts(Ordinary):
     """Routed feed-forward networks h → f → h; each token runs through top_k of them. FLOP: 2·T·k·(2 or 3)·h·f.
 
     Reads the tokens and the router's output. `function`: as in Activation, or swiglu_oai: (up + 1)·gate·σ(1.702·gate)
@@ -95,9 +207,92 @@ class Experts(Operation):
             gemm(f"{self.name}/down", rows, self.d_ff, self.d_model),
         )
 
+    def expert_part(self) -> str:
+        return EXPERTS
+
+    def depends_on_shapes(self, length: int) -> bool:
+        """How many tokens need no matmul is known in the step only."""
+        return not (self.idle or 0 < self.capacity < length)
+
+    def traffic(self) -> tuple[Number, Number]:
+        """Nothing: `time` counts it with the tokens that each expert gets."""
+        return 0, 0
+
+    def time(self, timer: Timer) -> None:
+        timer.experts(self)
+
+    def elements_moved(self, work: Work) -> Number:
+        """Of each GEMM the input and the result, and the weights of the experts that are hit."""
+        moved: Number = 0
+        for one in self.gemms(work):
+            moved = moved + one.batch * (one.m * one.k + one.m * one.n)
+        hit = minimum(self.experts, work.tokens * self.top_k)
+        return moved + sum(hit * weight.each for weight in self.weights())
+
+    def dispatched(self) -> Number:
+        return self.top_k * self.d_model
+
+    def launches(self) -> str:
+        return EXPERT_KERNELS
+
+    def lower(self, run: Lowering) -> Value:
+        """Tokens sorted by expert, two grouped products, weighted, put back in order and summed.
+
+        transformers 5 calls torch's grouped product in every precision: on CUDA it takes bf16, fp16 and fp32
+        (aten/src/ATen/native/GroupedMMUtils.h) and autocast leaves it alone, so that tokens are cast to the weights'
+        type. Below compute capability 8.0 an operator of its own keeps the same (integrations/moe.py)."""
+        if self.weighted_input:
+            return weighted_experts(run, self)
+        if run.code.looped:
+            return looped_experts(run, self)
+        x, weights = run.read(self), run.read(self, 1)
+        tape = run.tape
+        rows = run.split.sent(x.tensor.count // self.d_model) * self.top_k
+        inner = self.d_ff // run.split.inner
+        order, back, pick = (tape.new(rows, "int64", what, fixed=True) for what in ("order", "inverse", "token"))
+        offsets = tape.new(ceil_div(self.experts, run.split.expert), "int32", "offsets", fixed=True)
+        sent = tape.new(rows * self.d_model, x.tensor.dtype, "sent")
+        sent = tape.record("gather", (x.tensor,), sent, (pick,), scratch=x.tensor.size)
+        weight = tape.record("gather", (weights.tensor,), tape.new(rows, weights.tensor.dtype, "weight"), (order,))
+        stored = "fp32" if tape.autocast else tape.compute
+        local = ceil_div(self.experts, run.split.expert)
+        sent = tape.cast(sent, stored)
+        first = inner * (2 if self.gated else 1)
+        up = tape.new(rows * first, stored, "up")
+        grads = local * first * self.d_model * BYTES[stored]
+        up = tape.record("grouped_mm", (sent,), up, (sent, offsets), weight=grads)
+        if self.bias:
+            offsets_of_bias = tape.new(rows, "int64", "expert of each", fixed=True)
+            up = tape.record("bias", (up,), up.view(), (offsets_of_bias,))
+        if self.function == "swiglu_oai":
+            hidden = clamped_swiglu(run, up, rows * inner)
+        elif self.gated:
+            gate, other = (tape.slice(up, rows * inner) for _ in range(2))
+            if self.limited:
+                gate, other = (
+                    tape.record("clamp", (t,), tape.new(t.count, t.dtype, "cut"), (t,)) for t in (gate, other)
+                )
+            if self.upcast:
+                gate, other = (tape.cast(part, "fp32") for part in (gate, other))
+                hidden = tape.cast(tape.multiply(run.activated(gate, self.function), other), stored)
+            elif run.code.swiglu == "fused":
+                hidden = run.gated(gate, other)
+            else:
+                hidden = tape.multiply(run.activated(gate, self.function), other)
+        else:
+            hidden = run.activated(up, self.function)
+        out = tape.new(rows * self.d_model, stored, "down")
+        grads = local * inner * self.d_model * BYTES[stored]
+        out = tape.record("grouped_mm", (hidden,), out, (hidden, offsets), weight=grads)
+        out = tape.multiply(out, weight)
+        ordered = tape.new(out.count, out.dtype, "ordered")
+        out = tape.record("gather", (out,), ordered, (back,), scratch=out.size)
+        total = tape.record("sum", (out,), tape.new(x.tensor.count, out.dtype, "summed"))
+        return Value(tape.cast(total, x.tensor.dtype), self.d_model, x.divided, x.whole)
+
 
 @record
-class ExpertMatmul(Operation):
+class ExpertMatmul(Ordinary):
     """A linear layer of which there are `experts`, each for the rows whose router chose it (JetMoE, arXiv:2404.07413).
     FLOP: 2·T·k·d_in·d_out.
 
@@ -118,3 +313,34 @@ class ExpertMatmul(Operation):
 
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         return (gemm(self.name, work.tokens * self.top_k, self.d_in, self.d_out),)
+
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
+
+    def lower(self, run: Lowering) -> Value:
+        """One product an expert, of the rows that chose it, put together; index_add keeps what it adds."""
+        x = run.read(self)
+        tape = run.tape
+        rows = run.tokens * self.top_k
+        order, tokens, scores = sorted_tokens(run, self.reads[1], rows)
+        read = x.tensor
+        if self.reads_rows != "sorted":
+            sent = tape.new(rows * self.d_in, read.dtype, "sent")
+            read = tape.record("gather", (read,), sent, (tokens if self.reads_rows == "tokens" else order,))
+        read = tape.lowered(read)
+        local = ceil_div(self.experts, run.split.expert)
+        kept = [read]
+        if tape.autocast:  # of a part of the weight, which autocast casts anew each time
+            kept.append(tape.new(local * self.d_in * self.d_out, tape.autocast, "weight", fixed=True))
+        grads = local * self.d_in * self.d_out * sized(1, "fp32" if tape.autocast else tape.compute)
+        out = tape.record("linear", (read,), tape.new(rows * self.d_out, read.dtype, "output"), kept, weight=grads)
+        out = tape.copy(out, "joined")
+        if self.makes == "choices":
+            restored = tape.new(out.count, out.dtype, "restored")
+            out = tape.record("index_add", (out,), restored, (order, out))
+        elif self.makes == "tokens":
+            out = tape.multiply(out, scores)
+            total = tape.new(run.tokens * self.d_out, out.dtype, "summed")
+            out = tape.scale(tape.record("index_add", (out,), total, (tokens, out)), "shifted")
+            return Value(out, self.d_out, x.divided, x.whole)
+        return Value(out, self.top_k * self.d_out, x.divided, x.whole)

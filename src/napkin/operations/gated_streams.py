@@ -3,9 +3,22 @@ hashed runs of tokens add what they hold (Qwen4-Exp). Symbols as in base.py; n s
 
 from __future__ import annotations
 
+from napkin.autograd.tape import promoted, sized
 from napkin.elementwise import Number
-from napkin.operations.base import COLUMN, VOCABULARY, Elementwise, Gemm, Operation, Weight, Work, gemm
+from napkin.operations.base import (
+    COLUMN,
+    NOT_TIMED,
+    VOCABULARY,
+    Elementwise,
+    Gemm,
+    Ordinary,
+    Weight,
+    Work,
+    gemm,
+)
 from napkin.operations.embedding import Embedding
+from napkin.operations.facts import Cache, Served
+from napkin.operations.lowering import Lowering, Value
 from napkin.record import record
 
 
@@ -16,9 +29,14 @@ class Outer(Elementwise):
     width: int
     streams: int
 
-    def moved(self) -> tuple[Number, Number]:
+    def traffic(self) -> tuple[Number, Number]:
         wide = self.width * self.streams
         return 2 * (self.width + wide), 2 * (self.width + 2 * wide)
+
+    def lower(self, run: Lowering) -> Value:
+        few, x = run.read(self).tensor, run.read(self, 1).tensor
+        out = run.tape.new(x.count * self.streams, promoted(few, x), "streams")
+        return Value(run.tape.record("mul", (few, x), out, (few, x), spread=True), self.width * self.streams)
 
 
 @record
@@ -28,9 +46,23 @@ class Agreement(Elementwise):
     width: int
     streams: int
 
-    def moved(self) -> tuple[Number, Number]:
+    def traffic(self) -> tuple[Number, Number]:
         wide = self.width * self.streams
         return 8 * wide, 12 * wide
+
+    def lower(self, run: Lowering) -> Value:
+        """The product's size is cut from below, and its sign multiplied in behind the root: each step keeps its own."""
+        tape = run.tape
+        product = tape.multiply(run.read(self).tensor, run.read(self, 1).tensor)
+        count = product.count // self.width
+        summed = tape.new(count, "fp32" if tape.autocast else product.dtype, "agreement")
+        scaled = tape.scale(tape.record("sum", (product,), summed))
+        size = tape.record("abs", (scaled,), tape.new(count, scaled.dtype, "size"), (scaled,))
+        cut = tape.record("clamp", (size,), tape.new(count, size.dtype, "cut"), (size,))
+        root = tape.new(count, cut.dtype, "root")
+        root = tape.record("sqrt", (cut,), root, (root,))
+        sign = tape.record("sign", (scaled,), tape.new(count, scaled.dtype, "sign"))
+        return Value(tape.sigmoid(tape.multiply(root, sign)), self.streams)
 
 
 @record
@@ -43,6 +75,16 @@ class NgramTable(Embedding):
 
     def weights(self) -> tuple[Weight, ...]:
         return (Weight("weight", (self.rows, self.width // self.heads), VOCABULARY),)
+
+    def lower(self, run: Lowering) -> Value:
+        """The rows' numbers are cut from those of the tokens with what stands before them."""
+        tape = run.tape
+        stored = "fp32" if tape.autocast else tape.compute
+        rows = (run.tokens + run.b * self.reach) * self.heads
+        ids = tape.new(rows, "int64", "rows", fixed=True)
+        out = tape.new(run.tokens * self.width, stored, "looked up")
+        grads = self.rows * (self.width // self.heads) * sized(1, stored)
+        return Value(tape.record("embedding", (ids,), out, (ids,), weight=grads), self.width)
 
 
 @record
@@ -61,12 +103,31 @@ class DilatedConv(Elementwise):
     def weights(self) -> tuple[Weight, ...]:
         return (Weight("weight", (self.channels, 1, self.kernel), COLUMN),)
 
-    def moved(self) -> tuple[Number, Number]:
+    def traffic(self) -> tuple[Number, Number]:
         return 6 * self.channels, 10 * self.channels
+
+    def cache(self, over: Served) -> Cache | None:
+        """The inputs that its kernel reaches back to, on every rank."""
+        return Cache(self.name, fixed=self.channels * self.reach)
+
+    def lower(self, run: Lowering) -> Value:
+        """Zeros are put before each sequence, laid out by channels."""
+        x = run.read(self)
+        tape = run.tape
+        stored = "fp32" if tape.autocast else tape.compute
+        rows = run.tokens + run.b * self.reach
+        padded = tape.record("pad", (x.tensor,), tape.new(rows * self.channels, x.tensor.dtype, "padded"))
+        padded = tape.lowered(padded)
+        kept = [padded]
+        count = self.channels * self.kernel
+        if tape.autocast:
+            kept.append(tape.weight_copy(count, f"{self.name}/weight"))
+        out = tape.new(run.tokens * self.channels, padded.dtype, "convolved")
+        return Value(tape.record("conv", (padded,), out, kept, weight=count * sized(1, stored)), self.channels)
 
 
 @record
-class RunChoice(Operation):
+class RunChoice(Ordinary):
     """Chooses the runs of `rate` tokens that each query sees: queries of `heads` heads and a key a token from one
     product, the keys of a run averaged, and normalised as the queries are. The loss's gradient does not reach its
     weights: a choice has none. FLOP: 2·T·h·(H + 1)·D and 2·T·H·D·⌊s/rate⌋."""
@@ -90,3 +151,22 @@ class RunChoice(Operation):
             gemm(f"{self.name}/query_key", work.tokens, self.d_in, made),
             gemm(f"{self.name}/scores", self.heads, self.head_dim, work.length // self.rate, work.tokens, weight=False),
         )
+
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
+
+    def cache(self, over: Served) -> Cache | None:
+        """One key a token, on every rank."""
+        return Cache(self.name, growing=over.context * self.head_dim)
+
+    def lower(self, run: Lowering) -> Value:
+        """What the choice is made of goes with it: a mask of queries and keys is left."""
+        tape = run.tape
+        x = run.read(self)
+        before, tape.again = tape.again, True
+        read = tape.lowered(x.tensor)
+        made = tape.new(run.tokens * (self.heads + 1) * self.head_dim, read.dtype, "queries and keys")
+        tape.record("linear", (read,), made)
+        mask = tape.record("topk", (made,), tape.new(run.tokens * run.s, "bool", "chosen keys"))
+        tape.again = before
+        return Value(mask, 1, x.divided)

@@ -117,9 +117,6 @@ class Tuning:
         return (4 if self.library == "bitsandbytes" else 2) if self.quantised else 0
 
 
-STORED = {"nf4": 0.5 + 4 / 64, "nf4-dq": 0.5 + 1 / 64 + 4 / (64 * 256)}
-"""Bytes of a quantised weight: 4 bits, and an fp32 scale for 64 of them, or an 8-bit one with fp32 for 256 scales
-(Dettmers et al. 2023, QLoRA, arXiv:2305.14314, section 3)."""
 FROZEN_LAYERS = {"adapter": 2}
 """Layers before the first that is trained: they keep nothing (LLaMA-Adapter starts at layer 2)."""
 

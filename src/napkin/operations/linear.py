@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
-from napkin.operations.base import COLUMN, HEADS, REPLICATED, VOCABULARY, Gemm, Operation, Weight, Work, gemm
+from napkin.autograd.tape import BYTES, WEIGHT, Tensor, select, sized
+from napkin.elementwise import Number, ceil_div
+from napkin.operations.base import (
+    COLUMN,
+    DOWN,
+    HEADS,
+    REPLICATED,
+    ROW,
+    VOCABULARY,
+    Gemm,
+    Ordinary,
+    Timer,
+    Weight,
+    Work,
+    division_of,
+    gemm,
+)
+from napkin.operations.implementations import Tuning
+from napkin.operations.lora import is_unquantized, lora_pairs
+from napkin.operations.lowering import Lowering, Value
 from napkin.operations.primitives import minimum
 from napkin.record import record
 
 
 @record
-class Matmul(Operation):
+class Matmul(Ordinary):
     """A linear layer d_in → d_out; y = x·W (+ bias). FLOP: 2·T·d_in·d_out."""
 
     d_in: int
@@ -28,9 +47,77 @@ class Matmul(Operation):
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         return (gemm(self.name, work.tokens, self.d_in, self.d_out),)
 
+    def traffic(self) -> tuple[Number, Number]:
+        """Nothing: its GEMMs move their operands."""
+        return 0, 0
+
+    def division(self) -> str:
+        return self.shard
+
+    def time(self, timer: Timer) -> None:
+        timer.linear(self)
+
+    def linear(self) -> Matmul:
+        return self
+
+    def residual(self) -> Number | None:
+        return self.d_out if self.shard == ROW else None
+
+    def lower(self, run: Lowering) -> Value:
+        x = run.read(self)
+        tensor, d_in, d_out = x.tensor, self.d_in, self.d_out
+        divided = x.divided
+        whole = x.whole
+        t = run.split.tensor
+        column = self.shard in (COLUMN, VOCABULARY)
+        if column:
+            if not run.code.gather_again and not x.whole:
+                tensor = run.gathered(x)
+            d_out, divided, whole = d_out // t, True, True
+        elif self.shard == ROW:
+            d_in, divided, whole = d_in // t, False, False
+        factor = tensor.count // d_in
+        if tensor.rows_apart:
+            tensor = select(run.b == 1, tensor, run.tape.copy(run.tape.lowered(tensor), "by steps"))
+        if run.code.casts_down and self.role == DOWN:
+            tensor = run.tape.cast(tensor, "fp32" if run.tape.autocast else run.tape.compute)
+        if run.code.tuning is not None:
+            out = self.tuned(run, tensor, d_in, d_out, run.code.tuning)
+        else:
+            once = not run.code.turned or self.shard == VOCABULARY
+            out = run.tape.linear(tensor, d_in, d_out, self.bias, f"{self.name}/weight", once)
+            if not once and self.bias:  # added apart, in its own type
+                out = run.tape.add(out, run.weight(d_out))
+        if column and run.code.gather_again and not x.whole:
+            out.count = factor * run.split.sequence * d_out
+            out.places[0][1].size = out.size
+        if self.shard == ROW:
+            out = run.scattered(out)
+        return Value(out, self.d_out, divided, whole)
+
+    def tuned(self, run: Lowering, x: Tensor, d_in: Number, d_out: Number, tuning: Tuning) -> Tensor:
+        """A product with a frozen weight keeps nothing, but its input where the weight is quantised (bitsandbytes'
+        MatMul4Bit). LoRA keeps its input after dropout and what stands between and behind its two matrices; a scale
+        keeps what it multiplies."""
+        tape = run.tape
+        out = tape.new(x.count // d_in * d_out, x.dtype, "output")
+        scratch = 0 if is_unquantized(self, tuning) else tuning.widened * d_in * d_out
+        kept = (x,) if tuning.keeps else ()
+        out = tape.record("frozen", (x,), out, kept, scratch=scratch)
+        several, width = lora_pairs(self, run.program.operations, run.code, tuning)
+        if several:
+            thin = tape.linear(tape.dropout(x, tuning.dropout), d_in, several * tuning.rank)
+            wide = tape.linear(thin, several * tuning.rank, width // run.split.tensor)
+            if run.code.joined_qkv:  # put into its place among the parts of the joined product
+                wide = tape.record("pad", (wide,), tape.new(wide.count, wide.dtype, "padded"), (wide,))
+            out = tape.add(out, wide.view(out.count))
+        if tuning.method == "adapter_v2":
+            out = tape.multiply(out, run.tape.given(d_out, tape.compute, "scale", kind=WEIGHT))
+        return out
+
 
 @record
-class JoinedHead(Operation):
+class JoinedHead(Ordinary):
     """logits = x·[table, rest]ᵀ + bias: the head's matrix is put together on every pass, from the token table of
     `table` numbers a token and a matrix of the others. FLOP: 2·T·d_in·d_out."""
 
@@ -46,9 +133,25 @@ class JoinedHead(Operation):
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         return (gemm(self.name, work.tokens, self.d_in, self.d_out),)
 
+    def traffic(self) -> tuple[Number, Number]:
+        """Nothing: its GEMMs move their operands."""
+        return 0, 0
+
+    def lower(self, run: Lowering) -> Value:
+        """The matrix is an activation: autocast casts it, and both factors are kept."""
+        x, tape = run.read(self), run.tape
+        rows = ceil_div(self.d_out, run.split.tensor)
+        parts = tuple(run.weight(size * rows) for size in (self.table, self.d_in - self.table))
+        stored = parts[0].dtype
+        grads = sum(weight.count for weight in self.weights()) * BYTES[stored]
+        matrix = tape.new(self.d_in * rows, stored, "matrix put together")
+        matrix = tape.record("cat", parts, matrix, weight=grads)
+        out = tape.matmul(x.tensor, matrix, run.tokens * rows, "logits")
+        return Value(out, self.d_out, True, True)
+
 
 @record
-class BlockMatmul(Operation):
+class BlockMatmul(Ordinary):
     """A block-diagonal linear layer: `blocks` separate maps d_in → d_out, one a head. FLOP: 2·T·blocks·d_in·d_out."""
 
     blocks: int
@@ -64,9 +167,41 @@ class BlockMatmul(Operation):
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         return (gemm(self.name, work.tokens, self.d_in, self.d_out, batch=self.blocks),)
 
+    def traffic(self) -> tuple[Number, Number]:
+        """Nothing: its GEMMs move their operands."""
+        return 0, 0
+
+    def division(self) -> str:
+        return division_of(self.shard)
+
+    def lower(self, run: Lowering) -> Value:
+        """Batched products, one a block. Sequences are folded into one dimension by a copy, or, where each has a
+        product of its own, the weight is repeated for each."""
+        x = run.read(self)
+        tape, width = run.tape, self.blocks * self.d_out
+        tensor = tape.lowered(x.tensor)
+        is_part = self.reads[0] in run.program.slices
+        if not is_part:
+            if id(tensor) not in run.shifted:
+                run.shifted[id(tensor)] = select(run.b == 1, tensor, tape.copy(tensor, "by blocks"))
+            tensor = run.shifted[id(tensor)]
+        out = tape.new(tensor.count * self.d_out // self.d_in, tensor.dtype, "output")
+        count = self.blocks * self.d_in * self.d_out
+        kept = [tensor]
+        apart = run.code.mixer == "apart"
+        weight = tape.given(count, tensor.dtype, "weight", kind=WEIGHT)
+        if tape.autocast and not apart:
+            weight = tape.weight_copy(count, f"{self.name}/weight")
+        if apart:  # autocast casts what is seen through a view on every pass
+            each = tape.new(run.b * count, tensor.dtype, "weight for each sequence")
+            weight = each if tape.autocast else select(run.b == 1, weight, each)
+        kept.append(weight)
+        grads = count * sized(1, "fp32" if tape.autocast else tape.compute)
+        return Value(tape.record("bmm", (tensor,), out, kept, weight=grads), width, x.divided, x.whole)
+
 
 @record
-class TableMatmul(Operation):
+class TableMatmul(Ordinary):
     """A linear layer applied to the `rows` of a table, however many tokens there are. FLOP: 2·rows·d_in·d_out.
 
     `within`: at most two rows a position of the sequence are taken (distances −s … s)."""
@@ -83,3 +218,24 @@ class TableMatmul(Operation):
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         rows = minimum(self.rows, 2 * work.length) if self.within else self.rows
         return (gemm(self.name, rows, self.d_in, self.d_out),)
+
+    def traffic(self) -> tuple[Number, Number]:
+        """Nothing: its GEMMs move their operands."""
+        return 0, 0
+
+    def lower(self, run: Lowering) -> Value:
+        """The table's rows, projected once for all sequences. Laid by heads the result is repeated for each."""
+        tape = run.tape
+        rows_here = minimum(self.rows, 2 * run.s) if self.within else self.rows
+        assert run.distances is not None  # the stack begins with it
+        table = run.distances
+        if id(table) not in run.shifted:
+            run.shifted[id(table)] = tape.dropout(table, run.dropout)
+        x = tape.lowered(tape.slice(run.shifted[id(table)], rows_here * self.d_in))
+        if tape.copies is not None:  # the weight is the content's, which keeps autocast's copy of it
+            rows = tape.record("linear", (x,), tape.new(rows_here * self.d_out, x.dtype, "rows"), (x,))
+        else:
+            rows = tape.linear(x, self.d_in, self.d_out, self.bias, f"{self.name}/weight")
+        if run.code.laid_by_heads:
+            rows = tape.copy(rows.view(rows.count * run.b), "for each sequence")
+        return Value(rows, self.d_out)

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
-from napkin.operations.base import HEADS, Elementwise, View, Weight
+from napkin.autograd.tape import Tensor
+from napkin.elementwise import Number, where
+from napkin.operations.base import HEADS, NOT_TIMED, Elementwise, View, Weight
+from napkin.operations.lowering import Lowering, Value
 from napkin.record import record
 
 
@@ -12,6 +15,14 @@ class HalfHeads(View):
     """One half of the heads of `width` numbers a token, twice: a copy laid out by heads."""
 
     width: int
+
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
+
+    def lower(self, run: Lowering) -> Value:
+        x = run.read(self)
+        half = run.tape.slice(x.tensor, x.tensor.count // 2)
+        return Value(run.tape.copy(half.view(x.tensor.count), "half, twice"), x.width, x.divided, x.whole, True)
 
 
 @record
@@ -26,6 +37,22 @@ class Difference(Elementwise):
     def weights(self) -> tuple[Weight, ...]:
         return tuple(Weight(name, (self.head_dim,)) for name in ("q_first", "k_first", "q_second", "k_second"))
 
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
+
+    def lower(self, run: Lowering) -> Value:
+        """The product with λ keeps λ and, as its view, both maps' results."""
+        tape, first = run.tape, run.read(self)
+        results = tuple(run.read(self, i).tensor for i in range(2))
+        dtype = results[0].dtype
+        both = tape.record("cat", results, tape.new(2 * results[0].count, dtype, "both maps"))
+        upper, lower = (tape.slice(both, results[0].count) for _ in range(2))
+        share = strength(run, self)
+        weighed = tape.record(
+            "mul", (lower, share), tape.new(lower.count, dtype, "weighed"), (lower, share), spread=True
+        )
+        return Value(tape.add(upper, weighed), first.width, first.divided, first.whole)
+
 
 @record
 class DynamicMask(Elementwise):
@@ -39,3 +66,40 @@ class DynamicMask(Elementwise):
 
     def weights(self) -> tuple[Weight, ...]:
         return (Weight("a", (self.heads,), HEADS),)
+
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
+
+    def lower(self, run: Lowering) -> Value:
+        """softplus keeps what it reads, the product its result, exp its own; each masking keeps its condition; the
+        choice of the largest, through which no gradient passes, nothing."""
+        tape = run.tape
+        x = tape.raised(run.read(self).tensor)
+        heads = self.heads // run.split.tensor
+        plus = tape.record("softplus", (x,), tape.new(x.count, x.dtype, "softplus"), (x,))
+        scaled = tape.raised(tape.multiply(plus, run.weight(heads)))
+        grown = tape.new(scaled.count, scaled.dtype, "exp")
+        grown = tape.record("exp", (scaled,), grown, (grown,))
+        rows = run.b * heads * run.own
+        later = tape.new(run.b * run.own * run.s, "bool", "later", fixed=True)
+        mask = tape.record("masked_fill", (grown,), tape.new(rows * run.s, grown.dtype, "masked"), (later,))
+        longer = where(run.s > self.keep, 1, 0)
+        others = tape.new(rows * run.s * longer, "bool", "others", fixed=True)
+        mask = tape.record("masked_fill", (mask,), tape.new(rows * run.s, mask.dtype, "masked"), (others,))
+        repeated = mask.view(mask.count * self.queries)  # of one head a view
+        if self.queries > 1 and self.heads > 1:
+            repeated = tape.copy(repeated, "repeated")
+        return Value(repeated, self.heads * self.queries, True, True, True)
+
+
+def strength(run: Lowering, op: Difference) -> Tensor:
+    """λ: sums in fp32, which exp keeps, cast to the type that queries have."""
+    tape, parts = run.tape, []
+    for _ in range(2):
+        product = tape.multiply(run.weight(op.head_dim), run.weight(op.head_dim))
+        total = tape.record("sum", (product,), tape.new(1, "fp32", "sum"))
+        grown = tape.new(1, "fp32", "exp")
+        parts.append(
+            tape.cast(tape.record("exp", (total,), grown, (grown,)), "fp32" if tape.autocast else tape.compute)
+        )
+    return tape.shift(tape.add(parts[0], parts[1]))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from napkin.operations.base import HEADS, REPLICATED, Elementwise, Weight
+from napkin.autograd.tape import BYTES, Tensor
+from napkin.elementwise import Number
+from napkin.operations.base import HEADS, REPLICATED, Elementwise, Weight, division_of
+from napkin.operations.lowering import Lowering, Value
 from napkin.record import record
 
 
@@ -44,6 +47,96 @@ class Norm(Elementwise):
         present = (("weight", self.weight), ("bias", self.bias))
         return tuple(Weight(name, shape, self.shard) for name, there in present if there)
 
+    def normalizes(self) -> bool:
+        return True
+
+    def traffic(self) -> tuple[Number, Number]:
+        """Read and write; backward reads two and writes one."""
+        return 4 * self.width * self.groups, 6 * self.width * self.groups
+
+    def division(self) -> str:
+        return division_of(self.shard)
+
+    def lower(self, run: Lowering) -> Value:
+        x = run.read(self)
+        out = self.normalized(run, x.tensor, x.divided)
+        if x.tensor is run.distances:  # every layer reads the one table
+            out.places[0][1].shared = True
+            run.distances = out
+        if self.gated and self.name not in run.program.inside:
+            gate = run.read(self, 1).tensor
+            if self.reads[1] in run.program.slices:
+                gate = run.tape.copy(gate, "gate")  # a group's heads lie apart
+            out = run.tape.multiply(out, run.activated(run.tape.cast(gate, "fp32"), self.gate))
+            out = run.tape.cast(out, x.tensor.dtype)
+        return Value(out, x.width, x.divided, x.whole, x.heads_first)
+
+    def normalized(self, run: Lowering, x: Tensor, divided: bool) -> Tensor:
+        tape = run.tape
+        if self.kind == "affine":
+            scaled = tape.multiply(x, run.weight(self.width))
+            return tape.add(scaled, run.weight(self.width)) if self.bias else scaled
+        width = self.width // (run.split.tensor if divided and self.groups == 1 else 1)
+        rows = x.count // width
+        arithmetic = self.arithmetic if run.code.norms != "fused" else "fused"
+        narrow = "fp32" if self.gated and arithmetic == "fp32" else x.dtype  # the gate comes before the cast
+        size = width * (self.groups if self.per_group else 1)
+        if run.code.norms == "fp32" and self.kind == "rms":
+            arithmetic = "fp32"
+        learnt = (self.weight + self.bias) * size * BYTES["fp32" if tape.autocast else tape.compute]
+        if run.code.norms == "lowered" and tape.autocast:
+            return self.autocast_normalized(run, x, rows, size, learnt)
+        if arithmetic in ("fused", "fused_fp32"):
+            if arithmetic == "fused_fp32":
+                x = tape.cast(x, "fp32")
+            if self.kind == "rms":
+                return (
+                    tape.cast(tape.rms_norm(x, rows, learnt), narrow)
+                    if arithmetic != "fused"
+                    else tape.rms_norm(x, rows, learnt)
+                )
+            shifted = [tape.scale(run.weight(size))] if self.unit_offset else []
+            out = tape.layer_norm(x, rows, shifted, learnt)
+            return tape.cast(out, narrow) if arithmetic == "fused_fp32" else out
+        given, x = x, tape.cast(x, "fp32")
+        if arithmetic == "narrow":
+            spread = tape.rsqrt(tape.shift(tape.mean(tape.power(x), rows)))
+            return tape.multiply(given, tape.cast(spread, narrow), "normalised")
+        if self.kind == "layer":
+            mean = tape.mean(x, rows)
+            deviation = tape.add(x, mean)
+            centred = tape.add(x, mean)
+        else:
+            deviation = centred = x
+        if arithmetic == "fp32_spread":
+            centred = given
+        variance = tape.mean(tape.power(deviation), rows)
+        spread = tape.power(tape.shift(variance)) if run.code.powered else tape.rsqrt(tape.shift(variance))
+        out = tape.multiply(centred, spread, "normalised")
+        if not self.weight:
+            return tape.cast(out, narrow)
+        weight = run.weight(size)
+        if arithmetic == "fp32":
+            if self.unit_offset or self.gated or self.kind == "layer" or run.code.wide_weight:
+                weight = tape.cast(weight, "fp32")
+            if self.unit_offset:
+                weight = tape.shift(weight, "1 + weight")
+            return tape.cast(tape.multiply(out, weight), narrow)
+        if arithmetic == "fp32_spread":  # cast to the weight's type
+            narrow = weight.dtype
+        product = tape.multiply(tape.cast(out, narrow), weight)
+        tape.hold(out, variance)
+        return product
+
+    def autocast_normalized(self, run: Lowering, x: Tensor, rows: Number, size: int, learnt: Number) -> Tensor:
+        """A layer norm that the code takes out of autocast: its arguments are cast to 16 bits on every pass."""
+        tape = run.tape
+        lowered = [tape.cast(run.weight(size), tape.autocast) for there in (self.weight, self.bias) if there]
+        x = tape.lowered(x)
+        mean, rstd = (tape.new(rows, "fp32", what, fixed=True) for what in ("mean", "rstd"))
+        out = tape.new(x.count, x.dtype, "normalised")
+        return tape.record("layer_norm", (x,), out, (x, mean, rstd, *lowered), weight=learnt)
+
 
 @record
 class UnitNorm(Elementwise):
@@ -55,3 +148,22 @@ class UnitNorm(Elementwise):
 
     def weights(self) -> tuple[Weight, ...]:
         return (Weight("scale", (self.groups,), HEADS),) if self.learnt else ()
+
+    def traffic(self) -> tuple[Number, Number]:
+        return 6 * self.width * self.groups, 10 * self.width * self.groups
+
+    def lower(self, run: Lowering) -> Value:
+        """Length, cut from below, and its reciprocal are kept beside what they divide."""
+        x = run.read(self)
+        tape = run.tape
+        rows = x.tensor.count // self.width
+        wide = "fp32" if tape.autocast else x.tensor.dtype
+        length = tape.new(rows, wide, "length")
+        length = tape.record("norm", (x.tensor,), length, (x.tensor, length))
+        cut = tape.record("clamp", (length,), tape.new(rows, wide, "cut"), (length,))
+        inverse = tape.new(rows, wide, "reciprocal")
+        inverse = tape.record("reciprocal", (cut,), inverse, (inverse,))
+        out = tape.multiply(x.tensor, tape.scale(inverse), "normalised")
+        if self.learnt:
+            out = tape.multiply(out, run.weight(self.groups))
+        return Value(out, x.width, x.divided, x.whole)

@@ -2,23 +2,53 @@
 
 from __future__ import annotations
 
-from napkin.operations.base import HEADS, Elementwise, Gemm, Operation, Weight, Work
-from napkin.record import record
+from napkin.autograd.tape import INPUT, WEIGHT
+from napkin.elementwise import Number
+from napkin.operations.base import (
+    HEADS,
+    NOT_TIMED,
+    Elementwise,
+    Gemm,
+    Ordinary,
+    Weight,
+    Work,
+    division_of,
+)
+from napkin.operations.facts import Cache, Served
+from napkin.operations.lowering import Lowering, Value
+from napkin.record import record, replace
 
 
 @record
 class Activation(Elementwise):
     """An elementwise non-linearity over `width` numbers a token, by its name in config.json: silu, gelu, gelu_new,
     gelu_pytorch_tanh, relu, relu2, … `learnt` scalars belong to it (xIELU has two). `upcast`: computed in fp32 and
-    cast back."""
+    cast back. `fused`: it runs in the kernel of the multiplication that reads it."""
 
     width: int
     function: str
     learnt: int = 0
     upcast: bool = False
+    fused: bool = False
 
     def weights(self) -> tuple[Weight, ...]:
         return (Weight("scalars", (self.learnt,)),) if self.learnt else ()
+
+    def traffic(self) -> tuple[Number, Number]:
+        """Read and write; backward reads two and writes one. Nothing within the kernel of a multiplication."""
+        return (0, 0) if self.fused else (4 * self.width, 6 * self.width)
+
+    def fused_into_multiplication(self) -> Activation:
+        return replace(self, fused=True)
+
+    def lower(self, run: Lowering) -> Value:
+        x = run.read(self)
+        if self.name in run.program.gates:  # one kernel with the product that follows
+            return x
+        if self.upcast:
+            wide = run.activated(run.tape.cast(x.tensor, "fp32"), self.function)
+            return Value(run.tape.cast(wide, x.tensor.dtype), x.width, x.divided, x.whole)
+        return Value(run.activated(x.tensor, self.function), x.width, x.divided, x.whole)
 
 
 @record
@@ -27,12 +57,29 @@ class Dropout(Elementwise):
 
     width: int
 
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
+
+    def lower(self, run: Lowering) -> Value:
+        x = run.read(self)
+        return Value(run.tape.dropout(x.tensor, run.dropout), x.width, x.divided, x.whole)
+
 
 @record
 class Jitter(Elementwise):
     """Noise of a router: `width` numbers a token, each multiplied in place by a random factor near 1, in training."""
 
     width: int
+
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
+
+    def lower(self, run: Lowering) -> Value:
+        """x·noise, in place: the noise is kept."""
+        x = run.read(self)
+        noise = run.tape.new(x.tensor.count, x.tensor.dtype, "noise", fixed=True)
+        out = run.tape.record("mul", (x.tensor, noise), x.tensor.view(), (noise,))
+        return Value(out, x.width, x.divided, x.whole)
 
 
 @record
@@ -41,6 +88,13 @@ class Softcap(Elementwise):
 
     width: int
 
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
+
+    def lower(self, run: Lowering) -> Value:
+        x = run.read(self)
+        return Value(run.capped(x.tensor), x.width, x.divided, x.whole)
+
 
 @record
 class Clamp(Elementwise):
@@ -48,12 +102,37 @@ class Clamp(Elementwise):
 
     width: int
 
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
+
+    def lower(self, run: Lowering) -> Value:
+        x = run.read(self)
+        out = run.tape.new(x.tensor.count, x.tensor.dtype, "clamped")
+        return Value(run.tape.record("clamp", (x.tensor,), out, (x.tensor,)), x.width, x.divided, x.whole)
+
 
 @record
 class Multiply(Elementwise):
     """An elementwise product of two tensors of `width` numbers a token."""
 
     width: int
+
+    def traffic(self) -> tuple[Number, Number]:
+        """Read two and write one; backward reads three and writes two."""
+        return 6 * self.width, 10 * self.width
+
+    def multiplies(self) -> tuple[str, ...]:
+        return self.reads
+
+    def lower(self, run: Lowering) -> Value:
+        values = [run.read(self, i) for i in range(2)]
+        if self.reads[0] in run.program.gates:
+            gated = run.gated(values[0].tensor, values[1].tensor)
+            return Value(gated, self.width, values[1].divided, values[1].whole)
+        wide = max(values, key=lambda v: v.width if isinstance(v.width, int) else 0)
+        other = values[1] if wide is values[0] else values[0]
+        product = run.tape.multiply(wide.tensor, other.tensor)
+        return Value(product, self.width, wide.divided, wide.whole)
 
 
 @record
@@ -76,6 +155,47 @@ class Scale(Elementwise):
     def weights(self) -> tuple[Weight, ...]:
         return (Weight("scale", (self.width,)),) if self.learnt else ()
 
+    def replaces(self) -> str:
+        return self.reads[0]
+
+    def traffic(self) -> tuple[Number, Number]:
+        return 4 * self.width, 4 * self.width
+
+    def lower(self, run: Lowering) -> Value:
+        x = run.read(self)
+        if self.positions or self.sequences:
+            factor = run.factor if self.positions else None
+            factor = run.masks.get("factors", factor)
+            if factor is None:
+                factor = run.tape.new(run.own if self.positions else run.b, "fp32", "factor", fixed=True)
+                if run.code.tempers_once:
+                    factor.places[0][1].shared = True
+                    run.masks["factors"] = factor
+                run.factor = factor if self.positions else None  # one for all that this layer scales
+            scaled = run.tape.multiply(x.tensor, factor)
+            return Value(run.tape.cast(scaled, x.tensor.dtype), x.width, x.divided, x.whole, x.heads_first)
+        if self.vector:
+            stored = "fp32" if run.tape.autocast else run.tape.compute
+            constants = run.tape.given(self.width, stored, "constants", kind=WEIGHT, fixed=True)
+            return Value(run.tape.multiply(x.tensor, constants), x.width, x.divided, x.whole)
+        if self.masks:
+            dtype = self.held or x.tensor.dtype
+            mask = run.tape.new(run.tokens, dtype, "mask of tokens", fixed=True)
+            if dtype == "fp32" and "tokens" in run.masks:  # the step's own, which no cast copies
+                mask = run.tape.given(run.tokens, dtype, "mask of tokens", kind=INPUT, fixed=True)
+            run.masks["tokens"] = mask
+            if self.held:
+                filled = run.tape.new(x.tensor.count, x.tensor.dtype, "filled")
+                return Value(run.tape.record("masked_fill", (x.tensor,), filled, (mask,)), x.width)
+            return Value(run.tape.multiply(x.tensor, mask), x.width, x.divided, x.whole)
+        if self.cast or (self.held and self.held != x.tensor.dtype):
+            factor = run.tape.new(1, x.tensor.dtype, "factor", fixed=True)
+            return Value(run.tape.multiply(x.tensor, factor), x.width, x.divided, x.whole)
+        if not self.learnt:
+            return Value(run.tape.scale(x.tensor), x.width, x.divided, x.whole)
+        weight = run.weight(self.width)
+        return Value(run.tape.multiply(x.tensor, weight), x.width, x.divided, x.whole)
+
 
 @record
 class Add(Elementwise):
@@ -84,12 +204,37 @@ class Add(Elementwise):
     width: int
     dropout: bool = False
 
+    def traffic(self) -> tuple[Number, Number]:
+        """Read two and write one; backward adds up the gradients of the two branches."""
+        return 6 * self.width, 6 * self.width
+
+    def residual(self) -> Number | None:
+        return self.width
+
+    def lower(self, run: Lowering) -> Value:
+        first = run.read(self)
+        total = first.tensor
+        for index in range(1, len(self.reads)):
+            other = run.read(self, index).tensor
+            if self.dropout:
+                other = run.tape.dropout(other, run.dropout)
+            total = run.tape.add(total, other)
+        return Value(total, self.width, first.divided, first.whole)
+
 
 @record
 class GroupMean(Elementwise):
     """The mean of the heads of each group: `width` numbers a token are left."""
 
     width: int
+
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
+
+    def lower(self, run: Lowering) -> Value:
+        x = run.read(self)
+        mean = run.tape.mean(x.tensor, x.tensor.count * self.width // x.width)
+        return Value(mean, self.width, x.divided, x.whole)
 
 
 @record
@@ -101,9 +246,17 @@ class Affine(Elementwise):
     def weights(self) -> tuple[Weight, ...]:
         return (Weight("bias", (self.width,)), Weight("scale", (self.width,)))
 
+    def traffic(self) -> tuple[Number, Number]:
+        return 8 * self.width, 14 * self.width
+
+    def lower(self, run: Lowering) -> Value:
+        x = run.read(self)
+        shifted = run.tape.add(x.tensor, run.weight(self.width))
+        return Value(run.tape.multiply(shifted, run.weight(self.width)), self.width, x.divided, x.whole)
+
 
 @record
-class Learnt(Operation):
+class Learnt(Ordinary):
     """Vectors or small tensors that a layer learns besides its matrices (A, D, dt bias, decay, …). `trained`: a
     gradient reaches them."""
 
@@ -117,6 +270,18 @@ class Learnt(Operation):
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         return ()
 
+    def traffic(self) -> tuple[Number, Number]:
+        """Nothing: other operations read them."""
+        return 0, 0
+
+    def division(self) -> str:
+        return division_of(self.shard)
+
+    def lower(self, run: Lowering) -> Value:
+        """Small tensors of the layer's own, which no other operation makes."""
+        count = sum(weight.count for weight in self.weights())
+        return Value(run.weight(count), count)
+
 
 @record
 class Mix(Elementwise):
@@ -124,3 +289,20 @@ class Mix(Elementwise):
     second (RWKV)."""
 
     width: int
+
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
+
+    def cache(self, over: Served) -> Cache | None:
+        """The token before, once for all that mix it."""
+        return Cache(self.reads[0], fixed=self.width)
+
+    def lower(self, run: Lowering) -> Value:
+        """The tensor of the tokens before is made once for all that mix the same."""
+        x, share = run.read(self), run.read(self, 1).tensor
+        tape = run.tape
+        if id(x.tensor) not in run.shifted:
+            run.shifted[id(x.tensor)] = tape.copy(x.tensor, "tokens before")
+        before = run.shifted[id(x.tensor)]
+        rest = tape.scale(share, "1 - share")
+        return Value(tape.add(tape.multiply(x.tensor, share), tape.multiply(before, rest)), x.width)

@@ -7,6 +7,7 @@ from napkin.operations.attention import AttentionCore
 from napkin.operations.base import POSITION
 from napkin.operations.embedding import Embedding
 from napkin.operations.experts import ExpertMatmul, Experts
+from napkin.operations.implementations import Implementation
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Model
 from napkin.operations.recurrence import Scan
@@ -58,3 +59,17 @@ def attention_masks(model: Model) -> AttentionMasks:
     cores = [op for layer in model.stacks[-1].layers for op in layer.operations if isinstance(op, AttentionCore)]
     bounds = tuple(bound for op in cores for bound in (op.window, op.chunk) if bound is not None)
     return AttentionMasks(any(op.merged for op in cores), bounds)
+
+
+def key_heads(model: Model) -> list[int]:
+    """Key/value heads of a network's attention that ranks divide, each number of them once."""
+    cores = (op for s in model.stacks for one in s.layers for op in one.operations if isinstance(op, AttentionCore))
+    return sorted({op.kv_heads for op in cores if not op.shared})
+
+
+def divides_heads(model: Model, code: Implementation, ranks: int) -> bool:
+    """Whether the code runs on so many tensor-parallel ranks: they divide query and key/value heads, or, where it
+    gathers heads, each rank has one of the latter."""
+    return model.heads % ranks == 0 and all(
+        few % ranks == 0 or (code.gathers_heads and ranks % few == 0) for few in key_heads(model)
+    )

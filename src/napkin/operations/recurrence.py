@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
-from napkin.operations.base import COLUMN, HEADS, Elementwise, Gemm, Operation, Weight, Work, gemm
+from napkin.autograd.tape import WEIGHT, sized
+from napkin.elementwise import Number
+from napkin.operations import mixers
+from napkin.operations.base import (
+    COLUMN,
+    HEADS,
+    Elementwise,
+    Gemm,
+    Ordinary,
+    Weight,
+    Work,
+    division_of,
+    gemm,
+)
+from napkin.operations.facts import Cache, Served
+from napkin.operations.lowering import Lowering, Value
+from napkin.operations.mixers import Sizes
 from napkin.operations.primitives import ceil_div, is_array
+from napkin.operations.scans import SCANS
 from napkin.record import record
+
+WKV_STATE = 3
+"""Elements of a channel's state in the wkv recurrence."""
 
 
 @record
-class Conv(Operation):
+class Conv(Ordinary):
     """A convolution of `kernel` steps along the sequence, each of `channels` outputs reading `group` channels.
 
     Depthwise (group 1) it is elementwise work in a fused kernel and no matrix product; a full one (group > 1) is the
@@ -29,9 +49,47 @@ class Conv(Operation):
             return ()
         return (gemm(self.name, work.tokens, self.group * self.kernel, self.channels),)
 
+    def remark(self) -> str:
+        return "depthwise convolutions are elementwise work and count 0" if self.group == 1 else ""
+
+    def traffic(self) -> tuple[Number, Number]:
+        return 4 * self.channels, 8 * self.channels
+
+    def division(self) -> str:
+        return division_of(self.shard)
+
+    def cache(self, over: Served) -> Cache | None:
+        """The last kernel − 1 inputs."""
+        return Cache(self.name, fixed=ceil_div(self.channels * self.group, over.ranks) * (self.kernel - 1))
+
+    def lower(self, run: Lowering) -> Value:
+        """A convolution keeps its input; parts of several products are put together first."""
+        first = run.read(self)
+        inputs = tuple(run.read(self, i).tensor for i in range(len(self.reads)))
+        count = run.tokens * self.channels // (run.split.tensor if first.divided else 1)
+        joined = inputs[0]
+        if len(inputs) > 1:
+            whole = run.made_of(self.reads)
+            joined = whole or run.tape.record("cat", inputs, run.tape.new(count, joined.dtype, "joined"))
+        by_blocks = run.code.mixer == "apart" and run.program.blocked
+        if self.group > 1 or run.code.mixer == "torch" or by_blocks:
+            joined = run.tape.copy(run.tape.lowered(joined), "input by channels")
+        out = run.tape.new(count, joined.dtype, "convolved")
+        if run.code.mixer == "torch" and self.group == 1:  # padded to both sides: the result is cut from a longer one
+            out.places[0][1].size = out.size // run.own * (run.own + self.kernel - 1)
+        stored = "fp32" if run.tape.autocast else run.tape.compute
+        grads = sum(weight.count for weight in self.weights()) * sized(1, stored)
+        kept = [joined]
+        if run.tape.autocast and (run.code.mixer == "torch" or self.group > 1):
+            count = self.channels * self.group * self.kernel
+            cached = run.tape.weight_copy(count, f"{self.name}/weight")
+            kept.append(run.tape.new(count, cached.dtype, "weight", fixed=True) if run.code.conv_view else cached)
+        convolved = run.tape.record("conv", (joined,), out, kept, weight=grads)
+        return Value(convolved, self.channels, first.divided, first.whole)
+
 
 @record
-class ConvPair(Operation):
+class ConvPair(Ordinary):
     """Two causal convolutions along the sequence, one after the other, of `kernels` steps each: a depthwise one, and
     one whose `channels` outputs each read the `group` channels of their head (Compressed Convolutional Attention,
     arXiv:2510.04476). FLOP of the second: 2·T·group·kernel·channels."""
@@ -54,9 +112,36 @@ class ConvPair(Operation):
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         return (gemm(self.name, work.tokens, self.group * self.kernels[1], self.channels),)
 
+    def traffic(self) -> tuple[Number, Number]:
+        return 8 * self.channels, 16 * self.channels
+
+    def cache(self, over: Served) -> Cache | None:
+        """The last kernel − 1 inputs of each."""
+        return Cache(self.name, fixed=ceil_div(self.channels, over.ranks) * (sum(self.kernels) - 2))
+
+    def lower(self, run: Lowering) -> Value:
+        """Zeros are put before each sequence, laid out by channels; both convolutions keep what they read."""
+        x = run.read(self)
+        tape = run.tape
+        ways = run.split.tensor if x.divided else 1
+        channels = self.channels // ways
+        first, second = self.kernels
+        stored = "fp32" if tape.autocast else tape.compute
+        rows = run.tokens + run.b * (first + second - 2)
+        tensor = tape.lowered(tape.record("pad", (x.tensor,), tape.new(rows * channels, x.tensor.dtype, "padded")))
+        for what, group, kernel in (("depthwise", 1, first), ("heads", self.group, second)):
+            rows = rows - run.b * (kernel - 1)
+            kept = [tensor]
+            weights = channels * group * kernel
+            if tape.autocast:
+                kept.append(tape.weight_copy(weights, f"{self.name}/{what}"))
+            out = tape.new(rows * channels, tensor.dtype, f"{what} convolved")
+            tensor = tape.record("conv", (tensor,), out, kept, weight=(weights + channels) * sized(1, stored))
+        return Value(tensor, self.channels, x.divided, x.whole)
+
 
 @record
-class Delayed(Operation):
+class Delayed(Ordinary):
     """Values of which one half is made of a token itself, read first, and one half of the token before: `width` numbers
     a token. What stands before a sequence is made of zeros, `d_in` of them, with the same weights.
     FLOP: 2·b·d_in·width/2."""
@@ -69,6 +154,28 @@ class Delayed(Operation):
 
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         return (gemm(self.name, work.sequences, self.d_in, self.width // 2),)
+
+    def traffic(self) -> tuple[Number, Number]:
+        """Two copies."""
+        return 8 * self.width, 8 * self.width
+
+    def cache(self, over: Served) -> Cache | None:
+        """The values of the token before."""
+        return Cache(self.name, fixed=ceil_div(self.width // 2, over.ranks))
+
+    def lower(self, run: Lowering) -> Value:
+        """The product of zeros keeps them; both halves are put together anew."""
+        now, later = run.read(self), run.read(self, 1)
+        tape = run.tape
+        half = self.width // 2
+        stream = "fp32" if tape.autocast else tape.compute
+        zeros = tape.new(run.b * self.d_in, stream, "zeros", fixed=True)
+        weight = tape.given(self.d_in * half, stream, "weight", kind=WEIGHT)
+        zeros = tape.lowered(zeros)
+        start = tape.record("linear", (zeros, weight), tape.new(run.b * half, zeros.dtype, "start"), (zeros,))
+        before = tape.record("cat", (start, later.tensor), tape.new(later.tensor.count, later.tensor.dtype, "before"))
+        joined = tape.new(now.tensor.count + before.count, now.tensor.dtype, "joined")
+        return Value(tape.record("cat", (now.tensor, before), joined), self.width, now.divided, now.whole)
 
 
 @record
@@ -91,9 +198,23 @@ class ForgetGate(Elementwise):
     def weights(self) -> tuple[Weight, ...]:
         return (Weight("decay", (self.heads,), HEADS), Weight("bias", (self.heads * self.head_dim,), HEADS))
 
+    def traffic(self) -> tuple[Number, Number]:
+        """A 16-bit input, an fp32 result; backward reads the gradient of the result too."""
+        return 6 * self.heads * self.head_dim, 12 * self.heads * self.head_dim
+
+    def lower(self, run: Lowering) -> Value:
+        """The decays of a recurrence with one for each channel."""
+        x = run.read(self)
+        ways = run.split.tensor if x.divided else 1
+        heads = self.heads // ways
+        decays = mixers.forget(run.tape, x.tensor, heads, self.head_dim, self.form)
+        if self.narrowed:
+            decays = run.tape.cast(decays, "fp32" if run.tape.autocast else run.tape.compute)
+        return Value(decays, self.heads * self.head_dim, x.divided, x.whole)
+
 
 @record
-class Scan(Operation):
+class Scan(Ordinary):
     """A recurrence over the sequence with a state of `state` numbers a channel: `heads` × `head_dim` channels.
 
     kind     selective (Mamba), ssd (Mamba-2), delta (gated delta rule), kda (the same, each channel with a decay of its
@@ -155,3 +276,29 @@ class Scan(Operation):
         keys = gemm("keys", c, state, c, within, weight=False)
         corrections = gemm("corrections", c, state, p, within, weight=False)
         return (*common, keys, corrections)
+
+    def remark(self) -> str:
+        return "a scan counts the matrix products of its plain chunked form, not its elementwise work"
+
+    def traffic(self) -> tuple[Number, Number]:
+        """Inputs, gates and outputs once; the state stays on chip."""
+        return 8 * self.heads * self.head_dim, 16 * self.heads * self.head_dim
+
+    def cache(self, over: Served) -> Cache | None:
+        """heads · head_dim · state elements; of the wkv recurrence numerator, denominator and largest exponent of a
+        channel; of an mLSTM the normalizer with the largest exponent too."""
+        each = WKV_STATE if self.kind == "wkv" else self.state or 1
+        normalizer = self.state + 1 if self.kind == "mlstm" else 0
+        return Cache(self.name, fixed=ceil_div(self.heads, over.ranks) * (self.head_dim * each + normalizer))
+
+    def lower(self, run: Lowering) -> Value:
+        """A recurrence, by the kernel or the code that runs it."""
+        first = run.read(self)
+        ways = run.split.tensor if first.divided else 1
+        size = Sizes(
+            run.b, run.own, self.heads // ways, self.head_dim, self.state, ceil_div(self.groups, ways), self.chunk
+        )
+        read = [run.read(self, index).tensor for index in range(len(self.reads))]
+        run.tape.again = False
+        out = SCANS[self.kind](run, self, read, size)
+        return Value(out, self.heads * self.head_dim, first.divided, first.whole)

@@ -3,13 +3,16 @@ that take part in the router's shares."""
 
 from __future__ import annotations
 
-from napkin.operations.base import Elementwise, Gemm, Operation, Weight, Work, gemm
+from napkin.autograd.tape import BYTES, Tensor
+from napkin.elementwise import Number
+from napkin.operations.base import NOT_TIMED, Elementwise, Gemm, Ordinary, Weight, Work, gemm
 from napkin.operations.experts import Router
+from napkin.operations.lowering import Lowering, Value
 from napkin.record import record
 
 
 @record
-class DistanceBias(Operation):
+class DistanceBias(Ordinary):
     """What is added to the score of each query and key: the query's `rank` numbers for each head mix learnt profiles
     over `extent` distances. FLOP: 2·T·a·rank·extent."""
 
@@ -23,6 +26,20 @@ class DistanceBias(Operation):
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         return (gemm(self.name, work.tokens * self.heads, self.rank, self.extent),)
 
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
+
+    def lower(self, run: Lowering) -> Value:
+        """The scores of all distances, of which each pair takes its own, and zero outside."""
+        tape = run.tape
+        scores = tape.linear(run.read(self).tensor, self.rank, self.extent, weight=f"{self.name}/profiles")
+        index = tape.new(run.own * run.s, "int64", "distances", fixed=True)
+        pairs = tape.new(run.tokens * self.heads * run.s, scores.dtype, "scores of pairs")
+        pairs = tape.record("gather", (scores,), pairs, (scores, index))
+        outside = tape.new(run.own * run.s, "bool", "outside", fixed=True)
+        cut = tape.new(pairs.count, pairs.dtype, "scores within")
+        return Value(tape.record("masked_fill", (pairs,), cut, (outside,)), self.heads, True)
+
 
 @record
 class ShortConvolution(Elementwise):
@@ -34,8 +51,17 @@ class ShortConvolution(Elementwise):
     def weights(self) -> tuple[Weight, ...]:
         return (Weight("weight", (self.channels, 1, self.kernel)),)
 
-    def moved(self) -> tuple[int, int]:
+    def traffic(self) -> tuple[int, int]:
         return 16 * self.channels, 24 * self.channels
+
+    def lower(self, run: Lowering) -> Value:
+        """The kernel (causal_conv1d) keeps its input; autocast does not reach it."""
+        x = run.read(self)
+        tape = run.tape
+        wide = tape.cast(x.tensor, "fp32")
+        made = tape.new(x.tensor.count, "fp32", "convolved")
+        convolved = tape.record("conv", (wide,), made, (wide,), weight=self.channels * self.kernel * BYTES["fp32"])
+        return Value(tape.cast(tape.add(convolved, wide), x.tensor.dtype), x.width, x.divided, x.whole)
 
 
 @record
@@ -52,9 +78,36 @@ class SinkRouter(Router):
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         return (gemm(self.name, work.tokens, self.d_in, self.experts + self.shared),)
 
+    def lower(self, run: Lowering) -> Value:
+        """All in fp32, outside of autocast; the choice has no gradient."""
+        x = run.read(self)
+        tape = run.tape
+        rows = x.tensor.count // self.d_in
+        every = self.experts + self.shared
+        outer = tape.compute, tape.autocast
+        kept: list[Tensor] = []
+        if tape.compute != "fp32" and not tape.autocast:
+            kept.append(tape.new(self.d_in * every, "fp32", "wide weight", fixed=True))
+        if tape.autocast:
+            tape.compute, tape.autocast = "fp32", ""
+        logits = tape.linear(tape.cast(x.tensor, "fp32"), self.d_in, every)
+        index = tape.new(rows * self.top_k, "int64", "chosen", fixed=True)
+        best = tape.new(rows * self.top_k, "fp32", "best")
+        best = tape.record("gather", (logits,), best, (logits, index, *kept))
+        count = rows * (self.top_k + self.shared)
+        joined = tape.record("cat", (best, tape.slice(logits, rows * self.shared)), tape.new(count, "fp32", "joined"))
+        logs = tape.record("logsigmoid", (joined,), tape.new(count, "fp32", "log-sigmoid"), (joined,))
+        total = tape.new(rows, "fp32", "log-sum-exp")
+        total = tape.record("logsumexp", (logs,), total, (logs, total))
+        shares = tape.new(count, "fp32", "shares")
+        shares = tape.record("exp", (tape.add(logs, total),), shares, (shares,))
+        shares = tape.multiply(tape.scale(shares), run.fp32_weight(1))
+        tape.compute, tape.autocast = outer
+        return Value(tape.cast(shares, x.tensor.dtype), self.top_k + self.shared)
+
 
 @record
-class SharedExperts(Operation):
+class SharedExperts(Ordinary):
     """Σ over `experts` that all tokens pass of down(f(gate(x)) ⊙ up(x) ⊙ share), as batched products. Reads the tokens
     and the shares. FLOP: 6·T·S·h·f."""
 
@@ -70,3 +123,34 @@ class SharedExperts(Operation):
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         shapes = (("gate", self.d_model, self.d_ff), ("up", self.d_model, self.d_ff), ("down", self.d_ff, self.d_model))
         return tuple(gemm(f"{self.name}/{part}", work.tokens, a, b, self.experts) for part, a, b in shapes)
+
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
+
+    def lower(self, run: Lowering) -> Value:
+        """Read all tokens once for each expert: a view, of which autocast makes a complete copy each time.
+
+        What the experts make is added up in fp32."""
+        x, weights = run.read(self), run.read(self, 1)
+        tape = run.tape
+        rows = x.tensor.count // self.d_model * self.experts
+        size = self.experts * self.d_model * self.d_ff
+        stored = "fp32" if tape.autocast else tape.compute
+
+        def batched(read: Tensor, d_out: int, what: str, spread: bool = False) -> Tensor:
+            if spread and tape.autocast and read.dtype == "fp32":
+                copied = tape.new(read.count * self.experts, tape.autocast, "for each expert")
+                read = tape.record("cast", (read,), copied)
+            read = tape.lowered(read)
+            kept = [read]
+            if tape.autocast:
+                kept.append(tape.new(size, tape.autocast, "weight", fixed=True))
+            made = tape.new(rows * d_out, read.dtype, what)
+            return tape.record("bmm", (read,), made, kept, weight=size * BYTES[stored])
+
+        gate, up = (batched(x.tensor, self.d_ff, what, spread=True) for what in ("gate", "up"))
+        hidden = tape.multiply(run.activated(gate, self.function), up)
+        hidden = tape.multiply(hidden, weights.tensor)
+        down = tape.cast(batched(hidden, self.d_model, "down"), "fp32")
+        total = tape.record("sum", (down,), tape.new(x.tensor.count, "fp32", "summed"))
+        return Value(tape.cast(total, x.tensor.dtype), self.d_model, x.divided, x.whole)

@@ -3,12 +3,16 @@ arXiv:2407.04153)."""
 
 from __future__ import annotations
 
-from napkin.operations.base import Gemm, Operation, Weight, Work, gemm
+from napkin.autograd.tape import BYTES, Tensor
+from napkin.elementwise import Number
+from napkin.operations.base import NOT_TIMED, Gemm, Ordinary, Weight, Work, gemm
+from napkin.operations.expert_kernels import shares
+from napkin.operations.lowering import Lowering, Value
 from napkin.record import record
 
 
 @record
-class RetrievedExperts(Operation):
+class RetrievedExperts(Ordinary):
     """Σ over the chosen experts of score · activation(x·down)·up, each expert a row of two tables. FLOP: 4·T·k·h.
 
     Reads the tokens and a router's logits of `keys` first and `keys` second halves of keys, whose sums score keys²
@@ -29,3 +33,33 @@ class RetrievedExperts(Operation):
             gemm(f"{self.name}/down", self.top_k, self.width, 1, batch=work.tokens, weight=False),
             gemm(f"{self.name}/up", 1, self.top_k, self.width, batch=work.tokens, weight=False),
         )
+
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
+
+    def lower(self, run: Lowering) -> Value:
+        """Sort all halves of keys, and look up the rows of the best sums in both embeddings.
+
+        Two batched matmuls of the rows keep all that they read."""
+        x, logits = run.read(self).tensor, run.read(self, 1).tensor
+        tape, tokens = run.tape, run.tokens
+        stored = "fp32" if tape.autocast else tape.compute
+        halves = tape.new(logits.count, "int64", "halves in order", fixed=True)
+        ordered = tape.record("topk", (logits,), tape.new(logits.count, logits.dtype, "halves"), (halves,))
+        sums = tape.add(ordered.view(tokens * self.keys * self.keys), ordered.view(tokens * self.keys * self.keys))
+        places, chosen = (tape.new(tokens * self.top_k, "int64", what, fixed=True) for what in ("places", "chosen"))
+        best = tape.record("topk", (sums,), tape.new(tokens * self.top_k, sums.dtype, "best"), (places,))
+        scores = tape.softmax(best)
+        if self.normalise:
+            scores = shares(run, scores, tokens)
+
+        def looked_up(table: str) -> Tensor:
+            rows = tape.new(tokens * self.top_k * self.width, stored, table)
+            return tape.record(
+                "embedding", (chosen,), rows, (chosen,), weight=self.experts * self.width * BYTES[stored]
+            )
+
+        down, up = looked_up("down"), looked_up("up")
+        hidden = run.activated(tape.matmul(down, x, tokens * self.top_k, "hidden"), self.function)
+        out = tape.matmul(tape.multiply(hidden, scores), up, tokens * self.width, "output")
+        return Value(out, self.width)

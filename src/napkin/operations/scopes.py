@@ -10,23 +10,33 @@ expression adds up stand until it has.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import pairwise
 
 from napkin.autograd.tape import Tape, Tensor
-from napkin.operations.attention import AttentionCore, Rotary
-from napkin.operations.base import Operation
-from napkin.operations.linear import Matmul
-from napkin.operations.norms import Norm
-from napkin.operations.pointwise import Add
+from napkin.record import record
+
+
+@record
+class ScopeNames:
+    """What the scopes of a layer's values depend on, by the names of operations.
+
+    rotations   of queries and keys        cores    of attention
+    additions   all of them                partial  sums that the addition behind them goes on with, in one expression
+    norms       those of the stream: what attention or the feed-forward network takes as its argument
+    """
+
+    rotations: frozenset[str]
+    cores: frozenset[str]
+    additions: frozenset[str]
+    partial: frozenset[str]
+    norms: frozenset[str]
 
 
 class Scopes:
-    """Follows one layer's operations and holds their values on the tape."""
+    """Follow one layer's operations and hold their values on the tape."""
 
-    def __init__(self, tape: Tape, operations: tuple[Operation, ...], inside_layer: bool, late: bool) -> None:
+    def __init__(self, tape: Tape, names: ScopeNames, inside_layer: bool, late: bool) -> None:
         self.tape = tape
-        self.feeding = _feeding(operations)
-        self.sums = _sums(operations)
+        self.names = names
         self.inside_layer = inside_layer
         self.late = late
         self.here: list[Tensor] = []
@@ -34,55 +44,37 @@ class Scopes:
         self.summed: list[Tensor] = []
         self.to_the_end: list[Tensor] = []
 
-    def enter(self, op: Operation, reads: Iterable[Tensor]) -> None:
-        """An operation is about to read its values."""
-        if not isinstance(op, Rotary) and self.unrotated:
+    def enter(self, name: str, reads: Iterable[Tensor]) -> None:
+        """Release what goes out of scope before an operation reads its values."""
+        names = self.names
+        if name not in names.rotations and self.unrotated:
             self.tape.hold(*self.unrotated)
             self.unrotated = []
         if not self.inside_layer:
             return
-        if isinstance(op, Add) or (isinstance(op, Norm) and op.name not in self.feeding):
+        if name in names.additions or name in names.norms:
             self.tape.hold(*self.here)
             self.here = []
         reads = tuple(reads)
-        if isinstance(op, Add):
+        if name in names.additions:
             self.summed += reads
-        if isinstance(op, Rotary):
+        if name in names.rotations:
             self.unrotated += reads
-        elif isinstance(op, AttentionCore):
+        elif name in names.cores:
             self.here += reads
 
-    def leave(self, op: Operation, made: Tensor) -> None:
-        """It has made its value."""
-        if self.inside_layer and isinstance(op, Norm) and op.name not in self.feeding:
+    def leave(self, name: str, made: Tensor) -> None:
+        """Hold what an operation has made as long as its variable lives."""
+        if self.inside_layer and name in self.names.norms:
             self.here.append(made)
-        if isinstance(op, Add) and op.name not in self.sums:
+        if name in self.names.additions and name not in self.names.partial:
             self.tape.hold(*self.summed)
             self.summed = []
 
     def weights(self, tensor: Tensor) -> None:
-        """Attention's weights, which it returns."""
+        """Hold attention's weights, which it returns."""
         (self.to_the_end if self.late else self.here).append(tensor)
 
     def close(self, *tensors: Tensor) -> None:
-        """The layer returns."""
+        """Release everything: the layer returns."""
         self.tape.hold(*self.here, *self.unrotated, *self.to_the_end, *tensors)
-
-
-def _sums(operations: tuple[Operation, ...]) -> frozenset[str]:
-    """Sums that the addition behind them goes on with, in one expression."""
-    pairs = pairwise(operations)
-    return frozenset(a.name for a, b in pairs if isinstance(a, Add) and isinstance(b, Add) and a.name in b.reads)
-
-
-def _feeding(operations: tuple[Operation, ...]) -> frozenset[str]:
-    """Operations between attention's products and its core."""
-    by_name = {op.name: op for op in operations}
-    found: set[str] = set()
-    todo = [name for op in operations if isinstance(op, AttentionCore) for name in op.reads]
-    while todo:
-        op = by_name.get(todo.pop())
-        if op is not None and op.name not in found and not isinstance(op, Matmul):
-            found.add(op.name)
-            todo += op.reads
-    return frozenset(found)

@@ -7,8 +7,11 @@ is what joins them.
 
 from __future__ import annotations
 
-from napkin.operations.base import Elementwise, Gemm, Weight, Work, gemm
+from napkin.autograd.tape import Tensor
+from napkin.elementwise import Number
+from napkin.operations.base import NOT_TIMED, Elementwise, Gemm, Weight, Work, gemm
 from napkin.operations.linear import Matmul
+from napkin.operations.lowering import Lowering, Value
 from napkin.record import record
 
 
@@ -18,7 +21,7 @@ class Streaming(Elementwise, abstract=True):
 
     width: int
 
-    def moved(self) -> tuple[int, int]:
+    def traffic(self) -> tuple[int, int]:
         """Bytes a token that must move, forward and backward, 16-bit tensors: what is read and what is written."""
         return 0, 0
 
@@ -29,16 +32,26 @@ class Stream(Streaming):
 
     copied: bool = False
 
-    def moved(self) -> tuple[int, int]:
+    def traffic(self) -> tuple[int, int]:
         return (4 * self.width, 4 * self.width) if self.copied else (0, 0)
+
+    def lower(self, run: Lowering) -> Value:
+        x = run.read(self)
+        part = run.tape.slice(x.tensor, x.tensor.count * self.width // x.width, apart=True)
+        return Value(run.tape.copy(part, "copied") if self.copied else part, self.width, x.divided, x.whole)
 
 
 @record
 class Stack(Streaming):
     """Streams of equal width put together: a new tensor of `width` numbers a token."""
 
-    def moved(self) -> tuple[int, int]:
+    def traffic(self) -> tuple[int, int]:
         return 4 * self.width, 4 * self.width
+
+    def lower(self, run: Lowering) -> Value:
+        parts = tuple(run.read(self, i).tensor for i in range(len(self.reads)))
+        joined = run.tape.new(parts[0].count * len(parts), parts[0].dtype, "stacked")
+        return Value(run.tape.record("cat", parts, joined), self.width)
 
 
 @record
@@ -47,25 +60,46 @@ class StreamMean(Streaming):
 
     streams: int
 
-    def moved(self) -> tuple[int, int]:
+    def traffic(self) -> tuple[int, int]:
         both = 2 * (self.streams + 1) * self.width
         return both, both
+
+    def lower(self, run: Lowering) -> Value:
+        x = run.read(self)
+        return Value(run.tape.mean(x.tensor, x.tensor.count * self.width // x.width), self.width)
 
 
 @record
 class Magnitude(Streaming):
     """The root mean square of `width` numbers: one number a token."""
 
-    def moved(self) -> tuple[int, int]:
+    def traffic(self) -> tuple[int, int]:
         return 2 * self.width, 4 * self.width
+
+    def lower(self, run: Lowering) -> Value:
+        """mean(x²)^½."""
+        x, tape = run.read(self).tensor, run.tape
+        return Value(tape.power(tape.mean(tape.power(x), x.count // self.width)), 1)
 
 
 @record
 class Rescale(Streaming):
     """A tensor of `width` numbers a token, brought to the magnitude that is read second."""
 
-    def moved(self) -> tuple[int, int]:
+    def traffic(self) -> tuple[int, int]:
         return 4 * self.width, 6 * self.width
+
+    def lower(self, run: Lowering) -> Value:
+        """x·m / √max(mean(x²), ε)."""
+        tape = run.tape
+        x = tape.cast(run.read(self).tensor, "fp32" if tape.autocast else tape.compute)
+        square = tape.mean(tape.power(x), x.count // self.width)
+        least = tape.record("clamp", (square,), tape.new(square.count, square.dtype, "clamped"), (square,))
+        own = tape.new(square.count, square.dtype, "magnitude")
+        own = tape.record("sqrt", (least,), own, (own,))
+        scaled = tape.multiply(x, run.read(self, 1).tensor)
+        out = tape.new(x.count, scaled.dtype, "rescaled")
+        return Value(tape.record("div", (scaled, own), out, (scaled, own)), self.width)
 
 
 @record
@@ -82,9 +116,17 @@ class Blend(Streaming):
         n = self.streams
         return (gemm(self.name, self.width, n, n, work.tokens, weight=False),)
 
-    def moved(self) -> tuple[int, int]:
+    def traffic(self) -> tuple[int, int]:
         both = 2 * self.streams * self.width  # the streams that are added; the product moves its own
         return both, both
+
+    def lower(self, run: Lowering) -> Value:
+        """x + x·c, the sum in place; what the product made lies with streams last, and is put in order."""
+        x, coefficients = run.read(self), run.read(self, 1).tensor
+        tape = run.tape
+        made = tape.matmul(x.tensor, coefficients, x.tensor.count, "predicted")
+        made = tape.copy(added(run, made, x.tensor), "in order")
+        return Value(tape.cast(made, x.tensor.dtype), x.width)
 
 
 @record
@@ -94,8 +136,18 @@ class Correct(Streaming):
 
     streams: int
 
-    def moved(self) -> tuple[int, int]:
+    def traffic(self) -> tuple[int, int]:
         return 2 * (2 * self.streams + 1) * self.width, 2 * (2 * self.streams + 2) * self.width
+
+    def lower(self, run: Lowering) -> Value:
+        """predictions + (activated − active prediction)·(1 + c), the difference repeated for every stream."""
+        predictions, activated, coefficients = (run.read(self, i).tensor for i in range(3))
+        tape = run.tape
+        active = tape.slice(predictions, activated.count, apart=True)
+        beyond = tape.add(activated, active)
+        repeated = tape.copy(beyond.view(predictions.count), "repeated")
+        share = tape.multiply(repeated, tape.shift(coefficients))
+        return Value(tape.cast(added(run, share, predictions), activated.dtype), self.width * self.streams)
 
 
 @record
@@ -104,9 +156,13 @@ class AddToOthers(Streaming):
 
     streams: int
 
-    def moved(self) -> tuple[int, int]:
+    def traffic(self) -> tuple[int, int]:
         others = self.streams - 1
         return 2 * (2 * others + 1) * self.width, 2 * (others + 1) * self.width
+
+    def lower(self, run: Lowering) -> Value:
+        x = run.read(self)
+        return Value(added(run, x.tensor, run.read(self, 1).tensor), x.width)
 
 
 @record
@@ -114,13 +170,36 @@ class GaussianTopK(Streaming):
     """max(x − c, 0) over `width` numbers a token: the cut c is their mean and so many of their deviations, as if they
     were normally distributed, so that about a given share of them stays (Gemma 3n)."""
 
-    def moved(self) -> tuple[int, int]:
+    def traffic(self) -> tuple[int, int]:
         return 6 * self.width, 8 * self.width  # read for the cut, and again for the result
+
+    def lower(self, run: Lowering) -> Value:
+        """relu(x − (mean + f·deviation)): the deviation's backward needs x and itself."""
+        x, tape = run.read(self), run.tape
+        rows = x.tensor.count // (self.width // (run.split.tensor if x.divided else 1))
+        mean = tape.mean(x.tensor, rows)
+        deviation = tape.new(rows, x.tensor.dtype, "deviation")
+        deviation = tape.record("std", (x.tensor,), deviation, (x.tensor, deviation))
+        factor = tape.new(1, x.tensor.dtype, "deviations", fixed=True)
+        cut = tape.add(mean, tape.multiply(deviation, factor))
+        return Value(tape.relu(tape.add(x.tensor, cut)), x.width, x.divided, x.whole)
 
 
 @record
 class ClampedMatmul(Matmul):
     """A linear layer whose weight is cut to an interval on every pass."""
+
+    def lower(self, run: Lowering) -> Value:
+        """The cut weight is a tensor of its own, which the product keeps; autocast casts it each time."""
+        x, tape = run.read(self), run.tape
+        if run.code.tuning is not None:
+            return super().lower(run)
+        count = self.d_in * self.d_out
+        weight = run.weight(count)
+        cut = tape.record("clamp", (weight,), tape.new(count, weight.dtype, "clamped weight"), (weight,))
+        read, cut = tape.lowered(x.tensor), tape.lowered(cut)
+        out = tape.new(read.count // self.d_in * self.d_out, read.dtype, "output")
+        return Value(tape.record("linear", (read, cut), out, (read, cut)), self.d_out)
 
 
 @record
@@ -132,3 +211,18 @@ class ExpertScale(Elementwise):
 
     def weights(self) -> tuple[Weight, ...]:
         return (Weight("scale", (self.experts,)),)
+
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
+
+    def lower(self, run: Lowering) -> Value:
+        """The numbers of the chosen, taken out by indices that the router keeps."""
+        x, tape = run.read(self), run.tape
+        scales = run.weight(self.experts)
+        taken = tape.record("index", (scales,), tape.new(x.tensor.count, scales.dtype, "of the chosen"))
+        return Value(tape.multiply(x.tensor, taken), x.width)
+
+
+def added(run: Lowering, to: Tensor, what: Tensor) -> Tensor:
+    """A sum in place, in the type of what it is added to."""
+    return run.tape.record("add", (to, what), to.view(), alias=True)

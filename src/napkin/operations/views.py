@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from napkin.operations.base import Elementwise, Gemm, Operation, View, Weight, Work
-from napkin.record import record
+from napkin.autograd.tape import BYTES, WEIGHT_COPY, Tensor
+from napkin.elementwise import Number
+from napkin.operations.base import LENT, NOT_TIMED, Elementwise, Gemm, Operation, Ordinary, View, Weight, Work
+from napkin.operations.lora import JOINED
+from napkin.operations.lowering import Lowering, Value
+from napkin.record import record, replace
 
 
 @record
-class Reused(Operation):
+class Reused(Ordinary):
     """An operation whose weights another place owns (Model.shared, the other stack's table): it works again here and
     its weights are not counted again."""
 
@@ -23,6 +27,25 @@ class Reused(Operation):
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         return self.of.gemms(work)
 
+    def owner(self) -> Operation:
+        return self.of
+
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
+
+    def lower(self, run: Lowering) -> Value:
+        """An operation whose weights stand elsewhere works as ever; autocast casts them once for all uses."""
+        run.tape.copies = run.copies.setdefault(id(self.of), {})
+        if self.of in run.program.operations:  # of this layer's own: the copy that its first use made
+            label = f"{self.of.name}/{self.of.name}/weight"
+            own = [s for s in run.tape.kept if s.kind == WEIGHT_COPY and s.label == label]
+            dtype = run.tape.autocast
+            run.tape.copies = {f"{self.name}/weight": Tensor(s.size // BYTES[dtype], dtype, ((1, s),)) for s in own}
+        here = replace(self.of, name=self.name, reads=self.reads, role=self.role, module=self.module)
+        made = here.lower(run)
+        run.tape.copies = None
+        return made
+
 
 def reuse(op: Operation, owner: Operation | None = None) -> Reused:
     """Return the operation `op` working with the weights of `owner` (its own, counted elsewhere, unless given)."""
@@ -33,6 +56,18 @@ def reuse(op: Operation, owner: Operation | None = None) -> Reused:
 class Lend(View):
     """Hands what it reads on to all layers that follow: keys and values that several layers share, or numbers of which
     each layer has its part. No pipeline stage then stands alone."""
+
+    def traffic(self) -> tuple[Number, Number]:
+        """Nothing: the tensor is there already."""
+        return 0, 0
+
+    def lower(self, run: Lowering) -> Value:
+        """What is lent is one tensor, however many layers keep it."""
+        x = run.read(self)
+        for _, storage in x.tensor.places:
+            storage.shared = True
+        run.lent[LENT + self.name] = x
+        return x
 
 
 @record
@@ -51,6 +86,23 @@ class Slice(View):
     repeats: int = 1
     copied: bool = False
 
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
+
+    def lower(self, run: Lowering) -> Value:
+        x = run.read(self)
+        cuts = run.code.cuts and self.role in JOINED
+        part = run.tape.slice(x.tensor, x.tensor.count * self.width // x.width, cuts)
+        if self.indexed:
+            index = run.tape.new(1, "int64", "index", fixed=True)
+            taken = run.tape.new(part.count, part.dtype, "taken")
+            part = run.tape.record("index", (x.tensor,), taken, (index,))
+        if self.repeats > 1:
+            part = part.view(part.count * self.repeats)
+        if self.groups > 1 or self.copied:
+            part = run.tape.copy(part, "put together")
+        return Value(part, self.width * self.repeats, x.divided, x.whole)
+
 
 @record
 class Transpose(View):
@@ -58,6 +110,14 @@ class Transpose(View):
     sequences. `width` numbers a token."""
 
     width: int
+
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
+
+    def lower(self, run: Lowering) -> Value:
+        """A view: where there are several sequences, their tokens are not next to each other any more."""
+        x = run.read(self)
+        return Value(x.tensor.view(rows_apart=True), x.width, x.divided, x.whole)
 
 
 @record
@@ -68,6 +128,17 @@ class Concat(View):
     width: int
     first_type: bool = False
 
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
+
+    def lower(self, run: Lowering) -> Value:
+        first = run.read(self)
+        count = run.tokens * self.width // (run.split.tensor if first.divided else 1)
+        inputs = tuple(run.read(self, i).tensor for i in range(len(self.reads)))
+        widest = max(inputs, key=lambda tensor: BYTES[tensor.dtype]).dtype
+        out = run.tape.new(count, first.tensor.dtype if self.first_type else widest, "joined")
+        return Value(run.tape.record("cat", inputs, out), self.width, first.divided, first.whole, True)
+
 
 @record
 class Carried(View):
@@ -77,12 +148,30 @@ class Carried(View):
     width: int
     wide: bool = False
 
+    def traffic(self) -> tuple[Number, Number]:
+        """Nothing: the tensor is there already."""
+        return 0, 0
+
+    def lower(self, run: Lowering) -> Value:
+        tape = run.tape
+        dtype = ("fp32" if self.wide else tape.autocast) if tape.autocast else tape.compute
+        return Value(tape.new(run.tokens * self.width, dtype, "from the layer before"), self.width)
+
 
 @record
 class Behind(View):
     """Tokens of two stacks, one behind the other: `width` numbers for each."""
 
     width: int
+
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
+
+    def lower(self, run: Lowering) -> Value:
+        first = run.read(self)
+        parts = tuple(run.read(self, i).tensor for i in range(2))
+        joined = run.tape.new(parts[0].count + parts[1].count, parts[0].dtype, "one behind the other")
+        return Value(run.tape.record("cat", parts, joined), self.width, first.divided, first.whole, True)
 
 
 @record
@@ -94,6 +183,16 @@ class Overwrite(Elementwise):
     def weights(self) -> tuple[Weight, ...]:
         return (Weight("vector", (self.width,)),)
 
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
+
+    def lower(self, run: Lowering) -> Value:
+        """Keeps where the token stands."""
+        x = run.read(self)
+        marked = run.tape.new(x.tensor.count // self.width, "bool", "marked", fixed=True)
+        out = run.tape.record("index_put", (x.tensor, run.weight(self.width)), x.tensor.view(), (marked,))
+        return Value(out, x.width, x.divided, x.whole)
+
 
 @record
 class Cast(Elementwise):
@@ -101,3 +200,11 @@ class Cast(Elementwise):
 
     width: int
     wide: bool = False
+
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
+
+    def lower(self, run: Lowering) -> Value:
+        x = run.read(self)
+        stored = "fp32" if self.wide or run.tape.autocast else run.tape.compute
+        return Value(run.tape.cast(x.tensor, stored), x.width, x.divided, x.whole)

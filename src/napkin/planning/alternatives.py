@@ -10,7 +10,7 @@ from napkin.planning.layouts import LayoutQuestion
 from napkin.planning.obstacles import broken_rules, largest_bucket
 from napkin.planning.search import Found, Request, near_values
 from napkin.record import replace
-from napkin.training.layout import recompute
+from napkin.training.recomputation import recompute
 from napkin.units import human
 
 TRIED = 16

@@ -13,21 +13,19 @@ from napkin.footprint.memory import Rank
 from napkin.footprint.prepared import Step, prepare
 from napkin.footprint.setup import Setup
 from napkin.footprint.stages import places
+from napkin.formats import EXACT_KEPT
 from napkin.inputs.model import traced_error
-from napkin.operations.attention import BandAttention
-from napkin.operations.experts import ExpertMatmul, Experts
+from napkin.operations.base import EXPERT
 from napkin.operations.implementations import EAGER, FLASH, measured, mode
-from napkin.operations.lowering import divides_heads
 from napkin.operations.model import Model, Pattern
+from napkin.operations.queries import divides_heads
 from napkin.planning.traffic import Burden, Rates, burden
 from napkin.record import record, replace
 from napkin.term import TRUE, leaf
-from napkin.training.layout import Recompute
 from napkin.training.optimizers import OPTIMIZERS
+from napkin.training.recomputation import Recompute
 
 FITS, UNDECIDED, NOT = "fits", "too close to call", "does not fit"
-COUNTED = ("fp32", "tf32", "bf16", "fp16")
-"""Types of products that hooks counted; tf32 reads fp32 tensors."""
 MOST = 10**9
 """No search looks beyond this."""
 
@@ -47,11 +45,9 @@ def is_measured(model: Model, setup: Setup, implementation: str) -> bool:
     what is trained beside frozen weights or a loss of its own, whose libraries were not run."""
     numbers = setup.precision
     operations = model.operations
-    if any(isinstance(op, Experts) and (op.idle or 0 < op.capacity < setup.layout.seq) for op in operations):
-        return False  # how many tokens need no product is known in the step alone
-    if any(isinstance(op, BandAttention) and setup.layout.seq % op.window for op in operations):
-        return False  # the code pads sequences to whole windows
-    if numbers.compute not in COUNTED or setup.code.tuning is not None or setup.code.loss:
+    if not all(op.depends_on_shapes(setup.layout.seq) for op in operations):
+        return False
+    if numbers.compute not in EXACT_KEPT or setup.code.tuning is not None or setup.code.loss:
         return False
     precision = "autocast" if numbers.autocast else "fp32" if numbers.param == "fp32" else "bf16"
     name = mode(precision, setup.attention, setup.dropout > 0, setup.layout.micro)
@@ -95,7 +91,7 @@ def narrow_copies(setup: Setup, rank: Rank) -> Number:
     are and transposed (TransformerEngine pytorch/module/linear.py saves both; torchao's float8 keeps none): what the
     upper ends allow for."""
     compute = setup.precision.compute
-    return 0 if compute in COUNTED else 2 * sized(rank.held.all, compute)
+    return 0 if compute in EXACT_KEPT else 2 * sized(rank.held.all, compute)
 
 
 def verdict(found: Reported, capacity: Number | None) -> str:
@@ -215,7 +211,8 @@ def changes(model: Model, setup: Setup, fixed: bool, node: int = 8) -> Iterator[
     micro-batches; `node`: accelerators that tensor parallelism may join."""
     layout = setup.layout
     operations = [op for layer in model.stacks[-1].layers for op in layer.operations]
-    fewest = min((op.experts for op in operations if isinstance(op, (Experts, ExpertMatmul))), default=0)
+    routed = (weight.copies for op in operations for weight in op.weights() if weight.shard == EXPERT)
+    fewest = min(routed, default=0)
 
     def laid(what: str, cost: str, **fields: object) -> Change:
         return Change(what, replace(setup, layout=layout.replaced(**fields)), cost)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from napkin.footprint import buckets, memory
 from napkin.footprint.prepared import prepare
-from napkin.operations.lowering import divides_heads, key_heads
+from napkin.operations.queries import divides_heads, key_heads
 from napkin.planning.fit import worst_rank
 from napkin.planning.search import Found, Request
 from napkin.record import replace

@@ -20,14 +20,17 @@ from napkin.footprint import allocator, memory
 from napkin.footprint.prepared import Step, prepare
 from napkin.footprint.setup import Setup
 from napkin.footprint.stages import places
-from napkin.operations.lowering import divides_heads
 from napkin.operations.model import Model
+from napkin.operations.queries import divides_heads
 from napkin.record import record, replace
-from napkin.timing.step import Plan, Rates, step
-from napkin.training.layout import Layout, Recompute
+from napkin.timing.rates import Rates
+from napkin.timing.step import step
+from napkin.timing.step_layout import StepLayout
+from napkin.training.layout import Layout
+from napkin.training.recomputation import Recompute
 
 Array = Any
-Timed = Callable[[Setup], "tuple[Plan, Rates]"]
+Timed = Callable[[Setup], "tuple[StepLayout, Rates]"]
 """How a setup's step is timed: its plan, and what machine and software reach."""
 
 MOST_MICRO = 64

@@ -1,7 +1,7 @@
 """What a layout costs beside its memory: FLOPs that run again, and the bytes that each GPU sends in a step.
 
-n ranks that add up or gather a payload in a ring pass (n−1)/n of it each way (comm.py). For m micro-batches of T tokens
-on a GPU, a stage of ℓ layers, width h, and a rank's weights and gradients of P and G bytes before ZeRO divides them:
+n ranks that add up or gather a payload in a ring pass (n−1)/n of it each way. For m micro-batches of T tokens on a GPU,
+a stage of ℓ layers, width h, and a rank's weights and gradients of P and G bytes before ZeRO divides them:
 
     data      ZeRO 0 and 1: G + P · 2: m·G + P · 3: m·(2P + G)                 Rajbhandari et al. 2020, section 7
     tensor    an all-reduce for each row-parallel product forward, for each column-parallel input backward: 2·T·h·2
@@ -22,13 +22,10 @@ from napkin.elementwise import Number
 from napkin.footprint.memory import Rank
 from napkin.footprint.offload import host_bytes
 from napkin.footprint.setup import Setup
-from napkin.operations.attention import AttentionCore
 from napkin.operations.base import COLUMN, ROW
-from napkin.operations.experts import Experts
-from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
 from napkin.record import record
-from napkin.timing.comm import all_reduce_bytes, gather_share
+from napkin.timing.collectives import all_reduce_bytes, gather_share
 
 ACTIVATION_BYTES = 2
 """Activations and their gradients travel in 16 bits."""
@@ -92,7 +89,7 @@ def again(model: Model, setup: Setup) -> float:
 def tensor_bytes(layer: Layer, setup: Setup, width: int) -> Number:
     """What tensor parallelism sends in one layer for one micro-batch."""
     layout = setup.layout
-    shared = {(op.reads, op.shard) for op in layer.operations if isinstance(op, Matmul)}
+    shared = {(one.reads, one.shard) for op in layer.operations if (one := op.linear()) is not None}
     forward = sum(shard == ROW for _, shard in shared)
     backward = sum(shard == COLUMN for _, shard in shared)
     repeats = 1 + (layout.recompute.kind in ("full", "every", "group"))
@@ -102,8 +99,7 @@ def tensor_bytes(layer: Layer, setup: Setup, width: int) -> Number:
 def context_bytes(layer: Layer, setup: Setup) -> Number:
     """Keys and values that context parallelism passes round in one layer for one micro-batch."""
     layout = setup.layout
-    cores = (op for op in layer.operations if isinstance(op, AttentionCore))
-    numbers = sum((1 + op.merged) * op.cached for op in cores)
+    numbers = sum(sum(op.ring()) for op in layer.operations)
     whole = ACTIVATION_BYTES * layout.micro * layout.seq * numbers / layout.tp
     return 3 * gather_share(layout.cp) * whole
 
@@ -112,7 +108,7 @@ def expert_bytes(layer: Layer, setup: Setup) -> Number:
     """Tokens that expert parallelism exchanges in one layer for one micro-batch, and those that ranks which share an
     expert gather."""
     layout = setup.layout
-    copies = sum(op.top_k * op.d_model for op in layer.operations if isinstance(op, Experts))
+    copies = sum(op.dispatched() for op in layer.operations)
     tokens = layout.micro * layout.seq / layout.cp / layout.tp
     return 4 * (gather_share(layout.ep) + layout.etp - 1) * ACTIVATION_BYTES * tokens * copies
 

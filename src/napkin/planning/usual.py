@@ -8,7 +8,7 @@ from napkin.planning.layouts import LayoutQuestion, Scored, best
 from napkin.planning.obstacles import largest_bucket, obstacle
 from napkin.planning.search import Request
 from napkin.record import record, replace
-from napkin.training.layout import recompute
+from napkin.training.recomputation import recompute
 from napkin.units import human
 
 NODE = "node"

@@ -30,7 +30,8 @@ def to_json(answer: Answer, explain: bool = False) -> str:
         data[answer.rows_name] = [{name: _plain(value) for name, value in row.items()} for row in answer.rows]
     data.update({name: _plain(value) for name, value in answer.extra.items() if name != "units"})
     if explain:
-        data["terms"] = [_tree(term) for term in answer.finite()]
+        written: set[int] = set()
+        data["terms"] = [_tree(term, written) for term in answer.finite()]
     return json.dumps(data, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
 
 
@@ -46,12 +47,16 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _tree(term: Term) -> dict[str, Any]:
+def _tree(term: Term, written: set[int]) -> dict[str, Any]:
+    """The term and its parts; those of a term that several others share are written where it comes first."""
     node: dict[str, Any] = {"name": term.name, "value": _plain(term.value), "unit": term.unit, "op": term.op}
     if term.kind:
         node["kind"] = term.kind
     if term.source:
         node["source"] = term.source
-    if term.parts:
-        node["parts"] = [_tree(part) for part in term.parts]
+    if term.parts and id(term) in written:
+        node["above"] = True
+    elif term.parts:
+        written.add(id(term))
+        node["parts"] = [_tree(part, written) for part in term.parts]
     return node

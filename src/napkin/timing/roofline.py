@@ -11,10 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from napkin.counting.flops import over_memory
-from napkin.elementwise import Number, minimum
-from napkin.operations.attention import AttentionCore
-from napkin.operations.base import Gemm, Operation, Work
-from napkin.operations.experts import Experts
+from napkin.elementwise import Number
+from napkin.operations.base import Gemm, Work
 from napkin.operations.model import Model
 from napkin.term import (
     TRUE,
@@ -29,7 +27,6 @@ from napkin.term import (
     smallest,
     subtract,
 )
-from napkin.timing.step import traffic
 
 SOURCE = "Williams, Waterman and Patterson 2009, doi:10.1145/1498765.1498785"
 MEMORY, COMPUTE = "memory", "compute"
@@ -112,25 +109,6 @@ ATTENTION_BYTES = "Dao et al. 2022, arXiv:2205.14135: the kernel reads q, k, v a
 EACH_A_KERNEL = "every operation a kernel of its own, as eager torch runs it: operands read once, results written once"
 
 
-def numbers_moved(op: Operation, work: Work) -> Number:
-    """Numbers that an operation reads and writes in one forward pass: of matrix products every operand and result, of
-    experts the weights of those that are hit, of attention q, k, v and output, else what its elementwise work moves."""
-    if isinstance(op, AttentionCore):
-        keys = work.sequences * work.memory if op.cross else work.tokens + work.sequences * op.runs(work.length)
-        keys = keys + work.sequences * work.memory * op.merged
-        return work.tokens * op.heads * (op.qk_dim + op.v_dim) + keys * op.cached
-    products = [p for p in op.gemms(work) if p.weight]
-    if not products:
-        return work.tokens * (traffic(op, False)[0] / 2)  # bytes of 16-bit numbers
-    moved: Number = 0
-    for one in products:
-        moved = moved + one.batch * (one.m * one.k + one.m * one.n)
-    if isinstance(op, Experts):
-        hit = minimum(op.experts, work.tokens * op.top_k)
-        return moved + sum(hit * w.each for w in op.weights())
-    return moved + sum(one.batch * one.k * one.n for one in products)
-
-
 def model_bytes(model: Model, over: Mapping[str, Work], width: Term) -> dict[str, Term]:
     """Bytes of one forward pass by the operation's name, over all layers that have it."""
     parts: dict[str, list[Term]] = {}
@@ -140,10 +118,10 @@ def model_bytes(model: Model, over: Mapping[str, Work], width: Term) -> dict[str
         places += [(kind, count, op) for kind, count, layer in stack.kinds() for op in layer.operations]
         places += [("", 1, op) for op in stack.after]
         for kind, count, op in places:
-            moved = numbers_moved(op, over_memory(op, over[stack.name]))
+            moved = op.elements_moved(over_memory(op, over[stack.name]))
             if not moved:
                 continue
-            source = ATTENTION_BYTES if isinstance(op, AttentionCore) else EACH_A_KERNEL
+            source = ATTENTION_BYTES if op.attention_width() else EACH_A_KERNEL
             name = f"bytes/{prefix}{kind or stack.name}/{op.name}"
             numbers = leaf(f"{name}/numbers", moved, "1", TRUE, source)
             parts.setdefault(prefix + op.name, []).append(

@@ -7,7 +7,7 @@ The formulas of memory.py are the same for all; a profile says which tensors the
 from __future__ import annotations
 
 from napkin.record import record, replace
-from napkin.training.layout import Precision
+from napkin.training.precision import Precision
 
 EVEN, FRONT, SLOTS, COST = "even", "front", "slots", "cost"
 WORST, FIRST, ENDS = "worst", "first", "ends"

@@ -1,58 +1,63 @@
-"""What torch.optim's classes make while they step and let go of afterwards (torch 2.13, torch/optim/*.py).
+"""What optimizers allocate while they step and free afterwards (torch 2.13, torch/optim/*.py).
 
-Bytes for tensors of n numbers, N together, of the states' type (w bytes a number):
+Bytes for tensors of n elements, N in total, of the states' format (w bytes an element):
     foreach   copies of all tensors: they run through the update together
     forloop   own·n + before·n', the largest over the tensors: n' is the tensor before, whose variables the loop still
               holds while it makes the next ones
     fused     nothing
-Where states are fp32, so are these tensors, and a 16-bit gradient of the tensor at hand is cast. Adafactor makes an
-estimate of the second moment beside each tensor; Muon orthogonalises in bf16: with m the smaller side's square,
-w·n + 2·(2n + 2m): the update, it in bf16 twice, Gram matrix and polynomial. States are made before the first step's
-buffers, so that no later step needs less than the first."""
+Each function here returns an `Update`, which an optimizer's record holds. States are made before the first step's
+buffers, so that no later step needs less than the first.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from napkin.elementwise import Number, ceil_div, maximum
-from napkin.training.optimizers import FP32_BYTES, GRAM, MEANS, Optimizer
+from napkin.formats import BYTES
 
 FOREACH, FUSED = "foreach", "fused"
+FP32_BYTES = BYTES["fp32"]
 Size = tuple[Number, tuple[int, ...]]
-"""A weight tensor: its numbers on a rank, and its whole shape."""
+"""A weight tensor: its elements on a rank, and its undivided shape."""
+Update = Callable[[str, Sequence[Size], Number, int, bool], Number]
+"""(form, each kind of tensor in order, elements of all tensors, bytes of a state's element, whether states are fp32
+whatever the parameters) → the most bytes that a step which is not fused allocates."""
 
 
-def temporaries(optimizer: Optimizer, form: str, sizes: Sequence[Size], whole: Number, width: int) -> Number:
-    """Bytes that a step makes at most. `whole`: numbers of all tensors; `sizes`: each kind of tensor, in order."""
-    if form == FUSED or not sizes:
-        return 0
-    if optimizer.step == MEANS:
-        return _means(form, sizes, whole, width)
-    if optimizer.step == GRAM:
-        return maximum(0, *(_gram(n, shape, width) for n, shape in sizes))
-    if form == FOREACH:
-        largest = maximum(0, *(n for n, _ in sizes))
-        masks = (width + 1) * largest + width if optimizer.masks else 0
-        return optimizer.foreach * whole * width + masks
-    cast = int(optimizer.in_fp32 and width < FP32_BYTES)
-    pairs = [(own + cast, before) for own, before in optimizer.forloop]
-    return _in_turn(pairs, [n for n, _ in sizes]) * (FP32_BYTES if optimizer.in_fp32 else width)
+def elementwise_update(foreach: int = 0, forloop: tuple[tuple[int, int], ...] = (), masks: bool = False) -> Update:
+    """Return an update that works element by element.
+
+    foreach  tensors as large as all parameters that a foreach step makes        masks  and masks of the largest
+    forloop  tensors (own, before) that a step makes in turn, as large as the tensor at hand and the one before it;
+             where states are fp32, so are these, and a 16-bit gradient of the tensor at hand is cast"""
+
+    def bytes_of(form: str, sizes: Sequence[Size], all_elements: Number, width: int, in_fp32: bool) -> Number:
+        if form == FOREACH:
+            most = maximum(0, *(n for n, _ in sizes))
+            return foreach * all_elements * width + ((width + 1) * most + width if masks else 0)
+        cast = int(in_fp32 and width < FP32_BYTES)
+        pairs = [(own + cast, before) for own, before in forloop]
+        return _in_turn(pairs, [n for n, _ in sizes]) * (FP32_BYTES if in_fp32 else width)
+
+    return bytes_of
 
 
 def _in_turn(pairs: Sequence[tuple[int, int]], sizes: Sequence[Number]) -> Number:
-    """max over tensors of own·n + before·n', for each moment of the loop's body."""
+    """Return the maximum over tensors of own·n + before·n', for each moment of the loop's body."""
     befores = [0, *sizes]
     return maximum(0, *(own * n + past * p for own, past in pairs for n, p in zip(sizes, befores, strict=False)))
 
 
-def _means(form: str, sizes: Sequence[Size], whole: Number, width: int) -> Number:
-    """Adafactor: one estimate of each tensor, those of matrices held while vectors' are made. In turn, a tensor's
-    beside the one before's, a vector's squares, and the means of a matrix' rows and columns; each stays until the next
-    of its kind."""
+def factored_update(form: str, sizes: Sequence[Size], all_elements: Number, width: int, in_fp32: bool) -> Number:
+    """Adafactor: one estimate of each tensor's second moment, those of matrices held while vectors' are made.
+
+    In turn, a tensor's next to the one before's, a vector's squares, and the means of a matrix' rows and columns; each
+    stays until the next of its kind."""
     vectors = [n for n, shape in sizes if len(shape) < 2]
     if form == FOREACH:
-        return whole * width + (0 if vectors else width)
-    found = squares = rows = columns = estimate = 0 * whole  # what the loop's variables name
+        return all_elements * width + (0 if vectors else width)
+    found = squares = rows = columns = estimate = 0 * all_elements  # what the loop's variables name
     for n, shape in sizes:
         others = estimate + rows + columns + squares
         if len(shape) < 2:
@@ -67,8 +72,13 @@ def _means(form: str, sizes: Sequence[Size], whole: Number, width: int) -> Numbe
     return found * width
 
 
-def _gram(n: Number, shape: tuple[int, ...], width: int) -> Number:
-    """Muon: Newton and Schulz's iteration on one matrix."""
+def orthogonalized_update(form: str, sizes: Sequence[Size], all_elements: Number, width: int, in_fp32: bool) -> Number:
+    """Muon orthogonalizes the update of one matrix after the other (Newton and Schulz's iteration), in bf16: with m the
+    smaller side's square, w·n + 2·(2n + 2m) bytes: the update, it in bf16 twice, Gram matrix and polynomial."""
+    return maximum(0, *(_orthogonalized(n, shape, width) for n, shape in sizes))
+
+
+def _orthogonalized(n: Number, shape: tuple[int, ...], width: int) -> Number:
     if len(shape) != 2:
         return 0
     least = ceil_div(n, max(shape))

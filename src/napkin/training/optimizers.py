@@ -11,22 +11,30 @@ host unless the optimizer is fused or capturable. Bytes of a state of a tensor w
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 from napkin.elementwise import Number, ceil_div, where
 from napkin.errors import NapkinError, Refused, did_you_mean
+from napkin.formats import BYTES
 from napkin.record import record
 from napkin.term import Term, add, constant, divide, leaf, multiply
+from napkin.training.optimizer_step import (
+    FP32_BYTES,
+    FUSED,
+    Size,
+    Update,
+    elementwise_update,
+    factored_update,
+    orthogonalized_update,
+)
+from napkin.training.precision import Precision
 
 WHOLE, ROWS, COLUMNS, SCALAR, BLOCKS = "whole", "rows", "columns", "scalar", "blocks"
 COUNTER_BYTES = 4
-FP32_BYTES = 4
 BLOCK = 256
 SMALLEST_QUANTISED = 4096
 MAP_BYTES = 1024
 """An 8-bit state's code book: 256 fp32 numbers, one for all tensors."""
-ELEMENTWISE, MEANS, GRAM = "elementwise", "means", "gram"
-"""What a step computes: numbers from numbers, means of rows and columns, or products of a matrix with itself."""
 
 
 @record
@@ -43,9 +51,7 @@ class Optimizer:
     """states    what is kept for a tensor of two or more dimensions
     vectors   what is kept for a vector where that differs (factored optimizers)
     forms     the forms that its implementation has (foreach, forloop, fused)
-    foreach   tensors as large as all parameters that a foreach step makes        masks  and masks of the largest
-    forloop   tensors (own, before) that a step makes in turn, as large as the tensor at hand and the one before it
-    step      what its step computes (optimizer_step.py)
+    update    what its step allocates and frees again (optimizer_step.py)
     paged     states stand in managed memory, which the driver moves and torch's allocator does not count
     """
 
@@ -56,11 +62,15 @@ class Optimizer:
     forms: tuple[str, ...] = ("foreach", "forloop")
     only_matrices: bool = False
     note: str = ""
-    foreach: int = 0
-    forloop: tuple[tuple[int, int], ...] = ()
-    masks: bool = False
-    step: str = ELEMENTWISE
+    update: Update = elementwise_update()
     paged: bool = False
+
+    def temporaries(self, form: str, sizes: Sequence[Size], all_elements: Number, width: int) -> Number:
+        """Return the bytes that a step allocates at most next to its states. `sizes`: each kind of tensor, in order;
+        `all_elements`: elements of all tensors; `width`: bytes of an element of a state."""
+        if form == FUSED or not sizes:
+            return 0
+        return self.update(form, sizes, all_elements, width, self.in_fp32)
 
     def kept(self, shape: tuple[int, ...]) -> tuple[State, ...]:
         """The states of a tensor of that shape. Refused (2) where the optimizer does not take it."""
@@ -94,9 +104,10 @@ class Optimizer:
 _STEP = State("step", SCALAR)
 _TORCH = "torch.optim.{} (torch 2.13)"
 _ALL = ("foreach", "forloop", "fused")
-_MOMENTS: dict[str, Any] = {"foreach": 1, "forloop": ((2, 1),)}
+_NOTHING = elementwise_update()
+_MOMENTS = elementwise_update(1, ((2, 1),))
 """Root and quotient of the second moment; in turn, the quotient of the tensor before is still there."""
-_SQUARES: dict[str, Any] = {"foreach": 1, "forloop": ((1, 1),)}
+_SQUARES = elementwise_update(1, ((1, 1),))
 """The root alone."""
 _BITSANDBYTES = (
     "bitsandbytes/optim/optimizer.py, init_state: blocks of 256 since release 0.44, tensors under 4096 elements in fp32"
@@ -109,13 +120,11 @@ def _torch(
     *states: str,
     scalars: tuple[str, ...] = ("step",),
     fused: bool = False,
-    foreach: int = 0,
-    forloop: tuple[tuple[int, int], ...] = (),
-    masks: bool = False,
+    update: Update = _NOTHING,
 ) -> Optimizer:
     kept = (*(State(s, SCALAR) for s in scalars), *(State(s) for s in states))
     forms = _ALL if fused else _ALL[:2]
-    return Optimizer(name, kept, _TORCH.format(cls), forms=forms, foreach=foreach, forloop=forloop, masks=masks)
+    return Optimizer(name, kept, _TORCH.format(cls), forms=forms, update=update)
 
 
 def _eight_bit(name: str, *states: str) -> Optimizer:
@@ -136,20 +145,27 @@ OPTIMIZERS: dict[str, Optimizer] = {
     for o in (
         _torch("sgd", "SGD", scalars=(), fused=True),
         _torch("sgd-momentum", "SGD(momentum)", "momentum_buffer", scalars=(), fused=True),
-        _torch("sgd-nesterov", "SGD(momentum, nesterov)", "momentum_buffer", scalars=(), fused=True, forloop=((1, 0),)),
-        _torch("adagrad", "Adagrad", "sum", fused=True, foreach=2, forloop=((1, 1),)),
-        _torch("rmsprop", "RMSprop", "square_avg", **_SQUARES),
-        _torch("rmsprop-momentum", "RMSprop(momentum)", "square_avg", "momentum_buffer", **_SQUARES),
-        _torch("rmsprop-centered", "RMSprop(centered)", "square_avg", "grad_avg", **_SQUARES),
+        _torch(
+            "sgd-nesterov",
+            "SGD(momentum, nesterov)",
+            "momentum_buffer",
+            scalars=(),
+            fused=True,
+            update=elementwise_update(forloop=((1, 0),)),
+        ),
+        _torch("adagrad", "Adagrad", "sum", fused=True, update=elementwise_update(2, ((1, 1),))),
+        _torch("rmsprop", "RMSprop", "square_avg", update=_SQUARES),
+        _torch("rmsprop-momentum", "RMSprop(momentum)", "square_avg", "momentum_buffer", update=_SQUARES),
+        _torch("rmsprop-centered", "RMSprop(centered)", "square_avg", "grad_avg", update=_SQUARES),
         _torch(
             "rmsprop-momentum-centered",
             "RMSprop(momentum, centered)",
             "square_avg",
             "momentum_buffer",
             "grad_avg",
-            **_SQUARES,
+            update=_SQUARES,
         ),
-        _torch("adam", "Adam", "exp_avg", "exp_avg_sq", fused=True, **_MOMENTS),
+        _torch("adam", "Adam", "exp_avg", "exp_avg_sq", fused=True, update=_MOMENTS),
         _torch(
             "adam-amsgrad",
             "Adam(amsgrad)",
@@ -157,9 +173,9 @@ OPTIMIZERS: dict[str, Optimizer] = {
             "exp_avg_sq",
             "max_exp_avg_sq",
             fused=True,
-            **_MOMENTS,
+            update=_MOMENTS,
         ),
-        _torch("adamw", "AdamW", "exp_avg", "exp_avg_sq", fused=True, **_MOMENTS),
+        _torch("adamw", "AdamW", "exp_avg", "exp_avg_sq", fused=True, update=_MOMENTS),
         _torch(
             "adamw-amsgrad",
             "AdamW(amsgrad)",
@@ -167,27 +183,27 @@ OPTIMIZERS: dict[str, Optimizer] = {
             "exp_avg_sq",
             "max_exp_avg_sq",
             fused=True,
-            **_MOMENTS,
+            update=_MOMENTS,
         ),
-        _torch("adamax", "Adamax", "exp_avg", "exp_inf", foreach=1, forloop=((1, 0),)),
-        _torch("nadam", "NAdam", "exp_avg", "exp_avg_sq", scalars=("step", "mu_product"), **_MOMENTS),
-        _torch("radam", "RAdam", "exp_avg", "exp_avg_sq", foreach=1, forloop=((2, 0),)),
-        _torch("adadelta", "Adadelta", "square_avg", "acc_delta", foreach=2, forloop=((2, 1), (1, 2))),
-        _torch("rprop", "Rprop", "prev", "step_size", foreach=1, forloop=((3, 0),), masks=True),
-        _torch("asgd", "ASGD", "ax", scalars=("step", "eta", "mu"), foreach=1),
+        _torch("adamax", "Adamax", "exp_avg", "exp_inf", update=elementwise_update(1, ((1, 0),))),
+        _torch("nadam", "NAdam", "exp_avg", "exp_avg_sq", scalars=("step", "mu_product"), update=_MOMENTS),
+        _torch("radam", "RAdam", "exp_avg", "exp_avg_sq", update=elementwise_update(1, ((2, 0),))),
+        _torch("adadelta", "Adadelta", "square_avg", "acc_delta", update=elementwise_update(2, ((2, 1), (1, 2)))),
+        _torch("rprop", "Rprop", "prev", "step_size", update=elementwise_update(1, ((3, 0),), masks=True)),
+        _torch("asgd", "ASGD", "ax", scalars=("step", "eta", "mu"), update=elementwise_update(1)),
         Optimizer(
             "adafactor",
             (_STEP, State("row_var", ROWS), State("col_var", COLUMNS)),
             "torch.optim.Adafactor (torch 2.13); Shazeer and Stern 2018, arXiv:1804.04235",
             vectors=(_STEP, State("variance")),
-            step=MEANS,
+            update=factored_update,
         ),
         Optimizer(
             "muon",
             (State("momentum_buffer"),),
             _TORCH.format("Muon"),
             only_matrices=True,
-            step=GRAM,
+            update=orthogonalized_update,
             note="takes matrices only: embeddings, heads and vectors stay with another optimizer",
         ),
         Optimizer(
@@ -195,7 +211,7 @@ OPTIMIZERS: dict[str, Optimizer] = {
             (State("exp_avg"),),
             "google/automl, lion/lion_pytorch.py; Chen et al. 2023, arXiv:2302.06675",
             forms=("forloop",),
-            forloop=((3, 1),),
+            update=elementwise_update(forloop=((3, 1),)),
         ),
         Optimizer(
             "lamb",
@@ -209,13 +225,13 @@ OPTIMIZERS: dict[str, Optimizer] = {
             (_STEP, State("exp_avg"), State("hessian")),
             "Liuhong99/Sophia, sophia.py (SophiaG); Liu et al. 2023, arXiv:2305.14342",
             forms=("forloop",),
-            forloop=((3, 1),),
+            update=elementwise_update(forloop=((3, 1),)),
         ),
         Optimizer(
             "adan",
             (State("exp_avg"), State("exp_avg_sq"), State("exp_avg_diff"), State("neg_pre_grad")),
             "sail-sg/Adan, adan.py; Xie et al. 2022, arXiv:2208.06677",
-            **_MOMENTS,
+            update=_MOMENTS,
         ),
         Optimizer(
             "came",
@@ -227,7 +243,7 @@ OPTIMIZERS: dict[str, Optimizer] = {
             "yangluo7/CAME, came_pytorch/CAME.py; Luo et al. 2023, arXiv:2307.02047",
             vectors=(State("exp_avg", fp32=True), State("exp_avg_sq", fp32=True)),
             forms=("forloop",),
-            forloop=((3, 2),),
+            update=elementwise_update(forloop=((3, 2),)),
             note="16-bit gradients are cast to fp32 first, so the states are fp32",
         ),
         _eight_bit("adam-8bit", "state1", "state2"),
@@ -317,6 +333,19 @@ def state_bytes(state: State, shape: tuple[int, ...], width: Number) -> Number:
     if state.layout == BLOCKS:
         return quantised_bytes(n)
     return n * (FP32_BYTES if state.fp32 else width)
+
+
+def step_traffic(policy: Precision, states: int, gradient: float) -> float:
+    """Return the bytes that a step moves per parameter: gradient read; states and the copy that it updates read and
+    written; the parameter written too where that copy is a master.
+
+    Formats other than fp32 and fp64 are taken to move 2 bytes."""
+    state, param, master = (_MOVED.get(kind or "", 2) for kind in (policy.state, policy.param, policy.master))
+    updated = 2 * master + param if policy.master else 2 * param
+    return gradient + 2 * states * state + updated
+
+
+_MOVED = {kind: BYTES[kind] for kind in ("fp64", "fp32")}
 
 
 def counters(optimizer: Optimizer) -> int:

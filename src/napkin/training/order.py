@@ -13,7 +13,7 @@ from math import gcd, lcm
 from napkin.elementwise import Number, ceil_div, floor_div, is_array, maximum, minimum
 from napkin.operations.model import Numbered
 from napkin.record import record
-from napkin.training.layout import OPERATIONS, Recompute
+from napkin.training.recomputation import OPERATIONS, Recompute
 
 
 @record

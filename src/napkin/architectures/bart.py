@@ -1,0 +1,387 @@
+"""BART and its relatives: encoder-decoders with biases throughout and one token embedding.
+
+Fields and arrangements are facts of the classes of Hugging Face transformers 5.23.0
+(src/transformers/models/<model type>/).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from napkin.architectures.arrangements import post_norm, pre_norm
+from napkin.architectures.attention import Attention, Heads, QkvProjections, Scores, band_attention
+from napkin.architectures.blocks import LAYER, Block, Operations, Routing, plain_mlp
+from napkin.architectures.common import (
+    activation,
+    attention_windows,
+    depth,
+    embedding,
+    runs_of,
+    tied,
+    width,
+)
+from napkin.architectures.encoder_decoder import (
+    Sparse,
+    decoder_layer,
+    must_be_both,
+    parts_of,
+    routed_mlp,
+    shared_embedding,
+)
+from napkin.architectures.record import REQUIRED, Architecture, like
+from napkin.inputs.model import Config
+from napkin.operations.base import LM_HEAD, MEMORY, VOCABULARY
+from napkin.operations.implementations import EAGER, OWN_LABELS
+from napkin.operations.linear import Matmul
+from napkin.operations.model import Layer, Model, Parts, stack_of
+from napkin.record import record, replace
+
+ExpertsOf = Callable[[int], Block]
+"""Inner width → experts."""
+
+
+@record
+class _Sizes:
+    """What config.json says of a network in BART's style; pairs are (encoder, decoder).
+
+    inner      width of the MLP
+    positions  rows of the position embeddings: one for both stacks, or each its own
+    windows    tokens to both sides that each of the encoder's layers sees; () for all
+    """
+
+    name: str
+    hidden: int
+    layers: tuple[int, int]
+    heads: tuple[int, int]
+    inner: tuple[int, int]
+    function: str
+    vocabulary: int
+    positions: tuple[int, ...]
+    windows: Sequence[int]
+    scale: bool
+    has_head: bool
+
+
+@record
+class Bart:
+    """A network in BART's style: an encoder and a decoder with biases throughout, one token embedding for both.
+
+    before          norms are applied before the blocks, and one ends each stack
+    offset          rows of the position embedding in addition to the positions
+    embedding_norm  a norm after the embeddings
+    fixed           the position embedding is a sinusoid that the class holds as a parameter
+    computed        it is a sinusoid that is no parameter
+    apart           the stacks' position embeddings have lengths of their own
+    bands           the encoder's attention is a band of a window to both sides
+    only            fields, and the values that napkin knows of them
+    ignored         fields that change no count
+    """
+
+    before: bool = False
+    offset: int = 0
+    embedding_norm: bool = False
+    fixed: bool = False
+    computed: bool = False
+    apart: bool = False
+    bands: bool = False
+    only: tuple[tuple[str, tuple[object, ...]], ...] = ()
+    ignored: tuple[str, ...] = ()
+
+    def __call__(self, config: Config) -> Model:
+        """Return the network that a config.json describes."""
+        for field, values in self.only:
+            config.must_be(field, *values)
+        config.ignore(*self.ignored)
+        return self.network(self.sizes(config))
+
+    def sizes(self, config: Config) -> _Sizes:
+        """Read what a config.json says."""
+        hidden, layers = width(config), depth(config)
+        decoder_layers = config.integer("decoder_layers", default=False)
+        heads, decoder_heads = config.integer("num_attention_heads"), config.integer("decoder_attention_heads")
+        for field, count in (("num_attention_heads", heads), ("decoder_attention_heads", decoder_heads)):
+            config.divides(field, hidden, count, "(hidden_size)")
+        vocabulary = config.integer("vocab_size")
+        lengths = ("max_encoder_position_embeddings", "max_decoder_position_embeddings")
+        positions = tuple(config.integer(field) for field in (lengths if self.apart else ("max_position_embeddings",)))
+        has_decoder, has_head = parts_of(config)
+        if not has_decoder:
+            raise config.refuse("architectures", "napkin does not know the encoder of this family alone")
+        must_be_both(config)
+        if not tied(config):
+            raise config.refuse(
+                "tie_word_embeddings", "releases of the class disagree on how many embeddings there are"
+            )
+        self._check(config)
+        return _Sizes(
+            config.name,
+            hidden,
+            (layers, decoder_layers),
+            (heads, decoder_heads),
+            (config.integer("encoder_ffn_dim"), config.integer("decoder_ffn_dim")),
+            activation(config, "activation_function"),
+            vocabulary,
+            positions,
+            attention_windows(config, layers) if self.bands else (),
+            config.flag("scale_embedding", otherwise=False),
+            has_head,
+        )
+
+    def _check(self, config: Config) -> None:
+        """Refuse fields that contradict what the class does."""
+        fixed = self.fixed or self.computed
+        config.must_be("normalize_before", self.before)
+        config.must_be("normalize_embedding", self.embedding_norm)
+        config.must_be("add_final_layer_norm", self.before)
+        config.must_be("static_position_embeddings", fixed)
+        config.must_be("add_bias_logits", False)
+        config.must_be("extra_layer_norm", False)
+        if not fixed:
+            config.must_be("extra_pos_embeddings", self.offset)
+        config.ignore("extra_pos_embeddings", "force_bos_token_to_be_generated")
+        config.ignore("do_blenderbot_90_layernorm", "layernorm_variant")  # names of what the class does
+        if self.fixed:
+            config.notes.append(
+                "the position embeddings are fixed sinusoids: counted, as the class holds them, but not trained"
+            )
+
+    def network(self, sizes: _Sizes, experts: ExpertsOf | None = None, sparse: Sparse | None = None) -> Model:
+        """Return the network. `sparse` says which layers have `experts` in place of an MLP."""
+
+        def runs(decoder: bool) -> Parts:
+            layer = partial(self._layer, sizes, experts, decoder)
+            if sizes.windows and not decoder:
+                return runs_of(sizes.windows, partial(layer, False))
+            count = sizes.layers[decoder]
+            if sparse is None:
+                return ((count, layer(False)),)
+            return runs_of((sparse(i, decoder) for i in range(count)), layer)
+
+        before = [self._embedding(sizes, positions) for positions in sizes.positions]
+        final: Operations = (LAYER("final_norm", "x", sizes.hidden),) if self.before else ()
+        last = final[-1].name if final else "x"
+        head = Matmul("lm_head", (last,), sizes.hidden, sizes.vocabulary, False, VOCABULARY, role=LM_HEAD)
+        after = (*final, head) if sizes.has_head else final
+        heads = sizes.heads[0]
+        return Model(
+            name=sizes.name,
+            stacks=(
+                stack_of("encoder", before[0], runs(False), final),
+                stack_of("decoder", shared_embedding(before[-1]), runs(True), after),
+            ),
+            tied=sizes.has_head,
+            hidden=sizes.hidden,
+            heads=heads,
+            kv_heads=heads,
+            head_dim=sizes.hidden // heads,
+            vocabulary=sizes.vocabulary,
+            max_length=sizes.positions[0],
+        )
+
+    def _embedding(self, sizes: _Sizes, positions: int) -> Operations:
+        return embedding(
+            sizes.vocabulary,
+            sizes.hidden,
+            positions=0 if self.computed else positions + self.offset,
+            fixed=self.fixed,
+            norm=LAYER if self.embedding_norm else None,
+            dropout=True,
+            scale=sizes.scale,
+        )
+
+    def _layer(self, sizes: _Sizes, experts: ExpertsOf | None, decoder: bool, routed: bool, window: int = 0) -> Layer:
+        hidden, heads, inner = sizes.hidden, sizes.heads[decoder], sizes.inner[decoder]
+        biased = QkvProjections(bias=True, out_bias=True)
+        shaped = Attention(Heads(hidden, heads, heads, hidden // heads), projections=biased)
+        attend: Block = replace(shaped, scores=Scores(causal=decoder))
+        if window:
+            attend = partial(band_attention, width=hidden, heads=heads, window=window)
+        feed: Block = partial(plain_mlp, width=hidden, inner=inner, function=sizes.function, dropout=True)
+        if routed and experts is not None:
+            feed = experts(inner)
+        if decoder:
+            across = replace(shaped, scores=Scores(causal=False), memory=MEMORY, prefix="cross_")
+            operations = decoder_layer(hidden, LAYER, attend, across, feed, before=self.before)
+        else:
+            operations = (pre_norm if self.before else post_norm)(hidden, LAYER, attend, feed, dropout=(True, True))
+        return Layer(("decoder" if decoder else "encoder") + "_experts" * routed, operations)
+
+
+def _marian(config: Config) -> Model:
+    """Marian (arXiv:1804.00344): norms after the blocks, fixed positions; one token embedding for both languages."""
+    config.must_be("share_encoder_decoder_embeddings", True)
+    config.must_be("decoder_vocab_size", config.integer("vocab_size"))
+    return Bart(fixed=True)(config)
+
+
+def _nllb_moe(config: Config) -> Model:
+    """NLLB-200's largest model (arXiv:2207.04672): M2M-100 with experts in some layers, two of which serve a token."""
+    config.must_be("router_dtype", "float32")
+    config.must_be("output_router_logits", False)
+    config.ignore("router_type", "second_expert_policy", "batch_prioritized_routing")
+    config.ignore("normalize_router_prob_before_dropping", "moe_eval_capacity_token_fraction")  # who runs, not how many
+    routing = Routing(config.integer("num_experts"), 2, config.flag("router_bias"), normalise=True, upcast=True)
+    experts = partial(
+        routed_mlp,
+        width=width(config),
+        function=activation(config, "activation_function"),
+        routing=routing,
+        capacity=config.integer("expert_capacity"),
+        noise=False,
+        bias=True,
+    )
+    steps = config.integer("encoder_sparse_step", least=0), config.integer("decoder_sparse_step", least=0)
+
+    def sparse(place: int, decoder: bool) -> bool:
+        return steps[decoder] > 0 and (place + 1) % steps[decoder] == 0
+
+    config.notes.append(
+        "two experts a token are counted, as the model was trained; the class of transformers 5.23.0 takes its marks "
+        "of the chosen for their numbers, and runs its first two experts on every pair of a token and an expert"
+    )
+    dense = Bart(before=True, computed=True)
+    return dense.network(dense.sizes(config), lambda inner: partial(experts, inner=inner), sparse)
+
+
+_BART = replace(OWN_LABELS, buffers=(("logits", ""),), closure=("masks",))
+# arXiv:1910.13461
+BART = Architecture(
+    "bart",
+    Bart(offset=2, embedding_norm=True),
+    config_class="BartConfig",
+    aliases={
+        "d_model": "hidden_size", "encoder_attention_heads": "num_attention_heads",
+        "encoder_layers": "num_hidden_layers",
+    },
+    defaults={
+        "activation_function": "gelu", "decoder_attention_heads": 16, "decoder_ffn_dim": 4096,
+        "encoder_ffn_dim": 4096, "max_position_embeddings": 1024, "num_attention_heads": 16,
+        "tie_word_embeddings": True, "vocab_size": 50265,
+    },
+    implementation=replace(_BART, positions="source"),
+)  # fmt: skip
+# arXiv:2103.06333
+PLBART = like(
+    BART,
+    "plbart",
+    config_class="PLBartConfig",
+    defaults={
+        "decoder_attention_heads": 12, "decoder_ffn_dim": 3072, "encoder_ffn_dim": 3072, "num_attention_heads": 12,
+        "vocab_size": 50005,
+    },
+)  # fmt: skip
+# arXiv:2206.12131; its prompts are refused.
+MVP = like(
+    BART,
+    "mvp",
+    only=(("use_prompt", (False,)),),
+    ignored=("prompt_length", "prompt_mid_dim"),
+    config_class="MvpConfig",
+    defaults={"prompt_length": 100, "prompt_mid_dim": 800, "use_prompt": False, "vocab_size": 50267},
+    implementation=replace(_BART, positions="each", kernels=(EAGER,)),
+)  # fmt: skip
+# arXiv:2004.05150: Longformer's attention in the encoder
+LED = like(
+    BART,
+    "led",
+    offset=0,
+    apart=True,
+    bands=True,
+    config_class="LEDConfig",
+    defaults={
+        "attention_window": 512, "max_decoder_position_embeddings": 1024, "max_encoder_position_embeddings": 16384,
+        "max_position_embeddings": REQUIRED,
+    },
+    implementation=replace(_BART, kernels=(EAGER,)),
+)  # fmt: skip
+# arXiv:2001.08210
+MBART = like(
+    BART,
+    "mbart",
+    before=True,
+    config_class="MBartConfig",
+)  # fmt: skip
+# arXiv:1912.08777
+PEGASUS = like(
+    BART,
+    "pegasus",
+    before=True,
+    offset=0,
+    embedding_norm=False,
+    fixed=True,
+    config_class="PegasusConfig",
+    implementation=replace(_BART, positions="buffer"),
+)  # fmt: skip
+# arXiv:2004.13637, large
+BLENDERBOT = Architecture(
+    "blenderbot",
+    Bart(before=True),
+    config_class="BlenderbotConfig",
+    aliases={
+        "d_model": "hidden_size", "encoder_attention_heads": "num_attention_heads",
+        "encoder_layers": "num_hidden_layers",
+    },
+    defaults={
+        "activation_function": "gelu", "decoder_attention_heads": 32, "decoder_ffn_dim": 10240,
+        "encoder_ffn_dim": 10240, "max_position_embeddings": 128, "num_attention_heads": 32,
+        "tie_word_embeddings": True, "vocab_size": 8008,
+    },
+    implementation=_BART,
+)  # fmt: skip
+# BlenderBot, 90M
+BLENDERBOT_SMALL = like(
+    BART,
+    "blenderbot-small",
+    offset=0,
+    config_class="BlenderbotSmallConfig",
+    defaults={"decoder_ffn_dim": 2048, "encoder_ffn_dim": 2048, "max_position_embeddings": 512},
+    implementation=_BART,
+)  # fmt: skip
+MARIAN = like(
+    BART,
+    "marian",
+    build=_marian,
+    config_class="MarianConfig",
+    defaults={"decoder_vocab_size": None, "share_encoder_decoder_embeddings": True, "vocab_size": 58101},
+    implementation=replace(_BART, positions="buffer"),
+)  # fmt: skip
+# arXiv:2010.11125, and NLLB-200's dense models
+M2M_100 = like(
+    BART,
+    "m2m_100",
+    before=True,
+    offset=0,
+    embedding_norm=False,
+    computed=True,
+    config_class="M2M100Config",
+    defaults={"activation_function": "relu", "vocab_size": 128112},
+    implementation=replace(OWN_LABELS, buffers=(("sines", ""),)),
+)  # fmt: skip
+NLLB_MOE = like(
+    M2M_100,
+    "nllb-moe",
+    build=_nllb_moe,
+    config_class="NllbMoeConfig",
+    defaults={
+        "decoder_sparse_step": 4, "encoder_sparse_step": 4, "expert_capacity": 64, "num_experts": 128,
+        "router_bias": False,
+    },
+    implementation=replace(
+        OWN_LABELS, router="tokens", fp32_router=True, looped="modules", kernels=(EAGER,), buffers=(("sines", ""),),
+    ),
+)  # fmt: skip
+
+ARCHITECTURES = (
+    BART,
+    PLBART,
+    MVP,
+    LED,
+    MBART,
+    PEGASUS,
+    BLENDERBOT,
+    BLENDERBOT_SMALL,
+    MARIAN,
+    M2M_100,
+    NLLB_MOE,
+)

@@ -1,0 +1,69 @@
+"""ERNIE 4.5."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from napkin.architectures.decoder import Decoder, Headed, Rotary
+from napkin.architectures.mixture import Mixture, counted
+from napkin.architectures.record import REQUIRED, Architecture, like
+from napkin.inputs.model import Config
+from napkin.operations.implementations import FP32_ROTARY, NEVER
+from napkin.record import replace
+
+
+def _between(config: Config, layers: int) -> Callable[[int], bool]:
+    """Experts in each n-th layer from a first to a last one."""
+    start, step = config.integer("moe_layer_start_index", least=0), config.integer("moe_layer_interval")
+    end = config.integer("moe_layer_end_index", least=-1)
+    last = layers - 1 if end == -1 else end
+    return lambda i: start <= i <= last and (i + 1) % step == 0
+
+
+ERNIE4_5 = Architecture(
+    "ernie4_5",
+    Decoder(bias="use_bias", out_bias="use_bias", mlp_bias="use_bias", rotary=Rotary("interleaved", upcast=True)),
+    config_class="Ernie4_5Config",
+    implementation=replace(FP32_ROTARY, rotary="layer", drops=NEVER),
+    defaults={
+        "head_dim": 128, "hidden_act": "silu", "intermediate_size": 3072, "max_position_embeddings": 131072,
+        "num_attention_heads": 16, "num_key_value_heads": 2, "tie_word_embeddings": True, "use_bias": False,
+        "vocab_size": 103424,
+    },
+)  # fmt: skip
+ERNIE4_5_MOE = like(
+    ERNIE4_5,
+    "ernie4_5_moe",
+    head=Headed(bias="use_bias"),
+    experts=Mixture(
+        "moe_num_experts",
+        "moe_k",
+        where=_between,
+        shared=counted("moe_num_shared_experts"),
+        normalize=True,
+        upcast=True,
+        balanced="parameter",
+        balances=True,
+    ),
+    ignored=("moe_capacity", "moe_gate", "moe_use_aux_free"),
+    config_class="Ernie4_5_MoeConfig",
+    aliases={"num_experts": "moe_num_experts", "num_experts_per_tok": "moe_k"},
+    implementation=replace(
+        FP32_ROTARY,
+        rotary="layer",
+        router="tokens",
+        new_shares=True,
+        clamped=True,
+        fp32_router=True,
+        router_apart=True,
+        wide_logits=True,
+        drops=NEVER,
+    ),
+    defaults={
+        "head_dim": REQUIRED, "intermediate_size": 12288, "moe_intermediate_size": 1536, "moe_k": 6,
+        "moe_layer_end_index": -1, "moe_layer_interval": 1, "moe_layer_start_index": 1, "moe_num_experts": 64,
+        "moe_num_shared_experts": 2, "num_attention_heads": 20, "num_key_value_heads": 4,
+    },
+)  # fmt: skip
+
+ARCHITECTURES = (ERNIE4_5, ERNIE4_5_MOE)

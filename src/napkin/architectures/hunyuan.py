@@ -1,0 +1,92 @@
+"""Hunyuan."""
+
+from __future__ import annotations
+
+from napkin.architectures.blocks import RMS
+from napkin.architectures.common import width
+from napkin.architectures.decoder import Decoder, NormedHeads
+from napkin.architectures.layer_plans import by_type
+from napkin.architectures.mixture import SIGMOID, Mixture, counted
+from napkin.architectures.record import Architecture
+from napkin.inputs.model import Config
+from napkin.operations.implementations import HF, SIGMOID_ROUTER
+from napkin.operations.model import Model
+from napkin.record import replace
+
+
+def hunyuan_moe(config: Config) -> Model:
+    """Return Hunyuan's mixture, whose files write one number for each layer and much that the class does not know."""
+    alike = {"moe_topk", "num_experts", "num_shared_expert", "moe_intermediate_size"}
+    lists = {f: v for f in alike if isinstance(v := config.fields.get(f), list) and v and v == v[:1] * len(v)}
+    config.fields = {**config.fields, **{field: values[0] for field, values in lists.items()}}
+    for field, value in (("num_shared_expert", 1), ("use_mixed_mlp_moe", True), ("norm_type", "rms")):
+        config.must_be(field, value)
+    for field in ("use_cla", "use_mla", "mlp_bias", "add_classification_head", "moe_layer_num_skipped"):
+        config.must_be(field, False)
+    config.must_be("moe_intermediate_size", config.integer("intermediate_size"))
+    heads, head_dim = config.integer("num_attention_heads"), config.optional_integer("head_dim")
+    config.must_be("attention_head_dim", head_dim or width(config) // heads)
+    config.ignore("cla_share_factor", "class_num", "dense_list", "group_limited_greedy", "moe_drop_tokens")
+    config.ignore("moe_random_routing_dropped_token", "org_vocab_size", "pool_type", "position_embedding_xdrope")
+    config.ignore("use_qk_norm", "use_rotary_pos_emb", "skip_cls_token", "num_media_embeds", "vit_path", "pad_id")
+    config.ignore("mask_init_id", "im_end_id", "im_newline_id", "im_start_id", "text_start_id", "text_end_id")
+    config.ignore("video_start_id", "video_end_id", "anyres_vit_max_image_size", "anyres_pooling_size")
+    return _MOE(config)
+
+
+_DENSE = Decoder(bias="attention_bias", out_bias="attention_bias", qk_norm=NormedHeads(RMS, after_rope=True))
+_MOE = replace(
+    _DENSE,
+    experts=Mixture(
+        "num_experts", "moe_topk", inner="intermediate_size", shares_dense=True, normalize=True, upcast=True
+    ),
+)
+_TRUE = ("moe_router_enable_expert_bias", "moe_router_use_sigmoid", "qk_norm", "route_norm")
+
+HUNYUAN_DENSE = Architecture(
+    "hunyuan_v1_dense",
+    _DENSE,
+    config_class="HunYuanDenseV1Config",
+    defaults={
+        "attention_bias": False, "head_dim": None, "hidden_act": "silu", "intermediate_size": 11008,
+        "max_position_embeddings": 2048, "num_attention_heads": 32, "num_key_value_heads": None,
+        "tie_word_embeddings": False, "vocab_size": 290943,
+    },
+)  # fmt: skip
+HUNYUAN_MOE = Architecture(
+    "hunyuan_v1_moe",
+    hunyuan_moe,
+    config_class="HunYuanMoEV1Config",
+    aliases={"num_experts_per_tok": "moe_topk", "num_local_experts": "num_experts"},
+    implementation=replace(HF, fp32_router=True),
+    defaults={
+        "attention_bias": False, "head_dim": None, "hidden_act": "silu", "intermediate_size": 11008,
+        "max_position_embeddings": 2048, "moe_topk": 1, "num_attention_heads": 32, "num_experts": 1,
+        "num_key_value_heads": None, "tie_word_embeddings": False, "vocab_size": 290943,
+    },
+)  # fmt: skip
+HY_V3 = Architecture(
+    "hy_v3",
+    Decoder(
+        bias="attention_bias",
+        out_bias="attention_bias",
+        mlp_bias="mlp_bias",
+        qk_norm=NormedHeads(RMS),
+        experts=replace(
+            SIGMOID, experts="num_experts", where=by_type, shared=counted("num_shared_experts"), normalize=True
+        ),
+        predicts=True,
+        only=tuple((field, (True,)) for field in _TRUE),
+    ),
+    config_class="HYV3Config",
+    aliases={"expert_hidden_dim": "moe_intermediate_size", "num_local_experts": "num_experts"},
+    implementation=replace(SIGMOID_ROUTER, new_shares=True),
+    defaults={
+        "attention_bias": False, "head_dim": 128, "hidden_act": "silu", "intermediate_size": 13312,
+        "max_position_embeddings": 131072, "mlp_bias": False, "mlp_layer_types": None,
+        "moe_intermediate_size": 1536, "num_attention_heads": 64, "num_experts": 192, "num_experts_per_tok": 8,
+        "num_key_value_heads": 8, "num_shared_experts": 1, "tie_word_embeddings": False, "vocab_size": 120832,
+    },
+)  # fmt: skip
+
+ARCHITECTURES = (HUNYUAN_DENSE, HUNYUAN_MOE, HY_V3)

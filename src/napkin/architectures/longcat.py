@@ -1,0 +1,94 @@
+"""LongCat-Flash."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from napkin.architectures.attention import Rope
+from napkin.architectures.blocks import RMS, Operations, Routing, gated_mlp, moe
+from napkin.architectures.common import activation, chosen_experts, decoder_of, depth, dimensions_of, on, width
+from napkin.architectures.latent_attention import PARTS, LatentAttention, LatentSizes
+from napkin.architectures.record import Architecture
+from napkin.inputs.model import Config
+from napkin.operations.implementations import HF
+from napkin.operations.model import Layer, Model
+from napkin.operations.pointwise import Add
+from napkin.record import replace
+
+
+def longcat(config: Config) -> Model:
+    """Return LongCat-Flash (arXiv 2509.01322): a layer has two attentions and two dense networks in turn, and experts
+    that read what the first network reads and are added at the layer's end; some experts return their tokens
+    unchanged."""
+    hidden, layers = width(config), depth(config, "num_layers")
+    heads = config.integer("num_attention_heads")
+    config.ignore("num_key_value_heads", "head_dim", "num_hidden_layers")
+    nope, rotary = config.integer("qk_nope_head_dim"), config.integer("qk_rope_head_dim")
+    config.must_be("qk_head_dim", nope + rotary)
+    for field, value in (("attention_method", "MLA"), ("zero_expert_type", "identity"), ("router_bias", False)):
+        config.must_be(field, value)
+    config.must_be("mla_scale_q_lora", True)
+    config.must_be("mla_scale_kv_lora", True)
+    length = config.optional_integer("max_position_embeddings")
+    sizes = dimensions_of(config, hidden, layers, heads, heads, nope + rotary, length)
+    function = activation(config, "hidden_act")
+    ranks = config.integer("q_lora_rank"), config.integer("kv_lora_rank")
+    attend = LatentAttention(
+        LatentSizes(hidden, heads, *ranks, nope, config.integer("v_head_dim")),
+        Rope(rotary, "interleaved"),
+        bias=on(config, "attention_bias"),
+        scaled=PARTS,
+    )
+    dense = partial(gated_mlp, width=hidden, inner=config.integer("ffn_hidden_size"), function=function)
+    idle = config.optional_integer("zero_expert_num", least=0) or 0
+    experts, top_k = chosen_experts(config, "n_routed_experts", "moe_topk", idle)
+    routing = Routing(experts, top_k, upcast=True, balanced="buffer", idle=idle)
+    sparse = moe(
+        "first/mlp_norm",
+        width=hidden,
+        inner=config.integer("expert_ffn_hidden_size"),
+        routing=routing,
+        function=function,
+    )
+    operations: Operations = ()
+    last = "x"
+    for prefix in ("first/", "second/"):
+        attended = replace(attend, prefix=prefix)(f"{prefix}attention_norm")
+        fed = dense(f"{prefix}mlp_norm", prefix=prefix)
+        operations += (
+            RMS(f"{prefix}attention_norm", last, hidden),
+            *attended,
+            Add(f"{prefix}attention_residual", (last, attended[-1].name), hidden),
+            RMS(f"{prefix}mlp_norm", f"{prefix}attention_residual", hidden),
+            *(sparse if prefix == "first/" else ()),
+            *fed,
+            Add(f"{prefix}mlp_residual", (f"{prefix}attention_residual", fed[-1].name), hidden),
+        )
+        last = f"{prefix}mlp_residual"
+    layer = Layer("moe", (*operations, Add("shortcut", (last, sparse[-1].name), hidden)))
+    if idle:
+        config.notes.append(f"{idle} of the experts have no weights: tokens are taken to spread evenly over all")
+    return decoder_of(sizes, ((layers, layer),), RMS)
+
+
+LONGCAT_FLASH = Architecture(
+    "longcat_flash",
+    longcat,
+    config_class="LongcatFlashConfig",
+    aliases={
+        "intermediate_size": "ffn_hidden_size",
+        "moe_intermediate_size": "expert_ffn_hidden_size",
+        "num_experts_per_tok": "moe_topk",
+        "num_local_experts": "n_routed_experts",
+    },
+    implementation=replace(HF, looped="joined"),
+    defaults={
+        "attention_bias": False, "expert_ffn_hidden_size": 2048, "ffn_hidden_size": 12288, "hidden_act": "silu",
+        "kv_lora_rank": 512, "max_position_embeddings": 131072, "moe_topk": 12, "n_routed_experts": 512,
+        "num_attention_heads": 64, "num_key_value_heads": None, "q_lora_rank": 1536, "qk_head_dim": None,
+        "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "tie_word_embeddings": False, "v_head_dim": 128,
+        "vocab_size": 131072, "zero_expert_num": 256,
+    },
+)  # fmt: skip
+
+ARCHITECTURES = (LONGCAT_FLASH,)

@@ -1,0 +1,284 @@
+"""Recognize names, versions and units in the free text of a published row, and write them into its fields.
+
+This is the only place that looks for words; words.py lists them. People state facts in prose ("bf16 (fp32 gradient
+accumulation)", a page's title that names the software, "8x 200 Gbit/s HDR per node"); the predictions read the fields
+that are filled here. The shipped evidence (configs/evidence/*.yaml) states the fields itself and does not pass through
+here. A spelling that is not known stays as it is, and whoever reads the field refuses it by name.
+
+Fields filled for a training step:
+    layout.stack                software stack (software.py), from the framework, title and place of the source
+    layout.attention            attention kernel, where it is not the stack's usual one
+    layout.recompute_layers     share of the layers whose forward pass runs again, where only some do
+    layout.recompute_matmuls    share of the matmuls that run again
+    layout.gradient_dtype       fp32 where gradients are reduced in fp32
+    layout.scaling              rowwise: one fp8 scale a row
+    layout.batch_tokens         tokens of a global batch
+    hardware.network            byte/s per accelerator to other nodes        hardware.fabric   omnipath or rdma
+    model.window                sliding window of every other layer, in tokens
+    convention.rule             how FLOPs are counted: narayanan, full or causal attention
+and for memory:
+    layout.framework            framework (training/frameworks.py)           layout.framework_version   year and month
+    layout.policy, layout.accumulation, layout.pp_partition, layout.attention, layout.schedule, layout.method,
+    layout.quantization, layout.lora_targets, layout.activation_offload      in their canonical spelling
+    layout.recompute_kind       none, selective, full, operations or other
+    layout.recipe_defaults      the flags are a recipe's own
+    model.params_nominal        parameters that the model's name states
+    memory.what                 allocated, reserved or used                  memory.analytic, memory.bytes
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from napkin.evidence.rows import Row
+from napkin.evidence.words import (
+    BINARY,
+    FIGURES,
+    FRAMEWORK_WORDS,
+    FULL_TRAINING,
+    FUSED_EXPERTS,
+    KERNELS,
+    LORA_TARGETS,
+    MEMORY_STACKS,
+    NETWORKS,
+    PARTS_RECOMPUTED,
+    QUANTIZED,
+    RECIPE,
+    RECOMPUTATION,
+    SCHEDULES,
+    STACK_WORDS,
+    UNITS,
+)
+
+Facts = dict[str, dict[str, Any]]
+"""Section of a row → field → value."""
+
+
+def recognized(row: Row, facts: Callable[[Row], Facts]) -> Row:
+    """Return the row with the facts that `facts` (`of_step` or `of_memory`) finds in its prose added to its fields."""
+    fields = dict(row.fields)
+    for section, found in facts(row).items():
+        if found:
+            fields[section] = {**row.part(section), **found}
+    return Row(row.document, row.index, fields)
+
+
+# --- training steps --------------------------------------------------------------------------------------------------
+
+
+def of_step(row: Row) -> Facts:
+    """Return the facts that the prose of a row of a training step states."""
+    layout: dict[str, Any] = {}
+    stack = row.text("layout.stack") or stack_of(row)
+    layout["stack"] = stack
+    if not row.text("layout.attention"):
+        layout["attention"] = _kernel_of_source(row, stack)
+    words = row.text("layout.recompute").lower()
+    for spellings, what, share in PARTS_RECOMPUTED:
+        if any(word in words for word in spellings):
+            layout[f"recompute_{what}"] = share
+            break
+    precision = row.text("layout.precision")
+    if "rowwise" in precision:
+        layout["scaling"] = "rowwise"
+    if "fp32 gradient" in precision.lower():
+        layout["gradient_dtype"] = "fp32"
+    layout |= _batch_tokens(row)
+    link = row.text("hardware.interconnect")
+    wire: dict[str, Any] = {"network": network(link, row.count("hardware.per_node") or 8) or ""} if link else {}
+    if "omni-path" in link.lower():
+        wire["fabric"] = "omnipath"
+    formula = row.text("convention.formula")
+    return {
+        "layout": _stated(layout),
+        "hardware": _stated(wire),
+        "model": _window(row),
+        "convention": {"rule": rule_of(formula)} if formula else {},
+    }
+
+
+def _batch_tokens(row: Row) -> dict[str, Any]:
+    """Return the tokens of a batch stated as `0.5M`, in which M is 2²⁰; other words say nothing."""
+    said = row.part("layout").get("batch_tokens")
+    if not isinstance(said, str):
+        return {}
+    tokens = re.fullmatch(r"([\d.]+)M", said)
+    return {"batch_tokens": float(tokens[1]) * 2**20 if tokens else None}
+
+
+def _window(row: Row) -> dict[str, Any]:
+    """Return the sliding window of `alternating sliding window 128 and full`."""
+    window = re.search(r"window (\d+)", row.text("model.attention"))
+    return {"window": int(window[1])} if window else {}
+
+
+def _stated(found: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in found.items() if value != ""}
+
+
+def _source_words(row: Row) -> str:
+    return " ".join(row.text(path) for path in ("layout.framework", "source.title", "source.where")).lower()
+
+
+def stack_of(row: Row) -> str:
+    """Return the software stack that the words of the row's source and `layout.compile` name, "" if none."""
+    words = _source_words(row)
+    found = next((stack for word, stack in STACK_WORDS if word in words), "")
+    compiled = row.flag("layout.compile")
+    release = re.search(r"container (\d\d)\.(\d\d)", words)
+    if found == "megatron-core" and release and (int(release[1]), int(release[2])) >= FUSED_EXPERTS:
+        return "megatron-core-2026"
+    if found == "fsdp-compiled":
+        if (
+            compiled is None
+        ):  # torchtitan compiles from its 2024-12 notes on; its first page, and fms before 2024-05, do not
+            compiled = "benchmark" in words and "docs/performance.md" not in words
+        return "fsdp-compiled" if compiled else "fsdp-eager"
+    return found
+
+
+def _kernel_of_source(row: Row, stack: str) -> str:
+    """Return the attention kernel that a source is known to have run, "" for the stack's usual one."""
+    words = f"{row.text('source.title')} {row.text('layout.precision')}".lower()
+    if stack in ("megatron", "megatron-deepspeed"):
+        return ""
+    if "nemo framework launcher readme 2023" in words:
+        return "eager"
+    if stack == "xla" and "pax" in words:
+        return "" if "transformer engine" in words and (row.count("model.layers") or 0) < 90 else "eager"
+    if "foundry" in words:
+        return "flash1"
+    return "cudnn" if "megatron bridge" in words else ""
+
+
+def network(words: str, node: int) -> float | None:
+    """Return byte/s per GPU of `8x 200 Gbit/s … per node`, `400 Gbit/s RDMA per GPU` or `1600 Gbit/s`."""
+    for pattern, rate in NETWORKS:
+        found = re.search(pattern, words)
+        if found:
+            number = float(found[2]) if found[2].isdigit() else 0.0
+            return rate(float(found[1] or 0), number, node)
+    return None
+
+
+def rule_of(formula: str) -> str:
+    """Return how a source counts FLOPs: narayanan, full or causal attention; "" where it prints none."""
+    if formula == "narayanan":
+        return formula
+    if not formula or formula.startswith("none"):
+        return ""
+    return "causal" if "causal" in formula else "full"
+
+
+# --- memory ----------------------------------------------------------------------------------------------------------
+
+
+def of_memory(row: Row) -> Facts:
+    """Return the facts that the prose of a row of memory states."""
+    return {
+        "layout": _stated(_memory_layout(row)),
+        "model": _nominal(row) | _window(row),
+        "memory": _stated(_figure(row)),
+    }
+
+
+def framework_of(row: Row) -> str:
+    """Return the framework that the words of the row's source name, "" if none."""
+    words = _source_words(row)
+    return next((name for word, name in FRAMEWORK_WORDS if word in words), "")
+
+
+def _memory_layout(row: Row) -> dict[str, Any]:
+    framework = framework_of(row)
+    found = _batch_tokens(row)
+    if framework or row.text("layout.framework"):
+        found["framework"] = framework or None
+    titan = "torchtitan" in (framework, MEMORY_STACKS.get(row.text("layout.stack").lower(), ""))
+    if titan and (dated := re.search(r"20\d{4}", row.text("source.where"))):
+        found["framework_version"] = int(dated[0])
+    precision = row.text("layout.precision").lower()
+    if not row.text("layout.policy") and "pure" in precision:
+        found["policy"] = "bf16-pure"
+    if "fp32 gradient accumulation" in precision or "fp32 accumulation" in precision:
+        found["accumulation"] = "fp32"
+    if "embedding layers count" in row.text("layout.pp_partition"):
+        found["pp_partition"] = "slots"
+    return found | _spellings(row) | _recomputation(row, titan)
+
+
+def _spellings(row: Row) -> dict[str, Any]:
+    """Return the canonical names of a row's attention kernel, schedule, method, formats and LoRA targets."""
+    kernel, schedule = row.text("layout.attention").strip().lower(), row.text("layout.schedule").strip().lower()
+    method, stored = _joined(row.text("layout.method")), _joined(row.text("layout.quantization"))
+    found: dict[str, Any] = {
+        "attention": KERNELS.get(kernel, kernel),
+        "schedule": SCHEDULES.get(schedule, schedule),
+        "method": "full" if method in FULL_TRAINING else method,
+    }
+    if stored in QUANTIZED and row.text("layout.quantization"):
+        found["quantization"] = QUANTIZED[stored] or "none"
+    targets = _targets(row.part("layout").get("lora_targets"))
+    return found | ({"lora_targets": targets} if targets else {})
+
+
+def _joined(text: str) -> str:
+    return re.sub(r"[ -]+", "_", text.strip().lower())
+
+
+def _targets(value: Any) -> list[str]:
+    """Return the LoRA target modules by canonical name; an unknown one stays as it is."""
+    words = value if isinstance(value, list) else re.split(r"[\s,+]+", str(value or ""))
+    spelled = [str(word).strip() for word in words if str(word).strip()]
+    return list(dict.fromkeys(LORA_TARGETS.get(word.lower(), word) for word in spelled))
+
+
+def _recomputation(row: Row, titan: bool) -> dict[str, Any]:
+    """Return what is recomputed, whether a recipe's own flags decide it, and whether activations are offloaded."""
+    kind, said = row.text("layout.recompute_kind").lower(), row.text("layout.recompute")
+    words = said.strip().lower()
+    found: dict[str, Any] = {}
+    if "per-op" in words or "per op" in words:
+        found["recompute_kind"] = "operations"
+    elif words not in ("", "unstated", RECIPE) or kind not in ("", "unstated"):
+        kind = kind or RECOMPUTATION.get(words, "other")
+        found["recompute_kind"] = "operations" if titan and "selective" in words and kind != "selective" else kind
+    elif kind:
+        found["recompute_kind"] = None
+    if said == RECIPE:
+        found["recipe_defaults"] = True
+    if "offload" in f"{words} {row.text('layout.optimizer')}".lower():
+        found["activation_offload"] = True
+    return found
+
+
+def _nominal(row: Row) -> dict[str, Any]:
+    """Return the parameters that a model's nominal size or name states (`200B`)."""
+    found = re.search(r"([\d.]+) ?B\b", f"{row.text('model.params_nominal')} {row.text('model.name')}")
+    if found:
+        return {"params_nominal": float(found[1]) * 1e9}
+    return {"params_nominal": None} if row.text("model.params_nominal") else {}
+
+
+def _figure(row: Row) -> dict[str, Any]:
+    """Return what a printed figure of memory is, its bytes, and whether it was drawn from a formula."""
+    what, kind = row.text("memory.what").strip().lower(), row.text("memory.kind").lower()
+    words = what or ("" if "unstated" in kind else kind)
+    found: dict[str, Any] = {"what": next((name for word, name in FIGURES.items() if word in words), what)}
+    if "analytic" in kind:
+        found["analytic"] = True
+    if not row.number("memory.bytes"):
+        found["bytes"] = _bytes(row)
+    return found
+
+
+def _bytes(row: Row) -> float | None:
+    """Return a printed figure in bytes by the unit of its field, or GiB where the row's words say so."""
+    for field, size in UNITS.items():
+        value = row.number(f"memory.{field}")
+        if value:
+            unit = row.text("memory.unit").lower()
+            binary = field == "gb" and any(word in unit for word in BINARY)
+            return value * (2**30 if binary else size)
+    return None

@@ -1,0 +1,164 @@
+"""Words by which prose names software, kernels, schedules, formats and units: what recognize.py looks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+STACK_WORDS: tuple[tuple[str, str], ...] = (
+    ("llm-foundry", "fsdp-eager"),
+    ("megatron bridge", "megatron-core"),
+    ("nemo framework launcher", "megatron-core"),
+    ("h100 weak scaling", "megatron-core"),
+    ("h100 strong scaling", "megatron-core"),
+    ("bigscience", "megatron-deepspeed"),
+    ("bloom", "megatron-deepspeed"),
+    ("megatron-lm readme 2020", "megatron"),
+    ("narayanan", "megatron"),
+    ("korthikanti", "megatron"),
+    ("gpt-neox", "megatron-deepspeed"),
+    ("deepspeed", "megatron-deepspeed"),
+    ("megatron", "megatron-core"),
+    ("nemo", "megatron-core"),
+    ("mlperf", "megatron-core"),
+    ("nanotron", "nanotron"),
+    ("maxtext", "xla"),
+    ("jax", "xla"),
+    ("pax", "xla"),
+    ("levanter", "xla"),
+    ("t5x", "xla"),
+    ("tpu", "xla"),
+    ("llm.c", "lean"),
+    ("tinyllama", "lean"),
+    ("flashattention", "lean"),
+    ("foundry", "fsdp-eager"),
+    ("composer", "fsdp-eager"),
+    ("transformers", "fsdp-eager"),
+    ("accelerate", "fsdp-eager"),
+    ("axolotl", "fsdp-eager"),
+    ("nanogpt", "fsdp-compiled"),
+    ("olmo", "fsdp-compiled"),
+    ("torchtitan", "fsdp-compiled"),
+    ("fsdp", "fsdp-compiled"),
+    ("torchtune", "fsdp-compiled"),
+    ("lora", "fsdp-eager"),
+)
+"""Words of a framework, title or place, and the software stack that they name; the first that occurs holds."""
+FRAMEWORK_WORDS: tuple[tuple[str, str], ...] = (
+    ("korthikanti", "megatron"),
+    ("bigscience", "megatron-deepspeed"),
+    ("bloom", "megatron-deepspeed"),
+    ("megatron-deepspeed", "megatron-deepspeed"),
+    ("megatron bridge", "megatron-core"),
+    ("nemo", "megatron-core"),
+    ("megatron", "megatron-core"),
+    ("nanotron", "nanotron"),
+    ("torchtitan", "torchtitan"),
+    ("torchtune", "torchtune"),
+    ("litgpt", "litgpt"),
+    ("lit-gpt", "litgpt"),
+    ("deepspeed", "deepspeed"),
+    ("fsdp", "fsdp"),
+    ("foundry", "fsdp"),
+)
+"""The same for the framework whose memory is modeled (training/frameworks.py)."""
+MEMORY_STACKS = {"fsdp-eager": "fsdp", "fsdp-compiled": "torchtitan", "lean": "plain"}
+"""Stacks whose memory is that of a framework of another name."""
+FUSED_EXPERTS = (26, 6)
+"""The container of Megatron Bridge, (year, month), from which on the same layouts with experts take 20 to 35 % less."""
+
+GBIT = 1e9 / 8
+"""byte/s of a Gbit/s."""
+NETWORKS: tuple[tuple[str, Callable[[float, float, int], float]], ...] = (
+    (r"(\d+)x ?(\d+) Gbit/s", lambda cards, rate, node: cards * rate * GBIT / node),
+    (r"()(\d+) Gbit/s RDMA per GPU", lambda _, rate, node: rate * GBIT),
+    (r"()(\d+) Gbit/s", lambda _, rate, node: rate * GBIT / node),
+    (r"()(TCPX)", lambda _, rate, node: 4 * 200 * GBIT / node),  # A3: four 200 Gbit/s cards a node
+)
+"""Pattern of an interconnect's description, and byte/s per GPU from (cards, Gbit/s, GPUs of a node)."""
+RECIPE = "recipe default"
+"""What rows say of flags that are a recipe's, and which their source does not state."""
+RECOMPUTATION = {
+    **dict.fromkeys(("none", "no", "off", "false", "no recomputation"), "none"),
+    **dict.fromkeys(("full", "yes", "on", "true", "all layers"), "full"),
+    **dict.fromkeys(("activation checkpointing", "gradient checkpointing"), "full"),
+    **dict.fromkeys(("selective", "attention"), "selective"),
+}
+"""Words for what is recomputed."""
+PARTS_RECOMPUTED = (
+    (("every other layer", "some blocks"), "layers", 0.5),
+    (("custom", "qkv_proj"), "layers", 0.9),  # all but the projections of q, k and v
+    (("per-op",), "matmuls", 0.5),  # every second matmul
+)
+"""Words for what is recomputed of a step, what they count, and its share."""
+KERNELS = {
+    spelling: name
+    for name, spellings in {
+        "flash": (
+            "flash",
+            "flash1",
+            "flash2",
+            "flash3",
+            "fa2",
+            "fa3",
+            "flash_attention_2",
+            "flash_attention_3",
+            "sdpa",
+        ),
+        "efficient": ("efficient", "xformers", "mem_efficient"),
+        "cudnn": ("cudnn", "te", "transformer engine"),
+        "eager": ("eager", "math", "unfused"),
+    }.items()
+    for spelling in spellings
+}
+"""Spellings of the attention kernels of the memory model."""
+SCHEDULES = {
+    **{name: name for name in ("1f1b", "interleaved", "gpipe", "zero-bubble")},
+    "interleaved 1f1b": "interleaved",
+    "afab": "gpipe",
+    "zb1p": "zero-bubble",
+    "zbv": "zero-bubble",
+}
+"""Spellings of the pipeline schedules."""
+FULL_TRAINING = (
+    "full",
+    "sft",
+    "pretrain",
+    "pretraining",
+    "full_finetune",
+    "full_finetuning",
+    "full_fine_tuning",
+    "none",
+)
+"""Names of methods that train all weights."""
+QUANTIZED = {
+    **dict.fromkeys(("", "none"), ""),
+    **dict.fromkeys(("nf4", "bnb.nf4", "bnb_nf4"), "nf4"),
+    **dict.fromkeys(("nf4_dq", "bnb.nf4_dq", "bnb_nf4_dq"), "nf4-dq"),
+}
+"""Spellings of the formats of frozen weights."""
+LORA_TARGETS = {
+    spelling: name
+    for name, spellings in {
+        "q": ("q", "q_proj", "query", "wq"),
+        "k": ("k", "k_proj", "key", "wk"),
+        "v": ("v", "v_proj", "value", "wv"),
+        "o": ("o", "o_proj", "output_proj", "proj", "wo"),
+        "gate": ("gate", "gate_proj", "w1"),
+        "up": ("up", "up_proj", "w3"),
+        "down": ("down", "down_proj", "w2"),
+    }.items()
+    for spelling in spellings
+}
+"""Spellings of the LoRA target modules."""
+FIGURES = {
+    "used": "used",
+    "driver": "used",
+    "nvidia-smi": "used",
+    "reserved": "reserved",
+    "alloc": "allocated",
+    "active": "allocated",
+}
+"""Words for what a printed figure of memory is; the first that occurs holds."""
+UNITS = {"gib": 2**30, "gb": 1e9, "mib": 2**20, "mb": 1e6}
+BINARY = ("gib", "2^30", "2**30", "1024")
+"""Words for a GB of 2³⁰ bytes."""

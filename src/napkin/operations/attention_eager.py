@@ -1,0 +1,162 @@
+"""Attention in elementary operations on the tape (eager attention)."""
+
+from __future__ import annotations
+
+from napkin.autograd.tape import Tensor, select
+from napkin.elementwise import Number
+from napkin.operations.attention_kernels import expanded, keys_of
+from napkin.operations.facts import Attention
+from napkin.operations.implementations import ALIBI, ALWAYS
+from napkin.operations.lowering import Lowering, either
+
+
+def repeat_heads(run: Lowering, x: Tensor, heads: Number, kv_heads: Number) -> Tensor:
+    """Keys or values repeated for each query head: a copy, but a view of one head of one sequence."""
+    count = x.count // kv_heads * heads
+    copied = run.tape.copy(x.view(count), "repeated")
+    alone = either(run.b == 1, False)
+    stays = select(alone, select(kv_heads == 1, expanded(run, x, count), copied), copied)
+    return select(heads == kv_heads, x, stays)
+
+
+def folded(run: Lowering, x: Tensor, heads: Number) -> Tensor:
+    """Sequences and heads as one dimension, as a batched product wants them: a copy where they lie apart."""
+    if not x.rows_apart:
+        return x
+    copied = run.tape.copy(x, "folded")
+    return select(either(run.b == 1, heads == 1), x, copied)
+
+
+def eager(run: Lowering, op: Attention, qkv: tuple[Tensor, ...], heads: Number, kv_heads: Number) -> Tensor:
+    """softmax(q·kᵀ)·v in elementary operations."""
+    tape, code = run.tape, run.code
+    q, k, v = qkv
+    scores_count = run.b * heads * run.own * keys_of(run, op)
+    if code.ungrouped:  # by the product itself
+        k, v = tape.lowered(k), tape.lowered(v)
+    k, v = repeated = tuple(repeat_heads(run, t, heads, kv_heads) for t in (k, v))
+    value_type = v.dtype
+    if code.softmax == "wide_scores":
+        q, k = tape.cast(q, "fp32"), tape.cast(k, "fp32")
+    if op.upcast:  # outside of autocast
+        q, k = (tape.cast(folded(run, t, heads), "fp32") for t in (q, k))
+        scores = tape.record("matmul", (q, k), tape.new(scores_count, "fp32", "scores"), (q, k))
+    else:
+        q, k = (folded(run, tape.lowered(t), heads) for t in (q, k))
+        scores = tape.matmul(q, k, scores_count, "scores")
+    relative = [run.values[name].tensor for name in run.program.relative]
+    for other in relative:
+        scores = tape.add(scores, other)
+    scores = scores if relative else tape.scale(scores)
+    if op.softcap:
+        scores = run.capped(scores)
+    if op.position == "distance":
+        scores = tape.add(scores, run.read(op, 3).tensor)
+    if op.position == "dynamic":
+        scores = tape.add(scores, run.read(op, 3).tensor)
+    elif code.mask:
+        mask = causal_mask(run)
+        scores = tape.record("masked_fill", (scores,), tape.new(scores.count, scores.dtype, "masked"), (mask,))
+    else:
+        scores = tape.shift(scores, "masked", "fp32" if tape.autocast else "")
+    if code.floors:  # by then of the mask's type
+        scores = tape.raised(scores)
+        least = tape.new(1, "fp32", "least", fixed=True)
+        scores = tape.record("max", (scores,), tape.new(scores.count, scores.dtype, "cut"), (scores, least))
+    if (op.sinks and code.sinks != "scaled") or code.shifts_scores:
+        return with_sinks(run, scores, v, heads, scores_count, op)
+    share = beside_sink(run, scores, heads) if op.sinks else None
+    weights = tape.softmax(scores, "fp32" if code.softmax == "wide" else "")
+    weights = tape.cast(weights, value_type)
+    if code.softmax == "wide":
+        tape.hold(scores)
+    weights = tape.dropout(weights, dropped_share(run, op))
+    run.scopes.weights(weights)
+    out = tape.matmul(weights, folded(run, tape.lowered(v), heads), run.tokens * heads * op.v_dim, "values")
+    if share is not None:
+        out = tape.multiply(out, tape.cast(share, out.dtype))
+    out = tape.copy(out, "attended")
+    tape.hold(*repeated)
+    return out
+
+
+def beside_sink(run: Lowering, scores: Tensor, heads: Number) -> Tensor:
+    """σ(logsumexp(scores) − sink): the share of all scores together beside the sink's, in fp32."""
+    tape, rows = run.tape, run.b * heads * run.own
+    scores = tape.raised(scores)
+    total = tape.new(rows, scores.dtype, "log-sum-exp")
+    total = tape.record("logsumexp", (scores,), total, (scores, total))
+    return tape.sigmoid(tape.cast(tape.add(total, run.weight(heads)), "fp32"))
+
+
+def dropped_share(run: Lowering, op: Attention) -> float:
+    """The probability that one of attention's weights is dropped."""
+    drops = run.code.drops == ALWAYS or (run.code.drops == ALIBI and op.position == "alibi")
+    return run.dropout if drops else 0.0
+
+
+def by_heads(run: Lowering, op: Attention, qkv: tuple[Tensor, ...], heads: Number) -> Tensor:
+    """Written-out attention of tensors that are laid out by heads, the scores of positions added."""
+    tape = run.tape
+    q, k, v = (run.turned(x) for x in qkv)
+    count = run.b * heads * run.own * run.s
+    scores = tape.matmul(q, run.over_constant(k), count, "scores")
+    for name in run.program.relative:
+        scores = tape.add(scores, run.values[name].tensor)
+    mask = tape.new(run.b * run.own * run.s, "bool", "mask", fixed=True)
+    scores = tape.record("masked_fill", (scores,), tape.new(count, scores.dtype, "masked"), (mask,))
+    weights = tape.dropout(tape.softmax(scores), dropped_share(run, op))
+    out = tape.matmul(tape.lowered(weights), v, run.tokens * heads * op.v_dim, "values")
+    return tape.copy(out, "attended")
+
+
+def causal_mask(run: Lowering) -> Tensor:
+    """The boolean mask of this layer, or the one of all layers."""
+    if run.code.mask == "each":
+        return run.tape.new(run.b * run.own * run.s, "bool", "mask", fixed=True)
+    if run.code.mask == "layer":
+        return run.tape.new(run.own * run.s, "bool", "causal mask", fixed=True)
+    if "mask" not in run.masks:
+        run.masks["mask"] = run.tape.new(run.b * run.own * run.s, "bool", "causal mask", fixed=True)
+        run.masks["mask"].places[0][1].shared = True
+    return run.masks["mask"]
+
+
+def with_sinks(run: Lowering, scores: Tensor, v: Tensor, heads: Number, count: Number, op: Attention) -> Tensor:
+    """Scores with one learnt score a head beside them (where there is one): shifted by their maximum (where the code
+    does it), normalised, the sink cut off."""
+    tape = run.tape
+    rows = run.b * heads * run.own
+    combined = tape.scale(scores) if op.sinks else scores
+    if op.sinks:
+        joined = tape.new(count + rows, "fp32" if run.code.wide_sinks else scores.dtype, "with sinks")
+        combined = tape.record("copy", (combined.view(count + rows),), joined, alias=True)
+    if run.code.sinks == "shifted":
+        peak = tape.new(rows, "int64", "index of maximum", fixed=True)
+        combined = tape.record("max", (combined,), tape.new(combined.count, combined.dtype, "shifted"), (peak,))
+    weights = tape.softmax(combined)
+    cut = tape.slice(weights, count) if op.sinks else weights
+    weights = tape.cast(cut, v.dtype)
+    weights = tape.dropout(weights, dropped_share(run, op))
+    out = tape.matmul(weights, folded(run, tape.lowered(v), heads), run.tokens * heads * op.v_dim, "values")
+    return tape.copy(out, "attended")
+
+
+def written_out(run: Lowering, op: Attention, qkv: tuple[Tensor, ...], heads: Number, kv_heads: Number) -> Tensor:
+    """What scaled_dot_product_attention runs where no kernel takes the heads (ATen/native/transformers/
+    attention.cpp, _scaled_dot_product_attention_math): elementary operations, in fp32."""
+    tape = run.tape
+    q, k, v = (tape.lowered(t) for t in qkv)
+    narrow = q.dtype
+    q, k, v = (tape.cast(t, "fp32") for t in (q, k, v))
+    q, k = tape.scale(q), tape.scale(k)
+    k, v = (repeat_heads(run, t, heads, kv_heads) for t in (k, v))
+    q, k = (folded(run, t, heads) for t in (q, k))
+    scores = tape.record("matmul", (q, k), tape.new(run.b * heads * run.own * run.s, "fp32", "scores"), (q, k))
+    weights = tape.new(scores.count, "fp32", "softmax")
+    weights = tape.record("softmax", (scores,), weights, (weights,))
+    weights = tape.dropout(weights, dropped_share(run, op))
+    v = folded(run, v, heads)
+    out = tape.new(run.tokens * heads * op.v_dim, "fp32", "values")
+    out = tape.cast(tape.record("matmul", (weights, v), out, (weights, v)), narrow)
+    return tape.copy(out, "attended")

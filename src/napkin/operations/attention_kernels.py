@@ -1,0 +1,194 @@
+"""Fused attention on the tape: kernels, their masks, and what is arranged for them."""
+
+from __future__ import annotations
+
+from napkin.autograd.tape import WEIGHT, Tensor, promoted, select
+from napkin.elementwise import Number, ceil_div, is_array
+from napkin.operations.facts import Attention
+from napkin.operations.implementations import ALIBI, CUDNN, EFFICIENT, FLASH
+from napkin.operations.lowering import Lowering
+
+EFFICIENT_ROWS = 32
+"""The memory-efficient kernel pads its log-sum-exp to a multiple of this many queries (torch meta registrations)."""
+MASK_KEYS = 8
+"""torch pads the rows of a mask for the memory-efficient kernel to a multiple of this (preprocess_mask in
+ATen/native/transformers/attention.cpp)."""
+FLASH_LARGEST = 256
+"""Its largest head (sdp_utils.cpp, check_head_dim_size_flash)."""
+FLASH_HEAD = 8
+"""torch pads head sizes to a multiple of this for the flash kernel."""
+PHILOX = {FLASH: (16, 8), EFFICIENT: (8, 8), CUDNN: (8, 8)}
+"""Bytes of the random generator's seed and offset that a kernel keeps, with or without dropout."""
+
+
+def expanded(run: Lowering, x: Tensor, count: Number) -> Tensor:
+    """A view that repeats x. Backwards its gradient is summed to x's size."""
+    return run.tape.record("expand", (x,), x.view(count), alias=True)
+
+
+def biased(run: Lowering, op: Attention, heads: Number, keys: Number) -> Tensor:
+    """The position bias as a kernel's additive mask: laid out by heads, what is masked cut out of it."""
+    tape = run.tape
+    stored = "fp32" if tape.autocast else tape.compute
+    pairs = run.own * keys
+    if op.cross:  # no distances: zeros, made once
+        shared = run.program.shares_position_bias
+        if shared is not None:
+            run.zeros = tape.new(pairs * heads, tape.autocast or stored, "no bias", fixed=True)
+            run.zeros.places[0][1].shared = shared
+        assert run.zeros is not None  # a first layer has a table
+        return aligned(run, run.zeros, pairs // keys, keys, heads)
+    table = run.bias if run.bias is not None else run.weight(pairs * heads)
+    bias = Tensor(pairs * heads, stored, table.places)
+    if op.causal:
+        condition = tape.new(pairs, "bool", "causal mask", fixed=True)
+        bias = tape.record("where", (bias,), tape.new(bias.count, stored, "bias within the mask"), (condition,))
+    return aligned(run, tape.lowered(tape.copy(bias, "bias by heads")), pairs // keys, keys, heads)
+
+
+def aligned(run: Lowering, mask: Tensor, queries: Number, keys: Number, heads: Number) -> Tensor:
+    """An additive mask as the efficient kernel takes it: rows padded to a multiple of 8, a copy unless they are."""
+    rows = ceil_div(keys, MASK_KEYS) * MASK_KEYS
+    padded = run.tape.new(queries * rows * heads, mask.dtype, "padded bias")
+    return select(rows == keys, mask, run.tape.record("pad", (mask,), padded))
+
+
+def with_runs(run: Lowering, op: Attention, qkv: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """The keys of runs put behind those of tokens: one tensor, which is both key and value."""
+    query, key, _ = qkv
+    more = run.read(op, 3).tensor
+    dtype = promoted(key, more)
+    joined = run.tape.record("cat", (key, more), run.tape.new(key.count + more.count, dtype, "keys of tokens and runs"))
+    return query, joined, joined
+
+
+def whole_heads(run: Lowering, op: Attention, qkv: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """With more ranks than key/value heads: the joined product's result gathered, of which each rank's key is
+    rotated, its value a view that keeps it whole."""
+    query, key, value = qkv
+    few = run.split.tensor > op.kv_heads
+    if not is_array(few) and not few:
+        return qkv
+    width = op.heads * op.qk_dim + op.kv_heads * (op.qk_dim + op.v_dim)
+    joined = run.tape.new(run.tokens * width, value.dtype, "gathered query, key and value")
+    one = run.tape.slice(run.tape.record("all_gather", (value,), joined), run.tokens * op.v_dim)
+    own = run.tape.record("all_gather", (key,), run.tape.new(run.tokens * op.qk_dim, key.dtype, "whole key"))
+    return query, select(few, own, key), select(few, one, value)
+
+
+def keys_of(run: Lowering, op: Attention) -> Number:
+    """Keys that a query can see."""
+    return run.source if op.cross else run.s + op.runs(run.s) + run.source * op.merged
+
+
+def is_masked(run: Lowering, op: Attention) -> bool:
+    """Whether the kernel gets an explicit mask. One that a window spares is not made, but where the code makes all."""
+    if op.merged or op.own_mask or op.anywhere or (op.window is not None and run.code.windows_masked):
+        return True
+    if run.code.masked or not run.code.window_mask:
+        return run.code.masked
+    bounds = [bound for bound in (op.window, op.chunk) if bound is not None]
+    longest = run.s.max() if is_array(run.s) else run.s
+    return bool(bounds) and bool(longest >= min(bounds) - (0 if op.causal else 1))
+
+
+def prompted(run: Lowering, attended: Tensor) -> Tensor:
+    """attended + gate·(attention over the adapter's prompt): the gate keeps what it multiplies."""
+    tape = run.tape
+    answer = tape.new(attended.count, attended.dtype, "attended prompt")
+    gate = tape.given(1, attended.dtype, "gate", kind=WEIGHT)
+    return tape.add(attended, tape.multiply(answer, gate))
+
+
+def by_kernel(
+    run: Lowering,
+    op: Attention,
+    qkv: tuple[Tensor, ...],
+    heads: Number,
+    kv_heads: Number,
+    kernel: str,
+    masked: bool = False,
+) -> Tensor:
+    """One fused kernel: keeps query, key, value, result and log-sum-exp, the random generator's state, and a mask
+    where it is given one."""
+    tape = run.tape
+    q, k, v = qkv
+    # transformers leaves grouped heads to the kernel only without a mask (integrations/sdpa_attention.py)
+    repeated = masked or op.qk_dim > FLASH_LARGEST
+    if repeated:
+        k, v = (repeated_by_model(run, t, heads, kv_heads) for t in (k, v))
+    q, k, v = (tape.lowered(t) for t in (q, k, v))
+    rows = run.own
+    if kernel == EFFICIENT:
+        rows = ceil_div(rows, EFFICIENT_ROWS) * EFFICIENT_ROWS
+        if not repeated:
+            k, v = (repeated_in_kernel(run, t, heads, kv_heads) for t in (k, v))
+    padded = kernel == FLASH and op.qk_dim % FLASH_HEAD != 0
+    size = ceil_div(op.v_dim, FLASH_HEAD) * FLASH_HEAD if padded else op.v_dim
+    if padded:
+        q, k, v = (
+            tape.record("pad", (t,), tape.new(t.count // op.qk_dim * size, t.dtype, "padded")) for t in (q, k, v)
+        )
+    out = tape.new(run.tokens * heads * size, v.dtype, "attended")
+    lse = tape.new(run.b * heads * rows, "fp32", "log-sum-exp", fixed=True)
+    extra = [tape.new(n, "bool", "philox", fixed=True) for n in PHILOX[kernel]]
+    if op.position == "relative":
+        extra.append(biased(run, op, heads, keys_of(run, op)))
+    if op.position == "distance":
+        extra.append(by_distance(run, op, heads, kernel, masked))
+    elif masked:
+        extra.append(kernel_mask(run, op, heads, kernel))
+    out = tape.record("attention", (q, k, v), out, (q, k, v, out, lse, *extra))
+    return tape.copy(tape.slice(out, run.tokens * heads * op.v_dim), "cut") if padded else out
+
+
+def by_distance(run: Lowering, op: Attention, heads: Number, kernel: str, masked: bool) -> Tensor:
+    """Scores by distance as a kernel's additive mask, what is masked cut out of it by the mask of all layers with a
+    window, or by one of the layer's own."""
+    tape = run.tape
+    bias = run.read(op, 3).tensor
+    pairs = run.own * run.s
+    condition = run.masks.get("window") if masked else None
+    if condition is None:
+        condition = tape.new(pairs, "bool", "causal mask", fixed=True)
+        if masked:
+            condition.places[0][1].shared = True
+            run.masks["window"] = condition
+    cut = tape.new(bias.count, bias.dtype, "bias within the mask")
+    cut = tape.lowered(tape.record("where", (bias,), cut, (condition,)))
+    return aligned(run, cut, run.b * run.own, run.s, heads) if kernel == EFFICIENT else cut
+
+
+def kernel_mask(run: Lowering, op: Attention, heads: Number, kernel: str) -> Tensor:
+    """An additive mask: one for all heads, made anew by each call from a boolean one, or with ALiBi's biases for
+    each head, made once for all layers."""
+    tape = run.tape
+    if op.position == "dynamic":
+        made = tape.lowered(run.read(op, 3).tensor)
+        return aligned(run, made, run.b * run.own, run.s, heads) if kernel == EFFICIENT else made
+    seen = keys_of(run, op)
+    keys = ceil_div(seen, MASK_KEYS) * MASK_KEYS if kernel == EFFICIENT else seen
+    if op.own_mask:
+        return tape.new(run.b * heads * run.own * keys, tape.autocast or tape.compute, "mask", fixed=True)
+    if op.position != "alibi":
+        return tape.new(run.b * run.own * keys, tape.autocast or tape.compute, "mask", fixed=True)
+    rows = run.b * heads * run.own
+    if ALIBI not in run.masks:
+        stored = "fp32" if tape.autocast else tape.compute
+        run.masks[ALIBI] = tape.new(rows * run.s, stored, "mask with biases", fixed=True)
+        run.masks[ALIBI].places[0][1].shared = True
+    mask = tape.lowered(run.masks[ALIBI])
+    return mask if keys == run.s else tape.copy(mask.view(rows * keys), "padded mask")
+
+
+def repeated_by_model(run: Lowering, x: Tensor, heads: Number, kv_heads: Number) -> Tensor:
+    """Keys or values repeated for each query head: a copy, but a view of a single head."""
+    count = x.count // kv_heads * heads
+    copied = run.tape.copy(x.view(count), "repeated")
+    return select(heads == kv_heads, x, select(kv_heads == 1, expanded(run, x, count), copied))
+
+
+def repeated_in_kernel(run: Lowering, x: Tensor, heads: Number, kv_heads: Number) -> Tensor:
+    """A kernel that takes no grouped heads reads keys and values repeated for each query head."""
+    copied = run.tape.copy(x.view(x.count // kv_heads * heads), "repeated")
+    return select(heads == kv_heads, x, copied)

@@ -1,0 +1,156 @@
+"""Routers and experts on the tape: choices, orders of tokens, and the ways that implementations run experts."""
+
+from __future__ import annotations
+
+from napkin.autograd.tape import BYTES, WEIGHT_COPY, Tensor, promoted, sized
+from napkin.elementwise import Number, ceil_div
+from napkin.operations.facts import RoutedExperts
+from napkin.operations.lowering import Lowering, Value
+
+GROUPED_BYTES = 16
+"""torch's grouped product raises an error for rows that are no multiple of this (GroupedMMUtils.h)."""
+
+
+def root_softplus(run: Lowering, x: Tensor) -> Tensor:
+    """√softplus(x): the first keeps its input, the second its result."""
+    tape = run.tape
+    x = tape.raised(x)
+    grown = tape.record("softplus", (x,), tape.new(x.count, x.dtype, "softplus"), (x,))
+    out = tape.new(x.count, x.dtype, "root")
+    return tape.record("sqrt", (grown,), out, (out,))
+
+
+def shares(run: Lowering, weights: Tensor, rows: Number) -> Tensor:
+    """The chosen scores, divided by their sum."""
+    tape = run.tape
+    summed_in = "fp32" if tape.autocast else weights.dtype
+    total = tape.record("sum", (weights,), tape.new(rows, summed_in, "total"))
+    if run.code.clamped:
+        total = tape.record("clamp", (total,), tape.new(rows, total.dtype, "clamped total"), (total,))
+    if run.code.new_shares:
+        out = tape.new(weights.count, promoted(weights, total), "divided")
+        return tape.record("div", (weights, total), out, (total, weights))
+    undivided = tape.new(weights.count, weights.dtype, "undivided")  # copied, for what it was is overwritten
+    return tape.record("div", (weights, total), weights.view(), (total, undivided))
+
+
+def sparsemixer(run: Lowering, logits: Tensor, rows: Number, k: int, e: int) -> Tensor:
+    """For each choice: the logits masked around the best, their softmax, and the probability of the chosen."""
+    tape = run.tape
+    parts = []
+    for _ in range(k):
+        mask = tape.new(rows * e, "bool", "masked", fixed=True)
+        index = tape.new(rows, "int64", "chosen", fixed=True)
+        masked = tape.record("masked_fill", (logits,), tape.new(rows * e, logits.dtype, "left"), (mask,))
+        gates = tape.softmax(masked)
+        one = tape.record("gather", (gates,), tape.new(rows, gates.dtype, "multiplier"), (index,))
+        parts.append(tape.record("mixer", (one,), tape.new(rows, one.dtype, "kept multiplier"), (one,)))
+    return tape.record("cat", tuple(parts), tape.new(rows * k, parts[0].dtype, "weights"))
+
+
+def clamped_swiglu(run: Lowering, up: Tensor, count: Number) -> Tensor:
+    """(up + 1)·gate·σ(α·gate) of gate and up, cut to an interval (gpt-oss)."""
+    tape = run.tape
+    parts = []
+    for what in ("gate", "up"):
+        part = tape.slice(up, count)
+        parts.append(tape.record("clamp", (part,), tape.new(count, part.dtype, what), (part,)))
+    gate, other = parts
+    return tape.multiply(tape.scale(other), tape.multiply(gate, tape.sigmoid(tape.scale(gate))))
+
+
+def weighted_experts(run: Lowering, op: RoutedExperts) -> Value:
+    """Every expert runs every token, its score multiplied in first: batched products, and a sum (Llama 4)."""
+    x, weights = run.read(op), run.read(op, 1)
+    tape = run.tape
+    stored = "fp32" if tape.autocast else tape.compute
+    local = ceil_div(op.experts, run.split.expert)
+    tokens = run.split.sent(x.tensor.count // op.d_model)
+    rows, inner = tokens * local, op.d_ff // run.split.inner
+    repeated = tape.copy(x.tensor.view(rows * op.d_model), "repeated")
+    score = tape.record("scatter", (weights.tensor,), tape.new(rows, weights.tensor.dtype, "scores"))
+    sent = tape.multiply(repeated, score, "weighted")
+    first = inner * (2 if op.gated else 1)
+    grads = local * op.d_model * sized(1, stored)
+
+    def product(read: Tensor, width: Number, count: Number, what: str) -> Tensor:
+        read = tape.lowered(read)
+        kept = [read]
+        if tape.autocast:
+            kept.append(tape.new(local * op.d_model * width, tape.autocast, f"{what} weight"))
+            kept[1].places[0][1].kind = WEIGHT_COPY
+        made = tape.new(count, read.dtype, what)
+        return tape.record("bmm", (read,), made, kept, weight=grads * width)
+
+    up = product(sent, first, rows * first, "up")
+    gate, other = (tape.slice(up, rows * inner) for _ in range(2))
+    hidden = tape.multiply(run.activated(gate, op.function), other)
+    out = product(hidden, inner, rows * op.d_model, "down")
+    total = tape.record("sum", (out,), tape.new(x.tensor.count, out.dtype, "summed"))
+    return Value(total, op.d_model, x.divided, x.whole)
+
+
+def sorted_tokens(run: Lowering, router: str, rows: Number) -> tuple[Tensor, Tensor, Tensor]:
+    """How a router's choices are sorted by expert, the tokens that they stand for, and their scores in that order:
+    made once for all that follow the router."""
+    if router not in run.orders:
+        tape, weights = run.tape, run.values[router].tensor
+        order, tokens = (tape.new(rows, "int64", what, fixed=True) for what in ("order", "token"))
+        scores = tape.record("gather", (weights,), tape.new(rows, weights.dtype, "scores"), (order,))
+        run.orders[router] = (order, tokens, scores)
+    return run.orders[router]
+
+
+def looped_experts(run: Lowering, op: RoutedExperts) -> Value:
+    """Each expert takes its tokens out, runs, and adds what it made, weighted, to the result (index_add keeps what
+    it adds). All experts together keep as much however the tokens spread, as long as each has one."""
+    x, weights = run.read(op), run.read(op, 1)
+    tape = run.tape
+    tokens = run.split.sent(x.tensor.count // op.d_model)
+    rows = tokens * op.top_k
+    inner = op.d_ff // run.split.inner
+    local = ceil_div(op.experts, run.split.expert)
+    stored = "fp32" if tape.autocast else tape.compute
+
+    def taken(count: Number) -> tuple[Tensor, Tensor]:
+        """So many tokens, and where they stand."""
+        places = tape.new(2 * count, "int64", "token and choice", fixed=True)
+        sent = tape.new(count * op.d_model, x.tensor.dtype, "sent")
+        return tape.record("gather", (x.tensor,), sent, (places,), scratch=x.tensor.size), places
+
+    def added(out: Tensor, places: Tensor) -> Tensor:
+        """Weighted, and added to the result."""
+        score = tape.new(places.count // 2, weights.tensor.dtype, "weight")
+        out = tape.multiply(out, tape.record("gather", (weights.tensor,), score, (places,)))
+        out = tape.cast(out, x.tensor.dtype)
+        total = tape.new(x.tensor.count, out.dtype, "summed")
+        return tape.record("index_add", (out,), total, (places, out))
+
+    def product(read: Tensor, width: Number, made: Number, what: str) -> Tensor:
+        read = tape.lowered(read)
+        kept = [read]
+        if tape.autocast and run.code.looped == "modules":
+            kept.append(tape.weight_copy(local * width * made, f"{op.name}/{what}"))
+        elif tape.autocast:  # of a part of the weight, which autocast casts anew each time
+            kept.append(tape.new(local * width * made, tape.autocast, f"{what} weight", fixed=True))
+        out = tape.new(rows * made, read.dtype, what)
+        return tape.record("linear", (read,), out, kept, weight=local * width * made * BYTES[stored])
+
+    sent, places = taken(rows)
+    if op.gated and run.code.looped == "joined":
+        both = product(sent, op.d_model, 2 * inner, "up")
+        gate, up = (tape.slice(both, rows * inner) for _ in range(2))
+        hidden = tape.multiply(run.activated(gate, op.function), up)
+    elif op.gated:
+        gate, up = (product(sent, op.d_model, inner, what) for what in ("gate", "up"))
+        hidden = tape.multiply(run.activated(gate, op.function), up)
+    else:
+        hidden = run.activated(product(sent, op.d_model, inner, "up"), op.function)
+    if op.dropout:
+        hidden = tape.dropout(hidden, run.dropout)
+    if run.code.casts_down:
+        hidden = tape.cast(hidden, stored)
+    total = added(product(hidden, inner, op.d_model, "down"), places)
+    if op.idle:
+        total = tape.add(total, added(*taken(tokens * op.idle)))
+    return Value(total, op.d_model, x.divided, x.whole)

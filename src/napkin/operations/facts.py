@@ -1,0 +1,128 @@
+"""What operations tell the folds about inference and about how their matmuls run: records and typed views."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from napkin.elementwise import Number
+from napkin.record import record
+
+
+@record
+class Served:
+    """A sequence in inference, on one of `ranks` tensor-parallel ranks: `context` tokens, and `source` tokens of the
+    other stack that cross-attention reads."""
+
+    context: Number
+    source: Number
+    ranks: Number
+
+
+@record
+class Cache:
+    """What one sequence keeps on a rank between the steps of inference, in elements.
+
+    tensor   the tensor that is kept, once for all operations that need it
+    growing  elements that grow with the context         fixed  elements whatever the context
+    tokens, heads, head_dim, made_from
+             keys and values instead: tokens that are kept, key/value heads, elements of a key and a value of one head,
+             and the two tensors, of which both may come from one narrower latent that is kept in their place
+    """
+
+    tensor: str
+    growing: Number = 0
+    fixed: Number = 0
+    tokens: Number = 0
+    heads: int = 0
+    head_dim: tuple[int, int] = (0, 0)
+    made_from: tuple[str, ...] = ()
+
+
+class LinearLayer(Protocol):
+    """y = x·W (+ bias), as far as folds ask for it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def reads(self) -> tuple[str, ...]: ...
+    @property
+    def d_in(self) -> int: ...
+    @property
+    def d_out(self) -> int: ...
+    @property
+    def bias(self) -> bool: ...
+    @property
+    def shard(self) -> str: ...
+    @property
+    def role(self) -> str: ...
+    @property
+    def module(self) -> str: ...
+
+
+class Attention(Protocol):
+    """Scores and values of attention, as far as the time of a step and its kernels on the tape depend on them."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def reads(self) -> tuple[str, ...]: ...
+    @property
+    def heads(self) -> int: ...
+    @property
+    def kv_heads(self) -> int: ...
+    @property
+    def softcap(self) -> bool: ...
+    @property
+    def sinks(self) -> bool: ...
+    @property
+    def upcast(self) -> bool: ...
+    @property
+    def qk_dim(self) -> int: ...
+    @property
+    def v_dim(self) -> int: ...
+    @property
+    def causal(self) -> bool: ...
+    @property
+    def cross(self) -> bool: ...
+    @property
+    def merged(self) -> bool: ...
+    @property
+    def window(self) -> int | None: ...
+    @property
+    def chunk(self) -> int | None: ...
+    @property
+    def position(self) -> str: ...
+    @property
+    def own_mask(self) -> bool: ...
+    @property
+    def anywhere(self) -> bool: ...
+    @property
+    def compressed(self) -> int: ...
+    @property
+    def chosen(self) -> int | None: ...
+    def runs(self, length: Number) -> Number: ...
+
+
+class RoutedExperts(Protocol):
+    """Routed feed-forward networks, as far as the time of a step and the ways to run them depend on them."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def reads(self) -> tuple[str, ...]: ...
+    @property
+    def function(self) -> str: ...
+    @property
+    def dropout(self) -> bool: ...
+    @property
+    def idle(self) -> int: ...
+    @property
+    def d_model(self) -> int: ...
+    @property
+    def d_ff(self) -> int: ...
+    @property
+    def experts(self) -> int: ...
+    @property
+    def top_k(self) -> int: ...
+    @property
+    def gated(self) -> bool: ...

@@ -1,0 +1,73 @@
+"""Rotary embeddings on the tape: tables of cos and sin, and the rotation itself."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from napkin.autograd.tape import Tensor
+from napkin.operations.lowering import Lowering
+
+
+class Rotation(Protocol):
+    """A rotary embedding (attention.Rotary)."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def head_dim(self) -> int: ...
+    @property
+    def dim(self) -> int: ...
+    @property
+    def pairing(self) -> str: ...
+    @property
+    def upcast(self) -> bool: ...
+    @property
+    def table(self) -> int: ...
+    @property
+    def wide(self) -> bool: ...
+
+
+def rotary_table(run: Lowering, op: Rotation, dtype: str) -> tuple[Tensor, Tensor]:
+    """cos and sin of every position: made once, kept by whichever layers' products need them."""
+    key = (op.dim, op.table, run.code.by_kind and run.program.windowed, run.stack)
+    if key not in run.tables:
+        kept = "fp32" if run.code.rotary_fp32 else dtype
+        dim = op.dim // 2 if run.code.half_tables else op.dim
+        kept = "fp32" if op.pairing == "complex" or op.wide else kept
+        scope, run.tape.scope = run.tape.scope, "rotary"
+        rows = run.own * (run.b if run.code.positions == "each" else 1)
+        pair = tuple(run.tape.new(rows * dim, kept, what, fixed=True) for what in ("cos", "sin"))
+        for tensor in pair:
+            tensor.places[0][1].shared = True
+        run.tape.scope = scope
+        run.tables[key] = (pair[0], pair[1])
+    return run.tables[key]
+
+
+def widened(run: Lowering, op: Rotation, stream: str) -> tuple[Tensor, Tensor]:
+    """cos and sin repeated for this layer: for query and key together, or for each."""
+    key = (op.dim, op.name if run.code.rotary in ("pair", "each") else "")
+    if key not in run.own_tables:
+        kept = "fp32" if run.code.rotary_fp32 else stream
+        dim = op.dim
+        pair = tuple(run.tape.new(run.own * dim, kept, what, fixed=True) for what in ("cos", "sin"))
+        run.own_tables[key] = (pair[0], pair[1])
+    return run.own_tables[key]
+
+
+def by_angles(run: Lowering, op: Rotation, tensor: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """The numbers that rotate, by the given angles, and put together with the rest."""
+    tape = run.tape
+    narrow = tensor.dtype
+    part = tensor if op.dim == op.head_dim else tape.slice(tensor, tensor.count * op.dim // op.head_dim)
+    if op.upcast:
+        part = tape.cast(part, "fp32")
+    turned = tape.multiply(part, cos)
+    other = tape.multiply(tape.rotate(part), sin)
+    out = tape.add(turned, other)
+    if op.upcast or run.code.turned_back or (run.code.rotary_fp32 and run.code.rotary == "table"):
+        out = tape.cast(out, narrow)
+    if run.code.joins or op.dim != op.head_dim:
+        joined = tape.new(tensor.count, out.dtype, "joined")
+        out = tape.record("cat", (out,) if op.dim == op.head_dim else (out, tensor), joined)
+    return out

@@ -1,0 +1,106 @@
+"""The time of attention's core: scores, softmax, values."""
+
+from __future__ import annotations
+
+from napkin import term
+from napkin.elementwise import where
+from napkin.operations.facts import Attention
+from napkin.operations.primitives import causal_pairs, run_pairs
+from napkin.term import Term
+from napkin.timing.clock import BYTE, MULTIPLY_ADD, TWO, Clock, size
+from napkin.timing.efficiency import alignment, halvings
+
+KORTHIKANTI = "Korthikanti et al. 2022, arXiv:2205.05198, appendix: 2as²b + 2as²b + as²b saved"
+READ_SCORES = term.constant("forward_share", 13, "1", KORTHIKANTI)
+WRITE_SCORES = term.constant("backward_share", 17, "1", KORTHIKANTI)
+"""Unfused attention: of 30 parts of traffic per score, how many the forward and the backward pass move. Forward writes
+and reads 16-bit scores, mask, softmax and dropout; backward re-reads them."""
+SCORE_PARTS = term.constant("parts", 30, "1", "13 forward, 17 backward")
+BACKWARD_FLOPS = term.constant("backward_flops", 2.5, "1", "scores again, then four GEMMs: Dao 2023, arXiv:2307.08691")
+SMALL_HEAD, SMALL_HEAD_SHARE = 64, 0.92
+"""Heads of at most 64 feed the matrix unit worse: the share of the rate read off FlashAttention-2, figure 4."""
+LEAST_ODD = 3
+"""Halvings of 64 beyond which a head's size counts as odd: it is no multiple of 8."""
+
+
+def core_time(clock: Clock, op: Attention, name: str) -> tuple[Term, Term]:
+    """Return the seconds of the core of attention, forward and backward: of the fused kernel or of eager code."""
+    flash = term.leaf("flash", clock.layout.flash, "1", term.GIVEN)
+    fused, eager = fused_time(clock, op, name), eager_time(clock, op, name)
+    return (
+        term.choose(f"{name}/forward", flash, fused[0], eager[0]),
+        term.choose(f"{name}/backward", flash, fused[1], eager[1]),
+    )
+
+
+def pair_flops(clock: Clock, op: Attention, name: str, pairs: Term) -> Term:
+    """2 · sequences · pairs · heads · (d_qk + d_v) / (t · c) FLOP."""
+    heads = term.divide(f"{name}/heads", size(f"{name}/all_heads", op.heads), clock.tp)
+    both = term.add(f"{name}/sizes", size(f"{name}/qk_dim", op.qk_dim), size(f"{name}/v_dim", op.v_dim))
+    every = term.multiply(f"{name}/all", MULTIPLY_ADD, clock.micro_batch, pairs, heads, both)
+    return term.divide(name, every, clock.cp)
+
+
+def fused_time(clock: Clock, op: Attention, name: str) -> tuple[Term, Term]:
+    """The fused kernel: the allowed pairs only; backward 2.5 × the FLOPs at a lower rate."""
+    layout, rates = clock.layout, clock.rates
+    queries = layout.sequence
+    keys = layout.keys if op.cross else queries
+    pairs = causal_pairs(keys, op.window) if op.causal and not op.cross else queries * keys
+    if op.compressed:
+        pairs = pairs + run_pairs(queries, op.compressed, op.chosen)
+    if op.merged:
+        pairs = pairs + queries * layout.keys
+    allowed = term.leaf(f"{name}/pairs", pairs, "1", term.TRUE, "pairs of a query and a key that its mask lets it see")
+    flops = pair_flops(clock, op, f"{name}/flops", allowed)
+    slow_small = where(op.qk_dim <= SMALL_HEAD, SMALL_HEAD_SHARE, 1.0)
+    share = term.multiply(
+        f"{name}/share",
+        clock.rate("attention", rates.attention),
+        term.leaf("head_size", slow_small, "1", term.TRUE, "FlashAttention-2, arXiv:2307.08691, figure 4"),
+    )
+    forward = term.divide(f"{name}/fused/forward", flops, term.multiply(f"{name}/rate", clock.peak_wide, share))
+    slower = clock.rate(f"{name}/backward_slowness", rates.attention_backward)
+    return forward, term.multiply(f"{name}/fused/backward", BACKWARD_FLOPS, slower, forward)
+
+
+def eager_time(clock: Clock, op: Attention, name: str) -> tuple[Term, Term]:
+    """Eager attention: two batched GEMMs over the full square, and the scores' way through memory several times."""
+    layout, rates = clock.layout, clock.rates
+    queries = layout.sequence
+    keys = (layout.keys if op.cross else queries) + layout.keys * op.merged
+    square = term.leaf(f"{name}/square_pairs", queries * (keys + op.runs(queries)), "1", term.TRUE, "queries × keys")
+    flops = pair_flops(clock, op, f"{name}/square", square)
+    head = size(f"{name}/qk_dim", op.qk_dim)
+    fits = alignment(f"{name}/alignment", clock.rate("misaligned", rates.misaligned), head)
+    odd = where(halvings(op.qk_dim) > LEAST_ODD, rates.core_odd, 1)
+    misfit = term.multiply(f"{name}/misfit", fits, clock.rate(f"{name}/odd_size", odd))
+    reached = term.multiply(
+        f"{name}/batched_share",
+        term.multiply(
+            f"{name}/batched_core",
+            clock.rate("matmul/16bit", rates.matmul_wide),
+            clock.rate("attention/batched", rates.core),
+        ),
+        misfit,
+    )
+    gemms = term.divide(f"{name}/batched", flops, term.multiply(f"{name}/batched_rate", clock.peak_wide, reached))
+    heads = term.divide(f"{name}/heads", size(f"{name}/all_heads", op.heads), clock.tp)
+    scores = term.divide(
+        f"{name}/scores", term.multiply(f"{name}/scores/all", clock.micro_batch, square, heads), clock.cp
+    )
+    each = term.divide(
+        f"{name}/scores/part",
+        term.multiply(f"{name}/scores/bytes", scores, clock.rate("score_bytes", rates.score_bytes, BYTE)),
+        SCORE_PARTS,
+    )
+    read = term.multiply(f"{name}/scores/forward/bytes", READ_SCORES, each)
+    written = term.multiply(f"{name}/scores/backward/bytes", WRITE_SCORES, each)
+    return (
+        term.add(f"{name}/unfused/forward", gemms, clock.move(f"{name}/scores/forward", read)),
+        term.add(
+            f"{name}/unfused/backward",
+            term.multiply(f"{name}/batched/backward", TWO, gemms),
+            clock.move(f"{name}/scores/backward", written),
+        ),
+    )

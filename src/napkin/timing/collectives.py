@@ -1,0 +1,55 @@
+"""Collectives by latency and bandwidth: how many bytes pass each rank, and how fast ranks that lie in nodes exchange
+them.
+
+Bus bandwidth is what each rank sends per second while a ring or tree runs; between nodes every GPU of the group that
+lies in one node brings its own network card. The factors of the payload are those of nccl-tests (PERFORMANCE.md).
+"""
+
+from __future__ import annotations
+
+from napkin import term
+from napkin.elementwise import Number
+from napkin.term import Term
+
+ONE, TWO = term.constant("1", 1), term.constant("2", 2)
+
+
+def in_one_node(name: str, ranks: Term, node: Term, stride: Term) -> Term:
+    """How many of a group's ranks share a node of `node` GPUs when neighbors are `stride` GPUs apart."""
+    return term.smallest(name, term.largest(f"{name}/room", term.divide(f"{name}/slots", node, stride), ONE), ranks)
+
+
+def bus_bandwidth(name: str, ranks: Term, node: Term, stride: Term, link: Term, network: Term) -> Term:
+    """byte/s of each rank: the link inside a node, else the network cards of the ranks in a node, at most the link."""
+    together = in_one_node(f"{name}/in_one_node", ranks, node, stride)
+    across = term.smallest(f"{name}/network", link, term.multiply(f"{name}/cards", network, together))
+    return term.choose(name, term.greater(f"{name}/crosses_nodes", ranks, together), across, link)
+
+
+def gather_share(ranks: Number) -> Number:
+    """Return (n−1)/n: the part of the whole that a rank receives in an all-gather, or sends in a reduce-scatter."""
+    return (ranks - 1) / ranks
+
+
+def gathered(name: str, ranks: Term) -> Term:
+    """`gather_share` as a term."""
+    return term.divide(name, term.subtract(f"{name}/others", ranks, ONE), ranks)
+
+
+def all_reduce_bytes(payload: Number, ranks: Number) -> Number:
+    """Return 2(n−1)/n of the payload, what passes each rank: a reduce-scatter and an all-gather."""
+    return 2 * gather_share(ranks) * payload
+
+
+def all_reduced(name: str, payload: Term, ranks: Term) -> Term:
+    """`all_reduce_bytes` as a term."""
+    return term.multiply(name, TWO, gathered(f"{name}/share", ranks), payload)
+
+
+def distinct_nodes(name: str, ranks: Term, node: Term, choices: Term) -> Term:
+    """Expected number of *other* nodes that hold at least one of a token's `choices` experts, spread evenly over
+    ranks/node nodes: (N−1)·(1 − (1−1/N)^choices). A token is sent once to each such node."""
+    nodes = term.largest(f"{name}/nodes", term.divide(f"{name}/exact", ranks, node), ONE)
+    missed = term.subtract(f"{name}/missed_once", ONE, term.divide(f"{name}/one_of", ONE, nodes))
+    hit = term.subtract(f"{name}/hit", ONE, term.power(f"{name}/missed", missed, choices))
+    return term.multiply(name, term.subtract(f"{name}/others", nodes, ONE), hit)

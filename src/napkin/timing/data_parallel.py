@@ -1,0 +1,171 @@
+"""Data parallelism: gradients reduced behind the last backward pass, or ZeRO-3's gathers in every micro-batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from napkin import term
+from napkin.elementwise import Number, where
+from napkin.record import record
+from napkin.term import Term
+from napkin.timing.clock import ONE, PER_PARAM, SECOND, TWO, Clock, size
+from napkin.timing.collectives import gathered
+from napkin.timing.layer import LayerTime
+from napkin.timing.pipeline import Stages
+
+GATHERED_BYTES = term.constant("bytes_gathered", 2, PER_PARAM, "16-bit parameters")
+GATHERED_TWICE = term.constant("bytes_gathered_twice", 4, PER_PARAM, "16-bit parameters, forward and backward")
+
+
+@record
+class Shards:
+    """What data parallelism divides: parameters on one GPU before ZeRO, dense and of experts, and the ranks that hold
+    the same of each."""
+
+    dense: Term
+    experts: Term
+    replicas: Term
+    expert_replicas: Term
+
+    @property
+    def weights(self) -> Term:
+        """All parameters on one GPU."""
+        return term.add("weights", self.dense, self.experts)
+
+
+def shards_of(clock: Clock, runs: Sequence[tuple[Number, LayerTime]], stages: Stages, tied: bool) -> Shards:
+    """Parameters on a mean stage, and both embedding and head on one GPU where there is no pipeline and they are not
+    tied."""
+    layout = clock.layout
+
+    def on_a_stage(name: str, weights: list[Term]) -> Term:
+        every = [
+            term.multiply(f"{one.name}/all", size("layers", count), one)
+            for (count, _), one in zip(runs, weights, strict=True)
+        ]
+        return term.divide(name, term.add(f"{name}/all", *every), stages.pp)
+
+    several = term.greater("pipeline/several", stages.pp, ONE)
+    ends = term.choose("weights/ends", several, ONE, ONE if tied else TWO, "embedding and head, on one stage or on two")
+    dense = term.add(
+        "weights/dense",
+        on_a_stage("weights/layers", [one.weights for _, one in runs]),
+        term.multiply("weights/embeddings", ends, stages.head.weights),
+    )
+    replicas = term.multiply("replicas", size("dp", layout.dp), clock.cp)
+    over_experts = term.multiply("ranks_of_experts", size("ep", layout.ep), size("etp", layout.etp))
+    alike = term.divide("expert_replicas/exact", term.multiply("replicas/tp", replicas, clock.tp), over_experts)
+    return Shards(
+        dense,
+        on_a_stage("weights/experts", [one.expert_weights for _, one in runs]),
+        replicas,
+        term.largest("expert_replicas", term.floor("expert_replicas/whole", alike), ONE),
+    )
+
+
+def reduction_time(
+    clock: Clock, runs: Sequence[tuple[Number, LayerTime]], stages: Stages, shards: Shards, stack: Term
+) -> Term:
+    """ZeRO 0 to 2: gradients reduced and parameters gathered once a step, or gradients after each micro-batch; what
+    the last backward pass does not hide, and at least the share that is never hidden."""
+    layout, rates = clock.layout, clock.rates
+    reduced = term.add(
+        "data/parameters",
+        term.multiply("data/dense", shards.dense, gathered("data/share", shards.replicas)),
+        term.multiply("data/experts", shards.experts, gathered("data/expert_share", shards.expert_replicas)),
+    )
+    # divided gradients leave no room to add up whole ones: each micro-batch
+    divided = term.leaf("zero_2", where(layout.zero == 2, 1, 0), "1", term.GIVEN, "1 under ZeRO-2")
+    times = term.choose("data/reductions", divided, size("micro_batches", layout.micro_batches), ONE)
+    each = term.leaf("gradient_bytes", layout.gradient_bytes, PER_PARAM, term.GIVEN)
+    sent = term.add("data/bytes_of_a_parameter", term.multiply("data/gradients", each, times), GATHERED_BYTES)
+    doublings = term.log2("data/doublings", term.largest("data/at_least_two", shards.replicas, TWO))
+    latency = term.multiply("data/latency/all", clock.rate("data_latency", rates.data_latency, SECOND), doublings)
+    reduction = clock.transfer(
+        "data/collective",
+        term.multiply("data/bytes", sent, reduced),
+        clock.bus("data/bandwidth", shards.replicas, clock.tp),
+        clock.latency("data/latency", shards.replicas, latency),
+    )
+    backward = [term.multiply(f"{one.backward.name}/all", size("layers", count), one.backward) for count, one in runs]
+    behind = term.divide(
+        "data/last_backward",
+        term.divide("data/stage_backward", term.add("data/backward", *backward), stages.pp),
+        size("vp", layout.vp),
+    )
+    overlap = clock.rate("data/overlap", rates.data_overlap, source="1 where reduced while backward runs")
+    hidden = term.multiply("data/hidden", overlap, behind, times)
+    exposed = clock.rate("data/exposed", rates.data_exposed)
+    shown = term.largest(
+        "data/shown",
+        term.subtract("data/unhidden", reduction, hidden),
+        term.multiply("data/least", exposed, reduction),
+    )
+    return term.multiply("replicated/shown", stack, shown)
+
+
+def sharded_time(clock: Clock, shards: Shards, work: Term, stack: Term) -> Term:
+    """ZeRO-3: parameters gathered for forward and for backward, gradients scattered, every micro-batch; what is not
+    hidden behind the step's work, and the slow-down of that work by the collectives."""
+    layout, rates = clock.layout, clock.rates
+    ranks = size("shards", layout.shards)
+    each = term.leaf("gradient_bytes", layout.gradient_bytes, PER_PARAM, term.GIVEN)
+    passes = term.multiply(
+        "sharded/bytes",
+        size("micro_batches", layout.micro_batches),
+        term.add("sharded/bytes_of_a_parameter", GATHERED_TWICE, each),
+        shards.weights,
+        gathered("sharded/share", ranks),
+    )
+    copies = term.divide("sharded/copies", size("dp", layout.dp), ranks)
+    across = term.multiply(
+        "sharded/replicas/bytes",
+        term.divide("sharded/own_gradients", term.multiply("sharded/gradients", TWO, each, shards.weights), ranks),
+        gathered("sharded/replicas/share", copies),
+    )
+    stride = term.multiply("sharded/stride", clock.tp, clock.cp)
+    gathers = term.add(
+        "sharded/transfer",
+        clock.transfer("sharded/collectives", passes, clock.bus("sharded/bandwidth", ranks, stride)),
+        clock.transfer("sharded/replicas", across, clock.network),
+    )
+    gathers = term.multiply("sharded/transfer/stack", stack, gathers)
+    unhidden = term.subtract("sharded/unhidden", term.smooth_largest("sharded/joined", work, gathers), work)
+    disturbed = term.multiply(
+        "sharded/interference",
+        stack,
+        clock.rate("interference", rates.interference),
+        term.divide("sharded/link", passes, clock.link),
+    )
+    return term.add("sharded/shown", unhidden, disturbed)
+
+
+def data_time(clock: Clock, replicated: Term, sharded: Term) -> Term:
+    """The communication of data parallelism that shows in the step."""
+    stage = term.leaf("sharded", where(clock.layout.zero == 3, 1, 0), "1", term.GIVEN, "1 under ZeRO-3")
+    return term.choose("step/communication/data", stage, sharded, replicated)
+
+
+def optimizer_time(clock: Clock, shards: Shards, stack: Term) -> Term:
+    """The bytes that the optimizer step moves for its own part; ZeRO divides states over the ranks that hold the same
+    weights."""
+    layout = clock.layout
+    third = term.leaf("sharded", where(layout.zero == 3, 1, 0), "1", term.GIVEN, "1 under ZeRO-3")
+    none = term.leaf("whole", where(layout.zero == 0, 1, 0), "1", term.GIVEN, "1 without ZeRO")
+    ranks = size("shards", layout.shards)
+
+    def parts(name: str, replicas: Term) -> Term:
+        return term.choose(name, none, ONE, term.choose(f"{name}/zero", third, ranks, replicas))
+
+    own = term.add(
+        "optimizer/parameters",
+        term.divide("optimizer/dense", shards.dense, parts("optimizer/ranks", shards.replicas)),
+        term.divide("optimizer/experts", shards.experts, parts("optimizer/expert_ranks", shards.expert_replicas)),
+    )
+    each = term.leaf("optimizer/bytes_of_a_parameter", layout.optimizer_bytes, PER_PARAM, term.TRUE, "optimizers.py")
+    return term.multiply(
+        "step/optimizer",
+        stack,
+        clock.rate("optimizer/slowness", clock.rates.optimizer_slowness),
+        clock.move("optimizer/moved", term.multiply("optimizer/bytes", each, own)),
+    )

@@ -1,0 +1,109 @@
+"""The time of routed experts: grouped GEMMs, permutation, all-to-all. Tokens spread evenly over the experts."""
+
+from __future__ import annotations
+
+from napkin import term
+from napkin.operations.facts import RoutedExperts
+from napkin.term import Term
+from napkin.timing.clock import BYTE, ONE, TWO, WIDE_BYTES, Clock, size
+from napkin.timing.collectives import distinct_nodes
+
+GATED_BYTES, PLAIN_BYTES = (6, 10), (4, 6)
+"""Bytes of elementwise work for each element of the inner width, forward and backward, 16-bit tensors: with a gate, two
+are read and one is written, backward reads three and writes two; without, one is read and one written, backward reads
+two and writes one."""
+PERMUTED_FORWARD, PERMUTED_BACKWARD = 0.4, 0.6
+CAST_FORWARD, CAST_BACKWARD = 0.4, 0.6
+"""How traffic that was calibrated for both passes together is split between them. Assumed: no source measured the
+passes apart."""
+SAVED_BYTES = term.constant("bytes_saved_one_way", 0.5, BYTE, "tokens go out in the low dtype and return in 16 bits")
+
+
+def split(name: str, forward: float) -> Term:
+    """An assumed part of a calibrated traffic."""
+    return term.leaf(name, forward, "1", term.ASSUMED, "how both passes' traffic is split between them")
+
+
+def expert_time(clock: Clock, op: RoutedExperts, name: str) -> tuple[dict[str, Term], dict[str, Term]]:
+    """Return the seconds of routed experts by group, forward and backward."""
+    rates, layout = clock.rates, clock.layout
+    per_rank = term.divide(f"{name}/tokens", clock.tokens, clock.tp)
+    top_k, hidden_size, inner = (size(f"{name}/{what}", getattr(op, what)) for what in ("top_k", "d_model", "d_ff"))
+    routed = term.multiply(f"{name}/routed", per_rank, top_k)
+    gemms = gemm_time(clock, op, name, routed)
+    work = term.multiply(f"{name}/inner_elements", routed, inner, clock.rate("elementwise", rates.elementwise))
+    permuted = term.multiply(
+        f"{name}/permuted", clock.rate("permutation_bytes", rates.permutation_bytes, BYTE), routed, hidden_size
+    )
+    cast = term.multiply(
+        f"{name}/cast",
+        clock.rate("cast_bytes", rates.cast_bytes, BYTE),
+        clock.low,
+        size("casts", layout.casts),
+        routed,
+        term.add(f"{name}/cast_sizes", hidden_size, inner),
+    )
+    exchange = exchange_time(clock, op, name, per_rank, routed)
+    found: list[dict[str, Term]] = []
+    for way, products, each, share, cast_share in (
+        ("forward", gemms[0], 0, PERMUTED_FORWARD, CAST_FORWARD),
+        ("backward", gemms[1], 1, PERMUTED_BACKWARD, CAST_BACKWARD),
+    ):
+        per_element = term.constant(f"bytes_{way}", (GATED_BYTES if op.gated else PLAIN_BYTES)[each], BYTE)
+        moved = term.add(
+            f"{name}/elementwise/{way}/bytes",
+            term.multiply(f"{name}/elementwise/{way}/inner", per_element, work),
+            term.multiply(f"{name}/elementwise/{way}/permuted", split(f"permuted/{way}", share), permuted),
+        )
+        cast_bytes = term.multiply(f"{name}/casts/{way}/bytes", split(f"casts/{way}", cast_share), cast)
+        found.append(
+            {
+                "matmul": products,
+                "elementwise": clock.move(f"{name}/elementwise/{way}", moved),
+                "casts": clock.move(f"{name}/casts/{way}", cast_bytes),
+                "expert": exchange,
+            }
+        )
+    return found[0], found[1]
+
+
+def gemm_time(clock: Clock, op: RoutedExperts, name: str, routed: Term) -> tuple[Term, Term]:
+    """Grouped GEMMs h → f → h, forward and backward. Ranks that share an expert work on all of its tokens."""
+    shares = size("etp", clock.layout.etp)
+    local = term.divide(f"{name}/local", size(f"{name}/experts", op.experts), size("ep", clock.layout.ep))
+    rows = term.largest(
+        f"{name}/rows",
+        term.divide(f"{name}/rows/mean", term.multiply(f"{name}/rows/all", routed, shares), local),
+        ONE,
+    )
+    inner = term.divide(f"{name}/inner", size(f"{name}/d_ff", op.d_ff), shares)
+    up_width = term.multiply(f"{name}/gate_and_up", inner, TWO) if op.gated else inner
+    hidden = size(f"{name}/d_model", op.d_model)
+    grouped = clock.rate("grouped", clock.rates.grouped)
+    up, up_back = clock.linear(f"{name}/up", rows, hidden, up_width, local, grouped=grouped)
+    down, down_back = clock.linear(f"{name}/down", rows, inner, hidden, local, grouped=grouped)
+    return term.add(f"{name}/products/forward", up, down), term.add(f"{name}/products/backward", up_back, down_back)
+
+
+def exchange_time(clock: Clock, op: RoutedExperts, name: str, per_rank: Term, routed: Term) -> Term:
+    """Dispatch and combine: the slower of link and network, a token sent once to each node; ranks that share an expert
+    gather its tokens after the all-to-all, and scatter what comes out before it."""
+    layout = clock.layout
+    ep, top_k = size("ep", layout.ep), size(f"{name}/top_k", op.top_k)
+    one_way = term.multiply(
+        f"{name}/one_way",
+        term.subtract("bytes_one_way", WIDE_BYTES, term.multiply("bytes_saved_one_way/now", SAVED_BYTES, clock.low)),
+        size(f"{name}/d_model", op.d_model),
+    )
+    together = term.smallest("experts_ranks_of_a_node", ep, clock.node)
+    others = term.subtract("other_ranks_of_a_node", ONE, term.divide("own_share", ONE, together))
+    near = term.divide(f"{name}/near", term.multiply(f"{name}/near/bytes", routed, others, TWO, one_way), clock.link)
+    nodes = distinct_nodes(f"{name}/nodes", ep, clock.node, top_k)
+    far = term.divide(f"{name}/far", term.multiply(f"{name}/far/bytes", per_rank, nodes, TWO, one_way), clock.network)
+    sharing = term.subtract("ranks_sharing", size("etp", layout.etp), ONE)
+    shared = term.divide(
+        f"{name}/gathered", term.multiply(f"{name}/gathered/bytes", routed, sharing, TWO, one_way), clock.link
+    )
+    dispatch = clock.rate("dispatch", clock.rates.dispatch)
+    slower = term.multiply(f"{name}/all_to_all", dispatch, term.largest(f"{name}/slower", near, far))
+    return term.add(f"{name}/exchange", slower, shared)

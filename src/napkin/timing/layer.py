@@ -1,0 +1,264 @@
+"""The time of one layer for one micro-batch: each operation by roofline, what recomputation repeats, communication.
+
+Seconds stay apart in groups to the end, so that the printed breakdown adds up to the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from napkin import term
+from napkin.elementwise import Number, is_array, where
+from napkin.operations.base import EXPERT, EXPERT_KERNELS, HEADS, REPLICATED, Operation, Timer, Work
+from napkin.operations.facts import Attention, LinearLayer, RoutedExperts
+from napkin.operations.model import Layer, Model
+from napkin.record import record
+from napkin.term import Term
+from napkin.timing.attention import core_time
+from napkin.timing.clock import BYTE, ONE, PER_PARAM, SECOND, STACK, Clock, size, total, zero
+from napkin.timing.experts import CAST_BACKWARD, CAST_FORWARD, expert_time, split
+from napkin.timing.fusion import FusedLinear, divided_names, fused_activations, fused_linears
+from napkin.timing.layer_collectives import ring_time, tensor_time
+from napkin.timing.step_layout import StepLayout
+
+GROUPS = ("matmul", "attention", "elementwise", "casts", "accumulation", "tensor", "context", "expert", "host")
+"""What a layer's time is made of. compute: matmul, attention · memory-bound: elementwise, casts, accumulation ·
+communication: tensor, context, expert · overhead: host, the time in which kernels wait for their launch."""
+
+COMPUTE, MEMORY, COMMUNICATION = GROUPS[:2], GROUPS[2:5], GROUPS[5:8]
+Groups = dict[str, list[Term]]
+"""Seconds by group."""
+
+
+@record
+class LayerTime:
+    """Seconds of one layer (or of the head) for one micro-batch, by group, and the weights that one GPU holds.
+
+    backward  the time in which gradients can be reduced behind the last micro-batch
+    weights, expert_weights  parameters before ZeRO divides them"""
+
+    groups: dict[str, Term]
+    backward: Term
+    weights: Term
+    expert_weights: Term
+
+
+def local_weights(op: Operation, layout: StepLayout) -> tuple[Number, Number]:
+    """Return the parameters of an operation on one GPU before ZeRO: dense ones, and those of experts."""
+    dense: Number = 0
+    expert: Number = 0
+    for weight in op.weights():
+        if weight.shard == EXPERT:
+            expert = expert + weight.count / (layout.ep * layout.etp)
+        else:
+            dense = dense + (weight.count if weight.shard == REPLICATED else weight.count / layout.tp)
+    return dense, expert
+
+
+def layer_weights(operations: Iterable[Operation], layout: StepLayout, kind: str) -> tuple[Term, Term]:
+    """Parameters of a layer on one GPU before ZeRO: dense ones, and those of experts."""
+    dense: Number = 0
+    expert: Number = 0
+    for op in operations:
+        here, there = local_weights(op, layout)
+        dense, expert = dense + here, expert + there
+    divided, whole = "divided over tp where they are sharded", "divided over ep and etp"
+    return (
+        term.leaf(f"{kind}/weights", dense, "param", term.TRUE, divided),
+        term.leaf(f"{kind}/expert_weights", expert, "param", term.TRUE, whole),
+    )
+
+
+class LayerClock(Timer):
+    """Collects the seconds of a layer's operations by group, forward and backward."""
+
+    def __init__(self, clock: Clock, kind: str) -> None:
+        self.clock, self.kind = clock, kind
+        self.forward: Groups = {group: [] for group in GROUPS}
+        self.backward: Groups = {group: [] for group in GROUPS}
+        self.linears: list[LinearLayer] = []
+        self.work = Work(clock.layout.micro_batch, clock.layout.sequence / clock.layout.cp)
+
+    def add(self, forward: dict[str, Term], backward: dict[str, Term]) -> None:
+        """Add seconds by group."""
+        for group, seconds in forward.items():
+            self.forward[group].append(seconds)
+        for group, seconds in backward.items():
+            self.backward[group].append(seconds)
+
+    def attention(self, op: Attention) -> None:
+        """The core of attention, by the fused kernel or by eager code."""
+        forward, backward = core_time(self.clock, op, f"{self.kind}/{op.name}")
+        self.add({"attention": forward}, {"attention": backward})
+
+    def experts(self, op: RoutedExperts) -> None:
+        """Routed experts, their tokens exchanged over ep."""
+        self.add(*expert_time(self.clock, op, f"{self.kind}/{op.name}"))
+
+    def linear(self, op: LinearLayer) -> None:
+        """A linear layer, timed with those that it is fused with."""
+        self.linears.append(op)
+
+    def gemms(self, op: Operation) -> None:
+        """Any other operation's GEMMs: routers, block-diagonal ones, scans in chunks. Their heads or blocks divide."""
+        clock, t = self.clock, self.clock.tp
+        for one in op.gemms(self.work):
+            name = f"{self.kind}/{one.name}"
+            m, k, n = (
+                term.largest(f"{name}/{axis}/at_least", size(f"{name}/{axis}", getattr(one, axis)), ONE)
+                for axis in ("m", "k", "n")
+            )
+            batch = term.largest(f"{name}/batch", term.divide(f"{name}/batch/local", size("batch", one.batch), t), ONE)
+            forward, backward = clock.linear(name, m, k, n, batch)
+            if is_array(one.flops):  # a GEMM that only some of the layouts run (a last, shorter chunk)
+                runs = term.leaf(f"{name}/runs", where(one.flops > 0, 1, 0), "1", term.TRUE, "1 where it is run at all")
+                forward = term.multiply(f"{name}/forward", runs, forward)
+                backward = term.multiply(f"{name}/backward", runs, backward)
+            self.add({"matmul": forward}, {"matmul": backward})
+
+    def elementwise(self, operations: Iterable[Operation]) -> None:
+        """The bytes that elementwise operations move; tensors that tensor parallelism divides are 1/t as large."""
+        operations = tuple(operations)
+        divided = divided_names(operations)
+        clock = self.clock
+        moved: tuple[list[Term], list[Term]] = ([], [])
+        for op in operations:
+            ranks = clock.tp if op.name in divided or op.division() == HEADS else clock.stream
+            for parts, way, each in zip(moved, ("forward", "backward"), op.traffic(), strict=True):
+                if is_array(each) or each:
+                    name = f"{self.kind}/{op.name}/{way}/bytes"
+                    per_token = term.leaf(f"{name}/per_token", each, BYTE, term.TRUE, "16-bit tensors")
+                    parts.append(term.divide(name, term.multiply(f"{name}/all", clock.tokens, per_token), ranks))
+        more = clock.rate("elementwise", clock.rates.elementwise)
+        seconds = []
+        for way, parts in zip(("forward", "backward"), moved, strict=True):
+            name = f"{self.kind}/elementwise/{way}"
+            least = term.add(f"{name}/least", *parts) if parts else term.constant(f"{name}/least", 0, BYTE)
+            seconds.append(clock.move(name, term.multiply(f"{name}/bytes", more, least)))
+        self.add({"elementwise": seconds[0]}, {"elementwise": seconds[1]})
+
+    def fused(self, linears: Iterable[FusedLinear]) -> Term | None:
+        """Linear layers, those that read the same tensor and are divided the same way as one GEMM; the casts of their
+        inputs where they run in 8 or 4 bits. Returns the last one's seconds, of which recomputation skips a part."""
+        clock = self.clock
+        last: Term | None = None
+        inputs: list[Term] = []
+        for one in linears:
+            name = f"{self.kind}/{one.name}"
+            rows = clock.read if one.reads_encoder else clock.tokens
+            k, n = one.local(name, clock.tp)
+            last, backward = clock.linear(name, rows, k, n)
+            self.add({"matmul": last}, {"matmul": backward})
+            inputs.append(term.multiply(f"{name}/inputs", rows, k))
+        elements = (
+            term.add(f"{self.kind}/cast_elements", *inputs)
+            if inputs
+            else term.constant(f"{self.kind}/cast_elements", 0)
+        )
+        cast = term.multiply(
+            f"{self.kind}/cast",
+            clock.rate("cast_bytes", clock.rates.cast_bytes, BYTE),
+            clock.low,
+            size("casts", clock.layout.casts),
+            elements,
+        )
+        seconds = []
+        for way, share in (("forward", CAST_FORWARD), ("backward", CAST_BACKWARD)):
+            name = f"{self.kind}/casts/{way}"
+            part = term.multiply(f"{name}/bytes", split(f"casts/{way}", share), cast)
+            seconds.append(clock.move(name, part))
+        self.add({"casts": seconds[0]}, {"casts": seconds[1]})
+        return last
+
+
+def layer_time(clock: Clock, layer: Layer, kind: str) -> LayerTime:
+    """One layer for one micro-batch: forward, backward, what is recomputed, and gradient accumulation."""
+    rates = clock.rates
+    own = LayerClock(clock, kind)
+    weights, expert_weights = layer_weights(layer.operations, clock.layout, kind)
+    operations = fused_activations(layer.operations)
+    for op in operations:
+        op.time(own)
+    linears = fused_linears(own.linears)
+    last = own.fused(linears)
+    own.elementwise(operations)
+    own.add(*tensor_time(clock, kind, residual_width(operations), linears))
+    passed = sum(op.ring()[0] for op in operations)  # the other stack's keys and values are not timed yet
+    if is_array(passed) or passed:
+        own.add(*ring_time(clock, kind, passed))
+    accumulated = term.multiply(
+        f"{kind}/accumulation/bytes",
+        clock.rate("accumulation_bytes", rates.accumulation_bytes, PER_PARAM),
+        term.add(f"{kind}/all_weights", weights, expert_weights),
+    )
+    groups = by_group(own, last, clock.move(f"{kind}/accumulation", accumulated))
+    several = any(op.launches() == EXPERT_KERNELS for op in operations)
+    launch = rates.host_experts if several else rates.host_layer
+    groups["host"] = host_time(kind, groups, clock.rate(f"{kind}/launch", launch, SECOND, STACK))
+    every = size("layers_recomputed", clock.layout.layers_recomputed)
+    behind = term.add(
+        f"{kind}/behind",
+        total(f"{kind}/backward", (one for terms in own.backward.values() for one in terms)),
+        term.multiply(
+            f"{kind}/behind/recomputed",
+            every,
+            total(f"{kind}/forward", (one for terms in own.forward.values() for one in terms)),
+        ),
+    )
+    return LayerTime(groups, behind, weights, expert_weights)
+
+
+def by_group(own: LayerClock, last: Term | None, accumulation: Term) -> dict[str, Term]:
+    """Seconds by group but the host's: forward, backward, and what is recomputed in the backward pass."""
+    clock, kind = own.clock, own.kind
+    every = size("layers_recomputed", clock.layout.layers_recomputed)
+    more = {
+        "attention": ("core_recomputed", size("attention_recomputed", clock.layout.attention_recomputed)),
+        "matmul": ("products_recomputed", size("products_recomputed", clock.layout.products_recomputed)),
+    }
+    groups: dict[str, Term] = {}
+    for group in GROUPS[:-1]:
+        name = f"{kind}/{group}"
+        if group == "accumulation":
+            groups[group] = term.add(name, accumulation)
+            continue
+        forward = total(f"{name}/forward", own.forward[group])
+        parts = [forward, total(f"{name}/backward", own.backward[group])]
+        parts.append(term.multiply(f"{name}/recomputed", every, forward))
+        if group in more:
+            what, share = more[group]
+            parts.append(term.multiply(f"{name}/{what}", share, forward))
+        if group == "matmul" and last is not None:
+            skipped = clock.rate("stops_early", clock.rates.stops_early, source="checkpoint stops early")
+            early = term.multiply(f"{name}/skipped", every, skipped, last)
+            groups[group] = term.subtract(name, term.add(f"{name}/all", *parts), early)
+        else:
+            groups[group] = term.add(name, *parts)
+    return groups
+
+
+def host_time(kind: str, groups: dict[str, Term], launch: Term) -> Term:
+    """How long the device waits for the host, which launches a layer's kernels in `launch` seconds."""
+    busy = term.add(f"{kind}/device", *groups.values())
+    return term.subtract(f"{kind}/host", term.largest(f"{kind}/longer", busy, launch), busy)
+
+
+def residual_width(operations: Sequence[Operation]) -> Number:
+    """Return the elements of a token in the residual stream: what the last row-parallel layer or sum puts out."""
+    return next((width for op in reversed(operations) if (width := op.residual()) is not None), 0)
+
+
+def head_time(clock: Clock, model: Model) -> LayerTime:
+    """The logits, always 16 bits, and the loss over them; on the last pipeline stage."""
+    rates = clock.rates
+    width = size("head/width", model.hidden)
+    local = term.divide("head/rows", size("vocabulary", model.vocabulary), clock.tp)
+    forward, backward = clock.linear("head/logits", clock.tokens, width, local, wide=True)
+    groups = {group: zero(f"head/{group}") for group in GROUPS}
+    groups["matmul"] = term.add("head/matmul", forward, backward)
+    loss = clock.rate("loss_bytes", rates.loss_bytes, BYTE)
+    groups["elementwise"] = clock.move("head/loss", term.multiply("head/loss/bytes", loss, clock.tokens, local))
+    weights = term.multiply("head/weights", term.leaf("head/columns", model.hidden, "param", term.GIVEN), local)
+    each = clock.rate("accumulation_bytes", rates.accumulation_bytes, PER_PARAM)
+    groups["accumulation"] = clock.move("head/accumulation", term.multiply("head/accumulation/bytes", each, weights))
+    return LayerTime(groups, backward, weights, term.constant("head/expert_weights", 0, "param"))

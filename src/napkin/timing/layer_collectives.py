@@ -1,0 +1,67 @@
+"""Collectives inside a layer: tensor parallelism's all-reduces, and the ring that passes keys and values around."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from napkin import term
+from napkin.elementwise import Number
+from napkin.operations.base import COLUMN, ROW
+from napkin.term import Term
+from napkin.timing.clock import ONE, SECOND, STACK, TWO, WIDE_BYTES, Clock, size
+from napkin.timing.collectives import all_reduced, gathered
+from napkin.timing.fusion import FusedLinear
+
+Seconds = tuple[dict[str, Term], dict[str, Term]]
+"""Seconds by group, forward and backward."""
+
+
+def tensor_time(clock: Clock, kind: str, width: Number, linears: Iterable[FusedLinear]) -> Seconds:
+    """An all-reduce of the residual stream for each row-parallel layer forward, and for each column-parallel one
+    backward (Shoeybi et al. 2019, arXiv:1909.08053, section 3)."""
+    rates = clock.rates
+    shards = [one.shard for one in linears]
+    payload = term.multiply(f"{kind}/stream/bytes", WIDE_BYTES, clock.tokens, size(f"{kind}/width", width))
+    each = clock.rate("tensor_latency", rates.tensor_latency, SECOND)
+    # sequence parallelism makes two collectives of each all-reduce: a reduce-scatter and an all-gather
+    collectives = term.add("collectives_of_an_all_reduce", ONE, clock.sequence_parallel)
+    once = clock.transfer(
+        f"{kind}/tensor/collective",
+        all_reduced(f"{kind}/tensor/bytes", payload, clock.tp),
+        clock.bus(f"{kind}/tensor/bandwidth", clock.tp, ONE),
+        clock.latency(
+            f"{kind}/tensor/latency", clock.tp, term.multiply(f"{kind}/tensor/latency/all", each, collectives)
+        ),
+    )
+    exposed = clock.rate("tensor/exposed", rates.tensor_exposed, source=STACK)
+    forward, backward = (
+        term.constant("collectives", shards.count(ROW)),
+        term.constant("collectives", shards.count(COLUMN)),
+    )
+    return (
+        {"tensor": term.multiply(f"{kind}/tensor/forward", forward, exposed, once)},
+        {"tensor": term.multiply(f"{kind}/tensor/backward", backward, exposed, once)},
+    )
+
+
+def ring_time(clock: Clock, kind: str, elements: Number) -> Seconds:
+    """Keys and values of the other ranks, passed around once forward and twice backward (Liu et al. 2023,
+    arXiv:2310.01889)."""
+    shared = term.divide(
+        f"{kind}/context/keys_and_values",
+        term.multiply(
+            f"{kind}/context/all",
+            clock.micro_batch,
+            clock.sequence,
+            WIDE_BYTES,
+            size(f"{kind}/cached_elements", elements),
+        ),
+        clock.tp,
+    )
+    sent = term.multiply(f"{kind}/context/bytes", shared, gathered(f"{kind}/context/share", clock.cp))
+    passing = clock.transfer(f"{kind}/context/ring", sent, clock.bus(f"{kind}/context/bandwidth", clock.cp, clock.tp))
+    shown = clock.rate("context/exposed", clock.rates.context_exposed, source=STACK)
+    return (
+        {"context": term.multiply(f"{kind}/context/forward", shown, passing)},
+        {"context": term.multiply(f"{kind}/context/backward", TWO, shown, passing)},
+    )

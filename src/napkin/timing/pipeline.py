@@ -1,0 +1,110 @@
+"""Pipeline parallelism: the slowest stage, the bubble, and what stages send each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from napkin import term
+from napkin.elementwise import Number
+from napkin.record import record
+from napkin.term import Term
+from napkin.timing.clock import BYTE, ONE, STACK, Clock, size, total, zero
+from napkin.timing.layer import GROUPS, LayerTime
+
+ZERO = term.constant("0", 0)
+
+
+@record
+class Stages:
+    """A pipeline: its depth in layers, seconds of the mean layer by group, of the head, and what the slowest stage
+    holds of both."""
+
+    depth: Term
+    pp: Term
+    mean: Mapping[str, Term]
+    head: LayerTime
+    layers_on: Term
+    head_on: Term
+
+    def slowest(self, group: str) -> Term:
+        """Seconds of a group on the slowest stage for one micro-batch."""
+        return term.add(
+            f"stage/{group}",
+            term.multiply(f"stage/{group}/layers", self.layers_on, self.mean[group]),
+            term.multiply(f"stage/{group}/head", self.head_on, self.head.groups[group]),
+        )
+
+    def stage_mean(self) -> Term:
+        """Seconds of the mean stage for one micro-batch."""
+        layers = term.multiply("model/layers", self.depth, total("layer", self.mean.values()))
+        head = total("model/head", self.head.groups.values())
+        return term.divide("stage/mean", term.add("model/micro_batch", layers, head), self.pp)
+
+
+def mean_layer(runs: Sequence[tuple[Number, LayerTime]], depth: Term) -> dict[str, Term]:
+    """Seconds of the mean layer by group, of runs of (how many layers, one of them)."""
+    found = {}
+    for group in GROUPS:
+        every = [
+            term.multiply(f"{part.name}/all", term.leaf("layers", count, "1", term.TRUE), part)
+            for count, part in ((count, one.groups[group]) for count, one in runs)
+        ]
+        found[group] = term.divide(f"layer/{group}", total(f"layers/{group}", every), depth)
+    return found
+
+
+def stages_of(clock: Clock, runs: Sequence[tuple[Number, LayerTime]], head: LayerTime) -> Stages:
+    """Assign layers to stages: every stage but the last holds ⌈L/p⌉, the last one the rest, and the head; or as the
+    user assigned them."""
+    layout = clock.layout
+    depth = term.leaf("depth", sum(count for count, _ in runs), "1", term.TRUE)
+    pp = size("pp", layout.pp)
+    mean = mean_layer(runs, depth)
+    each = term.ceil_divide("stage/even", depth, pp)
+    before = term.multiply("stage/before_last", term.subtract("stage/others", pp, ONE), each)
+    rest = term.largest("stage/rest", term.subtract("stage/left", depth, before), ZERO)
+    given_before, given_last = size("layers_before", layout.layers_before), size("layers_last", layout.layers_last)
+    by_hand = term.greater("stage/by_hand", term.add("stage/given", given_before, given_last), ZERO)
+    full = term.choose("stage/full", by_hand, given_before, each)
+    last = term.choose("stage/last", by_hand, given_last, rest)
+    layer = total("layer", mean.values())
+    with_head = term.add(
+        "stage/last/seconds",
+        term.multiply("stage/last/layers", last, layer),
+        total("model/head", head.groups.values()),
+    )
+    head_on = term.greater(
+        "stage/head", with_head, term.multiply("stage/full/seconds", full, layer), "1 where the slowest has the head"
+    )
+    layers_on = term.choose("stage/layers", head_on, last, full, "of the slowest pipeline stage")
+    return Stages(depth, pp, mean, head, layers_on, head_on)
+
+
+def bubble_time(clock: Clock, stages: Stages, stack: Term) -> Term:
+    """p−1 slots of a mean stage, divided among the v chunks of each stage (Narayanan et al. 2021, section 2.2)."""
+    others = term.subtract("bubble/stages", stages.pp, ONE)
+    slots = term.divide("bubble/slots", others, size("vp", clock.layout.vp))
+    kept = term.leaf("bubble/kept", clock.layout.idle, "1", term.TRUE, "schedule")
+    return term.multiply("step/bubble", stack, kept, slots, stages.stage_mean())
+
+
+def boundary_time(clock: Clock, stages: Stages, width: Number, stack: Term, repeats: Term) -> Term:
+    """Activations and their gradients between stages for each chunk; each rank sends its own part where sequence
+    parallelism divides the stream."""
+    layout = clock.layout
+    both_ways = term.constant("bytes_both_ways", 4, BYTE, "16 bits of an activation and of its gradient")
+    stream = term.multiply(
+        "pipeline/stream", both_ways, clock.tokens, size("stream_width", width), size("vp", layout.vp)
+    )
+    sent = term.choose(
+        "pipeline/bytes",
+        term.greater("pipeline/several", stages.pp, ONE),
+        term.divide("pipeline/own", stream, clock.stream),
+        term.constant("pipeline/none", 0, BYTE),
+    )
+    ranks = term.multiply("pipeline/ranks", clock.tp, clock.cp, stages.pp)
+    crosses = term.greater("pipeline/crosses_nodes", ranks, clock.node)
+    bandwidth = term.choose("pipeline/bandwidth", crosses, clock.network, clock.link)
+    exposed = clock.rate("pipeline/exposed", clock.rates.pipeline_exposed, source=STACK)
+    boundary = clock.transfer("pipeline/boundary", sent, bandwidth, zero("pipeline/latency"))
+    return term.multiply("step/communication/pipeline", stack, repeats, exposed, boundary)

@@ -1,0 +1,92 @@
+"""What the machine and the software reach: every measured or calibrated constant that the time of a step rests on.
+
+timing/ defines the record; whoever knows the machine and the stack fills it in. No module of this package knows a
+constant of a chip, a library or a published run.
+"""
+
+from __future__ import annotations
+
+from napkin.elementwise import Number
+from napkin.record import record
+
+
+@record
+class Rates:
+    """What the machine and the software reach, each a number or one per layout.
+
+    peak, peak_wide     dense FLOP/s of linear layers' dtype and of 16 bits (attention and head)
+    bandwidth, link, network, node, units
+                        byte/s of memory, of the link one way, of the network card; GPUs that the link joins; matrix
+                        units
+    matmul, matmul_wide share of the peak that a large matrix product sustains
+    attention, attention_backward
+                        share of the peak of the fused forward kernel; how much slower its backward runs per FLOP
+    core, core_odd      share of `matmul_wide` that unfused attention's batched products reach; of that, with heads of
+                        odd size
+    score_bytes         traffic of unfused attention per score, forward and backward together
+    memory, bus, wire   shares of the memory's, the link's and the network's rate that are reached
+    waves, half_depth, misaligned
+                        see efficiency.py
+    elementwise         traffic of elementwise kernels over the least that is needed
+    cast_bytes          traffic of casting per input element of a low-precision linear layer
+    loss_bytes          traffic of the loss per logit
+    accumulation_bytes  traffic of adding up gradients per weight and micro-batch
+    tensor_latency, data_latency
+                        seconds of one tensor-parallel collective, and per doubling of the data-parallel group
+    tensor_exposed, pipeline_exposed, context_exposed
+                        share of that communication that nothing hides
+    data_overlap, data_exposed
+                        1 where gradients are reduced while the last backward runs; least share that stays exposed
+    interference        slow-down of everything else by FSDP's collectives, per second of link time
+    grouped             share of `matmul` that grouped products of experts reach
+    permutation_bytes   traffic of permuting per routed token and hidden element
+    dispatch            time of the all-to-all over bytes/bandwidth
+    host_layer, host_experts
+                        seconds in which the host launches one layer's kernels
+    optimizer_slowness  time of the optimizer over bytes/bandwidth
+    fixed               seconds of a step that nothing scales
+    stops_early         share of a block's last product that recomputation skips
+    stack               time of this software over the common constants'
+    """
+
+    peak: Number
+    peak_wide: Number
+    bandwidth: Number
+    link: Number
+    network: Number
+    node: Number
+    units: Number
+    matmul: Number
+    matmul_wide: Number
+    attention: Number
+    attention_backward: Number
+    core: Number
+    core_odd: Number
+    score_bytes: Number
+    memory: Number
+    bus: Number
+    wire: Number
+    waves: Number
+    half_depth: Number
+    misaligned: Number
+    elementwise: Number
+    cast_bytes: Number
+    loss_bytes: Number
+    accumulation_bytes: Number
+    tensor_latency: Number
+    data_latency: Number
+    tensor_exposed: Number
+    pipeline_exposed: Number
+    context_exposed: Number
+    data_overlap: Number
+    data_exposed: Number
+    interference: Number
+    grouped: Number
+    permutation_bytes: Number
+    dispatch: Number
+    host_layer: Number
+    host_experts: Number
+    optimizer_slowness: Number
+    fixed: Number
+    stops_early: Number
+    stack: Number

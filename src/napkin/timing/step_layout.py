@@ -1,0 +1,76 @@
+"""How a training step is laid out and computed, as the time of a step depends on it."""
+
+from __future__ import annotations
+
+from napkin.elementwise import Number, where
+from napkin.record import record, replace
+
+
+@record
+class StepLayout:
+    """How a step is laid out and computed. Each field a number or one number per layout.
+
+    shards              ranks that share parameters under ZeRO-3 (less than dp where replicas are kept)
+    layers_recomputed   share of the layers whose forward runs again in backward
+    attention_recomputed, products_recomputed
+                        1 where the attention core alone runs again; share of the forward matrix products that do
+    flash               1 for a fused attention kernel, 0 where the scores are written to memory
+    idle                share of the plain pipeline's idle slots that the schedule keeps: 1 for GPipe and 1F1B, 1/3
+                        where weight gradients fill them (zero bubble, ZB-H1: Qi et al. 2023)
+    low                 1 where linear layers multiply 8- or 4-bit numbers (their inputs are cast first)
+    casts               traffic of casting over the usual: 2 where every row has a scale of its own in both directions
+    gradient_bytes      bytes of one gradient element as it is reduced
+    optimizer_bytes     bytes that the optimizer moves per parameter of its own part
+    etp                 ranks that each expert's width is divided over
+    target, source      tokens of the decoder's sequences and of those that its cross-attention reads, in an
+                        encoder-decoder (0: `sequence`)
+    layers_before, layers_last
+                        layers of the fullest stage before the last one and of the last, where they are dealt by hand
+                        (0: ⌈L/p⌉, and what is left)
+    """
+
+    sequence: Number
+    micro_batch: Number
+    micro_batches: Number
+    tp: Number = 1
+    pp: Number = 1
+    vp: Number = 1
+    cp: Number = 1
+    ep: Number = 1
+    dp: Number = 1
+    sequence_parallel: Number = 0
+    zero: Number = 0
+    shards: Number = 1
+    layers_recomputed: Number = 0
+    attention_recomputed: Number = 0
+    products_recomputed: Number = 0
+    flash: Number = 1
+    idle: Number = 1
+    low: Number = 0
+    casts: Number = 1
+    gradient_bytes: Number = 4
+    optimizer_bytes: Number = 30
+    etp: Number = 1
+    target: Number = 0
+    source: Number = 0
+    layers_before: Number = 0
+    layers_last: Number = 0
+
+    @property
+    def tokens(self) -> Number:
+        """Tokens of a micro-batch on one GPU."""
+        return self.micro_batch * self.sequence / self.cp
+
+    @property
+    def read(self) -> Number:
+        """The same of the sequences that cross-attention reads."""
+        return self.micro_batch * self.keys / self.cp
+
+    @property
+    def keys(self) -> Number:
+        """Tokens of a sequence that cross-attention reads."""
+        return where(self.source > 0, self.source, self.sequence)
+
+    def decoding(self) -> StepLayout:
+        """The layout over the decoder's sequences, of an encoder-decoder."""
+        return replace(self, sequence=where(self.target > 0, self.target, self.sequence), source=self.sequence)

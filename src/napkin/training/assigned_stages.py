@@ -1,0 +1,27 @@
+"""A pipeline's stages as the user assigned layers to them."""
+
+from __future__ import annotations
+
+Stages = tuple[tuple[int, int], ...]
+"""A pipeline's stages in order, as (how many, layers of each)."""
+
+
+def joined(stages: Stages) -> Stages:
+    """The same in as few runs as can be; runs of no stage left out."""
+    found: list[tuple[int, int]] = []
+    for count, layers in stages:
+        if found and found[-1][1] == layers:
+            found[-1] = (found[-1][0] + count, layers)
+        elif count:
+            found.append((count, layers))
+    return tuple(found)
+
+
+def held_by(stages: Stages, index: int) -> tuple[int, int]:
+    """The first layer of stage `index` and the one after its last."""
+    low = 0
+    for count, layers in stages:
+        if index < count:
+            return low + index * layers, low + (index + 1) * layers
+        low, index = low + count * layers, index - count
+    return low, low

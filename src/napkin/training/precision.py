@@ -1,0 +1,83 @@
+"""Precision policies: which number format each kind of tensor has in training."""
+
+from __future__ import annotations
+
+from napkin.errors import NapkinError, did_you_mean
+from napkin.formats import RECIPES, TRAINED
+from napkin.record import record
+from napkin.units import number_format
+
+
+@record
+class Precision:
+    """A policy: which number format each kind of tensor has.
+
+    param    parameters as the forward pass reads them      grad    gradients as the optimizer reads them
+    compute  inputs of matrix products                      state   the optimizer's parameter-shaped states
+    master   a further copy of the parameters, or None      autocast  compute differs from param by autocast
+    """
+
+    name: str
+    param: str
+    grad: str
+    compute: str
+    state: str
+    master: str | None = None
+
+    @property
+    def autocast(self) -> bool:
+        """fp32 parameters computed in 16 bits: weights are cast on every forward pass."""
+        return self.param == "fp32" and self.compute not in ("fp32", "tf32")  # tf32 reads fp32 tensors as they are
+
+
+POLICIES: dict[str, Precision] = {
+    p.name: p
+    for p in (
+        Precision("fp32", "fp32", "fp32", "fp32", "fp32"),
+        Precision("bf16-pure", "bf16", "bf16", "bf16", "bf16"),
+        Precision("amp-bf16", "fp32", "fp32", "bf16", "fp32"),
+        Precision("bf16-mixed", "bf16", "bf16", "bf16", "fp32", "fp32"),
+        Precision("bf16-fp32state", "bf16", "bf16", "bf16", "fp32"),
+        Precision("fp16-mixed", "fp16", "fp16", "fp16", "fp32", "fp32"),
+        Precision("fp8-mixed", "bf16", "bf16", "fp8", "fp32", "fp32"),
+        Precision("mxfp8-mixed", "bf16", "bf16", "mxfp8", "fp32", "fp32"),
+        Precision("nvfp4-mixed", "bf16", "bf16", "nvfp4", "fp32", "fp32"),
+    )
+}
+_FIELDS = ("param", "grad", "compute", "state", "master")
+
+
+def precision(text: str, where: str = "--precision") -> Precision:
+    """A policy by name, or written out: `param=bf16,grad=fp32,compute=fp8,state=fp32,master=fp32`.
+
+    Written out, what is left out follows param (compute, grad) or is fp32 (state), and there is no master copy."""
+    name = text.strip().lower()
+    if name in POLICIES:
+        return POLICIES[name]
+    if "=" not in name:
+        hint = did_you_mean(name, POLICIES) or f"one of {', '.join(POLICIES)}, or param=bf16,grad=fp32,…"
+        raise NapkinError(f"{where}: unknown policy {text.strip()[:60]!r}", hint)
+    parts: dict[str, str] = {}
+    for item in name.split(","):
+        field, _, value = (piece.strip() for piece in item.partition("="))
+        value = number_format(value)
+        value = RECIPES.get(value, value)
+        if field not in _FIELDS:
+            raise NapkinError(f"{where}: unknown part {field[:40]!r}", f"one of {', '.join(_FIELDS)}")
+        if field in parts:
+            raise NapkinError(f"{where}: {field} is given twice", "keep one of them")
+        if value not in TRAINED and not (field == "master" and value == "none"):
+            raise NapkinError(f"{where}: unknown dtype {value[:40]!r} for {field}", did_you_mean(value, TRAINED))
+        parts[field] = value
+    if "param" not in parts:
+        raise NapkinError(f"{where}: param is missing", "for example param=bf16,grad=fp32,state=fp32,master=fp32")
+    param = parts["param"]
+    master = parts.get("master", "none")
+    return Precision(
+        name,
+        param,
+        parts.get("grad", param),
+        parts.get("compute", param),
+        parts.get("state", "fp32"),
+        None if master == "none" else master,
+    )

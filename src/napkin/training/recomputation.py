@@ -1,0 +1,43 @@
+"""Recomputation (activation checkpointing): which activations are computed again in the backward pass."""
+
+from __future__ import annotations
+
+from napkin.errors import NapkinError
+from napkin.record import record
+
+OPERATIONS = "operations"
+
+
+@record
+class Recompute:
+    """Which activations are computed again in the backward pass.
+
+    kind     none, selective (attention's core), full (every block), every (blocks 0, K, 2K, …), group (one checkpoint
+             for each run of K blocks), operations (all but attention's result and every second product's)
+    k        the K of every and group; 0 for group:sqrt, which takes K = ⌈√L⌉
+    """
+
+    kind: str = "none"
+    k: int = 1
+
+    @property
+    def word(self) -> str:
+        """As an option spells it."""
+        return {"every": f"every:{self.k}", "group": f"group:{self.k or 'sqrt'}"}.get(self.kind, self.kind)
+
+
+def recompute(text: str, where: str = "--recompute") -> Recompute:
+    """What is recomputed, by its word: none, selective, full, operations, every:K, group:K or group:sqrt."""
+    name = text.strip().lower()
+    if name in ("none", "selective", "full", OPERATIONS):
+        return Recompute(name)
+    kind, colon, count = name.partition(":")
+    if kind in ("every", "group") and colon:
+        if kind == "group" and count == "sqrt":
+            return Recompute("group", 0)
+        if count.isascii() and count.isdigit() and 1 <= len(count) <= 9 and int(count) > 0:
+            return Recompute(kind, int(count))
+    raise NapkinError(
+        f"{where}: unknown recomputation {text.strip()[:60]!r}",
+        "none, selective, operations, full, every:K, group:K or group:sqrt",
+    )
