@@ -33,12 +33,12 @@ from napkin.operations.base import POSITION, REPLICATED, Operation
 from napkin.operations.embedding import Embedding
 from napkin.operations.implementations import IDS, ROTARY
 from napkin.operations.model import Layer, Model
-from napkin.operations.pointwise import Add, Learnt, Scale
+from napkin.operations.pointwise import Add, Parameters, Scale
 from napkin.record import replace
 
 
 def esm(config: Config) -> Model:
-    """ESM-1b (doi:10.1073/pnas.2016239118) and ESM-2 (doi:10.1126/science.ade2574): norms before the blocks, learnt or
+    """ESM-1b (doi:10.1073/pnas.2016239118) and ESM-2 (doi:10.1126/science.ade2574): norms before the blocks, learned or
     rotary positions, queries scaled before they turn. The head that predicts contacts from attention's weights is held
     by the class, and trained apart."""
     hidden, layers = width(config), depth(config)
@@ -74,7 +74,7 @@ def esm(config: Config) -> Model:
         before += (LAYER("embedding_norm", before[-1].name, hidden),)
     final = LAYER("final_norm", "x", hidden)
     scores = layers * heads
-    contacts = Learnt("contacts", (), (("weight", (1, scores)), ("bias", (1,))), REPLICATED, trained=False)
+    contacts = Parameters("contacts", (), (("weight", (1, scores)), ("bias", (1,))), REPLICATED, trained=False)
     after = masked_head(hidden, vocabulary, "gelu_python", source="final_norm")
     if purpose == BARE:
         after = pooler(hidden, "final_norm")
@@ -99,7 +99,7 @@ ESM = Architecture(
         "max_position_embeddings": 1026, "num_attention_heads": 12, "position_embedding_type": "absolute",
         "tie_word_embeddings": True,
     },
-    implementation=replace(ENCODER, positions="learnt", buffers=(ROTARY, IDS)),
+    implementation=replace(ENCODER, positions="learned", buffers=(ROTARY, IDS)),
 )  # fmt: skip
 
 ARCHITECTURES = (ESM,)

@@ -60,7 +60,7 @@ def _t5_feed(config: Config, hidden: int, inner: int) -> Block:
 
 def t5(config: Config, *, every_layer: bool = False) -> Model:
     """T5 (arXiv:1910.10683), T5 1.1, Flan-T5, mT5: norms before the blocks, no biases, heads of d_kv numbers, and a
-    learnt bias a head and distance bucket that the first layer of each stack keeps for all (UMT5: one each)."""
+    learned bias a head and distance bucket that the first layer of each stack keeps for all (UMT5: one each)."""
     feed = _t5_feed(config, width(config), config.integer("d_ff"))
     return _t5(config, feed, every_layer=every_layer)
 
