@@ -79,7 +79,7 @@ def _shape(path: str, model: Model, parameters: int) -> list[Term]:
 def _fitting(inputs: Inputs, config: Config) -> list[Term]:
     """The largest shape whose whole step fits: states as the layout divides them, activations, the loss, overhead."""
     from napkin.architectures import build
-    from napkin.planning import fit
+    from napkin.planning import verdicts
     from napkin.planning.scaling import largest
 
     for name, value in SETUP_DEFAULTS.items():
@@ -88,9 +88,9 @@ def _fitting(inputs: Inputs, config: Config) -> list[Term]:
     capacity = read_hardware(inputs).term("capacity", "fits/capacity", "byte")
     compiled = bool(inputs.get("compile"))
 
-    def found(model: Model) -> fit.Fit:
+    def found(model: Model) -> verdicts.Fit:
         setup = read_setup(inputs, model)
-        return fit.evaluate(model, setup, inputs.get("implementation"), capacity.value, compiled)
+        return verdicts.evaluate(model, setup, inputs.get("implementation"), capacity.value, compiled)
 
     def fits(model: Model) -> bool:
         return bool(found(model).reported.used.value <= capacity.value)
