@@ -37,7 +37,7 @@ def run(inputs: Inputs) -> Answer:
     if inputs.get("dtype") is not None:
         raise NapkinError("--dtype belongs to --inference", "training takes a policy: --precision bf16-mixed")
     each = _bytes_per_param(inputs)
-    largest = capacity.largest(total, each)
+    largest = capacity.most_params(total, each)
     shapes = _like(inputs, largest)
     truth = [term for term in shapes if term.name == "fits/params"]  # beside the ceiling
     rest = [term for term in shapes if term.name != "fits/params"]
@@ -54,11 +54,11 @@ def _like(inputs: Inputs, most: Term) -> list[Term]:
         return []
     from napkin.inputs.model import load_config
     from napkin.inputs.presets import is_preset
-    from napkin.planning.scaling import at_most, largest, nearest_of_family
+    from napkin.planning.scaling import at_most, largest_of_family, nearest_of_family
 
     name, limit = inputs.get("like"), int(most.value)
     config = (None if is_preset(name) else nearest_of_family(name, limit)) or load_config(name)
-    model, parameters = largest(config, at_most(limit))
+    model, parameters = largest_of_family(config, at_most(limit))
     inputs.note(f"the shape keeps the proportions of {config.name}: head size, width to depth, inner width to width")
     terms = _shape("like", model, parameters)
     return [*terms, *_fitting(inputs, config)] if laid_out else terms
@@ -80,7 +80,7 @@ def _fitting(inputs: Inputs, config: Config) -> list[Term]:
     """The largest shape whose whole step fits: states as the layout divides them, activations, the loss, overhead."""
     from napkin.architectures import build
     from napkin.planning import verdicts
-    from napkin.planning.scaling import largest
+    from napkin.planning.scaling import largest_of_family
 
     for name, value in SETUP_DEFAULTS.items():
         inputs.default(name, value)
@@ -97,7 +97,7 @@ def _fitting(inputs: Inputs, config: Config) -> list[Term]:
 
     pp, vp = inputs.get("pp"), inputs.get("vp")
     try:
-        model, parameters = largest(config, fits, inputs.get("tp"), pp, pp * vp if vp > 1 else 1)
+        model, parameters = largest_of_family(config, fits, inputs.get("tp"), pp, pp * vp if vp > 1 else 1)
     except NapkinError as problem:
         if problem.status != BROKEN:
             raise
@@ -138,9 +138,11 @@ def _inference(inputs: Inputs, hardware: Hardware, total: Term, per_gpu: Term) -
     first = formats.find(inputs.get("dtype") or inputs.default("dtype", "bf16"))
     inputs.note("weights alone: the key-value cache of the sequences being served comes on top")
     each = capacity.width(first.name, "bytes_per_param")
-    terms = [capacity.largest(total, each), total, each, per_gpu]
+    terms = [capacity.most_params(total, each), total, each, per_gpu]
     for dtype in INFERENCE_DTYPES:
-        terms.append(capacity.largest(total, capacity.width(dtype, f"bytes_per_param/{dtype}"), f"params/max/{dtype}"))
+        terms.append(
+            capacity.most_params(total, capacity.width(dtype, f"bytes_per_param/{dtype}"), f"params/max/{dtype}")
+        )
     return Answer("max-params", _title(inputs, hardware, f"{first.name} weights alone"), terms)
 
 

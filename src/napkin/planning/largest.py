@@ -111,5 +111,5 @@ def size_terms(found: Largest, setup: Setup, each_capacity: Term) -> list[Term]:
     if not setup.optimizer.factored:
         each = capacity.bytes_per_param(setup.precision, setup.optimizer)
         whole = multiply("capacity_of_all", each_capacity, constant("gpus", setup.layout.gpus))
-        terms.append(capacity.largest(whole, each, "params/ceiling"))
+        terms.append(capacity.most_params(whole, each, "params/ceiling"))
     return terms
