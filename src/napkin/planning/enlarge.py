@@ -28,7 +28,7 @@ def largest_that_fits(fits: Callable[[int], bool], unit: int = 1, most: int = MO
 
 def with_layers(model: Model, layers: int) -> Model:
     """The model with another number of layers: its own, cut off, or its last pattern repeated further."""
-    if model.lends:
+    if model.shares_tensors:
         raise Refused(f"{model.name}: its layers read what others make: another number of them is another network")
     last = model.stacks[-1]
     patterns = list(last.patterns)

@@ -109,7 +109,7 @@ def changes(model: Model, setup: Setup, fixed: bool, node: int = 8) -> Iterator[
                 sp=layout.sp if layout.tp > 1 else 1,
                 micro_batches=whole or layout.pp,
             )
-        dealt = layout.stages or model.lends
+        dealt = layout.stages or model.shares_tensors
         if keeps and not dealt and model.stacks[-1].depth % (deeper * layout.vp) == 0:
             yield laid(f"--pp {deeper}", "a pipeline's bubble", pp=deeper, dp=fewer, micro_batches=whole or deeper)
         if layout.seq % (longer * layout.tp) == 0:
