@@ -118,7 +118,7 @@ ESM = Architecture(
         "max_position_embeddings": 1026, "num_attention_heads": 12, "position_embedding_type": "absolute",
         "tie_word_embeddings": True,
     },
-    implementation=replace(ENCODER, positions="learnt", buffers=(ROTARY, IDS)),
+    implementation=replace(ENCODER, positions="learned", buffers=(ROTARY, IDS)),
 )  # fmt: skip
 
 ARCHITECTURES = (ESM,)

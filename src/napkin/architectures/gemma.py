@@ -1,4 +1,4 @@
-"""Gemma 3n and Gemma 4: layers that share keys and values, and inputs of each layer's own beside the residual stream.
+"""Gemma 3n and Gemma 4: layers that share keys and values, and inputs of each layer's own next to the residual stream.
 
 The facts are those of Hugging Face transformers 5.23.0 (src/transformers/models/gemma3n and gemma4).
 """
@@ -50,7 +50,7 @@ INPUTS = "per_layer_inputs"
 
 
 def kinds_of(config: Config, layers: int, period: int) -> Sequence[str]:
-    """The attention of each layer: full in each `period`-th where config.json does not list it."""
+    """Return the attention of each layer: full in each `period`-th where config.json does not list it."""
     kinds = common.layer_types(config, layers, lambda i: WINDOWED if (i + 1) % period else FULL)
     if CHUNKED in kinds:
         raise config.refuse("layer_types", "napkin does not know chunks in this class")
@@ -162,7 +162,7 @@ class _Plan(NamedTuple):
 
 
 def gemma3n(config: Config) -> Model:
-    """Gemma 3n's language model: AltUp's streams (arXiv:2301.13310), a learnt augmented residual (LAuReL,
+    """Gemma 3n's language model: AltUp's streams (arXiv:2301.13310), a learned augmented residual (LAuReL,
     arXiv:2411.07501), inputs of each layer's own, first layers whose MLP cuts its activations by their spread."""
     hidden, layers = common.width(config), common.depth(config)
     heads, head_dim = config.integer("num_attention_heads"), config.integer("head_dim")
@@ -288,7 +288,7 @@ def _sparse(config: Config, layers: int) -> list[bool]:
 
 
 def _cut(feed: Operations, inner: int) -> Operations:
-    """A gated MLP whose gate is cut by its spread before its activation."""
+    """Return a gated MLP whose gate is cut by its spread before its activation."""
     found: list[Operation] = []
     for op in feed:
         found.append(replace(op, reads=("gate_cut",)) if op.name == "activation" else op)
@@ -309,7 +309,7 @@ class _Sort(NamedTuple):
 
 def gemma4(config: Config) -> Model:
     """Gemma 4's language model: full attention has heads of its own size, and keys and values of one product where
-    asked for; inputs of each layer's own; experts beside the MLP of every layer."""
+    asked for; inputs of each layer's own; experts next to the MLP of every layer."""
     hidden, layers = common.width(config), common.depth(config)
     heads, rows = config.integer("num_attention_heads"), config.integer("vocab_size")
     config.must_be("use_bidirectional_attention", "vision")
@@ -467,7 +467,7 @@ def modalities(prefix: str, norm: Operation, router: Operation, hidden: int, str
 
 
 def from_one(hidden: int, streams: int) -> Operations:
-    """The embedding as the first of several streams: the others are projections of it, of its magnitude."""
+    """Return the embedding as the first of several streams: the others are projections of it, of its magnitude."""
     operations: list[Operation] = [Magnitude("magnitude", ("embedding_scaled",), hidden)]
     for i in range(1, streams):
         operations += [
@@ -479,7 +479,7 @@ def from_one(hidden: int, streams: int) -> Operations:
 
 
 def to_one(hidden: int, streams: int) -> Operations:
-    """The mean of the first stream and of projections of the others, of its magnitude."""
+    """Return the mean of the first stream and of projections of the others, of its magnitude."""
     operations: list[Operation] = [Stream("stream_0", ("x",), hidden), Magnitude("magnitude", ("stream_0",), hidden)]
     for i in range(1, streams):
         operations += [

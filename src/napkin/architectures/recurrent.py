@@ -83,7 +83,7 @@ def recurrent_gemma(config: Config) -> Model:
 
 
 def lfm2(config: Config, *, sparse: bool = False) -> Model:
-    """LFM2: gated short convolutions, and attention with normalised queries and keys at some depths; the MLP's stated
+    """LFM2: gated short convolutions, and attention with normalized queries and keys at some depths; the MLP's stated
     size may be shrunk by 2/3 and rounded up. LFM2-MoE: mixtures of experts from layer num_dense_layers on."""
     hidden, layers = width(config), depth(config)
     heads = config.integer("num_attention_heads")

@@ -36,7 +36,7 @@ def selective(
     gate, d → h. Δ comes through a bottleneck of `rank`.
 
     heads         separate projections for as many slices of d (Zamba); 1: one for all
-    normed        Δ, B and C are RMS-normalised (Jamba, Falcon-Mamba), with weights or without
+    normed        Δ, B and C are RMS-normalized (Jamba, Falcon-Mamba), with weights or without
     """
     at = f"{prefix}{{}}".format
     low = rank + 2 * state
@@ -377,7 +377,7 @@ def short_conv(source: str, *, width: int, kernel: int, bias: bool, prefix: str 
 
 
 def _token_shift(name: str, source: str, width: int) -> Operations:
-    """RWKV's mix of a token with the one before, by a learnt share a channel."""
+    """RWKV's mix of a token with the one before, by a learned share a channel."""
     return (
         Learnt(f"{name}_share", (), (("weight", (width,)),), shard="replicated"),
         Mix(name, (source, f"{name}_share"), width),

@@ -1,4 +1,4 @@
-"""Networks of Mamba layers, alone or beside attention: config.json → list of operations.
+"""Networks of Mamba layers, alone or next to attention: config.json → list of operations.
 
 Field names and arrangements are facts of the classes of Hugging Face transformers 5.23.0
 (src/transformers/models/<model type>/).
@@ -54,7 +54,7 @@ from napkin.record import replace
 def _state_space(
     config: Config, mix: Block, layers: int, kind: str, *, hidden: int, heads: int, head_dim: int
 ) -> Model:
-    """A network of one kind of mixer; the residual stream is fp32 where residual_in_fp32 says so."""
+    """Return a network of one kind of mixer; the residual stream is fp32 where residual_in_fp32 says so."""
     wide = config.flag("residual_in_fp32", otherwise=True)
     layer = mixer_layer(hidden, RMS, mix, kind, wide=wide)
     model = network(
@@ -68,7 +68,7 @@ def _state_space(
 
 
 def mamba(config: Config, *, normed: bool = False) -> Model:
-    """Mamba (arXiv:2312.00752) and Falcon-Mamba, whose Δ, B and C are normalised without weights."""
+    """Mamba (arXiv:2312.00752) and Falcon-Mamba, whose Δ, B and C are normalized without weights."""
     hidden, layers = width(config), depth(config)
     agree(config, d_model=hidden, n_layer=layers, rms_norm=True, ssm_cfg={})
     inner = config.optional_integer("intermediate_size")
@@ -144,11 +144,11 @@ def _ssd_mamba(config: Config, hidden: int, inner: int, **more: object) -> Block
     )
 
 
-# --- beside attention -------------------------------------------------------------------------------------------------
+# --- next to attention -----------------------------------------------------------------------------------------------
 
 
 def jamba(config: Config) -> Model:
-    """Jamba (arXiv:2403.19887): Mamba with normalised Δ, B, C; attention and mixtures of experts every so often."""
+    """Jamba (arXiv:2403.19887): Mamba with normalized Δ, B, C; attention and mixtures of experts every so often."""
     hidden, layers = width(config), depth(config)
     heads = config.integer("num_attention_heads")
     period, offset = config.integer("attn_layer_period"), config.integer("attn_layer_offset", least=0)
@@ -407,7 +407,7 @@ def _latent_mixture(
 
 
 def granite_moe_hybrid(config: Config) -> Model:
-    """Granite 4: Mamba-2 or attention, then an always-on gated MLP beside a mixture of experts where it has any."""
+    """Granite 4: Mamba-2 or attention, then an always-on gated MLP next to a mixture of experts where it has any."""
     hidden, layers = width(config), depth(config)
     heads = config.integer("num_attention_heads")
     head_dim = head_size(config, hidden, heads)

@@ -45,7 +45,7 @@ ROTARY_SHARE = 0.5
 
 def zaya(config: Config) -> Model:
     """ZAYA1 (arXiv:2511.17127): each layer compressed convolutional attention, then one of the experts or none, which a
-    network with a state of its own chooses; learnt scales on both sides of each residual sum, which is fp32."""
+    network with a state of its own chooses; learned scales on both sides of each residual sum, which is fp32."""
     hidden, layers = width(config), depth(config)
     heads, head_dim = config.integer("num_attention_heads"), config.integer("head_dim")
     kv_heads = kv_heads_of(config, heads)
@@ -157,7 +157,7 @@ def zaya(config: Config) -> Model:
 
 
 def _merged(name: str, branch: str, stream: str, hidden: int) -> Operations:
-    """A residual sum, each side shifted and scaled by learnt vectors."""
+    """Return a residual sum, each side shifted and scaled by learned vectors."""
     return (
         Affine(f"{name}_scaled", (branch,), hidden),
         Affine(f"{name}_kept", (stream,), hidden),

@@ -240,7 +240,7 @@ class Lowering:
 
     def rows_of(self, how: str) -> Number:
         """Rows of a table of ids or angles: one a sequence, or one for all."""
-        return self.b if how in ("each", "learnt") or (how == "source" and not self.source) else 1
+        return self.b if how in ("each", "learned") or (how == "source" and not self.source) else 1
 
     def turned(self, x: Tensor) -> Tensor:
         """The tensor laid out by heads: one copy for all that read it."""
