@@ -176,8 +176,8 @@ class Implementation:
 
     Embeddings and loss
     positions    ids of learned positions, and rows of cos and sin. one: one row for all sequences · each: one row for
-                 each · learned: of ids one row for each, of cos and sin one for all · source: each in an encoder, one in
-                 its decoder · buffer: kept with the weights
+                 each · learned: of ids one row for each, of cos and sin one for all · source: each in an encoder, one
+                 in its decoder · buffer: kept with the weights
     segments     ids of segments: one row for all sequences, or each
     copies_ids   the token ids are copied, those of other modalities masked
     bounded_ids  ids that the embedding of layers' own inputs lacks are set to 0: ids of its own
@@ -230,8 +230,8 @@ class Implementation:
     What is allocated around the operations
     buffers      tensors in addition to the parameters, each (what, dtype or "" for the weights'). rotary: inverse
                  frequencies, twice, for each rotary table · spare rotary: those that no layer reads · angles: sines and
-                 cosines of every position, each layer its own · masks: a causal mask of the longest sequence, each layer
-                 its own · mask: one for all layers · ids: of every position · sines: of every position and two more,
+                 cosines of every position, each layer its own · masks: a causal mask of the longest sequence, each
+                 layer its own · mask: one for all layers · ids: of every position · sines: of every position and two more,
                  each stack its own · logits: one for each token of the vocabulary · scale: the factor of each embedding
                  · factors: two of layers' own inputs · scalar: one for each layer · scalars: two for each layer
     norms_last   a layer registers its norms after its linear layers
