@@ -231,9 +231,10 @@ class Implementation:
     buffers      tensors in addition to the parameters, each (what, dtype or "" for the weights'). rotary: inverse
                  frequencies, twice, for each rotary table · spare rotary: those that no layer reads · angles: sines and
                  cosines of every position, each layer its own · masks: a causal mask of the longest sequence, each
-                 layer its own · mask: one for all layers · ids: of every position · sines: of every position and two more,
-                 each stack its own · logits: one for each token of the vocabulary · scale: the factor of each embedding
-                 · factors: two of layers' own inputs · scalar: one for each layer · scalars: two for each layer
+                 layer its own · mask: one for all layers · ids: of every position · sines: of every position and two
+                 more, each stack its own · logits: one for each token of the vocabulary · scale: the factor of each
+                 embedding · factors: two of layers' own inputs · scalar: one for each layer · scalars: two for each
+                 layer
     norms_last   a layer registers its norms after its linear layers
     closure      what a checkpointed layer refers to: tables (cos and sin), ids (one row of positions), each ids (a row
                  for each sequence), masks (eager attention's, one for each window), mask (one for all), alibi (slopes
