@@ -39,8 +39,8 @@ from napkin.operations.streams import (
     GaussianTopK,
     Magnitude,
     Rescale,
-    Stack,
-    Stream,
+    SelectStream,
+    StackStreams,
     StreamMean,
 )
 from napkin.operations.views import Cast, Reused
@@ -89,11 +89,11 @@ def gemma3n(config: Config) -> Model:
             Matmul("predict_router", ("predict_scaled",), hidden, streams),
         )
         operations = (
-            Stream("active", ("x",), hidden),
+            SelectStream("active", ("x",), hidden),
             *modalities("predict", norm, router, hidden, streams),
             Matmul("predict_coefficients", ("predict_modalities",), streams, streams * streams),
             Blend("predictions", ("x", "predict_coefficients"), hidden, streams),
-            Stream("active_prediction", ("predictions",), hidden),
+            SelectStream("active_prediction", ("predictions",), hidden),
             NORM("attention_norm", "active_prediction", hidden),
             Matmul("laurel_left", ("attention_norm",), hidden, rank),
             Matmul("laurel_right", ("laurel_left",), rank, hidden),
@@ -117,8 +117,8 @@ def gemma3n(config: Config) -> Model:
             ),
             ClampedMatmul("correct_coefficients", ("correct_modalities",), streams, streams),
             Correct("corrected", ("predictions", "mlp_residual", "correct_coefficients"), hidden, streams),
-            Stream("first", ("corrected",), hidden, copied=True),
-            Scale("first_scaled", ("first",), hidden, learnt=True),
+            SelectStream("first", ("corrected",), hidden, copied=True),
+            Scale("first_scaled", ("first",), hidden, learned=True),
             *layer_input("first_scaled", hidden, each, function),
             AddToOthers("streams", ("corrected", "per_layer_norm"), hidden, streams),
         )
@@ -213,22 +213,25 @@ def from_one(hidden: int, streams: int) -> Operations:
             Rescale(f"stream_{i}", (f"altup_projection_{i}", "magnitude"), hidden),
         ]
     parts = ("embedding_scaled", *(f"stream_{i}" for i in range(1, streams)))
-    return (*operations, Stack("streams", parts, streams * hidden))
+    return (*operations, StackStreams("streams", parts, streams * hidden))
 
 
 def to_one(hidden: int, streams: int) -> Operations:
     """Return the mean of the first stream and of projections of the others, of its magnitude."""
-    operations: list[Operation] = [Stream("stream_0", ("x",), hidden), Magnitude("magnitude", ("stream_0",), hidden)]
+    operations: list[Operation] = [
+        SelectStream("stream_0", ("x",), hidden),
+        Magnitude("magnitude", ("stream_0",), hidden),
+    ]
     for i in range(1, streams):
         operations += [
-            Stream(f"stream_{i}", ("x",), hidden),
+            SelectStream(f"stream_{i}", ("x",), hidden),
             Matmul(f"altup_unembed_projection_{i}", (f"stream_{i}",), hidden, hidden),
             Rescale(f"rescaled_{i}", (f"altup_unembed_projection_{i}", "magnitude"), hidden),
         ]
     parts = ("stream_0", *(f"rescaled_{i}" for i in range(1, streams)))
     return (
         *operations,
-        Stack("stacked", parts, streams * hidden),
+        StackStreams("stacked", parts, streams * hidden),
         StreamMean("streams_mean", ("stacked",), hidden, streams),
     )
 

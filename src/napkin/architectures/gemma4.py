@@ -174,9 +174,9 @@ def _mixture(config: Config, hidden: int, function: str) -> Operations:
     return (
         NORM("mlp_branch_norm", "down", hidden),
         RMS_BARE("router_norm", "attention_residual", hidden),
-        Scale("router_weighted", ("router_norm",), hidden, learnt=True),
+        Scale("router_weighted", ("router_norm",), hidden, learned=True),
         Scale("router_scaled", ("router_weighted",), hidden),
-        Router("router", ("router_scaled",), hidden, experts, chosen, normalise=True),
+        Router("router", ("router_scaled",), hidden, experts, chosen, normalize=True),
         ExpertScale("expert_weights", ("router",), experts, chosen),
         NORM("experts_norm", "attention_residual", hidden),
         Experts("experts", ("experts_norm", "expert_weights"), hidden, inner, experts, chosen, function=function),

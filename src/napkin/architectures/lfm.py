@@ -66,7 +66,7 @@ def lfm2(config: Config, *, sparse: bool = False) -> Model:
                 experts,
                 min(config.integer("num_experts_per_tok"), experts),
                 score="sigmoid",
-                normalise=config.flag("norm_topk_prob", otherwise=True),
+                normalize=config.flag("norm_topk_prob", otherwise=True),
                 balanced="buffer" if on(config, "use_expert_bias") else "",
             ),
         )

@@ -58,7 +58,7 @@ def minimax(config: Config) -> Model:
         routing=Routing(
             experts,
             min(config.integer("num_experts_per_tok"), experts),
-            normalise=True,
+            normalize=True,
             jitter=1 if config.real("router_jitter_noise", required=False) else 0,
         ),
         function=function,

@@ -15,12 +15,12 @@ from napkin.architectures.blocks import RMS_BARE, RMS_FP32, Operations
 from napkin.architectures.common import CHUNKED, FULL, WINDOWED
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
-from napkin.operations.base import COLUMN, KEY, LAYERS, LENT, QUERY, ROW, VALUE, Operation
+from napkin.operations.base import COLUMN, KEY, LAYERS, QUERY, ROW, SHARED_TENSOR, VALUE, Operation
 from napkin.operations.embedding import Embedding
 from napkin.operations.implementations import HF, ROTARY
 from napkin.operations.linear import Matmul
 from napkin.operations.pointwise import Activation, Add, Multiply, Scale
-from napkin.operations.views import Lend, Slice
+from napkin.operations.views import Share, Slice
 from napkin.record import replace
 
 NORM = RMS_FP32
@@ -81,7 +81,7 @@ def attention(source: str, size: Heads, mode: str, kind: str) -> Operations:
         NORM("q_norm", "q", size.head_dim, size.heads),
         rope("q_rope", "q_norm", size.heads, size.head_dim),
     ]
-    key, value = f"{LENT}{kind}_keys", f"{LENT}{kind}_values"
+    key, value = f"{SHARED_TENSOR}{kind}_keys", f"{SHARED_TENSOR}{kind}_values"
     if mode != BORROWS:
         key, value = "k_rope", "v_norm"
         operations.append(Matmul("k", (source,), size.width, kv_width, size.bias, COLUMN, role=KEY))
@@ -93,7 +93,7 @@ def attention(source: str, size: Heads, mode: str, kind: str) -> Operations:
             RMS_BARE("v_norm", "k" if size.one_product else "v", size.head_dim, size.kv_heads),
         ]
     if mode == LENDS:
-        operations += [Lend(f"{kind}_keys", (key,)), Lend(f"{kind}_values", (value,))]
+        operations += [Share(f"{kind}_keys", (key,)), Share(f"{kind}_values", (value,))]
     core = AttentionCore(
         "attention",
         ("q_rope", key, value),
@@ -117,7 +117,7 @@ def layers_inputs(rows: int, hidden: int, layers: int, each: int) -> Operations:
         NORM("per_layer_projection_norm", "per_layer_projection_scaled", each, layers),
         Add("per_layer_sum", ("per_layer_projection_norm", "per_layer_embedding_scaled"), wide),
         Scale("per_layer_sum_scaled", ("per_layer_sum",), wide),
-        Lend(INPUTS, ("per_layer_sum_scaled",)),
+        Share(INPUTS, ("per_layer_sum_scaled",)),
     )
 
 
@@ -126,7 +126,7 @@ def layer_input(source: str, hidden: int, each: int, function: str) -> Operation
     return (
         Matmul("per_layer_gate", (source,), hidden, each),
         Activation("per_layer_activation", ("per_layer_gate",), each, function),
-        Slice("per_layer_input", (LENT + INPUTS,), each),
+        Slice("per_layer_input", (SHARED_TENSOR + INPUTS,), each),
         Multiply("per_layer_gated", ("per_layer_activation", "per_layer_input"), each),
         Matmul("per_layer_projection", ("per_layer_gated",), each, hidden),
         NORM("per_layer_norm", "per_layer_projection", hidden),

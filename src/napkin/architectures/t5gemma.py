@@ -23,7 +23,7 @@ from napkin.operations.implementations import HF, HF_EAGER, ROTARY
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model, Parts, Stack, stack_of
 from napkin.operations.pointwise import Add, Dropout, Scale, Softcap
-from napkin.operations.views import Behind, Overwrite, Reused, reuse
+from napkin.operations.views import ConcatTokens, Overwrite, Reused, reuse
 from napkin.record import record, replace
 
 NORM = RMS_OFFSET
@@ -289,8 +289,8 @@ def _merged(of: Side, kind: str) -> Block:
             Reused("cross_k", (MEMORY,), own["k"]),
             Reused("cross_v", (MEMORY,), own["v"]),
             Reused("cross_k_norm", ("cross_k",), own["k_norm"]),
-            Behind("keys", ("k_rope", "cross_k_norm"), width),
-            Behind("values", ("v", "cross_v"), width),
+            ConcatTokens("keys", ("k_rope", "cross_k_norm"), width),
+            ConcatTokens("values", ("v", "cross_v"), width),
             replace(core, reads=("q_rope", "keys", "values"), merged=True),
             out,
         )
