@@ -16,6 +16,7 @@ from napkin.architectures.common import (
     FULL,
     Dimensions,
     activation,
+    chosen_experts,
     decoder_only,
     depth,
     embedding,
@@ -77,7 +78,7 @@ def build(config: Config) -> Model:
     if value_heads % key_heads:
         raise config.wrong("linear_num_value_heads", f"{value_heads} is not a multiple of {key_heads} key heads")
     gate = config.optional_text("output_gate_type", known=("silu", "sigmoid")) or function
-    delta = partial(
+    mix = partial(
         gated_delta,
         width=hidden,
         key_heads=key_heads,
@@ -87,14 +88,10 @@ def build(config: Config) -> Model:
         kernel=config.integer("linear_conv_kernel_dim"),
         projections=SPLIT,
         function=function,
+        gate=gate,
     )
 
-    def mix(source: str) -> Operations:
-        return tuple(replace(op, gate=gate) if isinstance(op, Norm) and op.gated else op for op in delta(source))
-
-    experts, top_k = config.integer("num_experts"), config.integer("num_experts_per_tok")
-    if top_k > experts:
-        raise config.wrong("num_experts_per_tok", f"chooses {top_k} of {experts} experts")
+    experts, top_k = chosen_experts(config, "num_experts", "num_experts_per_tok")
     feed = partial(
         moe,
         width=hidden,
