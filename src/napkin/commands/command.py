@@ -82,7 +82,7 @@ class Inputs:
 
     def _accept(self, name: str, one: OptionText) -> None:
         option = OPTIONS[name]
-        where = one.where or (name.upper() if option.positional else f"--{name}")
+        where = one.where or option.shown
         value: Any
         if option.flag:
             if not isinstance(one.text, bool):
@@ -130,8 +130,7 @@ class Inputs:
         """Return the value; an error that names it where it is missing."""
         value = self.get(name)
         if value is None:
-            shown = name.upper() if OPTIONS[name].positional else f"--{name}"
-            raise NapkinError(f"{shown} is missing{f': {why}' if why else ''}", OPTIONS[name].help)
+            raise NapkinError(f"{OPTIONS[name].shown} is missing{f': {why}' if why else ''}", OPTIONS[name].help)
         return value
 
     def default(self, name: str, text: str | bool) -> Any:
