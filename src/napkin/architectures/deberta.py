@@ -23,7 +23,7 @@ from napkin.operations.implementations import EAGER, IDS, OWN_LABELS, ROTARY
 from napkin.operations.linear import Matmul, TableMatmul
 from napkin.operations.model import Layer, Model, Parts
 from napkin.operations.norms import Norm
-from napkin.operations.pointwise import Activation, Add, Dropout, Learnt, Scale
+from napkin.operations.pointwise import Activation, Add, Dropout, Parameters, Scale
 from napkin.operations.recurrence import Conv
 from napkin.operations.views import Reused, Slice
 from napkin.record import record, replace
@@ -145,7 +145,7 @@ def _network(
 def _added_bias(letter: str, hidden: int) -> Operations:
     """A bias that no product holds."""
     return (
-        Learnt(f"{letter}_bias", (), (("bias", (hidden,)),), HEADS),
+        Parameters(f"{letter}_bias", (), (("bias", (hidden,)),), HEADS),
         Add(f"{letter}_biased", (letter, f"{letter}_bias"), hidden),
     )
 

@@ -101,7 +101,7 @@ def qwen3_next(config: Config, *, feed_forward: str = "sparse_steps", fused: boo
             moe,
             width=hidden,
             inner=config.integer("moe_intermediate_size"),
-            routing=Routing(*routed, normalise=config.flag("norm_topk_prob", otherwise=True)),
+            routing=Routing(*routed, normalize=config.flag("norm_topk_prob", otherwise=True)),
             function=function,
             shared=behind_gate(
                 partial(

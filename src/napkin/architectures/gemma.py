@@ -16,7 +16,7 @@ from napkin.architectures.record import REQUIRED, Architecture, Wrapper, like
 from napkin.inputs.load import printable
 from napkin.inputs.model import LARGEST_DIMENSION, Config
 from napkin.operations.attention import AttentionCore
-from napkin.operations.base import COLUMN, KEY, LAYERS, LENT, QUERY, ROW, VALUE, Operation
+from napkin.operations.base import COLUMN, KEY, LAYERS, QUERY, ROW, SHARED_TENSOR, VALUE, Operation
 from napkin.operations.embedding import Embedding
 from napkin.operations.experts import Experts, Router
 from napkin.operations.implementations import HF, ROTARY
@@ -32,11 +32,11 @@ from napkin.operations.streams import (
     GaussianTopK,
     Magnitude,
     Rescale,
-    Stack,
-    Stream,
+    SelectStream,
+    StackStreams,
     StreamMean,
 )
-from napkin.operations.views import Cast, Lend, Reused, Slice
+from napkin.operations.views import Cast, Reused, Share, Slice
 from napkin.record import replace
 
 NORM = RMS_FP32
@@ -94,7 +94,7 @@ def attention(source: str, size: Heads, mode: str, kind: str) -> Operations:
         NORM("q_norm", "q", size.head_dim, size.heads),
         rope("q_rope", "q_norm", size.heads, size.head_dim),
     ]
-    key, value = f"{LENT}{kind}_keys", f"{LENT}{kind}_values"
+    key, value = f"{SHARED_TENSOR}{kind}_keys", f"{SHARED_TENSOR}{kind}_values"
     if mode != BORROWS:
         key, value = "k_rope", "v_norm"
         operations.append(Matmul("k", (source,), size.width, kv_width, size.bias, COLUMN, role=KEY))
@@ -106,7 +106,7 @@ def attention(source: str, size: Heads, mode: str, kind: str) -> Operations:
             RMS_BARE("v_norm", "k" if size.one_product else "v", size.head_dim, size.kv_heads),
         ]
     if mode == LENDS:
-        operations += [Lend(f"{kind}_keys", (key,)), Lend(f"{kind}_values", (value,))]
+        operations += [Share(f"{kind}_keys", (key,)), Share(f"{kind}_values", (value,))]
     core = AttentionCore(
         "attention",
         ("q_rope", key, value),
@@ -133,7 +133,7 @@ def layers_inputs(rows: int, hidden: int, layers: int, each: int) -> Operations:
         NORM("per_layer_projection_norm", "per_layer_projection_scaled", each, layers),
         Add("per_layer_sum", ("per_layer_projection_norm", "per_layer_embedding_scaled"), wide),
         Scale("per_layer_sum_scaled", ("per_layer_sum",), wide),
-        Lend(INPUTS, ("per_layer_sum_scaled",)),
+        Share(INPUTS, ("per_layer_sum_scaled",)),
     )
 
 
@@ -142,7 +142,7 @@ def layer_input(source: str, hidden: int, each: int, function: str) -> Operation
     return (
         Matmul("per_layer_gate", (source,), hidden, each),
         Activation("per_layer_activation", ("per_layer_gate",), each, function),
-        Slice("per_layer_input", (LENT + INPUTS,), each),
+        Slice("per_layer_input", (SHARED_TENSOR + INPUTS,), each),
         Multiply("per_layer_gated", ("per_layer_activation", "per_layer_input"), each),
         Matmul("per_layer_projection", ("per_layer_gated",), each, hidden),
         NORM("per_layer_norm", "per_layer_projection", hidden),
@@ -162,7 +162,7 @@ class _Plan(NamedTuple):
 
 
 def gemma3n(config: Config) -> Model:
-    """Gemma 3n's language model: AltUp's streams (arXiv:2301.13310), a learnt augmented residual (LAuReL,
+    """Gemma 3n's language model: AltUp's streams (arXiv:2301.13310), a learned augmented residual (LAuReL,
     arXiv:2411.07501), inputs of each layer's own, first layers whose MLP cuts its activations by their spread."""
     hidden, layers = common.width(config), common.depth(config)
     heads, head_dim = config.integer("num_attention_heads"), config.integer("head_dim")
@@ -194,11 +194,11 @@ def gemma3n(config: Config) -> Model:
             Matmul("predict_router", ("predict_scaled",), hidden, streams),
         )
         operations = (
-            Stream("active", ("x",), hidden),
+            SelectStream("active", ("x",), hidden),
             *modalities("predict", norm, router, hidden, streams),
             Matmul("predict_coefficients", ("predict_modalities",), streams, streams * streams),
             Blend("predictions", ("x", "predict_coefficients"), hidden, streams),
-            Stream("active_prediction", ("predictions",), hidden),
+            SelectStream("active_prediction", ("predictions",), hidden),
             NORM("attention_norm", "active_prediction", hidden),
             Matmul("laurel_left", ("attention_norm",), hidden, rank),
             Matmul("laurel_right", ("laurel_left",), rank, hidden),
@@ -222,8 +222,8 @@ def gemma3n(config: Config) -> Model:
             ),
             ClampedMatmul("correct_coefficients", ("correct_modalities",), streams, streams),
             Correct("corrected", ("predictions", "mlp_residual", "correct_coefficients"), hidden, streams),
-            Stream("first", ("corrected",), hidden, copied=True),
-            Scale("first_scaled", ("first",), hidden, learnt=True),
+            SelectStream("first", ("corrected",), hidden, copied=True),
+            Scale("first_scaled", ("first",), hidden, learned=True),
             *layer_input("first_scaled", hidden, each, function),
             AddToOthers("streams", ("corrected", "per_layer_norm"), hidden, streams),
         )
@@ -440,9 +440,9 @@ def _mixture(config: Config, hidden: int, function: str) -> Operations:
     return (
         NORM("mlp_branch_norm", "down", hidden),
         RMS_BARE("router_norm", "attention_residual", hidden),
-        Scale("router_weighted", ("router_norm",), hidden, learnt=True),
+        Scale("router_weighted", ("router_norm",), hidden, learned=True),
         Scale("router_scaled", ("router_weighted",), hidden),
-        Router("router", ("router_scaled",), hidden, experts, chosen, normalise=True),
+        Router("router", ("router_scaled",), hidden, experts, chosen, normalize=True),
         ExpertScale("expert_weights", ("router",), experts, chosen),
         NORM("experts_norm", "attention_residual", hidden),
         Experts("experts", ("experts_norm", "expert_weights"), hidden, inner, experts, chosen, function=function),
@@ -475,22 +475,25 @@ def from_one(hidden: int, streams: int) -> Operations:
             Rescale(f"stream_{i}", (f"altup_projection_{i}", "magnitude"), hidden),
         ]
     parts = ("embedding_scaled", *(f"stream_{i}" for i in range(1, streams)))
-    return (*operations, Stack("streams", parts, streams * hidden))
+    return (*operations, StackStreams("streams", parts, streams * hidden))
 
 
 def to_one(hidden: int, streams: int) -> Operations:
     """The mean of the first stream and of projections of the others, of its magnitude."""
-    operations: list[Operation] = [Stream("stream_0", ("x",), hidden), Magnitude("magnitude", ("stream_0",), hidden)]
+    operations: list[Operation] = [
+        SelectStream("stream_0", ("x",), hidden),
+        Magnitude("magnitude", ("stream_0",), hidden),
+    ]
     for i in range(1, streams):
         operations += [
-            Stream(f"stream_{i}", ("x",), hidden),
+            SelectStream(f"stream_{i}", ("x",), hidden),
             Matmul(f"altup_unembed_projection_{i}", (f"stream_{i}",), hidden, hidden),
             Rescale(f"rescaled_{i}", (f"altup_unembed_projection_{i}", "magnitude"), hidden),
         ]
     parts = ("stream_0", *(f"rescaled_{i}" for i in range(1, streams)))
     return (
         *operations,
-        Stack("stacked", parts, streams * hidden),
+        StackStreams("stacked", parts, streams * hidden),
         StreamMean("streams_mean", ("stacked",), hidden, streams),
     )
 

@@ -196,7 +196,7 @@ def _network(config: Config, hidden: int, listed: Sequence[str], mix: Block, att
         experts,
         top_k,
         score="sigmoid",
-        normalise=config.flag("norm_topk_prob"),
+        normalize=config.flag("norm_topk_prob"),
         upcast=True,
         balanced="buffer",
     )

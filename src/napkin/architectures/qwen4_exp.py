@@ -36,8 +36,8 @@ from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.operations.base import LM_HEAD, NGRAM
 from napkin.operations.experts import BalanceLoss
-from napkin.operations.gated_streams import Agreement, DilatedConv, NgramTable, Outer, RunChoice
-from napkin.operations.hyper_connections import Fan
+from napkin.operations.gated_streams import Agreement, DilatedConv, NgramTable, OuterProduct, RunChoice
+from napkin.operations.hyper_connections import CopyToStreams
 from napkin.operations.implementations import EAGER, EFFICIENT, PARTIAL_ROTARY
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
@@ -96,7 +96,7 @@ def build(config: Config) -> Model:
         moe,
         width=hidden,
         inner=config.integer("moe_intermediate_size"),
-        routing=Routing(experts, top_k, normalise=config.flag("norm_topk_prob", otherwise=True)),
+        routing=Routing(experts, top_k, normalize=config.flag("norm_topk_prob", otherwise=True)),
         function=function,
         shared=behind_gate(
             partial(
@@ -152,7 +152,7 @@ def build(config: Config) -> Model:
             config.optional_integer("max_position_embeddings"),
             tied(config) and not none,
         ),
-        (*embedding(vocabulary, hidden), Fan("streams", ("embedding",), hidden, streams)),
+        (*embedding(vocabulary, hidden), CopyToStreams("streams", ("embedding",), hidden, streams)),
         runs_of(list(zip(listed, tables, strict=True)), layer),
         (*read, *(replace(op, reads=("final_norm",)) if op.role == LM_HEAD else op for op in after)),
     )
@@ -189,7 +189,7 @@ def _connected(name: str, source: str, block: Block, hidden: int, streams: int, 
         Activation(f"{name}_write_gate", (f"{name}_write_scaled",), streams, "sigmoid"),
         Scale(f"{name}_writes", (f"{name}_write_gate",), streams),
         *made,
-        Outer(f"{name}_written", (f"{name}_writes", made[-1].name), hidden, streams),
+        OuterProduct(f"{name}_written", (f"{name}_writes", made[-1].name), hidden, streams),
         Add(f"{name}_residual", (source, f"{name}_written"), hidden * streams),
     )
 
@@ -207,7 +207,7 @@ def _looked_up(config: Config, hidden: int, streams: int, rows: int) -> Operatio
         Matmul("runs_value", ("runs",), each, hidden),
         _streams_norm("runs_query_norm", "x", hidden, streams),
         Agreement("runs_gate", ("runs_key_norm", "runs_query_norm"), hidden, streams),
-        Outer("runs_gated", ("runs_gate", "runs_value"), hidden, streams),
+        OuterProduct("runs_gated", ("runs_gate", "runs_value"), hidden, streams),
         _streams_norm("runs_norm", "runs_gated", hidden, streams),
         DilatedConv("runs_convolved", ("runs_norm",), wide, config.integer("ple_conv_kernel_size"), reach + 1),
         Activation("runs_act", ("runs_convolved",), wide, "silu"),

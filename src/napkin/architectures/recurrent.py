@@ -114,7 +114,7 @@ def lfm2(config: Config, *, sparse: bool = False) -> Model:
                 experts,
                 min(config.integer("num_experts_per_tok"), experts),
                 score="sigmoid",
-                normalise=config.flag("norm_topk_prob", otherwise=True),
+                normalize=config.flag("norm_topk_prob", otherwise=True),
                 balanced="buffer" if on(config, "use_expert_bias") else "",
             ),
         )
@@ -226,7 +226,7 @@ def minimax(config: Config) -> Model:
         routing=Routing(
             experts,
             min(config.integer("num_experts_per_tok"), experts),
-            normalise=True,
+            normalize=True,
             jitter=1 if config.real("router_jitter_noise", required=False) else 0,
         ),
         function=function,

@@ -346,7 +346,7 @@ def nemotron_h(config: Config) -> Model:
             experts,
             min(config.integer("num_experts_per_tok"), experts),
             score="sigmoid",
-            normalise=config.flag("norm_topk_prob", otherwise=True),
+            normalize=config.flag("norm_topk_prob", otherwise=True),
             upcast=True,
             balanced="buffer",
         ),

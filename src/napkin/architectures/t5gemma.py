@@ -23,7 +23,7 @@ from napkin.operations.implementations import HF, HF_EAGER, ROTARY
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model, Parts, Stack, stack_of
 from napkin.operations.pointwise import Add, Dropout, Scale, Softcap
-from napkin.operations.views import Behind, Overwrite, Reused, reuse
+from napkin.operations.views import ConcatTokens, Overwrite, Reused, reuse
 from napkin.record import record, replace
 
 NORM = RMS_OFFSET
@@ -249,7 +249,7 @@ def t5gemma2(config: Config) -> Model:
 
 
 def _marked(of: Side, table: Operations | None) -> Operations:
-    """The token table, scaled, and a learnt vector for the token that ends an image; another side's where given."""
+    """The token table, scaled, and a learned vector for the token that ends an image; another side's where given."""
     made: Operations = (
         Embedding("embedding", (), of.vocabulary, of.width),
         Scale("embedding_scaled", ("embedding",), of.width),
@@ -287,8 +287,8 @@ def _merged(of: Side, kind: str) -> Block:
             Reused("cross_k", (MEMORY,), own["k"]),
             Reused("cross_v", (MEMORY,), own["v"]),
             Reused("cross_k_norm", ("cross_k",), own["k_norm"]),
-            Behind("keys", ("k_rope", "cross_k_norm"), width),
-            Behind("values", ("v", "cross_v"), width),
+            ConcatTokens("keys", ("k_rope", "cross_k_norm"), width),
+            ConcatTokens("values", ("v", "cross_v"), width),
             replace(core, reads=("q_rope", "keys", "values"), merged=True),
             out,
         )

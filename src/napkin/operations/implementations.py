@@ -149,7 +149,7 @@ class Implementation:
                  layer: widened in each layer, once · pair: widened in
                  each layer for the query and again for the key, in their type · kernel: one kernel that keeps cos and
                  sin alone
-    wide_sinks   learnt scores of written-out attention are stored in fp32, which the scores that join them become
+    wide_sinks   learned scores of written-out attention are stored in fp32, which the scores that join them become
     rotary_fp32  cos and sin stay fp32 where activations are narrower
     turned_back  what rotary positions turn is cast back to the type that it had
     half_tables  cos and sin hold each angle once
@@ -158,7 +158,7 @@ class Implementation:
     wide_loss    logits are cast to fp32 before the loss
     shifted      labels are shifted in the model: padded to s + 1 and copied (one sequence stays a view)
     positions    ids of learned positions, and rotary tables. one: one row for all sequences · each: one row a
-                 sequence · learnt: of ids one row a sequence, of tables one for all · source: each in an encoder, one
+                 sequence · learned: of ids one row a sequence, of tables one for all · source: each in an encoder, one
                  in its decoder · buffer: kept with the weights
     segments     ids of segments: one row for all sequences, or each
     laid_by_heads  queries, keys and values are copied to lie by heads, a scaled key is one more copy, and each layer
@@ -192,14 +192,14 @@ class Implementation:
     copies_ids   the token ids are copied, those of other senses masked
     conv_view    a convolution reads its weight in another shape, which autocast casts on every pass
     query_scale  each query is multiplied by a factor of its position
-    sinks        how written-out attention has one learnt score a head beside the others. shifted: put beside them, all
+    sinks        how written-out attention has one learned score a head beside the others. shifted: put beside them, all
                  shifted by their maximum · joined: put beside them · scaled: the result is multiplied by
                  σ(logsumexp(scores) − sink), which is the same
     windows_masked  a window reaches it by a mask however short the sequence is
     masked       an explicit mask always reaches the attention kernel
     kernels      attention kernels that the code can call
     passes_mask  the mask is an argument of the checkpointed layer, which autograd then saves
-    crops        learnt positions are cut to the training sequence
+    crops        learned positions are cut to the training sequence
     swiglu       split: activation, then a product · fused: one kernel that keeps its input alone
     gather_again with sequence parallelism a column-parallel linear keeps its own part and gathers again in backward
     parallel_loss the loss works on the divided vocabulary
