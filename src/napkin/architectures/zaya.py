@@ -157,7 +157,7 @@ def zaya(config: Config) -> Model:
 
 
 def _merged(name: str, branch: str, stream: str, hidden: int) -> Operations:
-    """A residual sum, each side shifted and scaled by learned vectors."""
+    """Return a residual sum, each side shifted and scaled by learned vectors."""
     return (
         Affine(f"{name}_scaled", (branch,), hidden),
         Affine(f"{name}_kept", (stream,), hidden),
