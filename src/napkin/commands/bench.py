@@ -15,7 +15,7 @@ from napkin.term import Term
 
 if TYPE_CHECKING:
     from napkin.bench.modes import Mode
-    from napkin.bench.run import Done, ModelRequest, Request
+    from napkin.bench.run import BenchRequest, Done, ModelRequest
     from napkin.bench.step_plan import StepPlan
     from napkin.inputs.hardware import Hardware
     from napkin.inputs.profile import Profile
@@ -46,9 +46,9 @@ def run(inputs: Inputs) -> Answer:
 # --- the request ---------------------------------------------------------------------------------------------------
 
 
-def _request(inputs: Inputs, words: tuple[str, ...]) -> Request:
+def _request(inputs: Inputs, words: tuple[str, ...]) -> BenchRequest:
     from napkin.bench.modes import DEFAULT, FULL, GROUPS, QUICK
-    from napkin.bench.run import Request
+    from napkin.bench.run import BenchRequest
     from napkin.commands.machine import read_hardware_table
     from napkin.inputs.hardware import find
 
@@ -78,7 +78,7 @@ def _request(inputs: Inputs, words: tuple[str, ...]) -> Request:
     if model is None and inputs.get("tp"):
         raise NapkinError("--tp splits a model's matmuls: --model is missing", "for example --model llama3-8b --tp 8")
     named = words or (("matmul",) if model is not None and groups == ("matmul",) else ())
-    return Request(
+    return BenchRequest(
         mode=mode,
         groups=groups,
         dtypes=_dtypes(inputs),
