@@ -35,7 +35,7 @@ from napkin.operations.experts import Experts
 from napkin.operations.implementations import EAGER, EFFICIENT, HF
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
-from napkin.operations.pointwise import Add, Learnt, Multiply, Scale
+from napkin.operations.pointwise import Add, Multiply, Parameters, Scale
 from napkin.operations.relative import DistanceBias, SharedExperts, ShortConvolution, SinkRouter
 from napkin.operations.views import Slice
 from napkin.record import replace
@@ -203,11 +203,11 @@ def _networks(config: Config, hidden: int, feeds: list[str]) -> dict[str, Block]
 
 
 def _dense(source: str, *, width: int, inner: int, function: str) -> Operations:
-    """A gated network, its result multiplied by one learnt number."""
+    """A gated network, its result multiplied by one learned number."""
     operations = gated_mlp(source, width=width, inner=inner, function=function)
     return (
         *operations,
-        Learnt("scale", (), (("weight", (1,)),)),
+        Parameters("scale", (), (("weight", (1,)),)),
         Multiply("scaled", (operations[-1].name, "scale"), width),
     )
 

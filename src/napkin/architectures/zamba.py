@@ -21,12 +21,12 @@ from napkin.operations.implementations import HF
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
 from napkin.operations.pointwise import Add
-from napkin.operations.views import Concat, Reused, reuse
+from napkin.operations.views import Concat, reuse
 from napkin.record import replace
 
 
 def _reused(operations: Operations, owners: Operations) -> Operations:
-    """The operations with the weights that others own."""
+    """Return the operations with the weights that others own."""
     pairs = zip(operations, owners, strict=True)
     return tuple(reuse(op, owner) if op.weights() else op for op, owner in pairs)
 
@@ -193,7 +193,7 @@ def _numbered(block: Operations, number: int) -> Operations:
 
 
 def _adapted(block: Operations, places: Sequence[tuple[str, str, int, int]], rank: int) -> Operations:
-    """The block with W·x + B·A·x in place of W·x where `places` say: (name, source, d_in, d_out)."""
+    """Return the block with W·x + B·A·x in place of W·x where `places` say: (name, source, d_in, d_out)."""
     adapters = {name: (source, d_in, d_out) for name, source, d_in, d_out in places}
     operations: list[Operation] = []
     renamed: dict[str, str] = {}
@@ -213,9 +213,9 @@ def _adapted(block: Operations, places: Sequence[tuple[str, str, int, int]], ran
 
 
 def _reading(op: Operation, reads: tuple[str, ...]) -> Operation:
-    if isinstance(op, Reused):
-        return replace(op, reads=reads, of=replace(op.of, reads=reads))
-    return replace(op, reads=reads)
+    """Return the operation, which may use another's weights, with other inputs."""
+    owner = op.owner()
+    return replace(op, reads=reads) if owner is op else replace(op, reads=reads, of=replace(owner, reads=reads))
 
 
 # --- records ---------------------------------------------------------------------------------------------------------

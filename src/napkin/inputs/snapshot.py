@@ -196,7 +196,7 @@ def _from_segments(content: dict[str, Any], segments: list[Any], name: str, devi
     found = AllocationTrace(reader, content.get("device_traces"), chosen)
     if not found.events:
         return Snapshot(chosen, at_dump, reserved, at_dump, requested, _some(buckets), recorded=recorded)
-    for at, bucket in found.learnt.items():  # the trace knows more: blocks of autograd's own thread have no stack
+    for at, bucket in found.learned.items():  # the trace knows more: blocks of autograd's own thread have no stack
         if at in live:
             before, length = live[at]
             buckets[before] -= length

@@ -74,7 +74,7 @@ class AllocationTrace:
 
     def __init__(self, reader: SnapshotReader, traces: Any, device: int) -> None:
         self.events: list[tuple[int, int, str]] = []
-        self.learnt: dict[int, str] = {}
+        self.learned: dict[int, str] = {}
         self.recorded = False
         if not isinstance(traces, list) or device >= len(traces) or not isinstance(traces[device], list):
             return
@@ -98,14 +98,14 @@ class AllocationTrace:
                 if bucket == "unexplained" and self.recorded and not event.get("frames"):
                     bucket = "gradients"  # no Python stack while others have one: autograd's own thread
                 if addr is not None:
-                    held[addr] = self.learnt[addr] = bucket
+                    held[addr] = self.learned[addr] = bucket
                 self.events.append((size, 0, bucket))
             elif action == "free_requested" or (action == "free_completed" and addr not in requests):
                 if action == "free_requested" and addr is None:
                     continue
                 bucket = "unexplained" if addr is None else held.pop(addr, "unexplained")
                 if addr is not None:
-                    self.learnt.pop(addr, None)
+                    self.learned.pop(addr, None)
                 self.events.append((-size, 0, bucket))
             elif action in ("segment_alloc", "segment_map"):
                 self.events.append((0, size, ""))
