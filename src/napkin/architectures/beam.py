@@ -19,7 +19,7 @@ from napkin.record import replace
 
 
 def _by_position(config: Config, sizes: Dimensions) -> Vary:
-    """Queries of layers without rotary positions are multiplied by a factor of their position."""
+    """Multiply queries of layers without rotary positions by a factor of their position."""
     return lambda usual, plan: replace(usual, scaling=Scaling(by_position=plan.table is None))
 
 

@@ -1,4 +1,4 @@
-"""What adapters share: reading a config's dimensions, and putting a network together from its layers."""
+"""What architectures share: reading a config's dimensions, and putting a network together from its layers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from napkin.operations.views import Cast, Concat
 from napkin.record import record, replace
 
 DEEPEST = 1_000_000
-"""More layers than this are a slip of the keyboard."""
+"""More layers than this are a typing error."""
 
 FUNCTIONS = (
     "silu",
@@ -49,7 +49,7 @@ FUNCTIONS = (
 WINDOWED, FULL, CHUNKED = "sliding_attention", "full_attention", "chunked_attention"
 
 Switch = bool | str
-"""A fact of the class, or the name of the field that says it."""
+"""A fact of the class, or the name of the field that states it."""
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -58,7 +58,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 def depth(config: Config, field: str = "num_hidden_layers") -> int:
-    """Number of layers; never from a default."""
+    """Read the number of layers; never from a default."""
     layers = config.integer(field, default=False)
     if layers > DEEPEST:
         raise config.wrong(field, f"{layers:,} layers are more than {DEEPEST:,}")
@@ -66,12 +66,12 @@ def depth(config: Config, field: str = "num_hidden_layers") -> int:
 
 
 def width(config: Config, field: str = "hidden_size") -> int:
-    """h; never from a default."""
+    """Read h; never from a default."""
     return config.integer(field, default=False)
 
 
 def on(config: Config, switch: Switch) -> bool:
-    """A switch's state; a field that is null counts as off."""
+    """Read a switch; a field that is null counts as off."""
     if isinstance(switch, bool):
         return switch
     if config.raw(switch, required=False) is None and not config.has(switch) and switch in config.defaults:
@@ -80,7 +80,7 @@ def on(config: Config, switch: Switch) -> bool:
 
 
 def head_size(config: Config, hidden: int, heads: int, own: bool = True) -> int:
-    """d: the `head_dim` field where the class reads one (`own`), else h / a, which must divide."""
+    """Read d: the `head_dim` field where the class reads one (`own`), else h / a, which must divide."""
     if own:
         stated = config.optional_integer("head_dim")
         if stated is not None:
@@ -92,7 +92,8 @@ def head_size(config: Config, hidden: int, heads: int, own: bool = True) -> int:
 
 
 def kv_heads_of(config: Config, heads: int, field: str = "num_key_value_heads") -> int:
-    """Key/value heads: as many as query heads where null or unknown to the class; they must divide the query heads."""
+    """Read the key/value heads: as many as query heads where null or unknown to the class; they must divide the query
+    heads."""
     stated = config.optional_integer(field)
     if stated is None:
         return heads
@@ -101,8 +102,9 @@ def kv_heads_of(config: Config, heads: int, field: str = "num_key_value_heads") 
     return stated
 
 
-def rotary_dim(config: Config, head_dim: int, share: float) -> int:
-    """Numbers of a head that rotate: the config's partial_rotary_factor or rotary_pct (`share` where neither)."""
+def rotary_dim(config: Config, head_dim: int, part: float) -> int:
+    """Read how many elements of a head rotate: by the config's partial_rotary_factor or rotary_pct (`part` where
+    neither)."""
     stated = config.optional_integer("rotary_dim")
     if stated is not None:
         return min(stated, head_dim)
@@ -114,18 +116,18 @@ def rotary_dim(config: Config, head_dim: int, share: float) -> int:
     for field in ("partial_rotary_factor", "rotary_pct"):
         if config.has(field):
             fraction = config.real(field)
-    return in_pairs(config, head_dim, share if fraction is None else fraction)
+    return in_pairs(config, head_dim, part if fraction is None else fraction)
 
 
 def in_pairs(config: Config, head_dim: int, fraction: object) -> int:
-    """A share of a head's numbers, rounded up to pairs."""
+    """Return a part of a head's elements, rounded up to pairs."""
     if isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or not 0 <= fraction <= 1:
-        raise config.wrong("partial_rotary_factor", f"{printable(repr(fraction), 60)} is not a share from 0 to 1")
+        raise config.wrong("partial_rotary_factor", f"{printable(repr(fraction), 60)} is not a fraction from 0 to 1")
     return -2 * (-int(head_dim * fraction) // 2)  # in pairs
 
 
 def rope_of(config: Config, kind: str, otherwise: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The rotary positions that rope_parameters holds for a kind of attention; None for none. `otherwise`: where the
+    """Read the rotary positions that rope_parameters holds for a layer type; None for none. `otherwise`: where the
     field is omitted."""
     block = config.mapping("rope_parameters", required=False)
     if block is None:
@@ -139,7 +141,7 @@ def rope_of(config: Config, kind: str, otherwise: dict[str, Any] | None) -> dict
 
 
 def activation(config: Config, *fields: str) -> str:
-    """The activation function's name, from the first of `fields` that says it."""
+    """Read the activation function's name, from the first of `fields` that says it."""
     field = next((f for f in fields if config.has(f)), None)
     if field is None:
         field = next((f for f in fields if config.defaults.get(f) is not None), fields[0])
@@ -150,7 +152,7 @@ def activation(config: Config, *fields: str) -> str:
 def layer_types(
     config: Config, layers: int, otherwise: Callable[[int], str], field: str = "layer_types"
 ) -> Sequence[str]:
-    """The attention of each layer as config.json lists it, or as the class lays it out where it does not."""
+    """Read the attention of each layer as config.json lists it, or as the class lays it out where it does not."""
     known = (WINDOWED, FULL, CHUNKED)
     given = config.items(field, required=False)
     if given is None:
@@ -164,7 +166,7 @@ def layer_types(
 
 
 def indices(config: Config, field: str, layers: int) -> frozenset[int]:
-    """A list of layer numbers; empty where null. A number beyond the last layer names none, as the classes read it."""
+    """Read a list of layer indices; empty where null. One beyond the last layer names none, as the classes read it."""
     given = config.items(field, required=False) or []
     for entry in given:
         if isinstance(entry, bool) or not isinstance(entry, int) or entry < 0:
@@ -173,7 +175,7 @@ def indices(config: Config, field: str, layers: int) -> frozenset[int]:
 
 
 def attention_windows(config: Config, layers: int) -> Sequence[int]:
-    """Longformer's window of each layer: one for all, or a list; even. A sequence is padded to whole ones."""
+    """Read Longformer's window of each layer: one for all, or a list; even. A sequence is padded to whole ones."""
     given = config.raw("attention_window")
     listed = given if isinstance(given, list) else [config.integer("attention_window")] * layers
     if len(listed) != layers:
@@ -189,12 +191,12 @@ def attention_windows(config: Config, layers: int) -> Sequence[int]:
 
 
 def tied(config: Config) -> bool:
-    """Whether the head's matrix is the token table."""
+    """Read whether the embeddings are tied."""
     return config.flag("tie_word_embeddings")
 
 
 def headless(config: Config) -> bool:
-    """Whether `architectures` names a class without a head. A class with another head is refused."""
+    """Read whether `architectures` names a class without a head. A class with another head is refused."""
     names = config.items("architectures", required=False) or []
     heads = [n for n in names if isinstance(n, str)]
     if not heads or any(re.search(r"LM|Generation|Model(ing)?For|Pretraining|PreTraining", n) for n in heads):
@@ -214,8 +216,8 @@ def headless(config: Config) -> bool:
 
 
 def runs_of(keys: Iterable[Key], make: Callable[[Key], Layer]) -> Parts:
-    """Runs of equal layers: `keys` says for each layer what sets it apart, and `make` builds each kind once. What
-    repeats to the end with a short period is one pattern, however many layers there are."""
+    """Return runs of equal layers: `keys` says for each layer what sets it apart, and `make` builds each kind once.
+    What repeats to the end with a short period is one pattern, however many layers there are."""
     listed = list(keys)
     letters = {key: chr(at) for at, key in enumerate(dict.fromkeys(listed))}
     made: dict[str, Layer] = {}
@@ -238,11 +240,12 @@ def runs_of(keys: Iterable[Key], make: Callable[[Key], Layer]) -> Parts:
 
 
 def _period(text: str) -> tuple[int, int]:
-    """(period, where it begins) of what repeats to the text's end, at least four times; (0, 0) where nothing does."""
+    """Return (period, where it begins) of what repeats to the text's end, at least four times; (0, 0) where nothing
+    does."""
     for period in range(2, LONGEST_PERIOD + 1):
         varies = len(text) >= 4 * period and len(set(text[-period:])) > 1
         if varies and text[-3 * period :] == text[-4 * period : -period]:
-            low, high = 3 * period, len(text) - period  # so many from the end on are as those a period before
+            low, high = 3 * period, len(text) - period  # this many at the end equal those a period before
             while low < high:
                 middle = (low + high + 1) // 2
                 same = text[len(text) - middle :] == text[len(text) - middle - period : len(text) - period]
@@ -264,8 +267,8 @@ def embedding(
     dropout: bool = False,
     segments: int = 0,
 ) -> Operations:
-    """Token table, positions (`fixed`: not trained) and segments added, then scaling, a norm and dropout where the
-    class has them. `cast`: as in layer.Scale."""
+    """Return the embedding, positions (`fixed`: not trained) and segments added, then scaling, a norm and dropout where
+    the class has them. `cast`: as in operations.pointwise.Scale."""
     table = embedding_width or hidden
     operations: list[Operation] = [Embedding("embedding", (), rows, table)]
     last = "embedding"
@@ -304,8 +307,8 @@ def head(
     balance: BalanceLoss | None = None,
     none: bool = False,
 ) -> Operations:
-    """Final norm and the language model's head. `fp32_cap`: the soft cap runs in fp32. `none`: the class stops after
-    the norm."""
+    """Return the final norm and the language model's head. `fp32_cap`: the soft cap runs in fp32. `none`: the class
+    stops after the norm."""
     operations: list[Operation] = [balance] if balance is not None and not none else []
     last = "x"
     if norm is not None:

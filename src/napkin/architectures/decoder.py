@@ -106,32 +106,32 @@ def activation_in(*fields: str) -> Callable[[Config], str]:
 
 
 def constant(function: str) -> Callable[[Config], str]:
-    """The class has this activation function, whatever a field says."""
+    """Return the class's activation function, whatever a field says."""
     return lambda config: function
 
 
 def always(arrangement: Arrangement) -> Callable[[Config], Arrangement]:
-    """The class has this arrangement."""
+    """Return the class's arrangement."""
     return lambda config: arrangement
 
 
 def where(switch: Switch, yes: Arrangement, no: Arrangement) -> Callable[[Config], Arrangement]:
-    """One arrangement where a field is true, else another."""
+    """Choose one arrangement where a field is true, else another."""
     return lambda config: yes if on(config, switch) else no
 
 
 def scored(**changes: object) -> Callable[[Config, Attention], Attention]:
-    """The class makes attention's scores in this way (fields of attention.Scores)."""
+    """Make attention's scores in this way (fields of attention.Scores)."""
     return lambda config, usual: usual.scored(**changes)
 
 
 def softcapped(field: str) -> Callable[[Config, Attention], Attention]:
-    """A soft cap on attention's scores, where its field is not null."""
+    """Cap attention's scores softly, where the field is not null."""
     return lambda config, usual: usual.scored(softcap=capped(config, field))
 
 
 def clamped(field: str) -> Callable[[Config, Attention], Attention]:
-    """The results of the projections are clamped where a field says how far."""
+    """Clamp the results of the projections where a field says how far."""
     return lambda config, usual: usual.projected(clamped=stated(config, field))
 
 

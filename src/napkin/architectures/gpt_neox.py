@@ -30,7 +30,7 @@ from napkin.record import replace
 
 
 def _grouped(config: Config, usual: Attention) -> Attention:
-    """The heads lie in four groups in the fused projection, one per core of a TPU v4."""
+    """Lay the heads in four groups in the fused projection, one per core of a TPU v4."""
     return usual.projected(groups=4)
 
 
@@ -39,7 +39,7 @@ def _mark_last(config: Config, plans: Sequence[Plan]) -> Sequence[Plan]:
 
 
 def _last_bias(config: Config, sizes: Dimensions) -> Vary:
-    """Only the last layer's output projection has a bias."""
+    """Give only the last layer's output projection a bias."""
     return lambda usual, plan: usual.projected(out_bias=True) if plan.last else usual
 
 

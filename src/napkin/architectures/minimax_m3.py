@@ -68,7 +68,7 @@ def minimax_m3(config: Config) -> Model:
     if part is None:
         part = 1.0
     if isinstance(part, bool) or not isinstance(part, (int, float)) or not 0 < part <= 1:
-        raise config.wrong("partial_rotary_factor", f"{printable(repr(part), 60)} is not a share from 0 to 1")
+        raise config.wrong("partial_rotary_factor", f"{printable(repr(part), 60)} is not a fraction from 0 to 1")
     rotary = -2 * (-int(head_dim * part) // 2)
     attend = Attention(Heads(hidden, heads, kv_heads, head_dim), rope=Rope(rotary), norm=QkNorm(RMS_OFFSET))
 
@@ -121,7 +121,7 @@ def minimax_m3(config: Config) -> Model:
 
 
 def _swiglu(source: str, *, width: int, inner: int, prefix: str = "") -> Operations:
-    """down((up + 1) ⊙ gate ⊙ σ(α·gate)), gate and up cut to an interval, from one product."""
+    """Return down((up + 1) ⊙ gate ⊙ σ(α·gate)), gate and up clamped to an interval, from one projection."""
     gate, up, both = prefix + "gate", prefix + "up", prefix + "gate_up"
     return (
         Matmul(both, (source,), width, 2 * inner, False, COLUMN),
@@ -139,7 +139,7 @@ def _swiglu(source: str, *, width: int, inner: int, prefix: str = "") -> Operati
 
 
 def _size(config: Config, field: str, legacy: object) -> int:
-    """A size of the indexer, under the class's name or the published one."""
+    """Read a size of the indexer, under the class's name or the published one."""
     stated = legacy.get(LEGACY[field]) if isinstance(legacy, dict) else None
     if stated is None:
         return config.integer(field)
