@@ -14,7 +14,8 @@ from napkin.architectures import blocks, common
 from napkin.architectures.arrangements import Arrangement, pre_norm
 from napkin.architectures.attention import Attention, Heads, QkNorm, QkvProjections, Rope
 from napkin.architectures.blocks import RMS, Block, NormStyle
-from napkin.architectures.common import Dimensions, Switch, on
+from napkin.architectures.common import Switch, on
+from napkin.architectures.dimensions import Dimensions, decoder_only, dimensions, prediction_modules, predictions
 from napkin.architectures.layer_plans import Plan, Rotates, Seen, in_all
 from napkin.architectures.mixture import Feed, Mixture
 from napkin.inputs.model import Config
@@ -158,7 +159,7 @@ class Decoder:
 
     norm: NormStyle = RMS
     arrangement: Callable[[Config], Arrangement] = always(pre_norm)
-    sizes: Callable[[Config], Dimensions] = common.dimensions
+    sizes: Callable[[Config], Dimensions] = dimensions
     bias: Switch = False
     out_bias: Switch = False
     fused: bool = False
@@ -244,7 +245,7 @@ def read(config: Config, of: Decoder) -> Reading:
             softcap=head.softcap if head.softcap and capped(config, head.softcap) else "",
         ),
         of.experts.balance_loss(config) if of.experts is not None else None,
-        common.predictions(config) if of.predicts else 0,
+        predictions(config) if of.predicts else 0,
     )
 
 
@@ -334,7 +335,7 @@ def build(of: Reading) -> Model:
         return Layer(_kind(plan, distinct), of.arrangement(sizes.hidden, of.norm, _attention_of(of, plan), feed))
 
     runs = common.runs_of(of.plans, make)
-    return common.decoder_only(
+    return decoder_only(
         replace(sizes, heads=gcd(*(plan.heads for plan in distinct)) or sizes.heads),
         common.embedding(
             sizes.vocabulary,
@@ -358,7 +359,7 @@ def build(of: Reading) -> Model:
             balance=of.balance,
             none=sizes.headless,
         ),
-        common.prediction_modules(of.predictions, sizes.hidden, of.norm, common.last_layer(runs)),
+        prediction_modules(of.predictions, sizes.hidden, of.norm, common.last_layer(runs)),
     )
 
 

@@ -12,6 +12,7 @@ from napkin.architectures import arrangements, common
 from napkin.architectures.attention import Rope
 from napkin.architectures.blocks import RMS_BARE, RMS_FP32, Operations, gated_mlp
 from napkin.architectures.common import CHUNKED, FULL, WINDOWED
+from napkin.architectures.dimensions import Dimensions, decoder_only
 from napkin.architectures.record import REQUIRED, Architecture, Wrapper, like
 from napkin.inputs.load import printable
 from napkin.inputs.model import LARGEST_DIMENSION, Config
@@ -236,8 +237,8 @@ def gemma3n(config: Config) -> Model:
         *common.head(hidden, rows, norm=NORM, softcap=_capped(config), none=none),
     )
     after = tuple(replace(op, reads=("streams_mean",)) if op.name == "final_norm" else op for op in after)
-    model = common.decoder_only(
-        common.Dimensions(
+    model = decoder_only(
+        Dimensions(
             config.name,
             config.model_type,
             hidden,
@@ -351,8 +352,8 @@ def gemma4(config: Config) -> Model:
     if each:
         table = layers_inputs(config.integer("vocab_size_per_layer_input"), hidden, layers, each)
         before += (*table, Slice("stream", ("embedding_scaled",), hidden))
-    return common.decoder_only(
-        common.Dimensions(
+    return decoder_only(
+        Dimensions(
             config.name,
             config.model_type,
             hidden,

@@ -8,7 +8,6 @@ from functools import partial
 from napkin.architectures.arrangements import parallel, pre_norm
 from napkin.architectures.attention import Attention
 from napkin.architectures.blocks import LAYER, LAYER_OFFSET, LAYER_PER_HEAD
-from napkin.architectures.common import Dimensions, dimensions
 from napkin.architectures.decoder import (
     Decoder,
     Embedded,
@@ -21,6 +20,7 @@ from napkin.architectures.decoder import (
     always,
     where,
 )
+from napkin.architectures.dimensions import Dimensions, dimensions
 from napkin.architectures.gpt2 import DROPPED, SAME_HEADS
 from napkin.architectures.layer_plans import EVERYWHERE, Plan
 from napkin.architectures.record import Architecture, Wrapper, like

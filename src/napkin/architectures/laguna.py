@@ -7,8 +7,9 @@ from functools import partial
 
 from napkin.architectures.attention import Attention, Gate, Rope
 from napkin.architectures.blocks import RMS, Routing, moe
-from napkin.architectures.common import FULL, WINDOWED, Dimensions, depth, in_pairs, indices, rope_of
+from napkin.architectures.common import FULL, WINDOWED, depth, in_pairs, indices, rope_of
 from napkin.architectures.decoder import Decoder, NormedHeads, Vary
+from napkin.architectures.dimensions import Dimensions
 from napkin.architectures.layer_plans import AS_LISTED, Plan, by_type
 from napkin.architectures.mixture import Mixture, as_wide_as
 from napkin.architectures.record import Architecture

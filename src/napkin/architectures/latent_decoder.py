@@ -10,22 +10,24 @@ from napkin.architectures.arrangements import Arrangement, hyper_connected, pre_
 from napkin.architectures.attention import Rope, Scores
 from napkin.architectures.blocks import RMS, Block, Operations, Routing, gated_mlp, moe
 from napkin.architectures.common import (
-    Dimensions,
     activation,
-    chosen_experts,
-    decoder_only,
     depth,
-    dimensions_of,
     embedding,
     head,
     head_size,
     last_layer,
     on,
-    prediction_modules,
-    predictions,
     runs_of,
     tied,
     width,
+)
+from napkin.architectures.dimensions import (
+    Dimensions,
+    chosen_experts,
+    decoder_only,
+    dimensions_of,
+    prediction_modules,
+    predictions,
 )
 from napkin.architectures.latent_attention import LatentAttention, LatentSizes
 from napkin.architectures.layer_plans import Sparse, after_first
