@@ -299,15 +299,15 @@ def test_experts_are_the_weighted_sum_of_those_chosen() -> None:
     """Against the plainest form: every expert on every token, weighted by the router."""
     one = model(model_type="mixtral", num_local_experts=4, num_experts_per_tok=2)
     operations = {op.name: op for op in one.stacks[0].runs[0][1].operations}
-    from napkin.bench.torch_model import Context, Op
+    from napkin.bench.torch_operations import ForwardContext, TorchOperation
 
     router: Any
     experts: Any
-    router, experts = Op(operations["router"]), Op(operations["experts"])
+    router, experts = TorchOperation(operations["router"]), TorchOperation(operations["experts"])
     router.reset()
     experts.reset()
     x = torch.randn(2, 8, 64)
-    weights = router([x], Context({}, ()))
+    weights = router([x], ForwardContext({}, ()))
     assert ((weights > 0).sum(-1) == 2).all()
     torch.testing.assert_close(weights.sum(-1), torch.ones(2, 8))
     gate, up = experts.gate_up.chunk(2, dim=1)
@@ -315,7 +315,7 @@ def test_experts_are_the_weighted_sum_of_those_chosen() -> None:
         weights[..., e, None] * (torch.nn.functional.silu(x @ gate[e].t()) * (x @ up[e].t()) @ experts.down[e].t())
         for e in range(4)
     )
-    torch.testing.assert_close(experts([x, weights], Context({}, ())), plain, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(experts([x, weights], ForwardContext({}, ())), plain, rtol=1e-4, atol=1e-6)
 
 
 def plan(one: Model, **changes: Any) -> StepPlan:

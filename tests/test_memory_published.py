@@ -13,8 +13,8 @@ from napkin._tables import memory_errors
 from napkin.architectures import implementation_of
 from napkin.errors import NapkinError
 from napkin.evidence import facts, footprint, margins, setups
-from napkin.evidence.compared import Compared, quantile_of
-from napkin.evidence.intervals import over_sources
+from napkin.evidence.compared import Compared
+from napkin.evidence.ranking import conformal, lower_quantile, over_sources
 from napkin.evidence.recognize import of_memory, recognized
 from napkin.evidence.row_models import depth_from, described
 from napkin.evidence.rows import Row
@@ -333,14 +333,14 @@ def test_errors_on_published_rows_stay_within_their_bounds(
     errors = [abs(one.error) for one in compared if one.quantity == quantity and one.error is not None]
     assert len(errors) >= 6
     assert statistics.median(errors) <= median
-    assert quantile_of(errors, 0.9) <= ninth
+    assert lower_quantile(errors, 0.9) <= ninth
 
 
 def test_one_card_s_allocated_bytes_are_known_to_a_hundredth(compared: list[Compared]) -> None:
     errors = [abs(one.error) for one in compared if one.id.startswith("litgpt") and one.id.endswith("g1") and one.error]
     assert len(errors) >= 20
     assert statistics.median(errors) <= 0.005
-    assert quantile_of(errors, 0.9) <= 0.015
+    assert lower_quantile(errors, 0.9) <= 0.015
 
 
 def test_no_run_that_ran_out_of_memory_is_said_to_fit(compared: list[Compared]) -> None:
@@ -367,8 +367,8 @@ def test_the_errors_that_intervals_come_from_are_those_of_the_code(compared: lis
 
 
 def test_the_width_is_a_quantile_of_other_rows() -> None:
-    assert margins.quantile([0.01 * n for n in range(1, 10)], 0.9) == pytest.approx(0.09)
-    assert margins.quantile([0.0] * 20, 0.9) == margins.FLOOR
+    assert conformal([0.01 * n for n in range(1, 10)], 0.9) == pytest.approx(0.09)
+    assert conformal([0.0] * 20, 0.9) == 0
 
 
 def test_every_framework_weighs_the_same_in_the_width_of_one_never_seen() -> None:
@@ -395,7 +395,7 @@ def test_a_framework_left_out_is_met_to_eight_and_twenty_five_hundredths() -> No
     errors = sorted(abs(math.exp(error) - 1) for *_, error, _ in memory_errors.UNNAMED)
     assert len(errors) >= 130
     assert statistics.median(errors) <= 0.08
-    assert quantile_of(errors, 0.9) <= 0.25
+    assert lower_quantile(errors, 0.9) <= 0.25
 
 
 def test_intervals_of_frameworks_left_out_cover_nine_tenths() -> None:

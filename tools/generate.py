@@ -34,6 +34,7 @@ STEPS = (
     Step("accuracy.py", ("docs/accuracy.md",), "errors of the step time; reads the calibration"),
     Step("memory_accuracy.py", ("src/napkin/_tables/memory_errors.py", "docs/memory.md"), "errors of the memory model"),
     Step("layouts.py", ("docs/plan.md",), "ranks of published layouts; reads both"),
+    Step("picture.py", ("docs/images/packages.svg",), "the packages, from the order that the tests assert"),
 )
 BY_HAND = (
     Step("saved_bytes.py --write", ("src/napkin/_tables/saved_bytes.py",), "bytes that autograd saves"),

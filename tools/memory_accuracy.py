@@ -16,7 +16,8 @@ from napkin._tables.traced_steps import TRACED
 from napkin.autograd.tape import sized
 from napkin.errors import NapkinError
 from napkin.evidence import facts, footprint, margins
-from napkin.evidence.compared import Compared, quantile_of
+from napkin.evidence.compared import Compared
+from napkin.evidence.ranking import lower_quantile
 from napkin.evidence.row_models import described
 from napkin.evidence.rows import Row
 from napkin.evidence.setups import ends_of, framework_of, setup_of, stated_recompute
@@ -139,7 +140,8 @@ def page(compared: list[Compared], unnamed: list[tuple[Row, Compared]]) -> str:
         inside = sum(bool(one.covered) for one in known) / len(known)
         table += (
             f"| {name} | {quantity.removeprefix('memory_')} | {len(known)} of {len(members)} "
-            f"| {statistics.median(errors):.1%} | {quantile_of(errors, 0.9):.1%} | {errors[-1]:.1%} | {inside:.0%} |\n"
+            f"| {statistics.median(errors):.1%} | {lower_quantile(errors, 0.9):.1%} | {errors[-1]:.1%} "
+            f"| {inside:.0%} |\n"
         )
     for name, words in RESIDUALS.items():
         residuals += f"- **{name}**: {words}.\n"
@@ -250,7 +252,7 @@ def learnt(rows: list[Row]) -> str:
         off = ""
         if others and name != "rounding":
             errors = [one.error(statistics.fmean(others)) for one in members]
-            off = f"{statistics.median(errors):.1%}, {quantile_of(errors, 0.9):.1%}"
+            off = f"{statistics.median(errors):.1%}, {lower_quantile(errors, 0.9):.1%}"
         lines += f"| {name} | `{source}` | {len(shown)} | {statistics.median(shown):.4g} "
         lines += f"| {shown[quarter]:.4g} to {shown[-1 - quarter]:.4g} | {off} |\n"
     return lines
@@ -283,7 +285,7 @@ def left_out(unnamed: list[tuple[Row, Compared]]) -> str:
         inside = sum(bool(one.covered) for one in known) / len(known)
         lines += (
             f"| {name} | {len(known)} of {len(members)} | {statistics.median(errors):.1%} "
-            f"| {quantile_of(errors, 0.9):.1%} | {errors[-1]:.1%} | {inside:.0%} |\n"
+            f"| {lower_quantile(errors, 0.9):.1%} | {errors[-1]:.1%} | {inside:.0%} |\n"
         )
     return lines
 

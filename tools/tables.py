@@ -107,8 +107,8 @@ def architectures() -> str:
 
 
 def class_defaults() -> str:
-    """Return what a config.json may omit, from the records, and what changes no count (configs/class_defaults.yaml)."""
-    facts = read_yaml("configs/class_defaults.yaml")
+    """Return what a config.json may omit (from the records) and what changes no count (ignorable_fields.yaml)."""
+    facts = read_yaml("configs/ignorable_fields.yaml")
     defaults: dict[str, Any] = {}
     aliases: dict[str, Any] = {}
     for _, records in families():
@@ -134,7 +134,7 @@ def class_defaults() -> str:
     body = "from __future__ import annotations\n\n"
     for name, (annotation, value) in parts.items():
         body += f"{name}: {annotation} = {plain(value)}\n"
-    return HEADER.format(source="the records in src/napkin/architectures and configs/class_defaults.yaml") + body
+    return HEADER.format(source="the records in src/napkin/architectures and configs/ignorable_fields.yaml") + body
 
 
 def published(what: str) -> Callable[[], str]:

@@ -12,18 +12,18 @@ from functools import partial
 from napkin.architectures.arrangements import post_norm, pre_norm
 from napkin.architectures.attention import Attention, Heads, QkvProjections, Rope, Scores, band_attention
 from napkin.architectures.blocks import LAYER, Block, Operations, gated_mlp, plain_mlp
-from napkin.architectures.common import activation, depth, embedding, runs_of, width
+from napkin.architectures.common import depth, embedding, runs_of
 from napkin.architectures.masked import (
     BARE,
     BIDIRECTIONAL,
     ENCODER,
     MASKED,
+    Sizes,
     encoder,
-    head_count,
     masked_head,
     must_tie,
     pooler,
-    purpose_of,
+    sizes_of,
 )
 from napkin.architectures.record import Architecture, like
 from napkin.inputs.model import Config
@@ -66,13 +66,7 @@ class _Sizes:
     distances  buckets of distances, or 0        windows   tokens to both sides that each layer sees; () for all
     """
 
-    hidden: int
-    layers: int
-    heads: int
-    inner: int
-    function: str
-    vocabulary: int
-    purpose: str
+    whole: Sizes
     tied: bool
     embedding: int
     head: int
@@ -131,36 +125,26 @@ class Bert:
         for field, values in self.only:
             config.must_be(field, *values)
         config.ignore(*self.ignored)
-        return self._network(config, self._sizes(config))
+        return self._network(self._sizes(config))
 
     def _sizes(self, config: Config) -> _Sizes:
         causal = config.flag(self.causal, otherwise=False) if self.causal else False
         windows = self.windows(config, depth(config)) if self.windows is not None else ()
-        hidden, layers = width(config), depth(config)
-        heads = head_count(config, hidden)
+        whole = sizes_of(config, named=self.named, pretraining=self.next_sentence)
         config.must_be("position_embedding_type", "absolute")
-        config.must_be("head_dim", hidden // heads)
+        config.must_be("head_dim", whole.head_dim)
         config.ignore("directionality")
-        vocabulary = config.integer("vocab_size")
-        purpose = purpose_of(config, self.named, pretraining=self.next_sentence)
-        inner, function = config.integer("intermediate_size"), activation(config, "hidden_act")
-        narrow = (config.optional_integer(self.embedding_size) if self.embedding_size else None) or hidden
+        narrow = (config.optional_integer(self.embedding_size) if self.embedding_size else None) or whole.hidden
         head = config.integer(self.head_size) if self.head_size else narrow
-        if purpose == BARE:
+        if whole.purpose == BARE:
             config.ignore("tie_word_embeddings")
         elif self.head_size:
             config.must_be("tie_word_embeddings", False)
         else:
             must_tie(config)
         return _Sizes(
-            hidden,
-            layers,
-            heads,
-            inner,
-            function,
-            vocabulary,
-            purpose,
-            tied=purpose != BARE and not self.head_size,
+            whole,
+            tied=whole.purpose != BARE and not self.head_size,
             embedding=narrow,
             head=head,
             positions=config.integer("max_position_embeddings") if self.positions else 0,
@@ -170,42 +154,39 @@ class Bert:
             causal=causal,
         )
 
-    def _network(self, config: Config, sizes: _Sizes) -> Model:
-        hidden = sizes.hidden
+    def _network(self, sizes: _Sizes) -> Model:
+        hidden = sizes.whole.hidden
         final: Operations = (LAYER("final_norm", "x", hidden),) if self.before else ()
         return encoder(
-            config,
+            sizes.whole,
             self._embedding(sizes),
             self._runs(sizes),
             (*final, *self._head(sizes, "final_norm" if self.before else "x")),
-            hidden=hidden,
-            heads=sizes.heads,
-            vocabulary=sizes.vocabulary,
             tie=sizes.tied,
         )
 
     def _embedding(self, sizes: _Sizes) -> Operations:
         operations = embedding(
-            sizes.vocabulary,
+            sizes.whole.vocabulary,
             sizes.embedding,
             positions=sizes.positions,
             segments=sizes.segments,
             norm=LAYER if self.embedding_norm else None,
             dropout=True,
         )
-        if sizes.embedding != sizes.hidden or self.head_size:
+        if sizes.embedding != sizes.whole.hidden or self.head_size:
             last = operations[-1].name
-            operations = (*operations, Matmul("project_in", (last,), sizes.embedding, sizes.hidden, True))
+            operations = (*operations, Matmul("project_in", (last,), sizes.embedding, sizes.whole.hidden, True))
         if sizes.distances:
-            operations = (PositionBias("distances", (), sizes.distances, sizes.heads), *operations)
+            operations = (PositionBias("distances", (), sizes.distances, sizes.whole.heads), *operations)
         return operations
 
     def _runs(self, sizes: _Sizes) -> Parts:
         attend, feed = bert_blocks(
-            sizes.hidden,
-            sizes.heads,
-            sizes.inner,
-            sizes.function,
+            sizes.whole.hidden,
+            sizes.whole.heads,
+            sizes.whole.inner,
+            sizes.whole.function,
             scores=Scores(causal=sizes.causal, position="relative" if self.distances else "none"),
             rotary=self.rotary,
             gated=self.gated,
@@ -213,20 +194,20 @@ class Bert:
         arrange = pre_norm if self.before else post_norm
 
         def layer(window: int) -> Layer:
-            banded = partial(band_attention, width=sizes.hidden, heads=sizes.heads, window=window)
+            banded = partial(band_attention, width=sizes.whole.hidden, heads=sizes.whole.heads, window=window)
             block = banded if window else attend
-            return Layer("encoder", arrange(sizes.hidden, LAYER, block, feed, dropout=(True, self.mlp_dropout)))
+            return Layer("encoder", arrange(sizes.whole.hidden, LAYER, block, feed, dropout=(True, self.mlp_dropout)))
 
-        return runs_of(sizes.windows, layer) if sizes.windows else ((sizes.layers, layer(0)),)
+        return runs_of(sizes.windows, layer) if sizes.windows else ((sizes.whole.layers, layer(0)),)
 
     def _head(self, sizes: _Sizes, source: str) -> Operations:
-        hidden, rows = sizes.hidden, sizes.vocabulary
-        if sizes.purpose == BARE:
+        hidden, rows = sizes.whole.hidden, sizes.whole.vocabulary
+        if sizes.whole.purpose == BARE:
             return pooler(hidden, source) if self.pooler else ()
-        masked = masked_head(hidden, rows, self.head or sizes.function, table_width=sizes.head, source=source)
+        masked = masked_head(hidden, rows, self.head or sizes.whole.function, table_width=sizes.head, source=source)
         if self.plain_head:
             masked = (Matmul("lm_head", (source,), hidden, rows, True, VOCABULARY, role=LM_HEAD),)
-        if sizes.purpose == MASKED:
+        if sizes.whole.purpose == MASKED:
             return masked
         next_sentence = Matmul("next_sentence", ("pooler_activation",), hidden, 2, True)
         return (*pooler(hidden, source), next_sentence, *masked)

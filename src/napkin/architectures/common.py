@@ -340,6 +340,21 @@ def last_layer(runs: Parts) -> Layer:
     return last if isinstance(last, Layer) else last[-1][1]
 
 
+def chosen_experts(config: Config, experts: str, top_k: str, also: int = 0) -> tuple[int, int]:
+    """Read how many experts there are (and `also` more without weights), and how many a token chooses of all."""
+    total, chosen = config.integer(experts) + also, config.integer(top_k)
+    if chosen > total:
+        raise config.wrong(top_k, f"chooses {chosen} of {total} experts")
+    return total, chosen
+
+
+def balance_loss(config: Config, experts: int, top_k: int, each: int = 1) -> BalanceLoss | None:
+    """Return the loss on how evenly the experts are used, where output_router_logits adds it."""
+    if not config.flag("output_router_logits", otherwise=False):
+        return None
+    return BalanceLoss("balance_loss", (), experts, top_k, each=each)
+
+
 def listed(config: Config, field: str, layers: int, known: Collection[str]) -> list[str] | None:
     """Read a list with one entry per layer, each of them known; None where the field is omitted."""
     given = config.items(field, required=False)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from functools import partial
 
 from napkin.architectures.arrangements import post_norm
-from napkin.architectures.attention import Attention, Heads, QkvProjections, Scores
+from napkin.architectures.attention import Attention, Heads, QkvProjections
 from napkin.architectures.blocks import LAYER, LAYER_WRITTEN, Block, NormStyle, Operations, plain_mlp
-from napkin.architectures.common import activation, depth, embedding, on, width
-from napkin.architectures.masked import MASKED, encoder, head_count, masked_head, must_tie, purpose_of
+from napkin.architectures.common import embedding, on
+from napkin.architectures.masked import BIDIRECTIONAL, MASKED, Sizes, encoder, masked_head, must_tie, sizes_of
 from napkin.architectures.record import Architecture, like
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
@@ -80,61 +80,66 @@ def _position_scores(
     return tuple(operations)
 
 
-def _deberta_embedding(config: Config, hidden: int, norm: NormStyle = LAYER) -> Operations:
-    table = config.optional_integer("embedding_size") or hidden
-    positions = config.integer("max_position_embeddings") if config.flag("position_biased_input") else 0
-    segments = config.integer("type_vocab_size", least=0)
-    parts = embedding(config.integer("vocab_size"), table, positions=positions, segments=segments)
-    last = parts[-1].name
-    if table != hidden:
-        parts = (*parts, Matmul("project_in", (last,), table, hidden))
-        last = "project_in"
-    return (
-        *parts,
-        norm("embedding_norm", last, hidden),
-        Scale("embedding_masked", ("embedding_norm",), hidden, masks=True),
-        Dropout("embedding_dropped", ("embedding_masked",), hidden),
-    )
+@record
+class _Read:
+    """What config.json says: sizes, width of the token embedding, rows of positions and segments, distances."""
+
+    sizes: Sizes
+    table: int
+    positions: int
+    segments: int
+    distances: _Distances | None
 
 
-def _deberta(
-    config: Config,
-    hidden: int,
-    heads: int,
-    attend: Block,
-    before: Operations,
-    function: str,
-    first: Operations = (),
-    norm: NormStyle = LAYER,
-) -> Model:
-    layers = depth(config)
+def _read(config: Config, buckets: bool) -> _Read:
+    sizes = sizes_of(config)
     config.must_be("legacy", True)
     config.must_be("talking_head", False)
     config.ignore("padding_idx")
-    purpose = purpose_of(config)
-    if purpose == MASKED:
+    if sizes.purpose == MASKED:
         must_tie(config)
-    vocabulary = config.integer("vocab_size")
-    table = config.optional_integer("embedding_size") or hidden
-    feed = partial(plain_mlp, width=hidden, inner=config.integer("intermediate_size"), function=function)
-    once = post_norm(hidden, norm, attend, feed, dropout=(True, True))
-    alike = Layer("encoder", once)
-    runs: Parts = ((layers, alike),)
-    if first:
-        runs = (
-            (1, Layer("encoder_with_convolution", (*once, *first))),
-            *(((layers - 1, alike),) if layers > 1 else ()),
-        )
-    return encoder(
-        config,
-        before,
-        runs,
-        masked_head(hidden, vocabulary, function, table_width=table) if purpose == MASKED else (),
-        hidden=hidden,
-        heads=heads,
-        vocabulary=vocabulary,
-        tie=purpose == MASKED,
+    return _Read(
+        sizes,
+        config.optional_integer("embedding_size") or sizes.hidden,
+        config.integer("max_position_embeddings") if config.flag("position_biased_input") else 0,
+        config.integer("type_vocab_size", least=0),
+        _distances(config, buckets),
     )
+
+
+def _embedding(read: _Read, norm: NormStyle = LAYER) -> Operations:
+    """Return the embeddings, and the relative positions that all layers read."""
+    hidden = read.sizes.hidden
+    parts = embedding(read.sizes.vocabulary, read.table, positions=read.positions, segments=read.segments)
+    if read.table != hidden:
+        parts = (*parts, Matmul("project_in", (parts[-1].name,), read.table, hidden))
+    parts = (
+        *parts,
+        norm("embedding_norm", parts[-1].name, hidden),
+        Scale("embedding_masked", ("embedding_norm",), hidden, masks=True),
+        Dropout("embedding_dropped", ("embedding_masked",), hidden),
+    )
+    if read.distances is None:
+        return parts
+    return (*parts, Embedding("relative_positions", (), read.distances.rows, hidden, role=DISTANCE))
+
+
+def _network(
+    read: _Read, attend: Block, before: Operations, *, first: Operations = (), norm: NormStyle = LAYER
+) -> Model:
+    """Return the network. `first`: what the first layer has in addition."""
+    sizes = read.sizes
+    feed = partial(plain_mlp, width=sizes.hidden, inner=sizes.inner, function=sizes.function)
+    once = post_norm(sizes.hidden, norm, attend, feed, dropout=(True, True))
+    alike = Layer("encoder", once)
+    runs: Parts = ((sizes.layers, alike),)
+    if first:
+        runs = ((1, Layer("encoder_with_convolution", (*once, *first))),)
+        if sizes.layers > 1:
+            runs += ((sizes.layers - 1, alike),)
+    masked = masked_head(sizes.hidden, sizes.vocabulary, sizes.function, table_width=read.table)
+    head = masked if sizes.purpose == MASKED else ()
+    return encoder(sizes, before, runs, head, tie=sizes.purpose == MASKED)
 
 
 def _added_bias(letter: str, hidden: int) -> Operations:
@@ -147,9 +152,8 @@ def _added_bias(letter: str, hidden: int) -> Operations:
 
 def deberta(config: Config) -> Model:
     """DeBERTa (arXiv:2006.03654): content and relative positions in separate score terms."""
-    hidden = width(config)
-    heads = head_count(config, hidden)
-    distances = _distances(config, buckets=False)
+    read = _read(config, buckets=False)
+    hidden, heads, head_dim = read.sizes.hidden, read.sizes.heads, read.sizes.head_dim
 
     def attend(source: str) -> Operations:
         core = AttentionCore(
@@ -157,8 +161,8 @@ def deberta(config: Config) -> Model:
             ("q_scaled", "k", "v_biased"),
             heads,
             heads,
-            hidden // heads,
-            hidden // heads,
+            head_dim,
+            head_dim,
             causal=False,
         )
         return (
@@ -170,64 +174,76 @@ def deberta(config: Config) -> Model:
             *_added_bias("q", hidden),
             *_added_bias("v", hidden),
             Scale("q_scaled", ("q_biased",), hidden, cast=True),
-            *_position_scores(hidden, heads, distances, own=True, key_bias=False, within=True, query="q_scaled"),
+            *_position_scores(hidden, heads, read.distances, own=True, key_bias=False, within=True, query="q_scaled"),
             core,
             Matmul("o", ("attention",), hidden, hidden, True),
         )
 
-    before = _deberta_embedding(config, hidden, LAYER_WRITTEN)
-    if distances is not None:
-        before = (*before, Embedding("relative_positions", (), distances.rows, hidden, role=DISTANCE))
-    function = activation(config, "hidden_act")
-    return _deberta(config, hidden, heads, attend, before, function, norm=LAYER_WRITTEN)
+    return _network(read, attend, _embedding(read, LAYER_WRITTEN), norm=LAYER_WRITTEN)
 
 
-def deberta_v2(config: Config) -> Model:
-    """DeBERTa v2 and v3 (arXiv:2111.09543): distances in logarithmic buckets, projections shared with the content's,
-    a convolution beside the first layer where the config has one."""
-    hidden = width(config)
-    heads = head_count(config, hidden)
-    if config.optional_integer("attention_head_size") not in (None, hidden // heads):
-        raise config.refuse("attention_head_size", "is not hidden_size / num_attention_heads")
-    distances = _distances(config, buckets=True)
-    share = on(config, "share_att_key") if config.has("share_att_key") else False
+@record
+class _Convolution:
+    """A convolution next to the first layer: tokens that it covers, channels of a group, and its activation."""
 
-    def attend(source: str) -> Operations:
-        *projections, core, out = Attention(
-            Heads(hidden, heads, heads, hidden // heads),
-            projections=QkvProjections(bias=True, out_bias=True),
-            scores=Scores(causal=False),
-        )(source)
-        positions = _position_scores(hidden, heads, distances, own=not share, key_bias=True, within=False)
-        return (*projections, *positions, core, out)
+    kernel: int
+    group: int
+    function: str
 
-    before = _deberta_embedding(config, hidden)
-    if distances is not None:
-        before = (*before, Embedding("relative_positions", (), distances.rows, hidden, role=DISTANCE))
-    norm = config.optional_text("norm_rel_ebd") or "none"
-    if any(part.strip() not in ("none", "layer_norm") for part in norm.lower().split("|")):
-        raise config.refuse("norm_rel_ebd", f"napkin does not know {printable(norm, 60)!r}")
-    if "layer_norm" in norm.lower():
-        before = (*before, Norm("relative_norm", (before[-1].name,), hidden, "layer", bias=True))
-    first: Operations = ()
-    kernel = config.optional_integer("conv_kernel_size", least=0)
-    function = activation(config, "hidden_act")
-    if kernel:
-        groups = config.optional_integer("conv_groups") or 1
-        each = config.divides("conv_groups", hidden, groups, "(hidden_size)")
-        first = (
-            Conv("convolution", ("x",), hidden, kernel, group=each),
+    def operations(self, hidden: int) -> Operations:
+        """Return what the first layer has in addition."""
+        return (
+            Conv("convolution", ("x",), hidden, self.kernel, group=self.group),
             Scale("convolution_masked", ("convolution",), hidden, masks=True, held="bool"),
             Dropout("convolution_dropped", ("convolution_masked",), hidden),
-            Activation(
-                "convolution_activation", ("convolution_dropped",), hidden, config.optional_text("conv_act") or "tanh"
-            ),
+            Activation("convolution_activation", ("convolution_dropped",), hidden, self.function),
             Add("convolution_added", ("mlp_norm", "convolution_activation"), hidden),
             LAYER("convolution_norm", "convolution_added", hidden),
             Scale("convolution_output", ("convolution_norm",), hidden, masks=True),
         )
-    config.ignore("conv_groups", "conv_act")
-    return _deberta(config, hidden, heads, attend, before, function, first)
+
+
+def _convolution(config: Config, hidden: int) -> _Convolution | None:
+    kernel = config.optional_integer("conv_kernel_size", least=0)
+    if not kernel:
+        config.ignore("conv_groups", "conv_act")
+        return None
+    groups = config.optional_integer("conv_groups") or 1
+    group = config.divides("conv_groups", hidden, groups, "(hidden_size)")
+    return _Convolution(kernel, group, config.optional_text("conv_act") or "tanh")
+
+
+def _norms_distances(config: Config) -> bool:
+    """Read whether the relative positions go through a norm."""
+    norm = config.optional_text("norm_rel_ebd") or "none"
+    if any(part.strip() not in ("none", "layer_norm") for part in norm.lower().split("|")):
+        raise config.refuse("norm_rel_ebd", f"napkin does not know {printable(norm, 60)!r}")
+    return "layer_norm" in norm.lower()
+
+
+def deberta_v2(config: Config) -> Model:
+    """DeBERTa v2 and v3 (arXiv:2111.09543): distances in logarithmic buckets, projections that may be the content's
+    own, a convolution next to the first layer where the config has one."""
+    read = _read(config, buckets=True)
+    hidden, heads, head_dim = read.sizes.hidden, read.sizes.heads, read.sizes.head_dim
+    if config.optional_integer("attention_head_size") not in (None, head_dim):
+        raise config.refuse("attention_head_size", "is not hidden_size / num_attention_heads")
+    share = on(config, "share_att_key") if config.has("share_att_key") else False
+    normed, convolution = _norms_distances(config), _convolution(config, hidden)
+
+    def attend(source: str) -> Operations:
+        *projections, core, out = Attention(
+            Heads(hidden, heads, heads, head_dim),
+            projections=QkvProjections(bias=True, out_bias=True),
+            scores=BIDIRECTIONAL,
+        )(source)
+        positions = _position_scores(hidden, heads, read.distances, own=not share, key_bias=True, within=False)
+        return (*projections, *positions, core, out)
+
+    before = _embedding(read)
+    if normed:
+        before = (*before, Norm("relative_norm", (before[-1].name,), hidden, "layer", bias=True))
+    return _network(read, attend, before, first=convolution.operations(hidden) if convolution is not None else ())
 
 
 # --- records ---------------------------------------------------------------------------------------------------------

@@ -9,8 +9,19 @@ from typing import NamedTuple
 from napkin.architectures.arrangements import hyper_connected
 from napkin.architectures.attention import Rope
 from napkin.architectures.blocks import RMS_FP32, RMS_NARROW, Operations, Routing, gated_mlp, moe
-from napkin.architectures.common import activation, depth, embedding, head, listed, on, runs_of, width
-from napkin.architectures.dimensions import balance_loss, chosen_experts, decoder_only, dimensions_of
+from napkin.architectures.common import (
+    activation,
+    balance_loss,
+    chosen_experts,
+    depth,
+    embedding,
+    head,
+    listed,
+    on,
+    runs_of,
+    width,
+)
+from napkin.architectures.dimensions import decoder_only, dimensions_of
 from napkin.architectures.record import Architecture
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config

@@ -6,26 +6,11 @@ Fields and arrangements are facts of the class of Hugging Face transformers 5.23
 
 from __future__ import annotations
 
-from functools import partial
-
 from napkin.architectures.arrangements import post_norm
-from napkin.architectures.attention import Attention, Heads, QkvProjections, Scores
-from napkin.architectures.blocks import LAYER, plain_mlp
-from napkin.architectures.common import (
-    activation,
-    depth,
-    embedding,
-    tied,
-    width,
-)
-from napkin.architectures.masked import (
-    ENCODER,
-    MASKED,
-    encoder,
-    head_count,
-    masked_head,
-    purpose_of,
-)
+from napkin.architectures.bert import bert_blocks
+from napkin.architectures.blocks import LAYER
+from napkin.architectures.common import embedding, tied
+from napkin.architectures.masked import ENCODER, MASKED, encoder, masked_head, sizes_of
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
 from napkin.operations.implementations import IDS, ROTARY
@@ -35,29 +20,23 @@ from napkin.record import replace
 
 def distilbert(config: Config) -> Model:
     """DistilBERT (arXiv:1910.01108): BERT's layers, without segments."""
-    hidden, layers = width(config), depth(config)
-    heads = head_count(config, hidden)
+    sizes = sizes_of(config, inner="hidden_dim", function="activation")
     if config.flag("sinusoidal_pos_embds"):
-        config.notes.append("the position table is a fixed sinusoid: counted, as the class holds it, but not trained")
+        config.notes.append(
+            "the position embedding is a fixed sinusoid: counted, as the class holds it, but not trained"
+        )
     config.must_be("tie_weights_", True)
-    vocabulary = config.integer("vocab_size")
-    function = activation(config, "activation")
-    purpose = purpose_of(config)
-    attend = Attention(
-        Heads(hidden, heads, heads, hidden // heads),
-        projections=QkvProjections(bias=True, out_bias=True),
-        scores=Scores(causal=False),
-    )
-    feed = partial(plain_mlp, width=hidden, inner=config.integer("hidden_dim"), function=function)
-    tie = tied(config) and purpose == MASKED
+    positions = config.integer("max_position_embeddings")
+    tie = tied(config) and sizes.purpose == MASKED
+
+    hidden = sizes.hidden
+    attend, feed = bert_blocks(hidden, sizes.heads, sizes.inner, sizes.function)
+    layer = Layer("encoder", post_norm(hidden, LAYER, attend, feed, dropout=(False, True)))
     return encoder(
-        config,
-        embedding(vocabulary, hidden, positions=config.integer("max_position_embeddings"), norm=LAYER, dropout=True),
-        ((layers, Layer("encoder", post_norm(hidden, LAYER, attend, feed, dropout=(False, True)))),),
-        masked_head(hidden, vocabulary, function) if purpose == MASKED else (),
-        hidden=hidden,
-        heads=heads,
-        vocabulary=vocabulary,
+        sizes,
+        embedding(sizes.vocabulary, hidden, positions=positions, norm=LAYER, dropout=True),
+        ((sizes.layers, layer),),
+        masked_head(hidden, sizes.vocabulary, sizes.function) if sizes.purpose == MASKED else (),
         tie=tie,
     )
 

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.attention import Gate, Rope, Scores
 from napkin.architectures.blocks import RMS, Block, Routing, gated_mlp, moe
-from napkin.architectures.common import FULL, WINDOWED, activation, checked, depth, on, runs_of, width
-from napkin.architectures.dimensions import chosen_experts, decoder_of, dimensions_of
+from napkin.architectures.common import FULL, WINDOWED, activation, checked, chosen_experts, depth, on, runs_of, width
+from napkin.architectures.dimensions import decoder_of, dimensions_of
 from napkin.architectures.latent_attention import LATENTS, LatentAttention, LatentSizes
 from napkin.architectures.record import Architecture, Wrapper
 from napkin.inputs.load import printable

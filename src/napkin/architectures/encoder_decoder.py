@@ -12,14 +12,13 @@ from napkin.architectures.arrangements import post_norm, pre_norm
 from napkin.architectures.blocks import Block, NormStyle, Operations, Routing, moe
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
-from napkin.operations.experts import Experts, Router
 from napkin.operations.pointwise import Add
 from napkin.operations.views import reuse
 from napkin.record import replace
 
 
 def parts_of(config: Config) -> tuple[bool, bool]:
-    """(has a decoder, has a head) of the class named under `architectures`; both where none is named."""
+    """Read (has a decoder, has a head) of the class named under `architectures`; both where none is named."""
     names = [name for name in config.items("architectures", required=False) or [] if isinstance(name, str)]
     if not names or any(name.endswith(("ForConditionalGeneration", "WithLMHeadModel", "MTModel")) for name in names):
         return True, True
@@ -37,13 +36,14 @@ def parts_of(config: Config) -> tuple[bool, bool]:
 
 
 def must_be_both(config: Config) -> None:
+    """Refuse fields that contradict an encoder with a decoder."""
     config.must_be("is_encoder_decoder", True)
     config.must_be("is_decoder", False)
     config.must_be("add_cross_attention", False)
 
 
 def _cross(hidden: int, norm: NormStyle, across: Block, *, before: bool) -> Operations:
-    """The decoder's middle block: y = x + cross(norm(x)), or y = norm(x + cross(x))."""
+    """Return the decoder's middle block: y = x + cross(norm(x)), or y = norm(x + cross(x))."""
     if before:
         operations = across("cross_norm")
         return (
@@ -62,7 +62,7 @@ def _cross(hidden: int, norm: NormStyle, across: Block, *, before: bool) -> Oper
 def decoder_layer(
     hidden: int, norm: NormStyle, attend: Block, across: Block, feed: Block, *, before: bool
 ) -> Operations:
-    """Self-attention, cross-attention, MLP, each with its residual and its norm before or after."""
+    """Return self-attention, cross-attention and MLP, each with its residual and its norm before or after."""
     both = (pre_norm if before else post_norm)(hidden, norm, attend, feed, dropout=(True, True))
     seam = next(i for i, op in enumerate(both) if op.name == ("attention_residual" if before else "attention_norm"))
     first, rest = both[: seam + 1], both[seam + 1 :]
@@ -71,12 +71,12 @@ def decoder_layer(
 
 
 def _from(operations: Operations, old: str, new: str) -> Operations:
-    """The same operations, reading `new` where they read `old`."""
+    """Return the operations reading `new` where they read `old`."""
     return tuple(replace(op, reads=tuple(new if read == old else read for read in op.reads)) for op in operations)
 
 
 def shared_embedding(operations: Operations) -> Operations:
-    """The encoder's token table, which the decoder reads too."""
+    """Return the encoder's embeddings for the decoder, which shares the token embedding."""
     return tuple(reuse(op) if op.name == "embedding" else op for op in operations)
 
 
@@ -87,8 +87,6 @@ Sparse = Callable[[int, bool], bool]
 def routed_mlp(
     source: str, *, width: int, inner: int, function: str, routing: Routing, capacity: int, noise: bool, bias: bool
 ) -> Operations:
-    """Experts that each are an MLP with dropout."""
+    """Return experts that each are an MLP with dropout."""
     router, experts = moe(source, width=width, inner=inner, routing=routing, function=function, gated=False, bias=bias)
-    assert isinstance(router, Router)
-    assert isinstance(experts, Experts)
     return (replace(router, noise=noise), replace(experts, dropout=True, capacity=capacity))

@@ -9,84 +9,103 @@ from __future__ import annotations
 from functools import partial
 
 from napkin.architectures.arrangements import pre_norm
-from napkin.architectures.attention import Attention, Heads, QkvProjections, Rope, Scaling, Scores
-from napkin.architectures.blocks import LAYER, plain_mlp
-from napkin.architectures.common import (
-    depth,
-    embedding,
-    width,
-)
+from napkin.architectures.attention import Attention, Heads, QkvProjections, Rope, Scaling
+from napkin.architectures.blocks import LAYER, Operations, plain_mlp
+from napkin.architectures.common import embedding
 from napkin.architectures.masked import (
     BARE,
+    BIDIRECTIONAL,
     ENCODER,
     MASKED,
     encoder,
-    head_count,
     masked_head,
     must_tie,
     pooler,
-    purpose_of,
+    sizes_of,
 )
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
-from napkin.operations.base import POSITION, REPLICATED, Operation
+from napkin.operations.base import POSITION, REPLICATED
 from napkin.operations.embedding import Embedding
 from napkin.operations.implementations import IDS, ROTARY
 from napkin.operations.model import Layer, Model
 from napkin.operations.pointwise import Add, Learnt, Scale
-from napkin.record import replace
+from napkin.record import record, replace
+
+
+@record
+class _Embedded:
+    """The embeddings.
+
+    positions  rows of learned positions     rotary  there are none; queries and keys are rotated
+    dropped    rescaled for masked tokens    normed  with a norm
+    """
+
+    positions: int
+    rotary: bool
+    dropped: bool
+    normed: bool
+
+    def operations(self, vocabulary: int, hidden: int) -> Operations:
+        """Return the embeddings."""
+        before = embedding(vocabulary, hidden)
+        if self.dropped:  # masked tokens are zeros, the others are scaled up
+            before += (
+                Scale("masked_out", (before[-1].name,), hidden, masks=True, held="bool"),
+                Scale("scaled_up", ("masked_out",), hidden, sequences=True),
+            )
+        if not self.rotary:
+            before += (
+                Embedding("position_embedding", (), self.positions, hidden, role=POSITION),
+                Add("positions_added", (before[-1].name, "position_embedding"), hidden),
+            )
+        if self.normed:
+            before += (LAYER("embedding_norm", before[-1].name, hidden),)
+        return before
+
+
+def _embedded(config: Config) -> _Embedded:
+    rotary = config.text("position_embedding_type", known=("absolute", "rotary")) == "rotary"
+    return _Embedded(
+        0 if rotary else config.integer("max_position_embeddings"),
+        rotary,
+        config.flag("token_dropout", otherwise=False),
+        config.flag("emb_layer_norm_before", otherwise=False),
+    )
 
 
 def esm(config: Config) -> Model:
-    """ESM-1b (doi:10.1073/pnas.2016239118) and ESM-2 (doi:10.1126/science.ade2574): norms before the blocks, learnt or
-    rotary positions, queries scaled before they turn. The head that predicts contacts from attention's weights is held
-    by the class, and trained apart."""
-    hidden, layers = width(config), depth(config)
-    heads = head_count(config, hidden)
-    head_dim, vocabulary = hidden // heads, config.integer("vocab_size")
+    """ESM-1b (doi:10.1073/pnas.2016239118) and ESM-2 (doi:10.1126/science.ade2574): norms before the blocks, learned or
+    rotary positions, queries scaled before the rotation. The class also holds a head that predicts contacts from
+    attention's weights and is trained separately."""
     config.must_be("is_folding_model", False)
-    config.ignore("esmfold_config", "vocab_list", "hidden_act")  # proteins' folds are another class; its own gelu
-    rotary = config.text("position_embedding_type", known=("absolute", "rotary")) == "rotary"
-    purpose = purpose_of(config)
-    if purpose == MASKED:
+    config.ignore("esmfold_config", "vocab_list", "hidden_act")  # protein folding is another class; its own gelu
+    sizes = sizes_of(config, function="")
+    embedded = _embedded(config)
+    if sizes.purpose == MASKED:
         must_tie(config)
+
+    hidden = sizes.hidden
     attend = Attention(
-        Heads(hidden, heads, heads, head_dim),
+        Heads(hidden, sizes.heads, sizes.heads, sizes.head_dim),
         projections=QkvProjections(bias=True, out_bias=True),
         scaling=Scaling(queries=True),
-        scores=Scores(causal=False),
-        rope=Rope(head_dim, upcast=True) if rotary else None,
+        scores=BIDIRECTIONAL,
+        rope=Rope(sizes.head_dim, upcast=True) if embedded.rotary else None,
     )
-    feed = partial(plain_mlp, width=hidden, inner=config.integer("intermediate_size"), function="gelu_python")
-    before: tuple[Operation, ...] = embedding(vocabulary, hidden)
-    if config.flag("token_dropout", otherwise=False):  # masked tokens are zeros, the others are scaled up
-        before += (
-            Scale("masked_out", (before[-1].name,), hidden, masks=True, held="bool"),
-            Scale("scaled_up", ("masked_out",), hidden, sequences=True),
-        )
-    if not rotary:
-        positions = config.integer("max_position_embeddings")
-        before += (
-            Embedding("position_embedding", (), positions, hidden, role=POSITION),
-            Add("positions_added", (before[-1].name, "position_embedding"), hidden),
-        )
-    if config.flag("emb_layer_norm_before", otherwise=False):
-        before += (LAYER("embedding_norm", before[-1].name, hidden),)
+    feed = partial(plain_mlp, width=hidden, inner=sizes.inner, function="gelu_python")
     final = LAYER("final_norm", "x", hidden)
-    scores = layers * heads
+    scores = sizes.layers * sizes.heads
     contacts = Learnt("contacts", (), (("weight", (1, scores)), ("bias", (1,))), REPLICATED, trained=False)
-    after = masked_head(hidden, vocabulary, "gelu_python", source="final_norm")
-    if purpose == BARE:
+    after = masked_head(hidden, sizes.vocabulary, "gelu_python", source="final_norm")
+    if sizes.purpose == BARE:
         after = pooler(hidden, "final_norm")
     return encoder(
-        config,
-        (contacts, *before),
-        ((layers, Layer("encoder", pre_norm(hidden, LAYER, attend, feed, dropout=(True, True)))),),
+        sizes,
+        (contacts, *embedded.operations(sizes.vocabulary, hidden)),
+        ((sizes.layers, Layer("encoder", pre_norm(hidden, LAYER, attend, feed, dropout=(True, True)))),),
         (final, *after),
-        hidden=hidden,
-        heads=heads,
-        vocabulary=vocabulary,
-        tie=purpose == MASKED,
+        tie=sizes.purpose == MASKED,
     )
 
 

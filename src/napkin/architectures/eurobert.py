@@ -9,23 +9,10 @@ from __future__ import annotations
 from functools import partial
 
 from napkin.architectures.arrangements import pre_norm
-from napkin.architectures.attention import Attention, Heads, QkvProjections, Rope, Scores
+from napkin.architectures.attention import Attention, Heads, QkvProjections, Rope
 from napkin.architectures.blocks import RMS, gated_mlp
-from napkin.architectures.common import (
-    activation,
-    depth,
-    embedding,
-    head_size,
-    kv_heads_of,
-    on,
-    tied,
-    width,
-)
-from napkin.architectures.masked import (
-    MASKED,
-    encoder,
-    purpose_of,
-)
+from napkin.architectures.common import embedding, kv_heads_of, on, tied
+from napkin.architectures.masked import BIDIRECTIONAL, MASKED, encoder, sizes_of
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
 from napkin.operations.base import LM_HEAD, VOCABULARY
@@ -37,40 +24,29 @@ from napkin.record import replace
 
 def eurobert(config: Config) -> Model:
     """EuroBERT (arXiv:2503.05500): Llama's layers without the causal mask, the head a single matrix."""
-    hidden, layers = width(config), depth(config)
-    heads = config.integer("num_attention_heads")
-    head_dim = head_size(config, hidden, heads)
+    sizes = sizes_of(config, own_head_dim=True)
+    sizes = replace(sizes, kv_heads=kv_heads_of(config, sizes.heads))
     bias, mlp_bias = on(config, "attention_bias"), on(config, "mlp_bias")
-    vocabulary = config.integer("vocab_size")
-    purpose = purpose_of(config)
     config.ignore("clf_pooling")
+    tie = tied(config) and sizes.purpose == MASKED
+
+    hidden = sizes.hidden
     attend = Attention(
-        Heads(hidden, heads, kv_heads_of(config, heads), head_dim),
+        Heads(hidden, sizes.heads, sizes.kv_heads, sizes.head_dim),
         projections=QkvProjections(bias=bias, out_bias=bias),
-        scores=Scores(causal=False),
-        rope=Rope(head_dim),
+        scores=BIDIRECTIONAL,
+        rope=Rope(sizes.head_dim),
     )
-    feed = partial(
-        gated_mlp,
-        width=hidden,
-        inner=config.integer("intermediate_size"),
-        function=activation(config, "hidden_act"),
-        bias=mlp_bias,
-    )
+    feed = partial(gated_mlp, width=hidden, inner=sizes.inner, function=sizes.function, bias=mlp_bias)
     final = RMS("final_norm", "x", hidden)
-    head = Matmul("lm_head", ("final_norm",), hidden, vocabulary, mlp_bias, VOCABULARY, role=LM_HEAD)
-    tie = tied(config) and purpose == MASKED
-    model = encoder(
-        config,
-        embedding(vocabulary, hidden),
-        ((layers, Layer("encoder", pre_norm(hidden, RMS, attend, feed))),),
-        (final, head) if purpose == MASKED else (final,),
-        hidden=hidden,
-        heads=heads,
-        vocabulary=vocabulary,
+    head = Matmul("lm_head", ("final_norm",), hidden, sizes.vocabulary, mlp_bias, VOCABULARY, role=LM_HEAD)
+    return encoder(
+        sizes,
+        embedding(sizes.vocabulary, hidden),
+        ((sizes.layers, Layer("encoder", pre_norm(hidden, RMS, attend, feed))),),
+        (final, head) if sizes.purpose == MASKED else (final,),
         tie=tie,
     )
-    return replace(model, kv_heads=kv_heads_of(config, heads), head_dim=head_dim)
 
 
 EUROBERT = Architecture(

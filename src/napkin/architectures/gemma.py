@@ -436,9 +436,7 @@ def _mixture(config: Config, hidden: int, function: str) -> Operations:
     if not config.flag("enable_moe_block", otherwise=False):
         config.ignore("num_experts", "top_k_experts", "moe_intermediate_size")
         return ()
-    experts, chosen = config.integer("num_experts"), config.integer("top_k_experts")
-    if chosen > experts:
-        raise config.wrong("top_k_experts", f"chooses {chosen} of {experts} experts")
+    experts, chosen = common.chosen_experts(config, "num_experts", "top_k_experts")
     inner = config.integer("moe_intermediate_size")
     return (
         NORM("mlp_branch_norm", "down", hidden),

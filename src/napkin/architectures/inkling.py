@@ -13,8 +13,19 @@ from typing import NamedTuple
 
 from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.blocks import RMS, Block, Operations, gated_mlp
-from napkin.architectures.common import activation, depth, embedding, head, headless, indices, listed, runs_of, width
-from napkin.architectures.dimensions import Dimensions, chosen_experts, decoder_only
+from napkin.architectures.common import (
+    activation,
+    chosen_experts,
+    depth,
+    embedding,
+    head,
+    headless,
+    indices,
+    listed,
+    runs_of,
+    width,
+)
+from napkin.architectures.dimensions import Dimensions, decoder_only
 from napkin.architectures.record import Architecture, Wrapper
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore

@@ -12,7 +12,7 @@ from functools import partial
 from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.attention import OutputGate, Rope
 from napkin.architectures.blocks import RMS, Block, Operations, Routing, gated_mlp, moe
-from napkin.architectures.common import FULL, activation, depth, on, runs_of, width
+from napkin.architectures.common import FULL, activation, chosen_experts, depth, on, runs_of, width
 from napkin.architectures.latent_attention import LatentAttention, LatentSizes
 from napkin.architectures.mixing import LINEAR, kinds, network
 from napkin.architectures.record import Architecture
@@ -187,10 +187,8 @@ def _network(config: Config, hidden: int, listed: Sequence[str], mix: Block, att
 
     feeds = kinds(config, "mlp_layer_types", layers, (DENSE, SPARSE), first_dense)
     config.ignore("first_k_dense_replace", "intermediate_size")
-    experts, inner = config.integer("num_local_experts"), config.integer("moe_intermediate_size")
-    top_k, groups = config.integer("num_experts_per_tok"), config.integer("n_group")
-    if top_k > experts:
-        raise config.wrong("num_experts_per_tok", f"chooses {top_k} of {experts} experts")
+    experts, top_k = chosen_experts(config, "num_local_experts", "num_experts_per_tok")
+    inner, groups = config.integer("moe_intermediate_size"), config.integer("n_group")
     chosen = config.integer("topk_group")
     if experts % groups or chosen > groups:
         raise config.wrong("n_group", f"{experts} experts do not divide into {groups} groups, {chosen} of them chosen")

@@ -11,6 +11,7 @@ from napkin.architectures.attention import Rope, Scores
 from napkin.architectures.blocks import RMS, Block, Operations, Routing, gated_mlp, moe
 from napkin.architectures.common import (
     activation,
+    chosen_experts,
     depth,
     embedding,
     head,
@@ -21,14 +22,7 @@ from napkin.architectures.common import (
     tied,
     width,
 )
-from napkin.architectures.dimensions import (
-    Dimensions,
-    chosen_experts,
-    decoder_only,
-    dimensions_of,
-    prediction_modules,
-    predictions,
-)
+from napkin.architectures.dimensions import Dimensions, decoder_only, dimensions_of, prediction_modules, predictions
 from napkin.architectures.latent_attention import LatentAttention, LatentSizes
 from napkin.architectures.layer_plans import Sparse, after_first
 from napkin.inputs.model import Config

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin.architectures.attention import Scores
 from napkin.architectures.blocks import LAYER, Operations
-from napkin.architectures.common import tied
+from napkin.architectures.common import activation, depth, head_size, tied, width
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.operations.base import LM_HEAD, VOCABULARY
@@ -12,7 +12,7 @@ from napkin.operations.implementations import IDS, OWN_LABELS, ROTARY
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Model, Parts, stack_of
 from napkin.operations.pointwise import Activation
-from napkin.record import replace
+from napkin.record import record, replace
 
 BARE, MASKED, PRETRAINING = "bare", "masked", "pretraining"
 BIDIRECTIONAL = Scores(causal=False)
@@ -72,36 +72,83 @@ def must_tie(config: Config) -> None:
         raise config.refuse("tie_word_embeddings", "releases of the class disagree on an untied head's biases")
 
 
-def encoder(
+@record
+class Sizes:
+    """What config.json says of an encoder as a whole, read once.
+
+    kv_heads  key/value heads of attention, 0 where they are as many as query heads
+    inner     width of the MLP            function    its activation
+    purpose   which head the class has    max_length  tokens that the model was trained for, where the file says so
+    """
+
+    name: str
+    hidden: int
+    layers: int
+    heads: int
+    head_dim: int
+    inner: int
+    function: str
+    vocabulary: int
+    purpose: str
+    max_length: int | None
+    kv_heads: int = 0
+
+
+def sizes_of(
     config: Config,
+    *,
+    inner: str = "intermediate_size",
+    function: str = "hidden_act",
+    own_head_dim: bool = False,
+    named: str = "ForMaskedLM",
+    pretraining: bool = False,
+) -> Sizes:
+    """Read an encoder's sizes.
+
+    inner, function  the fields that say them; no function: the class has one of its own
+    own_head_dim     the class reads `head_dim`
+    named, pretraining  as in `purpose_of`
+    """
+    hidden, layers = width(config), depth(config)
+    heads = config.integer("num_attention_heads")
+    if own_head_dim:
+        head_dim = head_size(config, hidden, heads)
+    else:
+        head_dim = config.divides("num_attention_heads", hidden, heads, "(hidden_size)")
+    return Sizes(
+        config.name,
+        hidden,
+        layers,
+        heads,
+        head_dim,
+        config.integer(inner),
+        activation(config, function) if function else "",
+        config.integer("vocab_size"),
+        purpose_of(config, named, pretraining=pretraining),
+        config.optional_integer("max_position_embeddings"),
+    )
+
+
+def encoder(
+    sizes: Sizes,
     before: Operations,
     runs: Parts,
     after: Operations,
     *,
-    hidden: int,
-    heads: int,
-    vocabulary: int,
     tie: bool,
     shared: Operations = (),
     stack: str = "encoder",
 ) -> Model:
-    """Return a model of one stack whose tokens see each other in both directions."""
+    """Return a model of one stack."""
     return Model(
-        name=config.name,
+        name=sizes.name,
         stacks=(stack_of(stack, before, runs, after),),
         tied=tie,
-        hidden=hidden,
-        heads=heads,
-        kv_heads=heads,
-        head_dim=hidden // heads,
-        vocabulary=vocabulary,
-        max_length=config.optional_integer("max_position_embeddings"),
+        hidden=sizes.hidden,
+        heads=sizes.heads,
+        kv_heads=sizes.kv_heads or sizes.heads,
+        head_dim=sizes.head_dim,
+        vocabulary=sizes.vocabulary,
+        max_length=sizes.max_length,
         shared=shared,
     )
-
-
-def head_count(config: Config, hidden: int) -> int:
-    """Return the number of attention heads, which must divide hidden_size."""
-    heads = config.integer("num_attention_heads")
-    config.divides("num_attention_heads", hidden, heads, "(hidden_size)")
-    return heads

@@ -7,7 +7,6 @@ from functools import partial
 
 from napkin.architectures import blocks, common
 from napkin.architectures.blocks import Block, Operations, Routing
-from napkin.architectures.dimensions import chosen_experts
 from napkin.architectures.layer_plans import Sparse, after_first, all_sparse
 from napkin.inputs.model import Config
 from napkin.operations.experts import BalanceLoss
@@ -104,7 +103,7 @@ class Mixture:
         )
 
     def _routing(self, config: Config) -> Routing:
-        experts, top_k = chosen_experts(config, self.experts, self.top_k)
+        experts, top_k = common.chosen_experts(config, self.experts, self.top_k)
         config.ignore("n_group", "topk_group")  # how the best are found
         normalize = self.normalize
         if isinstance(normalize, str):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin.architectures.blocks import LAYER, NormStyle, Operations, plain_mlp
 from napkin.architectures.common import activation, depth, width
-from napkin.architectures.masked import BARE, MASKED, PRETRAINING, encoder, must_tie, purpose_of
+from napkin.architectures.masked import BARE, MASKED, PRETRAINING, Sizes, encoder, must_tie, purpose_of
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
@@ -41,6 +41,7 @@ def mobilebert(config: Config) -> Model:
     if table > hidden:
         raise config.wrong("embedding_size", f"{table} is more than hidden_size {hidden}")
     purpose = purpose_of(config, pretraining=True)
+    max_length = config.optional_integer("max_position_embeddings")
     from_bottleneck = config.flag("use_bottleneck_attention")
     shared = config.flag("key_query_shared_bottleneck")
     if between and from_bottleneck is shared:
@@ -99,17 +100,13 @@ def mobilebert(config: Config) -> Model:
     )
     pooler = pooler if pools else ()
     next_sentence = Matmul("next_sentence", ("pooler_activation" if pools else "x",), hidden, 2, True)
-    model = encoder(
-        config,
+    return encoder(
+        Sizes(config.name, hidden, layers, heads, head_dim, inner, function, vocabulary, purpose, max_length),
         _embedding(config, norm, hidden, vocabulary, table),
         ((layers, Layer("encoder", operations)),),
         {BARE: pooler, MASKED: head, PRETRAINING: (*pooler, next_sentence, *head)}[purpose],
-        hidden=hidden,
-        heads=heads,
-        vocabulary=vocabulary,
         tie=purpose != BARE,
     )
-    return replace(model, head_dim=head_dim)
 
 
 def _embedding(config: Config, norm: NormStyle, hidden: int, vocabulary: int, table: int) -> Operations:

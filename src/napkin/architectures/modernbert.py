@@ -15,21 +15,13 @@ from napkin.architectures.blocks import NormStyle, Operations, gated_mlp
 from napkin.architectures.common import (
     FULL,
     WINDOWED,
-    activation,
-    depth,
     embedding,
     layer_types,
     on,
     runs_of,
     tied,
-    width,
 )
-from napkin.architectures.masked import (
-    MASKED,
-    encoder,
-    head_count,
-    purpose_of,
-)
+from napkin.architectures.masked import MASKED, Sizes, encoder, sizes_of
 from napkin.architectures.record import Architecture, like
 from napkin.inputs.model import Config
 from napkin.operations.base import LM_HEAD, VOCABULARY, Operation
@@ -37,77 +29,84 @@ from napkin.operations.implementations import HF
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
 from napkin.operations.pointwise import Activation
-from napkin.record import replace
+from napkin.record import record, replace
+
+
+@record
+class _Head:
+    """The head of masked language modeling: its activation, and which of its matmuls have a bias."""
+
+    function: str
+    dense_bias: bool
+    bias: bool
+
+    def operations(self, sizes: Sizes, norm: NormStyle) -> Operations:
+        """Return the head, which reads the final norm."""
+        hidden, rows = sizes.hidden, sizes.vocabulary
+        return (
+            Matmul("head_dense", ("final_norm",), hidden, hidden, self.dense_bias),
+            Activation("head_activation", ("head_dense",), hidden, self.function),
+            norm("head_norm", "head_activation", hidden),
+            Matmul("lm_head", ("head_norm",), hidden, rows, self.bias, VOCABULARY, role=LM_HEAD),
+        )
+
+
+def _head(config: Config) -> _Head:
+    return _Head(
+        config.optional_text("classifier_activation") or "gelu",
+        config.flag("classifier_bias", otherwise=False),
+        on(config, "decoder_bias"),
+    )
 
 
 def modernbert(config: Config, *, causal: bool = False) -> Model:
-    """ModernBERT (arXiv:2412.13663): norms before the blocks but the very first, rotary positions, gated MLPs, and
-    windows of local_attention / 2 tokens to each side in most layers. Its decoder (Ettin, arXiv:2507.11412) sees the
-    window's earlier side alone, itself included, and keeps queries, keys and values apart."""
-    hidden, layers = width(config), depth(config)
-    heads = head_count(config, hidden)
-    head_dim = hidden // heads
-    vocabulary = config.integer("vocab_size")
-    purpose = purpose_of(config, "ForCausalLM" if causal else "ForMaskedLM")
+    """ModernBERT (arXiv:2412.13663): norms before the blocks except the very first, rotary positions, gated MLPs, and
+    windows of local_attention / 2 tokens to each side in most layers. Its decoder (Ettin, arXiv:2507.11412) sees only
+    the window's earlier side, the token itself included, and has separate projections for queries, keys and values."""
+    sizes = sizes_of(config, function="hidden_activation", named="ForCausalLM" if causal else "ForMaskedLM")
     config.ignore("position_embedding_type")  # rotary whatever older files say
     config.ignore("classifier_activation")  # read where the class has a head
     norm = NormStyle("layer", "fused", bias=on(config, "norm_bias"))
     reach = config.integer("local_attention") // 2
     window = max(1, reach) if causal else reach + 1
-    bias = on(config, "attention_bias")
-    feed = partial(
-        gated_mlp,
-        width=hidden,
-        inner=config.integer("intermediate_size"),
-        function=activation(config, "hidden_activation"),
-        bias=on(config, "mlp_bias"),
-        fused=True,
-        dropout=True,
-    )
+    bias, mlp_bias = on(config, "attention_bias"), on(config, "mlp_bias")
     every = config.integer("global_attn_every_n_layers")
-    kinds: Sequence[str] = layer_types(config, layers, lambda i: WINDOWED if i % every else FULL)
+    kinds: Sequence[str] = layer_types(config, sizes.layers, lambda i: WINDOWED if i % every else FULL)
+    tie = sizes.purpose == MASKED and tied(config)
+    head = _head(config) if sizes.purpose == MASKED else None
+
+    hidden = sizes.hidden
+    usual = Attention(
+        Heads(hidden, sizes.heads, sizes.heads, sizes.head_dim),
+        projections=QkvProjections(bias=bias, out_bias=bias, fused=not causal),
+        rope=Rope(sizes.head_dim),
+    )
+    feed = partial(
+        gated_mlp, width=hidden, inner=sizes.inner, function=sizes.function, bias=mlp_bias, fused=True, dropout=True
+    )
 
     def layer(key: tuple[bool, str]) -> Layer:
         first, kind = key
-        attend = Attention(
-            Heads(hidden, heads, heads, head_dim),
-            projections=QkvProjections(bias=bias, out_bias=bias, fused=not causal),
-            scores=Scores(window=window if kind == WINDOWED else None, causal=causal),
-            rope=Rope(head_dim),
-        )
+        attend = replace(usual, scores=Scores(window=window if kind == WINDOWED else None, causal=causal))
         operations = pre_norm(hidden, norm, attend, feed, dropout=(True, False))
-        if first:  # its input is normalised already
+        if first:  # its input is normalized already
             operations = tuple(_read_input(op) for op in operations if op.name != "attention_norm")
         return Layer(f"{'first_' * first}{kind}", operations)
 
-    def _read_input(op: Operation) -> Operation:
-        return replace(op, reads=tuple("x" if read == "attention_norm" else read for read in op.reads))
-
-    after: Operations = (norm("final_norm", "x", hidden),)
-    tie = False
-    if purpose == MASKED:
-        tie = tied(config)
-        head_bias = config.flag("classifier_bias", otherwise=False)
-        after = (
-            *after,
-            Matmul("head_dense", ("final_norm",), hidden, hidden, head_bias),
-            Activation(
-                "head_activation", ("head_dense",), hidden, config.optional_text("classifier_activation") or "gelu"
-            ),
-            norm("head_norm", "head_activation", hidden),
-            Matmul("lm_head", ("head_norm",), hidden, vocabulary, on(config, "decoder_bias"), VOCABULARY, role=LM_HEAD),
-        )
+    final = norm("final_norm", "x", hidden)
     return encoder(
-        config,
-        embedding(vocabulary, hidden, norm=norm, dropout=True),
+        sizes,
+        embedding(sizes.vocabulary, hidden, norm=norm, dropout=True),
         runs_of([(i == 0, kind) for i, kind in enumerate(kinds)], layer),
-        after,
-        hidden=hidden,
-        heads=heads,
-        vocabulary=vocabulary,
+        (final, *head.operations(sizes, norm)) if head is not None else (final,),
         tie=tie,
         stack="decoder" if causal else "encoder",
     )
+
+
+def _read_input(op: Operation) -> Operation:
+    """Return the operation reading the layer's input where it read its norm."""
+    return replace(op, reads=tuple("x" if read == "attention_norm" else read for read in op.reads))
 
 
 modernbert_decoder = partial(modernbert, causal=True)

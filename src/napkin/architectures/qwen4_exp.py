@@ -15,6 +15,7 @@ from napkin.architectures.blocks import RMS_OFFSET, Block, Operations, Routing, 
 from napkin.architectures.common import (
     FULL,
     activation,
+    chosen_experts,
     depth,
     embedding,
     head,
@@ -76,7 +77,7 @@ def build(config: Config) -> Model:
     if value_heads % key_heads:
         raise config.wrong("linear_num_value_heads", f"{value_heads} is not a multiple of {key_heads} key heads")
     gate = config.optional_text("output_gate_type", known=("silu", "sigmoid")) or function
-    delta = partial(
+    mix = partial(
         gated_delta,
         width=hidden,
         key_heads=key_heads,
@@ -86,14 +87,10 @@ def build(config: Config) -> Model:
         kernel=config.integer("linear_conv_kernel_dim"),
         projections=SPLIT,
         function=function,
+        gate=gate,
     )
 
-    def mix(source: str) -> Operations:
-        return tuple(replace(op, gate=gate) if isinstance(op, Norm) and op.gated else op for op in delta(source))
-
-    experts, top_k = config.integer("num_experts"), config.integer("num_experts_per_tok")
-    if top_k > experts:
-        raise config.wrong("num_experts_per_tok", f"chooses {top_k} of {experts} experts")
+    experts, top_k = chosen_experts(config, "num_experts", "num_experts_per_tok")
     feed = partial(
         moe,
         width=hidden,

@@ -33,7 +33,6 @@ from napkin.architectures.recurrent_blocks import channel_mix, lightning, rg_lru
 from napkin.inputs.model import Config
 from napkin.operations.implementations import FP32_ROTARY, HF, SIGMOID_ROUTER
 from napkin.operations.model import Layer, Model
-from napkin.operations.pointwise import Scale
 from napkin.record import replace
 
 
@@ -79,7 +78,7 @@ def recurrent_gemma(config: Config) -> Model:
         positions=False,
     )
     stack = model.stacks[0]
-    factor = tuple(replace(op, held="bf16") if isinstance(op, Scale) else op for op in stack.before)
+    factor = tuple(replace(op, held="bf16") if op.name == "embedding_scaled" else op for op in stack.before)
     return replace(model, stacks=(replace(stack, before=factor),))
 
 

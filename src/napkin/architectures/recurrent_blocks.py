@@ -166,11 +166,13 @@ def gated_delta(
     projections: tuple[tuple[str, tuple[str, ...]], ...],
     doubled: bool = False,
     function: str = "silu",
+    gate: str = "silu",
     prefix: str = "mixer_",
 ) -> Operations:
-    """Gated DeltaNet (arXiv:2412.06464): q, k, v through one short convolution, the delta rule with a decay (a) and a
-    write strength (b) a head, a gated norm a head, heads → h. No biases.
+    """Return Gated DeltaNet (arXiv:2412.06464): q, k, v through one short convolution, the delta rule with a decay (a)
+    and a write strength (b) for each head, a gated norm for each head, heads → h. No biases.
 
+    gate         activation of the norm's gate
     doubled      write strengths reach up to 2
     projections  which of q k v z b a each input projection makes, by name: families fuse them differently
     """
@@ -203,7 +205,7 @@ def gated_delta(
             DELTA_CHUNK,
             doubled,
         ),
-        Norm(at("norm"), (at("scan"), place["z"]), value_dim, groups=value_heads, gated=True),
+        Norm(at("norm"), (at("scan"), place["z"]), value_dim, groups=value_heads, gated=True, gate=gate),
         Matmul(at("out_proj"), (at("norm"),), values, width, shard=ROW),
     )
 

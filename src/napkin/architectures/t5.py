@@ -37,11 +37,62 @@ from napkin.operations.implementations import EAGER, OWN_LABELS
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model, Parts, stack_of
 from napkin.operations.pointwise import Dropout, Scale
-from napkin.record import replace
+from napkin.record import record, replace
 
 
-def _t5_feed(config: Config, hidden: int, inner: int) -> Block:
-    """T5's MLP by its own words: gated or not, and its function."""
+@record
+class _Sizes:
+    """What config.json says of a network in T5's style; layers are (encoder, decoder).
+
+    buckets      buckets of distances            decoder_layers  0 where the class is the encoder only
+    every_layer  each layer has its own distance biases; else the first of a stack has them for all
+    """
+
+    name: str
+    hidden: int
+    layers: int
+    decoder_layers: int
+    heads: int
+    head_dim: int
+    vocabulary: int
+    buckets: int
+    every_layer: bool
+    has_head: bool
+    tied: bool
+
+
+def _sizes(config: Config, every_layer: bool = False) -> _Sizes:
+    hidden, layers = width(config), depth(config)
+    heads, head_dim = config.integer("num_attention_heads"), config.integer("d_kv")
+    vocabulary = config.integer("vocab_size")
+    buckets = config.integer("relative_attention_num_buckets")
+    has_decoder, has_head = parts_of(config)
+    decoder_layers = 0
+    if has_decoder:
+        must_be_both(config)
+        decoder_layers = config.optional_integer("num_decoder_layers") or layers
+    else:
+        config.ignore("is_encoder_decoder", "num_decoder_layers")
+    config.ignore("relative_attention_max_distance", "n_positions", "scalable_attention")
+    if not has_head:
+        config.ignore("tie_word_embeddings")
+    return _Sizes(
+        config.name,
+        hidden,
+        layers,
+        decoder_layers,
+        heads,
+        head_dim,
+        vocabulary,
+        buckets,
+        every_layer,
+        has_head,
+        tied=has_head and tied(config),
+    )
+
+
+def _feed(config: Config, hidden: int, inner: int) -> Block:
+    """Read T5's MLP: gated or not, and its activation function."""
     given = config.text("feed_forward_proj")
     gated = given.startswith("gated-")
     function = given.removeprefix("gated-")
@@ -59,83 +110,63 @@ def _t5_feed(config: Config, hidden: int, inner: int) -> Block:
 
 
 def t5(config: Config, *, every_layer: bool = False) -> Model:
-    """T5 (arXiv:1910.10683), T5 1.1, Flan-T5, mT5: norms before the blocks, no biases, heads of d_kv numbers, and a
-    learnt bias a head and distance bucket that the first layer of each stack keeps for all (UMT5: one each)."""
-    feed = _t5_feed(config, width(config), config.integer("d_ff"))
-    return _t5(config, feed, every_layer=every_layer)
+    """T5 (arXiv:1910.10683), T5 1.1, Flan-T5, mT5: norms before the blocks, no biases, heads of d_kv elements, and a
+    learned bias for each head and bucket of distances, which the first layer of each stack has for all (UMT5: each
+    layer its own)."""
+    feed = _feed(config, width(config), config.integer("d_ff"))
+    return _network(_sizes(config, every_layer), feed)
 
 
-def _t5(
-    config: Config,
-    feed: Block,
-    *,
-    experts: Block | None = None,
-    sparse: Sparse | None = None,
-    every_layer: bool = False,
-) -> Model:
-    """T5's network. `sparse` says which layers have `experts` in place of an MLP."""
-    hidden, layers = width(config), depth(config)
-    heads, head_dim = config.integer("num_attention_heads"), config.integer("d_kv")
-    vocabulary = config.integer("vocab_size")
-    buckets = config.integer("relative_attention_num_buckets")
-    has_decoder, has_head = parts_of(config)
-    if has_decoder:
-        must_be_both(config)
-    else:
-        config.ignore("is_encoder_decoder")
-    config.ignore("relative_attention_max_distance", "n_positions", "scalable_attention")
-    shaped = Attention(Heads(hidden, heads, heads, head_dim))
-    across = replace(shaped, scores=Scores(causal=False, position="relative"), memory=MEMORY, prefix="cross_")
+def _network(sizes: _Sizes, feed: Block, experts: Block | None = None, sparse: Sparse | None = None) -> Model:
+    """Return T5's network. `sparse` says which layers have `experts` in place of an MLP."""
+    hidden = sizes.hidden
 
-    def layer(key: tuple[bool, bool, bool]) -> Layer:
-        causal, table, routed = key
-        attend = replace(shaped, scores=Scores(causal=causal, position="relative"))
-        block = experts if routed and experts is not None else feed
-        operations = (
-            decoder_layer(hidden, RMS_T5, attend, across, block, before=True)
-            if causal
-            else pre_norm(hidden, RMS_T5, attend, block, dropout=(True, True))
+    def runs(count: int, decoder: bool) -> Parts:
+        keys = [(sizes.every_layer or not i, sparse is not None and sparse(i, decoder)) for i in range(count)]
+        return runs_of(
+            keys, lambda key: _layer(sizes, decoder, key[0], experts if key[1] and experts else feed, key[1])
         )
-        distances = PositionBias("distances", (), buckets, heads, not every_layer)
-        name = ("decoder" if causal else "encoder") + "_experts" * routed
-        return Layer(name, (distances, *operations) if table else operations)
 
-    def runs(count: int, causal: bool) -> Parts:
-        if sparse is not None:
-            return runs_of(((causal, every_layer or not i, sparse(i, causal)) for i in range(count)), layer)
-        if every_layer:
-            return ((count, layer((causal, True, False))),)
-        first = (1, layer((causal, True, False)))
-        return (first, (count - 1, layer((causal, False, False)))) if count > 1 else (first,)
-
-    table = (*embedding(vocabulary, hidden), Dropout("embedding_dropped", ("embedding",), hidden))
+    before = (*embedding(sizes.vocabulary, hidden), Dropout("embedding_dropped", ("embedding",), hidden))
     final: Operations = (RMS_T5("final_norm", "x", hidden), Dropout("final_dropped", ("final_norm",), hidden))
-    stacks = [stack_of("encoder", table, runs(layers, False), final)]
-    tie = has_head and tied(config)
-    if not has_head:
-        config.ignore("tie_word_embeddings")
-    if has_decoder:
-        decoder_layers = config.optional_integer("num_decoder_layers") or layers
-        after = final
-        if has_head:
-            last = "final_dropped"
-            if tie:
-                after = (*after, Scale("head_scaled", (last,), hidden))
-                last = "head_scaled"
-            after = (*after, Matmul("lm_head", (last,), hidden, vocabulary, False, VOCABULARY, role=LM_HEAD))
-        stacks.append(stack_of("decoder", shared_embedding(table), runs(decoder_layers, True), after))
-    else:
-        config.ignore("num_decoder_layers")
+    stacks = [stack_of("encoder", before, runs(sizes.layers, False), final)]
+    if sizes.decoder_layers:
+        after = (*final, *_head(sizes)) if sizes.has_head else final
+        stacks.append(stack_of("decoder", shared_embedding(before), runs(sizes.decoder_layers, True), after))
     return Model(
-        name=config.name,
+        name=sizes.name,
         stacks=tuple(stacks),
-        tied=tie,
+        tied=sizes.tied,
         hidden=hidden,
-        heads=heads,
-        kv_heads=heads,
-        head_dim=head_dim,
-        vocabulary=vocabulary,
+        heads=sizes.heads,
+        kv_heads=sizes.heads,
+        head_dim=sizes.head_dim,
+        vocabulary=sizes.vocabulary,
     )
+
+
+def _layer(sizes: _Sizes, decoder: bool, distances: bool, feed: Block, routed: bool) -> Layer:
+    """Return a layer; `distances`: it has distance biases."""
+    shaped = Attention(Heads(sizes.hidden, sizes.heads, sizes.heads, sizes.head_dim))
+    attend = replace(shaped, scores=Scores(causal=decoder, position="relative"))
+    if decoder:
+        across = replace(shaped, scores=Scores(causal=False, position="relative"), memory=MEMORY, prefix="cross_")
+        operations = decoder_layer(sizes.hidden, RMS_T5, attend, across, feed, before=True)
+    else:
+        operations = pre_norm(sizes.hidden, RMS_T5, attend, feed, dropout=(True, True))
+    if distances:
+        bias = PositionBias("distances", (), sizes.buckets, sizes.heads, not sizes.every_layer)
+        operations = (bias, *operations)
+    return Layer(("decoder" if decoder else "encoder") + "_experts" * routed, operations)
+
+
+def _head(sizes: _Sizes) -> Operations:
+    """Return the head, which scales its input where the embeddings are tied."""
+    last, scaled = "final_dropped", Scale("head_scaled", ("final_dropped",), sizes.hidden)
+    if sizes.tied:
+        last = scaled.name
+    head = Matmul("lm_head", (last,), sizes.hidden, sizes.vocabulary, False, VOCABULARY, role=LM_HEAD)
+    return (scaled, head) if sizes.tied else (head,)
 
 
 umt5 = partial(t5, every_layer=True)
@@ -178,7 +209,7 @@ def switch_transformers(config: Config) -> Model:
         every = steps[causal]
         return every > 0 and (place % every == 1 or every == 1)
 
-    return _t5(config, feed, experts=experts, sparse=sparse)
+    return _network(_sizes(config), feed, experts, sparse)
 
 
 _T5 = replace(OWN_LABELS, casts_down=True)

@@ -258,7 +258,7 @@ def _marked(of: Side, table: Operations | None) -> Operations:
     )
     if table is None:
         return made
-    return tuple(reuse(op) if isinstance(op, (Embedding, Overwrite)) else op for op in table)
+    return tuple(reuse(op) if op.weights() else op for op in table)
 
 
 def _both_ways(of: Side, kind: str) -> Block:

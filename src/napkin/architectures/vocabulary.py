@@ -1,20 +1,15 @@
-"""A vocabulary padded with ids that stand for no token: rows of the tables and columns of the logits alike."""
+"""A vocabulary padded with ids of no token: rows of the embedding and columns of the logits."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from napkin.elementwise import ceil_div
-from napkin.operations.base import VOCABULARY, Operation
-from napkin.operations.embedding import Embedding
-from napkin.operations.linear import Matmul
+from napkin.operations.base import TOKEN, VOCABULARY, Operation
 from napkin.operations.model import Model, Stack
-from napkin.operations.views import Reused
 from napkin.record import replace
 
 
 def padded(model: Model, multiple: int) -> Model:
-    """The model with its vocabulary rounded up to a multiple of `multiple`: ⌈V/multiple⌉·multiple (Megatron-core
+    """Return the model with its vocabulary rounded up to a multiple of `multiple`: ⌈V/multiple⌉·multiple (Megatron-core
     tokenizers/utils/build_tokenizer.py, vocab_size_with_padding)."""
     before = model.vocabulary
     rows = ceil_div(before, multiple) * multiple
@@ -22,11 +17,12 @@ def padded(model: Model, multiple: int) -> Model:
         return model
 
     def one(op: Operation) -> Operation:
-        if isinstance(op, Reused):
-            return replace(op, of=one(op.of))
-        if isinstance(op, Embedding) and op.role == "token" and op.rows == before:
+        owner = op.owner()
+        if owner is not op:
+            return replace(op, of=one(owner))
+        if op.role == TOKEN and getattr(op, "rows", 0) == before:
             return replace(op, rows=rows)
-        if isinstance(op, Matmul) and op.shard == VOCABULARY and op.d_out == before:
+        if getattr(op, "shard", "") == VOCABULARY and getattr(op, "d_out", 0) == before:
             return replace(op, d_out=rows)
         return op
 
@@ -34,9 +30,8 @@ def padded(model: Model, multiple: int) -> Model:
         found: list[Operation] = []
         logits: set[str] = set()
         for op in operations:
-            wide: Any = op
             if logits.intersection(op.reads) and getattr(op, "width", 0) == before:
-                found.append(replace(wide, width=rows))
+                found.append(replace(op, width=rows))
                 logits.add(op.name)
                 continue
             found.append(one(op))

@@ -21,7 +21,7 @@ from napkin.operations.implementations import HF
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
 from napkin.operations.pointwise import Add
-from napkin.operations.views import Concat, Reused, reuse
+from napkin.operations.views import Concat, reuse
 from napkin.record import replace
 
 
@@ -213,9 +213,9 @@ def _adapted(block: Operations, places: Sequence[tuple[str, str, int, int]], ran
 
 
 def _reading(op: Operation, reads: tuple[str, ...]) -> Operation:
-    if isinstance(op, Reused):
-        return replace(op, reads=reads, of=replace(op.of, reads=reads))
-    return replace(op, reads=reads)
+    """Return the operation, which may use another's weights, with other inputs."""
+    owner = op.owner()
+    return replace(op, reads=reads) if owner is op else replace(op, reads=reads, of=replace(owner, reads=reads))
 
 
 # --- records ---------------------------------------------------------------------------------------------------------

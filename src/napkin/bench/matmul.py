@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from napkin.bench import formats, shapes
 from napkin.bench.device import Kernel, MatmulSpec, Unsupported, Watch
-from napkin.bench.model_shapes import ModelAttention, ModelProduct
+from napkin.bench.model_shapes import ModelAttention, ModelMatmul
 from napkin.bench.modes import BURST_TIMING, DEVICE_TIMING, HOST_HOLD, HOST_TIMING, Mode
 from napkin.bench.session import Outcome, Param, Session
 from napkin.bench.shapes import ANCHOR, Shape
@@ -180,7 +180,7 @@ class Matmuls:
         dtype: str,
         name: str,
         tp: int,
-        products: Sequence[ModelProduct],
+        products: Sequence[ModelMatmul],
         attentions: Sequence[ModelAttention],
         tokens: int,
     ) -> None:
@@ -189,7 +189,7 @@ class Matmuls:
         for p in products:
             spec = MatmulSpec(dtype, p.m, p.k, p.n, data=self.data)
 
-            def measure(spec: MatmulSpec = spec, product: ModelProduct = p) -> Outcome:
+            def measure(spec: MatmulSpec = spec, product: ModelMatmul = p) -> Outcome:
                 reason = formats.illegal(spec)
                 if reason is not None:
                     raise Unsupported(reason)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from napkin.errors import NapkinError
 from napkin.operations.attention import AttentionCore
@@ -10,10 +12,12 @@ from napkin.operations.base import COLUMN, ROW, VOCABULARY, Operation
 from napkin.operations.experts import Experts, Router
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Model
+from napkin.operations.relative import SinkRouter
+from napkin.operations.streams import ClampedMatmul
 
 
 @dataclass(frozen=True, slots=True)
-class ModelProduct:
+class ModelMatmul:
     """One matmul of a training step; `count` times in a step. `name` is the operation's and the pass's."""
 
     name: str
@@ -44,8 +48,8 @@ class ModelAttention:
         return full // 2 if self.causal else full
 
 
-def gemms(model: Model, tp: int, sequences: int, length: int) -> list[ModelProduct]:
-    """Forward (m, k, n), input gradient (m, n, k) and weight gradient (k, m, n) of each weight, equal shapes merged.
+def gemms(model: Model, tp: int, sequences: int, length: int) -> list[ModelMatmul]:
+    """Return each weight's forward (m, k, n), input gradient (m, n, k) and weight gradient (k, m, n), equals merged.
 
     With sequence parallelism m stays the full gathered token count. An expert sees its average share of the tokens.
     """
@@ -58,13 +62,13 @@ def gemms(model: Model, tp: int, sequences: int, length: int) -> list[ModelProdu
                 for direction, shape in (("forward", (m, k, n)), ("input", (m, n, k)), ("weight", (k, m, n))):
                     found.setdefault(shape, []).append((f"{name}.{direction}", count * times))
     return [
-        ModelProduct("+".join(dict.fromkeys(name for name, _ in uses)), *shape, sum(times for _, times in uses))
+        ModelMatmul("+".join(dict.fromkeys(name for name, _ in uses)), *shape, sum(times for _, times in uses))
         for shape, uses in found.items()
     ]
 
 
 def attentions(model: Model, tp: int, sequences: int, length: int) -> list[ModelAttention]:
-    """The attention of each kind of layer, heads divided; windows shorter than the sequence are left out."""
+    """Return the attention of each layer type, heads divided; windows shorter than the sequence are omitted."""
     found: dict[ModelAttention, int] = {}
     for count, operations in _parts(model):
         for op in operations:
@@ -99,7 +103,7 @@ def _parts(model: Model) -> list[tuple[int, tuple[Operation, ...]]]:
 
 
 def _kv_sources(operations: tuple[Operation, ...]) -> dict[str, int]:
-    """Matmul → number of key/value heads, for those that make keys or values: these are never split below a head."""
+    """Return matmul → number of key/value heads, for those that make keys or values: never split below a head."""
     by_name = {op.name: op for op in operations}
     found: dict[str, int] = {}
     for core in operations:
@@ -114,20 +118,31 @@ def _kv_sources(operations: tuple[Operation, ...]) -> dict[str, int]:
     return found
 
 
-def _weights(op: Operation, tp: int, tokens: int, keys: dict[str, int]) -> list[tuple[str, int, int, int, int]]:
-    """(name, m, k, n, times) of the products with a weight on one rank."""
-    if isinstance(op, Router):
-        return [(op.name, tokens, op.d_in, op.experts, 1)]
-    if isinstance(op, Experts):
-        each = max(1, tokens * op.top_k // op.experts)
-        f = _divided(op.d_ff, tp, f"{op.name}: width")
-        up = 2 if op.gated else 1
-        return [
-            (f"{op.name}.up", each, op.d_model, f, up * op.experts),
-            (f"{op.name}.down", each, f, op.d_model, op.experts),
-        ]
-    if not isinstance(op, Matmul):
-        return []
+Matmuls = list[tuple[str, int, int, int, int]]
+"""(name, m, k, n, times) of the matmuls with a weight on one rank."""
+
+
+def _weights(op: Operation, tp: int, tokens: int, keys: dict[str, int]) -> Matmuls:
+    """Return the matmuls with a weight on one rank; none for kinds that the bench does not time."""
+    shapes = MATMULS.get(type(op))
+    return [] if shapes is None else shapes(op, tp, tokens, keys)
+
+
+def _router(op: Router, tp: int, tokens: int, keys: dict[str, int]) -> Matmuls:
+    return [(op.name, tokens, op.d_in, op.experts, 1)]
+
+
+def _experts(op: Experts, tp: int, tokens: int, keys: dict[str, int]) -> Matmuls:
+    each = max(1, tokens * op.top_k // op.experts)
+    f = _divided(op.d_ff, tp, f"{op.name}: width")
+    up = 2 if op.gated else 1
+    return [
+        (f"{op.name}.up", each, op.d_model, f, up * op.experts),
+        (f"{op.name}.down", each, f, op.d_model, op.experts),
+    ]
+
+
+def _linear(op: Matmul, tp: int, tokens: int, keys: dict[str, int]) -> Matmuls:
     shard = op.weights()[0].shard
     k, n = op.d_in, op.d_out
     if op.name in keys:
@@ -137,6 +152,16 @@ def _weights(op: Operation, tp: int, tokens: int, keys: dict[str, int]) -> list[
     elif shard == ROW:
         k = _divided(k, tp, f"{op.name}: inputs")
     return [(op.name, tokens, k, n, 1)]
+
+
+MATMULS: dict[type[Operation], Callable[[Any, int, int, dict[str, int]], Matmuls]] = {
+    Matmul: _linear,
+    ClampedMatmul: _linear,
+    Router: _router,
+    SinkRouter: _router,
+    Experts: _experts,
+}
+"""Kind of operation → the shapes of its matmuls on one rank."""
 
 
 def _divided(size: int, tp: int, what: str) -> int:

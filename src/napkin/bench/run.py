@@ -12,7 +12,7 @@ from napkin import __version__
 from napkin.bench import bandwidth, formats
 from napkin.bench.collectives import collectives
 from napkin.bench.matmul import Matmuls
-from napkin.bench.model_shapes import ModelAttention, ModelProduct
+from napkin.bench.model_shapes import ModelAttention, ModelMatmul
 from napkin.bench.modes import GROUPS, Mode
 from napkin.bench.open_device import open_device
 from napkin.bench.session import (
@@ -51,7 +51,7 @@ class ModelRequest:
     name: str
     tp: int
     tokens: int
-    products: Sequence[ModelProduct]
+    products: Sequence[ModelMatmul]
     attentions: Sequence[ModelAttention]
 
 

@@ -18,7 +18,7 @@ from napkin.term import Term
 from napkin.units import human
 
 if TYPE_CHECKING:
-    from napkin.evidence.single import Asked
+    from napkin.evidence.single import StepPrediction
     from napkin.inputs.profile import Profile
 
 
@@ -33,7 +33,7 @@ class StepQuestion:
     model: Model
     setup: Setup
     hardware: Hardware
-    prediction: Asked
+    prediction: StepPrediction
     stack_named: bool
     confidence: float
     implementation: str
@@ -48,7 +48,7 @@ def read_step(inputs: Inputs, model: Model) -> StepQuestion:
     return StepQuestion(model, setup, hardware, prediction, "stack" in inputs, confidence, read_implementation(inputs))
 
 
-def read_prediction(inputs: Inputs, model: Model, setup: Setup, hardware: Hardware) -> Asked:
+def read_prediction(inputs: Inputs, model: Model, setup: Setup, hardware: Hardware) -> StepPrediction:
     """Return plan and rates: software, attention's kernel, overlap, factor and profile as the options say."""
     from napkin.evidence.rates import generation_note
 

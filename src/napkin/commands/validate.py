@@ -11,8 +11,9 @@ from napkin.commands.command import Command, Inputs
 from napkin.commands.confidence import read_confidence
 from napkin.errors import NapkinError
 from napkin.evidence import facts, footprint, runs, validate
-from napkin.evidence.compared import Compared, quantile_of
+from napkin.evidence.compared import Compared
 from napkin.evidence.published import Published, RunRow, read
+from napkin.evidence.ranking import lower_quantile
 from napkin.options.output import DRAWS
 from napkin.render.answer import Answer
 from napkin.render.chart import Chart, Series
@@ -120,7 +121,7 @@ def _statistics(compared: Sequence[Compared]) -> tuple[list[Term], list[dict[str
         figures = {
             f"error/{quantity}/median": statistics.median(errors),
             f"error/{quantity}/mean": statistics.fmean(errors),
-            f"error/{quantity}/p90": quantile_of(errors, 0.9),
+            f"error/{quantity}/p90": lower_quantile(errors, 0.9),
             f"error/{quantity}/bias": statistics.median(one.error or 0.0 for one in members),
         }
         inside = [one.covered for one in members if one.covered is not None]
@@ -141,7 +142,7 @@ def _statistics(compared: Sequence[Compared]) -> tuple[list[Term], list[dict[str
                     "rows": len(several),
                     "median": statistics.median(own),
                     "mean": statistics.fmean(own),
-                    "p90": quantile_of(own, 0.9),
+                    "p90": lower_quantile(own, 0.9),
                     "bias": statistics.median(one.error or 0.0 for one in several),
                     **({"coverage": sum(within) / len(within)} if within else {}),
                 }

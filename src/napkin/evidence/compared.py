@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from napkin.record import record
 
 
@@ -35,9 +33,3 @@ class Compared:
         if self.low is None or self.high is None or not self.measured:
             return None
         return self.low <= self.measured <= self.high
-
-
-def quantile_of(values: Sequence[float], share: float) -> float:
-    """The largest value of the lower `share` of the values."""
-    ranked = sorted(values)
-    return ranked[min(len(ranked) - 1, int(share * (len(ranked) - 1)))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from napkin.evidence.single import Asked
+from napkin.evidence.single import StepPrediction
 from napkin.operations.model import Model
 from napkin.record import record, replace
 from napkin.term import SEEN, TRUE, Term, divide, leaf, multiply
@@ -37,7 +37,9 @@ class Gap:
         return abs(math.log(self.ratio.value)) <= self.half
 
 
-def gap_of(model: Model, layout: Layout, prediction: Asked, rate: Term, confidence: float, stack_named: bool) -> Gap:
+def gap_of(
+    model: Model, layout: Layout, prediction: StepPrediction, rate: Term, confidence: float, stack_named: bool
+) -> Gap:
     """Compare a measured rate, in tokens/s/GPU, with the step model's prediction for the layout."""
     seconds = step(model, prediction.plan, prediction.rates).time.value
     tokens = leaf("tokens_per_step", layout.global_batch * layout.seq, "token", TRUE)
@@ -49,7 +51,7 @@ def gap_of(model: Model, layout: Layout, prediction: Asked, rate: Term, confiden
     return Gap(measured, predicted, divide("gap", measured, predicted), half, causes)
 
 
-def causes_of(model: Model, prediction: Asked, measured: float) -> list[str]:
+def causes_of(model: Model, prediction: StepPrediction, measured: float) -> list[str]:
     """Return the single causes whose own prediction meets the measured step (ln seconds)."""
     plan, rates = prediction.plan, prediction.rates
     now = math.log(step(model, plan, rates).time.value)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+from napkin.evidence.ranking import over_sources
 from napkin.record import record
 
 
@@ -26,8 +27,6 @@ class Point:
     gpus: float
 
 
-ROUNDING = 1e-9
-"""A sum of weights that falls short of the level by less falls short by rounding alone."""
 LN_8, LN_10, LN_20 = math.log(8), math.log(10), math.log(20)
 
 
@@ -82,20 +81,6 @@ def nearest(at: Point, seen: Iterable[Seen], count: int = 3, without: str = "") 
 
 
 def quantile(level: float, seen: Sequence[Seen], growth: Growth, without: str = "") -> float:
-    """The level's quantile of |error|/s, every source weighing the same."""
+    """Return the level's quantile of |error|/s, every source weighing the same."""
     scores = ((one.source, abs(one.error) / growth.at(one.far, one.at.experts)) for one in seen)
     return over_sources(((source, score) for source, score in scores if source != without), level)
-
-
-def over_sources(scores: Iterable[tuple[str, float]], level: float) -> float:
-    """The smallest score that `level` of all lie at or below, where every source weighs the same."""
-    groups: dict[str, list[float]] = {}
-    for source, score in scores:
-        groups.setdefault(source, []).append(score)
-    ranked = sorted((score, 1 / len(members)) for members in groups.values() for score in members)
-    wanted, total = level * len(groups) * (1 - ROUNDING), 0.0
-    for score, weight in ranked:
-        total += weight
-        if total >= wanted:
-            return score
-    return ranked[-1][0]

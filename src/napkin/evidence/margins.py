@@ -7,10 +7,10 @@ left out: each framework's rows predicted as if nobody had named it (frameworks.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from napkin._tables import memory_errors as table
-from napkin.evidence.intervals import over_sources
+from napkin.evidence.ranking import conformal, over_sources
 from napkin.footprint.allocator import Width
 from napkin.record import record
 from napkin.training.frameworks import PLAIN
@@ -40,15 +40,8 @@ def margin(framework: str, alone: bool, quantity: str, level: float = LEVEL, wit
     ]
     if len(errors) < FEWEST:
         return None
-    half = quantile(errors, level)
+    half = max(conformal(errors, level), FLOOR)
     return Margin(math.exp(-half), math.exp(half), len(errors))
-
-
-def quantile(errors: Sequence[float], level: float) -> float:
-    """The smallest width that covers `level` of runs like these: their ⌈level·(n + 1)⌉-th error (split conformal)."""
-    ranked = sorted(errors)
-    place = min(math.ceil(level * (len(ranked) + 1)), len(ranked))
-    return max(ranked[place - 1], FLOOR)
 
 
 def never_seen(level: float = LEVEL) -> Margin:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from napkin.evidence import runs
 from napkin.evidence.constants import deviations
 from napkin.evidence.rates import constants_of
-from napkin.evidence.single import Asked
+from napkin.evidence.single import StepPrediction
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.record import record
@@ -60,12 +60,12 @@ def solved(
     return found, estimate
 
 
-def _asked(found: Mapping[str, Term], hardware: Hardware) -> runs.Asked:
+def _asked(found: Mapping[str, Term], hardware: Hardware) -> runs.PlannedRun:
     """Return what the published runs are compared with."""
     total = found["params"].value if "params" in found else START
     active = found["per_token"].value / 6 if "per_token" in found else total
     gpus = int(found["gpus"].value) if "gpus" in found else None
-    return runs.Asked(max(active, 1), max(total, active), constants_of(hardware), gpus)
+    return runs.PlannedRun(max(active, 1), max(total, active), constants_of(hardware), gpus)
 
 
 @record
@@ -80,7 +80,7 @@ class StepEstimate:
 def of_step(
     model: Model,
     layout: Layout,
-    prediction: Asked,
+    prediction: StepPrediction,
     hardware: Hardware,
     per_token: float,
     confidence: float,

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 
 from napkin.errors import NapkinError
 from napkin.evidence.published import RunRow
+from napkin.evidence.ranking import median, weighted_quantile
 from napkin.evidence.rates import constants_of
 from napkin.inputs import hardware
 from napkin.inputs.hardware import Hardware
@@ -105,12 +106,6 @@ def solve(matrix: list[list[float]], right: list[float]) -> list[float]:
     return [rows[i][n] / rows[i][i] for i in range(n)]
 
 
-def median(values: Sequence[float]) -> float:
-    ranked = sorted(values)
-    middle = len(ranked) // 2
-    return ranked[middle] if len(ranked) % 2 else (ranked[middle - 1] + ranked[middle]) / 2
-
-
 def team_weights(runs: Sequence[Run]) -> list[float]:
     """Weight of each run: many runs of one team pull less, by the root of their number."""
     count: dict[str, int] = {}
@@ -158,17 +153,12 @@ def half_width(runs: Sequence[Run], level: float) -> float:
     """Half the interval's width in ln u: the level's quantile of the errors with teams left out."""
     pairs = errors_left_out(runs)
     weights = team_weights(runs)
-    ranked = sorted((abs(error), weight) for (_, error), weight in zip(pairs, weights, strict=True))
-    wanted, total = level * sum(weights), 0.0
-    for error, weight in ranked:
-        total += weight
-        if total >= wanted:
-            return error * CHOSEN_ON_THESE
-    return ranked[-1][0] * CHOSEN_ON_THESE
+    ranked = [(abs(error), weight) for (_, error), weight in zip(pairs, weights, strict=True)]
+    return weighted_quantile(ranked, level) * CHOSEN_ON_THESE
 
 
 @record
-class Asked:
+class PlannedRun:
     """A run that is planned, as far as likeness and the rule go."""
 
     active: float
@@ -190,7 +180,7 @@ class Asked:
 _ERAS = ("volta", "turing", "ampere", "ada", "hopper", "blackwell")
 
 
-def unlikeness(asked: Asked, run: Run) -> float:
+def unlikeness(asked: PlannedRun, run: Run) -> float:
     """Squares added: generation, tenfold size, 20-fold count, 8-fold length, experts, TPU, half of three years."""
     row = run.row
     same_kind = asked.era in _ERAS and run.era in _ERAS
@@ -236,7 +226,7 @@ class Rule:
         self.half = half_width(runs, level)
 
 
-def estimate(asked: Asked, rule: Rule) -> Estimate:
+def estimate(asked: PlannedRun, rule: Rule) -> Estimate:
     """The utilisation to expect of a planned run, from published ones."""
     runs, half = rule.runs, rule.half
     middle = predicted(rule.constants, asked.inputs)
@@ -249,7 +239,7 @@ def estimate(asked: Asked, rule: Rule) -> Estimate:
     return Estimate(math.exp(middle), low, high, rule.level, len(runs), teams, tuple(similar), wider)
 
 
-def _beyond(asked: Asked, runs: Sequence[Run]) -> str:
+def _beyond(asked: PlannedRun, runs: Sequence[Run]) -> str:
     """Where the evidence does not reach."""
     if not any(run.era == asked.era for run in runs):
         return "no whole run on such an accelerator is in the evidence"
@@ -271,7 +261,7 @@ def estimate_mfu(
     level: float = 0.9,
 ) -> Estimate:
     """For `train-time` without --mfu: what a run of this size on these accelerators will reach."""
-    return estimate(Asked(active or params, params, constants_of(card), gpus, seq=seq), Rule(evidence(), level))
+    return estimate(PlannedRun(active or params, params, constants_of(card), gpus, seq=seq), Rule(evidence(), level))
 
 
 # --- goodput ---------------------------------------------------------------------------------------------------------
@@ -316,7 +306,7 @@ def validated(
         year = row.year or (twin.row.year if twin else usual_year(row))
         if team not in cache:
             cache[team] = Rule(runs if in_sample else without(runs, team), level)
-        asked = Asked(row.active, row.total, constants_of(card), row.gpus, year, row.seq)
+        asked = PlannedRun(row.active, row.total, constants_of(card), row.gpus, year, row.seq)
         answers.append((row, estimate(asked, cache[team]), peak_of(card, row.dtype)))
     return answers
 

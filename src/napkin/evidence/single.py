@@ -32,7 +32,7 @@ UNKNOWN_SPREAD = 0.08
 
 
 @record
-class Asked:
+class StepPrediction:
     """plan and rates of the step; kernel: attention's; at: where the run lies among the evidence."""
 
     plan: StepLayout
@@ -140,7 +140,7 @@ def asked(
     kernel: str | None = None,
     async_tp: bool = False,
     factor: float = 1.0,
-) -> Asked:
+) -> StepPrediction:
     """Everything that one step's answer needs. `factor`: time of the user's own steps over napkin's, from
     `napkin calibrate`."""
     stack = software.stack(stack_name)
@@ -167,7 +167,7 @@ def asked(
     if factor != 1.0:
         reached = replace(reached, stack=reached.stack * factor)
     used = names(at.generation, at.bits, stack, kernel, "rdma", async_tp, "")
-    return Asked(plan, reached, stack, kernel, place, peak, shipped.spreads()[used["matmul"]], factor)
+    return StepPrediction(plan, reached, stack, kernel, place, peak, shipped.spreads()[used["matmul"]], factor)
 
 
 TYPICAL = 8192

@@ -15,7 +15,7 @@ from napkin.counting import flops
 from napkin.errors import NapkinError
 from napkin.evidence import single
 from napkin.evidence.rates import generation_note, machine
-from napkin.evidence.single import Asked
+from napkin.evidence.single import StepPrediction
 from napkin.footprint.setup import Setup
 from napkin.inputs.hardware import Hardware
 from napkin.inputs.profile import Profile
@@ -101,7 +101,7 @@ def _words(inputs: Inputs) -> dict[str, str]:
     return {name: str(inputs.shown[name].text) for name in ("model", "hardware", *repeated)}
 
 
-def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, Asked]:
+def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
     """Read what is searched, everything but the number of GPUs; and a step as `step` would ask it, for what no layout
     changes."""
     model = read_model(inputs)
@@ -167,7 +167,9 @@ def _read_request(inputs: Inputs, model: Model, setup: Setup, seq: int, node: in
     return request
 
 
-def _timed(model: Model, hardware: Hardware, prediction: Asked, overlapped: bool, profile: Profile | None) -> Timed:
+def _timed(
+    model: Model, hardware: Hardware, prediction: StepPrediction, overlapped: bool, profile: Profile | None
+) -> Timed:
     """Return the function that gives plan and rates of a setup, whose layout's numbers may be arrays."""
 
     def timed(setup: Setup) -> tuple[StepLayout, Rates]:
@@ -183,7 +185,7 @@ def _timed(model: Model, hardware: Hardware, prediction: Asked, overlapped: bool
     return timed
 
 
-def _half_width(prediction: Asked, confidence: float) -> Callable[[int], float]:
+def _half_width(prediction: StepPrediction, confidence: float) -> Callable[[int], float]:
     """Return the function that gives half the interval of ln t by the number of GPUs: it depends on machine, model and
     software, not on the layout."""
 

@@ -1,0 +1,48 @@
+"""Quantiles of errors: every rule by which the evidence ranks them, in one place. No numpy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+ROUNDING = 1e-9
+"""A sum of weights that falls short of the level by less falls short by rounding alone."""
+
+
+def median(values: Sequence[float]) -> float:
+    """Return the middle value, or the mean of the two middle ones."""
+    ranked = sorted(values)
+    middle = len(ranked) // 2
+    return ranked[middle] if len(ranked) % 2 else (ranked[middle - 1] + ranked[middle]) / 2
+
+
+def lower_quantile(values: Sequence[float], share: float) -> float:
+    """Return the largest value of the lower `share` of the values."""
+    ranked = sorted(values)
+    return ranked[min(len(ranked) - 1, int(share * (len(ranked) - 1)))]
+
+
+def conformal(errors: Sequence[float], level: float) -> float:
+    """Return the smallest width that covers `level` of further runs like these: the ⌈level·(n + 1)⌉-th error (split
+    conformal prediction)."""
+    ranked = sorted(errors)
+    return ranked[min(math.ceil(level * (len(ranked) + 1)), len(ranked)) - 1]
+
+
+def weighted_quantile(pairs: Iterable[tuple[float, float]], level: float) -> float:
+    """Return the smallest value at or below which `level` of the weight lies, of (value, weight)."""
+    ranked = sorted(pairs)
+    wanted, total = level * sum(weight for _, weight in ranked) * (1 - ROUNDING), 0.0
+    for value, weight in ranked:
+        total += weight
+        if total >= wanted:
+            return value
+    return ranked[-1][0]
+
+
+def over_sources(scores: Iterable[tuple[str, float]], level: float) -> float:
+    """Return the smallest score that `level` of all lie at or below, every source weighing the same."""
+    groups: dict[str, list[float]] = {}
+    for source, score in scores:
+        groups.setdefault(source, []).append(score)
+    return weighted_quantile(((score, 1 / len(members)) for members in groups.values() for score in members), level)
