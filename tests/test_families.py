@@ -21,9 +21,9 @@ from napkin.inputs.load import Document
 from napkin.inputs.model import config_from
 from napkin.inputs.presets import presets
 from napkin.operations.attention import AttentionCore, Rotary
-from napkin.operations.base import LENT, Operation, Work
+from napkin.operations.base import SHARED_TENSOR, Operation, Work
 from napkin.operations.embedding import Embedding
-from napkin.operations.views import Lend
+from napkin.operations.views import Share
 from napkin.planning.fit import with_layers
 from tests.conftest import ROOT, model_of, preset, run_line
 
@@ -63,7 +63,7 @@ def check_dataflow(operations: tuple[Operation, ...], known: set[str]) -> set[st
         assert set(operation.reads) <= known, (operation.name, operation.reads)
         assert operation.name not in known, operation.name
         known.add(operation.name)
-    return {LENT + operation.name for operation in operations if isinstance(operation, Lend)}
+    return {SHARED_TENSOR + operation.name for operation in operations if isinstance(operation, Share)}
 
 
 @pytest.mark.parametrize("name", [one.name for one in presets()])
@@ -315,7 +315,7 @@ def test_experts_in_attention_and_attention_twice_a_layer_count_as_their_classes
 
 
 def test_two_maps_of_the_same_keys_are_two_products_and_one_cache() -> None:
-    """Differential attention: four learnt vectors a layer, twice the map, a cache as large as without."""
+    """Differential attention: four learned vectors a layer, twice the map, a cache as large as without."""
     maps = {**LLAMA, "model_type": "diffllama"}
     assert count(maps) - count(LLAMA) == 4 * 4 * 8
     seconds = []
@@ -563,8 +563,8 @@ def test_lent_keys_are_cached_once_and_merged_ones_for_both_sides() -> None:
 
 def test_layers_that_lend_are_one_pipeline_stage() -> None:
     model = model_of(GEMMA3N)
-    assert model.lends
-    assert not model_of(GEMMA4 | {"num_kv_shared_layers": 0, "hidden_size_per_layer_input": 0}).lends
+    assert model.shares_tensors
+    assert not model_of(GEMMA4 | {"num_kv_shared_layers": 0, "hidden_size_per_layer_input": 0}).shares_tensors
     problem = run_line(["memory", "gemma3n-e2b", "--gpus", "8", "--pp", "2", "--hardware", "h100"]).errors[0]
     assert "layers of gemma3n-e2b read what layers of other stages compute" in problem
     with pytest.raises(NapkinError, match="another network"):

@@ -125,7 +125,7 @@ def test_conventions_by_hand() -> None:
     assert found["torch"] == 6 * (n - v_h - norms) + 12 * layers * h * s
 
 
-def test_conventions_with_a_tied_table_and_learnt_positions() -> None:
+def test_conventions_with_a_tied_table_and_learned_positions() -> None:
     of = preset("gpt2")
     n, positions = 124_439_808, 1024 * 768
     found = {name: term.value for name, term in conventions.all_conventions(of, flops.works(of, 1, 1024)).items()}

@@ -56,7 +56,7 @@ def count(fields: dict[str, Any]) -> int:
 
 
 def test_each_kind_of_layer_has_sizes_of_its_own() -> None:
-    """Profiles of a window reach as far as it does; a dense network and a router have one learnt scale each."""
+    """Profiles of a window reach as far as it does; a dense network and a router have one learned scale each."""
     assert count(FIELDS) == NEAR + 2 * ATTENTION + 3 * 2 * 64 + DENSE + 2 * MIXTURE + OUTSIDE
 
 

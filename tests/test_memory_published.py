@@ -391,7 +391,7 @@ def test_a_framework_that_nobody_measured_has_the_errors_of_those_left_out() -> 
 
 
 def test_a_framework_left_out_is_met_to_eight_and_twenty_five_hundredths() -> None:
-    """The rows as if nobody had named their framework, with what was learnt from it left out."""
+    """The rows as if nobody had named their framework, with what was learned from it left out."""
     errors = sorted(abs(math.exp(error) - 1) for *_, error, _ in memory_errors.UNNAMED)
     assert len(errors) >= 130
     assert statistics.median(errors) <= 0.08

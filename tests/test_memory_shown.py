@@ -139,7 +139,7 @@ def test_where_nothing_fits_the_answer_is_none_and_says_what_would() -> None:
     assert answer["suggestions"]
 
 
-def test_learnt_positions_end_a_sequence() -> None:
+def test_learned_positions_end_a_sequence() -> None:
     answer = ask_json("memory gpt2 --hardware a100-40gb --max seq")
     assert answer["values"]["max/seq"] == 1024
     assert answer["binding"]["bucket"] == "positions"

@@ -117,6 +117,23 @@ def test_the_checks_above_can_fail() -> None:
     assert "napkin.inputs.hardware_file" in arrows()["napkin.commands.machine"]  # a late import is an arrow too
 
 
+READS = ("run", "read", "record", "check", "note")
+"""How the functions of commands/ begin that see the options."""
+
+
+@pytest.mark.parametrize("path", sorted(path for path in modules() if package_of(path) == "commands"))
+def test_options_are_read_at_the_door_only(path: str) -> None:
+    """A function that takes the inputs reads or notes them; what answers takes a typed record of the question."""
+    if path.endswith("command.py"):
+        return
+    with open(os.path.join(SOURCE, path), encoding="utf-8") as file:
+        tree = ast.parse(file.read())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            takes = {arg.annotation.id for arg in node.args.args if isinstance(arg.annotation, ast.Name)}
+            assert "Inputs" not in takes or node.name.lstrip("_").startswith(READS), f"{path}: {node.name}"
+
+
 LIGHT = "train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --mfu 0.5"
 HEAVY = (
     "torch", "numpy", "rich", "pydantic", "matplotlib", "yaml", "json", "importlib.metadata", "importlib.resources",

@@ -12,7 +12,7 @@ from napkin.errors import NapkinError, Refused
 from napkin.footprint.serving import cached_numbers
 from napkin.operations.base import Work
 from napkin.operations.model import Model
-from napkin.operations.recurrence import Delayed, Scan
+from napkin.operations.recurrence import HalfShifted, Scan
 from tests.conftest import model
 
 PATTERN = "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME"
@@ -210,7 +210,7 @@ def test_by_hand_compressed_convolutional_attention() -> None:
 
 
 def test_half_of_the_first_tokens_values_is_made_of_zeros() -> None:
-    delayed = [op for op in small("zaya", **ZAYA).operations if isinstance(op, Delayed)]
+    delayed = [op for op in small("zaya", **ZAYA).operations if isinstance(op, HalfShifted)]
     assert sum(product.flops for product in delayed[0].gemms(Work(2, 40))) == 2 * 2 * 64 * 16
 
 

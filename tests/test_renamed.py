@@ -16,7 +16,7 @@ from napkin.footprint import memory, serving
 from napkin.footprint.prepared import prepare
 from napkin.footprint.setup import Setup
 from napkin.inputs.presets import presets
-from napkin.operations.base import LENT, Operation
+from napkin.operations.base import SHARED_TENSOR, Operation
 from napkin.operations.implementations import Tuning
 from napkin.operations.model import Layer, Model, Stack
 from napkin.operations.views import Reused
@@ -47,8 +47,8 @@ def renamed(model: Model) -> Model:
     def read(name: str) -> str:
         if name in names:
             return names[name]
-        if name.startswith(LENT):
-            return LENT + names[name.removeprefix(LENT)]
+        if name.startswith(SHARED_TENSOR):
+            return SHARED_TENSOR + names[name.removeprefix(SHARED_TENSOR)]
         owner, slash, part = name.rpartition("/")
         return names[owner] + slash + part if slash else name
 

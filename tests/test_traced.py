@@ -48,7 +48,7 @@ class RMSNorm(nn.Module):
 
 
 class GPT(nn.Module):
-    """Learnt positions, biases, GELU, a tied head (GPT-2)."""
+    """Learned positions, biases, GELU, a tied head (GPT-2)."""
 
     h, a, layers, rows, positions = 48, 4, 3, 101, 32
 

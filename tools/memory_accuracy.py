@@ -172,7 +172,7 @@ def page(compared: list[Compared], unnamed: list[tuple[Row, Compared]]) -> str:
         left=left,
         never=f"−{1 - margins.never_seen().low:.0%} to +{margins.never_seen().high - 1:.0%}",
         constants=constants,
-        learnt=learnt(facts.memory()),
+        learned=learned(facts.memory()),
         frameworks=frameworks,
     )
 
@@ -226,7 +226,7 @@ class Ledger:
         return abs(found / self.measured - 1)
 
 
-def learnt(rows: list[Row]) -> str:
+def learned(rows: list[Row]) -> str:
     """Lines of a table: what each source shows of the shares that published runs taught, and how far off its rows are
     with what the other source shows."""
     seen: dict[tuple[str, str], list[Ledger]] = {}
@@ -371,7 +371,7 @@ one run, so no row of BLOOM entered its own prediction.
 
 | share | source | rows | median | quartiles | with the other's |
 |---|---|---|---|---|---|
-{learnt}
+{learned}
 Rounding follows from the allocator's rule: a large block serves a tensor without being split where less than
 1 MiB would be left (`c10/cuda/CUDACachingAllocator.cpp`, `should_split`), small ones come in multiples of 512 bytes: at
 most 1 MiB for each large tensor, on the average a fraction of it.

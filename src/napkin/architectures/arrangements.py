@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from napkin.architectures.blocks import Block, NormStyle, Operations
-from napkin.operations.hyper_connections import Collapse, Spread
+from napkin.operations.hyper_connections import ReadStreams, WriteStreams
 from napkin.operations.pointwise import Add, Dropout, Scale
 
 Arrangement = Callable[[int, NormStyle, Block, Block], Operations]
@@ -37,8 +37,8 @@ def pre_norm(
     if weighted:
         names = ("attention_base", "mlp_base")
         weights = (
-            (Scale(names[0], (base[0],), width, learnt=True),),
-            (Scale(names[1], (base[1],), width, learnt=True),),
+            (Scale(names[0], (base[0],), width, learned=True),),
+            (Scale(names[1], (base[1],), width, learned=True),),
         )
         base = names
     return (
@@ -64,17 +64,17 @@ def hyper_connected(
     iterations: int = 0,
     behind: bool = False,
 ) -> Operations:
-    """Each branch reads a sum of the residual streams and writes to all (fields as in hyper_connections.Collapse)."""
+    """Each branch reads a sum of the residual streams and writes to all (fields as in ReadStreams)."""
     operations: Operations = ()
     last = "x"
     for branch, name in ((attend, "attention"), (feed, "mlp")):
         read = f"{name}_read"
         made = branch(f"{name}_norm")
         operations += (
-            Collapse(read, (last,), width, streams, mixes, iterations, behind=behind),
+            ReadStreams(read, (last,), width, streams, mixes, iterations, behind=behind),
             norm(f"{name}_norm", read, width),
             *made,
-            Spread(f"{name}_residual", (read, made[-1].name, last), width, streams, mixes),
+            WriteStreams(f"{name}_residual", (read, made[-1].name, last), width, streams, mixes),
         )
         last = f"{name}_residual"
     return operations

@@ -8,7 +8,7 @@ from napkin.architectures.blocks import NormStyle, Operations
 from napkin.operations.attention import AttentionCore, BandAttention, Rotary
 from napkin.operations.base import COLUMN, KEY, QKV, QUERY, ROW, VALUE, Operation
 from napkin.operations.linear import Matmul
-from napkin.operations.pointwise import Activation, Add, Clamp, Learnt, Multiply, Scale
+from napkin.operations.pointwise import Activation, Add, Clamp, Multiply, Parameters, Scale
 from napkin.operations.views import Cast, Slice, Transpose
 from napkin.record import record, replace
 
@@ -147,7 +147,7 @@ class Gate:
         operations: list[Operation] = [Matmul(last, (source,), width, wide, self.bias, COLUMN)]
         if self.head_bias:
             bias, biased = prefix + "gate_bias", prefix + "gate_biased"
-            operations += [Learnt(bias, (), (("weight", (heads,)),)), Add(biased, (last, bias), wide)]
+            operations += [Parameters(bias, (), (("weight", (heads,)),)), Add(biased, (last, bias), wide)]
             last = biased
         return (
             *operations,
@@ -329,7 +329,7 @@ def band_attention(source: str, *, width: int, heads: int, window: int) -> Opera
             for letter, role in (("q", QUERY), ("k", KEY), ("v", VALUE))
         ),
         BandAttention("attention", ("q", "k", "v"), heads, width // heads, width // heads, window),
-        Learnt("global", (), projections, COLUMN, trained=False),
+        Parameters("global", (), projections, COLUMN, trained=False),
         Matmul("o", ("attention",), width, width, True, ROW),
     )
 

@@ -221,7 +221,7 @@ def _nllb_moe(config: Config) -> Model:
     config.must_be("output_router_logits", False)
     config.ignore("router_type", "second_expert_policy", "batch_prioritized_routing")
     config.ignore("normalize_router_prob_before_dropping", "moe_eval_capacity_token_fraction")  # who runs, not how many
-    routing = Routing(config.integer("num_experts"), 2, config.flag("router_bias"), normalise=True, upcast=True)
+    routing = Routing(config.integer("num_experts"), 2, config.flag("router_bias"), normalize=True, upcast=True)
     experts = partial(
         routed_mlp,
         width=width(config),

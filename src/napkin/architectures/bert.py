@@ -32,7 +32,7 @@ from napkin.operations.embedding import PositionBias
 from napkin.operations.implementations import EAGER, IDS, ROTARY
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model, Parts
-from napkin.operations.pointwise import Learnt
+from napkin.operations.pointwise import Parameters
 from napkin.record import record, replace
 
 
@@ -219,7 +219,7 @@ def _roformer(config: Config) -> Model:
     config.must_be("rotary_value", False)
     model = network(config)
     rows = config.integer("max_position_embeddings")
-    table = Learnt("sinusoids", (), (("weight", (rows, model.head_dim)),), REPLICATED, trained=False)
+    table = Parameters("sinusoids", (), (("weight", (rows, model.head_dim)),), REPLICATED, trained=False)
     (stack,) = model.stacks
     config.notes.append("the position embedding is fixed sinusoids: counted, as the class holds it, but not trained")
     return replace(model, stacks=(replace(stack, before=(table, *stack.before)),))

@@ -138,7 +138,7 @@ def plain_mlp(
     inner: int,
     function: str,
     bias: bool = True,
-    learnt: int = 0,
+    learned: int = 0,
     dropout: bool = False,
     prefix: str = "",
 ) -> Operations:
@@ -146,7 +146,7 @@ def plain_mlp(
     activated = prefix + "activation"
     return (
         Matmul(prefix + "up", (source,), width, inner, bias, COLUMN),
-        Activation(activated, (prefix + "up",), inner, function, learnt),
+        Activation(activated, (prefix + "up",), inner, function, learned),
         *_dropped(activated, inner, dropout),
         Matmul(prefix + "down", (activated + DROPPED * dropout,), inner, width, bias, ROW, role=DOWN),
     )
@@ -173,7 +173,7 @@ class Routing:
     top_k: int
     bias: bool = False
     score: str = "softmax"
-    normalise: bool = False
+    normalize: bool = False
     upcast: bool = False
     balanced: str = ""
     jitter: int = 0
@@ -216,7 +216,7 @@ def moe(
         routing.top_k,
         routing.bias,
         routing.score,
-        routing.normalise,
+        routing.normalize,
         routing.upcast,
         routing.balanced,
         softcap=routing.softcap,

@@ -46,7 +46,7 @@ def dbrx(config: Config) -> Model:
         routing=Routing(
             experts,
             top_k,
-            normalise=ffn.real("moe_normalize_expert_weights", required=False) is not None,
+            normalize=ffn.real("moe_normalize_expert_weights", required=False) is not None,
             jitter=1 if ffn.real("moe_jitter_eps", required=False) else 0,
         ),
         function=str(function),

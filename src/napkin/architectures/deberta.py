@@ -23,7 +23,7 @@ from napkin.operations.implementations import EAGER, IDS, OWN_LABELS, ROTARY
 from napkin.operations.linear import Matmul, TableMatmul
 from napkin.operations.model import Layer, Model, Parts
 from napkin.operations.norms import Norm
-from napkin.operations.pointwise import Activation, Add, Dropout, Learnt, Scale
+from napkin.operations.pointwise import Activation, Add, Dropout, Parameters, Scale
 from napkin.operations.recurrence import Conv
 from napkin.operations.views import Reused, Slice
 from napkin.record import record, replace
@@ -39,7 +39,7 @@ class _Distances:
 
 
 def _distances(config: Config, buckets: bool) -> _Distances | None:
-    """The table holds two rows a distance up to max_relative_positions (below 1: the positions), or a bucket."""
+    """Read the distances: two rows for each up to max_relative_positions (below 1: the positions), or for a bucket."""
     given = config.raw("pos_att_type", required=False)
     kinds = given.lower().split("|") if isinstance(given, str) else given or []
     if not isinstance(kinds, list) or any(kind not in ("c2p", "p2c", "") for kind in kinds):
@@ -143,9 +143,9 @@ def _network(
 
 
 def _added_bias(letter: str, hidden: int) -> Operations:
-    """A bias that no product holds."""
+    """Return a bias that no matmul has."""
     return (
-        Learnt(f"{letter}_bias", (), (("bias", (hidden,)),), HEADS),
+        Parameters(f"{letter}_bias", (), (("bias", (hidden,)),), HEADS),
         Add(f"{letter}_biased", (letter, f"{letter}_bias"), hidden),
     )
 

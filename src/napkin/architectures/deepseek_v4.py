@@ -28,7 +28,7 @@ from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
 from napkin.operations.base import COLUMN, QUERY, ROW
 from napkin.operations.compression import Compressor, GroupedMatmul, RunIndexer
-from napkin.operations.hyper_connections import Collapse, Fan
+from napkin.operations.hyper_connections import CopyToStreams, ReadStreams
 from napkin.operations.implementations import EAGER, SIGMOID_ROUTER
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
@@ -76,7 +76,7 @@ def deepseek_v4(config: Config) -> Model:
     function, inner = activation(config, "hidden_act"), config.integer("moe_intermediate_size")
     experts, top_k = chosen_experts(config, "n_routed_experts", "num_experts_per_tok")
     score = config.optional_text("scoring_func", known=SCORES) or SCORES[0]
-    routing = Routing(experts, top_k, score=score, normalise=True, balanced="buffer", limited=True)
+    routing = Routing(experts, top_k, score=score, normalize=True, balanced="buffer", limited=True)
     shared = partial(
         gated_mlp,
         width=hidden,
@@ -111,10 +111,10 @@ def deepseek_v4(config: Config) -> Model:
     sizes = dimensions_of(config, hidden, layers, heads, 1, head_dim, length)
     balance = balance_loss(config, experts, top_k)
     after = head(hidden, sizes.vocabulary, norm=RMS_FP32, balance=balance, none=sizes.headless)
-    read = Collapse("streams_read", ("x",), hidden, streams, mixes=False, last=True)
+    read = ReadStreams("streams_read", ("x",), hidden, streams, mixes=False, last=True)
     model = decoder_only(
         sizes,
-        (*embedding(sizes.vocabulary, hidden), Fan("streams", ("embedding",), hidden, streams)),
+        (*embedding(sizes.vocabulary, hidden), CopyToStreams("streams", ("embedding",), hidden, streams)),
         runs_of((Plan(*one) for one in zip(kinds, routers, strict=True)), make),
         (read, *(replace(op, reads=("streams_read",)) if op.name == "final_norm" else op for op in after)),
     )

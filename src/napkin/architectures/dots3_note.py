@@ -147,7 +147,7 @@ def _networks(config: Config, hidden: int, feeds: list[str]) -> dict[str, Block]
                 experts,
                 top_k,
                 score="sigmoid",
-                normalise=config.flag("norm_topk_prob", otherwise=True),
+                normalize=config.flag("norm_topk_prob", otherwise=True),
                 upcast=True,
                 balanced="buffer",
             ),

@@ -29,7 +29,7 @@ from napkin.operations.base import POSITION, REPLICATED
 from napkin.operations.embedding import Embedding
 from napkin.operations.implementations import IDS, ROTARY
 from napkin.operations.model import Layer, Model
-from napkin.operations.pointwise import Add, Learnt, Scale
+from napkin.operations.pointwise import Add, Parameters, Scale
 from napkin.record import record, replace
 
 
@@ -96,7 +96,7 @@ def esm(config: Config) -> Model:
     feed = partial(plain_mlp, width=hidden, inner=sizes.inner, function="gelu_python")
     final = LAYER("final_norm", "x", hidden)
     scores = sizes.layers * sizes.heads
-    contacts = Learnt("contacts", (), (("weight", (1, scores)), ("bias", (1,))), REPLICATED, trained=False)
+    contacts = Parameters("contacts", (), (("weight", (1, scores)), ("bias", (1,))), REPLICATED, trained=False)
     after = masked_head(hidden, sizes.vocabulary, "gelu_python", source="final_norm")
     if sizes.purpose == BARE:
         after = pooler(hidden, "final_norm")
@@ -118,7 +118,7 @@ ESM = Architecture(
         "max_position_embeddings": 1026, "num_attention_heads": 12, "position_embedding_type": "absolute",
         "tie_word_embeddings": True,
     },
-    implementation=replace(ENCODER, positions="learnt", buffers=(ROTARY, IDS)),
+    implementation=replace(ENCODER, positions="learned", buffers=(ROTARY, IDS)),
 )  # fmt: skip
 
 ARCHITECTURES = (ESM,)

@@ -34,7 +34,7 @@ from napkin.operations.experts import Experts
 from napkin.operations.implementations import EAGER, EFFICIENT, HF
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
-from napkin.operations.pointwise import Add, Learnt, Multiply, Scale
+from napkin.operations.pointwise import Add, Multiply, Parameters, Scale
 from napkin.operations.relative import DistanceBias, SharedExperts, ShortConvolution, SinkRouter
 from napkin.operations.views import Slice
 from napkin.record import replace
@@ -206,7 +206,7 @@ def _dense(source: str, *, width: int, inner: int, function: str) -> Operations:
     operations = gated_mlp(source, width=width, inner=inner, function=function)
     return (
         *operations,
-        Learnt("scale", (), (("weight", (1,)),)),
+        Parameters("scale", (), (("weight", (1,)),)),
         Multiply("scaled", (operations[-1].name, "scale"), width),
     )
 

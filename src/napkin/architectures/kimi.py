@@ -1,4 +1,4 @@
-"""Kimi Delta Attention beside multi-head latent attention: config.json → list of operations.
+"""Kimi Delta Attention next to multi-head latent attention: config.json → list of operations.
 
 Field names and arrangements are facts of the classes of Hugging Face transformers 5.23.0
 (src/transformers/models/<model type>/).
@@ -196,7 +196,7 @@ def _network(config: Config, hidden: int, listed: Sequence[str], mix: Block, att
         experts,
         top_k,
         score="sigmoid",
-        normalise=config.flag("norm_topk_prob"),
+        normalize=config.flag("norm_topk_prob"),
         upcast=True,
         balanced="buffer",
     )

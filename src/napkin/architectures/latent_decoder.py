@@ -27,7 +27,7 @@ from napkin.architectures.latent_attention import LatentAttention, LatentSizes
 from napkin.architectures.layer_plans import Sparse, after_first
 from napkin.inputs.model import Config
 from napkin.operations.attention import Indexer
-from napkin.operations.hyper_connections import Collapse, Fan
+from napkin.operations.hyper_connections import CopyToStreams, ReadStreams
 from napkin.operations.model import Layer, Model
 from napkin.operations.views import Cast
 from napkin.record import record, replace
@@ -183,7 +183,7 @@ def _experts(config: Config, of: LatentDecoder, hidden: int, function: str, bias
         experts,
         top_k,
         score="sigmoid" if sigmoid else "softmax",
-        normalise=(sigmoid or of.native) and config.flag("norm_topk_prob", otherwise=True),
+        normalize=(sigmoid or of.native) and config.flag("norm_topk_prob", otherwise=True),
         upcast=not of.native,
         balanced="buffer" if sigmoid else "",
         masked=masked,
@@ -246,7 +246,7 @@ def _build(of: LatentReading, kind: LatentDecoder, branches: Branches) -> Model:
     before = embedding(sizes.vocabulary, hidden, scale=kind.scaled, cast=of.cast)
     after = head(hidden, sizes.vocabulary, norm=norm, scale=kind.scaled, none=sizes.headless)
     if kind.streams:
-        before = (*before, Fan("streams", ("embedding",), hidden, of.streams))
+        before = (*before, CopyToStreams("streams", ("embedding",), hidden, of.streams))
         after = _of_streams(after, hidden, of.streams, fp32=of.untied)
     modules = prediction_modules(of.predictions, hidden, norm, last_layer(runs)) if of.predictions else ()
     return replace(decoder_only(sizes, before, runs, after, modules), streams=of.streams)
@@ -255,7 +255,7 @@ def _build(of: LatentReading, kind: LatentDecoder, branches: Branches) -> Model:
 def _of_streams(after: Operations, width: int, streams: int, *, fp32: bool) -> Operations:
     """Return final norm and head after the streams' collapse, the head's matmul in fp32 where its weight is its own."""
     norm, *rest = after
-    collapse = Collapse("streams_read", ("x",), width, streams, False, last=True, behind=True)
+    collapse = ReadStreams("streams_read", ("x",), width, streams, False, last=True, behind=True)
     operations: Operations = (collapse, replace(norm, reads=("streams_read",)))
     if fp32 and rest:
         operations += (Cast("final_wide", rest[0].reads, width, wide=True), replace(rest[0], reads=("final_wide",)))

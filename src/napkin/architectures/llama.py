@@ -178,7 +178,7 @@ APERTUS = Architecture(
         gated=False,
         qk_norm=NormedHeads(RMS),
         function=constant("xielu"),
-        feed_forward=lambda config, usual: partial(usual, learnt=2),
+        feed_forward=lambda config, usual: partial(usual, learned=2),
         only=(("hidden_act", ("xielu",)),),
     ),
     config_class="ApertusConfig",

@@ -77,7 +77,7 @@ def minimax_m3(config: Config) -> Model:
 
     window = index["index_topk_blocks"] * index["index_block_size"]
     experts, top_k = chosen_experts(config, "num_local_experts", "num_experts_per_tok")
-    routing = Routing(experts, top_k, score="sigmoid", normalise=True, balanced="buffer")
+    routing = Routing(experts, top_k, score="sigmoid", normalize=True, balanced="buffer")
     attentions, feeds = _attentions(config, layers, legacy), _feeds(config, layers)
     networks: dict[str, Block] = {}
     if SPARSE in feeds:

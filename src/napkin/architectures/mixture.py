@@ -109,7 +109,7 @@ class Mixture:
         if isinstance(normalize, str):
             normalize = config.flag(normalize, otherwise=False)
         routing = Routing(
-            experts, top_k, score=self.score, normalise=normalize, upcast=self.upcast, balanced=self.balanced
+            experts, top_k, score=self.score, normalize=normalize, upcast=self.upcast, balanced=self.balanced
         )
         return self.routing(config, routing)
 

@@ -35,8 +35,8 @@ from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.operations.base import LM_HEAD, NGRAM
 from napkin.operations.experts import BalanceLoss
-from napkin.operations.gated_streams import Agreement, DilatedConv, NgramTable, Outer, RunChoice
-from napkin.operations.hyper_connections import Fan
+from napkin.operations.gated_streams import Agreement, DilatedConv, NgramTable, OuterProduct, RunChoice
+from napkin.operations.hyper_connections import CopyToStreams
 from napkin.operations.implementations import EAGER, EFFICIENT, PARTIAL_ROTARY
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
@@ -95,7 +95,7 @@ def build(config: Config) -> Model:
         moe,
         width=hidden,
         inner=config.integer("moe_intermediate_size"),
-        routing=Routing(experts, top_k, normalise=config.flag("norm_topk_prob", otherwise=True)),
+        routing=Routing(experts, top_k, normalize=config.flag("norm_topk_prob", otherwise=True)),
         function=function,
         shared=behind_gate(
             partial(
@@ -151,7 +151,7 @@ def build(config: Config) -> Model:
             config.optional_integer("max_position_embeddings"),
             tied(config) and not none,
         ),
-        (*embedding(vocabulary, hidden), Fan("streams", ("embedding",), hidden, streams)),
+        (*embedding(vocabulary, hidden), CopyToStreams("streams", ("embedding",), hidden, streams)),
         runs_of(list(zip(listed, tables, strict=True)), layer),
         (*read, *(replace(op, reads=("final_norm",)) if op.role == LM_HEAD else op for op in after)),
     )
@@ -159,12 +159,12 @@ def build(config: Config) -> Model:
 
 
 def _streams_norm(name: str, source: str, hidden: int, streams: int) -> Norm:
-    """Each stream normalised, with a weight of its own."""
+    """Each stream normalized, with a weight of its own."""
     return replace(RMS_OFFSET, per_group=True)(name, source, hidden, streams)
 
 
 def _read(name: str, source: str, hidden: int, streams: int, rank: int) -> Operations:
-    """The mean of the normalised streams, each number times a gate that comes through a bottleneck."""
+    """Return the mean of the normalized streams, each number times a gate that comes through a bottleneck."""
     wide = hidden * streams
     return (
         _streams_norm(f"{name}_streams", source, hidden, streams),
@@ -188,14 +188,14 @@ def _connected(name: str, source: str, block: Block, hidden: int, streams: int, 
         Activation(f"{name}_write_gate", (f"{name}_write_scaled",), streams, "sigmoid"),
         Scale(f"{name}_writes", (f"{name}_write_gate",), streams),
         *made,
-        Outer(f"{name}_written", (f"{name}_writes", made[-1].name), hidden, streams),
+        OuterProduct(f"{name}_written", (f"{name}_writes", made[-1].name), hidden, streams),
         Add(f"{name}_residual", (source, f"{name}_written"), hidden * streams),
     )
 
 
 def _looked_up(config: Config, hidden: int, streams: int, rows: int) -> Operations:
-    """What the tables hold of the runs that end with a token, gated by how it agrees with each stream, and a dilated
-    convolution of it, added to the streams."""
+    """Return what the embeddings hold of the runs that end with a token, gated by how it agrees with each stream, and a
+    dilated convolution of it, added to the streams."""
     reach = config.integer("ngram_size") - 1
     each = config.optional_integer("ple_embed_dim") or hidden
     wide = hidden * streams
@@ -206,7 +206,7 @@ def _looked_up(config: Config, hidden: int, streams: int, rows: int) -> Operatio
         Matmul("runs_value", ("runs",), each, hidden),
         _streams_norm("runs_query_norm", "x", hidden, streams),
         Agreement("runs_gate", ("runs_key_norm", "runs_query_norm"), hidden, streams),
-        Outer("runs_gated", ("runs_gate", "runs_value"), hidden, streams),
+        OuterProduct("runs_gated", ("runs_gate", "runs_value"), hidden, streams),
         _streams_norm("runs_norm", "runs_gated", hidden, streams),
         DilatedConv("runs_convolved", ("runs_norm",), wide, config.integer("ple_conv_kernel_size"), reach + 1),
         Activation("runs_act", ("runs_convolved",), wide, "silu"),

@@ -10,7 +10,7 @@ from napkin.architectures.blocks import NormStyle, Operations
 from napkin.operations.base import COLUMN, HEADS, MIXER, MIXER_GATE, MIXER_INPUT, ROW, SCAN_PARAMETERS, Operation
 from napkin.operations.linear import BlockMatmul, Matmul
 from napkin.operations.norms import Norm
-from napkin.operations.pointwise import Activation, Learnt, Mix, Multiply, Scale, Softcap
+from napkin.operations.pointwise import Activation, Multiply, Parameters, Scale, Softcap, TokenShift
 from napkin.operations.recurrence import Conv, ForgetGate, Scan
 from napkin.operations.views import Slice
 from napkin.record import replace
@@ -36,7 +36,7 @@ def selective(
     gate, d → h. Δ comes through a bottleneck of `rank`.
 
     heads         separate projections for as many slices of d (Zamba); 1: one for all
-    normed        Δ, B and C are RMS-normalised (Jamba, Falcon-Mamba), with weights or without
+    normed        Δ, B and C are RMS-normalized (Jamba, Falcon-Mamba), with weights or without
     """
     at = f"{prefix}{{}}".format
     low = rank + 2 * state
@@ -68,7 +68,7 @@ def selective(
         *project,
         *split,
         *step,
-        Learnt(at("decay"), (), (("A_log", (inner, state)), ("D", (inner,)))),
+        Parameters(at("decay"), (), (("A_log", (inner, state)), ("D", (inner,)))),
         Scan(
             at("scan"),
             (at("conv_act"), at("dt_proj"), at(f"b{suffix}"), at(f"c{suffix}"), at("decay")),
@@ -128,7 +128,7 @@ def ssd(
         Slice(at("hidden"), (at("conv_act"),), inner),
         Slice(at("b"), (at("conv_act"),), groups * state),
         Slice(at("c"), (at("conv_act"),), groups * state),
-        Learnt(at("decay"), (), (("dt_bias", (heads,)), ("A_log", (heads,)), ("D", (heads,)))),
+        Parameters(at("decay"), (), (("dt_bias", (heads,)), ("A_log", (heads,)), ("D", (heads,)))),
         Scan(
             at("scan"),
             (at("hidden"), at("dt"), at("b"), at("c"), at("decay")),
@@ -193,7 +193,7 @@ def gated_delta(
         *project,
         Conv(at("conv"), (place["q"], place["k"], place["v"]), channels, kernel, bias=False),
         Activation(at("conv_act"), (at("conv"),), channels, function),
-        Learnt(at("decay"), (), (("dt_bias", (value_heads,)), ("A_log", (value_heads,)))),
+        Parameters(at("decay"), (), (("dt_bias", (value_heads,)), ("A_log", (value_heads,)))),
         Scan(
             at("scan"),
             (at("conv_act"), place["b"], place["a"], at("decay")),
@@ -349,7 +349,7 @@ def rg_lru(
         Activation(at("input_gate_act"), (at("input_gate"),), inner, "sigmoid"),
         BlockMatmul(at("recurrent_gate"), (at("conv"),), heads, block, block, bias=True),
         Activation(at("recurrent_gate_act"), (at("recurrent_gate"),), inner, "sigmoid"),
-        Learnt(at("decay"), (), (("recurrent_param", (inner,)),)),
+        Parameters(at("decay"), (), (("recurrent_param", (inner,)),)),
         Scan(
             at("scan"),
             (at("conv"), at("input_gate_act"), at("recurrent_gate_act"), at("decay")),
@@ -377,10 +377,10 @@ def short_conv(source: str, *, width: int, kernel: int, bias: bool, prefix: str 
 
 
 def _token_shift(name: str, source: str, width: int) -> Operations:
-    """RWKV's mix of a token with the one before, by a learnt share a channel."""
+    """RWKV's mix of a token with the one before, by a learned share a channel."""
     return (
-        Learnt(f"{name}_share", (), (("weight", (width,)),), shard="replicated"),
-        Mix(name, (source, f"{name}_share"), width),
+        Parameters(f"{name}_share", (), (("weight", (width,)),), shard="replicated"),
+        TokenShift(name, (source, f"{name}_share"), width),
     )
 
 
@@ -392,7 +392,7 @@ def wkv(source: str, *, width: int, inner: int, prefix: str = "mixer_") -> Opera
     return (
         *(op for part in parts for op in _token_shift(at(f"mix_{part}"), source, width)),
         *(Matmul(at(part), (at(f"mix_{part}"),), width, inner, shard=COLUMN) for part in parts),
-        Learnt(at("decay"), (), (("time_decay", (inner,)), ("time_first", (inner,))), shard=HEADS),
+        Parameters(at("decay"), (), (("time_decay", (inner,)), ("time_first", (inner,))), shard=HEADS),
         Scan(at("scan"), (at("key"), at("value"), at("decay")), "wkv", inner, 1, 1),
         Activation(at("receptance_act"), (at("receptance"),), inner, "sigmoid"),
         Multiply(at("gated"), (at("receptance_act"), at("scan")), inner),

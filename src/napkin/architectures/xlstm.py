@@ -70,7 +70,7 @@ def xlstm(config: Config) -> Model:
 
 
 def _inner(config: Config, hidden: int) -> int:
-    """The MLP's width: a multiple of ffn_round_up_to_multiple_of, at least hidden_size · ffn_proj_factor."""
+    """Return the MLP's width: a multiple of ffn_round_up_to_multiple_of, at least hidden_size · ffn_proj_factor."""
     factor, multiple = config.real("ffn_proj_factor"), config.integer("ffn_round_up_to_multiple_of")
     assert factor is not None
     if not 0 < factor * hidden < LARGEST_DIMENSION:

@@ -33,8 +33,8 @@ from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
 from napkin.operations.norms import UnitNorm
 from napkin.operations.pointwise import Activation, Add, Affine, GroupMean, Scale
-from napkin.operations.recurrence import ConvPair, Delayed
-from napkin.operations.views import Carried, Cast, Concat, Slice
+from napkin.operations.recurrence import ConvPair, HalfShifted
+from napkin.operations.views import Cast, Concat, SideInput, Slice
 from napkin.record import replace
 
 HYBRID, SLIDING = "hybrid", "hybrid_sliding"
@@ -44,7 +44,7 @@ ROTARY_SHARE = 0.5
 
 def zaya(config: Config) -> Model:
     """ZAYA1 (arXiv:2511.17127): each layer compressed convolutional attention, then one of the experts or none, which a
-    network with a state of its own chooses; learnt scales on both sides of each residual sum, which is fp32."""
+    network with a state of its own chooses; learned scales on both sides of each residual sum, which is fp32."""
     hidden, layers = width(config), depth(config)
     heads, head_dim = config.integer("num_attention_heads"), config.integer("head_dim")
     kv_heads = kv_heads_of(config, heads)
@@ -78,9 +78,9 @@ def zaya(config: Config) -> Model:
             Add("k_sum", ("k_convolved", "k_past"), kv_width),
             Matmul("v_now", (source,), hidden, kv_width // 2, bias, COLUMN),
             Matmul("v_later", (source,), hidden, kv_width // 2, bias, COLUMN),
-            Delayed("v", ("v_now", "v_later"), kv_width, hidden, role=VALUE),
+            HalfShifted("v", ("v_now", "v_later"), kv_width, hidden, role=VALUE),
             UnitNorm("q_norm", ("q_sum",), head_dim, heads),
-            UnitNorm("k_norm", ("k_sum",), head_dim, kv_heads, learnt=True),
+            UnitNorm("k_norm", ("k_sum",), head_dim, kv_heads, learned=True),
             rope("q_rope", "q_norm", heads, head_dim),
             rope("k_rope", "k_norm", kv_heads, head_dim),
             AttentionCore(
@@ -100,8 +100,8 @@ def zaya(config: Config) -> Model:
         if number:
             state = (
                 Matmul("router_own", ("mlp_norm",), hidden, router_width, True),
-                Carried("router_before", (), router_width, wide=number > 1),
-                Scale("router_scaled", ("router_before",), router_width, learnt=True),
+                SideInput("router_before", (), router_width, wide=number > 1),
+                Scale("router_scaled", ("router_before",), router_width, learned=True),
                 Add("router_state", ("router_own", "router_scaled"), router_width),
             )
         return (
@@ -156,7 +156,7 @@ def zaya(config: Config) -> Model:
 
 
 def _merged(name: str, branch: str, stream: str, hidden: int) -> Operations:
-    """A residual sum, each side shifted and scaled by learnt vectors."""
+    """Return a residual sum, each side shifted and scaled by learned vectors."""
     return (
         Affine(f"{name}_scaled", (branch,), hidden),
         Affine(f"{name}_kept", (stream,), hidden),

@@ -262,7 +262,7 @@ def _router(op: Router, part: TorchOperation, inputs: list[Tensor], context: For
         scores = best.softmax(-1)
     else:
         scores, chosen = (logits.softmax(-1) if op.score == "softmax" else logits.sigmoid()).topk(op.top_k, dim=-1)
-    if op.normalise:
+    if op.normalize:
         scores = scores / scores.sum(-1, keepdim=True)
     return torch.zeros_like(logits).scatter(-1, chosen, scores).to(inputs[0].dtype)
 

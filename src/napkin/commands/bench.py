@@ -4,27 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from napkin import term, units
+from napkin import units
 from napkin.commands.command import Command, Inputs
 from napkin.errors import NapkinError, did_you_mean
 from napkin.options.bench import MEASURED
 from napkin.options.machine import FIGURES
 from napkin.options.option import parsed
 from napkin.render.answer import Answer
-from napkin.term import Term
 
 if TYPE_CHECKING:
     from napkin.bench.modes import Mode
-    from napkin.bench.run import Done, ModelRequest, Request
+    from napkin.bench.run import ModelRequest, Request
     from napkin.bench.step_plan import StepPlan
-    from napkin.inputs.hardware import Hardware
-    from napkin.inputs.profile import Profile
     from napkin.operations.model import Model
 
 LARGEST_SIDE = 1 << 20
 
 
 def run(inputs: Inputs) -> Answer:
+    """Measure this machine, or compare two profiles."""
     words = tuple(str(word) for word in inputs.get("what") or ())
     for name in FIGURES:
         if name in inputs:
@@ -34,19 +32,24 @@ def run(inputs: Inputs) -> Answer:
             f"bench cannot measure {words[0]!r}", did_you_mean(words[0], MEASURED) or f"one of {', '.join(MEASURED)}"
         )
     if words[:1] == ("compare",):
-        return _compare(inputs, words[1:])
+        from napkin.commands.bench_answer import compare
+
+        return compare(words[1:])
     from napkin.bench.run import run as measure
 
-    done = measure(_request(inputs, words))
+    done = measure(_read_request(inputs, words))
     if done.rank > 0:
         raise SystemExit(0)  # rank 0 speaks for all
-    return _answer(done)
+    from napkin.commands.bench_answer import answer
+
+    return answer(done)
 
 
 # --- the request ---------------------------------------------------------------------------------------------------
 
 
-def _request(inputs: Inputs, words: tuple[str, ...]) -> Request:
+def _read_request(inputs: Inputs, words: tuple[str, ...]) -> Request:
+    """Read what is to be measured."""
     from napkin.bench.modes import DEFAULT, FULL, GROUPS, QUICK
     from napkin.bench.run import Request
     from napkin.commands.machine import read_hardware_table
@@ -72,7 +75,7 @@ def _request(inputs: Inputs, words: tuple[str, ...]) -> Request:
     shapes = tuple(_shape(word) for word in words[1:]) if words[:1] == ("matmul",) else ()
     if words[:1] != ("matmul",) and words[1:]:
         raise NapkinError(f"bench {words[0]}: unexpected {words[1]!r}", "napkin bench --help shows the usage")
-    model = _model(inputs)
+    model = _read_model(inputs)
     if words[:1] == ("step",) and model is None:
         raise NapkinError("bench step: --model is missing", "for example --model llama3-8b --layers 4")
     if model is None and inputs.get("tp"):
@@ -81,7 +84,7 @@ def _request(inputs: Inputs, words: tuple[str, ...]) -> Request:
     return Request(
         mode=mode,
         groups=groups,
-        dtypes=_dtypes(inputs),
+        dtypes=_read_dtypes(inputs),
         device=inputs.get("device"),
         output=inputs.get("output"),
         resume=bool(inputs.get("resume")),
@@ -92,12 +95,13 @@ def _request(inputs: Inputs, words: tuple[str, ...]) -> Request:
         hardware=hardware,
         known=known,
         shapes=shapes,
-        model=_model_request(inputs, model) if model is not None and "matmul" in groups else None,
-        step=_step_request(inputs, model, mode) if "train" in groups else None,
+        model=_read_model_request(inputs, model) if model is not None and "matmul" in groups else None,
+        step=_read_step_plan(inputs, model, mode) if "train" in groups else None,
     )
 
 
 def _listed(text: str, known: tuple[str, ...], where: str) -> tuple[str, ...]:
+    """Return known names from a list; unknown ones are refused."""
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     for name in names:
         if name not in known:
@@ -107,8 +111,8 @@ def _listed(text: str, known: tuple[str, ...], where: str) -> tuple[str, ...]:
     return names
 
 
-def _dtypes(inputs: Inputs) -> tuple[str, ...]:
-    """The formats that were named, or all of them; () leaves the choice to the run."""
+def _read_dtypes(inputs: Inputs) -> tuple[str, ...]:
+    """Return the formats that were named, or all of them; () leaves the choice to the run."""
     from napkin.bench.formats import FORMATS, named
 
     text = inputs.get("dtype")
@@ -120,13 +124,15 @@ def _dtypes(inputs: Inputs) -> tuple[str, ...]:
 
 
 def _shape(word: str) -> tuple[int, int, int]:
+    """Read a matmul's shape MxKxN."""
     sides = parsed(units.shape, word, "bench matmul")
     if len(sides) != 3 or not all(1 <= side <= LARGEST_SIDE for side in sides):
         raise NapkinError(f"bench matmul: {word!r} is not a shape MxKxN", "for example 4096x4096x4096: (M x K)(K x N)")
     return sides[0], sides[1], sides[2]
 
 
-def _model(inputs: Inputs) -> Model | None:
+def _read_model(inputs: Inputs) -> Model | None:
+    """Return the model of --model."""
     name = inputs.get("model")
     if name is None:
         return None
@@ -136,7 +142,8 @@ def _model(inputs: Inputs) -> Model | None:
     return build(load_config(name))
 
 
-def _sequence(inputs: Inputs, model: Model, default: int) -> int:
+def _read_sequence(inputs: Inputs, model: Model, default: int) -> int:
+    """Return the tokens in a sequence."""
     length = inputs.get("seq")
     if length is None:
         length = min(default, model.max_length or default)
@@ -144,12 +151,13 @@ def _sequence(inputs: Inputs, model: Model, default: int) -> int:
     return int(length)
 
 
-def _model_request(inputs: Inputs, model: Model) -> ModelRequest:
+def _read_model_request(inputs: Inputs, model: Model) -> ModelRequest:
+    """Read whose matmuls are measured."""
     from napkin.bench.model_shapes import attentions, gemms
     from napkin.bench.run import ModelRequest
 
     tp, micro = inputs.get("tp") or 1, inputs.get("micro-batch") or 1
-    length = _sequence(inputs, model, 4096)
+    length = _read_sequence(inputs, model, 4096)
     return ModelRequest(
         model.name, tp, micro * length, gemms(model, tp, micro, length), attentions(model, tp, micro, length)
     )
@@ -161,7 +169,8 @@ DEFAULT_MODEL = "llama3-8b"
 HOST_STEPS = 5
 
 
-def _step_request(inputs: Inputs, model: Model | None, mode: Mode) -> StepPlan:
+def _read_step_plan(inputs: Inputs, model: Model | None, mode: Mode) -> StepPlan:
+    """Read the training step that is measured."""
     from napkin.architectures import build
     from napkin.bench.step_plan import PRECISIONS, TINY, VARIANTS, StepPlan, at_depth
     from napkin.inputs.load import Document
@@ -187,7 +196,7 @@ def _step_request(inputs: Inputs, model: Model | None, mode: Mode) -> StepPlan:
     compiled = inputs.get("compile") if inputs.get("compile") is not None else mode.compiled and on_gpu
     plan = StepPlan(
         model=model,
-        sequence=_sequence(inputs, model, mode.sequence),
+        sequence=_read_sequence(inputs, model, mode.sequence),
         micro_batch=inputs.get("micro-batch") or (0 if on_gpu else 1),
         layers=layers,
         precision=precision,
@@ -197,111 +206,6 @@ def _step_request(inputs: Inputs, model: Model | None, mode: Mode) -> StepPlan:
     )
     at_depth(model, 1)  # refuse here what cannot be built, before anything is measured
     return plan
-
-
-# --- the answer ----------------------------------------------------------------------------------------------------
-
-
-def _answer(done: Done) -> Answer:
-    from napkin.bench.report import report
-    from napkin.bench.verdicts import verdict, warnings
-
-    profile = done.profile
-    return Answer(
-        "bench",
-        f"measured on {profile.device.name} in {profile.elapsed_s:.0f} s",
-        _terms(profile, done.hardware),
-        verdict=verdict(profile),
-        status=done.status,
-        pictures=(report(profile, done.path),),
-        notes=warnings(profile),
-        extra={"profile": done.path, "device": profile.device.kind},
-    )
-
-
-def _terms(profile: Profile, hardware: Hardware | None) -> list[Term]:
-    """The headline figures as leaves, and what follows from them: shares of the peak, MFU."""
-    from napkin.bench.compare import figures
-
-    found = figures(profile)
-    terms = {
-        path: term.leaf(path, one.value, one.unit, term.MEASURED, one.source or "bench") for path, one in found.items()
-    }
-    peaks = {
-        dtype: term.leaf(f"peak/{dtype}", peak.dense_flops, "FLOP/s", term.TRUE, peak.source)
-        for dtype, peak in profile.peaks.items()
-    }
-    for path in [path for path in terms if path.startswith("matmul/")]:
-        _, dtype, kind, *rest = path.split("/")
-        if dtype in peaks and (rest or kind in ("sustained", "model")):  # single shapes have a part more
-            terms[f"{path}/mfu"] = term.divide(f"{path}/mfu", terms[path], peaks[dtype])
-    if hardware is not None:
-        bandwidth = hardware.term("memory_bandwidth", "peak/bandwidth")
-        for operation in ("copy", "write", "read", "triad"):
-            path = f"memory/{operation}"
-            if path in terms:
-                terms[f"{path}/of_peak"] = term.divide(f"{path}/of_peak", terms[path], bandwidth)
-    for variant in profile.summary["train"]:  # the last is the fastest: compiled where it was measured
-        _train_terms(profile, variant, terms, peaks)
-    return list(terms.values())
-
-
-def _train_terms(profile: Profile, variant: str, terms: dict[str, Term], peaks: dict[str, Term]) -> None:
-    row = profile.summary["train"][variant]
-    case = max(
-        (c for c in profile.cases if c.group == "train" and c.params["variant"] == variant and c.value is not None),
-        key=lambda c: int(c.params["layers"] or 0),
-    )
-    step = terms[f"train/{variant}/step_time"]
-    compute = str(case.params["compute"])
-    for name, flops in case.figures.items():
-        kind, _, convention = name.partition("/")
-        if kind not in ("mfu_flops", "hfu_flops") or flops is None or compute not in peaks:
-            continue
-        path = f"{kind[:3]}/{convention}"
-        work = term.leaf(f"flops/{path}", flops, "FLOP", term.TRUE, f"one step, {convention} convention")
-        terms[f"train/{variant}/{path}"] = term.divide(f"train/{variant}/{path}", work, step, peaks[compute])
-        terms[path] = terms[f"train/{variant}/{path}"].renamed(path)
-    sustained = terms.get(f"matmul/{compute}/sustained")
-    if "mfu/palm" in terms and sustained is not None:
-        work = terms["mfu/palm"].parts[0]
-        terms["mfu/sustained"] = term.divide(
-            "mfu/sustained", work, step, sustained, source="share of what this machine sustains, no MFU"
-        )
-    for name in ("allocated", "reserved", "used"):
-        if row[name] is not None:
-            terms[f"memory/{name}"] = term.leaf(f"memory/{name}", row[name], "byte", term.MEASURED, case.id)
-    if row["predicted_allocated"] is not None:
-        terms["memory/predicted"] = term.leaf(
-            "memory/predicted", row["predicted_allocated"], "byte", term.TRUE, "napkin memory, implementation hf"
-        )
-
-
-def _compare(inputs: Inputs, files: tuple[str, ...]) -> Answer:
-    from napkin.bench.compare import DIFFERENT, compared
-    from napkin.inputs.profile import read_profile
-
-    if len(files) != 2:
-        raise NapkinError("bench compare takes two profiles", "napkin bench compare before.json after.json")
-    a, b = (read_profile(path) for path in files)
-    rows = compared(a, b)
-    if not rows:
-        raise NapkinError(f"{files[0]} and {files[1]} have no figure in common")
-    differing = sum(row["is"] == DIFFERENT for row in rows)
-    notes = []
-    if a.device.name != b.device.name:
-        notes.append(f"different devices: {a.device.name} and {b.device.name}")
-    for name in ("torch", "cuda", "driver", "cudnn"):
-        if a.software.get(name) != b.software.get(name):
-            notes.append(f"{name}: {a.software.get(name)} and {b.software.get(name)}")
-    for profile, path in ((a, files[0]), (b, files[1])):
-        notes += [f"{path}: {note}" for note in profile.notes_for_user()]
-    for row in rows:
-        unit = row.pop("unit")
-        row["a"], row["b"] = units.human(row["a"], unit), units.human(row["b"], unit)
-        row["change"] = f"{row['change']:+.1%}"
-    title = f"{files[1]} against {files[0]}: {differing} of {len(rows)} figures differ beyond noise"
-    return Answer("bench", title, rows=rows, verdict="differs" if differing else "same", notes=notes)
 
 
 COMMAND = Command(

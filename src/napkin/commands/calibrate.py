@@ -15,7 +15,14 @@ from napkin.term import MEASURED, Term, leaf
 
 
 def run(inputs: Inputs) -> Answer:
+    """Answer for a file of measured steps, next to a profile where one is given."""
     path = str(inputs.need("file", "which rows? a YAML of schema steps/1, as configs/evidence/steps.yaml has them"))
+    profile = inputs.get("profile")
+    return answer(path, None if profile is None else str(profile))
+
+
+def answer(path: str, profile: str | None) -> Answer:
+    """Answer with the factor between the measured and the predicted steps, and the constants that they move."""
     steps = read(path).steps
     if not steps:
         raise NapkinError(f"{path}: calibrate takes {STEPS}, not {MEMORY} or {RUNS}", "measured training steps")
@@ -48,29 +55,29 @@ def run(inputs: Inputs) -> Answer:
     ]
     answer.notes.append(f"give --factor {factor:.3f} to `napkin step` for steps of this software and cluster")
     if not changes:
-        answer.notes.append("no constant moved by a quarter of its spread: the factor says it all")
+        answer.notes.append("no constant moved by a quarter of its spread: the factor is enough")
     for one in before:
         if one.why:
             answer.notes.append(f"{one.id}: {one.why}")
-    if inputs.get("profile") is not None:
-        _profile(inputs, answer)
+    if profile is not None:
+        _add_profile(answer, profile)
     return answer
 
 
 def _log_gap(one: Compared) -> float:
-    """ln measured − ln predicted of the step time, whatever quantity the row prints."""
+    """Return ln measured − ln predicted of the step time, whatever quantity the row states."""
     gap = math.log((one.measured or 1.0) / (one.predicted or 1.0))
     return gap if one.quantity == "step_seconds" else -gap
 
 
-def _profile(inputs: Inputs, answer: Answer) -> None:
-    """What `napkin bench` measured, beside the constants of that chip."""
+def _add_profile(answer: Answer, path: str) -> None:
+    """Add what `napkin bench` measured, next to the constants of that chip."""
     from napkin.evidence.constants import constants
     from napkin.evidence.rates import constants_of
     from napkin.inputs.hardware import find
     from napkin.inputs.profile import read_profile
 
-    profile = read_profile(str(inputs.get("profile")))
+    profile = read_profile(path)
     card = find(profile.device.hardware or profile.device.name)
     shipped = constants()
     era = constants_of(card)

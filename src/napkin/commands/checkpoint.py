@@ -8,41 +8,45 @@ from napkin.counting import params
 from napkin.errors import NapkinError
 from napkin.footprint import capacity, storage
 from napkin.options.model import MODEL_OPTIONS
+from napkin.record import record
 from napkin.render.answer import Answer
 from napkin.term import Term, leaf
 from napkin.training import optimizers
-from napkin.training.precision import precision
+from napkin.training.optimizers import Optimizer
+from napkin.training.precision import Precision, precision
 from napkin.units import human
 
 
+@record
+class CheckpointQuestion:
+    """A checkpoint of `params` parameters; write: byte/s of the whole job; mtbf: seconds between its failures."""
+
+    params: Term
+    policy: Precision
+    optimizer: Optimizer
+    write: Term | None
+    mtbf: Term | None
+
+
 def run(inputs: Inputs) -> Answer:
-    count = _params(inputs)
+    """Answer for a model or a number of parameters."""
+    return answer(read(inputs))
+
+
+def read(inputs: Inputs) -> CheckpointQuestion:
+    """Read the question."""
+    count = _read_params(inputs)
     policy = precision(inputs.get("precision"))
     optimizer, _ = optimizers.find(inputs.get("optimizer"))
-    widths = capacity.state_widths(policy, optimizer)
-    kept = {name: width for name, width in widths.items() if name != "gradients" and width.value}
-    size = storage.checkpoint_bytes(count, kept)
-    terms = [size, *size.parts]
-    inputs.note("gradients are not saved; the iteration and step counters add kilobytes")
-    bandwidth = inputs.get("write-bandwidth")
-    if bandwidth is not None:
-        write = storage.write_time(size, inputs.term("write-bandwidth"))
-        terms.append(write)
-        mtbf = _mtbf(inputs)
-        if mtbf is not None:
-            young = storage.young(write, mtbf)
-            terms += [young, storage.daly(write, mtbf, young), storage.lost(write, mtbf, young)]
-            if mtbf.parts:
-                terms.append(mtbf)
-            if write.value >= mtbf.value:
-                inputs.note("writing takes longer than the mean time between failures: hardly any work would survive")
-    elif inputs.get("mtbf") is not None or inputs.get("gpu-mtbf") is not None:
+    if inputs.get("write-bandwidth") is not None:
+        return CheckpointQuestion(count, policy, optimizer, inputs.term("write-bandwidth"), _read_mtbf(inputs))
+    if inputs.get("mtbf") is not None or inputs.get("gpu-mtbf") is not None:
         raise NapkinError("--write-bandwidth is missing", "an interval needs the time that writing takes")
-    return Answer("checkpoint", f"{human(count.value, 'param')}, {optimizer.name}, {policy.name}", terms)
+    return CheckpointQuestion(count, policy, optimizer, None, None)
 
 
-def _params(inputs: Inputs) -> Term:
-    """The model's exact count, or --params."""
+def _read_params(inputs: Inputs) -> Term:
+    """Return the model's exact count, or --params."""
     if inputs.get("model") is None:
         inputs.need("params", "a MODEL, or its number of parameters")
         return inputs.term("params")
@@ -51,8 +55,8 @@ def _params(inputs: Inputs) -> Term:
     return params.params(read_model(inputs))["params/total"]
 
 
-def _mtbf(inputs: Inputs) -> Term | None:
-    """The job's, as given or from one GPU's."""
+def _read_mtbf(inputs: Inputs) -> Term | None:
+    """Return the job's mean time between failures, as given or from one GPU's."""
     gpu = inputs.get("gpu-mtbf")
     if inputs.get("mtbf") is not None:
         if gpu is not None:
@@ -62,6 +66,28 @@ def _mtbf(inputs: Inputs) -> Term | None:
         return None
     inputs.need("gpus", "how many can fail?")
     return storage.mtbf_of(leaf("gpu_mtbf", gpu, "GPU-second"), inputs.term("gpus"))
+
+
+def answer(question: CheckpointQuestion) -> Answer:
+    """Answer with the bytes, the time to write them, and the intervals of Young and Daly."""
+    widths = capacity.state_widths(question.policy, question.optimizer)
+    kept = {name: width for name, width in widths.items() if name != "gradients" and width.value}
+    size = storage.checkpoint_bytes(question.params, kept)
+    terms = [size, *size.parts]
+    notes = ["gradients are not saved; the iteration and step counters add kilobytes"]
+    if question.write is not None:
+        write = storage.write_time(size, question.write)
+        terms.append(write)
+        mtbf = question.mtbf
+        if mtbf is not None:
+            young = storage.young(write, mtbf)
+            terms += [young, storage.daly(write, mtbf, young), storage.lost(write, mtbf, young)]
+            if mtbf.parts:
+                terms.append(mtbf)
+            if write.value >= mtbf.value:
+                notes.append("writing takes longer than the mean time between failures: hardly any work would survive")
+    title = f"{human(question.params.value, 'param')}, {question.optimizer.name}, {question.policy.name}"
+    return Answer("checkpoint", title, terms, notes=notes)
 
 
 COMMAND = Command(

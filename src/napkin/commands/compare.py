@@ -6,9 +6,9 @@ import os
 from collections.abc import Sequence
 
 from napkin import term
-from napkin.commands import asking
-from napkin.commands.asking import Question
+from napkin.commands import wrapped
 from napkin.commands.command import Command, Inputs, OptionText, find
+from napkin.commands.wrapped import Question
 from napkin.elementwise import ratio
 from napkin.errors import NapkinError
 from napkin.options.layout import DEGREES
@@ -27,17 +27,18 @@ Names = tuple[str, ...]
 
 
 def run(inputs: Inputs) -> Answer:
+    """Answer for two sides, or for one question and what is different in the other."""
     sides = tuple(inputs.get("sides") or ())
     if len(sides) == 2 and all(_is_profile(word) for word in sides):
-        return asking.asked(find("bench"), {"what": OptionText(["compare", *sides])})
-    command, a, b, names = _sides(inputs)
+        return wrapped.answer_quietly(find("bench"), {"what": OptionText(["compare", *sides])})
+    command, a, b, names = _read_sides(inputs)
     first, second = _side(command, a, names[0]), _side(command, b, names[1])
     have, get = first.quantities(), second.quantities()
     shared = [path for path in have if path in get]
     if not shared:
         raise NapkinError(f"the two answers of {command.name} share no quantity", "compare answers of the same kind")
     differing = [name for name in dict.fromkeys((*a, *b)) if _text(a, name) != _text(b, name)]
-    named = asking.paths(inputs.get("show"), shared)
+    named = wrapped.paths(inputs.get("show"), shared)
     moved = [p for p in shared if have[p][0] != get[p][0]]
     shown = named or [p for p in HEADLINES if p in moved][:3] or moved[:3] or shared[:1]
     parts, exact = _contributions(command, a, b, differing, shown)
@@ -64,7 +65,7 @@ def run(inputs: Inputs) -> Answer:
         answer.notes.append(f"{len(parts)} differences: contributions are means over {attribution.SAMPLED} orders")
     for part in parts:
         if len(part) > 1:
-            answer.notes.append(f"{', '.join(part)} count as one difference: they cannot be changed one by one")
+            answer.notes.append(f"{', '.join(part)} count as one difference: they cannot be changed separately")
     for side, one in (("A", first), ("B", second)):
         answer.notes += [note for note in one.notes if note not in answer.notes]
         if one.verdict:
@@ -73,12 +74,12 @@ def run(inputs: Inputs) -> Answer:
     return answer
 
 
-def _sides(inputs: Inputs) -> tuple[Command, Question, Question, tuple[str, str]]:
-    """What is asked twice: from --against, or from two words."""
+def _read_sides(inputs: Inputs) -> tuple[Command, Question, Question, tuple[str, str]]:
+    """Return what is asked twice: from --against, or from two words."""
     if inputs.command.target is not None:
-        command, a = asking.target_of(inputs)
-        changes = asking.assignments(inputs.need("against", "what is different?"), command, "--against")
-        b = asking.changed(a, changes)
+        command, a = wrapped.read_target(inputs)
+        changes = wrapped.assignments(inputs.need("against", "what is different?"), command, "--against")
+        b = wrapped.changed(a, changes)
         return command, a, b, ("as given", ", ".join(f"{name} {text}" for name, text in changes.items()))
     sides: list[str] = list(inputs.get("sides") or ())
     if len(sides) != 2:
@@ -95,7 +96,7 @@ def _sides(inputs: Inputs) -> tuple[Command, Question, Question, tuple[str, str]
 
 
 def _word(word: str) -> tuple[Command, Question]:
-    """A run file, an accelerator or a model, as a question."""
+    """Return a run file, an accelerator or a model as a question."""
     from napkin.commands import runfile
     from napkin.inputs import hardware
     from napkin.inputs.load import printable
@@ -137,13 +138,13 @@ def _is_profile(word: str) -> bool:
 
 def _side(command: Command, question: Question, name: str) -> Answer:
     try:
-        return asking.asked(command, question)
+        return wrapped.answer_quietly(command, question)
     except NapkinError as problem:
         raise problem.at(name) from None
 
 
 def _text(question: Question, name: str, answer: Answer | None = None) -> str:
-    """An option as it was given; else as the answer resolved it."""
+    """Return an option as it was given; else as the answer resolved it."""
     if name in question:
         text = question[name].text
     else:
@@ -154,7 +155,7 @@ def _text(question: Question, name: str, answer: Answer | None = None) -> str:
 def _contributions(
     command: Command, a: Question, b: Question, differing: Sequence[str], shown: Sequence[str]
 ) -> tuple[dict[Names, tuple[float, ...]], bool]:
-    """What each difference adds to each quantity: singly where that can be asked, else the layout, or all, as one."""
+    """Return what each difference adds to each quantity: singly if that can be asked, else the layout or all as one."""
     layout = tuple(name for name in differing if name in DEGREES)
     rest = [(name,) for name in differing if name not in DEGREES]
     singly = [(name,) for name in differing]
@@ -166,7 +167,7 @@ def _contributions(
             question = {name: one for name, one in a.items() if name not in taken}
             question |= {name: b[name] for name in taken if name in b}
             try:
-                found = asking.asked(command, question, shown).quantities()
+                found = wrapped.answer_quietly(command, question, shown).quantities()
             except NapkinError:
                 return None
             return [found[path][0] for path in shown] if all(path in found for path in shown) else None
@@ -178,7 +179,7 @@ def _contributions(
 
 
 def _change(path: str, unit: str, parts: dict[Names, tuple[float, ...]], at: int) -> term.Term:
-    """The whole change as the sum of its contributions."""
+    """Return the whole change as the sum of its contributions."""
     leaves = [
         term.leaf(f"{path}/change/{'+'.join(part)}", adds[at], unit, term.TRUE, SHAPLEY) for part, adds in parts.items()
     ]
@@ -186,12 +187,12 @@ def _change(path: str, unit: str, parts: dict[Names, tuple[float, ...]], at: int
 
 
 def signed(value: float, unit: str) -> str:
-    """A change as people read it."""
+    """Return a change as people read it."""
     return ("+" if value > 0 else "") + human(value, unit) if value else "0"
 
 
 def _waterfall_rows(answer: Answer, have: Quantities, get: Quantities, shown: Sequence[str]) -> list[dict[str, str]]:
-    """A, then what each difference adds, then B: read down a column."""
+    """Return A, then what each difference adds, then B, to be read down a column."""
     units = answer.extra["units"]
     table = [{"difference": "A", "a": "", "b": "", **{p: human(*have[p]) for p in shown}}]
     for row in answer.rows or []:
@@ -212,7 +213,7 @@ def _side_by_side(answer: Answer, paths: Sequence[str]) -> list[dict[str, str]]:
 
 
 def _charts(command: Command, answer: Answer, have: Quantities, shown: Sequence[str]) -> list[Chart]:
-    """A waterfall for each quantity, from A to B."""
+    """Draw a waterfall for each quantity, from A to B."""
     charts = []
     rows = answer.rows or []
     if not rows:

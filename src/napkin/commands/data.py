@@ -6,19 +6,26 @@ from napkin.commands.command import Command, Inputs
 from napkin.errors import NapkinError
 from napkin.footprint import storage
 from napkin.render.answer import Answer
+from napkin.term import Term
 from napkin.units import human
 
 
 def run(inputs: Inputs) -> Answer:
+    """Answer for a number of tokens and a vocabulary."""
     inputs.need("tokens", "how many?")
     vocabulary = inputs.need("vocab", "it decides how many bytes an id takes")
     if vocabulary > 2**32:
         raise NapkinError(f"--vocab: {vocabulary:,} ids do not fit 32 bits", "at most 4,294,967,296")
+    return answer(inputs.term("tokens"), vocabulary)
+
+
+def answer(tokens: Term, vocabulary: int) -> Answer:
+    """Answer with the bytes of the ids."""
     width = storage.id_bytes(vocabulary)
-    size = storage.data_bytes(inputs.term("tokens"), width)
-    inputs.note("ids lie in a file that is mapped into memory: only the pages that a batch touches are read")
+    size = storage.data_bytes(tokens, width)
     kind = "uint16" if width.value == 2 else "uint32"
-    return Answer("data", f"{human(inputs.get('tokens'), 'token')} as {kind} ids", [size, width])
+    note = "the file of ids is mapped into memory: only the pages that a batch touches are read"
+    return Answer("data", f"{human(tokens.value, 'token')} as {kind} ids", [size, width], notes=[note])
 
 
 COMMAND = Command(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -14,9 +15,16 @@ from napkin.term import TRUE, Term, leaf
 
 
 def run(inputs: Inputs) -> Answer:
-    value, named = _asked(inputs)
+    """Answer for all formats or one of them, and a number to store."""
+    value, named = _read_value(inputs)
     if inputs.get("dtype") is not None:
         named = formats.find(inputs.get("dtype"))
+    return answer(value, str(inputs.get("value")), named)
+
+
+def answer(value: Fraction | None, text: str, named: Format | Integer | None) -> Answer:
+    """Answer with the figures of the formats, and what a value, written as `text`, becomes in each."""
+    notes: list[str] = []
     chosen = list(formats.FORMATS.values()) if named is None else [named]
     terms: list[Term] = []
     rows: list[dict[str, Any]] = []
@@ -30,17 +38,23 @@ def run(inputs: Inputs) -> Answer:
             terms += _stored_terms(value, stored, f"dtype/{form.name}")
             rows[-1] |= {"value": None if stored.value is None else float(stored.value), "event": _event(stored)}
     if value is not None and len(chosen) > 1:
-        _notes(inputs, chosen, value)
+        notes += _lost(text, chosen, value)
     if any(isinstance(form, Format) and form.scale for form in chosen):
-        inputs.note(_SCALED)
+        notes.append(_SCALED)
     display = [{name: _shown(name, row.get(name)) for name in rows[0] if name not in ("bits",)} for row in rows]
     if len(chosen) == 1 and value is not None:
-        inputs.note(f"{inputs.get('value')} in {chosen[0].name}: {rows[0]['event']}")
+        notes.append(f"{text} in {chosen[0].name}: {rows[0]['event']}")
     several = len(chosen) > 1
     title = "number formats" if several else chosen[0].name
-    asked = "" if value is None else f": what {inputs.get('value')} becomes"
+    asked = "" if value is None else f": what {text} becomes"
     return Answer(
-        "dtype", f"{title}{asked}", terms, rows=rows if several else None, display=display, listed=not several
+        "dtype",
+        f"{title}{asked}",
+        terms,
+        rows=rows if several else None,
+        display=display,
+        listed=not several,
+        notes=notes,
     )
 
 
@@ -60,8 +74,8 @@ _SCALED = (
 )
 
 
-def _asked(inputs: Inputs) -> tuple[Fraction | None, Format | Integer | None]:
-    """(the number, the format): what the one argument is."""
+def _read_value(inputs: Inputs) -> tuple[Fraction | None, Format | Integer | None]:
+    """Return (the number, the format): what the one argument is."""
     text = inputs.get("value")
     if text is None:
         return None, None
@@ -90,15 +104,14 @@ def _event(stored: Stored) -> str:
     return f"overflows to {stored.becomes}" if stored.event == "overflow" else words.get(stored.event, stored.event)
 
 
-def _notes(inputs: Inputs, chosen: list[Format | Integer], value: Fraction) -> None:
-    """Where the value is lost, in one line an event."""
+def _lost(text: str, chosen: Sequence[Format | Integer], value: Fraction) -> list[str]:
+    """Return where the value is lost, one line an event."""
     lost: dict[str, list[str]] = {}
     for form in chosen:
         stored = formats.store(value, form)
         if stored.event in ("underflow", "overflow"):
             lost.setdefault(_event(stored), []).append(form.name)
-    for event, names in lost.items():
-        inputs.note(f"{inputs.get('value')} {event} in {', '.join(names)}")
+    return [f"{text} {event} in {', '.join(names)}" for event, names in lost.items()]
 
 
 def _shown(name: str, value: Any) -> str:

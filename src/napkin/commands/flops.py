@@ -1,32 +1,69 @@
-"""`napkin flops MODEL`: FLOPs of one step, by operation, with the published conventions beside the count."""
+"""`napkin flops MODEL`: FLOPs of one step, by operation, compared with the published conventions."""
 
 from __future__ import annotations
 
 from napkin.commands.command import Command, Inputs
 from napkin.commands.model import read_documents, read_model, read_sequence
-from napkin.commands.single import answered
+from napkin.commands.single import run_single
 from napkin.counting import conventions, flops
 from napkin.errors import NapkinError
+from napkin.operations.model import Model
 from napkin.options.model import MODEL_OPTIONS, PADDED
 from napkin.options.small import LINEAR_OPTIONS
+from napkin.record import record
 from napkin.render.answer import Answer
 
 
+@record
+class FlopsQuestion:
+    """One step of a model.
+
+    batch   sequences                            seq     tokens in each
+    target  tokens of the decoder's, or None     mtp     whether multi-token prediction modules count
+    pairs   (query, key) pairs: full, half, exact
+    documents  packed into each sequence, as (length, how many)
+    """
+
+    model: Model
+    batch: int
+    seq: int
+    target: int | None
+    mtp: bool
+    pairs: str
+    documents: tuple[tuple[int, int], ...]
+
+
 def run(inputs: Inputs) -> Answer:
-    return answered(inputs) or _of_model(inputs)
+    """Answer for a model, a matmul or linear layers."""
+    return run_single(inputs) or answer(read(inputs))
 
 
-def _of_model(inputs: Inputs) -> Answer:
+def read(inputs: Inputs) -> FlopsQuestion:
+    """Read the question about a model."""
     model = read_model(inputs)
     batch, seq = inputs.get("batch"), read_sequence(inputs, model)
     target = inputs.get("target-seq")
     if target is not None and len(model.stacks) == 1:
         raise NapkinError(f"--target-seq: {model.name} has no second stack", "leave it out")
-    mtp = bool(inputs.get("mtp"))
-    packed = read_documents(inputs, seq)
-    over = flops.works(model, batch, seq, target=target, pairs=_pairs(inputs), documents=packed)
-    counted = flops.step(model, over, mtp)
-    named = conventions.all_conventions(model, over, mtp)
+    documents = read_documents(inputs, seq)
+    return FlopsQuestion(model, batch, seq, target, bool(inputs.get("mtp")), _read_pairs(inputs), documents)
+
+
+def _read_pairs(inputs: Inputs) -> str:
+    """Return which (query, key) pairs count."""
+    if inputs.get("causal"):
+        if "pairs" in inputs and inputs.get("pairs") != flops.HALF:
+            raise NapkinError("--causal and --pairs cannot be combined", "--causal is short for --pairs half")
+        return flops.HALF
+    return str(inputs.get("pairs"))
+
+
+def answer(question: FlopsQuestion) -> Answer:
+    """Answer with the counted FLOPs and every convention's, and their ratio."""
+    model, batch, seq = question.model, question.batch, question.seq
+    over = flops.works(model, batch, seq, target=question.target, pairs=question.pairs, documents=question.documents)
+    counted = flops.step(model, over, question.mtp)
+    named = conventions.all_conventions(model, over, question.mtp)
     terms = list(counted.values())
     terms += named.values()
     terms += [conventions.ratio(name, term, counted["flops/per_token"]) for name, term in named.items()]
@@ -34,14 +71,6 @@ def _of_model(inputs: Inputs) -> Answer:
     answer.notes.append("a multiply-add is 2 FLOP; backward is twice forward; look-ups and elementwise work count 0")
     answer.notes += flops.remarks(model)
     return answer
-
-
-def _pairs(inputs: Inputs) -> str:
-    if inputs.get("causal"):
-        if "pairs" in inputs and inputs.get("pairs") != flops.HALF:
-            raise NapkinError("--causal and --pairs cannot be combined", "--causal is short for --pairs half")
-        return flops.HALF
-    return str(inputs.get("pairs"))
 
 
 COMMAND = Command(

@@ -72,7 +72,7 @@ def read_layout(inputs: Inputs, model: Model) -> Layout:
     elif model.experts and tp > 1 and "etp" not in inputs:
         inputs.note(f"each tensor-parallel rank holds whole experts (--etp 1); Megatron's default is --etp {tp}")
     depth = model.stacks[-1].depth
-    if pp > 1 and model.lends:
+    if pp > 1 and model.shares_tensors:
         raise Refused(f"--pp {pp:,}: layers of {model.name} read what layers of other stages compute", "--pp 1")
     if pp * vp > depth:
         raise NapkinError(f"--pp {pp:,} × --vp {vp:,} is more than the {depth:,} layers", f"at most {depth:,}")

@@ -31,7 +31,7 @@ def read_hardware(inputs: Inputs) -> Hardware:
         inputs.note(note)
     inputs.figures_used = True
     given = [name for name in FIGURES if name in inputs]
-    return _with_figures(inputs, hardware, given) if given else hardware
+    return _read_figures(inputs, hardware, given) if given else hardware
 
 
 FIELDS = {
@@ -44,7 +44,7 @@ FIELDS = {
 """Option → the field of Hardware that it replaces; `peak-flops` replaces the peaks."""
 
 
-def _with_figures(inputs: Inputs, hardware: Hardware, given: list[str]) -> Hardware:
+def _read_figures(inputs: Inputs, hardware: Hardware, given: list[str]) -> Hardware:
     from napkin.record import replace  # only where a figure is given
 
     changes: dict[str, object] = {FIELDS[name]: inputs.get(name) for name in given if name in FIELDS}

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from napkin import formats
 from napkin.commands.command import Command, Inputs
 from napkin.commands.machine import read_hardware
-from napkin.commands.setup import read_setup
 from napkin.errors import BROKEN, NapkinError
 from napkin.footprint import capacity
+from napkin.footprint.setup import Setup
 from napkin.inputs.hardware import Hardware
-from napkin.inputs.model import Config
+from napkin.inputs.model import Config, load_config
 from napkin.operations.model import Model
 from napkin.options.training import SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS
+from napkin.record import record
 from napkin.render.answer import Answer
 from napkin.term import TRUE, Term, leaf
 from napkin.training import optimizers
@@ -21,98 +24,78 @@ LAYOUT = (
     *(name for name in (*SETUP_OPTIONS, *STATE_OPTIONS) if name not in ("gpus", "precision", "optimizer")),
     "compile",
 )
-"""Options that ask what fits under a layout, beside the ceiling."""
+"""Options that ask what fits under a layout, in addition to the ceiling."""
 
 INFERENCE_DTYPES = ("fp32", "bf16", "fp8", "mxfp8", "int8", "nvfp4", "mxfp4")
+CEILING = "the printed gigabytes of all GPUs, states perfectly sharded, nothing left for activations: a ceiling"
+
+
+@record
+class LayoutFit:
+    """A layout under which the largest shape must fit: a model's setup and implementation, and the search's steps.
+
+    tp, pp, stages  tensor-parallel ranks, pipeline stages, and stages times chunks that the layers divide by (1: none)
+    """
+
+    setup_for: Callable[[Model], tuple[Setup, str]]
+    compiled: bool
+    tp: int
+    pp: int
+    stages: int
+
+
+@record
+class MaxParamsQuestion:
+    """What must fit on `gpus` accelerators.
+
+    each    bytes per parameter                    weights   the number format of inference, or None for training
+    like    a model or family whose proportions the largest shape keeps, or None
+    layout  the layout that it must fit under, or None: states only
+    """
+
+    hardware: Hardware
+    gpus: Term
+    each: Term
+    weights: str | None = None
+    like: str | None = None
+    layout: LayoutFit | None = None
 
 
 def run(inputs: Inputs) -> Answer:
+    """Answer for training, or with --inference for weights."""
+    return answer(read(inputs))
+
+
+def read(inputs: Inputs) -> MaxParamsQuestion:
+    """Read the question."""
     hardware = read_hardware(inputs)
     inputs.need("gpus", "how many?")
-    per_gpu = hardware.term("memory", "memory/capacity_per_gpu", "byte/GPU")
-    total = capacity.total_capacity(per_gpu, inputs.term("gpus"))
-    inputs.note("the printed gigabytes of all GPUs, states perfectly sharded, nothing left for activations: a ceiling")
+    inputs.note(CEILING)
     if inputs.get("inference"):
-        return _inference(inputs, hardware, total, per_gpu)
+        return _read_inference(inputs, hardware)
     if inputs.get("dtype") is not None:
         raise NapkinError("--dtype belongs to --inference", "training takes a policy: --precision bf16-mixed")
-    each = _bytes_per_param(inputs)
-    largest = capacity.largest(total, each)
-    shapes = _like(inputs, largest)
-    truth = [term for term in shapes if term.name == "fits/params"]  # beside the ceiling
-    rest = [term for term in shapes if term.name != "fits/params"]
-    terms = [largest, *truth, total, each, *each.parts, per_gpu, *rest]
-    return Answer("max-params", _title(inputs, hardware, f"{each.value:g} bytes a parameter"), terms)
-
-
-def _like(inputs: Inputs, most: Term) -> list[Term]:
-    """The largest shape in a published model's proportions, counted exactly; under a layout the one that fits."""
+    each = _read_bytes_per_param(inputs)
+    like = inputs.get("like")
     laid_out = [name for name in LAYOUT if name in inputs]
-    if inputs.get("like") is None:
-        if laid_out:
-            raise NapkinError(f"--{laid_out[0]} needs a shape", "--like llama3 gives one")
-        return []
-    from napkin.inputs.model import load_config
-    from napkin.inputs.presets import is_preset
-    from napkin.planning.scaling import at_most, largest, nearest_of_family
-
-    name, limit = inputs.get("like"), int(most.value)
-    config = (None if is_preset(name) else nearest_of_family(name, limit)) or load_config(name)
-    model, parameters = largest(config, at_most(limit))
-    inputs.note(f"the shape keeps the proportions of {config.name}: head size, width to depth, inner width to width")
-    terms = _shape("like", model, parameters)
-    return [*terms, *_fitting(inputs, config)] if laid_out else terms
+    if like is None and laid_out:
+        raise NapkinError(f"--{laid_out[0]} needs a shape", "--like llama3 gives one")
+    layout = _read_layout_fit(inputs) if laid_out else None
+    return MaxParamsQuestion(hardware, inputs.term("gpus"), each, like=like, layout=layout)
 
 
-def _shape(path: str, model: Model, parameters: int) -> list[Term]:
-    found = (
-        ("params", parameters, "param"),
-        ("hidden_size", model.hidden, "1"),
-        ("layers", model.depth, "1"),
-        ("heads", model.heads, "1"),
-        ("kv_heads", model.kv_heads, "1"),
-        ("head_dim", model.head_dim, "1"),
-    )
-    return [leaf(f"{path}/{name}", value, unit, TRUE, "exact count of the shape") for name, value, unit in found]
+def _read_inference(inputs: Inputs, hardware: Hardware) -> MaxParamsQuestion:
+    """Read the number format of the weights; options of training are refused."""
+    for name in ("bytes-per-param", "precision", "optimizer", "like", *LAYOUT):
+        if name in inputs:
+            raise NapkinError(f"--{name} belongs to training", "for --inference give --dtype")
+    weights = formats.find(inputs.get("dtype") or inputs.default("dtype", "bf16")).name
+    inputs.note("only weights: the KV cache of the sequences being served comes on top")
+    return MaxParamsQuestion(hardware, inputs.term("gpus"), capacity.width(weights, "bytes_per_param"), weights)
 
 
-def _fitting(inputs: Inputs, config: Config) -> list[Term]:
-    """The largest shape whose whole step fits: states as the layout divides them, activations, the loss, overhead."""
-    from napkin.architectures import build
-    from napkin.planning import fit
-    from napkin.planning.scaling import largest
-
-    for name, value in SETUP_DEFAULTS.items():
-        inputs.default(name, value)
-    read_setup(inputs, build(config))  # an option that makes no layout is refused here, not taken for a lack of memory
-    capacity = read_hardware(inputs).term("capacity", "fits/capacity", "byte")
-    compiled = bool(inputs.get("compile"))
-
-    def found(model: Model) -> fit.Fit:
-        setup = read_setup(inputs, model)
-        return fit.evaluate(model, setup, inputs.get("implementation"), capacity.value, compiled)
-
-    def fits(model: Model) -> bool:
-        return bool(found(model).reported.used.value <= capacity.value)
-
-    pp, vp = inputs.get("pp"), inputs.get("vp")
-    try:
-        model, parameters = largest(config, fits, inputs.get("tp"), pp, pp * vp if vp > 1 else 1)
-    except NapkinError as problem:
-        if problem.status != BROKEN:
-            raise
-        inputs.note(f"fits/… is left out: {problem.message} under this layout")
-        return [capacity]
-    best = found(model)
-    used = best.reported.used.renamed("fits/memory")
-    inputs.note(
-        "fits/…: the largest that fits one step under this layout, activations and overhead in: the ceiling's truth"
-    )
-    return [*_shape("fits", model, parameters), used, capacity]
-
-
-def _bytes_per_param(inputs: Inputs) -> Term:
-    """As given, or what the policy and the optimizer keep, one by one."""
+def _read_bytes_per_param(inputs: Inputs) -> Term:
+    """Return the bytes per parameter as given, or what policy and optimizer keep, one by one."""
     if inputs.get("bytes-per-param") is not None:
         for name in ("precision", "optimizer"):
             if name in inputs:
@@ -130,22 +113,97 @@ def _bytes_per_param(inputs: Inputs) -> Term:
     return capacity.bytes_per_param(policy, optimizer)
 
 
-def _inference(inputs: Inputs, hardware: Hardware, total: Term, per_gpu: Term) -> Answer:
-    """Weights at one dtype, or at each; nothing for the key-value cache."""
-    for name in ("bytes-per-param", "precision", "optimizer", "like", *LAYOUT):
-        if name in inputs:
-            raise NapkinError(f"--{name} belongs to training", "for --inference give --dtype")
-    first = formats.find(inputs.get("dtype") or inputs.default("dtype", "bf16"))
-    inputs.note("weights alone: the key-value cache of the sequences being served comes on top")
-    each = capacity.width(first.name, "bytes_per_param")
-    terms = [capacity.largest(total, each), total, each, per_gpu]
-    for dtype in INFERENCE_DTYPES:
-        terms.append(capacity.largest(total, capacity.width(dtype, f"bytes_per_param/{dtype}"), f"params/max/{dtype}"))
-    return Answer("max-params", _title(inputs, hardware, f"{first.name} weights alone"), terms)
+def _read_layout_fit(inputs: Inputs) -> LayoutFit:
+    """Read the layout that the largest shape must fit under; each shape that is tried has a setup of its own."""
+    from napkin.commands.setup import read_implementation, read_setup
+
+    for name, value in SETUP_DEFAULTS.items():
+        inputs.default(name, value)
+    tp, pp, vp = inputs.get("tp"), inputs.get("pp"), inputs.get("vp")
+    return LayoutFit(
+        setup_for=lambda model: (read_setup(inputs, model), read_implementation(inputs)),
+        compiled=bool(inputs.get("compile")),
+        tp=tp,
+        pp=pp,
+        stages=pp * vp if vp > 1 else 1,
+    )
 
 
-def _title(inputs: Inputs, hardware: Hardware, what: str) -> str:
-    return f"{inputs.get('gpus'):,} × {hardware.name}, {what}"
+def answer(question: MaxParamsQuestion) -> Answer:
+    """Answer with the largest number of parameters, and the largest shape where one is named."""
+    hardware = question.hardware
+    per_gpu = hardware.term("memory", "memory/capacity_per_gpu", "byte/GPU")
+    total = capacity.total_capacity(per_gpu, question.gpus)
+    most = capacity.largest(total, question.each)
+    count = f"{question.gpus.value:,} × {hardware.name}"
+    if question.weights is not None:
+        terms = [most, total, question.each, per_gpu]
+        for dtype in INFERENCE_DTYPES:
+            each = capacity.width(dtype, f"bytes_per_param/{dtype}")
+            terms.append(capacity.largest(total, each, f"params/max/{dtype}"))
+        return Answer("max-params", f"{count}, {question.weights} weights only", terms)
+    shape, notes = _largest_shape(question, most) if question.like is not None else ([], [])
+    fitting = [term for term in shape if term.name == "fits/params"]  # next to the ceiling
+    rest = [term for term in shape if term.name != "fits/params"]
+    terms = [most, *fitting, total, question.each, *question.each.parts, per_gpu, *rest]
+    return Answer("max-params", f"{count}, {question.each.value:g} bytes a parameter", terms, notes=notes)
+
+
+def _largest_shape(question: MaxParamsQuestion, most: Term) -> tuple[list[Term], list[str]]:
+    """Return the largest shape in a published model's proportions, counted exactly; under a layout the one that
+    fits; and notes."""
+    from napkin.inputs.presets import is_preset
+    from napkin.planning.scaling import at_most, largest, nearest_of_family
+
+    name, limit = str(question.like), int(most.value)
+    config = (None if is_preset(name) else nearest_of_family(name, limit)) or load_config(name)
+    model, parameters = largest(config, at_most(limit))
+    notes = [f"the shape keeps the proportions of {config.name}: head size, width to depth, inner width to width"]
+    terms = _shape("like", model, parameters)
+    if question.layout is not None:
+        fitting, more = _fitting(question.layout, question.hardware, config)
+        return [*terms, *fitting], [*notes, *more]
+    return terms, notes
+
+
+def _shape(path: str, model: Model, parameters: int) -> list[Term]:
+    """Return a shape as quantities."""
+    found = (
+        ("params", parameters, "param"),
+        ("hidden_size", model.hidden, "1"),
+        ("layers", model.depth, "1"),
+        ("heads", model.heads, "1"),
+        ("kv_heads", model.kv_heads, "1"),
+        ("head_dim", model.head_dim, "1"),
+    )
+    return [leaf(f"{path}/{name}", value, unit, TRUE, "exact count of the shape") for name, value, unit in found]
+
+
+def _fitting(layout: LayoutFit, hardware: Hardware, config: Config) -> tuple[list[Term], list[str]]:
+    """Return the largest shape whose whole step fits: states as the layout divides them, activations, the loss,
+    overhead; and notes."""
+    from napkin.architectures import build
+    from napkin.planning import fit
+    from napkin.planning.scaling import largest
+
+    layout.setup_for(build(config))  # an option that makes no layout is refused here, not taken for a lack of memory
+    room = hardware.term("capacity", "fits/capacity", "byte")
+
+    def evaluated(model: Model) -> fit.Fit:
+        return fit.evaluate(model, *layout.setup_for(model), room.value, layout.compiled)
+
+    def fits(model: Model) -> bool:
+        return bool(evaluated(model).reported.used.value <= room.value)
+
+    try:
+        model, parameters = largest(config, fits, layout.tp, layout.pp, layout.stages)
+    except NapkinError as problem:
+        if problem.status != BROKEN:
+            raise
+        return [room], [f"fits/… is omitted: {problem.message} under this layout"]
+    used = evaluated(model).reported.used.renamed("fits/memory")
+    note = "fits/…: the largest that fits one step under this layout, including activations and overhead"
+    return [*_shape("fits", model, parameters), used, room], [note]
 
 
 COMMAND = Command(

@@ -7,7 +7,7 @@ from napkin.commands.memory_bars import show
 from napkin.commands.memory_notes import notes_of
 from napkin.commands.memory_question import STATUS, MemoryQuestion, read
 from napkin.commands.model import read_model
-from napkin.commands.single import answered
+from napkin.commands.single import run_single
 from napkin.errors import NapkinError
 from napkin.options.layout import STAGE_OPTIONS
 from napkin.options.model import MODEL_OPTIONS, PADDED
@@ -21,7 +21,7 @@ from napkin.render.answer import Answer
 
 def run(inputs: Inputs) -> Answer:
     """Answer for a model that trains or serves, or for a stack of linear layers."""
-    small = answered(inputs)
+    small = run_single(inputs)
     if small is not None:
         return small
     model = read_model(inputs)

@@ -9,7 +9,7 @@ from napkin.commands.command import Command, Inputs
 from napkin.commands.machine import read_dtype, read_hardware, read_hardware_table
 from napkin.commands.measured_rate import Counted, known_convention, read_rate
 from napkin.commands.model import read_documents, read_model, read_sequence
-from napkin.commands.single import answered
+from napkin.commands.single import run_single
 from napkin.commands.step_model import StepQuestion, read_step
 from napkin.counting import conventions, flops, utilization
 from napkin.counting.six_n import six
@@ -65,7 +65,7 @@ class MfuQuestion:
 def run(inputs: Inputs) -> Answer:
     """Answer for a model, a number of parameters, or a matmul."""
     if inputs.get("model") is not None:
-        single = answered(inputs)
+        single = run_single(inputs)
         if single is not None:
             return single
     if inputs.get("time") is not None:

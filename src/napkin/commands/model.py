@@ -19,15 +19,15 @@ def read_model(inputs: Inputs) -> Model:
     config = load_config(inputs.need("model", "which model?"))
     ignorable = inputs.get("assume-ignorable") or ()
     model = build(config, ignorable)
-    _record(inputs, config)
+    _record_defaults(inputs, config)
     for note in model.notes:
         inputs.note(note)
     if ignorable:
         inputs.note(f"config fields ignored: {', '.join(ignorable)}")
-    return _padded(inputs, model)
+    return _read_padded(inputs, model)
 
 
-def _padded(inputs: Inputs, model: Model) -> Model:
+def _read_padded(inputs: Inputs, model: Model) -> Model:
     """Return the model with the vocabulary that is trained, where it is padded."""
     multiple = inputs.get("vocab-multiple")
     if multiple is None:
@@ -48,7 +48,7 @@ def _padded(inputs: Inputs, model: Model) -> Model:
     return found
 
 
-def _record(inputs: Inputs, config: Config) -> None:
+def _record_defaults(inputs: Inputs, config: Config) -> None:
     """Record what the config leaves to class defaults."""
     for block in (config, *config.children):
         for field, (value, origin) in block.origins.items():

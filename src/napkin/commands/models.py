@@ -11,23 +11,40 @@ from napkin.counting.params import params
 from napkin.errors import NapkinError, did_you_mean
 from napkin.inputs.model import preset_config
 from napkin.inputs.presets import Preset, preset, presets, spelling
+from napkin.record import record
 from napkin.render.answer import Answer
 from napkin.term import Term
 
 
+@record
+class ModelsQuestion:
+    """Which published architectures are listed; None: whatever it is."""
+
+    family: str | None
+    search: str | None
+    least: int | None
+    most: int | None
+    moe: bool | None
+
+
 def run(inputs: Inputs) -> Answer:
-    """One model where it is named, else the list."""
+    """Answer with one model where it is named, else with the list."""
     name = inputs.get("model")
-    return _list(inputs) if name is None else _one(preset(name))
+    if name is not None:
+        return _one(preset(name))
+    least, most = inputs.get("min-params"), inputs.get("max-params")
+    return _list(ModelsQuestion(inputs.get("family"), inputs.get("search"), least, most, inputs.get("moe")))
 
 
 def _counted(one: Preset) -> dict[str, Term]:
+    """Return the exact parameters of a preset."""
     return params(build(preset_config(one)))
 
 
-def _list(inputs: Inputs) -> Answer:
+def _list(question: ModelsQuestion) -> Answer:
+    """Answer with the architectures that the question selects."""
     known = list(presets())
-    family, search = inputs.get("family"), inputs.get("search")
+    family, search = question.family, question.search
     if family is not None:
         families = dict.fromkeys(one.family for one in known)
         wanted = family.strip().lower()
@@ -36,7 +53,7 @@ def _list(inputs: Inputs) -> Answer:
         known = [one for one in known if _within(one.family, wanted)]
     if search is not None:
         known = [one for one in known if spelling(search) in _words(one)]
-    least, most, moe = inputs.get("min-params"), inputs.get("max-params"), inputs.get("moe")
+    least, most, moe = question.least, question.most, question.moe
     rows = []
     for one in known:
         count = _counted(one)
@@ -86,6 +103,7 @@ def _words(one: Preset) -> str:
 
 
 def _one(one: Preset) -> Answer:
+    """Answer with one model, its citation and its config.json."""
     count = _counted(one)
     shown = [term for path, term in count.items() if path.count("/") == 1]
     facts: dict[str, Any] = {
@@ -121,6 +139,7 @@ def _remarks(one: Preset) -> list[str]:
 
 
 def _fields(config: Any, pad: str) -> list[str]:
+    """Return the fields of a config as indented lines."""
     lines: list[str] = []
     for field, value in config.items():
         if isinstance(value, dict):
@@ -145,6 +164,7 @@ def _written(value: Any) -> str:
 
 
 def _plain(value: Any) -> bool:
+    """Whether config.json spells the value otherwise than Python."""
     return value is None or isinstance(value, bool)
 
 

@@ -7,24 +7,52 @@ from typing import Any
 from napkin import formats
 from napkin.commands.command import Command, Inputs
 from napkin.counting.tensors import written
+from napkin.formats import Format, Integer
+from napkin.record import record
 from napkin.render.answer import Answer
 from napkin.term import Term, add, constant, divide, leaf, multiply
 from napkin.training import optimizers
 from napkin.training.optimizers import Optimizer
 
 
+@record
+class OptimizerQuestion:
+    """An optimizer in a form, for a parameter of a number format: a tensor of `shape`, or `params` of them."""
+
+    optimizer: Optimizer
+    form: str | None
+    dtype: Format | Integer
+    shape: tuple[int, ...] | None
+    params: Term | None
+
+
 def run(inputs: Inputs) -> Answer:
+    """Answer for one optimizer, or with the list of all."""
     name = inputs.get("optimizer-name") or inputs.get("optimizer")
-    if name is None:
-        return _list()
+    return _list() if name is None else answer(read(inputs, name))
+
+
+def read(inputs: Inputs, name: str) -> OptimizerQuestion:
+    """Read the question about one optimizer."""
     optimizer, form = optimizers.find(name, "NAME", inputs.get("optimizer-form"))
-    form_of_param = formats.find(inputs.get("param-dtype"), "--param-dtype")
+    dtype = formats.find(inputs.get("param-dtype"), "--param-dtype")
     if optimizer.note:
         inputs.note(f"{optimizer.name} {optimizer.note}")
-    shape = inputs.get("shape")
-    width = formats.element_bytes(form_of_param, "state_bytes_per_element")
-    if shape is None:
-        return _rate(inputs, optimizer, width, form_of_param.name)
+    params = inputs.term("params") if inputs.get("params") is not None else None
+    return OptimizerQuestion(optimizer, form, dtype, inputs.get("shape"), params)
+
+
+def answer(question: OptimizerQuestion) -> Answer:
+    """Answer with the states that are kept."""
+    width = formats.element_bytes(question.dtype, "state_bytes_per_element")
+    if question.shape is None:
+        return _of_many(question, width)
+    return _of_tensor(question, question.shape, width)
+
+
+def _of_tensor(question: OptimizerQuestion, shape: tuple[int, ...], width: Term) -> Answer:
+    """Answer for one parameter tensor; width: bytes of an element."""
+    optimizer, form = question.optimizer, question.form
     states = optimizers.terms(optimizer, shape, width)
     total = add("optimizer/state_bytes", *states) if states else leaf("optimizer/state_bytes", 0, "byte", "true")
     scalars = {s.name for s in optimizer.kept(shape) if s.layout == optimizers.SCALAR}
@@ -32,32 +60,37 @@ def run(inputs: Inputs) -> Answer:
     tensors = [t for t in states if t.name.rpartition("/")[2] not in scalars and not t.name.endswith("code_books")]
     per = divide("optimizer/bytes_per_param", add("optimizer/tensor_bytes", *tensors), params) if tensors else None
     terms = [total, per or leaf("optimizer/bytes_per_param", 0, "byte/param", "true", optimizer.source), *states]
+    notes = []
     if scalars:
         where = "device" if optimizers.counters_on_device(form) else "host"
         counted = [t for t in states if t.name.rpartition("/")[2] in scalars]
         terms.append(add(f"optimizer/counters/{where}", *counted))
-        inputs.note(f"{', '.join(sorted(scalars))}: 4 bytes a tensor each, kept on the {where}{_form(form)}")
-    title = f"{optimizer.name} for a {written(shape)} parameter of {form_of_param.name}"
-    return Answer("optimizer", title, terms)
+        notes.append(f"{', '.join(sorted(scalars))}: 4 bytes a tensor each, kept on the {where}{_form(form)}")
+    title = f"{optimizer.name} for a {written(shape)} parameter of {question.dtype.name}"
+    return Answer("optimizer", title, terms, notes=notes)
 
 
 def _form(form: str | None) -> str:
+    """Return the form in which the step runs, in words."""
     return f" ({form})" if form else " (fused and capturable optimizers keep them on the device)"
 
 
-def _rate(inputs: Inputs, optimizer: Optimizer, width: Term, dtype: str) -> Answer:
-    """Bytes for each parameter of large tensors, and for --params of them."""
+def _of_many(question: OptimizerQuestion, width: Term) -> Answer:
+    """Answer with bytes for each parameter of large tensors, and for --params of them."""
+    optimizer = question.optimizer
     each = divide("state_bytes", width, constant("parameter", 1, "param"))
     per = optimizers.per_param(optimizer, each, "optimizer/bytes_per_param")
-    terms = [per]
-    if inputs.get("params") is not None:
-        terms.insert(0, multiply("optimizer/state_bytes", inputs.term("params"), per))
-        if optimizers.counters(optimizer):
-            inputs.note(f"step counters, {optimizers.counters(optimizer)} bytes a tensor, are not in it: give --shape")
-    return Answer("optimizer", f"{optimizer.name}, large parameters of {dtype}", terms)
+    terms, notes = [per], []
+    if question.params is not None:
+        terms.insert(0, multiply("optimizer/state_bytes", question.params, per))
+        counters = optimizers.counters(optimizer)
+        if counters:
+            notes.append(f"step counters, {counters} bytes a tensor, are not in it: give --shape")
+    return Answer("optimizer", f"{optimizer.name}, large parameters of {question.dtype.name}", terms, notes=notes)
 
 
 def _list() -> Answer:
+    """Answer with every optimizer and what it keeps for each parameter."""
     rows: list[dict[str, Any]] = []
     for optimizer in optimizers.OPTIMIZERS.values():
         row: dict[str, Any] = {

@@ -1,24 +1,30 @@
-"""`napkin params MODEL`: parameters, exactly: total, active, tables, layers, down to each weight's shape."""
+"""`napkin params MODEL`: parameters, exactly: total, active, embeddings, layers, down to each weight's shape."""
 
 from __future__ import annotations
 
 from napkin.commands.command import Command, Inputs
 from napkin.commands.model import read_model
 from napkin.counting.params import params
+from napkin.operations.model import Model
 from napkin.options.model import MODEL_OPTIONS, PADDED
 from napkin.render.answer import Answer
 
 
 def run(inputs: Inputs) -> Answer:
-    model = read_model(inputs)
-    counted = params(model, mtp=bool(inputs.get("mtp")))
+    """Answer for a model."""
+    return answer(read_model(inputs), bool(inputs.get("mtp")))
+
+
+def answer(model: Model, mtp: bool) -> Answer:
+    """Answer with a model's parameters; mtp: with its multi-token prediction modules."""
+    counted = params(model, mtp=mtp)
     total, active = counted["params/total"].value, counted["params/active"].value
     title = f"{model.name}: {total:,} parameters" + (f", {active:,} of them active" if active != total else "")
     answer = Answer("params", title, tuple(counted.values()))
     if "params/idle_experts" in counted:
         answer.notes.append("active: everything but the routed experts that a token does not choose")
     if model.tied:
-        answer.notes.append("the head is tied to the token table, which is counted once")
+        answer.notes.append("tied embeddings: the head is the token embedding, which is counted once")
     return answer
 
 

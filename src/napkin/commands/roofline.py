@@ -2,29 +2,87 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from napkin import formats, units
 from napkin.commands.command import Command, Inputs
 from napkin.commands.machine import element_format, read_dtype, read_hardware, read_hardware_table, read_roof
 from napkin.commands.model import read_model, read_sequence
-from napkin.commands.small import matmul_of, shape_terms
+from napkin.commands.small import read_matmul, shape_terms
 from napkin.counting import flops
 from napkin.errors import NapkinError, did_you_mean
 from napkin.inputs.hardware import find_link
 from napkin.inputs.load import printable
 from napkin.operations.base import Gemm, gemm
+from napkin.operations.model import Model
 from napkin.options.model import MODEL_OPTIONS
 from napkin.options.option import parsed
+from napkin.record import record
 from napkin.render.answer import Answer
 from napkin.term import GIVEN, Term, divide, leaf
 from napkin.timing import roofline
 from napkin.units import human
 
-Row = dict[str, str | float]
+QUANTITIES = ("intensity", "ridge", "compute", "memory", "overlapped", "serial", "rate")
+
+
+@record
+class Roof:
+    """What one accelerator reaches in a number format; `width`: bytes of an element."""
+
+    hardware: str
+    dtype: str
+    width: Term
+    peak: Term
+    bandwidth: Term
+
+
+@record
+class ElementwiseQuestion:
+    """A function of n elements."""
+
+    function: str
+    elements: int
+    roof: Roof
+
+
+@record
+class MatmulQuestion:
+    """One matmul, or a dot product or matrix-vector product as one; `out`: bytes of an element of the result."""
+
+    operation: str
+    one: Gemm
+    title: str
+    out: Term
+    roof: Roof
+
+
+@record
+class ModelQuestion:
+    """One forward pass of a model."""
+
+    model: Model
+    sequences: int
+    seq: int
+    roof: Roof
+
+
+@record
+class TransferQuestion:
+    """Bytes over a link; `memory`: the accelerator's own bandwidth, where one is named."""
+
+    size: Term
+    link: str
+    rate: Term
+    memory: Term | None
+
+
+# --- the question ----------------------------------------------------------------------------------------------------
 
 
 def run(inputs: Inputs) -> Answer:
+    """Answer for a model or one operation."""
     operation = inputs.need("model", "a model, or relu, gelu, dot, matvec, matmul, transfer").strip().lower()
     if operation in OPERATIONS:
         for name in ("seq", "assume-ignorable"):
@@ -36,10 +94,11 @@ def run(inputs: Inputs) -> Answer:
             f"MODEL: no operation is called {printable(operation, 60)!r}",
             did_you_mean(operation, OPERATIONS) or f"one of {', '.join(OPERATIONS)}; a model takes no shape",
         )
-    return _model(inputs)
+    return _answer_model(_read_model(inputs))
 
 
-def _sizes(inputs: Inputs, count: int, what: str) -> tuple[int, ...]:
+def _read_sizes(inputs: Inputs, count: int, what: str) -> tuple[int, ...]:
+    """Return the sizes of the argument, `count` of them (0: any number)."""
     text = inputs.need("size", what)
     shape = parsed(units.shape, text, "SIZE")
     if count and len(shape) != count:
@@ -47,92 +106,138 @@ def _sizes(inputs: Inputs, count: int, what: str) -> tuple[int, ...]:
     return shape
 
 
-def _machine(inputs: Inputs) -> tuple[str, str, Term, Term, Term]:
-    """(accelerator's name, dtype, bytes of an element, peak, bandwidth)."""
+def _read_roof(inputs: Inputs) -> Roof:
+    """Return peak and bandwidth, the profile's where it measured them."""
     hardware = read_hardware(inputs)
     dtype = read_dtype(inputs, hardware)
     given = inputs.get("dtype")
     form = formats.find(element_format(given.strip().lower()) if given else dtype)
-    return hardware.name, form.name, formats.element_bytes(form), *read_roof(inputs, hardware, dtype)
+    return Roof(hardware.name, form.name, formats.element_bytes(form), *read_roof(inputs, hardware, dtype))
 
 
-def _elementwise(inputs: Inputs, function: str) -> Answer:
-    shape = _sizes(inputs, 0, "how many elements, e.g. 1048576 or 1024x1024")
-    n = 1
-    for size in shape:
-        n *= size
-    name, dtype, width, peak, bandwidth = _machine(inputs)
-    work, moved = roofline.elementwise(function, n, width)
-    inputs.note(f"the intensity of {function} does not depend on its size: {roofline.ELEMENTWISE[function][1]}")
-    return _bounded(f"{function} of {n:,} elements in {dtype} on {name}", work, moved, peak, bandwidth)
+def _read_elementwise(inputs: Inputs, function: str) -> ElementwiseQuestion:
+    """Read the number of elements."""
+    elements = math.prod(_read_sizes(inputs, 0, "how many elements, e.g. 1048576 or 1024x1024"))
+    return ElementwiseQuestion(function, elements, _read_roof(inputs))
 
 
-def _product(inputs: Inputs, operation: str) -> Answer:
-    """dot n is (1×n)(n×1), matvec MxK is (M×K)(K×1)."""
+def _read_matmul(inputs: Inputs, operation: str) -> MatmulQuestion:
+    """Read a matmul MxKxN; dot n is (1×n)(n×1), matvec MxK is (M×K)(K×1)."""
     if operation == "matmul":
-        one = matmul_of(inputs)
+        one = read_matmul(inputs)
         title = f"({one.m:,} × {one.k:,}) · ({one.k:,} × {one.n:,})"
     elif operation == "dot":
-        (k,) = _sizes(inputs, 1, "how many elements, e.g. 4096")
+        (k,) = _read_sizes(inputs, 1, "how many elements, e.g. 4096")
         one, title = gemm("dot", 1, k, 1), f"dot product of {k:,} elements"
     else:
-        m, k = _sizes(inputs, 2, "the matrix MxK, e.g. 4096x4096")
+        m, k = _read_sizes(inputs, 2, "the matrix MxK, e.g. 4096x4096")
         one, title = gemm("matvec", m, k, 1), f"({m:,} × {k:,}) · vector"
-    name, dtype, width, peak, bandwidth = _machine(inputs)
-    out = width
+    roof = _read_roof(inputs)
+    out = roof.width
     if inputs.get("out-dtype") is not None:
         out = formats.element_bytes(formats.find(inputs.get("out-dtype"), "--out-dtype"), "bytes_of_a_result")
-    work, moved = roofline.product_terms(one, width, out)
-    answer = _bounded(f"{title} in {dtype} on {name}", work, moved, peak, bandwidth)
-    answer.terms += tuple(shape_terms(one))
-    if operation != "dot":
-        _batch(inputs, answer, one, operation, width, out)
-    return answer
+    return MatmulQuestion(operation, one, title, out, roof)
 
 
-def _batch(inputs: Inputs, answer: Answer, one: Gemm, operation: str, width: Term, out: Term) -> None:
-    """The fewest rows (for a matvec: vectors) at which the same weights are compute bound."""
-    ridge = next(t for t in answer.terms if t.name == "ridge")
-    rows = one if operation == "matmul" else gemm("matvec", 1, one.k, one.m)  # y = W·x is one row xᵀ·Wᵀ
-    least = roofline.smallest_batch(rows, width, out, ridge)
-    what = "rows m" if operation == "matmul" else "vectors at once"
-    if least is None:
-        inputs.note(f"no number of {what} makes it compute bound: k and n are too small for this ridge")
-    else:
-        answer.terms += (least,)
-        inputs.note(f"from {human(least.value, '1')} {what} on, it is compute bound")
-
-
-def _model(inputs: Inputs) -> Answer:
-    """One forward pass of a model, operation by operation."""
+def _read_model(inputs: Inputs) -> ModelQuestion:
+    """Read a model's forward pass."""
     for option in ("out-dtype", "link"):
         if option in inputs:
             raise NapkinError(f"--{option} does not apply to a model", "it belongs to a single operation")
     model = read_model(inputs)
     sequences = inputs.get("batch") or int(inputs.default("batch", "1"))
-    seq = read_sequence(inputs, model)
-    hardware, dtype, width, peak, bandwidth = _machine(inputs)
-    over = flops.works(model, sequences, seq)
-    worked = flops.by_operation(model, over)
-    moved = roofline.model_bytes(model, over, width)
-    found = roofline.bound_of_all(worked, moved, peak, bandwidth)
-    order = ("intensity", "ridge", "compute", "memory", "overlapped", "serial", "rate")
-    terms = [*(found[key] for key in order), found["intensity"].parts[0], found["intensity"].parts[1]]
-    terms += [*worked.values(), *moved.values()]
-    rows = [_row(name, worked.get(name), size, found, peak, bandwidth) for name, size in moved.items()]
-    title = f"{model.name}, forward over {sequences:,} × {seq:,} tokens in {dtype} on {hardware}"
-    inputs.note("each operation is a kernel of its own, attention is flash; backward takes about twice both")
-    units_of = {"flops": "FLOP", "bytes": "byte", "intensity": "FLOP/byte", "time": "second"}
-    word = roofline.verdict(found)
-    answer = Answer("roofline", title, terms, rows=rows, extra={"units": units_of}, verdict=word, listed=False)
-    answer.pictures = tuple(f"  {t.name.ljust(15)}  {human(t.value, t.unit)}" for t in terms[: len(order)])
+    return ModelQuestion(model, sequences, read_sequence(inputs, model), _read_roof(inputs))
+
+
+def _read_transfer(inputs: Inputs) -> TransferQuestion:
+    """Read the bytes and the link."""
+    text = inputs.need("size", "how many bytes, e.g. 80GB")
+    size = leaf("bytes/total", parsed(units.size, text, "SIZE"), "byte", GIVEN)
+    name, rate = _read_link(inputs)
+    memory = None
+    if inputs.get("hardware") is not None:
+        memory = read_hardware(inputs).term("memory_bandwidth", "memory_bandwidth")
+    return TransferQuestion(size, name, rate, memory)
+
+
+def _read_link(inputs: Inputs) -> tuple[str, Term]:
+    """Return the link of --link: a name, a rate, or the accelerator's own (nvlink without a number)."""
+    text = inputs.need("link", "over what? e.g. pcie5, nvlink4, ib-ndr, or a rate such as 64GB/s")
+    if text.strip()[:1] in "0123456789.":
+        return f"a link of {text.strip()}", leaf("link", parsed(units.bandwidth, text, "--link"), "byte/s", GIVEN)
+    if text.strip().lower() in ("nvlink", "own") and inputs.get("hardware") is not None:
+        hardware = read_hardware(inputs)
+        return hardware.link_name or f"{hardware.name}'s link", hardware.term("link_bandwidth", "link")
+    link = find_link(text, read_hardware_table(inputs))
+    return link.name, leaf("link", link.bandwidth, "byte/s", link.kind, link.source)
+
+
+# --- the answer ------------------------------------------------------------------------------------------------------
+
+
+def _answer_elementwise(question: ElementwiseQuestion) -> Answer:
+    """Answer for an elementwise function."""
+    function, roof = question.function, question.roof
+    work, moved = roofline.elementwise(function, question.elements, roof.width)
+    title = f"{function} of {question.elements:,} elements in {roof.dtype} on {roof.hardware}"
+    answer = _bounded(title, work, moved, roof)
+    answer.notes.append(f"the intensity of {function} does not depend on its size: {roofline.ELEMENTWISE[function][1]}")
     return answer
 
 
-def _row(name: str, worked: Term | None, moved: Term, found: dict[str, Term], peak: Term, bandwidth: Term) -> Row:
-    """One operation over all its layers: its FLOPs, bytes, intensity, time and what binds it."""
+def _answer_matmul(question: MatmulQuestion) -> Answer:
+    """Answer for a matmul, with the batch from which on it is compute bound."""
+    roof, one = question.roof, question.one
+    work, moved = roofline.product_terms(one, roof.width, question.out)
+    answer = _bounded(f"{question.title} in {roof.dtype} on {roof.hardware}", work, moved, roof)
+    answer.terms += tuple(shape_terms(one))
+    if question.operation != "dot":
+        _add_smallest_batch(answer, question)
+    return answer
+
+
+def _add_smallest_batch(answer: Answer, question: MatmulQuestion) -> None:
+    """Add the fewest rows (for a matvec: vectors) at which the same weights are compute bound."""
+    one, is_matmul = question.one, question.operation == "matmul"
+    ridge = next(t for t in answer.terms if t.name == "ridge")
+    rows = one if is_matmul else gemm("matvec", 1, one.k, one.m)  # y = W·x is one row xᵀ·Wᵀ
+    least = roofline.smallest_batch(rows, question.roof.width, question.out, ridge)
+    what = "rows m" if is_matmul else "vectors at once"
+    if least is None:
+        answer.notes.append(f"no number of {what} makes it compute bound: k and n are too small for this ridge")
+    else:
+        answer.terms += (least,)
+        answer.notes.append(f"from {human(least.value, '1')} {what} on, it is compute bound")
+
+
+def _answer_model(question: ModelQuestion) -> Answer:
+    """Answer for one forward pass of a model, operation by operation."""
+    roof = question.roof
+    over = flops.works(question.model, question.sequences, question.seq)
+    worked = flops.by_operation(question.model, over)
+    moved = roofline.model_bytes(question.model, over, roof.width)
+    found = roofline.bound_of_all(worked, moved, roof.peak, roof.bandwidth)
+    terms = [*(found[key] for key in QUANTITIES), found["intensity"].parts[0], found["intensity"].parts[1]]
+    terms += [*worked.values(), *moved.values()]
+    shape = f"{question.sequences:,} × {question.seq:,} tokens"
+    answer = Answer(
+        "roofline",
+        f"{question.model.name}, forward over {shape} in {roof.dtype} on {roof.hardware}",
+        terms,
+        rows=[_row(name, worked.get(name), size, found, roof) for name, size in moved.items()],
+        extra={"units": {"flops": "FLOP", "bytes": "byte", "intensity": "FLOP/byte", "time": "second"}},
+        verdict=roofline.verdict(found),
+        listed=False,
+        notes=["each operation is a kernel of its own, attention is flash; backward takes about twice both"],
+    )
+    answer.pictures = tuple(f"  {t.name.ljust(15)}  {human(t.value, t.unit)}" for t in terms[: len(QUANTITIES)])
+    return answer
+
+
+def _row(name: str, worked: Term | None, moved: Term, found: dict[str, Term], roof: Roof) -> dict[str, str | float]:
+    """Return one operation over all its layers as a row: FLOPs, bytes, intensity, time and what binds it."""
     done = 0 if worked is None else worked.value
-    compute, memory = done / peak.value, moved.value / bandwidth.value
+    compute, memory = done / roof.peak.value, moved.value / roof.bandwidth.value
     return {
         "operation": name,
         "flops": done,
@@ -144,48 +249,42 @@ def _row(name: str, worked: Term | None, moved: Term, found: dict[str, Term], pe
     }
 
 
-def _bounded(title: str, work: Term, moved: Term, peak: Term, bandwidth: Term) -> Answer:
-    found = roofline.bounds(work, moved, peak, bandwidth)
-    word = roofline.verdict(found)
-    order = ("intensity", "ridge", "compute", "memory", "overlapped", "serial", "rate")
-    terms = [*(found[key] for key in order), work, moved]
-    return Answer("roofline", title, terms, verdict=word)
+def _bounded(title: str, work: Term, moved: Term, roof: Roof) -> Answer:
+    """Answer with the bounds of FLOPs and bytes."""
+    found = roofline.bounds(work, moved, roof.peak, roof.bandwidth)
+    terms = [*(found[key] for key in QUANTITIES), work, moved]
+    return Answer("roofline", title, terms, verdict=roofline.verdict(found))
 
 
-def _transfer(inputs: Inputs, operation: str) -> Answer:
-    """Bytes over a link, against the accelerator's own memory where one is named."""
-    text = inputs.need("size", "how many bytes, e.g. 80GB")
-    size = leaf("bytes/total", parsed(units.size, text, "SIZE"), "byte", GIVEN)
-    name, rate = _link(inputs)
-    over = roofline.transfer(size, rate, "time/link")
-    terms = [over, size, rate]
-    if inputs.get("hardware") is not None:
-        hardware = read_hardware(inputs)
-        memory = roofline.transfer(size, hardware.term("memory_bandwidth", "memory_bandwidth"), "time/memory")
+def _answer_transfer(question: TransferQuestion) -> Answer:
+    """Answer with the time over a link, and over the accelerator's own memory where one is named."""
+    over = roofline.transfer(question.size, question.rate, "time/link")
+    terms = [over, question.size, question.rate]
+    if question.memory is not None:
+        memory = roofline.transfer(question.size, question.memory, "time/memory")
         terms += [memory, divide("slower", over, memory)]
-    return Answer("roofline", f"{human(size.value, 'byte')} over {name}", terms)
+    return Answer("roofline", f"{human(question.size.value, 'byte')} over {question.link}", terms)
 
 
-def _link(inputs: Inputs) -> tuple[str, Term]:
-    """The link of --link: a name, a rate, or the accelerator's own (nvlink without a number)."""
-    text = inputs.need("link", "over what? e.g. pcie5, nvlink4, ib-ndr, or a rate such as 64GB/s")
-    if text.strip()[:1] in "0123456789.":
-        rate = parsed(units.bandwidth, text, "--link")
-        return f"a link of {text.strip()}", leaf("link", rate, "byte/s", GIVEN)
-    if text.strip().lower() in ("nvlink", "own") and inputs.get("hardware") is not None:
-        hardware = read_hardware(inputs)
-        return hardware.link_name or f"{hardware.name}'s link", hardware.term("link_bandwidth", "link")
-    link = find_link(text, read_hardware_table(inputs))
-    return link.name, leaf("link", link.bandwidth, "byte/s", link.kind, link.source)
+def _run_elementwise(inputs: Inputs, function: str) -> Answer:
+    return _answer_elementwise(_read_elementwise(inputs, function))
+
+
+def _run_matmul(inputs: Inputs, operation: str) -> Answer:
+    return _answer_matmul(_read_matmul(inputs, operation))
+
+
+def _run_transfer(inputs: Inputs, _: str) -> Answer:
+    return _answer_transfer(_read_transfer(inputs))
 
 
 OPERATIONS: dict[str, Callable[[Inputs, str], Answer]] = {
-    "relu": _elementwise,
-    "gelu": _elementwise,
-    "dot": _product,
-    "matvec": _product,
-    "matmul": _product,
-    "transfer": _transfer,
+    "relu": _run_elementwise,
+    "gelu": _run_elementwise,
+    "dot": _run_matmul,
+    "matvec": _run_matmul,
+    "matmul": _run_matmul,
+    "transfer": _run_transfer,
 }
 
 COMMAND = Command(

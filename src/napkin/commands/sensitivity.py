@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from napkin.commands import asking
-from napkin.commands.asking import Question
+from napkin.commands import wrapped
 from napkin.commands.command import Command, Inputs
 from napkin.commands.compare import HEADLINES
+from napkin.commands.wrapped import Question
 from napkin.errors import NapkinError
 from napkin.inputs import limits as limits_room
 from napkin.options.option import Option
@@ -23,18 +23,19 @@ from napkin.render.scale import axis, titled
 from napkin.units import human
 
 REACH = 64.0
-"""A decision's flip is looked for between 1/64 and 64 times the present value."""
+"""A decision's flip is searched between 1/64 and 64 times the present value."""
 
 Asked = Callable[[Mapping[str, Any]], "Answer | None"]
 
 
 def run(inputs: Inputs) -> Answer:
-    command, question = asking.target_of(inputs)
-    base = asking.asked(command, question)
+    """Answer with every input moved both ways, and where a decision flips."""
+    command, question = wrapped.read_target(inputs)
+    base = wrapped.answer_quietly(command, question)
     found = base.quantities()
     if not found:
         raise NapkinError(f"{command.name} publishes no quantity", "ask a command that does, such as train-time")
-    named = asking.paths(inputs.get("show"), list(found))
+    named = wrapped.paths(inputs.get("show"), list(found))
     if named and len(named) > 1:
         raise NapkinError("--show: one quantity is watched at a time", f"--show {named[0]}")
     path = named[0] if named else next((p for p in HEADLINES if p in found), next(iter(found)))
@@ -45,12 +46,12 @@ def run(inputs: Inputs) -> Answer:
 
     def asked(changes: Mapping[str, Any]) -> Answer | None:
         try:
-            return asking.asked(command, asking.changed(question, changes), read)
+            return wrapped.answer_quietly(command, wrapped.changed(question, changes), read)
         except NapkinError:
             return None
 
     varied = _varied(command, question, base, inputs.get("vary"))
-    decide = _decision(inputs, command, asked, base, path)
+    decide = _decision(inputs.get("limit"), inputs.get("against"), command, asked, base, path)
     rows = []
     for name, now in varied.items():
         row = _moved(asked, OPTIONS[name], now, change, path, value)
@@ -80,7 +81,7 @@ def run(inputs: Inputs) -> Answer:
 
 
 def _varied(command: Command, question: Question, base: Answer, only: str | None) -> dict[str, float]:
-    """Every input that is a number, and the accelerator's figures, with the present value in base units."""
+    """Return every input that is a number, and the accelerator's figures, with the present value in base units."""
     numbers = {
         name: shown.value
         for name, shown in base.inputs.items()
@@ -94,7 +95,7 @@ def _varied(command: Command, question: Question, base: Answer, only: str | None
         numbers |= _figures(command, question)
     if only is None:
         return numbers
-    wanted = [asking.option_of(command, word, "--vary").name for word in only.split(",")]
+    wanted = [wrapped.option_of(command, word, "--vary").name for word in only.split(",")]
     for name in wanted:
         if name not in numbers:
             raise NapkinError(f"--vary: {name} is no number in this question", f"one of {', '.join(numbers)}")
@@ -102,7 +103,7 @@ def _varied(command: Command, question: Question, base: Answer, only: str | None
 
 
 def _figures(command: Command, question: Question) -> dict[str, float]:
-    """The accelerator's figures by their options' names; none where the command does not take them."""
+    """Return the accelerator's figures by their options' names."""
     from napkin.commands.machine import FIELDS, read_base_dtype, read_hardware
 
     resolved = Inputs(command, question)
@@ -115,7 +116,7 @@ def _figures(command: Command, question: Question) -> dict[str, float]:
 
 
 def _moved(asked: Asked, option: Option, now: float, change: float, path: str, value: float) -> dict[str, Any] | None:
-    """The answer with one input lower and higher; by halves and doubles where a small step cannot be asked."""
+    """Return the answer with one input lower and higher; by halves and doubles where a small step cannot be asked."""
     whole = is_whole(option)
     ends: dict[str, tuple[float, float] | None] = {}
     jump = False
@@ -154,9 +155,10 @@ def _moved(asked: Asked, option: Option, now: float, change: float, path: str, v
 Decision = Callable[[Mapping[str, Any]], "str | None"]
 
 
-def _decision(inputs: Inputs, command: Command, asked: Asked, base: Answer, path: str) -> Decision | None:
-    """The word that is decided for changed inputs: a limit's outcome, the side that has less, or the verdict."""
-    limit, against = inputs.get("limit"), inputs.get("against")
+def _decision(
+    limit: str | None, against: str | None, command: Command, asked: Asked, base: Answer, path: str
+) -> Decision | None:
+    """Return what decides for changed inputs: a limit's outcome, the side that has less, or the verdict."""
     if limit is not None and against is not None:
         raise NapkinError("--limit and --against are two decisions", "ask one at a time")
     if limit is not None:
@@ -178,7 +180,7 @@ def _decision(inputs: Inputs, command: Command, asked: Asked, base: Answer, path
             raise wrong[0]
         return held
     if against is not None:
-        other = asking.assignments(against, command, "--against")
+        other = wrapped.assignments(against, command, "--against")
 
         def less(changes: Mapping[str, Any]) -> str | None:
             first = asked(changes)
@@ -197,7 +199,7 @@ def _decision(inputs: Inputs, command: Command, asked: Asked, base: Answer, path
 
 
 def _flip(decide: Decision, option: Option, now: float) -> dict[str, Any]:
-    """The nearest value of one input at which the decision changes."""
+    """Return the nearest value of one input at which the decision changes."""
     whole = is_whole(option)
     low = max(1, round(now / REACH)) if whole else now / REACH
     high = round(now * REACH) if whole else now * REACH
@@ -223,7 +225,7 @@ def _display(rows: list[dict[str, Any]], unit: str, decided: bool) -> list[dict[
 
 
 def _charts(command: Command, rows: list[dict[str, Any]], path: str, value: float, unit: str) -> list[Chart]:
-    """A tornado: the answer with each input lowered and raised, the widest on top."""
+    """Draw a tornado: the answer with each input lowered and raised, the widest on top."""
     moving = [row for row in rows if row["swing"]]
     if not moving:
         return []

@@ -33,7 +33,7 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
     optimizer, form = _read_optimizer(inputs)
     framework = _read_framework(inputs)
     _note_padding(inputs, model, framework, int(layout.tp))
-    policy = _formats_of(inputs, framework, policy)
+    policy = _read_formats(inputs, framework, policy)
     word = read_implementation(inputs)
     if optimizer.paged:
         inputs.note(f"{optimizer.name} {optimizer.note}")
@@ -51,7 +51,7 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
     if frozen is not None:
         _check_freezable(inputs, model, frozen)
     return Setup(
-        _with_loss_and_adapter(inputs, model, code, word),
+        _read_loss_and_adapter(inputs, model, code, word),
         layout,
         policy,
         optimizer,
@@ -121,7 +121,7 @@ def _note_padding(inputs: Inputs, model: Model, framework: Framework, tp: int) -
         )
 
 
-def _formats_of(inputs: Inputs, framework: Framework, policy: Precision) -> Precision:
+def _read_formats(inputs: Inputs, framework: Framework, policy: Precision) -> Precision:
     """Return a named policy as the framework keeps it, which is noted; a policy that is written out stays."""
     kept = framework.formats(policy)
     if "=" in policy.name or kept == policy:
@@ -157,7 +157,7 @@ def _check_freezable(inputs: Inputs, model: Model, frozen: int) -> None:
         raise Refused(f"--freeze-layers: {model.name}: {why}", "a model with untied embeddings, or --lora-rank")
 
 
-def _with_loss_and_adapter(inputs: Inputs, model: Model, code: Implementation, word: str) -> Implementation:
+def _read_loss_and_adapter(inputs: Inputs, model: Model, code: Implementation, word: str) -> Implementation:
     """Return the implementation with the loss that is asked for, and with LoRA on frozen weights where --lora-rank
     asks for it."""
     loss = inputs.get("loss")

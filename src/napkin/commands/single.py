@@ -1,4 +1,4 @@
-"""`flops matmul`, `mfu matmul`, `memory linear`: words that stand where a model stands, and the options they take."""
+"""`flops matmul`, `mfu matmul`, `memory linear`: words in the place of a model, and the options they take."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ TAKES: dict[str, dict[str, tuple[str, ...]]] = {
 """Command → word → the inputs that it reads. Others are refused rather than ignored."""
 
 
-def answered(inputs: Inputs) -> Answer | None:
-    """The answer where MODEL is matmul or linear; None where it is a model."""
+def run_single(inputs: Inputs) -> Answer | None:
+    """Return the answer where MODEL is matmul or linear; None where it is a model."""
     words = TAKES[inputs.command.name]
     word = str(inputs.need("model", f"a model, or {' or '.join(words)}")).strip().lower()
     if word not in words:

@@ -24,7 +24,7 @@ class Pipeline:
 
 def read_pipeline(inputs: Inputs, model: Model) -> Pipeline:
     """Return the pipeline; degrees that --stage-layers and --chunk-layers decide are recorded as solved."""
-    given = _given(inputs)
+    given = _read_given(inputs)
     chunk = inputs.get("chunk-layers")
     for name in (*given, *(("chunk-layers",) if chunk else ())):
         if len(model.stacks) > 1:
@@ -33,7 +33,7 @@ def read_pipeline(inputs: Inputs, model: Model) -> Pipeline:
     if listed and "pp" not in inputs:
         inputs.record("pp", sum(stages for stages, _ in listed), SOLVED)
     pp, depth = int(inputs.get("pp")), model.stacks[-1].depth
-    stages = _assigned(inputs, given, pp, depth) if given else ()
+    stages = _read_assigned(inputs, given, pp, depth) if given else ()
     if chunk:
         _read_chunks(inputs, given, chunk, pp, depth)
     vp = int(inputs.get("vp"))
@@ -46,7 +46,7 @@ def read_pipeline(inputs: Inputs, model: Model) -> Pipeline:
     return Pipeline(pp, vp, stages)
 
 
-def _given(inputs: Inputs) -> list[str]:
+def _read_given(inputs: Inputs) -> list[str]:
     """Return the options given that assign layers to stages; contradictions among them are refused."""
     found = [name for name in STAGE_OPTIONS[:-1] if inputs.get(name)]
     groups = [g for g in (("stage-layers",), END_LAYERS, ENDS_AS_LAYERS) if any(name in found for name in g)]
@@ -70,7 +70,7 @@ def _read_chunks(inputs: Inputs, given: list[str], chunk: int, pp: int, depth: i
     inputs.record("vp", layers // pp // chunk, SOLVED)
 
 
-def _assigned(inputs: Inputs, given: list[str], pp: int, depth: int) -> Stages:
+def _read_assigned(inputs: Inputs, given: list[str], pp: int, depth: int) -> Stages:
     """Return the stages' layers, which add up to the model's."""
     if given == ["stage-layers"]:
         return _listed(inputs.get("stage-layers"), pp, depth)

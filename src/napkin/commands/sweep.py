@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from napkin.commands import asking
+from napkin.commands import wrapped
 from napkin.commands.command import Command, Inputs
 from napkin.errors import NapkinError
 from napkin.options.option import Option
@@ -17,14 +17,15 @@ from napkin.render.scale import axis, titled
 from napkin.units import human
 
 _COLUMNS = 5
-"""Quantities that a person is shown where nobody named any; the machine's formats have all that change."""
+"""Quantities that a person is shown where none is named; --csv and --json have all that change."""
 
 Axis = tuple[Option, list[Any]]
 Point = tuple[dict[str, Any], "Answer | NapkinError"]
 
 
 def run(inputs: Inputs) -> Answer:
-    command, question = asking.target_of(inputs)
+    """Answer for every value of one option, or of two."""
+    command, question = wrapped.read_target(inputs)
     over = _axis(command, inputs.need("over", "an option and its values"), "--over")
     by = None if inputs.get("by") is None else _axis(command, inputs.get("by"), "--by")
     if by is not None and by[0].name == over[0].name:
@@ -36,21 +37,23 @@ def run(inputs: Inputs) -> Answer:
         for value in over[1]:
             changes = {over[0].name: value} if by is None else {by[0].name: line, over[0].name: value}
             try:
-                points.append((changes, asking.asked(command, asking.changed(question, changes))))
+                points.append((changes, wrapped.answer_quietly(command, wrapped.changed(question, changes))))
             except NapkinError as problem:
                 points.append((changes, problem))
-    return _answer(inputs, command, [over, *([by] if by else [])], points)
+    return _answer(inputs.command.name, command, [over, *([by] if by else [])], points, inputs.get("show"))
 
 
 def _axis(command: Command, text: str, where: str) -> Axis:
+    """Read OPTION=VALUES."""
     name, equals, listed = text.partition("=")
     if not equals:
         raise NapkinError(f"{where}: {text[:60]!r} is not OPTION=VALUES", "for example --over mfu=0.3..0.6:0.05")
-    option = asking.option_of(command, name, where)
+    option = wrapped.option_of(command, name, where)
     return option, values(option, listed, where)
 
 
-def _answer(inputs: Inputs, command: Command, axes: Sequence[Axis], points: list[Point]) -> Answer:
+def _answer(name: str, command: Command, axes: Sequence[Axis], points: Sequence[Point], show: str | None) -> Answer:
+    """Answer with a row for each point; name: of the sweep; show: paths asked for."""
     answers = [answer for _, answer in points if isinstance(answer, Answer)]
     if not answers:
         problem = points[0][1]
@@ -61,7 +64,7 @@ def _answer(inputs: Inputs, command: Command, axes: Sequence[Axis], points: list
     if not units:
         raise NapkinError(f"{command.name} publishes no quantity", "ask a command that does, such as train-time")
     swept = [option.name for option, _ in axes]
-    named = asking.paths(inputs.get("show"), list(units))
+    named = wrapped.paths(show, list(units))
     moving = [p for p in units if p not in swept and len({one[p][0] if p in one else None for one in found}) > 1]
     kept = named or moving or [next(iter(units))]
     rows, display = [], []
@@ -70,27 +73,27 @@ def _answer(inputs: Inputs, command: Command, axes: Sequence[Axis], points: list
     shown = [p for p in kept if named or p.rpartition("/")[2] not in ("low", "high")][: None if named else _COLUMNS]
     for changes, answer in points:
         row = {option.name: _value(option, changes[option.name]) for option, _ in axes}
-        seen = {option.name: str(changes[option.name]).lower().strip() for option, _ in axes}
+        shown_as = {option.name: str(changes[option.name]).lower().strip() for option, _ in axes}
         values = answer.quantities() if isinstance(answer, Answer) else {}
         row |= {path: values[path][0] if path in values else None for path in kept}
-        seen |= {path: human(*values[path]) if path in values else "–" for path in shown}
+        shown_as |= {path: human(*values[path]) if path in values else "–" for path in shown}
         if verdicts:
             row["verdict"] = answer.verdict if isinstance(answer, Answer) else None
-            seen["verdict"] = row["verdict"] or ""
+            shown_as["verdict"] = row["verdict"] or ""
         if failed:
             row["why"] = answer.message if isinstance(answer, NapkinError) else None
-            seen["why"] = row["why"] or ""
+            shown_as["why"] = row["why"] or ""
         rows.append(row)
-        display.append(seen)
+        display.append(shown_as)
     text = " and ".join(f"{option.name} ({len(values)} values)" for option, values in axes)
-    result = Answer(inputs.command.name, f"{command.name} over {text}", rows=rows, display=display)
+    result = Answer(name, f"{command.name} over {text}", rows=rows, display=display)
     result.extra["units"] = {**{option.name: option.unit for option, _ in axes}, **{p: units[p] for p in kept}}
     result.extra["columns"] = result.extra["units"]
     result.inputs = {
-        name: one for name, one in answers[0].inputs.items() if name not in swept and one.origin != "solved"
+        option: one for option, one in answers[0].inputs.items() if option not in swept and one.origin != "solved"
     }
     for option, listed in axes:
-        inputs.shown[option.name] = Shown([_value(option, v) for v in listed], None, "given", option.unit)
+        result.inputs[option.name] = Shown([_value(option, v) for v in listed], None, "given", option.unit)
     result.notes = list(dict.fromkeys(note for answer in answers for note in answer.notes))
     hidden = len([p for p in kept if p.rpartition("/")[2] not in ("low", "high")]) - len(shown)
     if hidden > 0:
@@ -104,7 +107,7 @@ def _value(option: Option, text: Any) -> Any:
 
 
 def _charts(answer: Answer, command: Command, axes: Sequence[Axis], shown: list[str]) -> list[Chart]:
-    """A panel for each quantity that is shown: lines over numbers, bars over words."""
+    """Draw a panel for each quantity that is shown: lines over numbers, bars over words."""
     rows, units = answer.rows or [], answer.extra["units"]
     over = axes[0][0]
     by = axes[1][0] if len(axes) > 1 else None

@@ -11,50 +11,47 @@ from napkin.errors import NapkinError
 from napkin.formats import Format, Integer
 from napkin.options.option import parsed
 from napkin.options.parsers import selection
+from napkin.record import record
 from napkin.render.answer import Answer
 from napkin.term import ASSUMED, GIVEN, TRUE, Term, add, ceil_divide, constant, leaf, multiply
 
 
+@record
+class TensorQuestion:
+    """A tensor of a shape and format; `count` of them; view: what the options make of it, copied or not.
+
+    offset  of the element asked for, or None"""
+
+    shape: tuple[int, ...]
+    form: Format | Integer
+    count: Term | None
+    view: View
+    copied: bool
+    offset: int | None
+
+
 def run(inputs: Inputs) -> Answer:
-    shape = _shape(inputs)
+    """Answer for a shape."""
+    return answer(read(inputs))
+
+
+def read(inputs: Inputs) -> TensorQuestion:
+    """Read the question."""
+    shape = parsed(units.shape, inputs.need("size", "the shape, e.g. 4x8"), "SIZE")
     form = formats.find(inputs.get("dtype"))
-    base = tensors.new(shape)
-    view, copied = _views(inputs, base, form)
-    width = formats.element_bytes(form)
-    elements = _product("elements", view.shape, GIVEN if view.shape == shape else TRUE)
-    first = _storage(form, shape, width, "storage/bytes")
-    terms = [elements]
-    storage = first
-    held = first
-    if copied:
-        storage = multiply("storage/bytes", _product("copied_elements", view.shape, TRUE), width)
-        held = add("memory/of_one", first.renamed("memory/original"), storage.renamed("memory/copied"))
-    many = inputs.get("count")
-    total = multiply("memory/total", held, inputs.term("count")) if many else held.renamed("memory/total")
-    seen = multiply("view/bytes", elements, width) if copied or view != base else storage.renamed("view/bytes")
-    terms += [total, seen, storage]
-    terms.append(leaf("view/offset", view.offset, "1", TRUE))
+    view, copied = _read_view(inputs, tensors.new(shape), form)
+    count = inputs.term("count") if inputs.get("count") else None
     index = inputs.get("index")
-    place = view.offset if index is None else view.at(index)
-    terms.append(leaf("offset", place, "1", TRUE, "offset + Σ index × stride, in elements"))
-    terms.append(leaf("contiguous", int(view.contiguous), "1", TRUE))
-    terms += [leaf(f"shape/{at}", size, "1", TRUE) for at, size in enumerate(view.shape)]
-    terms += [leaf(f"stride/{at}", stride, "1", TRUE) for at, stride in enumerate(view.strides)]
-    return Answer("tensor", _title(shape, form, view, base, copied, many), terms)
+    return TensorQuestion(shape, form, count, view, copied, None if index is None else view.at(index))
 
 
-def _shape(inputs: Inputs) -> tuple[int, ...]:
-    text = inputs.need("size", "the shape, e.g. 4x8")
-    return parsed(units.shape, text, "SIZE")
-
-
-def _views(inputs: Inputs, base: View, form: Format | Integer) -> tuple[View, bool]:
-    """The view that the options ask for, and whether it had to be copied."""
+def _read_view(inputs: Inputs, base: View, form: Format | Integer) -> tuple[View, bool]:
+    """Return the view that the options ask for, and whether it had to be copied."""
     asked = [n for n in ("slice", "permute", "transpose", "contiguous", "view", "index") if inputs.get(n)]
     if asked and isinstance(form, Format) and (form.scale or form.element_bits < 8):
         raise NapkinError(
             f"--{asked[0]}: {form.name} packs its elements: it has no views by element",
-            "a packed tensor is quantised again for another order; ask for its bytes alone",
+            "a packed tensor is quantized again for another order; ask only for its bytes",
         )
     view = base
     if inputs.get("slice") is not None:
@@ -73,14 +70,44 @@ def _views(inputs: Inputs, base: View, form: Format | Integer) -> tuple[View, bo
     return view, copied
 
 
+def answer(question: TensorQuestion) -> Answer:
+    """Answer with bytes, shape, strides and offset; offsets and strides are in elements."""
+    shape, form, view, copied = question.shape, question.form, question.view, question.copied
+    same = view == tensors.new(shape)
+    width = formats.element_bytes(form)
+    elements = _product("elements", view.shape, GIVEN if view.shape == shape else TRUE)
+    first = _storage(form, shape, width, "storage/bytes")
+    storage, held = first, first
+    if copied:
+        storage = multiply("storage/bytes", _product("copied_elements", view.shape, TRUE), width)
+        held = add("memory/of_one", first.renamed("memory/original"), storage.renamed("memory/copied"))
+    many = question.count
+    total = held.renamed("memory/total") if many is None else multiply("memory/total", held, many)
+    viewed = storage.renamed("view/bytes") if same and not copied else multiply("view/bytes", elements, width)
+    place = view.offset if question.offset is None else question.offset
+    terms = [
+        elements,
+        total,
+        viewed,
+        storage,
+        leaf("view/offset", view.offset, "1", TRUE),
+        leaf("offset", place, "1", TRUE, "offset + Σ index × stride, in elements"),
+        leaf("contiguous", int(view.contiguous), "1", TRUE),
+        *(leaf(f"shape/{at}", size, "1", TRUE) for at, size in enumerate(view.shape)),
+        *(leaf(f"stride/{at}", stride, "1", TRUE) for at, stride in enumerate(view.strides)),
+    ]
+    return Answer("tensor", _title(question, same), terms)
+
+
 def _product(name: str, shape: tuple[int, ...], kind: str) -> Term:
+    """Return the product of the sizes of a shape."""
     if len(shape) < 2:
         return leaf(name, shape[0] if shape else 1, "1", kind)
     return multiply(name, *(leaf(f"size/{at}", size, "1", kind) for at, size in enumerate(shape)))
 
 
 def _storage(form: Format | Integer, shape: tuple[int, ...], width: Term, name: str) -> Term:
-    """Bytes of a freshly allocated tensor: whole bytes for packed formats, block scales beside them."""
+    """Return the bytes of a freshly allocated tensor: whole bytes for packed formats, and block scales."""
     elements = _product("storage/elements", shape, GIVEN)
     scaled = isinstance(form, Format) and form.scale
     if not scaled and form.element_bits % 8 == 0:
@@ -98,13 +125,14 @@ def _storage(form: Format | Integer, shape: tuple[int, ...], width: Term, name: 
     return add(name, *parts)
 
 
-def _title(
-    shape: tuple[int, ...], form: Format | Integer, view: View, base: View, copied: bool, many: int | None
-) -> str:
-    text = f"{f'{many:,} tensors' if many else 'a tensor'} {tensors.written(shape)} of {form.name}"
-    if copied:
-        return f"{text}, copied to row-major {tensors.written(view.shape)}"
-    return text if view == base else f"{text}, seen as {tensors.written(view.shape)} without a copy"
+def _title(question: TensorQuestion, same: bool) -> str:
+    """Return the question in one line; same: the view is the tensor."""
+    many = f"{question.count.value:,} tensors" if question.count is not None else "a tensor"
+    text = f"{many} {tensors.written(question.shape)} of {question.form.name}"
+    view = tensors.written(question.view.shape)
+    if question.copied:
+        return f"{text}, copied to row-major {view}"
+    return text if same else f"{text}, seen as {view} without a copy"
 
 
 COMMAND = Command(

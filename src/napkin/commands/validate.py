@@ -12,9 +12,11 @@ from napkin.commands.confidence import read_confidence
 from napkin.errors import NapkinError
 from napkin.evidence import facts, footprint, runs, validate
 from napkin.evidence.compared import Compared
-from napkin.evidence.published import Published, RunRow, read
+from napkin.evidence.published import Published, RunRow
+from napkin.evidence.published import read as read_published
 from napkin.evidence.ranking import lower_quantile
 from napkin.options.output import DRAWS
+from napkin.record import record
 from napkin.render.answer import Answer
 from napkin.render.chart import Chart, Series
 from napkin.render.scale import axis, titled
@@ -28,39 +30,75 @@ UNITS = {
 }
 
 
+@record
+class ValidateQuestion:
+    """Published rows to hold predictions against.
+
+    path    of the user's own rows, or None: the shipped evidence     worst   how many of the worst rows are shown
+    inside  whether constants saw the row's own source                draw    whether a picture is asked for
+    """
+
+    rows: Published
+    path: str | None
+    confidence: float
+    inside: bool
+    worst: int
+    draw: bool
+
+
 def run(inputs: Inputs) -> Answer:
-    level = read_confidence(inputs)
-    compared = _compared(inputs, level)
-    terms, sources = _statistics(compared)
-    answer = Answer("validate", _title(inputs, compared), terms)
-    answer.rows = [_row(one) for one in compared]
-    answer.display = _display(compared, _worst(inputs))
-    answer.extra["sources"] = sources
-    answer.pictures = _by_source(sources)
-    kind = "that saw every row" if inputs.get("in-sample") else "that never saw the row's own source"
-    answer.notes.append(f"constants {kind}; intervals of {level:.0%}")
-    suspects = sum(1 for one in compared if one.suspect)
-    if suspects:
-        answer.notes.append(f"{suspects} suspect row{'s' * (suspects != 1)} predicted, not counted")
-    silent = [one for one in compared if one.predicted is None and not one.verdict]
-    if silent:
-        answer.notes.append(f"{len(silent)} rows are not predicted, each says why")
-    if inputs.get("plot"):
-        answer.plot = _scatter(compared)
-    return answer
+    """Answer for the shipped evidence or a file."""
+    return answer(read(inputs))
 
 
-def _worst(inputs: Inputs) -> int:
+def read(inputs: Inputs) -> ValidateQuestion:
+    """Read the question."""
+    path = inputs.get("file")
+    rows = Published(facts.steps(), facts.memory(), facts.runs()) if path is None else read_published(str(path))
+    return ValidateQuestion(
+        rows=rows,
+        path=path,
+        confidence=read_confidence(inputs),
+        inside=bool(inputs.get("in-sample")),
+        worst=_read_worst(inputs),
+        draw=bool(inputs.get("plot")),
+    )
+
+
+def _read_worst(inputs: Inputs) -> int:
+    """Return how many of the worst rows to show."""
     text = str(inputs.get("worst"))
     if not (text.isascii() and text.isdigit() and len(text) < 6):
         raise NapkinError(f"--worst: {text[:40]!r} is not a whole number", "for example --worst 20")
     return int(text)
 
 
-def _compared(inputs: Inputs, level: float) -> list[Compared]:
-    inside = bool(inputs.get("in-sample"))
-    path = inputs.get("file")
-    rows = Published(facts.steps(), facts.memory(), facts.runs()) if path is None else read(str(path))
+def answer(question: ValidateQuestion) -> Answer:
+    """Answer with every row's prediction, and the errors by quantity and by source."""
+    compared = _compared(question)
+    terms, sources = _statistics(compared)
+    where = question.path or "the shipped evidence"
+    answer = Answer("validate", f"predicted against measured: {len(compared):,} rows of {where}", terms)
+    answer.rows = [_row(one) for one in compared]
+    answer.display = _display(compared, question.worst)
+    answer.extra["sources"] = sources
+    answer.pictures = _by_source(sources)
+    kind = "fitted to every row" if question.inside else "fitted with the row's own source held out"
+    answer.notes.append(f"constants {kind}; intervals of {question.confidence:.0%}")
+    suspects = sum(1 for one in compared if one.suspect)
+    if suspects:
+        answer.notes.append(f"{suspects} suspect row{'s' * (suspects != 1)} predicted, not counted")
+    silent = [one for one in compared if one.predicted is None and not one.verdict]
+    if silent:
+        answer.notes.append(f"{len(silent)} rows are not predicted, each says why")
+    if question.draw:
+        answer.plot = _scatter(compared)
+    return answer
+
+
+def _compared(question: ValidateQuestion) -> list[Compared]:
+    """Return every row with its prediction."""
+    rows, level, inside = question.rows, question.confidence, question.inside
     return [
         *(validate.steps(rows.steps, level, inside) if rows.steps else ()),
         *(footprint.compared(row, level) for row in rows.memory),
@@ -69,7 +107,7 @@ def _compared(inputs: Inputs, level: float) -> list[Compared]:
 
 
 def whole_runs(rows: Sequence[RunRow], level: float, inside: bool) -> list[Compared]:
-    """Published whole runs in device-hours, each from its own organisation left out unless `inside`."""
+    """Return published whole runs in device-hours, each with its own organization held out unless `inside`."""
     answers = []
     for row, found, peak in runs.validated(rows, level, inside):
         group = row.organisation or row.model
@@ -87,7 +125,7 @@ def whole_runs(rows: Sequence[RunRow], level: float, inside: bool) -> list[Compa
 
 
 def _row(one: Compared) -> dict[str, Any]:
-    """A row of the answer; what there is not is left out."""
+    """Return a row of the answer; what is not known is omitted."""
     fields: dict[str, Any] = {
         "id": one.id,
         "quantity": one.quantity,
@@ -105,6 +143,7 @@ def _row(one: Compared) -> dict[str, Any]:
 
 
 def _counted(compared: Sequence[Compared]) -> dict[str, list[Compared]]:
+    """Return the rows that statistics count, by quantity."""
     groups: dict[str, list[Compared]] = {}
     for one in compared:
         if one.error is not None and not one.suspect:
@@ -113,7 +152,7 @@ def _counted(compared: Sequence[Compared]) -> dict[str, list[Compared]]:
 
 
 def _statistics(compared: Sequence[Compared]) -> tuple[list[Term], list[dict[str, Any]]]:
-    """Median, mean, p90 and bias of the errors and what share of the intervals covers, by quantity; and by source."""
+    """Return median, mean, p90 and bias of the errors and the share of intervals that cover, by quantity and source."""
     terms: list[Term] = []
     sources: list[dict[str, Any]] = []
     for quantity, members in _counted(compared).items():
@@ -151,6 +190,7 @@ def _statistics(compared: Sequence[Compared]) -> tuple[list[Term], list[dict[str
 
 
 def _by_source(sources: Sequence[dict[str, Any]]) -> tuple[str, ...]:
+    """Return the statistics by source as lines."""
     lines = ["  by source                                    rows  median    mean     p90    bias  covered"]
     for one in sources:
         covered = f"{one['coverage']:7.0%}" if "coverage" in one else "       "
@@ -162,7 +202,7 @@ def _by_source(sources: Sequence[dict[str, Any]]) -> tuple[str, ...]:
 
 
 def _display(compared: Sequence[Compared], count: int) -> list[dict[str, str]]:
-    """The worst rows."""
+    """Return the worst rows as people read them."""
     known = [one for one in compared if one.error is not None and not one.suspect]
     ranked = sorted(known, key=lambda one: -abs(math.log((one.predicted or 1) / (one.measured or 1))))
     return [
@@ -177,12 +217,8 @@ def _display(compared: Sequence[Compared], count: int) -> list[dict[str, str]]:
     ]
 
 
-def _title(inputs: Inputs, compared: Sequence[Compared]) -> str:
-    where = inputs.get("file") or "the shipped evidence"
-    return f"predicted against measured: {len(compared):,} rows of {where}"
-
-
 def _scatter(compared: Sequence[Compared]) -> list[Chart]:
+    """Draw predicted against measured, one panel a quantity."""
     charts = []
     for quantity, members in _counted(compared).items():
         groups: dict[str, list[Compared]] = {}
@@ -213,7 +249,7 @@ def _scatter(compared: Sequence[Compared]) -> list[Chart]:
 
 COMMAND = Command(
     "validate",
-    "Predicted against measured for published runs, each with constants that never saw its source",
+    "Predicted against measured for published runs, each with its own source held out",
     run,
     options=("interval", "in-sample", "worst", *DRAWS),
     arguments=("file",),

@@ -2,7 +2,7 @@
 
     total          token table + head + everything else; a tied head is the table, counted once
     active         total less the experts that a token does not choose: routers, shared experts and tables are all in
-    non_embedding  total less token tables and head; learnt positions stay in
+    non_embedding  total less token tables and head; learned positions stay in
     lookup_embedding  of the tables, those that are looked up alone: of layers' own inputs, and an encoder's where the
                    head shares the decoder's
 Buffers are no parameters. Runs of equal layers are counted once and multiplied, so cost does not grow with depth.

@@ -10,7 +10,7 @@ NORMAL_90 = 1.645
 
 
 def constants(without: str = "") -> Mapping[str, float]:
-    """All constants; learnt without one source where it is named (a row never helps to predict itself)."""
+    """All constants; learned without one source where it is named (a row never helps to predict itself)."""
     from napkin._tables import calibration as table
 
     if without not in table.WITHOUT:

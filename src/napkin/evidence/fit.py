@@ -4,7 +4,7 @@
               + Σ_sources (u/τ)²/2
 
 ρ is Huber's; w makes a source weigh as the square root of its rows. The factor u of a source takes up what is its own
-(cluster, version); it is learnt beside the constants and not used to predict. Gauss–Newton with damping.
+(cluster, version); it is learned beside the constants and not used to predict. Gauss–Newton with damping.
 """
 
 from __future__ import annotations

@@ -245,7 +245,7 @@ def compared(row: Row, level: float = margins.LEVEL) -> Compared:
 
 
 def unnamed(row: Row, level: float = margins.LEVEL) -> Compared:
-    """The row as if nobody named its framework, with what was learnt from that framework left out."""
+    """The row as if nobody named its framework, with what was learned from that framework left out."""
     named = framework_of(row)
     beyond = margins.outside(level, named.name if named else "")
     return _compared(row, beyond, ends_of(row), known=False)

@@ -77,7 +77,7 @@ class Pass:
     kinds     the layer of each      patterns  their order, kinds by number
     closure   what checkpointed layers' code refers to and autograd does not hold: positions, slopes
     tables    rotary tables, which it refers to too
-    lent      what layers lend each other, which the model's code holds while they run and checkpoints refer to
+    shared_tensors  what layers share, which the model's code holds while they run and checkpoints refer to
     mask      one causal mask of written-out attention, which that code refers to, or is given as an argument
     held      logits that the training loop holds until the backward pass is over
     loss      bytes of the loss, which the training loop holds until the step is over
@@ -101,7 +101,7 @@ class Pass:
     stream: Number = 0
     final: Number = 0
     first: Number = 0
-    lent: tuple[Storage, ...] = ()
+    shared_tensors: tuple[Storage, ...] = ()
 
 
 def piece(name: str, tape: Tape, start: int, first: int, input_bytes: Number) -> Piece:
@@ -251,8 +251,9 @@ def forward(
     final = after.input + ahead(after.nodes[: products[0]] if products else after.nodes, holds, KEPT)
     gone = where(any(s.label == INPUT_LABEL for s in after.kept), 0, after.input)  # the stream, once it is normalised
     after = replace(after, burst=after.burst - gone)
-    lent = tuple({id(s): s for value in lowering.lent.values() for _, s in value.tensor.places}.values())
-    rest = kept_on, tape.nodes[-1].output.size, embedded, stream, final, kept_there, lent
+    places = (place for value in lowering.shared_tensors.values() for place in value.tensor.places)
+    shared_tensors = tuple({id(storage): storage for _, storage in places}.values())
+    rest = kept_on, tape.nodes[-1].output.size, embedded, stream, final, kept_there, shared_tensors
     return Pass(before, tuple(layers), after, *order, *extras, *rest)
 
 

@@ -540,7 +540,7 @@ def _tables(step: Step, stage: Stage) -> Number:
 def _lent(step: Step, stage: Stage) -> Number:
     """What layers lend each other and none keeps for backward: the code alone holds it."""
     found: Number = 0
-    for storage in step.run.lent:
+    for storage in step.run.shared_tensors:
         _, keep = _users(step, stage.sorts, storage)
         found = found + storage.size * where(keep > 0, 1 - minimum(storage.kept, 1), 1)
     return found

@@ -164,5 +164,5 @@ def table_of(stack: Stack) -> Operation:
 
 
 def cropped(stack: Stack, length: Number) -> Stack:
-    """A stack whose learnt positions are cut to the sequences that it trains on (nanoGPT's crop_block_size)."""
+    """A stack whose learned positions are cut to the sequences that it trains on (nanoGPT's crop_block_size)."""
     return replace(stack, before=tuple(op.cropped(int(length)) for op in stack.before))

@@ -250,7 +250,7 @@ def _from_segments(content: dict[str, Any], segments: list[Any], name: str, devi
     found = _Trace(reader, content.get("device_traces"), chosen)
     if not found.events:
         return Snapshot(chosen, at_dump, reserved, at_dump, requested, _some(buckets), recorded=recorded)
-    for at, bucket in found.learnt.items():  # the trace knows more: blocks of autograd's own thread have no stack
+    for at, bucket in found.learned.items():  # the trace knows more: blocks of autograd's own thread have no stack
         if at in live:
             before, length = live[at]
             buckets[before] -= length
@@ -274,7 +274,7 @@ class _Trace:
 
     def __init__(self, reader: _Reader, traces: Any, device: int) -> None:
         self.events: list[tuple[int, int, str]] = []
-        self.learnt: dict[int, str] = {}
+        self.learned: dict[int, str] = {}
         self.recorded = False
         if not isinstance(traces, list) or device >= len(traces) or not isinstance(traces[device], list):
             return
@@ -298,14 +298,14 @@ class _Trace:
                 if bucket == "unexplained" and self.recorded and not event.get("frames"):
                     bucket = "gradients"  # no Python stack while others have one: autograd's own thread
                 if addr is not None:
-                    held[addr] = self.learnt[addr] = bucket
+                    held[addr] = self.learned[addr] = bucket
                 self.events.append((size, 0, bucket))
             elif action == "free_requested" or (action == "free_completed" and addr not in requests):
                 if action == "free_requested" and addr is None:
                     continue
                 bucket = "unexplained" if addr is None else held.pop(addr, "unexplained")
                 if addr is not None:
-                    self.learnt.pop(addr, None)
+                    self.learned.pop(addr, None)
                 self.events.append((-size, 0, bucket))
             elif action in ("segment_alloc", "segment_map"):
                 self.events.append((0, size, ""))

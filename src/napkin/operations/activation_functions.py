@@ -13,7 +13,7 @@ from napkin.autograd.tape import BYTES, Tape, Tensor
 from napkin.errors import Refused
 from napkin.operations.implementations import Implementation
 
-Learnt = Callable[[int], Tensor]
+MakeWeight = Callable[[int], Tensor]
 """Makes a function's own weight of so many numbers."""
 
 TANH_WRITTEN = ("gelu_new", "gelu_accurate", "gelu_python_tanh")
@@ -22,15 +22,15 @@ FAST_WRITTEN = "gelu_fast"
 """0.5·x·(1 + tanh(x·0.7978845608·(1 + 0.044715·x·x)))"""
 
 
-def activated(tape: Tape, code: Implementation, x: Tensor, function: str, learnt: Learnt) -> Tensor:
+def activated(tape: Tape, code: Implementation, x: Tensor, function: str, learned: MakeWeight) -> Tensor:
     """function(x), which holds x until it returns."""
     function = dict(code.functions).get(function, function)
-    out = _computed(tape, code.written, x, function, learnt)
+    out = _computed(tape, code.written, x, function, learned)
     tape.hold(x)
     return out
 
 
-def _computed(tape: Tape, written: bool, x: Tensor, function: str, learnt: Learnt) -> Tensor:
+def _computed(tape: Tape, written: bool, x: Tensor, function: str, learned: MakeWeight) -> Tensor:
     if function == "relu":
         return tape.relu(x)
     if function in ("relu2", "relu_squared"):
@@ -62,7 +62,7 @@ def _computed(tape: Tape, written: bool, x: Tensor, function: str, learnt: Learn
     if written and function == "quick_gelu":
         return tape.multiply(x, tape.sigmoid(tape.scale(x)))
     if function == "xielu":
-        return xielu(tape, x, learnt)
+        return xielu(tape, x, learned)
     if function == "swiglu_oai":
         raise Refused("swiglu_oai stands in experts alone")
     return tape.smooth(x, function, function == "bloom_gelu")
@@ -74,10 +74,10 @@ def clipped(tape: Tape, x: Tensor) -> Tensor:
     return tape.record("clamp", (x,), tape.new(x.count, x.dtype, "clipped"), (x,), scratch=masks)
 
 
-def xielu(tape: Tape, x: Tensor, learnt: Learnt) -> Tensor:
-    """where(x > 0, α₊·x·x + β·x, α₋·(expm1(min(x, ε)) − x) + β·x), its two scalars learnt."""
+def xielu(tape: Tape, x: Tensor, learned: MakeWeight) -> Tensor:
+    """where(x > 0, α₊·x·x + β·x, α₋·(expm1(min(x, ε)) − x) + β·x), its two scalars learned."""
     stored = "fp32" if tape.autocast else tape.compute
-    up, down = (tape.record("softplus", (learnt(1),), tape.new(1, stored, "scalar")) for _ in range(2))
+    up, down = (tape.record("softplus", (learned(1),), tape.new(1, stored, "scalar")) for _ in range(2))
     positive = tape.add(tape.multiply(tape.multiply(x, up), x), tape.scale(x))
     least = tape.record("minimum", (x,), tape.new(x.count, x.dtype, "least"), (x,))
     raised = tape.raised(least)

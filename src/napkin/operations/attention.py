@@ -18,11 +18,11 @@ from napkin.operations.attention_kernels import (
 from napkin.operations.base import (
     HEADS,
     KV_LATENT,
-    LENT,
     NOT_TIMED,
     QUERY,
     ROTATED_KEY,
     ROTATED_QUERY,
+    SHARED_TENSOR,
     Elementwise,
     Gemm,
     Ordinary,
@@ -89,7 +89,7 @@ class AttentionCore(Ordinary):
     """softmax(q·kᵀ)·v, reading q, k, v. FLOP over the full square: 2·b·a·s²·(d_qk + d_v).
 
     window   keys seen by a query, itself included (None: all)    causal  a query sees no later key
-    softcap  scores pass through cap·tanh(score/cap)              sinks   one learnt extra score a head
+    softcap  scores pass through cap·tanh(score/cap)              sinks   one learned extra score a head
     cross    keys and values come from the other stack            position  none, alibi or relative: a PositionBias is
                                                                            added (zeros in cross-attention, T5's code);
                                                                            dynamic: a mask that is read fourth is
@@ -212,7 +212,7 @@ class AttentionCore(Ordinary):
     def cache(self, over: Served) -> Cache | None:
         """Keys and values, for at most the window; nothing where they are another layer's. Keys of runs of tokens, and
         of the other stack, are kept in addition; the other stack's are kept for its own tokens."""
-        if self.reads[1].startswith(LENT):
+        if self.reads[1].startswith(SHARED_TENSOR):
             return None
         tokens = over.source if self.cross else over.context
         for bound in (None if self.anywhere else self.window, self.chunk):

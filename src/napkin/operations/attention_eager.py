@@ -123,7 +123,7 @@ def causal_mask(run: Lowering) -> Tensor:
 
 
 def with_sinks(run: Lowering, scores: Tensor, v: Tensor, heads: Number, count: Number, op: Attention) -> Tensor:
-    """Scores with one learnt score a head beside them (where there is one): shifted by their maximum (where the code
+    """Scores with one learned score a head beside them (where there is one): shifted by their maximum (where the code
     does it), normalised, the sink cut off."""
     tape = run.tape
     rows = run.b * heads * run.own

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 MEMORY = "memory"
 """What cross-attention reads: the encoder's output."""
-LENT = "lent/"
+SHARED_TENSOR = "lent/"
 """How a tensor that was lent is read: this and the name of the operation that lends it."""
 COLUMN, ROW, HEADS, VOCABULARY, EXPERT, REPLICATED = "column", "row", "heads", "vocabulary", "expert", "replicated"
 AS_READ = "as read"

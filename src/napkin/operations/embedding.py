@@ -85,7 +85,7 @@ class Embedding(Lookup):
 
 @record
 class PositionBias(Lookup):
-    """A learnt score for each head and bucket of distances between query and key, added to attention's (T5,
+    """A learned score for each head and bucket of distances between query and key, added to attention's (T5,
     arXiv:1910.10683, section 2.1). `shared`: the layers that follow use it too, and have no table of their own."""
 
     buckets: int

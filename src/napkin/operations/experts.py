@@ -51,7 +51,7 @@ class Router(Ordinary):
     top_k: int
     bias: bool = False
     score: str = "softmax"
-    normalise: bool = False
+    normalize: bool = False
     upcast: bool = False
     balanced: str = ""
     softcap: bool = False
@@ -127,7 +127,7 @@ class Router(Ordinary):
             else:
                 scores = tape.sigmoid(wide) if self.score == "sigmoid" else tape.softmax(wide, asked)
             weights = tape.record("topk", (scores,), tape.new(rows * k, scores.dtype, "weights"), kept)
-        if self.normalise:
+        if self.normalize:
             weights = shares(run, weights, rows)
         if code.masked_choice:
             none = tape.new(rows * k, "bool", "no expert", fixed=True)

@@ -1,4 +1,4 @@
-"""Operations of networks whose residual streams are read and written through learnt gates, and into which tables of
+"""Operations of networks whose residual streams are read and written through learned gates, and into which tables of
 hashed runs of tokens add what they hold (Qwen4-Exp). Symbols as in base.py; n streams of h numbers a token."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from napkin.record import record
 
 
 @record
-class Outer(Elementwise):
+class OuterProduct(Elementwise):
     """Each of n numbers a token, read first, times the `width` numbers read second: n streams."""
 
     width: int

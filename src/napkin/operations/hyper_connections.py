@@ -1,5 +1,5 @@
 """Operations of hyper-connections (Zhu et al. 2024, arXiv:2409.19606; DeepSeek-V4): the residual is n streams of h
-numbers, and learnt weights of each token say how a branch reads them, writes to them, and how they mix."""
+numbers, and learned weights of each token say how a branch reads them, writes to them, and how they mix."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from napkin.record import record
 
 
 @record
-class Fan(Elementwise):
+class CopyToStreams(Elementwise):
     """The streams' beginning: `streams` copies of `width` numbers a token."""
 
     width: int
@@ -27,7 +27,7 @@ class Fan(Elementwise):
 
 
 @record
-class Collapse(Ordinary):
+class ReadStreams(Ordinary):
     """What a branch reads: Σ over the n streams of a weight each. A linear layer of all streams together makes that
     and the n weights of the branch's result; where the streams `mix`, n² more, which `iterations` of dividing by the
     sums of columns and rows (Sinkhorn and Knopp 1967) make doubly stochastic. FLOP: 2·T·n·h·(2·n or 2·n + n²).
@@ -97,7 +97,7 @@ class Collapse(Ordinary):
 
 
 @record
-class Spread(Ordinary):
+class WriteStreams(Ordinary):
     """What a branch made, read second, goes to each stream with the weight that the collapse, read first, made for it,
     and the streams, read third, are added, mixed by their n×n weights where these exist. FLOP: 2·T·n²·h."""
 

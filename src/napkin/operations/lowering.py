@@ -145,7 +145,7 @@ class Lowering:
         self.routers: Number = 0
         self.shifted: dict[int, Tensor] = {}
         self.values: dict[str, Value] = {}
-        self.lent: dict[str, Value] = {}
+        self.shared_tensors: dict[str, Value] = {}
         self.whole: dict[int, Tensor] = {}
 
     # --- the program ---
@@ -170,7 +170,7 @@ class Lowering:
     def run(self, operations: tuple[Lowered, ...], x: Value | None) -> Value:
         """All operations in order; the last one's output."""
         program = self.rewrite(operations, self.code)
-        self.values = {**self.lent} if x is None else {**self.lent, "x": x}
+        self.values = {**self.shared_tensors} if x is None else {**self.shared_tensors, "x": x}
         if x is not None and self.encoded is not None:
             self.values[self.memory] = Value(self.encoded, x.width, whole=True)
         self.program = program
@@ -240,7 +240,7 @@ class Lowering:
 
     def rows_of(self, how: str) -> Number:
         """Rows of a table of ids or angles: one a sequence, or one for all."""
-        return self.b if how in ("each", "learnt") or (how == "source" and not self.source) else 1
+        return self.b if how in ("each", "learned") or (how == "source" and not self.source) else 1
 
     def turned(self, x: Tensor) -> Tensor:
         """The tensor laid out by heads: one copy for all that read it."""
@@ -279,7 +279,7 @@ class Lowering:
         return activated(self.tape, self.code, x, function, self.weight)
 
     def weight(self, count: Number) -> Tensor:
-        """A learnt vector, as it is stored."""
+        """A learned vector, as it is stored."""
         stored = "fp32" if self.tape.autocast else self.tape.compute
         tuning = self.code.tuning
         frozen = tuning is not None and tuning.method != "adapter_v2"

@@ -27,9 +27,11 @@ class HalfHeads(View):
 
 @record
 class Difference(Elementwise):
-    """The results of two maps put together, head by head, the second half of the heads then subtracted from the first,
-    times λ = exp(q₁·k₁) − exp(q₂·k₂) + a constant, of four learnt vectors of `head_dim` numbers. Half as many heads, of
-    twice the size, are left."""
+    """The difference of two attention maps' results, head by head.
+
+    The second half of the heads, times λ = exp(q₁·k₁) − exp(q₂·k₂) + a constant, is subtracted from the first; λ has
+    four learned vectors of `head_dim` elements. Half as many heads, of twice the size, are left.
+    """
 
     heads: int
     head_dim: int

@@ -47,7 +47,7 @@ class Sizes:
 
 
 def parameter(tape: Tape, count: Number) -> Tensor:
-    """A learnt vector, as it is stored."""
+    """A learned vector, as it is stored."""
     return tape.given(count, "fp32" if tape.autocast else tape.compute, "weight", kind=WEIGHT)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from napkin.operations.base import Operation
 from napkin.operations.experts import ExpertMatmul, Experts
-from napkin.operations.views import Lend
+from napkin.operations.views import Share
 from napkin.record import record
 
 
@@ -170,10 +170,10 @@ class Model:
         return [op for stack in self.stacks for layer in stack.layers for op in layer.operations]
 
     @property
-    def lends(self) -> bool:
+    def shares_tensors(self) -> bool:
         """Whether layers read more of what stands before them than the residual stream."""
         before = (op for stack in self.stacks for op in stack.before)
-        return any(isinstance(op, Lend) for op in (*before, *self.operations))
+        return any(isinstance(op, Share) for op in (*before, *self.operations))
 
     @property
     def experts(self) -> set[int]:

@@ -83,20 +83,20 @@ class Norm(Elementwise):
         size = width * (self.groups if self.per_group else 1)
         if run.code.norms == "fp32" and self.kind == "rms":
             arithmetic = "fp32"
-        learnt = (self.weight + self.bias) * size * BYTES["fp32" if tape.autocast else tape.compute]
+        learned = (self.weight + self.bias) * size * BYTES["fp32" if tape.autocast else tape.compute]
         if run.code.norms == "lowered" and tape.autocast:
-            return self.autocast_normalized(run, x, rows, size, learnt)
+            return self.autocast_normalized(run, x, rows, size, learned)
         if arithmetic in ("fused", "fused_fp32"):
             if arithmetic == "fused_fp32":
                 x = tape.cast(x, "fp32")
             if self.kind == "rms":
                 return (
-                    tape.cast(tape.rms_norm(x, rows, learnt), narrow)
+                    tape.cast(tape.rms_norm(x, rows, learned), narrow)
                     if arithmetic != "fused"
-                    else tape.rms_norm(x, rows, learnt)
+                    else tape.rms_norm(x, rows, learned)
                 )
             shifted = [tape.scale(run.weight(size))] if self.unit_offset else []
-            out = tape.layer_norm(x, rows, shifted, learnt)
+            out = tape.layer_norm(x, rows, shifted, learned)
             return tape.cast(out, narrow) if arithmetic == "fused_fp32" else out
         given, x = x, tape.cast(x, "fp32")
         if arithmetic == "narrow":
@@ -128,26 +128,26 @@ class Norm(Elementwise):
         tape.hold(out, variance)
         return product
 
-    def autocast_normalized(self, run: Lowering, x: Tensor, rows: Number, size: int, learnt: Number) -> Tensor:
+    def autocast_normalized(self, run: Lowering, x: Tensor, rows: Number, size: int, learned: Number) -> Tensor:
         """A layer norm that the code takes out of autocast: its arguments are cast to 16 bits on every pass."""
         tape = run.tape
         lowered = [tape.cast(run.weight(size), tape.autocast) for there in (self.weight, self.bias) if there]
         x = tape.lowered(x)
         mean, rstd = (tape.new(rows, "fp32", what, fixed=True) for what in ("mean", "rstd"))
         out = tape.new(x.count, x.dtype, "normalised")
-        return tape.record("layer_norm", (x,), out, (x, mean, rstd, *lowered), weight=learnt)
+        return tape.record("layer_norm", (x,), out, (x, mean, rstd, *lowered), weight=learned)
 
 
 @record
 class UnitNorm(Elementwise):
-    """x·√width/‖x‖ over each of `groups` vectors of `width` numbers; `learnt`: and by a learnt factor of each."""
+    """x·√width/‖x‖ over each of `groups` vectors of `width` numbers; `learned`: and by a learned factor of each."""
 
     width: int
     groups: int
-    learnt: bool = False
+    learned: bool = False
 
     def weights(self) -> tuple[Weight, ...]:
-        return (Weight("scale", (self.groups,), HEADS),) if self.learnt else ()
+        return (Weight("scale", (self.groups,), HEADS),) if self.learned else ()
 
     def traffic(self) -> tuple[Number, Number]:
         return 6 * self.width * self.groups, 10 * self.width * self.groups
@@ -164,6 +164,6 @@ class UnitNorm(Elementwise):
         inverse = tape.new(rows, wide, "reciprocal")
         inverse = tape.record("reciprocal", (cut,), inverse, (inverse,))
         out = tape.multiply(x.tensor, tape.scale(inverse), "normalised")
-        if self.learnt:
+        if self.learned:
             out = tape.multiply(out, run.weight(self.groups))
         return Value(out, x.width, x.divided, x.whole)

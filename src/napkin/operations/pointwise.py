@@ -22,17 +22,17 @@ from napkin.record import record, replace
 @record
 class Activation(Elementwise):
     """An elementwise non-linearity over `width` numbers a token, by its name in config.json: silu, gelu, gelu_new,
-    gelu_pytorch_tanh, relu, relu2, … `learnt` scalars belong to it (xIELU has two). `upcast`: computed in fp32 and
+    gelu_pytorch_tanh, relu, relu2, … `learned` scalars belong to it (xIELU has two). `upcast`: computed in fp32 and
     cast back. `fused`: it runs in the kernel of the multiplication that reads it."""
 
     width: int
     function: str
-    learnt: int = 0
+    learned: int = 0
     upcast: bool = False
     fused: bool = False
 
     def weights(self) -> tuple[Weight, ...]:
-        return (Weight("scalars", (self.learnt,)),) if self.learnt else ()
+        return (Weight("scalars", (self.learned,)),) if self.learned else ()
 
     def traffic(self) -> tuple[Number, Number]:
         """Read and write; backward reads two and writes one. Nothing within the kernel of a multiplication."""
@@ -137,14 +137,14 @@ class Multiply(Elementwise):
 
 @record
 class Scale(Elementwise):
-    """Multiplication by a constant, or by a learnt vector of `width` (`learnt`). `cast`: the constant is held as an
+    """Multiplication by a constant, or by a learned vector of `width` (`learned`). `cast`: the constant is held as an
     integer tensor, which each pass casts to the activations' type. `positions`: each position has a constant of its
     own, in fp32 (Llama 4's temperature of attention). `vector`: constants of each of the `width` numbers, held with the
     weights. `sequences`: each sequence has one, in fp32. `held`: the format that the one constant is held in, which
     each pass casts. `masks`: the constant is each token's mask, in the activations' format, or held as booleans."""
 
     width: int
-    learnt: bool = False
+    learned: bool = False
     cast: bool = False
     positions: bool = False
     sequences: bool = False
@@ -153,7 +153,7 @@ class Scale(Elementwise):
     masks: bool = False
 
     def weights(self) -> tuple[Weight, ...]:
-        return (Weight("scale", (self.width,)),) if self.learnt else ()
+        return (Weight("scale", (self.width,)),) if self.learned else ()
 
     def replaces(self) -> str:
         return self.reads[0]
@@ -191,7 +191,7 @@ class Scale(Elementwise):
         if self.cast or (self.held and self.held != x.tensor.dtype):
             factor = run.tape.new(1, x.tensor.dtype, "factor", fixed=True)
             return Value(run.tape.multiply(x.tensor, factor), x.width, x.divided, x.whole)
-        if not self.learnt:
+        if not self.learned:
             return Value(run.tape.scale(x.tensor), x.width, x.divided, x.whole)
         weight = run.weight(self.width)
         return Value(run.tape.multiply(x.tensor, weight), x.width, x.divided, x.whole)
@@ -239,7 +239,7 @@ class GroupMean(Elementwise):
 
 @record
 class Affine(Elementwise):
-    """(x + b)·w with learnt vectors b and w of `width`."""
+    """(x + b)·w with learned vectors b and w of `width`."""
 
     width: int
 
@@ -256,7 +256,7 @@ class Affine(Elementwise):
 
 
 @record
-class Learnt(Ordinary):
+class Parameters(Ordinary):
     """Vectors or small tensors that a layer learns besides its matrices (A, D, dt bias, decay, …). `trained`: a
     gradient reaches them."""
 
@@ -284,8 +284,8 @@ class Learnt(Ordinary):
 
 
 @record
-class Mix(Elementwise):
-    """x·w + y·(1 − w), where y is x of the token before and w the learnt share of each of `width` channels, read
+class TokenShift(Elementwise):
+    """x·w + y·(1 − w), where y is x of the token before and w the learned share of each of `width` channels, read
     second (RWKV)."""
 
     width: int

@@ -141,7 +141,7 @@ class ConvPair(Ordinary):
 
 
 @record
-class Delayed(Ordinary):
+class HalfShifted(Ordinary):
     """Values of which one half is made of a token itself, read first, and one half of the token before: `width` numbers
     a token. What stands before a sequence is made of zeros, `d_in` of them, with the same weights.
     FLOP: 2·b·d_in·width/2."""
@@ -180,7 +180,7 @@ class Delayed(Ordinary):
 
 @record
 class ForgetGate(Elementwise):
-    """How much of a recurrence's state each channel keeps, as a logarithm: −exp(A)·softplus(x + b), with a learnt A of
+    """How much of a recurrence's state each channel keeps, as a logarithm: −exp(A)·softplus(x + b), with a learned A of
     each of `heads` and b of each of their `head_dim` channels (Kimi Delta Attention, arXiv:2510.26692, section 3).
 
     form      how the reference code computes it, in fp32:

@@ -13,7 +13,7 @@ from napkin.record import record
 
 @record
 class DistanceBias(Ordinary):
-    """What is added to the score of each query and key: the query's `rank` numbers for each head mix learnt profiles
+    """What is added to the score of each query and key: the query's `rank` numbers for each head mix learned profiles
     over `extent` distances. FLOP: 2·T·a·rank·extent."""
 
     heads: int
@@ -67,7 +67,7 @@ class ShortConvolution(Elementwise):
 @record
 class SinkRouter(Router):
     """A router that scores `shared` experts, which all tokens pass, beside those that it chooses: each one's share is
-    its sigmoid over the sum of all of these, times a learnt scale. Its value: the shares of the chosen, then those of
+    its sigmoid over the sum of all of these, times a learned scale. Its value: the shares of the chosen, then those of
     the shared. FLOP: 2·T·h·(E + S)."""
 
     shared: int = 1

@@ -23,7 +23,7 @@ class RetrievedExperts(Ordinary):
     keys: int
     top_k: int
     function: str
-    normalise: bool
+    normalize: bool
 
     def weights(self) -> tuple[Weight, ...]:
         return tuple(Weight(name, (self.width,), copies=self.experts, used=self.top_k) for name in ("down", "up"))
@@ -50,7 +50,7 @@ class RetrievedExperts(Ordinary):
         places, chosen = (tape.new(tokens * self.top_k, "int64", what, fixed=True) for what in ("places", "chosen"))
         best = tape.record("topk", (sums,), tape.new(tokens * self.top_k, sums.dtype, "best"), (places,))
         scores = tape.softmax(best)
-        if self.normalise:
+        if self.normalize:
             scores = shares(run, scores, tokens)
 
         def looked_up(table: str) -> Tensor:

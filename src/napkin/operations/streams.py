@@ -1,5 +1,5 @@
 """Operations of networks whose layers do more than read one stream and hand it on: several streams side by side (AltUp,
-Baykal et al. 2023, arXiv:2301.13310), activations cut by their spread, experts with a learnt weight each.
+Baykal et al. 2023, arXiv:2301.13310), activations cut by their spread, experts with a learned weight each.
 
 Symbols as in base.py; n streams of h numbers a token. Weights of AltUp stand in ordinary linear layers and norms: here
 is what joins them.
@@ -27,7 +27,7 @@ class Streaming(Elementwise, abstract=True):
 
 
 @record
-class Stream(Streaming):
+class SelectStream(Streaming):
     """One of the streams, `width` numbers a token: a view, or a copy."""
 
     copied: bool = False
@@ -42,7 +42,7 @@ class Stream(Streaming):
 
 
 @record
-class Stack(Streaming):
+class StackStreams(Streaming):
     """Streams of equal width put together: a new tensor of `width` numbers a token."""
 
     def traffic(self) -> tuple[int, int]:
@@ -204,7 +204,7 @@ class ClampedMatmul(Matmul):
 
 @record
 class ExpertScale(Elementwise):
-    """The weights of a token's chosen experts, each multiplied by a learnt number of its expert. Reads a router."""
+    """The weights of a token's chosen experts, each multiplied by a learned number of its expert. Reads a router."""
 
     experts: int
     top_k: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin.autograd.tape import BYTES, WEIGHT_COPY, Tensor
 from napkin.elementwise import Number
-from napkin.operations.base import LENT, NOT_TIMED, Elementwise, Gemm, Operation, Ordinary, View, Weight, Work
+from napkin.operations.base import NOT_TIMED, SHARED_TENSOR, Elementwise, Gemm, Operation, Ordinary, View, Weight, Work
 from napkin.operations.lora import JOINED
 from napkin.operations.lowering import Lowering, Value
 from napkin.record import record, replace
@@ -53,7 +53,7 @@ def reuse(op: Operation, owner: Operation | None = None) -> Reused:
 
 
 @record
-class Lend(View):
+class Share(View):
     """Hands what it reads on to all layers that follow: keys and values that several layers share, or numbers of which
     each layer has its part. No pipeline stage then stands alone."""
 
@@ -66,7 +66,7 @@ class Lend(View):
         x = run.read(self)
         for _, storage in x.tensor.places:
             storage.shared = True
-        run.lent[LENT + self.name] = x
+        run.shared_tensors[SHARED_TENSOR + self.name] = x
         return x
 
 
@@ -141,7 +141,7 @@ class Concat(View):
 
 
 @record
-class Carried(View):
+class SideInput(View):
     """What the layer before hands on beside the stream: `width` numbers a token. `wide`: weights had a part in it, so
     that it is fp32 under autocast."""
 
@@ -159,7 +159,7 @@ class Carried(View):
 
 
 @record
-class Behind(View):
+class ConcatTokens(View):
     """Tokens of two stacks, one behind the other: `width` numbers for each."""
 
     width: int
@@ -176,7 +176,7 @@ class Behind(View):
 
 @record
 class Overwrite(Elementwise):
-    """The rows of one certain token replaced in place by a learnt vector of `width` numbers."""
+    """The rows of one certain token replaced in place by a learned vector of `width` numbers."""
 
     width: int
 

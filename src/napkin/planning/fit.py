@@ -121,7 +121,7 @@ def largest(fits: Callable[[int], bool], unit: int = 1, most: int = MOST) -> int
 
 def with_layers(model: Model, layers: int) -> Model:
     """The model with another number of layers: its own, cut off, or its last pattern repeated further."""
-    if model.lends:
+    if model.shares_tensors:
         raise Refused(f"{model.name}: its layers read what others make: another number of them is another network")
     last = model.stacks[-1]
     patterns = list(last.patterns)
@@ -261,7 +261,7 @@ def changes(model: Model, setup: Setup, fixed: bool, node: int = 8) -> Iterator[
                 sp=layout.sp if layout.tp > 1 else 1,
                 micro_batches=whole or layout.pp,
             )
-        dealt = layout.stages or model.lends
+        dealt = layout.stages or model.shares_tensors
         if keeps and not dealt and model.stacks[-1].depth % (deeper * layout.vp) == 0:
             yield laid(f"--pp {deeper}", "a pipeline's bubble", pp=deeper, dp=fewer, micro_batches=whole or deeper)
         if layout.seq % (longer * layout.tp) == 0:

@@ -26,7 +26,7 @@ def broken_rules(request: Request) -> list[str]:
         found.append(f"--tp {only['tp']} does not divide the {min(key_heads(request.model)):,} key/value heads")
     if only.get("pp", 1) * only.get("vp", 1) > depth:
         found.append(f"pp · vp is above the {depth} layers")
-    if only.get("pp", 1) > 1 and request.model.lends:
+    if only.get("pp", 1) > 1 and request.model.shares_tensors:
         found.append("layers read what layers of other pipeline stages make")
     product = math.prod(only.get(name, 1) for name in ("tp", "pp", "cp", "dp"))
     if n % product:

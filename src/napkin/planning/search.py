@@ -104,7 +104,7 @@ def grid(request: Request) -> Grid | None:
     ]
     columns = [
         (pp, vp, zero)
-        for pp in divisors(n, 1 if model.lends else depth)
+        for pp in divisors(n, 1 if model.shares_tensors else depth)
         if request.allows("pp", pp)
         for vp in _chunks(depth, pp)
         if request.allows("vp", vp)

@@ -91,11 +91,11 @@ def read(inputs: Inputs) -> PlanQuestion:
         pareto=bool(inputs.get("pareto")),
         confidence=read_confidence(inputs),
         peak=prediction.peak,
-        words=_words(inputs),
+        words=_read_words(inputs),
     )
 
 
-def _words(inputs: Inputs) -> dict[str, str]:
+def _read_words(inputs: Inputs) -> dict[str, str]:
     """Return the texts of the options that a line for `napkin step` repeats."""
     repeated = [n for n in REPEATED if inputs.get(n) is not None and inputs.get(n) != SETUP_DEFAULTS.get(n)]
     return {name: str(inputs.shown[name].text) for name in ("model", "hardware", *repeated)}

@@ -1,4 +1,4 @@
-"""What the commands that ask another one share: the question as given, one option changed, values of a range."""
+"""What the commands that ask another one share: its question as given, some options changed, its answer."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from napkin.render.answer import Answer, Shown
 Question = dict[str, OptionText]
 
 
-def target_of(inputs: Inputs) -> tuple[Command, Question]:
-    """The command that is asked, and its options as given or as the run file has them."""
+def read_target(inputs: Inputs) -> tuple[Command, Question]:
+    """Return the command that is asked, and its options as given or as the run file has them."""
     command = inputs.command.target
     if command is None:
         name = inputs.command.name
@@ -34,7 +34,7 @@ def _as_given(shown: Shown) -> Any:
 
 
 def option_of(command: Command, name: str, where: str) -> Option:
-    """The option of the asked command by any spelling; refused (2) with the nearest."""
+    """Return the option of the asked command by any spelling; refused (2) with the nearest."""
     known = canonical(name.strip().lstrip("-"))
     names = [n for n in (*command.names, *command.figures) if n not in (*COMMON, *DRAWS)]
     if known not in names:
@@ -44,29 +44,29 @@ def option_of(command: Command, name: str, where: str) -> Option:
 
 
 def changed(question: Question, changes: Mapping[str, Any]) -> Question:
-    """The question with other texts for some options; None takes an option out."""
+    """Return the question with other texts for some options; None takes an option out."""
     result = {name: one for name, one in question.items() if name not in changes}
     return {**result, **{name: OptionText(text) for name, text in changes.items() if text is not None}}
 
 
 ADVICE = "suggestions"
-"""What an answer advises beside its quantities."""
+"""What an answer advises in addition to its quantities."""
 
 
 class Quantities:
-    """Every quantity of an answer, but no advice: what a command that asks another reads of it."""
+    """All quantities of an answer, but no advice: what a command that asks another reads of it."""
 
     def __contains__(self, path: object) -> bool:
         return path != ADVICE
 
 
-def asked(command: Command, question: Question, only: Container[str] | None = None) -> Answer:
-    """The answer; only: the quantities that will be read."""
+def answer_quietly(command: Command, question: Question, only: Container[str] | None = None) -> Answer:
+    """Return the answer; only: the quantities that will be read, all but advice where it is None."""
     return ask(command, question, Quantities() if only is None else only)
 
 
 def assignments(text: str, command: Command, where: str) -> dict[str, Any]:
-    """`tp=8,pp=4,sp=false` → texts by option. A value keeps its commas where no `name=` follows them."""
+    """Return `tp=8,pp=4,sp=false` as texts by option. A value keeps its commas where no `name=` follows them."""
     parts: list[str] = []
     for piece in text.split(","):
         head, equals, _ = piece.partition("=")
@@ -88,7 +88,7 @@ def assignments(text: str, command: Command, where: str) -> dict[str, Any]:
 
 
 def paths(text: str | None, answer_paths: Sequence[str], where: str = "--show") -> list[str] | None:
-    """The quantities that were asked for, by path; None where none was named."""
+    """Return the quantities that were asked for, by path; None where none was named."""
     if text is None:
         return None
     wanted = [word.strip() for word in text.split(",")]

@@ -1,0 +1,68 @@
+"""Bytes that training a stack of linear layers keeps: parameters, gradients, optimizer states, saved activations."""
+
+from __future__ import annotations
+
+from napkin import formats
+from napkin.counting import linear_stack as linear
+from napkin.record import record
+from napkin.term import Term, add, ceiling, constant, divide, leaf, multiply
+from napkin.training import optimizers
+from napkin.training.optimizers import Optimizer
+from napkin.training.precision import Precision
+
+
+@record
+class LinearMemory:
+    """Bytes of a stack: the total and its parts; apart from it the step counters and the saved input (the data)."""
+
+    total: Term
+    parts: tuple[Term, ...]
+    counters: Term
+    saved_input: Term
+    params: Term
+
+
+def linear_memory(widths: tuple[int, ...], batch: int, policy: Precision, optimizer: Optimizer) -> LinearMemory:
+    """Return what training linear layers of these widths on `batch` examples keeps."""
+    layer = linear.chain(widths)
+    weights = [w for op in layer.operations for w in op.weights()]
+    params = leaf("params/total", sum(w.count for w in weights), "param", "true")
+    parts = [_sized("memory/parameters", params, policy.param), _sized("memory/gradients", params, policy.grad)]
+    if policy.master is not None:
+        parts.append(_sized("memory/master", params, policy.master))
+    states, counters = _states(optimizer, [w.shape for w in weights], policy)
+    data, kept = linear.saved(widths, batch)
+    saved = leaf("saved_numbers", kept, "1", "true", "what the layers after the first read")
+    parts += [states, _sized("memory/activations", saved, policy.compute)]
+    given = leaf("input_numbers", data, "1", "true", "what the first layer reads")
+    saved_input = _sized("memory/saved_input", given, policy.compute)
+    return LinearMemory(add("memory/total", *parts), tuple(parts), counters, saved_input, params)
+
+
+def _sized(name: str, count: Term, dtype: str) -> Term:
+    """Return count × bytes of the number format, in whole bytes."""
+    each = formats.element_bytes(formats.find(dtype), f"bytes_of_{dtype}")
+    if count.unit != "1":
+        each = divide(each.name, each, constant("parameter", 1, "param"))
+    size = multiply(f"{name}/exact", count, each)
+    return multiply(name, count, each) if isinstance(size.value, int) else ceiling(name, size)
+
+
+def _states(optimizer: Optimizer, shapes: list[tuple[int, ...]], policy: Precision) -> tuple[Term, Term]:
+    """Return (memory/optimizer without counters, memory/step_counters), summed over the tensors."""
+    width = formats.element_bytes(formats.find(policy.state), f"bytes_of_{policy.state}")
+    by_state: dict[str, list[Term]] = {}
+    counters: list[Term] = []
+    for at, shape in enumerate(shapes, 1):
+        scalar = {s.name for s in optimizer.kept(shape) if s.layout == optimizers.SCALAR}
+        for term in optimizers.terms(optimizer, shape, width, f"linear{at}"):
+            state = term.name.rpartition("/")[2]
+            if state in scalar:
+                counters.append(term)
+            elif state == "code_books":
+                by_state["code_books"] = [term]  # one set for all tensors
+            else:
+                by_state.setdefault(state, []).append(term)
+    total = [add(f"memory/optimizer/{state}", *terms) for state, terms in by_state.items()]
+    none = leaf("no_state", 0, "byte", "true", optimizer.source)
+    return add("memory/optimizer", *(total or [none])), add("memory/step_counters", *(counters or [none]))
