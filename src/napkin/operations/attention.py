@@ -37,7 +37,7 @@ from napkin.operations.implementations import EAGER, EFFICIENT, FLASH
 from napkin.operations.lowering import Lowering, Value, either
 from napkin.operations.primitives import causal_pairs, ceil_div, matmul_flops, minimum, run_pairs
 from napkin.operations.rotary_tables import by_angles, rotary_table, widened
-from napkin.record import record, replace
+from napkin.record import record
 
 
 @record
@@ -185,8 +185,8 @@ class AttentionCore(Ordinary):
         batch = work.sequences * self.heads
         of_scores, of_values = (Pairs(pairs, self.heads, size, halves) for size in (self.qk_dim, self.v_dim))
         return (
-            Gemm("scores", batch, work.length, self.qk_dim, keys, scores, False, True, of_scores),
-            Gemm("values", batch, work.length, keys, self.v_dim, values, False, True, of_values),
+            Gemm("scores", batch, work.length, self.qk_dim, keys, scores, False, of_scores),
+            Gemm("values", batch, work.length, keys, self.v_dim, values, False, of_values),
         )
 
     def traffic(self) -> tuple[Number, Number]:
@@ -296,11 +296,10 @@ class BandAttention(Ordinary):
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         half, parts = self.window // 2, 2 * ceil_div(work.length, self.window)
         chunks = work.sequences * (parts - 1)
-        found = (
+        return (
             gemm("scores", self.window, self.qk_dim, self.window, chunks * self.heads, weight=False),
             gemm("values", half, 3 * half, self.v_dim, work.sequences * self.heads * parts, weight=False),
         )
-        return tuple(replace(one, attention=True) for one in found)
 
     def traffic(self) -> tuple[Number, Number]:
         return NOT_TIMED  # not timed yet
