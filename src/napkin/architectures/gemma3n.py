@@ -11,6 +11,7 @@ from typing import NamedTuple
 from napkin.architectures import common
 from napkin.architectures.blocks import Operations, gated_mlp
 from napkin.architectures.common import FULL, WINDOWED
+from napkin.architectures.dimensions import Dimensions, decoder_only
 from napkin.architectures.record import Architecture, Wrapper
 from napkin.architectures.shared_kv import (
     IMPLEMENTATION,
@@ -131,8 +132,8 @@ def gemma3n(config: Config) -> Model:
         *common.head(hidden, rows, norm=NORM, softcap=capped(config), none=none),
     )
     after = tuple(replace(op, reads=("streams_mean",)) if op.name == "final_norm" else op for op in after)
-    model = common.decoder_only(
-        common.Dimensions(
+    model = decoder_only(
+        Dimensions(
             config.name,
             config.model_type,
             hidden,

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from napkin.architectures import arrangements, common
 from napkin.architectures.blocks import RMS_BARE, Operations, gated_mlp
 from napkin.architectures.common import FULL, WINDOWED
+from napkin.architectures.dimensions import Dimensions, decoder_only
 from napkin.architectures.record import REQUIRED, Architecture, Wrapper, like
 from napkin.architectures.shared_kv import (
     BORROWS,
@@ -89,8 +90,8 @@ def gemma4(config: Config) -> Model:
     if each:
         table = layers_inputs(config.integer("vocab_size_per_layer_input"), hidden, layers, each)
         before += (*table, Slice("stream", ("embedding_scaled",), hidden))
-    return common.decoder_only(
-        common.Dimensions(
+    return decoder_only(
+        Dimensions(
             config.name,
             config.model_type,
             hidden,

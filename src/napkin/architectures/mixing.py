@@ -11,18 +11,8 @@ from collections.abc import Callable, Sequence
 
 from napkin.architectures.attention import Attention, Heads, QkvProjections, Rope
 from napkin.architectures.blocks import RMS, Block, NormStyle
-from napkin.architectures.common import (
-    FULL,
-    Dimensions,
-    decoder_only,
-    depth_of,
-    embedding,
-    head,
-    head_size,
-    headless,
-    kv_heads_of,
-    tied,
-)
+from napkin.architectures.common import FULL, depth_of, embedding, head, head_size, headless, kv_heads_of, tied
+from napkin.architectures.dimensions import Dimensions, decoder_only
 from napkin.inputs.load import printable
 from napkin.inputs.model import LARGEST_DIMENSION, Config
 from napkin.operations.experts import BalanceLoss

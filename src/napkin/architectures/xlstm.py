@@ -11,8 +11,9 @@ from functools import partial
 
 from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.blocks import NormStyle, gated_mlp
-from napkin.architectures.common import Dimensions, decoder_only, embedding, head, headless, on, tied, width
 from napkin.architectures.common import depth as depth_of
+from napkin.architectures.common import embedding, head, headless, on, tied, width
+from napkin.architectures.dimensions import Dimensions, decoder_only
 from napkin.architectures.mixing import scaled
 from napkin.architectures.record import Architecture
 from napkin.architectures.recurrent_blocks import mlstm

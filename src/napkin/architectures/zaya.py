@@ -9,9 +9,7 @@ from __future__ import annotations
 from napkin.architectures.attention import Rope
 from napkin.architectures.blocks import RMS, Operations
 from napkin.architectures.common import (
-    Dimensions,
     activation,
-    decoder_only,
     depth,
     embedding,
     head,
@@ -22,6 +20,7 @@ from napkin.architectures.common import (
     tied,
     width,
 )
+from napkin.architectures.dimensions import Dimensions, decoder_only
 from napkin.architectures.mixing import kinds
 from napkin.architectures.record import Architecture
 from napkin.inputs.load import printable
