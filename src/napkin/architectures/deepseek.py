@@ -33,10 +33,10 @@ from napkin.architectures.layer_plans import Sparse, after_first, by_type
 from napkin.architectures.mixture import Mixture, counted
 from napkin.architectures.record import REQUIRED, Architecture, Wrapper, like
 from napkin.inputs.model import Config
-from napkin.operations.attention import Indexer
 from napkin.operations.base import COLUMN, QUERY
 from napkin.operations.hyper_connections import CopyToStreams, ReadStreams
 from napkin.operations.implementations import EAGER, EFFICIENT, HF, SIGMOID_ROUTER
+from napkin.operations.indexer import Indexer
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
 from napkin.operations.pointwise import Activation
