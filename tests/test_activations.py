@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from napkin._tables import saved_bytes as TABLE
 from napkin.architectures import MODULES, WRAPPERS, implementation_of
 from napkin.footprint import memory
-from napkin.footprint.memory import Rank
 from napkin.footprint.prepared import prepare
+from napkin.footprint.rank import Rank
 from napkin.footprint.setup import Setup
 from napkin.operations.implementations import ALL_KERNELS, TORCH, TRANSFORMERS, measured, mode
 from napkin.training.layout import Layout

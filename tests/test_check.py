@@ -149,7 +149,7 @@ def test_junit(napkin: Napkin, tmp_path: pathlib.Path) -> None:
         ("- 1\n", 2, ["mapping"]),
         ("checks: []\n", 2, ["checks"]),
         ("checks: [3]\n", 2, ["checks"]),
-        ("checks: [{command: train-time}]\nparams: 3\n", 2, ["beside checks"]),
+        ("checks: [{command: train-time}]\nparams: 3\n", 2, ["next to checks"]),
         ('command: check\nlimits: {time: "<= 1d"}\n', 2, ["itself"]),
         ("", 2, ["mapping"]),
     ],

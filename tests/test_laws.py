@@ -12,14 +12,16 @@ from hypothesis import strategies as st
 
 from napkin.architectures import build, implementation_of
 from napkin.counting.params import params
-from napkin.footprint.memory import Rank, rank_of
+from napkin.footprint.memory import rank_of
 from napkin.footprint.prepared import prepare
+from napkin.footprint.rank import Rank
 from napkin.footprint.setup import Setup
 from napkin.inputs.load import Document
 from napkin.inputs.model import config_from
 from napkin.operations.base import EXPERT, REPLICATED
 from napkin.operations.model import Model
-from napkin.planning.fit import largest, with_layers, worst_rank
+from napkin.planning.enlarge import largest_that_fits, with_layers
+from napkin.planning.verdicts import worst_rank
 from napkin.record import replace
 from napkin.training import optimizers
 from napkin.training.layout import Layout
@@ -299,7 +301,7 @@ def test_the_largest_fits_and_one_more_does_not(case: tuple[Model, Setup], room:
             return live(with_layers(model, value), setup) <= room
         return live(model, changed(setup, **{what: value})) <= room
 
-    best = largest(fits, unit, 10**5)
+    best = largest_that_fits(fits, unit, 10**5)
     assert best % unit == 0
     if best:
         assert fits(best)

@@ -171,7 +171,7 @@ def test_what_a_cold_train_time_loads() -> None:
         "napkin.inputs",
         "napkin.inputs.hardware",
         "napkin.options",
-        "napkin.options.asking",
+        "napkin.options.comparing",
         "napkin.options.bench",
         "napkin.options.layout",
         "napkin.options.machine",

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from napkin import term
-from napkin.commands.timeline import schedule
 from napkin.evidence import constants, software
 from napkin.evidence.generic import decoder
 from napkin.evidence.printed import PrintedDecoder
 from napkin.evidence.rates import Machine, names, picker, rates
+from napkin.planning.schedule import one_forward_one_backward
 from napkin.record import replace
 from napkin.term import leaf
 from napkin.timing import collectives
@@ -206,12 +206,12 @@ def test_arrays_give_what_numbers_give() -> None:
 
 
 def test_the_schedule_of_1f1b() -> None:
-    spans = schedule(4, 8, 1.0, 2.0)
-    assert len(spans) == 2 * 4 * 8
+    slots = one_forward_one_backward(4, 8, 1.0, 2.0)
+    assert len(slots) == 2 * 4 * 8
     # m + p − 1 slots of forward and backward (Narayanan et al. 2021, section 2.2)
-    assert max(span.start + span.length for span in spans) == pytest.approx((8 + 3) * 3.0)
+    assert max(slot.start + slot.length for slot in slots) == pytest.approx((8 + 3) * 3.0)
     for stage in range(4):
-        mine = sorted((s for s in spans if s.row == stage), key=lambda s: s.start)
+        mine = sorted((s for s in slots if s.stage == stage), key=lambda s: s.start)
         assert all(a.start + a.length <= b.start + 1e-9 for a, b in pairwise(mine))
 
 

@@ -156,6 +156,10 @@ SIXTEENTHS: dict[str, float] = {
 """Bytes of 16 elements with their part of the 8-bit scales that they share."""
 TRAINED = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "mxfp8", "nvfp4", "mxfp4", "int8")
 """Formats that a training policy may name."""
+COMPUTE_BITS: dict[str, int] = {
+    name: 8 * BYTES[name] if name in BYTES else FORMATS[name].element_bits for name in TRAINED
+}
+"""Bits of an operand of a matmul, without its part of a shared scale."""
 RECIPES = {"fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "fp4": "nvfp4"}
 """Format → the recipe of training that uses it: fp8 takes both of its formats."""
 EXACT_KEPT = ("fp32", "tf32", "bf16", "fp16")

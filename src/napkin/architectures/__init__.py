@@ -131,7 +131,7 @@ def _settle_tie(config: Config, text: Config) -> None:
 
 
 def _release(config: Config) -> int | None:
-    """The major version of transformers that wrote the file, where it says so."""
+    """Return the major version of transformers that wrote the file, where it says so."""
     written = config.raw("transformers_version", required=False)
     found = re.match(r"(\d{1,3})\.", written) if isinstance(written, str) else None
     return int(found[1]) if found else None

@@ -39,7 +39,7 @@ class _Distances:
 
 
 def _distances(config: Config, buckets: bool) -> _Distances | None:
-    """The table holds two rows a distance up to max_relative_positions (below 1: the positions), or a bucket."""
+    """Read the distances: two rows for each up to max_relative_positions (below 1: the positions), or for a bucket."""
     given = config.raw("pos_att_type", required=False)
     kinds = given.lower().split("|") if isinstance(given, str) else given or []
     if not isinstance(kinds, list) or any(kind not in ("c2p", "p2c", "") for kind in kinds):
@@ -143,7 +143,7 @@ def _network(
 
 
 def _added_bias(letter: str, hidden: int) -> Operations:
-    """A bias that no product holds."""
+    """Return a bias that no matmul has."""
     return (
         Parameters(f"{letter}_bias", (), (("bias", (hidden,)),), HEADS),
         Add(f"{letter}_biased", (letter, f"{letter}_bias"), hidden),

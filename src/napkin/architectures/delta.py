@@ -1,4 +1,4 @@
-"""Networks of delta-rule layers beside attention: config.json → list of operations.
+"""Networks of delta-rule layers next to attention: config.json → list of operations.
 
 Field names and arrangements are facts of the classes of Hugging Face transformers 5.23.0
 (src/transformers/models/<model type>/).
@@ -65,7 +65,7 @@ def _delta(
 
 
 def qwen3_next(config: Config, *, feed_forward: str = "sparse_steps", fused: bool = True) -> Model:
-    """Qwen3-Next and Qwen3.5: three gated delta layers to one of attention with an output gate and normalised queries
+    """Qwen3-Next and Qwen3.5: three gated delta layers to one of attention with an output gate and normalized queries
     and keys; gated MLPs or mixtures with one gated shared expert.
 
     feed_forward  sparse_steps: mixtures every decoder_sparse_step-th layer · all: in every layer · none

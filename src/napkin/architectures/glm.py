@@ -6,8 +6,8 @@ from functools import partial
 
 from napkin.architectures.arrangements import sandwich_norm
 from napkin.architectures.blocks import RMS
-from napkin.architectures.common import dimensions
 from napkin.architectures.decoder import Decoder, NormedHeads, Rotary, always
+from napkin.architectures.dimensions import dimensions
 from napkin.architectures.mixture import SIGMOID
 from napkin.architectures.record import REQUIRED, Architecture, Wrapper, like
 from napkin.operations.implementations import PARTIAL_ROTARY, SIGMOID_ROUTER

@@ -8,7 +8,6 @@ from functools import partial
 from napkin.architectures.arrangements import parallel, pre_norm
 from napkin.architectures.attention import Attention
 from napkin.architectures.blocks import LAYER, LAYER_OFFSET, LAYER_PER_HEAD
-from napkin.architectures.common import Dimensions, dimensions
 from napkin.architectures.decoder import (
     Decoder,
     Embedded,
@@ -21,6 +20,7 @@ from napkin.architectures.decoder import (
     always,
     where,
 )
+from napkin.architectures.dimensions import Dimensions, dimensions
 from napkin.architectures.gpt2 import DROPPED, SAME_HEADS
 from napkin.architectures.layer_plans import EVERYWHERE, Plan
 from napkin.architectures.record import Architecture, Wrapper, like
@@ -30,7 +30,7 @@ from napkin.record import replace
 
 
 def _grouped(config: Config, usual: Attention) -> Attention:
-    """The heads lie in four groups in the fused projection, one per core of a TPU v4."""
+    """Lay the heads in four groups in the fused projection, one per core of a TPU v4."""
     return usual.projected(groups=4)
 
 
@@ -39,7 +39,7 @@ def _mark_last(config: Config, plans: Sequence[Plan]) -> Sequence[Plan]:
 
 
 def _last_bias(config: Config, sizes: Dimensions) -> Vary:
-    """Only the last layer's output projection has a bias."""
+    """Give only the last layer's output projection a bias."""
     return lambda usual, plan: usual.projected(out_bias=True) if plan.last else usual
 
 

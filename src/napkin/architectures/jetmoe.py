@@ -5,15 +5,8 @@ from __future__ import annotations
 from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.attention import Rope
 from napkin.architectures.blocks import RMS, Operations
-from napkin.architectures.common import (
-    activation,
-    balance_loss,
-    chosen_experts,
-    decoder_of,
-    depth,
-    dimensions_of,
-    width,
-)
+from napkin.architectures.common import activation, balance_loss, chosen_experts, depth, width
+from napkin.architectures.dimensions import decoder_of, dimensions_of
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore

@@ -1,4 +1,4 @@
-"""Kimi Delta Attention beside multi-head latent attention: config.json → list of operations.
+"""Kimi Delta Attention next to multi-head latent attention: config.json → list of operations.
 
 Field names and arrangements are facts of the classes of Hugging Face transformers 5.23.0
 (src/transformers/models/<model type>/).

@@ -7,8 +7,8 @@ from functools import partial
 from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.attention import Attention
 from napkin.architectures.blocks import LAYER, RMS, RMS_BARE, RMS_FP32
-from napkin.architectures.common import dimensions
 from napkin.architectures.decoder import Decoder, Embedded, Headed, NormedHeads, Rotary, always, constant
+from napkin.architectures.dimensions import dimensions
 from napkin.architectures.layer_plans import EVERYWHERE, all_but_each, but_each
 from napkin.architectures.mixture import Mixture, counted
 from napkin.architectures.record import REQUIRED, Architecture, Wrapper, like

@@ -11,18 +11,8 @@ from collections.abc import Callable, Sequence
 
 from napkin.architectures.attention import Attention, Heads, QkvProjections, Rope
 from napkin.architectures.blocks import RMS, Block, NormStyle
-from napkin.architectures.common import (
-    FULL,
-    Dimensions,
-    decoder_only,
-    depth_of,
-    embedding,
-    head,
-    head_size,
-    headless,
-    kv_heads_of,
-    tied,
-)
+from napkin.architectures.common import FULL, depth_of, embedding, head, head_size, headless, kv_heads_of, tied
+from napkin.architectures.dimensions import Dimensions, decoder_only
 from napkin.inputs.load import printable
 from napkin.inputs.model import LARGEST_DIMENSION, Config
 from napkin.operations.experts import BalanceLoss
@@ -48,7 +38,7 @@ def agree(config: Config, **expected: object) -> None:
 def kinds(
     config: Config, field: str, layers: int | None, known: Sequence[str], otherwise: Callable[[], Sequence[str]]
 ) -> Sequence[str]:
-    """What each layer is, in today's words, as the file lists it or as the class lays it out."""
+    """Return what each layer is, in today's words, as the file lists it or as the class lays it out."""
     given = config.items(field, required=False)
     listed = otherwise() if given is None else given
     if layers is not None and len(listed) != layers:
@@ -63,7 +53,7 @@ def kinds(
 
 
 def positive(config: Config, field: str, value: int, what: str) -> int:
-    """A derived size, which a strange value of `field` could have made nothing."""
+    """Return a derived size, which a strange value of `field` could have made nothing."""
     if value < 1:
         raise config.wrong(field, f"makes {what} {value}")
     return value
@@ -84,7 +74,7 @@ def rank_of(config: Config, field: str, hidden: int) -> int:
 
 
 def groups_of(config: Config, field: str, inner: int, heads: int) -> int:
-    """Groups that share B and C: they divide heads and inner width."""
+    """Return groups that share B and C: they divide heads and inner width."""
     groups = config.integer(field)
     if heads % groups or inner % groups:
         raise config.wrong(field, f"{heads} heads in an inner width of {inner} do not divide into {groups} groups")
@@ -116,7 +106,7 @@ def network(
     routed: tuple[int, int] = (0, 0),
     positions: bool = True,
 ) -> Model:
-    """A decoder; without attention, `heads` are the channels or heads that its recurrence can be divided into.
+    """Return a decoder; without attention, `heads` are the channels or heads that its recurrence can be divided into.
 
     routed     experts and how many a token chooses, of a class that can add a loss on how evenly they are used
     positions  the class says how many it was trained for

@@ -26,8 +26,8 @@ def _bottleneck(name: str, norm: NormStyle, hidden: int, narrow: int) -> Operati
 
 def mobilebert(config: Config) -> Model:
     """MobileBERT (arXiv:2004.02984): layers that run between bottlenecks, several MLPs each, affine maps in place of
-    norms, and a narrow token table whose neighbours are read together. The masked head's matrix is the table, and the
-    columns that it lacks, put together anew on every pass."""
+    norms, and a narrow token embedding of which neighboring tokens are read together. The masked head's matrix is the
+    embedding and the columns that it lacks, put together on every pass."""
     hidden, layers = width(config), depth(config)
     between = config.flag("use_bottleneck")
     narrow = config.integer("intra_bottleneck_size") if between else hidden
@@ -110,7 +110,7 @@ def mobilebert(config: Config) -> Model:
 
 
 def _embedding(config: Config, norm: NormStyle, hidden: int, vocabulary: int, table: int) -> Operations:
-    """The table's numbers of a token, or of it and its neighbours, widened; positions and segments as wide as all."""
+    """Return embeddings of a token, or of it and its neighbors, projected to h; positions and segments of width h."""
     last, size = "embedding", table
     operations: Operations = (Embedding("embedding", (), vocabulary, table),)
     if config.flag("trigram_input"):

@@ -14,10 +14,8 @@ from napkin.architectures.attention import Attention, Heads, QkNorm, QkvProjecti
 from napkin.architectures.blocks import RMS_OFFSET, Block, Operations, Routing, behind_gate, gated_mlp, moe
 from napkin.architectures.common import (
     FULL,
-    Dimensions,
     activation,
     chosen_experts,
-    decoder_only,
     depth,
     embedding,
     head,
@@ -29,6 +27,7 @@ from napkin.architectures.common import (
     tied,
     width,
 )
+from napkin.architectures.dimensions import Dimensions, decoder_only
 from napkin.architectures.mixing import LINEAR, kinds
 from napkin.architectures.record import Architecture, Wrapper
 from napkin.architectures.recurrent_blocks import gated_delta
@@ -160,12 +159,12 @@ def build(config: Config) -> Model:
 
 
 def _streams_norm(name: str, source: str, hidden: int, streams: int) -> Norm:
-    """Each stream normalised, with a weight of its own."""
+    """Each stream normalized, with a weight of its own."""
     return replace(RMS_OFFSET, per_group=True)(name, source, hidden, streams)
 
 
 def _read(name: str, source: str, hidden: int, streams: int, rank: int) -> Operations:
-    """The mean of the normalised streams, each number times a gate that comes through a bottleneck."""
+    """Return the mean of the normalized streams, each number times a gate that comes through a bottleneck."""
     wide = hidden * streams
     return (
         _streams_norm(f"{name}_streams", source, hidden, streams),
@@ -195,8 +194,8 @@ def _connected(name: str, source: str, block: Block, hidden: int, streams: int, 
 
 
 def _looked_up(config: Config, hidden: int, streams: int, rows: int) -> Operations:
-    """What the tables hold of the runs that end with a token, gated by how it agrees with each stream, and a dilated
-    convolution of it, added to the streams."""
+    """Return what the embeddings hold of the runs that end with a token, gated by how it agrees with each stream, and a
+    dilated convolution of it, added to the streams."""
     reach = config.integer("ngram_size") - 1
     each = config.optional_integer("ple_embed_dim") or hidden
     wide = hidden * streams

@@ -36,7 +36,7 @@ def selective(
     gate, d → h. Δ comes through a bottleneck of `rank`.
 
     heads         separate projections for as many slices of d (Zamba); 1: one for all
-    normed        Δ, B and C are RMS-normalised (Jamba, Falcon-Mamba), with weights or without
+    normed        Δ, B and C are RMS-normalized (Jamba, Falcon-Mamba), with weights or without
     """
     at = f"{prefix}{{}}".format
     low = rank + 2 * state

@@ -1,5 +1,5 @@
-"""T5Gemma: Gemma's layers as an encoder and a decoder. The first has sizes and a token table for each; the second one
-table for all, and decoder layers that attend to both sides' keys at once.
+"""T5Gemma: Gemma's layers as an encoder and a decoder. The first has sizes and a token embedding for each; the second
+has one embedding for all, and decoder layers that attend to both sides' keys at once.
 
 The facts are those of Hugging Face transformers 5.23.0 (src/transformers/models/t5gemma and t5gemma2).
 """
@@ -115,11 +115,12 @@ def across(of: Side, memory_width: int) -> Block:
 
 
 def feed(of: Side) -> Block:
+    """Return a side's gated MLP."""
     return partial(gated_mlp, width=of.width, inner=of.inner, function=of.function, dropout=True)
 
 
 def layers_of(of: Side, make: Callable[[str], Operations], stack: str) -> Parts:
-    """A side's layers; both kinds of attention are named where it has both."""
+    """Return a side's layers; both kinds of attention are named where it has both."""
     both = len(set(of.kinds)) > 1
     words = {WINDOWED: "sliding", FULL: "full"}
     return common.runs_of(of.kinds, lambda kind: Layer(words[kind] if both else stack, make(kind)))
@@ -175,7 +176,7 @@ def _model(config: Config, stacks: tuple[Stack, ...], encoder: Side, decoder: Si
 
 
 def looked_up(of: Side) -> Operations:
-    """The side's own table, scaled by a tensor that each pass makes."""
+    """Return the side's own embedding, scaled by a tensor that each pass makes."""
     return (
         Embedding("embedding", (), of.vocabulary, of.width),
         Scale("embedding_scaled", ("embedding",), of.width, cast=True),
@@ -184,11 +185,12 @@ def looked_up(of: Side) -> Operations:
 
 
 def last(of: Side) -> Operations:
+    """Return the norm and dropout that end a side's stack."""
     return (NORM("final_norm", "x", of.width), Dropout("final_dropped", ("final_norm",), of.width))
 
 
 def _head(of: Side, there: bool) -> Operations:
-    """What follows the decoder's layers."""
+    """Return what follows the decoder's layers."""
     if not there:
         return last(of)
     head = Matmul("lm_head", ("final_dropped",), of.width, of.vocabulary, False, VOCABULARY, role=LM_HEAD)
@@ -203,8 +205,8 @@ PERIOD = 6
 
 
 def t5gemma2(config: Config) -> Model:
-    """T5Gemma 2 (arXiv:2512.14856): Gemma 3 on both sides, one token table for both and the head, and in the decoder
-    one attention over its own keys and the encoder's, which the same products make."""
+    """T5Gemma 2 (arXiv:2512.14856): Gemma 3 on both sides, one token embedding for both and the head, and in the
+    decoder one attention over its own keys and the encoder's, which the same projections make."""
     outer = config.nested("encoder", "t5gemma2_encoder")
     texts = {
         "encoder": outer.nested("text_config", "t5gemma2_text"),
@@ -249,7 +251,7 @@ def t5gemma2(config: Config) -> Model:
 
 
 def _marked(of: Side, table: Operations | None) -> Operations:
-    """The token table, scaled, and a learned vector for the token that ends an image; another side's where given."""
+    """Return the token embedding, scaled, and a learned vector for the token that ends an image; or another side's."""
     made: Operations = (
         Embedding("embedding", (), of.vocabulary, of.width),
         Scale("embedding_scaled", ("embedding",), of.width),
@@ -262,7 +264,7 @@ def _marked(of: Side, table: Operations | None) -> Operations:
 
 
 def _both_ways(of: Side, kind: str) -> Block:
-    """The encoder's attention: a window's tokens stand half before, half behind."""
+    """Return the encoder's attention: a window's tokens stand half before, half behind."""
     made = attends(of, causal=False, norm=NORM)
 
     def block(source: str) -> Operations:
@@ -275,7 +277,7 @@ def _both_ways(of: Side, kind: str) -> Block:
 
 
 def _merged(of: Side, kind: str) -> Block:
-    """The decoder's attention: products and norm of its keys make the encoder's too, which are not rotated."""
+    """Return the decoder's attention: products and norm of its keys make the encoder's too, which are not rotated."""
     made = attends(of, causal=True, norm=NORM, window=of.window if kind == WINDOWED else None)
     width = of.kv_heads * of.head_dim
 

@@ -11,8 +11,9 @@ from functools import partial
 
 from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.blocks import NormStyle, gated_mlp
-from napkin.architectures.common import Dimensions, decoder_only, embedding, head, headless, on, tied, width
 from napkin.architectures.common import depth as depth_of
+from napkin.architectures.common import embedding, head, headless, on, tied, width
+from napkin.architectures.dimensions import Dimensions, decoder_only
 from napkin.architectures.mixing import scaled
 from napkin.architectures.record import Architecture
 from napkin.architectures.recurrent_blocks import mlstm
@@ -69,7 +70,7 @@ def xlstm(config: Config) -> Model:
 
 
 def _inner(config: Config, hidden: int) -> int:
-    """The MLP's width: a multiple of ffn_round_up_to_multiple_of, at least hidden_size · ffn_proj_factor."""
+    """Return the MLP's width: a multiple of ffn_round_up_to_multiple_of, at least hidden_size · ffn_proj_factor."""
     factor, multiple = config.real("ffn_proj_factor"), config.integer("ffn_round_up_to_multiple_of")
     assert factor is not None
     if not 0 < factor * hidden < LARGEST_DIMENSION:

@@ -26,7 +26,7 @@ from napkin.record import replace
 
 
 def _reused(operations: Operations, owners: Operations) -> Operations:
-    """The operations with the weights that others own."""
+    """Return the operations with the weights that others own."""
     pairs = zip(operations, owners, strict=True)
     return tuple(reuse(op, owner) if op.weights() else op for op, owner in pairs)
 
@@ -193,7 +193,7 @@ def _numbered(block: Operations, number: int) -> Operations:
 
 
 def _adapted(block: Operations, places: Sequence[tuple[str, str, int, int]], rank: int) -> Operations:
-    """The block with W·x + B·A·x in place of W·x where `places` say: (name, source, d_in, d_out)."""
+    """Return the block with W·x + B·A·x in place of W·x where `places` say: (name, source, d_in, d_out)."""
     adapters = {name: (source, d_in, d_out) for name, source, d_in, d_out in places}
     operations: list[Operation] = []
     renamed: dict[str, str] = {}

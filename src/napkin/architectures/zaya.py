@@ -9,9 +9,7 @@ from __future__ import annotations
 from napkin.architectures.attention import Rope
 from napkin.architectures.blocks import RMS, Operations
 from napkin.architectures.common import (
-    Dimensions,
     activation,
-    decoder_only,
     depth,
     embedding,
     head,
@@ -22,6 +20,7 @@ from napkin.architectures.common import (
     tied,
     width,
 )
+from napkin.architectures.dimensions import Dimensions, decoder_only
 from napkin.architectures.mixing import kinds
 from napkin.architectures.record import Architecture
 from napkin.inputs.load import printable
@@ -157,7 +156,7 @@ def zaya(config: Config) -> Model:
 
 
 def _merged(name: str, branch: str, stream: str, hidden: int) -> Operations:
-    """A residual sum, each side shifted and scaled by learned vectors."""
+    """Return a residual sum, each side shifted and scaled by learned vectors."""
     return (
         Affine(f"{name}_scaled", (branch,), hidden),
         Affine(f"{name}_kept", (stream,), hidden),

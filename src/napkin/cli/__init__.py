@@ -54,13 +54,13 @@ class _WriteFailed(Exception):
 
 
 def _abandon_stdout() -> int:
-    """Nobody reads stdout any more: keep the interpreter from complaining at exit."""
+    """Point stdout at nothing where its reader is gone, so that the interpreter does not complain at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return PIPE_CLOSED
 
 
 def _say(line: str) -> None:
-    with contextlib.suppress(OSError, ValueError):  # nobody may be listening on stderr
+    with contextlib.suppress(OSError, ValueError):  # stderr may be closed
         shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in line)
         print(shown[:4000], file=sys.stderr)
 
@@ -125,14 +125,14 @@ def _answer(command: Command, given: dict[str, OptionText]) -> int:
 
 
 def _forms(given: dict[str, OptionText]) -> list[str]:
-    """The forms other than text that are asked for."""
+    """Return the forms other than text that are asked for."""
     return [form for form in ("json", "csv", "markdown") if form in given and given[form].text]
 
 
 def _show(answer: Answer, form: str, explain: bool, target: str) -> None:
     from napkin.render import render
 
-    text = render(answer, form, explain, rich=form == "text" and target == "-" and _wants_colour())
+    text = render(answer, form, explain, rich=form == "text" and target == "-" and _wants_color())
     for note in answer.notes:
         _say(f"note: {note}")
     if answer.problems:
@@ -149,7 +149,7 @@ def _show(answer: Answer, form: str, explain: bool, target: str) -> None:
         raise _WriteFailed(f"{target}: {problem.strerror or 'cannot be written'}") from None
 
 
-def _wants_colour() -> bool:
+def _wants_color() -> bool:
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False
     return sys.stdout.isatty()

@@ -19,7 +19,7 @@ _CLICK_ERROR: Any = typer.BadParameter.__mro__[2]
 
 
 def _parameter(option: Option, argument: bool) -> inspect.Parameter:
-    """`argument`: a word of its own in this command (MODEL in most, --model where other words come first)."""
+    """Return the parameter that typer reads; argument: a word of its own in this command (MODEL in most)."""
     kind = inspect.Parameter.KEYWORD_ONLY
     annotation: Any
     default: Any
@@ -64,7 +64,7 @@ def _app() -> typer.Typer:
 
 
 def parse(command: Command, words: list[str]) -> dict[str, OptionText] | None:
-    """Options by name, or None where help was printed. Raises NapkinError (2) for what is not understood."""
+    """Return options by name, or None where help was printed. Raises NapkinError (2) for what is not understood."""
     received: dict[str, Any] = {}
     app = _app()
     prepared = _prepared(command, words)
@@ -92,7 +92,7 @@ def parse(command: Command, words: list[str]) -> dict[str, OptionText] | None:
 
 
 def _prepared(command: Command, words: list[str]) -> list[str]:
-    """Hidden aliases and underscores replaced by the option's name; a last negative number kept an argument."""
+    """Replace hidden aliases and underscores by the option's name; keep a last negative number an argument."""
     names = {f"--{alias}": f"--{name}" for name in command.options for alias in OPTIONS[name].aliases}
     result: list[str] = []
     for at, word in enumerate(words):
@@ -112,7 +112,7 @@ def _prepared(command: Command, words: list[str]) -> list[str]:
 
 
 def _translated(command: Command, problem: Any) -> NapkinError:
-    """click's complaint in napkin's words, with the nearest option."""
+    """Return click's error in napkin's words, with the nearest option."""
     name = getattr(problem, "option_name", None)
     if isinstance(name, str) and type(problem).__name__ == "NoSuchOption":
         known = [f"--{option}" for option in (*command.options, *command.figures)]
@@ -124,7 +124,7 @@ def _translated(command: Command, problem: Any) -> NapkinError:
 
 
 def completion(words: list[str]) -> int:
-    """Shell completion, which needs every command."""
+    """Run shell completion, which needs every command."""
     app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
     for name in MODULES:
         command = find(name)

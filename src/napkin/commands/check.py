@@ -49,7 +49,7 @@ def run(inputs: Inputs) -> Answer:
 
 
 def _mappings(document: Document) -> list[tuple[dict[str, Any], tuple[object, ...]]]:
-    """The checks of a run file: the mapping itself, or each of its `checks:`."""
+    """Return the checks of a run file: the mapping itself, or each of its `checks:`."""
     data = document.data
     several = data.get("checks")
     if several is None:
@@ -58,10 +58,11 @@ def _mappings(document: Document) -> list[tuple[dict[str, Any], tuple[object, ..
         raise NapkinError(f"{document.place('checks')}: is not a list of mappings", "each has command: and limits:")
     if len(several) > _MOST:
         raise NapkinError(f"{document.place('checks')}: has more than {_MOST} entries")
-    beside = [key for key in data if key not in ("checks", "name")]
-    if beside:
+    others = [key for key in data if key not in ("checks", "name")]
+    if others:
         raise NapkinError(
-            f"{document.place(beside[0])}: stands beside checks:", "each check is a whole mapping with its own options"
+            f"{document.place(others[0])}: does not belong next to checks:",
+            "each check is a complete mapping with its own options",
         )
     return [(one, ("checks", number)) for number, one in enumerate(several)]
 
@@ -119,7 +120,7 @@ def _one(
 
 
 def _worst(*statuses: int) -> int:
-    """The status that wins: 3 over 2, 2 over 1, 1 over 4, 4 over 0; 5 over all."""
+    """Return the status that wins: 3 over 2, 2 over 1, 1 over 4, 4 over 0; 5 over all."""
     return max(statuses, key=(OK, CLOSE, BROKEN, USAGE, REFUSED, ABSENT).index)
 
 

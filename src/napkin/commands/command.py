@@ -19,7 +19,7 @@ MODULES: dict[str, tuple[str, str]] = {
     "train-time": ("train_time", "How long a training run takes, or what it would need"),
     "max-params": ("max_params", "The largest model whose training state fits"),
     "roofline": ("roofline", "Compute or memory bound: intensity against the accelerator's ridge"),
-    "mfu": ("mfu", "Model FLOPs utilisation from a measured time or throughput"),
+    "mfu": ("mfu", "Model FLOPs utilization from a measured time or throughput"),
     "memory": ("memory", "Bytes of a training step, bucket by bucket"),
     "step": ("step", "Seconds of a training step, where they go, and how sure that is"),
     "calibrate": ("calibrate", "What your own measured steps say about the shipped constants"),
@@ -29,7 +29,7 @@ MODULES: dict[str, tuple[str, str]] = {
     "optimizer": ("optimizer", "What an optimizer keeps for each parameter"),
     "checkpoint": ("checkpoint", "Bytes of a checkpoint, how long it takes to write, how often to write one"),
     "data": ("data", "Bytes of a corpus of token ids"),
-    "init": ("init", "How weights start, and what that does to the scale of activations"),
+    "init": ("init", "How weights are initialized, and what that does to the scale of activations"),
     "params": ("params", "Parameters of a model, exactly"),
     "flops": ("flops", "FLOPs of one training step, by operation and convention"),
     "hardware": ("hardware", "The accelerators that napkin knows, or one with its sources"),
@@ -63,7 +63,7 @@ class OptionText:
 
 
 class Inputs:
-    """The resolved inputs of one question. What a command reads through it is shown in the answer."""
+    """The resolved inputs of one question, seen only by what reads it. All that is read is shown in the answer."""
 
     def __init__(self, command: Command, given: Mapping[str, OptionText], only: Container[str] | None = None) -> None:
         self.command = command
@@ -82,7 +82,7 @@ class Inputs:
 
     def _accept(self, name: str, one: OptionText) -> None:
         option = OPTIONS[name]
-        where = one.where or (name.upper() if option.positional else f"--{name}")
+        where = one.where or option.shown
         value: Any
         if option.flag:
             if not isinstance(one.text, bool):
@@ -112,14 +112,14 @@ class Inputs:
         return value
 
     def wants(self, path: str) -> bool:
-        """Whether anybody reads this quantity of the answer. A command that asks another often reads few of them."""
+        """Whether this quantity of the answer is read. A command that asks another often reads few of them."""
         return self.only is None or path in self.only
 
     def __contains__(self, name: str) -> bool:
         return name in self.shown and self.shown[name].origin != "default"
 
     def get(self, name: str) -> Any:
-        """The value, the command's default where none was given, or None."""
+        """Return the value, the command's default where none was given, or None."""
         shown = self.shown.get(name)
         if shown is None and name in self.command.defaults:
             self.default(name, self.command.defaults[name])
@@ -127,11 +127,10 @@ class Inputs:
         return None if shown is None else shown.value
 
     def need(self, name: str, why: str = "") -> Any:
-        """The value; an error that names it where it is missing."""
+        """Return the value; an error that names it where it is missing."""
         value = self.get(name)
         if value is None:
-            shown = name.upper() if OPTIONS[name].positional else f"--{name}"
-            raise NapkinError(f"{shown} is missing{f': {why}' if why else ''}", OPTIONS[name].help)
+            raise NapkinError(f"{OPTIONS[name].shown} is missing{f': {why}' if why else ''}", OPTIONS[name].help)
         return value
 
     def default(self, name: str, text: str | bool) -> Any:
@@ -154,13 +153,13 @@ class Inputs:
         return self.shown[name].origin
 
     def term(self, name: str, path: str = "") -> Term:
-        """The option's value as a leaf of the tree."""
+        """Return the option's value as a leaf of the tree."""
         shown = self.shown[name]
         kind = {"default": ASSUMED, "evidence": SEEN}.get(shown.origin, GIVEN)
         return leaf(path or name.replace("-", "_"), shown.value, shown.unit, kind)
 
     def note(self, text: str) -> None:
-        """A remark for stderr and for the JSON's notes."""
+        """Add a remark for stderr and for the JSON's notes."""
         if text not in self.notes:
             self.notes.append(text)
 
@@ -208,7 +207,7 @@ class Command:
         return FIGURES if "hardware" in self.options else ()
 
     def around(self, target: Command) -> Command:
-        """This wrapper, asking `target`."""
+        """Return this wrapper, asking `target`."""
         if target.name in WRAPPERS:
             raise NapkinError(f"{self.name} cannot ask {target.name}", "name a command that answers by itself")
         own = tuple(name for name in self.options if name not in COMMON)
@@ -227,8 +226,8 @@ class Command:
 
 
 def find(name: str) -> Command:
-    """The command of that name, or a wrapper with the one it asks (`sweep train-time`). Only their own modules are
-    loaded."""
+    """Return the command of that name, or a wrapper with the one it asks (`sweep train-time`); only their own modules
+    are loaded."""
     outer, _, inner = name.partition(" ")
     if outer not in MODULES:
         raise NapkinError(
@@ -241,13 +240,13 @@ def find(name: str) -> Command:
 
 
 def named(words: Sequence[str]) -> tuple[Command, list[str]]:
-    """The command that a command line begins with (two words for a wrapper and what it asks), and the rest."""
+    """Return the command that a command line begins with (two words for a wrapper and what it asks), and the rest."""
     together = 2 if words[0] in WRAPPERS and len(words) > 1 and words[1] in MODULES else 1
     return find(" ".join(words[:together])), list(words[together:])
 
 
 def ask(command: Command, given: Mapping[str, OptionText], only: Container[str] | None = None) -> Answer:
-    """Answer one question. only: the quantities that will be read; others may be left out where they take long."""
+    """Answer one question. only: the quantities that will be read; others may be omitted where they take long."""
     inputs = Inputs(command, given, only)
     answer = command.run(inputs)
     if not inputs.figures_used and command.target is None:
@@ -267,7 +266,7 @@ def ask(command: Command, given: Mapping[str, OptionText], only: Container[str] 
 def accepted(
     command: Command, options: Mapping[str, Any], origin: str, where: Callable[[str], str]
 ) -> dict[str, OptionText]:
-    """Options by any spelling as OptionText by canonical name; unknown names are refused, all of them at once."""
+    """Return options by any spelling as OptionText by canonical name; unknown names are all refused at once."""
     result: dict[str, OptionText] = {}
     problems: list[NapkinError] = []
     for key, value in options.items():

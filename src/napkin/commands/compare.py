@@ -20,7 +20,7 @@ from napkin.render.scale import axis, titled
 from napkin.units import human
 
 HEADLINES = ("time", "step/time", "memory/total", "cost", "energy", "mfu", "params/total", "flops/total")
-"""What is explained where nobody names a quantity: the first three that both answers have and that differ."""
+"""What is explained where no quantity is named: the first three that both answers have and that differ."""
 SHAPLEY = "Shapley 1953, A Value for n-Person Games: the mean over all orders in which the differences can be made"
 
 Names = tuple[str, ...]

@@ -75,7 +75,7 @@ def answer(question: FlopsQuestion) -> Answer:
 
 COMMAND = Command(
     "flops",
-    "FLOPs of one training step, by operation, beside the conventions of published figures",
+    "FLOPs of one training step, by operation, next to the conventions of published figures",
     run,
     options=(
         *MODEL_OPTIONS,

@@ -31,7 +31,7 @@ _FIGURES = (
 
 
 def run(inputs: Inputs) -> Answer:
-    """One accelerator where it is named, a profile's as an entry of a hardware file, else the list."""
+    """Answer with one accelerator where it is named, a profile's as an entry of a hardware file, else the list."""
     if inputs.get("from-profile") is not None:
         return _entry(str(inputs.get("from-profile")))
     table = read_hardware_table(inputs)
@@ -44,7 +44,7 @@ def run(inputs: Inputs) -> Answer:
 
 
 def _entry(path: str) -> Answer:
-    """What a profile measured as a hardware file: `napkin hardware --from-profile p.json -o mine.yaml`."""
+    """Return what a profile measured as a hardware file: `napkin hardware --from-profile p.json -o mine.yaml`."""
     from napkin.inputs.profile import read_profile
     from napkin.inputs.profile_entry import hardware_entry, hardware_yaml
 
@@ -147,7 +147,7 @@ def _terms(h: hardware.Hardware, dtypes: list[str]) -> Iterator[Term]:
 
 
 def _remarks(h: hardware.Hardware, terms: list[Term]) -> str:
-    """Names, then which figures rest on which source, then what is to know, for a person."""
+    """Return names, then which figures rest on which source, then remarks, for a person."""
     by_source: dict[tuple[str, str], list[str]] = {}
     for one in terms:
         if not one.parts:

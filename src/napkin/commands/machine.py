@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def read_hardware_table(inputs: Inputs) -> Table:
-    """The shipped accelerators, those of --hardware-file merged over them."""
+    """Return the shipped accelerators, those of --hardware-file merged over them."""
     path = inputs.get("hardware-file")
     if path is None:
         return shipped()
@@ -24,8 +24,7 @@ def read_hardware_table(inputs: Inputs) -> Table:
 
 
 def read_hardware(inputs: Inputs) -> Hardware:
-    """The accelerator asked for, with the figures that were given in place of its own; what its name leaves open is
-    noted."""
+    """Return the accelerator asked for, with the figures given instead of its own; note what its name leaves open."""
     hardware = find(inputs.need("hardware", "which accelerator?"), read_hardware_table(inputs))
     for note in hardware.notes:
         inputs.note(note)
@@ -45,6 +44,7 @@ FIELDS = {
 
 
 def _read_figures(inputs: Inputs, hardware: Hardware, given: list[str]) -> Hardware:
+    """Return the accelerator with the figures that are given; the other peaks move in proportion."""
     from napkin.record import replace  # only where a figure is given
 
     changes: dict[str, object] = {FIELDS[name]: inputs.get(name) for name in given if name in FIELDS}
@@ -62,7 +62,7 @@ def _read_figures(inputs: Inputs, hardware: Hardware, given: list[str]) -> Hardw
 
 
 def read_base_dtype(inputs: Inputs, hardware: Hardware) -> str:
-    """The dtype whose peak --peak-flops states: --dtype's, else the policy's, else the accelerator's default."""
+    """Return the dtype whose peak --peak-flops states: --dtype's, else the policy's, else the accelerator's default."""
     if inputs.get("dtype") is not None:
         return peak_name(inputs.get("dtype"))
     if inputs.get("precision") is not None:
@@ -73,7 +73,7 @@ def read_base_dtype(inputs: Inputs, hardware: Hardware) -> str:
 
 
 def read_dtype(inputs: Inputs, hardware: Hardware) -> str:
-    """The number format of the matrix products: --dtype, else the accelerator's default, which is noted."""
+    """Return the number format of the matmuls: --dtype, else the accelerator's default, which is noted."""
     if inputs.get("dtype") is not None:
         return peak_name(inputs.get("dtype"))
     dtype = hardware.default_dtype
@@ -83,18 +83,19 @@ def read_dtype(inputs: Inputs, hardware: Hardware) -> str:
 
 
 def read_peak(inputs: Inputs, hardware: Hardware) -> Term:
-    """Dense peak of one read_hardware, FLOP/s/GPU."""
+    """Return the dense peak of one accelerator, FLOP/s/GPU."""
     return hardware.term(f"peak/{read_dtype(inputs, hardware)}", "peak", "FLOP/s/GPU")
 
 
 def element_format(dtype: str) -> str:
-    """The number format of a tensor whose products run at a peak's rate: fp64_tensor → fp64, fp16_fp16acc → fp16."""
+    """Return the format of a tensor whose matmuls run at a peak's rate: fp64_tensor → fp64, fp16_fp16acc → fp16."""
     kinds = ("fp64_tensor", "fp32_matrix", "fp16_fp16acc", "fp8_fp16acc")
     return dtype.partition("_")[0] if dtype in kinds else dtype
 
 
 def record_rates(inputs: Inputs, profile: Profile, dtype: str) -> tuple[tuple[float, str] | None, ...]:
-    """(FLOP/s, where) of matmuls and (byte/s, where) of memory in a profile, shown among the inputs; None if absent."""
+    """Return (FLOP/s, where) of matmuls and (byte/s, where) of memory in a profile, recorded among the inputs; None if
+    absent."""
     rate = profile.matmul_rate(dtype)
     moved = profile.memory_bandwidth()
     for name, found, unit in (("matmul-rate", rate, "FLOP/s"), ("memory-rate", moved, "byte/s")):
@@ -104,7 +105,7 @@ def record_rates(inputs: Inputs, profile: Profile, dtype: str) -> tuple[tuple[fl
 
 
 def read_roof(inputs: Inputs, hardware: Hardware, dtype: str) -> tuple[Term, Term]:
-    """(FLOP/s, byte/s) of one accelerator: the datasheet's, or those of --profile where it measured them."""
+    """Return (FLOP/s, byte/s) of one accelerator: the datasheet's, or those of --profile where it measured them."""
     peak = hardware.term(f"peak/{peak_name(dtype)}", "peak", "FLOP/s")
     bandwidth = hardware.term("memory_bandwidth", "memory_bandwidth")
     path = inputs.get("profile")

@@ -230,7 +230,7 @@ def explain(claimed: float, terms: Sequence[Term], hardware: Hardware, dtype: st
 
 COMMAND = Command(
     "mfu",
-    "Model and hardware FLOPs utilisation from a measured rate, under every convention",
+    "Model and hardware FLOPs utilization from a measured rate, under every convention",
     run,
     (
         *MODEL_OPTIONS,

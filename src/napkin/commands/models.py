@@ -84,20 +84,20 @@ def _list(question: ModelsQuestion) -> Answer:
 
 
 def _shown(column: str, value: Any) -> str:
-    """A row's entry as people read it; the column's name says the unit."""
+    """Return a row's entry as people read it; the column's name says the unit."""
     if column == "moe":
         return "yes" if value else ""
     return units.human(value, "param").removesuffix(" parameters") if column in ("params", "active") else str(value)
 
 
 def _within(family: str, wanted: str) -> bool:
-    """`llama` holds llama, llama2 and llama3.1, not llamafile."""
+    """Whether a family is the one wanted, or a version: `llama` matches llama, llama2 and llama3.1, not llamafile."""
     rest = family[len(wanted) :]
     return family.startswith(wanted) and not rest[:1].isalpha()
 
 
 def _words(one: Preset) -> str:
-    """What a search looks through, spelled as `spelling` does."""
+    """Return what a search looks through, spelled as `spelling` does."""
     told = (one.name, *one.aliases, one.family, one.organisation, str(one.config["model_type"]), one.source)
     return "\n".join(spelling(text.replace("/", " ")) for text in told)
 
@@ -127,7 +127,7 @@ def _one(one: Preset) -> Answer:
 
 
 def _remarks(one: Preset) -> list[str]:
-    """Citation, names and the fields of its config.json, for a person."""
+    """Return citation, names and the fields of its config.json, for a person."""
     lines = [f"source: {one.source}"]
     published = dict(one.params_published)
     source = published.pop("source", "")
@@ -150,7 +150,7 @@ def _fields(config: Any, pad: str) -> list[str]:
 
 
 def _written(value: Any) -> str:
-    """A value as config.json writes it; equal neighbours of a list as `3 × "linear_attention"`."""
+    """Return a value as config.json writes it; equal neighbors of a list as `3 × "linear_attention"`."""
     if not isinstance(value, list):
         return {True: "true", False: "false", None: "null"}.get(value, str(value)) if _plain(value) else str(value)
     runs: list[tuple[str, int]] = []

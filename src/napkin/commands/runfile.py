@@ -10,7 +10,7 @@ from napkin.inputs.load import Document, printable, read_yaml
 
 
 def read(path: str) -> Document:
-    """A run file's mapping."""
+    """Return a run file's mapping."""
     document = read_yaml(path)
     if not isinstance(document.data, dict):
         raise NapkinError(f"{document.name}: is not a mapping of options", "write option: value, a line each")
@@ -18,7 +18,7 @@ def read(path: str) -> Document:
 
 
 def options_of_file(path: str, command: Command) -> dict[str, OptionText]:
-    """The options that a run file gives to `command`. Another `command:` in the file is refused."""
+    """Return the options that a run file gives to `command`. Another `command:` in the file is refused."""
     document = read(path)
     stated = document.data.get("command")
     asked = command.target or command
@@ -35,6 +35,6 @@ def options_of_file(path: str, command: Command) -> dict[str, OptionText]:
 def options_of(
     document: Document, data: dict[str, Any], prefix: tuple[object, ...], command: Command
 ) -> dict[str, OptionText]:
-    """The options in one mapping of a run file; `command`, `limits` and `checks` are not options."""
+    """Return the options in one mapping of a run file; `command`, `limits` and `checks` are not options."""
     options = {k: v for k, v in data.items() if k not in ("command", "limits", "checks", "name")}
     return accepted(command, options, "run file", lambda key: document.place(*prefix, key))

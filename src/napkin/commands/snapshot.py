@@ -6,9 +6,9 @@ import os
 from typing import Any
 
 from napkin.footprint import buckets
-from napkin.footprint.memory import Moment
+from napkin.footprint.rank import Moment
 from napkin.inputs.snapshot import Snapshot, read_snapshot
-from napkin.planning.fit import Fit
+from napkin.planning.verdicts import Fit
 from napkin.render.answer import Answer
 from napkin.term import MEASURED, Term, leaf
 from napkin.units import Unreadable, human, size

@@ -14,8 +14,8 @@ from napkin.evidence.row_models import described
 from napkin.evidence.rows import Row, WrongRow
 from napkin.evidence.setups import SHARDED, ends_of, framework_of, setup_of, stated_recompute
 from napkin.footprint import allocator, memory
-from napkin.footprint.memory import Rank
 from napkin.footprint.prepared import Step, prepare
+from napkin.footprint.rank import Rank
 from napkin.footprint.setup import Setup
 from napkin.inputs import hardware
 from napkin.operations.model import Model

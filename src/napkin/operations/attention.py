@@ -179,8 +179,8 @@ class AttentionCore(Ordinary):
         batch = work.sequences * self.heads
         of_scores, of_values = (Pairs(pairs, self.heads, size, halves) for size in (self.qk_dim, self.v_dim))
         return (
-            Gemm("scores", batch, work.length, self.qk_dim, keys, scores, False, True, of_scores),
-            Gemm("values", batch, work.length, keys, self.v_dim, values, False, True, of_values),
+            Gemm("scores", batch, work.length, self.qk_dim, keys, scores, False, of_scores),
+            Gemm("values", batch, work.length, keys, self.v_dim, values, False, of_values),
         )
 
     def traffic(self) -> tuple[Number, Number]:

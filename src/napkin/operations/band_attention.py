@@ -14,7 +14,7 @@ from napkin.operations.base import (
 )
 from napkin.operations.lowering import Lowering, Value, either
 from napkin.operations.primitives import ceil_div
-from napkin.record import record, replace
+from napkin.record import record
 
 
 @record
@@ -35,11 +35,10 @@ class BandAttention(Ordinary):
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         half, parts = self.window // 2, 2 * ceil_div(work.length, self.window)
         chunks = work.sequences * (parts - 1)
-        found = (
+        return (
             gemm("scores", self.window, self.qk_dim, self.window, chunks * self.heads, weight=False),
             gemm("values", half, 3 * half, self.v_dim, work.sequences * self.heads * parts, weight=False),
         )
-        return tuple(replace(one, attention=True) for one in found)
 
     def traffic(self) -> tuple[Number, Number]:
         return NOT_TIMED  # not timed yet

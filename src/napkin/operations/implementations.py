@@ -90,12 +90,12 @@ LOSSES = {
 class Tuning:
     """What is trained of a frozen network.
 
-    method     lora (two thin matrices beside a weight), adapter (a prompt in each attention, from the third layer on),
+    method     lora (two thin matrices next to a weight), adapter (a prompt in each attention, from the third layer on),
                adapter_v2 (that, and a scale and a bias on each product, and the norms' weights)
     rank       of LoRA's matrices          dropout  before them
-    targets    products that LoRA stands beside; () for all
-    quantised  number format of frozen products' weights: nf4, nf4-dq (its scales in 8 bits too) or ""
-    library    whose quantised products: bitsandbytes (as of 2023: they keep their input though the weight is frozen,
+    targets    products that LoRA stands next to; () for all
+    quantized  number format of frozen products' weights: nf4, nf4-dq (its scales in 8 bits too) or ""
+    library    whose quantized products: bitsandbytes (as of 2023: they keep their input though the weight is frozen,
                and the head is one of them), transformers or torchao (neither: bitsandbytes/autograd/_functions.py,
                MatMul4Bit; transformers/integrations/bitsandbytes.py leaves the head alone)
     """
@@ -113,7 +113,7 @@ class Tuning:
 
     @property
     def widened(self) -> int:
-        """Bytes of a quantised weight while its product runs: in bf16; bitsandbytes makes fp16 of it first."""
+        """Bytes of a quantized weight while its product runs: in bf16; bitsandbytes makes fp16 of it first."""
         return (4 if self.library == "bitsandbytes" else 2) if self.quantised else 0
 
 
@@ -131,100 +131,115 @@ ALWAYS, ALIBI, NEVER = "always", "alibi", "never"
 
 @record
 class Implementation:
-    """How one class or framework writes a network, where implementations differ.
+    """How one class or framework runs a network, where implementations differ.
 
-    softmax      of written-out attention. wide: fp32, asked of the kernel, the result cast back · native: in the
-                 scores' type · wide_scores: query and key are cast to fp32 before their product
-    mask         a boolean causal mask that written-out attention keeps: "" none · layer: each layer its own, cut out
-                 of a buffer of its own · shared: one for each sequence, the same for all layers · each:
-                 one for each sequence in each layer
-    floors       the masked scores are cut from below, against a scalar: both are kept
+    Eager attention
+    softmax      wide: in fp32, asked of the kernel, the result cast back · native: in the scores' type · wide_scores:
+                 query and key are cast to fp32 before their matmul
+    mask         the boolean causal mask that it keeps. "": none · layer: each layer's own, cut out of a buffer ·
+                 shared: one for each sequence, the same for all layers · each: one for each sequence in each layer
+    floors       the masked scores are clamped from below by a scalar: both are kept
     shifts_scores  a row's maximum is subtracted from the scores before the softmax, with sinks or without
-    written      activations that have no kernel of their own (gelu_new, gelu_fast, quick_gelu) are written out in
-                 elementary operations; else each is one kernel
-    norms        reference: as the operation says · fused: one kernel in the input's type · fp32: root mean squares
-                 written out, the weight multiplied in fp32 before the cast · lowered: under autocast the kernel runs in
-                 16 bits, its arguments cast by the code
+    sinks        how each head's learned extra score joins the others. shifted: concatenated, all shifted by their
+                 maximum · joined: concatenated · scaled: the result is multiplied by σ(logsumexp(scores) − sink), which
+                 is equal
+    wide_sinks   these learned scores are fp32, and so are the scores that they join
+    drops        attention's weights go through dropout: always, with ALiBi's biases only, or never
+
+    Attention kernels
+    kernels      attention kernels that the implementation can call
+    window_mask  torch's scaled_dot_product_attention gets a window as an explicit mask, made where the window is not
+                 longer than the sequence
+    windows_masked  a window is given as a mask however short the sequence is
+    masked       the kernel always gets an explicit mask
+    passes_mask  the mask is an argument of the checkpointed layer, which autograd then saves
+    ungrouped    keys and values of fewer heads reach the kernel as they are: only torch's math form accepts them
+    repeats      keys and values are repeated for each query head before the kernel
+    joined_qkv   query, key and value are cut from one projection, which stays allocated as long as any part does
+    query_scale  each query is multiplied by a factor of its position
+    tempers_once one tensor of positions' factors serves the queries of all layers; else each makes its own
+    laid_by_heads  queries, keys and values are copied into a layout by heads, a scaled key is one more copy, and each
+                 layer makes its own mask (DeBERTa v2)
+    cuts         query, key and value are cut out of their fused projection one by one
+    weights_late attention's weights are returned to the layer, which holds them until it returns
+    norms_inline query and key are normalized as each is made, before the next projection
+
+    Rotary positions
     rotary       table: cos and sin made once for all layers · values: made in each layer, in the type of its values ·
-                 layer: widened in each layer, once · pair: widened in
-                 each layer for the query and again for the key, in their type · kernel: one kernel that keeps cos and
-                 sin alone
-    wide_sinks   learned scores of written-out attention are stored in fp32, which the scores that join them become
-    rotary_fp32  cos and sin stay fp32 where activations are narrower
-    turned_back  what rotary positions turn is cast back to the type that it had
-    half_tables  cos and sin hold each angle once
-    joins        the rotated part is always put together with the rest anew, even where it is the whole
-    by_kind      layers with a window and layers without have tables of their own
-    wide_loss    logits are cast to fp32 before the loss
-    shifted      labels are shifted in the model: padded to s + 1 and copied (one sequence stays a view)
-    positions    ids of learned positions, and rotary tables. one: one row for all sequences · each: one row a
-                 sequence · learned: of ids one row a sequence, of tables one for all · source: each in an encoder, one
+                 layer: upcast in each layer, once · pair: upcast in each layer for the query and again for the key, in
+                 their type · kernel: one kernel that keeps only cos and sin
+    rotary_fp32  cos and sin stay fp32 where activations are 16-bit
+    turned_back  rotated queries and keys are cast back to the type that they had
+    half_tables  cos and sin have each angle once
+    joins        the rotated part is always concatenated with the rest, even where there is no rest
+    by_kind      layers with a window and layers without have cos and sin of their own
+
+    Embeddings and loss
+    positions    ids of learned positions, and rows of cos and sin. one: one row for all sequences · each: one row for
+                 each · learned: of ids one row for each, of cos and sin one for all · source: each in an encoder, one
                  in its decoder · buffer: kept with the weights
     segments     ids of segments: one row for all sequences, or each
-    laid_by_heads  queries, keys and values are copied to lie by heads, a scaled key is one more copy, and each layer
-                 makes its own mask (DeBERTa v2)
-    casts_down   the input of an MLP's last product is cast to its weight's type, which autocast casts back
+    copies_ids   the token ids are copied, those of other modalities masked
+    bounded_ids  ids that the embedding of layers' own inputs lacks are set to 0: ids of its own
+    crops        learned positions are cut to the training sequence
+    wide_loss    logits are cast to fp32 before the loss
+    shifted      labels are shifted in the model: padded to s + 1 and copied (one sequence stays a view)
+    loss         a form of cross entropy that is not torch's own (LOSSES); "": log-softmax and likelihood
+    parallel_loss  the loss works on the divided vocabulary
+
+    Norms, activations, MLPs, convolutions
+    norms        reference: as the operation says · fused: one kernel in the input's type · fp32: root mean squares in
+                 elementary operations, the weight multiplied in fp32 before the cast · lowered: under autocast the
+                 kernel runs in 16 bits, its arguments cast by the class
+    powered      a norm's reciprocal deviation is a power of the variance, which is kept; else rsqrt's result is
+    wide_weight  a norm's weight is cast to fp32 before it multiplies
+    written      activations that have no kernel of their own (gelu_new, gelu_fast, quick_gelu) run as elementary
+                 operations; else each is one kernel
+    functions    activations that run another function than the config names
+    swiglu       split: activation, then a multiplication · fused: one kernel that keeps only its input
+    casts_down   the input of an MLP's last linear layer is cast to its weight's type, which autocast casts back
+    turned       linear layers read their weight transposed: autocast does not recognize it and casts it on every pass
+    conv_view    a convolution reads its weight in another shape, which autocast casts on every pass
     mixer        what runs a recurrence. whole: one kernel from the input projection to the output's, which keeps little
-                 and runs the rest again · apart: a kernel for the convolution and one for the scan · torch: written out
-    window_mask  torch's scaled_dot_product_attention learns of a window by an explicit mask, made where the window is
-                 not longer than the sequence
-    router       in which type the chosen experts' weights leave the router. logits: that of the logits · scores: as the
-                 scores are · tokens: that of the tokens · sparsemixer: chosen one after the other, each from a masked
-                 softmax (Phi-3.5-MoE)
+                 and recomputes the rest · apart: a kernel for the convolution and one for the scan · torch: elementary
+                 operations
+
+    Mixtures of experts
+    router       the type in which the chosen experts' weights leave the router. logits: that of the logits · scores:
+                 that of the scores · tokens: that of the tokens · sparsemixer: chosen one after the other, each from a
+                 masked softmax (Phi-3.5-MoE)
     native_scores  the scores are made in the logits' type: "kept" under autocast too, or "raised" by it; "": in fp32
     masked_choice  the weights of choices without an expert are masked
     new_shares   the chosen scores are divided by their sum into a new tensor; else in place
-    clamped      the sum that divides the chosen scores is cut from below
-    fp32_router  the router's weight is stored in fp32; else a product in fp32 casts it on every pass
+    clamped      the sum that divides the chosen scores is clamped from below
+    fp32_router  the router's weight is stored in fp32; else a matmul in fp32 casts it on every pass
     router_apart autocast is off in the router
-    looped       experts run one after the other on the tokens that chose them, gate and up in one product (joined) or
-                 in one each (apart) of a tensor that holds all experts, or each a module of its own (modules); "": on
-                 sorted tokens, in grouped products
-    wide_logits  its logits are cast to fp32 before anything reads them
-    functions    activations that run another function than the config names
-    powered      a norm's reciprocal deviation is a power of the variance, which is kept; else what rsqrt makes is
-    bounded_ids  ids that the table of layers' own inputs lacks are set to 0: ids of its own
-    wide_weight  a norm's weight is cast to fp32 before its product
-    drops        attention's weights go through dropout: always, with ALiBi's biases alone, or never
-    ungrouped    keys and values of fewer heads reach the kernel as they are: torch then has its written-out form alone
-    turned       products read their weight transposed: autocast does not know it by then, and casts it on every pass
-    tempers_once one tensor of positions' factors serves the queries of all layers; else each makes its own
-    copies_ids   the token ids are copied, those of other senses masked
-    conv_view    a convolution reads its weight in another shape, which autocast casts on every pass
-    query_scale  each query is multiplied by a factor of its position
-    sinks        how written-out attention has one learned score a head beside the others. shifted: put beside them, all
-                 shifted by their maximum · joined: put beside them · scaled: the result is multiplied by
-                 σ(logsumexp(scores) − sink), which is the same
-    windows_masked  a window reaches it by a mask however short the sequence is
-    masked       an explicit mask always reaches the attention kernel
-    kernels      attention kernels that the code can call
-    passes_mask  the mask is an argument of the checkpointed layer, which autograd then saves
-    crops        learned positions are cut to the training sequence
-    swiglu       split: activation, then a product · fused: one kernel that keeps its input alone
+    wide_logits  the router's logits are cast to fp32 before anything reads them
+    looped       experts run one after the other on the tokens that chose them, gate and up in one matmul (joined) or in
+                 one each (apart) of a tensor of all experts' weights, or each a module of its own (modules); "": on
+                 sorted tokens, in grouped matmuls
+
+    Layouts and tuning
     gather_again with sequence parallelism a column-parallel linear keeps its own part and gathers again in backward
-    parallel_loss the loss works on the divided vocabulary
-    loss         a form of cross entropy that is not torch's own (LOSSES); "": log-softmax and likelihood
-    repeats      keys and values are repeated for each query head before the kernel
-    gathers_heads  tensor-parallel ranks that are a multiple of the key/value heads gather the joined product's result
-                 and take a whole head each; its weights are divided evenly. Other codes fail where ranks do not divide
-                 them (Megatron-core of 2025, megatron/core/transformer/attention.py, num_query_groups < world_size)
-    joined_qkv   query, key and value are cut from one product, which stays whole as long as any part of it does
+    gathers_heads  tensor-parallel ranks that are a multiple of the key/value heads gather the fused projection's result
+                 and take a whole head each; its weights are divided evenly. Other implementations fail where ranks do
+                 not divide them (Megatron-core of 2025, megatron/core/transformer/attention.py, num_query_groups <
+                 world_size)
     tuning       what is trained of a frozen network; None: everything
-    buffers      tensors in addition to the parameters that the model holds, each (what, dtype or "" for the weights'):
-                 rotary: inverse frequencies, twice, for each kind of rotary table · spare rotary: those that no layer
-                 reads · angles: sines and cosines of every position, each layer its own · masks: a causal mask of the
-                 longest sequence, each layer its own · mask: one for all layers · ids: of every position · sines: of
-                 every position and two more, each stack its own · logits: one for each token of the vocabulary ·
-                 scale: the factor of each embedding · factors: two of layers' own inputs · scalar: one for each layer ·
-                 scalars: two for each layer
+
+    What is allocated around the operations
+    buffers      tensors in addition to the parameters, each (what, dtype or "" for the weights'). rotary: inverse
+                 frequencies, twice, for each rotary table · spare rotary: those that no layer reads · angles: sines and
+                 cosines of every position, each layer its own · masks: a causal mask of the longest sequence, each
+                 layer its own · mask: one for all layers · ids: of every position · sines: of every position and two
+                 more, each stack its own · logits: one for each token of the vocabulary · scale: the factor of each
+                 embedding · factors: two of layers' own inputs · scalar: one for each layer · scalars: two for each
+                 layer
     norms_last   a layer registers its norms after its linear layers
-    closure      what the code of a checkpointed layer refers to: tables (rotary), ids (one row of positions), each
-                 ids (a row a sequence), masks (eager attention's, one for each window), mask (one for all), alibi
-                 (slopes times positions)
-    cuts         query, key and value are cut out of their fused projection one by one
-    weights_late attention's weights reach the layer, which holds them until it returns
-    norms_inline query and key are normalized as each is made, before the next projection
-    embeddings   the model's code holds what it looked up until the layers are through: "layers", or the loss: "loss"
+    closure      what a checkpointed layer refers to: tables (cos and sin), ids (one row of positions), each ids (a row
+                 for each sequence), masks (eager attention's, one for each window), mask (one for all), alibi (slopes
+                 times positions)
+    embeddings   the model holds what it looked up until the layers are done: "layers", or the loss: "loss"
     """
 
     softmax: str = "wide"
@@ -364,14 +379,14 @@ ONE, MANY = "one", "many"
 
 
 def mode(precision: str, attention: str, dropout: bool, sequences: int) -> str:
-    """The name of what decides which of a code's lines run: bf16, fp32 or autocast · the attention kernel · dropout or
-    not · one sequence or more (torch makes views where a dimension is 1)."""
+    """Return the name of a mode: bf16, fp32 or autocast · the attention kernel · dropout or not · one sequence or more
+    (torch makes views where a dimension is 1)."""
     return f"{precision}/{attention}/{'dropout' if dropout else 'plain'}/{ONE if sequences == 1 else MANY}"
 
 
 def measured(implementation: str, model_type: str, mode: str) -> bool:
-    """Whether the bytes kept for backward in this mode are those that hooks counted on the code itself, for every
-    config that was drawn (tools/saved_bytes.py)."""
+    """Return whether the bytes kept for backward in this mode equal those that hooks counted on the implementation, for
+    every config that was drawn (tools/saved_bytes.py)."""
     if implementation != "hf":
         return implementation == "nanogpt" and model_type == "gpt2"
     return mode in measured_modes(model_type)

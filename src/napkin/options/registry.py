@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from napkin.options import asking, bench, layout, machine, model, output, question, small, training
+from napkin.options import bench, comparing, layout, machine, model, output, question, small, training
 from napkin.options.option import Option
 
 
@@ -28,7 +28,7 @@ def registry(groups: Iterable[tuple[str, tuple[Option, ...]]]) -> dict[str, Opti
 
 
 GROUPS = tuple(
-    (one.GROUP, one.OPTIONS) for one in (model, training, layout, machine, question, small, asking, bench, output)
+    (one.GROUP, one.OPTIONS) for one in (model, training, layout, machine, question, small, comparing, bench, output)
 )
 """(heading, its options), in the order in which help shows them."""
 

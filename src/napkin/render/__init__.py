@@ -6,7 +6,7 @@ from napkin.render.answer import Answer
 
 
 def render(answer: Answer, form: str, explain: bool = False, rich: bool = False) -> str:
-    """The answer as text, json, csv or markdown."""
+    """Return the answer as text, json, csv or markdown."""
     if form == "json":
         from napkin.render.json import to_json
 

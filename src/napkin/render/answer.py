@@ -45,7 +45,7 @@ class Answer:
     extra      further JSON keys; "units" is the unit of each column of rows
     plot       what --plot draws, a panel each (render/plot.py)
     listed     False where the rows say all for a person: text leaves the terms' lines out, JSON has them
-    problems   what went wrong beside the answer: printed as errors, while the rest is shown
+    problems   what went wrong: printed as errors, while the rest of the answer is shown
     notes      remarks for stderr and the JSON's "notes"
     """
 
@@ -106,11 +106,11 @@ class Answer:
         self.problems = tuple(problems)
 
     def finite(self) -> list[Term]:
-        """The published terms that are numbers; the others are named in the notes, once."""
+        """Return the published terms that are numbers; the others are named in the notes, once."""
         kept = []
         for term in self.terms:
             if not _in_range(term.value):
-                note = f"{term.name} is out of range and left out"
+                note = f"{term.name} is out of range and omitted"
                 if note not in self.notes:
                     self.notes.append(note)
             else:
@@ -118,7 +118,7 @@ class Answer:
         return kept
 
     def quantities(self) -> Quantities:
-        """Every number that the answer publishes, interval ends included: path → (value, unit)."""
+        """Return every number that the answer publishes, interval ends included: path → (value, unit)."""
         found = {term.name: (term.value, term.unit) for term in self.finite()}
         for path, ends in self.intervals.items():
             for name, value in zip(("low", "high"), ends, strict=True):
@@ -136,6 +136,6 @@ def _in_range(value: Any) -> bool:
 
 
 def end_path(path: str, end: str) -> str:
-    """Where an interval's end stands: `time` → `time/low`; `memory/total`, `step/time` → `memory/low`, `step/low`."""
+    """Return the path of an interval's end: `time` → `time/low`; `memory/total` → `memory/low`, as for `step/time`."""
     room, _, last = path.rpartition("/")
     return f"{room}/{end}" if room and last in ("total", "time") else f"{path}/{end}"

@@ -20,7 +20,7 @@ class Series:
 
 @record
 class Span:
-    """A bar of a timeline: on `row`, from `start`, lasting `length`, of a `kind` that has one colour."""
+    """A bar of a timeline: on `row`, from `start`, lasting `length`, of a `kind` that has one color."""
 
     row: int
     start: float
@@ -33,7 +33,7 @@ class Span:
 class Chart:
     """One panel.
 
-    kind     lines, points, bars (one colour a series), stack (series stacked), tornado (low–high bars around a
+    kind     lines, points, bars (one color a series), stack (series stacked), tornado (low–high bars around a
              middle, series "low" and "high" over the same names), waterfall (one series of signed steps), timeline
     x, y     axis titles with their units             log_x, log_y  logarithmic axes
     marks    horizontal lines: (value, name)          diagonal  draw y = x (predicted against measured)

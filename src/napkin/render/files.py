@@ -7,12 +7,12 @@ import tempfile
 
 
 def write_whole(path: str, data: bytes) -> None:
-    """Write beside the target and rename over it; a pipe or device is written straight. Raises OSError."""
+    """Write to a temporary file, then rename it to the target; a pipe or device is written directly. Raises OSError."""
     if os.path.exists(path) and not os.path.isfile(path):
         with open(path, "wb") as file:
             file.write(data)
         return
-    handle, beside = tempfile.mkstemp(dir=os.path.dirname(os.path.abspath(path)), prefix=".napkin-")
+    handle, temporary = tempfile.mkstemp(dir=os.path.dirname(os.path.abspath(path)), prefix=".napkin-")
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
@@ -20,8 +20,8 @@ def write_whole(path: str, data: bytes) -> None:
             os.fsync(file.fileno())
         umask = os.umask(0)
         os.umask(umask)
-        os.chmod(beside, 0o666 & ~umask)
-        os.replace(beside, path)
+        os.chmod(temporary, 0o666 & ~umask)
+        os.replace(temporary, path)
     except BaseException:
-        os.unlink(beside)
+        os.unlink(temporary)
         raise

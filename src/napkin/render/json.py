@@ -13,7 +13,7 @@ SCHEMA = 1
 
 
 def to_json(answer: Answer, explain: bool = False) -> str:
-    """`{"napkin": 1, "command", "inputs", "values", "units", "verdict", "notes", …}`, one object and a newline."""
+    """Return one JSON object: napkin (the schema), command, inputs, values, units, verdict, notes, and more."""
     found = answer.quantities()
     data: dict[str, Any] = {
         "napkin": SCHEMA,
@@ -48,7 +48,7 @@ def _plain(value: Any) -> Any:
 
 
 def _tree(term: Term, written: set[int]) -> dict[str, Any]:
-    """The term and its parts; those of a term that several others share are written where it comes first."""
+    """Return the term and its parts; those of a term that several others share are written where it comes first."""
     node: dict[str, Any] = {"name": term.name, "value": _plain(term.value), "unit": term.unit, "op": term.op}
     if term.kind:
         node["kind"] = term.kind

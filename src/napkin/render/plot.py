@@ -14,8 +14,8 @@ from napkin.render.answer import Answer
 from napkin.render.chart import Chart
 from napkin.render.files import write_whole
 
-# Okabe and Ito's palette, told apart by colour-blind readers too
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442", "#7F7F7F")
+# Okabe and Ito's palette, told apart by color-blind readers too
+COLORS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442", "#7F7F7F")
 THEMES = {
     "light": {"figure.facecolor": "white", "axes.facecolor": "white", "ink": "#222222", "grid": "#DDDDDD"},
     "dark": {"figure.facecolor": "#0d1117", "axes.facecolor": "#0d1117", "ink": "#E6EDF3", "grid": "#30363D"},
@@ -26,7 +26,7 @@ TITLE, LEGEND, LINE = 70, 30, 80
 
 
 def checked(path: str) -> str:
-    """The file's format, refused (2) before anything is computed where it cannot be drawn."""
+    """Return the file's format, refused (2) before anything is computed if it cannot be drawn."""
     ending = os.path.splitext(path)[1].lower()
     if ending not in FORMATS:
         raise NapkinError(f"--plot: {path!r} is neither .svg nor .png", "name a file such as picture.svg")
@@ -123,7 +123,7 @@ def _panel(chart: Chart, axis: Any, ink: str) -> None:
 
 
 def _plain_ticks(axis: Any, at: Sequence[float] = ()) -> None:
-    """Plain numbers on a logarithmic axis: at the points themselves where they are few and apart, else at 1, 2 and 5,
+    """Write plain numbers on a logarithmic axis: at the points where they are few and apart, else at 1, 2 and 5,
     or at each power of ten where the axis spans more than three."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
@@ -139,16 +139,16 @@ def _plain_ticks(axis: Any, at: Sequence[float] = ()) -> None:
 
 def _lines(chart: Chart, axis: Any, ink: str) -> None:
     axis.grid(True)
-    for series, colour in zip(chart.series, _colours(chart), strict=True):
-        axis.plot(series.x, series.y, marker="o", markersize=3.5, linewidth=1.4, color=colour, label=series.name)
+    for series, color in zip(chart.series, _colors(chart), strict=True):
+        axis.plot(series.x, series.y, marker="o", markersize=3.5, linewidth=1.4, color=color, label=series.name)
         if series.low:
-            axis.fill_between(series.x, series.low, series.high, color=colour, alpha=0.18, linewidth=0)
+            axis.fill_between(series.x, series.low, series.high, color=color, alpha=0.18, linewidth=0)
 
 
 def _points(chart: Chart, axis: Any, ink: str) -> None:
     axis.grid(True)
-    for series, colour in zip(chart.series, _colours(chart), strict=True):
-        axis.plot(series.x, series.y, "o", markersize=3, alpha=0.7, color=colour, label=series.name)
+    for series, color in zip(chart.series, _colors(chart), strict=True):
+        axis.plot(series.x, series.y, "o", markersize=3, alpha=0.7, color=color, label=series.name)
     ends = [float(v) for s in chart.series for v in (*s.x, *s.y)]
     if chart.diagonal and ends:
         axis.plot([min(ends), max(ends)], [min(ends), max(ends)], color=ink, linewidth=0.8)
@@ -157,44 +157,44 @@ def _points(chart: Chart, axis: Any, ink: str) -> None:
 def _bars(chart: Chart, axis: Any, ink: str) -> None:
     axis.grid(True, axis="y")
     width = 0.8 / len(chart.series)
-    for number, (series, colour) in enumerate(zip(chart.series, _colours(chart), strict=True)):
+    for number, (series, color) in enumerate(zip(chart.series, _colors(chart), strict=True)):
         at = [i + (number - (len(chart.series) - 1) / 2) * width for i in range(len(series.x))]
-        axis.bar(at, series.y, width, color=colour, label=series.name)
+        axis.bar(at, series.y, width, color=color, label=series.name)
         axis.set_xticks(range(len(series.x)), [str(x) for x in series.x])
 
 
 def _stack(chart: Chart, axis: Any, ink: str) -> None:
     axis.grid(True, axis="y")
     floor = [0.0] * len(chart.series[0].x)
-    for series, colour in zip(chart.series, _colours(chart), strict=True):
+    for series, color in zip(chart.series, _colors(chart), strict=True):
         names = [str(x) for x in series.x]
-        axis.bar(names, series.y, 0.7, bottom=floor, color=colour, label=series.name)
+        axis.bar(names, series.y, 0.7, bottom=floor, color=color, label=series.name)
         floor = [a + b for a, b in zip(floor, series.y, strict=True)]
 
 
 def _tornado(chart: Chart, axis: Any, ink: str) -> None:
     axis.grid(True, axis="x")
-    for series, colour in zip(chart.series, _colours(chart), strict=True):
+    for series, color in zip(chart.series, _colors(chart), strict=True):
         names = [str(x) for x in series.x]
-        axis.barh(names, [y - chart.middle for y in series.y], 0.62, left=chart.middle, color=colour, label=series.name)
+        axis.barh(names, [y - chart.middle for y in series.y], 0.62, left=chart.middle, color=color, label=series.name)
     axis.axvline(chart.middle, color=ink, linewidth=0.8)
     axis.invert_yaxis()
 
 
 def _waterfall(chart: Chart, axis: Any, ink: str) -> None:
-    """A, each signed step from where the last one ended, B; steps that add nothing are left out."""
+    """Draw A, each signed step from where the last one ended, B; steps that add nothing are omitted."""
     axis.grid(True, axis="x")
     series, at = chart.series[0], chart.middle
     steps = [(str(name), step) for name, step in zip(series.x, series.y, strict=True) if step]
     names = ["A", *(name for name, _ in steps), "B"]
-    axis.barh(0, at, 0.62, color=COLOURS[7])
+    axis.barh(0, at, 0.62, color=COLORS[7])
     labels = [(at, f"{at:,.4g}")]
     for row, (_, step) in enumerate(steps, 1):
-        axis.barh(row, step, 0.62, left=at, color=COLOURS[3] if step > 0 else COLOURS[2])
+        axis.barh(row, step, 0.62, left=at, color=COLORS[3] if step > 0 else COLORS[2])
         axis.plot([at, at], [row - 1.31, row + 0.31], color=ink, linewidth=0.6)
         labels.append((max(at, at + step), f"{step:+,.4g}".replace("-", "−")))
         at += step
-    axis.barh(len(names) - 1, at, 0.62, color=COLOURS[7])
+    axis.barh(len(names) - 1, at, 0.62, color=COLORS[7])
     axis.plot([at, at], [len(names) - 2.31, len(names) - 0.69], color=ink, linewidth=0.6)
     labels.append((at, f"{at:,.4g}"))
     for row, (x, text) in enumerate(labels):
@@ -207,14 +207,14 @@ def _waterfall(chart: Chart, axis: Any, ink: str) -> None:
 
 def _timeline(chart: Chart, axis: Any, ink: str) -> None:
     kinds = list(dict.fromkeys(span.kind for span in chart.spans))
-    for kind, colour in zip(kinds, (COLOURS * (1 + len(kinds) // len(COLOURS)))[: len(kinds)], strict=True):
+    for kind, color in zip(kinds, (COLORS * (1 + len(kinds) // len(COLORS)))[: len(kinds)], strict=True):
         mine = [span for span in chart.spans if span.kind == kind]
         axis.barh(
             [s.row for s in mine],
             [s.length for s in mine],
             0.82,
             left=[s.start for s in mine],
-            color=colour,
+            color=color,
             label=kind,
             edgecolor=axis.get_facecolor(),
             linewidth=0.4,
@@ -227,6 +227,6 @@ def _timeline(chart: Chart, axis: Any, ink: str) -> None:
     axis.invert_yaxis()
 
 
-def _colours(chart: Chart) -> list[str]:
+def _colors(chart: Chart) -> list[str]:
     count = len(chart.series)
-    return [COLOURS[i % len(COLOURS)] for i in range(count)]
+    return [COLORS[i % len(COLORS)] for i in range(count)]

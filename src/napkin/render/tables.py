@@ -11,7 +11,7 @@ from napkin.render.text import columns_of, explained, lines_of
 
 
 def to_csv(answer: Answer) -> str:
-    """Rows as they are; path,value,unit where there are none."""
+    """Return rows as they are; path,value,unit where there are none."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     if answer.rows:
@@ -25,12 +25,12 @@ def to_csv(answer: Answer) -> str:
 
 
 def _whole(value: Any) -> Any:
-    """A float that is a whole number as one, as JSON has it."""
+    """Return a float that is a whole number as one, as JSON has it."""
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
 
 
 def to_markdown(answer: Answer, explain: bool = False) -> str:
-    """A heading line and a table."""
+    """Return a heading line and a table."""
     lines = [answer.title, ""] if answer.title else []
     if answer.rows:
         names, cells = columns_of(answer)

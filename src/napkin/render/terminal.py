@@ -1,4 +1,4 @@
-"""The answer as rich tables. Loaded only where stdout is a terminal that wants colour."""
+"""The answer as rich tables. Loaded only where stdout is a terminal that wants color."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from napkin.render.text import columns_of, explained, lines_of
 
 
 def to_terminal(answer: Answer, explain: bool = False) -> str:
-    """ANSI text as wide as the terminal."""
+    """Return ANSI text as wide as the terminal."""
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, highlight=False)
     if answer.title:

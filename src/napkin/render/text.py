@@ -10,8 +10,8 @@ from napkin.units import human
 
 
 def lines_of(answer: Answer, whole: bool = False) -> list[tuple[str, str, str]]:
-    """(path, value, expression) of every published quantity; an estimate carries its interval. `whole`: also where
-    pictures say it all to a person."""
+    """Return (path, value, expression) of every published quantity, an estimate with its interval; whole: also where
+    pictures show a person everything."""
     found = []
     for term in answer.finite() if answer.listed or whole else ():
         value = human(term.value, term.unit)
@@ -23,7 +23,7 @@ def lines_of(answer: Answer, whole: bool = False) -> list[tuple[str, str, str]]:
 
 
 def cell(value: Any, unit: str | None = None) -> str:
-    """One cell of a listing."""
+    """Return one cell of a listing."""
     if value is None:
         return "–"
     if isinstance(value, bool):
@@ -36,7 +36,7 @@ def cell(value: Any, unit: str | None = None) -> str:
 
 
 def grid(rows: list[list[str]], right: set[int] | None = None) -> list[str]:
-    """Columns aligned by two blanks; the columns in `right` flush right."""
+    """Return columns aligned by two blanks; the columns in `right` flush right."""
     right = right or set()
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = []
@@ -47,7 +47,7 @@ def grid(rows: list[list[str]], right: set[int] | None = None) -> list[str]:
 
 
 def columns_of(answer: Answer) -> tuple[list[str], list[list[str]]]:
-    """Header and cells of an answer's rows. A column's unit stands in `extra["units"]`."""
+    """Return header and cells of an answer's rows; a column's unit is in `extra["units"]`."""
     if answer.display is not None:
         names = list(dict.fromkeys(name for row in answer.display for name in row))
         return names, [[row.get(name, "") for name in names] for row in answer.display]
@@ -58,7 +58,7 @@ def columns_of(answer: Answer) -> tuple[list[str], list[list[str]]]:
 
 
 def to_text(answer: Answer, explain: bool = False) -> str:
-    """The answer for a pipe or a plain terminal."""
+    """Return the answer for a pipe or a plain terminal."""
     out = [answer.title] if answer.title else []
     quantities = lines_of(answer)
     if quantities:
@@ -77,7 +77,7 @@ def to_text(answer: Answer, explain: bool = False) -> str:
 
 
 def explained(answer: Answer) -> list[str]:
-    """Every published quantity down to its leaves; a subtree already shown is only named."""
+    """Return every published quantity down to its leaves; a subtree already shown is only named."""
     lines: list[str] = []
     shown: set[str] = set()
     published = {term.name for term in answer.finite() if not term.parts}
@@ -101,7 +101,7 @@ def explained(answer: Answer) -> list[str]:
 
 
 def _explain(term: Term, depth: int, lines: list[str], shown: set[str], published: set[str]) -> None:
-    """`published`: leaves that have a line of their own, and are not repeated below what they make."""
+    """Add the lines of a term; published: leaves that have a line of their own, not repeated below their sum."""
     how = expression(term)
     text = f"{'  ' * depth}{term.name} = {human(term.value, term.unit)}"
     if not term.parts:
@@ -121,7 +121,7 @@ def _explain(term: Term, depth: int, lines: list[str], shown: set[str], publishe
 
 
 def rests_on(answer: Answer) -> str:
-    """How many numbers of each kind the answer rests on, the assumed ones by name."""
+    """Return how many numbers of each kind the answer rests on, the assumed ones by name."""
     leaves: dict[tuple[str, str], Term] = {}
     for term in answer.finite():
         for node in term.walk():

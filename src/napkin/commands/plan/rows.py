@@ -9,8 +9,8 @@ from typing import Any
 from napkin.commands.layout import degrees
 from napkin.commands.plan.question import PlanQuestion
 from napkin.options.training import SETUP_DEFAULTS
-from napkin.planning.fit import UNDECIDED
 from napkin.planning.layouts import Scored
+from napkin.planning.verdicts import UNDECIDED
 from napkin.training.layout import Layout
 from napkin.units import human
 

@@ -1,6 +1,6 @@
-"""Networks with recurrences and convolutions of other kinds: Griffin, LFM2 and LFM3, MiniMax-01, RWKV.
+"""LFM2 and LFM3: gated short convolutions next to attention.
 
-Field names and arrangements are facts of the classes of Hugging Face transformers 5.23.0
+Fields and arrangements are facts of the classes of Hugging Face transformers 5.23.0
 (src/transformers/models/<model type>/).
 """
 
@@ -11,11 +11,10 @@ from functools import partial
 
 from napkin.architectures.arrangements import pre_norm, sandwich_norm
 from napkin.architectures.attention import Attention, Gate, Heads, QkNorm, QkvProjections, Rope, Scores
-from napkin.architectures.blocks import LAYER, RMS, RMS_OFFSET, Block, Routing, gated_mlp, moe
+from napkin.architectures.blocks import RMS, Block, Routing, gated_mlp, moe
 from napkin.architectures.common import (
     FULL,
     WINDOWED,
-    activation,
     depth,
     head_size,
     in_pairs,
@@ -23,67 +22,20 @@ from napkin.architectures.common import (
     kv_heads_of,
     on,
     rope_of,
-    rotary_dim,
     runs_of,
     width,
 )
-from napkin.architectures.mixing import CONV, LINEAR, agree, kinds, network, positive, scaled
+from napkin.architectures.mixing import CONV, agree, kinds, network, positive, scaled
 from napkin.architectures.record import Architecture, Wrapper
-from napkin.architectures.recurrent_blocks import channel_mix, lightning, rg_lru, short_conv, wkv
+from napkin.architectures.recurrent_blocks import short_conv
 from napkin.inputs.model import Config
 from napkin.operations.implementations import FP32_ROTARY, HF, SIGMOID_ROUTER
 from napkin.operations.model import Layer, Model
 from napkin.record import replace
 
 
-def recurrent_gemma(config: Config) -> Model:
-    """RecurrentGemma (arXiv:2404.07839): RG-LRU blocks, and local attention, in a repeated pattern."""
-    hidden, layers = width(config), depth(config)
-    heads = config.integer("num_attention_heads")
-    head_dim = head_size(config, hidden, heads)
-    kv_heads = kv_heads_of(config, heads)
-    pattern = config.items("block_types") or []
-    if not pattern or any(entry not in ("recurrent", "attention") for entry in pattern):
-        raise config.refuse("block_types", "napkin knows recurrent and attention alone")
-    function = activation(config, "hidden_activation", "hidden_act")
-    inner = config.optional_integer("lru_width") or hidden
-    config.divides("lru_width", inner, heads, "(lru_width)")
-    attend = Attention(
-        Heads(hidden, heads, kv_heads, head_dim),
-        projections=QkvProjections(bias=on(config, "attention_bias"), out_bias=True),
-        scores=Scores(window=config.integer("attention_window_size")),
-        rope=Rope(rotary_dim(config, head_dim, 0.5)),
-    )
-    mix = partial(
-        rg_lru, width=hidden, inner=inner, heads=heads, kernel=config.integer("conv1d_width"), function=function
-    )
-    d_ff = positive(config, "intermediate_size", config.integer("intermediate_size") // 2, "the feed-forward width")
-    feed = partial(gated_mlp, width=hidden, inner=d_ff, function=function, bias=True)
-    config.must_be("embeddings_scale_by_sqrt_dim", True)
-    listed = [pattern[i % len(pattern)] for i in range(layers)]
-    runs = runs_of(
-        listed,
-        lambda kind: Layer(kind, pre_norm(hidden, RMS_OFFSET, attend if kind == "attention" else mix, feed)),
-    )
-    model = network(
-        config,
-        runs,
-        hidden=hidden,
-        norm=RMS_OFFSET,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        scale=True,
-        softcap=True,
-        positions=False,
-    )
-    stack = model.stacks[0]
-    factor = tuple(replace(op, held="bf16") if op.name == "embedding_scaled" else op for op in stack.before)
-    return replace(model, stacks=(replace(stack, before=factor),))
-
-
 def lfm2(config: Config, *, sparse: bool = False) -> Model:
-    """LFM2: gated short convolutions, and attention with normalised queries and keys at some depths; the MLP's stated
+    """LFM2: gated short convolutions, and attention with normalized queries and keys at some depths; the MLP's stated
     size may be shrunk by 2/3 and rounded up. LFM2-MoE: mixtures of experts from layer num_dense_layers on."""
     hidden, layers = width(config), depth(config)
     heads = config.integer("num_attention_heads")
@@ -198,86 +150,6 @@ def lfm3(config: Config) -> Model:
     return network(config, runs, hidden=hidden, heads=heads, kv_heads=kv_heads, head_dim=head_dim)
 
 
-def minimax(config: Config) -> Model:
-    """MiniMax-01 (arXiv:2501.08313): lightning attention, full attention at some depths, mixtures of experts in all."""
-    hidden, layers = width(config), depth(config)
-    heads = config.integer("num_attention_heads")
-    head_dim = head_size(config, hidden, heads)
-    kv_heads = kv_heads_of(config, heads)
-    function = activation(config, "hidden_act")
-    attend = Attention(
-        Heads(hidden, heads, kv_heads, head_dim),
-        scores=Scores(window=config.optional_integer("sliding_window")),
-        rope=Rope(rotary_dim(config, head_dim, 1.0)),
-    )
-    mix = partial(
-        lightning,
-        width=hidden,
-        heads=heads,
-        head_dim=head_dim,
-        chunk=config.integer("block_size"),
-        function=function,
-    )
-    experts = config.integer("num_local_experts")
-    feed = partial(
-        moe,
-        width=hidden,
-        inner=config.integer("intermediate_size"),
-        routing=Routing(
-            experts,
-            min(config.integer("num_experts_per_tok"), experts),
-            normalize=True,
-            jitter=1 if config.real("router_jitter_noise", required=False) else 0,
-        ),
-        function=function,
-    )
-    listed = kinds(
-        config, "layer_types", layers, (LINEAR, FULL), lambda: [LINEAR if i % 2 else FULL for i in range(layers)]
-    )
-    runs = runs_of(
-        listed,
-        lambda kind: Layer(
-            "attention" if kind == FULL else "lightning",
-            pre_norm(hidden, RMS, attend if kind == FULL else mix, feed, scale=True, residual_after_norm=True),
-        ),
-    )
-    return network(
-        config,
-        runs,
-        hidden=hidden,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        routed=(experts, min(config.integer("num_experts_per_tok"), experts)),
-    )
-
-
-# --- RWKV ------------------------------------------------------------------------------------------------------------
-
-
-def rwkv(config: Config) -> Model:
-    """RWKV-4 (arXiv:2305.13048): time mixing, then channel mixing; a norm of its own before the first layer."""
-    hidden, layers = width(config), depth(config)
-    inner = config.optional_integer("attention_hidden_size") or hidden
-    mix = partial(wkv, width=hidden, inner=inner)
-    feed = partial(channel_mix, width=hidden, d_ff=config.optional_integer("intermediate_size") or 4 * hidden)
-    layer = Layer("rwkv", pre_norm(hidden, LAYER, mix, feed))
-    model = network(
-        config,
-        ((layers, layer),),
-        hidden=hidden,
-        norm=LAYER,
-        heads=inner,
-        kv_heads=inner,
-        head_dim=1,
-    )
-    stack = model.stacks[0]
-    first = LAYER("embedding_norm", stack.before[-1].name, hidden)
-    return replace(model, stacks=(replace(stack, before=(*stack.before, first)),))
-
-
-# --- records ---------------------------------------------------------------------------------------------------------
-
 LFM2 = Architecture(
     "lfm2",
     lfm2,
@@ -325,41 +197,9 @@ LFM3 = Architecture(
         Wrapper("lfm3_vl"),
     ),
 )  # fmt: skip
-MINIMAX = Architecture(
-    "minimax",
-    minimax,
-    config_class="MiniMaxConfig",
-    aliases={"num_experts": "num_local_experts"},
-    defaults={
-        "block_size": 256, "head_dim": None, "hidden_act": "silu", "intermediate_size": 14336, "layer_types": None,
-        "max_position_embeddings": 131072, "num_attention_heads": 32, "num_experts_per_tok": 2,
-        "num_key_value_heads": 8, "num_local_experts": 8, "sliding_window": None, "tie_word_embeddings": False,
-        "vocab_size": 32000,
-    },
-    implementation=replace(HF, mixer="torch", router="scores"),
-)  # fmt: skip
-RECURRENT_GEMMA = Architecture(
-    "recurrent_gemma",
-    recurrent_gemma,
-    config_class="RecurrentGemmaConfig",
-    aliases={"layer_types": "layers_block_type", "sliding_window": "attention_window_size"},
-    defaults={
-        "attention_bias": False, "attention_window_size": 2048,
-        "block_types": ["recurrent", "recurrent", "attention"], "conv1d_width": 4,
-        "hidden_activation": "gelu_pytorch_tanh", "intermediate_size": 7680, "lru_width": None,
-        "num_attention_heads": 10, "num_key_value_heads": None, "tie_word_embeddings": True, "vocab_size": 256000,
-    },
-    implementation=replace(HF, rotary="values", mixer="torch"),
-)  # fmt: skip
-RWKV = Architecture(
-    "rwkv",
-    rwkv,
-    config_class="RwkvConfig",
-    aliases={"context_length": "max_position_embeddings"},
-    defaults={
-        "attention_hidden_size": None, "intermediate_size": None, "max_position_embeddings": 1024,
-        "tie_word_embeddings": False, "vocab_size": 50277,
-    },
-)  # fmt: skip
 
-ARCHITECTURES = (LFM2, LFM2_MOE, LFM3, MINIMAX, RECURRENT_GEMMA, RWKV)
+ARCHITECTURES = (
+    LFM2,
+    LFM2_MOE,
+    LFM3,
+)

@@ -1,0 +1,93 @@
+"""RecurrentGemma: RG-LRU blocks, and attention over a window.
+
+Fields and arrangements are facts of the classes of Hugging Face transformers 5.23.0
+(src/transformers/models/<model type>/).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from napkin.architectures.arrangements import pre_norm
+from napkin.architectures.attention import Attention, Heads, QkvProjections, Rope, Scores
+from napkin.architectures.blocks import RMS_OFFSET, gated_mlp
+from napkin.architectures.common import (
+    activation,
+    depth,
+    head_size,
+    kv_heads_of,
+    on,
+    rotary_dim,
+    runs_of,
+    width,
+)
+from napkin.architectures.mixing import network, positive
+from napkin.architectures.record import Architecture
+from napkin.architectures.recurrent_blocks import rg_lru
+from napkin.inputs.model import Config
+from napkin.operations.implementations import HF
+from napkin.operations.model import Layer, Model
+from napkin.record import replace
+
+
+def recurrent_gemma(config: Config) -> Model:
+    """RecurrentGemma (arXiv:2404.07839): RG-LRU blocks, and local attention, in a repeated pattern."""
+    hidden, layers = width(config), depth(config)
+    heads = config.integer("num_attention_heads")
+    head_dim = head_size(config, hidden, heads)
+    kv_heads = kv_heads_of(config, heads)
+    pattern = config.items("block_types") or []
+    if not pattern or any(entry not in ("recurrent", "attention") for entry in pattern):
+        raise config.refuse("block_types", "napkin knows recurrent and attention alone")
+    function = activation(config, "hidden_activation", "hidden_act")
+    inner = config.optional_integer("lru_width") or hidden
+    config.divides("lru_width", inner, heads, "(lru_width)")
+    attend = Attention(
+        Heads(hidden, heads, kv_heads, head_dim),
+        projections=QkvProjections(bias=on(config, "attention_bias"), out_bias=True),
+        scores=Scores(window=config.integer("attention_window_size")),
+        rope=Rope(rotary_dim(config, head_dim, 0.5)),
+    )
+    mix = partial(
+        rg_lru, width=hidden, inner=inner, heads=heads, kernel=config.integer("conv1d_width"), function=function
+    )
+    d_ff = positive(config, "intermediate_size", config.integer("intermediate_size") // 2, "the feed-forward width")
+    feed = partial(gated_mlp, width=hidden, inner=d_ff, function=function, bias=True)
+    config.must_be("embeddings_scale_by_sqrt_dim", True)
+    listed = [pattern[i % len(pattern)] for i in range(layers)]
+    runs = runs_of(
+        listed,
+        lambda kind: Layer(kind, pre_norm(hidden, RMS_OFFSET, attend if kind == "attention" else mix, feed)),
+    )
+    model = network(
+        config,
+        runs,
+        hidden=hidden,
+        norm=RMS_OFFSET,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        scale=True,
+        softcap=True,
+        positions=False,
+    )
+    stack = model.stacks[0]
+    factor = tuple(replace(op, held="bf16") if op.name == "embedding_scaled" else op for op in stack.before)
+    return replace(model, stacks=(replace(stack, before=factor),))
+
+
+RECURRENT_GEMMA = Architecture(
+    "recurrent_gemma",
+    recurrent_gemma,
+    config_class="RecurrentGemmaConfig",
+    aliases={"layer_types": "layers_block_type", "sliding_window": "attention_window_size"},
+    defaults={
+        "attention_bias": False, "attention_window_size": 2048,
+        "block_types": ["recurrent", "recurrent", "attention"], "conv1d_width": 4,
+        "hidden_activation": "gelu_pytorch_tanh", "intermediate_size": 7680, "lru_width": None,
+        "num_attention_heads": 10, "num_key_value_heads": None, "tie_word_embeddings": True, "vocab_size": 256000,
+    },
+    implementation=replace(HF, rotary="values", mixer="torch"),
+)  # fmt: skip
+
+ARCHITECTURES = (RECURRENT_GEMMA,)

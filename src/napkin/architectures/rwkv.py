@@ -1,0 +1,57 @@
+"""RWKV-4: a recurrence for each channel.
+
+Fields and arrangements are facts of the classes of Hugging Face transformers 5.23.0
+(src/transformers/models/<model type>/).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from napkin.architectures.arrangements import pre_norm
+from napkin.architectures.blocks import LAYER
+from napkin.architectures.common import (
+    depth,
+    width,
+)
+from napkin.architectures.mixing import network
+from napkin.architectures.record import Architecture
+from napkin.architectures.recurrent_blocks import channel_mix, wkv
+from napkin.inputs.model import Config
+from napkin.operations.model import Layer, Model
+from napkin.record import replace
+
+
+def rwkv(config: Config) -> Model:
+    """RWKV-4 (arXiv:2305.13048): time mixing, then channel mixing; a norm of its own before the first layer."""
+    hidden, layers = width(config), depth(config)
+    inner = config.optional_integer("attention_hidden_size") or hidden
+    mix = partial(wkv, width=hidden, inner=inner)
+    feed = partial(channel_mix, width=hidden, d_ff=config.optional_integer("intermediate_size") or 4 * hidden)
+    layer = Layer("rwkv", pre_norm(hidden, LAYER, mix, feed))
+    model = network(
+        config,
+        ((layers, layer),),
+        hidden=hidden,
+        norm=LAYER,
+        heads=inner,
+        kv_heads=inner,
+        head_dim=1,
+    )
+    stack = model.stacks[0]
+    first = LAYER("embedding_norm", stack.before[-1].name, hidden)
+    return replace(model, stacks=(replace(stack, before=(*stack.before, first)),))
+
+
+RWKV = Architecture(
+    "rwkv",
+    rwkv,
+    config_class="RwkvConfig",
+    aliases={"context_length": "max_position_embeddings"},
+    defaults={
+        "attention_hidden_size": None, "intermediate_size": None, "max_position_embeddings": 1024,
+        "tie_word_embeddings": False, "vocab_size": 50277,
+    },
+)  # fmt: skip
+
+ARCHITECTURES = (RWKV,)
