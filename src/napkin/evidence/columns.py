@@ -87,7 +87,7 @@ def updated_bytes(policy: str) -> float:
     return step_traffic(POLICIES["bf16-pure" if pure else "bf16-mixed"], adamw.copies, 2 if pure else 4)
 
 
-def recomputed(row: StepRow, stack: software.Stack) -> tuple[float, float, float]:
+def recomputed(row: StepRow, stack: software.SoftwareStack) -> tuple[float, float, float]:
     """Return the shares that run again in backward: of the layers, of attention's core and of the matmuls."""
     if row.recompute == "full":
         return 1.0, 0.0, 0.0

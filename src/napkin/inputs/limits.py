@@ -34,7 +34,7 @@ class Limit:
 
 
 @record
-class Outcome:
+class LimitOutcome:
     """One limit held against one quantity; `beyond` is how far outside the value lies (0 where it holds)."""
 
     path: str
@@ -83,7 +83,7 @@ def _equal(plain: str, rest: str, unit: str) -> Limit:
     return Limit(plain, value, value)
 
 
-def judge(path: str, limit: Limit, value: float, unit: str, interval: tuple[float, float] | None) -> Outcome:
+def judge(path: str, limit: Limit, value: float, unit: str, interval: tuple[float, float] | None) -> LimitOutcome:
     """Hold a limit against a quantity, and against the ends of its interval where it is an estimate."""
     admitted = limit.admits(value)
     status = HOLDS if admitted else BROKEN_WORD
@@ -93,7 +93,7 @@ def judge(path: str, limit: Limit, value: float, unit: str, interval: tuple[floa
         apart = high < limit.low or low > limit.high
         status = HOLDS if certain else BROKEN_WORD if apart else CLOSE_WORD
     beyond = max(limit.low - value, value - limit.high, 0.0)
-    return Outcome(path, limit.text, value, unit, low, high, status, beyond)
+    return LimitOutcome(path, limit.text, value, unit, low, high, status, beyond)
 
 
 def check(
@@ -101,7 +101,7 @@ def check(
     quantities: Mapping[str, tuple[Any, str]],
     intervals: Mapping[str, tuple[float, float]],
     place: Mapping[str, str],
-) -> tuple[list[Outcome], list[NapkinError]]:
+) -> tuple[list[LimitOutcome], list[NapkinError]]:
     """Every limit against an answer's quantities. `place` names where each limit stands, for messages."""
     outcomes, problems = [], []
     for path, text in limits.items():
@@ -120,13 +120,13 @@ def check(
     return outcomes, problems
 
 
-def status_of(outcomes: list[Outcome]) -> int:
+def status_of(outcomes: list[LimitOutcome]) -> int:
     """Exit status over several limits: broken wins over close."""
     words = {outcome.status for outcome in outcomes}
     return BROKEN if BROKEN_WORD in words else CLOSE if CLOSE_WORD in words else OK
 
 
-def described(outcome: Outcome) -> str:
+def described(outcome: LimitOutcome) -> str:
     """What a person reads beside the value: by how much a limit is broken, or why it is too close."""
     if outcome.status == CLOSE_WORD:
         assert outcome.low is not None
