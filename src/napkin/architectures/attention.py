@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from napkin.architectures.blocks import NormStyle, Operations
-from napkin.operations.attention import AttentionCore, BandAttention, Rotary
+from napkin.operations.attention import AttentionCore, Rotary
+from napkin.operations.band_attention import BandAttention
 from napkin.operations.base import COLUMN, KEY, QKV, QUERY, ROW, VALUE, Operation
 from napkin.operations.linear import Matmul
 from napkin.operations.pointwise import Activation, Add, Clamp, Multiply, Parameters, Scale

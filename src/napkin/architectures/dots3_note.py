@@ -21,8 +21,8 @@ from napkin.architectures.latent_attention import LATENTS, LatentAttention, Late
 from napkin.architectures.record import Architecture, Wrapper
 from napkin.inputs.load import printable
 from napkin.inputs.model import LARGEST_DIMENSION, Config
-from napkin.operations.attention import Indexer
 from napkin.operations.implementations import SIGMOID_ROUTER
+from napkin.operations.indexer import Indexer
 from napkin.operations.model import Layer, Model
 from napkin.record import replace
 

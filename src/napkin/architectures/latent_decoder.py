@@ -26,8 +26,8 @@ from napkin.architectures.dimensions import Dimensions, decoder_only, dimensions
 from napkin.architectures.latent_attention import LatentAttention, LatentSizes
 from napkin.architectures.layer_plans import Sparse, after_first
 from napkin.inputs.model import Config
-from napkin.operations.attention import Indexer
 from napkin.operations.hyper_connections import CopyToStreams, ReadStreams
+from napkin.operations.indexer import Indexer
 from napkin.operations.model import Layer, Model
 from napkin.operations.views import Cast
 from napkin.record import record, replace
