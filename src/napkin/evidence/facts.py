@@ -33,18 +33,21 @@ def expanded(rows: list[dict[str, Any]], sources: Mapping[str, Any], models: Map
 
 
 def steps() -> list[StepRow]:
+    """Return the published training steps."""
     from napkin._tables import published_steps as table
 
     return [step_row(row) for row in expanded(table.ROWS, table.SOURCES, table.MODELS)]
 
 
 def memory() -> list[Row]:
+    """Return the rows of published memory."""
     from napkin._tables import published_memory as table
 
     return list(expanded(table.ROWS, table.SOURCES, table.MODELS))
 
 
 def runs() -> list[RunRow]:
+    """Return the published complete runs."""
     from napkin._tables import published_runs as table
 
     document = Document("evidence", None)
@@ -52,14 +55,14 @@ def runs() -> list[RunRow]:
 
 
 def step_sources() -> dict[str, str]:
-    """Source → its name as answers print it."""
+    """Return each source's name as answers print it, by its key."""
     from napkin._tables import published_steps as table
 
     return {key: source["name"] for key, source in table.SOURCES.items()}
 
 
 def memory_sources() -> dict[str, str]:
-    """Title of a page with published memory → its source's name as answers print it."""
+    """Return the source's name as answers print it, by the title of a page with published memory."""
     from napkin._tables import published_memory as table
 
     return {page: source["name"] for source in table.SOURCES.values() for page in source["pages"]}

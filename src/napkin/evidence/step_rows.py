@@ -77,7 +77,7 @@ def step_row(row: Row) -> StepRow:
     if why == WHOLE_RUN:
         why = "an average over a whole run, not a step"
     elif found is None and not why:
-        why = "prints no step time, rate or utilisation of one GPU"
+        why = "prints no step time, rate or utilization of one GPU"
     return StepRow(
         id=row.text("id"),
         source=row.text("source.title") or row.text("source"),

@@ -19,14 +19,14 @@ from napkin.training.precision import POLICIES
 
 
 def weights_of(row: StepRow) -> float:
-    """Parameters of a published shape, for likeness alone."""
+    """Return the parameters of a published shape, only to judge similarity."""
     d = row.shape
     assert d is not None
     return block_weights(d, d.experts) + d.hidden * max(d.vocab, 1)
 
 
 def point_of(row: StepRow) -> Point:
-    """Where a published step lies among the evidence."""
+    """Return where a published step lies among the evidence."""
     compute = POLICIES[row.policy].compute
     return point(
         constants_of(hardware.find(row.chip)),
@@ -40,7 +40,7 @@ def point_of(row: StepRow) -> Point:
 
 
 def steps(rows: Sequence[StepRow], level: float = 0.9, in_sample: bool = False) -> list[Compared]:
-    """Each row with constants that never saw its source, unless `in_sample`."""
+    """Predict each row with constants fitted without its source, unless `in_sample`."""
     import numpy as np
 
     from napkin._tables import calibration
