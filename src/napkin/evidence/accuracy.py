@@ -37,9 +37,8 @@ class Errors:
 
 def errors(rows: Sequence[StepRow] | None = None) -> Errors:
     """Return the errors of the shipped constants on the evidence, or on the given rows."""
-    source_of = facts.SourceOf()
     columns = Columns(rows if rows is not None else facts.steps())
-    sources = [source_of(row.source) for row in columns.kept]
+    sources = [row.source_key for row in columns.kept]
     sets = {source: columns.values(constants(source)) for source in set(sources)}
     out = np.log(columns.predict(np.stack([sets[source] for source in sources])))
     inside = np.log(columns.predict(columns.values(constants())))

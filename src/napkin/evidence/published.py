@@ -31,7 +31,7 @@ class RunRow:
 
     id: str
     source: str
-    organisation: str
+    team: str
     model: str
     active: float
     total: float

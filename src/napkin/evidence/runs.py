@@ -19,6 +19,7 @@ from napkin.errors import NapkinError
 from napkin.evidence.published import RunRow
 from napkin.evidence.ranking import median, weighted_quantile
 from napkin.evidence.rates import constants_of
+from napkin.evidence.teams import team_of
 from napkin.inputs import hardware
 from napkin.inputs.hardware import Hardware
 from napkin.record import record, replace
@@ -110,8 +111,8 @@ def team_weights(runs: Sequence[Run]) -> list[float]:
     """Return the weight of each run: 1 / √(number of runs of its team)."""
     count: dict[str, int] = {}
     for run in runs:
-        count[run.row.organisation] = count.get(run.row.organisation, 0) + 1
-    return [count[run.row.organisation] ** -0.5 for run in runs]
+        count[run.row.team] = count.get(run.row.team, 0) + 1
+    return [count[run.row.team] ** -0.5 for run in runs]
 
 
 def fit(runs: Sequence[Run]) -> list[float]:
@@ -140,15 +141,15 @@ def predicted(rule: Sequence[float], inputs: Sequence[float]) -> float:
     return sum(c * x for c, x in zip(rule, inputs, strict=True))
 
 
-def without(runs: Sequence[Run], organisation: str) -> list[Run]:
+def without(runs: Sequence[Run], team: str) -> list[Run]:
     """Return the runs of all other teams."""
-    return [run for run in runs if run.row.organisation != organisation]
+    return [run for run in runs if run.row.team != team]
 
 
 def errors_left_out(runs: Sequence[Run]) -> list[tuple[Run, float]]:
     """Return each run with ln predicted − ln measured, by the rule fitted without its team."""
-    rules = {team: fit(without(runs, team)) for team in {run.row.organisation for run in runs}}
-    return [(run, predicted(rules[run.row.organisation], run.inputs) - run.log_u) for run in runs]
+    rules = {team: fit(without(runs, team)) for team in {run.row.team for run in runs}}
+    return [(run, predicted(rules[run.row.team], run.inputs) - run.log_u) for run in runs]
 
 
 def half_width(runs: Sequence[Run], level: float) -> float:
@@ -236,7 +237,7 @@ def estimate(asked: PlannedRun, rule: Rule) -> Estimate:
     if wider:
         half *= FARTHER
     similar = sorted(runs, key=lambda run: unlikeness(asked, run))[:6]
-    teams = len({run.row.organisation for run in runs})
+    teams = len({run.row.team for run in runs})
     low, high = math.exp(middle - half), min(math.exp(middle + half), 1.0)
     return Estimate(math.exp(middle), low, high, rule.level, len(runs), teams, tuple(similar), wider)
 
@@ -296,8 +297,8 @@ def validated(
     answers: list[tuple[RunRow, Estimate | None, float]] = []
     for row in rows:
         twin = known.get(row.id)
-        team = row.organisation or (twin.row.organisation if twin else team_of(row.model, runs))
-        row = replace(row, organisation=team)
+        team = row.team or (twin.row.team if twin else team_of(row.model))
+        row = replace(row, team=team)
         try:
             card = hardware.find(row.chip) if not row.why else None
         except NapkinError as problem:
@@ -313,15 +314,6 @@ def validated(
     return answers
 
 
-def team_of(model: str, runs: Sequence[Run]) -> str:
-    """Return the team whose models' names begin with the same word, "" where there is none."""
-    first = model.lower().replace("-", " ").split()[:1]
-    for run in runs:
-        if run.row.model.lower().replace("-", " ").split()[:1] == first:
-            return run.row.organisation
-    return ""
-
-
 def usual_year(row: RunRow) -> float:
     """Return the year where neither row nor evidence states it: the model's publication, else when such chips ran."""
     from napkin._tables import models as presets  # a large table: on this path only
@@ -332,6 +324,4 @@ def usual_year(row: RunRow) -> float:
         published: float = presets.PRESETS[known]["published"]
         return published
     card = hardware.find(row.chip)
-    if card.generation == "volta" or card.slug in ("tpu-v2", "tpu-v3"):
-        return 2020
-    return 2022 if row.dtype == "fp16" else MODERN
+    return card.run_year or (2022 if row.dtype == "fp16" else MODERN)

@@ -111,6 +111,7 @@ class Hardware:
     devices_per_package     2 where software sees two devices with half of everything; device_name is one of them
     sources                 citation by figure, where it is not `source`
     kinds                   kind of number by figure, where it is not a published fact
+    run_year                year of most published training runs on it, where it is an old one
     notes                   what an answer that uses this accelerator must say
     """
 
@@ -149,6 +150,7 @@ class Hardware:
     note: str = ""
     sources: Mapping[str, str] | None = None
     kinds: Mapping[str, str] | None = None
+    run_year: int | None = None
     notes: tuple[str, ...] = ()
 
     def peak(self, dtype: str) -> float:
