@@ -76,7 +76,7 @@ def _read(config: Config) -> _NemotronH:
     if config.optional_integer("num_nextn_predict_layers", least=0):
         config.notes.append("the multi-token-prediction layers are left out")
     sizes = grouped_sizes(config, layers=len(listed), tie=False)
-    blocks = {
+    blocks: dict[str, Block] = {
         LINEAR: _mamba2(config),
         FULL: grouped_attention(sizes, None, bias=False),
         MIXTURE: _mixture(config),
