@@ -164,7 +164,7 @@ def forward_peak(nodes: Sequence[Node], holds: Sequence[tuple[int, Tensor]], way
             last[id(storage)] = number
     for number, tensor in holds:
         for _, storage in tensor.places:
-            last[id(storage)] = maximum(last.get(id(storage), 0), number)
+            last[id(storage)] = max(last.get(id(storage), 0), number)
     there: dict[int, tuple[int, Storage, Number]] = {}  # by storage: its last reader, it, and how much of it was made
     live: Number = 0
     peak: Number = 0

@@ -244,7 +244,7 @@ def forward(
             special_loss(lowering, logits, form)
             kept_on = int(form.held) * logits.tensor.count
     after = piece("after", tape, start, first, residual.tensor.size)
-    extras = _closure(lowering, stack)
+    closure, tables, mask = _closure(lowering, stack)
     order = tuple(kinds), tuple(patterns)
     products = [number for number, node in enumerate(after.nodes) if node.name in ("linear", "frozen")]
     holds = [(number - first, tensor) for number, tensor in tape.holds if number >= first]
@@ -253,8 +253,22 @@ def forward(
     after = replace(after, burst=after.burst - gone)
     places = (place for value in lowering.shared_tensors.values() for place in value.tensor.places)
     shared_tensors = tuple({id(storage): storage for _, storage in places}.values())
-    rest = kept_on, tape.nodes[-1].output.size, embedded, stream, final, kept_there, shared_tensors
-    return Pass(before, tuple(layers), after, *order, *extras, *rest)
+    return Pass(
+        before,
+        tuple(layers),
+        after,
+        *order,
+        closure=closure,
+        tables=tables,
+        mask=mask,
+        held=kept_on,
+        loss=tape.nodes[-1].output.size,
+        embedded=embedded,
+        stream=stream,
+        final=final,
+        first=kept_there,
+        shared_tensors=shared_tensors,
+    )
 
 
 def counted(patterns: Iterable[Numbered]) -> dict[int, int]:

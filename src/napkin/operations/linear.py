@@ -65,17 +65,17 @@ class Matmul(Ordinary):
 
     def lower(self, run: Lowering) -> Value:
         x = run.read(self)
-        tensor, d_in, d_out = x.tensor, self.d_in, self.d_out
-        divided = x.divided
-        whole = x.gathered
+        tensor, divided, gathered = x.tensor, x.divided, x.gathered
+        d_in: Number = self.d_in
+        d_out: Number = self.d_out
         t = run.split.tensor
         column = self.shard in (COLUMN, VOCABULARY)
         if column:
             if not run.code.gather_again and not x.gathered:
                 tensor = run.gather_sequence(x)
-            d_out, divided, whole = d_out // t, True, True
+            d_out, divided, gathered = d_out // t, True, True
         elif self.shard == ROW:
-            d_in, divided, whole = d_in // t, False, False
+            d_in, divided, gathered = d_in // t, False, False
         factor = tensor.count // d_in
         if tensor.rows_apart:
             tensor = select(run.b == 1, tensor, run.tape.copy(run.tape.lowered(tensor), "by steps"))
@@ -93,7 +93,7 @@ class Matmul(Ordinary):
             out.places[0][1].size = out.size
         if self.shard == ROW:
             out = run.reduce_scatter(out)
-        return Value(out, self.d_out, divided, whole)
+        return Value(out, self.d_out, divided, gathered)
 
     def tuned(self, run: Lowering, x: Tensor, d_in: Number, d_out: Number, tuning: Tuning) -> Tensor:
         """A product with a frozen weight keeps nothing, but its input where the weight is quantised (bitsandbytes'

@@ -128,7 +128,7 @@ class Norm(Elementwise):
         tape.hold(out, variance)
         return product
 
-    def autocast_normalized(self, run: Lowering, x: Tensor, rows: Number, size: int, learned: Number) -> Tensor:
+    def autocast_normalized(self, run: Lowering, x: Tensor, rows: Number, size: Number, learned: Number) -> Tensor:
         """A layer norm that the code takes out of autocast: its arguments are cast to 16 bits on every pass."""
         tape = run.tape
         lowered = [tape.cast(run.weight(size), tape.autocast) for there in (self.weight, self.bias) if there]
