@@ -24,7 +24,7 @@ from napkin.operations.attention import AttentionCore, Rotary
 from napkin.operations.base import SHARED_TENSOR, Operation, Work
 from napkin.operations.embedding import Embedding
 from napkin.operations.views import Share
-from napkin.planning.fit import with_layers
+from napkin.planning.enlarge import with_layers
 from tests.conftest import ROOT, model_of, preset, run_line
 
 LLAMA = {

@@ -7,17 +7,8 @@ from functools import partial
 from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.attention import Attention, Heads, QkvProjections, Rope
 from napkin.architectures.blocks import LAYER_NO_BIAS, Routing, moe
-from napkin.architectures.common import (
-    FUNCTIONS,
-    balance_loss,
-    chosen_experts,
-    decoder_of,
-    depth,
-    dimensions_of,
-    head_size,
-    kv_heads_of,
-    width,
-)
+from napkin.architectures.common import FUNCTIONS, balance_loss, chosen_experts, depth, head_size, kv_heads_of, width
+from napkin.architectures.dimensions import decoder_of, dimensions_of
 from napkin.architectures.record import Architecture, ConfigClass
 from napkin.inputs.model import Config
 from napkin.operations.implementations import SIGMOID_ROUTER

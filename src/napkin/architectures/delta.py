@@ -14,7 +14,6 @@ from napkin.architectures.attention import Attention, QkNorm, QkvProjections, Ro
 from napkin.architectures.blocks import RMS_FP32, RMS_OFFSET, Block, Routing, behind_gate, gated_mlp, moe
 from napkin.architectures.common import (
     FULL,
-    Dimensions,
     activation,
     balance_loss,
     indices,
@@ -24,6 +23,7 @@ from napkin.architectures.common import (
     runs_of,
     width,
 )
+from napkin.architectures.dimensions import Dimensions
 from napkin.architectures.mixing import (
     LINEAR,
     Hybrid,

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from napkin.architectures import common
 from napkin.architectures.blocks import Operations, gated_mlp
-from napkin.architectures.common import FULL, WINDOWED, Dimensions
+from napkin.architectures.common import FULL, WINDOWED
+from napkin.architectures.dimensions import Dimensions, decoder_only, dimensions_of
 from napkin.architectures.record import Architecture, Wrapper
 from napkin.architectures.shared_kv import (
     IMPLEMENTATION,
@@ -88,7 +89,7 @@ def gemma3n(config: Config) -> Model:
     sizes, streams = read.sizes, read.streams
     hidden = sizes.hidden
     ending = common.head(hidden, sizes.vocabulary, norm=NORM, softcap=read.softcap, none=sizes.headless)
-    model = common.decoder_only(
+    model = decoder_only(
         sizes,
         (
             *common.embedding(sizes.vocabulary, hidden, scale=True),
@@ -118,7 +119,7 @@ def _read(config: Config) -> _Gemma3n:
     parts = (kinds, sharing(config, kinds), _inner_sizes(config, layers), _sparse(config, layers))
     max_length = config.optional_integer("max_position_embeddings")
     return _Gemma3n(
-        common.dimensions_of(config, hidden, layers, heads, kv_heads, head_dim, max_length),
+        dimensions_of(config, hidden, layers, heads, kv_heads, head_dim, max_length),
         [_Plan(*one) for one in zip(*parts, strict=True)],
         Heads(hidden, heads, kv_heads, head_dim, config.flag("attention_bias"), config.integer("sliding_window")),
         common.activation(config, "hidden_activation"),
@@ -223,7 +224,7 @@ def modalities(prefix: str, norm: Operation, router: Operation, hidden: int, str
         norm,
         Scale(f"{prefix}_scaled", (norm.name,), hidden),
         router,
-        Cast(f"{prefix}_wide", (router.name,), streams, wide=True),
+        Cast(f"{prefix}_wide", (router.name,), streams, fp32=True),
         Activation(f"{prefix}_tanh", (f"{prefix}_wide",), streams, "tanh"),
         Cast(f"{prefix}_modalities", (f"{prefix}_tanh",), streams),
     )

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from napkin.architectures import arrangements, common
 from napkin.architectures.blocks import RMS_BARE, Operations, gated_mlp
-from napkin.architectures.common import FULL, WINDOWED, Dimensions
+from napkin.architectures.common import FULL, WINDOWED
+from napkin.architectures.dimensions import Dimensions, decoder_only, dimensions_of
 from napkin.architectures.record import REQUIRED, Architecture, Wrapper, like
 from napkin.architectures.shared_kv import (
     BORROWS,
@@ -79,7 +80,7 @@ def gemma4(config: Config) -> Model:
     if read.input_width:
         inputs = layers_inputs(read.input_rows, sizes.hidden, sizes.layers, read.input_width)
         before += (*inputs, Slice("stream", ("embedding_scaled",), sizes.hidden))
-    return common.decoder_only(
+    return decoder_only(
         sizes,
         before,
         common.runs_of(read.plans, partial(_layer, read)),
@@ -97,7 +98,7 @@ def _read(config: Config) -> _Gemma4:
     input_rows, input_width = _inputs(config)
     max_length = config.optional_integer("max_position_embeddings")
     return _Gemma4(
-        common.dimensions_of(config, hidden, layers, total, windowed.kv_heads, windowed.head_dim, max_length),
+        dimensions_of(config, hidden, layers, total, windowed.kv_heads, windowed.head_dim, max_length),
         [_LayerType(*one) for one in zip(kinds, sharing(config, kinds), strict=True)],
         heads,
         config.integer("intermediate_size"),

@@ -7,7 +7,8 @@ from functools import partial
 from napkin.architectures.arrangements import sandwich_norm
 from napkin.architectures.attention import Attention, Heads, Rope, Scores
 from napkin.architectures.blocks import RMS, Routing, moe
-from napkin.architectures.common import chosen_experts, decoder_of, depth, dimensions_of, head_size, kv_heads_of, width
+from napkin.architectures.common import chosen_experts, depth, head_size, kv_heads_of, width
+from napkin.architectures.dimensions import decoder_of, dimensions_of
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
 from napkin.operations.model import Layer, Model

@@ -5,15 +5,8 @@ from __future__ import annotations
 from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.attention import Rope
 from napkin.architectures.blocks import RMS, Operations
-from napkin.architectures.common import (
-    activation,
-    balance_loss,
-    chosen_experts,
-    decoder_of,
-    depth,
-    dimensions_of,
-    width,
-)
+from napkin.architectures.common import activation, balance_loss, chosen_experts, depth, width
+from napkin.architectures.dimensions import decoder_of, dimensions_of
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
@@ -83,7 +76,7 @@ JETMOE = Architecture(
     jetmoe,
     config_class="JetMoeConfig",
     aliases={"head_dim": "kv_channels"},
-    implementation=replace(HF, router="tokens", wide_logits=True),
+    implementation=replace(HF, router="tokens", fp32_logits=True),
     defaults={
         "activation_function": "silu", "intermediate_size": 5632, "kv_channels": 128,
         "max_position_embeddings": 4096, "num_experts_per_tok": 2, "num_key_value_heads": 16,

@@ -12,11 +12,11 @@ from functools import partial
 from napkin.architectures.arrangements import pre_norm, sandwich_norm
 from napkin.architectures.attention import Attention, Gate, QkNorm, QkvProjections, Rope, Scores
 from napkin.architectures.blocks import RMS, Block, Routing, gated_mlp, moe
-from napkin.architectures.common import FULL, WINDOWED, Dimensions, in_pairs, indices, on, rope_of, width
+from napkin.architectures.common import FULL, WINDOWED, in_pairs, indices, on, rope_of, width
+from napkin.architectures.dimensions import Dimensions
 from napkin.architectures.mixing import CONV, Hybrid, agree, grouped_sizes, heads_of, hybrid, kinds, positive, scaled
 from napkin.architectures.record import Architecture, Wrapper
 from napkin.architectures.recurrent_blocks import short_conv
-from napkin.elementwise import ceil_div
 from napkin.inputs.model import Config
 from napkin.operations.implementations import FP32_ROTARY, HF, SIGMOID_ROUTER
 from napkin.operations.model import Model
@@ -79,7 +79,7 @@ def _adjusted_width(config: Config) -> int:
     if config.raw("block_ffn_dim_multiplier", required=False) is not None:
         inner = scaled(config, "block_ffn_dim_multiplier", inner)
         multiple = config.integer("block_multiple_of")
-        inner = ceil_div(inner, multiple) * multiple
+        inner = -(-inner // multiple) * multiple
     return positive(config, "intermediate_size", inner, "the feed-forward width")
 
 

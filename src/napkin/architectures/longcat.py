@@ -6,7 +6,8 @@ from functools import partial
 
 from napkin.architectures.attention import Rope
 from napkin.architectures.blocks import RMS, Operations, Routing, gated_mlp, moe
-from napkin.architectures.common import activation, chosen_experts, decoder_of, depth, dimensions_of, on, width
+from napkin.architectures.common import activation, chosen_experts, depth, on, width
+from napkin.architectures.dimensions import decoder_of, dimensions_of
 from napkin.architectures.latent_attention import PARTS, LatentAttention, LatentSizes
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config

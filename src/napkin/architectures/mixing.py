@@ -14,8 +14,6 @@ from napkin.architectures.attention import Attention, Heads, QkvProjections, Rop
 from napkin.architectures.blocks import RMS, Block, NormStyle
 from napkin.architectures.common import (
     FULL,
-    Dimensions,
-    decoder_only,
     depth,
     embedding,
     head,
@@ -26,6 +24,7 @@ from napkin.architectures.common import (
     tied,
     width,
 )
+from napkin.architectures.dimensions import Dimensions, decoder_only
 from napkin.inputs.load import printable
 from napkin.inputs.model import LARGEST_DIMENSION, Config
 from napkin.operations.experts import BalanceLoss
@@ -212,7 +211,7 @@ def mixer_layer(hidden: int, norm: NormStyle, mix: Block, kind: str, *, wide: bo
             Cast("narrowed", ("x",), hidden),
             norm("norm", "narrowed", hidden),
             *operations,
-            Cast("widened", ("x",), hidden, wide=True),
+            Cast("widened", ("x",), hidden, fp32=True),
             Add("residual", ("widened", operations[-1].name), hidden),
         ),
     )

@@ -18,7 +18,8 @@ from napkin.architectures.blocks import (
     plain_mlp,
     shared_expert,
 )
-from napkin.architectures.common import FULL, Dimensions, activation, on, runs_of, width
+from napkin.architectures.common import FULL, activation, on, runs_of, width
+from napkin.architectures.dimensions import Dimensions
 from napkin.architectures.mixing import (
     DENSE,
     LINEAR,
@@ -202,7 +203,7 @@ NEMOTRON_H = Architecture(
         "sliding_window": None, "ssm_state_size": 128, "tie_word_embeddings": False, "use_bias": False,
         "use_conv_bias": True, "vocab_size": 131072,
     },
-    implementation=replace(SIGMOID_ROUTER, wide_weight=True),
+    implementation=replace(SIGMOID_ROUTER, fp32_norm_weight=True),
     wrappers=(
         Wrapper("nemotron_h_omni"),
     ),

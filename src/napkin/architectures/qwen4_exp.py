@@ -14,10 +14,8 @@ from napkin.architectures.attention import Attention, Heads, QkNorm, QkvProjecti
 from napkin.architectures.blocks import RMS_OFFSET, Block, Operations, Routing, behind_gate, gated_mlp, moe
 from napkin.architectures.common import (
     FULL,
-    Dimensions,
     activation,
     chosen_experts,
-    decoder_only,
     depth,
     embedding,
     head,
@@ -29,6 +27,7 @@ from napkin.architectures.common import (
     tied,
     width,
 )
+from napkin.architectures.dimensions import Dimensions, decoder_only
 from napkin.architectures.mixing import LINEAR, kinds
 from napkin.architectures.record import Architecture, Wrapper
 from napkin.architectures.recurrent_blocks import gated_delta

@@ -11,7 +11,8 @@ from functools import partial
 
 from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.blocks import Block, NormStyle, gated_mlp
-from napkin.architectures.common import Dimensions, decoder_only, embedding, head, on, tied, width
+from napkin.architectures.common import embedding, head, on, tied, width
+from napkin.architectures.dimensions import Dimensions, decoder_only
 from napkin.architectures.mixing import scaled, sizes_of
 from napkin.architectures.record import Architecture
 from napkin.architectures.recurrent_blocks import mlstm
@@ -39,7 +40,7 @@ def xlstm(config: Config) -> Model:
     rows = sizes.vocabulary
     after = head(sizes.hidden, rows, norm=NormStyle(), none=sizes.headless)
     if not sizes.headless:
-        after += (Cast("logits_wide", ("lm_head",), rows, wide=True), Softcap("logits_capped", ("logits_wide",), rows))
+        after += (Cast("logits_wide", ("lm_head",), rows, fp32=True), Softcap("logits_capped", ("logits_wide",), rows))
     layer = Layer("mlstm", pre_norm(sizes.hidden, read.norm, read.mix, read.feed))
     return decoder_only(sizes, embedding(rows, sizes.hidden), ((sizes.layers, layer),), after)
 

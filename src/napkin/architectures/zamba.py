@@ -11,7 +11,8 @@ from functools import partial
 
 from napkin.architectures.attention import Attention, Heads, Rope
 from napkin.architectures.blocks import RMS, Block, Operations, gated_mlp
-from napkin.architectures.common import Dimensions, activation, kv_heads_of, on, runs_of, width
+from napkin.architectures.common import activation, kv_heads_of, on, runs_of, width
+from napkin.architectures.dimensions import Dimensions
 from napkin.architectures.mixing import HYBRID, LINEAR, agree, groups_of, kinds, mixer_layer, network, rank_of, sizes_of
 from napkin.architectures.record import Architecture
 from napkin.architectures.recurrent_blocks import selective, ssd

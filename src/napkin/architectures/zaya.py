@@ -11,19 +11,8 @@ from functools import partial
 
 from napkin.architectures.attention import Rope
 from napkin.architectures.blocks import RMS, Operations
-from napkin.architectures.common import (
-    Dimensions,
-    activation,
-    decoder_only,
-    depth,
-    dimensions_of,
-    embedding,
-    head,
-    kv_heads_of,
-    on,
-    runs_of,
-    width,
-)
+from napkin.architectures.common import activation, depth, embedding, head, kv_heads_of, on, runs_of, width
+from napkin.architectures.dimensions import Dimensions, decoder_only, dimensions_of
 from napkin.architectures.mixing import kinds
 from napkin.architectures.record import Architecture
 from napkin.inputs.load import printable
@@ -83,7 +72,7 @@ def zaya(config: Config) -> Model:
         (
             *embedding(rows, hidden),
             Affine("embedding_scaled", ("embedding",), hidden),
-            Cast("widened", ("embedding_scaled",), hidden, wide=True),
+            Cast("widened", ("embedding_scaled",), hidden, fp32=True),
         ),
         runs_of([(kind, min(i, 2)) for i, kind in enumerate(read.kinds)], partial(_layer, read)),
         (Cast("narrowed", ("x",), hidden), replace(after[0], reads=("narrowed",)), *after[1:]),
@@ -172,7 +161,7 @@ def _router(read: _Zaya, number: int) -> Operations:
     if number:
         state = (
             Matmul("router_own", ("mlp_norm",), hidden, wide, True),
-            SideInput("router_before", (), wide, wide=number > 1),
+            SideInput("router_before", (), wide, fp32=number > 1),
             Scale("router_scaled", ("router_before",), wide, learned=True),
             Add("router_state", ("router_own", "router_scaled"), wide),
         )

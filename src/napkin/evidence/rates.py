@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 
 from napkin.elementwise import Number, maximum, minimum, where
 from napkin.errors import Refused
-from napkin.evidence.software import Stack
+from napkin.evidence.software import SoftwareStack
+from napkin.formats import COMPUTE_BITS
 from napkin.inputs.hardware import Hardware
 from napkin.record import record
 from napkin.timing.rates import Rates
@@ -65,8 +66,7 @@ class Machine:
         return where(self.bits < 16, 1, 0)
 
 
-BITS = {"fp64": 64, "fp32": 32, "tf32": 32, "fp8": 8, "mxfp8": 8, "int8": 8, "nvfp4": 4, "mxfp4": 4}
-WIDE = ("fp64", "fp32", "tf32")
+WIDE = tuple(name for name, bits in COMPUTE_BITS.items() if bits > 16)
 """Formats whose activations are wider than the 16 bits that the constants count: their traffic grows with them."""
 LINKLESS = 32e9
 """byte/s one way for a card whose link is not known: PCIe 4 × 16."""
@@ -79,7 +79,7 @@ def machine(hardware: Hardware, compute: str, network: float | None = None, node
     wide = "bf16" if "bf16" in hardware.peaks else "fp16"
     if wide not in hardware.peaks or compute in WIDE:  # fp32 runs attention and head in fp32 too
         wide = compute if compute in WIDE else hardware.default_dtype
-    bits = BITS.get(compute, 16)
+    bits = COMPUTE_BITS.get(compute, 16)
     if bits == 4:  # training's 4-bit products scale every block: no card reaches more than twice its 8-bit rate
         peak = min(hardware.peak("fp4"), 2 * hardware.peak("fp8"))
     elif bits == 8:
@@ -107,7 +107,9 @@ def machine(hardware: Hardware, compute: str, network: float | None = None, node
     )
 
 
-def names(era: str, bits: int, stack: Stack, kernel: str, fabric: str, async_tp: bool, loss: str) -> dict[str, str]:
+def names(
+    era: str, bits: int, stack: SoftwareStack, kernel: str, fabric: str, async_tp: bool, loss: str
+) -> dict[str, str]:
     """Field of `Rates` (or a factor of one) → the constant that holds for this run."""
     shown = "overlap" if stack.overlap else "plain"
     routed = "fused" if stack.fused_experts else "plain"

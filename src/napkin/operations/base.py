@@ -135,7 +135,6 @@ class Gemm:
     n: Number
     flops: Number
     weight: bool = True
-    attention: bool = False
     pairs: Pairs | None = None
 
 
