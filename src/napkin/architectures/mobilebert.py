@@ -48,9 +48,11 @@ class _MobileBert:
 
 
 def mobilebert(config: Config) -> Model:
-    """Return MobileBERT (arXiv:2004.02984): layers that run between bottlenecks, several MLPs each, affine maps
-    in place of norms, and a narrow token embedding of which neighboring tokens are read together. The masked head's matrix
-    is the embedding and the columns that it lacks, put together on every pass."""
+    """Return MobileBERT (arXiv:2004.02984): layers that run between bottlenecks, several MLPs each, affine maps in
+    place of norms, and a narrow token embedding of which neighboring tokens are read together.
+
+    The masked head's matrix is the embedding and the columns that it lacks, put together on every pass.
+    """
     read = _read(config)
     layer = Layer("encoder", _layer(read))
     return encoder(
