@@ -205,28 +205,11 @@ PERIOD = 6
 
 
 def t5gemma2(config: Config) -> Model:
-    """T5Gemma 2 (arXiv:2512.14856): Gemma 3 on both sides, one token embedding for both and the head, and in the
+    """Return T5Gemma 2 (arXiv:2512.14856): Gemma 3 on both sides, one token embedding for both and the head, and in the
     decoder one attention over its own keys and the encoder's, which the same projections make."""
-    outer = config.nested("encoder", "t5gemma2_encoder")
-    texts = {
-        "encoder": outer.nested("text_config", "t5gemma2_text"),
-        "decoder": config.nested("decoder", "t5gemma2_decoder"),
-    }
-    outer.ignore(*outer.fields)  # what is not the text's is vision's
-    config.notes.append("the language model of t5gemma2 alone is counted, vision left out")
-    sides = {}
-    for name, text in texts.items():
-        sides[name] = side(text, text.optional_integer("sliding_window_pattern") or PERIOD, caps_scores=False)
-        if sides[name].window is None:
-            raise text.refuse("sliding_window", "is null, which the class does not run with")
-    encoder, decoder = sides["encoder"], sides["decoder"]
-    for field, both in (
-        ("hidden_size", (encoder.width, decoder.width)),
-        ("vocab_size", (encoder.vocabulary, decoder.vocabulary)),
-    ):
-        if both[0] != both[1]:
-            raise texts["decoder"].wrong(field, f"{both[1]} is not the encoder's {both[0]}, as the class insists")
+    encoder, decoder = _read_sides(config)
     has_head = _classes(config)
+    tie = common.tied(config)
 
     def encodes(kind: str) -> Operations:
         first = branch("attention", "x", encoder.width, _both_ways(encoder, kind))
@@ -236,18 +219,37 @@ def t5gemma2(config: Config) -> Model:
         first = branch("attention", "x", decoder.width, _merged(decoder, kind))
         return (*first, *branch("mlp", "attention_residual", decoder.width, feed(decoder)))
 
-    tie = common.tied(config) and has_head
-    table = _marked(encoder, None)
+    embedded = _marked(encoder, None)
+    reused = _marked(decoder, embedded if tie else None)
+    ending = _head(decoder, has_head)
     stacks = (
-        stack_of("encoder", table, layers_of(encoder, encodes, "encoder"), last(encoder)),
-        stack_of(
-            "decoder",
-            _marked(decoder, table if common.tied(config) else None),
-            layers_of(decoder, decodes, "decoder"),
-            _head(decoder, has_head),
-        ),
+        stack_of("encoder", embedded, layers_of(encoder, encodes, "encoder"), last(encoder)),
+        stack_of("decoder", reused, layers_of(decoder, decodes, "decoder"), ending),
     )
-    return replace(_model(config, stacks, encoder, decoder, has_head), tied=tie)
+    return replace(_model(config, stacks, encoder, decoder, has_head), tied=tie and has_head)
+
+
+def _read_sides(config: Config) -> tuple[Side, Side]:
+    """Read encoder and decoder of T5Gemma 2, which have one width and one vocabulary."""
+    outer = config.nested("encoder", "t5gemma2_encoder")
+    texts = (outer.nested("text_config", "t5gemma2_text"), config.nested("decoder", "t5gemma2_decoder"))
+    outer.ignore(*outer.fields)  # what is not the text's is vision's
+    config.notes.append("the language model of t5gemma2 alone is counted, vision left out")
+    encoder, decoder = (_read_side(text) for text in texts)
+    for field, one, other in (
+        ("hidden_size", encoder.width, decoder.width),
+        ("vocab_size", encoder.vocabulary, decoder.vocabulary),
+    ):
+        if one != other:
+            raise texts[1].wrong(field, f"{other} is not the encoder's {one}, as the class insists")
+    return encoder, decoder
+
+
+def _read_side(text: Config) -> Side:
+    read = side(text, text.optional_integer("sliding_window_pattern") or PERIOD, caps_scores=False)
+    if read.window is None:
+        raise text.refuse("sliding_window", "is null, which the class does not run with")
+    return read
 
 
 def _marked(of: Side, table: Operations | None) -> Operations:
