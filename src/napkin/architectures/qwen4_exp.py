@@ -325,7 +325,8 @@ def _next_prime(after: int) -> int:
 
 
 def _is_prime(number: int) -> bool:
-    """Miller's test, which with these bases is right below 3,215,031,751 (Pomerance, Selfridge and Wagstaff 1980)."""
+    """Return whether a number is prime: Miller's test, which with these bases is right below 3,215,031,751 (Pomerance,
+    Selfridge and Wagstaff 1980)."""
     bases = (2, 3, 5, 7)
     if number < 2 or any(number % base == 0 for base in bases):
         return number in bases

@@ -82,7 +82,7 @@ def _stated(config: Config, field: str) -> bool:
 
 
 def branch(name: str, source: str, width: int, block: Block) -> Operations:
-    """y = x + dropout(norm(block(norm(x))))."""
+    """Return y = x + dropout(norm(block(norm(x))))."""
     inside = block(f"{name}_norm")
     return (
         NORM(f"{name}_norm", source, width),
@@ -93,7 +93,7 @@ def branch(name: str, source: str, width: int, block: Block) -> Operations:
 
 
 def attends(of: Side, *, causal: bool, norm: NormStyle | None = None, window: int | None = None) -> Block:
-    """Self-attention with rotary positions."""
+    """Return self-attention with rotary positions."""
     return Attention(
         Heads(of.width, of.heads, of.kv_heads, of.head_dim),
         projections=QkvProjections(bias=of.bias, out_bias=of.bias),
@@ -104,7 +104,7 @@ def attends(of: Side, *, causal: bool, norm: NormStyle | None = None, window: in
 
 
 def across(of: Side, memory_width: int) -> Block:
-    """Attention to the encoder's output, without positions."""
+    """Return attention to the encoder's output, without positions."""
     return Attention(
         Heads(of.width, of.heads, of.kv_heads, of.head_dim, memory_width=memory_width),
         projections=QkvProjections(bias=of.bias, out_bias=of.bias),
@@ -127,7 +127,7 @@ def layers_of(of: Side, make: Callable[[str], Operations], stack: str) -> Parts:
 
 
 def _classes(config: Config) -> bool:
-    """Whether the class that is named has a head. The encoder alone is refused."""
+    """Return whether the class that is named has a head. Refuse (3) the encoder alone."""
     has_decoder, has_head = parts_of(config)
     if not has_decoder:
         raise config.refuse("architectures", "napkin does not know the encoder of this family alone")
@@ -137,7 +137,7 @@ def _classes(config: Config) -> bool:
 
 
 def t5gemma(config: Config) -> Model:
-    """T5Gemma (arXiv:2504.06225): Gemma 2 on both sides, a cross-attention in each layer of the decoder."""
+    """Return T5Gemma (arXiv:2504.06225): Gemma 2 on both sides, a cross-attention in each layer of the decoder."""
     encoder, decoder = (side(config.nested(name, "t5_gemma_module"), 2) for name in ("encoder", "decoder"))
     has_head = _classes(config)
 
@@ -252,7 +252,7 @@ def _read_side(text: Config) -> Side:
     return read
 
 
-def _marked(of: Side, table: Operations | None) -> Operations:
+def _marked(of: Side, embedded: Operations | None) -> Operations:
     """Return the token embedding, scaled, and a learned vector for the token that ends an image; or another side's."""
     made: Operations = (
         Embedding("embedding", (), of.vocabulary, of.width),
@@ -260,9 +260,9 @@ def _marked(of: Side, table: Operations | None) -> Operations:
         Overwrite("embedding_marked", ("embedding_scaled",), of.width),
         Dropout("embedding_dropped", ("embedding_marked",), of.width),
     )
-    if table is None:
+    if embedded is None:
         return made
-    return tuple(reuse(op) if op.weights() else op for op in table)
+    return tuple(reuse(op) if op.weights() else op for op in embedded)
 
 
 def _both_ways(of: Side, kind: str) -> Block:
