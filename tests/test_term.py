@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shlex
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -64,7 +65,7 @@ def test_names_that_share_the_node_s_path_are_written_short() -> None:
 def test_the_same_formula_takes_numbers_and_arrays() -> None:
     import numpy
 
-    def cost(tp: object) -> Term:
+    def cost(tp: Any) -> Term:
         size = divide("size", leaf("all", 4096, "byte"), leaf("tp", tp, "1"))
         return term.largest("worst", size, leaf("floor", 600, "byte"))
 

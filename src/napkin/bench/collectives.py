@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from napkin.bench.device import OutOfMemory
+from napkin.bench.measurement import Measurement
 from napkin.bench.modes import Mode
-from napkin.bench.session import Outcome, Session
+from napkin.bench.session import Session
 from napkin.bench.stats import median
 from napkin.bench.team import Torchrun
 from napkin.bench.torch_device import TorchDevice
@@ -73,7 +74,7 @@ def _case(
         "dtype": "bf16",
     }
 
-    def measure() -> Outcome:
+    def measure() -> Measurement:
         call: Callable[[], Any] | None = None
         try:
             call = _call(device, team, operation, size, group, ranks)
@@ -90,7 +91,7 @@ def _case(
 
 def _timed(
     device: TorchDevice, team: Torchrun, call: Callable[[], Any], operation: str, ranks: int, size: int
-) -> Outcome:
+) -> Measurement:
     """Blocks of calls with a barrier before each. The slowest rank decides: the case is the maximum over ranks."""
     for _ in range(WARMUP):
         call()
@@ -114,7 +115,7 @@ def _timed(
     every = team.gather(mine)
     by_rank = [median(one) for one in every]
     slow = max(range(len(every)), key=by_rank.__getitem__)
-    return Outcome(
+    return Measurement(
         unit="second",
         values=every[slow],
         calls=calls,

@@ -14,7 +14,7 @@ from napkin.units import number_format
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class MatmulFormat:
     """A number format that a product can be timed in, and what its kernels ask of a shape."""
 
     key: str
@@ -30,16 +30,16 @@ class Format:
 FORMATS = {
     f.key: f
     for f in (
-        Format("fp64", 64, "fp64", (0, 0)),
-        Format("fp32", 32, "fp32", (0, 0)),
-        Format("tf32", 32, "fp32", (8, 0)),
-        Format("fp16", 16, "fp16", (5, 3)),
-        Format("bf16", 16, "bf16", (8, 0)),
-        Format("fp8_e4m3", 8, "bf16", (8, 9), k_multiple=16, n_multiple=16, peak="fp8"),
-        Format("int8", 8, "int32", (7, 5), m_above=16, k_multiple=8, n_multiple=8),
-        Format("mxfp8", 8, "bf16", (10, 0), k_multiple=32, n_multiple=16, peak="fp8"),
-        Format("mxfp4", 4, "bf16", (10, 0), k_multiple=32, n_multiple=16, peak="fp4"),
-        Format("nvfp4", 4, "bf16", (10, 0), k_multiple=32, n_multiple=16, peak="fp4"),
+        MatmulFormat("fp64", 64, "fp64", (0, 0)),
+        MatmulFormat("fp32", 32, "fp32", (0, 0)),
+        MatmulFormat("tf32", 32, "fp32", (8, 0)),
+        MatmulFormat("fp16", 16, "fp16", (5, 3)),
+        MatmulFormat("bf16", 16, "bf16", (8, 0)),
+        MatmulFormat("fp8_e4m3", 8, "bf16", (8, 9), k_multiple=16, n_multiple=16, peak="fp8"),
+        MatmulFormat("int8", 8, "int32", (7, 5), m_above=16, k_multiple=8, n_multiple=8),
+        MatmulFormat("mxfp8", 8, "bf16", (10, 0), k_multiple=32, n_multiple=16, peak="fp8"),
+        MatmulFormat("mxfp4", 4, "bf16", (10, 0), k_multiple=32, n_multiple=16, peak="fp4"),
+        MatmulFormat("nvfp4", 4, "bf16", (10, 0), k_multiple=32, n_multiple=16, peak="fp4"),
     )
 }
 OUT_BYTES = {"fp64": 8, "fp32": 4, "int32": 4, "fp16": 2, "bf16": 2, "fp8_e4m3": 1}

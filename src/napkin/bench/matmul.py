@@ -7,9 +7,10 @@ from dataclasses import replace
 
 from napkin.bench import formats, shapes
 from napkin.bench.device import Kernel, MatmulSpec, Unsupported, Watch
+from napkin.bench.measurement import Measurement
 from napkin.bench.model_shapes import ModelAttention, ModelMatmul
 from napkin.bench.modes import BURST_TIMING, DEVICE_TIMING, HOST_HOLD, HOST_TIMING, Mode
-from napkin.bench.session import Outcome, Param, Session
+from napkin.bench.session import Param, Session
 from napkin.bench.shapes import ANCHOR, Shape
 from napkin.bench.stats import ANCHOR_SPREAD, relative_spread, steadiness
 from napkin.bench.timing import Timed, Timing, hold, time_blocks, time_many
@@ -94,20 +95,20 @@ class Matmuls:
             lambda: self._outcome(self.device.matmul(spec), timing),
         )
 
-    def _outcome(self, kernel: Kernel, timing: Timing) -> Outcome:
+    def _outcome(self, kernel: Kernel, timing: Timing) -> Measurement:
         return outcome(kernel, time_blocks(self.device, kernel, timing))
 
     def sustained(self, dtype: str, shape: Shape, kind: str = "sustained") -> Case:
         """After the clock has settled at the power or thermal limit: what a training run gets."""
         spec, how = self.spec(dtype, shape), self.how_held
 
-        def measure() -> Outcome:
+        def measure() -> Measurement:
             kernel = self.device.matmul(spec)
             held = hold(self.device, kernel, how, self.timing.warmup)
             rates = [kernel.work / seconds for seconds in held.seconds]
             steady = steadiness(rates)
             joules, work = held.watch.energy_j, kernel.work * held.calls * len(rates)
-            return Outcome(
+            return Measurement(
                 unit=kernel.unit,
                 values=rates,
                 calls=held.calls,
@@ -148,12 +149,12 @@ class Matmuls:
         """The fastest shapes under load, best first."""
         found: list[Shape] = []
 
-        def measure() -> Outcome:
+        def measure() -> Measurement:
             nonlocal found
             searcher = Search(self, dtype)
             ranked = searcher.run()
             found = [shape for shape, _ in ranked]
-            return Outcome(
+            return Measurement(
                 unit="FLOP/s",
                 values=[ranked[0][1]],
                 figures={"x".join(map(str, shape)): rate for shape, rate in ranked},
@@ -189,7 +190,7 @@ class Matmuls:
         for p in products:
             spec = MatmulSpec(dtype, p.m, p.k, p.n, data=self.data)
 
-            def measure(spec: MatmulSpec = spec, product: ModelMatmul = p) -> Outcome:
+            def measure(spec: MatmulSpec = spec, product: ModelMatmul = p) -> Measurement:
                 reason = formats.illegal(spec)
                 if reason is not None:
                     raise Unsupported(reason)
@@ -208,7 +209,7 @@ class Matmuls:
         for a in attentions:
             for direction, factor in (("forward", 1), ("backward", 2)):
 
-                def attend(a: ModelAttention = a, direction: str = direction, factor: int = factor) -> Outcome:
+                def attend(a: ModelAttention = a, direction: str = direction, factor: int = factor) -> Measurement:
                     seen = self._outcome(self.device.attention(dtype, a, direction == "backward"), self.timing)
                     return replace(seen, figures={"flops": float(a.flops * factor * a.count)})
 
@@ -233,9 +234,9 @@ class Matmuls:
                 )
 
 
-def outcome(kernel: Kernel, timed: Timed) -> Outcome:
+def outcome(kernel: Kernel, timed: Timed) -> Measurement:
     """A kernel's rate in each block."""
-    return Outcome(
+    return Measurement(
         unit=kernel.unit,
         values=[kernel.work / seconds for seconds in timed.seconds],
         calls=timed.calls,

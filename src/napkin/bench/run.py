@@ -15,15 +15,8 @@ from napkin.bench.matmul import Matmuls
 from napkin.bench.model_shapes import ModelAttention, ModelMatmul
 from napkin.bench.modes import GROUPS, Mode
 from napkin.bench.open_device import open_device
-from napkin.bench.session import (
-    Progress,
-    Session,
-    Store,
-    Terminated,
-    now,
-    resumable,
-    terminable,
-)
+from napkin.bench.progress import Progress, Store
+from napkin.bench.session import Session, Terminated, now, resumable, terminable
 from napkin.bench.shapes import Shape
 from napkin.bench.step_plan import StepPlan
 from napkin.bench.team import Alone, Team, Torchrun, launched
@@ -56,7 +49,7 @@ class ModelRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class BenchRequest:
     """What was asked. `groups` in any order; `shapes` and `model` belong to matmul, `step` to train."""
 
     mode: Mode
@@ -115,7 +108,7 @@ def peaks_of(hardware: Hardware | None) -> dict[str, Peak]:
     return found
 
 
-def run(request: Request) -> Done:
+def run(request: BenchRequest) -> Done:
     """Measure, and write the profile after every case."""
     device = open_device(request.device)
     team = team_of(device)
@@ -164,7 +157,7 @@ def team_of(device: TorchDevice) -> Team:
     return Torchrun(device.torch, device.info.kind, device.place) if launched() else Alone()
 
 
-def measure(session: Session, device: TorchDevice, request: Request, hardware: Hardware | None) -> None:
+def measure(session: Session, device: TorchDevice, request: BenchRequest, hardware: Hardware | None) -> None:
     """The groups that were asked for."""
     mode = request.mode
     groups = [group for group in GROUPS if group in request.groups]
@@ -190,7 +183,7 @@ def measure(session: Session, device: TorchDevice, request: Request, hardware: H
         collectives(session, device, mode)
 
 
-def _dtypes(session: Session, request: Request) -> list[str]:
+def _dtypes(session: Session, request: BenchRequest) -> list[str]:
     """The mode's formats, bf16 alone for a shape or a model; what a device lacks gives way to the next wider one."""
     info = session.device.info
     wanted = ("bf16",) if request.shapes or request.model is not None else request.mode.dtypes
@@ -206,7 +199,7 @@ def _dtypes(session: Session, request: Request) -> list[str]:
 
 
 def _header(
-    request: Request, device: TorchDevice, team: Team, hardware: Hardware | None, origin: str | None
+    request: BenchRequest, device: TorchDevice, team: Team, hardware: Hardware | None, origin: str | None
 ) -> Profile:
     peaks = peaks_of(hardware)
     return Profile(
@@ -240,7 +233,7 @@ def _header(
     )
 
 
-def _default_path(request: Request, hardware: Hardware | None, device: TorchDevice) -> str | None:
+def _default_path(request: BenchRequest, hardware: Hardware | None, device: TorchDevice) -> str | None:
     """A whole run is kept; a single question is kept only where -o says so, lest it replace the machine's profile."""
     if tuple(request.command) != ("bench",):
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from napkin.inputs.profile_cases import Spread
+from napkin.inputs.profile_cases import RepetitionSpread
 
 # hyperfine's rule: a value is an outlier when its modified z-score |x − median| / (1.4826 · MAD) exceeds 10. The factor
 # 1.4826 makes the median absolute deviation of a normal distribution equal to its standard deviation.
@@ -42,11 +42,11 @@ def outliers(values: Sequence[float]) -> int:
     return sum(abs(value - middle) / deviation > OUTLIER_SIGMAS for value in values)
 
 
-def spread(values: Sequence[float]) -> Spread:
+def spread(values: Sequence[float]) -> RepetitionSpread:
     """The figure's spread over its repetitions."""
     mean = sum(values) / len(values)
     variance = sum((value - mean) ** 2 for value in values) / max(1, len(values) - 1)
-    return Spread(
+    return RepetitionSpread(
         median=median(values),
         p10=quantile(values, 0.1),
         p90=quantile(values, 0.9),

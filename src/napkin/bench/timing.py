@@ -99,7 +99,7 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldLoad:
     """A constant load, held until the clock settled and measured in sub-windows."""
 
     seconds: tuple[float, ...]  # per call, of each sub-window
@@ -112,7 +112,7 @@ class Held:
         return sum(self.seconds) * self.calls
 
 
-def hold(device: Device, kernel: Kernel, how: Hold, warmup: int = 3) -> Held:
+def hold(device: Device, kernel: Kernel, how: Hold, warmup: int = 3) -> HeldLoad:
     """Throughput under constant load, after the clock has settled at the power or thermal limit."""
     cycle = Cycle(kernel)
     cycle.run(warmup * kernel.sets)
@@ -126,7 +126,7 @@ def hold(device: Device, kernel: Kernel, how: Hold, warmup: int = 3) -> Held:
             seconds.append(next(windows))
     windows.close()
     device.synchronize()
-    return Held(tuple(seconds), calls, settle, watch)
+    return HeldLoad(tuple(seconds), calls, settle, watch)
 
 
 def _windows(device: Device, cycle: Cycle, calls: int) -> Generator[float, None, None]:

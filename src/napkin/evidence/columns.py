@@ -87,7 +87,7 @@ def updated_bytes(policy: str) -> float:
     return step_traffic(POLICIES["bf16-pure" if pure else "bf16-mixed"], adamw.copies, 2 if pure else 4)
 
 
-def recomputed(row: StepRow, stack: software.Stack) -> tuple[float, float, float]:
+def recomputed(row: StepRow, stack: software.SoftwareStack) -> tuple[float, float, float]:
     """Return the shares that run again in backward: of the layers, of attention's core and of the matmuls."""
     if row.recompute == "full":
         return 1.0, 0.0, 0.0
@@ -152,7 +152,7 @@ class Columns:
             except NapkinError as problem:
                 self.why[row.id] = problem.message
                 continue
-            used = names(at.generation, at.bits, stack, row.attention, row.fabric, row.async_tp, row.loss)
+            used = names(at.generation, int(at.bits), stack, row.attention, row.fabric, row.async_tp, row.loss)
             for name in used.values():
                 if name not in number:
                     number[name] = len(number)
@@ -161,7 +161,7 @@ class Columns:
             index = len(self.kept)
             self.kept.append(row)
             keys = {field: number[name] for field, name in used.items()}
-            for plan in candidates(row, dims, at.bits):
+            for plan in candidates(row, dims, int(at.bits)):
                 gathered.setdefault(structure(dims), []).append((dims, plan, at, index, keys, row))
         self.groups = [_group(members) for members in gathered.values()]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from napkin.evidence.intervals import Growth, Point, Seen, nearest, quantile
+from napkin.evidence.intervals import Growth, Point, SeenStep, nearest, quantile
 
 NORMAL_90 = 1.645
 
@@ -25,24 +25,24 @@ def spreads() -> Mapping[str, float]:
     return table.SPREADS
 
 
-_SEEN: list[tuple[Seen, ...]] = []
+_SEEN: list[tuple[SeenStep, ...]] = []
 
 
-def seen() -> tuple[Seen, ...]:
+def seen() -> tuple[SeenStep, ...]:
     """The rows of the evidence with their errors; built once."""
     if not _SEEN:
         from napkin._tables import calibration as table
 
         _SEEN.append(
             tuple(
-                Seen(name, source, Point(era, stack, bool(experts), bits, params, seq, gpus), error, far)
+                SeenStep(name, source, Point(era, stack, bool(experts), bits, params, seq, gpus), error, far)
                 for name, source, era, stack, experts, bits, params, seq, gpus, error, far in table.SEEN
             )
         )
     return _SEEN[0]
 
 
-def half_width(at: Point, level: float, without: str = "") -> tuple[float, list[tuple[float, Seen]]]:
+def half_width(at: Point, level: float, without: str = "") -> tuple[float, list[tuple[float, SeenStep]]]:
     """Half the width of the interval in ln t, and the runs that it rests on."""
     from napkin._tables import calibration as table
 

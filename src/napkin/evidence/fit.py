@@ -59,7 +59,7 @@ def in_quantity(seconds: float, row: StepRow) -> float:
 
 
 @record
-class Fit:
+class ConstantsFit:
     """Constants in the order of `names` (logarithms), their posterior σ, and each source's factor (logarithm)."""
 
     names: list[str]
@@ -120,7 +120,7 @@ class Problem:
         rounds: int = 12,
         jacobian: Array | None = None,
         report: Callable[[str], None] | None = None,
-    ) -> Fit:
+    ) -> ConstantsFit:
         """`jacobian`: derivatives at `start`, kept for all rounds (near the optimum they hardly move)."""
         use = self.counted if mask is None else mask & self.counted
         log = self.prior.copy() if start is None else start.copy()
@@ -170,4 +170,4 @@ class Problem:
             if gain < 1e-3:
                 break
         spread = np.sqrt(np.diag(np.linalg.inv(hessian)))[: len(log)]
-        return Fit(self.names, log, spread, dict(zip(present, shift.tolist(), strict=True)), now)
+        return ConstantsFit(self.names, log, spread, dict(zip(present, shift.tolist(), strict=True)), now)

@@ -44,7 +44,7 @@ def point(generation: str, stack: str, experts: bool, bits: int, params: float, 
 
 
 @record
-class Seen:
+class SeenStep:
     """One row of the evidence: where it lies, and the logarithm of predicted over measured with its source left out.
 
     far: its distance to the nearest row of another source"""
@@ -68,10 +68,10 @@ class Growth:
         return self.base + self.slope * far + (self.experts if experts else 0.0)
 
 
-def nearest(at: Point, seen: Iterable[Seen], count: int = 3, without: str = "") -> list[tuple[float, Seen]]:
+def nearest(at: Point, seen: Iterable[SeenStep], count: int = 3, without: str = "") -> list[tuple[float, SeenStep]]:
     """The rows most like a run, nearest first, no two of one source and model size alike."""
     ranked = sorted(((distance(at, one.at), one) for one in seen if one.source != without), key=lambda pair: pair[0])
-    chosen: list[tuple[float, Seen]] = []
+    chosen: list[tuple[float, SeenStep]] = []
     for far, one in ranked:
         if all((one.source, one.at.params) != (other.source, other.at.params) for _, other in chosen):
             chosen.append((far, one))
@@ -80,7 +80,7 @@ def nearest(at: Point, seen: Iterable[Seen], count: int = 3, without: str = "") 
     return chosen
 
 
-def quantile(level: float, seen: Sequence[Seen], growth: Growth, without: str = "") -> float:
+def quantile(level: float, seen: Sequence[SeenStep], growth: Growth, without: str = "") -> float:
     """Return the level's quantile of |error|/s, every source weighing the same."""
     scores = ((one.source, abs(one.error) / growth.at(one.far, one.at.experts)) for one in seen)
     return over_sources(((source, score) for source, score in scores if source != without), level)

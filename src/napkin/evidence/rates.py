@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 from napkin.elementwise import Number, maximum, minimum, where
 from napkin.errors import Refused
-from napkin.evidence.software import Stack
+from napkin.evidence.software import SoftwareStack
 from napkin.formats import COMPUTE_BITS
 from napkin.inputs.hardware import Hardware
 from napkin.record import record
@@ -107,7 +107,9 @@ def machine(hardware: Hardware, compute: str, network: float | None = None, node
     )
 
 
-def names(era: str, bits: int, stack: Stack, kernel: str, fabric: str, async_tp: bool, loss: str) -> dict[str, str]:
+def names(
+    era: str, bits: int, stack: SoftwareStack, kernel: str, fabric: str, async_tp: bool, loss: str
+) -> dict[str, str]:
     """Field of `Rates` (or a factor of one) → the constant that holds for this run."""
     shown = "overlap" if stack.overlap else "plain"
     routed = "fused" if stack.fused_experts else "plain"

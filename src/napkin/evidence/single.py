@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from napkin.elementwise import where
+from napkin.elementwise import Number, where
 from napkin.evidence import constants as shipped
 from napkin.evidence import software
-from napkin.evidence.intervals import Point, Seen, point
+from napkin.evidence.intervals import Point, SeenStep, point
 from napkin.evidence.rates import LARGEST_SHARE, Machine, machine, names, picker, rates
 from napkin.footprint.setup import Setup
 from napkin.footprint.states import weights_of
@@ -37,14 +37,14 @@ class StepPrediction:
 
     plan: StepLayout
     rates: Rates
-    stack: software.Stack
+    stack: software.SoftwareStack
     kernel: str
     at: Point
     peak: Term
     chip_spread: float
     factor: float = 1.0
 
-    def half_width(self, level: float, named: bool = True) -> tuple[float, Sequence[tuple[float, Seen]]]:
+    def half_width(self, level: float, named: bool = True) -> tuple[float, Sequence[tuple[float, SeenStep]]]:
         """Half the interval's width in ln t. Software that nobody named adds its spread, and a chip that no step was
         measured on the spread of its constant; a factor from a step of the user's own takes the shared part out."""
         half, close = shipped.half_width(self.at, level)
@@ -66,7 +66,7 @@ def recomputed_share(setup: Setup, model: Model) -> tuple[float, bool]:
     return (1.0, False) if kind in ("full", "group") else (0.0, False)
 
 
-def plan_of(model: Model, setup: Setup, stack: software.Stack, low: bool, kernel: str) -> StepLayout:
+def plan_of(model: Model, setup: Setup, stack: software.SoftwareStack, low: bool, kernel: str) -> StepLayout:
     """The step model's plan of a setup. low: products in fewer than 16 bits."""
     layout: Layout = setup.layout
     pure = setup.precision.state in ("bf16", "fp16")
@@ -108,7 +108,7 @@ def ends(stages: Stages) -> tuple[int, int]:
     return max([each for _, each in others] + [layers] * (count > 1), default=0), layers
 
 
-def kernel_of(stack: software.Stack, at: Machine, kernel: str | None) -> str:
+def kernel_of(stack: software.SoftwareStack, at: Machine, kernel: str | None) -> str:
     """The attention kernel: the one given, else what the stack runs on this generation."""
     if kernel is not None:
         return kernel
@@ -117,11 +117,11 @@ def kernel_of(stack: software.Stack, at: Machine, kernel: str | None) -> str:
 
 
 def timed(
-    model: Model, setup: Setup, stack: software.Stack, at: Machine, kernel: str, async_tp: bool
+    model: Model, setup: Setup, stack: software.SoftwareStack, at: Machine, kernel: str, async_tp: bool
 ) -> tuple[StepLayout, Rates]:
     """Layout and rates of a step; the layout's numbers may be arrays."""
     layout = setup.layout
-    used = names(at.generation, at.bits, stack, kernel, "rdma", async_tp, "")
+    used = names(at.generation, int(at.bits), stack, kernel, "rdma", async_tp, "")
     reached = rates(
         picker(shipped.constants(), used),
         at,
@@ -157,16 +157,16 @@ def asked(
         at.generation,
         stack.family,
         bool(model.experts),
-        at.bits,
+        int(at.bits),
         params + model.hidden * model.vocabulary,
-        layout.seq,
-        layout.gpus,
+        int(layout.seq),
+        int(layout.gpus),
     )
     dtype = peak_name(setup.precision.compute)
     peak = hardware.term(f"peak/{dtype}", "peak", "FLOP/s/GPU")
     if factor != 1.0:
         reached = replace(reached, stack=reached.stack * factor)
-    used = names(at.generation, at.bits, stack, kernel, "rdma", async_tp, "")
+    used = names(at.generation, int(at.bits), stack, kernel, "rdma", async_tp, "")
     return StepPrediction(plan, reached, stack, kernel, place, peak, shipped.spreads()[used["matmul"]], factor)
 
 
@@ -177,7 +177,7 @@ TYPICAL = 8192
 def with_profile(reached: Rates, hardware: Hardware, profile: Profile, compute: str) -> tuple[Rates, list[str]]:
     """The rates with what `napkin bench` measured on this machine in place of the constants; and what was taken."""
     said: list[str] = []
-    changes: dict[str, float] = {}
+    changes: dict[str, Number] = {}
     whole = tile_share(TYPICAL, TYPICAL, 1, reached.units, reached.waves) * depth_share(TYPICAL, reached.half_depth)
     wide = "bf16" if "bf16" in hardware.peaks else "fp16"
     for field, dtype in (("matmul_wide", wide), ("matmul", compute)):

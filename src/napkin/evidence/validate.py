@@ -9,7 +9,7 @@ from typing import Any
 from napkin.evidence import facts, software
 from napkin.evidence.compared import Compared
 from napkin.evidence.constants import constants
-from napkin.evidence.intervals import Growth, Point, Seen, distance, point, quantile
+from napkin.evidence.intervals import Growth, Point, SeenStep, distance, point, quantile
 from napkin.evidence.printed import block_weights
 from napkin.evidence.rates import constants_of
 from napkin.evidence.step_rows import StepRow
@@ -87,7 +87,7 @@ def steps(rows: Sequence[StepRow], level: float = 0.9, in_sample: bool = False) 
 class _Places:
     """Distances to the evidence, remembered: many rows of a table lie at the same place."""
 
-    def __init__(self, evidence: Iterable[Seen]) -> None:
+    def __init__(self, evidence: Iterable[SeenStep]) -> None:
         self.by_source: dict[str, set[Point]] = {}
         for one in evidence:
             self.by_source.setdefault(one.source, set()).add(one.at)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from napkin.elementwise import Number
 from napkin.errors import BROKEN, CLOSE, OK, NapkinError, did_you_mean
 from napkin.record import record
 from napkin.units import Unreadable, human, number, quantity
@@ -27,22 +28,22 @@ class Limit:
     high: float
     open_ends: bool = False
 
-    def admits(self, value: float) -> bool:
+    def admits(self, value: Number) -> bool:
         if self.open_ends:
-            return self.low < value < self.high
-        return self.low <= value <= self.high
+            return bool(self.low < value < self.high)
+        return bool(self.low <= value <= self.high)
 
 
 @record
-class Outcome:
+class LimitOutcome:
     """One limit held against one quantity; `beyond` is how far outside the value lies (0 where it holds)."""
 
     path: str
     limit: str
     value: float
     unit: str
-    low: float | None
-    high: float | None
+    low: Number | None
+    high: Number | None
     status: str
     beyond: float
 
@@ -83,7 +84,7 @@ def _equal(plain: str, rest: str, unit: str) -> Limit:
     return Limit(plain, value, value)
 
 
-def judge(path: str, limit: Limit, value: float, unit: str, interval: tuple[float, float] | None) -> Outcome:
+def judge(path: str, limit: Limit, value: float, unit: str, interval: tuple[Number, Number] | None) -> LimitOutcome:
     """Hold a limit against a quantity, and against the ends of its interval where it is an estimate."""
     admitted = limit.admits(value)
     status = HOLDS if admitted else BROKEN_WORD
@@ -93,15 +94,15 @@ def judge(path: str, limit: Limit, value: float, unit: str, interval: tuple[floa
         apart = high < limit.low or low > limit.high
         status = HOLDS if certain else BROKEN_WORD if apart else CLOSE_WORD
     beyond = max(limit.low - value, value - limit.high, 0.0)
-    return Outcome(path, limit.text, value, unit, low, high, status, beyond)
+    return LimitOutcome(path, limit.text, value, unit, low, high, status, beyond)
 
 
 def check(
     limits: Mapping[str, Any],
     quantities: Mapping[str, tuple[Any, str]],
-    intervals: Mapping[str, tuple[float, float]],
+    intervals: Mapping[str, tuple[Number, Number]],
     place: Mapping[str, str],
-) -> tuple[list[Outcome], list[NapkinError]]:
+) -> tuple[list[LimitOutcome], list[NapkinError]]:
     """Every limit against an answer's quantities. `place` names where each limit stands, for messages."""
     outcomes, problems = [], []
     for path, text in limits.items():
@@ -120,13 +121,13 @@ def check(
     return outcomes, problems
 
 
-def status_of(outcomes: list[Outcome]) -> int:
+def status_of(outcomes: list[LimitOutcome]) -> int:
     """Exit status over several limits: broken wins over close."""
     words = {outcome.status for outcome in outcomes}
     return BROKEN if BROKEN_WORD in words else CLOSE if CLOSE_WORD in words else OK
 
 
-def described(outcome: Outcome) -> str:
+def described(outcome: LimitOutcome) -> str:
     """What a person reads beside the value: by how much a limit is broken, or why it is too close."""
     if outcome.status == CLOSE_WORD:
         assert outcome.low is not None

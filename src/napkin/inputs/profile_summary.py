@@ -24,7 +24,7 @@ def bus_factor(operation: str, ranks: int) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class LatencyFit:
     """Latency α in seconds and bus bandwidth in byte/s of a collective, and how far the points lie from them."""
 
     alpha_s: float
@@ -33,7 +33,7 @@ class Fit:
     worst_error: float
 
 
-def alpha_beta(points: Sequence[tuple[float, float]], factor: float) -> Fit | None:
+def alpha_beta(points: Sequence[tuple[float, float]], factor: float) -> LatencyFit | None:
     """Fit t = α + S·factor/B to (bytes, seconds) by least squares of relative errors (weights 1/t²).
 
     Unweighted, the largest sizes decide alone and α can come out negative. None where the points do not determine it.
@@ -53,7 +53,7 @@ def alpha_beta(points: Sequence[tuple[float, float]], factor: float) -> Fit | No
     alpha = (d * c - e * b) / determinant
     errors = sorted(abs((alpha + x * slope) / t - 1) for _, x, t in weighted)
     middle = (errors[(len(errors) - 1) // 2] + errors[len(errors) // 2]) / 2
-    return Fit(alpha, 1 / slope, middle, errors[-1])
+    return LatencyFit(alpha, 1 / slope, middle, errors[-1])
 
 
 def interpolate(points: Sequence[Sequence[float]], size: float) -> float:
