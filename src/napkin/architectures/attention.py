@@ -341,7 +341,7 @@ def gated(source: str, gate: str, width: int, *, fp32: bool) -> Operations:
     if not fp32:
         return (Activation(score, (gate,), width, "sigmoid"), Multiply(out, (source, score), width))
     return (
-        Cast(f"{gate}_wide", (gate,), width, wide=True),
+        Cast(f"{gate}_wide", (gate,), width, fp32=True),
         Activation(score, (f"{gate}_wide",), width, "sigmoid"),
         Multiply(f"{out}_wide", (source, score), width),
         Cast(out, (f"{out}_wide",), width),

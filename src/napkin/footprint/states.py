@@ -94,7 +94,7 @@ def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> He
     lora r·(d_in + d_out) a product · adapter a prompt of 10 embeddings and a gate a head · adapter_v2 that, a scale
     and a bias of d_out a product, and the norms' weights"""
     width = sized(1, setup.precision.param)
-    stored = QUANTIZED.get(tuning.quantised, width)
+    stored = QUANTIZED.get(tuning.quantized, width)
     trained: list[tuple[int, ...]] = []
     frozen: Number = 0
     for op in operations:

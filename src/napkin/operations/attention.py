@@ -30,7 +30,7 @@ from napkin.operations.facts import Cache, Served
 from napkin.operations.implementations import EAGER, EFFICIENT, FLASH
 from napkin.operations.lowering import Lowering, Value
 from napkin.operations.primitives import causal_pairs, matmul_flops, minimum, run_pairs
-from napkin.operations.rotary_tables import by_angles, rotary_table, widened
+from napkin.operations.rotary_tables import by_angles, rotary_table, upcast_table
 from napkin.record import record
 
 
@@ -65,17 +65,17 @@ class Rotary(Elementwise):
         tensor = x.tensor
         if run.code.rotary == "kernel":
             out = tape.new(tensor.count, tensor.dtype, "rotated")
-            return Value(tape.record("rotary", (tensor,), out), x.width, x.divided, x.whole)
+            return Value(tape.record("rotary", (tensor,), out), x.width, x.divided, x.gathered)
         if run.code.rotary == "table":
             cos, sin = rotary_table(run, self, stream)
         else:
-            cos, sin = widened(run, self, tensor.dtype if run.code.rotary in ("pair", "values") else stream)
+            cos, sin = upcast_table(run, self, tensor.dtype if run.code.rotary in ("pair", "values") else stream)
         if self.pairing == "complex" and run.code.rotary == "table":
             turns = cos.view()  # a complex64 number of 8 bytes for each pair
             turned = tape.multiply(tape.cast(tensor, "fp32"), turns)
-            return Value(tape.cast(turned, tensor.dtype), x.width, x.divided, x.whole)
+            return Value(tape.cast(turned, tensor.dtype), x.width, x.divided, x.gathered)
         out = by_angles(run, self, tensor, cos, sin)
-        return Value(out, x.width, x.divided, x.whole, run.code.joins or self.dim != self.head_dim)
+        return Value(out, x.width, x.divided, x.gathered, run.code.joins or self.dim != self.head_dim)
 
 
 @record
