@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,7 +17,8 @@ from napkin.evidence.step_rows import StepRow
 from napkin.evidence.validate import point_of
 from napkin.record import record
 
-Array = Any
+if TYPE_CHECKING:
+    from napkin.evidence.arrays import Floats, Mask
 
 
 @record
@@ -26,12 +27,12 @@ class Errors:
 
     rows: list[StepRow]
     sources: list[str]
-    out: Array
-    inside: Array
-    seconds: Array
+    out: Floats
+    inside: Floats
+    seconds: Floats
 
     @property
-    def experts(self) -> Array:
+    def experts(self) -> Mask:
         return np.array([bool(row.shape and row.shape.experts) for row in self.rows])
 
 
@@ -54,13 +55,13 @@ def errors(rows: Sequence[StepRow] | None = None) -> Errors:
     )
 
 
-def summary(log_errors: Array) -> tuple[int, float, float, float]:
+def summary(log_errors: Floats) -> tuple[int, float, float, float]:
     """Return the number of rows, and median, mean and 90th percentile of |predicted/measured − 1|."""
     size = np.abs(np.expm1(log_errors))
     return len(size), float(np.median(size)), float(np.mean(size)), float(np.quantile(size, 0.9))
 
 
-def scaled_by_nearest(found: Errors) -> Array:
+def scaled_by_nearest(found: Errors) -> Floats:
     """Return the errors after scaling each prediction by the most similar measured step of its source."""
     points = [point_of(row) for row in found.rows]
     result = np.full(len(points), np.nan)
@@ -74,7 +75,7 @@ def scaled_by_nearest(found: Errors) -> Array:
     return result
 
 
-def _layout(row: StepRow) -> tuple[Any, ...]:
+def _layout(row: StepRow) -> tuple[object, ...]:
     return (row.tp, row.pp, row.vp or 1, row.cp, row.ep, row.dp, row.micro_batch, row.recompute, row.policy)
 
 
@@ -102,7 +103,7 @@ class Ranking:
 
 def ranking(found: Errors) -> Ranking:
     """Rank layouts of one page, model, chip, number of GPUs, sequence length and precision by tokens per second."""
-    groups: dict[tuple[Any, ...], list[int]] = {}
+    groups: dict[tuple[object, ...], list[int]] = {}
     for i, row in enumerate(found.rows):
         key = (row.source, row.shape, row.chip, row.gpus, row.seq, row.policy, row.note)
         groups.setdefault(key, []).append(i)
@@ -122,7 +123,7 @@ def ranking(found: Errors) -> Ranking:
     return Ranking(pairs, right, len(losses), float(np.mean(losses or [0])), max(losses, default=0.0))
 
 
-def with_own_factor(log_errors: Array, held_out: bool) -> Array:
+def with_own_factor(log_errors: Floats, held_out: bool) -> Floats:
     """Return the errors after one factor for the entire group; `held_out` keeps a row out of its own factor."""
     if not held_out:
         return log_errors - np.median(log_errors)

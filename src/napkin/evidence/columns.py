@@ -6,15 +6,15 @@ numpy is needed here, and nowhere on the path of a single `napkin step`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from napkin.errors import NapkinError
 from napkin.evidence import software
-from napkin.evidence.generic import decoder
+from napkin.evidence.generic import decoders
 from napkin.evidence.printed import PrintedDecoder
 from napkin.evidence.rates import Machine, machine, names, rates
 from napkin.evidence.step_rows import StepRow
@@ -26,7 +26,8 @@ from napkin.timing.step_layout import StepLayout
 from napkin.training.optimizers import OPTIMIZERS, step_traffic
 from napkin.training.precision import POLICIES
 
-Array = Any
+if TYPE_CHECKING:
+    from napkin.evidence.arrays import Floats, Indices, Mask
 
 MICRO_BATCHES = (1, 2, 4, 8, 16)
 """Sizes among which a table's authors chose where it does not say: the fastest is taken, as they did."""
@@ -37,11 +38,13 @@ UNSTATED_VOCABULARY = 51200
 SELECTIVE_MATMULS = 0.5
 """Share of the matmuls that a selective recomputation by operations runs again: every second one (torchtitan)."""
 
+Structure = tuple["int | bool", ...]
+"""What rows must share to be stacked: flags, the window, and which optional parts there are."""
 _STRUCTURE = ("gated", "tied", "window")
 _OPTIONAL = ("experts", "shared_ffn", "dense_layers", "q_rank", "kv_rank")
 
 
-def structure(dims: PrintedDecoder) -> tuple[Any, ...]:
+def structure(dims: PrintedDecoder) -> Structure:
     """Return which parts a model has; rows that agree can be stacked."""
     return (*(getattr(dims, f) for f in _STRUCTURE), *(bool(getattr(dims, f)) for f in _OPTIONAL))
 
@@ -110,17 +113,29 @@ def candidates(row: StepRow, dims: PrintedDecoder, bits: int) -> list[StepLayout
 
 
 @record
+class Candidate:
+    """A plan of a row. keys: the constant of each field of its rates, by number; index: the row's among those kept."""
+
+    shape: PrintedDecoder
+    plan: StepLayout
+    machine: Machine
+    index: int
+    keys: dict[str, int]
+    row: StepRow
+
+
+@record
 class Group:
     """Rows of one structure as arrays. `rows`: the row of each candidate."""
 
     model: Model
     plan: StepLayout
     machine: Machine
-    rows: Array
-    fields: Mapping[str, Array]
-    reduce_early: Array
-    pure: Array
-    sharded: Array
+    rows: Indices
+    fields: Mapping[str, Indices]
+    reduce_early: Floats
+    pure: Mask
+    sharded: Mask
 
 
 class Columns:
@@ -135,9 +150,7 @@ class Columns:
         self.kept: list[StepRow] = []
         self.constants: list[str] = ["one", "zero"]
         number = {"one": 0, "zero": 1}
-        gathered: dict[
-            tuple[Any, ...], list[tuple[PrintedDecoder, StepLayout, Machine, int, dict[str, int], StepRow]]
-        ] = {}
+        gathered: dict[Structure, list[Candidate]] = {}
         for row in rows:
             if row.why or row.shape is None:
                 self.why[row.id] = row.why
@@ -162,15 +175,15 @@ class Columns:
             self.kept.append(row)
             keys = {field: number[name] for field, name in used.items()}
             for plan in candidates(row, dims, int(at.bits)):
-                gathered.setdefault(structure(dims), []).append((dims, plan, at, index, keys, row))
+                gathered.setdefault(structure(dims), []).append(Candidate(dims, plan, at, index, keys, row))
         self.groups = [_group(members) for members in gathered.values()]
 
-    def values(self, constants: Mapping[str, float]) -> Array:
+    def values(self, constants: Mapping[str, float]) -> Floats:
         """Return constants by name as the array that `predict` takes."""
         given = {"one": 1.0, "zero": 0.0, **constants}
         return np.array([given[name] for name in self.constants])
 
-    def predict(self, values: Array) -> Array:
+    def predict(self, values: Floats) -> Floats:
         """Return seconds of a step for each kept row.
 
         `values`: constants in order, one set for all rows or one set for each (rows × constants), so that each row can
@@ -180,7 +193,7 @@ class Columns:
             np.minimum.at(seconds, group.rows, self.steps(group, values).time.value)
         return seconds
 
-    def steps(self, group: Group, values: Array) -> StepTime:
+    def steps(self, group: Group, values: Floats) -> StepTime:
         pick = (
             (lambda field: values[group.fields[field]])
             if values.ndim == 1
@@ -191,26 +204,26 @@ class Columns:
             return step(group.model, group.plan, at)
 
 
-def _stacked(members: Sequence[Any], kind: type) -> dict[str, Array]:
-    return {f: np.array([getattr(m, f) for m in members], dtype=float) for f in fields(kind)}
+def _stacked(members: Iterable[object], names: Iterable[str]) -> dict[str, Floats]:
+    """Return the fields of that name as arrays with one entry for each member."""
+    listed = list(members)
+    return {name: np.array([getattr(one, name) for one in listed], dtype=float) for name in names}
 
 
-def _group(members: Sequence[tuple[PrintedDecoder, StepLayout, Machine, int, dict[str, int], StepRow]]) -> Group:
-    shapes, plans, machines, rows, keys, published = zip(*members, strict=True)
-    dimensions = {f: np.array([getattr(s, f) for s in shapes], dtype=float) for f in fields(PrintedDecoder)[1:]}
-    figures: dict[str, Any] = {
-        f: np.array([getattr(m, f) for m in machines], dtype=float) for f in fields(Machine) if f != "generation"
-    }
-    columns = _stacked(plans, StepLayout)
-    stacks = [software.stack(row.stack or software.UNKNOWN) for row in published]
-    alone = np.array([row.gpus == 1 for row in published])
+def _group(members: Sequence[Candidate]) -> Group:
+    first = members[0]
+    dimensions = _stacked((one.shape for one in members), fields(PrintedDecoder)[1:])
+    figures = _stacked((one.machine for one in members), (f for f in fields(Machine) if f != "generation"))
+    columns = _stacked((one.plan for one in members), fields(StepLayout))
+    stacks = [software.stack(one.row.stack or software.UNKNOWN) for one in members]
+    alone = np.array([one.row.gpus == 1 for one in members])
     return Group(
-        decoder(SimpleNamespace(**dimensions), shapes[0]),
+        decoders(SimpleNamespace(**dimensions), first.shape),
         StepLayout(**columns),
         Machine(generation="", **figures),
-        np.array(rows),
-        {field: np.array([k[field] for k in keys]) for field in keys[0]},
+        np.array([one.index for one in members]),
+        {field: np.array([one.keys[field] for one in members]) for field in first.keys},
         np.array([s.reduce_early for s in stacks], dtype=float),
-        np.array([row.policy == "bf16-pure" for row in published]),
+        np.array([one.row.policy == "bf16-pure" for one in members]),
         (columns["zero"] == 3) & ~alone,
     )

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,7 +19,8 @@ from napkin.evidence.printed import Measured, step_flops
 from napkin.evidence.step_rows import StepRow
 from napkin.record import record
 
-Array = Any
+if TYPE_CHECKING:
+    from napkin.evidence.arrays import Floats, Mask
 
 ROW_SPREAD = 0.05
 """σ: spread of ln t inside a source that the model cannot explain; one configuration measured again spreads by 2 to
@@ -63,8 +64,8 @@ class ConstantsFit:
     """Constants in the order of `names` (logarithms), their posterior σ, and each source's factor (logarithm)."""
 
     names: list[str]
-    log: Array
-    spread: Array
+    log: Floats
+    spread: Floats
     sources: dict[str, float]
     cost: float
 
@@ -80,7 +81,7 @@ class Problem:
         columns: Columns,
         sources: Sequence[str],
         priors: Mapping[str, tuple[float, float]],
-        counted: Array | None = None,
+        counted: Mask | None = None,
     ) -> None:
         self.columns = columns
         self.sources = np.array(sources)
@@ -90,13 +91,13 @@ class Problem:
         self.prior = np.log([priors[name][0] for name in self.names])
         self.prior_spread = np.array([priors[name][1] for name in self.names])
 
-    def values(self, log: Array) -> Array:
+    def values(self, log: Floats) -> Floats:
         return np.concatenate([[1.0, 0.0], np.exp(log)])
 
-    def log_predicted(self, log: Array) -> Array:
+    def log_predicted(self, log: Floats) -> Floats:
         return np.log(self.columns.predict(self.values(log)))
 
-    def jacobian(self, log: Array) -> Array:
+    def jacobian(self, log: Floats) -> Floats:
         base = self.log_predicted(log)
         step = 1e-4
         columns = []
@@ -106,7 +107,7 @@ class Problem:
             columns.append((self.log_predicted(moved) - base) / step)
         return np.stack(columns, axis=1)
 
-    def weights(self, mask: Array) -> Array:
+    def weights(self, mask: Mask) -> Floats:
         weights = np.zeros(len(mask))
         for source in set(self.sources[mask]):
             members = mask & (self.sources == source)
@@ -115,10 +116,10 @@ class Problem:
 
     def fit(
         self,
-        mask: Array | None = None,
-        start: Array | None = None,
+        mask: Mask | None = None,
+        start: Floats | None = None,
         rounds: int = 12,
-        jacobian: Array | None = None,
+        jacobian: Floats | None = None,
         report: Callable[[str], None] | None = None,
     ) -> ConstantsFit:
         """Fit by Gauss-Newton. `jacobian`: derivatives at `start`, kept for all rounds (they hardly change later)."""
@@ -129,10 +130,10 @@ class Problem:
         weights = self.weights(use)[use]
         shift = np.zeros(len(present))
 
-        def residual(log: Array, shift: Array) -> Array:
+        def residual(log: Floats, shift: Floats) -> Floats:
             return (self.log_predicted(log) - self.log_truth)[use] - member @ shift
 
-        def cost(log: Array, shift: Array) -> float:
+        def cost(log: Floats, shift: Floats) -> float:
             z = residual(log, shift) / ROW_SPREAD
             rows = np.where(np.abs(z) < KNEE, z * z / 2, KNEE * np.abs(z) - KNEE * KNEE / 2)
             priors = (((log - self.prior) / self.prior_spread) ** 2).sum() / 2

@@ -5,7 +5,8 @@ The dimensions may be arrays with one entry per row, where all rows have the sam
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 from napkin.operations.attention import AttentionCore, Rotary
 from napkin.operations.base import COLUMN, ROW, Operation
@@ -15,9 +16,13 @@ from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model, Stack
 from napkin.operations.norms import Norm
 from napkin.operations.pointwise import Activation, Add, Multiply
+from napkin.record import fields
+
+if TYPE_CHECKING:
+    from napkin.evidence.printed import PrintedDecoder
 
 
-def _attention(dims: Any, like: Any, window: int) -> list[Operation]:
+def _attention(dims: SimpleNamespace, like: PrintedDecoder, window: int) -> list[Operation]:
     if like.kv_rank:
         down = dims.q_rank + dims.kv_rank + dims.rope
         heads, wide = dims.heads, dims.nope + dims.rope
@@ -44,7 +49,7 @@ def _attention(dims: Any, like: Any, window: int) -> list[Operation]:
     return [*ops, Matmul("o", ("core",), dims.heads * size, dims.hidden, shard=ROW)]
 
 
-def _mlp(prefix: str, hidden: Any, width: Any, gated: bool, read: str) -> list[Operation]:
+def _mlp(prefix: str, hidden: int, width: int, gated: bool, read: str) -> list[Operation]:
     if not gated:
         return [
             Matmul(f"{prefix}up", (read,), hidden, width, shard=COLUMN),
@@ -60,7 +65,9 @@ def _mlp(prefix: str, hidden: Any, width: Any, gated: bool, read: str) -> list[O
     ]
 
 
-def _layer(kind: str, dims: Any, like: Any, mlp: list[Operation], out: str, window: int = 0) -> Layer:
+def _layer(
+    kind: str, dims: SimpleNamespace, like: PrintedDecoder, mlp: list[Operation], out: str, window: int = 0
+) -> Layer:
     h = dims.hidden
     return Layer(
         kind,
@@ -75,13 +82,15 @@ def _layer(kind: str, dims: Any, like: Any, mlp: list[Operation], out: str, wind
     )
 
 
-def decoder(dims: Any, like: Any = None) -> Model:
-    """Build a model of these dimensions.
+def decoder(shape: PrintedDecoder) -> Model:
+    """Build a model of the dimensions of one row."""
+    return decoders(SimpleNamespace(**{name: getattr(shape, name) for name in fields(type(shape))}), shape)
 
-    `dims` is a PrintedDecoder, or its fields as arrays; then `like`, one of the decoders, tells its parts."""
-    like = like or dims
+
+def decoders(dims: SimpleNamespace, like: PrintedDecoder) -> Model:
+    """Build the model of many rows: `dims` holds their dimensions as arrays; `like`, one of them, tells the parts."""
     h = dims.hidden
-    runs: list[tuple[Any, Layer]] = []
+    runs: list[tuple[int, Layer]] = []
     windows = (like.window, 0) if like.window else (0,)  # tables print windows that alternate with full attention
     if like.experts:
         routed: list[Operation] = [

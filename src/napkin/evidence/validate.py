@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from napkin.evidence import software
 from napkin.evidence.compared import Compared
@@ -51,7 +50,7 @@ def steps(rows: Sequence[StepRow], level: float = 0.9, in_sample: bool = False) 
     columns = Columns(rows)
     sources = ["" if in_sample else row.source_key for row in columns.kept]
     sets = {source: columns.values(constants(source)) for source in set(sources)}
-    seconds: Any = columns.predict(np.stack([sets[source] for source in sources])) if sources else []
+    seconds = columns.predict(np.stack([sets[source] for source in sources])) if sources else np.empty(0)
     evidence, growth = seen(), Growth(*calibration.GROWTH)
     factors = {source: quantile(level, evidence, growth, source) for source in set(sources)}
     places = _Places(evidence)
