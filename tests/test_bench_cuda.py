@@ -21,7 +21,7 @@ from napkin.bench.timing import Timing, time_blocks
 
 torch = pytest.importorskip("torch")
 
-from napkin.bench import torch_device  # noqa: E402
+from napkin.bench import torch_device, torch_matmuls  # noqa: E402
 from napkin.bench.cuda_device import CudaDevice  # noqa: E402
 from napkin.bench.open_device import open_device  # noqa: E402
 
@@ -261,7 +261,7 @@ def test_block_scaled_operands_have_the_shapes_that_torch_asks_for(
         a = [torch.empty(64, columns, dtype=kind, device="meta")]
         b = [torch.empty(96, columns, dtype=kind, device="meta").t()]
         c = [torch.empty(64, 96, dtype=torch.bfloat16, device="meta")]
-        device._block_scaled(MatmulSpec(dtype, 64, 128, 96), a, b, c)(0)
+        torch_matmuls.block_scaled(torch, device.place, MatmulSpec(dtype, 64, 128, 96), a, b, c)(0)
 
 
 def test_transfers_go_both_ways(device: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from napkin.architectures import implementation_of  # noqa: E402
-from napkin.bench import formats, modes  # noqa: E402
+from napkin.bench import formats, modes, torch_matmuls  # noqa: E402
 from napkin.bench.bandwidth import host, memory  # noqa: E402
 from napkin.bench.collectives import OPERATIONS, collectives  # noqa: E402
 from napkin.bench.device import MatmulSpec, OutOfMemory, Unsupported  # noqa: E402
@@ -119,7 +119,9 @@ def test_kernels_multiply_what_they_say(cpu: CpuDevice) -> None:
 
 def test_the_float32_switch_is_left_as_it_was(cpu: CpuDevice) -> None:
     assert torch.get_float32_matmul_precision() == "highest"
-    cpu._operation(MatmulSpec("tf32", 8, 8, 8), "fp32", [torch.ones(8, 8)], [torch.ones(8, 8)], [torch.empty(8, 8)])(0)
+    torch_matmuls.call(
+        torch, cpu.place, MatmulSpec("tf32", 8, 8, 8), [torch.ones(8, 8)], [torch.ones(8, 8)], [torch.empty(8, 8)]
+    )(0)
     assert torch.get_float32_matmul_precision() == "highest"
 
 

@@ -18,6 +18,7 @@ from napkin.errors import NapkinError
 from napkin.evidence import accuracy, constants, facts, footprint, prices, published, recognize, runs, software
 from napkin.evidence.columns import Columns
 from napkin.evidence.fit import Problem, in_quantity, seconds_of
+from napkin.evidence.goodput import goodput
 from napkin.evidence.intervals import Growth, SeenStep, distance, nearest, point, quantile
 from napkin.evidence.priors import PRIORS
 from napkin.evidence.rows import Row
@@ -319,9 +320,9 @@ def test_an_estimate_names_its_runs() -> None:
 
 
 def test_goodput_falls_with_scale() -> None:
-    assert runs.goodput(1024) == pytest.approx(0.954, abs=0.001)
-    assert runs.goodput(16384) == pytest.approx(0.722, abs=0.001)
-    assert runs.goodput(16384, write=12, restart=600) == pytest.approx(0.89, abs=0.01)
+    assert goodput(1024) == pytest.approx(0.954, abs=0.001)
+    assert goodput(16384) == pytest.approx(0.722, abs=0.001)
+    assert goodput(16384, write=12, restart=600) == pytest.approx(0.89, abs=0.01)
 
 
 # --- commands ---

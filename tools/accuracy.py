@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from napkin._tables import calibration
-from napkin.evidence import accuracy, facts, runs, validate
+from napkin.evidence import accuracy, facts, runs, validate, validate_runs
 from napkin.evidence.priors import PRIORS
 from napkin.evidence.software import STACKS
 
@@ -146,7 +146,7 @@ def megatron(found: accuracy.Errors) -> str:
 
 
 def whole_runs() -> str:
-    answers = runs.validated(facts.runs())
+    answers = validate_runs.validated(facts.runs())
     errors, inside, half = [], [], []
     for row, estimate, peak in answers:
         if estimate is None or not row.hours:

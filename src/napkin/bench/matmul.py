@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from napkin.bench import formats, shapes
-from napkin.bench.device import Kernel, MatmulSpec, Unsupported, Watch
+from napkin.bench import formats
+from napkin.bench.device import Kernel, MatmulSpec, Unsupported
+from napkin.bench.matmul_search import Search
 from napkin.bench.measurement import Measurement
 from napkin.bench.model_shapes import ModelAttention, ModelMatmul
 from napkin.bench.modes import BURST_TIMING, DEVICE_TIMING, HOST_HOLD, HOST_TIMING, Mode
 from napkin.bench.session import Param, Session
 from napkin.bench.shapes import ANCHOR, Shape
-from napkin.bench.stats import ANCHOR_SPREAD, relative_spread, steadiness
-from napkin.bench.timing import Timed, Timing, hold, time_blocks, time_many
+from napkin.bench.stats import steadiness
+from napkin.bench.timing import Timed, Timing, hold, time_blocks
 from napkin.inputs.profile_cases import OK, UNSUPPORTED, Case, Sustained, matmul_id
 
-BATCH_SECONDS = 1.0  # of measuring between two timings of the anchor
 SMALL_ANCHOR = (512, 512, 512)  # where 8192³ would take a minute
 BURSTS = 3
-FREE_SHARE = 0.4  # of free memory for the operands of one shape of the search
 
 
 def params(spec: MatmulSpec, kind: str, **more: Param) -> dict[str, Param]:
@@ -151,7 +150,9 @@ class Matmuls:
 
         def measure() -> Measurement:
             nonlocal found
-            searcher = Search(self, dtype)
+            sms = self.device.info.sm_count if self.on_gpu else None
+            note = self.session.progress.note
+            searcher = Search(self.device, self.mode, dtype, self.data, self.anchor_shape, sms, note)
             ranked = searcher.run()
             found = [shape for shape, _ in ranked]
             return Measurement(
@@ -243,82 +244,3 @@ def outcome(kernel: Kernel, timed: Timed) -> Measurement:
         launch_bound=timed.launch_bound,
         watch=timed.watch,
     )
-
-
-class Search:
-    """The race of shapes on a device, with the anchor timed about once a second and its drift divided out."""
-
-    def __init__(self, matmuls: Matmuls, dtype: str) -> None:
-        self.matmuls = matmuls
-        self.device = matmuls.device
-        self.dtype = dtype
-        self.watched = Watch()
-        self.anchor_rates: list[float] = []
-        self._anchor = self.device.matmul(matmuls.spec(dtype, matmuls.anchor_shape))
-
-    def run(self) -> list[tuple[Shape, float]]:
-        sms = self.device.info.sm_count if self.matmuls.on_gpu else None
-        entrants = [shape for shape in shapes.candidates(sms) if self._fits(shape)]
-        with self.device.watch(0.05) as watch:
-            self._batch([], 0.0)
-            ranked = shapes.race(entrants, self.rates, first=self.matmuls.mode.first)
-            if self.matmuls.mode.walk and sms is not None:
-                ranked = self._walk(ranked, sms)
-        self.watched = watch
-        return ranked
-
-    def _fits(self, shape: Shape) -> bool:
-        spec = self.matmuls.spec(self.dtype, shape)
-        return formats.illegal(spec) is None and formats.spec_bytes(spec) < FREE_SHARE * self.device.free_bytes()
-
-    def _expected(self, work: float) -> float:
-        """Return the seconds of one call at the anchor's rate."""
-        return work / self.anchor_rates[-1] if self.anchor_rates else float("inf")
-
-    def _batch(self, kernels: Sequence[Kernel], seconds: float) -> list[float]:
-        """Return seconds per call of each kernel, the anchor first; all are queued, so the device never idles."""
-        queued = [self._anchor, *kernels]
-        calls = [max(1, round(self.matmuls.mode.first / self._expected(self._anchor.work)))]
-        calls += [max(1, round(seconds / self._expected(kernel.work))) for kernel in kernels]
-        anchor, *times = time_many(self.device, queued, calls)
-        self.anchor_rates.append(self._anchor.work / anchor)
-        return times
-
-    def rates(self, entrants: Sequence[Shape], seconds: float) -> list[float]:
-        """Return FLOP/s of each shape from about `seconds` of calls, relative to the anchor before and after it."""
-        self.matmuls.session.progress.note(f"matmul {self.dtype} search  {len(entrants)} shapes left")
-        kernels = [self.device.matmul(self.matmuls.spec(self.dtype, shape)) for shape in entrants]
-        size = max(1, int(BATCH_SECONDS / seconds))
-        batches = [kernels[start : start + size] for start in range(0, len(kernels), size)]
-        first = len(self.anchor_rates)
-        times = [self._batch(batch, seconds) for batch in batches]
-        self._batch([], seconds)
-        result: list[float] = []
-        for number, (batch, measured) in enumerate(zip(batches, times, strict=True), first):
-            drift = (self.anchor_rates[number] + self.anchor_rates[number + 1]) / 2 / self.anchor_rates[0]
-            result += [kernel.work / time / drift for kernel, time in zip(batch, measured, strict=True)]
-        return result
-
-    def _walk(self, ranked: list[tuple[Shape, float]], sms: int) -> list[tuple[Shape, float]]:
-        """Search along k from the two best layouts and the most square single wave: the grid's depths are coarse."""
-        seconds = self.matmuls.mode.first * 27  # as long as a shape had in the round before the finalists'
-        starts = ranked[:2]
-        square = shapes.one_wave(sms)
-        if square is not None and all((shape[0], shape[2]) != square for shape, _ in starts):
-            shape = (square[0], ranked[0][0][1], square[1])
-            starts = [*starts, (shape, self.rates([shape], seconds)[0])]
-        walked = [shapes.walk(shape, rate, lambda s: self._walked(s, seconds)) for shape, rate in starts]
-        best = dict([*ranked, *walked])
-        return sorted(best.items(), key=lambda pair: -pair[1])[: shapes.FINALISTS]
-
-    def _walked(self, shape: Shape, seconds: float) -> float:
-        return self.rates([shape], seconds)[0] if self._fits(shape) else 0.0
-
-    def flags(self) -> list[str]:
-        """Return whether the anchor moved, and whether the clock explains it."""
-        moved = relative_spread(self.anchor_rates[1:])
-        if moved <= ANCHOR_SPREAD:
-            return []
-        clocks = [s.sm_clock_mhz for s in self.watched.samples if s.sm_clock_mhz is not None]
-        explained = bool(clocks) and relative_spread(clocks) >= moved / 2
-        return ["clock_moved" if explained else "contended"]

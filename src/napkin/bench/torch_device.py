@@ -7,7 +7,7 @@ import time
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from napkin.bench import formats
+from napkin.bench import formats, torch_matmuls
 from napkin.bench.device import (
     Device,
     DeviceLost,
@@ -36,10 +36,6 @@ STREAM_FACTORS = {"copy": 2, "write": 1, "read": 1, "triad": 3}  # buffers that 
 BLAS_REFUSALS = ("BLAS_STATUS_NOT_SUPPORTED", "BLAS_STATUS_INVALID_VALUE", "BLAS_STATUS_ARCH_MISMATCH")
 BLAS_OUT_OF_MEMORY = "BLAS_STATUS_ALLOC_FAILED"
 CAPTURE = "captur"  # in the messages of CUDA's stream capture errors: the graph is lost, not the device
-
-# torch.nn.functional.ScalingType and SwizzleType as numbers, for the operator that takes `out=`.
-BLOCK_1X16, BLOCK_1X32 = 2, 3
-SWIZZLE_32_4_4 = 1
 
 
 class TorchDevice(Device):
@@ -199,64 +195,7 @@ class TorchDevice(Device):
             a.append(flat[at : at + spec.m * columns].view(spec.m, columns))
             b.append(flat[at + a_size : at + a_size + spec.n * columns].view(spec.n, columns).t())
             c.append(result[i * c_size : i * c_size + spec.m * spec.n].view(spec.m, spec.n))
-        return self._operation(spec, out, a, b, c)
-
-    def _operation(self, spec: MatmulSpec, out: str, a: list[Any], b: list[Any], c: list[Any]) -> Any:
-        torch = self.torch
-        if spec.dtype in ("fp32", "tf32"):
-            precision = "high" if spec.dtype == "tf32" else "highest"
-
-            def float32(i: int) -> None:
-                # The legacy switch, and back at once: reading it after the new one was used raises in torch.compile.
-                torch.set_float32_matmul_precision(precision)
-                torch.mm(a[i], b[i], out=c[i])
-                torch.set_float32_matmul_precision("highest")
-
-            return float32
-        if spec.dtype == "int8":
-            return lambda i: torch._int_mm(a[i], b[i], out=c[i])
-        if spec.dtype == "fp8_e4m3":
-            scale_a, scale_b = self._fp8_scales(spec)
-            target, fast = self._element(out), bool(spec.fast_accum)
-            return lambda i: torch._scaled_mm(
-                a[i], b[i], scale_a, scale_b, out_dtype=target, use_fast_accum=fast, out=c[i]
-            )
-        if spec.dtype in ("mxfp8", "mxfp4", "nvfp4"):
-            return self._block_scaled(spec, a, b, c)
-        return lambda i: torch.mm(a[i], b[i], out=c[i])
-
-    def _fp8_scales(self, spec: MatmulSpec) -> tuple[Any, Any]:
-        torch = self.torch
-        if spec.scaling == "rowwise":
-            return torch.ones(spec.m, 1, device=self.place), torch.ones(1, spec.n, device=self.place)
-        return torch.ones((), device=self.place), torch.ones((), device=self.place)
-
-    def _block_scaled(self, spec: MatmulSpec, a: list[Any], b: list[Any], c: list[Any]) -> Any:
-        """Make operands with one scale for 16 (nvfp4) or 32 values (mx), swizzled as the tensor cores read them."""
-        torch = self.torch
-        block, recipe = (16, BLOCK_1X16) if spec.dtype == "nvfp4" else (32, BLOCK_1X32)
-
-        def scales(rows: int) -> Any:
-            count = -(-rows // 128) * 128 * -(-spec.k // (4 * block)) * 4
-            if spec.dtype == "nvfp4":
-                return torch.ones(count, device=self.place).to(torch.float8_e4m3fn)
-            one = torch.full((count,), 127, dtype=torch.uint8, device=self.place)  # an exponent of 0
-            return one.view(torch.float8_e8m0fnu)
-
-        scale_a, scale_b = scales(spec.m), scales(spec.n)
-        if spec.dtype != "mxfp8":
-            packed = torch.float4_e2m1fn_x2
-            a = [x.view(packed) for x in a]
-            b = [x.t().view(packed).t() for x in b]
-        call = getattr(torch, "_scaled_mm_v2", None)
-        if call is None:
-            raise Unsupported(
-                f"torch {torch.__version__} has no matmul of block-scaled formats with an output of its own"
-            )
-        swizzle = [SWIZZLE_32_4_4]
-        return lambda i: call(
-            a[i], b[i], [scale_a], [recipe], swizzle, [scale_b], [recipe], swizzle, None, torch.bfloat16, out=c[i]
-        )
+        return torch_matmuls.call(self.torch, self.place, spec, a, b, c)
 
     def attention(self, dtype: str, shape: ModelAttention, backward: bool) -> Kernel:
         torch, a = self.torch, shape

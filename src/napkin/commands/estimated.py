@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from napkin.commands.step_model import StepQuestion
 from napkin.elementwise import Number
 from napkin.evidence import prices, runs
+from napkin.evidence.goodput import goodput
 from napkin.evidence.run_estimate import STEP_TO_RUN, StepEstimate, intervals, of_step, solved
 from napkin.inputs.hardware import Hardware
 from napkin.record import record
@@ -51,7 +52,7 @@ def add_estimate(answer: Answer, known: Mapping[str, Term], hardware: Hardware, 
         )
     answer.intervals |= intervals(known, found, answer.terms, estimate)
     gpus = max(int(found["gpus"].value), 1)
-    good = leaf("goodput", runs.goodput(gpus), "1", SEEN, "published interruptions, checkpoints and evaluation")
+    good = leaf("goodput", goodput(gpus), "1", SEEN, "published interruptions, checkpoints and evaluation")
     if good.value > 0:
         answer.terms = (*answer.terms, good, divide("mfu/while_running", found["mfu"], good))
     answer.notes += _remarks(estimate, *answer.intervals["mfu"], found["mfu"].value)

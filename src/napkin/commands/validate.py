@@ -10,7 +10,7 @@ from typing import Any
 from napkin.commands.command import Command, Inputs
 from napkin.commands.confidence import read_confidence
 from napkin.errors import NapkinError
-from napkin.evidence import facts, footprint, runs, validate
+from napkin.evidence import facts, footprint, runs, validate, validate_runs
 from napkin.evidence.compared import Compared
 from napkin.evidence.published import Published, RunRow
 from napkin.evidence.published import read as read_published
@@ -109,7 +109,7 @@ def _compared(question: ValidateQuestion) -> list[Compared]:
 def whole_runs(rows: Sequence[RunRow], level: float, inside: bool) -> list[Compared]:
     """Return published whole runs in device-hours, each with its own organization held out unless `inside`."""
     answers = []
-    for row, found, peak in runs.validated(rows, level, inside):
+    for row, found, peak in validate_runs.validated(rows, level, inside):
         group = row.team or row.model
         if found is None:
             answers.append(

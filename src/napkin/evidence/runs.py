@@ -15,14 +15,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from napkin.errors import NapkinError
 from napkin.evidence.published import RunRow
 from napkin.evidence.ranking import median, weighted_quantile
 from napkin.evidence.rates import constants_of
-from napkin.evidence.teams import team_of
 from napkin.inputs import hardware
 from napkin.inputs.hardware import Hardware
-from napkin.record import record, replace
+from napkin.record import record
 
 SMALL_NODE = 16
 """Accelerators of at most one or two nodes: nothing fails, nothing waits."""
@@ -265,63 +263,3 @@ def estimate_mfu(
 ) -> Estimate:
     """Return what a run of this size on these accelerators will reach, for `train-time` without --mfu."""
     return estimate(PlannedRun(active or params, params, constants_of(card), gpus, seq=seq), Rule(evidence(), level))
-
-
-# --- goodput ---------------------------------------------------------------------------------------------------------
-
-HOURS_PER_INTERRUPTION = 5e4
-"""Accelerator-hours between interruptions: 5.1e4 in Llama 3.1 405B (419 unexpected in 54 days on 16,384 GPUs; Llama 3
-paper, section 3.3.4), 6e4 in BLOOM (a GPU lost about weekly on 384; its chronicles). Published range 2e4 to 1e5."""
-EVALUATION = 0.01
-"""Share of a run spent evaluating: 0.7 % in BLOOM (12 minutes per 1,000 steps of 105 s; its chronicles)."""
-
-
-def goodput(gpus: int, write: float = 60.0, restart: float = 1800.0) -> float:
-    """Return the share of the time that is kept work: 1 − δ/τ − (τ/2 + R)·n/m − e with τ = √(2·δ·m/n).
-
-    δ seconds that a checkpoint stalls, R seconds of a restart, m accelerator-hours per interruption, n accelerators
-    (Young 1974 for τ)."""
-    between = HOURS_PER_INTERRUPTION * 3600 / gpus
-    every = math.sqrt(2 * write * between)
-    return max(0.0, 1 - write / every - (every / 2 + restart) / between - EVALUATION)
-
-
-def validated(
-    rows: Sequence[RunRow], level: float = 0.9, in_sample: bool = False
-) -> list[tuple[RunRow, Estimate | None, float]]:
-    """Return each row with its team, the utilization by a rule fitted without that team, and the peak in FLOP/s that
-    the utilization is taken against; None where `why` says what is missing."""
-    runs = evidence()
-    known = {run.row.id: run for run in runs}
-    cache: dict[str, Rule] = {}
-    answers: list[tuple[RunRow, Estimate | None, float]] = []
-    for row in rows:
-        twin = known.get(row.id)
-        team = row.team or (twin.row.team if twin else team_of(row.model))
-        row = replace(row, team=team)
-        try:
-            card = hardware.find(row.chip) if not row.why else None
-        except NapkinError as problem:
-            row, card = replace(row, why=problem.message), None
-        if card is None:
-            answers.append((row, None, 0.0))
-            continue
-        year = row.year or (twin.row.year if twin else usual_year(row))
-        if team not in cache:
-            cache[team] = Rule(runs if in_sample else without(runs, team), level)
-        asked = PlannedRun(row.active, row.total, constants_of(card), row.gpus, year, row.seq)
-        answers.append((row, estimate(asked, cache[team]), peak_of(card, row.dtype)))
-    return answers
-
-
-def usual_year(row: RunRow) -> float:
-    """Return the year where neither row nor evidence states it: the model's publication, else when such chips ran."""
-    from napkin._tables import models as presets  # a large table: on this path only
-    from napkin.inputs.presets import spelling
-
-    known = presets.NAMES.get(spelling(row.model))
-    if known is not None:
-        published: float = presets.PRESETS[known]["published"]
-        return published
-    card = hardware.find(row.chip)
-    return card.run_year or (2022 if row.dtype == "fp16" else MODERN)

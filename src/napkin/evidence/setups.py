@@ -6,6 +6,7 @@ import re
 
 from napkin.architectures import implementation_of
 from napkin.errors import NapkinError
+from napkin.evidence.row_fields import CPU_OFFLOADS, FULL, contradiction, unread
 from napkin.evidence.rows import Row
 from napkin.evidence.step_rows import StepRow, step_row
 from napkin.evidence.words import KERNELS, LORA_TARGETS, MEMORY_STACKS, SCHEDULES
@@ -28,21 +29,6 @@ LITGPT_BATCH = 128
 """LitGPT finetune/*.py: sequences of one optimizer step."""
 SHARDED = ("torchtitan", "torchtune", "litgpt", "fsdp")
 """Frameworks that shard parameters, gradients and states wherever there are several cards."""
-CPU_OFFLOADS = ("cpu_offload", "fsdp_cpu_offload", "enable_cpu_offload", "param_offload")
-"""Spellings of FSDP's CPUOffloadPolicy (torchtune: fsdp_cpu_offload; torchtitan: training.enable_cpu_offload)."""
-READ = """tp pp dp cp ep vp sp zero fsdp fsdp_group fsdp_shards micro_batch global_batch batch_tokens grad_accum
-schedule recompute recompute_kind policy precision attention optimizer method quantization lora_rank lora_targets
-compile chunked_cross_entropy optimizer_in_backward packed pp_partition stack framework framework_version accumulation
-recipe_defaults"""
-"""Fields of a layout that decide memory here."""
-IDLE = """activation_offload optimizer_offload async_tp local_batch trainable_params recipe replicas whole_run container
-model_parallel_size fsdp_mixed_precision lora_alpha per_node nodes launcher dataset steps version"""
-"""Fields of a layout that change no bytes beyond what others say."""
-ON = ("flash", "master", "fused")
-"""Parts of names of what is on unless a row says that it is not."""
-SHAPE = """name params params_nominal layers hidden heads kv_heads ffn vocab gated tied seq longest_sample head_dim
-experts mla attention position window"""
-"""Fields of a model that its description reads."""
 MANY = 4
 """Micro-batches for each stage of a pipeline whose batch is not stated: enough to fill it under every schedule."""
 
@@ -75,33 +61,6 @@ def adapted(framework: Framework, row: Row) -> Framework:
 # --- what a row says of its layout -----------------------------------------------------------------------------------
 
 
-def unread(row: Row) -> str:
-    """Return a field that says something and that nothing here reads; "" where there is none."""
-    for part, known in (("layout", f"{READ} {IDLE}"), ("model", SHAPE)):
-        for key, value in row.part(part).items():
-            is_off = value in (None, False, 0, "", "none", "None", "no") and not any(word in key for word in ON)
-            if is_off or key in known.split() or (part == "layout" and key in CPU_OFFLOADS and value is True):
-                continue
-            return f"{key}: an offload that is not modeled" if "offload" in key else f"{part}.{key}: not modeled"
-    return ""
-
-
-def contradiction(row: Row, step: StepRow) -> str:
-    """Return what a row states twice and differently; "" where there is nothing of the kind."""
-    ways = step.tp * step.pp * step.cp
-    dp = row.count("layout.dp")
-    if step.gpus % ways or (dp is not None and dp * ways != step.gpus):
-        said = f"tp·pp·cp·dp = {ways * dp:,}" if dp is not None else f"tp·pp·cp = {ways:,}"
-        return f"{step.gpus:,} accelerators and {said}: a contradiction"
-    adapts = row.text("layout.method") not in FULL
-    trained, whole = row.number("layout.trainable_params"), row.number("model.params")
-    if not adapts and (row.count("layout.lora_rank") or row.part("layout").get("lora_targets")):
-        return "states what LoRA's matrices are, not that it trains by LoRA"
-    if not adapts and trained and whole and trained < whole / 2:
-        return f"trains {trained / whole:.2%} of its parameters by a method that it does not state"
-    return ""
-
-
 def precision_of(row: Row, framework: Framework) -> Precision:
     """Return the number formats as the framework keeps them: FSDP shards fp32 parameters and casts them; the others
     keep 16-bit parameters with fp32 master copies. 8-bit matmuls leave memory as it is."""
@@ -113,10 +72,6 @@ def precision_of(row: Row, framework: Framework) -> Precision:
         return policy
     compute = "fp16" if policy.compute == "fp16" else "bf16"
     return framework.formats(Precision("master", compute, compute, compute, "fp32", "fp32"))
-
-
-FULL = ("", "full")
-"""Methods that train all weights."""
 
 
 def tuning_of(row: Row, framework: Framework) -> Tuning | None:

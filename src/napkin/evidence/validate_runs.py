@@ -1,0 +1,54 @@
+"""Predicted against published complete runs, each with its own team held out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from napkin.errors import NapkinError
+from napkin.evidence import runs
+from napkin.evidence.published import RunRow
+from napkin.evidence.rates import constants_of
+from napkin.evidence.teams import team_of
+from napkin.inputs import hardware
+from napkin.record import replace
+
+
+def validated(
+    rows: Sequence[RunRow], level: float = 0.9, in_sample: bool = False
+) -> list[tuple[RunRow, runs.Estimate | None, float]]:
+    """Return each row with its team, the utilization by a rule fitted without that team, and the peak in FLOP/s that
+    the utilization is taken against; None where `why` says what is missing."""
+    published = runs.evidence()
+    known = {run.row.id: run for run in published}
+    cache: dict[str, runs.Rule] = {}
+    answers: list[tuple[RunRow, runs.Estimate | None, float]] = []
+    for row in rows:
+        twin = known.get(row.id)
+        team = row.team or (twin.row.team if twin else team_of(row.model))
+        row = replace(row, team=team)
+        try:
+            card = hardware.find(row.chip) if not row.why else None
+        except NapkinError as problem:
+            row, card = replace(row, why=problem.message), None
+        if card is None:
+            answers.append((row, None, 0.0))
+            continue
+        year = row.year or (twin.row.year if twin else usual_year(row))
+        if team not in cache:
+            cache[team] = runs.Rule(published if in_sample else runs.without(published, team), level)
+        asked = runs.PlannedRun(row.active, row.total, constants_of(card), row.gpus, year, row.seq)
+        answers.append((row, runs.estimate(asked, cache[team]), runs.peak_of(card, row.dtype)))
+    return answers
+
+
+def usual_year(row: RunRow) -> float:
+    """Return the year where neither row nor evidence states it: the model's publication, else when such chips ran."""
+    from napkin._tables import models as presets  # a large table: on this path only
+    from napkin.inputs.presets import spelling
+
+    known = presets.NAMES.get(spelling(row.model))
+    if known is not None:
+        published: float = presets.PRESETS[known]["published"]
+        return published
+    card = hardware.find(row.chip)
+    return card.run_year or (2022 if row.dtype == "fp16" else runs.MODERN)
