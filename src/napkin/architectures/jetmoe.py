@@ -10,12 +10,13 @@ from napkin.architectures.dimensions import decoder_of, dimensions_of
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
-from napkin.operations.base import COLUMN, KEY, VALUE
-from napkin.operations.experts import ExpertMatmul, Router
+from napkin.operations.experts import ExpertMatmul
 from napkin.operations.implementations import HF
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
 from napkin.operations.pointwise import Activation, Multiply
+from napkin.operations.roles import COLUMN, KEY, VALUE
+from napkin.operations.router import Router
 from napkin.operations.views import Concat, Slice
 from napkin.record import replace
 

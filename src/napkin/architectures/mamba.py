@@ -24,8 +24,8 @@ from napkin.architectures.mixing import (
 from napkin.architectures.record import Architecture, like
 from napkin.architectures.recurrent_blocks import selective, ssd
 from napkin.inputs.model import Config
-from napkin.operations.base import LM_HEAD
 from napkin.operations.model import Model
+from napkin.operations.roles import LM_HEAD
 from napkin.operations.views import Cast
 from napkin.record import replace
 

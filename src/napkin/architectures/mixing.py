@@ -15,9 +15,9 @@ from napkin.architectures.common import FULL, depth_of, embedding, head, head_si
 from napkin.architectures.dimensions import Dimensions, decoder_only
 from napkin.inputs.load import printable
 from napkin.inputs.model import LARGEST_DIMENSION, Config
-from napkin.operations.experts import BalanceLoss
 from napkin.operations.model import Layer, Model, Parts
 from napkin.operations.pointwise import Add
+from napkin.operations.router import BalanceLoss
 from napkin.operations.views import Cast
 
 LINEAR, HYBRID, CONV, MIXTURE, DENSE = "linear_attention", "hybrid", "conv", "moe", "mlp"

@@ -7,11 +7,14 @@ keeps names apart. Sizes: h model width, d inner width, N state, k convolution k
 from __future__ import annotations
 
 from napkin.architectures.blocks import NormStyle, Operations
-from napkin.operations.base import COLUMN, HEADS, MIXER, MIXER_GATE, MIXER_INPUT, ROW, SCAN_PARAMETERS, Operation
+from napkin.operations.base import Operation
+from napkin.operations.convolutions import Conv
+from napkin.operations.learned import Parameters, TokenShift
 from napkin.operations.linear import BlockMatmul, Matmul
 from napkin.operations.norms import Norm
-from napkin.operations.pointwise import Activation, Multiply, Parameters, Scale, Softcap, TokenShift
-from napkin.operations.recurrence import Conv, ForgetGate, Scan
+from napkin.operations.pointwise import Activation, Multiply, Scale, Softcap
+from napkin.operations.recurrence import ForgetGate, Scan
+from napkin.operations.roles import COLUMN, HEADS, MIXER, MIXER_GATE, MIXER_INPUT, ROW, SCAN_PARAMETERS
 from napkin.operations.views import Slice
 from napkin.record import replace
 

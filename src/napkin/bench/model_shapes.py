@@ -8,11 +8,13 @@ from typing import Any
 
 from napkin.errors import NapkinError
 from napkin.operations.attention import AttentionCore
-from napkin.operations.base import COLUMN, ROW, VOCABULARY, Operation
-from napkin.operations.experts import Experts, Router
+from napkin.operations.base import Operation
+from napkin.operations.experts import Experts
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Model
 from napkin.operations.relative import SinkRouter
+from napkin.operations.roles import COLUMN, ROW, VOCABULARY
+from napkin.operations.router import Router
 from napkin.operations.streams import ClampedMatmul
 
 

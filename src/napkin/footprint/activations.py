@@ -11,26 +11,17 @@ from math import isqrt
 from typing import Any
 
 from napkin.autograd.live import DROPPED, KEPT, RECOMPUTED, forward_peak
-from napkin.autograd.tape import (
-    ACTIVATION,
-    BYTES,
-    INPUT,
-    INPUT_LABEL,
-    WEIGHT_COPY,
-    Node,
-    Storage,
-    Tape,
-    Tensor,
-    sized,
-)
+from napkin.autograd.tape import Tape
+from napkin.autograd.tensors import ACTIVATION, BYTES, INPUT, INPUT_LABEL, WEIGHT_COPY, Node, Storage, Tensor, sized
 from napkin.elementwise import Number, ceil_div, minimum, where
 from napkin.errors import Refused
 from napkin.operations.attention_kernels import is_masked
-from napkin.operations.base import LAYERS, LM_HEAD, MEMORY, Operation
+from napkin.operations.base import Operation
 from napkin.operations.implementations import EAGER, LOSSES, Implementation, Loss
 from napkin.operations.lowering import Lowering, Shape, Split, Value
 from napkin.operations.model import Layer, Model, Numbered, Stack
 from napkin.operations.rewrite import rewrite
+from napkin.operations.roles import LAYERS, LM_HEAD, MEMORY
 from napkin.record import record, replace
 from napkin.training.precision import Precision
 from napkin.training.recomputation import Recompute

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from napkin.autograd.tape import INPUT_LABEL, WEIGHT, Tape, Tensor, select
+from napkin.autograd.tape import Tape
+from napkin.autograd.tensors import INPUT_LABEL, WEIGHT, Tensor, select
 from napkin.elementwise import Number, ceil_div, maximum
 from napkin.operations.activation_functions import activated
 from napkin.operations.implementations import Implementation

@@ -5,14 +5,15 @@ from __future__ import annotations
 from itertools import pairwise
 
 from napkin.operations.attention import AttentionCore, Rotary
-from napkin.operations.base import KEY, MIXER, MIXER_GATE, QKV, QUERY, SCAN_PARAMETERS, VALUE
+from napkin.operations.convolutions import Conv
 from napkin.operations.embedding import PositionBias, RelativeScores
 from napkin.operations.implementations import Implementation
 from napkin.operations.linear import BlockMatmul, Matmul
 from napkin.operations.lowering import Lowered, Program
 from napkin.operations.norms import Norm
 from napkin.operations.pointwise import Activation, Add, Multiply
-from napkin.operations.recurrence import Conv, Scan
+from napkin.operations.recurrence import Scan
+from napkin.operations.roles import KEY, MIXER, MIXER_GATE, QKV, QUERY, SCAN_PARAMETERS, VALUE
 from napkin.operations.scopes import ScopeNames
 from napkin.operations.views import Slice
 

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Sequence
 
 from napkin import term
 from napkin.elementwise import Number
-from napkin.operations.base import COLUMN, MEMORY, ROW, Operation
+from napkin.operations.base import Operation
 from napkin.operations.facts import LinearLayer
+from napkin.operations.roles import COLUMN, MEMORY, ROW
 from napkin.record import record
 from napkin.term import Term
 from napkin.timing.clock import size

@@ -9,9 +9,11 @@ from collections.abc import Iterable, Sequence
 
 from napkin import term
 from napkin.elementwise import Number, is_array, where
-from napkin.operations.base import EXPERT, EXPERT_KERNELS, HEADS, REPLICATED, Operation, Timer, Work
+from napkin.operations.base import EXPERT_KERNELS, Operation, Timer
 from napkin.operations.facts import Attention, LinearLayer, RoutedExperts
 from napkin.operations.model import Layer, Model
+from napkin.operations.roles import EXPERT, HEADS, REPLICATED
+from napkin.operations.work import Work
 from napkin.record import record
 from napkin.term import Term
 from napkin.timing.attention import core_time
