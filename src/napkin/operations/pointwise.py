@@ -34,7 +34,7 @@ class Activation(Elementwise):
 
     def lower(self, run: Lowering) -> Value:
         x = run.read(self)
-        if self.name in run.program.gates:  # one kernel with the product that follows
+        if self.fused:  # the multiplication's kernel runs it
             return x
         if self.upcast:
             wide = run.activated(run.tape.cast(x.tensor, "fp32"), self.function)
