@@ -306,11 +306,12 @@ def head(
     fp32_cap: bool = False,
     balance: BalanceLoss | None = None,
     none: bool = False,
+    source: str = "x",
 ) -> Operations:
-    """Return the final norm and the language model's head. `fp32_cap`: the soft cap runs in fp32. `none`: the class
-    stops after the norm."""
+    """Return the final norm and the language model's head, which read `source`. `fp32_cap`: the soft cap runs in fp32.
+    `none`: the class stops after the norm."""
     operations: list[Operation] = [balance] if balance is not None and not none else []
-    last = "x"
+    last = source
     if norm is not None:
         operations.append(norm("final_norm", last, hidden))
         last = "final_norm"
