@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from napkin.operations.base import COLUMN, DOWN, ROW, SHARED_EXPERT, Operation
-from napkin.operations.experts import Experts, Router
+from napkin.operations.base import Operation
+from napkin.operations.experts import Experts
 from napkin.operations.linear import Matmul
 from napkin.operations.norms import Norm
 from napkin.operations.pointwise import Activation, Add, Clamp, Dropout, Jitter, Multiply, Scale
+from napkin.operations.roles import COLUMN, DOWN, ROW, SHARED_EXPERT
+from napkin.operations.router import Router
 from napkin.operations.views import Cast, Slice
 from napkin.record import record, replace
 
@@ -55,8 +57,8 @@ RMS = NormStyle()
 RMS_FP32 = NormStyle(arithmetic="fp32")
 RMS_OFFSET = NormStyle(arithmetic="fp32", unit_offset=True)
 RMS_BARE = NormStyle(arithmetic="fp32", weight=False)
-RMS_NARROW = NormStyle(arithmetic="narrow", weight=False)
-RMS_T5 = NormStyle(arithmetic="fp32_spread")
+RMS_CAST = NormStyle(arithmetic="cast_rstd", weight=False)
+RMS_T5 = NormStyle(arithmetic="fp32_rstd")
 LAYER = NormStyle("layer", "fused", bias=True)
 LAYER_WRITTEN = NormStyle("layer", "fp32_norm", bias=True)
 LAYER_NO_BIAS = NormStyle("layer", "fused")

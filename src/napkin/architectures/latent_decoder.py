@@ -258,6 +258,6 @@ def _of_streams(after: Operations, width: int, streams: int, *, fp32: bool) -> O
     collapse = ReadStreams("streams_read", ("x",), width, streams, False, last=True, behind=True)
     operations: Operations = (collapse, replace(norm, reads=("streams_read",)))
     if fp32 and rest:
-        operations += (Cast("final_wide", rest[0].reads, width, wide=True), replace(rest[0], reads=("final_wide",)))
+        operations += (Cast("final_wide", rest[0].reads, width, fp32=True), replace(rest[0], reads=("final_wide",)))
         rest = rest[1:]
     return (*operations, *rest)

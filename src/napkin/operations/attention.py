@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.autograd.tape import select
+from napkin.autograd.tensors import select
 from napkin.elementwise import Number, maximum
 from napkin.operations.attention_eager import by_heads, eager, written_out
 from napkin.operations.attention_kernels import (
@@ -15,22 +15,15 @@ from napkin.operations.attention_kernels import (
     whole_heads,
     with_runs,
 )
-from napkin.operations.base import (
-    HEADS,
-    SHARED_TENSOR,
-    Elementwise,
-    Gemm,
-    Ordinary,
-    Pairs,
-    Timer,
-    Weight,
-    Work,
-)
+from napkin.operations.base import Timer
 from napkin.operations.facts import Cache, Served
 from napkin.operations.implementations import EAGER, EFFICIENT, FLASH
 from napkin.operations.lowering import Lowering, Value
+from napkin.operations.ordinary import Elementwise, Ordinary
 from napkin.operations.primitives import causal_pairs, matmul_flops, minimum, run_pairs
-from napkin.operations.rotary_tables import by_angles, rotary_table, widened
+from napkin.operations.roles import HEADS, SHARED_TENSOR
+from napkin.operations.rotary_tables import by_angles, rotary_table, upcast_table
+from napkin.operations.work import Gemm, Pairs, Weight, Work
 from napkin.record import record
 
 
@@ -65,17 +58,17 @@ class Rotary(Elementwise):
         tensor = x.tensor
         if run.code.rotary == "kernel":
             out = tape.new(tensor.count, tensor.dtype, "rotated")
-            return Value(tape.record("rotary", (tensor,), out), x.width, x.divided, x.whole)
+            return Value(tape.record("rotary", (tensor,), out), x.width, x.divided, x.gathered)
         if run.code.rotary == "table":
             cos, sin = rotary_table(run, self, stream)
         else:
-            cos, sin = widened(run, self, tensor.dtype if run.code.rotary in ("pair", "values") else stream)
+            cos, sin = upcast_table(run, self, tensor.dtype if run.code.rotary in ("pair", "values") else stream)
         if self.pairing == "complex" and run.code.rotary == "table":
             turns = cos.view()  # a complex64 number of 8 bytes for each pair
             turned = tape.multiply(tape.cast(tensor, "fp32"), turns)
-            return Value(tape.cast(turned, tensor.dtype), x.width, x.divided, x.whole)
+            return Value(tape.cast(turned, tensor.dtype), x.width, x.divided, x.gathered)
         out = by_angles(run, self, tensor, cos, sin)
-        return Value(out, x.width, x.divided, x.whole, run.code.joins or self.dim != self.head_dim)
+        return Value(out, x.width, x.divided, x.gathered, run.code.joins or self.dim != self.head_dim)
 
 
 @record
