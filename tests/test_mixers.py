@@ -13,7 +13,7 @@ from napkin.footprint import serving as inference
 from napkin.footprint.prepared import Step, prepare
 from napkin.footprint.setup import Setup
 from napkin.inputs.model import load_config
-from napkin.operations.base import Work
+from napkin.operations.work import Work
 from napkin.planning import scaling
 from napkin.training.layout import Layout
 from napkin.training.optimizers import find
@@ -28,8 +28,8 @@ H, D, N = 64, 128, 16
 
 def prepared(fields: dict[str, Any], layout: Layout, policy: str = "bf16-pure") -> Step:
     model = model_of(fields)
-    code = implementation_of("hf", model.family)
-    return prepare(model, Setup(code, layout, POLICIES[policy], find("adamw")[0], "fused"))
+    implementation = implementation_of("hf", model.family)
+    return prepare(model, Setup(implementation, layout, POLICIES[policy], find("adamw")[0], "fused"))
 
 
 def kept(fields: dict[str, Any], policy: str = "bf16-pure", seq: int = S) -> int:

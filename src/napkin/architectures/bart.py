@@ -31,10 +31,10 @@ from napkin.architectures.encoder_decoder import (
 )
 from napkin.architectures.record import REQUIRED, Architecture, like
 from napkin.inputs.model import Config
-from napkin.operations.base import LM_HEAD, MEMORY, VOCABULARY
 from napkin.operations.implementations import EAGER, OWN_LABELS
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model, Parts, stack_of
+from napkin.operations.roles import LM_HEAD, MEMORY, VOCABULARY
 from napkin.record import record, replace
 
 ExpertsOf = Callable[[int], Block]

@@ -27,12 +27,12 @@ from napkin.architectures.masked import (
 )
 from napkin.architectures.record import Architecture, like
 from napkin.inputs.model import Config
-from napkin.operations.base import LM_HEAD, REPLICATED, VOCABULARY
 from napkin.operations.embedding import PositionBias
 from napkin.operations.implementations import EAGER, IDS, ROTARY
+from napkin.operations.learned import Parameters
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model, Parts
-from napkin.operations.pointwise import Parameters
+from napkin.operations.roles import LM_HEAD, REPLICATED, VOCABULARY
 from napkin.record import record, replace
 
 

@@ -17,14 +17,16 @@ from napkin.architectures.record import Architecture, like
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
-from napkin.operations.base import DISTANCE, HEADS, KEY, QUERY, VALUE, Operation
+from napkin.operations.base import Operation
+from napkin.operations.convolutions import Conv
 from napkin.operations.embedding import Embedding, RelativeScores
 from napkin.operations.implementations import EAGER, IDS, OWN_LABELS, ROTARY
+from napkin.operations.learned import Parameters
 from napkin.operations.linear import Matmul, TableMatmul
 from napkin.operations.model import Layer, Model, Parts
 from napkin.operations.norms import Norm
-from napkin.operations.pointwise import Activation, Add, Dropout, Parameters, Scale
-from napkin.operations.recurrence import Conv
+from napkin.operations.pointwise import Activation, Add, Dropout, Scale
+from napkin.operations.roles import DISTANCE, HEADS, KEY, QUERY, VALUE
 from napkin.operations.views import Reused, Slice
 from napkin.record import record, replace
 

@@ -25,11 +25,12 @@ from napkin.architectures.masked import (
 )
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
-from napkin.operations.base import POSITION, REPLICATED
 from napkin.operations.embedding import Embedding
 from napkin.operations.implementations import IDS, ROTARY
+from napkin.operations.learned import Parameters
 from napkin.operations.model import Layer, Model
-from napkin.operations.pointwise import Add, Parameters, Scale
+from napkin.operations.pointwise import Add, Scale
+from napkin.operations.roles import POSITION, REPLICATED
 from napkin.record import record, replace
 
 

@@ -15,10 +15,10 @@ from napkin.architectures.common import embedding, kv_heads_of, on, tied
 from napkin.architectures.masked import BIDIRECTIONAL, MASKED, encoder, sizes_of
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
-from napkin.operations.base import LM_HEAD, VOCABULARY
 from napkin.operations.implementations import HF
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
+from napkin.operations.roles import LM_HEAD, VOCABULARY
 from napkin.record import replace
 
 

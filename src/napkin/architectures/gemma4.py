@@ -30,9 +30,10 @@ from napkin.architectures.shared_kv import (
 )
 from napkin.inputs.load import printable
 from napkin.inputs.model import LARGEST_DIMENSION, Config
-from napkin.operations.experts import Experts, Router
+from napkin.operations.experts import Experts
 from napkin.operations.model import Layer, Model
 from napkin.operations.pointwise import Add, Scale
+from napkin.operations.router import Router
 from napkin.operations.streams import (
     ExpertScale,
 )

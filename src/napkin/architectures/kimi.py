@@ -18,11 +18,11 @@ from napkin.architectures.record import Architecture
 from napkin.architectures.recurrent_blocks import kimi_delta
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
-from napkin.operations.base import COLUMN
 from napkin.operations.implementations import SIGMOID_ROUTER
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Model
 from napkin.operations.pointwise import Activation, Multiply
+from napkin.operations.roles import COLUMN
 from napkin.operations.views import Cast
 
 DENSE, SPARSE = "dense", "sparse"

@@ -27,9 +27,9 @@ from napkin.architectures.common import (
 from napkin.architectures.dimensions import Dimensions, decoder_only
 from napkin.inputs.load import printable
 from napkin.inputs.model import LARGEST_DIMENSION, Config
-from napkin.operations.experts import BalanceLoss
 from napkin.operations.model import Layer, Model, Parts
 from napkin.operations.pointwise import Add
+from napkin.operations.router import BalanceLoss
 from napkin.operations.views import Cast
 from napkin.record import record
 

@@ -8,12 +8,12 @@ from napkin.architectures.masked import BARE, MASKED, Sizes, encoder, must_tie, 
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
-from napkin.operations.base import COLUMN, KEY, LM_HEAD, POSITION, QUERY, ROW, SEGMENT, VALUE
 from napkin.operations.embedding import Embedding
 from napkin.operations.implementations import IDS, OWN_LABELS, ROTARY
 from napkin.operations.linear import JoinedHead, Matmul
 from napkin.operations.model import Layer, Model
 from napkin.operations.pointwise import Activation, Add, Dropout
+from napkin.operations.roles import COLUMN, KEY, LM_HEAD, POSITION, QUERY, ROW, SEGMENT, VALUE
 from napkin.operations.views import Concat
 from napkin.record import record, replace
 

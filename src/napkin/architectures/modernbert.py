@@ -24,11 +24,12 @@ from napkin.architectures.common import (
 from napkin.architectures.masked import MASKED, Sizes, encoder, sizes_of
 from napkin.architectures.record import Architecture, like
 from napkin.inputs.model import Config
-from napkin.operations.base import LM_HEAD, VOCABULARY, Operation
+from napkin.operations.base import Operation
 from napkin.operations.implementations import HF
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
 from napkin.operations.pointwise import Activation
+from napkin.operations.roles import LM_HEAD, VOCABULARY
 from napkin.record import record, replace
 
 

@@ -32,8 +32,6 @@ from napkin.architectures.record import Architecture, Wrapper
 from napkin.architectures.recurrent_blocks import gated_delta
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
-from napkin.operations.base import LM_HEAD, NGRAM
-from napkin.operations.experts import BalanceLoss
 from napkin.operations.gated_streams import Agreement, DilatedConv, NgramTable, OuterProduct, RunChoice
 from napkin.operations.hyper_connections import CopyToStreams
 from napkin.operations.implementations import EAGER, EFFICIENT, PARTIAL_ROTARY
@@ -41,6 +39,8 @@ from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
 from napkin.operations.norms import Norm
 from napkin.operations.pointwise import Activation, Add, Multiply, Scale
+from napkin.operations.roles import LM_HEAD, NGRAM
+from napkin.operations.router import BalanceLoss
 from napkin.operations.streams import StreamMean
 from napkin.record import record, replace
 

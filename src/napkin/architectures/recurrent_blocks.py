@@ -7,148 +7,15 @@ keeps names apart. Sizes: h model width, d inner width, N state, k convolution k
 from __future__ import annotations
 
 from napkin.architectures.blocks import NormStyle, Operations
-from napkin.operations.base import COLUMN, HEADS, MIXER, MIXER_GATE, MIXER_INPUT, ROW, SCAN_PARAMETERS, Operation
+from napkin.operations.base import Operation
+from napkin.operations.convolutions import Conv
+from napkin.operations.learned import Parameters, TokenShift
 from napkin.operations.linear import BlockMatmul, Matmul
 from napkin.operations.norms import Norm
-from napkin.operations.pointwise import Activation, Multiply, Parameters, Scale, Softcap, TokenShift
-from napkin.operations.recurrence import Conv, ForgetGate, Scan
+from napkin.operations.pointwise import Activation, Multiply, Softcap
+from napkin.operations.recurrence import ForgetGate, Scan
+from napkin.operations.roles import COLUMN, HEADS, ROW
 from napkin.operations.views import Slice
-from napkin.record import replace
-
-
-def selective(
-    source: str,
-    *,
-    width: int,
-    inner: int,
-    state: int,
-    rank: int,
-    kernel: int,
-    bias: bool,
-    conv_bias: bool,
-    heads: int = 1,
-    normed: bool = False,
-    norm_weights: bool = True,
-    function: str = "silu",
-    prefix: str = "mixer_",
-) -> Operations:
-    """Return Mamba's selective scan (arXiv:2312.00752): h → 2d, causal convolution, (Δ, B, C) from the convolved half,
-    scan, gate, d → h. Δ comes through a bottleneck of `rank`.
-
-    heads         separate projections for as many slices of d (Zamba); 1: one for all
-    normed        Δ, B and C are RMS-normalized (Jamba, Falcon-Mamba), with weights or without
-    """
-    at = f"{prefix}{{}}".format
-    low = rank + 2 * state
-    per_head = inner // heads
-    project: Operations
-    if heads == 1:
-        project = (Matmul(at("x_proj"), (at("conv_act"),), inner, low, shard=ROW, role=SCAN_PARAMETERS),)
-    else:
-        project = (BlockMatmul(at("x_proj"), (at("conv_act"),), heads, per_head, low, role=SCAN_PARAMETERS),)
-    parts = (("dt", rank), ("b", state), ("c", state))
-    split: Operations = tuple(Slice(at(part), (at("x_proj"),), heads * size) for part, size in parts)
-    suffix = ""
-    if normed:
-        suffix = "_norm"
-        split += tuple(
-            Norm(at(f"{part}_norm"), (at(part),), size, groups=heads, weight=norm_weights) for part, size in parts
-        )
-    step: Operations
-    if heads == 1:
-        step = (Matmul(at("dt_proj"), (at(f"dt{suffix}"),), rank, inner, bias=True, shard=COLUMN),)
-    else:
-        step = (BlockMatmul(at("dt_proj"), (at(f"dt{suffix}"),), heads, rank, per_head, bias=True),)
-    operations: Operations = (
-        Matmul(at("in_proj"), (source,), width, 2 * inner, bias=bias, shard=COLUMN, role=MIXER_INPUT),
-        Slice(at("hidden"), (at("in_proj"),), inner),
-        Slice(at("gate"), (at("in_proj"),), inner, role=MIXER_GATE),
-        Conv(at("conv"), (at("hidden"),), inner, kernel, bias=conv_bias),
-        Activation(at("conv_act"), (at("conv"),), inner, function),
-        *project,
-        *split,
-        *step,
-        Parameters(at("decay"), (), (("A_log", (inner, state)), ("D", (inner,)))),
-        Scan(
-            at("scan"),
-            (at("conv_act"), at("dt_proj"), at(f"b{suffix}"), at(f"c{suffix}"), at("decay")),
-            "selective",
-            inner,
-            1,
-            state,
-        ),
-        Activation(at("gate_act"), (at("gate"),), inner, function),
-        Multiply(at("gated"), (at("scan"), at("gate_act")), inner),
-        Matmul(at("out_proj"), (at("gated"),), inner, width, bias=bias, shard=ROW),
-    )
-    return _mixer(operations)
-
-
-def ssd(
-    source: str,
-    *,
-    width: int,
-    inner: int,
-    heads: int,
-    state: int,
-    groups: int,
-    kernel: int,
-    chunk: int,
-    bias: bool,
-    conv_bias: bool,
-    out_bias: bool | None = None,
-    normed: bool = True,
-    scaled: bool = False,
-    function: str = "silu",
-    prefix: str = "mixer_",
-) -> Operations:
-    """Return Mamba-2's mixer (arXiv:2405.21060): one projection to gate, input, B, C and Δ (2d + 2·groups·N + heads), a
-    causal convolution over d + 2·groups·N channels, the scan, a gated norm (else a plain gate), d → h. `scaled`:
-    constants multiply what the projection makes."""
-    at = f"{prefix}{{}}".format
-    channels = inner + 2 * groups * state
-    gate: Operations
-    if normed:
-        gate = (Norm(at("norm"), (at("scan"), at("gate")), inner, gated=True, shard=COLUMN),)
-    else:
-        gate = (
-            Activation(at("gate_act"), (at("gate"),), inner, function),
-            Multiply(at("norm"), (at("scan"), at("gate_act")), inner),
-        )
-    made = inner + channels + heads
-    joined = at("in_proj_scaled" if scaled else "in_proj")
-    operations = (
-        Matmul(at("in_proj"), (source,), width, made, bias=bias, shard=COLUMN, role=MIXER_INPUT),
-        *((Scale(joined, (at("in_proj"),), made, vector=True, role=MIXER_INPUT),) if scaled else ()),
-        Slice(at("gate"), (joined,), inner, role=MIXER_GATE),
-        Slice(at("mixed"), (joined,), channels),
-        Slice(at("dt"), (joined,), heads),
-        Conv(at("conv"), (at("mixed"),), channels, kernel, bias=conv_bias),
-        Activation(at("conv_act"), (at("conv"),), channels, function),
-        Slice(at("hidden"), (at("conv_act"),), inner),
-        Slice(at("b"), (at("conv_act"),), groups * state),
-        Slice(at("c"), (at("conv_act"),), groups * state),
-        Parameters(at("decay"), (), (("dt_bias", (heads,)), ("A_log", (heads,)), ("D", (heads,)))),
-        Scan(
-            at("scan"),
-            (at("hidden"), at("dt"), at("b"), at("c"), at("decay")),
-            "ssd",
-            heads,
-            inner // heads,
-            state,
-            groups,
-            chunk,
-        ),
-        *gate,
-        Matmul(at("out_proj"), (at("norm"),), inner, width, bias=bias if out_bias is None else out_bias, shard=ROW),
-    )
-    return _mixer(operations)
-
-
-def _mixer(operations: Operations) -> Operations:
-    """Mark what one kernel of a recurrence runs: all but the input projection."""
-    return tuple(op if op.role else replace(op, role=MIXER) for op in operations)
-
 
 DELTA_CHUNK = 64
 """Tokens of a chunk of the gated delta rule: a constant of its kernel (github.com/fla-org/flash-linear-attention)."""

@@ -15,11 +15,12 @@ from napkin.architectures.blocks import RMS_BARE, RMS_FP32, Operations
 from napkin.architectures.common import CHUNKED, FULL, WINDOWED
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
-from napkin.operations.base import COLUMN, KEY, LAYERS, QUERY, ROW, SHARED_TENSOR, VALUE, Operation
+from napkin.operations.base import Operation
 from napkin.operations.embedding import Embedding
 from napkin.operations.implementations import HF, ROTARY
 from napkin.operations.linear import Matmul
 from napkin.operations.pointwise import Activation, Add, Multiply, Scale
+from napkin.operations.roles import COLUMN, KEY, LAYERS, QUERY, ROW, SHARED_TENSOR, VALUE
 from napkin.operations.views import Share, Slice
 from napkin.record import replace
 

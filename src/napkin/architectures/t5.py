@@ -31,12 +31,12 @@ from napkin.architectures.encoder_decoder import (
 from napkin.architectures.record import Architecture, like
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
-from napkin.operations.base import LM_HEAD, MEMORY, VOCABULARY
 from napkin.operations.embedding import PositionBias
 from napkin.operations.implementations import EAGER, OWN_LABELS
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model, Parts, stack_of
 from napkin.operations.pointwise import Dropout, Scale
+from napkin.operations.roles import LM_HEAD, MEMORY, VOCABULARY
 from napkin.record import record, replace
 
 

@@ -17,12 +17,12 @@ from napkin.architectures.common import CHUNKED, FULL, WINDOWED
 from napkin.architectures.encoder_decoder import parts_of
 from napkin.architectures.record import Architecture, ConfigClass
 from napkin.inputs.model import Config
-from napkin.operations.base import LM_HEAD, MEMORY, VOCABULARY
 from napkin.operations.embedding import Embedding
 from napkin.operations.implementations import HF, HF_EAGER, ROTARY
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model, Parts, Stack, stack_of
 from napkin.operations.pointwise import Add, Dropout, Scale, Softcap
+from napkin.operations.roles import LM_HEAD, MEMORY, VOCABULARY
 from napkin.operations.views import ConcatTokens, Overwrite, Reused, reuse
 from napkin.record import record, replace
 

@@ -18,14 +18,16 @@ from napkin.architectures.record import Architecture
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
-from napkin.operations.base import COLUMN, KEY, QUERY, ROW, VALUE
-from napkin.operations.experts import Experts, Router
+from napkin.operations.convolutions import ConvPair, HalfShifted
+from napkin.operations.experts import Experts
 from napkin.operations.implementations import PARTIAL_ROTARY
+from napkin.operations.learned import Affine
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
 from napkin.operations.norms import UnitNorm
-from napkin.operations.pointwise import Activation, Add, Affine, GroupMean, Scale
-from napkin.operations.recurrence import ConvPair, HalfShifted
+from napkin.operations.pointwise import Activation, Add, GroupMean, Scale
+from napkin.operations.roles import COLUMN, KEY, QUERY, ROW, VALUE
+from napkin.operations.router import Router
 from napkin.operations.views import Cast, Concat, SideInput, Slice
 from napkin.record import record, replace
 

@@ -9,13 +9,15 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from napkin.operations.attention import AttentionCore, Rotary
-from napkin.operations.base import COLUMN, ROW, Operation
+from napkin.operations.base import Operation
 from napkin.operations.embedding import Embedding
-from napkin.operations.experts import Experts, Router
+from napkin.operations.experts import Experts
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model, Stack
 from napkin.operations.norms import Norm
 from napkin.operations.pointwise import Activation, Add, Multiply
+from napkin.operations.roles import COLUMN, ROW
+from napkin.operations.router import Router
 from napkin.record import fields
 
 if TYPE_CHECKING:

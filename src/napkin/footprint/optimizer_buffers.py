@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from napkin.autograd.tape import sized
+from napkin.autograd.tensors import sized
 from napkin.elementwise import Number, ceil_div, maximum, where
 from napkin.footprint.activations import total
 from napkin.footprint.prepared import Step, table_of
 from napkin.footprint.rank import Rank
 from napkin.footprint.states import divided, optimizer_of, weights_of
-from napkin.operations.base import VOCABULARY, Operation
+from napkin.operations.base import Operation
+from napkin.operations.roles import VOCABULARY
 from napkin.training.optimizers import OPTIMIZERS, Optimizer
 
 
@@ -38,7 +39,7 @@ def tensor_sizes(step: Step) -> Iterator[tuple[Number, tuple[int, ...], Optimize
     stack, setup = step.stack, step.setup
     layers: list[Operation] = []
     for layer in stack.layers:
-        ordered = sorted(layer.operations, key=lambda op: setup.code.norms_last and op.normalizes())
+        ordered = sorted(layer.operations, key=lambda op: setup.implementation.norms_last and op.normalizes())
         layers += ordered * (1 if stack.depth == 1 else 2)
     after = [op for op in stack.after if not (step.model.tied and op.division() == VOCABULARY)]
     for weight in weights_of([*stack.before, *layers, *after]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.autograd.tape import sized
+from napkin.autograd.tensors import sized
 from napkin.elementwise import Flag, Number, where
 from napkin.footprint.allocator import EXACT, Width
 from napkin.operations.implementations import Implementation
@@ -29,7 +29,7 @@ class Setup:
              the code itself, where not
     """
 
-    code: Implementation
+    implementation: Implementation
     layout: Layout
     precision: Precision
     optimizer: Optimizer

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 
-from napkin.autograd.tape import sized
+from napkin.autograd.tensors import sized
 from napkin.elementwise import Number, ceil_div, ceiling
 from napkin.footprint.activations import total
 from napkin.footprint.setup import Setup
 from napkin.formats import QUANTIZED
-from napkin.operations.base import EXPERT, REPLICATED, VOCABULARY, Operation, Weight
+from napkin.operations.base import Operation
 from napkin.operations.implementations import Tuning
 from napkin.operations.lora import is_unquantized, lora_pairs
+from napkin.operations.roles import EXPERT, REPLICATED, VOCABULARY
+from napkin.operations.work import Weight
 from napkin.record import record
 from napkin.training.layout import Layout
 from napkin.training.optimizers import OPTIMIZERS, Optimizer, State, state_bytes
@@ -50,8 +52,8 @@ def divided(weight: Weight, layout: Layout) -> Number:
 
 def held(operations: Iterable[Operation], setup: Setup) -> Held:
     """What one rank holds of these operations' weights."""
-    if setup.code.tuning is not None:
-        return tuned(tuple(operations), setup, setup.code.tuning)
+    if setup.implementation.tuning is not None:
+        return tuned(tuple(operations), setup, setup.implementation.tuning)
     dense: Number = 0
     expert: Number = 0
     frozen: Number = 0
@@ -107,7 +109,7 @@ def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> He
             else:
                 frozen = frozen + part * (stored if is_narrow and len(weight.shape) > 1 else width)
         if linear is not None:
-            pairs, made = lora_pairs(linear, operations, setup.code, tuning)
+            pairs, made = lora_pairs(linear, operations, setup.implementation, tuning)
             if pairs:
                 trained += [(tuning.rank * pairs, linear.d_in), (made, tuning.rank)]
             if tuning.method == "adapter_v2":

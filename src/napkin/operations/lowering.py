@@ -7,10 +7,11 @@ what it runs in its method `lower`; rewrite.py finds what depends on an operatio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
-from napkin.autograd.tape import INPUT_LABEL, WEIGHT, Tape, Tensor, select
+from napkin.autograd.tape import Tape
+from napkin.autograd.tensors import INPUT_LABEL, WEIGHT, Tensor, select
 from napkin.elementwise import Number, ceil_div, maximum
 from napkin.operations.activation_functions import activated
 from napkin.operations.implementations import Implementation
@@ -106,27 +107,21 @@ class Program:
     scopes: ScopeNames
 
 
-Rewrite = Callable[[tuple[Lowered, ...], Implementation], Program]
-"""An implementation's rewrite of a layer (rewrite.py)."""
-
-
 class Lowering:
     """Runs operations on a tape for one micro-batch on one rank."""
 
     def __init__(
         self,
         tape: Tape,
-        code: Implementation,
+        implementation: Implementation,
         shape: Shape,
         split: Split,
         attention: str,
         dropout: float,
-        rewrite: Rewrite,
         selective: bool = False,
     ) -> None:
         self.tape = tape
-        self.rewrite = rewrite
-        self.code = code
+        self.implementation = implementation
         self.split = split
         self.attention = attention
         self.dropout = dropout
@@ -167,9 +162,8 @@ class Lowering:
         self.encoded = self.tape.given(self.b * (self.source // self.split.context) * width, dtype, ENCODED)
         self.encoded.places[0][1].shared = True
 
-    def run(self, operations: tuple[Lowered, ...], x: Value | None) -> Value:
-        """All operations in order; the last one's output."""
-        program = self.rewrite(operations, self.code)
+    def run(self, program: Program, x: Value | None) -> Value:
+        """Run a program's operations in order and return the last one's output."""
         self.values = {**self.shared_tensors} if x is None else {**self.shared_tensors, "x": x}
         if x is not None and self.encoded is not None:
             self.values[self.memory] = Value(self.encoded, x.width, gathered=True)
@@ -179,7 +173,7 @@ class Lowering:
         self.factor = None
         self.orders = {}
         self.derived = {}
-        self.scopes = Scopes(self.tape, program.scopes, x is not None, self.code.weights_late)
+        self.scopes = Scopes(self.tape, program.scopes, x is not None, self.implementation.weights_late)
         for op in program.operations:
             self.tape.scope = op.name
             self.scopes.enter(op.name, [self.values[name].tensor for name in op.reads if name in self.values])
@@ -276,12 +270,12 @@ class Lowering:
 
     def activated(self, x: Tensor, function: str) -> Tensor:
         """The non-linearity that config.json names."""
-        return activated(self.tape, self.code, x, function, self.weight)
+        return activated(self.tape, self.implementation, x, function, self.weight)
 
     def weight(self, count: Number) -> Tensor:
         """A learned vector, as it is stored."""
         stored = "fp32" if self.tape.autocast else self.tape.compute
-        tuning = self.code.tuning
+        tuning = self.implementation.tuning
         frozen = tuning is not None and tuning.method != "adapter_v2"
         return self.tape.given(count, stored, "weight", kind=WEIGHT, fixed=frozen)
 

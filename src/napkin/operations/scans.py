@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from napkin.autograd.tape import Tensor
+from napkin.autograd.tensors import Tensor
 from napkin.operations import mixers
-from napkin.operations.base import MIXER_GATE, MIXER_INPUT, SCAN_PARAMETERS
 from napkin.operations.lowering import Lowering
 from napkin.operations.mixers import Sizes
+from napkin.operations.roles import MIXER_GATE, MIXER_INPUT, SCAN_PARAMETERS
 
 
 class Recurrence(Protocol):
@@ -29,7 +29,7 @@ Read = list[Tensor]
 
 def selective(run: Lowering, op: Recurrence, read: Read, size: Sizes) -> Tensor:
     """One kernel from the input projection to the output's, or one for the scan alone."""
-    if run.code.mixer == "whole":
+    if run.implementation.mixer == "whole":
         return mixers.inner(run.tape, run.made(MIXER_INPUT).tensor, run.made(SCAN_PARAMETERS).tensor, size)
     u, delta, b, c = read[:4]
     return mixers.selective(

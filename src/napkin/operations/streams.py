@@ -7,11 +7,12 @@ is what joins them.
 
 from __future__ import annotations
 
-from napkin.autograd.tape import Tensor
+from napkin.autograd.tensors import Tensor
 from napkin.elementwise import Number
-from napkin.operations.base import NOT_TIMED, Elementwise, Gemm, Weight, Work, gemm
 from napkin.operations.linear import Matmul
 from napkin.operations.lowering import Lowering, Value
+from napkin.operations.ordinary import NOT_TIMED, Elementwise
+from napkin.operations.work import Gemm, Weight, Work, gemm
 from napkin.record import record
 
 
@@ -192,7 +193,7 @@ class ClampedMatmul(Matmul):
     def lower(self, run: Lowering) -> Value:
         """The cut weight is a tensor of its own, which the product keeps; autocast casts it each time."""
         x, tape = run.read(self), run.tape
-        if run.code.tuning is not None:
+        if run.implementation.tuning is not None:
             return super().lower(run)
         count = self.d_in * self.d_out
         weight = run.weight(count)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from napkin.autograd.tape import BYTES, WEIGHT_COPY, Tensor
+from napkin.autograd.tensors import BYTES, WEIGHT_COPY, Tensor
 from napkin.elementwise import Number
-from napkin.operations.base import NOT_TIMED, SHARED_TENSOR, Elementwise, Gemm, Operation, Ordinary, View, Weight, Work
+from napkin.operations.base import Operation
 from napkin.operations.lora import JOINED
 from napkin.operations.lowering import Lowering, Value
+from napkin.operations.ordinary import NOT_TIMED, Elementwise, Ordinary, View
+from napkin.operations.roles import SHARED_TENSOR
+from napkin.operations.work import Gemm, Weight, Work
 from napkin.record import record, replace
 
 
@@ -91,7 +94,7 @@ class Slice(View):
 
     def lower(self, run: Lowering) -> Value:
         x = run.read(self)
-        cuts = run.code.cuts and self.role in JOINED
+        cuts = run.implementation.cuts and self.role in JOINED
         part = run.tape.slice(x.tensor, x.tensor.count * self.width // x.width, cuts)
         if self.indexed:
             index = run.tape.new(1, "int64", "index", fixed=True)
