@@ -15,7 +15,7 @@ import pytest
 
 from napkin._tables import calibration, published_steps
 from napkin.errors import NapkinError
-from napkin.evidence import accuracy, constants, facts, footprint, prices, published, recognize, runs, software
+from napkin.evidence import accuracy, constants, facts, footprint, prices, published, recognize, runs, software, teams
 from napkin.evidence.columns import Columns
 from napkin.evidence.fit import Problem, in_quantity, seconds_of
 from napkin.evidence.goodput import goodput
@@ -381,3 +381,25 @@ def test_prices_are_dated_and_of_known_cards() -> None:
         assert price.date[:2] == "20"
         assert price.source
     assert prices.remark("unheard-of", "X") == ""
+
+
+# --- whom a row comes from ---
+
+
+def test_the_longest_beginning_of_a_title_or_a_model_s_name_decides() -> None:
+    assert teams.source_of("NVIDIA Megatron Bridge performance summary, container 27.01") == "bridge"
+    assert teams.source_of("Megatron-LM README 2020, one more page") == "mlm-2020"
+    assert teams.source_of("NVIDIA NeMo performance summary, container 24.07") == ""
+    assert [teams.team_of(name) for name in ("GPT-3 175B", "GPT-NeoX 1B", "LLaMA 7B", "Olmo 3 32B")] == [
+        "OpenAI",
+        "EleutherAI",
+        "Meta",
+        "",
+    ]
+
+
+def test_every_page_of_the_evidence_is_of_its_own_source() -> None:
+    from napkin._tables import published_steps as table
+
+    for key, source in table.SOURCES.items():
+        assert {teams.source_of(page) for page in source["pages"]} == {key}
