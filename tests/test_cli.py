@@ -63,7 +63,7 @@ def test_every_command_has_help_and_an_example(napkin: Napkin, name: str) -> Non
     assert command.examples
     outcome = napkin([name, "--help"])
     assert outcome.status == 0
-    for option in command.options:
+    for option in command.takes:
         assert f"--{OPTIONS[option].name}" in outcome.out
     assert command.examples[0].split("  ")[0] in outcome.out.replace("\n", " ")
 

@@ -8,7 +8,8 @@ from types import ModuleType
 
 import pytest
 
-from napkin.commands.command import MODULES, Command, Inputs
+from napkin.commands.command import MODULES, Command
+from napkin.commands.inputs import Inputs
 from napkin.options.option import Option
 from napkin.options.registry import OPTIONS
 from napkin.record import replace
@@ -49,11 +50,11 @@ def test_an_optimizer_is_a_record(napkin: Napkin, monkeypatch: pytest.MonkeyPatc
 
 def test_a_command_is_a_module_and_an_option_one_entry(napkin: Napkin, monkeypatch: pytest.MonkeyPatch) -> None:
     def run(inputs: Inputs) -> Answer:
-        shelves = leaf("shelves", inputs.need("shelves", "how many?"), "1")
+        shelves = leaf("shelves", inputs.integer("shelves", "how many?"), "1")
         return Answer("books", "books of a library", [multiply("books", shelves, leaf("each", 40, "1"))])
 
     module = ModuleType("napkin.commands.books")
-    module.COMMAND = Command("books", "Books of a library", run, ("shelves",))  # type: ignore[attr-defined]
+    module.COMMAND = Command("books", "Books of a library", run, options=("shelves",))  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setitem(MODULES, "books", ("books", "Books of a library"))
     option = Option("shelves", degree, "How many shelves", metavar="COUNT")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import statistics
 
-from napkin.commands.command import Command, Inputs
+from napkin.commands.command import Command
+from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError
 from napkin.evidence import own, validate
 from napkin.evidence.compared import Compared
@@ -16,8 +17,8 @@ from napkin.term import MEASURED, Term, leaf
 
 def run(inputs: Inputs) -> Answer:
     """Answer for a file of measured steps, next to a profile where one is given."""
-    path = str(inputs.need("file", "which rows? a YAML of schema steps/1, as configs/evidence/steps.yaml has them"))
-    profile = inputs.get("profile")
+    path = inputs.text("file", "which rows? a YAML of schema steps/1, as configs/evidence/steps.yaml has them")
+    profile = inputs.text_or_none("profile")
     return answer(path, None if profile is None else str(profile))
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from napkin import formats
-from napkin.commands.command import Command, Inputs
+from napkin.commands.command import Command
+from napkin.commands.inputs import Inputs
 from napkin.counting.tensors import written
 from napkin.formats import Format, Integer
 from napkin.record import record
@@ -28,18 +29,18 @@ class OptimizerQuestion:
 
 def run(inputs: Inputs) -> Answer:
     """Answer for one optimizer, or with the list of all."""
-    name = inputs.get("optimizer-name") or inputs.get("optimizer")
+    name = inputs.text_or_none("optimizer-name") or inputs.text_or_none("optimizer")
     return _list() if name is None else answer(read(inputs, name))
 
 
 def read(inputs: Inputs, name: str) -> OptimizerQuestion:
     """Read the question about one optimizer."""
-    optimizer, form = optimizers.find(name, "NAME", inputs.get("optimizer-form"))
-    dtype = formats.find(inputs.get("param-dtype"), "--param-dtype")
+    optimizer, form = optimizers.find(name, "NAME", inputs.text_or_none("optimizer-form"))
+    dtype = formats.find(inputs.text("param-dtype"), "--param-dtype")
     if optimizer.note:
         inputs.note(f"{optimizer.name} {optimizer.note}")
-    params = inputs.term("params") if inputs.get("params") is not None else None
-    return OptimizerQuestion(optimizer, form, dtype, inputs.get("shape"), params)
+    params = inputs.term("params") if inputs.has("params") else None
+    return OptimizerQuestion(optimizer, form, dtype, inputs.integers("shape") if inputs.has("shape") else None, params)
 
 
 def answer(question: OptimizerQuestion) -> Answer:
@@ -113,14 +114,14 @@ def _list() -> Answer:
         }
         for row in rows
     ]
-    return Answer("optimizer", title, rows=rows, display=display, extra={"units": {}})
+    return Answer("optimizer", title, rows=rows, display=display)
 
 
 COMMAND = Command(
     "optimizer",
     "What an optimizer keeps for each parameter: states, bytes, where step counters live",
     run,
-    ("optimizer", "optimizer-form", "shape", "param-dtype", "params"),
+    options=("optimizer", "optimizer-form", "shape", "param-dtype", "params"),
     arguments=("optimizer-name",),
     defaults={"param-dtype": "fp32"},
     examples=("optimizer", "optimizer adamw --shape 96x64 --param-dtype bf16", "optimizer adamw-8bit --params 7B"),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from napkin.commands import wrapped
-from napkin.commands.command import Command, Inputs
+from napkin.commands.command import Command
 from napkin.commands.compare import HEADLINES
-from napkin.commands.wrapped import Question
+from napkin.commands.inputs import Inputs
+from napkin.commands.wrapped import Changes, Question
 from napkin.errors import NapkinError
 from napkin.inputs import limits as limits_room
 from napkin.options.option import Option
@@ -25,7 +26,7 @@ from napkin.units import human
 REACH = 64.0
 """A decision's flip is searched between 1/64 and 64 times the present value."""
 
-Asked = Callable[[Mapping[str, Any]], "Answer | None"]
+Asked = Callable[[Changes], "Answer | None"]
 
 
 def run(inputs: Inputs) -> Answer:
@@ -35,23 +36,23 @@ def run(inputs: Inputs) -> Answer:
     found = base.quantities()
     if not found:
         raise NapkinError(f"{command.name} publishes no quantity", "ask a command that does, such as train-time")
-    named = wrapped.paths(inputs.get("show"), list(found))
+    named = wrapped.paths(inputs.text_or_none("show"), list(found))
     if named and len(named) > 1:
         raise NapkinError("--show: one quantity is watched at a time", f"--show {named[0]}")
     path = named[0] if named else next((p for p in HEADLINES if p in found), next(iter(found)))
     value, unit = found[path]
-    change = inputs.get("change")
+    change = inputs.number("change")
 
-    read = {path, str(inputs.get("limit")).partition(" ")[0]}
+    read = {path, (inputs.text_or_none("limit") or "").partition(" ")[0]}
 
-    def asked(changes: Mapping[str, Any]) -> Answer | None:
+    def asked(changes: Changes) -> Answer | None:
         try:
             return wrapped.answer_quietly(command, wrapped.changed(question, changes), read)
         except NapkinError:
             return None
 
-    varied = _varied(command, question, base, inputs.get("vary"))
-    decide = _decision(inputs.get("limit"), inputs.get("against"), command, asked, base, path)
+    varied = _varied(command, question, base, inputs.text_or_none("vary"))
+    decide = _decision(inputs.text_or_none("limit"), inputs.text_or_none("against"), command, asked, base, path)
     rows = []
     for name, now in varied.items():
         row = _moved(asked, OPTIONS[name], now, change, path, value)
@@ -72,7 +73,7 @@ def run(inputs: Inputs) -> Answer:
         notes=base.notes,
         verdict=decide({}) if decide is not None else None,
     )
-    answer.extra["columns"] = answer.extra["units"] = {"at_low": unit, "at_high": unit, "swing": unit}
+    answer.extra["columns"] = answer.units = {"at_low": unit, "at_high": unit, "swing": unit}
     jumped = [row["input"] for row in rows if row["jump"]]
     if jumped:
         answer.notes.append(f"{', '.join(jumped)}: only halves and doubles can be asked, so they move further")
@@ -152,7 +153,7 @@ def _moved(asked: Asked, option: Option, now: float, change: float, path: str, v
     }
 
 
-Decision = Callable[[Mapping[str, Any]], "str | None"]
+Decision = Callable[[Changes], "str | None"]
 
 
 def _decision(
@@ -164,7 +165,7 @@ def _decision(
     if limit is not None:
         name, _, condition = limit.partition(" ")
 
-        def held(changes: Mapping[str, Any]) -> str | None:
+        def held(changes: Changes) -> str | None:
             answer = asked(changes)
             if answer is None or name not in answer.quantities():
                 return None
@@ -182,7 +183,7 @@ def _decision(
     if against is not None:
         other = wrapped.assignments(against, command, "--against")
 
-        def less(changes: Mapping[str, Any]) -> str | None:
+        def less(changes: Changes) -> str | None:
             first = asked(changes)
             second = asked({**changes, **other})
             if first is None or second is None:

@@ -70,7 +70,7 @@ def compare(seen: Snapshot, path: str, found: Fit, terms: dict[str, Term], title
         _advise(answer, seen)
     answer.terms = (*answer.terms, *measured)
     answer.rows, answer.rows_name = [*rows], "seen"
-    answer.extra["units"] = {"seen": "byte", "predicted": "byte", "unexplained": "byte"}
+    answer.units = {"seen": "byte", "predicted": "byte", "unexplained": "byte"}
     answer.display = [_shown(row) for row in rows]
     answer.listed = False
     return answer

@@ -7,8 +7,9 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from napkin.commands.command import Command, Inputs
+from napkin.commands.command import Command
 from napkin.commands.confidence import read_confidence
+from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError
 from napkin.evidence import facts, footprint, runs, validate
 from napkin.evidence.compared import Compared
@@ -53,21 +54,21 @@ def run(inputs: Inputs) -> Answer:
 
 def read(inputs: Inputs) -> ValidateQuestion:
     """Read the question."""
-    path = inputs.get("file")
+    path = inputs.text_or_none("file")
     rows = Published(facts.steps(), facts.memory(), facts.runs()) if path is None else read_published(str(path))
     return ValidateQuestion(
         rows=rows,
         path=path,
         confidence=read_confidence(inputs),
-        inside=bool(inputs.get("in-sample")),
+        inside=inputs.flag("in-sample"),
         worst=_read_worst(inputs),
-        draw=bool(inputs.get("plot")),
+        draw=inputs.has("plot"),
     )
 
 
 def _read_worst(inputs: Inputs) -> int:
     """Return how many of the worst rows to show."""
-    text = str(inputs.get("worst"))
+    text = inputs.text("worst")
     if not (text.isascii() and text.isdigit() and len(text) < 6):
         raise NapkinError(f"--worst: {text[:40]!r} is not a whole number", "for example --worst 20")
     return int(text)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from napkin import units
 from napkin.errors import NapkinError, did_you_mean
+
+Parsed = str | int | float | bool | Sequence["Parsed"]
+"""What an option's text is read as."""
 
 _Value = TypeVar("_Value")
 
@@ -25,7 +28,7 @@ class Option:
     def __init__(
         self,
         name: str,
-        parse: Callable[[str], Any],
+        parse: Callable[[str], Parsed],
         help: str,
         unit: str = "1",
         metavar: str = "TEXT",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
 
 from napkin.render.answer import Answer
 from napkin.term import Term
@@ -15,7 +14,7 @@ SCHEMA = 1
 def to_json(answer: Answer, explain: bool = False) -> str:
     """Return one JSON object: napkin (the schema), command, inputs, values, units, verdict, notes, and more."""
     found = answer.quantities()
-    data: dict[str, Any] = {
+    data: dict[str, object] = {
         "napkin": SCHEMA,
         "command": answer.command,
         "inputs": {
@@ -28,14 +27,14 @@ def to_json(answer: Answer, explain: bool = False) -> str:
     }
     if answer.rows is not None:
         data[answer.rows_name] = [{name: _plain(value) for name, value in row.items()} for row in answer.rows]
-    data.update({name: _plain(value) for name, value in answer.extra.items() if name != "units"})
+    data.update({name: _plain(value) for name, value in answer.extra.items()})
     if explain:
         written: set[int] = set()
         data["terms"] = [_tree(term, written) for term in answer.finite()]
     return json.dumps(data, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if isinstance(value, float):
         if not math.isfinite(value):
             return None
@@ -47,9 +46,9 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _tree(term: Term, written: set[int]) -> dict[str, Any]:
+def _tree(term: Term, written: set[int]) -> dict[str, object]:
     """Return the term and its parts; those of a term that several others share are written where it comes first."""
-    node: dict[str, Any] = {"name": term.name, "value": _plain(term.value), "unit": term.unit, "op": term.op}
+    node: dict[str, object] = {"name": term.name, "value": _plain(term.value), "unit": term.unit, "op": term.op}
     if term.kind:
         node["kind"] = term.kind
     if term.source:
