@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from napkin.footprint import buckets, memory
-from napkin.footprint.memory import BUCKETS
 from napkin.footprint.prepared import Step
+from napkin.footprint.rank import BUCKETS
 from napkin.footprint.stages import places
-from napkin.planning.fit import Fit
+from napkin.planning.verdicts import Fit
 from napkin.render.answer import Answer
 from napkin.render.chart import Chart, Series
 from napkin.term import Term
