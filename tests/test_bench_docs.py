@@ -26,7 +26,7 @@ with open(os.path.join(ROOT, "docs", "bench.md"), encoding="utf-8") as _file:
         profile.Profile,
         profile_cases.ProfiledDevice,
         profile_cases.Case,
-        profile_cases.Value,
+        profile_cases.MeasuredValue,
         profile_cases.Sustained,
         profile_cases.Telemetry,
         profile_cases.Peak,

@@ -20,7 +20,7 @@ from napkin.bench import modes
 from napkin.bench.bandwidth import host, memory
 from napkin.bench.compare import DIFFERENT, OTHER_GPU, SAME, compared
 from napkin.bench.matmul import Matmuls
-from napkin.bench.session import Outcome
+from napkin.bench.measurement import Measurement
 from napkin.errors import NapkinError
 from napkin.inputs.profile import Profile, profile_for, read_profile
 from napkin.inputs.profile_cases import DeviceInfo
@@ -124,7 +124,7 @@ def write(
                 "collectives",
                 {"operation": operation, "bytes": size, "ranks": 8, "world": 8, "scope": "all", "backend": "nccl"},
                 0.0,
-                lambda seconds=seconds: Outcome("second", [seconds] * 3),  # type: ignore[misc]
+                lambda seconds=seconds: Measurement("second", [seconds] * 3),  # type: ignore[misc]
             )
     session.write(complete=True)
     return path
@@ -349,7 +349,7 @@ def test_which_differences_are_beyond_noise(tmp_path: Any, change: float, uuids:
 def test_overlapping_blocks_are_noise_however_far_the_medians_lie_apart() -> None:
     def one(values: list[float]) -> Profile:
         session = session_on(FakeDevice())
-        session.case("m", "memory", {"operation": "copy", "bytes": 1}, 0.0, lambda: Outcome("byte/s", values))
+        session.case("m", "memory", {"operation": "copy", "bytes": 1}, 0.0, lambda: Measurement("byte/s", values))
         return session.write(complete=True)
 
     (row,) = compared(one([1.0, 2.0, 3.0]), one([1.5, 2.5, 3.5]))
@@ -362,7 +362,9 @@ def test_overlapping_blocks_are_noise_however_far_the_medians_lie_apart() -> Non
 VICTIM = """
 import sys, time
 sys.path.insert(0, sys.argv[3])
-from napkin.bench.session import Outcome, Store, resumable
+from napkin.bench.measurement import Measurement
+from napkin.bench.progress import Store
+from napkin.bench.session import resumable
 from tests.test_bench_session import header, session_on
 from tests.fake_device import FakeDevice
 device = FakeDevice()
@@ -372,7 +374,7 @@ session = session_on(device, sys.argv[1], previous=resumable(sys.argv[1], header
 def measure(i):
     print(i, flush=True)
     time.sleep(float(sys.argv[2]))
-    return Outcome("byte/s", [1.0 + i] * 3)
+    return Measurement("byte/s", [1.0 + i] * 3)
 for i in range(40):
     session.case(f"case {i}", "memory", {"operation": "copy", "bytes": i}, 0.0, lambda: measure(i))
 session.write(complete=True)

@@ -14,7 +14,9 @@ from napkin.bench import modes
 from napkin.bench.bandwidth import host, memory
 from napkin.bench.device import DeviceLost, MatmulSpec, Occupancy, OutOfMemory, Sample
 from napkin.bench.matmul import Matmuls
-from napkin.bench.session import Outcome, Param, Session, Store, resumable
+from napkin.bench.measurement import Measurement
+from napkin.bench.progress import Store
+from napkin.bench.session import Param, Session, resumable
 from napkin.bench.verdicts import IMPOSSIBLE, mfu_verdict, verdict, warnings
 from napkin.errors import NapkinError
 from napkin.inputs.profile import Profile, read_profile
@@ -30,7 +32,7 @@ from napkin.inputs.profile_cases import (
     Peak,
     ProfiledDevice,
 )
-from napkin.inputs.profile_summary import summarise
+from napkin.inputs.profile_summary import summarize
 from tests.fake_device import FakeDevice
 
 PEAKS = {"bf16": Peak(989e12, "datasheet"), "fp8_e4m3": Peak(1979e12, "datasheet")}
@@ -54,7 +56,7 @@ def header(fake: FakeDevice, **changes: Any) -> Profile:
         environment={},
         peaks=PEAKS,
         cases=[],
-        summary=summarise([], {}),
+        summary=summarize([], {}),
     )
     return replace(profile, **changes)
 
@@ -64,7 +66,7 @@ def session_on(device: FakeDevice, path: str | None = None, **options: Any) -> S
 
 
 def constant(seconds: float = 1e-3) -> Any:
-    return lambda: Outcome(unit="second", values=[seconds] * 5)
+    return lambda: Measurement(unit="second", values=[seconds] * 5)
 
 
 # --- a whole run ---------------------------------------------------------------------------------------------------
@@ -172,7 +174,7 @@ def test_ctrl_c_marks_the_case_in_flight_and_keeps_the_rest(tmp_path: Any) -> No
     session = session_on(FakeDevice(), path)
     session.case("a", "memory", {"operation": "copy", "bytes": 1}, 0.0, constant())
 
-    def interrupted() -> Outcome:
+    def interrupted() -> Measurement:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -198,7 +200,7 @@ def test_the_time_limit_skips_what_would_not_end_within_it() -> None:
 
 
 def test_an_error_of_the_library_fails_its_case_alone() -> None:
-    def broken() -> Outcome:
+    def broken() -> Measurement:
         raise RuntimeError("cuDNN has no kernel for this\nand a long trace")
 
     case = session_on(FakeDevice()).case("a", "train", {"operation": "x", "bytes": 1}, 0.0, broken)
@@ -221,9 +223,9 @@ def test_resume_keeps_what_is_final_and_measures_the_rest(tmp_path: Any) -> None
     ran: list[str] = []
 
     def tracked(name: str) -> Any:
-        outcome: Callable[[], Outcome] = constant()
+        outcome: Callable[[], Measurement] = constant()
 
-        def measure() -> Outcome:
+        def measure() -> Measurement:
             ran.append(name)
             return outcome()
 
@@ -285,7 +287,11 @@ def test_a_profile_holds_no_nan(tmp_path: Any) -> None:
     nan = float("nan")
     with pytest.raises(ValueError, match="JSON"):
         session.case(
-            "a", "memory", {"operation": "copy", "bytes": 1}, 0.0, lambda: Outcome("second", [1.0], figures={"x": nan})
+            "a",
+            "memory",
+            {"operation": "copy", "bytes": 1},
+            0.0,
+            lambda: Measurement("second", [1.0], figures={"x": nan}),
         )
 
 

@@ -25,11 +25,12 @@ from napkin.bench.host_devices import CpuDevice  # noqa: E402
 from napkin.bench.matmul import Matmuls  # noqa: E402
 from napkin.bench.model_shapes import attentions, gemms  # noqa: E402
 from napkin.bench.open_device import open_device  # noqa: E402
-from napkin.bench.session import Session, Store  # noqa: E402
+from napkin.bench.progress import Store  # noqa: E402
+from napkin.bench.session import Session  # noqa: E402
 from napkin.bench.step_plan import TINY, StepPlan, at_depth  # noqa: E402
 from napkin.bench.team import Torchrun  # noqa: E402
 from napkin.bench.timing import Timing  # noqa: E402
-from napkin.bench.torch_model import Decoder  # noqa: E402
+from napkin.bench.torch_model import TorchDecoder  # noqa: E402
 from napkin.bench.train import train  # noqa: E402
 from napkin.counting import flops  # noqa: E402
 from napkin.counting.conventions import all_conventions  # noqa: E402
@@ -229,7 +230,7 @@ FAMILIES: list[dict[str, Any]] = [
 def test_the_torch_model_has_the_counted_parameters(changes: dict[str, Any]) -> None:
     one = model(**changes)
     with torch.device("meta"):
-        decoder = Decoder(one)
+        decoder = TorchDecoder(one)
     assert sum(p.numel() for p in decoder.parameters()) == params(one)["params/total"].value
 
 
@@ -243,7 +244,7 @@ def test_torchs_counter_agrees_on_meta_and_misses_attention_on_the_cpu(changes: 
     counted = {}
     for device in ("meta", "cpu"):
         with torch.device(device):
-            decoder = Decoder(one)
+            decoder = TorchDecoder(one)
             tokens = torch.zeros(2, 32, dtype=torch.int64)
         with FlopCounterMode(display=False) as counter:
             decoder(tokens).backward()
@@ -268,7 +269,7 @@ def test_saved_bytes_are_those_that_the_memory_formulas_predict(
     one, length = model(**changes), 32
     torch.set_default_dtype(torch.bfloat16 if precision == "bf16-pure" else torch.float32)
     try:
-        decoder = Decoder(one)
+        decoder = TorchDecoder(one)
     finally:
         torch.set_default_dtype(torch.float32)
     decoder.reset()
@@ -346,7 +347,7 @@ def test_the_same_parameters_whether_recomputed_or_not() -> None:
     tokens = torch.randint(0, 160, (2, 16))
     gradients = []
     for recompute in (False, True):
-        decoder = Decoder(model(), recompute=recompute)
+        decoder = TorchDecoder(model(), recompute=recompute)
         decoder.reset(seed=1)
         decoder(tokens).backward()
         gradients.append([p.grad for p in decoder.parameters()])
@@ -382,13 +383,13 @@ def test_a_step_that_a_host_cannot_hold_is_not_begun(cpu: CpuDevice) -> None:
 
 def test_what_cannot_be_built_is_refused_by_name() -> None:
     with pytest.raises(NapkinError) as raised:
-        Decoder(at_depth(preset("mamba-2.8b"), 1))
+        TorchDecoder(at_depth(preset("mamba-2.8b"), 1))
     assert raised.value.status == 3
 
 
 def test_attention_that_needs_more_than_a_causal_mask_is_refused() -> None:
     one = model(model_type="mistral", sliding_window=8)
-    decoder = Decoder(one)
+    decoder = TorchDecoder(one)
     decoder.reset()
     with pytest.raises(NapkinError, match="cannot build this attention"):
         decoder(torch.zeros(1, 16, dtype=torch.int64))

@@ -95,8 +95,8 @@ def test_layers_are_listed_by_kind_or_by_the_tokens_of_a_run() -> None:
         ({"compress_rates": {CHOSEN: 0, ALL: 16}}, "no whole number of tokens"),
         ({"scoring_func": "softmax"}, "napkin does not know 'softmax'"),
         ({"o_groups": 3}, "is not divisible by 3"),
-        ({"index_head_dim": 4}, "less than the 8 numbers that rotate"),
-        ({"partial_rotary_factor": 2}, "not a share"),
+        ({"index_head_dim": 4}, "less than the 8 elements that rotate"),
+        ({"partial_rotary_factor": 2}, "not a fraction"),
         ({"compress_ratios": [7] * 4, "layer_types": None}, "napkin does not know 7"),
     ],
 )

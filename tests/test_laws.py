@@ -12,14 +12,17 @@ from hypothesis import strategies as st
 
 from napkin.architectures import build, implementation_of
 from napkin.counting.params import params
-from napkin.footprint.memory import Rank, rank_of
+from napkin.elementwise import Number
+from napkin.footprint.memory import rank_of
 from napkin.footprint.prepared import prepare
+from napkin.footprint.rank import Rank
 from napkin.footprint.setup import Setup
 from napkin.inputs.load import Document
 from napkin.inputs.model import config_from
-from napkin.operations.base import EXPERT, REPLICATED
 from napkin.operations.model import Model
-from napkin.planning.fit import largest, with_layers, worst_rank
+from napkin.operations.roles import EXPERT, REPLICATED
+from napkin.planning.enlarge import largest_that_fits, with_layers
+from napkin.planning.verdicts import worst_rank
 from napkin.record import replace
 from napkin.training import optimizers
 from napkin.training.layout import Layout
@@ -172,7 +175,9 @@ def test_the_shards_of_every_tensor_add_up_to_it(case: tuple[Model, Setup]) -> N
         *((1, op) for stack in model.stacks for op in (*stack.before, *stack.after)),
         *((n, op) for stack in model.stacks for _, n, layer in stack.kinds() for op in layer.operations),
     ]
-    dense = expert = slack = 0
+    dense: Number = 0
+    expert: Number = 0
+    slack: Number = 0
     for n, op in operations:
         for weight in op.weights():
             ways = layout.ep * layout.etp if weight.shard == EXPERT else layout.tp
@@ -292,14 +297,14 @@ def test_the_largest_fits_and_one_more_does_not(case: tuple[Model, Setup], room:
     model, setup = case
     layout = setup.layout
     assume(what != "layers" or layout.recompute.kind in ("none", "selective", "full"))
-    unit = {"micro": 1, "seq": layout.cp * layout.tp * 8, "layers": int(layout.pp * layout.vp)}[what]
+    unit = int({"micro": 1, "seq": layout.cp * layout.tp * 8, "layers": layout.pp * layout.vp}[what])
 
     def fits(value: int) -> bool:
         if what == "layers":
             return live(with_layers(model, value), setup) <= room
         return live(model, changed(setup, **{what: value})) <= room
 
-    best = largest(fits, unit, 10**5)
+    best = largest_that_fits(fits, unit, 10**5)
     assert best % unit == 0
     if best:
         assert fits(best)

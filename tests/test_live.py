@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from napkin.architectures import implementation_of
 from napkin.footprint import memory
-from napkin.footprint.memory import BUCKETS, Rank
 from napkin.footprint.prepared import prepare
+from napkin.footprint.rank import BUCKETS, Rank
 from napkin.footprint.setup import Setup
 from napkin.training.layout import Layout
 from napkin.training.optimizers import OPTIMIZERS, find

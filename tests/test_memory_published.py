@@ -20,6 +20,7 @@ from napkin.evidence.row_models import depth_from, described
 from napkin.evidence.rows import Row
 from napkin.footprint import allocator, memory
 from napkin.footprint.prepared import Step, prepare
+from napkin.footprint.rank import Moment
 from napkin.footprint.setup import Setup
 from napkin.footprint.stages import shares
 from napkin.formats import QUANTIZED
@@ -209,7 +210,7 @@ def test_a_loss_that_keeps_the_logits_themselves_holds_them_once() -> None:
 def test_a_step_in_backward_lets_go_of_each_gradient() -> None:
     """Not one weight's gradient outlives its own product, but for a tied table's: its step waits for both parts."""
 
-    def at(tied: bool, in_backward: bool) -> dict[str, memory.Moment]:
+    def at(tied: bool, in_backward: bool) -> dict[str, Moment]:
         model = described(row(model={**LLAMA, "gated": True, "tied": tied, "seq": 256}))
         step = prepared("torchtune")
         setup = replace(step.setup, in_backward=in_backward)

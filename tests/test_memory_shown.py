@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from napkin.commands.memory_bars import WIDTH, bar
-from napkin.footprint.memory import BUCKETS
-from napkin.planning import fit
+from napkin.footprint.rank import BUCKETS
+from napkin.planning.verdicts import FITS, NOT, UNDECIDED
 
 from .conftest import run_line
 
@@ -85,12 +85,12 @@ def test_the_stages_of_a_pipeline_are_rows_too() -> None:
 def test_every_suggestion_fits_when_it_is_asked_for_itself(line: str) -> None:
     base = f"memory --hardware h100-sxm-80gb {line}"
     answer = ask_json(base)
-    assert answer["verdict"] != fit.FITS
+    assert answer["verdict"] != FITS
     found = [*answer["suggestions"], *([answer["more_accelerators"]] if answer["more_accelerators"] else [])]
     assert found
     for row in found:
         again = ask_json(f"{base} {row['change']}")
-        assert again["verdict"] == fit.FITS, row["change"]
+        assert again["verdict"] == FITS, row["change"]
         assert again["values"]["memory/used"] == pytest.approx(row["used"]), row["change"]
     costs = [row["extra_time"] for row in answer["suggestions"]]
     assert costs == sorted(costs)
@@ -124,10 +124,10 @@ def test_the_largest_has_ends_that_fit_for_certain_and_may_fit(what: str) -> Non
     if what == "layers":
         return
     verdicts = [ask_json(f"{base} --{what} {n}")["verdict"] for n in (low, low + 1, high, high + 1)]
-    assert verdicts == [fit.FITS, fit.UNDECIDED, fit.UNDECIDED, fit.NOT]
+    assert verdicts == [FITS, UNDECIDED, UNDECIDED, NOT]
     certain = ask_json(f"{base} --max {what} --must-fit")
     assert certain["values"][path] == low
-    assert certain["verdict"] == fit.FITS
+    assert certain["verdict"] == FITS
 
 
 def test_where_nothing_fits_the_answer_is_none_and_says_what_would() -> None:
@@ -135,7 +135,7 @@ def test_where_nothing_fits_the_answer_is_none_and_says_what_would() -> None:
     assert outcome.status == 1
     answer = ask_json("memory llama3-70b --hardware h100-sxm-80gb --gpus 8 --max micro-batch")
     assert answer["values"]["max/micro_batch"] == 0
-    assert answer["verdict"] == fit.NOT
+    assert answer["verdict"] == NOT
     assert answer["suggestions"]
 
 

@@ -66,7 +66,7 @@ def test_all_keys_are_cached_though_blocks_are_chosen() -> None:
         ({"layer_types": ["full_attention"]}, "1 entries for 3 layers"),
         ({"mlp_layer_types": ["moe"] * 3}, "napkin does not know 'moe'"),
         ({"sparse_attention_config": {"sparse_index_dim": "x"}}, "not a whole number"),
-        ({"partial_rotary_factor": 3}, "not a share"),
+        ({"partial_rotary_factor": 3}, "not a fraction"),
     ],
 )
 def test_what_does_not_fit_is_one_line(changes: dict[str, Any], says: str) -> None:

@@ -13,7 +13,7 @@ from napkin.footprint import serving as inference
 from napkin.footprint.prepared import Step, prepare
 from napkin.footprint.setup import Setup
 from napkin.inputs.model import load_config
-from napkin.operations.base import Work
+from napkin.operations.work import Work
 from napkin.planning import scaling
 from napkin.training.layout import Layout
 from napkin.training.optimizers import find
@@ -161,7 +161,7 @@ def test_wkv_caches_three_numbers_a_channel_and_the_tokens_that_it_mixes() -> No
 
 @pytest.mark.parametrize("name", ["mamba-130m", "mamba2-130m", "recurrentgemma-2b", "bamba-9b", "falcon-h1-0.5b"])
 def test_recurrent_networks_grow_in_their_proportions(name: str) -> None:
-    model, count = scaling.largest(load_config(name), lambda one: scaling.count(one) <= 20_000_000_000)
+    model, count = scaling.largest_of_family(load_config(name), lambda one: scaling.count(one) <= 20_000_000_000)
     assert 18_000_000_000 < count <= 20_000_000_000
     assert model.hidden % 32 == 0
 
@@ -169,7 +169,7 @@ def test_recurrent_networks_grow_in_their_proportions(name: str) -> None:
 @pytest.mark.parametrize("name", ["zamba2-1.2b", "nemotron-h-8b", "t5-base"])
 def test_what_has_no_proportions_is_refused(name: str) -> None:
     with pytest.raises(NapkinError) as caught:
-        scaling.largest(load_config(name), lambda one: True)
+        scaling.largest_of_family(load_config(name), lambda one: True)
     assert caught.value.status == REFUSED
 
 

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from napkin.architectures import build, implementation_of
-from napkin.footprint import memory
+from napkin.elementwise import Number
+from napkin.footprint import memory, turns
 from napkin.footprint.memory import rank_of
 from napkin.footprint.prepared import prepare
 from napkin.footprint.setup import Setup
@@ -18,7 +19,8 @@ from napkin.inputs.load import Document
 from napkin.inputs.model import config_from
 from napkin.operations.model import Layer, Model, Stack, patterns_of, stack_of
 from napkin.operations.norms import Norm
-from napkin.planning.fit import with_layers, worst_rank
+from napkin.planning.enlarge import with_layers
+from napkin.planning.verdicts import worst_rank
 from napkin.record import replace
 from napkin.training import optimizers
 from napkin.training.frameworks import FRAMEWORKS, PLAIN
@@ -174,7 +176,7 @@ def test_the_worst_of_the_stages_looked_at_is_the_worst_of_all(
     assert worst_rank(step).live == every
 
 
-def every_turn(order: Order, low: int, high: int) -> Iterator[tuple[bool, int, tuple[int, ...]]]:
+def every_turn(order: Order, low: int, high: int) -> Iterator[tuple[bool, int, tuple[Number, ...]]]:
     """Every layer of low … high − 1 as a turn, from the last to the first."""
     for layer in reversed(range(low, high)):
         sort = next(at for at, n in enumerate(order.between(layer, layer + 1)) if n)
@@ -205,7 +207,7 @@ def test_the_corners_hold_what_the_worst_of_all_single_layers_holds(
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Order, "turns", every_turn)
             patch.setattr(Order, "groups", every_group)
-            patch.setattr(memory, "largest", lambda corners, held: corners)
+            patch.setattr(turns, "most_held", lambda corners, held: corners)
             brute = rank_of(step, index)
         assert [moment.live for moment in found.moments] == [moment.live for moment in brute.moments]
 
@@ -228,14 +230,14 @@ def test_as_many_layers_and_stages_are_looked_at_in_a_million_layers(
     recompute: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked = []
-    turns = memory._turns
+    plain = turns.turns
 
     def counting(*arguments: Any) -> Iterator[Any]:
-        found = list(turns(*arguments))
+        found = list(plain(*arguments))
         looked.append(len(found))
         return iter(found)
 
-    monkeypatch.setattr(memory, "_turns", counting)
+    monkeypatch.setattr(memory, "turns", counting)
     few = config(num_hidden_layers=24, mlp_only_layers=list(range(0, 24, 2)))
     counts = []
     for depth, stages in ((24, 1), (24, 4), (1_000_000, 1), (1_000_000, 1000)):

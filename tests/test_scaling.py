@@ -6,7 +6,7 @@ import pytest
 
 from napkin.errors import NapkinError, Refused
 from napkin.inputs.model import load_config
-from napkin.planning.scaling import at_most, count, largest, nearest_of_family
+from napkin.planning.scaling import at_most, count, largest_of_family, nearest_of_family
 from tests.conftest import Napkin, preset, run_line
 
 
@@ -14,7 +14,7 @@ from tests.conftest import Napkin, preset, run_line
 def test_its_own_size_gives_the_published_shape_back(name: str) -> None:
 
     published = preset(name)
-    model, parameters = largest(load_config(name), at_most(count(published)))
+    model, parameters = largest_of_family(load_config(name), at_most(count(published)))
     assert (model.hidden, model.depth, model.heads, model.kv_heads) == (
         published.hidden,
         published.depth,
@@ -26,7 +26,7 @@ def test_its_own_size_gives_the_published_shape_back(name: str) -> None:
 
 @pytest.mark.parametrize("limit", [10**9, 40 * 10**9, 10**12])
 def test_it_fits_and_nothing_larger_of_its_width_does(limit: int) -> None:
-    model, parameters = largest(load_config("llama3-8b"), at_most(limit))
+    model, parameters = largest_of_family(load_config("llama3-8b"), at_most(limit))
     assert parameters == count(model) <= limit
     layer = (count(model) - 2 * model.vocabulary * model.hidden - model.hidden) // model.depth
     assert parameters + layer > limit or model.depth > 1.2 * 32 * model.heads / 32
@@ -44,21 +44,21 @@ def test_a_family_stands_for_its_nearest_member() -> None:
 
 def test_layers_that_are_listed_go_on_in_their_order() -> None:
     """gpt-oss: a window in every other layer."""
-    model, _ = largest(load_config("gpt-oss-20b"), at_most(3 * count(preset("gpt-oss-20b"))))
+    model, _ = largest_of_family(load_config("gpt-oss-20b"), at_most(3 * count(preset("gpt-oss-20b"))))
     kinds = [layer.kind for times, layer in model.stacks[0].runs for _ in range(times)]
     assert len(kinds) == model.depth > 24
     assert kinds == (["sliding_moe", "full_moe"] * len(kinds))[: len(kinds)]
     config = load_config("gpt-oss-20b")
     config.fields = {**config.fields, "layer_types": ["full_attention"] * 23 + ["sliding_attention"]}
     with pytest.raises(Refused, match="layer_types names its layers one by one"):
-        largest(config, at_most(10**11))
+        largest_of_family(config, at_most(10**11))
 
 
 def test_what_cannot_be_scaled() -> None:
     with pytest.raises(Refused, match="not one stack"):
-        largest(load_config("t5-base"), at_most(10**9))
+        largest_of_family(load_config("t5-base"), at_most(10**9))
     with pytest.raises(NapkinError, match="smallest shape"):
-        largest(load_config("llama3-8b"), at_most(10**6))
+        largest_of_family(load_config("llama3-8b"), at_most(10**6))
 
 
 def test_command() -> None:

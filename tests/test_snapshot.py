@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from napkin.errors import NapkinError
-from napkin.inputs.snapshot import bucket_of, read_snapshot
+from napkin.inputs.snapshot import read_snapshot
+from napkin.inputs.snapshot_blocks import bucket_of
 
 FORWARD = [{"name": "forward", "filename": "model.py", "line": 3}]
 STEP = [{"name": "step", "filename": "/x/torch/optim/adamw.py", "line": 9}]

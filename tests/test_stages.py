@@ -19,7 +19,7 @@ from napkin.footprint.setup import Setup
 from napkin.footprint.stages import in_flight, places
 from napkin.inputs.model import load_config
 from napkin.operations.model import Model
-from napkin.planning.fit import with_layers
+from napkin.planning.enlarge import with_layers
 from napkin.planning.traffic import data_bytes
 from napkin.training import optimizers
 from napkin.training.assigned_stages import held_by, joined

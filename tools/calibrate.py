@@ -16,7 +16,7 @@ import numpy as np
 from napkin.evidence import accuracy, facts, software
 from napkin.evidence.columns import Columns
 from napkin.evidence.fit import Problem
-from napkin.evidence.intervals import Growth, Point, Seen, distance
+from napkin.evidence.intervals import Growth, Point, SeenStep, distance
 from napkin.evidence.priors import PRIORS
 from napkin.evidence.validate import point_of
 
@@ -29,11 +29,10 @@ TABLE = ROOT / "src" / "napkin" / "_tables" / "calibration.py"
 
 def problem() -> Problem:
     rows = facts.steps()
-    source_of = facts.SourceOf()
     columns = Columns(rows)
     return Problem(
         columns,
-        [source_of(row.source) for row in columns.kept],
+        [row.source_key for row in columns.kept],
         {name: (value, spread) for name, (value, spread, _) in PRIORS.items()},
         np.array([not row.suspect for row in columns.kept]),
     )
@@ -112,7 +111,7 @@ def write_table(found: Problem) -> None:
     text += f"GROWTH = ({growth.base:.4f}, {growth.slope:.4f}, {growth.experts:.4f})\n"
     text += "SEEN: tuple[tuple[str, str, str, str, int, int, float, float, float, float, float], ...] = (\n"
     for (row, index), p, d in zip(rows, points, far, strict=True):
-        seen = Seen(row.id, str(found.sources[index]), p, float(errors[index]), float(d))
+        seen = SeenStep(row.id, str(found.sources[index]), p, float(errors[index]), float(d))
         text += f"    {_entry(seen)!r},\n"
     text += ")\n"
     TABLE.write_text(text, encoding="utf-8")
@@ -122,7 +121,7 @@ def write_table(found: Problem) -> None:
     print(f"wrote {TABLE.relative_to(ROOT)}")
 
 
-def _entry(seen: Seen) -> tuple[object, ...]:
+def _entry(seen: SeenStep) -> tuple[object, ...]:
     p = seen.at
     place = (p.generation, p.stack, int(p.experts), p.bits, round(p.params, 2), round(p.seq, 2), round(p.gpus, 2))
     return (seen.id, seen.source, *place, round(seen.error, 4), round(seen.far, 3))

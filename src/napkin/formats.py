@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from napkin.elementwise import ratio
+from napkin.elementwise import Number, ratio
 from napkin.errors import NapkinError, did_you_mean
 from napkin.record import record
 from napkin.term import Term, add, constant, divide, leaf, multiply, power, subtract
@@ -148,7 +148,7 @@ BYTES: dict[str, int] = {
     "bool": 1,
 }
 """Bytes of one element of a tensor, of formats without a shared scale; fp8 stands for both of its formats."""
-SIXTEENTHS: dict[str, float] = {
+SIXTEENTHS: dict[str, Number] = {
     f.name: ratio(16 * f.element_bits + SCALE_BITS * 16 // f.block, 8)
     for f in FORMATS.values()
     if isinstance(f, Format) and f.scale
@@ -156,6 +156,10 @@ SIXTEENTHS: dict[str, float] = {
 """Bytes of 16 elements with their part of the 8-bit scales that they share."""
 TRAINED = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "mxfp8", "nvfp4", "mxfp4", "int8")
 """Formats that a training policy may name."""
+COMPUTE_BITS: dict[str, int] = {
+    name: 8 * BYTES[name] if name in BYTES else FORMATS[name].element_bits for name in TRAINED
+}
+"""Bits of an operand of a matmul, without its part of a shared scale."""
 RECIPES = {"fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "fp4": "nvfp4"}
 """Format → the recipe of training that uses it: fp8 takes both of its formats."""
 EXACT_KEPT = ("fp32", "tf32", "bf16", "fp16")

@@ -27,9 +27,9 @@ def pre_norm(
     residual_after_norm: bool = False,
     weighted: bool = False,
 ) -> Operations:
-    """y = x + attend(norm(x)); z = y + feed(norm(y)). `scale`: a constant multiplies each branch before its addition.
-    `residual_after_norm`: the normalised tensor, not x, is what the branch is added to. `weighted`: a learned vector
-    multiplies what the branch is added to."""
+    """Return y = x + attend(norm(x)); z = y + feed(norm(y)). `scale`: a constant multiplies each branch before its
+    addition. `residual_after_norm`: the normalized tensor, not x, is what the branch is added to. `weighted`: a learned
+    vector multiplies what the branch is added to."""
     first = _scaled(attend("attention_norm"), "attention_scaled", width, scale)
     second = _scaled(feed("mlp_norm"), "mlp_scaled", width, scale)
     base = ("attention_norm", "mlp_norm") if residual_after_norm else ("x", "attention_residual")
@@ -81,7 +81,7 @@ def hyper_connected(
 
 
 def sandwich_norm(width: int, norm: NormStyle, attend: Block, feed: Block, *, scale: bool = False) -> Operations:
-    """y = x + norm(attend(norm(x))); z = y + norm(feed(norm(y))): four norms a layer. `scale` as in pre_norm."""
+    """Return y = x + norm(attend(norm(x))); z = y + norm(feed(norm(y))): four norms a layer. `scale` as in pre_norm."""
     first, second = attend("attention_norm"), feed("mlp_norm")
     first += (norm("attention_post_norm", first[-1].name, width),)
     second += (norm("mlp_post_norm", second[-1].name, width),)
@@ -97,7 +97,7 @@ def sandwich_norm(width: int, norm: NormStyle, attend: Block, feed: Block, *, sc
 
 
 def output_norm(width: int, norm: NormStyle, attend: Block, feed: Block) -> Operations:
-    """y = x + norm(attend(x)); z = y + norm(feed(y)): norms on the branches' outputs alone."""
+    """Return y = x + norm(attend(x)); z = y + norm(feed(y)): norms only on the branches' outputs."""
     first, second = attend("x"), feed("attention_residual")
     return (
         *first,
@@ -112,7 +112,7 @@ def output_norm(width: int, norm: NormStyle, attend: Block, feed: Block) -> Oper
 def post_norm(
     width: int, norm: NormStyle, attend: Block, feed: Block, *, dropout: tuple[bool, bool] = (False, False)
 ) -> Operations:
-    """y = norm(x + attend(x)); z = norm(y + feed(y)): the first Transformer."""
+    """Return y = norm(x + attend(x)); z = norm(y + feed(y)): the first Transformer."""
     first, second = attend("x"), feed("attention_norm")
     return (
         *first,
@@ -134,7 +134,7 @@ def parallel(
     dropout: tuple[bool, bool] = (False, False),
     dropout_sum: bool = False,
 ) -> Operations:
-    """y = x + attend(norm(x)) + feed(norm(x)), with one norm for both branches or one each.
+    """Return y = x + attend(norm(x)) + feed(norm(x)), with one norm for both branches or one each.
     `dropout`: on each branch; `dropout_sum`: once, on the sum of both."""
     mlp_source = "mlp_norm" if norms == 2 else "attention_norm"
     first, second = attend("attention_norm"), feed(mlp_source)

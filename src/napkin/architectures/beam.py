@@ -8,8 +8,9 @@ from functools import partial
 from napkin.architectures.arrangements import sandwich_norm
 from napkin.architectures.attention import Gate, Scaling
 from napkin.architectures.blocks import RMS_FP32, moe
-from napkin.architectures.common import FULL, WINDOWED, Dimensions
+from napkin.architectures.common import FULL, WINDOWED
 from napkin.architectures.decoder import Decoder, Headed, NormedHeads, Vary, always
+from napkin.architectures.dimensions import Dimensions
 from napkin.architectures.layer_plans import Windows, as_parameters_say, laid_out, listed_or
 from napkin.architectures.mixture import SIGMOID
 from napkin.architectures.record import Architecture
@@ -19,7 +20,7 @@ from napkin.record import replace
 
 
 def _by_position(config: Config, sizes: Dimensions) -> Vary:
-    """Queries of layers without rotary positions are multiplied by a factor of their position."""
+    """Multiply queries of layers without rotary positions by a factor of their position."""
     return lambda usual, plan: replace(usual, scaling=Scaling(by_position=plan.table is None))
 
 

@@ -27,12 +27,12 @@ from napkin.architectures.masked import (
 )
 from napkin.architectures.record import Architecture, like
 from napkin.inputs.model import Config
-from napkin.operations.base import LM_HEAD, REPLICATED, VOCABULARY
 from napkin.operations.embedding import PositionBias
 from napkin.operations.implementations import EAGER, IDS, ROTARY
+from napkin.operations.learned import Parameters
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model, Parts
-from napkin.operations.pointwise import Parameters
+from napkin.operations.roles import LM_HEAD, REPLICATED, VOCABULARY
 from napkin.record import record, replace
 
 
@@ -214,7 +214,8 @@ class Bert:
 
 
 def _roformer(config: Config) -> Model:
-    """RoFormer (arXiv:2104.09864): rotary positions from fixed sinusoids, which the class holds as a parameter."""
+    """Return RoFormer (arXiv:2104.09864): rotary positions from fixed sinusoids, which the class holds as a
+    parameter."""
     network = Bert(positions=False, rotary="interleaved", pooler=False, embedding_size="embedding_size")
     config.must_be("rotary_value", False)
     model = network(config)
@@ -257,7 +258,7 @@ BERT_GENERATION = Architecture(
         "hidden_act": "gelu", "intermediate_size": 4096, "max_position_embeddings": 512, "num_attention_heads": 16,
         "position_embedding_type": "absolute", "tie_word_embeddings": True, "vocab_size": 50358,
     },
-    implementation=replace(ENCODER, wide_loss=True, shifted=True, buffers=(ROTARY, IDS)),
+    implementation=replace(ENCODER, fp32_loss=True, shifted=True, buffers=(ROTARY, IDS)),
 )  # fmt: skip
 # arXiv:1909.08053
 MEGATRON_BERT = like(

@@ -1,4 +1,5 @@
-"""Blocks of a transformer as tuples of operations, readable like a table of a paper: norms and feed-forward networks.
+"""Blocks of a transformer as tuples of operations, to be read like the table in a paper: norms and feed-forward
+networks.
 
 A block takes the name of the tensor that it reads, and its last operation's name is its output; `prefix` keeps the
 names of several blocks in one layer apart.
@@ -8,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from napkin.operations.base import COLUMN, DOWN, ROW, SHARED_EXPERT, Operation
-from napkin.operations.experts import Experts, Router
+from napkin.operations.base import Operation
+from napkin.operations.experts import Experts
 from napkin.operations.linear import Matmul
 from napkin.operations.norms import Norm
 from napkin.operations.pointwise import Activation, Add, Clamp, Dropout, Jitter, Multiply, Scale
+from napkin.operations.roles import COLUMN, DOWN, ROW, SHARED_EXPERT
+from napkin.operations.router import Router
 from napkin.operations.views import Cast, Slice
 from napkin.record import record, replace
 
@@ -26,7 +29,7 @@ Block = Callable[[str], Operations]
 
 @record
 class NormStyle:
-    """What all norms of a family share (fields as in norms.Norm)."""
+    """What all norms of a family share (fields as in operations.norms.Norm)."""
 
     kind: str = "rms"
     arithmetic: str = "fp32_norm"
@@ -54,8 +57,8 @@ RMS = NormStyle()
 RMS_FP32 = NormStyle(arithmetic="fp32")
 RMS_OFFSET = NormStyle(arithmetic="fp32", unit_offset=True)
 RMS_BARE = NormStyle(arithmetic="fp32", weight=False)
-RMS_NARROW = NormStyle(arithmetic="narrow", weight=False)
-RMS_T5 = NormStyle(arithmetic="fp32_spread")
+RMS_CAST = NormStyle(arithmetic="cast_rstd", weight=False)
+RMS_T5 = NormStyle(arithmetic="fp32_rstd")
 LAYER = NormStyle("layer", "fused", bias=True)
 LAYER_WRITTEN = NormStyle("layer", "fp32_norm", bias=True)
 LAYER_NO_BIAS = NormStyle("layer", "fused")
@@ -84,9 +87,9 @@ def gated_mlp(
     limited: bool = False,
     prefix: str = "",
 ) -> Operations:
-    """down(activation(gate(x)) ⊙ up(x)): three matrices of width × inner, the first two in one product where fused.
+    """Return down(activation(gate(x)) ⊙ up(x)): three matrices of width × inner, the first two one matmul where fused.
     `dropout`, `norm`: before the last. `out_bias`: the last one's, where it is not the others'. `upcast`: activation
-    and ⊙ run in fp32. `limited`: gate and up are cut to an interval."""
+    and ⊙ run in fp32. `limited`: gate and up are clamped to an interval."""
     gate, up = prefix + "gate", prefix + "up"
     cuts = [Clamp(f"{name}_cut", (name,), inner) for name in (gate, up)] if limited else []
     read = [cut.name for cut in cuts] or [gate, up]
@@ -99,7 +102,7 @@ def gated_mlp(
             Slice(up, (prefix + "gate_up",), inner),
             *cuts,
         )
-    else:  # the activation runs before the second product, but where something stands between it and the first
+    else:  # the activation runs before the second matmul, unless something is between it and the first
         first = (
             Matmul(gate, (source,), width, inner, bias, COLUMN),
             *cuts[:1],
@@ -141,7 +144,7 @@ def plain_mlp(
     dropout: bool = False,
     prefix: str = "",
 ) -> Operations:
-    """down(activation(up(x))): two matrices of width × inner. `dropout`: before the second."""
+    """Return down(activation(up(x))): two matrices of width × inner. `dropout`: before the second."""
     activated = prefix + "activation"
     return (
         Matmul(prefix + "up", (source,), width, inner, bias, COLUMN),
@@ -165,8 +168,8 @@ def shared_expert(block: Operations) -> Operations:
 
 @record
 class Routing:
-    """How tokens choose experts (fields as in layer.Router). `jitter`: how often noise multiplies them before; `idle`:
-    so many experts, of `experts` in all, have no weights and hand tokens on; `limited`: as in layer.Experts."""
+    """How tokens choose experts (fields as in operations.experts.Router). `jitter`: how often noise multiplies them
+    before; `idle`: this many of the `experts` have no weights and return tokens unchanged; `limited` as in Experts."""
 
     experts: int
     top_k: int

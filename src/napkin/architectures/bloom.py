@@ -6,8 +6,9 @@ from functools import partial
 
 from napkin.architectures.arrangements import Arrangement, pre_norm
 from napkin.architectures.blocks import LAYER, LAYER_NO_BIAS
-from napkin.architectures.common import dimensions, on
+from napkin.architectures.common import on
 from napkin.architectures.decoder import Decoder, Embedded, Inner, always, constant, scored
+from napkin.architectures.dimensions import dimensions
 from napkin.architectures.gpt2 import DROPPED, SAME_HEADS
 from napkin.architectures.record import Architecture, ConfigClass
 from napkin.inputs.model import Config

@@ -8,8 +8,9 @@ from typing import Any
 
 from napkin.architectures.arrangements import parallel
 from napkin.architectures.blocks import LAYER_FP32, LAYER_FP32_PER_HEAD, RMS, Block, Operations, moe
-from napkin.architectures.common import FULL, WINDOWED, dimensions
+from napkin.architectures.common import FULL, WINDOWED
 from napkin.architectures.decoder import Decoder, Headed, Inner, NormedHeads, Rotary, always
+from napkin.architectures.dimensions import dimensions
 from napkin.architectures.layer_plans import (
     AS_LISTED,
     Seen,

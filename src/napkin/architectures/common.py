@@ -1,4 +1,4 @@
-"""What adapters share: reading a config's dimensions, and putting a network together from its layers."""
+"""What architectures share: reading a config's dimensions, and putting a network together from its layers."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any, TypeVar
 from napkin.architectures.blocks import NormStyle, Operations
 from napkin.inputs.load import printable
 from napkin.inputs.model import LARGEST_DIMENSION, Config
-from napkin.operations.base import LM_HEAD, POSITION, SEGMENT, VOCABULARY, Operation
+from napkin.operations.base import Operation
 from napkin.operations.embedding import Embedding
-from napkin.operations.experts import BalanceLoss
 from napkin.operations.linear import Matmul
-from napkin.operations.model import LONGEST_PERIOD, Layer, Model, Parts, Runs, stack_of
+from napkin.operations.model import LONGEST_PERIOD, Layer, Parts, Runs
 from napkin.operations.pointwise import Add, Dropout, Scale, Softcap
-from napkin.operations.views import Cast, Concat
-from napkin.record import record, replace
+from napkin.operations.roles import LM_HEAD, POSITION, SEGMENT, VOCABULARY
+from napkin.operations.router import BalanceLoss
+from napkin.operations.views import Cast
 
 DEEPEST = 1_000_000
-"""More layers than this are a slip of the keyboard."""
+"""More layers than this are a typing error."""
 
 FUNCTIONS = (
     "silu",
@@ -49,7 +49,7 @@ FUNCTIONS = (
 WINDOWED, FULL, CHUNKED = "sliding_attention", "full_attention", "chunked_attention"
 
 Switch = bool | str
-"""A fact of the class, or the name of the field that says it."""
+"""A fact of the class, or the name of the field that states it."""
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -58,7 +58,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 def depth(config: Config, field: str = "num_hidden_layers") -> int:
-    """Number of layers; never from a default."""
+    """Read the number of layers; never from a default."""
     layers = config.integer(field, default=False)
     if layers > DEEPEST:
         raise config.wrong(field, f"{layers:,} layers are more than {DEEPEST:,}")
@@ -66,12 +66,12 @@ def depth(config: Config, field: str = "num_hidden_layers") -> int:
 
 
 def width(config: Config, field: str = "hidden_size") -> int:
-    """h; never from a default."""
+    """Read h; never from a default."""
     return config.integer(field, default=False)
 
 
 def on(config: Config, switch: Switch) -> bool:
-    """A switch's state; a field that is null counts as off."""
+    """Read a switch; a field that is null counts as off."""
     if isinstance(switch, bool):
         return switch
     if config.raw(switch, required=False) is None and not config.has(switch) and switch in config.defaults:
@@ -80,7 +80,7 @@ def on(config: Config, switch: Switch) -> bool:
 
 
 def head_size(config: Config, hidden: int, heads: int, own: bool = True) -> int:
-    """d: the `head_dim` field where the class reads one (`own`), else h / a, which must divide."""
+    """Read d: the `head_dim` field where the class reads one (`own`), else h / a, which must divide."""
     if own:
         stated = config.optional_integer("head_dim")
         if stated is not None:
@@ -92,7 +92,8 @@ def head_size(config: Config, hidden: int, heads: int, own: bool = True) -> int:
 
 
 def kv_heads_of(config: Config, heads: int, field: str = "num_key_value_heads") -> int:
-    """Key/value heads: as many as query heads where null or unknown to the class; they must divide the query heads."""
+    """Read the key/value heads: as many as query heads where null or unknown to the class; they must divide the query
+    heads."""
     stated = config.optional_integer(field)
     if stated is None:
         return heads
@@ -101,8 +102,9 @@ def kv_heads_of(config: Config, heads: int, field: str = "num_key_value_heads") 
     return stated
 
 
-def rotary_dim(config: Config, head_dim: int, share: float) -> int:
-    """Numbers of a head that rotate: the config's partial_rotary_factor or rotary_pct (`share` where neither)."""
+def rotary_dim(config: Config, head_dim: int, part: float) -> int:
+    """Read how many elements of a head rotate: by the config's partial_rotary_factor or rotary_pct (`part` where
+    neither)."""
     stated = config.optional_integer("rotary_dim")
     if stated is not None:
         return min(stated, head_dim)
@@ -114,18 +116,18 @@ def rotary_dim(config: Config, head_dim: int, share: float) -> int:
     for field in ("partial_rotary_factor", "rotary_pct"):
         if config.has(field):
             fraction = config.real(field)
-    return in_pairs(config, head_dim, share if fraction is None else fraction)
+    return in_pairs(config, head_dim, part if fraction is None else fraction)
 
 
 def in_pairs(config: Config, head_dim: int, fraction: object) -> int:
-    """A share of a head's numbers, rounded up to pairs."""
+    """Return a part of a head's elements, rounded up to pairs."""
     if isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or not 0 <= fraction <= 1:
-        raise config.wrong("partial_rotary_factor", f"{printable(repr(fraction), 60)} is not a share from 0 to 1")
+        raise config.wrong("partial_rotary_factor", f"{printable(repr(fraction), 60)} is not a fraction from 0 to 1")
     return -2 * (-int(head_dim * fraction) // 2)  # in pairs
 
 
 def rope_of(config: Config, kind: str, otherwise: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The rotary positions that rope_parameters holds for a kind of attention; None for none. `otherwise`: where the
+    """Read the rotary positions that rope_parameters holds for a layer type; None for none. `otherwise`: where the
     field is omitted."""
     block = config.mapping("rope_parameters", required=False)
     if block is None:
@@ -139,7 +141,7 @@ def rope_of(config: Config, kind: str, otherwise: dict[str, Any] | None) -> dict
 
 
 def activation(config: Config, *fields: str) -> str:
-    """The activation function's name, from the first of `fields` that says it."""
+    """Read the activation function's name, from the first of `fields` that says it."""
     field = next((f for f in fields if config.has(f)), None)
     if field is None:
         field = next((f for f in fields if config.defaults.get(f) is not None), fields[0])
@@ -150,7 +152,7 @@ def activation(config: Config, *fields: str) -> str:
 def layer_types(
     config: Config, layers: int, otherwise: Callable[[int], str], field: str = "layer_types"
 ) -> Sequence[str]:
-    """The attention of each layer as config.json lists it, or as the class lays it out where it does not."""
+    """Read the attention of each layer as config.json lists it, or as the class lays it out where it does not."""
     known = (WINDOWED, FULL, CHUNKED)
     given = config.items(field, required=False)
     if given is None:
@@ -164,7 +166,7 @@ def layer_types(
 
 
 def indices(config: Config, field: str, layers: int) -> frozenset[int]:
-    """A list of layer numbers; empty where null. A number beyond the last layer names none, as the classes read it."""
+    """Read a list of layer indices; empty where null. One beyond the last layer names none, as the classes read it."""
     given = config.items(field, required=False) or []
     for entry in given:
         if isinstance(entry, bool) or not isinstance(entry, int) or entry < 0:
@@ -173,7 +175,7 @@ def indices(config: Config, field: str, layers: int) -> frozenset[int]:
 
 
 def attention_windows(config: Config, layers: int) -> Sequence[int]:
-    """Longformer's window of each layer: one for all, or a list; even. A sequence is padded to whole ones."""
+    """Read Longformer's window of each layer: one for all, or a list; even. A sequence is padded to whole ones."""
     given = config.raw("attention_window")
     listed = given if isinstance(given, list) else [config.integer("attention_window")] * layers
     if len(listed) != layers:
@@ -189,12 +191,12 @@ def attention_windows(config: Config, layers: int) -> Sequence[int]:
 
 
 def tied(config: Config) -> bool:
-    """Whether the head's matrix is the token table."""
+    """Read whether the embeddings are tied."""
     return config.flag("tie_word_embeddings")
 
 
 def headless(config: Config) -> bool:
-    """Whether `architectures` names a class without a head. A class with another head is refused."""
+    """Read whether `architectures` names a class without a head. A class with another head is refused."""
     names = config.items("architectures", required=False) or []
     heads = [n for n in names if isinstance(n, str)]
     if not heads or any(re.search(r"LM|Generation|Model(ing)?For|Pretraining|PreTraining", n) for n in heads):
@@ -214,8 +216,8 @@ def headless(config: Config) -> bool:
 
 
 def runs_of(keys: Iterable[Key], make: Callable[[Key], Layer]) -> Parts:
-    """Runs of equal layers: `keys` says for each layer what sets it apart, and `make` builds each kind once. What
-    repeats to the end with a short period is one pattern, however many layers there are."""
+    """Return runs of equal layers: `keys` says for each layer what sets it apart, and `make` builds each kind once.
+    What repeats to the end with a short period is one pattern, however many layers there are."""
     listed = list(keys)
     letters = {key: chr(at) for at, key in enumerate(dict.fromkeys(listed))}
     made: dict[str, Layer] = {}
@@ -238,11 +240,12 @@ def runs_of(keys: Iterable[Key], make: Callable[[Key], Layer]) -> Parts:
 
 
 def _period(text: str) -> tuple[int, int]:
-    """(period, where it begins) of what repeats to the text's end, at least four times; (0, 0) where nothing does."""
+    """Return (period, where it begins) of what repeats to the text's end, at least four times; (0, 0) where nothing
+    does."""
     for period in range(2, LONGEST_PERIOD + 1):
         varies = len(text) >= 4 * period and len(set(text[-period:])) > 1
         if varies and text[-3 * period :] == text[-4 * period : -period]:
-            low, high = 3 * period, len(text) - period  # so many from the end on are as those a period before
+            low, high = 3 * period, len(text) - period  # this many at the end equal those a period before
             while low < high:
                 middle = (low + high + 1) // 2
                 same = text[len(text) - middle :] == text[len(text) - middle - period : len(text) - period]
@@ -264,8 +267,8 @@ def embedding(
     dropout: bool = False,
     segments: int = 0,
 ) -> Operations:
-    """Token table, positions (`fixed`: not trained) and segments added, then scaling, a norm and dropout where the
-    class has them. `cast`: as in layer.Scale."""
+    """Return the embedding, positions (`fixed`: not trained) and segments added, then scaling, a norm and dropout where
+    the class has them. `cast`: as in operations.pointwise.Scale."""
     table = embedding_width or hidden
     operations: list[Operation] = [Embedding("embedding", (), rows, table)]
     last = "embedding"
@@ -303,11 +306,12 @@ def head(
     fp32_cap: bool = False,
     balance: BalanceLoss | None = None,
     none: bool = False,
+    source: str = "x",
 ) -> Operations:
-    """Final norm and the language model's head. `fp32_cap`: the soft cap runs in fp32. `none`: the class stops after
-    the norm."""
+    """Return the final norm and the language model's head, which read `source`. `fp32_cap`: the soft cap runs in fp32.
+    `none`: the class stops after the norm."""
     operations: list[Operation] = [balance] if balance is not None and not none else []
-    last = "x"
+    last = source
     if norm is not None:
         operations.append(norm("final_norm", last, hidden))
         last = "final_norm"
@@ -336,101 +340,6 @@ def last_layer(runs: Parts) -> Layer:
     """Return the last of them."""
     last = runs[-1][1]
     return last if isinstance(last, Layer) else last[-1][1]
-
-
-@record
-class Dimensions:
-    """What a config.json says about a decoder as a whole, read once.
-
-    name, family     of the model, and its model_type
-    heads, kv_heads  query heads and key/value heads of attention, of `head_dim` elements each
-    vocabulary       rows of the embedding, of `embedding_width` elements where they are not `hidden` (0)
-    max_length       tokens that the model was trained for, where the file says so
-    tied             the head's weight is the embedding's
-    headless         `architectures` names a class without a language model's head
-    """
-
-    name: str
-    family: str
-    hidden: int
-    layers: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    vocabulary: int
-    max_length: int | None
-    tied: bool
-    headless: bool = False
-    embedding_width: int = 0
-
-
-def dimensions(
-    config: Config,
-    *,
-    kv_heads: str | int = "num_key_value_heads",
-    own_head_dim: bool = True,
-    square: bool = False,
-    max_length: str = "max_position_embeddings",
-) -> Dimensions:
-    """Read a decoder's dimensions.
-
-    kv_heads      their field, or their number ("": as many as query heads)
-    own_head_dim  the class reads `head_dim`
-    square        the output projection is h × h: heads · head_dim must be h
-    max_length    its field
-    """
-    hidden, layers = width(config), depth(config)
-    heads = config.integer("num_attention_heads")
-    number = kv_heads if isinstance(kv_heads, int) else kv_heads_of(config, heads, kv_heads) if kv_heads else heads
-    head_dim = head_size(config, hidden, heads, own_head_dim)
-    if square and heads * head_dim != hidden:
-        raise config.wrong("head_dim", f"{heads} heads of {head_dim} are not hidden_size = {hidden}")
-    return dimensions_of(config, hidden, layers, heads, number, head_dim, config.optional_integer(max_length))
-
-
-def dimensions_of(
-    config: Config,
-    hidden: int,
-    layers: int,
-    heads: int,
-    kv_heads: int,
-    head_dim: int,
-    max_length: int | None = None,
-) -> Dimensions:
-    """Return dimensions of which those of attention are known, with vocabulary and head read."""
-    none = headless(config)
-    return Dimensions(
-        config.name,
-        config.model_type,
-        hidden,
-        layers,
-        heads,
-        kv_heads,
-        head_dim,
-        config.integer("vocab_size"),
-        max_length,
-        tied(config) and not none,
-        none,
-    )
-
-
-def decoder_only(
-    sizes: Dimensions, before: Operations, runs: Parts, after: Operations, extra: tuple[Layer, ...] = ()
-) -> Model:
-    """Return a decoder as a Model."""
-    return Model(
-        name=sizes.name,
-        stacks=(stack_of("decoder", before, runs, after),),
-        tied=sizes.tied,
-        hidden=sizes.hidden,
-        heads=sizes.heads,
-        kv_heads=sizes.kv_heads,
-        head_dim=sizes.head_dim,
-        vocabulary=sizes.vocabulary,
-        max_length=sizes.max_length,
-        extra=extra,
-        family=sizes.family,
-    )
 
 
 def chosen_experts(config: Config, experts: str, top_k: str, also: int = 0) -> tuple[int, int]:
@@ -464,43 +373,3 @@ def checked(config: Config, field: str, given: Sequence[object], layers: int, kn
         if entry not in known:
             raise config.refuse(field, f"napkin does not know {printable(repr(entry), 60)}")
     return [str(entry) for entry in given]
-
-
-def predictions(config: Config, field: str = "num_nextn_predict_layers") -> int:
-    """Read the number of multi-token prediction modules."""
-    count = config.optional_integer(field, least=0) or 0
-    if count > DEEPEST:
-        raise config.wrong(field, f"{count:,} modules are more than {DEEPEST:,}")
-    if count:
-        plural = "s" * (count > 1)
-        config.notes.append(
-            f"{count} multi-token prediction module{plural} of the checkpoint not counted (--mtp counts them)"
-        )
-    return count
-
-
-def prediction_modules(count: int, hidden: int, norm: NormStyle, layer: Layer) -> tuple[Layer, ...]:
-    """Return multi-token prediction modules (DeepSeek-V3, arXiv 2412.19437, section 2.2): norms of the hidden state and
-    of the next token's embedding, a projection 2h → h of both, one more layer, a norm; embedding and head are the
-    model's."""
-    if not count:
-        return ()
-    inner = tuple(replace(op, reads=tuple("joined" if r == "x" else r for r in op.reads)) for op in layer.operations)
-    operations: Operations = (
-        norm("hidden_norm", "x", hidden),
-        norm("token_norm", "x", hidden),
-        Concat("pair", ("hidden_norm", "token_norm"), 2 * hidden),
-        Matmul("joined", ("pair",), 2 * hidden, hidden),
-        *inner,
-        norm("output_norm", inner[-1].name, hidden),
-    )
-    return (Layer("multi_token_prediction", operations),) * count
-
-
-def decoder_of(
-    sizes: Dimensions, runs: Parts, norm: NormStyle, *, scale: bool = False, balance: BalanceLoss | None = None
-) -> Model:
-    """Return a decoder with an embedding and a head like most. `scale`: constants multiply embedding and logits."""
-    rows, hidden = sizes.vocabulary, sizes.hidden
-    after = head(hidden, rows, norm=norm, scale=scale, balance=balance, none=sizes.headless)
-    return decoder_only(sizes, embedding(rows, hidden, scale=scale), runs, after)

@@ -14,12 +14,13 @@ from napkin.architectures import blocks, common
 from napkin.architectures.arrangements import Arrangement, pre_norm
 from napkin.architectures.attention import Attention, Heads, QkNorm, QkvProjections, Rope
 from napkin.architectures.blocks import RMS, Block, NormStyle
-from napkin.architectures.common import Dimensions, Switch, on
+from napkin.architectures.common import Switch, on
+from napkin.architectures.dimensions import Dimensions, decoder_only, dimensions, prediction_modules, predictions
 from napkin.architectures.layer_plans import Plan, Rotates, Seen, in_all
 from napkin.architectures.mixture import Feed, Mixture
 from napkin.inputs.model import Config
-from napkin.operations.experts import BalanceLoss
 from napkin.operations.model import Layer, Model
+from napkin.operations.router import BalanceLoss
 from napkin.record import record, replace
 
 Vary = Callable[[Attention, Plan], Attention]
@@ -106,32 +107,32 @@ def activation_in(*fields: str) -> Callable[[Config], str]:
 
 
 def constant(function: str) -> Callable[[Config], str]:
-    """The class has this activation function, whatever a field says."""
+    """Return the class's activation function, whatever a field says."""
     return lambda config: function
 
 
 def always(arrangement: Arrangement) -> Callable[[Config], Arrangement]:
-    """The class has this arrangement."""
+    """Return the class's arrangement."""
     return lambda config: arrangement
 
 
 def where(switch: Switch, yes: Arrangement, no: Arrangement) -> Callable[[Config], Arrangement]:
-    """One arrangement where a field is true, else another."""
+    """Choose one arrangement where a field is true, else another."""
     return lambda config: yes if on(config, switch) else no
 
 
 def scored(**changes: object) -> Callable[[Config, Attention], Attention]:
-    """The class makes attention's scores in this way (fields of attention.Scores)."""
+    """Make attention's scores in this way (fields of attention.Scores)."""
     return lambda config, usual: usual.scored(**changes)
 
 
 def softcapped(field: str) -> Callable[[Config, Attention], Attention]:
-    """A soft cap on attention's scores, where its field is not null."""
+    """Cap attention's scores softly, where the field is not null."""
     return lambda config, usual: usual.scored(softcap=capped(config, field))
 
 
 def clamped(field: str) -> Callable[[Config, Attention], Attention]:
-    """The results of the projections are clamped where a field says how far."""
+    """Clamp the results of the projections where a field says how far."""
     return lambda config, usual: usual.projected(clamped=stated(config, field))
 
 
@@ -158,7 +159,7 @@ class Decoder:
 
     norm: NormStyle = RMS
     arrangement: Callable[[Config], Arrangement] = always(pre_norm)
-    sizes: Callable[[Config], Dimensions] = common.dimensions
+    sizes: Callable[[Config], Dimensions] = dimensions
     bias: Switch = False
     out_bias: Switch = False
     fused: bool = False
@@ -244,7 +245,7 @@ def read(config: Config, of: Decoder) -> Reading:
             softcap=head.softcap if head.softcap and capped(config, head.softcap) else "",
         ),
         of.experts.balance_loss(config) if of.experts is not None else None,
-        common.predictions(config) if of.predicts else 0,
+        predictions(config) if of.predicts else 0,
     )
 
 
@@ -334,7 +335,7 @@ def build(of: Reading) -> Model:
         return Layer(_kind(plan, distinct), of.arrangement(sizes.hidden, of.norm, _attention_of(of, plan), feed))
 
     runs = common.runs_of(of.plans, make)
-    return common.decoder_only(
+    return decoder_only(
         replace(sizes, heads=gcd(*(plan.heads for plan in distinct)) or sizes.heads),
         common.embedding(
             sizes.vocabulary,
@@ -358,7 +359,7 @@ def build(of: Reading) -> Model:
             balance=of.balance,
             none=sizes.headless,
         ),
-        common.prediction_modules(of.predictions, sizes.hidden, of.norm, common.last_layer(runs)),
+        prediction_modules(of.predictions, sizes.hidden, of.norm, common.last_layer(runs)),
     )
 
 

@@ -16,17 +16,17 @@ from napkin.architectures.mixture import Feed
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
-from napkin.operations.base import COLUMN
 from napkin.operations.implementations import EAGER, EFFICIENT, FLASH, HF
 from napkin.operations.linear import Matmul
 from napkin.operations.maps import DynamicMask
 from napkin.operations.pointwise import Add
 from napkin.operations.retrieval import RetrievedExperts
+from napkin.operations.roles import COLUMN
 from napkin.record import replace
 
 
 def _attention(config: Config, usual: Attention) -> Attention:
-    """The usual attention with a mask of the keys."""
+    """Return the usual attention with a mask of the keys."""
     mask = partial(dynamic, bias=config.flag("attention_bias"), keep=config.integer("keep_window_size"))
     return replace(usual, core=mask)
 
@@ -41,7 +41,7 @@ def dynamic(core: AttentionCore, *, bias: bool, keep: int) -> Operations:
 
 
 def _retrieval(config: Config, dense: Feed) -> Feed:
-    """Experts that product keys choose, in addition to the dense network, which is shared."""
+    """Add experts that product keys choose, in addition to the dense network, which is shared."""
     if not config.flag("is_moe"):
         config.ignore("num_experts", "num_experts_per_tok", "norm_topk_prob")
         return dense

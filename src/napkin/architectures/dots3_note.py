@@ -1,4 +1,4 @@
-"""dots3.note's language model: latent attention whose sizes are those of a layer's kind, keys that an indexer chooses
+"""dots3.note's language model: latent attention whose sizes depend on the layer type, keys that an indexer chooses
 in some layers and windows in the others.
 
 Field names and arrangements are facts of the class of Hugging Face transformers 5.23.0
@@ -15,25 +15,14 @@ from typing import Any, NamedTuple
 from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.attention import Gate, Rope, Scores
 from napkin.architectures.blocks import RMS, Block, Routing, gated_mlp, moe
-from napkin.architectures.common import (
-    FULL,
-    WINDOWED,
-    activation,
-    checked,
-    chosen_experts,
-    decoder_of,
-    depth,
-    dimensions_of,
-    on,
-    runs_of,
-    width,
-)
+from napkin.architectures.common import FULL, WINDOWED, activation, checked, chosen_experts, depth, on, runs_of, width
+from napkin.architectures.dimensions import decoder_of, dimensions_of
 from napkin.architectures.latent_attention import LATENTS, LatentAttention, LatentSizes
 from napkin.architectures.record import Architecture, Wrapper
 from napkin.inputs.load import printable
 from napkin.inputs.model import LARGEST_DIMENSION, Config
-from napkin.operations.attention import Indexer
 from napkin.operations.implementations import SIGMOID_ROUTER
+from napkin.operations.indexer import Indexer
 from napkin.operations.model import Layer, Model
 from napkin.record import replace
 
@@ -121,11 +110,11 @@ def dots3_note(config: Config) -> Model:
 
 
 def _indexed(config: Config, attend: LatentAttention, hidden: int, sizes: Mapping[str, int]) -> LatentAttention:
-    """Attention to the keys that an indexer chooses."""
+    """Return attention to the keys that an indexer chooses."""
     index_heads, size = config.integer("index_n_heads"), config.integer("index_head_dim")
     rotary = sizes["qk_rope_head_dim"]
     if rotary > size:
-        raise config.wrong("index_head_dim", f"{size} is less than the {rotary} numbers that rotate")
+        raise config.wrong("index_head_dim", f"{size} is less than the {rotary} elements that rotate")
 
     def index(source: str, latent: str) -> Indexer:
         return Indexer("indexer", (source, latent), hidden, sizes["q_lora_rank"], index_heads, size, rotary)
@@ -134,7 +123,7 @@ def _indexed(config: Config, attend: LatentAttention, hidden: int, sizes: Mappin
 
 
 def _networks(config: Config, hidden: int, feeds: list[str]) -> dict[str, Block]:
-    """The feed-forward of each kind of layer that there is."""
+    """Read the feed-forward of each layer type that there is."""
     function = activation(config, "hidden_act")
     networks: dict[str, Block] = {}
     config.ignore("intermediate_size", "moe_intermediate_size", "n_routed_experts", "num_experts_per_tok")
@@ -175,8 +164,8 @@ def _networks(config: Config, hidden: int, feeds: list[str]) -> dict[str, Block]
 
 
 def _kinds(config: Config, layers: int) -> list[str]:
-    """The attention of each layer: listed, or the first two and then each fourth without a window. Where all keys are
-    seen, use_dsa says whether an indexer chooses among them; files with sizes by the layer say it by the name."""
+    """Read the attention of each layer: listed, or the first two and then each fourth without a window. Where all keys
+    are seen, use_dsa says whether an indexer chooses among them; files with sizes by the layer say it by the name."""
     by_layer = "per_layer_config" in config.fields
     chosen = config.flag("use_dsa", otherwise=True) if config.has("use_dsa") or not by_layer else None
     windows = config.flag("use_sliding_window", otherwise=True)
@@ -191,7 +180,8 @@ def _kinds(config: Config, layers: int) -> list[str]:
 
 
 def _feeds(config: Config, layers: int) -> list[str]:
-    """Dense or a mixture of experts, for each layer: listed, or mixtures behind the first, all or each n-th of them."""
+    """Read whether each layer is dense or a mixture of experts: listed, or mixtures behind the first, all or each n-th
+    of them."""
     given = config.items("mlp_layer_types", required=False)
     first = config.optional_integer("first_k_dense_replace", least=0)
     every = config.raw("moe_layer_freq", required=False)
@@ -211,7 +201,7 @@ def _feeds(config: Config, layers: int) -> list[str]:
 
 
 def _sizes(config: Config, kinds: list[str]) -> dict[str, dict[str, int]]:
-    """The sizes of attention in each kind of layer that there is."""
+    """Read the sizes of attention in each layer type that there is."""
     usual = {field: config.integer(field) for field in SIZES if field != "num_key_value_heads"}
     stated = config.optional_integer("num_key_value_heads")
     usual["num_key_value_heads"] = usual["num_attention_heads"] if stated is None else stated
@@ -229,14 +219,14 @@ def _sizes(config: Config, kinds: list[str]) -> dict[str, dict[str, int]]:
         if one["num_key_value_heads"] != one["num_attention_heads"]:
             raise config.wrong("num_key_value_heads", f"is not num_attention_heads in layers of {kind}")
         if one["qk_rope_head_dim"] < 2 or one["qk_rope_head_dim"] % 2:
-            raise config.wrong(field, f"{one['qk_rope_head_dim']} numbers do not rotate in pairs")
+            raise config.wrong(field, f"{one['qk_rope_head_dim']} elements do not rotate in pairs")
         if kind == WINDOWED and one["head_dim"] != one["qk_nope_head_dim"] + one["qk_rope_head_dim"]:
             raise config.wrong("swa_head_dim", "is not qk_nope_head_dim + qk_rope_head_dim in layers with a window")
     return found
 
 
 def _by_layer(config: Config, kinds: list[str]) -> dict[str, dict[str, int]]:
-    """What per_layer_config holds for each kind of layer: the same for all of a kind."""
+    """Read what per_layer_config holds for each layer type: the same for all layers of a type."""
     given = config.mapping("per_layer_config", required=False) or {}
     field, own = "per_layer_config", {}
     for key, block in given.items():
@@ -262,7 +252,7 @@ DOTS3_NOTE = Architecture(
     dots3_note,
     config_class="Dots3NoteTextConfig",
     aliases={"num_local_experts": "n_routed_experts"},
-    implementation=replace(SIGMOID_ROUTER, turned_back=True),
+    implementation=replace(SIGMOID_ROUTER, casts_rotated=True),
     wrappers=(Wrapper("dots3_note", flat=True),),
     defaults={
         "attention_bias": False, "head_dim": 256, "hidden_act": "silu", "index_head_dim": 128, "index_n_heads": 64,

@@ -7,8 +7,9 @@ from functools import partial
 from napkin.architectures.arrangements import parallel, pre_norm
 from napkin.architectures.attention import Attention
 from napkin.architectures.blocks import LAYER
-from napkin.architectures.common import dimensions, kv_heads_of
+from napkin.architectures.common import kv_heads_of
 from napkin.architectures.decoder import Decoder, Inner, Rotary, activation_in, always
+from napkin.architectures.dimensions import dimensions
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
 from napkin.operations.implementations import ALIBI, HF
@@ -66,7 +67,7 @@ FALCON = Architecture(
     falcon,
     config_class="FalconConfig",
     aliases={"n_embed": "hidden_size"},
-    implementation=replace(HF, softmax="native", drops=ALIBI, ungrouped=True, turned=True, masked=True),
+    implementation=replace(HF, softmax="native", drops=ALIBI, ungrouped=True, transposed_weight=True, masked=True),
     defaults={
         "activation": "gelu", "alibi": False, "bias": False, "ffn_hidden_size": None,
         "max_position_embeddings": 2048, "multi_query": True, "new_decoder_architecture": False,

@@ -8,8 +8,9 @@ from functools import partial
 from napkin.architectures.arrangements import post_norm, pre_norm
 from napkin.architectures.attention import Attention
 from napkin.architectures.blocks import LAYER
-from napkin.architectures.common import FULL, WINDOWED, Dimensions, dimensions
+from napkin.architectures.common import FULL, WINDOWED
 from napkin.architectures.decoder import Decoder, Embedded, Headed, Inner, activation_in, always, constant, scored
+from napkin.architectures.dimensions import Dimensions, dimensions
 from napkin.architectures.layer_plans import Windows
 from napkin.architectures.mixture import Feed
 from napkin.architectures.record import Architecture, like
@@ -24,7 +25,8 @@ SAME_HEADS = partial(dimensions, kv_heads="", own_head_dim=False)
 
 
 def alternating(config: Config, layers: int) -> Callable[[int], str]:
-    """attention_types: [[[global, local], n], …] repeats each pair n times; global and local in turn by default."""
+    """Read attention_types: [[[global, local], n], …] repeats each pair n times; global and local in turn by
+    default."""
     blocks_of = config.items("attention_types", required=False)
     if blocks_of is None:
         return lambda i: WINDOWED if i % 2 else FULL
@@ -41,19 +43,20 @@ def alternating(config: Config, layers: int) -> Callable[[int], str]:
 
 
 def _upcast(config: Config, usual: Attention) -> Attention:
-    """Scores are a matmul of fp32 tensors where reorder_and_upcast_attn says so."""
+    """Make the scores a matmul of fp32 tensors where reorder_and_upcast_attn says so."""
     return usual.scored(upcast=config.flag("reorder_and_upcast_attn", otherwise=False))
 
 
 def _multi_query(config: Config) -> Dimensions:
-    """One key/value head where multi_query says so; later releases also write the number, which does not decide."""
+    """Read one key/value head where multi_query says so; later releases also write the number, which does not
+    decide."""
     kv_heads = 1 if config.flag("multi_query") else config.integer("num_attention_heads")
     config.must_be("num_key_value_heads", kv_heads)
     return dimensions(config, kv_heads=kv_heads, own_head_dim=False)
 
 
 def _dropped_inside(config: Config, usual: Feed) -> Feed:
-    """Dropout before the last projection."""
+    """Drop out before the last projection."""
     return partial(usual, dropout=True)
 
 
@@ -64,7 +67,7 @@ def biogpt(config: Config) -> Model:
 
 
 def _opt_sizes(config: Config) -> Dimensions:
-    """OPT 350M has a narrower embedding between projections."""
+    """Read OPT's dimensions: 350M has a narrower embedding between projections."""
     sizes = SAME_HEADS(config)
     narrow = config.optional_integer("word_embed_proj_dim")
     return replace(sizes, embedding_width=0 if narrow in (None, sizes.hidden) else narrow)
@@ -168,7 +171,7 @@ GPT_NEO = Architecture(
     config_class="GPTNeoConfig",
     aliases={"num_heads": "num_attention_heads", "num_layers": "num_hidden_layers"},
     implementation=replace(
-        HF_EAGER, softmax="wide_scores", buffers=(("masks", "bool"),), norms_last=False, closure=("mask",)
+        HF_EAGER, softmax="fp32_scores", buffers=(("masks", "bool"),), norms_last=False, closure=("mask",)
     ),
     defaults={
         "activation_function": "gelu_new", "intermediate_size": None, "max_position_embeddings": 2048,

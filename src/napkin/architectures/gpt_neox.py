@@ -8,7 +8,6 @@ from functools import partial
 from napkin.architectures.arrangements import parallel, pre_norm
 from napkin.architectures.attention import Attention
 from napkin.architectures.blocks import LAYER, LAYER_OFFSET, LAYER_PER_HEAD
-from napkin.architectures.common import Dimensions, dimensions
 from napkin.architectures.decoder import (
     Decoder,
     Embedded,
@@ -21,6 +20,7 @@ from napkin.architectures.decoder import (
     always,
     where,
 )
+from napkin.architectures.dimensions import Dimensions, dimensions
 from napkin.architectures.gpt2 import DROPPED, SAME_HEADS
 from napkin.architectures.layer_plans import EVERYWHERE, Plan
 from napkin.architectures.record import Architecture, Wrapper, like
@@ -30,7 +30,7 @@ from napkin.record import replace
 
 
 def _grouped(config: Config, usual: Attention) -> Attention:
-    """The heads lie in four groups in the fused projection, one per core of a TPU v4."""
+    """Lay the heads in four groups in the fused projection, one per core of a TPU v4."""
     return usual.projected(groups=4)
 
 
@@ -39,7 +39,7 @@ def _mark_last(config: Config, plans: Sequence[Plan]) -> Sequence[Plan]:
 
 
 def _last_bias(config: Config, sizes: Dimensions) -> Vary:
-    """Only the last layer's output projection has a bias."""
+    """Give only the last layer's output projection a bias."""
     return lambda usual, plan: usual.projected(out_bias=True) if plan.last else usual
 
 
@@ -66,7 +66,7 @@ GPTJ = Architecture(
         "n_positions": "max_position_embeddings",
     },
     implementation=replace(
-        HF_EAGER, softmax="wide_scores", rotary="pair", buffers=(("angles", "fp32"),), norms_last=False
+        HF_EAGER, softmax="fp32_scores", rotary="pair", buffers=(("angles", "fp32"),), norms_last=False
     ),
     defaults={
         "activation_function": "gelu_new", "max_position_embeddings": 2048, "n_inner": None,
@@ -81,7 +81,7 @@ CODEGEN = like(
     config_class="CodeGenConfig",
     implementation=replace(
         HF_EAGER,
-        softmax="wide_scores",
+        softmax="fp32_scores",
         rotary="pair",
         rotary_fp32=True,
         buffers=(("angles", "fp32"),),

@@ -1,24 +1,47 @@
-"""Hunyuan."""
+"""Hunyuan: dense, mixtures of experts, and Hy4 with latent attention."""
 
 from __future__ import annotations
 
-from napkin.architectures.blocks import RMS
+from napkin.architectures.attention import Rope, gated
+from napkin.architectures.blocks import RMS, Operations
 from napkin.architectures.common import width
 from napkin.architectures.decoder import Decoder, NormedHeads
+from napkin.architectures.deepseek import DEEPSEEK_V32
+from napkin.architectures.latent_attention import LatentAttention
+from napkin.architectures.latent_decoder import each_fourth_indexed
 from napkin.architectures.layer_plans import by_type
 from napkin.architectures.mixture import SIGMOID, Mixture, counted
-from napkin.architectures.record import Architecture
+from napkin.architectures.record import REQUIRED, Architecture, like
 from napkin.inputs.model import Config
-from napkin.operations.implementations import HF, SIGMOID_ROUTER
+from napkin.operations.implementations import EAGER, HF, SIGMOID_ROUTER
+from napkin.operations.linear import Matmul
 from napkin.operations.model import Model
+from napkin.operations.roles import COLUMN
 from napkin.record import replace
+
+
+def _gate_and_queries(of: LatentAttention, source: str) -> Operations:
+    """Return Hy4's output gate, made from the input, and the queries."""
+    sizes = of.sizes
+    gate = Matmul("output_gate", (source,), sizes.width, sizes.heads * sizes.v_dim, False, COLUMN)
+    return (gate, *of.usual_queries(source))
+
+
+def _gate(source: str, attended: str, width: int, heads: int, size: int, prefix: str) -> Operations:
+    return gated(attended, "output_gate", heads * size, fp32=False)
+
+
+def _hy_v4(usual: LatentAttention) -> LatentAttention:
+    """Hy4: gated, with one learned extra score per head."""
+    return replace(usual, queries=_gate_and_queries, gate=_gate, scores=replace(usual.scores, sinks=True))
 
 
 def hunyuan_moe(config: Config) -> Model:
     """Return Hunyuan's mixture, whose files write one number for each layer and much that the class does not know."""
-    alike = {"moe_topk", "num_experts", "num_shared_expert", "moe_intermediate_size"}
-    lists = {f: v for f in alike if isinstance(v := config.fields.get(f), list) and v and v == v[:1] * len(v)}
-    config.fields = {**config.fields, **{field: values[0] for field, values in lists.items()}}
+    for field in ("moe_topk", "num_experts", "num_shared_expert", "moe_intermediate_size"):
+        values = config.fields.get(field)
+        if isinstance(values, list) and values and values == values[:1] * len(values):
+            config.restate(field, values[0])
     for field, value in (("num_shared_expert", 1), ("use_mixed_mlp_moe", True), ("norm_type", "rms")):
         config.must_be(field, value)
     for field in ("use_cla", "use_mla", "mlp_bias", "add_classification_head", "moe_layer_num_skipped"):
@@ -88,5 +111,21 @@ HY_V3 = Architecture(
         "num_key_value_heads": 8, "num_shared_experts": 1, "tie_word_embeddings": False, "vocab_size": 120832,
     },
 )  # fmt: skip
+HY_V4 = like(
+    DEEPSEEK_V32,
+    "hy_v4",
+    rotary=Rope(0),
+    indexer=each_fourth_indexed,
+    attention=_hy_v4,
+    streams="hc_mult",
+    config_class="HYV4Config",
+    implementation=replace(SIGMOID_ROUTER, fp32_sinks=True, kernels=(EAGER,)),
+    defaults={
+        "first_k_dense_replace": REQUIRED, "hc_mult": 4, "head_dim": 256, "index_n_heads": 16,
+        "indexer_types": None, "intermediate_size": 6912, "max_position_embeddings": 262144, "mlp_bias": REQUIRED,
+        "moe_intermediate_size": 768, "num_attention_heads": 32, "num_key_value_heads": 32,
+        "qk_nope_head_dim": 192, "v_head_dim": 256, "vocab_size": 120832,
+    },
+)  # fmt: skip
 
-ARCHITECTURES = (HUNYUAN_DENSE, HUNYUAN_MOE, HY_V3)
+ARCHITECTURES = (HUNYUAN_DENSE, HUNYUAN_MOE, HY_V3, HY_V4)

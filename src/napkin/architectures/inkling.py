@@ -1,5 +1,5 @@
 """Inkling's language model: no positions but scores by distance, short convolutions of keys, values and of what each
-branch makes, and shared experts that the router weighs.
+branch returns, and shared experts that the router weights.
 
 Field names and arrangements are facts of the class of Hugging Face transformers 5.23.0
 (src/transformers/models/inkling/).
@@ -14,10 +14,8 @@ from typing import NamedTuple
 from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.blocks import RMS, Block, Operations, gated_mlp
 from napkin.architectures.common import (
-    Dimensions,
     activation,
     chosen_experts,
-    decoder_only,
     depth,
     embedding,
     head,
@@ -27,23 +25,26 @@ from napkin.architectures.common import (
     runs_of,
     width,
 )
+from napkin.architectures.dimensions import Dimensions, decoder_only
 from napkin.architectures.record import Architecture, Wrapper
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
-from napkin.operations.base import COLUMN, KEY, LM_HEAD, QUERY, ROW, SHARED_EXPERT, VALUE, Operation
+from napkin.operations.base import Operation
 from napkin.operations.experts import Experts
 from napkin.operations.implementations import EAGER, EFFICIENT, HF
+from napkin.operations.learned import Parameters
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
-from napkin.operations.pointwise import Add, Multiply, Parameters, Scale
+from napkin.operations.pointwise import Add, Multiply, Scale
 from napkin.operations.relative import DistanceBias, SharedExperts, ShortConvolution, SinkRouter
+from napkin.operations.roles import COLUMN, KEY, LM_HEAD, QUERY, ROW, SHARED_EXPERT, VALUE
 from napkin.operations.views import Slice
 from napkin.record import replace
 
 FULL, WINDOWED = "hybrid", "hybrid_sliding"
 SPARSE, DENSE = "sparse", "dense"
 PERIOD = 6
-"""Each so many-th layer sees all keys, where a config does not say which (InklingTextConfig)."""
+"""Every PERIOD-th layer sees all keys, where a config does not say which (InklingTextConfig)."""
 
 
 class Plan(NamedTuple):
@@ -54,7 +55,7 @@ class Plan(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """Attention of a kind of layer."""
+    """Sizes of attention in one layer type."""
 
     heads: int
     kv_heads: int
@@ -122,7 +123,7 @@ def inkling(config: Config) -> Model:
 
 
 def _head(after: Operations, width: int, real_rows: int, rows: int) -> Operations:
-    """What the head reads is divided by a constant; logits of rows that pad the table are dropped."""
+    """Divide what the head reads by a constant, and drop the logits of rows that pad the vocabulary."""
     operations: list[Operation] = []
     for op in after:
         if op.role == LM_HEAD:
@@ -135,7 +136,7 @@ def _head(after: Operations, width: int, real_rows: int, rows: int) -> Operation
 
 
 def _convolved(block: Block, width: int, kernel: int, name: str) -> Block:
-    """The block, and a short convolution of what it makes."""
+    """Return the block with a short convolution of its result."""
 
     def of(source: str) -> Operations:
         operations = block(source)
@@ -178,7 +179,7 @@ def _attention(source: str, *, width: int, rank: int, kernel: int, own: Sizes) -
 
 
 def _networks(config: Config, hidden: int, feeds: list[str]) -> dict[str, Block]:
-    """The feed-forward of each kind of layer that there is."""
+    """Read the feed-forward of each layer type that there is."""
     function = activation(config, "hidden_act")
     config.ignore("intermediate_size", "moe_intermediate_size", "dense_intermediate_size")
     config.ignore("n_routed_experts", "num_experts_per_tok", "n_shared_experts")
@@ -203,7 +204,7 @@ def _networks(config: Config, hidden: int, feeds: list[str]) -> dict[str, Block]
 
 
 def _dense(source: str, *, width: int, inner: int, function: str) -> Operations:
-    """A gated network, its result multiplied by one learned number."""
+    """Return a gated network whose result is multiplied by one learned scalar."""
     operations = gated_mlp(source, width=width, inner=inner, function=function)
     return (
         *operations,
@@ -224,7 +225,8 @@ def _sparse(source: str, *, width: int, inner: int, experts: int, top_k: int, sh
 
 
 def _kinds(config: Config, layers: int) -> list[str]:
-    """The attention of each layer: listed, or by the numbers of those with a window, or each so many-th without."""
+    """Read the attention of each layer: listed, or by the indices of those with a window, or every PERIOD-th
+    without."""
     local = indices(config, "local_layer_ids", layers)
     stated = config.items("local_layer_ids", required=False) is not None
     given = listed(config, "layer_types", layers, (FULL, WINDOWED))

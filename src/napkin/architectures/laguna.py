@@ -7,8 +7,9 @@ from functools import partial
 
 from napkin.architectures.attention import Attention, Gate, Rope
 from napkin.architectures.blocks import RMS, Routing, moe
-from napkin.architectures.common import FULL, WINDOWED, Dimensions, depth, in_pairs, indices, rope_of
+from napkin.architectures.common import FULL, WINDOWED, depth, in_pairs, indices, rope_of
 from napkin.architectures.decoder import Decoder, NormedHeads, Vary
+from napkin.architectures.dimensions import Dimensions
 from napkin.architectures.layer_plans import AS_LISTED, Plan, by_type
 from napkin.architectures.mixture import Mixture, as_wide_as
 from napkin.architectures.record import Architecture
@@ -45,7 +46,7 @@ def laguna(config: Config) -> Model:
 
 
 def _by_kind(config: Config, sizes: Dimensions) -> Vary:
-    """Each kind of layer rotates a part of its heads, and may have its own number of heads."""
+    """Read which part of its heads each layer type rotates; a layer may also have its own number of heads."""
     dims = {}
     for kind, part in ((FULL, 0.5), (WINDOWED, 1.0)):
         entry = rope_of(config, kind, {"partial_rotary_factor": part}) or {}
@@ -59,7 +60,7 @@ def _by_kind(config: Config, sizes: Dimensions) -> Vary:
 
 
 def _softcapped(config: Config, routing: Routing) -> Routing:
-    """The router's logits are capped softly where the field is more than 0."""
+    """Cap the router's logits softly where the field is more than 0."""
     return replace(routing, softcap=(config.real("moe_router_logit_softcapping", required=False) or 0) > 0)
 
 
@@ -91,7 +92,7 @@ LAGUNA = Architecture(
     "laguna",
     laguna,
     config_class="LagunaConfig",
-    implementation=replace(PARTIAL_ROTARY, by_kind=True, router="tokens", new_shares=True, wide_logits=True),
+    implementation=replace(PARTIAL_ROTARY, by_kind=True, router="tokens", new_shares=True, fp32_logits=True),
     defaults={
         "attention_bias": False, "gating": True, "head_dim": 128, "hidden_act": "silu", "intermediate_size": 8192,
         "layer_types": None, "max_position_embeddings": 131072, "mlp_layer_types": None,

@@ -85,7 +85,7 @@ def every(period: int, field: str = "") -> Windows:
 
 
 def all_but_each(period: int) -> Windows:
-    """Return windows everywhere but in layers 0, n, 2n, …"""
+    """Return windows everywhere but in layers 0, n, 2n and so on."""
     return Windows(laid_out(lambda i, layers: WINDOWED if i % period else FULL))
 
 

@@ -7,8 +7,8 @@ from functools import partial
 from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.attention import Attention
 from napkin.architectures.blocks import LAYER, RMS, RMS_BARE, RMS_FP32
-from napkin.architectures.common import dimensions
 from napkin.architectures.decoder import Decoder, Embedded, Headed, NormedHeads, Rotary, always, constant
+from napkin.architectures.dimensions import dimensions
 from napkin.architectures.layer_plans import EVERYWHERE, all_but_each, but_each
 from napkin.architectures.mixture import Mixture, counted
 from napkin.architectures.record import REQUIRED, Architecture, Wrapper, like
@@ -162,7 +162,7 @@ HELIUM = Architecture(
         rotary=Rotary("interleaved"),
     ),
     config_class="HeliumConfig",
-    implementation=replace(HF, rotary="layer", wide_weight=True),
+    implementation=replace(HF, rotary="layer", fp32_norm_weight=True),
     defaults={
         "attention_bias": False, "head_dim": 128, "hidden_act": "silu", "intermediate_size": 7040,
         "max_position_embeddings": 4096, "mlp_bias": False, "num_attention_heads": 20, "num_key_value_heads": 20,

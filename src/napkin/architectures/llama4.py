@@ -7,8 +7,9 @@ from functools import partial
 
 from napkin.architectures.attention import Attention, Scaling
 from napkin.architectures.blocks import RMS_BARE, moe
-from napkin.architectures.common import CHUNKED, FULL, Dimensions, indices, layer_types
+from napkin.architectures.common import CHUNKED, FULL, indices, layer_types
 from napkin.architectures.decoder import Decoder, Inner, NormedHeads, Rotary, Vary
+from napkin.architectures.dimensions import Dimensions
 from napkin.architectures.layer_plans import Plan, Seen, but_each
 from napkin.architectures.mixture import Mixture, Shared
 from napkin.architectures.record import Architecture, Wrapper

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from napkin.architectures.attention import Attention, Rope, Scaling
-from napkin.architectures.common import FULL, WINDOWED, Dimensions, in_pairs, rope_of
+from napkin.architectures.common import FULL, WINDOWED, in_pairs, rope_of
 from napkin.architectures.decoder import Decoder, Vary
+from napkin.architectures.dimensions import Dimensions
 from napkin.architectures.layer_plans import Plan, Windows, all_sparse, listed_or
 from napkin.architectures.mixture import SIGMOID
 from napkin.architectures.record import Architecture
@@ -39,17 +40,17 @@ def mimo_v2_flash(config: Config) -> Model:
     before = config.optional_integer("sliding_window_size")  # in addition to the query's own key
     if before is not None:
         config.ignore("sliding_window")
-        config.fields = {**config.fields, "sliding_window": before + 1}
+        config.restate("sliding_window", before + 1)
     return _MIMO(config)
 
 
 def _values(config: Config, usual: Attention) -> Attention:
-    """Values have heads of their own size, multiplied by a constant."""
+    """Give values heads of their own size, multiplied by a constant."""
     return replace(usual, heads=replace(usual.heads, v_dim=config.integer("v_head_dim")), scaling=Scaling(values=True))
 
 
 def _by_kind(config: Config, sizes: Dimensions) -> Vary:
-    """Each kind of layer rotates a part of its heads; those with a window have twice the key/value heads, and sinks."""
+    """Read which part of its heads each layer type rotates; with a window, twice the key/value heads, and sinks."""
     dims = {}
     for kind in (FULL, WINDOWED):
         flat = config.real("partial_rotary_factor", required=False)

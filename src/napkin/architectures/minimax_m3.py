@@ -10,27 +10,18 @@ from typing import NamedTuple
 from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.attention import Attention, Heads, QkNorm, Rope, Scores
 from napkin.architectures.blocks import RMS_OFFSET, Block, Operations, Routing, moe
-from napkin.architectures.common import (
-    balance_loss,
-    checked,
-    chosen_experts,
-    decoder_of,
-    depth,
-    dimensions_of,
-    kv_heads_of,
-    runs_of,
-    width,
-)
+from napkin.architectures.common import balance_loss, checked, chosen_experts, depth, kv_heads_of, runs_of, width
+from napkin.architectures.dimensions import decoder_of, dimensions_of
 from napkin.architectures.record import Architecture, Wrapper
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
-from napkin.operations.base import COLUMN, ROW
 from napkin.operations.compression import BlockIndexer
 from napkin.operations.implementations import PARTIAL_ROTARY
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
 from napkin.operations.pointwise import Activation, Clamp, Multiply, Scale
+from napkin.operations.roles import COLUMN, ROW
 from napkin.operations.views import Slice
 from napkin.record import replace
 
@@ -68,7 +59,7 @@ def minimax_m3(config: Config) -> Model:
     if part is None:
         part = 1.0
     if isinstance(part, bool) or not isinstance(part, (int, float)) or not 0 < part <= 1:
-        raise config.wrong("partial_rotary_factor", f"{printable(repr(part), 60)} is not a share from 0 to 1")
+        raise config.wrong("partial_rotary_factor", f"{printable(repr(part), 60)} is not a fraction from 0 to 1")
     rotary = -2 * (-int(head_dim * part) // 2)
     attend = Attention(Heads(hidden, heads, kv_heads, head_dim), rope=Rope(rotary), norm=QkNorm(RMS_OFFSET))
 
@@ -121,7 +112,7 @@ def minimax_m3(config: Config) -> Model:
 
 
 def _swiglu(source: str, *, width: int, inner: int, prefix: str = "") -> Operations:
-    """down((up + 1) ⊙ gate ⊙ σ(α·gate)), gate and up cut to an interval, from one product."""
+    """Return down((up + 1) ⊙ gate ⊙ σ(α·gate)), gate and up clamped to an interval, from one projection."""
     gate, up, both = prefix + "gate", prefix + "up", prefix + "gate_up"
     return (
         Matmul(both, (source,), width, 2 * inner, False, COLUMN),
@@ -139,7 +130,7 @@ def _swiglu(source: str, *, width: int, inner: int, prefix: str = "") -> Operati
 
 
 def _size(config: Config, field: str, legacy: object) -> int:
-    """A size of the indexer, under the class's name or the published one."""
+    """Read a size of the indexer, under the class's name or the published one."""
     stated = legacy.get(LEGACY[field]) if isinstance(legacy, dict) else None
     if stated is None:
         return config.integer(field)

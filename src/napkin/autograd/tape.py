@@ -16,156 +16,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from napkin import formats
-from napkin.elementwise import Number, ceil_div, is_array, maximum, where
-
-BYTES, SIXTEENTHS = formats.BYTES, formats.SIXTEENTHS
-_RANK = {"bf16": 1, "fp16": 1, "fp32": 2, "fp64": 3}
-
-SLICE, CUT = "slice", "cut"
-INPUT_LABEL = "x"
-"""The residual stream that a layer reads."""
-ACTIVATION, WEIGHT, WEIGHT_COPY, INPUT = "activation", "weight", "weight copy", "input"
-
-
-def sized(count: Number, dtype: str) -> Number:
-    """Bytes of `count` elements."""
-    return count * BYTES[dtype] if dtype in BYTES else ceil_div(count * SIXTEENTHS[dtype], 16)
-
-
-class Storage:
-    """Bytes on the device. `kept` is how much of it autograd holds: 0 or 1, or an array of them."""
-
-    __slots__ = ("kept", "kind", "label", "shared", "size")
-
-    def __init__(self, label: str, size: Number, kind: str = ACTIVATION, shared: bool = False) -> None:
-        self.label = label
-        self.size = size
-        self.kind = kind
-        self.shared = shared
-        self.kept: Number = 0
-
-
-class Tensor:
-    """`count` elements of `dtype` in one of several storages, each with the condition (0 or 1) under which it is.
-
-    `fixed` marks what needs no gradient; `rows_apart` tells that sequences and heads are not next to each other in
-    memory (a transposed view), so that folding both into one dimension copies; `base` is the tensor that a view shows,
-    whose gradient is its own."""
-
-    __slots__ = ("base", "count", "dtype", "fixed", "places", "rows_apart")
-
-    def __init__(
-        self,
-        count: Number,
-        dtype: str,
-        places: tuple[tuple[Number, Storage], ...],
-        fixed: bool = False,
-        rows_apart: bool = False,
-        base: Tensor | None = None,
-    ) -> None:
-        self.base = base
-        self.count = count
-        self.dtype = dtype
-        self.places = places
-        self.fixed = fixed
-        self.rows_apart = rows_apart
-
-    @property
-    def size(self) -> Number:
-        """Bytes of the elements, however they are stored."""
-        return sized(self.count, self.dtype)
-
-    def view(self, count: Number | None = None, *, rows_apart: bool | None = None) -> Tensor:
-        """The same storage seen through another shape; `count` where it shows only a part, or repeats."""
-        return Tensor(
-            self.count if count is None else count,
-            self.dtype,
-            self.places,
-            self.fixed,
-            self.rows_apart if rows_apart is None else rows_apart,
-            self,
-        )
-
-    @property
-    def root(self) -> Tensor:
-        """The tensor that a chain of views shows."""
-        tensor = self
-        while tensor.base is not None:
-            tensor = tensor.base
-        return tensor
-
-
-class Node:
-    """One primitive as autograd sees it: what it read, made and kept.
-
-    weight   bytes of the weight gradient that its backward leaves behind
-    alias    its backward hands the gradient on without making a new tensor (additions, copies, views)
-    spread   its backward makes each factor's gradient as large as the product, sums and casts them in turn
-    bias     of them, the bias's, summed when the others are there
-    narrow   bytes of the weight gradient in the type that the product ran in, which is cast behind it
-    scratch  further bytes that its backward needs while it runs
-    ahead    further bytes that its forward needs
-    cached   bytes of the copy of a bias that autocast's cache holds from then on
-    """
-
-    __slots__ = (
-        "ahead",
-        "alias",
-        "bias",
-        "cached",
-        "inputs",
-        "kept",
-        "name",
-        "narrow",
-        "output",
-        "scratch",
-        "spread",
-        "weight",
-    )
-
-    def __init__(
-        self,
-        name: str,
-        inputs: tuple[Tensor, ...],
-        output: Tensor,
-        kept: tuple[tuple[Number, Storage], ...],
-        weight: Number,
-        alias: bool,
-        scratch: Number,
-        spread: bool,
-        narrow: Number,
-        bias: Number,
-        ahead: Number,
-        cached: Number,
-    ) -> None:
-        self.name = name
-        self.inputs = inputs
-        self.output = output
-        self.kept = kept
-        self.weight = weight
-        self.alias = alias
-        self.scratch = scratch
-        self.spread = spread
-        self.narrow = narrow
-        self.bias = bias
-        self.ahead = ahead
-        self.cached = cached
-
-
-def select(condition: Number, yes: Tensor, no: Tensor) -> Tensor:
-    """`yes` where the condition holds, else `no`. Where layouts differ in it, what each of them makes stays on the tape
-    and is replayed for all: only arrays that agree in every condition have the live bytes of single layouts."""
-    if not is_array(condition):
-        return yes if condition else no
-    if condition.all():
-        return yes
-    if not condition.any():
-        return no
-    holds = condition * 1
-    places = tuple((w * holds, s) for w, s in yes.places) + tuple((w * (1 - holds), s) for w, s in no.places)
-    count = where(condition, yes.count, no.count)
-    return Tensor(count, no.dtype, places, yes.fixed and no.fixed, no.rows_apart, no)
+from napkin.autograd.tensors import (
+    ACTIVATION,
+    BYTES,
+    CUT,
+    INPUT,
+    PROMOTION_RANK,
+    SLICE,
+    WEIGHT,
+    WEIGHT_COPY,
+    Node,
+    Storage,
+    Tensor,
+    promoted,
+    sized,
+)
+from napkin.elementwise import Number, is_array, maximum
 
 
 class Tape:
@@ -173,16 +39,16 @@ class Tape:
 
     compute    type of linear layers' weights, and of activations where nothing casts
     autocast   type that autocast lowers matrix products to, or "" when it is off
-    narrow     type of less than 16 bits that linear layers read their inputs in, or ""
+    linear_dtype  type of less than 16 bits that linear layers read their inputs in, or ""
     again      what runs now runs again in backward: nothing of it is kept but autocast's copies of weights
     holds      (the last node that runs while a variable names a tensor, that tensor)
     copies     autocast's copies of the weights that the operation at hand shares with others, by their labels
     """
 
-    def __init__(self, compute: str, autocast: str = "", narrow: str = "") -> None:
+    def __init__(self, compute: str, autocast: str = "", linear_dtype: str = "") -> None:
         self.compute = compute
         self.autocast = autocast
-        self.narrow = narrow
+        self.linear_dtype = linear_dtype
         self.nodes: list[Node] = []
         self.holds: list[tuple[int, Tensor]] = []
         self.kept: list[Storage] = []
@@ -192,7 +58,7 @@ class Tape:
 
     def fresh(self) -> Tape:
         """An empty tape of the same types."""
-        return Tape(self.compute, self.autocast, self.narrow)
+        return Tape(self.compute, self.autocast, self.linear_dtype)
 
     # --- storages ---
 
@@ -227,10 +93,10 @@ class Tape:
         weight: Number = 0,
         alias: bool = False,
         scratch: Number = 0,
-        spread: bool = False,
-        narrow: Number = 0,
+        broadcast: bool = False,
+        uncast_weight: Number = 0,
         bias: Number = 0,
-        ahead: Number = 0,
+        forward_scratch: Number = 0,
         cached: Number = 0,
     ) -> Tensor:
         output.fixed = all(t.fixed for t in inputs) and not is_array(weight) and weight == 0
@@ -238,7 +104,20 @@ class Tape:
             kept = [t for t in kept if t.places[0][1].kind == WEIGHT_COPY]
         held = () if output.fixed else self.keep(*kept)
         self.nodes.append(
-            Node(name, tuple(inputs), output, held, weight, alias, scratch, spread, narrow, bias, ahead, cached)
+            Node(
+                name,
+                tuple(inputs),
+                output,
+                held,
+                weight,
+                alias,
+                scratch,
+                broadcast,
+                uncast_weight,
+                bias,
+                forward_scratch,
+                cached,
+            )
         )
         return output
 
@@ -276,7 +155,7 @@ class Tape:
 
     def shift(self, x: Tensor, what: str = "shifted", dtype: str = "") -> Tensor:
         """x plus a constant, of a wider type where it is: keeps nothing, and hands its gradient on."""
-        wider = dtype and _RANK[dtype] > _RANK[x.dtype]
+        wider = dtype and PROMOTION_RANK[dtype] > PROMOTION_RANK[x.dtype]
         out = self.new(x.count, dtype if wider else x.dtype, what)
         out.rows_apart = x.rows_apart
         return self.record("shift", (x,), out, alias=True)
@@ -285,14 +164,16 @@ class Tape:
         """Both halves of each head put together anew, one negated. Backwards each half fills a tensor of its own with
         zeros around it, and they are added."""
         negated = sized(x.count // 2, x.dtype)
-        return self.record("rotate", (x,), self.new(x.count, x.dtype, "rotated"), scratch=x.size, ahead=negated)
+        return self.record(
+            "rotate", (x,), self.new(x.count, x.dtype, "rotated"), scratch=x.size, forward_scratch=negated
+        )
 
     def multiply(self, x: Tensor, y: Tensor, what: str = "product") -> Tensor:
         """x·y, elementwise or broadcast over x: each factor is kept where the other's gradient needs it."""
         out = self.new(x.count, promoted(x, y), what)
         out.rows_apart = x.rows_apart
         kept = ([] if y.fixed else [x]) + ([] if x.fixed else [y])
-        return self.record("mul", (x, y), out, kept, spread=True)
+        return self.record("mul", (x, y), out, kept, broadcast=True)
 
     def power(self, x: Tensor) -> Tensor:
         given, x = x, self.raised(x)
@@ -329,7 +210,7 @@ class Tape:
         out in both directions within one function, where four tensors as large stand at once forwards, five
         backwards."""
         out = self.new(x.count, x.dtype, name)
-        return self.record(name, (x,), out, (x,), scratch=4 * x.size * written, ahead=3 * x.size * written)
+        return self.record(name, (x,), out, (x,), scratch=4 * x.size * written, forward_scratch=3 * x.size * written)
 
     def dropout(self, x: Tensor, p: float) -> Tensor:
         """The fused kernel keeps a mask of one byte an element; nothing happens at p = 0."""
@@ -386,16 +267,16 @@ class Tape:
         """x·Wᵀ. Keeps x, and autocast's copy of the weight, which is cast `once` a step or in each product."""
         stored = self.compute if not self.autocast else "fp32"
         given, x = x, self.lowered(x)
-        kept = [self.new(x.count, self.narrow, f"as {self.narrow}") if self.narrow else x]
+        kept = [self.new(x.count, self.linear_dtype, f"as {self.linear_dtype}") if self.linear_dtype else x]
         if self.autocast and not x.fixed:
             name = weight or "weight"
             kept.append(self.weight_copy(d_in * d_out, name) if once else self.new(d_in * d_out, self.autocast, name))
         out = self.new(x.count // d_in * d_out, x.dtype, "output")
         grads = d_in * d_out * BYTES[stored] + (d_out * BYTES[stored] if bias else 0)
-        narrow = grads * BYTES[x.dtype] // BYTES[stored] if self.autocast else 0
+        uncast = grads * BYTES[x.dtype] // BYTES[stored] if self.autocast else 0
         summed = d_out * BYTES[x.dtype] if bias else 0
         cached = summed if self.autocast else 0
-        self.record("linear", (x,), out, kept, weight=grads, narrow=narrow, bias=summed, cached=cached)
+        self.record("linear", (x,), out, kept, weight=grads, uncast_weight=uncast, bias=summed, cached=cached)
         self.hold(given)
         return out
 
@@ -417,8 +298,3 @@ class Tape:
         self.record("matmul", (x, y), out, (x, y))
         self.hold(*given)
         return out
-
-
-def promoted(x: Tensor, y: Tensor) -> str:
-    """torch's result type of two floating types."""
-    return x.dtype if _RANK[x.dtype] >= _RANK[y.dtype] else y.dtype

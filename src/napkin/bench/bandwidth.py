@@ -7,8 +7,9 @@ from functools import partial
 
 from napkin.bench.device import Kernel, Unsupported
 from napkin.bench.matmul import outcome
+from napkin.bench.measurement import Measurement
 from napkin.bench.modes import DEVICE_TIMING, HOST_TIMING, MIB, Mode
-from napkin.bench.session import Outcome, Session
+from napkin.bench.session import Session
 from napkin.bench.stats import median
 from napkin.bench.timing import Timing, time_blocks
 
@@ -38,7 +39,7 @@ def memory(session: Session, mode: Mode, datasheet: float | None, operations: tu
             device.release()
 
 
-def _stream(session: Session, operation: str, size: int, timing: Timing, datasheet: float | None) -> Outcome:
+def _stream(session: Session, operation: str, size: int, timing: Timing, datasheet: float | None) -> Measurement:
     kernel = session.device.stream(operation, size)
     seen = outcome(kernel, time_blocks(session.device, kernel, timing))
     # faster than the datasheet: cache hits or a wrong count, never a headline
@@ -47,7 +48,7 @@ def _stream(session: Session, operation: str, size: int, timing: Timing, datashe
 
 
 def host(session: Session, mode: Mode) -> None:
-    """Host to device and back, over pinned and pageable memory, and both ways at once.
+    """Measure host to device and back, over pinned and pageable memory, and both ways at once.
 
     With several ranks first on rank 0 alone, then on all at once: the GPUs of a node share its memory and its links.
     """
@@ -68,7 +69,7 @@ def host(session: Session, mode: Mode) -> None:
                 )
 
 
-def _transfer(session: Session, direction: str, pinned: bool, size: int, idle: bool) -> Outcome:
+def _transfer(session: Session, direction: str, pinned: bool, size: int, idle: bool) -> Measurement:
     if idle:
         raise Unsupported("measured on rank 0 alone")
     kernel = session.device.transfer(direction, pinned, size)
@@ -77,8 +78,8 @@ def _transfer(session: Session, direction: str, pinned: bool, size: int, idle: b
     return _by_wall_clock(session, kernel)
 
 
-def _by_wall_clock(session: Session, kernel: Kernel) -> Outcome:
-    """Pageable copies block the host: the wall clock round copy and synchronisation is what a program sees."""
+def _by_wall_clock(session: Session, kernel: Kernel) -> Measurement:
+    """Time pageable copies, which block the host, by the wall clock around copy and synchronization."""
     device = session.device
     kernel.call(0)
     device.synchronize()
@@ -88,4 +89,4 @@ def _by_wall_clock(session: Session, kernel: Kernel) -> Outcome:
         kernel.call(0)
         device.synchronize()
         rates.append(kernel.work / (device.now() - start))
-    return Outcome(unit=kernel.unit, values=rates)
+    return Measurement(unit=kernel.unit, values=rates)

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from napkin.bench.device import OutOfMemory
+from napkin.bench.measurement import Measurement
 from napkin.bench.modes import Mode
-from napkin.bench.session import Outcome, Session
+from napkin.bench.session import Session
 from napkin.bench.stats import median
 from napkin.bench.team import Torchrun
 from napkin.bench.torch_device import TorchDevice
@@ -29,7 +30,7 @@ ONE_RANK = "one rank"
 
 
 def collectives(session: Session, device: TorchDevice, mode: Mode) -> None:
-    """Every operation, size and scope; with one rank a single case that says why there is none."""
+    """Measure every operation, size and scope; with one rank record a single case that says why there is none."""
     team = session.team
     if not isinstance(team, Torchrun) or team.world == 1:
         session.skip("collectives/all", "collectives", {"operation": "all", "ranks": 1}, ONE_RANK)
@@ -43,7 +44,7 @@ def collectives(session: Session, device: TorchDevice, mode: Mode) -> None:
 
 
 def _scopes(team: Torchrun) -> dict[str, tuple[Any, int]]:
-    """All ranks; on several nodes also the ranks of one node, and one rank of each node (they cross the network)."""
+    """Return the scopes: all ranks; on several nodes also one node's ranks, and one rank of each node (the network)."""
     scopes: dict[str, tuple[Any, int]] = {"all": (None, team.world)}
     local, nodes = team.local_world, team.world // team.local_world
     if nodes > 1 and local > 1 and team.world % local == 0:
@@ -73,7 +74,7 @@ def _case(
         "dtype": "bf16",
     }
 
-    def measure() -> Outcome:
+    def measure() -> Measurement:
         call: Callable[[], Any] | None = None
         try:
             call = _call(device, team, operation, size, group, ranks)
@@ -90,8 +91,8 @@ def _case(
 
 def _timed(
     device: TorchDevice, team: Torchrun, call: Callable[[], Any], operation: str, ranks: int, size: int
-) -> Outcome:
-    """Blocks of calls with a barrier before each. The slowest rank decides: the case is the maximum over ranks."""
+) -> Measurement:
+    """Time blocks of calls with a barrier before each. The case is the maximum over ranks: the slowest decides."""
     for _ in range(WARMUP):
         call()
     device.synchronize()
@@ -114,7 +115,7 @@ def _timed(
     every = team.gather(mine)
     by_rank = [median(one) for one in every]
     slow = max(range(len(every)), key=by_rank.__getitem__)
-    return Outcome(
+    return Measurement(
         unit="second",
         values=every[slow],
         calls=calls,
@@ -126,7 +127,7 @@ def _timed(
 
 
 def _call(device: TorchDevice, team: Torchrun, operation: str, size: int, group: Any, ranks: int) -> Callable[[], Any]:
-    """The operation on `size` bytes, as nccl-tests counts them: what one rank holds when the data is whole."""
+    """Return the operation on `size` bytes, which nccl-tests counts as what one rank holds of the complete data."""
     torch = device.torch
     distributed = torch.distributed
     each = max(1, size // 2 // ranks)  # bf16
@@ -152,7 +153,7 @@ def _call(device: TorchDevice, team: Torchrun, operation: str, size: int, group:
     following, preceding = members[(place + 1) % ranks], members[(place - 1) % ranks]
 
     def ring() -> None:
-        """Each rank sends to the next and receives from the one before, as pipeline stages do."""
+        """Send to the next rank and receive from the previous one, as pipeline stages do."""
         moves = [
             distributed.P2POp(distributed.isend, whole, following, group=group),
             distributed.P2POp(distributed.irecv, other, preceding, group=group),
@@ -164,5 +165,5 @@ def _call(device: TorchDevice, team: Torchrun, operation: str, size: int, group:
 
 
 def _newest(distributed: Any, name: str, older: str) -> Any:
-    """torch renamed these in 2.13, and warns on the older names."""
+    """Return the operation by its newest name: torch 2.13 renamed these and warns on the older names."""
     return getattr(distributed, name, None) or getattr(distributed, older)

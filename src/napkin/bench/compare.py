@@ -18,7 +18,7 @@ SAME, OTHER_GPU, DIFFERENT = "within noise", "as two GPUs of one kind differ", "
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class ComparedFigure:
     """One headline figure, and the spread of the blocks that it comes from."""
 
     path: str
@@ -29,9 +29,9 @@ class Figure:
     source: str  # the case's id
 
 
-def figures(profile: Profile) -> dict[str, Figure]:
-    """The headline figures by their path in the answer."""
-    found: dict[str, Figure] = {}
+def figures(profile: Profile) -> dict[str, ComparedFigure]:
+    """Return the headline figures by their path in the answer."""
+    found: dict[str, ComparedFigure] = {}
 
     def put(path: str, value: float | None, unit: str, case: Case | None) -> None:
         if value is None:
@@ -40,7 +40,7 @@ def figures(profile: Profile) -> dict[str, Figure]:
         if case is not None and case.value is not None:
             ratio = (case.value.p10 / case.value.median, case.value.p90 / case.value.median)
         source = "" if case is None else case.id
-        found[path] = Figure(path, value, unit, value * ratio[0], value * ratio[1], source)
+        found[path] = ComparedFigure(path, value, unit, value * ratio[0], value * ratio[1], source)
 
     for dtype, row in profile.summary["matmul"].items():
         for kind in ("sustained", "burst", "anchor"):
@@ -75,7 +75,7 @@ def _cases(profile: Profile, group: str, wanted: Mapping[str, Any]) -> list[Case
 
 
 def compared(a: Profile, b: Profile) -> list[dict[str, Any]]:
-    """One row a figure that both have: both values, the change, and whether it is beyond noise.
+    """Return one row for each figure that both have: both values, the change, and whether it is beyond noise.
 
     A difference counts where the blocks' p10–p90 bands lie apart and it exceeds what repeated runs differ by.
     """

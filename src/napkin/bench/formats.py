@@ -14,8 +14,8 @@ from napkin.units import number_format
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
-    """A number format that a product can be timed in, and what its kernels ask of a shape."""
+class MatmulFormat:
+    """A number format that a matmul can be timed in, and what its kernels ask of a shape."""
 
     key: str
     bits: int  # of one input element
@@ -30,16 +30,16 @@ class Format:
 FORMATS = {
     f.key: f
     for f in (
-        Format("fp64", 64, "fp64", (0, 0)),
-        Format("fp32", 32, "fp32", (0, 0)),
-        Format("tf32", 32, "fp32", (8, 0)),
-        Format("fp16", 16, "fp16", (5, 3)),
-        Format("bf16", 16, "bf16", (8, 0)),
-        Format("fp8_e4m3", 8, "bf16", (8, 9), k_multiple=16, n_multiple=16, peak="fp8"),
-        Format("int8", 8, "int32", (7, 5), m_above=16, k_multiple=8, n_multiple=8),
-        Format("mxfp8", 8, "bf16", (10, 0), k_multiple=32, n_multiple=16, peak="fp8"),
-        Format("mxfp4", 4, "bf16", (10, 0), k_multiple=32, n_multiple=16, peak="fp4"),
-        Format("nvfp4", 4, "bf16", (10, 0), k_multiple=32, n_multiple=16, peak="fp4"),
+        MatmulFormat("fp64", 64, "fp64", (0, 0)),
+        MatmulFormat("fp32", 32, "fp32", (0, 0)),
+        MatmulFormat("tf32", 32, "fp32", (8, 0)),
+        MatmulFormat("fp16", 16, "fp16", (5, 3)),
+        MatmulFormat("bf16", 16, "bf16", (8, 0)),
+        MatmulFormat("fp8_e4m3", 8, "bf16", (8, 9), k_multiple=16, n_multiple=16, peak="fp8"),
+        MatmulFormat("int8", 8, "int32", (7, 5), m_above=16, k_multiple=8, n_multiple=8),
+        MatmulFormat("mxfp8", 8, "bf16", (10, 0), k_multiple=32, n_multiple=16, peak="fp8"),
+        MatmulFormat("mxfp4", 4, "bf16", (10, 0), k_multiple=32, n_multiple=16, peak="fp4"),
+        MatmulFormat("nvfp4", 4, "bf16", (10, 0), k_multiple=32, n_multiple=16, peak="fp4"),
     )
 }
 OUT_BYTES = {"fp64": 8, "fp32": 4, "int32": 4, "fp16": 2, "bf16": 2, "fp8_e4m3": 1}
@@ -51,13 +51,13 @@ _ROCM_FP8 = ("gfx942", "gfx950", "gfx12")  # MI300 and later, RDNA 4
 
 
 def named(text: str) -> str:
-    """The key of a format in any spelling; fp8 is measured in the format of weights and activations."""
+    """Return the key of a format given in any spelling; fp8 is measured in the format of weights and activations."""
     word = number_format(text)
     return {"fp8": "fp8_e4m3"}.get(word, word)
 
 
 def unsupported(key: str, info: DeviceInfo) -> str | None:
-    """Why this device has no matmul in this format; None where it has one."""
+    """Return why this device has no matmul in this format; None where it has one."""
     if info.kind == "cpu":
         return None if key in _CPU else f"no {key} matmul on a CPU"
     if info.kind == "mps":
@@ -82,7 +82,7 @@ def _unsupported_rocm(key: str, arch: str) -> str | None:
 
 
 def illegal(spec: MatmulSpec) -> str | None:
-    """Why the format's kernels refuse this shape; None where they take it."""
+    """Return why the format's kernels refuse this shape; None where they accept it."""
     form = FORMATS[spec.dtype]
     if spec.m <= form.m_above:
         return f"{spec.dtype} needs m above {form.m_above}, not {spec.m}"
@@ -93,7 +93,7 @@ def illegal(spec: MatmulSpec) -> str | None:
 
 
 def spec_bytes(spec: MatmulSpec) -> int:
-    """Bytes of A, B and C of one operand set."""
+    """Return the bytes of A, B and C of one operand set."""
     form = FORMATS[spec.dtype]
     inputs = (spec.m * spec.k + spec.k * spec.n) * form.bits // 8
     return inputs + spec.m * spec.n * OUT_BYTES[spec.out or form.out]

@@ -8,27 +8,23 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import json
 import os
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from types import FrameType
-from typing import Any, TextIO
+from typing import Any
 
 from napkin.bench.device import (
-    CLOCK_REASONS,
-    THERMAL_REASONS,
-    UNHEALTHY_REASONS,
     Device,
     DeviceLost,
     OutOfMemory,
     Unsupported,
-    Watch,
 )
-from napkin.bench.stats import median, noisy, spread
+from napkin.bench.measurement import Measurement, judge, telemetry
+from napkin.bench.progress import Progress, Store
+from napkin.bench.stats import median
 from napkin.bench.team import Alone, Team
 from napkin.errors import REFUSED, NapkinError
 from napkin.inputs.profile import Profile, read_profile
@@ -42,16 +38,10 @@ from napkin.inputs.profile_cases import (
     UNSUPPORTED,
     Case,
     OverRanks,
-    Range,
-    Sustained,
-    Telemetry,
-    Value,
 )
-from napkin.inputs.profile_summary import summarise
+from napkin.inputs.profile_summary import summarize
 
-FIRST_BLOCK = 1.1  # a first block this much slower than the median: the warm-up was too short
-IDLE_UTILISATION = 0.05
-LOW_CLOCK = 0.9  # of the maximum, without a power or thermal reason
+IDLE_UTILIZATION = 0.05
 
 
 Param = str | int | float | bool | None
@@ -59,161 +49,6 @@ Param = str | int | float | bool | None
 
 class Terminated(BaseException):
     """SIGTERM: the run ends as on Ctrl-C, with another status."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What measuring one case gave: the figure of each block in order, and whatever else belongs to it."""
-
-    unit: str
-    values: Sequence[float]
-    calls: int = 1
-    launch_bound: bool = False
-    center: float | None = None  # the case's figure where it is not the median of the blocks
-    figures: Mapping[str, float | None] = field(default_factory=dict)
-    sustained: Sustained | None = None
-    watch: Watch = field(default_factory=Watch)
-    flags: Sequence[str] = ()
-
-    def value(self) -> Value:
-        s = spread(self.values)
-        middle = s.median if self.center is None else min(max(self.center, s.min), s.max)
-        measured = asdict(replace(s, median=middle))
-        return Value(**measured, unit=self.unit, calls=self.calls, launch_bound=self.launch_bound)
-
-
-def telemetry(watch: Watch) -> Telemetry | None:
-    """The samples in short; None where there are none."""
-    samples = watch.samples
-    if not samples:
-        return None
-
-    def over(values: list[float | None]) -> Range | None:
-        known = [v for v in values if v is not None]
-        return Range(sum(known) / len(known), min(known), max(known)) if known else None
-
-    masks = [s.reasons for s in samples if s.reasons is not None]
-    shares = {
-        name: sum(bool(mask & bit) for mask in masks) / len(masks) for bit, name in CLOCK_REASONS.items() if masks
-    }
-    return Telemetry(
-        samples=len(samples),
-        sm_clock_mhz=over([s.sm_clock_mhz for s in samples]),
-        power_w=over([s.power_w for s in samples]),
-        temperature_c=over([s.temperature_c for s in samples]),
-        energy_j=watch.energy_j,
-        reasons={name: share for name, share in shares.items() if share > 0},
-    )
-
-
-def judge(outcome: Outcome, seen: Telemetry | None, clock_max_mhz: int | None) -> list[str]:
-    """Flags of one case: what a reader has to know before trusting the figure."""
-    flags = list(outcome.flags)
-    slowness = [1 / v for v in outcome.values] if outcome.unit != "second" else list(outcome.values)
-    if len(slowness) > 2 and slowness[0] > FIRST_BLOCK * median(slowness[1:]):
-        flags.append("slow_first_block")
-    if noisy(outcome.values):
-        flags.append("contended")
-    if spread(outcome.values).outliers:
-        flags.append("outliers")
-    if outcome.launch_bound:
-        flags.append("launch_bound")
-    if outcome.sustained is not None and not outcome.sustained.steady:
-        flags.append("unsteady")
-    if seen is not None:
-        if UNHEALTHY_REASONS & seen.reasons.keys():
-            flags.append("unhealthy")
-        if THERMAL_REASONS & seen.reasons.keys():
-            flags.append("thermal")
-        capped = (THERMAL_REASONS | UNHEALTHY_REASONS | {"sw_power_cap", "application_clocks"}) & seen.reasons.keys()
-        clock = seen.sm_clock_mhz
-        if outcome.sustained is not None and clock and clock_max_mhz and not capped and seen.reasons:
-            flags += ["low_clock"] if clock.mean < LOW_CLOCK * clock_max_mhz else []
-    return list(dict.fromkeys(flags))
-
-
-class Progress:
-    """On a terminal one line, rewritten at most ten times a second; elsewhere a plain line per finished group."""
-
-    def __init__(self, stream: TextIO, planned: float, quiet: bool) -> None:
-        self._stream = stream
-        self._planned = planned
-        self._quiet = quiet
-        self._live = not quiet and stream.isatty()
-        self._started = time.monotonic()
-        self._shown = 0.0
-        self._group = ""
-
-    def note(self, what: str) -> None:
-        now = time.monotonic()
-        if self._live and now - self._shown >= 0.1:
-            self._shown = now
-            spent = _clock(now - self._started)
-            self._stream.write(f"\r\x1b[K{what[:70]}  {spent} of ≈ {_clock(self._planned)}")
-            self._stream.flush()
-
-    def group(self, name: str) -> None:
-        """A new group of cases begins."""
-        if name != self._group:
-            self.finish_group()
-            self._group = name
-
-    def finish_group(self) -> None:
-        if self._group and not self._live and not self._quiet:
-            self._stream.write(f"bench: {self._group} measured, {_clock(time.monotonic() - self._started)}\n")
-            self._stream.flush()
-        self._group = ""
-
-    def close(self) -> None:
-        self.finish_group()
-        if self._live:
-            self._stream.write("\r\x1b[K")
-            self._stream.flush()
-
-
-def _clock(seconds: float) -> str:
-    return f"{int(seconds) // 60:02d}:{int(seconds) % 60:02d}"
-
-
-class Store:
-    """The profile's file, replaced atomically."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self._folder = os.path.dirname(path) or "."
-        self._prefix = f".{os.path.basename(path)}."
-
-    def prepare(self) -> None:
-        """Fail before measuring where the file could not be written; remove what a killed run left."""
-        if self.path == "-":
-            raise NapkinError("-o: the profile is a file, replaced after every case", "name one: -o profile.json")
-        if os.path.isdir(self.path):
-            raise NapkinError(f"{self.path}: is a directory", "name a file: -o profile.json")
-        try:
-            for name in os.listdir(self._folder):
-                if name.startswith(self._prefix) and name.endswith(".tmp"):
-                    os.unlink(os.path.join(self._folder, name))
-            probe = self._temporary()
-            with open(probe, "w", encoding="utf-8"):
-                pass
-            os.unlink(probe)
-        except OSError as error:
-            raise NapkinError(
-                f"{self.path}: cannot be written: {error.strerror}",
-                "name a file that can be written: -o FILE",
-            ) from None
-
-    def _temporary(self) -> str:
-        return os.path.join(self._folder, f"{self._prefix}{os.getpid()}.tmp")
-
-    def write(self, profile: Profile) -> None:
-        text = json.dumps(asdict(profile), allow_nan=False, ensure_ascii=False, separators=(",", ":"))
-        temporary = self._temporary()
-        with open(temporary, "w", encoding="utf-8") as file:
-            file.write(text + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, self.path)
 
 
 class Session:
@@ -253,7 +88,7 @@ class Session:
         group: str,
         params: Mapping[str, Param],
         seconds: float,
-        measure: Callable[[], Outcome],
+        measure: Callable[[], Measurement],
     ) -> Case:
         """Measure one case, or keep what an earlier run measured, or skip it for want of time."""
         self.progress.group(group)
@@ -282,7 +117,7 @@ class Session:
         return self._store(self.team.broadcast(case))
 
     def skip(self, case_id: str, group: str, params: Mapping[str, Param], reason: str) -> Case:
-        """A case that has no figure here, and why."""
+        """Record a case that has no figure here, and why."""
         return self._store(
             Case(id=case_id, group=group, status=SKIPPED, params=dict(params), reason=reason, started=now())
         )
@@ -295,7 +130,7 @@ class Session:
             return None, "time limit"
         return None, None
 
-    def _measured(self, case: Case, measure: Callable[[], Outcome]) -> Case:
+    def _measured(self, case: Case, measure: Callable[[], Measurement]) -> Case:
         try:
             outcome = measure()
         except Unsupported as error:
@@ -340,7 +175,7 @@ class Session:
     # --- the whole ---------------------------------------------------------------------------------------------
 
     def flag(self, name: str, note: str) -> None:
-        """Something that holds for the whole run."""
+        """Record something that holds for the entire run."""
         if name not in self._flags:
             self._flags.append(name)
             self._notes.append(note)
@@ -357,7 +192,7 @@ class Session:
             complete=complete,
             elapsed_s=self.device.now() - self._started,
             cases=cases,
-            summary=summarise(cases, self.profile.peaks),
+            summary=summarize(cases, self.profile.peaks),
             ranks=self._ranks,
             flags=list(dict.fromkeys([*self._flags, *raised])),
             notes=self._notes,
@@ -376,16 +211,17 @@ class Session:
             self.flag("contended", f"{others.other_processes} other processes compute on this device")
         elif others.unexplained_bytes:
             self.flag("contended", f"{others.unexplained_bytes >> 20} MiB of device memory belong to something else")
-        elif others.utilisation is not None and others.utilisation > IDLE_UTILISATION:
-            self.flag("contended", f"the device was {others.utilisation:.0%} busy before the run began")
+        elif others.utilization is not None and others.utilization > IDLE_UTILIZATION:
+            self.flag("contended", f"the device was {others.utilization:.0%} busy before the run began")
 
 
 def now() -> str:
+    """Return the time in UTC as profiles print it."""
     return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def resumable(path: str, profile: Profile) -> Profile | None:
-    """An earlier profile of the same device and software in `path`; None where there is none or it is another's."""
+    """Return the earlier profile in `path`; None where there is none or its device or software differ."""
     if not os.path.exists(path):
         return None
     old = read_profile(path)
@@ -402,7 +238,7 @@ def resumable(path: str, profile: Profile) -> Profile | None:
 
 @contextlib.contextmanager
 def terminable() -> Iterator[None]:
-    """SIGTERM ends the run as Ctrl-C does: the case in flight is marked, the file written."""
+    """End the run on SIGTERM as on Ctrl-C: the case in flight is marked, the file written."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise Terminated

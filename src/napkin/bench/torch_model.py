@@ -19,17 +19,18 @@ from napkin import record
 from napkin.bench.torch_operations import ForwardContext, TorchOperation, of_kind
 from napkin.errors import Refused
 from napkin.operations.attention import Rotary
-from napkin.operations.base import TOKEN, Operation
+from napkin.operations.base import Operation
 from napkin.operations.embedding import Embedding
 from napkin.operations.model import Model
 from napkin.operations.pointwise import Add
+from napkin.operations.roles import TOKEN
 from napkin.operations.views import Slice
 
 ROPE_BASE = 10000.0
 IGNORED = -100  # the label that cross_entropy ignores
 
 
-class Program(nn.Module):
+class OperationList(nn.Module):
     """A list of operations run in order; a tensor is dropped after its last reader."""
 
     def __init__(self, operations: Sequence[Operation]) -> None:
@@ -63,7 +64,7 @@ def _offsets(operations: Sequence[Operation]) -> dict[str, int]:
     return offsets
 
 
-class Decoder(nn.Module):
+class TorchDecoder(nn.Module):
     """Embeddings, layers, final norm and head of one stack; `forward` gives the loss of next-token prediction."""
 
     def __init__(self, model: Model, backends: Sequence[SDPBackend] = (), recompute: bool = False) -> None:
@@ -75,9 +76,9 @@ class Decoder(nn.Module):
         self.backends = backends
         self.recompute = recompute
         self.embeddings = nn.ModuleList(TorchOperation(op) for op in of_kind(stack.before, Embedding))
-        self.before = Program(_after_embeddings(stack.before))
-        self.layers = nn.ModuleList(Program(one.operations) for count, one in stack.runs for _ in range(count))
-        self.after = Program(stack.after)
+        self.before = OperationList(_after_embeddings(stack.before))
+        self.layers = nn.ModuleList(OperationList(one.operations) for count, one in stack.runs for _ in range(count))
+        self.after = OperationList(stack.after)
         self.rotated = sorted({op.dim for one in stack.layers for op in of_kind(one.operations, Rotary)})
         if model.tied:
             self._tie()

@@ -11,7 +11,8 @@ from itertools import pairwise
 from typing import Any
 
 from napkin.bench.device import OutOfMemory
-from napkin.bench.session import Outcome, Session
+from napkin.bench.measurement import Measurement
+from napkin.bench.session import Session
 from napkin.bench.step_plan import PRECISIONS, StepPlan, at_depth, predict, step_flops
 from napkin.bench.torch_device import TorchDevice
 from napkin.errors import NapkinError
@@ -29,7 +30,7 @@ LEARNING_RATE = 1e-4
 
 
 def train(session: Session, device: TorchDevice, plan: StepPlan) -> list[Case]:
-    """Eager at every depth, compiled at the greatest alone: compiling takes longer than measuring.
+    """Measure eager steps at every depth, compiled ones only at the greatest: compiling takes longer than measuring.
 
     Out of memory halves the micro-batch, for this and all later cases, and says so.
     """
@@ -55,7 +56,7 @@ def train(session: Session, device: TorchDevice, plan: StepPlan) -> list[Case]:
 
 
 def _fitting(device: TorchDevice, plan: StepPlan) -> int:
-    """The largest power of two that is predicted to fit at the greatest depth; 1 where nothing is predicted."""
+    """Return the largest power of two predicted to fit at the greatest depth; 1 where there is no prediction."""
     deepest = at_depth(plan.model, min(max(plan.layers), plan.model.depth))
     free = FITS * device.free_bytes()
     best = 1
@@ -91,7 +92,7 @@ def _one(session: Session, device: TorchDevice, plan: StepPlan, variant: str, la
     )
 
 
-def _measure(device: TorchDevice, plan: StepPlan, model: Model, variant: str) -> Outcome:
+def _measure(device: TorchDevice, plan: StepPlan, model: Model, variant: str) -> Measurement:
     if variant == "compiled":
         device.torch.compiler.reset()  # what an earlier depth compiled would keep its parameters alive
     gc.collect()
@@ -109,7 +110,7 @@ def _measure(device: TorchDevice, plan: StepPlan, model: Model, variant: str) ->
         raise
 
 
-def _steps(device: TorchDevice, plan: StepPlan, model: Model, variant: str) -> Outcome:
+def _steps(device: TorchDevice, plan: StepPlan, model: Model, variant: str) -> Measurement:
     torch = device.torch
     decoder = build(torch, device, plan, model)
     optimizer = torch.optim.AdamW(decoder.parameters(), lr=LEARNING_RATE, fused=True)
@@ -155,11 +156,11 @@ def _steps(device: TorchDevice, plan: StepPlan, model: Model, variant: str) -> O
     }
     prediction = predict(model, plan, variant)
     figures |= {"predicted_allocated": prediction.allocated, "predicted_step_s": prediction.step_s}
-    return Outcome(unit="second", values=seconds, figures=figures, watch=watch)
+    return Measurement(unit="second", values=seconds, figures=figures, watch=watch)
 
 
 def _timed(device: TorchDevice, step: Callable[[], Any], count: int) -> tuple[list[float], Any]:
-    """An event a step, one synchronisation."""
+    """Time steps with one event each and a single synchronization."""
     marks = [device.event()]
     marks[0].record()
     loss = None
@@ -172,15 +173,15 @@ def _timed(device: TorchDevice, step: Callable[[], Any], count: int) -> tuple[li
 
 
 def build(torch: Any, device: TorchDevice, plan: StepPlan, model: Model) -> Any:
-    """The model's parameters on the device, in the type that the precision policy stores them in."""
-    from napkin.bench.torch_model import Decoder
+    """Return the model's parameters on the device, in the dtype that the precision policy stores them in."""
+    from napkin.bench.torch_model import TorchDecoder
 
     kernels = device.attention_backends() if plan.compute == "bf16" else ()  # the fast ones take no fp32
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.bfloat16 if plan.precision == "bf16-pure" else torch.float32)
     try:
         with torch.device(device.place):
-            decoder = Decoder(model, kernels, recompute=plan.recompute == "full")
+            decoder = TorchDecoder(model, kernels, recompute=plan.recompute == "full")
     finally:
         torch.set_default_dtype(before)
     decoder.reset()

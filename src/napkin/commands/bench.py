@@ -15,7 +15,7 @@ from napkin.render.answer import Answer
 
 if TYPE_CHECKING:
     from napkin.bench.modes import Mode
-    from napkin.bench.run import ModelRequest, Request
+    from napkin.bench.run import BenchRequest, ModelRequest
     from napkin.bench.step_plan import StepPlan
     from napkin.operations.model import Model
 
@@ -49,10 +49,10 @@ def run(inputs: Inputs) -> Answer:
 # --- the request ---------------------------------------------------------------------------------------------------
 
 
-def _read_request(inputs: Inputs, words: tuple[str, ...]) -> Request:
+def _read_request(inputs: Inputs, words: tuple[str, ...]) -> BenchRequest:
     """Read what is to be measured."""
     from napkin.bench.modes import DEFAULT, FULL, GROUPS, QUICK
-    from napkin.bench.run import Request
+    from napkin.bench.run import BenchRequest
     from napkin.commands.machine import read_hardware_table
     from napkin.inputs.hardware import find
 
@@ -82,7 +82,7 @@ def _read_request(inputs: Inputs, words: tuple[str, ...]) -> Request:
     if model is None and inputs.has("tp"):
         raise NapkinError("--tp splits a model's matmuls: --model is missing", "for example --model llama3-8b --tp 8")
     named = words or (("matmul",) if model is not None and groups == ("matmul",) else ())
-    return Request(
+    return BenchRequest(
         mode=mode,
         groups=groups,
         dtypes=_read_dtypes(inputs),

@@ -68,7 +68,7 @@ def run(inputs: Inputs) -> Answer:
     ]
     answer.rows = [{"difference": one.name, "a": one.a, "b": one.b, **one.adds} for one in steps]
     answer.extra["quantities"] = [
-        {"path": p, "unit": have[p][1], "a": have[p][0], "b": get[p][0], "ratio": ratio(get[p][0], have[p][0])}
+        {"path": p, "unit": have[p][1], "a": have[p][0], "b": get[p][0], "ratio": float(ratio(get[p][0], have[p][0]))}
         for p in shared
     ]
     answer.units = {path: have[path][1] for path in shown}

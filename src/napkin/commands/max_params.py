@@ -135,13 +135,13 @@ def answer(question: MaxParamsQuestion) -> Answer:
     hardware = question.hardware
     per_gpu = hardware.term("memory", "memory/capacity_per_gpu", "byte/GPU")
     total = capacity.total_capacity(per_gpu, question.gpus)
-    most = capacity.largest(total, question.each)
+    most = capacity.most_params(total, question.each)
     count = f"{question.gpus.value:,} × {hardware.name}"
     if question.weights is not None:
         terms = [most, total, question.each, per_gpu]
         for dtype in INFERENCE_DTYPES:
             each = capacity.width(dtype, f"bytes_per_param/{dtype}")
-            terms.append(capacity.largest(total, each, f"params/max/{dtype}"))
+            terms.append(capacity.most_params(total, each, f"params/max/{dtype}"))
         return Answer("max-params", f"{count}, {question.weights} weights only", terms)
     shape, notes = _largest_shape(question, most) if question.like is not None else ([], [])
     fitting = [term for term in shape if term.name == "fits/params"]  # next to the ceiling
@@ -154,11 +154,11 @@ def _largest_shape(question: MaxParamsQuestion, most: Term) -> tuple[list[Term],
     """Return the largest shape in a published model's proportions, counted exactly; under a layout the one that
     fits; and notes."""
     from napkin.inputs.presets import is_preset
-    from napkin.planning.scaling import at_most, largest, nearest_of_family
+    from napkin.planning.scaling import at_most, largest_of_family, nearest_of_family
 
     name, limit = str(question.like), int(most.value)
     config = (None if is_preset(name) else nearest_of_family(name, limit)) or load_config(name)
-    model, parameters = largest(config, at_most(limit))
+    model, parameters = largest_of_family(config, at_most(limit))
     notes = [f"the shape keeps the proportions of {config.name}: head size, width to depth, inner width to width"]
     terms = _shape("like", model, parameters)
     if question.layout is not None:
@@ -184,20 +184,20 @@ def _fitting(layout: LayoutFit, hardware: Hardware, config: Config) -> tuple[lis
     """Return the largest shape whose whole step fits: states as the layout divides them, activations, the loss,
     overhead; and notes."""
     from napkin.architectures import build
-    from napkin.planning import fit
-    from napkin.planning.scaling import largest
+    from napkin.planning import verdicts
+    from napkin.planning.scaling import largest_of_family
 
     layout.setup_for(build(config))  # an option that makes no layout is refused here, not taken for a lack of memory
     room = hardware.term("capacity", "fits/capacity", "byte")
 
-    def evaluated(model: Model) -> fit.Fit:
-        return fit.evaluate(model, *layout.setup_for(model), room.value, layout.compiled)
+    def evaluated(model: Model) -> verdicts.Fit:
+        return verdicts.evaluate(model, *layout.setup_for(model), room.value, layout.compiled)
 
     def fits(model: Model) -> bool:
         return bool(evaluated(model).reported.used.value <= room.value)
 
     try:
-        model, parameters = largest(config, fits, layout.tp, layout.pp, layout.stages)
+        model, parameters = largest_of_family(config, fits, layout.tp, layout.pp, layout.stages)
     except NapkinError as problem:
         if problem.status != BROKEN:
             raise

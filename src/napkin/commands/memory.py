@@ -15,8 +15,8 @@ from napkin.options.model import MODEL_OPTIONS, PADDED
 from napkin.options.output import DRAWS
 from napkin.options.small import LINEAR_OPTIONS
 from napkin.options.training import SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS
-from napkin.planning.fit import NOT, UNDECIDED, Fit
 from napkin.planning.step_memory import activation_budget, kept_tensors, terms_of
+from napkin.planning.verdicts import NOT, UNDECIDED, Fit
 from napkin.render.answer import Answer
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from napkin.footprint import buckets, memory
-from napkin.footprint.memory import BUCKETS, Rank
 from napkin.footprint.prepared import Step
+from napkin.footprint.rank import BUCKETS, Rank
 from napkin.footprint.stages import places
-from napkin.planning.fit import Fit
+from napkin.planning.verdicts import Fit
 from napkin.render.answer import Answer, Row
 from napkin.render.chart import Chart, Series
 from napkin.term import Term

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.autograd.tape import BYTES
+from napkin.autograd.tensors import BYTES
 from napkin.footprint import buckets
 from napkin.footprint.setup import Setup
 from napkin.inputs.model import traced_steps
@@ -10,8 +10,8 @@ from napkin.operations.expert_kernels import GROUPED_BYTES
 from napkin.operations.implementations import FLASH, TORCH, TRANSFORMERS
 from napkin.operations.model import Model
 from napkin.operations.queries import attention_masks, grouped_experts, has_scan, has_separate_experts
-from napkin.planning import fit
-from napkin.planning.fit import Fit
+from napkin.planning import verdicts
+from napkin.planning.verdicts import Fit
 from napkin.units import human
 
 
@@ -35,7 +35,7 @@ def _notes_on_peak(setup: Setup, found: Fit) -> list[str]:
     """Say when the peak is, and what the interval allows for."""
     where = f" on stage {int(found.rank.stage.index)} of {setup.layout.pp}" if setup.layout.pp > 1 else ""
     notes = [f"the peak is in the {buckets.peak_of(found.rank).name}{where}"]
-    copies = fit.narrow_copies(setup, found.rank)
+    copies = verdicts.narrow_copies(setup, found.rank)
     if copies:
         notes.append(
             f"intervals allow for {setup.precision.compute} copies of the weights, as they are and transposed "
@@ -54,8 +54,8 @@ def _notes_on_evidence(model: Model, setup: Setup, found: Fit, implementation: s
             setup.code.mixer, "kernels (mamba_ssm, causal_conv1d, fla, mlstm_kernels)"
         )
         notes.append(f"recurrent layers are taken to run by their {run_by}; their fallback keeps far more")
-    measured = fit.is_measured(model, setup, implementation)
-    width = fit.width_of(found.step, implementation)
+    measured = verdicts.is_measured(model, setup, implementation)
+    width = verdicts.width_of(found.step, implementation)
     if measured and setup.frozen is None and implementation == "hf" and setup.attention in setup.code.kernels:
         notes.append(f"saved activations are exact for transformers {TRANSFORMERS} on torch {TORCH}, kernels as named")
         notes.append(_traced(model, setup))

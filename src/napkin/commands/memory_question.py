@@ -14,9 +14,9 @@ from napkin.errors import BROKEN, CLOSE, OK, NapkinError
 from napkin.footprint.setup import Setup
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
-from napkin.planning import fit
-from napkin.planning.fit import FITS, NOT, UNDECIDED, Fit
+from napkin.planning import verdicts
 from napkin.planning.step_memory import with_wider_ends
+from napkin.planning.verdicts import FITS, NOT, UNDECIDED, Fit
 from napkin.record import record
 from napkin.term import Term
 
@@ -71,7 +71,7 @@ class MemoryQuestion:
     def evaluate(self, model: Model, setup: Setup) -> Fit:
         """Return a step's memory against the accelerator, intervals at the confidence asked for."""
         room = None if self.hardware is None else self.hardware.capacity
-        found = fit.evaluate(model, setup, self.implementation, room, self.compiled)
+        found = verdicts.evaluate(model, setup, self.implementation, room, self.compiled)
         if self.confidence == 0.9:
             return found
         from napkin.evidence.constants import NORMAL_90, deviations  # only where another level is asked for

@@ -6,9 +6,9 @@ from napkin.commands.memory_question import MemoryQuestion
 from napkin.evidence.rates import LINKLESS, SLOWEST_NETWORK
 from napkin.footprint.setup import Setup
 from napkin.inputs.hardware import Hardware, find_link, peak_name
-from napkin.planning import fit
-from napkin.planning.fit import Remedy
-from napkin.planning.traffic import Rates
+from napkin.planning import remedies
+from napkin.planning.remedies import Remedy
+from napkin.planning.traffic import DatasheetRates
 from napkin.render.answer import Answer, Row
 from napkin.units import human
 
@@ -24,8 +24,8 @@ def suggest(answer: Answer, question: MemoryQuestion, hardware: Hardware) -> Non
     """Add what would make it fit, cheapest first, each verified."""
     model, setup, word, compiled = question.model, question.setup, question.implementation, question.compiled
     fixed, rates, room = question.fixed_batch, _rates(hardware, setup), int(hardware.capacity)
-    found = fit.suggestions(model, setup, word, room, compiled, rates, fixed)
-    more = fit.wider(model, setup, word, room, compiled, rates, fixed)
+    found = remedies.suggestions(model, setup, word, room, compiled, rates, fixed)
+    more = remedies.wider(model, setup, word, room, compiled, rates, fixed)
     answer.extra["suggestions"] = [_row(question, one) for one in found]
     answer.extra["more_accelerators"] = _row(question, more) if more is not None else None
     lines = ["", "  would fit, cheapest first (time at datasheet rates, nothing overlapping):"]
@@ -38,11 +38,11 @@ def suggest(answer: Answer, question: MemoryQuestion, hardware: Hardware) -> Non
     answer.pictures = (*answer.pictures, *lines)
 
 
-def _rates(hardware: Hardware, setup: Setup) -> Rates:
+def _rates(hardware: Hardware, setup: Setup) -> DatasheetRates:
     """Return what the accelerator and its links give at best; where a rate is not known, PCIe of generation 5 to the
     host, and slow links."""
     compute = peak_name(setup.precision.compute)
-    return Rates(
+    return DatasheetRates(
         hardware.peaks.get(compute) or hardware.peak(hardware.default_dtype),
         hardware.link_bandwidth or LINKLESS,
         hardware.nic_bandwidth or SLOWEST_NETWORK,

@@ -15,7 +15,7 @@ from napkin.operations.queries import key_heads
 from napkin.options.machine import FIGURES
 from napkin.options.model import MODEL_OPTIONS
 from napkin.options.output import COMMON, DRAWS
-from napkin.planning import fit, served
+from napkin.planning import enlarge, served, verdicts
 from napkin.planning.served import Held, Serving
 from napkin.record import record
 from napkin.render.answer import Answer
@@ -54,7 +54,7 @@ LABELS = {
     "time/per_token": "a token in",
     "tokens_per_second": "pace",
 }
-STATUS = {fit.FITS: OK, fit.UNDECIDED: CLOSE, fit.NOT: BROKEN}
+STATUS = {verdicts.FITS: OK, verdicts.UNDECIDED: CLOSE, verdicts.NOT: BROKEN}
 
 
 @record
@@ -138,7 +138,7 @@ def _against(answer: Answer, question: ServingQuestion, found: Held, hardware: H
     most = (leaf("max/batch", batch, "1", TRUE), leaf("max/seq", longest, "token", TRUE))
     answer.terms = (*answer.terms, capacity, left, *most)
     positions = question.serving.model.max_length
-    if batch >= fit.MOST // 2 or longest >= fit.MOST // 2:
+    if batch >= enlarge.MOST // 2 or longest >= enlarge.MOST // 2:
         answer.notes.append("the cache hardly grows: the largest is beyond what napkin tries")
     elif positions is not None and longest > positions:
         answer.notes.append(f"max/seq is what memory holds; the model has {positions:,} positions")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 
+from napkin.elementwise import Number
 from napkin.footprint import buckets
-from napkin.footprint.memory import Moment
+from napkin.footprint.rank import Moment
 from napkin.inputs.snapshot import Snapshot, read_snapshot
-from napkin.planning.fit import Fit
+from napkin.planning.verdicts import Fit
 from napkin.record import record
 from napkin.render.answer import Answer, Row
 from napkin.term import MEASURED, Term, leaf
@@ -97,7 +98,7 @@ def _by_bucket(when: str, seen: dict[str, int], moment: Moment) -> list[Differen
             predicted += moment.temporaries
         rows.append(Difference(f"{bucket} {when}", seen.get(bucket, 0), predicted))
     rows.append(Difference(f"unexplained {when}", seen.get("unexplained", 0), 0))
-    return [*rows, Difference(f"all {when}", sum(seen.values()), moment.live)]
+    return [*rows, Difference(f"all {when}", sum(seen.values()), _plain(moment.live))]
 
 
 @record
@@ -106,7 +107,7 @@ class Difference:
 
     what: str
     seen: int
-    predicted: float
+    predicted: int | float
 
     @property
     def unexplained(self) -> float:
@@ -128,6 +129,11 @@ class Difference:
         error = self.error
         share = "–" if error is None else f"{error:+.1%}" if error < 10 else f"{error + 1:,.0f} ×"
         return {"what": self.what, **{name: human(size, "byte") for name, size in sizes.items()}, "error": share}
+
+
+def _plain(value: Number) -> int | float:
+    """Return bytes of one layout as a number of Python's own."""
+    return value if isinstance(value, (int, float)) else float(value)
 
 
 def _nearest(moments: tuple[Moment, ...], allocated: int) -> Moment:

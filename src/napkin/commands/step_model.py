@@ -100,7 +100,7 @@ def memory_terms(
 ) -> tuple[list[Term], list[str]]:
     """Return memory/total and what is to say about it: where the memory model does not know the architecture, or where
     the step does not surely fit in `capacity` bytes."""
-    from napkin.planning.fit import FITS, evaluate
+    from napkin.planning.verdicts import FITS, evaluate
 
     try:
         found = evaluate(model, setup, implementation, capacity, False)

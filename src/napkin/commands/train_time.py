@@ -187,7 +187,7 @@ def _answer_from(question: TrainTimeQuestion, found: Mapping[str, Term]) -> Answ
     for name in ("params", "tokens", "gpus", "mfu"):
         if name not in known and name in found:
             answer.inputs[name] = Shown(found[name].value, None, "solved", found[name].unit)
-    context = time.beside(found["flops"].value)
+    context = time.compared_with_known(found["flops"].value)
     answer.extra["context"] = [
         {"name": name, "flops": flops, "ratio": ratio, "source": source} for name, flops, ratio, source in context
     ]

@@ -7,13 +7,14 @@ from napkin.record import record
 
 
 @record
-class Stack:
-    """
+class SoftwareStack:
+    """What a software stack runs fused, overlaps and does by default.
+
     compiled        elementwise chains run as one kernel (a compiler's or hand-written)
     fused_loss      the loss reads the logits once or twice instead of writing softmax and gradients in fp32
-    overlap         tensor- and pipeline-parallel transfers run beside products
+    overlap         tensor- and pipeline-parallel transfers overlap with matmuls
     reduce_early    gradients are reduced while the last backward runs
-    accumulation    how gradients of micro-batches are added up: fused into the product, or a separate cast and add
+    accumulation    how gradients of micro-batches are added up: fused into the matmul, or a separate cast and add
     stops_early     recomputation of a block ends when its last saved tensor is back (torch's non-reentrant checkpoint)
     gradient_bytes  bytes of a gradient element as it is reduced, unless the policy says otherwise
     fused_experts   routing, permutation and experts run as few kernels that no host launches one by one
@@ -47,7 +48,7 @@ class Stack:
 STACKS = {
     stack.name: stack
     for stack in (
-        Stack(
+        SoftwareStack(
             "megatron",
             "Megatron-LM of 2019–2022 by its authors",
             reduce_early=False,
@@ -55,7 +56,7 @@ STACKS = {
             attention="eager",
             selective="attention",
         ),
-        Stack(
+        SoftwareStack(
             "megatron-deepspeed",
             "Megatron-DeepSpeed (BLOOM)",
             reduce_early=False,
@@ -65,7 +66,7 @@ STACKS = {
             attention="eager",
             selective="attention",
         ),
-        Stack(
+        SoftwareStack(
             "megatron-core",
             "Megatron-LM from 2023 on, NeMo, Megatron Bridge",
             fused_loss=True,
@@ -75,7 +76,7 @@ STACKS = {
             attention_since_hopper="cudnn",
             selective="attention",
         ),
-        Stack(
+        SoftwareStack(
             "megatron-core-2026",
             "Megatron Bridge from container 26.06 on: experts fused and captured as graphs",
             fused_loss=True,
@@ -86,8 +87,10 @@ STACKS = {
             selective="attention",
             fused_experts=True,
         ),
-        Stack("fsdp-eager", "PyTorch FSDP without torch.compile (LLM Foundry, Hugging Face)", stops_early=True, zero=3),
-        Stack(
+        SoftwareStack(
+            "fsdp-eager", "PyTorch FSDP without torch.compile (LLM Foundry, Hugging Face)", stops_early=True, zero=3
+        ),
+        SoftwareStack(
             "fsdp-compiled",
             "PyTorch FSDP with torch.compile (torchtitan)",
             compiled=True,
@@ -95,27 +98,27 @@ STACKS = {
             stops_early=True,
             zero=3,
         ),
-        Stack("xla", "JAX and XLA (MaxText, Pax)", compiled=True, overlap=True, zero=3),
-        Stack(
+        SoftwareStack("xla", "JAX and XLA (MaxText, Pax)", compiled=True, overlap=True, zero=3),
+        SoftwareStack(
             "lean",
             "hand-written loops on fused kernels (llm.c, TinyLlama, FlashAttention's training code)",
             compiled=True,
             fused_loss=True,
             gradient_bytes=2,
         ),
-        Stack("nanotron", "nanotron", zero=1),
+        SoftwareStack("nanotron", "nanotron", zero=1),
     )
 }
 UNKNOWN = "unknown"
 """A stack that the evidence does not hold: the middle of those that it does, with their spread."""
 
 
-def stack(name: str, where: str = "--stack") -> Stack:
-    """The stack of that name; an unknown name is refused (2)."""
+def stack(name: str, where: str = "--stack") -> SoftwareStack:
+    """Return the stack of that name; an unknown name is refused (2)."""
     key = name.strip().lower().replace("_", "-").replace(" ", "-")
     key = {"fsdp": "fsdp-compiled", "torchtitan": "fsdp-compiled", "nemo": "megatron-core", "jax": "xla"}.get(key, key)
     if key == UNKNOWN:
-        return Stack(UNKNOWN, "not in the evidence", zero=1)
+        return SoftwareStack(UNKNOWN, "not in the evidence", zero=1)
     if key not in STACKS:
         known = (*STACKS, UNKNOWN)
         hint = did_you_mean(key, known) or f"one of {', '.join(known)}"

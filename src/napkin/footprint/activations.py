@@ -10,27 +10,18 @@ from collections.abc import Iterable
 from math import isqrt
 from typing import Any
 
-from napkin.autograd.live import ANEW, DROPPED, KEPT, ahead
-from napkin.autograd.tape import (
-    ACTIVATION,
-    BYTES,
-    INPUT,
-    INPUT_LABEL,
-    WEIGHT_COPY,
-    Node,
-    Storage,
-    Tape,
-    Tensor,
-    sized,
-)
+from napkin.autograd.live import DROPPED, KEPT, RECOMPUTED, forward_peak
+from napkin.autograd.tape import Tape
+from napkin.autograd.tensors import ACTIVATION, BYTES, INPUT, INPUT_LABEL, WEIGHT_COPY, Node, Storage, Tensor, sized
 from napkin.elementwise import Number, ceil_div, minimum, where
 from napkin.errors import Refused
 from napkin.operations.attention_kernels import is_masked
-from napkin.operations.base import LAYERS, LM_HEAD, MEMORY, Operation
+from napkin.operations.base import Operation
 from napkin.operations.implementations import EAGER, LOSSES, Implementation, Loss
 from napkin.operations.lowering import Lowering, Shape, Split, Value
 from napkin.operations.model import Layer, Model, Numbered, Stack
 from napkin.operations.rewrite import rewrite
+from napkin.operations.roles import LAYERS, LM_HEAD, MEMORY
 from napkin.record import record, replace
 from napkin.training.precision import Precision
 from napkin.training.recomputation import Recompute
@@ -110,7 +101,7 @@ def piece(name: str, tape: Tape, start: int, first: int, input_bytes: Number) ->
     own = [s for s in kept if not s.shared]
     nodes = tuple(tape.nodes[first:])
     holds = [(number - first, tensor) for number, tensor in tape.holds if number >= first]
-    burst, dropped, anew = (input_bytes + ahead(nodes, holds, way) for way in (KEPT, DROPPED, ANEW))
+    burst, dropped, anew = (input_bytes + forward_peak(nodes, holds, way) for way in (KEPT, DROPPED, RECOMPUTED))
     return Piece(
         name,
         total(s.size * s.kept for s in own if s.kind == ACTIVATION),
@@ -192,12 +183,12 @@ def forward(
     tape = tape_for(precision)
     encoder = model.stacks[0] if len(model.stacks) > 1 else None
     own = shape if encoder is None else Shape(shape.sequences, shape.source)
-    lowering = Lowering(tape, code, own, split, attention, dropout, rewrite, selective)
+    lowering = Lowering(tape, code, own, split, attention, dropout, selective)
     seam = len(encoder.before) if encoder is not None else len(stack.before)
-    x = lowering.run(stack.before[:seam], None)
+    x = lowering.run(rewrite(stack.before[:seam], code), None)
     if encoder is not None:
         lowering.over(shape)
-        decoded = lowering.run(stack.before[seam:], None).width
+        decoded = lowering.run(rewrite(stack.before[seam:], code), None).width
         lowering.over(own)
     before = piece("before", tape, 0, 0, 0)
     embedded, stream = _embedded(lowering, stack.before, x)
@@ -237,24 +228,38 @@ def forward(
     if form is not None and form.fused:
         fused_loss(lowering, stack.after, residual)
     else:
-        logits = lowering.run(stack.after, residual)
+        logits = lowering.run(rewrite(stack.after, code), residual)
         if form is None:
             cross_entropy(lowering, logits)
         else:
             special_loss(lowering, logits, form)
             kept_on = int(form.held) * logits.tensor.count
     after = piece("after", tape, start, first, residual.tensor.size)
-    extras = _closure(lowering, stack)
+    closure, tables, mask = _closure(lowering, stack)
     order = tuple(kinds), tuple(patterns)
     products = [number for number, node in enumerate(after.nodes) if node.name in ("linear", "frozen")]
     holds = [(number - first, tensor) for number, tensor in tape.holds if number >= first]
-    final = after.input + ahead(after.nodes[: products[0]] if products else after.nodes, holds, KEPT)
+    final = after.input + forward_peak(after.nodes[: products[0]] if products else after.nodes, holds, KEPT)
     gone = where(any(s.label == INPUT_LABEL for s in after.kept), 0, after.input)  # the stream, once it is normalised
     after = replace(after, burst=after.burst - gone)
     places = (place for value in lowering.shared_tensors.values() for place in value.tensor.places)
     shared_tensors = tuple({id(storage): storage for _, storage in places}.values())
-    rest = kept_on, tape.nodes[-1].output.size, embedded, stream, final, kept_there, shared_tensors
-    return Pass(before, tuple(layers), after, *order, *extras, *rest)
+    return Pass(
+        before,
+        tuple(layers),
+        after,
+        *order,
+        closure=closure,
+        tables=tables,
+        mask=mask,
+        held=kept_on,
+        loss=tape.nodes[-1].output.size,
+        embedded=embedded,
+        stream=stream,
+        final=final,
+        first=kept_there,
+        shared_tensors=shared_tensors,
+    )
 
 
 def counted(patterns: Iterable[Numbered]) -> dict[int, int]:
@@ -308,7 +313,7 @@ def one_layer(lowering: Lowering, layer: Layer, width: Number, dtype: str) -> tu
     tape = lowering.tape.fresh()
     outer, lowering.tape = lowering.tape, tape
     x = lowering.residual(width, dtype)
-    out = lowering.run(layer.operations, x)
+    out = lowering.run(rewrite(layer.operations, lowering.code), x)
     lowering.tape = outer
     return piece(layer.kind, tape, 0, 0, x.tensor.size), out.tensor.dtype
 
@@ -319,8 +324,8 @@ def cross_entropy(lowering: Lowering, logits: Value) -> None:
     tape, code = lowering.tape, lowering.code
     tape.scope = "loss"
     if logits.divided and not code.parallel_loss:
-        logits = lowering.joined(logits)
-    wide = tape.cast(logits.tensor, "fp32") if code.wide_loss else tape.raised(logits.tensor)
+        logits = lowering.gather_parts(logits)
+    wide = tape.cast(logits.tensor, "fp32") if code.fp32_loss else tape.raised(logits.tensor)
     tokens = lowering.tokens
     held = [logits.tensor, wide]
     if code.shifted:
@@ -348,7 +353,7 @@ def special_loss(lowering: Lowering, logits: Value, form: Loss) -> None:
     if form.chunks > 1:
         head.scratch = head.scratch + head.weight
     if logits.divided and not lowering.code.parallel_loss:
-        logits = lowering.joined(logits)
+        logits = lowering.gather_parts(logits)
     count = logits.tensor.count
 
     def of(bytes_each: float) -> Number:
@@ -373,7 +378,7 @@ def fused_loss(lowering: Lowering, operations: tuple[Operation, ...], residual: 
     if place is None:
         raise Refused("a loss fused with the head's product needs a head", "leave --loss out")
     head: Any = operations[place]
-    hidden = lowering.run(operations[:place], residual).tensor if place else residual.tensor
+    hidden = lowering.run(rewrite(operations[:place], lowering.code), residual).tensor if place else residual.tensor
     tape.scope = "loss"
     vocabulary = head.d_out // lowering.split.tensor
     rows = next_power(ceil_div(lowering.tokens, ceil_div(vocabulary, head.d_in)))
@@ -389,7 +394,7 @@ def fused_loss(lowering: Lowering, operations: tuple[Operation, ...], residual: 
         (of_hidden, of_weight),
         weight=of_weight.size,
         scratch=-of_weight.size - of_hidden.size,  # both are kept already: handed on, not made
-        ahead=logits + of_weight.size + sized(lowering.tokens, "fp32"),
+        forward_scratch=logits + of_weight.size + sized(lowering.tokens, "fp32"),
     )
 
 

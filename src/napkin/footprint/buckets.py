@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from napkin.autograd.tape import ACTIVATION, sized
+from napkin.autograd.tensors import ACTIVATION, sized
 from napkin.elementwise import Number, ceil_div
 from napkin.footprint import activations, memory
 from napkin.footprint.activations import Piece
-from napkin.footprint.memory import BUCKETS, Moment, Rank
 from napkin.footprint.offload import host_bytes
 from napkin.footprint.prepared import Step
+from napkin.footprint.rank import BUCKETS, Moment, Rank
 from napkin.record import replace
 from napkin.term import TRUE, Term, add, ceil_divide, constant, largest, leaf, multiply
 

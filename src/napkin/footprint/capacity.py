@@ -40,6 +40,6 @@ def total_capacity(per_gpu: Term, gpus: Term) -> Term:
     return multiply("memory/capacity", per_gpu, gpus)
 
 
-def largest(capacity: Term, each: Term, name: str = "params/max") -> Term:
+def most_params(capacity: Term, each: Term, name: str = "params/max") -> Term:
     """⌊capacity / bytes per parameter⌋."""
     return floor(name, divide(f"{name}/exact", capacity, each))

@@ -12,9 +12,10 @@ from napkin import formats
 from napkin.counting.params import params
 from napkin.elementwise import Number, ceil_div
 from napkin.errors import NapkinError
-from napkin.operations.base import REPLICATED, Operation
+from napkin.operations.base import Operation
 from napkin.operations.facts import Cache, LinearLayer, Served
 from napkin.operations.model import Layer, Model
+from napkin.operations.roles import REPLICATED
 from napkin.record import record
 from napkin.term import GIVEN, TRUE, Term, add, ceil_divide, constant, divide, leaf, multiply
 
@@ -245,7 +246,7 @@ def decode_time(read_once: Term, cached: Term, bandwidth: Term) -> Term:
     return divide("time/per_token", moved, bandwidth, source=DECODE)
 
 
-def weights_read(model: Model, tokens: Number) -> Number:
+def weights_read(model: Model, tokens: float) -> Number:
     """Parameters that one decoding step of `tokens` tokens reads: every matrix once, of a table of embeddings only rows
     (counted as none). Of E experts with k chosen by each token, E·(1 − (1 − k/E)^tokens) are expected to be hit where
     all are equally likely: k for one token."""

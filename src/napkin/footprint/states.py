@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 
-from napkin.autograd.tape import sized
+from napkin.autograd.tensors import sized
 from napkin.elementwise import Number, ceil_div, ceiling
 from napkin.footprint.activations import total
 from napkin.footprint.setup import Setup
 from napkin.formats import QUANTIZED
-from napkin.operations.base import EXPERT, REPLICATED, VOCABULARY, Operation, Weight
+from napkin.operations.base import Operation
 from napkin.operations.implementations import Tuning
 from napkin.operations.lora import is_unquantized, lora_pairs
+from napkin.operations.roles import EXPERT, REPLICATED, VOCABULARY
+from napkin.operations.work import Weight
 from napkin.record import record
 from napkin.training.layout import Layout
 from napkin.training.optimizers import OPTIMIZERS, Optimizer, State, state_bytes
@@ -74,7 +76,7 @@ def held(operations: Iterable[Operation], setup: Setup) -> Held:
             both = states.setdefault(state.name, [0, 0])
             size = _state_size(state, shape, "fp32" if wide else kind)
             both[is_expert] = both[is_expert] + ceil_div(size, ways)
-    return Held(dense, expert, tuple((name, *both) for name, both in states.items()), tensors, frozen)
+    return Held(dense, expert, tuple((name, both[0], both[1]) for name, both in states.items()), tensors, frozen)
 
 
 def optimizer_of(weight: Weight, optimizer: Optimizer) -> Optimizer:
@@ -94,7 +96,7 @@ def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> He
     lora r·(d_in + d_out) a product · adapter a prompt of 10 embeddings and a gate a head · adapter_v2 that, a scale
     and a bias of d_out a product, and the norms' weights"""
     width = sized(1, setup.precision.param)
-    stored = QUANTIZED.get(tuning.quantised, width)
+    stored = QUANTIZED.get(tuning.quantized, width)
     trained: list[tuple[int, ...]] = []
     frozen: Number = 0
     for op in operations:
@@ -140,7 +142,7 @@ def gathered(parts: Sequence[tuple[Number, Held]]) -> Held:
     return Held(
         total(n * p.dense for n, p in parts),
         total(n * p.expert for n, p in parts),
-        tuple((name, *both) for name, both in names.items()),
+        tuple((name, both[0], both[1]) for name, both in names.items()),
         total(n * p.tensors for n, p in parts),
         total(n * p.frozen for n, p in parts),
     )

@@ -1,186 +1,29 @@
-"""A hardware file (YAML, the form of hardware_specs.yaml), validated and merged over a table of accelerators.
-
-pydantic is imported here, so this module is loaded only where such a file is read.
-"""
+"""A hardware file (YAML, the form of hardware_specs.yaml), validated and merged over a table of accelerators."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import ValidationError
 
-from napkin import term, units
+from napkin import term
 from napkin.errors import NapkinError, Problems, did_you_mean
-from napkin.inputs.hardware import GENERATIONS, PEAKS, Table, normal
-from napkin.inputs.load import Document, printable, read_yaml
-
-# --- the schema ----------------------------------------------------------------------------------------------------
-
-
-def _quantity(parse: Callable[[str], float], plain: Callable[[str], float] = units.positive) -> BeforeValidator:
-    """A bare number that `plain` accepts, or text with a unit that `parse` does (`3.35TB/s`)."""
-
-    def read(value: Any) -> float:
-        if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-            raise units.Unreadable("a number belongs here")
-        text = value if isinstance(value, str) else repr(value)
-        return (parse if text.strip("0123456789.eE+- ") else plain)(text)
-
-    return BeforeValidator(read)
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise units.Unreadable("text belongs here", "put it in quotes")
-    return units.words(value)
-
-
-def _texts(value: Any) -> list[str]:
-    if not isinstance(value, list):
-        raise units.Unreadable("a list belongs here", "for example [a, b]")
-    return [_text(item) for item in value]
-
-
-def _generation(value: Any) -> str:
-    name = normal(_text(value))
-    if name not in GENERATIONS:
-        hint = did_you_mean(name, GENERATIONS) or f"one of {', '.join(GENERATIONS)}"
-        raise units.Unreadable("is not a generation that napkin knows", hint)
-    return name
-
-
-def _tier(value: Any) -> str:
-    if value not in ("A", "B", "C"):
-        raise units.Unreadable("the tier is A, B or C")
-    return str(value)
-
-
-Text = Annotated[str, BeforeValidator(_text)]
-Texts = Annotated[list[str], BeforeValidator(_texts)]
-Count = Annotated[int, _quantity(units.positive_count, units.positive_count)]
-Bytes = Annotated[int, _quantity(units.size, units.positive_count)]
-Bandwidth = Annotated[float, _quantity(units.bandwidth)]
-Rate = Annotated[float, _quantity(units.compute_rate)]
-Watts = Annotated[float, _quantity(units.power_draw)]
-Number = Annotated[float, _quantity(units.positive)]
-Factor = Annotated[float, _quantity(units.at_least_one, units.at_least_one)]
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class _Memory(_Strict):
-    bytes: Bytes = 0
-    bandwidth: Bandwidth = 0.0
-    label: Text = ""
-    type: Text = ""
-
-
-class _Wire(_Strict):
-    """A rate between devices; makers print one way or both ways together."""
-
-    key: Text = ""  # of an entry of `links`
-    name: Text = ""
-    per_direction: Bandwidth | None = None
-    bidirectional: Bandwidth | None = None
-
-
-class _Reported(_Strict):
-    torch_mib: Number | None = None
-    nvidia_smi_mib: Number | None = None
-    note: Text = ""
-    source: Text = ""
-
-
-def _wire(value: Any) -> Any:
-    return {"key": value} if isinstance(value, str) else value
-
-
-class _Accelerator(_Strict):
-    name: Text = ""
-    vendor: Text = ""
-    generation: Annotated[str, BeforeValidator(_generation)] = ""
-    aliases: Texts = []
-    default_for: Texts = []
-    peak_flops: dict[str, Rate] = {}
-    sparse_factor: Factor = 1
-    sparse_peak_flops: dict[str, Rate | None] = {}
-    memory: _Memory | None = None
-    reported: _Reported | None = None
-    link: Annotated[_Wire | None, BeforeValidator(_wire)] = None
-    nic: _Wire | None = None
-    devices_per_node: Count | None = None
-    devices_per_package: Count = 1
-    device_name: Text = ""
-    tdp_w: Watts | None = None
-    sm_count: Count | None = None
-    boost_clock_hz: Number | None = None
-    flop_per_clock_per_sm: Number | None = None
-    l2_bytes: Bytes | None = None
-    assumed: Texts = []
-    source: Text = ""
-    printed: Text = ""
-    checked: Texts = []
-    tier: Annotated[str, BeforeValidator(_tier)] = ""
-    note: Text = ""
-
-
-class _Link(_Strict):
-    name: Text = ""
-    aliases: Texts = []
-    per_direction: Bandwidth | None = None
-    bidirectional: Bandwidth | None = None
-    source: Text = ""
-
-
-class _File(_Strict):
-    references: dict[str, Text] = {}
-    links: dict[str, _Link] = {}
-    accelerators: dict[str, _Accelerator] = {}
-
-
-def _fields_at(path: tuple[Any, ...]) -> list[str]:
-    """The names that may stand at a path of the file, for the hint to an unknown one."""
-    if not path:
-        return list(_File.model_fields)
-    if path[0] == "links":
-        return list(_Link.model_fields)
-    inner: dict[str, type[BaseModel]] = {"memory": _Memory, "reported": _Reported, "link": _Wire, "nic": _Wire}
-    model = inner.get(path[2], _Accelerator) if len(path) > 2 else _Accelerator
-    return [name for name in model.model_fields if name != "key"]
-
-
-def _place(document: Document, path: tuple[Any, ...]) -> str:
-    """`file:line: field`, fit for a message whatever the keys hold."""
-    line = document.lines.get(path)
-    field = ".".join(printable(str(part), 60) for part in path)
-    return f"{document.name}:{line}: {field}" if line else f"{document.name}: {field}"
-
-
-def _problem(document: Document, error: Mapping[str, Any]) -> NapkinError:
-    """One finding of pydantic in napkin's words, with file, line and field."""
-    path = tuple(error["loc"])
-    place = _place(document, path)
-    cause = (error.get("ctx") or {}).get("error")
-    if isinstance(cause, units.Unreadable):
-        return NapkinError(f"{place}: {cause.reason}", cause.hint)
-    if error["type"] == "extra_forbidden":
-        known = _fields_at(path[:-1])
-        return NapkinError(
-            f"{place}: is not a field", did_you_mean(str(path[-1]), known) or f"one of {', '.join(known)}"
-        )
-    if error["type"] in ("model_type", "model_attributes_type", "dict_type"):
-        return NapkinError(f"{place}: a mapping belongs here", "write key: value lines below it")
-    return NapkinError(f"{place}: {printable(str(error['msg']))}")
-
-
-# --- from the file to a table --------------------------------------------------------------------------------------
+from napkin.inputs.hardware import PEAKS, Table, normal
+from napkin.inputs.hardware_schema import (
+    AcceleratorEntry,
+    HardwareFile,
+    MemoryEntry,
+    ReportedEntry,
+    WireEntry,
+    place_of,
+    problem_of,
+)
+from napkin.inputs.load import Document, read_yaml
 
 
 def merged(path: str, base: Table) -> Table:
-    """The table with a file's accelerators and links over it.
+    """Return the table with a file's accelerators and links merged over it.
 
     A key that names a known accelerator changes only the figures that the file gives; a new one must be complete.
     The file's names win. Every problem is named with its line (NapkinError, exit status 2).
@@ -191,10 +34,10 @@ def merged(path: str, base: Table) -> Table:
             f"{document.name}: holds no accelerators", "it has the form of hardware_specs.yaml: accelerators: {NAME: …}"
         )
     try:
-        file = _File.model_validate(document.data)
+        file = HardwareFile.model_validate(document.data)
     except ValidationError as problem:
-        raise _all([_problem(document, error) for error in problem.errors()]) from None
-    reader = _Reader(document, file, base)
+        raise _all([problem_of(document, error) for error in problem.errors()]) from None
+    reader = HardwareFileReader(document, file, base)
     result = reader.table()
     if reader.problems:
         raise _all(reader.problems)
@@ -205,10 +48,10 @@ def _all(problems: list[NapkinError]) -> NapkinError:
     return problems[0] if len(problems) == 1 else Problems(problems)
 
 
-class _Reader:
-    """Turns a valid file into flat fields (those of hardware.Hardware and hardware.Link) over those of `base`."""
+class HardwareFileReader:
+    """Turn a valid file into flat fields (those of hardware.Hardware and hardware.Link) over those of `base`."""
 
-    def __init__(self, document: Document, file: _File, base: Table) -> None:
+    def __init__(self, document: Document, file: HardwareFile, base: Table) -> None:
         self.document = document
         self.file = file
         self.base = base
@@ -216,7 +59,7 @@ class _Reader:
         self.own = bool(base.accelerators)  # the shipped file itself is read over an empty table
 
     def wrong(self, path: tuple[Any, ...], what: str, hint: str | None = None) -> None:
-        self.problems.append(NapkinError(f"{_place(self.document, path)}: {what}", hint))
+        self.problems.append(NapkinError(f"{place_of(self.document, path)}: {what}", hint))
 
     def table(self) -> Table:
         links = self.links()
@@ -270,7 +113,7 @@ class _Reader:
                 fields["name"] = entry.name or key
             if entry.aliases:
                 fields["aliases"] = tuple(entry.aliases)
-            fields["source"] = entry.source or _place(self.document, path)
+            fields["source"] = entry.source or place_of(self.document, path)
             if self.own:
                 fields["kind"] = term.GIVEN
             links[slug] = fields
@@ -284,9 +127,9 @@ class _Reader:
         return one_way
 
     def fields(
-        self, key: str, entry: _Accelerator, fields: dict[str, Any], links: Mapping[str, Mapping[str, Any]]
+        self, key: str, entry: AcceleratorEntry, fields: dict[str, Any], links: Mapping[str, Mapping[str, Any]]
     ) -> dict[str, Any]:
-        """The fields of one accelerator: those of `fields`, changed by what the entry states."""
+        """Return the fields of one accelerator: those of `fields`, changed by what the entry states."""
         path = ("accelerators", key)
         given = entry.model_fields_set
         sources, kinds = dict(fields.get("sources") or {}), dict(fields.get("kinds") or {})
@@ -299,11 +142,11 @@ class _Reader:
             kinds.pop(figure, None)
             if self.own:
                 kinds[figure] = term.GIVEN
-                sources[figure] = source or entry.source or _place(self.document, (*path, *(at or (name,))))
+                sources[figure] = source or entry.source or place_of(self.document, (*path, *(at or (name,))))
             elif source:
                 sources[figure] = source
 
-        for name in ("vendor", "generation", "printed", "tier", "note", "source", "device_name"):
+        for name in ("vendor", "generation", "printed", "tier", "note", "source", "device_name", "run_year"):
             if name in given:
                 fields[name] = getattr(entry, name)
         if "name" in given or "name" not in fields:
@@ -341,7 +184,7 @@ class _Reader:
         fields["sources"], fields["kinds"] = sources or None, kinds or None
         return fields
 
-    def memory(self, memory: _Memory, fields: dict[str, Any], put: Callable[..., None]) -> None:
+    def memory(self, memory: MemoryEntry, fields: dict[str, Any], put: Callable[..., None]) -> None:
         given = memory.model_fields_set
         if "bytes" in given:
             put("memory", memory.bytes, at=("memory", "bytes"))
@@ -355,7 +198,7 @@ class _Reader:
             if name in given:
                 fields[f"memory_{name}"] = getattr(memory, name)
 
-    def reported(self, reported: _Reported, fields: dict[str, Any], put: Callable[..., None]) -> None:
+    def reported(self, reported: ReportedEntry, fields: dict[str, Any], put: Callable[..., None]) -> None:
         devices = fields.get("devices_per_package", 1)
         for name, mib in (("capacity_reported", reported.torch_mib), ("nvidia_smi_bytes", reported.nvidia_smi_mib)):
             if mib is not None:
@@ -366,11 +209,11 @@ class _Reader:
         self,
         path: tuple[Any, ...],
         name: str,
-        wire: _Wire | None,
+        wire: WireEntry | None,
         links: Mapping[str, Mapping[str, Any]],
         put: Callable[..., None],
     ) -> None:
-        """A link or network of an accelerator: its own rate, or that of an entry of `links`."""
+        """Set a link or network of an accelerator: its own rate, or that of an entry of `links`."""
         figure = f"{name}_bandwidth"
         if wire is None:
             put(f"{name}_name", "", figure, at=(name,))
@@ -420,7 +263,7 @@ class _Reader:
 
 
 def _half(fields: Mapping[str, Any]) -> dict[str, Any] | None:
-    """One of the devices that software sees in a package: its share of every figure that is shared out."""
+    """Return one of the devices that software sees in a package, with its share of every figure that is divided."""
     devices, name = fields.get("devices_per_package", 1), fields.get("device_name")
     if devices == 1 or not name:
         return None

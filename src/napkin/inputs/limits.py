@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from napkin.elementwise import Number
 from napkin.errors import BROKEN, CLOSE, OK, NapkinError, did_you_mean
 from napkin.record import record
 from napkin.units import Unreadable, human, number, quantity
@@ -27,28 +28,28 @@ class Limit:
     high: float
     open_ends: bool = False
 
-    def admits(self, value: float) -> bool:
+    def admits(self, value: Number) -> bool:
         if self.open_ends:
-            return self.low < value < self.high
-        return self.low <= value <= self.high
+            return bool(self.low < value < self.high)
+        return bool(self.low <= value <= self.high)
 
 
 @record
-class Outcome:
-    """One limit held against one quantity; `beyond` is how far outside the value lies (0 where it holds)."""
+class LimitOutcome:
+    """One limit held against one quantity; `beyond` is how far outside the value is (0 where it holds)."""
 
     path: str
     limit: str
     value: float
     unit: str
-    low: float | None
-    high: float | None
+    low: Number | None
+    high: Number | None
     status: str
     beyond: float
 
 
 def read_limit(text: Any, unit: str) -> Limit:
-    """A condition on a quantity of that unit. Raises Unreadable with what is wrong."""
+    """Parse a condition on a quantity of that unit. Raises Unreadable with what is wrong."""
     if not isinstance(text, str):
         raise Unreadable(f"{text!r} is not a condition", _HINT)
     plain = text.strip()
@@ -73,17 +74,17 @@ def _equal(plain: str, rest: str, unit: str) -> Limit:
     for sign in ("±", "+-", "+/-"):
         middle, found, width = rest.partition(sign)
         if found:
-            centre = quantity(middle, unit)
+            center = quantity(middle, unit)
             share = width.strip().endswith("%")
-            reach = abs(centre) * number(width) if share else quantity(width, unit)
+            reach = abs(center) * number(width) if share else quantity(width, unit)
             if reach < 0:
                 raise Unreadable(f"{plain!r}: a tolerance is not negative")
-            return Limit(plain, centre - reach, centre + reach)
+            return Limit(plain, center - reach, center + reach)
     value = quantity(rest, unit)
     return Limit(plain, value, value)
 
 
-def judge(path: str, limit: Limit, value: float, unit: str, interval: tuple[float, float] | None) -> Outcome:
+def judge(path: str, limit: Limit, value: float, unit: str, interval: tuple[Number, Number] | None) -> LimitOutcome:
     """Hold a limit against a quantity, and against the ends of its interval where it is an estimate."""
     admitted = limit.admits(value)
     status = HOLDS if admitted else BROKEN_WORD
@@ -93,16 +94,16 @@ def judge(path: str, limit: Limit, value: float, unit: str, interval: tuple[floa
         apart = high < limit.low or low > limit.high
         status = HOLDS if certain else BROKEN_WORD if apart else CLOSE_WORD
     beyond = max(limit.low - value, value - limit.high, 0.0)
-    return Outcome(path, limit.text, value, unit, low, high, status, beyond)
+    return LimitOutcome(path, limit.text, value, unit, low, high, status, beyond)
 
 
 def check(
     limits: Mapping[str, Any],
     quantities: Mapping[str, tuple[Any, str]],
-    intervals: Mapping[str, tuple[float, float]],
+    intervals: Mapping[str, tuple[Number, Number]],
     place: Mapping[str, str],
-) -> tuple[list[Outcome], list[NapkinError]]:
-    """Every limit against an answer's quantities. `place` names where each limit stands, for messages."""
+) -> tuple[list[LimitOutcome], list[NapkinError]]:
+    """Check every limit against an answer's quantities. `place` names where each limit is written, for messages."""
     outcomes, problems = [], []
     for path, text in limits.items():
         where = place.get(path, path)
@@ -120,14 +121,14 @@ def check(
     return outcomes, problems
 
 
-def status_of(outcomes: list[Outcome]) -> int:
-    """Exit status over several limits: broken wins over close."""
+def status_of(outcomes: list[LimitOutcome]) -> int:
+    """Return the exit status over several limits: broken wins over close."""
     words = {outcome.status for outcome in outcomes}
     return BROKEN if BROKEN_WORD in words else CLOSE if CLOSE_WORD in words else OK
 
 
-def described(outcome: Outcome) -> str:
-    """What a person reads beside the value: by how much a limit is broken, or why it is too close."""
+def described(outcome: LimitOutcome) -> str:
+    """Return the text next to the value: by how much a limit is broken, or why it is too close."""
     if outcome.status == CLOSE_WORD:
         assert outcome.low is not None
         assert outcome.high is not None

@@ -18,7 +18,7 @@ STRICT = {"extra": "forbid", "allow_inf_nan": False}
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class RepetitionSpread:
     """What repeated measurements of one figure look like. Nothing is dropped: outliers are counted, not removed."""
 
     __pydantic_config__ = STRICT
@@ -35,7 +35,7 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Value(Spread):
+class MeasuredValue(RepetitionSpread):
     """A figure with the spread of its repetitions. `calls` are those of one block."""
 
     __pydantic_config__ = STRICT
@@ -94,7 +94,7 @@ class Case:
     status: str
     params: dict[str, str | int | float | bool | None]
     reason: str | None = None
-    value: Value | None = None
+    value: MeasuredValue | None = None
     figures: dict[str, float | None] = field(default_factory=dict)
     sustained: Sustained | None = None
     telemetry: Telemetry | None = None
@@ -160,4 +160,5 @@ class OverRanks:
 
 
 def matmul_id(dtype: str, kind: str, m: int, k: int, n: int) -> str:
+    """Return the id of a matmul case of m × k by k × n."""
     return f"matmul/{dtype}/{kind}/{m}x{k}x{n}"

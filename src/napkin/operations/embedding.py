@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from napkin.autograd.tape import ACTIVATION, BYTES, INPUT, select
+from napkin.autograd.tensors import ACTIVATION, BYTES, INPUT, select
 from napkin.elementwise import Number, ceil_div
-from napkin.operations.base import (
-    HEADS,
-    NOT_TIMED,
-    POSITION,
-    REPLICATED,
-    TABLES,
-    TOKEN,
-    VOCABULARY,
-    Gemm,
-    Lookup,
-    Operation,
-    Ordinary,
-    Weight,
-    Work,
-    gemm,
-)
+from napkin.operations.base import Operation
 from napkin.operations.lowering import Lowering, Value
+from napkin.operations.ordinary import NOT_TIMED, Lookup, Ordinary
 from napkin.operations.primitives import minimum
+from napkin.operations.roles import HEADS, POSITION, REPLICATED, TABLES, TOKEN, VOCABULARY
+from napkin.operations.work import Gemm, Weight, Work, gemm
 from napkin.record import record, replace
 
 TYPE_CHECKING = False
@@ -140,7 +128,7 @@ class RelativeScores(Ordinary):
             divisor = tape.new(1, "fp32", "divisor", fixed=True)
             table = tape.record("div", (table,), table.view(), (divisor,))
         if run.code.laid_by_heads:
-            content = run.turned(content)
+            content = run.by_heads(content)
         else:  # the product puts sequences and heads together, and repeats the table
             content, spread = tape.lowered(content), table.view(table.count * run.b)
             content = select(run.b == 1, content, tape.copy(content, "folded"))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from napkin.operations.base import KEY, QKV, QUERY, VALUE, VOCABULARY
 from napkin.operations.facts import LinearLayer
 from napkin.operations.implementations import Implementation, Tuning
 from napkin.operations.lowering import Lowered
+from napkin.operations.roles import KEY, QKV, QUERY, VALUE, VOCABULARY
 
 JOINED = (QUERY, KEY, VALUE, QKV)
 """Roles of attention's linear layers, and of the fused projection of all three."""
@@ -29,4 +29,4 @@ def lora_pairs(op: LinearLayer, program: tuple[Lowered, ...], code: Implementati
 
 def is_unquantized(op: LinearLayer, tuning: Tuning) -> bool:
     """Whether a frozen product's weight is stored as it was: the head's, but for bitsandbytes."""
-    return not tuning.quantised or (op.shard == VOCABULARY and tuning.library != "bitsandbytes")
+    return not tuning.quantized or (op.shard == VOCABULARY and tuning.library != "bitsandbytes")

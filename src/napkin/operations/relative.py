@@ -3,11 +3,12 @@ that take part in the router's shares."""
 
 from __future__ import annotations
 
-from napkin.autograd.tape import BYTES, Tensor
+from napkin.autograd.tensors import BYTES, Tensor
 from napkin.elementwise import Number
-from napkin.operations.base import NOT_TIMED, Elementwise, Gemm, Ordinary, Weight, Work, gemm
-from napkin.operations.experts import Router
 from napkin.operations.lowering import Lowering, Value
+from napkin.operations.ordinary import NOT_TIMED, Elementwise, Ordinary
+from napkin.operations.router import Router
+from napkin.operations.work import Gemm, Weight, Work, gemm
 from napkin.record import record
 
 
@@ -61,7 +62,7 @@ class ShortConvolution(Elementwise):
         wide = tape.cast(x.tensor, "fp32")
         made = tape.new(x.tensor.count, "fp32", "convolved")
         convolved = tape.record("conv", (wide,), made, (wide,), weight=self.channels * self.kernel * BYTES["fp32"])
-        return Value(tape.cast(tape.add(convolved, wide), x.tensor.dtype), x.width, x.divided, x.whole)
+        return Value(tape.cast(tape.add(convolved, wide), x.tensor.dtype), x.width, x.divided, x.gathered)
 
 
 @record
@@ -137,8 +138,8 @@ class SharedExperts(Ordinary):
         size = self.experts * self.d_model * self.d_ff
         stored = "fp32" if tape.autocast else tape.compute
 
-        def batched(read: Tensor, d_out: int, what: str, spread: bool = False) -> Tensor:
-            if spread and tape.autocast and read.dtype == "fp32":
+        def batched(read: Tensor, d_out: int, what: str, repeated: bool = False) -> Tensor:
+            if repeated and tape.autocast and read.dtype == "fp32":
                 copied = tape.new(read.count * self.experts, tape.autocast, "for each expert")
                 read = tape.record("cast", (read,), copied)
             read = tape.lowered(read)
@@ -148,9 +149,9 @@ class SharedExperts(Ordinary):
             made = tape.new(rows * d_out, read.dtype, what)
             return tape.record("bmm", (read,), made, kept, weight=size * BYTES[stored])
 
-        gate, up = (batched(x.tensor, self.d_ff, what, spread=True) for what in ("gate", "up"))
+        gate, up = (batched(x.tensor, self.d_ff, what, repeated=True) for what in ("gate", "up"))
         hidden = tape.multiply(run.activated(gate, self.function), up)
         hidden = tape.multiply(hidden, weights.tensor)
         down = tape.cast(batched(hidden, self.d_model, "down"), "fp32")
         total = tape.record("sum", (down,), tape.new(x.tensor.count, "fp32", "summed"))
-        return Value(tape.cast(total, x.tensor.dtype), self.d_model, x.divided, x.whole)
+        return Value(tape.cast(total, x.tensor.dtype), self.d_model, x.divided, x.gathered)

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from functools import cache
 
 from napkin.counting.params import params
-from napkin.footprint import buckets, capacity, memory
+from napkin.footprint import buckets, capacity
+from napkin.footprint.rank import BUCKETS
 from napkin.footprint.setup import Setup
 from napkin.operations.model import Model
 from napkin.operations.queries import learned_positions
-from napkin.planning import fit
-from napkin.planning.fit import FITS, NOT, Fit
+from napkin.planning import enlarge
+from napkin.planning.verdicts import FITS, NOT, Fit
 from napkin.record import record, replace
 from napkin.term import TRUE, Term, constant, leaf, multiply
 
@@ -65,9 +66,9 @@ def largest_that_fits(
         return evaluate(*_changed(what, model, setup, value))
 
     unit, most = _range(what, model, setup)
-    by_estimate = fit.largest(lambda n: bool(evaluated(n).reported.used.value <= room), unit, most)
-    certain = fit.largest(lambda n: evaluated(n).verdict == FITS, unit, most)
-    possible = fit.largest(lambda n: evaluated(n).verdict != NOT, unit, most)
+    by_estimate = enlarge.largest_that_fits(lambda n: bool(evaluated(n).reported.used.value <= room), unit, most)
+    certain = enlarge.largest_that_fits(lambda n: evaluated(n).verdict == FITS, unit, most)
+    possible = enlarge.largest_that_fits(lambda n: evaluated(n).verdict != NOT, unit, most)
     value = certain if surely else by_estimate
     ended = value + unit > most
     found = evaluated(value or unit)
@@ -81,15 +82,15 @@ def _changed(what: str, model: Model, setup: Setup, value: int) -> tuple[Model, 
         return model, replace(setup, layout=setup.layout.replaced(micro=value))
     if what == "seq":
         return model, replace(setup, layout=setup.layout.replaced(seq=value))
-    return fit.with_layers(model, value), setup
+    return enlarge.with_layers(model, value), setup
 
 
 def _range(what: str, model: Model, setup: Setup) -> tuple[int, int]:
     """Return the step and the end of the search. Learned positions end a sequence."""
     layout = setup.layout
     if what == "seq":
-        return layout.cp * (layout.tp if layout.sp else 1), min([LONGEST, *learned_positions(model)])
-    return (layout.pp * layout.vp if what in ("layers", "params") else 1), MOST
+        return int(layout.cp * (layout.tp if layout.sp else 1)), min([LONGEST, *learned_positions(model)])
+    return int(layout.pp * layout.vp if what in ("layers", "params") else 1), MOST
 
 
 def _binding(found: Fit, beyond: Fit, ended: bool) -> Binding:
@@ -97,7 +98,7 @@ def _binding(found: Fit, beyond: Fit, ended: bool) -> Binding:
     peak, then = buckets.peak_of(found.rank), buckets.peak_of(beyond.rank)
     if ended:
         return Binding(int(found.rank.stage.index), peak.name, "positions", 0)
-    growth = {bucket: getattr(then, bucket) - getattr(peak, bucket) for bucket in memory.BUCKETS}
+    growth = {bucket: getattr(then, bucket) - getattr(peak, bucket) for bucket in BUCKETS}
     bucket = max(growth, key=lambda name: growth[name])
     return Binding(int(beyond.rank.stage.index), then.name, bucket, growth[bucket])
 
@@ -110,5 +111,5 @@ def size_terms(found: Largest, setup: Setup, each_capacity: Term) -> list[Term]:
     if not setup.optimizer.factored:
         each = capacity.bytes_per_param(setup.precision, setup.optimizer)
         whole = multiply("capacity_of_all", each_capacity, constant("gpus", setup.layout.gpus))
-        terms.append(capacity.largest(whole, each, "params/ceiling"))
+        terms.append(capacity.most_params(whole, each, "params/ceiling"))
     return terms

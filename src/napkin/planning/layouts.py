@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from napkin.footprint.setup import Setup
 from napkin.inputs.hardware import Hardware
-from napkin.planning.fit import evaluate
 from napkin.planning.search import Found, Request, Timed, search
+from napkin.planning.verdicts import evaluate
 from napkin.record import record, replace
 from napkin.term import Term
 from napkin.timing.step import step

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from napkin.footprint import buckets, memory
+from napkin.footprint import buckets
 from napkin.footprint.prepared import prepare
+from napkin.footprint.rank import BUCKETS
 from napkin.operations.queries import divides_heads, key_heads
-from napkin.planning.fit import worst_rank
 from napkin.planning.search import Found, Request
+from napkin.planning.verdicts import worst_rank
 from napkin.record import replace
 from napkin.units import human
 
@@ -56,6 +57,6 @@ def largest_bucket(request: Request, found: Found) -> str:
         return ""
     rank = worst_rank(prepare(request.model, replace(request.setup, layout=found.least)))
     peak = buckets.peak_of(rank)
-    sizes = {bucket: getattr(peak, bucket) for bucket in memory.BUCKETS}
+    sizes = {bucket: getattr(peak, bucket) for bucket in BUCKETS}
     name = max(sizes, key=lambda bucket: sizes[bucket])
     return f", {human(sizes[name], 'byte')} of it {name.replace('_', ' ')}"

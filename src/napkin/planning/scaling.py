@@ -46,7 +46,7 @@ def count(model: Model) -> int:
     return total
 
 
-class Shape:
+class Proportions:
     """A family's proportions, and the model that they give for a number of heads and layers."""
 
     def __init__(self, config: Config) -> None:
@@ -123,12 +123,12 @@ def nearest_of_family(family: str, limit: int) -> Config | None:
     return members[min(sized)[1]] if sized else None
 
 
-def largest(
+def largest_of_family(
     config: Config, fits: Callable[[Model], bool], tp: int = 1, pp: int = 1, chunks: int = 1
 ) -> tuple[Model, int]:
     """The largest model of the config's proportions that fits, and its parameters. Larger never fits where smaller
     does not. Heads are multiples of `tp`, layers at least `pp` and multiples of `chunks`."""
-    shape = Shape(config)
+    shape = Proportions(config)
     step = math.lcm(shape.step, tp)
     fewest = max(pp, chunks)
 
@@ -155,7 +155,9 @@ def largest(
     return model, count(model)
 
 
-def _deepest(shape: Shape, heads: int, fewest: int, chunks: int, fits: Callable[[int, int], bool]) -> Model | None:
+def _deepest(
+    shape: Proportions, heads: int, fewest: int, chunks: int, fits: Callable[[int, int], bool]
+) -> Model | None:
     """The deepest model of that width that fits, its depth within SLACK of the proportion; None where none does."""
     usual = shape.depth(heads)
     shallow = max(fewest, math.ceil(usual * (1 - SLACK)) // chunks * chunks)

@@ -6,7 +6,7 @@ from napkin.footprint import allocator
 from napkin.footprint import serving as inference
 from napkin.footprint.serving import Stored
 from napkin.operations.model import Model
-from napkin.planning import fit
+from napkin.planning import enlarge, verdicts
 from napkin.record import record, replace
 from napkin.term import ASSUMED, TRUE, Term, add, constant, divide, leaf, multiply, subtract
 
@@ -71,12 +71,13 @@ def largest(serving: Serving, room: float) -> tuple[int, int]:
     def fits(sequences: int, seq: int) -> bool:
         return bool(serving.cache(sequences, seq).value <= room)
 
-    return fit.largest(lambda n: fits(n, serving.seq)), fit.largest(lambda n: fits(serving.sequences, n))
+    sequences = enlarge.largest_that_fits(lambda n: fits(n, serving.seq))
+    return sequences, enlarge.largest_that_fits(lambda n: fits(serving.sequences, n))
 
 
 def verdict(found: Held, capacity: float) -> str:
     """Return whether it fits: surely, surely not, or too close to call."""
-    return fit.FITS if found.high <= capacity else fit.NOT if found.low > capacity else fit.UNDECIDED
+    return verdicts.FITS if found.high <= capacity else verdicts.NOT if found.low > capacity else verdicts.UNDECIDED
 
 
 def pace(serving: Serving, cache: Term, bandwidth: Term) -> tuple[Term, Term]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from napkin import elementwise
 from napkin.footprint import buckets
 from napkin.footprint.prepared import Step
-from napkin.planning import fit
-from napkin.planning.fit import Fit
+from napkin.planning import verdicts
+from napkin.planning.verdicts import Fit
 from napkin.record import record, replace
 from napkin.term import Term, subtract
 
@@ -50,7 +50,7 @@ def with_wider_ends(found: Fit, times: float, capacity: int | None) -> Fit:
             elementwise.ceiling(middle * (high / middle) ** times),
         )
     reported = replace(found.reported, ends=ends)
-    return replace(found, reported=reported, verdict=fit.verdict(reported, capacity))
+    return replace(found, reported=reported, verdict=verdicts.verdict(reported, capacity))
 
 
 def kept_tensors(step: Step) -> list[KeptTensor]:
@@ -66,5 +66,5 @@ def kept_tensors(step: Step) -> list[KeptTensor]:
             listed.add(id(storage))
             operation, _, tensor = storage.label.partition("/")
             times = 1 if storage.shared else layers
-            found.append(KeptTensor(name, operation, tensor, storage.size * storage.kept, times))
+            found.append(KeptTensor(name, operation, tensor, int(storage.size * storage.kept), times))
     return found

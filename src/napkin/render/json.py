@@ -6,7 +6,7 @@ import json
 import math
 
 from napkin.render.answer import Answer
-from napkin.term import Term
+from napkin.render.term_table import Entry, table_of
 
 SCHEMA = 1
 
@@ -29,8 +29,7 @@ def to_json(answer: Answer, explain: bool = False) -> str:
         data[answer.rows_name] = [{name: _plain(value) for name, value in row.items()} for row in answer.rows]
     data.update({name: _plain(value) for name, value in answer.extra.items()})
     if explain:
-        written: set[int] = set()
-        data["terms"] = [_tree(term, written) for term in answer.finite()]
+        data["terms"] = {path: _term(entry) for path, entry in table_of(answer.finite()).items()}
     return json.dumps(data, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
 
 
@@ -46,16 +45,14 @@ def _plain(value: object) -> object:
     return value
 
 
-def _tree(term: Term, written: set[int]) -> dict[str, object]:
-    """Return the term and its parts; those of a term that several others share are written where it comes first."""
-    node: dict[str, object] = {"name": term.name, "value": _plain(term.value), "unit": term.unit, "op": term.op}
+def _term(entry: Entry) -> dict[str, object]:
+    """Return what is written of a term: its value, unit and operation, its parts by path, a leaf's kind, its source."""
+    term = entry.term
+    written: dict[str, object] = {"value": _plain(term.value), "unit": term.unit, "op": term.op}
     if term.kind:
-        node["kind"] = term.kind
+        written["kind"] = term.kind
+    if entry.parts:
+        written["parts"] = entry.parts
     if term.source:
-        node["source"] = term.source
-    if term.parts and id(term) in written:
-        node["above"] = True
-    elif term.parts:
-        written.add(id(term))
-        node["parts"] = [_tree(part, written) for part in term.parts]
-    return node
+        written["source"] = term.source
+    return written

@@ -137,10 +137,10 @@ REFERENCES = (
     ("EU AI Act presumption of systemic risk", 1e25, "Regulation (EU) 2024/1689, article 51(2)"),
     ("US executive order reporting threshold (revoked)", 1e26, "Executive Order 14110, section 4.2(b), revoked 2025"),
 )
-"""Training FLOP that a count can be put beside: name, FLOP, source."""
+"""Training FLOP to compare a count with: name, FLOP, source."""
 
 
-def beside(flops: float) -> list[tuple[str, float, float, str]]:
+def compared_with_known(flops: float) -> list[tuple[str, float, float, str]]:
     """(name, its FLOP, our FLOP over its, source) of the runs and thresholds everyone knows."""
-    shares = [(name, known, ratio(flops, known), source) for name, known, source in REFERENCES]
+    shares = [(name, known, float(ratio(flops, known)), source) for name, known, source in REFERENCES]
     return [row for row in shares if math.isfinite(row[2])]

@@ -9,8 +9,8 @@ from typing import Any
 from napkin.commands.layout import degrees
 from napkin.commands.plan.question import PlanQuestion
 from napkin.options.training import SETUP_DEFAULTS
-from napkin.planning.fit import UNDECIDED
 from napkin.planning.layouts import Scored
+from napkin.planning.verdicts import UNDECIDED
 from napkin.training.layout import Layout
 from napkin.units import human
 
@@ -62,7 +62,7 @@ def whole_run(question: PlanQuestion, one: Scored) -> dict[str, float]:
     if tokens is None:
         return {}
     hours = one.token * tokens / 3600
-    run = {"time": one.token * tokens / one.layout.gpus, "gpu_hours": hours}
+    run = {"time": one.token * tokens / int(one.layout.gpus), "gpu_hours": hours}
     return {**run, "cost": hours * price} if price is not None else run
 
 

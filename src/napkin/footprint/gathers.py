@@ -1,0 +1,41 @@
+"""Parameters that fully sharded data parallelism holds gathered, and the gradient of a flat parameter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from napkin.autograd.tensors import sized
+from napkin.elementwise import Number, maximum, where
+from napkin.footprint.activations import total
+from napkin.footprint.prepared import Step
+from napkin.footprint.stages import Stage
+from napkin.footprint.states import Held
+
+BLOCKS_IN_FLIGHT = 2
+"""Blocks whose parameters fully sharded data parallelism holds gathered: the one in use and the one prefetched."""
+
+
+def gathered_bytes(
+    step: Step, stage: Stage, parts: Sequence[tuple[Number, Held]], in_flight: int = BLOCKS_IN_FLIGHT
+) -> Number:
+    """Parameters that fully sharded data parallelism holds gathered: the root (table and head), and the blocks in use
+    and fetched ahead."""
+    setup = step.setup
+    weight = sized(1, setup.precision.param)
+    compute = sized(1, setup.layers_in.compute) if setup.precision.autocast else weight
+
+    def whole(part: Held) -> Number:
+        return part.all * compute + part.frozen
+
+    blocks = maximum(0, *(whole(part) for _, part in parts[1 : 1 + len(step.layers)]))
+    ends = stage.first * whole(parts[0][1]), stage.last * whole(parts[1 + len(step.layers)][1])
+    root = maximum(*ends) if setup.framework.ends_apart else ends[0] + ends[1]
+    in_use = root + in_flight * blocks
+    if setup.framework.keeps_stage:
+        in_use = where(setup.layout.pp > 1, total(n * whole(part) for n, part in parts), in_use)
+    return where(setup.layout.zero >= 3, in_use, 0)
+
+
+def flat_gradient(part: Held, width: Number) -> Number:
+    """Bytes of the gradient of a piece's flat parameter: all of it where any is trained."""
+    return where(part.all > 0, part.all * width + part.frozen, 0)

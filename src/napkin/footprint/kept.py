@@ -1,0 +1,133 @@
+"""What the layers of a stage keep for the backward pass, and what they share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from napkin.autograd.tensors import INPUT_LABEL, WEIGHT_COPY, Storage
+from napkin.elementwise import Number, ceil_div, maximum, minimum, where
+from napkin.footprint import activations
+from napkin.footprint.activations import total
+from napkin.footprint.prepared import Step
+from napkin.footprint.stages import Stage
+from napkin.operations.implementations import EAGER
+from napkin.training.order import Counts
+from napkin.training.recomputation import OPERATIONS
+
+LAYERS_ON_THE_WAY = 2
+"""Layers whose activations are on the card while activations are offloaded: one being written, one being read."""
+
+STASHED = 5
+"""Tensors on their way to the host at once (torchtune training/_activation_offloading.py, max_fwd_stash_size)."""
+
+
+def saved_bytes(step: Step, stage: Stage) -> tuple[Number, Number, Number]:
+    """(layers', weight copies', outside) bytes of one micro-batch on a stage."""
+    run, recompute = step.run, step.setup.layout.recompute
+    casts = stage.first * run.before.casts + stage.last * run.after.casts
+    shared: dict[int, tuple[Storage, Number]] = {}  # by storage: it, and how many layers keep it
+    for n, sort in zip(stage.sorts, step.order.sorts, strict=True):
+        piece = run.layers[sort.kind][1]
+        if not sort.again and not sort.asleep:
+            casts = casts + n * piece.casts
+            for storage in piece.shared:
+                shared[id(storage)] = (storage, shared.get(id(storage), (storage, 0))[1] + n)
+    size = activations.group_size(recompute, step.order.depth)
+    layers = kept_by_layers(step, stage.sorts, ceil_div(total(stage.checkpointed), size))
+    passed = mask_bytes(step, stage, stage.checkpointed) if step.setup.code.passes_mask else 0
+    once = [(s.kind, where(keep > 0, s.size * s.kept, 0)) for s, keep in shared.values()]
+    tables = total(size for kind, size in once if kind != WEIGHT_COPY)
+    casts = casts + total(size for kind, size in once if kind == WEIGHT_COPY)
+    before = run.before.saved - run.first * _first_keeps_input(step)  # one tensor, kept twice
+    outside = stage.first * before + stage.last * run.after.saved + tables + passed
+    return layers, casts, outside
+
+
+def _first_keeps_input(step: Step) -> bool:
+    """Whether the first layer keeps the residual stream as it comes, or is checkpointed and keeps nothing else."""
+    if not step.order.segments:
+        return False
+    sort = step.order.sorts[step.order.segments[0].runs[0][2]]
+    piece = step.run.layers[sort.kind][1]
+    return not sort.asleep and (sort.again or any(s.label == INPUT_LABEL for s in piece.kept))
+
+
+def kept_by_layers(step: Step, counts: Counts, checkpoints: Number) -> Number:
+    """Bytes that so many layers of each sort keep, those of them that are checkpointed so many checkpoints."""
+    setup = step.setup
+    layers: Number = 0
+    inputs: Number = 0
+    pieces = [piece for _, piece in step.run.layers]
+    for n, sort in zip(counts, step.order.sorts, strict=True):
+        piece = pieces[sort.kind]
+        if sort.asleep and setup.frozen is not None:
+            continue
+        if sort.again:
+            inputs = inputs + n * piece.input
+            layers = layers + n * piece.chosen * (setup.layout.recompute.kind == OPERATIONS)
+        elif not sort.asleep:
+            layers = layers + n * piece.saved
+    if activations.group_size(setup.layout.recompute, step.order.depth) > 1:
+        inputs = checkpoints * maximum(0, *(piece.input for piece in pieces))
+    if "activations" in setup.offload:  # copied to the host as they are made: two layers' worth is on its way
+        layers = minimum(layers, LAYERS_ON_THE_WAY * maximum(0, *(piece.saved for piece in pieces)))
+        inputs = minimum(inputs, STASHED * maximum(0, *(piece.input for piece in pieces)))
+    return layers + inputs
+
+
+def mask_bytes(step: Step, stage: Stage, counts: Counts) -> Number:
+    """Causal masks that so many layers of each kind refer to: one for each window among them, where each has its
+    own."""
+    by_window: dict[object, Number] = {}
+    for again, layer in zip(counts, stage.kinds, strict=True):
+        for op in layer.operations:
+            core = op.attends()
+            if core is not None and (core.window or core.chunk or step.setup.attention == EAGER):
+                window = core.window if "masks" in step.setup.code.closure else None
+                by_window[window] = by_window.get(window, 0) + again
+    return total(where(again > 0, step.run.mask, 0) for again in by_window.values())
+
+
+def rotary_bytes(step: Step, stage: Stage) -> Number:
+    """Rotary tables that checkpointed layers refer to and no other layer keeps."""
+    found: Number = 0
+    for storage in step.run.tables:
+        again, others = _users(step, stage.sorts, storage)
+        found = found + where((again > 0) & (others == 0), storage.size, 0)
+    return found
+
+
+def shared_kv_bytes(step: Step, stage: Stage) -> Number:
+    """What layers lend each other and none keeps for backward: the code alone holds it."""
+    found: Number = 0
+    for storage in step.run.shared_tensors:
+        _, keep = _users(step, stage.sorts, storage)
+        found = found + storage.size * where(keep > 0, 1 - minimum(storage.kept, 1), 1)
+    return found
+
+
+def _users(step: Step, counts: Counts, storage: Storage) -> tuple[Number, Number]:
+    """Layers among so many of each sort that share a storage: those that are checkpointed, and those that keep it."""
+    again: Number = 0
+    others: Number = 0
+    for n, sort in zip(counts, step.order.sorts, strict=True):
+        if any(storage is other for other in step.run.layers[sort.kind][1].shared):
+            again, others = again + n * sort.again, others + n * (not (sort.again or sort.asleep))
+    return again, others
+
+
+def freed_bytes(step: Step, stage: Stage, left: Counts) -> Number:
+    """Bytes of what layers share and none of those that are left (of each sort) reads any more."""
+    shared = {id(s): s for _, piece in step.run.layers for s in piece.shared if s.kind != WEIGHT_COPY}
+    refers = {id(storage) for storage in step.run.tables}
+    found: Number = 0
+    for key, storage in shared.items():
+        again, others = _users(step, stage.sorts, storage)
+        there = (others > 0) | ((again > 0) & (key in refers))
+        gone = total(_users(step, left, storage)) == 0
+        found = found + where(there & gone, storage.size * storage.kept, 0)
+    return found
+
+
+def dot(counts: Iterable[Number], sizes: Iterable[Number]) -> Number:
+    return total(n * size for n, size in zip(counts, sizes, strict=True))

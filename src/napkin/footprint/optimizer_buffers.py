@@ -1,0 +1,52 @@
+"""Buffers of the optimizer step, and the tensors that it updates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from napkin.autograd.tensors import sized
+from napkin.elementwise import Number, ceil_div, maximum, where
+from napkin.footprint.activations import total
+from napkin.footprint.prepared import Step, table_of
+from napkin.footprint.rank import Rank
+from napkin.footprint.states import divided, optimizer_of, weights_of
+from napkin.operations.base import Operation
+from napkin.operations.roles import VOCABULARY
+from napkin.training.optimizers import OPTIMIZERS, Optimizer
+
+
+def optimizer_temporaries(step: Step, rank: Rank) -> Number:
+    """Buffers of the optimizer step (optimizer_step.py), divided like the states. What Muon leaves to AdamW is a step
+    of its own."""
+    setup = step.setup
+    shards = where(setup.layout.zero >= 1, setup.shards, 1)
+    own = ceil_div(setup.framework.step_bytes * rank.held.all, shards)
+    if "optimizer" in setup.offload:
+        return own * ("parameters" not in setup.offload)
+    width = int(sized(1, setup.precision.state))
+    kinds = list(tensor_sizes(step))
+    found: Number = own
+    for optimizer in {setup.optimizer.name: setup.optimizer, "adamw": OPTIMIZERS["adamw"]}.values():
+        sizes = [(n, shape) for n, shape, used in kinds if used.name == optimizer.name]
+        whole = rank.held.all if not setup.optimizer.only_matrices else total(n for n, _ in sizes)
+        found = maximum(found, ceil_div(optimizer.temporaries(setup.form, sizes, whole, width), shards))
+    return found
+
+
+def tensor_sizes(step: Step) -> Iterator[tuple[Number, tuple[int, ...], Optimizer]]:
+    """(numbers on a rank, shape, optimizer) of the weight tensors in order, each kind of layer once or twice. A tied
+    head's matrix is the table."""
+    stack, setup = step.stack, step.setup
+    layers: list[Operation] = []
+    for layer in stack.layers:
+        ordered = sorted(layer.operations, key=lambda op: setup.code.norms_last and op.normalizes())
+        layers += ordered * (1 if stack.depth == 1 else 2)
+    after = [op for op in stack.after if not (step.model.tied and op.division() == VOCABULARY)]
+    for weight in weights_of([*stack.before, *layers, *after]):
+        shape = weight.shape if weight.copies == 1 else (weight.copies, *weight.shape)
+        yield ceil_div(weight.count, divided(weight, setup.layout)), shape, optimizer_of(weight, setup.optimizer)
+
+
+def table_elements(step: Step) -> Number:
+    """Numbers of the token table on a rank."""
+    return total(ceil_div(w.count, divided(w, step.setup.layout)) for w in table_of(step.stack).weights())

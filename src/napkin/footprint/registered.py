@@ -1,0 +1,53 @@
+"""Tensors that the implementation registers next to its parameters."""
+
+from __future__ import annotations
+
+from napkin.autograd.tensors import sized
+from napkin.elementwise import Number
+from napkin.footprint.activations import total
+from napkin.footprint.prepared import Step
+from napkin.footprint.stages import Stage
+from napkin.operations.implementations import EAGER
+from napkin.operations.roles import TABLES
+
+SPARE_POSITIONS = 2
+"""Rows of a table of sines before the first position (fairseq's offset, for padding)."""
+
+
+def buffers(step: Step, stage: Stage) -> Number:
+    """Bytes of the tensors that a stage's code registers beside its parameters (frames.py)."""
+    setup, stack = step.setup, step.stack
+    length = setup.layout.seq if setup.code.crops else step.model.max_length or setup.layout.seq
+    depth = total(stage.layers)
+    eager = setup.attention == EAGER or not setup.code.crops
+    rotary = {
+        (*angles, setup.code.by_kind and any(core.window for o in layer.operations if (core := o.attends())))
+        for layer in stack.layers
+        for op in layer.operations
+        if (angles := op.angles()) is not None
+    }
+    dims = {dim for dim, *_ in rotary}
+    tables = [op for op in stack.before if op.owner().embeds() in TABLES]
+    found: Number = 0
+    for what, kind in setup.code.buffers:
+        count: Number = {
+            "rotary": total(dim for dim, *_ in rotary),
+            "spare rotary": max(dims, default=0),
+            "angles": depth * length * max(dims, default=0),
+            "masks": depth * length * length * eager,
+            "mask": length * length,
+            "ids": stage.first * length,
+            "sines": stage.first * len(step.model.stacks) * (length + SPARE_POSITIONS) * step.model.hidden,
+            "logits": stage.last * step.model.vocabulary,
+            "scale": stage.first * len(tables),
+            "factors": 2 * stage.first,
+            "scalar": depth,
+            "scalars": 2 * depth,
+        }[what]
+        found = found + sized(count, kind or ("fp32" if setup.precision.param == "fp32" else "bf16"))
+    if setup.code.buffers:  # routers' biases that no gradient reaches, tables of hashed choices
+        for many, layer in zip(stage.layers, stage.kinds, strict=True):
+            for op in layer.operations:
+                for elements, kind in op.buffers(step.model.vocabulary):
+                    found = found + many * sized(elements, kind)
+    return found

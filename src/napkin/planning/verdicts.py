@@ -1,0 +1,92 @@
+"""Whether a step fits: its memory on the worst rank, against a card."""
+
+from __future__ import annotations
+
+from napkin.autograd.tensors import sized
+from napkin.elementwise import Number
+from napkin.footprint import allocator, memory
+from napkin.footprint.allocator import EXACT, Reported, Width
+from napkin.footprint.prepared import Step, prepare
+from napkin.footprint.rank import Rank
+from napkin.footprint.setup import Setup
+from napkin.footprint.stages import places
+from napkin.formats import EXACT_KEPT
+from napkin.inputs.model import traced_error
+from napkin.operations.implementations import measured, mode
+from napkin.operations.model import Model
+from napkin.record import record, replace
+from napkin.term import TRUE, leaf
+
+FITS, UNDECIDED, NOT = "fits", "too close to call", "does not fit"
+
+
+@record
+class Fit:
+    """A step against a card. `rank`: the worst one."""
+
+    step: Step
+    rank: Rank
+    reported: Reported
+    verdict: str
+
+
+def is_measured(model: Model, setup: Setup, implementation: str) -> bool:
+    """Whether what this step keeps for backward was counted on the code itself: never with 8-bit products, nor with
+    what is trained beside frozen weights or a loss of its own, whose libraries were not run."""
+    numbers = setup.precision
+    operations = model.operations
+    if not all(op.depends_on_shapes(int(setup.layout.seq)) for op in operations):
+        return False
+    if numbers.compute not in EXACT_KEPT or setup.code.tuning is not None or setup.code.loss:
+        return False
+    precision = "autocast" if numbers.autocast else "fp32" if numbers.param == "fp32" else "bf16"
+    name = mode(precision, setup.attention, setup.dropout > 0, int(setup.layout.micro))
+    return measured(implementation, model.family, name)
+
+
+def width_of(step: Step, implementation: str) -> Width:
+    """How far the figures can lie from the formula's. Where nothing else is uncertain, live bytes are as far off as
+    those of traced steps of the same code were."""
+    setup = step.setup
+    counted = is_measured(step.model, setup, implementation) and setup.attention in setup.code.kernels
+    width = setup.widths[0 if setup.layout.gpus == 1 else 1][0 if counted else 1]
+    if implementation != "hf" or not counted or width.live != EXACT.live:
+        return width
+    error = traced_error(step.model.family)
+    return replace(width, live=(-error, error))
+
+
+def worst_rank(step: Step) -> Rank:
+    """The rank with the most live bytes."""
+    ranks = [memory.rank_of(step, place) for place in places(step)]
+    return max(ranks, key=lambda rank: rank.live)
+
+
+def evaluate(model: Model, setup: Setup, implementation: str, capacity: Number | None, compiled: bool) -> Fit:
+    """One step's memory, and whether it fits: `fits` where even the upper end does, `does not fit` where what must be
+    there without any cache is already too much."""
+    step = prepare(model, setup)
+    rank = worst_rank(step)
+    live = leaf("memory/live", rank.live, "byte", TRUE)
+    width = width_of(step, implementation)
+    found = allocator.reported(live, setup.layout.gpus, compiled, width, rank.flow(setup))
+    copies = narrow_copies(setup, rank)
+    if copies:
+        found = replace(found, ends={path: (low, high + copies) for path, (low, high) in found.ends.items()})
+    return Fit(step, rank, found, verdict(found, capacity))
+
+
+def narrow_copies(setup: Setup, rank: Rank) -> Number:
+    """Bytes of the weights' copies in a format of 8 or 4 bits that a library may keep until the backward pass, as they
+    are and transposed (TransformerEngine pytorch/module/linear.py saves both; torchao's float8 keeps none): what the
+    upper ends allow for."""
+    compute = setup.precision.compute
+    return 0 if compute in EXACT_KEPT else 2 * sized(rank.held.all, compute)
+
+
+def verdict(found: Reported, capacity: Number | None) -> str:
+    if capacity is None:
+        return ""
+    if found.least > capacity:
+        return NOT
+    return FITS if found.ends["memory/used"][1] <= capacity else UNDECIDED
