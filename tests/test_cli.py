@@ -250,4 +250,3 @@ def test_an_option_is_declared_in_one_place() -> None:
 def test_the_words_of_options_are_those_that_the_formulas_know() -> None:
     assert (TORCH_LOSS, *implementations.LOSSES) == LOSSES
     assert OPTIONS["pairs"].help.endswith(f"{flops.FULL}, {flops.HALF}, {flops.EXACT}")
-    assert all(OPTIONS[name].group for name in OPTIONS)

@@ -71,7 +71,6 @@ def test_a_command_is_a_module_and_an_option_one_entry(napkin: Napkin, monkeypat
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setitem(MODULES, "books", ("books", "Books of a library"))
     option = Option("shelves", degree, "How many shelves", metavar="COUNT")
-    option.group = "Library"
     monkeypatch.setitem(OPTIONS, "shelves", option)
     assert napkin("books --shelves 12 --json").values["books"] == 480
     assert "each" in napkin("books --shelves 12 --explain").out

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
 
 from napkin import formats, units
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
 from napkin.formats import Format, Integer, Stored
 from napkin.options.option import parsed
-from napkin.render.answer import Answer
+from napkin.render.answer import Answer, Cell
 from napkin.term import TRUE, Term, leaf
 
 
@@ -28,7 +27,7 @@ def answer(value: Fraction | None, text: str, named: Format | Integer | None) ->
     notes: list[str] = []
     chosen = list(formats.FORMATS.values()) if named is None else [named]
     terms: list[Term] = []
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[str, Cell]] = []
     for form in chosen:
         figures = formats.figures(form, f"dtype/{form.name}")
         terms += figures
@@ -115,7 +114,7 @@ def _lost(text: str, chosen: Sequence[Format | Integer], value: Fraction) -> lis
     return [f"{text} {event} in {', '.join(names)}" for event, names in lost.items()]
 
 
-def _shown(name: str, value: Any) -> str:
+def _shown(name: str, value: Cell) -> str:
     if value is None:
         return "–"
     if isinstance(value, str):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from napkin import formats
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
 from napkin.counting.tensors import written
 from napkin.formats import Format, Integer
 from napkin.record import record
-from napkin.render.answer import Answer
+from napkin.render.answer import Answer, Row
 from napkin.term import Term, add, constant, divide, leaf, multiply
 from napkin.training import optimizers
 from napkin.training.optimizers import Optimizer
@@ -92,28 +90,20 @@ def _of_many(question: OptimizerQuestion, width: Term) -> Answer:
 
 def _list() -> Answer:
     """Answer with every optimizer and what it keeps for each parameter."""
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
+    display: list[dict[str, str]] = []
     for optimizer in optimizers.OPTIMIZERS.values():
-        row: dict[str, Any] = {
-            "optimizer": optimizer.name,
-            "copies": optimizer.copies,
-            "states": [s.name for s in optimizer.states],
-        }
+        sizes: dict[str, float | None] = {}
         for dtype in ("fp32", "bf16"):
             width = divide("state", formats.element_bytes(formats.find(dtype)), constant("parameter", 1, "param"))
-            row[dtype] = None if optimizer.factored else optimizers.per_param(optimizer, width).value
-        rows.append({**row, "source": optimizer.source})
+            sizes[dtype] = None if optimizer.factored else optimizers.per_param(optimizer, width).value
+        states = [state.name for state in optimizer.states]
+        named: Row = {"optimizer": optimizer.name, "copies": optimizer.copies, "states": states}
+        rows.append({**named, **sizes, "source": optimizer.source})
+        texts = {dtype: "–" if size is None else f"{size:.7g}" for dtype, size in sizes.items()}
+        first = {"optimizer": optimizer.name, "copies": str(optimizer.copies)}
+        display.append({**first, **texts, "states": ", ".join(states) or "none"})
     title = "bytes a parameter that each optimizer keeps, for parameters of fp32 and bf16 (–: it depends on the shape)"
-    display = [
-        {
-            "optimizer": row["optimizer"],
-            "copies": str(row["copies"]),
-            "fp32": "–" if row["fp32"] is None else f"{row['fp32']:.7g}",
-            "bf16": "–" if row["bf16"] is None else f"{row['bf16']:.7g}",
-            "states": ", ".join(row["states"]) or "none",
-        }
-        for row in rows
-    ]
     return Answer("optimizer", title, rows=rows, display=display)
 
 

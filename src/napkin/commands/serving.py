@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from napkin import formats
 from napkin.commands.inputs import Inputs
 from napkin.commands.machine import read_hardware
@@ -161,14 +159,14 @@ def _draw(answer: Answer, found: Held, capacity: Term | None, lines: list[str]) 
     answer.plot = (Chart("stack", answer.title, "", "GiB", series, marks=marks),)
 
 
-def _rows_by_format(serving: Serving, hardware: Hardware | None) -> list[dict[str, Any]]:
+def _rows_by_format(serving: Serving, hardware: Hardware | None) -> list[dict[str, str | int | float]]:
     """Return weights and cache in other formats, and the largest batch and context next to them."""
     capacity = None if hardware is None else hardware.term("capacity", "capacity", "byte").value
     widths = {name: formats.element_bytes(formats.find(name)).value for name in CACHE_FORMATS}
     rows = []
     for name in WEIGHT_FORMATS:
         one = served.in_format(serving, name, widths, capacity)
-        row: dict[str, Any] = {"dtype": one.dtype, "weights": one.weights}
+        row: dict[str, str | int | float] = {"dtype": one.dtype, "weights": one.weights}
         row |= {f"cache_{cache}": size for cache, size in one.caches.items()}
         if one.most is not None:
             row["max_batch"], row["max_seq"] = one.most
@@ -176,10 +174,16 @@ def _rows_by_format(serving: Serving, hardware: Hardware | None) -> list[dict[st
     return rows
 
 
-def _table(rows: list[dict[str, Any]]) -> list[str]:
+def _table(rows: list[dict[str, str | int | float]]) -> list[str]:
     """Return the formats as aligned columns."""
     sizes = ("weights", *(f"cache_{name}" for name in CACHE_FORMATS))
-    cells = [[human(v, "byte") if n in sizes else f"{v:,}" if n != "dtype" else v for n, v in r.items()] for r in rows]
+
+    def shown(name: str, value: str | int | float) -> str:
+        if isinstance(value, str):
+            return value
+        return human(value, "byte") if name in sizes else f"{value:,}"
+
+    cells = [[shown(name, value) for name, value in row.items()] for row in rows]
     return grid([[name.replace("_", " ") for name in rows[0]], *cells])
 
 
