@@ -181,5 +181,6 @@ def _read_loss_and_adapter(inputs: Inputs, model: Model, implementation: Impleme
                 did_you_mean(target, layers) or f"one of {', '.join(sorted(layers))}",
             )
     library = {"litgpt": "bitsandbytes", "torchtune": "torchao"}.get(word, "transformers")
-    tuning = Tuning("lora", rank, float(inputs.number("dropout")), targets, inputs.text_or_none("quantised") or "", library)
+    stored = inputs.text_or_none("quantised") or ""
+    tuning = Tuning("lora", rank, float(inputs.number("dropout")), targets, stored, library)
     return replace(implementation, tuning=tuning)
