@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from napkin.architectures.arrangements import Arrangement, hyper_connected, pre_norm
 from napkin.architectures.attention import Rope, Scores
-from napkin.architectures.blocks import RMS, Block, Operations, Routing, gated_mlp, moe
+from napkin.architectures.blocks import PLAIN, RMS, Block, Gating, Operations, Routing, gated_mlp, moe
 from napkin.architectures.common import (
     activation,
     chosen_experts,
@@ -187,10 +187,9 @@ def _experts(config: Config, of: LatentDecoder, hidden: int, function: str, bias
         upcast=not of.native,
         balanced="buffer" if sigmoid else "",
         masked=masked,
-        limited=bool(of.streams),
     )
-    routed = "silu" if of.streams else function
-    return partial(moe, width=hidden, inner=inner, routing=routing, function=routed, shared=shared)
+    routed, gating = ("silu", Gating(clamped=True)) if of.streams else (function, PLAIN)
+    return partial(moe, width=hidden, inner=inner, routing=routing, function=routed, gating=gating, shared=shared)
 
 
 def each_indexed(config: Config, layers: int) -> list[bool]:

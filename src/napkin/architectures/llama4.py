@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 from napkin.architectures.attention import Attention, Scaling
-from napkin.architectures.blocks import RMS_BARE, moe
+from napkin.architectures.blocks import RMS_BARE
 from napkin.architectures.common import CHUNKED, FULL, indices, layer_types
 from napkin.architectures.decoder import Decoder, Inner, NormedHeads, Rotary, Vary
 from napkin.architectures.dimensions import Dimensions
@@ -65,7 +64,7 @@ LLAMA4 = Architecture(
             where=_listed,
             shared=Shared(lambda config, inner: inner),
             score="sigmoid",
-            block=partial(moe, weighted_input=True),
+            routing=lambda config, routing: replace(routing, weighted_input=True),
         ),
         ignored=("for_llm_compressor",),
     ),
