@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from napkin.architectures import build, implementation_of
 from napkin.counting.params import params
+from napkin.elementwise import Number
 from napkin.footprint.memory import rank_of
 from napkin.footprint.prepared import prepare
 from napkin.footprint.rank import Rank
@@ -174,7 +175,9 @@ def test_the_shards_of_every_tensor_add_up_to_it(case: tuple[Model, Setup]) -> N
         *((1, op) for stack in model.stacks for op in (*stack.before, *stack.after)),
         *((n, op) for stack in model.stacks for _, n, layer in stack.kinds() for op in layer.operations),
     ]
-    dense = expert = slack = 0
+    dense: Number = 0
+    expert: Number = 0
+    slack: Number = 0
     for n, op in operations:
         for weight in op.weights():
             ways = layout.ep * layout.etp if weight.shard == EXPERT else layout.tp
@@ -294,7 +297,7 @@ def test_the_largest_fits_and_one_more_does_not(case: tuple[Model, Setup], room:
     model, setup = case
     layout = setup.layout
     assume(what != "layers" or layout.recompute.kind in ("none", "selective", "full"))
-    unit = {"micro": 1, "seq": layout.cp * layout.tp * 8, "layers": int(layout.pp * layout.vp)}[what]
+    unit = int({"micro": 1, "seq": layout.cp * layout.tp * 8, "layers": layout.pp * layout.vp}[what])
 
     def fits(value: int) -> bool:
         if what == "layers":

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from napkin.elementwise import Number
 from napkin.errors import NapkinError, Refused
 from napkin.term import leaf
 from napkin.training import optimizers
@@ -36,7 +37,7 @@ CLASSES: dict[str, tuple[str, dict[str, Any]]] = {
 SHAPES = ((96, 64), (256, 8), (64,), (4, 6, 10), (1, 1))
 
 
-def kept(name: str, shape: tuple[int, ...], width: int) -> dict[str, int]:
+def kept(name: str, shape: tuple[int, ...], width: int) -> dict[str, Number]:
     optimizer = OPTIMIZERS[name]
     return {s.name: optimizers.state_bytes(s, shape, width) for s in optimizer.kept(shape)}
 

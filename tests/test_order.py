@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from napkin.architectures import build, implementation_of
+from napkin.elementwise import Number
 from napkin.footprint import memory, turns
 from napkin.footprint.memory import rank_of
 from napkin.footprint.prepared import prepare
@@ -175,7 +176,7 @@ def test_the_worst_of_the_stages_looked_at_is_the_worst_of_all(
     assert worst_rank(step).live == every
 
 
-def every_turn(order: Order, low: int, high: int) -> Iterator[tuple[bool, int, tuple[int, ...]]]:
+def every_turn(order: Order, low: int, high: int) -> Iterator[tuple[bool, int, tuple[Number, ...]]]:
     """Every layer of low … high − 1 as a turn, from the last to the first."""
     for layer in reversed(range(low, high)):
         sort = next(at for at, n in enumerate(order.between(layer, layer + 1)) if n)

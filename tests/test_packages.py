@@ -15,7 +15,8 @@ from tests.conftest import ROOT
 
 SOURCE = os.path.join(ROOT, "src", "napkin")
 ORDER = (
-    ("errors", "units", "record", "elementwise", "_tables"),
+    ("errors", "record", "elementwise", "_tables"),
+    ("units",),
     ("term",),
     ("formats",),
     ("options",),

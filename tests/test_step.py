@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from napkin import term
+from napkin.elementwise import Number
 from napkin.evidence import constants, software
 from napkin.evidence.generic import decoder
 from napkin.evidence.printed import PrintedDecoder
@@ -35,7 +36,7 @@ H100 = Machine("hopper", 989.4e12, 989.4e12, 3.35e12, 450e9, 50e9, 8, 132, 1.0, 
 
 def reached(at: Machine = H100, stack: str = "megatron-core", kernel: str = "flash") -> Rates:
     known = software.stack(stack)
-    used = names(at.generation, at.bits, known, kernel, "rdma", False, "")
+    used = names(at.generation, int(at.bits), known, kernel, "rdma", False, "")
     return rates(picker(constants.constants(), used), at, 1 if known.reduce_early else 0, False, False)
 
 
@@ -64,7 +65,7 @@ def test_a_product_s_prologue_costs_like_depth() -> None:
 @pytest.mark.parametrize(("size", "count"), [(64, 0), (4096, 0), (96, 1), (1800, 3), (108, 4), (54, 5), (7, 6)])
 def test_halvings_of_64_that_divide(size: int, count: int) -> None:
     assert halvings(size) == count
-    assert halvings(np.array([size, 64]))[0] == count
+    assert np.asarray(halvings(np.array([size, 64])))[0] == count
     both = (leaf("k", size, "1"), leaf("n", 64, "1"))
     assert alignment("alignment", leaf("loss", 0.9, "1"), *both).value == pytest.approx(0.9**count)
 
@@ -125,7 +126,7 @@ def test_a_large_product_by_hand() -> None:
     m, k, n = (leaf(axis, 8192, "1") for axis in ("m", "k", "n"))
     found = clock.gemm("x", m, k, n)
     constant = constants.constants()
-    share = constant["matmul/hopper/16"] * 8192 / (8192 + constant["half_depth"])
+    share: Number = constant["matmul/hopper/16"] * 8192 / (8192 + constant["half_depth"])
     share *= tile_share(8192, 8192, 1, 132, constant["waves"])
     compute = 2 * 8192**3 / (989.4e12 * share)
     moved = 3 * 2 * 8192**2 / (3.35e12 * constant["memory"])

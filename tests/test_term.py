@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shlex
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,6 +16,7 @@ from napkin.cli.parse import parse
 from napkin.commands.command import MODULES, ask, find, named
 from napkin.render import render
 from napkin.render.answer import Answer
+from napkin.render.term_table import table_of
 from napkin.term import Term, add, constant, divide, fold, leaf, multiply
 
 BIG = st.integers(1, 10**40)
@@ -62,7 +65,7 @@ def test_names_that_share_the_node_s_path_are_written_short() -> None:
 def test_the_same_formula_takes_numbers_and_arrays() -> None:
     import numpy
 
-    def cost(tp: object) -> Term:
+    def cost(tp: Any) -> Term:
         size = divide("size", leaf("all", 4096, "byte"), leaf("tp", tp, "1"))
         return term.largest("worst", size, leaf("floor", 600, "byte"))
 
@@ -99,3 +102,29 @@ def test_every_example_recomputes_from_its_leaves_and_shows_in_every_form(exampl
         for explain in (False, True):
             assert render(answer, form, explain).strip(), form
     assert render(answer, "text", rich=True).strip()
+
+
+def test_a_term_is_written_once_by_its_path() -> None:
+    size = constant("size", 2, "byte")
+    first = add("first", size, multiply("all", size, constant("4", 4)))
+    second = add("second", constant("size", 2, "byte"), multiply("all", size, constant("3", 3)))
+    table = table_of([first, second, add("total", first, second)])
+    assert list(table) == ["first", "second", "total", "size", "first/all", "4", "second/all", "3"]
+    assert table["second"].parts == ["size", "second/all"]
+    assert table["total"].parts == ["first", "second"]
+    twice = add("sum", constant("a", 1), constant("a", 2))
+    assert table_of([twice])["sum"].parts == ["sum/a", "sum/a#2"]
+
+
+def test_the_largest_table_of_terms_stays_small_and_recomputes() -> None:
+    line = "step deepseek-v3 --tp 4 --pp 16 --ep 32 --gpus 2048 --hardware h800 --global-batch 15360 --seq 4096"
+    answer = asked(line)
+    text = render(answer, "json", explain=True)
+    assert len(text) < 1e6
+    data = json.loads(text)
+    for published in answer.finite():
+        assert data["terms"][published.name]["value"] == data["values"][published.name]
+    for entry in data["terms"].values():
+        if "parts" in entry:
+            parts = [data["terms"][path]["value"] for path in entry["parts"]]
+            assert term.OPS[entry["op"]].fold(parts) == pytest.approx(entry["value"])

@@ -20,10 +20,11 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tools")]
 
-import saved_bytes  # noqa: E402
+import cuda_on_meta  # noqa: E402
 import torch  # noqa: E402
 import transformers  # noqa: E402
-from saved_bytes import MASKED, Shape, device_of, draw, head_of, network, reading  # noqa: E402
+from drawn_configs import MASKED, Shape, draw, head_of  # noqa: E402
+from saved_bytes import device_of, network, reading  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 from napkin.counting import flops  # noqa: E402
@@ -85,7 +86,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--write", action="store_true", help="keep some cases for the tests")
     asked = parser.parse_args()
-    saved_bytes.emulate()
+    cuda_on_meta.emulate()
     found = {model_type: rows_of(model_type, asked.cases, asked.seed) for model_type in asked.types}
     if asked.write:
         kept = json.loads(CASES.read_text(encoding="utf-8"))["rows"] if CASES.exists() else []

@@ -33,7 +33,7 @@ ABOUT = {
     "formats": "number formats: bits, range, rounding",
     "term": "the answer as a tree of terms",
     "errors": "a fact, a hint, an exit status",
-    "units": "quantities as people write them, units",
+    "units": "quantities as people write and read them, and the algebra of units",
     "record": "frozen records that cost nothing to declare",
     "elementwise": "arithmetic on numbers or arrays",
     "_tables": "generated: hardware, presets, evidence",

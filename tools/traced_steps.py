@@ -23,10 +23,13 @@ import weakref
 from pathlib import Path
 from typing import Any
 
+import cuda_on_meta
 import saved_bytes
 import torch
 import torch.utils.checkpoint
-from saved_bytes import POLICY, ROOT, Autocast, draw, drawn_types, network, reading
+from cuda_on_meta import Autocast
+from drawn_configs import draw
+from saved_bytes import POLICY, ROOT, drawn_types, network, reading
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
@@ -125,8 +128,8 @@ class Mish(torch.autograd.Function):
 
 
 def emulate() -> None:
-    """As saved_bytes.py does, and what checkpoints and fused optimizers ask the device for."""
-    saved_bytes.emulate()
+    """As cuda_on_meta.py does, and what checkpoints and fused optimizers ask the device for."""
+    cuda_on_meta.emulate()
     lowers = {"lowers": False}
     torch.utils.checkpoint._get_autocast_kwargs = lambda device_type="": (
         lowers | {"lowers": Autocast.active is not None},
@@ -149,7 +152,7 @@ def trace(
     fields: dict[str, Any], precision: str, kernel: str, batch: tuple[int, int], every: int, how: Any, many: int
 ) -> Any:
     """Return what a step of `many` micro-batches holds, by SEEN."""
-    saved_bytes.KERNEL = kernel
+    cuda_on_meta.KERNEL = kernel
     model = network(fields, precision, kernel)
     if sum(weight.numel() for weight in model.parameters()) != params(reading(fields))["params/total"].value:
         raise ValueError("its class holds more than the language model")

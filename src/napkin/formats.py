@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from napkin.elementwise import ratio
+from napkin.elementwise import Number, ratio
 from napkin.errors import NapkinError, did_you_mean
 from napkin.record import record
 from napkin.term import Term, add, constant, divide, leaf, multiply, power, subtract
@@ -148,7 +148,7 @@ BYTES: dict[str, int] = {
     "bool": 1,
 }
 """Bytes of one element of a tensor, of formats without a shared scale; fp8 stands for both of its formats."""
-SIXTEENTHS: dict[str, float] = {
+SIXTEENTHS: dict[str, Number] = {
     f.name: ratio(16 * f.element_bits + SCALE_BITS * 16 // f.block, 8)
     for f in FORMATS.values()
     if isinstance(f, Format) and f.scale

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
+from typing import TYPE_CHECKING
 
 from napkin import elementwise, units
 from napkin.elementwise import Number
+
+if TYPE_CHECKING:
+    from typing import Any
 
 GIVEN, TRUE, SEEN, MEASURED, ASSUMED = "given", "true", "seen", "measured", "assumed"
 """Kinds of number: what the user said · a fact or formula · a published measurement · measured here · assumed."""
@@ -40,7 +44,7 @@ class Term:
         kind: str = "",
     ) -> None:
         self.name = name
-        self.value = value
+        self.value: Any = value  # a command reads one number here, a search an array
         self.unit = unit
         self.op = op
         self.parts = parts

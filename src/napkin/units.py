@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 
+from napkin.elementwise import Number
+
 Value = int | float
 
 # --- the algebra ---------------------------------------------------------------------------------------------------
@@ -483,7 +485,7 @@ def _size_text(value: float) -> str:
     return decimal
 
 
-def human(value: Value, unit: str) -> str:
+def human(value: Number, unit: str) -> str:
     """Return a number as people read it: four significant digits, GB with GiB."""
     if isinstance(value, float) and not math.isfinite(value):
         return "out of range"
@@ -492,7 +494,7 @@ def human(value: Value, unit: str) -> str:
     except OverflowError:
         return "out of range"
     if unit == "byte":
-        return _size_text(value if abs(real) < 1000 else real)
+        return _size_text(value if isinstance(value, int) and abs(real) < 1000 else real)
     if unit == "second":
         return _duration_text(real)
     if unit in ("param", "token"):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from napkin.architectures.blocks import NormStyle, Operations
-from napkin.operations.attention import AttentionCore, BandAttention, Rotary
+from napkin.operations.attention import AttentionCore, Rotary
+from napkin.operations.band_attention import BandAttention
 from napkin.operations.base import COLUMN, KEY, QKV, QUERY, ROW, VALUE, Operation
 from napkin.operations.linear import Matmul
 from napkin.operations.pointwise import Activation, Add, Clamp, Multiply, Parameters, Scale
@@ -340,7 +341,7 @@ def gated(source: str, gate: str, width: int, *, fp32: bool) -> Operations:
     if not fp32:
         return (Activation(score, (gate,), width, "sigmoid"), Multiply(out, (source, score), width))
     return (
-        Cast(f"{gate}_wide", (gate,), width, wide=True),
+        Cast(f"{gate}_wide", (gate,), width, fp32=True),
         Activation(score, (f"{gate}_wide",), width, "sigmoid"),
         Multiply(f"{out}_wide", (source, score), width),
         Cast(out, (f"{out}_wide",), width),

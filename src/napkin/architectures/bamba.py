@@ -239,7 +239,7 @@ GRANITEMOEHYBRID = Architecture(
         "num_key_value_heads": None, "num_local_experts": 8, "position_embedding_type": None,
         "shared_intermediate_size": 1024, "tie_word_embeddings": False, "vocab_size": 32000,
     },
-    implementation=replace(HF, router="tokens", wide_logits=True),
+    implementation=replace(HF, router="tokens", fp32_logits=True),
 )  # fmt: skip
 
 ARCHITECTURES = (

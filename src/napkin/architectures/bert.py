@@ -257,7 +257,7 @@ BERT_GENERATION = Architecture(
         "hidden_act": "gelu", "intermediate_size": 4096, "max_position_embeddings": 512, "num_attention_heads": 16,
         "position_embedding_type": "absolute", "tie_word_embeddings": True, "vocab_size": 50358,
     },
-    implementation=replace(ENCODER, wide_loss=True, shifted=True, buffers=(ROTARY, IDS)),
+    implementation=replace(ENCODER, fp32_loss=True, shifted=True, buffers=(ROTARY, IDS)),
 )  # fmt: skip
 # arXiv:1909.08053
 MEGATRON_BERT = like(

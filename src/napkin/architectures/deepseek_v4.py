@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from napkin.architectures.arrangements import hyper_connected
 from napkin.architectures.attention import Rope
-from napkin.architectures.blocks import RMS_FP32, RMS_NARROW, Gating, Operations, Routing, gated_mlp, moe
+from napkin.architectures.blocks import RMS_CAST, RMS_FP32, Gating, Operations, Routing, gated_mlp, moe
 from napkin.architectures.common import (
     activation,
     balance_loss,
@@ -175,7 +175,7 @@ class SharedKeyAttention:
             Matmul("q_a", (source,), self.width, self.q_rank),
             RMS_FP32("q_a_norm", "q_a", self.q_rank),
             Matmul("q", ("q_a_norm",), self.q_rank, wide, False, COLUMN, role=QUERY),
-            RMS_NARROW("q_norm", "q", self.head_dim, self.heads),
+            RMS_CAST("q_norm", "q", self.head_dim, self.heads),
             rope("q_rope", "q_norm", self.heads, self.head_dim),
             Matmul("kv", (source,), self.width, self.head_dim),
             RMS_FP32("kv_norm", "kv", self.head_dim),
@@ -292,7 +292,7 @@ DEEPSEEK_V4 = Architecture(
     deepseek_v4,
     config_class="DeepseekV4Config",
     aliases={"num_local_experts": "n_routed_experts"},
-    implementation=replace(SIGMOID_ROUTER, rotary="each", wide_sinks=True, new_shares=True, kernels=(EAGER,)),
+    implementation=replace(SIGMOID_ROUTER, rotary="each", fp32_sinks=True, new_shares=True, kernels=(EAGER,)),
     defaults={
         "compress_rates": None, "hc_mult": 4, "hc_sinkhorn_iters": 20, "head_dim": 512, "hidden_act": "silu",
         "index_head_dim": 128, "index_n_heads": 64, "index_topk": 512, "layer_types": None,

@@ -56,7 +56,7 @@ ERNIE4_5_MOE = like(
         clamped=True,
         fp32_router=True,
         router_apart=True,
-        wide_logits=True,
+        fp32_logits=True,
         drops=NEVER,
     ),
     defaults={

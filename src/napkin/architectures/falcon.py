@@ -67,7 +67,7 @@ FALCON = Architecture(
     falcon,
     config_class="FalconConfig",
     aliases={"n_embed": "hidden_size"},
-    implementation=replace(HF, softmax="native", drops=ALIBI, ungrouped=True, turned=True, masked=True),
+    implementation=replace(HF, softmax="native", drops=ALIBI, ungrouped=True, transposed_weight=True, masked=True),
     defaults={
         "activation": "gelu", "alibi": False, "bias": False, "ffn_hidden_size": None,
         "max_position_embeddings": 2048, "multi_query": True, "new_decoder_architecture": False,

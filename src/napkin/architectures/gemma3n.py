@@ -199,7 +199,7 @@ def modalities(prefix: str, norm: Operation, router: Operation, hidden: int, str
         norm,
         Scale(f"{prefix}_scaled", (norm.name,), hidden),
         router,
-        Cast(f"{prefix}_wide", (router.name,), streams, wide=True),
+        Cast(f"{prefix}_wide", (router.name,), streams, fp32=True),
         Activation(f"{prefix}_tanh", (f"{prefix}_wide",), streams, "tanh"),
         Cast(f"{prefix}_modalities", (f"{prefix}_tanh",), streams),
     )

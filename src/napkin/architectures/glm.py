@@ -74,7 +74,7 @@ GLM4V_MOE = Architecture(
     Decoder(bias="attention_bias", rotary=Rotary(part=0.5), experts=replace(SIGMOID, balances=True)),
     config_class="Glm4vMoeTextConfig",
     aliases={"num_local_experts": "n_routed_experts"},
-    implementation=replace(SIGMOID_ROUTER, joins=True, positions="each", wide_logits=True),
+    implementation=replace(SIGMOID_ROUTER, joins=True, positions="each", fp32_logits=True),
     wrappers=(Wrapper("glm4v_moe", config_class="Glm4vMoeConfig"),),
     defaults={
         "attention_bias": True, "first_k_dense_replace": 1, "hidden_act": "silu", "intermediate_size": 10944,

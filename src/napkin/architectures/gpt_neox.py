@@ -66,7 +66,7 @@ GPTJ = Architecture(
         "n_positions": "max_position_embeddings",
     },
     implementation=replace(
-        HF_EAGER, softmax="wide_scores", rotary="pair", buffers=(("angles", "fp32"),), norms_last=False
+        HF_EAGER, softmax="fp32_scores", rotary="pair", buffers=(("angles", "fp32"),), norms_last=False
     ),
     defaults={
         "activation_function": "gelu_new", "max_position_embeddings": 2048, "n_inner": None,
@@ -81,7 +81,7 @@ CODEGEN = like(
     config_class="CodeGenConfig",
     implementation=replace(
         HF_EAGER,
-        softmax="wide_scores",
+        softmax="fp32_scores",
         rotary="pair",
         rotary_fp32=True,
         buffers=(("angles", "fp32"),),

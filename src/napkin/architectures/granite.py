@@ -52,7 +52,7 @@ GRANITE_MOE = like(
     mlp_bias=False,
     experts=_EXPERTS,
     config_class="GraniteMoeConfig",
-    implementation=replace(HF, router="tokens", wide_logits=True),
+    implementation=replace(HF, router="tokens", fp32_logits=True),
     defaults={"mlp_bias": REQUIRED, "num_experts_per_tok": 2, "num_local_experts": 8},
 )  # fmt: skip
 GRANITE_MOE_SHARED = like(
@@ -69,7 +69,7 @@ GRANITE_MOE_SWA = like(
     experts=_WITH_SHARED,
     config_class="GraniteMoeSWAConfig",
     implementation=replace(
-        HF_EAGER, router="tokens", wide_logits=True, sinks="scaled", buffers=(ROTARY, ("spare rotary", "fp32"))
+        HF_EAGER, router="tokens", fp32_logits=True, sinks="scaled", buffers=(ROTARY, ("spare rotary", "fp32"))
     ),
     defaults={
         "intermediate_size": 11008, "max_position_embeddings": 2048, "mlp_bias": REQUIRED,

@@ -119,7 +119,7 @@ HY_V4 = like(
     attention=_hy_v4,
     streams="hc_mult",
     config_class="HYV4Config",
-    implementation=replace(SIGMOID_ROUTER, wide_sinks=True, kernels=(EAGER,)),
+    implementation=replace(SIGMOID_ROUTER, fp32_sinks=True, kernels=(EAGER,)),
     defaults={
         "first_k_dense_replace": REQUIRED, "hc_mult": 4, "head_dim": 256, "index_n_heads": 16,
         "indexer_types": None, "intermediate_size": 6912, "max_position_embeddings": 262144, "mlp_bias": REQUIRED,

@@ -167,7 +167,7 @@ def _head_gate(source: str, attended: str, width: int, heads: int, size: int, pr
     gate = prefix + "head_gate"
     return (
         Matmul(gate, (source,), width, heads, shard=COLUMN),
-        Cast(f"{gate}_wide", (gate,), heads, wide=True),
+        Cast(f"{gate}_wide", (gate,), heads, fp32=True),
         Activation(f"{gate}_score", (f"{gate}_wide",), heads, "sigmoid"),
         Cast(f"{gate}_narrow", (f"{gate}_score",), heads),
         Multiply(prefix + "attention_gated", (attended, f"{gate}_narrow"), heads * size),

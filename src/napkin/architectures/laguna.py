@@ -92,7 +92,7 @@ LAGUNA = Architecture(
     "laguna",
     laguna,
     config_class="LagunaConfig",
-    implementation=replace(PARTIAL_ROTARY, by_kind=True, router="tokens", new_shares=True, wide_logits=True),
+    implementation=replace(PARTIAL_ROTARY, by_kind=True, router="tokens", new_shares=True, fp32_logits=True),
     defaults={
         "attention_bias": False, "gating": True, "head_dim": 128, "hidden_act": "silu", "intermediate_size": 8192,
         "layer_types": None, "max_position_embeddings": 131072, "mlp_layer_types": None,

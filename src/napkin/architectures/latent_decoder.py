@@ -26,8 +26,8 @@ from napkin.architectures.dimensions import Dimensions, decoder_only, dimensions
 from napkin.architectures.latent_attention import LatentAttention, LatentSizes
 from napkin.architectures.layer_plans import Sparse, after_first
 from napkin.inputs.model import Config
-from napkin.operations.attention import Indexer
 from napkin.operations.hyper_connections import CopyToStreams, ReadStreams
+from napkin.operations.indexer import Indexer
 from napkin.operations.model import Layer, Model
 from napkin.operations.views import Cast
 from napkin.record import record, replace
@@ -257,6 +257,6 @@ def _of_streams(after: Operations, width: int, streams: int, *, fp32: bool) -> O
     collapse = ReadStreams("streams_read", ("x",), width, streams, False, last=True, behind=True)
     operations: Operations = (collapse, replace(norm, reads=("streams_read",)))
     if fp32 and rest:
-        operations += (Cast("final_wide", rest[0].reads, width, wide=True), replace(rest[0], reads=("final_wide",)))
+        operations += (Cast("final_wide", rest[0].reads, width, fp32=True), replace(rest[0], reads=("final_wide",)))
         rest = rest[1:]
     return (*operations, *rest)

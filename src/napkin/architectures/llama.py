@@ -175,7 +175,7 @@ HELIUM = Architecture(
         rotary=Rotary("interleaved"),
     ),
     config_class="HeliumConfig",
-    implementation=replace(HF, rotary="layer", wide_weight=True),
+    implementation=replace(HF, rotary="layer", fp32_norm_weight=True),
     defaults={
         "attention_bias": False, "head_dim": 128, "hidden_act": "silu", "intermediate_size": 7040,
         "max_position_embeddings": 4096, "mlp_bias": False, "num_attention_heads": 20, "num_key_value_heads": 20,

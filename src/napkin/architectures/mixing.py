@@ -147,7 +147,7 @@ def mixer_layer(hidden: int, norm: NormStyle, mix: Block, kind: str, *, wide: bo
             Cast("narrowed", ("x",), hidden),
             norm("norm", "narrowed", hidden),
             *operations,
-            Cast("widened", ("x",), hidden, wide=True),
+            Cast("widened", ("x",), hidden, fp32=True),
             Add("residual", ("widened", operations[-1].name), hidden),
         ),
     )

@@ -178,7 +178,7 @@ NEMOTRON_H = Architecture(
         "sliding_window": None, "ssm_state_size": 128, "tie_word_embeddings": False, "use_bias": False,
         "use_conv_bias": True, "vocab_size": 131072,
     },
-    implementation=replace(SIGMOID_ROUTER, wide_weight=True),
+    implementation=replace(SIGMOID_ROUTER, fp32_norm_weight=True),
     wrappers=(
         Wrapper("nemotron_h_omni"),
     ),

@@ -143,6 +143,6 @@ IMPLEMENTATION = replace(
     by_kind=True,
     router="scores",
     powered=True,
-    wide_weight=True,
+    fp32_norm_weight=True,
     buffers=(ROTARY, ("scale", ""), ("scalar", "")),
 )

@@ -58,7 +58,7 @@ def xlstm(config: Config) -> Model:
     none = headless(config)
     after = head(hidden, rows, norm=NormStyle(), none=none)
     if not none:
-        after += (Cast("logits_wide", ("lm_head",), rows, wide=True), Softcap("logits_capped", ("logits_wide",), rows))
+        after += (Cast("logits_wide", ("lm_head",), rows, fp32=True), Softcap("logits_capped", ("logits_wide",), rows))
     if tied(config):
         config.notes.append("tie_word_embeddings: the class shares no weights, so table and head count apart")
     return decoder_only(

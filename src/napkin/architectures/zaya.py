@@ -100,7 +100,7 @@ def zaya(config: Config) -> Model:
         if number:
             state = (
                 Matmul("router_own", ("mlp_norm",), hidden, router_width, True),
-                SideInput("router_before", (), router_width, wide=number > 1),
+                SideInput("router_before", (), router_width, fp32=number > 1),
                 Scale("router_scaled", ("router_before",), router_width, learned=True),
                 Add("router_state", ("router_own", "router_scaled"), router_width),
             )
@@ -149,7 +149,7 @@ def zaya(config: Config) -> Model:
             config.optional_integer("max_position_embeddings"),
             tied(config) and not none,
         ),
-        (*before, Cast("widened", ("embedding_scaled",), hidden, wide=True)),
+        (*before, Cast("widened", ("embedding_scaled",), hidden, fp32=True)),
         runs_of([(kind, min(i, 2)) for i, kind in enumerate(listed)], layer),
         narrowed,
     )

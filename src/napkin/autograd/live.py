@@ -71,7 +71,7 @@ def replay(
         late: Number = 0
         if arrived is not None:
             takers = [tensor for tensor in node.inputs if not tensor.fixed]
-            if node.spread:
+            if node.broadcast:
                 live = live + node.output.size * len(takers)
             for tensor in takers:
                 if node.name == SLICE and id(tensor.root) in gradients:
@@ -84,14 +84,15 @@ def replay(
                         given.append((tensor, arrived))
                     continue
                 size = tensor.root.size if node.name in (SLICE, CUT) or node.alias else tensor.size
-                live = live if node.spread else live + size
+                live = live if node.broadcast else live + size
                 if tensor.places[0][1].kind == WEIGHT:
                     weights = weights + size
                 else:
                     made = _Gradient(size)
                     made.holders = 1
                     given.append((tensor, made))
-            first_made, late = (node.narrow, node.weight) if is_array(node.narrow) or node.narrow else (node.weight, 0)
+            uncast = is_array(node.uncast_weight) or bool(node.uncast_weight)
+            first_made, late = (node.uncast_weight, node.weight) if uncast else (node.weight, 0)
             weights, live = weights + node.weight, live + first_made - node.bias
             peak = maximum(peak, live + node.scratch)
             if again:
@@ -99,7 +100,7 @@ def replay(
             if is_array(node.bias) or node.bias:
                 live = live + node.bias
                 peak = maximum(peak, live)
-            for tensor in takers if node.spread else ():
+            for tensor in takers if node.broadcast else ():
                 peak = maximum(peak, live + _in_turn(tensor, node.output))
                 live = live + tensor.size - node.output.size
             live = _release(arrived, live)
@@ -107,7 +108,7 @@ def replay(
             live = live - _freed(node, uses, alone)
         if is_array(late) or late:
             peak = maximum(peak, live + late)
-            live = live + late - node.narrow
+            live = live + late - node.uncast_weight
         if stepped:
             stays = minimum(waits, weights - before)
             waits, live = waits - stays, live - (weights - before - stays)
@@ -146,14 +147,14 @@ def _in_turn(factor: Tensor, product: Tensor) -> Number:
     return maximum(summed, factor.size + (summed - product.size if is_array(summed) or summed else 0))
 
 
-KEPT, DROPPED, ANEW = "kept", "dropped", "anew"
+KEPT, DROPPED, RECOMPUTED = "kept", "dropped", "recomputed"
 """How a piece runs forwards: for backward · checkpointed, nothing is kept · again in backward, until all is kept."""
 
 
-def ahead(nodes: Sequence[Node], holds: Sequence[tuple[int, Tensor]], way: str) -> Number:
+def forward_peak(nodes: Sequence[Node], holds: Sequence[tuple[int, Tensor]], way: str) -> Number:
     """The most bytes that a forward pass holds of what it makes. `holds`: the last node that runs while a variable
     names a tensor, and that tensor. What other pieces share is not counted, autocast's weight copies are."""
-    if way == ANEW:
+    if way == RECOMPUTED:
         keeps = [number for number, node in enumerate(nodes) if node.kept]
         nodes = nodes[: keeps[-1] + 1] if keeps else ()
     used = _used(nodes, holds)
@@ -163,21 +164,21 @@ def ahead(nodes: Sequence[Node], holds: Sequence[tuple[int, Tensor]], way: str) 
             last[id(storage)] = number
     for number, tensor in holds:
         for _, storage in tensor.places:
-            last[id(storage)] = maximum(last.get(id(storage), 0), number)
+            last[id(storage)] = max(last.get(id(storage), 0), number)
     there: dict[int, tuple[int, Storage, Number]] = {}  # by storage: its last reader, it, and how much of it was made
     live: Number = 0
     peak: Number = 0
     for number, node in enumerate(nodes):
         if number not in used:
             continue
-        early = way == ANEW and number == len(nodes) - 1
+        early = way == RECOMPUTED and number == len(nodes) - 1
         made = () if early else node.output.places
         for weight, storage in (*made, *((1, s) for _, s in node.kept)):
             if id(storage) not in there and not storage.shared and storage.label != INPUT_LABEL:
                 there[id(storage)] = (last[id(storage)], storage, weight)
                 live = live + storage.size * weight
         live = live + node.cached
-        peak = maximum(peak, live + node.ahead)
+        peak = maximum(peak, live + node.forward_scratch)
         for key in [key for key, (end, _, _) in there.items() if end == number]:
             _, storage, weight = there[key]
             stays = storage.kept if way != DROPPED or storage.kind == WEIGHT_COPY else 0

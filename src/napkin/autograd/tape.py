@@ -101,26 +101,26 @@ class Node:
 
     weight   bytes of the weight gradient that its backward leaves behind
     alias    its backward hands the gradient on without making a new tensor (additions, copies, views)
-    spread   its backward makes each factor's gradient as large as the product, sums and casts them in turn
+    broadcast  its backward makes each factor's gradient as large as the product, sums and casts them in turn
     bias     of them, the bias's, summed when the others are there
-    narrow   bytes of the weight gradient in the type that the product ran in, which is cast behind it
+    uncast_weight  bytes of the weight gradient in the type that the product ran in, which is cast behind it
     scratch  further bytes that its backward needs while it runs
-    ahead    further bytes that its forward needs
+    forward_scratch  further bytes that its forward needs
     cached   bytes of the copy of a bias that autocast's cache holds from then on
     """
 
     __slots__ = (
-        "ahead",
         "alias",
         "bias",
+        "broadcast",
         "cached",
+        "forward_scratch",
         "inputs",
         "kept",
         "name",
-        "narrow",
         "output",
         "scratch",
-        "spread",
+        "uncast_weight",
         "weight",
     )
 
@@ -133,10 +133,10 @@ class Node:
         weight: Number,
         alias: bool,
         scratch: Number,
-        spread: bool,
-        narrow: Number,
+        broadcast: bool,
+        uncast_weight: Number,
         bias: Number,
-        ahead: Number,
+        forward_scratch: Number,
         cached: Number,
     ) -> None:
         self.name = name
@@ -146,10 +146,10 @@ class Node:
         self.weight = weight
         self.alias = alias
         self.scratch = scratch
-        self.spread = spread
-        self.narrow = narrow
+        self.broadcast = broadcast
+        self.uncast_weight = uncast_weight
         self.bias = bias
-        self.ahead = ahead
+        self.forward_scratch = forward_scratch
         self.cached = cached
 
 
@@ -173,16 +173,16 @@ class Tape:
 
     compute    type of linear layers' weights, and of activations where nothing casts
     autocast   type that autocast lowers matrix products to, or "" when it is off
-    narrow     type of less than 16 bits that linear layers read their inputs in, or ""
+    linear_dtype  type of less than 16 bits that linear layers read their inputs in, or ""
     again      what runs now runs again in backward: nothing of it is kept but autocast's copies of weights
     holds      (the last node that runs while a variable names a tensor, that tensor)
     copies     autocast's copies of the weights that the operation at hand shares with others, by their labels
     """
 
-    def __init__(self, compute: str, autocast: str = "", narrow: str = "") -> None:
+    def __init__(self, compute: str, autocast: str = "", linear_dtype: str = "") -> None:
         self.compute = compute
         self.autocast = autocast
-        self.narrow = narrow
+        self.linear_dtype = linear_dtype
         self.nodes: list[Node] = []
         self.holds: list[tuple[int, Tensor]] = []
         self.kept: list[Storage] = []
@@ -192,7 +192,7 @@ class Tape:
 
     def fresh(self) -> Tape:
         """An empty tape of the same types."""
-        return Tape(self.compute, self.autocast, self.narrow)
+        return Tape(self.compute, self.autocast, self.linear_dtype)
 
     # --- storages ---
 
@@ -227,10 +227,10 @@ class Tape:
         weight: Number = 0,
         alias: bool = False,
         scratch: Number = 0,
-        spread: bool = False,
-        narrow: Number = 0,
+        broadcast: bool = False,
+        uncast_weight: Number = 0,
         bias: Number = 0,
-        ahead: Number = 0,
+        forward_scratch: Number = 0,
         cached: Number = 0,
     ) -> Tensor:
         output.fixed = all(t.fixed for t in inputs) and not is_array(weight) and weight == 0
@@ -238,7 +238,20 @@ class Tape:
             kept = [t for t in kept if t.places[0][1].kind == WEIGHT_COPY]
         held = () if output.fixed else self.keep(*kept)
         self.nodes.append(
-            Node(name, tuple(inputs), output, held, weight, alias, scratch, spread, narrow, bias, ahead, cached)
+            Node(
+                name,
+                tuple(inputs),
+                output,
+                held,
+                weight,
+                alias,
+                scratch,
+                broadcast,
+                uncast_weight,
+                bias,
+                forward_scratch,
+                cached,
+            )
         )
         return output
 
@@ -285,14 +298,16 @@ class Tape:
         """Both halves of each head put together anew, one negated. Backwards each half fills a tensor of its own with
         zeros around it, and they are added."""
         negated = sized(x.count // 2, x.dtype)
-        return self.record("rotate", (x,), self.new(x.count, x.dtype, "rotated"), scratch=x.size, ahead=negated)
+        return self.record(
+            "rotate", (x,), self.new(x.count, x.dtype, "rotated"), scratch=x.size, forward_scratch=negated
+        )
 
     def multiply(self, x: Tensor, y: Tensor, what: str = "product") -> Tensor:
         """x·y, elementwise or broadcast over x: each factor is kept where the other's gradient needs it."""
         out = self.new(x.count, promoted(x, y), what)
         out.rows_apart = x.rows_apart
         kept = ([] if y.fixed else [x]) + ([] if x.fixed else [y])
-        return self.record("mul", (x, y), out, kept, spread=True)
+        return self.record("mul", (x, y), out, kept, broadcast=True)
 
     def power(self, x: Tensor) -> Tensor:
         given, x = x, self.raised(x)
@@ -329,7 +344,7 @@ class Tape:
         out in both directions within one function, where four tensors as large stand at once forwards, five
         backwards."""
         out = self.new(x.count, x.dtype, name)
-        return self.record(name, (x,), out, (x,), scratch=4 * x.size * written, ahead=3 * x.size * written)
+        return self.record(name, (x,), out, (x,), scratch=4 * x.size * written, forward_scratch=3 * x.size * written)
 
     def dropout(self, x: Tensor, p: float) -> Tensor:
         """The fused kernel keeps a mask of one byte an element; nothing happens at p = 0."""
@@ -386,16 +401,16 @@ class Tape:
         """x·Wᵀ. Keeps x, and autocast's copy of the weight, which is cast `once` a step or in each product."""
         stored = self.compute if not self.autocast else "fp32"
         given, x = x, self.lowered(x)
-        kept = [self.new(x.count, self.narrow, f"as {self.narrow}") if self.narrow else x]
+        kept = [self.new(x.count, self.linear_dtype, f"as {self.linear_dtype}") if self.linear_dtype else x]
         if self.autocast and not x.fixed:
             name = weight or "weight"
             kept.append(self.weight_copy(d_in * d_out, name) if once else self.new(d_in * d_out, self.autocast, name))
         out = self.new(x.count // d_in * d_out, x.dtype, "output")
         grads = d_in * d_out * BYTES[stored] + (d_out * BYTES[stored] if bias else 0)
-        narrow = grads * BYTES[x.dtype] // BYTES[stored] if self.autocast else 0
+        uncast = grads * BYTES[x.dtype] // BYTES[stored] if self.autocast else 0
         summed = d_out * BYTES[x.dtype] if bias else 0
         cached = summed if self.autocast else 0
-        self.record("linear", (x,), out, kept, weight=grads, narrow=narrow, bias=summed, cached=cached)
+        self.record("linear", (x,), out, kept, weight=grads, uncast_weight=uncast, bias=summed, cached=cached)
         self.hold(given)
         return out
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 
 from napkin.commands.step_model import StepQuestion
+from napkin.elementwise import Number
 from napkin.evidence import prices, runs
 from napkin.evidence.run_estimate import STEP_TO_RUN, StepEstimate, intervals, of_step, solved
 from napkin.inputs.hardware import Hardware
@@ -69,13 +70,13 @@ def _of_step(step: StepQuestion, known: Mapping[str, Term], confidence: float) -
     return of_step(step.model, layout, step.prediction, step.hardware, per_token, confidence, step.stack_named)
 
 
-def _remarks(estimate: runs.Estimate, low: float, high: float, mfu: float) -> list[str]:
+def _remarks(estimate: runs.Estimate, low: Number, high: Number, mfu: float) -> list[str]:
     """Return what the estimate rests on, in words."""
     notes = []
     if estimate.similar:
         notes = [
             f"MFU {mfu:.2f} is estimated from {estimate.runs} published whole runs of {estimate.teams} teams; "
-            f"{estimate.level:.0%} of such runs lie between {low:.2f} and {high:.2f}",
+            f"{estimate.level:.0%} of such runs lie between {float(low):.2f} and {float(high):.2f}",
             f"most similar: {estimate.named()}",
             "single steps reach more: --mfu takes a figure of your own",
         ]

@@ -20,16 +20,16 @@ def divisions(layout: Layout) -> str:
 def degrees(layout: Layout) -> dict[str, int | bool | str]:
     """Return a layout by its options' names."""
     return {
-        "tp": layout.tp,
-        "pp": layout.pp,
-        "dp": layout.dp,
-        "cp": layout.cp,
-        "ep": layout.ep,
-        "vp": layout.vp,
+        "tp": int(layout.tp),
+        "pp": int(layout.pp),
+        "dp": int(layout.dp),
+        "cp": int(layout.cp),
+        "ep": int(layout.ep),
+        "vp": int(layout.vp),
         "sp": bool(layout.sp),
-        "zero": layout.zero,
-        "micro-batch": layout.micro,
-        "global-batch": layout.global_batch,
+        "zero": int(layout.zero),
+        "micro-batch": int(layout.micro),
+        "global-batch": int(layout.global_batch),
         "recompute": layout.recompute.word,
     }
 

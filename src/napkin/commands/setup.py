@@ -41,7 +41,7 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
     _check_heads(model, code, word, int(layout.tp))
     shard = inputs.get("dp-shard") or 0
     if shard:
-        check_divides("dp-shard", shard, layout.dp * layout.cp, "the ranks that hold the same weights")
+        check_divides("dp-shard", shard, int(layout.dp * layout.cp), "the ranks that hold the same weights")
     offload = inputs.get("offload") or ()
     if "parameters" in offload and int(layout.zero) != 3:
         raise NapkinError(

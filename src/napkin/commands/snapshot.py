@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from napkin.elementwise import Number
 from napkin.footprint import buckets
 from napkin.footprint.rank import Moment
 from napkin.inputs.snapshot import Snapshot, read_snapshot
@@ -98,7 +99,7 @@ def _by_bucket(when: str, seen: dict[str, int], moment: Moment) -> list[dict[str
     return [*rows, _row(f"all {when}", sum(seen.values()), moment.live)]
 
 
-def _row(what: str, seen: int, predicted: float) -> dict[str, Any]:
+def _row(what: str, seen: int, predicted: Number) -> dict[str, Any]:
     error = seen / predicted - 1 if predicted else None
     return {"what": what, "seen": seen, "predicted": predicted, "unexplained": seen - predicted, "error": error}
 

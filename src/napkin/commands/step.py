@@ -33,7 +33,7 @@ def run(inputs: Inputs) -> Answer:
 def read(inputs: Inputs) -> StepQuestion:
     """Read the question."""
     question = read_step(inputs, read_model(inputs))
-    for note in _assumed_links(question.hardware, question.setup.layout.gpus):
+    for note in _assumed_links(question.hardware, int(question.setup.layout.gpus)):
         inputs.note(note)
     inputs.record("attention", question.prediction.kernel, inputs.origin("attention"))
     return question

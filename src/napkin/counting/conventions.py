@@ -95,7 +95,7 @@ def _length(model: Model, over: Works) -> Number:
 def heads_width(model: Model) -> int:
     """Σ over layers of heads · (d_qk + d_v): twice L·a·d where keys and values are alike."""
     return sum(
-        count * op.attention_width()
+        int(count * op.attention_width())
         for stack in model.stacks
         for _, count, layer in stack.kinds()
         for op in layer.operations

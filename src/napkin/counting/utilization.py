@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from napkin.counting import flops
 from napkin.counting.flops import Works
+from napkin.elementwise import Number
 from napkin.errors import NapkinError
 from napkin.operations.model import Model
 from napkin.term import GIVEN, Term, add, constant, divide, leaf, multiply
@@ -75,11 +76,11 @@ def recomputed(model: Model, over: Works, recompute: Recompute) -> Term:
     return parts[0].renamed(path) if len(parts) == 1 else add(path, *parts)
 
 
-def _blocks(model: Model, name: str, over: Works, recompute: Recompute) -> list[tuple[str, int, Term]]:
+def _blocks(model: Model, name: str, over: Works, recompute: Recompute) -> list[tuple[str, Number, Term]]:
     """(kind, how many of them run again, FLOPs of one) of a stack's layers; groups run again whole."""
     stack = next(stack for stack in model.stacks if stack.name == name)
     order = order_of(stack.numbered, recompute)
-    again = [0] * len(stack.layers)
+    again: list[Number] = [0] * len(stack.layers)
     for sort, count in zip(order.sorts, order.before(order.depth), strict=True):
         again[sort.kind] += count * sort.again
     return [

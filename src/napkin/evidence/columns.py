@@ -152,7 +152,7 @@ class Columns:
             except NapkinError as problem:
                 self.why[row.id] = problem.message
                 continue
-            used = names(at.generation, at.bits, stack, row.attention, row.fabric, row.async_tp, row.loss)
+            used = names(at.generation, int(at.bits), stack, row.attention, row.fabric, row.async_tp, row.loss)
             for name in used.values():
                 if name not in number:
                     number[name] = len(number)
@@ -161,7 +161,7 @@ class Columns:
             index = len(self.kept)
             self.kept.append(row)
             keys = {field: number[name] for field, name in used.items()}
-            for plan in candidates(row, dims, at.bits):
+            for plan in candidates(row, dims, int(at.bits)):
                 gathered.setdefault(structure(dims), []).append((dims, plan, at, index, keys, row))
         self.groups = [_group(members) for members in gathered.values()]
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from itertools import product
 
-from napkin.elementwise import ceil_div, ceiling, floor
+from napkin.elementwise import Number, ceil_div
 from napkin.errors import NapkinError
 from napkin.evidence import margins
 from napkin.evidence.compared import Compared
@@ -101,10 +101,10 @@ def layouts(row: Row, setup: Setup) -> Iterator[Setup]:
     under an 8-bit optimizer, whether both are sharded apart (torchtune's `custom_sharded_layers`, which its configs set
     for full fine-tuning alone)."""
     layout, name = setup.layout, setup.framework.name
-    sp: Sequence[int] = (layout.sp,)
+    sp: Sequence[Number] = (layout.sp,)
     if row.flag("layout.sp") is None and layout.tp > 1 and name not in NO_SEQUENCE_PARALLEL:
         sp = (1,) if name == "torchtitan" else (0, 1)
-    zero: Sequence[int] = (layout.zero,)
+    zero: Sequence[Number] = (layout.zero,)
     if row.count("layout.zero", least=0) is None and not layout.zero and layout.dp > 1:
         zero = (3,) if name in SHARDED else (0, 1)
     tables = (False, True) if setup.optimizer.name.endswith("-8bit") and setup.code.tuning is None else (False,)
@@ -280,5 +280,5 @@ def _compared(
         most = max(found.high * margin.high, found.most)
         verdict = "does not fit" if found.least > room else "fits" if most <= room else "close"
     low, high = (min(end, found.bound) for end in (found.low * margin.low, found.high * margin.high))
-    whole = (round(found.value), floor(low), ceiling(high))  # bytes
+    whole = (round(found.value), math.floor(low), math.ceil(high))  # bytes
     return Compared(row.text("id"), quantity, *whole, measured, source, "", verdict, suspect, source)

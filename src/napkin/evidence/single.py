@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from napkin.elementwise import where
+from napkin.elementwise import Number, where
 from napkin.evidence import constants as shipped
 from napkin.evidence import software
 from napkin.evidence.intervals import Point, SeenStep, point
@@ -121,7 +121,7 @@ def timed(
 ) -> tuple[StepLayout, Rates]:
     """Layout and rates of a step; the layout's numbers may be arrays."""
     layout = setup.layout
-    used = names(at.generation, at.bits, stack, kernel, "rdma", async_tp, "")
+    used = names(at.generation, int(at.bits), stack, kernel, "rdma", async_tp, "")
     reached = rates(
         picker(shipped.constants(), used),
         at,
@@ -157,16 +157,16 @@ def asked(
         at.generation,
         stack.family,
         bool(model.experts),
-        at.bits,
+        int(at.bits),
         params + model.hidden * model.vocabulary,
-        layout.seq,
-        layout.gpus,
+        int(layout.seq),
+        int(layout.gpus),
     )
     dtype = peak_name(setup.precision.compute)
     peak = hardware.term(f"peak/{dtype}", "peak", "FLOP/s/GPU")
     if factor != 1.0:
         reached = replace(reached, stack=reached.stack * factor)
-    used = names(at.generation, at.bits, stack, kernel, "rdma", async_tp, "")
+    used = names(at.generation, int(at.bits), stack, kernel, "rdma", async_tp, "")
     return StepPrediction(plan, reached, stack, kernel, place, peak, shipped.spreads()[used["matmul"]], factor)
 
 
@@ -177,7 +177,7 @@ TYPICAL = 8192
 def with_profile(reached: Rates, hardware: Hardware, profile: Profile, compute: str) -> tuple[Rates, list[str]]:
     """The rates with what `napkin bench` measured on this machine in place of the constants; and what was taken."""
     said: list[str] = []
-    changes: dict[str, float] = {}
+    changes: dict[str, Number] = {}
     whole = tile_share(TYPICAL, TYPICAL, 1, reached.units, reached.waves) * depth_share(TYPICAL, reached.half_depth)
     wide = "bf16" if "bf16" in hardware.peaks else "fp16"
     for field, dtype in (("matmul_wide", wide), ("matmul", compute)):

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from math import isqrt
 from typing import Any
 
-from napkin.autograd.live import ANEW, DROPPED, KEPT, ahead
+from napkin.autograd.live import DROPPED, KEPT, RECOMPUTED, forward_peak
 from napkin.autograd.tape import (
     ACTIVATION,
     BYTES,
@@ -110,7 +110,7 @@ def piece(name: str, tape: Tape, start: int, first: int, input_bytes: Number) ->
     own = [s for s in kept if not s.shared]
     nodes = tuple(tape.nodes[first:])
     holds = [(number - first, tensor) for number, tensor in tape.holds if number >= first]
-    burst, dropped, anew = (input_bytes + ahead(nodes, holds, way) for way in (KEPT, DROPPED, ANEW))
+    burst, dropped, anew = (input_bytes + forward_peak(nodes, holds, way) for way in (KEPT, DROPPED, RECOMPUTED))
     return Piece(
         name,
         total(s.size * s.kept for s in own if s.kind == ACTIVATION),
@@ -244,17 +244,31 @@ def forward(
             special_loss(lowering, logits, form)
             kept_on = int(form.held) * logits.tensor.count
     after = piece("after", tape, start, first, residual.tensor.size)
-    extras = _closure(lowering, stack)
+    closure, tables, mask = _closure(lowering, stack)
     order = tuple(kinds), tuple(patterns)
     products = [number for number, node in enumerate(after.nodes) if node.name in ("linear", "frozen")]
     holds = [(number - first, tensor) for number, tensor in tape.holds if number >= first]
-    final = after.input + ahead(after.nodes[: products[0]] if products else after.nodes, holds, KEPT)
+    final = after.input + forward_peak(after.nodes[: products[0]] if products else after.nodes, holds, KEPT)
     gone = where(any(s.label == INPUT_LABEL for s in after.kept), 0, after.input)  # the stream, once it is normalised
     after = replace(after, burst=after.burst - gone)
     places = (place for value in lowering.shared_tensors.values() for place in value.tensor.places)
     shared_tensors = tuple({id(storage): storage for _, storage in places}.values())
-    rest = kept_on, tape.nodes[-1].output.size, embedded, stream, final, kept_there, shared_tensors
-    return Pass(before, tuple(layers), after, *order, *extras, *rest)
+    return Pass(
+        before,
+        tuple(layers),
+        after,
+        *order,
+        closure=closure,
+        tables=tables,
+        mask=mask,
+        held=kept_on,
+        loss=tape.nodes[-1].output.size,
+        embedded=embedded,
+        stream=stream,
+        final=final,
+        first=kept_there,
+        shared_tensors=shared_tensors,
+    )
 
 
 def counted(patterns: Iterable[Numbered]) -> dict[int, int]:
@@ -319,8 +333,8 @@ def cross_entropy(lowering: Lowering, logits: Value) -> None:
     tape, code = lowering.tape, lowering.code
     tape.scope = "loss"
     if logits.divided and not code.parallel_loss:
-        logits = lowering.joined(logits)
-    wide = tape.cast(logits.tensor, "fp32") if code.wide_loss else tape.raised(logits.tensor)
+        logits = lowering.gather_parts(logits)
+    wide = tape.cast(logits.tensor, "fp32") if code.fp32_loss else tape.raised(logits.tensor)
     tokens = lowering.tokens
     held = [logits.tensor, wide]
     if code.shifted:
@@ -348,7 +362,7 @@ def special_loss(lowering: Lowering, logits: Value, form: Loss) -> None:
     if form.chunks > 1:
         head.scratch = head.scratch + head.weight
     if logits.divided and not lowering.code.parallel_loss:
-        logits = lowering.joined(logits)
+        logits = lowering.gather_parts(logits)
     count = logits.tensor.count
 
     def of(bytes_each: float) -> Number:
@@ -389,7 +403,7 @@ def fused_loss(lowering: Lowering, operations: tuple[Operation, ...], residual: 
         (of_hidden, of_weight),
         weight=of_weight.size,
         scratch=-of_weight.size - of_hidden.size,  # both are kept already: handed on, not made
-        ahead=logits + of_weight.size + sized(lowering.tokens, "fp32"),
+        forward_scratch=logits + of_weight.size + sized(lowering.tokens, "fp32"),
     )
 
 

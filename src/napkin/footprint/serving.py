@@ -245,7 +245,7 @@ def decode_time(read_once: Term, cached: Term, bandwidth: Term) -> Term:
     return divide("time/per_token", moved, bandwidth, source=DECODE)
 
 
-def weights_read(model: Model, tokens: Number) -> Number:
+def weights_read(model: Model, tokens: float) -> Number:
     """Parameters that one decoding step of `tokens` tokens reads: every matrix once, of a table of embeddings only rows
     (counted as none). Of E experts with k chosen by each token, E·(1 − (1 − k/E)^tokens) are expected to be hit where
     all are equally likely: k for one token."""

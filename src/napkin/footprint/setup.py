@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin.autograd.tape import sized
-from napkin.elementwise import Number, where
+from napkin.elementwise import Flag, Number, where
 from napkin.footprint.allocator import EXACT, Width
 from napkin.operations.implementations import Implementation
 from napkin.record import record, replace
@@ -58,18 +58,20 @@ class Setup:
         return self.framework.bucket * max(sized(1, self.precision.grad), self.framework.accumulator)
 
     @property
-    def adds_up(self) -> Number:
+    def adds_up(self) -> Flag:
         """Whether gradients stand through the passes, for several micro-batches or a buffer's add to them."""
         buffered = self.framework.accumulator > 0 or self.framework.wide_gradients
-        return (self.layout.micro_batches > 1) | buffered
+        either: Flag = (self.layout.micro_batches > 1) | buffered
+        return either
 
     @property
-    def lets_go(self) -> Number:
+    def lets_go(self) -> Flag:
         """Whether a weight's new gradient goes as soon as it is there: its optimizer step is made at once, or it is
         added in place to the one that stands (torch/csrc/autograd/functions/accumulate_grad.h). Gradients that are
         divided over ranks wait until their block's are reduced together."""
         whole = (self.layout.zero < 2) | (self.shards == 1)
-        return (self.adds_up & whole) | self.in_backward
+        either: Flag = (self.adds_up & whole) | self.in_backward
+        return either
 
     @property
     def shards(self) -> Number:

@@ -74,7 +74,7 @@ def _matrix_weights(operations: Iterable[Operation]) -> int:
 def bounds(step: Step, index: Number) -> tuple[Number, Number]:
     """The first layer of stage `index` and the one after its last."""
     if step.setup.layout.stages:
-        return held_by(step.setup.layout.stages, index)
+        return held_by(step.setup.layout.stages, int(index))
     partition, stack = step.setup.framework.partition, step.stack
     costs = (1, 0)
     if partition == COST:
@@ -127,7 +127,7 @@ def _places(step: Step) -> tuple[Number, ...]:
             inside = tuple(minimum(maximum(place, 0), p - 1) for place in found)
             return (*ends, *inside)
         return (*ends, minimum(1, p - 1)) if partition == SLOTS else ends
-    most = int(maximum(p, 1).max()) if is_array(p) else p
+    most = int(max(p.max(), 1) if is_array(p) else p)
     dealt = partition != COST or layout.stages
     looked = _looked_at(step) if dealt and len(order.segments) < most else None
     if looked is None or len(looked) >= most:
@@ -144,7 +144,7 @@ def _looked_at(step: Step) -> list[Number]:
     for size, begin, end, origin in _runs(step):
         for segment in order.segments:
             here = maximum(begin, floor_div(segment.start - origin, maximum(size, 1)))
-            alike = segment.period if is_array(p) else segment.period // gcd(segment.period, max(size, 1))
+            alike = segment.period if is_array(p) else segment.period // gcd(segment.period, int(max(size, 1)))
             found += [here + i for i in range(alike + 1)]
             if step.setup.layout.schedule == "zero-bubble":
                 there = minimum(end - 1, floor_div(segment.end - 1 - origin, maximum(size, 1)))

@@ -74,7 +74,7 @@ def held(operations: Iterable[Operation], setup: Setup) -> Held:
             both = states.setdefault(state.name, [0, 0])
             size = _state_size(state, shape, "fp32" if wide else kind)
             both[is_expert] = both[is_expert] + ceil_div(size, ways)
-    return Held(dense, expert, tuple((name, *both) for name, both in states.items()), tensors, frozen)
+    return Held(dense, expert, tuple((name, both[0], both[1]) for name, both in states.items()), tensors, frozen)
 
 
 def optimizer_of(weight: Weight, optimizer: Optimizer) -> Optimizer:
@@ -94,7 +94,7 @@ def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> He
     lora r·(d_in + d_out) a product · adapter a prompt of 10 embeddings and a gate a head · adapter_v2 that, a scale
     and a bias of d_out a product, and the norms' weights"""
     width = sized(1, setup.precision.param)
-    stored = QUANTIZED.get(tuning.quantised, width)
+    stored = QUANTIZED.get(tuning.quantized, width)
     trained: list[tuple[int, ...]] = []
     frozen: Number = 0
     for op in operations:
@@ -140,7 +140,7 @@ def gathered(parts: Sequence[tuple[Number, Held]]) -> Held:
     return Held(
         total(n * p.dense for n, p in parts),
         total(n * p.expert for n, p in parts),
-        tuple((name, *both) for name, both in names.items()),
+        tuple((name, both[0], both[1]) for name, both in names.items()),
         total(n * p.tensors for n, p in parts),
         total(n * p.frozen for n, p in parts),
     )

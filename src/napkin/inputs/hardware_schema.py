@@ -66,10 +66,14 @@ Factor = Annotated[float, _quantity(units.at_least_one, units.at_least_one)]
 
 
 class StrictEntry(BaseModel):
+    """A mapping of the file: unknown keys are refused, and types are not converted."""
+
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class MemoryEntry(StrictEntry):
+    """An accelerator's memory: bytes and byte/s."""
+
     bytes: Bytes = 0
     bandwidth: Bandwidth = 0.0
     label: Text = ""
@@ -86,6 +90,8 @@ class WireEntry(StrictEntry):
 
 
 class ReportedEntry(StrictEntry):
+    """The memory that software sees, in MiB."""
+
     torch_mib: Number | None = None
     nvidia_smi_mib: Number | None = None
     note: Text = ""
@@ -97,6 +103,8 @@ def _wire(value: Any) -> Any:
 
 
 class AcceleratorEntry(StrictEntry):
+    """One entry of `accelerators`."""
+
     name: Text = ""
     vendor: Text = ""
     generation: Annotated[str, BeforeValidator(_generation)] = ""
@@ -126,6 +134,8 @@ class AcceleratorEntry(StrictEntry):
 
 
 class LinkEntry(StrictEntry):
+    """One entry of `links`."""
+
     name: Text = ""
     aliases: Texts = []
     per_direction: Bandwidth | None = None
@@ -134,6 +144,8 @@ class LinkEntry(StrictEntry):
 
 
 class HardwareFile(StrictEntry):
+    """A whole file."""
+
     references: dict[str, Text] = {}
     links: dict[str, LinkEntry] = {}
     accelerators: dict[str, AcceleratorEntry] = {}

@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from napkin.elementwise import Number
 from napkin.errors import BROKEN, CLOSE, OK, NapkinError, did_you_mean
 from napkin.record import record
 from napkin.units import Unreadable, human, number, quantity
@@ -27,10 +28,10 @@ class Limit:
     high: float
     open_ends: bool = False
 
-    def admits(self, value: float) -> bool:
+    def admits(self, value: Number) -> bool:
         if self.open_ends:
-            return self.low < value < self.high
-        return self.low <= value <= self.high
+            return bool(self.low < value < self.high)
+        return bool(self.low <= value <= self.high)
 
 
 @record
@@ -41,8 +42,8 @@ class LimitOutcome:
     limit: str
     value: float
     unit: str
-    low: float | None
-    high: float | None
+    low: Number | None
+    high: Number | None
     status: str
     beyond: float
 
@@ -83,7 +84,7 @@ def _equal(plain: str, rest: str, unit: str) -> Limit:
     return Limit(plain, value, value)
 
 
-def judge(path: str, limit: Limit, value: float, unit: str, interval: tuple[float, float] | None) -> LimitOutcome:
+def judge(path: str, limit: Limit, value: float, unit: str, interval: tuple[Number, Number] | None) -> LimitOutcome:
     """Hold a limit against a quantity, and against the ends of its interval where it is an estimate."""
     admitted = limit.admits(value)
     status = HOLDS if admitted else BROKEN_WORD
@@ -99,7 +100,7 @@ def judge(path: str, limit: Limit, value: float, unit: str, interval: tuple[floa
 def check(
     limits: Mapping[str, Any],
     quantities: Mapping[str, tuple[Any, str]],
-    intervals: Mapping[str, tuple[float, float]],
+    intervals: Mapping[str, tuple[Number, Number]],
     place: Mapping[str, str],
 ) -> tuple[list[LimitOutcome], list[NapkinError]]:
     """Every limit against an answer's quantities. `place` names where each limit stands, for messages."""

@@ -1,8 +1,8 @@
-"""Attention: rotary positions, the core, sparse and banded forms."""
+"""Attention: rotary positions and the core."""
 
 from __future__ import annotations
 
-from napkin.autograd.tape import BYTES, Tensor, select
+from napkin.autograd.tape import select
 from napkin.elementwise import Number, maximum
 from napkin.operations.attention_eager import by_heads, eager, written_out
 from napkin.operations.attention_kernels import (
@@ -17,11 +17,6 @@ from napkin.operations.attention_kernels import (
 )
 from napkin.operations.base import (
     HEADS,
-    KV_LATENT,
-    NOT_TIMED,
-    QUERY,
-    ROTATED_KEY,
-    ROTATED_QUERY,
     SHARED_TENSOR,
     Elementwise,
     Gemm,
@@ -30,13 +25,12 @@ from napkin.operations.base import (
     Timer,
     Weight,
     Work,
-    gemm,
 )
 from napkin.operations.facts import Cache, Served
 from napkin.operations.implementations import EAGER, EFFICIENT, FLASH
-from napkin.operations.lowering import Lowering, Value, either
-from napkin.operations.primitives import causal_pairs, ceil_div, matmul_flops, minimum, run_pairs
-from napkin.operations.rotary_tables import by_angles, rotary_table, widened
+from napkin.operations.lowering import Lowering, Value
+from napkin.operations.primitives import causal_pairs, matmul_flops, minimum, run_pairs
+from napkin.operations.rotary_tables import by_angles, rotary_table, upcast_table
 from napkin.record import record
 
 
@@ -71,17 +65,17 @@ class Rotary(Elementwise):
         tensor = x.tensor
         if run.code.rotary == "kernel":
             out = tape.new(tensor.count, tensor.dtype, "rotated")
-            return Value(tape.record("rotary", (tensor,), out), x.width, x.divided, x.whole)
+            return Value(tape.record("rotary", (tensor,), out), x.width, x.divided, x.gathered)
         if run.code.rotary == "table":
             cos, sin = rotary_table(run, self, stream)
         else:
-            cos, sin = widened(run, self, tensor.dtype if run.code.rotary in ("pair", "values") else stream)
+            cos, sin = upcast_table(run, self, tensor.dtype if run.code.rotary in ("pair", "values") else stream)
         if self.pairing == "complex" and run.code.rotary == "table":
             turns = cos.view()  # a complex64 number of 8 bytes for each pair
             turned = tape.multiply(tape.cast(tensor, "fp32"), turns)
-            return Value(tape.cast(turned, tensor.dtype), x.width, x.divided, x.whole)
+            return Value(tape.cast(turned, tensor.dtype), x.width, x.divided, x.gathered)
         out = by_angles(run, self, tensor, cos, sin)
-        return Value(out, x.width, x.divided, x.whole, run.code.joins or self.dim != self.head_dim)
+        return Value(out, x.width, x.divided, x.gathered, run.code.joins or self.dim != self.head_dim)
 
 
 @record
@@ -276,163 +270,3 @@ class AttentionCore(Ordinary):
         if run.code.tuning is not None and run.code.tuning.method.startswith("adapter"):
             out = prompted(run, out)
         return Value(out, width, True, True)
-
-
-@record
-class BandAttention(Ordinary):
-    """softmax(q·kᵀ)·v over `window` / 2 keys to each side, reading q, k, v: products of chunks of a window that overlap
-    by half of one, of a sequence that is padded to whole windows (Longformer, arXiv:2004.05150).
-
-    With n half windows w a sequence, FLOP 2·b·a·d·((n − 1)·(2w)² + n·w·3w), in every convention of counting pairs."""
-
-    heads: int
-    qk_dim: int
-    v_dim: int
-    window: int
-
-    def weights(self) -> tuple[Weight, ...]:
-        return ()
-
-    def gemms(self, work: Work) -> tuple[Gemm, ...]:
-        half, parts = self.window // 2, 2 * ceil_div(work.length, self.window)
-        chunks = work.sequences * (parts - 1)
-        return (
-            gemm("scores", self.window, self.qk_dim, self.window, chunks * self.heads, weight=False),
-            gemm("values", half, 3 * half, self.v_dim, work.sequences * self.heads * parts, weight=False),
-        )
-
-    def traffic(self) -> tuple[Number, Number]:
-        return NOT_TIMED  # not timed yet
-
-    def depends_on_shapes(self, length: int) -> bool:
-        """The code pads sequences to whole windows."""
-        return length % self.window == 0
-
-    def attention_width(self) -> Number:
-        return self.heads * (self.qk_dim + self.v_dim)
-
-    def lower(self, run: Lowering) -> Value:
-        """Chunks of a window, each of which overlaps the next by half; their scores are put into a band of a window's
-        columns, at whose ends those outside the sequence are masked, and the band is cut into diagonals again."""
-        tape = run.tape
-        q, k, v = (run.read(self, i).tensor for i in range(3))
-        heads = self.heads // run.split.tensor
-        half, groups = self.window // 2, run.b * heads
-        parts = 2 * ceil_div(run.own, self.window)  # halves of windows
-        length, chunks = parts * half, parts - 1
-
-        def overlapping(x: Tensor) -> Tensor:
-            """Chunks as one batch: a copy, unless there is one sequence with one head, or one chunk."""
-            wide = x.view(groups * chunks * self.window * self.qk_dim)
-            return select(either(groups == 1, chunks == 1), wide, tape.copy(wide, "chunks"))
-
-        q = tape.record("scale", (q,), q.view())  # in place
-        scores = tape.matmul(
-            overlapping(q), overlapping(k), groups * chunks * self.window * self.window, "scores of chunks"
-        )
-        padded = tape.new(groups * chunks * self.window * (self.window + 1), scores.dtype, "padded scores")
-        padded = tape.record("pad", (scores,), padded)
-        columns = self.window + 1
-        placed = tape.record("place", (padded,), tape.new(groups * length * columns, scores.dtype, "band"))
-        for end in ("first", "last"):
-            outside = tape.new(groups * half * (half + 1), "bool", f"outside the {end} window", fixed=True)
-            placed = tape.record("where", (placed,), placed.view(), (outside,))
-        weights = tape.softmax(placed, "fp32")
-        if "padding" not in run.masks:
-            run.masks["padding"] = tape.new(run.b * length, "bool", "padding", fixed=True)
-            run.masks["padding"].places[0][1].shared = True
-        filled = tape.new(weights.count, weights.dtype, "weights")
-        weights = tape.record("masked_fill", (weights,), filled, (run.masks["padding"],))
-        weights = tape.dropout(tape.cast(weights, scores.dtype), run.dropout)
-        diagonals = tape.new(groups * length * (columns + half + 1), weights.dtype, "diagonals")
-        diagonals = tape.record("pad", (weights,), diagonals)
-        values = tape.new(groups * (length + self.window) * self.v_dim, v.dtype, "padded values")
-        values = tape.record("pad", (v,), values)
-        wide = values.view(groups * parts * 3 * half * self.v_dim)
-        values = select(either(groups == 1, False), wide, tape.copy(wide, "chunks of values"))
-        out = tape.matmul(diagonals, values, groups * length * self.v_dim, "values")
-        return Value(tape.copy(out, "attended").view(rows_apart=True), self.heads * self.v_dim, True, True)
-
-
-@record
-class Indexer(Ordinary):
-    """Chooses the `top_k` keys that each query of sparse attention sees (DeepSeek Sparse Attention, DeepSeek-V3.2):
-    small queries from the latent query, one key a token, `rotary` numbers of each head turned, and a weight for each
-    head; score = Σ_h w_h·relu(q_h·k).
-
-    Reads the layer's normalised input and the latent query. FLOP over the full square: 2·b·s²·H·(D + 1). The loss's
-    gradient does not reach its weights: a choice has none (transformers runs it without autograd)."""
-
-    d_in: int
-    q_rank: int
-    heads: int
-    head_dim: int
-    rotary: int = 0
-
-    def weights(self) -> tuple[Weight, ...]:
-        shapes = (
-            ("query", (self.heads * self.head_dim, self.q_rank)),
-            ("key", (self.head_dim, self.d_in)),
-            ("key_norm", (self.head_dim,)),
-            ("key_norm_bias", (self.head_dim,)),
-            ("head_weights", (self.heads, self.d_in)),
-        )
-        return tuple(Weight(name, shape, trained=False) for name, shape in shapes)
-
-    def gemms(self, work: Work) -> tuple[Gemm, ...]:
-        t, s, each = work.tokens, work.length, work.sequences
-        wide = self.heads * self.head_dim
-        return (
-            gemm(f"{self.name}/query", t, self.q_rank, wide),
-            gemm(f"{self.name}/key", t, self.d_in, self.head_dim),
-            gemm(f"{self.name}/head_weights", t, self.d_in, self.heads),
-            gemm(f"{self.name}/scores", s, self.head_dim, s, each * self.heads, weight=False),
-            gemm(f"{self.name}/sum", 1, self.heads, s, t, weight=False),
-        )
-
-    def inverts_mask(self) -> bool:
-        return True
-
-    def traffic(self) -> tuple[Number, Number]:
-        return NOT_TIMED  # not timed yet
-
-    def cache(self, over: Served) -> Cache | None:
-        """One key a token, on every rank."""
-        return Cache(self.name, growing=over.context * self.head_dim)
-
-    def lower(self, run: Lowering) -> Value:
-        """The choice of keys, which runs without autograd and keeps nothing: the scores of every query with every key,
-        for each head, come and go, and for several sequences the keys are first copied for every query."""
-        x, latent = run.read(self), run.read(self, 1)
-        tape = run.tape
-        outer, tape.again = tape.again, True
-        stream = "fp32" if tape.autocast else tape.compute
-        pairs = run.tokens * run.s
-
-        def product(read: Tensor, d_in: Number, d_out: Number) -> Tensor:
-            read = tape.lowered(read)
-            copy = d_in * d_out * BYTES[tape.autocast] if tape.autocast else 0  # of the weight, in autocast's cache
-            made = tape.new(read.count // d_in * d_out, read.dtype, "output")
-            return tape.record("linear", (read,), made, cached=copy)
-
-        made = product(latent.tensor, self.q_rank, self.heads * self.head_dim)
-        key = tape.layer_norm(product(x.tensor, self.d_in, self.head_dim), run.tokens, (), 0)
-        turned = []
-        for part in (made, key):
-            rotated = tape.new(part.count * self.rotary // self.head_dim, stream, "rotated")
-            turned.append(tape.record("rotary", (part,), rotated))
-        q, k = (
-            tape.record("cat", (t, part), tape.new(t.count, stream, "joined"))
-            for t, part in zip((made, key), turned, strict=True)
-        )
-        spread = tape.lowered(tape.cast(k, "fp32")).view(pairs * self.head_dim)
-        spread = select(either(run.b > 1, False), tape.copy(spread, "spread"), spread)
-        scores = tape.matmul(tape.cast(q, "fp32"), spread, pairs * self.heads, "scores")
-        scores = tape.relu(tape.scale(scores))
-        weights = tape.scale(tape.cast(product(x.tensor, self.d_in, self.heads), "fp32"))
-        total = tape.scale(tape.matmul(weights, scores, pairs, "summed"))
-        chosen = tape.record("topk", (total,), tape.new(run.tokens, "int32", "chosen keys"))
-        around = (QUERY, KV_LATENT, ROTATED_QUERY, ROTATED_KEY)  # of the attention around it
-        tape.hold(made, key, *turned, q, k, scores, chosen, *(run.made(role).tensor for role in around))
-        tape.again = outer
-        return Value(chosen, 1, x.divided)

@@ -36,7 +36,7 @@ def eager(run: Lowering, op: Attention, qkv: tuple[Tensor, ...], heads: Number, 
         k, v = tape.lowered(k), tape.lowered(v)
     k, v = repeated = tuple(repeat_heads(run, t, heads, kv_heads) for t in (k, v))
     value_type = v.dtype
-    if code.softmax == "wide_scores":
+    if code.softmax == "fp32_scores":
         q, k = tape.cast(q, "fp32"), tape.cast(k, "fp32")
     if op.upcast:  # outside of autocast
         q, k = (tape.cast(folded(run, t, heads), "fp32") for t in (q, k))
@@ -66,9 +66,9 @@ def eager(run: Lowering, op: Attention, qkv: tuple[Tensor, ...], heads: Number, 
     if (op.sinks and code.sinks != "scaled") or code.shifts_scores:
         return with_sinks(run, scores, v, heads, scores_count, op)
     share = beside_sink(run, scores, heads) if op.sinks else None
-    weights = tape.softmax(scores, "fp32" if code.softmax == "wide" else "")
+    weights = tape.softmax(scores, "fp32" if code.softmax == "fp32" else "")
     weights = tape.cast(weights, value_type)
-    if code.softmax == "wide":
+    if code.softmax == "fp32":
         tape.hold(scores)
     weights = tape.dropout(weights, dropped_share(run, op))
     run.scopes.weights(weights)
@@ -98,7 +98,7 @@ def dropped_share(run: Lowering, op: Attention) -> float:
 def by_heads(run: Lowering, op: Attention, qkv: tuple[Tensor, ...], heads: Number) -> Tensor:
     """Written-out attention of tensors that are laid out by heads, the scores of positions added."""
     tape = run.tape
-    q, k, v = (run.turned(x) for x in qkv)
+    q, k, v = (run.by_heads(x) for x in qkv)
     count = run.b * heads * run.own * run.s
     scores = tape.matmul(q, run.over_constant(k), count, "scores")
     for name in run.program.relative:
@@ -129,7 +129,7 @@ def with_sinks(run: Lowering, scores: Tensor, v: Tensor, heads: Number, count: N
     rows = run.b * heads * run.own
     combined = tape.scale(scores) if op.sinks else scores
     if op.sinks:
-        joined = tape.new(count + rows, "fp32" if run.code.wide_sinks else scores.dtype, "with sinks")
+        joined = tape.new(count + rows, "fp32" if run.code.fp32_sinks else scores.dtype, "with sinks")
         combined = tape.record("copy", (combined.view(count + rows),), joined, alias=True)
     if run.code.sinks == "shifted":
         peak = tape.new(rows, "int64", "index of maximum", fixed=True)

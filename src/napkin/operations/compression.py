@@ -203,7 +203,7 @@ class GroupedMatmul(BlockMatmul):
         out = tape.record("bmm", (kept[0],), out, kept, weight=count * BYTES[stored])
         if self.blocks > 1:
             out = select(run.tokens == 1, out, tape.copy(out, "by tokens"))
-        return Value(out, self.blocks * self.d_out, x.divided, x.whole)
+        return Value(out, self.blocks * self.d_out, x.divided, x.gathered)
 
 
 def compressed(run: Lowering, op: Compressor, values: Tensor, gates: Tensor) -> Tensor:

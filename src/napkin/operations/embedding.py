@@ -140,7 +140,7 @@ class RelativeScores(Ordinary):
             divisor = tape.new(1, "fp32", "divisor", fixed=True)
             table = tape.record("div", (table,), table.view(), (divisor,))
         if run.code.laid_by_heads:
-            content = run.turned(content)
+            content = run.by_heads(content)
         else:  # the product puts sequences and heads together, and repeats the table
             content, spread = tape.lowered(content), table.view(table.count * run.b)
             content = select(run.b == 1, content, tape.copy(content, "folded"))

@@ -87,7 +87,7 @@ def weighted_experts(run: Lowering, op: RoutedExperts) -> Value:
     hidden = tape.multiply(run.activated(gate, op.function), other)
     out = product(hidden, inner, rows * op.d_model, "down")
     total = tape.record("sum", (out,), tape.new(x.tensor.count, out.dtype, "summed"))
-    return Value(total, op.d_model, x.divided, x.whole)
+    return Value(total, op.d_model, x.divided, x.gathered)
 
 
 def sorted_tokens(run: Lowering, router: str, rows: Number) -> tuple[Tensor, Tensor, Tensor]:
@@ -153,4 +153,4 @@ def looped_experts(run: Lowering, op: RoutedExperts) -> Value:
     total = added(product(hidden, inner, op.d_model, "down"), places)
     if op.idle:
         total = tape.add(total, added(*taken(tokens * op.idle)))
-    return Value(total, op.d_model, x.divided, x.whole)
+    return Value(total, op.d_model, x.divided, x.gathered)

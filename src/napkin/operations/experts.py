@@ -157,7 +157,7 @@ class BalanceLoss(Elementwise):
         tape = run.tape
         rows = run.tokens * run.routers * self.each
         probabilities = tape.softmax(
-            tape.new(rows * self.experts, "fp32" if run.code.wide_logits else tape.compute, "x")
+            tape.new(rows * self.experts, "fp32" if run.code.fp32_logits else tape.compute, "x")
         )
         shares = tape.new(self.experts, "fp32", "shares of tokens", fixed=True)
         loss = tape.new(1, "fp32", "balance")
@@ -288,7 +288,7 @@ class Experts(Ordinary):
         ordered = tape.new(out.count, out.dtype, "ordered")
         out = tape.record("gather", (out,), ordered, (back,), scratch=out.size)
         total = tape.record("sum", (out,), tape.new(x.tensor.count, out.dtype, "summed"))
-        return Value(tape.cast(total, x.tensor.dtype), self.d_model, x.divided, x.whole)
+        return Value(tape.cast(total, x.tensor.dtype), self.d_model, x.divided, x.gathered)
 
 
 @record
@@ -342,5 +342,5 @@ class ExpertMatmul(Ordinary):
             out = tape.multiply(out, scores)
             total = tape.new(run.tokens * self.d_out, out.dtype, "summed")
             out = tape.scale(tape.record("index_add", (out,), total, (tokens, out)), "shifted")
-            return Value(out, self.d_out, x.divided, x.whole)
-        return Value(out, self.top_k * self.d_out, x.divided, x.whole)
+            return Value(out, self.d_out, x.divided, x.gathered)
+        return Value(out, self.top_k * self.d_out, x.divided, x.gathered)

@@ -36,7 +36,7 @@ class OuterProduct(Elementwise):
     def lower(self, run: Lowering) -> Value:
         few, x = run.read(self).tensor, run.read(self, 1).tensor
         out = run.tape.new(x.count * self.streams, promoted(few, x), "streams")
-        return Value(run.tape.record("mul", (few, x), out, (few, x), spread=True), self.width * self.streams)
+        return Value(run.tape.record("mul", (few, x), out, (few, x), broadcast=True), self.width * self.streams)
 
 
 @record

@@ -74,7 +74,7 @@ class ReadStreams(Ordinary):
             variance = tape.mean(tape.power(wide), tokens)
             made = tape.multiply(made, tape.rsqrt(tape.shift(variance)), "normalised")
         else:
-            style = Norm("input_norm", (), self.width * n, weight=False, arithmetic="narrow")
+            style = Norm("input_norm", (), self.width * n, weight=False, arithmetic="cast_rstd")
             made = tape.linear(
                 style.normalized(run, wide, False), self.width * n, self.made, weight=f"{self.name}/weight"
             )
@@ -90,7 +90,7 @@ class ReadStreams(Ordinary):
             if self.mixes:
                 run.values[f"{self.name}/mixes"] = Value(doubly_stochastic(run, part(n * n), self.iterations, n), n * n)
         product = tape.new(x.count, promoted(x, reads), "weighted")
-        product = tape.record("mul", (x, reads), product, (x, reads), spread=True)
+        product = tape.record("mul", (x, reads), product, (x, reads), broadcast=True)
         read = tape.cast(tape.record("sum", (product,), tape.new(tokens * self.width, product.dtype, "read")), x.dtype)
         tape.autocast, tape.compute = outer
         return Value(read, self.width)
@@ -126,7 +126,7 @@ class WriteStreams(Ordinary):
         else:  # in fp32
             branch = tape.cast(branch, "fp32")
         out = tape.new(x.count, promoted(writes, branch), "written")
-        out = tape.record("mul", (writes, branch), out, (writes, branch), spread=True)
+        out = tape.record("mul", (writes, branch), out, (writes, branch), broadcast=True)
         stream = tape.matmul(mixes, x, x.count, "mixed") if self.mixes else tape.cast(x, "fp32")
         total = tape.add(out, stream)
         return Value(total if self.mixes else tape.cast(total, x.dtype), self.width * self.streams)

@@ -104,17 +104,17 @@ class Tuning:
     rank: int = 8
     dropout: float = 0.05
     targets: tuple[str, ...] = ()
-    quantised: str = ""
+    quantized: str = ""
     library: str = "bitsandbytes"
 
     @property
     def keeps(self) -> bool:
-        return bool(self.quantised) and self.library == "bitsandbytes"
+        return bool(self.quantized) and self.library == "bitsandbytes"
 
     @property
-    def widened(self) -> int:
+    def dequantized_bytes(self) -> int:
         """Bytes of a quantized weight while its product runs: in bf16; bitsandbytes makes fp16 of it first."""
-        return (4 if self.library == "bitsandbytes" else 2) if self.quantised else 0
+        return (4 if self.library == "bitsandbytes" else 2) if self.quantized else 0
 
 
 FROZEN_LAYERS = {"adapter": 2}
@@ -134,7 +134,7 @@ class Implementation:
     """How one class or framework runs a network, where implementations differ.
 
     Eager attention
-    softmax      wide: in fp32, asked of the kernel, the result cast back · native: in the scores' type · wide_scores:
+    softmax      fp32: in fp32, asked of the kernel, the result cast back · native: in the scores' type · fp32_scores:
                  query and key are cast to fp32 before their matmul
     mask         the boolean causal mask that it keeps. "": none · layer: each layer's own, cut out of a buffer ·
                  shared: one for each sequence, the same for all layers · each: one for each sequence in each layer
@@ -143,7 +143,7 @@ class Implementation:
     sinks        how each head's learned extra score joins the others. shifted: concatenated, all shifted by their
                  maximum · joined: concatenated · scaled: the result is multiplied by σ(logsumexp(scores) − sink), which
                  is equal
-    wide_sinks   these learned scores are fp32, and so are the scores that they join
+    fp32_sinks   these learned scores are fp32, and so are the scores that they join
     drops        attention's weights go through dropout: always, with ALiBi's biases only, or never
 
     Attention kernels
@@ -169,7 +169,7 @@ class Implementation:
                  layer: upcast in each layer, once · pair: upcast in each layer for the query and again for the key, in
                  their type · kernel: one kernel that keeps only cos and sin
     rotary_fp32  cos and sin stay fp32 where activations are 16-bit
-    turned_back  rotated queries and keys are cast back to the type that they had
+    casts_rotated  rotated queries and keys are cast back to the type that they had
     half_tables  cos and sin have each angle once
     joins        the rotated part is always concatenated with the rest, even where there is no rest
     by_kind      layers with a window and layers without have cos and sin of their own
@@ -182,7 +182,7 @@ class Implementation:
     copies_ids   the token ids are copied, those of other modalities masked
     bounded_ids  ids that the embedding of layers' own inputs lacks are set to 0: ids of its own
     crops        learned positions are cut to the training sequence
-    wide_loss    logits are cast to fp32 before the loss
+    fp32_loss    logits are cast to fp32 before the loss
     shifted      labels are shifted in the model: padded to s + 1 and copied (one sequence stays a view)
     loss         a form of cross entropy that is not torch's own (LOSSES); "": log-softmax and likelihood
     parallel_loss  the loss works on the divided vocabulary
@@ -192,13 +192,14 @@ class Implementation:
                  elementary operations, the weight multiplied in fp32 before the cast · lowered: under autocast the
                  kernel runs in 16 bits, its arguments cast by the class
     powered      a norm's reciprocal deviation is a power of the variance, which is kept; else rsqrt's result is
-    wide_weight  a norm's weight is cast to fp32 before it multiplies
+    fp32_norm_weight  a norm's weight is cast to fp32 before it multiplies
     written      activations that have no kernel of their own (gelu_new, gelu_fast, quick_gelu) run as elementary
                  operations; else each is one kernel
     functions    activations that run another function than the config names
     swiglu       split: activation, then a multiplication · fused: one kernel that keeps only its input
     casts_down   the input of an MLP's last linear layer is cast to its weight's type, which autocast casts back
-    turned       linear layers read their weight transposed: autocast does not recognize it and casts it on every pass
+    transposed_weight  linear layers read their weight transposed: autocast does not recognize it and casts it on every
+                 pass
     conv_view    a convolution reads its weight in another shape, which autocast casts on every pass
     mixer        what runs a recurrence. whole: one kernel from the input projection to the output's, which keeps little
                  and recomputes the rest · apart: a kernel for the convolution and one for the scan · torch: elementary
@@ -214,7 +215,7 @@ class Implementation:
     clamped      the sum that divides the chosen scores is clamped from below
     fp32_router  the router's weight is stored in fp32; else a matmul in fp32 casts it on every pass
     router_apart autocast is off in the router
-    wide_logits  the router's logits are cast to fp32 before anything reads them
+    fp32_logits  the router's logits are cast to fp32 before anything reads them
     looped       experts run one after the other on the tokens that chose them, gate and up in one matmul (joined) or in
                  one each (apart) of a tensor of all experts' weights, or each a module of its own (modules); "": on
                  sorted tokens, in grouped matmuls
@@ -242,20 +243,20 @@ class Implementation:
     embeddings   the model holds what it looked up until the layers are done: "layers", or the loss: "loss"
     """
 
-    softmax: str = "wide"
+    softmax: str = "fp32"
     mask: str = ""
     floors: bool = False
     shifts_scores: bool = False
     written: bool = True
     norms: str = "reference"
     rotary: str = "table"
-    wide_sinks: bool = False
+    fp32_sinks: bool = False
     rotary_fp32: bool = False
-    turned_back: bool = False
+    casts_rotated: bool = False
     half_tables: bool = False
     joins: bool = False
     by_kind: bool = False
-    wide_loss: bool = True
+    fp32_loss: bool = True
     shifted: bool = True
     positions: str = "one"
     segments: str = "one"
@@ -270,12 +271,12 @@ class Implementation:
     clamped: bool = False
     fp32_router: bool = False
     router_apart: bool = False
-    wide_logits: bool = False
+    fp32_logits: bool = False
     looped: str = ""
     functions: tuple[tuple[str, str], ...] = ()
     drops: str = ALWAYS
     ungrouped: bool = False
-    turned: bool = False
+    transposed_weight: bool = False
     tempers_once: bool = False
     conv_view: bool = False
     copies_ids: bool = False
@@ -283,7 +284,7 @@ class Implementation:
     powered: bool = False
     bounded_ids: bool = False
     sinks: str = "shifted"
-    wide_weight: bool = False
+    fp32_norm_weight: bool = False
     windows_masked: bool = False
     masked: bool = False
     kernels: tuple[str, ...] = ALL_KERNELS
@@ -315,7 +316,7 @@ PARTIAL_ROTARY = replace(HF, joins=True)
 FP32_ROTARY = replace(HF, rotary_fp32=True)
 SIGMOID_ROUTER = replace(HF, router="scores", native_scores="kept")
 """Scores of experts in the logits' type (DeepSeek-V3's router)."""
-OWN_LABELS = replace(HF, softmax="native", wide_loss=False, shifted=False)
+OWN_LABELS = replace(HF, softmax="native", fp32_loss=False, shifted=False)
 """Labels lie at their own positions, and the loss takes the logits as they are (encoders, encoder-decoders)."""
 
 _NO_BUFFERS: dict[str, Any] = {"buffers": (), "norms_last": False, "closure": ()}
@@ -330,7 +331,7 @@ _NANOGPT = Implementation(
     written=False,
     norms="fused",
     rotary="table",
-    wide_loss=False,
+    fp32_loss=False,
     shifted=False,
     crops=True,
 )
@@ -340,7 +341,7 @@ _MEGATRON = Implementation(
     written=False,
     norms="fused",
     rotary="kernel",
-    wide_loss=False,
+    fp32_loss=False,
     shifted=False,
     swiglu="fused",
     gather_again=True,

@@ -65,17 +65,17 @@ class Matmul(Ordinary):
 
     def lower(self, run: Lowering) -> Value:
         x = run.read(self)
-        tensor, d_in, d_out = x.tensor, self.d_in, self.d_out
-        divided = x.divided
-        whole = x.whole
+        tensor, divided, gathered = x.tensor, x.divided, x.gathered
+        d_in: Number = self.d_in
+        d_out: Number = self.d_out
         t = run.split.tensor
         column = self.shard in (COLUMN, VOCABULARY)
         if column:
-            if not run.code.gather_again and not x.whole:
-                tensor = run.gathered(x)
-            d_out, divided, whole = d_out // t, True, True
+            if not run.code.gather_again and not x.gathered:
+                tensor = run.gather_sequence(x)
+            d_out, divided, gathered = d_out // t, True, True
         elif self.shard == ROW:
-            d_in, divided, whole = d_in // t, False, False
+            d_in, divided, gathered = d_in // t, False, False
         factor = tensor.count // d_in
         if tensor.rows_apart:
             tensor = select(run.b == 1, tensor, run.tape.copy(run.tape.lowered(tensor), "by steps"))
@@ -84,16 +84,16 @@ class Matmul(Ordinary):
         if run.code.tuning is not None:
             out = self.tuned(run, tensor, d_in, d_out, run.code.tuning)
         else:
-            once = not run.code.turned or self.shard == VOCABULARY
+            once = not run.code.transposed_weight or self.shard == VOCABULARY
             out = run.tape.linear(tensor, d_in, d_out, self.bias, f"{self.name}/weight", once)
             if not once and self.bias:  # added apart, in its own type
                 out = run.tape.add(out, run.weight(d_out))
-        if column and run.code.gather_again and not x.whole:
+        if column and run.code.gather_again and not x.gathered:
             out.count = factor * run.split.sequence * d_out
             out.places[0][1].size = out.size
         if self.shard == ROW:
-            out = run.scattered(out)
-        return Value(out, self.d_out, divided, whole)
+            out = run.reduce_scatter(out)
+        return Value(out, self.d_out, divided, gathered)
 
     def tuned(self, run: Lowering, x: Tensor, d_in: Number, d_out: Number, tuning: Tuning) -> Tensor:
         """A product with a frozen weight keeps nothing, but its input where the weight is quantised (bitsandbytes'
@@ -101,7 +101,7 @@ class Matmul(Ordinary):
         keeps what it multiplies."""
         tape = run.tape
         out = tape.new(x.count // d_in * d_out, x.dtype, "output")
-        scratch = 0 if is_unquantized(self, tuning) else tuning.widened * d_in * d_out
+        scratch = 0 if is_unquantized(self, tuning) else tuning.dequantized_bytes * d_in * d_out
         kept = (x,) if tuning.keeps else ()
         out = tape.record("frozen", (x,), out, kept, scratch=scratch)
         several, width = lora_pairs(self, run.program.operations, run.code, tuning)
@@ -182,9 +182,9 @@ class BlockMatmul(Ordinary):
         tensor = tape.lowered(x.tensor)
         is_part = self.reads[0] in run.program.slices
         if not is_part:
-            if id(tensor) not in run.shifted:
-                run.shifted[id(tensor)] = select(run.b == 1, tensor, tape.copy(tensor, "by blocks"))
-            tensor = run.shifted[id(tensor)]
+            if id(tensor) not in run.derived:
+                run.derived[id(tensor)] = select(run.b == 1, tensor, tape.copy(tensor, "by blocks"))
+            tensor = run.derived[id(tensor)]
         out = tape.new(tensor.count * self.d_out // self.d_in, tensor.dtype, "output")
         count = self.blocks * self.d_in * self.d_out
         kept = [tensor]
@@ -197,7 +197,7 @@ class BlockMatmul(Ordinary):
             weight = each if tape.autocast else select(run.b == 1, weight, each)
         kept.append(weight)
         grads = count * sized(1, "fp32" if tape.autocast else tape.compute)
-        return Value(tape.record("bmm", (tensor,), out, kept, weight=grads), width, x.divided, x.whole)
+        return Value(tape.record("bmm", (tensor,), out, kept, weight=grads), width, x.divided, x.gathered)
 
 
 @record
@@ -229,9 +229,9 @@ class TableMatmul(Ordinary):
         rows_here = minimum(self.rows, 2 * run.s) if self.within else self.rows
         assert run.distances is not None  # the stack begins with it
         table = run.distances
-        if id(table) not in run.shifted:
-            run.shifted[id(table)] = tape.dropout(table, run.dropout)
-        x = tape.lowered(tape.slice(run.shifted[id(table)], rows_here * self.d_in))
+        if id(table) not in run.derived:
+            run.derived[id(table)] = tape.dropout(table, run.dropout)
+        x = tape.lowered(tape.slice(run.derived[id(table)], rows_here * self.d_in))
         if tape.copies is not None:  # the weight is the content's, which keeps autocast's copy of it
             rows = tape.record("linear", (x,), tape.new(rows_here * self.d_out, x.dtype, "rows"), (x,))
         else:

@@ -29,4 +29,4 @@ def lora_pairs(op: LinearLayer, program: tuple[Lowered, ...], code: Implementati
 
 def is_unquantized(op: LinearLayer, tuning: Tuning) -> bool:
     """Whether a frozen product's weight is stored as it was: the head's, but for bitsandbytes."""
-    return not tuning.quantised or (op.shard == VOCABULARY and tuning.library != "bitsandbytes")
+    return not tuning.quantized or (op.shard == VOCABULARY and tuning.library != "bitsandbytes")

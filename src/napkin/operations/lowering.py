@@ -53,12 +53,12 @@ class Shape:
 @record
 class Value:
     """A tensor in a layer's program: `width` numbers a token before any division; `divided` over tensor-parallel
-    ranks; `whole` holds all tokens of the sequence-parallel group; `heads_first`: a head's tokens lie together."""
+    ranks; `gathered` holds all tokens of the sequence-parallel group; `heads_first`: a head's tokens lie together."""
 
     tensor: Tensor
     width: Number
     divided: bool = False
-    whole: bool = False
+    gathered: bool = False
     heads_first: bool = False
 
 
@@ -143,10 +143,10 @@ class Lowering:
         self.zeros: Tensor | None = None
         self.distances: Tensor | None = None
         self.routers: Number = 0
-        self.shifted: dict[int, Tensor] = {}
+        self.derived: dict[int, Tensor] = {}
         self.values: dict[str, Value] = {}
         self.shared_tensors: dict[str, Value] = {}
-        self.whole: dict[int, Tensor] = {}
+        self.gathered: dict[int, Tensor] = {}
 
     # --- the program ---
 
@@ -172,13 +172,13 @@ class Lowering:
         program = self.rewrite(operations, self.code)
         self.values = {**self.shared_tensors} if x is None else {**self.shared_tensors, "x": x}
         if x is not None and self.encoded is not None:
-            self.values[self.memory] = Value(self.encoded, x.width, whole=True)
+            self.values[self.memory] = Value(self.encoded, x.width, gathered=True)
         self.program = program
-        self.whole = {}
+        self.gathered = {}
         self.own_tables = {}
         self.factor = None
         self.orders = {}
-        self.shifted = {}
+        self.derived = {}
         self.scopes = Scopes(self.tape, program.scopes, x is not None, self.code.weights_late)
         for op in program.operations:
             self.tape.scope = op.name
@@ -209,27 +209,27 @@ class Lowering:
         count = self.tokens // self.split.sequence * width
         return Value(self.tape.given(count, dtype, INPUT_LABEL), width)
 
-    def gathered(self, x: Value) -> Tensor:
+    def gather_sequence(self, x: Value) -> Tensor:
         """All tokens of the sequence-parallel group, gathered into a new tensor; itself where there is none."""
         n = self.split.sequence
-        there = self.whole.get(id(x.tensor))
+        there = self.gathered.get(id(x.tensor))
         if there is not None:  # every product that reads a tensor shares its gathered form
             return there
         whole = self.tape.new(x.tensor.count * n, x.tensor.dtype, "gathered")
         gathered = select(n == 1, x.tensor, whole)
         if gathered is not x.tensor:
             self.tape.record("all_gather", (x.tensor,), gathered)
-        self.whole[id(x.tensor)] = gathered
+        self.gathered[id(x.tensor)] = gathered
         return gathered
 
-    def scattered(self, x: Tensor) -> Tensor:
+    def reduce_scatter(self, x: Tensor) -> Tensor:
         """The sum over tensor-parallel ranks, one part of the tokens on each with sequence parallelism."""
         n = self.split.sequence
         part = self.tape.new(x.count // n, x.dtype, "reduced")
         reduced = select(n == 1, x, part)
         return self.tape.record("reduce_scatter", (x,), reduced) if reduced is not x else x
 
-    def joined(self, x: Value) -> Value:
+    def gather_parts(self, x: Value) -> Value:
         """The parts of all tensor-parallel ranks, gathered; itself where nothing is divided."""
         t = self.split.tensor
         whole = self.tape.new(x.tensor.count * t, x.tensor.dtype, "gathered")
@@ -242,12 +242,12 @@ class Lowering:
         """Rows of a table of ids or angles: one a sequence, or one for all."""
         return self.b if how in ("each", "learned") or (how == "source" and not self.source) else 1
 
-    def turned(self, x: Tensor) -> Tensor:
+    def by_heads(self, x: Tensor) -> Tensor:
         """The tensor laid out by heads: one copy for all that read it."""
         x = self.tape.lowered(x)
-        if id(x) not in self.shifted:
-            self.shifted[id(x)] = self.tape.copy(x, "by heads")
-        return self.shifted[id(x)]
+        if id(x) not in self.derived:
+            self.derived[id(x)] = self.tape.copy(x, "by heads")
+        return self.derived[id(x)]
 
     def over_constant(self, x: Tensor) -> Tensor:
         """x divided by a constant that is a tensor."""

@@ -22,7 +22,7 @@ class HalfHeads(View):
     def lower(self, run: Lowering) -> Value:
         x = run.read(self)
         half = run.tape.slice(x.tensor, x.tensor.count // 2)
-        return Value(run.tape.copy(half.view(x.tensor.count), "half, twice"), x.width, x.divided, x.whole, True)
+        return Value(run.tape.copy(half.view(x.tensor.count), "half, twice"), x.width, x.divided, x.gathered, True)
 
 
 @record
@@ -51,9 +51,9 @@ class Difference(Elementwise):
         upper, lower = (tape.slice(both, results[0].count) for _ in range(2))
         share = strength(run, self)
         weighed = tape.record(
-            "mul", (lower, share), tape.new(lower.count, dtype, "weighed"), (lower, share), spread=True
+            "mul", (lower, share), tape.new(lower.count, dtype, "weighed"), (lower, share), broadcast=True
         )
-        return Value(tape.add(upper, weighed), first.width, first.divided, first.whole)
+        return Value(tape.add(upper, weighed), first.width, first.divided, first.gathered)
 
 
 @record

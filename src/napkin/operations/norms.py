@@ -17,9 +17,9 @@ class Norm(Elementwise):
         fused       one kernel in the input's type (F.layer_norm, F.rms_norm); what a layer norm is unless said
         fused_fp32  that kernel on an fp32 copy of the input, cast back
         fp32_norm   written out: normalised in fp32, cast back, then the weight; what an rms norm is unless said
-        fp32_spread as that, but what is divided by the fp32 deviation is the input as it came (T5)
+        fp32_rstd   as that, but what is divided by the fp32 deviation is the input as it came (T5)
         fp32        written out: the weight too is applied in fp32, then cast back
-        narrow      written out: the reciprocal deviation, made in fp32, is cast to the input's type and multiplies it
+        cast_rstd   written out: the reciprocal deviation, made in fp32, is cast to the input's type and multiplies it
     groups     how many vectors of `width` a token has (heads, for norms of queries and keys)
     unit_offset  the weight is stored as its difference from 1 (Gemma)
     weight, bias which of its vectors exist; shared over the groups unless `per_group`
@@ -69,7 +69,7 @@ class Norm(Elementwise):
                 gate = run.tape.copy(gate, "gate")  # a group's heads lie apart
             out = run.tape.multiply(out, run.activated(run.tape.cast(gate, "fp32"), self.gate))
             out = run.tape.cast(out, x.tensor.dtype)
-        return Value(out, x.width, x.divided, x.whole, x.heads_first)
+        return Value(out, x.width, x.divided, x.gathered, x.heads_first)
 
     def normalized(self, run: Lowering, x: Tensor, divided: bool) -> Tensor:
         tape = run.tape
@@ -99,7 +99,7 @@ class Norm(Elementwise):
             out = tape.layer_norm(x, rows, shifted, learned)
             return tape.cast(out, narrow) if arithmetic == "fused_fp32" else out
         given, x = x, tape.cast(x, "fp32")
-        if arithmetic == "narrow":
+        if arithmetic == "cast_rstd":
             spread = tape.rsqrt(tape.shift(tape.mean(tape.power(x), rows)))
             return tape.multiply(given, tape.cast(spread, narrow), "normalised")
         if self.kind == "layer":
@@ -108,7 +108,7 @@ class Norm(Elementwise):
             centred = tape.add(x, mean)
         else:
             deviation = centred = x
-        if arithmetic == "fp32_spread":
+        if arithmetic == "fp32_rstd":
             centred = given
         variance = tape.mean(tape.power(deviation), rows)
         spread = tape.power(tape.shift(variance)) if run.code.powered else tape.rsqrt(tape.shift(variance))
@@ -117,18 +117,18 @@ class Norm(Elementwise):
             return tape.cast(out, narrow)
         weight = run.weight(size)
         if arithmetic == "fp32":
-            if self.unit_offset or self.gated or self.kind == "layer" or run.code.wide_weight:
+            if self.unit_offset or self.gated or self.kind == "layer" or run.code.fp32_norm_weight:
                 weight = tape.cast(weight, "fp32")
             if self.unit_offset:
                 weight = tape.shift(weight, "1 + weight")
             return tape.cast(tape.multiply(out, weight), narrow)
-        if arithmetic == "fp32_spread":  # cast to the weight's type
+        if arithmetic == "fp32_rstd":  # cast to the weight's type
             narrow = weight.dtype
         product = tape.multiply(tape.cast(out, narrow), weight)
         tape.hold(out, variance)
         return product
 
-    def autocast_normalized(self, run: Lowering, x: Tensor, rows: Number, size: int, learned: Number) -> Tensor:
+    def autocast_normalized(self, run: Lowering, x: Tensor, rows: Number, size: Number, learned: Number) -> Tensor:
         """A layer norm that the code takes out of autocast: its arguments are cast to 16 bits on every pass."""
         tape = run.tape
         lowered = [tape.cast(run.weight(size), tape.autocast) for there in (self.weight, self.bias) if there]
@@ -166,4 +166,4 @@ class UnitNorm(Elementwise):
         out = tape.multiply(x.tensor, tape.scale(inverse), "normalised")
         if self.learned:
             out = tape.multiply(out, run.weight(self.groups))
-        return Value(out, x.width, x.divided, x.whole)
+        return Value(out, x.width, x.divided, x.gathered)

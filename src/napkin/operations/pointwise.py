@@ -47,8 +47,8 @@ class Activation(Elementwise):
             return x
         if self.upcast:
             wide = run.activated(run.tape.cast(x.tensor, "fp32"), self.function)
-            return Value(run.tape.cast(wide, x.tensor.dtype), x.width, x.divided, x.whole)
-        return Value(run.activated(x.tensor, self.function), x.width, x.divided, x.whole)
+            return Value(run.tape.cast(wide, x.tensor.dtype), x.width, x.divided, x.gathered)
+        return Value(run.activated(x.tensor, self.function), x.width, x.divided, x.gathered)
 
 
 @record
@@ -62,7 +62,7 @@ class Dropout(Elementwise):
 
     def lower(self, run: Lowering) -> Value:
         x = run.read(self)
-        return Value(run.tape.dropout(x.tensor, run.dropout), x.width, x.divided, x.whole)
+        return Value(run.tape.dropout(x.tensor, run.dropout), x.width, x.divided, x.gathered)
 
 
 @record
@@ -79,7 +79,7 @@ class Jitter(Elementwise):
         x = run.read(self)
         noise = run.tape.new(x.tensor.count, x.tensor.dtype, "noise", fixed=True)
         out = run.tape.record("mul", (x.tensor, noise), x.tensor.view(), (noise,))
-        return Value(out, x.width, x.divided, x.whole)
+        return Value(out, x.width, x.divided, x.gathered)
 
 
 @record
@@ -93,7 +93,7 @@ class Softcap(Elementwise):
 
     def lower(self, run: Lowering) -> Value:
         x = run.read(self)
-        return Value(run.capped(x.tensor), x.width, x.divided, x.whole)
+        return Value(run.capped(x.tensor), x.width, x.divided, x.gathered)
 
 
 @record
@@ -108,7 +108,7 @@ class Clamp(Elementwise):
     def lower(self, run: Lowering) -> Value:
         x = run.read(self)
         out = run.tape.new(x.tensor.count, x.tensor.dtype, "clamped")
-        return Value(run.tape.record("clamp", (x.tensor,), out, (x.tensor,)), x.width, x.divided, x.whole)
+        return Value(run.tape.record("clamp", (x.tensor,), out, (x.tensor,)), x.width, x.divided, x.gathered)
 
 
 @record
@@ -128,11 +128,11 @@ class Multiply(Elementwise):
         values = [run.read(self, i) for i in range(2)]
         if self.reads[0] in run.program.gates:
             gated = run.gated(values[0].tensor, values[1].tensor)
-            return Value(gated, self.width, values[1].divided, values[1].whole)
+            return Value(gated, self.width, values[1].divided, values[1].gathered)
         wide = max(values, key=lambda v: v.width if isinstance(v.width, int) else 0)
         other = values[1] if wide is values[0] else values[0]
         product = run.tape.multiply(wide.tensor, other.tensor)
-        return Value(product, self.width, wide.divided, wide.whole)
+        return Value(product, self.width, wide.divided, wide.gathered)
 
 
 @record
@@ -173,11 +173,11 @@ class Scale(Elementwise):
                     run.masks["factors"] = factor
                 run.factor = factor if self.positions else None  # one for all that this layer scales
             scaled = run.tape.multiply(x.tensor, factor)
-            return Value(run.tape.cast(scaled, x.tensor.dtype), x.width, x.divided, x.whole, x.heads_first)
+            return Value(run.tape.cast(scaled, x.tensor.dtype), x.width, x.divided, x.gathered, x.heads_first)
         if self.vector:
             stored = "fp32" if run.tape.autocast else run.tape.compute
             constants = run.tape.given(self.width, stored, "constants", kind=WEIGHT, fixed=True)
-            return Value(run.tape.multiply(x.tensor, constants), x.width, x.divided, x.whole)
+            return Value(run.tape.multiply(x.tensor, constants), x.width, x.divided, x.gathered)
         if self.masks:
             dtype = self.held or x.tensor.dtype
             mask = run.tape.new(run.tokens, dtype, "mask of tokens", fixed=True)
@@ -187,14 +187,14 @@ class Scale(Elementwise):
             if self.held:
                 filled = run.tape.new(x.tensor.count, x.tensor.dtype, "filled")
                 return Value(run.tape.record("masked_fill", (x.tensor,), filled, (mask,)), x.width)
-            return Value(run.tape.multiply(x.tensor, mask), x.width, x.divided, x.whole)
+            return Value(run.tape.multiply(x.tensor, mask), x.width, x.divided, x.gathered)
         if self.cast or (self.held and self.held != x.tensor.dtype):
             factor = run.tape.new(1, x.tensor.dtype, "factor", fixed=True)
-            return Value(run.tape.multiply(x.tensor, factor), x.width, x.divided, x.whole)
+            return Value(run.tape.multiply(x.tensor, factor), x.width, x.divided, x.gathered)
         if not self.learned:
-            return Value(run.tape.scale(x.tensor), x.width, x.divided, x.whole)
+            return Value(run.tape.scale(x.tensor), x.width, x.divided, x.gathered)
         weight = run.weight(self.width)
-        return Value(run.tape.multiply(x.tensor, weight), x.width, x.divided, x.whole)
+        return Value(run.tape.multiply(x.tensor, weight), x.width, x.divided, x.gathered)
 
 
 @record
@@ -219,7 +219,7 @@ class Add(Elementwise):
             if self.dropout:
                 other = run.tape.dropout(other, run.dropout)
             total = run.tape.add(total, other)
-        return Value(total, self.width, first.divided, first.whole)
+        return Value(total, self.width, first.divided, first.gathered)
 
 
 @record
@@ -234,7 +234,7 @@ class GroupMean(Elementwise):
     def lower(self, run: Lowering) -> Value:
         x = run.read(self)
         mean = run.tape.mean(x.tensor, x.tensor.count * self.width // x.width)
-        return Value(mean, self.width, x.divided, x.whole)
+        return Value(mean, self.width, x.divided, x.gathered)
 
 
 @record
@@ -252,7 +252,7 @@ class Affine(Elementwise):
     def lower(self, run: Lowering) -> Value:
         x = run.read(self)
         shifted = run.tape.add(x.tensor, run.weight(self.width))
-        return Value(run.tape.multiply(shifted, run.weight(self.width)), self.width, x.divided, x.whole)
+        return Value(run.tape.multiply(shifted, run.weight(self.width)), self.width, x.divided, x.gathered)
 
 
 @record
@@ -301,8 +301,8 @@ class TokenShift(Elementwise):
         """The tensor of the tokens before is made once for all that mix the same."""
         x, share = run.read(self), run.read(self, 1).tensor
         tape = run.tape
-        if id(x.tensor) not in run.shifted:
-            run.shifted[id(x.tensor)] = tape.copy(x.tensor, "tokens before")
-        before = run.shifted[id(x.tensor)]
+        if id(x.tensor) not in run.derived:
+            run.derived[id(x.tensor)] = tape.copy(x.tensor, "tokens before")
+        before = run.derived[id(x.tensor)]
         rest = tape.scale(share, "1 - share")
         return Value(tape.add(tape.multiply(x.tensor, share), tape.multiply(before, rest)), x.width)

@@ -85,7 +85,7 @@ class Conv(Ordinary):
             cached = run.tape.weight_copy(count, f"{self.name}/weight")
             kept.append(run.tape.new(count, cached.dtype, "weight", fixed=True) if run.code.conv_view else cached)
         convolved = run.tape.record("conv", (joined,), out, kept, weight=grads)
-        return Value(convolved, self.channels, first.divided, first.whole)
+        return Value(convolved, self.channels, first.divided, first.gathered)
 
 
 @record
@@ -137,7 +137,7 @@ class ConvPair(Ordinary):
                 kept.append(tape.weight_copy(weights, f"{self.name}/{what}"))
             out = tape.new(rows * channels, tensor.dtype, f"{what} convolved")
             tensor = tape.record("conv", (tensor,), out, kept, weight=(weights + channels) * sized(1, stored))
-        return Value(tensor, self.channels, x.divided, x.whole)
+        return Value(tensor, self.channels, x.divided, x.gathered)
 
 
 @record
@@ -175,7 +175,7 @@ class HalfShifted(Ordinary):
         start = tape.record("linear", (zeros, weight), tape.new(run.b * half, zeros.dtype, "start"), (zeros,))
         before = tape.record("cat", (start, later.tensor), tape.new(later.tensor.count, later.tensor.dtype, "before"))
         joined = tape.new(now.tensor.count + before.count, now.tensor.dtype, "joined")
-        return Value(tape.record("cat", (now.tensor, before), joined), self.width, now.divided, now.whole)
+        return Value(tape.record("cat", (now.tensor, before), joined), self.width, now.divided, now.gathered)
 
 
 @record
@@ -210,7 +210,7 @@ class ForgetGate(Elementwise):
         decays = mixers.forget(run.tape, x.tensor, heads, self.head_dim, self.form)
         if self.narrowed:
             decays = run.tape.cast(decays, "fp32" if run.tape.autocast else run.tape.compute)
-        return Value(decays, self.heads * self.head_dim, x.divided, x.whole)
+        return Value(decays, self.heads * self.head_dim, x.divided, x.gathered)
 
 
 @record
@@ -301,4 +301,4 @@ class Scan(Ordinary):
         read = [run.read(self, index).tensor for index in range(len(self.reads))]
         run.tape.again = False
         out = SCANS[self.kind](run, self, read, size)
-        return Value(out, self.heads * self.head_dim, first.divided, first.whole)
+        return Value(out, self.heads * self.head_dim, first.divided, first.gathered)

@@ -61,7 +61,7 @@ class ShortConvolution(Elementwise):
         wide = tape.cast(x.tensor, "fp32")
         made = tape.new(x.tensor.count, "fp32", "convolved")
         convolved = tape.record("conv", (wide,), made, (wide,), weight=self.channels * self.kernel * BYTES["fp32"])
-        return Value(tape.cast(tape.add(convolved, wide), x.tensor.dtype), x.width, x.divided, x.whole)
+        return Value(tape.cast(tape.add(convolved, wide), x.tensor.dtype), x.width, x.divided, x.gathered)
 
 
 @record
@@ -137,8 +137,8 @@ class SharedExperts(Ordinary):
         size = self.experts * self.d_model * self.d_ff
         stored = "fp32" if tape.autocast else tape.compute
 
-        def batched(read: Tensor, d_out: int, what: str, spread: bool = False) -> Tensor:
-            if spread and tape.autocast and read.dtype == "fp32":
+        def batched(read: Tensor, d_out: int, what: str, repeated: bool = False) -> Tensor:
+            if repeated and tape.autocast and read.dtype == "fp32":
                 copied = tape.new(read.count * self.experts, tape.autocast, "for each expert")
                 read = tape.record("cast", (read,), copied)
             read = tape.lowered(read)
@@ -148,9 +148,9 @@ class SharedExperts(Ordinary):
             made = tape.new(rows * d_out, read.dtype, what)
             return tape.record("bmm", (read,), made, kept, weight=size * BYTES[stored])
 
-        gate, up = (batched(x.tensor, self.d_ff, what, spread=True) for what in ("gate", "up"))
+        gate, up = (batched(x.tensor, self.d_ff, what, repeated=True) for what in ("gate", "up"))
         hidden = tape.multiply(run.activated(gate, self.function), up)
         hidden = tape.multiply(hidden, weights.tensor)
         down = tape.cast(batched(hidden, self.d_model, "down"), "fp32")
         total = tape.record("sum", (down,), tape.new(x.tensor.count, "fp32", "summed"))
-        return Value(tape.cast(total, x.tensor.dtype), self.d_model, x.divided, x.whole)
+        return Value(tape.cast(total, x.tensor.dtype), self.d_model, x.divided, x.gathered)

@@ -44,7 +44,7 @@ def rotary_table(run: Lowering, op: Rotation, dtype: str) -> tuple[Tensor, Tenso
     return run.tables[key]
 
 
-def widened(run: Lowering, op: Rotation, stream: str) -> tuple[Tensor, Tensor]:
+def upcast_table(run: Lowering, op: Rotation, stream: str) -> tuple[Tensor, Tensor]:
     """cos and sin repeated for this layer: for query and key together, or for each."""
     key = (op.dim, op.name if run.code.rotary in ("pair", "each") else "")
     if key not in run.own_tables:
@@ -65,7 +65,7 @@ def by_angles(run: Lowering, op: Rotation, tensor: Tensor, cos: Tensor, sin: Ten
     turned = tape.multiply(part, cos)
     other = tape.multiply(tape.rotate(part), sin)
     out = tape.add(turned, other)
-    if op.upcast or run.code.turned_back or (run.code.rotary_fp32 and run.code.rotary == "table"):
+    if op.upcast or run.code.casts_rotated or (run.code.rotary_fp32 and run.code.rotary == "table"):
         out = tape.cast(out, narrow)
     if run.code.joins or op.dim != op.head_dim:
         joined = tape.new(tensor.count, out.dtype, "joined")

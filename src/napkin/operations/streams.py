@@ -38,7 +38,7 @@ class SelectStream(Streaming):
     def lower(self, run: Lowering) -> Value:
         x = run.read(self)
         part = run.tape.slice(x.tensor, x.tensor.count * self.width // x.width, apart=True)
-        return Value(run.tape.copy(part, "copied") if self.copied else part, self.width, x.divided, x.whole)
+        return Value(run.tape.copy(part, "copied") if self.copied else part, self.width, x.divided, x.gathered)
 
 
 @record
@@ -182,7 +182,7 @@ class GaussianTopK(Streaming):
         deviation = tape.record("std", (x.tensor,), deviation, (x.tensor, deviation))
         factor = tape.new(1, x.tensor.dtype, "deviations", fixed=True)
         cut = tape.add(mean, tape.multiply(deviation, factor))
-        return Value(tape.relu(tape.add(x.tensor, cut)), x.width, x.divided, x.whole)
+        return Value(tape.relu(tape.add(x.tensor, cut)), x.width, x.divided, x.gathered)
 
 
 @record

@@ -101,7 +101,7 @@ class Slice(View):
             part = part.view(part.count * self.repeats)
         if self.groups > 1 or self.copied:
             part = run.tape.copy(part, "put together")
-        return Value(part, self.width * self.repeats, x.divided, x.whole)
+        return Value(part, self.width * self.repeats, x.divided, x.gathered)
 
 
 @record
@@ -117,7 +117,7 @@ class Transpose(View):
     def lower(self, run: Lowering) -> Value:
         """A view: where there are several sequences, their tokens are not next to each other any more."""
         x = run.read(self)
-        return Value(x.tensor.view(rows_apart=True), x.width, x.divided, x.whole)
+        return Value(x.tensor.view(rows_apart=True), x.width, x.divided, x.gathered)
 
 
 @record
@@ -137,16 +137,16 @@ class Concat(View):
         inputs = tuple(run.read(self, i).tensor for i in range(len(self.reads)))
         widest = max(inputs, key=lambda tensor: BYTES[tensor.dtype]).dtype
         out = run.tape.new(count, first.tensor.dtype if self.first_type else widest, "joined")
-        return Value(run.tape.record("cat", inputs, out), self.width, first.divided, first.whole, True)
+        return Value(run.tape.record("cat", inputs, out), self.width, first.divided, first.gathered, True)
 
 
 @record
 class SideInput(View):
-    """What the layer before hands on beside the stream: `width` numbers a token. `wide`: weights had a part in it, so
+    """What the layer before hands on beside the stream: `width` numbers a token. `fp32`: weights had a part in it, so
     that it is fp32 under autocast."""
 
     width: int
-    wide: bool = False
+    fp32: bool = False
 
     def traffic(self) -> tuple[Number, Number]:
         """Nothing: the tensor is there already."""
@@ -154,7 +154,7 @@ class SideInput(View):
 
     def lower(self, run: Lowering) -> Value:
         tape = run.tape
-        dtype = ("fp32" if self.wide else tape.autocast) if tape.autocast else tape.compute
+        dtype = ("fp32" if self.fp32 else tape.autocast) if tape.autocast else tape.compute
         return Value(tape.new(run.tokens * self.width, dtype, "from the layer before"), self.width)
 
 
@@ -171,7 +171,7 @@ class ConcatTokens(View):
         first = run.read(self)
         parts = tuple(run.read(self, i).tensor for i in range(2))
         joined = run.tape.new(parts[0].count + parts[1].count, parts[0].dtype, "one behind the other")
-        return Value(run.tape.record("cat", parts, joined), self.width, first.divided, first.whole, True)
+        return Value(run.tape.record("cat", parts, joined), self.width, first.divided, first.gathered, True)
 
 
 @record
@@ -191,20 +191,20 @@ class Overwrite(Elementwise):
         x = run.read(self)
         marked = run.tape.new(x.tensor.count // self.width, "bool", "marked", fixed=True)
         out = run.tape.record("index_put", (x.tensor, run.weight(self.width)), x.tensor.view(), (marked,))
-        return Value(out, x.width, x.divided, x.whole)
+        return Value(out, x.width, x.divided, x.gathered)
 
 
 @record
 class Cast(Elementwise):
-    """The same numbers in another format: in fp32 (`wide`), or in that of the parameters."""
+    """The same numbers in another format: in fp32 (`fp32`), or in that of the parameters."""
 
     width: int
-    wide: bool = False
+    fp32: bool = False
 
     def traffic(self) -> tuple[Number, Number]:
         return NOT_TIMED  # not timed yet
 
     def lower(self, run: Lowering) -> Value:
         x = run.read(self)
-        stored = "fp32" if self.wide or run.tape.autocast else run.tape.compute
-        return Value(run.tape.cast(x.tensor, stored), x.width, x.divided, x.whole)
+        stored = "fp32" if self.fp32 or run.tape.autocast else run.tape.compute
+        return Value(run.tape.cast(x.tensor, stored), x.width, x.divided, x.gathered)

@@ -89,8 +89,8 @@ def _range(what: str, model: Model, setup: Setup) -> tuple[int, int]:
     """Return the step and the end of the search. Learned positions end a sequence."""
     layout = setup.layout
     if what == "seq":
-        return layout.cp * (layout.tp if layout.sp else 1), min([LONGEST, *learned_positions(model)])
-    return (layout.pp * layout.vp if what in ("layers", "params") else 1), MOST
+        return int(layout.cp * (layout.tp if layout.sp else 1)), min([LONGEST, *learned_positions(model)])
+    return int(layout.pp * layout.vp if what in ("layers", "params") else 1), MOST
 
 
 def _binding(found: Fit, beyond: Fit, ended: bool) -> Binding:

@@ -77,7 +77,7 @@ def changes(model: Model, setup: Setup, fixed: bool, node: int = 8) -> Iterator[
             2: "gradients reduced after every micro-batch",
             3: "parameters gathered in every pass",
         }
-        for zero in range(layout.zero + 1, 4):
+        for zero in range(int(layout.zero) + 1, 4):
             yield laid(f"--zero {zero}", costs[zero], zero=zero)
     eight = OPTIMIZERS.get(f"{setup.optimizer.name}-8bit")
     if eight is not None:
@@ -100,7 +100,7 @@ def changes(model: Model, setup: Setup, fixed: bool, node: int = 8) -> Iterator[
         keeps = not setup.shard or (fewer * layout.cp) % setup.shard == 0
         wider, deeper, longer = layout.tp * times, layout.pp * times, layout.cp * times
         tokens, whole = layout.seq // layout.cp, layout.micro_batches * times if fixed else 0
-        if keeps and wider <= node and divides_heads(model, setup.code, wider) and tokens % wider == 0:
+        if keeps and wider <= node and divides_heads(model, setup.code, int(wider)) and tokens % wider == 0:
             yield laid(
                 f"--tp {wider}",
                 "activations added up between the ranks of every layer",

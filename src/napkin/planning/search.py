@@ -358,9 +358,10 @@ def used_of(prepared: Step) -> Any:
 def _by_stages(model: Model, setup: Setup) -> Any:
     """The same, pipelines of one depth at a time: where layers differ, groups of them start anew on every stage."""
     layout = setup.layout
+    depths: Array = layout.pp
     used: Array = None
-    for stages in np.unique(layout.pp):
-        here = layout.pp[0] == stages
+    for stages in np.unique(depths):
+        here = depths[0] == stages
         parts = {name: getattr(layout, name)[:, here] for name in ("vp", "zero", "dp", "micro_batches")}
         part = used_bytes(model, replace(setup, layout=layout.replaced(pp=int(stages), **parts)))
         if used is None:

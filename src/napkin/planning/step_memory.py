@@ -66,5 +66,5 @@ def kept_tensors(step: Step) -> list[KeptTensor]:
             listed.add(id(storage))
             operation, _, tensor = storage.label.partition("/")
             times = 1 if storage.shared else layers
-            found.append(KeptTensor(name, operation, tensor, storage.size * storage.kept, times))
+            found.append(KeptTensor(name, operation, tensor, int(storage.size * storage.kept), times))
     return found

@@ -145,5 +145,5 @@ def burden(model: Model, setup: Setup, rank: Rank, offloaded: Number = 0) -> Bur
         m * together,
         data_bytes(rank, setup) + m * (layers + between),
         host_bytes(rank, setup) + 2 * m * offloaded,
-        (layout.pp - 1) / (layout.vp * m),
+        float((layout.pp - 1) / (layout.vp * m)),
     )

@@ -35,12 +35,12 @@ def is_measured(model: Model, setup: Setup, implementation: str) -> bool:
     what is trained beside frozen weights or a loss of its own, whose libraries were not run."""
     numbers = setup.precision
     operations = model.operations
-    if not all(op.depends_on_shapes(setup.layout.seq) for op in operations):
+    if not all(op.depends_on_shapes(int(setup.layout.seq)) for op in operations):
         return False
     if numbers.compute not in EXACT_KEPT or setup.code.tuning is not None or setup.code.loss:
         return False
     precision = "autocast" if numbers.autocast else "fp32" if numbers.param == "fp32" else "bf16"
-    name = mode(precision, setup.attention, setup.dropout > 0, setup.layout.micro)
+    name = mode(precision, setup.attention, setup.dropout > 0, int(setup.layout.micro))
     return measured(implementation, model.family, name)
 
 

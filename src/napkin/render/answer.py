@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from napkin.elementwise import Number
 from napkin.errors import OK, NapkinError
 from napkin.term import Term
 
@@ -75,7 +76,7 @@ class Answer:
         terms: Sequence[Term] = (),
         *,
         inputs: Mapping[str, Shown] | None = None,
-        intervals: Mapping[str, tuple[float, float]] | None = None,
+        intervals: Mapping[str, tuple[Number, Number]] | None = None,
         verdict: str | None = None,
         status: int = OK,
         rows: Sequence[Mapping[str, Any]] | None = None,

@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from napkin.render.answer import Answer
-from napkin.term import Term
+from napkin.render.term_table import Entry, table_of
 
 SCHEMA = 1
 
@@ -30,8 +30,7 @@ def to_json(answer: Answer, explain: bool = False) -> str:
         data[answer.rows_name] = [{name: _plain(value) for name, value in row.items()} for row in answer.rows]
     data.update({name: _plain(value) for name, value in answer.extra.items() if name != "units"})
     if explain:
-        written: set[int] = set()
-        data["terms"] = [_tree(term, written) for term in answer.finite()]
+        data["terms"] = {path: _term(entry) for path, entry in table_of(answer.finite()).items()}
     return json.dumps(data, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
 
 
@@ -47,16 +46,14 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _tree(term: Term, written: set[int]) -> dict[str, Any]:
-    """Return the term and its parts; those of a term that several others share are written where it comes first."""
-    node: dict[str, Any] = {"name": term.name, "value": _plain(term.value), "unit": term.unit, "op": term.op}
+def _term(entry: Entry) -> dict[str, Any]:
+    """Return what is written of a term: its value, unit and operation, its parts by path, a leaf's kind, its source."""
+    term = entry.term
+    written: dict[str, Any] = {"value": _plain(term.value), "unit": term.unit, "op": term.op}
     if term.kind:
-        node["kind"] = term.kind
+        written["kind"] = term.kind
+    if entry.parts:
+        written["parts"] = entry.parts
     if term.source:
-        node["source"] = term.source
-    if term.parts and id(term) in written:
-        node["above"] = True
-    elif term.parts:
-        written.add(id(term))
-        node["parts"] = [_tree(part, written) for part in term.parts]
-    return node
+        written["source"] = term.source
+    return written

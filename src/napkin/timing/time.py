@@ -142,5 +142,5 @@ REFERENCES = (
 
 def compared_with_known(flops: float) -> list[tuple[str, float, float, str]]:
     """(name, its FLOP, our FLOP over its, source) of the runs and thresholds everyone knows."""
-    shares = [(name, known, ratio(flops, known), source) for name, known, source in REFERENCES]
+    shares = [(name, known, float(ratio(flops, known)), source) for name, known, source in REFERENCES]
     return [row for row in shares if math.isfinite(row[2])]

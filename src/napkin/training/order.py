@@ -137,8 +137,8 @@ class Order:
             found: set[int] = set()
             first, last = self._overlapping(low, high)
             for segment in self.segments[first : last + 1]:
-                begin = (max(segment.start, low) - low) // size
-                end = (min(segment.end, high) - 1 - low) // size
+                begin = int((max(segment.start, low) - low) // size)
+                end = int((min(segment.end, high) - 1 - low) // size)
                 kinds = segment.period // gcd(segment.period, size)
                 found.update(range(begin, min(begin + kinds, end) + 1), range(max(end - kinds, begin), end + 1))
             chosen = sorted(found, reverse=True)

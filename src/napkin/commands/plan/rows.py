@@ -62,7 +62,7 @@ def whole_run(question: PlanQuestion, one: Scored) -> dict[str, float]:
     if tokens is None:
         return {}
     hours = one.token * tokens / 3600
-    run = {"time": one.token * tokens / one.layout.gpus, "gpu_hours": hours}
+    run = {"time": one.token * tokens / int(one.layout.gpus), "gpu_hours": hours}
     return {**run, "cost": hours * price} if price is not None else run
 
 

@@ -1,0 +1,105 @@
+"""Learned choices of the keys that attention sees."""
+
+from __future__ import annotations
+
+from napkin.autograd.tape import BYTES, Tensor, select
+from napkin.elementwise import Number
+from napkin.operations.base import (
+    KV_LATENT,
+    NOT_TIMED,
+    QUERY,
+    ROTATED_KEY,
+    ROTATED_QUERY,
+    Gemm,
+    Ordinary,
+    Weight,
+    Work,
+    gemm,
+)
+from napkin.operations.facts import Cache, Served
+from napkin.operations.lowering import Lowering, Value, either
+from napkin.record import record
+
+
+@record
+class Indexer(Ordinary):
+    """Chooses the `top_k` keys that each query of sparse attention sees (DeepSeek Sparse Attention, DeepSeek-V3.2):
+    small queries from the latent query, one key a token, `rotary` numbers of each head turned, and a weight for each
+    head; score = Σ_h w_h·relu(q_h·k).
+
+    Reads the layer's normalised input and the latent query. FLOP over the full square: 2·b·s²·H·(D + 1). The loss's
+    gradient does not reach its weights: a choice has none (transformers runs it without autograd)."""
+
+    d_in: int
+    q_rank: int
+    heads: int
+    head_dim: int
+    rotary: int = 0
+
+    def weights(self) -> tuple[Weight, ...]:
+        shapes = (
+            ("query", (self.heads * self.head_dim, self.q_rank)),
+            ("key", (self.head_dim, self.d_in)),
+            ("key_norm", (self.head_dim,)),
+            ("key_norm_bias", (self.head_dim,)),
+            ("head_weights", (self.heads, self.d_in)),
+        )
+        return tuple(Weight(name, shape, trained=False) for name, shape in shapes)
+
+    def gemms(self, work: Work) -> tuple[Gemm, ...]:
+        t, s, each = work.tokens, work.length, work.sequences
+        wide = self.heads * self.head_dim
+        return (
+            gemm(f"{self.name}/query", t, self.q_rank, wide),
+            gemm(f"{self.name}/key", t, self.d_in, self.head_dim),
+            gemm(f"{self.name}/head_weights", t, self.d_in, self.heads),
+            gemm(f"{self.name}/scores", s, self.head_dim, s, each * self.heads, weight=False),
+            gemm(f"{self.name}/sum", 1, self.heads, s, t, weight=False),
+        )
+
+    def inverts_mask(self) -> bool:
+        return True
+
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
+
+    def cache(self, over: Served) -> Cache | None:
+        """One key a token, on every rank."""
+        return Cache(self.name, growing=over.context * self.head_dim)
+
+    def lower(self, run: Lowering) -> Value:
+        """The choice of keys, which runs without autograd and keeps nothing: the scores of every query with every key,
+        for each head, come and go, and for several sequences the keys are first copied for every query."""
+        x, latent = run.read(self), run.read(self, 1)
+        tape = run.tape
+        outer, tape.again = tape.again, True
+        stream = "fp32" if tape.autocast else tape.compute
+        pairs = run.tokens * run.s
+
+        def product(read: Tensor, d_in: Number, d_out: Number) -> Tensor:
+            read = tape.lowered(read)
+            copy = d_in * d_out * BYTES[tape.autocast] if tape.autocast else 0  # of the weight, in autocast's cache
+            made = tape.new(read.count // d_in * d_out, read.dtype, "output")
+            return tape.record("linear", (read,), made, cached=copy)
+
+        made = product(latent.tensor, self.q_rank, self.heads * self.head_dim)
+        key = tape.layer_norm(product(x.tensor, self.d_in, self.head_dim), run.tokens, (), 0)
+        turned = []
+        for part in (made, key):
+            rotated = tape.new(part.count * self.rotary // self.head_dim, stream, "rotated")
+            turned.append(tape.record("rotary", (part,), rotated))
+        q, k = (
+            tape.record("cat", (t, part), tape.new(t.count, stream, "joined"))
+            for t, part in zip((made, key), turned, strict=True)
+        )
+        spread = tape.lowered(tape.cast(k, "fp32")).view(pairs * self.head_dim)
+        spread = select(either(run.b > 1, False), tape.copy(spread, "spread"), spread)
+        scores = tape.matmul(tape.cast(q, "fp32"), spread, pairs * self.heads, "scores")
+        scores = tape.relu(tape.scale(scores))
+        weights = tape.scale(tape.cast(product(x.tensor, self.d_in, self.heads), "fp32"))
+        total = tape.scale(tape.matmul(weights, scores, pairs, "summed"))
+        chosen = tape.record("topk", (total,), tape.new(run.tokens, "int32", "chosen keys"))
+        around = (QUERY, KV_LATENT, ROTATED_QUERY, ROTATED_KEY)  # of the attention around it
+        tape.hold(made, key, *turned, q, k, scores, chosen, *(run.made(role).tensor for role in around))
+        tape.again = outer
+        return Value(chosen, 1, x.divided)
