@@ -11,9 +11,9 @@ from napkin.architectures.common import FUNCTIONS, balance_loss, chosen_experts,
 from napkin.architectures.dimensions import Dimensions, decoder_of, dimensions
 from napkin.architectures.record import Architecture, ConfigClass
 from napkin.inputs.model import Config
-from napkin.operations.experts import BalanceLoss
 from napkin.operations.implementations import SIGMOID_ROUTER
 from napkin.operations.model import Layer, Model
+from napkin.operations.router import BalanceLoss
 from napkin.record import record, replace
 
 

@@ -27,13 +27,13 @@ from napkin.architectures.record import Architecture
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
-from napkin.operations.base import COLUMN, QUERY, ROW
 from napkin.operations.compression import Compressor, GroupedMatmul, RunIndexer
-from napkin.operations.experts import BalanceLoss
 from napkin.operations.hyper_connections import CopyToStreams, ReadStreams
 from napkin.operations.implementations import EAGER, SIGMOID_ROUTER
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
+from napkin.operations.roles import COLUMN, QUERY, ROW
+from napkin.operations.router import BalanceLoss
 from napkin.record import record, replace
 
 WINDOW, CHOSEN, ALL = "sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention"

@@ -13,10 +13,10 @@ from napkin.architectures.layer_plans import by_type
 from napkin.architectures.mixture import SIGMOID, Mixture, counted
 from napkin.architectures.record import REQUIRED, Architecture, like
 from napkin.inputs.model import Config
-from napkin.operations.base import COLUMN
 from napkin.operations.implementations import EAGER, HF, SIGMOID_ROUTER
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Model
+from napkin.operations.roles import COLUMN
 from napkin.record import replace
 
 

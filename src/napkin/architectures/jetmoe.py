@@ -12,12 +12,13 @@ from napkin.architectures.dimensions import Dimensions, decoder_of, dimensions_o
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
-from napkin.operations.base import COLUMN, KEY, VALUE
-from napkin.operations.experts import BalanceLoss, ExpertMatmul, Router
+from napkin.operations.experts import ExpertMatmul
 from napkin.operations.implementations import HF
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
 from napkin.operations.pointwise import Activation, Multiply
+from napkin.operations.roles import COLUMN, KEY, VALUE
+from napkin.operations.router import BalanceLoss, Router
 from napkin.operations.views import Concat, Slice
 from napkin.record import record, replace
 
