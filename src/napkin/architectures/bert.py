@@ -214,7 +214,8 @@ class Bert:
 
 
 def _roformer(config: Config) -> Model:
-    """RoFormer (arXiv:2104.09864): rotary positions from fixed sinusoids, which the class holds as a parameter."""
+    """Return RoFormer (arXiv:2104.09864): rotary positions from fixed sinusoids, which the class holds as a
+    parameter."""
     network = Bert(positions=False, rotary="interleaved", pooler=False, embedding_size="embedding_size")
     config.must_be("rotary_value", False)
     model = network(config)

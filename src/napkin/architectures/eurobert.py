@@ -23,7 +23,7 @@ from napkin.record import replace
 
 
 def eurobert(config: Config) -> Model:
-    """EuroBERT (arXiv:2503.05500): Llama's layers without the causal mask, the head a single matrix."""
+    """Return EuroBERT (arXiv:2503.05500): Llama's layers without the causal mask, the head a single matrix."""
     sizes = sizes_of(config, own_head_dim=True)
     sizes = replace(sizes, kv_heads=kv_heads_of(config, sizes.heads))
     bias, mlp_bias = on(config, "attention_bias"), on(config, "mlp_bias")

@@ -61,9 +61,10 @@ def _head(config: Config) -> _Head:
 
 
 def modernbert(config: Config, *, causal: bool = False) -> Model:
-    """ModernBERT (arXiv:2412.13663): norms before the blocks except the very first, rotary positions, gated MLPs, and
-    windows of local_attention / 2 tokens to each side in most layers. Its decoder (Ettin, arXiv:2507.11412) sees only
-    the window's earlier side, the token itself included, and has separate projections for queries, keys and values."""
+    """Return ModernBERT (arXiv:2412.13663): norms before the blocks except the very first, rotary positions, gated
+    MLPs, and windows of local_attention / 2 tokens to each side in most layers. Its decoder (Ettin, arXiv:2507.11412)
+    sees only the window's earlier side, the token itself included, and has separate projections for queries, keys and
+    values."""
     sizes = sizes_of(config, function="hidden_activation", named="ForCausalLM" if causal else "ForMaskedLM")
     config.ignore("position_embedding_type")  # rotary whatever older files say
     config.ignore("classifier_activation")  # read where the class has a head

@@ -46,7 +46,7 @@ def kinds_of(config: Config, layers: int, period: int) -> Sequence[str]:
 
 
 def sharing(config: Config, kinds: Sequence[str]) -> list[str]:
-    """How each layer has its keys and values: the last `num_kv_shared_layers` read those of the last layer of their
+    """Read how layers have their keys and values: the last `num_kv_shared_layers` read those of the last layer of their
     kind before."""
     shared = config.integer("num_kv_shared_layers", least=0)
     if not shared:
@@ -73,8 +73,8 @@ class Heads(NamedTuple):
 
 
 def attention(source: str, size: Heads, mode: str, kind: str) -> Operations:
-    """Grouped-query attention with norms of query, key and value, rotary query and key; its keys and values may be an
-    earlier layer's."""
+    """Return grouped-query attention with norms of query, key and value, rotary query and key; its keys and values may
+    be an earlier layer's."""
     q_width, kv_width = size.heads * size.head_dim, size.kv_heads * size.head_dim
     rope = Rope(size.head_dim)
     operations: list[Operation] = [
@@ -108,7 +108,8 @@ def attention(source: str, size: Heads, mode: str, kind: str) -> Operations:
 
 
 def layers_inputs(rows: int, hidden: int, layers: int, each: int) -> Operations:
-    """`each` numbers a token for every layer: looked up in a table, plus a projection of the token's embedding."""
+    """Return `each` elements per token for every layer: looked up in an embedding, plus a projection of the token's
+    embedding."""
     wide = layers * each
     return (
         Embedding("per_layer_embedding", (), rows, wide, role=LAYERS),
@@ -123,7 +124,7 @@ def layers_inputs(rows: int, hidden: int, layers: int, each: int) -> Operations:
 
 
 def layer_input(source: str, hidden: int, each: int, function: str) -> Operations:
-    """norm((activation(source·G) ⊙ the layer's input)·P)."""
+    """Return norm((activation(source·G) ⊙ the layer's input)·P)."""
     return (
         Matmul("per_layer_gate", (source,), hidden, each),
         Activation("per_layer_activation", ("per_layer_gate",), each, function),
