@@ -177,7 +177,7 @@ class AttentionCore(Ordinary):
         )
 
     def traffic(self) -> tuple[Number, Number]:
-        """Splitting, transposing and joining of q, k and v."""
+        """Count the copies that split, transpose and concatenate q, k and v."""
         wide = (self.heads + self.kv_heads) * self.qk_dim + self.kv_heads * self.v_dim
         return 2 * wide, 4 * wide
 
@@ -212,7 +212,7 @@ class AttentionCore(Ordinary):
         return Cache(self.reads[1], tokens=tokens, heads=self.kv_heads, head_dim=sizes, made_from=self.reads[1:3])
 
     def elements_moved(self, work: Work) -> Number:
-        """The kernel reads q, k, v and writes the output, no scores: Dao et al. 2022, arXiv:2205.14135."""
+        """Count q, k, v and the output; the kernel writes no scores (Dao et al. 2022, arXiv:2205.14135)."""
         keys = work.sequences * work.memory if self.cross else work.tokens + work.sequences * self.runs(work.length)
         keys = keys + work.sequences * work.memory * self.merged
         return work.tokens * self.heads * (self.qk_dim + self.v_dim) + keys * self.cached

@@ -22,12 +22,12 @@ PHILOX = {FLASH: (16, 8), EFFICIENT: (8, 8), CUDNN: (8, 8)}
 
 
 def expanded(run: Lowering, x: Tensor, count: Number) -> Tensor:
-    """A view that repeats x. Backwards its gradient is summed to x's size."""
+    """Return an expanded view of x, whose gradient is summed to x's size."""
     return run.tape.record("expand", (x,), x.view(count), alias=True)
 
 
 def biased(run: Lowering, op: Attention, heads: Number, keys: Number) -> Tensor:
-    """The position bias as a kernel's additive mask: laid out by heads, what is masked cut out of it."""
+    """Return the position bias as an additive mask: head-major, with -inf where masked."""
     tape = run.tape
     stored = "fp32" if tape.autocast else tape.compute
     pairs = run.own * keys
@@ -47,14 +47,15 @@ def biased(run: Lowering, op: Attention, heads: Number, keys: Number) -> Tensor:
 
 
 def aligned(run: Lowering, mask: Tensor, queries: Number, keys: Number, heads: Number) -> Tensor:
-    """An additive mask as the efficient kernel takes it: rows padded to a multiple of 8, a copy unless they are."""
+    """Return an additive mask for the memory-efficient kernel: rows padded to a multiple of 8 by a copy if
+    necessary."""
     rows = ceil_div(keys, MASK_KEYS) * MASK_KEYS
     padded = run.tape.new(queries * rows * heads, mask.dtype, "padded bias")
     return select(rows == keys, mask, run.tape.record("pad", (mask,), padded))
 
 
 def with_runs(run: Lowering, op: Attention, qkv: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-    """The keys of runs put behind those of tokens: one tensor, which is both key and value."""
+    """Concatenate the keys of tokens and of compressed runs to one tensor, which is both key and value."""
     query, key, _ = qkv
     more = run.read(op, 3).tensor
     dtype = promoted(key, more)
@@ -160,8 +161,8 @@ def by_distance(run: Lowering, op: Attention, heads: Number, kernel: str, masked
 
 
 def kernel_mask(run: Lowering, op: Attention, heads: Number, kernel: str) -> Tensor:
-    """An additive mask: one for all heads, made anew by each call from a boolean one, or with ALiBi's biases for
-    each head, made once for all layers."""
+    """Return an additive mask: one for all heads, made in each call from a boolean one, or ALiBi's biases per head,
+    made once for all layers."""
     tape = run.tape
     if op.position == "dynamic":
         made = tape.lowered(run.read(op, 3).tensor)
@@ -189,6 +190,6 @@ def repeated_by_model(run: Lowering, x: Tensor, heads: Number, kv_heads: Number)
 
 
 def repeated_in_kernel(run: Lowering, x: Tensor, heads: Number, kv_heads: Number) -> Tensor:
-    """A kernel that takes no grouped heads reads keys and values repeated for each query head."""
+    """Repeat keys and values for each query head, for a kernel without grouped-query attention."""
     copied = run.tape.copy(x.view(x.count // kv_heads * heads), "repeated")
     return select(heads == kv_heads, x, copied)

@@ -163,7 +163,7 @@ class BlockIndexer(Ordinary):
         return Cache(self.name, growing=over.context * self.head_dim)
 
     def lower(self, run: Lowering) -> Value:
-        """The choice of blocks: the scores of every query with every key, for each head, come and go in fp32."""
+        """Choose blocks of keys; the scores of all queries and keys, per head, are temporaries in fp32."""
         tape = run.tape
         x = run.read(self).tensor
         outer, tape.again = tape.again, True
@@ -208,7 +208,7 @@ class GroupedMatmul(BlockMatmul):
 
 
 def compressed(run: Lowering, op: Compressor, values: Tensor, gates: Tensor) -> Tensor:
-    """The keys of all whole runs."""
+    """Return the keys of all complete runs."""
     tape = run.tape
     runs = run.b * (run.own // op.rate)
     count = runs * op.rate * op.wide
@@ -227,7 +227,7 @@ def compressed(run: Lowering, op: Compressor, values: Tensor, gates: Tensor) -> 
 
 
 def unkept(run: Lowering, read: Tensor, d_in: int, d_out: int) -> Tensor:
-    """A product whose result leads to a choice alone: autocast's copy of its weight stays in the cache."""
+    """Run a linear layer that only a choice reads; autocast's copy of its weight stays in the cache."""
     tape = run.tape
     read = tape.lowered(read)
     copy = d_in * d_out * BYTES[tape.autocast] if tape.autocast else 0

@@ -45,11 +45,11 @@ class Conv(Ordinary):
         return division_of(self.shard)
 
     def cache(self, over: Served) -> Cache | None:
-        """The last kernel − 1 inputs."""
+        """Cache the last kernel − 1 inputs."""
         return Cache(self.name, fixed=ceil_div(self.channels * self.group, over.ranks) * (self.kernel - 1))
 
     def lower(self, run: Lowering) -> Value:
-        """A convolution keeps its input; parts of several products are put together first."""
+        """Run the convolution, which saves its input; several inputs are concatenated first."""
         first = run.read(self)
         inputs = tuple(run.read(self, i).tensor for i in range(len(self.reads)))
         count = run.tokens * self.channels // (run.split.tensor if first.divided else 1)
@@ -102,7 +102,7 @@ class ConvPair(Ordinary):
         return 8 * self.channels, 16 * self.channels
 
     def cache(self, over: Served) -> Cache | None:
-        """The last kernel − 1 inputs of each."""
+        """Cache the last kernel − 1 inputs of each."""
         return Cache(self.name, fixed=ceil_div(self.channels, over.ranks) * (sum(self.kernels) - 2))
 
     def lower(self, run: Lowering) -> Value:
@@ -146,11 +146,11 @@ class HalfShifted(Ordinary):
         return 8 * self.width, 8 * self.width
 
     def cache(self, over: Served) -> Cache | None:
-        """The values of the token before."""
+        """Cache the values of the previous token."""
         return Cache(self.name, fixed=ceil_div(self.width // 2, over.ranks))
 
     def lower(self, run: Lowering) -> Value:
-        """The product of zeros keeps them; both halves are put together anew."""
+        """Run the linear layer on zeros, which it saves, and concatenate both halves."""
         now, later = run.read(self), run.read(self, 1)
         tape = run.tape
         half = self.width // 2

@@ -21,7 +21,7 @@ def root_softplus(run: Lowering, x: Tensor) -> Tensor:
 
 
 def shares(run: Lowering, weights: Tensor, rows: Number) -> Tensor:
-    """The chosen scores, divided by their sum."""
+    """Return the chosen scores divided by their sum."""
     tape = run.tape
     summed_in = "fp32" if tape.autocast else weights.dtype
     total = tape.record("sum", (weights,), tape.new(rows, summed_in, "total"))

@@ -43,7 +43,7 @@ class Agreement(Elementwise):
         return 8 * wide, 12 * wide
 
     def lower(self, run: Lowering) -> Value:
-        """The product's size is cut from below, and its sign multiplied in behind the root: each step keeps its own."""
+        """Clamp the product's magnitude, take the root and restore the sign; each step saves its own tensors."""
         tape = run.tape
         product = tape.multiply(run.read(self).tensor, run.read(self, 1).tensor)
         count = product.count // self.width
@@ -69,7 +69,7 @@ class NgramTable(Embedding):
         return (Weight("weight", (self.rows, self.width // self.heads), VOCABULARY),)
 
     def lower(self, run: Lowering) -> Value:
-        """The rows' numbers are cut from those of the tokens with what stands before them."""
+        """Slice the row ids from those of the tokens and their predecessors."""
         tape = run.tape
         stored = "fp32" if tape.autocast else tape.compute
         rows = (run.tokens + run.b * self.reach) * self.heads
@@ -99,7 +99,7 @@ class DilatedConv(Elementwise):
         return 6 * self.channels, 10 * self.channels
 
     def cache(self, over: Served) -> Cache | None:
-        """The inputs that its kernel reaches back to, on every rank."""
+        """Cache the inputs that the kernel reaches back to, on every rank."""
         return Cache(self.name, fixed=self.channels * self.reach)
 
     def lower(self, run: Lowering) -> Value:
@@ -152,7 +152,7 @@ class RunChoice(Ordinary):
         return Cache(self.name, growing=over.context * self.head_dim)
 
     def lower(self, run: Lowering) -> Value:
-        """What the choice is made of goes with it: a mask of queries and keys is left."""
+        """Choose keys; only the mask of queries and keys outlives the choice."""
         tape = run.tape
         x = run.read(self)
         before, tape.again = tape.again, True

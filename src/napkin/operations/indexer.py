@@ -59,8 +59,8 @@ class Indexer(Ordinary):
         return Cache(self.name, growing=over.context * self.head_dim)
 
     def lower(self, run: Lowering) -> Value:
-        """The choice of keys, which runs without autograd and keeps nothing: the scores of every query with every key,
-        for each head, come and go, and for several sequences the keys are first copied for every query."""
+        """Choose the keys under no_grad, which saves nothing: the scores of all queries and keys, per head, are
+        temporaries; with several sequences the keys are first copied for every query."""
         x, latent = run.read(self), run.read(self, 1)
         tape = run.tape
         outer, tape.again = tape.again, True

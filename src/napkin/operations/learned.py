@@ -68,11 +68,11 @@ class TokenShift(Elementwise):
         return NOT_TIMED  # not timed yet
 
     def cache(self, over: Served) -> Cache | None:
-        """The token before, once for all that mix it."""
+        """Cache the previous token's activations, once for all operations that mix them in."""
         return Cache(self.reads[0], fixed=self.width)
 
     def lower(self, run: Lowering) -> Value:
-        """The tensor of the tokens before is made once for all that mix the same."""
+        """Mix x with the shifted sequence, a copy that all operations on the same x share."""
         x, share = run.read(self), run.read(self, 1).tensor
         tape = run.tape
         if id(x.tensor) not in run.derived:

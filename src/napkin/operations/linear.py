@@ -85,9 +85,10 @@ class Matmul(Ordinary):
         return Value(out, self.d_out, divided, gathered)
 
     def tuned(self, run: Lowering, x: Tensor, d_in: Number, d_out: Number, tuning: Tuning) -> Tensor:
-        """A product with a frozen weight keeps nothing, but its input where the weight is quantised (bitsandbytes'
-        MatMul4Bit). LoRA keeps its input after dropout and what stands between and behind its two matrices; a scale
-        keeps what it multiplies."""
+        """Run the frozen linear layer and its adapter.
+
+        A frozen weight saves nothing, except the input where it is quantized (bitsandbytes, MatMul4Bit). LoRA saves
+        its input after dropout and the outputs of both matrices; a scale saves what it multiplies."""
         tape = run.tape
         out = tape.new(x.count // d_in * d_out, x.dtype, "output")
         scratch = 0 if is_unquantized(self, tuning) else tuning.dequantized_bytes * d_in * d_out
@@ -127,7 +128,7 @@ class JoinedHead(Ordinary):
         return 0, 0
 
     def lower(self, run: Lowering) -> Value:
-        """The matrix is an activation: autocast casts it, and both factors are kept."""
+        """Concatenate the matrix, an activation that autocast casts, and multiply; both factors are saved."""
         x, tape = run.read(self), run.tape
         rows = ceil_div(self.d_out, run.split.tensor)
         parts = tuple(run.weight(size * rows) for size in (self.table, self.d_in - self.table))
@@ -213,7 +214,7 @@ class TableMatmul(Ordinary):
         return 0, 0
 
     def lower(self, run: Lowering) -> Value:
-        """The table's rows, projected once for all sequences. Laid by heads the result is repeated for each."""
+        """Project the embedding's rows once for all sequences; head-major, the result is repeated for each."""
         tape = run.tape
         rows_here = minimum(self.rows, 2 * run.s) if self.within else self.rows
         assert run.distances is not None  # the stack begins with it

@@ -45,7 +45,7 @@ class Difference(Elementwise):
         return NOT_TIMED  # not timed yet
 
     def lower(self, run: Lowering) -> Value:
-        """The product with λ keeps λ and, as its view, both maps' results."""
+        """Subtract the scaled second map; the multiplication saves λ and a view of both maps' results."""
         tape, first = run.tape, run.read(self)
         results = tuple(run.read(self, i).tensor for i in range(2))
         dtype = results[0].dtype

@@ -48,7 +48,7 @@ class Sizes:
 
 
 def parameter(tape: Tape, count: Number) -> Tensor:
-    """A learned vector, as it is stored."""
+    """Return a learned vector in its stored dtype."""
     return tape.given(count, "fp32" if tape.autocast else tape.compute, "weight", kind=WEIGHT)
 
 
@@ -59,7 +59,7 @@ def decay(tape: Tape, count: Number) -> Tensor:
 
 
 def scan_constants(tape: Tape, size: Sizes) -> tuple[Tensor, ...]:
-    """A, and D and the bias of Δ in fp32."""
+    """Return A, D and the bias of Δ in fp32."""
     pair = (tape.cast(parameter(tape, size.channels), "fp32") for _ in range(2))
     return (decay(tape, size.channels * size.state), *pair)
 
@@ -128,8 +128,8 @@ def delta(tape: Tape, mixed: Tensor, write: Tensor, a: Tensor, size: Sizes, doub
 
 
 def cut(tape: Tape, mixed: Tensor, size: Sizes) -> tuple[Tensor, ...]:
-    """What is cut from one convolution's result: queries and keys normalised, with their reciprocal norms, and a copy
-    of the values."""
+    """Slice one convolution's result: normalized queries and keys, with their reciprocal norms, and a copy of the
+    values."""
     pairs = []
     for what in ("queries", "keys"):
         norms = tape.new(size.tokens * size.groups, "fp32", f"norms of {what}", fixed=True)
@@ -169,9 +169,9 @@ def forget(tape: Tape, x: Tensor, heads: Number, head_dim: int, form: str) -> Te
 
 
 def mlstm(tape: Tape, read: Sequence[Tensor], size: Sizes, *, parts: bool) -> Tensor:
-    """The chunkwise mLSTM kernel keeps queries, keys, values and both gates laid out by heads, and of each token and
-    head the normaliser and the largest exponent in fp32; it makes the states again. A single head lies so already,
-    unless what is read are `parts` of wider tensors."""
+    """Run the chunkwise mLSTM kernel, which saves head-major queries, keys, values and both gates, and for each token
+    and head the normalizer and the maximum exponent in fp32; it recomputes the states. A single head is head-major
+    already, unless the inputs are `parts` of larger tensors."""
     copies = [tape.copy(x, what) for x, what in zip(read, MLSTM_READS, strict=True)]
     if not parts:
         copies = [select(size.heads == 1, x, copy) for x, copy in zip(read, copies, strict=True)]
@@ -181,7 +181,7 @@ def mlstm(tape: Tape, read: Sequence[Tensor], size: Sizes, *, parts: bool) -> Te
 
 
 def wkv(tape: Tape, key: Tensor, value: Tensor, size: Sizes) -> Tensor:
-    """The wkv kernel keeps key, value, its result and the decay in fp32."""
+    """Run the wkv kernel, which saves key, value, its result and the decay in fp32."""
     out = tape.new(key.count, key.dtype, "scanned")
     weights = tuple(parameter(tape, size.channels) for _ in range(2))
     speed = tape.new(size.channels, "fp32", "decay", fixed=True)

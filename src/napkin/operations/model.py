@@ -83,12 +83,12 @@ def stack_of(
     runs: Iterable[tuple[int, Layer | Runs]],
     after: tuple[Operation, ...],
 ) -> Stack:
-    """A stack from its runs in order."""
+    """Return a stack from its runs in order."""
     return Stack(name, before, patterns_of(runs), after)
 
 
 def patterns_of(parts: Iterable[tuple[int, Layer | Runs]]) -> tuple[Pattern, ...]:
-    """Runs and patterns of them as patterns alone."""
+    """Return runs and patterns of runs as patterns only."""
     found: list[Pattern] = []
     runs: list[tuple[int, Layer]] = []
     for times, one in parts:
@@ -101,7 +101,7 @@ def patterns_of(parts: Iterable[tuple[int, Layer | Runs]]) -> tuple[Pattern, ...
 
 
 def _repeating(runs: Iterable[tuple[int, Layer]]) -> tuple[Pattern, ...]:
-    """Runs as patterns: neighbours that are equal joined, then what repeats found, the shortest period first."""
+    """Return runs as patterns: equal neighbors merged, then repetitions found, the shortest period first."""
     same: dict[int, Layer] = {}
     distinct: list[Layer] = []
     joined: list[tuple[int, Layer]] = []

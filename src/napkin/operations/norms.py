@@ -131,7 +131,7 @@ class Norm(Elementwise):
         return product
 
     def autocast_normalized(self, run: Lowering, x: Tensor, rows: Number, size: Number, learned: Number) -> Tensor:
-        """A layer norm that the code takes out of autocast: its arguments are cast to 16 bits on every pass."""
+        """Run a layer norm outside of autocast, its arguments cast to 16 bits on every pass."""
         tape = run.tape
         lowered = [tape.cast(run.weight(size), tape.autocast) for there in (self.weight, self.bias) if there]
         x = tape.lowered(x)

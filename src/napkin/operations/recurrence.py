@@ -39,11 +39,11 @@ class ForgetGate(Elementwise):
         return (Weight("decay", (self.heads,), HEADS), Weight("bias", (self.heads * self.head_dim,), HEADS))
 
     def traffic(self) -> tuple[Number, Number]:
-        """A 16-bit input, an fp32 result; backward reads the gradient of the result too."""
+        """Count a 16-bit input and an fp32 result; backward also reads the gradient of the result."""
         return 6 * self.heads * self.head_dim, 12 * self.heads * self.head_dim
 
     def lower(self, run: Lowering) -> Value:
-        """The decays of a recurrence with one for each channel."""
+        """Compute the decay of each channel."""
         x = run.read(self)
         ways = run.split.tensor if x.divided else 1
         heads = self.heads // ways
@@ -121,7 +121,7 @@ class Scan(Ordinary):
         return "a scan counts the matrix products of its plain chunked form, not its elementwise work"
 
     def traffic(self) -> tuple[Number, Number]:
-        """Inputs, gates and outputs once; the state stays on chip."""
+        """Count inputs, gates and outputs once; the state stays on chip."""
         return 8 * self.heads * self.head_dim, 16 * self.heads * self.head_dim
 
     def cache(self, over: Served) -> Cache | None:
@@ -132,7 +132,7 @@ class Scan(Ordinary):
         return Cache(self.name, fixed=ceil_div(self.heads, over.ranks) * (self.head_dim * each + normalizer))
 
     def lower(self, run: Lowering) -> Value:
-        """A recurrence, by the kernel or the code that runs it."""
+        """Run the recurrence, by a fused kernel or by elementary operations."""
         first = run.read(self)
         ways = run.split.tensor if first.divided else 1
         size = Sizes(

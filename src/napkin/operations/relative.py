@@ -31,7 +31,7 @@ class DistanceBias(Ordinary):
         return NOT_TIMED  # not timed yet
 
     def lower(self, run: Lowering) -> Value:
-        """The scores of all distances, of which each pair takes its own, and zero outside."""
+        """Compute the scores of all distances, of which each pair of tokens takes its own, and zero outside."""
         tape = run.tape
         scores = tape.linear(run.read(self).tensor, self.rank, self.extent, weight=f"{self.name}/profiles")
         index = tape.new(run.own * run.s, "int64", "distances", fixed=True)
@@ -56,7 +56,7 @@ class ShortConvolution(Elementwise):
         return 16 * self.channels, 24 * self.channels
 
     def lower(self, run: Lowering) -> Value:
-        """The kernel (causal_conv1d) keeps its input; autocast does not reach it."""
+        """Run causal_conv1d, which saves its input; autocast does not apply to it."""
         x = run.read(self)
         tape = run.tape
         wide = tape.cast(x.tensor, "fp32")

@@ -57,7 +57,7 @@ class Router(Ordinary):
         return ROUTER
 
     def buffers(self, vocabulary: int) -> tuple[tuple[int, str], ...]:
-        """A bias that no gradient reaches, and the choices of a hashed router."""
+        """Return the balancing bias, which has no gradient, and the token → experts map of a hashed router."""
         bias = self.experts if self.balanced == "buffer" else 0
         return (bias, "fp32"), (vocabulary * self.top_k if self.hashed else 0, "int64")
 

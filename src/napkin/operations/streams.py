@@ -191,7 +191,7 @@ class ClampedMatmul(Matmul):
     """A linear layer whose weight is cut to an interval on every pass."""
 
     def lower(self, run: Lowering) -> Value:
-        """The cut weight is a tensor of its own, which the product keeps; autocast casts it each time."""
+        """Clamp the weight into a new tensor, which the linear layer saves; autocast casts it each time."""
         x, tape = run.read(self), run.tape
         if run.code.tuning is not None:
             return super().lower(run)
@@ -217,7 +217,7 @@ class ExpertScale(Elementwise):
         return NOT_TIMED  # not timed yet
 
     def lower(self, run: Lowering) -> Value:
-        """The numbers of the chosen, taken out by indices that the router keeps."""
+        """Gather the scales of the chosen experts, by indices that the router saves."""
         x, tape = run.read(self), run.tape
         scales = run.weight(self.experts)
         taken = tape.record("index", (scales,), tape.new(x.tensor.count, scales.dtype, "of the chosen"))
@@ -225,5 +225,5 @@ class ExpertScale(Elementwise):
 
 
 def added(run: Lowering, to: Tensor, what: Tensor) -> Tensor:
-    """A sum in place, in the type of what it is added to."""
+    """Add in place, in the dtype of the first tensor."""
     return run.tape.record("add", (to, what), to.view(), alias=True)

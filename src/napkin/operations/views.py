@@ -37,7 +37,7 @@ class Reused(Ordinary):
         return NOT_TIMED  # not timed yet
 
     def lower(self, run: Lowering) -> Value:
-        """An operation whose weights stand elsewhere works as ever; autocast casts them once for all uses."""
+        """Run the operation with another layer's weights; autocast casts them once for all uses."""
         run.tape.copies = run.copies.setdefault(id(self.of), {})
         if self.of in run.program.operations:  # of this layer's own: the copy that its first use made
             label = f"{self.of.name}/{self.of.name}/weight"
@@ -65,7 +65,7 @@ class Share(View):
         return 0, 0
 
     def lower(self, run: Lowering) -> Value:
-        """What is lent is one tensor, however many layers keep it."""
+        """Share one tensor, however many layers save it."""
         x = run.read(self)
         for _, storage in x.tensor.places:
             storage.shared = True
@@ -118,7 +118,7 @@ class Transpose(View):
         return NOT_TIMED  # not timed yet
 
     def lower(self, run: Lowering) -> Value:
-        """A view: where there are several sequences, their tokens are not next to each other any more."""
+        """Return a transposed view: with several sequences their tokens are no longer adjacent in memory."""
         x = run.read(self)
         return Value(x.tensor.view(rows_apart=True), x.width, x.divided, x.gathered)
 
@@ -190,7 +190,7 @@ class Overwrite(Elementwise):
         return NOT_TIMED  # not timed yet
 
     def lower(self, run: Lowering) -> Value:
-        """Keeps where the token stands."""
+        """Overwrite the rows; the indices of the tokens are saved."""
         x = run.read(self)
         marked = run.tape.new(x.tensor.count // self.width, "bool", "marked", fixed=True)
         out = run.tape.record("index_put", (x.tensor, run.weight(self.width)), x.tensor.view(), (marked,))
