@@ -160,5 +160,5 @@ def select(condition: Number, yes: Tensor, no: Tensor) -> Tensor:
 
 
 def promoted(x: Tensor, y: Tensor) -> str:
-    """torch's result type of two floating types."""
+    """Return the dtype to which torch promotes two floating-point tensors."""
     return x.dtype if PROMOTION_RANK[x.dtype] >= PROMOTION_RANK[y.dtype] else y.dtype

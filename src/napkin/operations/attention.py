@@ -82,12 +82,12 @@ class AttentionCore(Ordinary):
                                                                            dynamic: a mask that is read fourth is
                                                                            added; distance: scores that are read fourth
     chunk    a query sees only keys of its own run of `chunk` tokens (None: all)
-    upcast   written out, the scores are a product of fp32 tensors
+    upcast   in elementary operations, the scores are a product of fp32 tensors
     anywhere the window's keys are chosen among all that are past, which are cached
-    own_mask the code gives torch's attention a mask for each head
+    own_mask the implementation gives torch's attention a mask for each head
     shared   one tensor is both key and value, the same for all heads of every rank
-    compressed  beside those, a query sees one more key for each run of so many tokens that is past (0: none), which
-                it reads fourth; `chosen`: at most so many of these (None: all)
+    compressed  next to those, a query sees one more key for each run of this many tokens that is past (0: none), which
+                it reads fourth; `chosen`: at most this many of these (None: all)
     ahead    keys seen from the query on, itself included, where both ways have windows of their own
     merged   keys and values are this stack's and the other's, one behind the other
     """

@@ -81,7 +81,7 @@ def eager(run: Lowering, op: Attention, qkv: tuple[Tensor, ...], heads: Number, 
 
 
 def beside_sink(run: Lowering, scores: Tensor, heads: Number) -> Tensor:
-    """σ(logsumexp(scores) − sink): the share of all scores together beside the sink's, in fp32."""
+    """σ(logsumexp(scores) − sink): the share of all scores together next to the sink's, in fp32."""
     tape, rows = run.tape, run.b * heads * run.own
     scores = tape.raised(scores)
     total = tape.new(rows, scores.dtype, "log-sum-exp")
@@ -123,8 +123,8 @@ def causal_mask(run: Lowering) -> Tensor:
 
 
 def with_sinks(run: Lowering, scores: Tensor, v: Tensor, heads: Number, count: Number, op: Attention) -> Tensor:
-    """Scores with one learned score a head beside them (where there is one): shifted by their maximum (where the code
-    does it), normalised, the sink cut off."""
+    """Scores with one learned score a head next to them (where there is one): shifted by their maximum (where the
+    implementation does it), normalized, the sink cut off."""
     tape = run.tape
     rows = run.b * heads * run.own
     combined = tape.scale(scores) if op.sinks else scores

@@ -64,7 +64,7 @@ def with_runs(run: Lowering, op: Attention, qkv: tuple[Tensor, Tensor, Tensor]) 
 
 
 def whole_heads(run: Lowering, op: Attention, qkv: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-    """With more ranks than key/value heads: the joined product's result gathered, of which each rank's key is
+    """With more ranks than key/value heads: the fused projection's result gathered, of which each rank's key is
     rotated, its value a view that keeps it whole."""
     query, key, value = qkv
     few = run.split.tensor > op.kv_heads
@@ -83,7 +83,8 @@ def keys_of(run: Lowering, op: Attention) -> Number:
 
 
 def is_masked(run: Lowering, op: Attention) -> bool:
-    """Whether the kernel gets an explicit mask. One that a window spares is not made, but where the code makes all."""
+    """Whether the kernel gets an explicit mask. One that a window spares is not made, but where the implementation
+    makes all."""
     if op.merged or op.own_mask or op.anywhere or (op.window is not None and run.code.windows_masked):
         return True
     if run.code.masked or not run.code.window_mask:

@@ -1,4 +1,4 @@
-"""Convolutions along the sequence, and values of the token before."""
+"""Convolutions along the sequence, and values of the previous token."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from napkin.record import record
 
 @record
 class Conv(Ordinary):
-    """A convolution of `kernel` steps along the sequence, each of `channels` outputs reading `group` channels.
+    """Convolution of `kernel` steps along the sequence, each of `channels` outputs reading `group` channels.
 
-    Depthwise (group 1) it is elementwise work in a fused kernel and no matrix product; a full one (group > 1) is the
-    product (T × group·kernel)(group·kernel × channels). FLOP: 2·T·group·kernel·channels."""
+    Depthwise (group 1) it is elementwise work in a fused kernel; otherwise it is the matmul
+    (T × group·kernel)(group·kernel × channels). FLOP: 2·T·group·kernel·channels."""
 
     channels: int
     kernel: int
@@ -106,7 +106,7 @@ class ConvPair(Ordinary):
         return Cache(self.name, fixed=ceil_div(self.channels, over.ranks) * (sum(self.kernels) - 2))
 
     def lower(self, run: Lowering) -> Value:
-        """Zeros are put before each sequence, laid out by channels; both convolutions keep what they read."""
+        """Zeros are put before each sequence, laid out by channels; both convolutions save what they read."""
         x = run.read(self)
         tape = run.tape
         ways = run.split.tensor if x.divided else 1
@@ -128,9 +128,8 @@ class ConvPair(Ordinary):
 
 @record
 class HalfShifted(Ordinary):
-    """Values of which one half is made of a token itself, read first, and one half of the token before: `width` numbers
-    a token. What stands before a sequence is made of zeros, `d_in` of them, with the same weights.
-    FLOP: 2·b·d_in·width/2."""
+    """Values of `width` elements per token, one half computed from the token itself, read first, one from the previous
+    token. The first token's predecessor is `d_in` zeros, multiplied by the same weights. FLOP: 2·b·d_in·width/2."""
 
     width: int
     d_in: int

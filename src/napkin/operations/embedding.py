@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Embedding(Lookup):
     """A lookup of rows of `width` elements in an embedding of `rows`. `role` is one of base.py's roles of embeddings.
 
-    `trained`: a gradient reaches the embedding.
+    `trained`: a gradient flows to the embedding.
     """
 
     rows: int

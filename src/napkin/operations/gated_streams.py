@@ -1,5 +1,5 @@
 """Operations of networks whose residual streams are read and written through learned gates, and into which tables of
-hashed runs of tokens add what they hold (Qwen4-Exp). Symbols as in base.py; n streams of h numbers a token."""
+hashed runs of tokens add what they hold (Qwen4-Exp). Symbols as in base.py; n streams of h elements per token."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from napkin.record import record
 
 @record
 class OuterProduct(Elementwise):
-    """Each of n numbers a token, read first, times the `width` numbers read second: n streams."""
+    """Each of n elements per token, read first, times the `width` elements read second: n streams."""
 
     width: int
     streams: int
@@ -33,7 +33,7 @@ class OuterProduct(Elementwise):
 
 @record
 class Agreement(Elementwise):
-    """σ(±√|k·q/√h|) of each stream's keys, read first, and queries: n numbers a token. The sign is the product's."""
+    """σ(±√|k·q/√h|) of each stream's keys, read first, and queries: n elements per token. The sign is the product's."""
 
     width: int
     streams: int
@@ -60,7 +60,7 @@ class Agreement(Elementwise):
 @record
 class NgramTable(Embedding):
     """A look-up of `heads` rows for each token, by hashes of the runs of tokens that end with it, `reach` tokens
-    further back at most: `width` numbers in all."""
+    further back at most: `width` elements in all."""
 
     heads: int = 1
     reach: int = 1
@@ -121,7 +121,7 @@ class DilatedConv(Elementwise):
 @record
 class RunChoice(Ordinary):
     """Chooses the runs of `rate` tokens that each query sees: queries of `heads` heads and a key a token from one
-    product, the keys of a run averaged, and normalised as the queries are. The loss's gradient does not reach its
+    product, the keys of a run averaged, and normalized as the queries are. The loss's gradient does not reach its
     weights: a choice has none. FLOP: 2·T·h·(H + 1)·D and 2·T·H·D·⌊s/rate⌋."""
 
     d_in: int

@@ -14,7 +14,7 @@ from napkin.record import record
 
 @record
 class CopyToStreams(Elementwise):
-    """The streams' beginning: `streams` copies of `width` numbers a token."""
+    """The streams' beginning: `streams` copies of `width` elements per token."""
 
     width: int
     streams: int

@@ -72,7 +72,7 @@ def scan_states(tape: Tape, size: Sizes) -> Tensor:
 
 
 def inner(tape: Tape, joined: Tensor, low: Tensor, size: Sizes) -> Tensor:
-    """mamba_inner_fn, from the input projection to the output's: keeps its input laid out by channels, (Δ, B, C) in
+    """mamba_inner_fn, from the input projection to the output's: saves its input laid out by channels, (Δ, B, C) in
     low rank, copies of B and C, the scan's states and result; it runs convolution, Δ and gate again."""
     turned = tape.copy(joined, "input by channels")
     rows = [tape.copy(low.view(size.tokens * size.state), what) for what in ("B", "C")]
@@ -86,7 +86,7 @@ def selective(
     tape: Tape, read: tuple[Tensor, Tensor, Tensor, Tensor], gate: Tensor, size: Sizes, *, turned: bool
 ) -> Tensor:
     """selective_scan_fn of u, Δ, B, C and a gate, which it wants with their tokens next to each other: the gate is
-    copied, and, but for Δ, the others where they were `turned`."""
+    copied, and, except Δ, the others where they were `turned`."""
     u, delta, b, c = read
     copies = [tape.copy(x, what) if turned else x for x, what in ((u, "u"), (b, "B"), (c, "C"))]
     copies.append(tape.copy(gate, "gate"))
@@ -99,7 +99,7 @@ def selective(
 
 
 def ssd(tape: Tape, joined: Tensor, size: Sizes, normed: bool) -> Tensor:
-    """mamba_split_conv1d_scan_combined, from the input projection to the output's: keeps its input, the scan's result
+    """mamba_split_conv1d_scan_combined, from the input projection to the output's: saves its input, the scan's result
     and, where it is normed, the reciprocal root mean square of each group in fp32; it runs the rest again."""
     constants = decay(tape, size.heads)
     out = tape.new(size.tokens * size.channels, joined.dtype, "scanned")
@@ -110,7 +110,7 @@ def ssd(tape: Tape, joined: Tensor, size: Sizes, normed: bool) -> Tensor:
 
 
 def delta(tape: Tape, mixed: Tensor, write: Tensor, a: Tensor, size: Sizes, doubled: bool) -> Tensor:
-    """chunk_gated_delta_rule: keeps queries and keys normalised with their reciprocal norms, a copy of the values, the
+    """chunk_gated_delta_rule: keeps queries and keys normalized with their reciprocal norms, a copy of the values, the
     decays summed within chunks, the write strengths and the chunks' triangular matrices.
 
     `doubled`: strengths reach up to 2. The decay is −exp(A)·softplus(a + bias), in fp32."""
@@ -230,7 +230,7 @@ def rg_lru(tape: Tape, x: Tensor, gate: Tensor, forget: Tensor, size: Sizes) -> 
     root = tape.record("mul", (root,), tape.new(root.count, root.dtype, "root or 1"), (resets[0],))
     taken = tape.multiply(tape.multiply(x, gate), tape.cast(root, x.dtype))
     carried = tape.record("mul", (carried,), tape.new(carried.count, carried.dtype, "carried"), (resets[1],))
-    steps = carried  # what multiplies a state that came from none keeps nothing
+    steps = carried  # what multiplies a state that came from none saves nothing
     if carried.dtype != "fp32":
         steps = tape.new((size.tokens - size.sequences) * size.channels, "fp32", "carried in fp32")
     states = tape.new(size.tokens * size.channels, "fp32", "states")

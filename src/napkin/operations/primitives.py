@@ -1,4 +1,4 @@
-"""The arithmetic that everything else is a list of: FLOPs of a matrix product, attention's pairs.
+"""The arithmetic that everything else is a list of: FLOPs of a matmul, attention's pairs.
 
 One multiply-add is 2 FLOP. Every function takes integers (and answers exactly) or numpy arrays (entry by entry).
 """

@@ -20,14 +20,14 @@ WKV_STATE = 3
 
 @record
 class ForgetGate(Elementwise):
-    """How much of a recurrence's state each channel keeps, as a logarithm: −exp(A)·softplus(x + b), with a learned A of
-    each of `heads` and b of each of their `head_dim` channels (Kimi Delta Attention, arXiv:2510.26692, section 3).
+    """Log-decay of each channel's state: −exp(A)·softplus(x + b), with a learned A per head and b per channel, `heads`
+    of `head_dim` channels (Kimi Delta Attention, arXiv:2510.26692, section 3).
 
-    form      how the reference code computes it, in fp32:
-        guarded   softplus written out, but for numbers so large that it changes nothing
+    form      how the reference implementation computes it, in fp32:
+        guarded   softplus in elementary operations, bypassed for large inputs
         softplus  one kernel
-        bounded   floor·σ(exp(A)·(x + b)) in its place: no less than `floor`
-    narrowed  cast to the stream's type
+        bounded   floor·σ(exp(A)·(x + b)) instead, at least `floor`
+    narrowed  cast to the stream's dtype
     """
 
     heads: int
@@ -55,18 +55,18 @@ class ForgetGate(Elementwise):
 
 @record
 class Scan(Ordinary):
-    """A recurrence over the sequence with a state of `state` numbers a channel: `heads` × `head_dim` channels.
+    """A recurrence over the sequence with a state of `state` elements per channel: `heads` × `head_dim` channels.
 
     kind     selective (Mamba), ssd (Mamba-2), delta (gated delta rule), kda (the same, each channel with a decay of its
              own), lightning, mlstm (xLSTM), wkv (RWKV), rg_lru
-    chunk    tokens that a chunked form handles by matrix products
+    chunk    tokens that a chunked form handles by matmuls
     doubled  the delta rule's write strengths reach up to 2
 
-    The matrix products are those of the plain chunked form, c tokens a chunk, n = ⌈s/c⌉ chunks, p head size, N state:
+    The matmuls are those of the plain chunked form, c tokens per chunk, n = ⌈s/c⌉ chunks, p head size, N state:
         selective   the state's read-out, 2·b·s·a·p·N; the recurrence itself is elementwise
         ssd         per head 2·n·c·(c·N + c·p + 2·N·p) within and between chunks, and 2·(n+1)²·N·p carries the states
-        delta, kda  per head 2·n·c·(2·c·N + c·p + 3·N·p); the triangular solve is no matrix product
-        mlstm       per head 2·n·c·(c·N + c·p + 2·N·p + N), the last of them the normaliser's
+        delta, kda  per head 2·n·c·(2·c·N + c·p + 3·N·p); the triangular solve is no matmul
+        mlstm       per head 2·n·c·(c·N + c·p + 2·N·p + N), the last of them the normalizer's
         lightning   per head 2·(N + p)·Σ(chunk length)² + 4·s·N·p, the last chunk as short as it is
         wkv, rg_lru elementwise
     """

@@ -44,7 +44,7 @@ class DistanceBias(Ordinary):
 
 @record
 class ShortConvolution(Elementwise):
-    """x + a depthwise causal convolution of it over `kernel` steps, in fp32. Elementwise work: no matrix product."""
+    """x + a depthwise causal convolution of it over `kernel` steps, in fp32. Elementwise work: no matmul."""
 
     channels: int
     kernel: int
@@ -67,7 +67,7 @@ class ShortConvolution(Elementwise):
 
 @record
 class SinkRouter(Router):
-    """A router that scores `shared` experts, which all tokens pass, beside those that it chooses: each one's share is
+    """A router that scores `shared` experts, which all tokens pass, next to those that it chooses: each one's share is
     its sigmoid over the sum of all of these, times a learned scale. Its value: the shares of the chosen, then those of
     the shared. FLOP: 2·T·h·(E + S)."""
 
@@ -109,7 +109,7 @@ class SinkRouter(Router):
 
 @record
 class SharedExperts(Ordinary):
-    """Σ over `experts` that all tokens pass of down(f(gate(x)) ⊙ up(x) ⊙ share), as batched products. Reads the tokens
+    """Σ over `experts` that all tokens pass of down(f(gate(x)) ⊙ up(x) ⊙ share), as batched matmuls. Reads the tokens
     and the shares. FLOP: 6·T·S·h·f."""
 
     d_model: int

@@ -75,12 +75,12 @@ class Share(View):
 
 @record
 class Slice(View):
-    """A view of `width` numbers a token out of a wider (fused) tensor: keeps the whole storage alive.
+    """A view of `width` elements per token out of a wider (fused) tensor: keeps the whole storage alive.
 
     indexed  taken by a list of indices: a copy, whose index is kept too
-    groups   so many groups of heads are put together: a copy, but of one
+    groups   this many groups of heads are concatenated: a copy, but of one
     repeats  each group's one head is repeated so often
-    copied   a copy, which keeps nothing of the wider one
+    copied   a copy, which saves nothing of the wider one
     """
 
     width: int
@@ -110,7 +110,7 @@ class Slice(View):
 @record
 class Transpose(View):
     """A view with the sequences' tokens of each step next to each other: a product that reads it copies several
-    sequences. `width` numbers a token."""
+    sequences. `width` elements per token."""
 
     width: int
 
@@ -125,7 +125,7 @@ class Transpose(View):
 
 @record
 class Concat(View):
-    """A new tensor of `width` numbers a token, copied together from all that it reads (one head's part repeated over
+    """A new tensor of `width` elements per token, copied together from all that it reads (one head's part repeated over
     the heads where it is shared). `first_type`: in the first one's type; else in the widest of all."""
 
     width: int
@@ -145,8 +145,8 @@ class Concat(View):
 
 @record
 class SideInput(View):
-    """What the layer before hands on beside the stream: `width` numbers a token. `fp32`: weights had a part in it, so
-    that it is fp32 under autocast."""
+    """What the layer before passes on next to the stream: `width` elements per token. `fp32`: weights had a part in it,
+    so that it is fp32 under autocast."""
 
     width: int
     fp32: bool = False
@@ -163,7 +163,7 @@ class SideInput(View):
 
 @record
 class ConcatTokens(View):
-    """Tokens of two stacks, one behind the other: `width` numbers for each."""
+    """Tokens of two stacks, one behind the other: `width` elements for each."""
 
     width: int
 
@@ -179,7 +179,7 @@ class ConcatTokens(View):
 
 @record
 class Overwrite(Elementwise):
-    """The rows of one certain token replaced in place by a learned vector of `width` numbers."""
+    """The rows of one certain token replaced in place by a learned vector of `width` elements."""
 
     width: int
 
