@@ -132,7 +132,7 @@ def _moments(
     masks = mask_bytes(step, stage, stage.checkpointed)
     tables = rotary_bytes(step, stage)
     lent = shared_kv_bytes(step, stage)
-    closure = where(again > 0, run.closure + lent, 0) + tables + masks * (not setup.code.passes_mask)
+    closure = where(again > 0, run.closure + lent, 0) + tables + masks * (not setup.implementation.passes_mask)
     cached = total(n * piece.casts for n, (_, piece) in zip(stage.checkpointed, run.layers, strict=True))
     cached = cached + total(n * piece.biases for n, (_, piece) in zip(stage.layers, run.layers, strict=True))
     one = stage.last * run.loss
@@ -143,9 +143,9 @@ def _moments(
         keeps_stream = again >= 0
     looked_up = stage.first * (run.embedded + where(keeps_stream, 0, run.stream))
     all_masks = mask_bytes(step, stage, stage.layers)
-    around = run.closure + tables + where(again > 0, masks * (not setup.code.passes_mask), 0) + looked_up
+    around = run.closure + tables + where(again > 0, masks * (not setup.implementation.passes_mask), 0) + looked_up
     around = around + all_masks - where(again > 0, masks, 0) + lent + last
-    to_the_loss = looked_up * (setup.code.embeddings == "loss")
+    to_the_loss = looked_up * (setup.implementation.embeddings == "loss")
     made_casts = rank.casts + cached - stage.last * run.after.casts
     at_the_head = run.after.burst - run.after.saved - run.after.casts
     forward = moment(
@@ -177,7 +177,7 @@ def _moments(
             gradients_of(first_made + turn.made),
             left - turn.shared,
             casts - turn.uncast,
-            closure + added + 2 * one + turn.needs - (masks - turn.masks) * (not setup.code.passes_mask),
+            closure + added + 2 * one + turn.needs - (masks - turn.masks) * (not setup.implementation.passes_mask),
         )
         worst = larger(worst, now, turn.valid)
     made = first_made + total(n * part.all for n, part in parts[1 : 1 + len(step.layers)]) * grad

@@ -193,7 +193,7 @@ class ClampedMatmul(Matmul):
     def lower(self, run: Lowering) -> Value:
         """Clamp the weight into a new tensor, which the linear layer saves; autocast casts it each time."""
         x, tape = run.read(self), run.tape
-        if run.code.tuning is not None:
+        if run.implementation.tuning is not None:
             return super().lower(run)
         count = self.d_in * self.d_out
         weight = run.weight(count)
