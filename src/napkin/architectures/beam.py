@@ -8,11 +8,11 @@ from functools import partial
 from napkin.architectures.arrangements import sandwich_norm
 from napkin.architectures.attention import Gate, Scaling
 from napkin.architectures.blocks import RMS_FP32, Gating, moe
-from napkin.architectures.common import FULL, WINDOWED
 from napkin.architectures.decoder import Decoder, Headed, NormedHeads, Vary, always
 from napkin.architectures.dimensions import Dimensions
 from napkin.architectures.layer_plans import Windows, as_parameters_say, laid_out, listed_or
 from napkin.architectures.mixture import SIGMOID
+from napkin.architectures.reading import FULL, WINDOWED
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
 from napkin.operations.implementations import SIGMOID_ROUTER

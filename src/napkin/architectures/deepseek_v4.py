@@ -8,21 +8,11 @@ from functools import partial
 from typing import NamedTuple
 
 from napkin.architectures.arrangements import hyper_connected
+from napkin.architectures.assembly import embedding, head, runs_of
 from napkin.architectures.attention import Rope
 from napkin.architectures.blocks import RMS_CAST, RMS_FP32, Gating, Operations, Routing, gated_mlp, moe
-from napkin.architectures.common import (
-    activation,
-    balance_loss,
-    chosen_experts,
-    depth,
-    embedding,
-    head,
-    listed,
-    on,
-    runs_of,
-    width,
-)
 from napkin.architectures.dimensions import Dimensions, decoder_only, dimensions_of
+from napkin.architectures.reading import activation, balance_loss, chosen_experts, depth, listed, on, width
 from napkin.architectures.record import Architecture
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config

@@ -13,12 +13,13 @@ from math import gcd
 from typing import Any, NamedTuple
 
 from napkin.architectures.arrangements import pre_norm
+from napkin.architectures.assembly import runs_of
 from napkin.architectures.attention import Gate, Rope, Scores
 from napkin.architectures.blocks import RMS, Block, Routing, gated_mlp, moe
-from napkin.architectures.common import FULL, WINDOWED, activation, checked, chosen_experts, depth, on, runs_of, width
 from napkin.architectures.dimensions import Dimensions, decoder_of, dimensions_of
 from napkin.architectures.latent_attention import LATENTS, LatentAttention, LatentSizes
 from napkin.architectures.mixture import Feed
+from napkin.architectures.reading import FULL, WINDOWED, activation, checked, chosen_experts, depth, on, width
 from napkin.architectures.record import Architecture, Wrapper
 from napkin.inputs.load import printable
 from napkin.inputs.model import LARGEST_DIMENSION, Config

@@ -13,20 +13,10 @@ from math import gcd
 from typing import NamedTuple
 
 from napkin.architectures.arrangements import pre_norm
+from napkin.architectures.assembly import embedding, head, runs_of
 from napkin.architectures.blocks import RMS, Block, Operations, gated_mlp
-from napkin.architectures.common import (
-    activation,
-    chosen_experts,
-    depth,
-    embedding,
-    head,
-    headless,
-    indices,
-    listed,
-    runs_of,
-    width,
-)
 from napkin.architectures.dimensions import Dimensions, decoder_only
+from napkin.architectures.reading import activation, chosen_experts, depth, headless, indices, listed, width
 from napkin.architectures.record import Architecture, Wrapper
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore

@@ -7,24 +7,13 @@ from functools import partial
 from typing import NamedTuple
 
 from napkin.architectures.arrangements import Arrangement, hyper_connected, pre_norm
+from napkin.architectures.assembly import embedding, head, last_layer, runs_of
 from napkin.architectures.attention import Rope, Scores
 from napkin.architectures.blocks import PLAIN, RMS, Block, Gating, Operations, Routing, gated_mlp, moe
-from napkin.architectures.common import (
-    activation,
-    chosen_experts,
-    depth,
-    embedding,
-    head,
-    head_size,
-    last_layer,
-    on,
-    runs_of,
-    tied,
-    width,
-)
 from napkin.architectures.dimensions import Dimensions, decoder_only, dimensions_of, prediction_modules, predictions
 from napkin.architectures.latent_attention import LatentAttention, LatentSizes
 from napkin.architectures.layer_plans import Sparse, after_first
+from napkin.architectures.reading import activation, chosen_experts, depth, head_size, on, tied, width
 from napkin.inputs.model import Config
 from napkin.operations.hyper_connections import CopyToStreams, ReadStreams
 from napkin.operations.indexer import Indexer

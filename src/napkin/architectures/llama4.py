@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from napkin.architectures.attention import Attention, Scaling
 from napkin.architectures.blocks import RMS_BARE
-from napkin.architectures.common import CHUNKED, FULL, indices, layer_types
 from napkin.architectures.decoder import Decoder, Inner, NormedHeads, Rotary, Vary
 from napkin.architectures.dimensions import Dimensions
 from napkin.architectures.layer_plans import Plan, Seen, but_each
 from napkin.architectures.mixture import Mixture, Shared
+from napkin.architectures.reading import CHUNKED, FULL, indices, layer_types
 from napkin.architectures.record import Architecture, Wrapper
 from napkin.inputs.model import Config
 from napkin.operations.implementations import HF
