@@ -12,7 +12,6 @@ from functools import partial
 from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.attention import Rope
 from napkin.architectures.blocks import Block, Operations, Routing, gated_mlp, moe, shared_expert
-from napkin.architectures.common import FULL, activation, balance_loss, indices, on, width
 from napkin.architectures.mixing import (
     LINEAR,
     Hybrid,
@@ -23,8 +22,9 @@ from napkin.architectures.mixing import (
     hybrid,
     kinds,
 )
+from napkin.architectures.reading import FULL, activation, balance_loss, indices, on, width
 from napkin.architectures.record import REQUIRED, Architecture, like
-from napkin.architectures.recurrent_blocks import ssd
+from napkin.architectures.state_space import Ssd
 from napkin.inputs.model import Config
 from napkin.operations.implementations import HF
 from napkin.operations.model import Model
@@ -38,8 +38,7 @@ def _ssd_mamba(config: Config, hidden: int, inner: int, **more: object) -> Block
     per_head = config.divides("mamba_n_heads", inner, heads, "(the inner width)")
     if config.raw("mamba_d_head") != "auto" and config.integer("mamba_d_head") != per_head:
         raise config.wrong("mamba_d_head", f"{heads} heads of it are not the inner width {inner}")
-    return partial(
-        ssd,
+    return Ssd(
         width=hidden,
         inner=inner,
         heads=heads,

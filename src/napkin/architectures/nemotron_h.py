@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from napkin.architectures.assembly import runs_of
 from napkin.architectures.blocks import (
     RMS_FP32,
     Block,
@@ -18,7 +19,6 @@ from napkin.architectures.blocks import (
     plain_mlp,
     shared_expert,
 )
-from napkin.architectures.common import FULL, activation, on, runs_of, width
 from napkin.architectures.dimensions import Dimensions
 from napkin.architectures.mixing import (
     DENSE,
@@ -31,8 +31,9 @@ from napkin.architectures.mixing import (
     mixer_layer,
     network,
 )
+from napkin.architectures.reading import FULL, activation, on, width
 from napkin.architectures.record import Architecture, Wrapper
-from napkin.architectures.recurrent_blocks import ssd
+from napkin.architectures.state_space import Ssd
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.operations.implementations import SIGMOID_ROUTER
@@ -108,8 +109,7 @@ def _kinds(config: Config) -> Sequence[str]:
 def _mamba2(config: Config) -> Block:
     heads = config.integer("mamba_num_heads")
     inner = heads * config.integer("mamba_head_dim")
-    return partial(
-        ssd,
+    return Ssd(
         width=width(config),
         inner=inner,
         heads=heads,
