@@ -73,7 +73,7 @@ class ReadStreams(Ordinary):
         if self.behind:
             made = tape.linear(wide, self.width * n, self.made, weight=f"{self.name}/weight")
             variance = tape.mean(tape.power(wide), tokens)
-            made = tape.multiply(made, tape.rsqrt(tape.shift(variance)), "normalised")
+            made = tape.multiply(made, tape.rsqrt(tape.shift(variance)), "normalized")
         else:
             style = Norm("input_norm", (), self.width * n, weight=False, arithmetic="cast_rstd")
             made = tape.linear(
