@@ -1,5 +1,5 @@
 """Operations of hyper-connections (Zhu et al. 2024, arXiv:2409.19606; DeepSeek-V4): the residual is n streams of h
-numbers, and learned weights of each token say how a branch reads them, writes to them, and how they mix."""
+elements; weights computed from each token say how a branch reads the streams, writes to them, and how they mix."""
 
 from __future__ import annotations
 
