@@ -37,7 +37,11 @@ class _Gradient:
 
     def __init__(self, size: Number) -> None:
         self.size = size
-        self.holders = 0
+        self.holders = 1
+
+
+Given = list[tuple[Tensor, _Gradient]]
+"""Tensors with the gradients that a node's backward gives them."""
 
 
 def replay(
@@ -56,80 +60,101 @@ def replay(
     again    the saved tensors were recomputed, and are freed as soon as they are read; else after the node's
              gradients have been summed and cast
     alone    no other piece still holds the shared tensors"""
-    uses: dict[int, int] = {}
-    for node in nodes:
-        for storage in _held(node, alone):
-            uses[id(storage)] = uses.get(id(storage), 0) + 1
-    gradients: dict[int, _Gradient] = {}
-    live: Number = 0
-    peak: Number = 0
-    weights: Number = 0
-    if nodes:
-        first = _Gradient(seed)
-        first.holders = 1
-        gradients[id(nodes[-1].output.root)] = first
+    run = _Backward(nodes, seed, again, alone)
     for node in reversed(nodes):
-        arrived = gradients.pop(id(node.output.root), None)
-        before = weights
-        given: list[tuple[Tensor, _Gradient]] = []
-        late: Number = 0
-        if arrived is not None:
-            takers = [tensor for tensor in node.inputs if not tensor.fixed]
-            if node.broadcast:
-                live = live + node.output.size * len(takers)
-            for tensor in takers:
-                if node.name == SLICE and id(tensor.root) in gradients:
-                    continue
-                if node.alias and _handed_on(tensor, node.output):
-                    arrived.holders += 1
-                    if tensor.places[0][1].kind == WEIGHT:
-                        weights = weights + arrived.size
-                    else:
-                        given.append((tensor, arrived))
-                    continue
-                size = tensor.root.size if node.name in (SLICE, CUT) or node.alias else tensor.size
-                live = live if node.broadcast else live + size
-                if tensor.places[0][1].kind == WEIGHT:
-                    weights = weights + size
-                else:
-                    made = _Gradient(size)
-                    made.holders = 1
-                    given.append((tensor, made))
-            uncast = is_array(node.uncast_weight) or bool(node.uncast_weight)
-            first_made, late = (node.uncast_weight, node.weight) if uncast else (node.weight, 0)
-            weights, live = weights + node.weight, live + first_made - node.bias
-            peak = maximum(peak, live + node.scratch)
-            if again:
-                live = live - _freed(node, uses, alone)
-            if is_array(node.bias) or node.bias:
-                live = live + node.bias
-                peak = maximum(peak, live)
-            for tensor in takers if node.broadcast else ():
-                peak = maximum(peak, live + _in_turn(tensor, node.output))
-                live = live + tensor.size - node.output.size
-            live = _release(arrived, live)
-        if arrived is None or not again:
-            live = live - _freed(node, uses, alone)
-        if is_array(late) or late:
-            peak = maximum(peak, live + late)
-            live = live + late - node.uncast_weight
+        before = run.weights
+        given = run.step(node)
         if stepped:
-            stays = minimum(waits, weights - before)
-            waits, live = waits - stays, live - (weights - before - stays)
-            weights = before
+            stays = minimum(waits, run.weights - before)
+            waits, run.live = waits - stays, run.live - (run.weights - before - stays)
+            run.weights = before
+        run.accumulate(given)
+    return Replay(run.peak, run.live, run.weights)
+
+
+class _Backward:
+    """A backward pass: live bytes relative to its start, their peak, and the gradients that are not yet read."""
+
+    def __init__(self, nodes: Sequence[Node], seed: Number, again: bool, alone: bool) -> None:
+        self.again, self.alone = again, alone
+        self.live: Number = 0
+        self.peak: Number = 0
+        self.weights: Number = 0
+        self.uses: dict[int, int] = {}
+        for node in nodes:
+            for storage in _held(node, alone):
+                self.uses[id(storage)] = self.uses.get(id(storage), 0) + 1
+        self.gradients = {id(nodes[-1].output.root): _Gradient(seed)} if nodes else {}
+
+    def step(self, node: Node) -> Given:
+        """Run one node's backward and return the gradients of its inputs."""
+        arrived = self.gradients.pop(id(node.output.root), None)
+        if arrived is None:  # nothing that the loss depends on
+            self.live = self.live - _freed(node, self.uses, self.alone)
+            return []
+        takers = [tensor for tensor in node.inputs if not tensor.fixed]
+        given = self.input_gradients(node, takers, arrived)
+        uncast = is_array(node.uncast_weight) or bool(node.uncast_weight)
+        first_made, late = (node.uncast_weight, node.weight) if uncast else (node.weight, 0)
+        self.weights, self.live = self.weights + node.weight, self.live + first_made - node.bias
+        self.rise(node.scratch)
+        if self.again:
+            self.live = self.live - _freed(node, self.uses, self.alone)
+        if is_array(node.bias) or node.bias:
+            self.live = self.live + node.bias
+            self.rise()
+        for tensor in takers if node.broadcast else ():
+            self.rise(_in_turn(tensor, node.output))
+            self.live = self.live + tensor.size - node.output.size
+        self.live = _release(arrived, self.live)
+        if not self.again:
+            self.live = self.live - _freed(node, self.uses, self.alone)
+        if is_array(late) or late:
+            self.rise(late)
+            self.live = self.live + late - node.uncast_weight
+        return given
+
+    def input_gradients(self, node: Node, takers: Sequence[Tensor], arrived: _Gradient) -> Given:
+        """Allocate the gradients of a node's inputs, or pass on the one that arrived."""
+        given: Given = []
+        if node.broadcast:
+            self.live = self.live + node.output.size * len(takers)
+        for tensor in takers:
+            if node.name == SLICE and id(tensor.root) in self.gradients:
+                continue
+            is_weight = tensor.places[0][1].kind == WEIGHT
+            if node.alias and _handed_on(tensor, node.output):
+                arrived.holders += 1
+                if is_weight:
+                    self.weights = self.weights + arrived.size
+                else:
+                    given.append((tensor, arrived))
+                continue
+            size = tensor.root.size if node.name in (SLICE, CUT) or node.alias else tensor.size
+            self.live = self.live if node.broadcast else self.live + size
+            if is_weight:
+                self.weights = self.weights + size
+            else:
+                given.append((tensor, _Gradient(size)))
+        return given
+
+    def accumulate(self, given: Given) -> None:
+        """Hand gradients to their tensors; where there is one already, their sum is a new tensor."""
         for tensor, gradient in given:
             key = id(tensor.root)
-            there = gradients.get(key)
+            there = self.gradients.get(key)
             if there is None:
-                gradients[key] = gradient
-            else:
-                total = _Gradient(there.size)
-                total.holders = 1
-                live = live + total.size
-                peak = maximum(peak, live)
-                live = _release(gradient, _release(there, live))
-                gradients[key] = total
-    return Replay(peak, live, weights)
+                self.gradients[key] = gradient
+                continue
+            total = _Gradient(there.size)
+            self.live = self.live + total.size
+            self.rise()
+            self.live = _release(gradient, _release(there, self.live))
+            self.gradients[key] = total
+
+    def rise(self, more: Number = 0) -> None:
+        """Let the peak include what is live now and `more` temporary bytes."""
+        self.peak = maximum(self.peak, self.live + more)
 
 
 def _handed_on(tensor: Tensor, output: Tensor) -> bool:

@@ -241,7 +241,7 @@ class Tape:
         given, x = x, self.raised(x)
         mean = self.new(rows, "fp32", "mean", fixed=True)
         rstd = self.new(rows, "fp32", "rstd", fixed=True)
-        out = self.new(x.count, x.dtype, "normalised")
+        out = self.new(x.count, x.dtype, "normalized")
         self.record("layer_norm", (x,), out, (x, mean, rstd, *weights), weight=weight)
         self.hold(given)
         return out
@@ -250,7 +250,7 @@ class Tape:
         """Run F.rms_norm, which saves its input and the reciprocal RMS of each row in fp32."""
         given, x = x, self.raised(x)
         rstd = self.new(rows, "fp32", "rstd", fixed=True)
-        out = self.new(x.count, x.dtype, "normalised")
+        out = self.new(x.count, x.dtype, "normalized")
         self.record("rms_norm", (x,), out, (x, rstd), weight=weight)
         self.hold(given)
         return out

@@ -1,7 +1,7 @@
 """Activation functions on the tape, as transformers' activations.py writes them.
 
 Python computes an expression's operands from left to right and holds each until its operator has run; a function holds
-its argument until it returns. What C++ computes in one statement of a backward formula stands until that statement ends
+its argument until it returns. Temporaries of one C++ statement of a backward formula live until that statement ends
 (tools/autograd/derivatives.yaml in pytorch, torch/csrc/autograd/FunctionsManual.cpp).
 """
 
@@ -15,7 +15,7 @@ from napkin.errors import Refused
 from napkin.operations.implementations import Implementation
 
 MakeWeight = Callable[[int], Tensor]
-"""Makes a function's own weight of this many numbers."""
+"""Makes an activation's learned vector of that many elements."""
 
 TANH_WRITTEN = ("gelu_new", "gelu_accurate", "gelu_python_tanh")
 """0.5·x·(1 + tanh(√(2/π)·(x + 0.044715·x³)))"""

@@ -29,7 +29,7 @@ from napkin.record import record
 
 @record
 class Rotary(Elementwise):
-    """Rotary position embedding of `dim` of each of `heads` heads' `head_dim` numbers (x·cos + rotated(x)·sin).
+    """Rotary position embedding of `dim` of `head_dim` elements of each of `heads` heads: x·cos + rotate_half(x)·sin.
 
     pairing  half: number i turns with i + dim/2 · interleaved: 2i with 2i + 1 · complex: as one complex product
     upcast   computed in fp32 and cast back
@@ -119,11 +119,11 @@ class AttentionCore(Ordinary):
 
     @property
     def cached(self) -> int:
-        """Numbers of keys and values a token."""
+        """Return the elements of keys and values per token."""
         return self.kv_heads * (self.qk_dim if self.shared else self.qk_dim + self.v_dim)
 
     def runs(self, length: Number) -> Number:
-        """Keys that stand for runs of tokens, in a sequence of `length`."""
+        """Return the compressed keys, one per run of tokens, in a sequence of `length`."""
         return length // self.compressed if self.compressed else 0
 
     def own_pairs(self, work: Work) -> Number:

@@ -20,7 +20,7 @@ def repeat_heads(run: Lowering, x: Tensor, heads: Number, kv_heads: Number) -> T
 
 
 def folded(run: Lowering, x: Tensor, heads: Number) -> Tensor:
-    """Sequences and heads as one dimension, as a batched product wants them: a copy where they lie apart."""
+    """Fold batch and heads into one dimension for a batched matmul: a copy of a transposed view."""
     if not x.rows_apart:
         return x
     copied = run.tape.copy(x, "folded")

@@ -1,5 +1,5 @@
-"""Operations of attention over compressed keys (DeepSeek-V4): runs of tokens that are past stand for themselves by one
-key each, of which an indexer may choose."""
+"""Operations of attention over compressed keys (DeepSeek-V4): each run of past tokens is pooled to one key, and an
+indexer may choose among these."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from napkin.record import record
 
 @record
 class Compressor(Ordinary):
-    """One key of `head_dim` numbers for each run of `rate` tokens: Σ over the run of softmax(gate + position)·value,
+    """One key of `head_dim` elements for each run of `rate` tokens: Σ over the run of softmax(gate + position)·value,
     normalized, its last `rotary` elements rotated (RoPE). FLOP: 4·T·h·d, twice that where overlapping.
 
     overlapping  a run's key is made of its own tokens and of those of the run before, each token giving both its own
@@ -32,7 +32,7 @@ class Compressor(Ordinary):
 
     @property
     def wide(self) -> int:
-        """Numbers of values, and of gates, that a token gives."""
+        """Return the elements of values, and of gates, per token."""
         return self.head_dim * (1 + self.overlapping)
 
     def weights(self) -> tuple[Weight, ...]:
@@ -160,7 +160,7 @@ class BlockIndexer(Ordinary):
         return NOT_TIMED  # not timed yet
 
     def cache(self, over: Served) -> Cache | None:
-        """One key a token, on every rank."""
+        """Cache one key per token, on every rank."""
         return Cache(self.name, growing=over.context * self.head_dim)
 
     def lower(self, run: Lowering) -> Value:

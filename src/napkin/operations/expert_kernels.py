@@ -91,7 +91,7 @@ def weighted_experts(run: Lowering, op: RoutedExperts) -> Value:
 
 
 def sorted_tokens(run: Lowering, router: str, rows: Number) -> tuple[Tensor, Tensor, Tensor]:
-    """How a router's choices are sorted by expert, the tokens that they stand for, and their scores in that order:
+    """How a router's choices are sorted by expert, the tokens that they belong to, and their scores in that order:
     made once for all that follow the router."""
     if router not in run.orders:
         tape, weights = run.tape, run.values[router].tensor
@@ -113,7 +113,7 @@ def looped_experts(run: Lowering, op: RoutedExperts) -> Value:
     stored = "fp32" if tape.autocast else tape.compute
 
     def taken(count: Number) -> tuple[Tensor, Tensor]:
-        """So many tokens, and where they stand."""
+        """Return a number of tokens, and their indices."""
         places = tape.new(2 * count, "int64", "token and choice", fixed=True)
         sent = tape.new(count * op.d_model, x.tensor.dtype, "sent")
         return tape.record("gather", (x.tensor,), sent, (places,), scratch=x.tensor.size), places

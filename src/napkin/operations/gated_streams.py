@@ -81,7 +81,7 @@ class NgramTable(Embedding):
 
 @record
 class DilatedConv(Elementwise):
-    """A causal depthwise convolution along the sequence, of `kernel` steps `dilation` tokens apart: no products."""
+    """A causal depthwise convolution along the sequence, of `kernel` steps `dilation` tokens apart: no matmuls."""
 
     channels: int
     kernel: int
@@ -89,7 +89,7 @@ class DilatedConv(Elementwise):
 
     @property
     def reach(self) -> int:
-        """Tokens before a token that it reads from."""
+        """Return how many tokens back the kernel reads."""
         return (self.kernel - 1) * self.dilation
 
     def weights(self) -> tuple[Weight, ...]:
@@ -120,7 +120,7 @@ class DilatedConv(Elementwise):
 
 @record
 class RunChoice(Ordinary):
-    """Chooses the runs of `rate` tokens that each query sees: queries of `heads` heads and a key a token from one
+    """Chooses the runs of `rate` tokens that each query sees: queries of `heads` heads and one key per token from one
     product, the keys of a run averaged, and normalized as the queries are. The loss's gradient does not reach its
     weights: a choice has none. FLOP: 2·T·h·(H + 1)·D and 2·T·H·D·⌊s/rate⌋."""
 
@@ -148,7 +148,7 @@ class RunChoice(Ordinary):
         return NOT_TIMED  # not timed yet
 
     def cache(self, over: Served) -> Cache | None:
-        """One key a token, on every rank."""
+        """Cache one key per token, on every rank."""
         return Cache(self.name, growing=over.context * self.head_dim)
 
     def lower(self, run: Lowering) -> Value:

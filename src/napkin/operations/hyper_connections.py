@@ -1,5 +1,5 @@
 """Operations of hyper-connections (Zhu et al. 2024, arXiv:2409.19606; DeepSeek-V4): the residual is n streams of h
-numbers, and learned weights of each token say how a branch reads them, writes to them, and how they mix."""
+elements; weights computed from each token say how a branch reads the streams, writes to them, and how they mix."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class ReadStreams(Ordinary):
         if self.behind:
             made = tape.linear(wide, self.width * n, self.made, weight=f"{self.name}/weight")
             variance = tape.mean(tape.power(wide), tokens)
-            made = tape.multiply(made, tape.rsqrt(tape.shift(variance)), "normalised")
+            made = tape.multiply(made, tape.rsqrt(tape.shift(variance)), "normalized")
         else:
             style = Norm("input_norm", (), self.width * n, weight=False, arithmetic="cast_rstd")
             made = tape.linear(

@@ -55,7 +55,7 @@ class Indexer(Ordinary):
         return NOT_TIMED  # not timed yet
 
     def cache(self, over: Served) -> Cache | None:
-        """One key a token, on every rank."""
+        """Cache one key per token, on every rank."""
         return Cache(self.name, growing=over.context * self.head_dim)
 
     def lower(self, run: Lowering) -> Value:

@@ -75,7 +75,7 @@ class Matmul(Ordinary):
         else:
             once = not run.implementation.transposed_weight or self.shard == VOCABULARY
             out = run.tape.linear(tensor, d_in, d_out, self.bias, f"{self.name}/weight", once)
-            if not once and self.bias:  # added apart, in its own type
+            if not once and self.bias:  # a separate addition, in its own dtype
                 out = run.tape.add(out, run.weight(d_out))
         if column and run.implementation.gather_again and not x.gathered:
             out.count = factor * run.split.sequence * d_out

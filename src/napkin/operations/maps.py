@@ -1,4 +1,4 @@
-"""What stands around attention where its maps are not those of queries and keys alone: two that are subtracted
+"""Operations around attention whose maps are not softmax(q·kᵀ) only: two that are subtracted
 (Differential Transformer, arXiv:2410.05258), or one that the values mask (Dynamic Mask Attention, arXiv:2508.02124)."""
 
 from __future__ import annotations

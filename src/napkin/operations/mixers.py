@@ -27,7 +27,7 @@ SELECTIVE_CHUNK = 2048
 
 @record
 class Sizes:
-    """One rank's part of a recurrence: b sequences of s tokens, heads of p numbers with a state of N numbers each,
+    """One rank's part of a recurrence: b sequences of s tokens, heads of p elements with a state of N elements each,
     groups that share keys, tokens of a chunk."""
 
     sequences: Number
@@ -65,7 +65,7 @@ def scan_constants(tape: Tape, size: Sizes) -> tuple[Tensor, ...]:
 
 
 def scan_states(tape: Tape, size: Sizes) -> Tensor:
-    """Pairs of fp32 numbers for each channel, state and chunk."""
+    """Two fp32 elements for each channel, state and chunk."""
     chunks = ceil_div(size.length, SELECTIVE_CHUNK)
     count = size.sequences * size.channels * chunks * 2 * size.state
     return tape.new(count, "fp32", "states", fixed=True)

@@ -82,7 +82,7 @@ class Norm(Elementwise):
         width = self.width // (run.split.tensor if divided and self.groups == 1 else 1)
         rows = x.count // width
         arithmetic = self.arithmetic if run.implementation.norms != "fused" else "fused"
-        narrow = "fp32" if self.gated and arithmetic == "fp32" else x.dtype  # the gate comes before the cast
+        out_dtype = "fp32" if self.gated and arithmetic == "fp32" else x.dtype  # the gate comes before the cast
         size = width * (self.groups if self.per_group else 1)
         if run.implementation.norms == "fp32" and self.kind == "rms":
             arithmetic = "fp32"
@@ -94,40 +94,40 @@ class Norm(Elementwise):
                 x = tape.cast(x, "fp32")
             if self.kind == "rms":
                 return (
-                    tape.cast(tape.rms_norm(x, rows, learned), narrow)
+                    tape.cast(tape.rms_norm(x, rows, learned), out_dtype)
                     if arithmetic != "fused"
                     else tape.rms_norm(x, rows, learned)
                 )
             shifted = [tape.scale(run.weight(size))] if self.unit_offset else []
             out = tape.layer_norm(x, rows, shifted, learned)
-            return tape.cast(out, narrow) if arithmetic == "fused_fp32" else out
+            return tape.cast(out, out_dtype) if arithmetic == "fused_fp32" else out
         given, x = x, tape.cast(x, "fp32")
         if arithmetic == "cast_rstd":
-            spread = tape.rsqrt(tape.shift(tape.mean(tape.power(x), rows)))
-            return tape.multiply(given, tape.cast(spread, narrow), "normalised")
+            rstd = tape.rsqrt(tape.shift(tape.mean(tape.power(x), rows)))
+            return tape.multiply(given, tape.cast(rstd, out_dtype), "normalized")
         if self.kind == "layer":
             mean = tape.mean(x, rows)
             deviation = tape.add(x, mean)
-            centred = tape.add(x, mean)
+            centered = tape.add(x, mean)
         else:
-            deviation = centred = x
+            deviation = centered = x
         if arithmetic == "fp32_rstd":
-            centred = given
+            centered = given
         variance = tape.mean(tape.power(deviation), rows)
-        spread = tape.power(tape.shift(variance)) if run.implementation.powered else tape.rsqrt(tape.shift(variance))
-        out = tape.multiply(centred, spread, "normalised")
+        rstd = tape.power(tape.shift(variance)) if run.implementation.powered else tape.rsqrt(tape.shift(variance))
+        out = tape.multiply(centered, rstd, "normalized")
         if not self.weight:
-            return tape.cast(out, narrow)
+            return tape.cast(out, out_dtype)
         weight = run.weight(size)
         if arithmetic == "fp32":
             if self.unit_offset or self.gated or self.kind == "layer" or run.implementation.fp32_norm_weight:
                 weight = tape.cast(weight, "fp32")
             if self.unit_offset:
                 weight = tape.shift(weight, "1 + weight")
-            return tape.cast(tape.multiply(out, weight), narrow)
+            return tape.cast(tape.multiply(out, weight), out_dtype)
         if arithmetic == "fp32_rstd":  # cast to the weight's type
-            narrow = weight.dtype
-        product = tape.multiply(tape.cast(out, narrow), weight)
+            out_dtype = weight.dtype
+        product = tape.multiply(tape.cast(out, out_dtype), weight)
         tape.hold(out, variance)
         return product
 
@@ -137,7 +137,7 @@ class Norm(Elementwise):
         lowered = [tape.cast(run.weight(size), tape.autocast) for there in (self.weight, self.bias) if there]
         x = tape.lowered(x)
         mean, rstd = (tape.new(rows, "fp32", what, fixed=True) for what in ("mean", "rstd"))
-        out = tape.new(x.count, x.dtype, "normalised")
+        out = tape.new(x.count, x.dtype, "normalized")
         return tape.record("layer_norm", (x,), out, (x, mean, rstd, *lowered), weight=learned)
 
 
@@ -166,7 +166,7 @@ class UnitNorm(Elementwise):
         cut = tape.record("clamp", (length,), tape.new(rows, wide, "cut"), (length,))
         inverse = tape.new(rows, wide, "reciprocal")
         inverse = tape.record("reciprocal", (cut,), inverse, (inverse,))
-        out = tape.multiply(x.tensor, tape.scale(inverse), "normalised")
+        out = tape.multiply(x.tensor, tape.scale(inverse), "normalized")
         if self.learned:
             out = tape.multiply(out, run.weight(self.groups))
         return Value(out, x.width, x.divided, x.gathered)

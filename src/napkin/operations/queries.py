@@ -1,4 +1,4 @@
-"""What a question asks about a model's operations as a whole: which linear layers it has, whether it scans, how its
+"""Answer questions about all operations of a model: which linear layers it has, whether it scans, how its
 attention is masked."""
 
 from __future__ import annotations

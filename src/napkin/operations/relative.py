@@ -14,7 +14,7 @@ from napkin.record import record
 
 @record
 class DistanceBias(Ordinary):
-    """What is added to the score of each query and key: the query's `rank` numbers for each head mix learned profiles
+    """What is added to the score of each query and key: the query's `rank` elements for each head mix learned profiles
     over `extent` distances. FLOP: 2·T·a·rank·extent."""
 
     heads: int

@@ -1,7 +1,7 @@
 """Operations of networks whose layers do more than read one stream and hand it on: several streams side by side (AltUp,
 Baykal et al. 2023, arXiv:2301.13310), activations cut by their spread, experts with a learned weight each.
 
-Symbols as in base.py; n streams of h elements per token. Weights of AltUp stand in ordinary linear layers and norms:
+Symbols as in base.py; n streams of h elements per token. The weights of AltUp are in ordinary linear layers and norms:
 here is what joins them.
 """
 
@@ -23,7 +23,7 @@ class Streaming(Elementwise, abstract=True):
     width: int
 
     def traffic(self) -> tuple[int, int]:
-        """Bytes a token that must move, forward and backward, 16-bit tensors: what is read and what is written."""
+        """Return the bytes per token read and written, (forward, backward), in 16-bit tensors."""
         return 0, 0
 
 
@@ -72,7 +72,7 @@ class StreamMean(Streaming):
 
 @record
 class Magnitude(Streaming):
-    """The root mean square of `width` elements: one number a token."""
+    """The root mean square of `width` elements: one element per token."""
 
     def traffic(self) -> tuple[int, int]:
         return 2 * self.width, 4 * self.width
@@ -205,7 +205,7 @@ class ClampedMatmul(Matmul):
 
 @record
 class ExpertScale(Elementwise):
-    """The weights of a token's chosen experts, each multiplied by a learned number of its expert. Reads a router."""
+    """The weights of a token's chosen experts, each multiplied by a learned scalar of its expert. Reads a router."""
 
     experts: int
     top_k: int

@@ -57,8 +57,8 @@ def reuse(op: Operation, owner: Operation | None = None) -> Reused:
 
 @record
 class Share(View):
-    """Hands what it reads on to all layers that follow: keys and values that several layers share, or numbers of which
-    each layer has its part. No pipeline stage then stands alone."""
+    """Share what it reads with all following layers: shared keys and values, or a tensor of which each layer reads a
+    slice. Pipeline stages then depend on each other."""
 
     def traffic(self) -> tuple[Number, Number]:
         """Nothing: the tensor is there already."""
@@ -199,7 +199,7 @@ class Overwrite(Elementwise):
 
 @record
 class Cast(Elementwise):
-    """The same numbers in another format: in fp32 (`fp32`), or in that of the parameters."""
+    """Cast to fp32 (`fp32`), or to the dtype of the parameters."""
 
     width: int
     fp32: bool = False
