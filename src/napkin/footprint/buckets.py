@@ -14,7 +14,7 @@ from napkin.term import TRUE, Term, add, ceil_divide, constant, largest, leaf, m
 
 
 def tree(step: Step, rank: Rank, source: str) -> dict[str, Term]:
-    """Terms by path. `source` says whose code the activations are those of."""
+    """Return the terms of a rank's memory by path. `source` cites the implementation that the activations are of."""
     precision = step.setup.precision
     root = "memory"
     terms: dict[str, Term] = {}
@@ -53,7 +53,7 @@ def tree(step: Step, rank: Rank, source: str) -> dict[str, Term]:
 
 
 def _in_flight(rank: Rank, path: str, saved: Term) -> Term:
-    """Activations of all micro-batches on their way through the stage."""
+    """Return the activations of all micro-batches in flight on the stage."""
     stage = rank.stage
     if rank.each == rank.saved and stage.parts == 1 and rank.stage.delayed == 0:
         return multiply(path, saved, constant("micro_batches_in_flight", stage.chunks))
@@ -67,7 +67,7 @@ def _in_flight(rank: Rank, path: str, saved: Term) -> Term:
 
 
 def hosted(step: Step, rank: Rank) -> list[Term]:
-    """What stands outside the GPU's own memory for each GPU, and what offloading moves there and back in a step."""
+    """Return what each GPU keeps in the host's memory, and what offloading moves there and back in a step."""
     setup = step.setup
     if not setup.offload and not setup.optimizer.paged:
         return []
@@ -91,8 +91,8 @@ def hosted(step: Step, rank: Rank) -> list[Term]:
 
 
 def _weights(step: Step, rank: Rank, path: str, size: Number, width: Term, sharded: bool) -> Term:
-    """Weights held (table, layers, head) × bytes, over the ranks that share them; what a framework adds beside them
-    (flat copies, quantised weights) stands in one leaf with the rest."""
+    """Return weights held (embedding, layers, head) × bytes, over the ranks that shard them; one leaf where a framework
+    adds to them (flat copies, quantized weights)."""
     pieces = ["table", *(f"layers/{piece.name}" for _, piece in step.run.layers), "head", "shared"]
     held = []
     for name, (count, part) in zip(pieces, memory.parts_of(step, rank.stage), strict=False):
@@ -109,7 +109,7 @@ def _weights(step: Step, rank: Rank, path: str, size: Number, width: Term, shard
 
 
 def _state(step: Step, rank: Rank, path: str, name: str, size: Number) -> Term:
-    """One state of the optimizer: weights × bytes where it has the shape of all of them."""
+    """Return one state of the optimizer: weights × bytes where it has the shape of all of them."""
     precision = step.setup.precision
     kind = precision.master if name == "master" and precision.master else precision.state
     width = leaf(f"bytes_of_{name}", sized(1, kind), "byte/param", TRUE, kind)
@@ -117,7 +117,7 @@ def _state(step: Step, rank: Rank, path: str, name: str, size: Number) -> Term:
 
 
 def _saved(step: Step, rank: Rank, path: str, source: str) -> Term:
-    """Bytes kept by each operation of each kind of layer, by checkpointed blocks, and outside the layers."""
+    """Return the bytes kept by each operation of each layer type, by checkpointed blocks, and outside the layers."""
     stage, run, recompute = rank.stage, step.run, step.setup.layout.recompute
     size = activations.group_size(recompute, step.order.depth)
     parts: list[Term] = []
@@ -140,7 +140,7 @@ def _saved(step: Step, rank: Rank, path: str, source: str) -> Term:
 
 
 def _kept(piece: Piece) -> Term:
-    """What one piece keeps, by operation."""
+    """Return what one piece keeps, by operation."""
     by_operation: dict[str, Number] = {}
     for storage in piece.kept:
         if storage.kind == ACTIVATION and not storage.shared:
@@ -151,5 +151,5 @@ def _kept(piece: Piece) -> Term:
 
 
 def peak_of(rank: Rank) -> Moment:
-    """The moment of the largest live bytes."""
+    """Return the moment of the peak."""
     return max(rank.moments, key=lambda m: m.live)

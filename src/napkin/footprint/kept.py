@@ -14,15 +14,15 @@ from napkin.operations.implementations import EAGER
 from napkin.training.order import Counts
 from napkin.training.recomputation import OPERATIONS
 
-LAYERS_ON_THE_WAY = 2
-"""Layers whose activations are on the card while activations are offloaded: one being written, one being read."""
+LAYERS_IN_TRANSIT = 2
+"""Layers whose activations are on the GPU while activations are offloaded: one being written, one being read."""
 
 STASHED = 5
-"""Tensors on their way to the host at once (torchtune training/_activation_offloading.py, max_fwd_stash_size)."""
+"""Tensors being copied to the host at once (torchtune training/_activation_offloading.py, max_fwd_stash_size)."""
 
 
 def saved_bytes(step: Step, stage: Stage) -> tuple[Number, Number, Number]:
-    """(layers', weight copies', outside) bytes of one micro-batch on a stage."""
+    """Return the bytes that one micro-batch keeps on a stage: by layers, by weight copies, and outside the layers."""
     run, recompute = step.run, step.setup.layout.recompute
     casts = stage.first * run.before.casts + stage.last * run.after.casts
     shared: dict[int, tuple[Storage, Number]] = {}  # by storage: it, and how many layers keep it
@@ -44,7 +44,7 @@ def saved_bytes(step: Step, stage: Stage) -> tuple[Number, Number, Number]:
 
 
 def _first_keeps_input(step: Step) -> bool:
-    """Whether the first layer keeps the residual stream as it comes, or is checkpointed and keeps nothing else."""
+    """Return whether the first layer keeps the residual stream unchanged, or is checkpointed and keeps nothing else."""
     if not step.order.segments:
         return False
     sort = step.order.sorts[step.order.segments[0].runs[0][2]]
@@ -53,7 +53,7 @@ def _first_keeps_input(step: Step) -> bool:
 
 
 def kept_by_layers(step: Step, counts: Counts, checkpoints: Number) -> Number:
-    """Bytes that so many layers of each sort keep, those of them that are checkpointed so many checkpoints."""
+    """Return the bytes that `counts` layers of each variant keep; the checkpointed ones keep `checkpoints` inputs."""
     setup = step.setup
     layers: Number = 0
     inputs: Number = 0
@@ -69,15 +69,15 @@ def kept_by_layers(step: Step, counts: Counts, checkpoints: Number) -> Number:
             layers = layers + n * piece.saved
     if activations.group_size(setup.layout.recompute, step.order.depth) > 1:
         inputs = checkpoints * maximum(0, *(piece.input for piece in pieces))
-    if "activations" in setup.offload:  # copied to the host as they are made: two layers' worth is on its way
-        layers = minimum(layers, LAYERS_ON_THE_WAY * maximum(0, *(piece.saved for piece in pieces)))
+    if "activations" in setup.offload:  # copied to the host as they are computed
+        layers = minimum(layers, LAYERS_IN_TRANSIT * maximum(0, *(piece.saved for piece in pieces)))
         inputs = minimum(inputs, STASHED * maximum(0, *(piece.input for piece in pieces)))
     return layers + inputs
 
 
 def mask_bytes(step: Step, stage: Stage, counts: Counts) -> Number:
-    """Causal masks that so many layers of each kind refer to: one for each window among them, where each has its
-    own."""
+    """Return the bytes of the causal masks that `counts` layers of each type refer to: one for each window, where each
+    has its own."""
     by_window: dict[object, Number] = {}
     for again, layer in zip(counts, stage.kinds, strict=True):
         for op in layer.operations:
@@ -89,7 +89,7 @@ def mask_bytes(step: Step, stage: Stage, counts: Counts) -> Number:
 
 
 def rotary_bytes(step: Step, stage: Stage) -> Number:
-    """Rotary tables that checkpointed layers refer to and no other layer keeps."""
+    """Return the bytes of rotary tables that checkpointed layers refer to and no other layer keeps."""
     found: Number = 0
     for storage in step.run.tables:
         again, others = _users(step, stage.sorts, storage)
@@ -98,7 +98,7 @@ def rotary_bytes(step: Step, stage: Stage) -> Number:
 
 
 def shared_kv_bytes(step: Step, stage: Stage) -> Number:
-    """What layers lend each other and none keeps for backward: the code alone holds it."""
+    """Return the bytes of what layers share and none keeps for backward: only the forward function holds it."""
     found: Number = 0
     for storage in step.run.shared_tensors:
         _, keep = _users(step, stage.sorts, storage)
@@ -107,7 +107,8 @@ def shared_kv_bytes(step: Step, stage: Stage) -> Number:
 
 
 def _users(step: Step, counts: Counts, storage: Storage) -> tuple[Number, Number]:
-    """Layers among so many of each sort that share a storage: those that are checkpointed, and those that keep it."""
+    """Return, of `counts` layers of each variant, those that share a storage: how many are checkpointed, how many keep
+    it."""
     again: Number = 0
     others: Number = 0
     for n, sort in zip(counts, step.order.sorts, strict=True):
@@ -117,7 +118,7 @@ def _users(step: Step, counts: Counts, storage: Storage) -> tuple[Number, Number
 
 
 def freed_bytes(step: Step, stage: Stage, left: Counts) -> Number:
-    """Bytes of what layers share and none of those that are left (of each sort) reads any more."""
+    """Return the bytes of what layers share and none of those that are left (of each variant) still reads."""
     shared = {id(s): s for _, piece in step.run.layers for s in piece.shared if s.kind != WEIGHT_COPY}
     refers = {id(storage) for storage in step.run.tables}
     found: Number = 0
@@ -130,4 +131,5 @@ def freed_bytes(step: Step, stage: Stage, left: Counts) -> Number:
 
 
 def dot(counts: Iterable[Number], sizes: Iterable[Number]) -> Number:
+    """Return Σ count · size."""
     return total(n * size for n, size in zip(counts, sizes, strict=True))

@@ -93,7 +93,7 @@ def parts_of(step: Step, stage: Stage) -> list[tuple[Number, Held]]:
 def _moments(
     step: Step, rank: Rank, parts: Sequence[tuple[Number, Held]]
 ) -> tuple[tuple[Moment, ...], tuple[Moment, ...]]:
-    """The moments of a step at which a rank's live bytes can be the largest, and those between its phases."""
+    """Return the moments of a step at which a rank's live bytes can be the largest, and those between its phases."""
     setup, run, stage = step.setup, step.run, rank.stage
     layout, precision = setup.layout, setup.precision
     grad = sized(1, precision.grad)

@@ -15,8 +15,8 @@ from napkin.training.optimizers import OPTIMIZERS, Optimizer
 
 
 def optimizer_temporaries(step: Step, rank: Rank) -> Number:
-    """Buffers of the optimizer step (optimizer_step.py), divided like the states. What Muon leaves to AdamW is a step
-    of its own."""
+    """Return the bytes of the optimizer step's buffers (optimizer_step.py), sharded like the states. What Muon leaves
+    to AdamW is a step of its own."""
     setup = step.setup
     shards = where(setup.layout.zero >= 1, setup.shards, 1)
     own = ceil_div(setup.framework.step_bytes * rank.held.all, shards)
@@ -33,8 +33,8 @@ def optimizer_temporaries(step: Step, rank: Rank) -> Number:
 
 
 def tensor_sizes(step: Step) -> Iterator[tuple[Number, tuple[int, ...], Optimizer]]:
-    """(numbers on a rank, shape, optimizer) of the weight tensors in order, each kind of layer once or twice. A tied
-    head's matrix is the table."""
+    """Yield (elements on a rank, shape, optimizer) of the weight tensors in order, each layer type once or twice. A
+    tied head's matrix is the embedding."""
     stack, setup = step.stack, step.setup
     layers: list[Operation] = []
     for layer in stack.layers:
@@ -47,5 +47,5 @@ def tensor_sizes(step: Step) -> Iterator[tuple[Number, tuple[int, ...], Optimize
 
 
 def table_elements(step: Step) -> Number:
-    """Numbers of the token table on a rank."""
+    """Return the elements of the token embedding on a rank."""
     return total(ceil_div(w.count, divided(w, step.setup.layout)) for w in table_of(step.stack).weights())

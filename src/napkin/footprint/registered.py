@@ -15,7 +15,7 @@ SPARE_POSITIONS = 2
 
 
 def buffers(step: Step, stage: Stage) -> Number:
-    """Bytes of the tensors that a stage's code registers beside its parameters (frames.py)."""
+    """Return the bytes of the buffers that the modules of a stage register (frames.py)."""
     setup, stack = step.setup, step.stack
     length = setup.layout.seq if setup.code.crops else step.model.max_length or setup.layout.seq
     depth = total(stage.layers)

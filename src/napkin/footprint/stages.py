@@ -19,11 +19,15 @@ from napkin.training.order import Counts
 
 @record
 class Stage:
-    """What a pipeline stage holds: layers `low` up to `high`, how many of them of each sort, of each kind, and of each
-    kind checkpointed; whether the ends.
+    """What a pipeline stage holds: layers low … high − 1.
 
-    chunks   micro-batches in flight, in parts of one of its `parts` model chunks
-    delayed  micro-batches of which only the weights' gradients are not made yet (zero-bubble schedules)"""
+    sorts         how many of them of each variant
+    layers        how many of each type          kinds  the layer of each type
+    checkpointed  how many of each type are checkpointed
+    first, last   1 where it is that stage of the pipeline, with the embedding or the head
+    chunks        micro-batches in flight, counted in its `parts` model chunks
+    delayed       micro-batches of which only the weight gradients are still to be computed (zero-bubble schedules)
+    """
 
     index: Number
     low: Number
@@ -40,16 +44,19 @@ class Stage:
 
     @property
     def in_flight(self) -> Number:
-        """Micro-batches whose activations it holds."""
+        """Return the number of micro-batches whose activations it holds."""
         return ratio(self.chunks, self.parts)
 
 
 def shares(depth: int, stages: Number, index: Number, partition: str, costs: tuple[int, int]) -> tuple[Number, Number]:
-    """The first layer of a stage and the one after its last; `costs`: matrix weights of a layer and of the head.
+    """Return the first layer of a stage and the one after its last. `costs`: matrix weights of a layer and of the head.
 
-    even   as evenly as can be, the earlier stages one more       front  ⌈L/p⌉ on each, the last what is left
-    slots  the table and the head take a layer's place each       cost   stage i ends with the layer that brings the
-    weights multiplied above i + 1 of p equal shares of all (layers and head)"""
+    even   as evenly as possible, the earlier stages one more
+    front  ⌈L/p⌉ on each, the last stage what is left
+    slots  the embedding and the head count as a layer each
+    cost   stage i ends with the layer that brings the matrix weights above i + 1 of p equal shares of the total (layers
+           and head)
+    """
     if partition == FRONT:
         each = ceil_div(depth, stages)
         return minimum(index * each, depth), minimum((index + 1) * each, depth)
@@ -72,7 +79,7 @@ def _matrix_weights(operations: Iterable[Operation]) -> int:
 
 
 def bounds(step: Step, index: Number) -> tuple[Number, Number]:
-    """The first layer of stage `index` and the one after its last."""
+    """Return the first layer of stage `index` and the one after its last."""
     if step.setup.layout.stages:
         return held_by(step.setup.layout.stages, int(index))
     partition, stack = step.setup.framework.partition, step.stack
@@ -83,7 +90,7 @@ def bounds(step: Step, index: Number) -> tuple[Number, Number]:
 
 
 def stage_of(step: Step, index: Number) -> Stage:
-    """What stage `index` of a pipeline holds."""
+    """Return what stage `index` of the pipeline holds."""
     order, p = step.order, step.setup.layout.pp
     low, high = bounds(step, index)
     sorts = order.between(low, high)
@@ -107,12 +114,12 @@ def stage_of(step: Step, index: Number) -> Stage:
 
 
 def places(step: Step) -> tuple[Number, ...]:
-    """Stages of which one is the worst, each once; of arrays of layouts some are the same where there are few.
+    """Return the indices of stages among which the worst is, each once (in arrays of layouts some may repeat).
 
-    Micro-batches in flight never grow along the pipeline, so that of stages with equal layers, ends apart, the first is
-    the worst. With one sort of layer all but the ends are like the first, which has the table too, or smaller (the
-    second is the first that is whole where table and head take a layer's place). Layers that differ repeat with a
-    period, and so do the stages of one size: of each segment as many are looked at as differ."""
+    Micro-batches in flight never grow along the pipeline, so that of stages with equal layers, except the ends, the
+    first is the worst. With one layer variant all but the ends are like the first, which has the embedding too, or
+    smaller (the second is the first full one where embedding and head count as layers). Layers that differ repeat with
+    a period, and so do the stages of one size: of each segment as many stages are tried as differ."""
     found = _places(step)
     return found if is_array(step.setup.layout.pp) else tuple(dict.fromkeys(found))
 
@@ -137,8 +144,8 @@ def _places(step: Step) -> tuple[Number, ...]:
 
 
 def _looked_at(step: Step) -> list[Number]:
-    """Stages that differ in their layers, the first of each makeup among them; under a zero-bubble schedule, in which
-    the last of them may hold the most, that one too."""
+    """Return stages that differ in their layers, among them the first of each composition; under a zero-bubble
+    schedule, where the last of them may hold the most, that one as well."""
     order, p = step.order, step.setup.layout.pp
     found: list[Number] = []
     for size, begin, end, origin in _runs(step):
@@ -153,7 +160,7 @@ def _looked_at(step: Step) -> list[Number]:
 
 
 def _runs(step: Step) -> list[tuple[Number, Number, Number, Number]]:
-    """(layers of a stage, the first stage, one after the last, origin) of runs of stages of one size: stage i begins
+    """Return (layers per stage, first stage, one after the last, origin) of runs of stages of one size: stage i begins
     with layer i · size + origin."""
     layout, partition, depth = step.setup.layout, step.setup.framework.partition, step.order.depth
     if layout.stages:
@@ -171,12 +178,12 @@ def _runs(step: Step) -> list[tuple[Number, Number, Number, Number]]:
 
 
 def in_flight(layout: Layout, index: Number) -> tuple[Number, Number, Number]:
-    """(chunks of micro-batches whose activations a stage holds at once, chunks of one, micro-batches whose weight
-    gradients wait).
+    """Return the model chunks whose activations a stage holds at once, the chunks of a micro-batch, and the
+    micro-batches whose weight gradients are delayed.
 
-    1F1B holds min(p − i, m); interleaved, of v chunks each, 2(p − i − 1) + (v − 1)p + 1 chunks; GPipe m (Narayanan et
-    al. 2021). Zero-bubble (ZB-H1) as 1F1B, and on stage i the gradients of i micro-batches' weights wait, so that all
-    stages have p on their way (Qi et al. 2023, arXiv:2401.10241, section 2)."""
+    1F1B holds min(p − i, m) micro-batches; interleaved with v chunks each, 2(p − i − 1) + (v − 1)p + 1 chunks; GPipe m
+    (Narayanan et al. 2021). Zero-bubble (ZB-H1) is like 1F1B, and stage i delays the weight gradients of i
+    micro-batches, so that all stages have p in flight (Qi et al. 2023, arXiv:2401.10241, section 2)."""
     p, v, m = layout.pp, layout.vp, layout.micro_batches
     if layout.schedule == "gpipe":
         return m, 1, 0

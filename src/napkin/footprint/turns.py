@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from napkin.elementwise import Number, ceil_div, is_array, maximum, minimum, where
 from napkin.footprint import activations
 from napkin.footprint.activations import total
-from napkin.footprint.kept import LAYERS_ON_THE_WAY, STASHED, dot, freed_bytes, kept_by_layers, mask_bytes
+from napkin.footprint.kept import LAYERS_IN_TRANSIT, STASHED, dot, freed_bytes, kept_by_layers, mask_bytes
 from napkin.footprint.prepared import Step
 from napkin.footprint.stages import Stage
 from napkin.record import record
@@ -92,7 +92,7 @@ def turns(step: Step, stage: Stage, grad: Number, gradients_of: Callable[[Number
         if size == 1:
             spans = [(stage.low, stage.high)]
             if offloads:  # the first that are still on the card are counted apart
-                first = where(total(stage.checkpointed) > 0, STASHED, LAYERS_ON_THE_WAY)
+                first = where(total(stage.checkpointed) > 0, STASHED, LAYERS_IN_TRANSIT)
                 cut = minimum(stage.low + first, stage.high)
                 spans = [(cut, stage.high), (stage.low, cut)]
             for low, high in spans:

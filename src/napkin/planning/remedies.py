@@ -1,4 +1,4 @@
-"""What would make a step fit: changes on the same accelerators, and more of them."""
+"""What would make a step fit: changes on the same number of GPUs, and more GPUs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from napkin.training.recomputation import Recompute
 
 @record
 class Change:
-    """One way to take less: the options that ask for it, and what it costs in words."""
+    """One way to use less memory: the options that ask for it, and what it costs in words."""
 
     what: str
     setup: Setup
@@ -29,8 +29,11 @@ class Change:
 
 @record
 class Remedy:
-    """Changes that together make it fit, verified by their own evaluation; what they add to the step's burden, and its
-    time as a share of the step's FLOPs at datasheet rates."""
+    """Changes that together make the step fit, verified by an evaluation of their own.
+
+    burden  what they add to the step's recomputation, idle time and traffic
+    time    of that burden, as a share of the time of the step's FLOPs at datasheet rates
+    """
 
     changes: tuple[Change, ...]
     fit: Fit
@@ -43,14 +46,14 @@ class Remedy:
 
     @property
     def kinds(self) -> Iterator[str]:
-        """Its changes, without the degree of what divides the work."""
+        """Yield its changes, without the degree of parallelism."""
         for change in self.changes:
             name = change.what.split()[0]
             yield name if name in DEGREES else change.what
 
     @property
     def order(self) -> tuple[float, ...]:
-        """Cheapest first: by the time that FLOPs run again, idle stages and bytes moved take, then fewer changes."""
+        """Return the sort key, cheapest first: the time of recomputation, bubble and traffic, then fewer changes."""
         return round(self.time, 9), len(self.changes)
 
 
@@ -143,8 +146,8 @@ def suggestions(
     fixed: bool = False,
     most: int = 5,
 ) -> list[Remedy]:
-    """Changes that make it fit on the same accelerators, cheapest first: single ones, else combinations of up to four
-    of those that help most."""
+    """Return changes that make the step fit on the same GPUs, cheapest first: single ones, else combinations of up to
+    four of those that help most."""
     now = evaluate(model, setup, implementation, capacity, compiled)
     used = now.reported.used.value
     idle: set[str] = set()
@@ -185,7 +188,7 @@ def wider(
     rates: DatasheetRates,
     fixed: bool = False,
 ) -> Remedy | None:
-    """The fewest doublings of the accelerators that make it fit, states divided among all of them."""
+    """Return the fewest doublings of the GPUs that make the step fit, states sharded over all of them."""
     layout = setup.layout
     now = evaluate(model, setup, implementation, capacity, compiled)
     for times in (2**k for k in range(1, DOUBLINGS + 1)):
@@ -214,7 +217,7 @@ def _remedy(path: tuple[Change, ...], then: Fit, now: Fit, rates: DatasheetRates
 
 
 def _burden(found: Fit) -> Burden:
-    """What a layout costs beside memory."""
+    """Return what a layout costs in time: recomputation, bubble and traffic."""
     setup = found.step.setup
     kept = found.rank.saved
     if "activations" in setup.offload:

@@ -57,14 +57,14 @@ def width_of(step: Step, implementation: str) -> Width:
 
 
 def worst_rank(step: Step) -> Rank:
-    """The rank with the most live bytes."""
+    """Return the rank with the most live bytes."""
     ranks = [memory.rank_of(step, place) for place in places(step)]
     return max(ranks, key=lambda rank: rank.live)
 
 
 def evaluate(model: Model, setup: Setup, implementation: str, capacity: Number | None, compiled: bool) -> Fit:
-    """One step's memory, and whether it fits: `fits` where even the upper end does, `does not fit` where what must be
-    there without any cache is already too much."""
+    """Return a step's memory and whether it fits: `fits` where even the upper end does, `does not fit` where what must
+    be there without any cache is already too much."""
     step = prepare(model, setup)
     rank = worst_rank(step)
     live = leaf("memory/live", rank.live, "byte", TRUE)
@@ -77,14 +77,15 @@ def evaluate(model: Model, setup: Setup, implementation: str, capacity: Number |
 
 
 def narrow_copies(setup: Setup, rank: Rank) -> Number:
-    """Bytes of the weights' copies in a format of 8 or 4 bits that a library may keep until the backward pass, as they
-    are and transposed (TransformerEngine pytorch/module/linear.py saves both; torchao's float8 keeps none): what the
-    upper ends allow for."""
+    """Return the bytes of copies of weights in 8 or 4 bits that a library may keep until the backward pass, which the
+    upper ends allow for: plain and transposed (TransformerEngine pytorch/module/linear.py saves both; torchao's float8
+    keeps none)."""
     compute = setup.precision.compute
     return 0 if compute in EXACT_KEPT else 2 * sized(rank.held.all, compute)
 
 
 def verdict(found: Reported, capacity: Number | None) -> str:
+    """Return whether the reported bytes fit into a capacity; "" where none is given."""
     if capacity is None:
         return ""
     if found.least > capacity:

@@ -60,7 +60,7 @@ def fused_linears(layers: Iterable[LinearLayer]) -> list[FusedLinear]:
 
 
 def fused_activations(operations: Sequence[Operation]) -> tuple[Operation, ...]:
-    """A layer's operations, those that feed a multiplication reduced to what its kernel leaves of them."""
+    """Return a layer's operations, those that feed a multiplication reduced to what its kernel leaves of them."""
     fed = {read for op in operations for read in op.multiplies()}
     return tuple(op.fused_into_multiplication() if op.name in fed else op for op in operations)
 
