@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from napkin.footprint import buckets, memory
-from napkin.footprint.prepared import Step
+from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.rank import BUCKETS
 from napkin.footprint.stages import places
 from napkin.planning.verdicts import Fit
@@ -95,7 +95,7 @@ def bar(start: int, end: int, whole: int, room: int | None, cell: str = "█") -
     return " " * first + cells if cells else ""
 
 
-def stage_rows(step: Step) -> list[dict[str, Any]]:
+def stage_rows(step: PreparedStep) -> list[dict[str, Any]]:
     """Return the stages of a pipeline as rows: all of up to STAGES, else those that can be the worst."""
     count = int(step.setup.layout.pp)
     if count == 1:

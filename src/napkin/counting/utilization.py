@@ -81,8 +81,8 @@ def _blocks(model: Model, name: str, over: Works, recompute: Recompute) -> list[
     stack = next(stack for stack in model.stacks if stack.name == name)
     order = order_of(stack.numbered, recompute)
     again: list[Number] = [0] * len(stack.layers)
-    for sort, count in zip(order.sorts, order.before(order.depth), strict=True):
-        again[sort.kind] += count * sort.again
+    for variant, count in zip(order.variants, order.before(order.depth), strict=True):
+        again[variant.kind] += count * variant.checkpointed
     return [
         (kind, count, flops.layer_forward(f"flops/layer/{name}/{kind}", layer, over[name]))
         for count, (kind, _, layer) in zip(again, stack.kinds(), strict=True)

@@ -7,13 +7,13 @@ from napkin.elementwise import Number, ceil_div
 from napkin.footprint import activations, memory
 from napkin.footprint.activations import Piece
 from napkin.footprint.offload import host_bytes
-from napkin.footprint.prepared import Step
+from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.rank import BUCKETS, Moment, Rank
 from napkin.record import replace
 from napkin.term import TRUE, Term, add, ceil_divide, constant, largest, leaf, multiply
 
 
-def tree(step: Step, rank: Rank, source: str) -> dict[str, Term]:
+def tree(step: PreparedStep, rank: Rank, source: str) -> dict[str, Term]:
     """Return the terms of a rank's memory by path. `source` cites the implementation that the activations are of."""
     precision = step.setup.precision
     root = "memory"
@@ -66,7 +66,7 @@ def _in_flight(rank: Rank, path: str, saved: Term) -> Term:
     return add(path, *parts)
 
 
-def hosted(step: Step, rank: Rank) -> list[Term]:
+def hosted(step: PreparedStep, rank: Rank) -> list[Term]:
     """Return what each GPU keeps in the host's memory, and what offloading moves there and back in a step."""
     setup = step.setup
     if not setup.offload and not setup.optimizer.paged:
@@ -90,7 +90,7 @@ def hosted(step: Step, rank: Rank) -> list[Term]:
     return found
 
 
-def _weights(step: Step, rank: Rank, path: str, size: Number, width: Term, sharded: bool) -> Term:
+def _weights(step: PreparedStep, rank: Rank, path: str, size: Number, width: Term, sharded: bool) -> Term:
     """Return weights held (embedding, layers, head) × bytes, over the ranks that shard them; one leaf where a framework
     adds to them (flat copies, quantized weights)."""
     pieces = ["table", *(f"layers/{piece.name}" for _, piece in step.run.layers), "head", "shared"]
@@ -108,7 +108,7 @@ def _weights(step: Step, rank: Rank, path: str, size: Number, width: Term, shard
     return leaf(path, size, "byte", TRUE)
 
 
-def _state(step: Step, rank: Rank, path: str, name: str, size: Number) -> Term:
+def _state(step: PreparedStep, rank: Rank, path: str, name: str, size: Number) -> Term:
     """Return one state of the optimizer: weights × bytes where it has the shape of all of them."""
     precision = step.setup.precision
     kind = precision.master if name == "master" and precision.master else precision.state
@@ -116,7 +116,7 @@ def _state(step: Step, rank: Rank, path: str, name: str, size: Number) -> Term:
     return _weights(step, rank, path, size, width, step.setup.layout.zero >= 1)
 
 
-def _saved(step: Step, rank: Rank, path: str, source: str) -> Term:
+def _saved(step: PreparedStep, rank: Rank, path: str, source: str) -> Term:
     """Return the bytes kept by each operation of each layer type, by checkpointed blocks, and outside the layers."""
     stage, run, recompute = rank.stage, step.run, step.setup.layout.recompute
     size = activations.group_size(recompute, step.order.depth)

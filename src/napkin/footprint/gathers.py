@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from napkin.autograd.tape import sized
 from napkin.elementwise import Number, maximum, where
 from napkin.footprint.activations import total
-from napkin.footprint.prepared import Step
+from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.stages import Stage
 from napkin.footprint.states import Held
 
@@ -16,7 +16,7 @@ BLOCKS_IN_FLIGHT = 2
 
 
 def gathered_bytes(
-    step: Step, stage: Stage, parts: Sequence[tuple[Number, Held]], in_flight: int = BLOCKS_IN_FLIGHT
+    step: PreparedStep, stage: Stage, parts: Sequence[tuple[Number, Held]], in_flight: int = BLOCKS_IN_FLIGHT
 ) -> Number:
     """Return the bytes of parameters that FSDP (ZeRO-3) holds gathered: the root (embedding and head), and the blocks
     in use and prefetched."""

@@ -15,16 +15,16 @@ from napkin.footprint.activations import total
 from napkin.footprint.gathers import flat_gradient, gathered_bytes
 from napkin.footprint.kept import dot, mask_bytes, rotary_bytes, saved_bytes, shared_kv_bytes
 from napkin.footprint.optimizer_buffers import optimizer_temporaries, table_elements, tensor_sizes
-from napkin.footprint.prepared import Step
+from napkin.footprint.peaks import layer_peaks
+from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.rank import Moment, Rank, larger
 from napkin.footprint.registered import buffers
 from napkin.footprint.stages import Stage, stage_of
 from napkin.footprint.states import Held, gathered, still
-from napkin.footprint.turns import turns
 from napkin.record import replace
 
 
-def rank_of(step: Step, index: Number) -> Rank:
+def rank_of(step: PreparedStep, index: Number) -> Rank:
     """Memory of the ranks of stage `index`."""
     setup = step.setup
     layout, precision = setup.layout, setup.precision
@@ -67,14 +67,14 @@ def rank_of(step: Step, index: Number) -> Rank:
     return replace(rank, moments=moments, between=between)
 
 
-def _delayed(step: Step, stage: Stage) -> Number:
+def _delayed(step: PreparedStep, stage: Stage) -> Number:
     """Bytes that a micro-batch keeps until its weights' gradients are made, after those of its activations."""
     run = step.run
     layers = dot(stage.layers, (piece.delayed for _, piece in run.layers))
     return layers + stage.first * run.before.delayed + stage.last * run.after.delayed
 
 
-def parts_of(step: Step, stage: Stage) -> list[tuple[Number, Held]]:
+def parts_of(step: PreparedStep, stage: Stage) -> list[tuple[Number, Held]]:
     """(how many, what it holds) for the table, each kind of layer and the head on a stage, what layers share, and each
     kind of layer that is frozen."""
     weights, setup = step.weights, step.setup
@@ -83,15 +83,15 @@ def parts_of(step: Step, stage: Stage) -> list[tuple[Number, Held]]:
     frozen: list[tuple[Number, Held]] = []
     if setup.frozen is not None:
         fixed: list[Number] = [0] * len(layers)
-        for n, sort in zip(stage.sorts, step.order.sorts, strict=True):
-            fixed[sort.kind] = fixed[sort.kind] + n * sort.asleep
+        for n, variant in zip(stage.variants, step.order.variants, strict=True):
+            fixed[variant.kind] = fixed[variant.kind] + n * variant.no_grad
         frozen = [(n, still(part, setup)) for n, part in zip(fixed, weights.layers, strict=True)]
         layers = [(n - less, part) for (n, part), less in zip(layers, fixed, strict=True)]
     return [(stage.first, weights.before), *layers, (stage.last, weights.after), *shared, *frozen]
 
 
 def _moments(
-    step: Step, rank: Rank, parts: Sequence[tuple[Number, Held]]
+    step: PreparedStep, rank: Rank, parts: Sequence[tuple[Number, Held]]
 ) -> tuple[tuple[Moment, ...], tuple[Moment, ...]]:
     """Return the moments of a step at which a rank's live bytes can be the largest, and those between its phases."""
     setup, run, stage = step.setup, step.run, rank.stage
@@ -168,22 +168,22 @@ def _moments(
         return standing + waits + growing * made + sharded * ceil_div(made, setup.shards)
 
     worst = moment("backward", 0, 0, 0, 0)
-    for turn in turns(step, stage, grad, gradients_of):
-        left = kept - turn.gone
-        bursting = moment("forward", standing, left, made_casts - turn.later, turn.bursts + around)
-        forward = larger(forward, bursting, turn.valid)
+    for peak in layer_peaks(step, stage, grad, gradients_of):
+        left = kept - peak.gone
+        bursting = moment("forward", standing, left, made_casts - peak.later, peak.bursts + around)
+        forward = larger(forward, bursting, peak.valid)
         now = moment(
             "backward",
-            gradients_of(first_made + turn.made),
-            left - turn.shared,
-            casts - turn.uncast,
-            closure + added + 2 * one + turn.needs - (masks - turn.masks) * (not setup.code.passes_mask),
+            gradients_of(first_made + peak.made),
+            left - peak.shared,
+            casts - peak.uncast,
+            closure + added + 2 * one + peak.needs - (masks - peak.masks) * (not setup.code.passes_mask),
         )
-        worst = larger(worst, now, turn.valid)
+        worst = larger(worst, now, peak.valid)
     made = first_made + total(n * part.all for n, part in parts[1 : 1 + len(step.layers)]) * grad
     casts = casts - total(
-        n * run.layers[sort.kind][1].casts * (not (sort.again or sort.asleep))
-        for n, sort in zip(stage.sorts, step.order.sorts, strict=True)
+        n * run.layers[variant.kind][1].casts * (not (variant.checkpointed or variant.no_grad))
+        for n, variant in zip(stage.variants, step.order.variants, strict=True)
     )
     # the table's two gradients, where the head shares it, are added into a third
     both = where(layout.pp == 1, table_elements(step) * grad, 0) if step.model.tied else 0

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from napkin.autograd.tape import sized
 from napkin.elementwise import Number, ceil_div, maximum, where
 from napkin.footprint.activations import total
-from napkin.footprint.prepared import Step, table_of
+from napkin.footprint.prepared import PreparedStep, table_of
 from napkin.footprint.rank import Rank
 from napkin.footprint.states import divided, optimizer_of, weights_of
 from napkin.operations.base import VOCABULARY, Operation
 from napkin.training.optimizers import OPTIMIZERS, Optimizer
 
 
-def optimizer_temporaries(step: Step, rank: Rank) -> Number:
+def optimizer_temporaries(step: PreparedStep, rank: Rank) -> Number:
     """Return the bytes of the optimizer step's buffers (optimizer_step.py), sharded like the states. What Muon leaves
     to AdamW is a step of its own."""
     setup = step.setup
@@ -32,7 +32,7 @@ def optimizer_temporaries(step: Step, rank: Rank) -> Number:
     return found
 
 
-def tensor_sizes(step: Step) -> Iterator[tuple[Number, tuple[int, ...], Optimizer]]:
+def tensor_sizes(step: PreparedStep) -> Iterator[tuple[Number, tuple[int, ...], Optimizer]]:
     """Yield (elements on a rank, shape, optimizer) of the weight tensors in order, each layer type once or twice. A
     tied head's matrix is the embedding."""
     stack, setup = step.stack, step.setup
@@ -46,6 +46,6 @@ def tensor_sizes(step: Step) -> Iterator[tuple[Number, tuple[int, ...], Optimize
         yield ceil_div(weight.count, divided(weight, setup.layout)), shape, optimizer_of(weight, setup.optimizer)
 
 
-def table_elements(step: Step) -> Number:
+def table_elements(step: PreparedStep) -> Number:
     """Return the elements of the token embedding on a rank."""
     return total(ceil_div(w.count, divided(w, step.setup.layout)) for w in table_of(step.stack).weights())

@@ -38,7 +38,7 @@ class Weights:
 
 
 @record
-class Step:
+class PreparedStep:
     """A training step recorded on the tape: what all stages of a pipeline share.
 
     run     the forward pass, with the replay of the backward pass of each piece in `before`, `layers` and `after`
@@ -58,13 +58,13 @@ class Step:
     again: tuple[Replay, ...] = ()
     first: Replay | None = None
 
-    def under(self, setup: Setup) -> Step:
+    def under(self, setup: Setup) -> PreparedStep:
         """Return the same step under another setup, one that changes nothing on the tape."""
         weights = _weights(self.model, self.stack, setup, self.run.kinds)
         return rerun(replace(self, setup=setup, weights=weights, order=_order(self.run, setup)))
 
 
-def prepare(model: Model, setup: Setup) -> Step:
+def prepare(model: Model, setup: Setup) -> PreparedStep:
     """Run the model once on the tape, forward and backward."""
     layout = setup.layout
     stack = one_stack(model)
@@ -86,7 +86,7 @@ def prepare(model: Model, setup: Setup) -> Step:
     residual = run.after.input
     weights = _weights(model, stack, setup, run.kinds)
     waits = where(layout.pp == 1, weights.table.all * sized(1, setup.precision.grad), 0) * model.tied
-    step = Step(
+    step = PreparedStep(
         model,
         stack,
         setup,
@@ -121,7 +121,7 @@ def _first(run: Pass, setup: Setup) -> Replay | None:
     return _replayed(piece, piece.input, setup, alone=True)
 
 
-def rerun(step: Step) -> Step:
+def rerun(step: PreparedStep) -> PreparedStep:
     """Return the step with the replays of its layers as they are recomputed, where they are."""
     if step.again or step.setup.layout.recompute.kind in ("none", "selective"):
         return step

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from math import gcd
 
 from napkin.elementwise import Number, ceil_div, floor_div, is_array, maximum, minimum, ratio, where
-from napkin.footprint.prepared import Step
+from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.states import weights_of
 from napkin.operations.base import Operation
 from napkin.operations.model import Layer
@@ -21,7 +21,7 @@ from napkin.training.order import Counts
 class Stage:
     """What a pipeline stage holds: layers low … high − 1.
 
-    sorts         how many of them of each variant
+    variants         how many of them of each variant
     layers        how many of each type          kinds  the layer of each type
     checkpointed  how many of each type are checkpointed
     first, last   1 where it is that stage of the pipeline, with the embedding or the head
@@ -32,7 +32,7 @@ class Stage:
     index: Number
     low: Number
     high: Number
-    sorts: Counts
+    variants: Counts
     layers: tuple[Number, ...]
     checkpointed: tuple[Number, ...]
     first: Number
@@ -78,7 +78,7 @@ def _matrix_weights(operations: Iterable[Operation]) -> int:
     return sum(weight.count for weight in weights_of(operations) if len(weight.shape) > 1)
 
 
-def bounds(step: Step, index: Number) -> tuple[Number, Number]:
+def bounds(step: PreparedStep, index: Number) -> tuple[Number, Number]:
     """Return the first layer of stage `index` and the one after its last."""
     if step.setup.layout.stages:
         return held_by(step.setup.layout.stages, int(index))
@@ -89,21 +89,21 @@ def bounds(step: Step, index: Number) -> tuple[Number, Number]:
     return shares(step.order.depth, step.setup.layout.pp, index, partition, costs)
 
 
-def stage_of(step: Step, index: Number) -> Stage:
+def stage_of(step: PreparedStep, index: Number) -> Stage:
     """Return what stage `index` of the pipeline holds."""
     order, p = step.order, step.setup.layout.pp
     low, high = bounds(step, index)
-    sorts = order.between(low, high)
+    variants = order.between(low, high)
     layers: list[Number] = [0] * len(step.run.kinds)
     again: list[Number] = [0] * len(step.run.kinds)
-    for sort, count in zip(order.sorts, sorts, strict=True):
-        layers[sort.kind] = layers[sort.kind] + count
-        again[sort.kind] = again[sort.kind] + count * sort.again
+    for variant, count in zip(order.variants, variants, strict=True):
+        layers[variant.kind] = layers[variant.kind] + count
+        again[variant.kind] = again[variant.kind] + count * variant.checkpointed
     return Stage(
         index,
         low,
         high,
-        sorts,
+        variants,
         tuple(layers),
         tuple(again),
         (index == 0) * 1,
@@ -113,7 +113,7 @@ def stage_of(step: Step, index: Number) -> Stage:
     )
 
 
-def places(step: Step) -> tuple[Number, ...]:
+def places(step: PreparedStep) -> tuple[Number, ...]:
     """Return the indices of stages among which the worst is, each once (in arrays of layouts some may repeat).
 
     Micro-batches in flight never grow along the pipeline, so that of stages with equal layers, except the ends, the
@@ -124,7 +124,7 @@ def places(step: Step) -> tuple[Number, ...]:
     return found if is_array(step.setup.layout.pp) else tuple(dict.fromkeys(found))
 
 
-def _places(step: Step) -> tuple[Number, ...]:
+def _places(step: PreparedStep) -> tuple[Number, ...]:
     order, layout = step.order, step.setup.layout
     p, partition = layout.pp, step.setup.framework.partition
     ends = (0 * p, p - 1)
@@ -143,7 +143,7 @@ def _places(step: Step) -> tuple[Number, ...]:
     return (*ends, *(inner if is_array(p) else sorted(inner)))
 
 
-def _looked_at(step: Step) -> list[Number]:
+def _looked_at(step: PreparedStep) -> list[Number]:
     """Return stages that differ in their layers, among them the first of each composition; under a zero-bubble
     schedule, where the last of them may hold the most, that one as well."""
     order, p = step.order, step.setup.layout.pp
@@ -159,7 +159,7 @@ def _looked_at(step: Step) -> list[Number]:
     return found if is_array(p) else list(dict.fromkeys(found))
 
 
-def _runs(step: Step) -> list[tuple[Number, Number, Number, Number]]:
+def _runs(step: PreparedStep) -> list[tuple[Number, Number, Number, Number]]:
     """Return (layers per stage, first stage, one after the last, origin) of runs of stages of one size: stage i begins
     with layer i · size + origin."""
     layout, partition, depth = step.setup.layout, step.setup.framework.partition, step.order.depth

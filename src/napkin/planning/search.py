@@ -17,7 +17,7 @@ import numpy as np
 from napkin import term
 from napkin.elementwise import is_array, maximum
 from napkin.footprint import allocator, memory
-from napkin.footprint.prepared import Step, prepare
+from napkin.footprint.prepared import PreparedStep, prepare
 from napkin.footprint.setup import Setup
 from napkin.footprint.stages import places
 from napkin.operations.model import Model
@@ -276,7 +276,7 @@ def search(request: Request, timed: Timed, capacity: float) -> Found:
 
 def _used(request: Request, layout: Layout) -> Array:
     """Return memory/used as [recomputation, row, column]. The tape is the same for all but `selective`."""
-    tapes: dict[bool, Step] = {}
+    tapes: dict[bool, PreparedStep] = {}
     found = []
     for recompute in request.recomputes:
         setup = replace(request.setup, layout=layout.replaced(recompute=recompute))
@@ -340,7 +340,7 @@ def used_bytes(model: Model, setup: Setup) -> Any:
     return used_of(prepare(model, setup))
 
 
-def used_of(prepared: Step) -> Any:
+def used_of(prepared: PreparedStep) -> Any:
     """Return memory/used of the worst stage of a prepared step."""
     setup = prepared.setup
     alike = len(prepared.order.segments) == 1 and prepared.order.segments[0].period == 1

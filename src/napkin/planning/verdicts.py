@@ -6,7 +6,7 @@ from napkin.autograd.tape import sized
 from napkin.elementwise import Number
 from napkin.footprint import allocator, memory
 from napkin.footprint.allocator import EXACT, Reported, Width
-from napkin.footprint.prepared import Step, prepare
+from napkin.footprint.prepared import PreparedStep, prepare
 from napkin.footprint.rank import Rank
 from napkin.footprint.setup import Setup
 from napkin.footprint.stages import places
@@ -24,7 +24,7 @@ FITS, UNDECIDED, NOT = "fits", "too close to call", "does not fit"
 class Fit:
     """A step against a card. `rank`: the worst one."""
 
-    step: Step
+    step: PreparedStep
     rank: Rank
     reported: Reported
     verdict: str
@@ -44,7 +44,7 @@ def is_measured(model: Model, setup: Setup, implementation: str) -> bool:
     return measured(implementation, model.family, name)
 
 
-def width_of(step: Step, implementation: str) -> Width:
+def width_of(step: PreparedStep, implementation: str) -> Width:
     """How far the figures can lie from the formula's. Where nothing else is uncertain, live bytes are as far off as
     those of traced steps of the same code were."""
     setup = step.setup
@@ -56,7 +56,7 @@ def width_of(step: Step, implementation: str) -> Width:
     return replace(width, live=(-error, error))
 
 
-def worst_rank(step: Step) -> Rank:
+def worst_rank(step: PreparedStep) -> Rank:
     """Return the rank with the most live bytes."""
     ranks = [memory.rank_of(step, place) for place in places(step)]
     return max(ranks, key=lambda rank: rank.live)

@@ -17,17 +17,17 @@ from napkin.training.recomputation import OPERATIONS, Recompute
 
 
 @record
-class Sort:
+class Variant:
     """Layers that keep the same tensors.
 
-    kind    index of the layer type
-    again   whether it is checkpointed: it keeps its input and is recomputed in backward
-    asleep  whether it precedes the first trained layer and keeps nothing
+    kind          index of the layer type
+    checkpointed  whether it keeps its input and is recomputed in backward
+    no_grad       whether it precedes the first trained layer and keeps nothing
     """
 
     kind: int
-    again: bool = False
-    asleep: bool = False
+    checkpointed: bool = False
+    no_grad: bool = False
 
 
 @record
@@ -52,18 +52,18 @@ Counts = tuple[Number, ...]
 class Order:
     """The layers of a stack in order, by variant."""
 
-    def __init__(self, sorts: tuple[Sort, ...], segments: tuple[Segment, ...]) -> None:
-        self.sorts, self.segments = sorts, segments
+    def __init__(self, variants: tuple[Variant, ...], segments: tuple[Segment, ...]) -> None:
+        self.variants, self.segments = variants, segments
         self.starts = [segment.start for segment in segments]
         self.each: list[Counts] = []
         self.within: list[tuple[Counts, ...]] = []
-        self.base: list[Counts] = [(0,) * len(sorts)]
+        self.base: list[Counts] = [(0,) * len(variants)]
         for segment in segments:
-            seen = [0] * len(sorts)
+            seen = [0] * len(variants)
             ahead = []
-            for _, count, sort in segment.runs:
+            for _, count, variant in segment.runs:
                 ahead.append(tuple(seen))
-                seen[sort] += count
+                seen[variant] += count
             self.each.append(tuple(seen))
             self.within.append(tuple(ahead))
             self.base.append(tuple(b + segment.times * n for b, n in zip(self.base[-1], seen, strict=True)))
@@ -82,29 +82,29 @@ class Order:
         segment = self.segments[at]
         times, left = divmod(min(x, segment.end) - segment.start, segment.period)
         found = [b + times * n for b, n in zip(self.base[at], self.each[at], strict=True)]
-        for offset, count, sort in segment.runs:
+        for offset, count, variant in segment.runs:
             if offset >= left:
                 break
-            found[sort] += min(left - offset, count)
+            found[variant] += min(left - offset, count)
         return tuple(found)
 
     def _before_all(self, x: Number) -> Counts:
-        found: list[Number] = [0] * len(self.sorts)
+        found: list[Number] = [0] * len(self.variants)
         for segment, each in zip(self.segments, self.each, strict=True):
             inside = minimum(maximum(x - segment.start, 0), segment.times * segment.period)
             times = floor_div(inside, segment.period)
             left = inside - times * segment.period
-            for sort, n in enumerate(each):
-                found[sort] = found[sort] + times * n
-            for offset, count, sort in segment.runs:
-                found[sort] = found[sort] + minimum(maximum(left - offset, 0), count)
+            for variant, n in enumerate(each):
+                found[variant] = found[variant] + times * n
+            for offset, count, variant in segment.runs:
+                found[variant] = found[variant] + minimum(maximum(left - offset, 0), count)
         return tuple(found)
 
     def between(self, low: Number, high: Number) -> Counts:
         """Return how many of layers low … high − 1 are of each variant."""
         return tuple(b - a for a, b in zip(self.before(low), self.before(high), strict=True))
 
-    def turns(self, low: Number, high: Number) -> Iterator[tuple[Number, int, Counts]]:
+    def corners(self, low: Number, high: Number) -> Iterator[tuple[Number, int, Counts]]:
         """Yield the layers among low … high − 1 at which a quantity that is linear in `Counts` can be the largest.
 
         Each is (whether it exists, its variant, layers of each variant up to and including it), from the last to the
@@ -114,14 +114,14 @@ class Order:
         first, last = self._overlapping(low, high)
         for at in range(last, first - 1, -1):
             segment, base, each = self.segments[at], self.base[at], self.each[at]
-            for (offset, count, sort), ahead in zip(reversed(segment.runs), reversed(self.within[at]), strict=True):
+            for (offset, count, variant), ahead in zip(reversed(segment.runs), reversed(self.within[at]), strict=True):
                 start = segment.start + offset
                 for valid, times, inside in _corners(segment, start, count, low, high):
                     if not is_array(valid) and not valid:
                         continue
                     upto = [b + times * n + a for b, n, a in zip(base, each, ahead, strict=True)]
-                    upto[sort] = upto[sort] + inside + 1
-                    yield valid, sort, tuple(upto)
+                    upto[variant] = upto[variant] + inside + 1
+                    yield valid, variant, tuple(upto)
 
     def _overlapping(self, low: Number, high: Number) -> tuple[int, int]:
         """Return the first and the last segment that may contain some of layers low … high − 1."""
@@ -183,15 +183,15 @@ def _cut(distance: Number, period: int, most: int, count: int) -> tuple[Number, 
 # --- making one ------------------------------------------------------------------------------------------------------
 
 
-def order_of(patterns: Iterable[Numbered], recompute: Recompute, asleep: int = 0) -> Order:
+def order_of(patterns: Iterable[Numbered], recompute: Recompute, untrained: int = 0) -> Order:
     """Return the order of layers in patterns under recomputation: `every:K` checkpoints blocks 0, K, 2K, …, the other
-    ways all or none. `asleep`: layers before the first trained one."""
+    ways all or none. `untrained`: layers before the first trained one."""
     always = recompute.kind in ("full", "group", OPERATIONS)
-    sorts: dict[Sort, int] = {}
+    variants: dict[Variant, int] = {}
 
-    def sort(kind: int, layer: int) -> int:
+    def variant(kind: int, layer: int) -> int:
         again = always or (recompute.kind == "every" and layer % recompute.k == 0)
-        return sorts.setdefault(Sort(kind, again, layer < asleep), len(sorts))
+        return variants.setdefault(Variant(kind, again, layer < untrained), len(variants))
 
     segments: list[Segment] = []
 
@@ -199,8 +199,8 @@ def order_of(patterns: Iterable[Numbered], recompute: Recompute, asleep: int = 0
         """Append runs of (layers, kind) from layer `first` on, repeated; without repetition, one segment per run."""
         offset, pieces = 0, []
         for count, kind in runs:
-            for begin, end in _even(first + offset, first + offset + count, recompute, asleep):
-                pieces.append((begin - first, end - begin, sort(kind, begin)))
+            for begin, end in _even(first + offset, first + offset + count, recompute, untrained):
+                pieces.append((begin - first, end - begin, variant(kind, begin)))
             offset += count
         if times > 1 and len(pieces) > 1:
             segments.append(Segment(first, times, offset, tuple(pieces)))
@@ -212,8 +212,8 @@ def order_of(patterns: Iterable[Numbered], recompute: Recompute, asleep: int = 0
     for times, pattern in patterns:
         runs = list(pattern)
         period = sum(count for count, _ in runs)
-        if asleep > layer:  # layers that keep nothing are separate
-            few = min(times, -(-(asleep - layer) // period))
+        if untrained > layer:  # layers that keep nothing are separate
+            few = min(times, -(-(untrained - layer) // period))
             for _ in range(few):
                 layer = put(runs, layer)
             times -= few
@@ -231,10 +231,10 @@ def order_of(patterns: Iterable[Numbered], recompute: Recompute, asleep: int = 0
             times %= joined
         for _ in range(times):
             layer = put(runs, layer)
-    return Order(tuple(sorts), tuple(segments))
+    return Order(tuple(variants), tuple(segments))
 
 
-def _even(first: int, last: int, recompute: Recompute, asleep: int) -> Iterator[tuple[int, int]]:
+def _even(first: int, last: int, recompute: Recompute, untrained: int) -> Iterator[tuple[int, int]]:
     """Yield the parts of a run that are of one variant: each block that `every:K` checkpoints, those that keep nothing,
     the others."""
     begin = first
@@ -243,7 +243,7 @@ def _even(first: int, last: int, recompute: Recompute, asleep: int) -> Iterator[
         if recompute.kind == "every" and recompute.k > 1:
             past = begin % recompute.k
             end = begin + (1 if past == 0 else recompute.k - past)
-        if begin < asleep:
-            end = min(end, asleep)
+        if begin < untrained:
+            end = min(end, untrained)
         yield begin, min(end, last)
         begin = min(end, last)
