@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from napkin.architectures import build, implementation_of
 from napkin.elementwise import Number
-from napkin.footprint import memory, peaks
+from napkin.footprint import moments, peaks
 from napkin.footprint.memory import rank_of
 from napkin.footprint.prepared import prepare
 from napkin.footprint.setup import Setup
@@ -238,7 +238,7 @@ def test_as_many_layers_and_stages_are_looked_at_in_a_million_layers(
         looked.append(len(found))
         return iter(found)
 
-    monkeypatch.setattr(memory, "layer_peaks", counting)
+    monkeypatch.setattr(moments, "layer_peaks", counting)
     few = config(num_hidden_layers=24, mlp_only_layers=list(range(0, 24, 2)))
     counts = []
     for depth, stages in ((24, 1), (24, 4), (1_000_000, 1), (1_000_000, 1000)):
