@@ -21,9 +21,11 @@ from napkin.inputs.load import Document
 from napkin.inputs.model import config_from
 from napkin.inputs.presets import presets
 from napkin.operations.attention import AttentionCore, Rotary
-from napkin.operations.base import SHARED_TENSOR, Operation, Work
+from napkin.operations.base import Operation
 from napkin.operations.embedding import Embedding
+from napkin.operations.roles import SHARED_TENSOR
 from napkin.operations.views import Share
+from napkin.operations.work import Work
 from napkin.planning.enlarge import with_layers
 from tests.conftest import ROOT, model_of, preset, run_line
 

@@ -19,8 +19,8 @@ from napkin.footprint.rank import Rank
 from napkin.footprint.setup import Setup
 from napkin.inputs.load import Document
 from napkin.inputs.model import config_from
-from napkin.operations.base import EXPERT, REPLICATED
 from napkin.operations.model import Model
+from napkin.operations.roles import EXPERT, REPLICATED
 from napkin.planning.enlarge import largest_that_fits, with_layers
 from napkin.planning.verdicts import worst_rank
 from napkin.record import replace

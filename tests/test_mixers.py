@@ -13,7 +13,7 @@ from napkin.footprint import serving as inference
 from napkin.footprint.prepared import PreparedStep, prepare
 from napkin.footprint.setup import Setup
 from napkin.inputs.model import load_config
-from napkin.operations.base import Work
+from napkin.operations.work import Work
 from napkin.planning import scaling
 from napkin.training.layout import Layout
 from napkin.training.optimizers import find

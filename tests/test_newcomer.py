@@ -19,8 +19,9 @@ from napkin.architectures.record import Architecture, like
 from napkin.commands.command import MODULES, Command, Inputs
 from napkin.elementwise import Number
 from napkin.inputs.model import Config
-from napkin.operations.base import Elementwise, Weight
 from napkin.operations.lowering import Lowering, Value
+from napkin.operations.ordinary import Elementwise
+from napkin.operations.work import Weight
 from napkin.options.option import Option
 from napkin.options.registry import OPTIONS
 from napkin.record import record, replace

@@ -10,10 +10,12 @@ import pytest
 
 from napkin import operations
 from napkin.elementwise import Number
-from napkin.operations.base import Elementwise, Gemm, Operation, View, Weight, Work
+from napkin.operations.base import Operation
 from napkin.operations.embedding import Embedding
 from napkin.operations.linear import Matmul
 from napkin.operations.lowering import Lowering, Value
+from napkin.operations.ordinary import Elementwise, View
+from napkin.operations.work import Gemm, Weight, Work
 from napkin.record import record, replace
 
 

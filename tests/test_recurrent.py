@@ -10,9 +10,10 @@ from napkin.counting import flops
 from napkin.counting.params import params
 from napkin.errors import NapkinError, Refused
 from napkin.footprint.serving import cached_numbers
-from napkin.operations.base import Work
+from napkin.operations.convolutions import HalfShifted
 from napkin.operations.model import Model
-from napkin.operations.recurrence import HalfShifted, Scan
+from napkin.operations.recurrence import Scan
+from napkin.operations.work import Work
 from tests.conftest import model
 
 PATTERN = "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from napkin.operations.base import gemm
+from napkin.operations.work import gemm
 from napkin.term import Term, leaf
 from napkin.timing import roofline
 from tests.conftest import Napkin

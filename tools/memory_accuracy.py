@@ -13,7 +13,7 @@ from pathlib import Path
 
 from napkin._tables import memory_errors
 from napkin._tables.traced_steps import TRACED
-from napkin.autograd.tape import sized
+from napkin.autograd.tensors import sized
 from napkin.errors import NapkinError
 from napkin.evidence import facts, footprint, margins
 from napkin.evidence.compared import Compared

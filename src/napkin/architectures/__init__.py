@@ -108,7 +108,7 @@ def text_model(config: Config) -> Config:
 
 
 def _settle_tie(config: Config, text: Config) -> None:
-    """tie_word_embeddings may stand on either level; where neither says it, both classes must agree."""
+    """Settle tie_word_embeddings, which either level may have; where neither says it, both classes must agree."""
     field = "tie_word_embeddings"
     outer = config.raw(field, required=False)
     if config.has(field) and text.has(field) and text.raw(field) != outer:

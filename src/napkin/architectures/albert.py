@@ -56,8 +56,8 @@ def _embedded(config: Config, vocabulary: int) -> _Embedded:
 
 
 def electra(config: Config) -> Model:
-    """ELECTRA (arXiv:2003.10555): the generator predicts masked tokens, the discriminator (its pre-training class)
-    tells replaced ones by two small layers."""
+    """Return ELECTRA (arXiv:2003.10555): the generator predicts masked tokens, the discriminator (its pre-training
+    class) tells replaced ones by two small layers."""
     sizes = sizes_of(config, pretraining=True)
     embedded = _embedded(config, sizes.vocabulary)
     tie = tied(config) and sizes.purpose == MASKED
@@ -84,7 +84,7 @@ _MOST_SHARED = 10_000
 
 
 def albert(config: Config) -> Model:
-    """ALBERT (arXiv:1909.11942): a few groups of layers, each used many times, and a narrow token embedding."""
+    """Return ALBERT (arXiv:1909.11942): a few groups of layers, each used many times, and a narrow token embedding."""
     sizes = sizes_of(config, pretraining=True)
     embedded = _embedded(config, sizes.vocabulary)
     groups, inside = _groups(config, sizes.layers)

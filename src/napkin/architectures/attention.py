@@ -7,9 +7,11 @@ from collections.abc import Callable
 from napkin.architectures.blocks import NormStyle, Operations
 from napkin.operations.attention import AttentionCore, Rotary
 from napkin.operations.band_attention import BandAttention
-from napkin.operations.base import COLUMN, KEY, QKV, QUERY, ROW, VALUE, Operation
+from napkin.operations.base import Operation
+from napkin.operations.learned import Parameters
 from napkin.operations.linear import Matmul
-from napkin.operations.pointwise import Activation, Add, Clamp, Multiply, Parameters, Scale
+from napkin.operations.pointwise import Activation, Add, Clamp, Multiply, Scale
+from napkin.operations.roles import COLUMN, KEY, QKV, QUERY, ROW, VALUE
 from napkin.operations.views import Cast, Slice, Transpose
 from napkin.record import record, replace
 

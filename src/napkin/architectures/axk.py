@@ -10,9 +10,9 @@ from napkin.architectures.latent_decoder import Branches, LatentPlan
 from napkin.architectures.layer_plans import by_type
 from napkin.architectures.record import REQUIRED, like
 from napkin.inputs.model import Config
-from napkin.operations.base import COLUMN, QUERY
 from napkin.operations.linear import Matmul
 from napkin.operations.pointwise import Activation
+from napkin.operations.roles import COLUMN, QUERY
 from napkin.operations.views import Concat, Slice
 from napkin.record import replace
 

@@ -6,39 +6,34 @@ Fields and arrangements are facts of the classes of Hugging Face transformers 5.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.attention import Rope
-from napkin.architectures.blocks import (
-    RMS,
-    Block,
-    Operations,
-    Routing,
-    gated_mlp,
-    moe,
-    shared_expert,
-)
-from napkin.architectures.common import FULL, activation, depth, head_size, indices, kv_heads_of, on, runs_of, width
+from napkin.architectures.blocks import Block, Operations, Routing, gated_mlp, moe, shared_expert
+from napkin.architectures.common import FULL, activation, balance_loss, indices, on, width
 from napkin.architectures.mixing import (
     LINEAR,
+    Hybrid,
     agree,
     grouped_attention,
+    grouped_sizes,
     groups_of,
+    hybrid,
     kinds,
-    network,
 )
 from napkin.architectures.record import REQUIRED, Architecture, like
 from napkin.architectures.recurrent_blocks import ssd
 from napkin.inputs.model import Config
 from napkin.operations.implementations import HF
-from napkin.operations.model import Layer, Model
+from napkin.operations.model import Model
 from napkin.operations.pointwise import Add, Scale
 from napkin.record import replace
 
 
 def _ssd_mamba(config: Config, hidden: int, inner: int, **more: object) -> Block:
-    """Mamba-2's mixer with the field names of Bamba, Falcon-H1 and Granite 4."""
+    """Read Mamba-2's mixer with the field names of Bamba, Falcon-H1 and Granite 4."""
     heads = config.integer("mamba_n_heads")
     per_head = config.divides("mamba_n_heads", inner, heads, "(the inner width)")
     if config.raw("mamba_d_head") != "auto" and config.integer("mamba_d_head") != per_head:
@@ -59,148 +54,123 @@ def _ssd_mamba(config: Config, hidden: int, inner: int, **more: object) -> Block
     )
 
 
-def bamba(config: Config) -> Model:
-    """Bamba: Mamba-2 layers, and attention at listed depths, each followed by a gated MLP."""
-    hidden, layers = width(config), depth(config)
-    heads = config.integer("num_attention_heads")
-    head_dim = head_size(config, hidden, heads)
-    agree(config, attn_rotary_emb=head_dim // 2)
-    attend = grouped_attention(config, hidden, heads, Rope(head_dim // 2), bias=on(config, "attention_bias"))
-    mix = _ssd_mamba(config, hidden, config.integer("mamba_expand") * hidden)
-    feed = partial(
+def _gated_mlp(config: Config) -> Block:
+    return partial(
         gated_mlp,
-        width=hidden,
+        width=width(config),
         inner=config.integer("intermediate_size"),
         function=activation(config, "hidden_act"),
         bias=on(config, "mlp_bias"),
     )
-    attending = indices(config, "attn_layer_indices", layers)
-    listed = [FULL if i in attending else LINEAR for i in range(layers)]
+
+
+def _words(listed: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    return tuple(("attention" if kind == FULL else "mamba2", "") for kind in listed)
+
+
+# --- Bamba -----------------------------------------------------------------------------------------------------------
+
+
+def bamba(config: Config) -> Model:
+    """Return Bamba: Mamba-2 layers, and attention at listed depths, each followed by a gated MLP."""
+    return hybrid(_read_bamba(config))
+
+
+def _read_bamba(config: Config) -> Hybrid:
+    sizes = grouped_sizes(config)
+    turning = sizes.head_dim // 2
+    agree(config, attn_rotary_emb=turning)
+    attending = indices(config, "attn_layer_indices", sizes.layers)
+    listed = [FULL if i in attending else LINEAR for i in range(sizes.layers)]
     if config.has("layers_block_type"):
-        stated = kinds(config, "layers_block_type", layers, (FULL, LINEAR), lambda: listed)
+        stated = kinds(config, "layers_block_type", sizes.layers, (FULL, LINEAR), lambda: listed)
         if list(stated) != listed:
             raise config.refuse("layers_block_type", "contradicts attn_layer_indices")
-    runs = runs_of(
-        listed,
-        lambda kind: Layer(
-            "attention" if kind == FULL else "mamba2", pre_norm(hidden, RMS, attend if kind == FULL else mix, feed)
-        ),
-    )
-    return network(
-        config,
-        runs,
-        hidden=hidden,
-        heads=heads,
-        kv_heads=kv_heads_of(config, heads),
-        head_dim=head_dim,
-    )
+    mixers: dict[str, Block] = {
+        "attention": grouped_attention(sizes, Rope(turning), bias=on(config, "attention_bias")),
+        "mamba2": _ssd_mamba(config, sizes.hidden, config.integer("mamba_expand") * sizes.hidden),
+    }
+    return Hybrid(sizes, _words(listed), mixers, {"": _gated_mlp(config)})
+
+
+# --- Falcon-H1 -------------------------------------------------------------------------------------------------------
 
 
 def falcon_h1(config: Config) -> Model:
-    """Falcon-H1 (arXiv:2507.22448): in every layer attention and Mamba-2 side by side on one norm, then a gated MLP."""
-    hidden, layers = width(config), depth(config)
-    heads = config.integer("num_attention_heads")
-    head_dim = head_size(config, hidden, heads)
+    """Return Falcon-H1 (arXiv:2507.22448): in every layer attention and Mamba-2 side by side on one norm, then a gated
+    MLP."""
+    return hybrid(_read_falcon(config), scale=True, logits_scale=True)
+
+
+def _read_falcon(config: Config) -> Hybrid:
+    sizes = grouped_sizes(config)
     inner = config.optional_integer("mamba_d_ssm")
     if inner is None:
-        inner = config.integer("mamba_expand") * hidden
+        inner = config.integer("mamba_expand") * sizes.hidden
     config.must_be("mamba_use_mlp", True)
     config.must_be("sliding_window", None)
     config.ignore("mamba_expand", "mlp_expansion_factor", "mamba_norm_before_gate", "time_step_rank")
-    attend = grouped_attention(config, hidden, heads, Rope(head_dim), bias=on(config, "attention_bias"))
-    mix = _ssd_mamba(
-        config, hidden, inner, normed=on(config, "mamba_rms_norm"), out_bias=on(config, "projectors_bias"), scaled=True
-    )
-    feed = partial(
-        gated_mlp,
-        width=hidden,
-        inner=config.integer("intermediate_size"),
-        function=activation(config, "hidden_act"),
-        bias=on(config, "mlp_bias"),
+    attention = grouped_attention(sizes, Rope(sizes.head_dim), bias=on(config, "attention_bias"))
+    normed, out_bias = on(config, "mamba_rms_norm"), on(config, "projectors_bias")
+    mix = _ssd_mamba(config, sizes.hidden, inner, normed=normed, out_bias=out_bias, scaled=True)
+    both = partial(_side_by_side, mix=mix, attention=attention, hidden=sizes.hidden)
+    return Hybrid(sizes, (("hybrid", ""),) * sizes.layers, {"hybrid": both}, {"": _gated_mlp(config)})
+
+
+def _side_by_side(source: str, *, mix: Block, attention: Block, hidden: int) -> Operations:
+    """Return mix(a·x) + attention(b·x), a and b constants."""
+    mamba_branch, attention_branch = mix("mamba_input"), attention("attention_input")
+    return (
+        Scale("mamba_input", (source,), hidden),
+        *mamba_branch,
+        Scale("attention_input", (source,), hidden),
+        *attention_branch,
+        Add("branches", (mamba_branch[-1].name, attention_branch[-1].name), hidden),
     )
 
-    def both(source: str) -> Operations:
-        mamba_branch, attention_branch = mix("mamba_input"), attend("attention_input")
-        return (
-            Scale("mamba_input", (source,), hidden),
-            *mamba_branch,
-            Scale("attention_input", (source,), hidden),
-            *attention_branch,
-            Add("branches", (mamba_branch[-1].name, attention_branch[-1].name), hidden),
-        )
 
-    layer = Layer("hybrid", pre_norm(hidden, RMS, both, feed))
-    return network(
-        config,
-        ((layers, layer),),
-        hidden=hidden,
-        heads=heads,
-        kv_heads=kv_heads_of(config, heads),
-        head_dim=head_dim,
-        scale=True,
-        logits_scale=True,
-    )
+# --- Granite 4 -------------------------------------------------------------------------------------------------------
 
 
 def granite_moe_hybrid(config: Config) -> Model:
-    """Granite 4: Mamba-2 or attention, then an always-on gated MLP next to a mixture of experts where it has any."""
-    hidden, layers = width(config), depth(config)
-    heads = config.integer("num_attention_heads")
-    head_dim = head_size(config, hidden, heads)
+    """Return Granite 4: Mamba-2 or attention, then an always-on gated MLP next to a mixture of experts where it has
+    any."""
+    return hybrid(_read_granite(config), scale=True, logits_scale=True)
+
+
+def _read_granite(config: Config) -> Hybrid:
+    sizes = grouped_sizes(config)
     config.must_be("normalization_function", "rmsnorm")
     config.must_be("init_method", "mup")
     positions = config.optional_text("position_embedding_type", known=("rope", "nope"))
-    rope = Rope(head_dim) if positions == "rope" else None
-    attend = grouped_attention(config, hidden, heads, rope, bias=on(config, "attention_bias"))
-    mix = _ssd_mamba(config, hidden, config.integer("mamba_expand") * hidden)
-    function = activation(config, "hidden_act")
-    always = partial(
-        gated_mlp,
-        width=hidden,
-        inner=config.integer("shared_intermediate_size"),
-        function=function,
-        fused=True,
-        prefix="shared/",
-    )
+    rope = Rope(sizes.head_dim) if positions == "rope" else None
+    mixers: dict[str, Block] = {
+        "attention": grouped_attention(sizes, rope, bias=on(config, "attention_bias")),
+        "mamba2": _ssd_mamba(config, sizes.hidden, config.integer("mamba_expand") * sizes.hidden),
+    }
     experts = config.integer("num_local_experts", least=0)
-
-    def dense(source: str) -> Operations:
-        return shared_expert(always(source))
-
-    feed: Block = dense
-    routed = (0, 0)
+    routing = None
     if experts:
-        top_k = min(config.integer("num_experts_per_tok"), experts)
-        routed = (experts, top_k)
-        feed = partial(
-            moe,
-            width=hidden,
-            inner=config.integer("intermediate_size"),
-            routing=Routing(experts, top_k, score="softmax_top_k"),
-            function=function,
-            shared=always,
-        )
-    else:
+        routing = Routing(experts, min(config.integer("num_experts_per_tok"), experts), score="softmax_top_k")
+    return Hybrid(
+        sizes,
+        _words(kinds(config, "layer_types", sizes.layers, (LINEAR, FULL), lambda: [LINEAR] * sizes.layers)),
+        mixers,
+        {"": _granite_feed(config, routing)},
+        arrangement=partial(pre_norm, scale=True),
+        balance=balance_loss(config, routing.experts, routing.top_k) if routing is not None else None,
+    )
+
+
+def _granite_feed(config: Config, routing: Routing | None) -> Block:
+    hidden, function = width(config), activation(config, "hidden_act")
+    inner = config.integer("shared_intermediate_size")
+    shared = partial(gated_mlp, width=hidden, inner=inner, function=function, fused=True, prefix="shared/")
+    if routing is None:
         config.ignore("intermediate_size", "num_experts_per_tok")
-    listed = kinds(config, "layer_types", layers, (LINEAR, FULL), lambda: [LINEAR] * layers)
-    runs = runs_of(
-        listed,
-        lambda kind: Layer(
-            "attention" if kind == FULL else "mamba2",
-            pre_norm(hidden, RMS, attend if kind == FULL else mix, feed, scale=True),
-        ),
-    )
-    return network(
-        config,
-        runs,
-        hidden=hidden,
-        heads=heads,
-        kv_heads=kv_heads_of(config, heads),
-        head_dim=head_dim,
-        scale=True,
-        logits_scale=True,
-        routed=routed,
-    )
+        return lambda source: shared_expert(shared(source))
+    inner = config.integer("intermediate_size")
+    return partial(moe, width=hidden, inner=inner, routing=routing, function=function, shared=shared)
 
 
 BAMBA = Architecture(

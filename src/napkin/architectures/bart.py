@@ -31,10 +31,10 @@ from napkin.architectures.encoder_decoder import (
 )
 from napkin.architectures.record import REQUIRED, Architecture, like
 from napkin.inputs.model import Config
-from napkin.operations.base import LM_HEAD, MEMORY, VOCABULARY
 from napkin.operations.implementations import EAGER, OWN_LABELS
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model, Parts, stack_of
+from napkin.operations.roles import LM_HEAD, MEMORY, VOCABULARY
 from napkin.record import record, replace
 
 ExpertsOf = Callable[[int], Block]
@@ -209,14 +209,16 @@ class Bart:
 
 
 def _marian(config: Config) -> Model:
-    """Marian (arXiv:1804.00344): norms after the blocks, fixed positions; one token embedding for both languages."""
+    """Return Marian (arXiv:1804.00344): norms after the blocks, fixed positions; one token embedding for both
+    languages."""
     config.must_be("share_encoder_decoder_embeddings", True)
     config.must_be("decoder_vocab_size", config.integer("vocab_size"))
     return Bart(fixed=True)(config)
 
 
 def _nllb_moe(config: Config) -> Model:
-    """NLLB-200's largest model (arXiv:2207.04672): M2M-100 with experts in some layers, two of which serve a token."""
+    """Return NLLB-200's largest model (arXiv:2207.04672): M2M-100 with experts in some layers, two of which serve a
+    token."""
     config.must_be("router_dtype", "float32")
     config.must_be("output_router_logits", False)
     config.ignore("router_type", "second_expert_policy", "batch_prioritized_routing")

@@ -27,12 +27,12 @@ from napkin.architectures.masked import (
 )
 from napkin.architectures.record import Architecture, like
 from napkin.inputs.model import Config
-from napkin.operations.base import LM_HEAD, REPLICATED, VOCABULARY
 from napkin.operations.embedding import PositionBias
 from napkin.operations.implementations import EAGER, IDS, ROTARY
+from napkin.operations.learned import Parameters
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model, Parts
-from napkin.operations.pointwise import Parameters
+from napkin.operations.roles import LM_HEAD, REPLICATED, VOCABULARY
 from napkin.record import record, replace
 
 
@@ -214,7 +214,8 @@ class Bert:
 
 
 def _roformer(config: Config) -> Model:
-    """RoFormer (arXiv:2104.09864): rotary positions from fixed sinusoids, which the class holds as a parameter."""
+    """Return RoFormer (arXiv:2104.09864): rotary positions from fixed sinusoids, which the class holds as a
+    parameter."""
     network = Bert(positions=False, rotary="interleaved", pooler=False, embedding_size="embedding_size")
     config.must_be("rotary_value", False)
     model = network(config)

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from napkin.operations.base import COLUMN, DOWN, ROW, SHARED_EXPERT, Operation
-from napkin.operations.experts import Experts, Router
+from napkin.operations.base import Operation
+from napkin.operations.experts import Experts
 from napkin.operations.linear import Matmul
 from napkin.operations.norms import Norm
 from napkin.operations.pointwise import Activation, Add, Clamp, Dropout, Jitter, Multiply, Scale
+from napkin.operations.roles import COLUMN, DOWN, ROW, SHARED_EXPERT
+from napkin.operations.router import Router
 from napkin.operations.views import Cast, Slice
 from napkin.record import record, replace
 

@@ -10,12 +10,13 @@ from typing import Any, TypeVar
 from napkin.architectures.blocks import NormStyle, Operations
 from napkin.inputs.load import printable
 from napkin.inputs.model import LARGEST_DIMENSION, Config
-from napkin.operations.base import LM_HEAD, POSITION, SEGMENT, VOCABULARY, Operation
+from napkin.operations.base import Operation
 from napkin.operations.embedding import Embedding
-from napkin.operations.experts import BalanceLoss
 from napkin.operations.linear import Matmul
 from napkin.operations.model import LONGEST_PERIOD, Layer, Parts, Runs
 from napkin.operations.pointwise import Add, Dropout, Scale, Softcap
+from napkin.operations.roles import LM_HEAD, POSITION, SEGMENT, VOCABULARY
+from napkin.operations.router import BalanceLoss
 from napkin.operations.views import Cast
 
 DEEPEST = 1_000_000
@@ -305,11 +306,12 @@ def head(
     fp32_cap: bool = False,
     balance: BalanceLoss | None = None,
     none: bool = False,
+    source: str = "x",
 ) -> Operations:
-    """Return the final norm and the language model's head. `fp32_cap`: the soft cap runs in fp32. `none`: the class
-    stops after the norm."""
+    """Return the final norm and the language model's head, which read `source`. `fp32_cap`: the soft cap runs in fp32.
+    `none`: the class stops after the norm."""
     operations: list[Operation] = [balance] if balance is not None and not none else []
-    last = "x"
+    last = source
     if norm is not None:
         operations.append(norm("final_norm", last, hidden))
         last = "final_norm"

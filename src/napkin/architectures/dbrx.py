@@ -7,53 +7,70 @@ from functools import partial
 from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.attention import Attention, Heads, QkvProjections, Rope
 from napkin.architectures.blocks import LAYER_NO_BIAS, Routing, moe
-from napkin.architectures.common import FUNCTIONS, balance_loss, chosen_experts, depth, head_size, kv_heads_of, width
-from napkin.architectures.dimensions import decoder_of, dimensions_of
+from napkin.architectures.common import FUNCTIONS, balance_loss, chosen_experts, kv_heads_of, width
+from napkin.architectures.dimensions import Dimensions, decoder_of, dimensions
 from napkin.architectures.record import Architecture, ConfigClass
 from napkin.inputs.model import Config
 from napkin.operations.implementations import SIGMOID_ROUTER
 from napkin.operations.model import Layer, Model
-from napkin.record import replace
+from napkin.operations.router import BalanceLoss
+from napkin.record import record, replace
 
 
-def dbrx(config: Config) -> Model:
-    """Return DBRX, whose config.json describes attention and experts in blocks of their own."""
-    hidden, layers = width(config), depth(config)
-    heads = config.integer("num_attention_heads")
-    head_dim = head_size(config, hidden, heads, own=False)
-    inside = config.nested("attn_config", "dbrx.attn_config")
-    kv_heads = kv_heads_of(inside, heads, "kv_n_heads")
+@record
+class Reading:
+    """What a config.json says of DBRX. `clamped`: the results of the QKV projection are clamped to an interval."""
+
+    sizes: Dimensions
+    clamped: bool
+    inner: int
+    function: str
+    routing: Routing
+    balance: BalanceLoss | None
+
+
+def read(config: Config) -> Reading:
+    """Read a config.json, which describes attention and experts in blocks of their own."""
+    hidden = width(config)
+    attention = config.nested("attn_config", "dbrx.attn_config")
+    attention.ignore("model_type")
+    kv_heads = kv_heads_of(attention, config.integer("num_attention_heads"), "kv_n_heads")
     config.must_be("num_key_value_heads", kv_heads)
-    clamp = inside.real("clip_qkv", required=False) is not None
-    inside.ignore("model_type")
-    length = config.optional_integer("max_position_embeddings")
-    sizes = dimensions_of(config, hidden, layers, heads, kv_heads, head_dim, length)
+    clamped = attention.real("clip_qkv", required=False) is not None
+    sizes = dimensions(config, kv_heads=kv_heads, own_head_dim=False)
     ffn = config.nested("ffn_config", "dbrx.ffn_config")
     ffn.ignore("model_type", "tie_word_embeddings", "uniform_expert_assignment")
     ffn.must_be("hidden_size", hidden)
-    named = ffn.mapping("ffn_act_fn", required=False) or {"name": "silu"}
-    function = named.get("name")
+    function = (ffn.mapping("ffn_act_fn", required=False) or {"name": "silu"}).get("name")
     if function not in FUNCTIONS:
         raise ffn.refuse("ffn_act_fn", f"napkin does not know {function!r}")
     experts, top_k = chosen_experts(ffn, "moe_num_experts", "moe_top_k")
+    routing = Routing(
+        experts,
+        top_k,
+        normalize=ffn.real("moe_normalize_expert_weights", required=False) is not None,
+        jitter=1 if ffn.real("moe_jitter_eps", required=False) else 0,
+    )
+    inner, balance = ffn.integer("ffn_hidden_size"), balance_loss(config, experts, top_k)
+    return Reading(sizes, clamped, inner, str(function), routing, balance)
+
+
+def layer(of: Reading) -> Layer:
+    """Return a layer: attention from one QKV projection, fine-grained experts."""
+    sizes = of.sizes
     attend = Attention(
-        Heads(hidden, heads, kv_heads, head_dim), QkvProjections(fused=True, clamped=clamp), rope=Rope(head_dim)
+        Heads(sizes.hidden, sizes.heads, sizes.kv_heads, sizes.head_dim),
+        QkvProjections(fused=True, clamped=of.clamped),
+        rope=Rope(sizes.head_dim),
     )
-    feed = partial(
-        moe,
-        width=hidden,
-        inner=ffn.integer("ffn_hidden_size"),
-        routing=Routing(
-            experts,
-            top_k,
-            normalize=ffn.real("moe_normalize_expert_weights", required=False) is not None,
-            jitter=1 if ffn.real("moe_jitter_eps", required=False) else 0,
-        ),
-        function=str(function),
-    )
-    layer = Layer("moe", pre_norm(hidden, LAYER_NO_BIAS, attend, feed, dropout=(True, True)))
-    balance = balance_loss(config, experts, top_k)
-    return decoder_of(sizes, ((layers, layer),), LAYER_NO_BIAS, balance=balance)
+    feed = partial(moe, width=sizes.hidden, inner=of.inner, routing=of.routing, function=of.function)
+    return Layer("moe", pre_norm(sizes.hidden, LAYER_NO_BIAS, attend, feed, dropout=(True, True)))
+
+
+def dbrx(config: Config) -> Model:
+    """Return DBRX."""
+    of = read(config)
+    return decoder_of(of.sizes, ((of.sizes.layers, layer(of)),), LAYER_NO_BIAS, balance=of.balance)
 
 
 DBRX = Architecture(

@@ -17,21 +17,23 @@ from napkin.architectures.record import Architecture, like
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
-from napkin.operations.base import DISTANCE, HEADS, KEY, QUERY, VALUE, Operation
+from napkin.operations.base import Operation
+from napkin.operations.convolutions import Conv
 from napkin.operations.embedding import Embedding, RelativeScores
 from napkin.operations.implementations import EAGER, IDS, OWN_LABELS, ROTARY
+from napkin.operations.learned import Parameters
 from napkin.operations.linear import Matmul, TableMatmul
 from napkin.operations.model import Layer, Model, Parts
 from napkin.operations.norms import Norm
-from napkin.operations.pointwise import Activation, Add, Dropout, Parameters, Scale
-from napkin.operations.recurrence import Conv
+from napkin.operations.pointwise import Activation, Add, Dropout, Scale
+from napkin.operations.roles import DISTANCE, HEADS, KEY, QUERY, VALUE
 from napkin.operations.views import Reused, Slice
 from napkin.record import record, replace
 
 
 @record
 class _Distances:
-    """How DeBERTa's attention sees relative positions: which scores it adds, from how many rows of the table."""
+    """How DeBERTa's attention sees relative positions: which scores it adds, from how many rows of the embedding."""
 
     rows: int
     content_to_position: bool
@@ -58,8 +60,9 @@ def _distances(config: Config, buckets: bool) -> _Distances | None:
 def _position_scores(
     hidden: int, heads: int, distances: _Distances | None, *, own: bool, key_bias: bool, within: bool, query: str = "q"
 ) -> tuple[Operation, ...]:
-    """Content-to-position and position-to-content scores. `own`: the table has projections of its own, else it goes
-    through the queries' and keys'. `query`: the name of the queries, which are scaled before all scores (v1) or not."""
+    """Return content-to-position and position-to-content scores. `own`: the embedding of positions has projections of
+    its own, else it goes through the queries' and keys'. `query`: the name of the queries, which are scaled before all
+    scores (v1) or not."""
     if distances is None:
         return ()
     operations: list[Operation] = []
@@ -85,7 +88,7 @@ class _Read:
     """What config.json says: sizes, width of the token embedding, rows of positions and segments, distances."""
 
     sizes: Sizes
-    table: int
+    embedding_width: int
     positions: int
     segments: int
     distances: _Distances | None
@@ -110,9 +113,9 @@ def _read(config: Config, buckets: bool) -> _Read:
 def _embedding(read: _Read, norm: NormStyle = LAYER) -> Operations:
     """Return the embeddings, and the relative positions that all layers read."""
     hidden = read.sizes.hidden
-    parts = embedding(read.sizes.vocabulary, read.table, positions=read.positions, segments=read.segments)
-    if read.table != hidden:
-        parts = (*parts, Matmul("project_in", (parts[-1].name,), read.table, hidden))
+    parts = embedding(read.sizes.vocabulary, read.embedding_width, positions=read.positions, segments=read.segments)
+    if read.embedding_width != hidden:
+        parts = (*parts, Matmul("project_in", (parts[-1].name,), read.embedding_width, hidden))
     parts = (
         *parts,
         norm("embedding_norm", parts[-1].name, hidden),
@@ -137,7 +140,7 @@ def _network(
         runs = ((1, Layer("encoder_with_convolution", (*once, *first))),)
         if sizes.layers > 1:
             runs += ((sizes.layers - 1, alike),)
-    masked = masked_head(sizes.hidden, sizes.vocabulary, sizes.function, table_width=read.table)
+    masked = masked_head(sizes.hidden, sizes.vocabulary, sizes.function, table_width=read.embedding_width)
     head = masked if sizes.purpose == MASKED else ()
     return encoder(sizes, before, runs, head, tie=sizes.purpose == MASKED)
 
@@ -151,7 +154,7 @@ def _added_bias(letter: str, hidden: int) -> Operations:
 
 
 def deberta(config: Config) -> Model:
-    """DeBERTa (arXiv:2006.03654): content and relative positions in separate score terms."""
+    """Return DeBERTa (arXiv:2006.03654): content and relative positions in separate score terms."""
     read = _read(config, buckets=False)
     hidden, heads, head_dim = read.sizes.hidden, read.sizes.heads, read.sizes.head_dim
 
@@ -222,8 +225,8 @@ def _norms_distances(config: Config) -> bool:
 
 
 def deberta_v2(config: Config) -> Model:
-    """DeBERTa v2 and v3 (arXiv:2111.09543): distances in logarithmic buckets, projections that may be the content's
-    own, a convolution next to the first layer where the config has one."""
+    """Return DeBERTa v2 and v3 (arXiv:2111.09543): distances in logarithmic buckets, projections that may be the
+    content's own, a convolution next to the first layer where the config has one."""
     read = _read(config, buckets=True)
     hidden, heads, head_dim = read.sizes.hidden, read.sizes.heads, read.sizes.head_dim
     if config.optional_integer("attention_head_size") not in (None, head_dim):

@@ -19,8 +19,8 @@ from napkin.architectures.dimensions import Dimensions, decoder_only, dimensions
 from napkin.architectures.layer_plans import Plan, Rotates, Seen, in_all
 from napkin.architectures.mixture import Feed, Mixture
 from napkin.inputs.model import Config
-from napkin.operations.experts import BalanceLoss
 from napkin.operations.model import Layer, Model
+from napkin.operations.router import BalanceLoss
 from napkin.record import record, replace
 
 Vary = Callable[[Attention, Plan], Attention]

@@ -3,6 +3,7 @@ first layers."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -21,17 +22,18 @@ from napkin.architectures.common import (
     runs_of,
     width,
 )
-from napkin.architectures.dimensions import decoder_only, dimensions_of
+from napkin.architectures.dimensions import Dimensions, decoder_only, dimensions_of
 from napkin.architectures.record import Architecture
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
-from napkin.operations.base import COLUMN, QUERY, ROW
 from napkin.operations.compression import Compressor, GroupedMatmul, RunIndexer
 from napkin.operations.hyper_connections import CopyToStreams, ReadStreams
 from napkin.operations.implementations import EAGER, SIGMOID_ROUTER
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
+from napkin.operations.roles import COLUMN, QUERY, ROW
+from napkin.operations.router import BalanceLoss
 from napkin.record import record, replace
 
 WINDOW, CHOSEN, ALL = "sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention"
@@ -54,69 +56,82 @@ class Plan(NamedTuple):
     router: str
 
 
-def deepseek_v4(config: Config) -> Model:
-    """Return DeepSeek-V4."""
-    hidden, layers = width(config), depth(config)
-    streams = config.integer("hc_mult")
-    iterations = config.integer("hc_sinkhorn_iters")
+@record
+class Reading:
+    """What a config.json says of DeepSeek-V4.
+
+    iterations  of Sinkhorn's algorithm in the hyper-connections
+    attentions  by the layer type
+    inner       width of an expert, routed or shared; `bias`: of the shared one
+    """
+
+    sizes: Dimensions
+    plans: Sequence[Plan]
+    streams: int
+    iterations: int
+    attentions: Mapping[str, SharedKeyAttention]
+    inner: int
+    function: str
+    bias: bool
+    routing: Routing
+    balance: BalanceLoss | None
+
+
+def read(config: Config) -> Reading:
+    """Read a config.json."""
     config.ignore("hc_eps", "attention_bias", "num_key_value_heads", "n_shared_experts", "norm_topk_prob")
     config.ignore("topk_method", "swiglu_limit", "router_jitter_noise", "num_nextn_predict_layers", "n_group")
     config.ignore("topk_group", "first_k_dense_replace", "moe_layer_freq", "compress_rope_theta", "v_head_dim")
     config.ignore("intermediate_size")  # the experts' width under another name
+    hidden, layers = width(config), depth(config)
     heads, head_dim = config.integer("num_attention_heads"), config.integer("head_dim")
-    rotary = _rotary(config, head_dim)
-    rates = _rates(config)
-    ranks = config.integer("q_lora_rank"), config.integer("o_groups"), config.integer("o_lora_rank")
-    plain = Rope(rotary["main"], "interleaved", upcast=True)
-    window = SharedKeyAttention(hidden, heads, head_dim, *ranks, config.integer("sliding_window"), plain)
-    config.divides("o_groups", heads * head_dim, config.integer("o_groups"), "elements of all heads")
-    index = IndexSizes(config.integer("index_n_heads"), config.integer("index_head_dim"), config.integer("index_topk"))
-    if index.size < rotary["compress"]:
-        raise config.wrong("index_head_dim", f"{index.size} is less than the {rotary['compress']} elements that rotate")
-    function, inner = activation(config, "hidden_act"), config.integer("moe_intermediate_size")
+    attentions = _attentions(config, hidden, heads, head_dim)
     experts, top_k = chosen_experts(config, "n_routed_experts", "num_experts_per_tok")
     score = config.optional_text("scoring_func", known=SCORES) or SCORES[0]
-    routing = Routing(experts, top_k, score=score, normalize=True, balanced="buffer", limited=True)
-    shared = partial(
-        gated_mlp,
-        width=hidden,
-        inner=inner,
-        function=function,
-        bias=on(config, "mlp_bias"),
-        limited=True,
-        prefix="shared/",
+    layer_kinds, routers = _layer_types(config, layers), _routers(config, layers)
+    length = config.optional_integer("max_position_embeddings")
+    return Reading(
+        dimensions_of(config, hidden, layers, heads, 1, head_dim, length),
+        [Plan(*one) for one in zip(layer_kinds, routers, strict=True)],
+        config.integer("hc_mult"),
+        config.integer("hc_sinkhorn_iters"),
+        attentions,
+        config.integer("moe_intermediate_size"),
+        activation(config, "hidden_act"),
+        on(config, "mlp_bias"),
+        Routing(experts, top_k, score=score, normalize=True, balanced="buffer", limited=True),
+        balance_loss(config, experts, top_k),
     )
 
-    def make(plan: Plan) -> Layer:
-        kind = plan.attention
-        attend = window
-        if kind != WINDOW:
-            rope = replace(plain, dim=rotary["compress"])
-            attend = replace(window, rope=rope, rate=rates[kind], index=index if kind == CHOSEN else None)
-        hashed = plan.router == HASHED
-        feed = partial(
-            moe,
-            width=hidden,
-            inner=inner,
-            routing=replace(routing, hashed=hashed, balanced="" if hashed else "buffer"),
-            function=function,
-            shared=shared,
-        )
-        name = {WINDOW: "window", CHOSEN: "sparse", ALL: "compressed"}[kind] + "_hashed" * hashed
-        return Layer(name, hyper_connected(hidden, RMS_FP32, attend, feed, streams=streams, iterations=iterations))
 
-    kinds = _attentions(config, layers)
-    routers = _routers(config, layers)
-    length = config.optional_integer("max_position_embeddings")
-    sizes = dimensions_of(config, hidden, layers, heads, 1, head_dim, length)
-    balance = balance_loss(config, experts, top_k)
-    after = head(hidden, sizes.vocabulary, norm=RMS_FP32, balance=balance, none=sizes.headless)
-    read = ReadStreams("streams_read", ("x",), hidden, streams, mixes=False, last=True)
+def layer(of: Reading, plan: Plan) -> Layer:
+    """Return a layer: attention and experts that read and write several residual streams."""
+    hidden, hashed = of.sizes.hidden, plan.router == HASHED
+    block = partial(gated_mlp, width=hidden, inner=of.inner, function=of.function, bias=of.bias)
+    feed = partial(
+        moe,
+        width=hidden,
+        inner=of.inner,
+        routing=replace(of.routing, hashed=True, balanced="") if hashed else of.routing,
+        function=of.function,
+        shared=partial(block, limited=True, prefix="shared/"),
+    )
+    name = {WINDOW: "window", CHOSEN: "sparse", ALL: "compressed"}[plan.attention] + "_hashed" * hashed
+    attend, streams = of.attentions[plan.attention], of.streams
+    return Layer(name, hyper_connected(hidden, RMS_FP32, attend, feed, streams=streams, iterations=of.iterations))
+
+
+def deepseek_v4(config: Config) -> Model:
+    """Return DeepSeek-V4."""
+    of = read(config)
+    sizes, streams = of.sizes, of.streams
+    hidden, rows = sizes.hidden, sizes.vocabulary
+    merged = ReadStreams("streams_read", ("x",), hidden, streams, mixes=False, last=True)
     model = decoder_only(
         sizes,
-        (*embedding(sizes.vocabulary, hidden), CopyToStreams("streams", ("embedding",), hidden, streams)),
-        runs_of((Plan(*one) for one in zip(kinds, routers, strict=True)), make),
-        (read, *(replace(op, reads=("streams_read",)) if op.name == "final_norm" else op for op in after)),
+        (*embedding(rows, hidden), CopyToStreams("streams", ("embedding",), hidden, streams)),
+        runs_of(of.plans, partial(layer, of)),
+        (merged, *head(hidden, rows, norm=RMS_FP32, balance=of.balance, none=sizes.headless, source=merged.name)),
     )
     return replace(model, streams=streams)
 
@@ -198,6 +213,20 @@ class SharedKeyAttention:
         return (runs, RunIndexer("indexer", reads, *sizes, rate, rotary))
 
 
+def _attentions(config: Config, hidden: int, heads: int, head_dim: int) -> dict[str, SharedKeyAttention]:
+    """Read the attention of each layer type."""
+    rotary, rates = _rotary(config, head_dim), _rates(config)
+    ranks = config.integer("q_lora_rank"), config.integer("o_groups"), config.integer("o_lora_rank")
+    config.divides("o_groups", heads * head_dim, config.integer("o_groups"), "elements of all heads")
+    index = IndexSizes(config.integer("index_n_heads"), config.integer("index_head_dim"), config.integer("index_topk"))
+    if index.size < rotary["compress"]:
+        raise config.wrong("index_head_dim", f"{index.size} is less than the {rotary['compress']} elements that rotate")
+    rope = Rope(rotary["main"], "interleaved", upcast=True)
+    window = SharedKeyAttention(hidden, heads, head_dim, *ranks, config.integer("sliding_window"), rope)
+    every = replace(window, rope=replace(rope, dim=rotary["compress"]), rate=rates[ALL])
+    return {WINDOW: window, ALL: every, CHOSEN: replace(every, rate=rates[CHOSEN], index=index)}
+
+
 def _rotary(config: Config, head_dim: int) -> dict[str, int]:
     """Read how many elements of a head rotate, in layers with only a window and in the others."""
     stated = config.real("partial_rotary_factor", required=False)
@@ -230,7 +259,7 @@ def _rates(config: Config) -> dict[str, int]:
     return found
 
 
-def _attentions(config: Config, layers: int) -> list[str]:
+def _layer_types(config: Config, layers: int) -> list[str]:
     """Read the attention of each layer: listed, or by the tokens of a run, or two of all runs and then alternating."""
     by_rate = config.items("compress_ratios", required=False)
     stated = listed(config, "layer_types", layers, (WINDOW, CHOSEN, ALL))
@@ -247,6 +276,7 @@ def _attentions(config: Config, layers: int) -> list[str]:
 
 
 def _routers(config: Config, layers: int) -> list[str]:
+    """Read how the router of each layer chooses: listed, or hashed in the first layers."""
     stated = config.optional_integer("num_hash_layers", least=0)
     given = listed(config, "mlp_layer_types", layers, (HASHED, LEARNED))
     if given is not None:

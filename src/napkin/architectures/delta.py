@@ -10,13 +10,12 @@ from collections.abc import Sequence
 from functools import partial
 
 from napkin.architectures.arrangements import output_norm, pre_norm
-from napkin.architectures.attention import Attention, Heads, QkNorm, QkvProjections, Rope
+from napkin.architectures.attention import Attention, QkNorm, QkvProjections, Rope
 from napkin.architectures.blocks import RMS_FP32, RMS_OFFSET, Block, Routing, behind_gate, gated_mlp, moe
 from napkin.architectures.common import (
     FULL,
     activation,
-    depth,
-    head_size,
+    balance_loss,
     indices,
     kv_heads_of,
     on,
@@ -24,13 +23,24 @@ from napkin.architectures.common import (
     runs_of,
     width,
 )
-from napkin.architectures.mixing import LINEAR, kinds, network, positive
+from napkin.architectures.dimensions import Dimensions
+from napkin.architectures.mixing import (
+    LINEAR,
+    Hybrid,
+    grouped_sizes,
+    heads_of,
+    hybrid,
+    kinds,
+    network,
+    positive,
+    sizes_of,
+)
 from napkin.architectures.record import REQUIRED, Architecture, Wrapper, like
 from napkin.architectures.recurrent_blocks import gated_delta
 from napkin.inputs.model import Config
 from napkin.operations.implementations import FP32_ROTARY, HF
 from napkin.operations.model import Layer, Model
-from napkin.record import replace
+from napkin.record import record, replace
 
 Projections = tuple[tuple[str, tuple[str, ...]], ...]
 
@@ -45,14 +55,15 @@ SINGLE_DELTA: Projections = tuple((f"{name}_proj", (part,)) for name, part in zi
 
 
 def _delta(
-    config: Config, hidden: int, projections: Projections, sizes: tuple[int, int, int, int], *, doubled: bool = False
+    config: Config, projections: Projections, sizes: tuple[int, int, int, int], *, doubled: bool = False
 ) -> Block:
+    """Read a gated delta rule; `sizes`: key heads, value heads, elements of each."""
     key_heads, value_heads, key_dim, value_dim = sizes
     if value_heads % key_heads:
         raise config.wrong("linear_num_value_heads", f"{value_heads} is not a multiple of {key_heads} key heads")
     return partial(
         gated_delta,
-        width=hidden,
+        width=width(config),
         key_heads=key_heads,
         value_heads=value_heads,
         key_dim=key_dim,
@@ -64,91 +75,96 @@ def _delta(
     )
 
 
+# --- Qwen ------------------------------------------------------------------------------------------------------------
+
+
 def qwen3_next(config: Config, *, feed_forward: str = "sparse_steps", fused: bool = True) -> Model:
-    """Qwen3-Next and Qwen3.5: three gated delta layers to one of attention with an output gate and normalized queries
-    and keys; gated MLPs or mixtures with one gated shared expert.
+    """Return Qwen3-Next or Qwen3.5: three gated delta layers to one of attention with an output gate and normalized
+    queries and keys; gated MLPs or mixtures with one gated shared expert.
 
     feed_forward  sparse_steps: mixtures every decoder_sparse_step-th layer · all: in every layer · none
     fused         two input projections for the delta rule, or four
     """
-    hidden, layers = width(config), depth(config)
+    return hybrid(_read_qwen(config, feed_forward, FUSED_DELTA if fused else SPLIT_DELTA))
+
+
+def _read_qwen(config: Config, feed_forward: str, projections: Projections) -> Hybrid:
     heads = config.integer("num_attention_heads")
-    head_dim = config.integer("head_dim")
-    kv_heads = kv_heads_of(config, heads)
-    function = activation(config, "hidden_act")
+    sizes = sizes_of(config, heads, kv_heads_of(config, heads), config.integer("head_dim"))
+    mixers = _qwen_mixers(config, sizes, projections)
+    sparse = _sparse_layers(config, sizes.layers, feed_forward)
+    routing = _qwen_routing(config) if any(sparse) else None
+    feeds: dict[str, Block] = {}
+    if routing is not None:
+        feeds["moe"] = _qwen_mixture(config, routing)
+    if not all(sparse):
+        inner, function = config.integer("intermediate_size"), activation(config, "hidden_act")
+        feeds["mlp"] = partial(gated_mlp, width=sizes.hidden, inner=inner, function=function)
+    config.ignore(
+        "intermediate_size", "moe_intermediate_size", "num_experts_per_tok", "shared_expert_intermediate_size"
+    )
+    kinds = _qwen_kinds(config, sizes.layers)
+    _leave_out_predictions(config)
+    layers = tuple(
+        ("attention" if kind == FULL else "delta", "moe" if routed else "mlp")
+        for kind, routed in zip(kinds, sparse, strict=True)
+    )
+    balance = balance_loss(config, routing.experts, routing.top_k) if routing is not None else None
+    return Hybrid(sizes, layers, mixers, feeds, RMS_OFFSET, balance=balance)
+
+
+def _qwen_mixers(config: Config, sizes: Dimensions, projections: Projections) -> dict[str, Block]:
     config.must_be("attn_output_gate", True)
     bias = on(config, "attention_bias")
-    attend = Attention(
-        Heads(hidden, heads, kv_heads, head_dim),
+    attention = Attention(
+        heads_of(sizes),
         projections=QkvProjections(bias=bias, out_bias=bias, gated=True),
         norm=QkNorm(RMS_OFFSET),
-        rope=Rope(rotary_dim(config, head_dim, 0.25)),
+        rope=Rope(rotary_dim(config, sizes.head_dim, 0.25)),
     )
-    sizes = (
-        config.integer("linear_num_key_heads"),
-        config.integer("linear_num_value_heads"),
-        config.integer("linear_key_head_dim"),
-        config.integer("linear_value_head_dim"),
-    )
-    mix = _delta(config, hidden, FUSED_DELTA if fused else SPLIT_DELTA, sizes)
-    sparse = _sparse_layers(config, layers, feed_forward)
-    feeds: dict[bool, Block] = {}
-    routed = (0, 0)
-    if any(sparse):
-        experts = config.integer("num_experts")
-        routed = (experts, min(config.integer("num_experts_per_tok"), experts))
-        feeds[True] = partial(
-            moe,
-            width=hidden,
-            inner=config.integer("moe_intermediate_size"),
-            routing=Routing(*routed, normalize=config.flag("norm_topk_prob", otherwise=True)),
-            function=function,
-            shared=behind_gate(
-                partial(
-                    gated_mlp,
-                    width=hidden,
-                    inner=config.integer("shared_expert_intermediate_size"),
-                    function=function,
-                    prefix="shared/",
-                ),
-                hidden,
-            ),
-        )
-    if not all(sparse):
-        feeds[False] = partial(gated_mlp, width=hidden, inner=config.integer("intermediate_size"), function=function)
-    config.ignore(
-        "intermediate_size",
-        "moe_intermediate_size",
-        "num_experts_per_tok",
-        "shared_expert_intermediate_size",
+    names = ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim")
+    key_heads, value_heads, key_dim, value_dim = (config.integer(f"linear_{name}") for name in names)
+    return {"attention": attention, "delta": _delta(config, projections, (key_heads, value_heads, key_dim, value_dim))}
+
+
+def _qwen_routing(config: Config) -> Routing:
+    experts = config.integer("num_experts")
+    top_k = min(config.integer("num_experts_per_tok"), experts)
+    return Routing(experts, top_k, normalize=config.flag("norm_topk_prob", otherwise=True))
+
+
+def _qwen_mixture(config: Config, routing: Routing) -> Block:
+    hidden, function = width(config), activation(config, "hidden_act")
+    inner = config.integer("shared_expert_intermediate_size")
+    shared = partial(gated_mlp, width=hidden, inner=inner, function=function, prefix="shared/")
+    return partial(
+        moe,
+        width=hidden,
+        inner=config.integer("moe_intermediate_size"),
+        routing=routing,
+        function=function,
+        shared=behind_gate(shared, hidden),
     )
 
-    def laid_out() -> Sequence[str]:
+
+def _qwen_kinds(config: Config, layers: int) -> Sequence[str]:
+    """Read what mixes in each layer."""
+
+    def by_interval() -> Sequence[str]:
         interval = config.integer("full_attention_interval")
         return [LINEAR if (i + 1) % interval else FULL for i in range(layers)]
 
-    listed = kinds(config, "layer_types", layers, (LINEAR, FULL), laid_out)
+    listed = kinds(config, "layer_types", layers, (LINEAR, FULL), by_interval)
     config.ignore("full_attention_interval")
+    return listed
+
+
+def _leave_out_predictions(config: Config) -> None:
+    """Note the multi-token prediction layers that are not counted."""
     for field in ("mtp_num_hidden_layers", "num_nextn_predict_layers"):
         if config.optional_integer(field, least=0):
             config.notes.append("the multi-token-prediction layers are left out")
     config.ignore("mtp_use_dedicated_embeddings")
-
-    def layer(key: tuple[str, bool]) -> Layer:
-        kind, routed = key
-        name = f"{'attention' if kind == FULL else 'delta'}_{'moe' if routed else 'mlp'}"
-        return Layer(name, pre_norm(hidden, RMS_OFFSET, attend if kind == FULL else mix, feeds[routed]))
-
-    return network(
-        config,
-        runs_of(list(zip(listed, sparse, strict=True)), layer),
-        hidden=hidden,
-        norm=RMS_OFFSET,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        routed=routed,
-    )
 
 
 qwen3_5 = partial(qwen3_next, feed_forward="none", fused=False)
@@ -164,56 +180,69 @@ def _sparse_layers(config: Config, layers: int, feed_forward: str) -> list[bool]
     return [bool(experts) and i not in dense and (i + 1) % step == 0 for i in range(layers)]
 
 
+# --- OLMo Hybrid -----------------------------------------------------------------------------------------------------
+
+
+@record
+class _OlmoHybrid:
+    """OLMo Hybrid, as config.json describes it."""
+
+    sizes: Dimensions
+    kinds: Sequence[str]
+    attention: Block
+    delta: Block
+    feed: Block
+
+
 def olmo_hybrid(config: Config) -> Model:
-    """OLMo Hybrid: gated delta layers with norms before their blocks, attention layers with norms after them."""
-    hidden, layers = width(config), depth(config)
-    heads = config.integer("num_attention_heads")
-    head_dim = head_size(config, hidden, heads)
-    kv_heads = kv_heads_of(config, heads)
-    function = activation(config, "hidden_act")
+    """Return OLMo Hybrid: gated delta layers with norms before their blocks, attention layers with norms after them."""
+    read = _read_olmo(config)
+    hidden = read.sizes.hidden
+
+    def layer(kind: str) -> Layer:
+        if kind == FULL:
+            return Layer("attention", output_norm(hidden, RMS_FP32, read.attention, read.feed))
+        return Layer("delta", pre_norm(hidden, RMS_FP32, read.delta, read.feed))
+
+    return network(read.sizes, runs_of(read.kinds, layer), norm=RMS_FP32)
+
+
+def _read_olmo(config: Config) -> _OlmoHybrid:
+    sizes = grouped_sizes(config)
     bias = on(config, "attention_bias")
     stated = config.raw("rope_parameters", required=False)
     rotates = not isinstance(stated, dict) or stated.get("rope_theta", 0) is not None or config.has("rope_theta")
-    attend = Attention(
-        Heads(hidden, heads, kv_heads, head_dim),
+    attention = Attention(
+        heads_of(sizes),
         projections=QkvProjections(bias=bias, out_bias=bias),
         norm=QkNorm(RMS_FP32, over="all"),
-        rope=Rope(head_dim) if rotates else None,
+        rope=Rope(sizes.head_dim) if rotates else None,
     )
-    key_heads = config.optional_integer("linear_num_key_heads") or heads
-    value_heads = config.optional_integer("linear_num_value_heads") or heads
+    inner, function = config.integer("intermediate_size"), activation(config, "hidden_act")
+    feed = partial(gated_mlp, width=sizes.hidden, inner=inner, function=function)
+    return _OlmoHybrid(sizes, _olmo_kinds(config, sizes.layers), attention, _olmo_delta(config, sizes), feed)
+
+
+def _olmo_delta(config: Config, sizes: Dimensions) -> Block:
+    key_heads = config.optional_integer("linear_num_key_heads") or sizes.heads
+    value_heads = config.optional_integer("linear_num_value_heads") or sizes.heads
     key_dim = config.optional_integer("linear_key_head_dim")
     if key_dim is None:
-        key_dim = positive(config, "linear_num_key_heads", int(0.75 * hidden / key_heads), "the key size")
+        key_dim = positive(config, "linear_num_key_heads", int(0.75 * sizes.hidden / key_heads), "the key size")
     value_dim = config.optional_integer("linear_value_head_dim") or 2 * key_dim
     doubled = config.flag("linear_allow_neg_eigval", otherwise=True)
-    mix = _delta(config, hidden, SINGLE_DELTA, (key_heads, value_heads, key_dim, value_dim), doubled=doubled)
-    feed = partial(gated_mlp, width=hidden, inner=config.integer("intermediate_size"), function=function)
-    config.ignore("linear_a_log_min", "linear_a_log_max", "linear_dt_min", "linear_dt_max")
-    config.ignore("linear_dt_init_floor")
+    config.ignore("linear_a_log_min", "linear_a_log_max", "linear_dt_min", "linear_dt_max", "linear_dt_init_floor")
+    return _delta(config, SINGLE_DELTA, (key_heads, value_heads, key_dim, value_dim), doubled=doubled)
 
-    def laid_out() -> Sequence[str]:
+
+def _olmo_kinds(config: Config, layers: int) -> Sequence[str]:
+    """Read what mixes in each layer; without a list every fourth attends, or else the last."""
+
+    def every_fourth() -> Sequence[str]:
         listed = [FULL if i % 4 == 3 else LINEAR for i in range(layers)]
         return listed if FULL in listed else [*listed[:-1], FULL]
 
-    listed = kinds(config, "layer_types", layers, (LINEAR, FULL), laid_out)
-    runs = runs_of(
-        listed,
-        lambda kind: (
-            Layer("attention", output_norm(hidden, RMS_FP32, attend, feed))
-            if kind == FULL
-            else Layer("delta", pre_norm(hidden, RMS_FP32, mix, feed))
-        ),
-    )
-    return network(
-        config,
-        runs,
-        hidden=hidden,
-        norm=RMS_FP32,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-    )
+    return kinds(config, "layer_types", layers, (LINEAR, FULL), every_fourth)
 
 
 # --- records ---------------------------------------------------------------------------------------------------------

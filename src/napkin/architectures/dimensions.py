@@ -5,9 +5,9 @@ from __future__ import annotations
 from napkin.architectures.blocks import NormStyle, Operations
 from napkin.architectures.common import DEEPEST, depth, embedding, head, head_size, headless, kv_heads_of, tied, width
 from napkin.inputs.model import Config
-from napkin.operations.experts import BalanceLoss
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model, Parts, stack_of
+from napkin.operations.router import BalanceLoss
 from napkin.operations.views import Concat
 from napkin.record import record, replace
 

@@ -19,7 +19,7 @@ from napkin.record import replace
 
 
 def distilbert(config: Config) -> Model:
-    """DistilBERT (arXiv:1910.01108): BERT's layers, without segments."""
+    """Return DistilBERT (arXiv:1910.01108): BERT's layers, without segments."""
     sizes = sizes_of(config, inner="hidden_dim", function="activation")
     if config.flag("sinusoidal_pos_embds"):
         config.notes.append(

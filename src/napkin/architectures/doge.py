@@ -16,12 +16,12 @@ from napkin.architectures.mixture import Feed
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
-from napkin.operations.base import COLUMN
 from napkin.operations.implementations import EAGER, EFFICIENT, FLASH, HF
 from napkin.operations.linear import Matmul
 from napkin.operations.maps import DynamicMask
 from napkin.operations.pointwise import Add
 from napkin.operations.retrieval import RetrievedExperts
+from napkin.operations.roles import COLUMN
 from napkin.record import replace
 
 

@@ -25,11 +25,12 @@ from napkin.architectures.masked import (
 )
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
-from napkin.operations.base import POSITION, REPLICATED
 from napkin.operations.embedding import Embedding
 from napkin.operations.implementations import IDS, ROTARY
+from napkin.operations.learned import Parameters
 from napkin.operations.model import Layer, Model
-from napkin.operations.pointwise import Add, Parameters, Scale
+from napkin.operations.pointwise import Add, Scale
+from napkin.operations.roles import POSITION, REPLICATED
 from napkin.record import record, replace
 
 
@@ -75,9 +76,9 @@ def _embedded(config: Config) -> _Embedded:
 
 
 def esm(config: Config) -> Model:
-    """ESM-1b (doi:10.1073/pnas.2016239118) and ESM-2 (doi:10.1126/science.ade2574): norms before the blocks, learned or
-    rotary positions, queries scaled before the rotation. The class also holds a head that predicts contacts from
-    attention's weights and is trained separately."""
+    """Return ESM-1b (doi:10.1073/pnas.2016239118) and ESM-2 (doi:10.1126/science.ade2574): norms before the blocks,
+    learned or rotary positions, queries scaled before the rotation. The class also holds a head that predicts contacts
+    from attention's weights and is trained separately."""
     config.must_be("is_folding_model", False)
     config.ignore("esmfold_config", "vocab_list", "hidden_act")  # protein folding is another class; its own gelu
     sizes = sizes_of(config, function="")

@@ -15,15 +15,15 @@ from napkin.architectures.common import embedding, kv_heads_of, on, tied
 from napkin.architectures.masked import BIDIRECTIONAL, MASKED, encoder, sizes_of
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
-from napkin.operations.base import LM_HEAD, VOCABULARY
 from napkin.operations.implementations import HF
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
+from napkin.operations.roles import LM_HEAD, VOCABULARY
 from napkin.record import replace
 
 
 def eurobert(config: Config) -> Model:
-    """EuroBERT (arXiv:2503.05500): Llama's layers without the causal mask, the head a single matrix."""
+    """Return EuroBERT (arXiv:2503.05500): Llama's layers without the causal mask, the head a single matrix."""
     sizes = sizes_of(config, own_head_dim=True)
     sizes = replace(sizes, kv_heads=kv_heads_of(config, sizes.heads))
     bias, mlp_bias = on(config, "attention_bias"), on(config, "mlp_bias")

@@ -6,12 +6,14 @@ Fields and arrangements are facts of the classes of Hugging Face transformers 5.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from napkin.architectures import common
 from napkin.architectures.blocks import Operations, gated_mlp
 from napkin.architectures.common import FULL, WINDOWED
-from napkin.architectures.dimensions import Dimensions, decoder_only
+from napkin.architectures.dimensions import Dimensions, decoder_only, dimensions_of
 from napkin.architectures.record import Architecture, Wrapper
 from napkin.architectures.shared_kv import (
     IMPLEMENTATION,
@@ -45,7 +47,7 @@ from napkin.operations.streams import (
     StreamMean,
 )
 from napkin.operations.views import Cast, Reused
-from napkin.record import replace
+from napkin.record import record, replace
 
 
 class _Plan(NamedTuple):
@@ -57,107 +59,130 @@ class _Plan(NamedTuple):
     sparse: bool
 
 
+@record
+class _Gemma3n:
+    """Gemma 3n, as config.json describes it.
+
+    plans       of each layer
+    heads       sizes of attention; its window is that of the layers with one
+    function    of the MLPs
+    streams     residual streams of AltUp     rank  of LAuReL
+    input_rows, input_width  of the embedding of each layer's own input
+    softcap     the logits have a soft cap
+    """
+
+    sizes: Dimensions
+    plans: Sequence[_Plan]
+    heads: Heads
+    function: str
+    streams: int
+    rank: int
+    input_rows: int
+    input_width: int
+    softcap: bool
+
+
 def gemma3n(config: Config) -> Model:
-    """Gemma 3n's language model: AltUp's streams (arXiv:2301.13310), a learned augmented residual (LAuReL,
+    """Return Gemma 3n's language model: AltUp's streams (arXiv:2301.13310), a learned augmented residual (LAuReL,
     arXiv:2411.07501), inputs of each layer's own, first layers whose MLP cuts its activations by their spread."""
-    hidden, layers = common.width(config), common.depth(config)
-    heads, head_dim = config.integer("num_attention_heads"), config.integer("head_dim")
-    kv_heads = common.kv_heads_of(config, heads)
-    config.divides("num_attention_heads", hidden, heads, "(hidden_size)")  # as the class insists
-    rows, each = config.integer("vocab_size"), config.integer("hidden_size_per_layer_input")
-    streams, rank = config.integer("altup_num_inputs", least=2), config.integer("laurel_rank")
-    if config.integer("altup_active_idx", least=0) >= streams:
-        raise config.wrong("altup_active_idx", f"is not one of {streams} streams, from 0")
-    config.must_be("altup_correct_scale", True)
-    config.real("altup_coef_clip")
-    function = common.activation(config, "hidden_activation")
-    kinds = kinds_of(config, layers, 5)
-    window = config.integer("sliding_window")
-    size = Heads(hidden, heads, kv_heads, head_dim, config.flag("attention_bias"), None)
-    modes, inner, sparse = sharing(config, kinds), _inner_sizes(config, layers), _sparse(config, layers)
-    plans = [_Plan(*one) for one in zip(kinds, modes, inner, sparse, strict=True)]
-
-    def make(plan: _Plan) -> Layer:
-        name = "full" if plan.kind == FULL else "sliding"
-        attend = attention(
-            "attention_norm", size._replace(window=window if plan.kind == WINDOWED else None), plan.mode, name
-        )
-        feed = gated_mlp("mlp_norm", width=hidden, inner=plan.inner, function=function)
-        if plan.sparse:
-            feed = _cut(feed, plan.inner)
-        norm, router = (
-            NORM("predict_norm", "active", hidden),
-            Matmul("predict_router", ("predict_scaled",), hidden, streams),
-        )
-        operations = (
-            SelectStream("active", ("x",), hidden),
-            *modalities("predict", norm, router, hidden, streams),
-            Matmul("predict_coefficients", ("predict_modalities",), streams, streams * streams),
-            Blend("predictions", ("x", "predict_coefficients"), hidden, streams),
-            SelectStream("active_prediction", ("predictions",), hidden),
-            NORM("attention_norm", "active_prediction", hidden),
-            Matmul("laurel_left", ("attention_norm",), hidden, rank),
-            Matmul("laurel_right", ("laurel_left",), rank, hidden),
-            NORM("laurel_norm", "laurel_right", hidden),
-            Add("laurel", ("attention_norm", "laurel_norm"), hidden),
-            *attend,
-            NORM("attention_post_norm", "o", hidden),
-            Add("attention_residual", ("active_prediction", "attention_post_norm"), hidden),
-            Add("laurel_residual", ("attention_residual", "laurel"), hidden),
-            Scale("laurel_scaled", ("laurel_residual",), hidden),
-            NORM("mlp_norm", "laurel_scaled", hidden),
-            *feed,
-            NORM("mlp_post_norm", "down", hidden),
-            Add("mlp_residual", ("laurel_scaled", "mlp_post_norm"), hidden),
-            *modalities(
-                "correct",
-                Reused("correct_norm", ("mlp_residual",), norm),
-                Reused("correct_router", ("correct_scaled",), router),
-                hidden,
-                streams,
-            ),
-            ClampedMatmul("correct_coefficients", ("correct_modalities",), streams, streams),
-            Correct("corrected", ("predictions", "mlp_residual", "correct_coefficients"), hidden, streams),
-            SelectStream("first", ("corrected",), hidden, copied=True),
-            Scale("first_scaled", ("first",), hidden, learned=True),
-            *layer_input("first_scaled", hidden, each, function),
-            AddToOthers("streams", ("corrected", "per_layer_norm"), hidden, streams),
-        )
-        return Layer("_".join((name, *WORDS[plan.mode], *["sparse"] * plan.sparse)), operations)
-
-    runs = common.runs_of(plans, make)
-    none = common.headless(config)
-    after = (
-        *to_one(hidden, streams),
-        *common.head(hidden, rows, norm=NORM, softcap=capped(config), none=none),
-    )
-    after = tuple(replace(op, reads=("streams_mean",)) if op.name == "final_norm" else op for op in after)
+    read = _read(config)
+    sizes, streams = read.sizes, read.streams
+    hidden = sizes.hidden
+    ending = common.head(hidden, sizes.vocabulary, norm=NORM, softcap=read.softcap, none=sizes.headless)
     model = decoder_only(
-        Dimensions(
-            config.name,
-            config.model_type,
-            hidden,
-            layers,
-            heads,
-            kv_heads,
-            head_dim,
-            rows,
-            config.optional_integer("max_position_embeddings"),
-            common.tied(config) and not none,
-        ),
+        sizes,
         (
-            *common.embedding(rows, hidden, scale=True),
-            *layers_inputs(config.integer("vocab_size_per_layer_input"), hidden, layers, each),
+            *common.embedding(sizes.vocabulary, hidden, scale=True),
+            *layers_inputs(read.input_rows, hidden, sizes.layers, read.input_width),
             *from_one(hidden, streams),
         ),
-        runs,
-        after,
+        common.runs_of(read.plans, partial(_layer, read)),
+        (
+            *to_one(hidden, streams),
+            *(replace(op, reads=("streams_mean",)) if op.name == "final_norm" else op for op in ending),
+        ),
     )
     return replace(model, streams=streams)
 
 
+def _read(config: Config) -> _Gemma3n:
+    hidden, layers = common.width(config), common.depth(config)
+    heads, head_dim = config.integer("num_attention_heads"), config.integer("head_dim")
+    kv_heads = common.kv_heads_of(config, heads)
+    config.divides("num_attention_heads", hidden, heads, "(hidden_size)")  # as the class insists
+    streams = config.integer("altup_num_inputs", least=2)
+    if config.integer("altup_active_idx", least=0) >= streams:
+        raise config.wrong("altup_active_idx", f"is not one of {streams} streams, from 0")
+    config.must_be("altup_correct_scale", True)
+    config.real("altup_coef_clip")
+    kinds = kinds_of(config, layers, 5)
+    parts = (kinds, sharing(config, kinds), _inner_sizes(config, layers), _sparse(config, layers))
+    max_length = config.optional_integer("max_position_embeddings")
+    return _Gemma3n(
+        dimensions_of(config, hidden, layers, heads, kv_heads, head_dim, max_length),
+        [_Plan(*one) for one in zip(*parts, strict=True)],
+        Heads(hidden, heads, kv_heads, head_dim, config.flag("attention_bias"), config.integer("sliding_window")),
+        common.activation(config, "hidden_activation"),
+        streams,
+        config.integer("laurel_rank"),
+        config.integer("vocab_size_per_layer_input"),
+        config.integer("hidden_size_per_layer_input"),
+        capped(config),
+    )
+
+
+def _layer(read: _Gemma3n, plan: _Plan) -> Layer:
+    hidden, streams = read.sizes.hidden, read.streams
+    name = "full" if plan.kind == FULL else "sliding"
+    norm = NORM("predict_norm", "active", hidden)
+    router = Matmul("predict_router", ("predict_scaled",), hidden, streams)
+    again = (
+        Reused("correct_norm", ("mlp_residual",), norm),
+        Reused("correct_router", ("correct_scaled",), router),
+    )
+    operations = (
+        SelectStream("active", ("x",), hidden),
+        *modalities("predict", norm, router, hidden, streams),
+        Matmul("predict_coefficients", ("predict_modalities",), streams, streams * streams),
+        Blend("predictions", ("x", "predict_coefficients"), hidden, streams),
+        SelectStream("active_prediction", ("predictions",), hidden),
+        *_blocks(read, plan, name),
+        *modalities("correct", *again, hidden, streams),
+        ClampedMatmul("correct_coefficients", ("correct_modalities",), streams, streams),
+        Correct("corrected", ("predictions", "mlp_residual", "correct_coefficients"), hidden, streams),
+        SelectStream("first", ("corrected",), hidden, copied=True),
+        Scale("first_scaled", ("first",), hidden, learned=True),
+        *layer_input("first_scaled", hidden, read.input_width, read.function),
+        AddToOthers("streams", ("corrected", "per_layer_norm"), hidden, streams),
+    )
+    return Layer("_".join((name, *WORDS[plan.mode], *["sparse"] * plan.sparse)), operations)
+
+
+def _blocks(read: _Gemma3n, plan: _Plan, name: str) -> Operations:
+    """Return attention, with LAuReL next to it, and the MLP on the active stream."""
+    hidden, rank = read.sizes.hidden, read.rank
+    heads = read.heads if plan.kind == WINDOWED else read.heads._replace(window=None)
+    feed = gated_mlp("mlp_norm", width=hidden, inner=plan.inner, function=read.function)
+    return (
+        NORM("attention_norm", "active_prediction", hidden),
+        Matmul("laurel_left", ("attention_norm",), hidden, rank),
+        Matmul("laurel_right", ("laurel_left",), rank, hidden),
+        NORM("laurel_norm", "laurel_right", hidden),
+        Add("laurel", ("attention_norm", "laurel_norm"), hidden),
+        *attention("attention_norm", heads, plan.mode, name),
+        NORM("attention_post_norm", "o", hidden),
+        Add("attention_residual", ("active_prediction", "attention_post_norm"), hidden),
+        Add("laurel_residual", ("attention_residual", "laurel"), hidden),
+        Scale("laurel_scaled", ("laurel_residual",), hidden),
+        NORM("mlp_norm", "laurel_scaled", hidden),
+        *(_cut(feed, plan.inner) if plan.sparse else feed),
+        NORM("mlp_post_norm", "down", hidden),
+        Add("mlp_residual", ("laurel_scaled", "mlp_post_norm"), hidden),
+    )
+
+
 def _inner_sizes(config: Config, layers: int) -> list[int]:
-    """Each layer's MLP: one number for all, or a list."""
+    """Read the width of each layer's MLP: one number for all, or a list."""
     given = config.raw("intermediate_size")
     if not isinstance(given, list):
         return [config.integer("intermediate_size")] * layers
@@ -171,7 +196,7 @@ FIRST_SPARSE = 10
 
 
 def _sparse(config: Config, layers: int) -> list[bool]:
-    """Which layers cut their activations: those of a share above 0."""
+    """Read which layers cut their activations: those with a share above 0."""
     given = config.items("activation_sparsity_pattern", required=False)
     if given is None:
         return [layers > FIRST_SPARSE and i < FIRST_SPARSE for i in range(layers)]
@@ -194,7 +219,7 @@ def _cut(feed: Operations, inner: int) -> Operations:
 
 
 def modalities(prefix: str, norm: Operation, router: Operation, hidden: int, streams: int) -> Operations:
-    """tanh(norm(x)·W), one number a token for each stream, the tanh in fp32."""
+    """Return tanh(norm(x)·W), one element per token for each stream, the tanh in fp32."""
     return (
         norm,
         Scale(f"{prefix}_scaled", (norm.name,), hidden),

@@ -6,13 +6,14 @@ Fields and arrangements are facts of the classes of Hugging Face transformers 5.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from napkin.architectures import arrangements, common
 from napkin.architectures.blocks import RMS_BARE, Operations, gated_mlp
 from napkin.architectures.common import FULL, WINDOWED
-from napkin.architectures.dimensions import Dimensions, decoder_only
+from napkin.architectures.dimensions import Dimensions, decoder_only, dimensions_of
 from napkin.architectures.record import REQUIRED, Architecture, Wrapper, like
 from napkin.architectures.shared_kv import (
     BORROWS,
@@ -29,14 +30,15 @@ from napkin.architectures.shared_kv import (
 )
 from napkin.inputs.load import printable
 from napkin.inputs.model import LARGEST_DIMENSION, Config
-from napkin.operations.experts import Experts, Router
+from napkin.operations.experts import Experts
 from napkin.operations.model import Layer, Model
 from napkin.operations.pointwise import Add, Scale
+from napkin.operations.router import Router
 from napkin.operations.streams import (
     ExpertScale,
 )
 from napkin.operations.views import Slice
-from napkin.record import replace
+from napkin.record import record, replace
 
 
 class _LayerType(NamedTuple):
@@ -46,72 +48,107 @@ class _LayerType(NamedTuple):
     mode: str
 
 
+@record
+class _Gemma4:
+    """Gemma 4, as config.json describes it.
+
+    plans    of each layer                heads    {kind: sizes of attention}
+    inner    width of the MLP             function of the MLP and the experts
+    doubled  layers that borrow keys and values have an MLP twice as wide
+    input_rows, input_width  of the embedding of each layer's own input; 0: none
+    mixture  the experts' operations
+    softcap  the logits have a soft cap
+    """
+
+    sizes: Dimensions
+    plans: Sequence[_LayerType]
+    heads: Mapping[str, Heads]
+    inner: int
+    function: str
+    doubled: bool
+    input_rows: int
+    input_width: int
+    mixture: Operations
+    softcap: bool
+
+
 def gemma4(config: Config) -> Model:
-    """Gemma 4's language model: full attention has heads of its own size, and keys and values of one product where
-    asked for; inputs of each layer's own; experts next to the MLP of every layer."""
-    hidden, layers = common.width(config), common.depth(config)
-    heads, rows = config.integer("num_attention_heads"), config.integer("vocab_size")
-    config.must_be("use_bidirectional_attention", "vision")
-    kinds = [*kinds_of(config, layers, 6)[:-1], FULL]  # the last one's, whatever the file says
-    sizes = _heads_by_kind(config, hidden, heads, kinds)
-    inner, function = config.integer("intermediate_size"), common.activation(config, "hidden_activation")
-    twice = config.flag("use_double_wide_mlp")
-    each = 0
-    if "hidden_size_per_layer_input" in config.defaults:
-        each = config.integer("hidden_size_per_layer_input", least=0)
-    else:  # files of the other class name what theirs does not have
-        config.must_be("hidden_size_per_layer_input", 0)
-        config.must_be("enable_moe_block", False)
-    if not each:
-        config.ignore("vocab_size_per_layer_input")
-    mixture = _mixture(config, hidden, function)
-
-    def make(plan: _LayerType) -> Layer:
-        wide = inner * (1 + (twice and plan.mode == BORROWS))
-        name = "full" if plan.kind == FULL else "sliding"
-        feed = gated_mlp("mlp_norm", width=hidden, inner=wide, function=function)
-        operations = arrangements.sandwich_norm(
-            hidden,
-            NORM,
-            lambda source: attention(source, sizes[plan.kind], plan.mode, name),
-            lambda source: (*feed, *mixture),
-        )
-        if each:
-            operations += (
-                *layer_input("mlp_residual", hidden, each, function),
-                Add("per_layer_residual", ("mlp_residual", "per_layer_norm"), hidden),
-            )
-        operations += (Scale("layer_scaled", (operations[-1].name,), hidden),)
-        return Layer("_".join((name, *WORDS[plan.mode])), operations)
-
-    runs = common.runs_of([_LayerType(*one) for one in zip(kinds, sharing(config, kinds), strict=True)], make)
-    none = common.headless(config)
-    before = common.embedding(rows, hidden, scale=True)
-    if each:
-        table = layers_inputs(config.integer("vocab_size_per_layer_input"), hidden, layers, each)
-        before += (*table, Slice("stream", ("embedding_scaled",), hidden))
+    """Return Gemma 4's language model: full attention has heads of its own size, and keys and values of one projection
+    where asked for; inputs of each layer's own; experts next to the MLP of every layer."""
+    read = _read(config)
+    sizes = read.sizes
+    before = common.embedding(sizes.vocabulary, sizes.hidden, scale=True)
+    if read.input_width:
+        inputs = layers_inputs(read.input_rows, sizes.hidden, sizes.layers, read.input_width)
+        before += (*inputs, Slice("stream", ("embedding_scaled",), sizes.hidden))
     return decoder_only(
-        Dimensions(
-            config.name,
-            config.model_type,
-            hidden,
-            layers,
-            heads,
-            sizes[WINDOWED].kv_heads,
-            sizes[WINDOWED].head_dim,
-            rows,
-            config.optional_integer("max_position_embeddings"),
-            common.tied(config) and not none,
-        ),
+        sizes,
         before,
-        runs,
-        common.head(hidden, rows, norm=NORM, softcap=capped(config), none=none),
+        common.runs_of(read.plans, partial(_layer, read)),
+        common.head(sizes.hidden, sizes.vocabulary, norm=NORM, softcap=read.softcap, none=sizes.headless),
     )
 
 
+def _read(config: Config) -> _Gemma4:
+    hidden, layers = common.width(config), common.depth(config)
+    total = config.integer("num_attention_heads")
+    config.must_be("use_bidirectional_attention", "vision")
+    kinds = [*kinds_of(config, layers, 6)[:-1], FULL]  # the last one's, whatever the file says
+    heads = _heads_by_kind(config, hidden, total, kinds)
+    windowed, function = heads[WINDOWED], common.activation(config, "hidden_activation")
+    input_rows, input_width = _inputs(config)
+    max_length = config.optional_integer("max_position_embeddings")
+    return _Gemma4(
+        dimensions_of(config, hidden, layers, total, windowed.kv_heads, windowed.head_dim, max_length),
+        [_LayerType(*one) for one in zip(kinds, sharing(config, kinds), strict=True)],
+        heads,
+        config.integer("intermediate_size"),
+        function,
+        config.flag("use_double_wide_mlp"),
+        input_rows,
+        input_width,
+        _mixture(config, hidden, function),
+        capped(config),
+    )
+
+
+def _inputs(config: Config) -> tuple[int, int]:
+    """Read rows and width of the embedding of each layer's own input; 0 where there is none."""
+    if "hidden_size_per_layer_input" not in config.defaults:  # files of the other class name what theirs does not have
+        config.must_be("hidden_size_per_layer_input", 0)
+        config.must_be("enable_moe_block", False)
+        config.ignore("vocab_size_per_layer_input")
+        return 0, 0
+    each = config.integer("hidden_size_per_layer_input", least=0)
+    if not each:
+        config.ignore("vocab_size_per_layer_input")
+        return 0, 0
+    return config.integer("vocab_size_per_layer_input"), each
+
+
+def _layer(read: _Gemma4, plan: _LayerType) -> Layer:
+    hidden = read.sizes.hidden
+    inner = read.inner * (1 + (read.doubled and plan.mode == BORROWS))
+    name = "full" if plan.kind == FULL else "sliding"
+    feed = gated_mlp("mlp_norm", width=hidden, inner=inner, function=read.function)
+    operations = arrangements.sandwich_norm(
+        hidden,
+        NORM,
+        lambda source: attention(source, read.heads[plan.kind], plan.mode, name),
+        lambda source: (*feed, *read.mixture),
+    )
+    if read.input_width:
+        operations += (
+            *layer_input("mlp_residual", hidden, read.input_width, read.function),
+            Add("per_layer_residual", ("mlp_residual", "per_layer_norm"), hidden),
+        )
+    operations += (Scale("layer_scaled", (operations[-1].name,), hidden),)
+    return Layer("_".join((name, *WORDS[plan.mode])), operations)
+
+
 def _heads_by_kind(config: Config, hidden: int, heads: int, kinds: Sequence[str]) -> dict[str, Heads]:
-    """Sizes of both kinds of attention. A file of later releases lists what full layers have of their own under
-    per_layer_config, an earlier one says it for all of them."""
+    """Read the sizes of both kinds of attention. A file of later releases lists what full layers have of their own
+    under per_layer_config, an earlier one says it for all of them."""
     one_product = config.flag("attention_k_eq_v")
     head_dim = config.integer("head_dim")
     kv_heads = common.kv_heads_of(config, heads)
@@ -143,7 +180,8 @@ def _heads_by_kind(config: Config, hidden: int, heads: int, kinds: Sequence[str]
 def _listed(
     config: Config, heads: int, kinds: Sequence[str], head_dim: int, kv_heads: int
 ) -> dict[str, tuple[int, int]]:
-    """Head size and key/value heads of each kind of attention, from a mapping of layers to what they have instead."""
+    """Read head size and key/value heads of each kind of attention, from a mapping of layers to what they have
+    instead."""
     field = "per_layer_config"
     given = config.mapping(field) or {}
     sizes = {"head_dim": [head_dim] * len(kinds), "num_key_value_heads": [kv_heads] * len(kinds)}
@@ -166,7 +204,8 @@ def _listed(
 
 
 def _mixture(config: Config, hidden: int, function: str) -> Operations:
-    """Experts that read what the MLP's norm reads, and both branches' norms and sum; nothing where there are none."""
+    """Read the experts, which read what the MLP's norm reads, and both branches' norms and sum; nothing where there are
+    none."""
     if not config.flag("enable_moe_block", otherwise=False):
         config.ignore("num_experts", "top_k_experts", "moe_intermediate_size")
         return ()

@@ -7,36 +7,48 @@ from functools import partial
 from napkin.architectures.arrangements import sandwich_norm
 from napkin.architectures.attention import Attention, Heads, Rope, Scores
 from napkin.architectures.blocks import RMS, Routing, moe
-from napkin.architectures.common import chosen_experts, depth, head_size, kv_heads_of, width
-from napkin.architectures.dimensions import decoder_of, dimensions_of
+from napkin.architectures.common import chosen_experts
+from napkin.architectures.dimensions import Dimensions, decoder_of, dimensions
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
 from napkin.operations.model import Layer, Model
+from napkin.record import record
+
+
+@record
+class Reading:
+    """What a config.json says of Grok-1."""
+
+    sizes: Dimensions
+    inner: int
+    routing: Routing
+
+
+def read(config: Config) -> Reading:
+    """Read a config.json; Grok-1 has no configuration class, so no defaults."""
+    config.ignore("attn_output_multiplier", "embedding_multiplier_scale", "output_multiplier_scale")
+    config.must_be("hidden_act", "gelu")
+    config.integer("num_key_value_heads")  # required here; where a class has the field, null means one per query head
+    experts, top_k = chosen_experts(config, "num_experts", "num_experts_per_tok")
+    return Reading(dimensions(config), config.integer("intermediate_size"), Routing(experts, top_k, upcast=True))
+
+
+def layer(of: Reading) -> Layer:
+    """Return a layer: four norms, soft-capped scores, experts with a gated GELU."""
+    sizes = of.sizes
+    attend = Attention(
+        Heads(sizes.hidden, sizes.heads, sizes.kv_heads, sizes.head_dim),
+        rope=Rope(sizes.head_dim),
+        scores=Scores(softcap=True),
+    )
+    feed = partial(moe, width=sizes.hidden, inner=of.inner, routing=of.routing, function="gelu")
+    return Layer("moe", sandwich_norm(sizes.hidden, RMS, attend, feed))
 
 
 def grok(config: Config) -> Model:
-    """Return Grok-1: four norms per layer, experts with a gated GELU; soft-capped scores, scaled embedding and
-    logits."""
-    hidden, layers = width(config), depth(config)
-    heads = config.integer("num_attention_heads", default=False)
-    kv_heads = config.integer("num_key_value_heads", default=False)
-    kv_heads_of(config, heads)
-    head_dim = head_size(config, hidden, heads)
-    length = config.optional_integer("max_position_embeddings")
-    sizes = dimensions_of(config, hidden, layers, heads, kv_heads, head_dim, length)
-    config.ignore("attn_output_multiplier", "embedding_multiplier_scale", "output_multiplier_scale")
-    config.must_be("hidden_act", "gelu")
-    experts, top_k = chosen_experts(config, "num_experts", "num_experts_per_tok")
-    attend = Attention(Heads(hidden, heads, kv_heads, head_dim), rope=Rope(head_dim), scores=Scores(softcap=True))
-    feed = partial(
-        moe,
-        width=hidden,
-        inner=config.integer("intermediate_size"),
-        routing=Routing(experts, top_k, upcast=True),
-        function="gelu",
-    )
-    layer = Layer("moe", sandwich_norm(hidden, RMS, attend, feed))
-    return decoder_of(sizes, ((layers, layer),), RMS, scale=True)
+    """Return Grok-1, with scaled embedding and logits."""
+    of = read(config)
+    return decoder_of(of.sizes, ((of.sizes.layers, layer(of)),), RMS, scale=True)
 
 
 GROK = Architecture(

@@ -13,10 +13,10 @@ from napkin.architectures.layer_plans import by_type
 from napkin.architectures.mixture import SIGMOID, Mixture, counted
 from napkin.architectures.record import REQUIRED, Architecture, like
 from napkin.inputs.model import Config
-from napkin.operations.base import COLUMN
 from napkin.operations.implementations import EAGER, HF, SIGMOID_ROUTER
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Model
+from napkin.operations.roles import COLUMN
 from napkin.record import replace
 
 
@@ -38,9 +38,10 @@ def _hy_v4(usual: LatentAttention) -> LatentAttention:
 
 def hunyuan_moe(config: Config) -> Model:
     """Return Hunyuan's mixture, whose files write one number for each layer and much that the class does not know."""
-    alike = {"moe_topk", "num_experts", "num_shared_expert", "moe_intermediate_size"}
-    lists = {f: v for f in alike if isinstance(v := config.fields.get(f), list) and v and v == v[:1] * len(v)}
-    config.fields = {**config.fields, **{field: values[0] for field, values in lists.items()}}
+    for field in ("moe_topk", "num_experts", "num_shared_expert", "moe_intermediate_size"):
+        values = config.fields.get(field)
+        if isinstance(values, list) and values and values == values[:1] * len(values):
+            config.restate(field, values[0])
     for field, value in (("num_shared_expert", 1), ("use_mixed_mlp_moe", True), ("norm_type", "rms")):
         config.must_be(field, value)
     for field in ("use_cla", "use_mla", "mlp_bias", "add_classification_head", "moe_layer_num_skipped"):

@@ -29,13 +29,15 @@ from napkin.architectures.dimensions import Dimensions, decoder_only
 from napkin.architectures.record import Architecture, Wrapper
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
-from napkin.operations.base import COLUMN, KEY, LM_HEAD, QUERY, ROW, SHARED_EXPERT, VALUE, Operation
+from napkin.operations.base import Operation
 from napkin.operations.experts import Experts
 from napkin.operations.implementations import EAGER, EFFICIENT, HF
+from napkin.operations.learned import Parameters
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
-from napkin.operations.pointwise import Add, Multiply, Parameters, Scale
+from napkin.operations.pointwise import Add, Multiply, Scale
 from napkin.operations.relative import DistanceBias, SharedExperts, ShortConvolution, SinkRouter
+from napkin.operations.roles import COLUMN, KEY, LM_HEAD, QUERY, ROW, SHARED_EXPERT, VALUE
 from napkin.operations.views import Slice
 from napkin.record import replace
 

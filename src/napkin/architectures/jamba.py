@@ -8,48 +8,42 @@ from __future__ import annotations
 
 from functools import partial
 
-from napkin.architectures.arrangements import pre_norm
-from napkin.architectures.blocks import (
-    RMS,
-    Routing,
-    gated_mlp,
-    moe,
-)
-from napkin.architectures.common import FULL, activation, depth, head_size, kv_heads_of, on, runs_of, width
-from napkin.architectures.mixing import (
-    LINEAR,
-    grouped_attention,
-    kinds,
-    network,
-    rank_of,
-)
+from napkin.architectures.blocks import Block, Routing, gated_mlp, moe
+from napkin.architectures.common import FULL, activation, balance_loss, on, width
+from napkin.architectures.mixing import LINEAR, Hybrid, grouped_attention, grouped_sizes, hybrid, kinds, rank_of
 from napkin.architectures.record import Architecture
 from napkin.architectures.recurrent_blocks import selective
 from napkin.inputs.model import Config
 from napkin.operations.implementations import HF
-from napkin.operations.model import Layer, Model
+from napkin.operations.model import Model
 from napkin.record import replace
 
 
 def jamba(config: Config) -> Model:
-    """Jamba (arXiv:2403.19887): Mamba with normalized Δ, B, C; attention and mixtures of experts every so often."""
-    hidden, layers = width(config), depth(config)
-    heads = config.integer("num_attention_heads")
-    period, offset = config.integer("attn_layer_period"), config.integer("attn_layer_offset", least=0)
-    expert_period, expert_offset = (
-        config.integer("expert_layer_period"),
-        config.integer("expert_layer_offset", least=0),
-    )
-    for name, at, every in (("attn", offset, period), ("expert", expert_offset, expert_period)):
-        if at >= every:
-            raise config.wrong(f"{name}_layer_offset", f"{at} is not below the period {every}")
+    """Return Jamba (arXiv:2403.19887): Mamba with normalized Δ, B, C; attention and mixtures of experts every so
+    often."""
+    return hybrid(_read(config))
+
+
+def _read(config: Config) -> Hybrid:
+    sizes, function = grouped_sizes(config), activation(config, "hidden_act")
     config.must_be("sliding_window", None)
-    config.must_be("mamba_inner_layernorms", True)
     experts, top_k = config.integer("num_experts"), config.integer("num_experts_per_tok")
-    inner_width = config.integer("intermediate_size")
-    function = activation(config, "hidden_act")
-    attend = grouped_attention(config, hidden, heads, None, bias=False)
-    mix = partial(
+    routing, inner = Routing(experts, min(top_k, experts)), config.integer("intermediate_size")
+    layers = _layers(config, sizes.layers, experts > 1)
+    mixers: dict[str, Block] = {"attention": grouped_attention(sizes, None, bias=False), "mamba": _mamba(config)}
+    feeds: dict[str, Block] = {
+        "mlp": partial(gated_mlp, width=sizes.hidden, inner=inner, function=function),
+        "moe": partial(moe, width=sizes.hidden, inner=inner, routing=routing, function=function),
+    }
+    balance = balance_loss(config, experts, routing.top_k) if experts > 1 else None
+    return Hybrid(sizes, layers, mixers, feeds, balance=balance)
+
+
+def _mamba(config: Config) -> Block:
+    config.must_be("mamba_inner_layernorms", True)
+    hidden = width(config)
+    return partial(
         selective,
         width=hidden,
         inner=config.integer("mamba_expand") * hidden,
@@ -59,33 +53,30 @@ def jamba(config: Config) -> Model:
         bias=on(config, "mamba_proj_bias"),
         conv_bias=on(config, "mamba_conv_bias"),
         normed=True,
-        function=function,
+        function=activation(config, "hidden_act"),
     )
-    dense = partial(gated_mlp, width=hidden, inner=inner_width, function=function)
-    mixture = partial(
-        moe, width=hidden, inner=inner_width, routing=Routing(experts, min(top_k, experts)), function=function
-    )
-    keys = [(i % period == offset, experts > 1 and i % expert_period == expert_offset) for i in range(layers)]
-    listed = [FULL if attends else LINEAR for attends, _ in keys]
+
+
+def _layers(config: Config, layers: int, sparse: bool) -> tuple[tuple[str, str], ...]:
+    """Read which layers attend, and which have experts where there are any (`sparse`)."""
+    attends, routes = (_every_so_often(config, name, layers) for name in ("attn", "expert"))
     if config.has("layers_block_type"):
+        listed = [FULL if one else LINEAR for one in attends]
         stated = kinds(config, "layers_block_type", layers, (FULL, LINEAR), lambda: listed)
         if list(stated) != listed:
             raise config.refuse("layers_block_type", "contradicts attn_layer_period and attn_layer_offset")
-
-    def layer(key: tuple[bool, bool]) -> Layer:
-        attends, sparse = key
-        name = f"{'attention' if attends else 'mamba'}_{'moe' if sparse else 'mlp'}"
-        return Layer(name, pre_norm(hidden, RMS, attend if attends else mix, mixture if sparse else dense))
-
-    return network(
-        config,
-        runs_of(keys, layer),
-        hidden=hidden,
-        heads=heads,
-        kv_heads=kv_heads_of(config, heads),
-        head_dim=head_size(config, hidden, heads),
-        routed=(experts, min(top_k, experts)) if experts > 1 else (0, 0),
+    return tuple(
+        ("attention" if attending else "mamba", "moe" if sparse and routed else "mlp")
+        for attending, routed in zip(attends, routes, strict=True)
     )
+
+
+def _every_so_often(config: Config, name: str, layers: int) -> list[bool]:
+    """Read which layers a period and an offset below it name."""
+    period, offset = config.integer(f"{name}_layer_period"), config.integer(f"{name}_layer_offset", least=0)
+    if offset >= period:
+        raise config.wrong(f"{name}_layer_offset", f"{offset} is not below the period {period}")
+    return [i % period == offset for i in range(layers)]
 
 
 JAMBA = Architecture(

@@ -9,30 +9,34 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.attention import OutputGate, Rope
-from napkin.architectures.blocks import RMS, Block, Operations, Routing, gated_mlp, moe
-from napkin.architectures.common import FULL, activation, chosen_experts, depth, on, runs_of, width
+from napkin.architectures.blocks import Block, Operations, Routing, gated_mlp, moe
+from napkin.architectures.common import FULL, activation, chosen_experts, depth, on, width
 from napkin.architectures.latent_attention import LatentAttention, LatentSizes
-from napkin.architectures.mixing import LINEAR, kinds, network
+from napkin.architectures.mixing import LINEAR, Hybrid, hybrid, kinds, sizes_of
 from napkin.architectures.record import Architecture
 from napkin.architectures.recurrent_blocks import kimi_delta
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
-from napkin.operations.base import COLUMN
 from napkin.operations.implementations import SIGMOID_ROUTER
 from napkin.operations.linear import Matmul
-from napkin.operations.model import Layer, Model
+from napkin.operations.model import Model
 from napkin.operations.pointwise import Activation, Multiply
+from napkin.operations.roles import COLUMN
 from napkin.operations.views import Cast
 
 DENSE, SPARSE = "dense", "sparse"
+_KINDS = {LINEAR: "delta", FULL: "attention", DENSE: "mlp", SPARSE: "moe"}
 
 
 def kimi_linear(config: Config) -> Model:
-    """Kimi Linear (arXiv:2510.26692): three layers of Kimi Delta Attention to one of latent attention without
+    """Return Kimi Linear (arXiv:2510.26692): three layers of Kimi Delta Attention to one of latent attention without
     positions; mixtures of experts with shared ones from the second layer on."""
-    hidden, layers = width(config), depth(config)
+    return hybrid(_read_kimi(config))
+
+
+def _read_kimi(config: Config) -> Hybrid:
+    layers = depth(config)
     for field, value in (
         ("mla_use_nope", True),
         ("moe_layer_freq", 1),
@@ -47,12 +51,10 @@ def kimi_linear(config: Config) -> Model:
         "num_heads": config.integer("linear_num_heads"),
         "short_conv_kernel_size": config.integer("linear_conv_kernel_dim"),
     }
-    listed: Sequence[str] | None = None
-    if stated is not None:
-        listed = _stated(config, stated, sizes, layers)
-    mix = partial(
+    stated_kinds = None if stated is None else _stated(config, stated, sizes, layers)
+    delta = partial(
         kimi_delta,
-        width=hidden,
+        width=width(config),
         heads=sizes["num_heads"],
         head_dim=sizes["head_dim"],
         kernel=sizes["short_conv_kernel_size"],
@@ -62,17 +64,48 @@ def kimi_linear(config: Config) -> Model:
         function=activation(config, "hidden_act"),
     )
 
-    def laid_out() -> Sequence[str]:
-        return listed or [FULL if i and i % 4 == 0 else LINEAR for i in range(layers)]
+    def by_fours() -> Sequence[str]:
+        return stated_kinds or [FULL if i and i % 4 == 0 else LINEAR for i in range(layers)]
 
-    attend = _latent(config, hidden, rotates=False, q_rank=config.optional_integer("q_lora_rank"))
-    return _network(config, hidden, kinds(config, "layer_types", layers, (LINEAR, FULL), laid_out), mix, attend)
+    attention = _latent(config, rotates=False, q_rank=config.optional_integer("q_lora_rank"))
+    return _read(config, kinds(config, "layer_types", layers, (LINEAR, FULL), by_fours), delta, attention)
 
 
 def bailing_hybrid(config: Config) -> Model:
-    """Ling 3.0: Kimi Delta Attention with bounded decays and gates of full rank, and latent attention whose heads are
-    gated, the last layer of each group."""
-    hidden, layers = width(config), depth(config)
+    """Return Ling 3.0: Kimi Delta Attention with bounded decays and gates of full rank, and latent attention whose
+    heads are gated, the last layer of each group."""
+    return hybrid(_read_bailing(config))
+
+
+def _read_bailing(config: Config) -> Hybrid:
+    layers = depth(config)
+    _check_bailing(config)
+
+    def by_groups() -> Sequence[str]:
+        size = config.integer("layer_group_size")
+        return [LINEAR if (i + 1) % size else FULL for i in range(layers)]
+
+    listed = kinds(config, "layer_types", layers, (LINEAR, FULL), by_groups)
+    config.ignore("layer_group_size")
+    if config.optional_integer("num_mtp_layers", least=0):
+        config.notes.append("the multi-token-prediction layers are left out")
+    # what the class derives is in the files that it writes, and wins over what it is derived from
+    delta = partial(
+        kimi_delta,
+        width=width(config),
+        heads=config.optional_integer("linear_num_heads") or config.integer("num_attention_heads"),
+        head_dim=config.optional_integer("linear_head_dim") or config.integer("head_dim"),
+        kernel=config.optional_integer("linear_conv_kernel_dim") or config.integer("short_conv_kernel_size"),
+        rank=None,
+        form="bounded" if on(config, "kda_safe_gate") else "softplus",
+        narrowed=True,
+        function=activation(config, "hidden_act"),
+    )
+    return _read(config, listed, delta, _latent(config, rotates=True, gate=_head_gate))
+
+
+def _check_bailing(config: Config) -> None:
+    """Refuse (3) what Ling 3.0 is not."""
     names = config.items("architectures", required=False)
     known = ("BailingHybridForCausalLM", "BailingHybridModel", "BailingMoeV3ForCausalLM")
     if names and any(name not in known for name in names):
@@ -95,33 +128,11 @@ def bailing_hybrid(config: Config) -> Model:
     config.must_be("qk_head_dim", config.integer("qk_nope_head_dim") + config.integer("qk_rope_head_dim"))
     config.must_be("moe_shared_expert_intermediate_size", config.integer("moe_intermediate_size"))
     config.ignore("rope_theta", "partial_rotary_factor", "kda_lower_bound", "mtp_loss_scaling_factor")
-    # what the class derives stands in the files that it writes, and wins over what it is derived from
-    mix = partial(
-        kimi_delta,
-        width=hidden,
-        heads=config.optional_integer("linear_num_heads") or config.integer("num_attention_heads"),
-        head_dim=config.optional_integer("linear_head_dim") or config.integer("head_dim"),
-        kernel=config.optional_integer("linear_conv_kernel_dim") or config.integer("short_conv_kernel_size"),
-        rank=None,
-        form="bounded" if on(config, "kda_safe_gate") else "softplus",
-        narrowed=True,
-        function=activation(config, "hidden_act"),
-    )
-
-    def laid_out() -> Sequence[str]:
-        size = config.integer("layer_group_size")
-        return [LINEAR if (i + 1) % size else FULL for i in range(layers)]
-
-    listed = kinds(config, "layer_types", layers, (LINEAR, FULL), laid_out)
-    config.ignore("layer_group_size")
-    if config.optional_integer("num_mtp_layers", least=0):
-        config.notes.append("the multi-token-prediction layers are left out")
-    return _network(config, hidden, listed, mix, _latent(config, hidden, rotates=True, gate=_head_gate))
 
 
 def _stated(config: Config, stated: Mapping[str, object], sizes: dict[str, int], layers: int) -> Sequence[str] | None:
-    """Kimi's published files: sizes of the linear layers, put into `sizes`, and each layer's kind by its number from 1;
-    what they say wins over the class's own fields."""
+    """Read Kimi's published files: sizes of the linear layers, put into `sizes`, and each layer's kind by its number
+    from 1; what they say wins over the class's own fields."""
     inside = Config(
         config.name, config.document, stated, config.model_type, {}, {}, (*config.prefix, "linear_attn_config")
     )
@@ -144,11 +155,11 @@ def _stated(config: Config, stated: Mapping[str, object], sizes: dict[str, int],
 
 
 def _latent(
-    config: Config, hidden: int, *, rotates: bool, q_rank: int | None = None, gate: OutputGate | None = None
+    config: Config, *, rotates: bool, q_rank: int | None = None, gate: OutputGate | None = None
 ) -> LatentAttention:
     return LatentAttention(
         LatentSizes(
-            width=hidden,
+            width=width(config),
             heads=config.integer("num_attention_heads"),
             q_rank=q_rank,
             kv_rank=config.integer("kv_lora_rank"),
@@ -174,62 +185,50 @@ def _head_gate(source: str, attended: str, width: int, heads: int, size: int, pr
     )
 
 
-def _network(config: Config, hidden: int, listed: Sequence[str], mix: Block, attend: Block) -> Model:
-    """Mixers and feed-forward networks by their lists."""
-    layers = len(listed)
+def _read(config: Config, listed: Sequence[str], delta: Block, attention: Block) -> Hybrid:
+    """Read what both families share: sizes, and the feed-forward network of each layer."""
     heads = config.integer("num_attention_heads")
-    function = activation(config, "hidden_act")
     config.ignore("num_key_value_heads", "head_dim", "short_conv_kernel_size")
+    networks = _feed_kinds(config, len(listed))
+    feeds = {"moe": _mixture(config)}
+    if DENSE in networks:
+        inner, function = config.integer("intermediate_size"), activation(config, "hidden_act")
+        feeds["mlp"] = partial(gated_mlp, width=width(config), inner=inner, function=function)
+    if config.flag("tie_word_embeddings"):
+        config.notes.append("tie_word_embeddings: the class shares no weights, so embedding and head count apart")
+    head_dim = config.integer("qk_nope_head_dim") + config.integer("qk_rope_head_dim")
+    layers = tuple((_KINDS[kind], _KINDS[feed]) for kind, feed in zip(listed, networks, strict=True))
+    mixers = {"delta": delta, "attention": attention}
+    return Hybrid(sizes_of(config, heads, heads, head_dim, tie=False), layers, mixers, feeds)
+
+
+def _feed_kinds(config: Config, layers: int) -> Sequence[str]:
+    """Read which layers have experts."""
 
     def first_dense() -> Sequence[str]:
         dense = config.optional_integer("first_k_dense_replace", least=0) or 0
         return [DENSE if i < dense else SPARSE for i in range(layers)]
 
-    feeds = kinds(config, "mlp_layer_types", layers, (DENSE, SPARSE), first_dense)
+    listed = kinds(config, "mlp_layer_types", layers, (DENSE, SPARSE), first_dense)
     config.ignore("first_k_dense_replace", "intermediate_size")
+    return listed
+
+
+def _mixture(config: Config) -> Block:
+    hidden, function = width(config), activation(config, "hidden_act")
     experts, top_k = chosen_experts(config, "num_local_experts", "num_experts_per_tok")
-    inner, groups = config.integer("moe_intermediate_size"), config.integer("n_group")
-    chosen = config.integer("topk_group")
+    inner, groups, chosen = (config.integer(name) for name in ("moe_intermediate_size", "n_group", "topk_group"))
     if experts % groups or chosen > groups:
         raise config.wrong("n_group", f"{experts} experts do not divide into {groups} groups, {chosen} of them chosen")
-    routing = Routing(
-        experts,
-        top_k,
-        score="sigmoid",
-        normalize=config.flag("norm_topk_prob"),
-        upcast=True,
-        balanced="buffer",
-    )
+    normalize = config.flag("norm_topk_prob")
     shared = config.integer("n_shared_experts") * inner
-    networks: dict[str, Block] = {
-        SPARSE: partial(
-            moe,
-            width=hidden,
-            inner=inner,
-            routing=routing,
-            function=function,
-            shared=partial(gated_mlp, width=hidden, inner=shared, function=function, prefix="shared/"),
-        ),
-    }
-    if DENSE in feeds:
-        d_ff = config.integer("intermediate_size")
-        networks[DENSE] = partial(gated_mlp, width=hidden, inner=d_ff, function=function)
-
-    def layer(key: tuple[str, str]) -> Layer:
-        kind, feed = key
-        name = f"{'attention' if kind == FULL else 'delta'}_{'moe' if feed == SPARSE else 'mlp'}"
-        return Layer(name, pre_norm(hidden, RMS, attend if kind == FULL else mix, networks[feed]))
-
-    if config.flag("tie_word_embeddings"):
-        config.notes.append("tie_word_embeddings: the class shares no weights, so table and head count apart")
-    return network(
-        config,
-        runs_of(list(zip(listed, feeds, strict=True)), layer),
-        hidden=hidden,
-        heads=heads,
-        kv_heads=heads,
-        head_dim=config.integer("qk_nope_head_dim") + config.integer("qk_rope_head_dim"),
-        tie=False,
+    return partial(
+        moe,
+        width=hidden,
+        inner=inner,
+        routing=Routing(experts, top_k, score="sigmoid", normalize=normalize, upcast=True, balanced="buffer"),
+        function=function,
+        shared=partial(gated_mlp, width=hidden, inner=shared, function=function, prefix="shared/"),
     )
 
 

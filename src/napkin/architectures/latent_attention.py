@@ -7,9 +7,10 @@ from collections.abc import Callable
 from napkin.architectures.attention import OutputGate, Rope, Scores
 from napkin.architectures.blocks import RMS, NormStyle, Operations
 from napkin.operations.attention import AttentionCore
-from napkin.operations.base import COLUMN, KEY, KV_LATENT, QUERY, ROTATED_KEY, ROTATED_QUERY, ROW, VALUE, Operation
+from napkin.operations.base import Operation
 from napkin.operations.linear import Matmul
 from napkin.operations.pointwise import Scale
+from napkin.operations.roles import COLUMN, KEY, KV_LATENT, QUERY, ROTATED_KEY, ROTATED_QUERY, ROW, VALUE
 from napkin.operations.views import Concat, Slice
 from napkin.record import record
 

@@ -10,77 +10,83 @@ from collections.abc import Sequence
 from functools import partial
 
 from napkin.architectures.arrangements import pre_norm, sandwich_norm
-from napkin.architectures.attention import Attention, Gate, Heads, QkNorm, QkvProjections, Rope, Scores
+from napkin.architectures.attention import Attention, Gate, QkNorm, QkvProjections, Rope, Scores
 from napkin.architectures.blocks import RMS, Block, Routing, gated_mlp, moe
-from napkin.architectures.common import (
-    FULL,
-    WINDOWED,
-    depth,
-    head_size,
-    in_pairs,
-    indices,
-    kv_heads_of,
-    on,
-    rope_of,
-    runs_of,
-    width,
-)
-from napkin.architectures.mixing import CONV, agree, kinds, network, positive, scaled
+from napkin.architectures.common import FULL, WINDOWED, in_pairs, indices, on, rope_of, width
+from napkin.architectures.dimensions import Dimensions
+from napkin.architectures.mixing import CONV, Hybrid, agree, grouped_sizes, heads_of, hybrid, kinds, positive, scaled
 from napkin.architectures.record import Architecture, Wrapper
 from napkin.architectures.recurrent_blocks import short_conv
 from napkin.inputs.model import Config
 from napkin.operations.implementations import FP32_ROTARY, HF, SIGMOID_ROUTER
-from napkin.operations.model import Layer, Model
+from napkin.operations.model import Model
 from napkin.record import replace
 
 
 def lfm2(config: Config, *, sparse: bool = False) -> Model:
-    """LFM2: gated short convolutions, and attention with normalized queries and keys at some depths; the MLP's stated
-    size may be shrunk by 2/3 and rounded up. LFM2-MoE: mixtures of experts from layer num_dense_layers on."""
-    hidden, layers = width(config), depth(config)
-    heads = config.integer("num_attention_heads")
-    head_dim = head_size(config, hidden, heads)
-    kv_heads = kv_heads_of(config, heads)
-    agree(config, block_dim=hidden, conv_dim=hidden, conv_dim_out=hidden, num_heads=heads, block_use_swiglu=True)
-    config.ignore(
-        "block_mlp_init_scale",
-        "block_out_init_scale",
-        "block_use_xavier_init",
-        "conv_use_xavier_init",
-        "use_pos_enc",
-        "theta",
-    )
-    attend = Attention(Heads(hidden, heads, kv_heads, head_dim), norm=QkNorm(RMS), rope=Rope(head_dim))
-    mix = partial(short_conv, width=hidden, kernel=config.integer("conv_L_cache"), bias=on(config, "conv_bias"))
-    d_ff = config.integer("intermediate_size")
-    feeds: dict[bool, Block] = {}
-    dense_layers = layers
+    """Return LFM2: gated short convolutions, and attention with normalized queries and keys at some depths; the MLP's
+    stated size may be shrunk by 2/3 and rounded up. LFM2-MoE: mixtures of experts from layer num_dense_layers on."""
+    return hybrid(_read_lfm2(config, sparse))
+
+
+def _read_lfm2(config: Config, sparse: bool) -> Hybrid:
+    sizes = grouped_sizes(config)
+    hidden = sizes.hidden
+    agree(config, block_dim=hidden, conv_dim=hidden, conv_dim_out=hidden, num_heads=sizes.heads, block_use_swiglu=True)
+    config.ignore("block_mlp_init_scale", "block_out_init_scale", "block_use_xavier_init", "conv_use_xavier_init")
+    config.ignore("use_pos_enc", "theta")
+    feeds: dict[str, Block] = {}
+    dense_layers = sizes.layers
     if sparse:
         dense_layers = config.integer("num_dense_layers", least=0)
-        experts = config.integer("num_experts")
-        feeds[True] = partial(
-            moe,
-            width=hidden,
-            inner=config.integer("moe_intermediate_size"),
-            routing=Routing(
-                experts,
-                min(config.integer("num_experts_per_tok"), experts),
-                score="sigmoid",
-                normalize=config.flag("norm_topk_prob", otherwise=True),
-                balanced="buffer" if on(config, "use_expert_bias") else "",
-            ),
-        )
-    elif on(config, "block_auto_adjust_ff_dim"):
-        d_ff = int(2 * d_ff / 3)
-        if config.raw("block_ffn_dim_multiplier", required=False) is not None:
-            d_ff = scaled(config, "block_ffn_dim_multiplier", d_ff)
-            multiple = config.integer("block_multiple_of")
-            d_ff = -(-d_ff // multiple) * multiple
-        positive(config, "intermediate_size", d_ff, "the feed-forward width")
+        feeds["moe"] = _mixture(config)
+    inner = config.integer("intermediate_size") if sparse else _adjusted_width(config)
     config.ignore("block_ffn_dim_multiplier", "block_multiple_of")
-    feeds[False] = partial(gated_mlp, width=hidden, inner=d_ff)
+    feeds["mlp"] = partial(gated_mlp, width=hidden, inner=inner)
+    layers = tuple(
+        ("attention" if kind == FULL else "conv", "moe" if i >= dense_layers else "mlp")
+        for i, kind in enumerate(_lfm2_kinds(config, sizes.layers, sparse))
+    )
+    mixers: dict[str, Block] = {
+        "attention": Attention(heads_of(sizes), norm=QkNorm(RMS), rope=Rope(sizes.head_dim)),
+        "conv": _conv(config),
+    }
+    return Hybrid(sizes, layers, mixers, feeds)
 
-    def laid_out() -> Sequence[str]:
+
+def _conv(config: Config) -> Block:
+    return partial(short_conv, width=width(config), kernel=config.integer("conv_L_cache"), bias=on(config, "conv_bias"))
+
+
+def _mixture(config: Config) -> Block:
+    experts = config.integer("num_experts")
+    routing = Routing(
+        experts,
+        min(config.integer("num_experts_per_tok"), experts),
+        score="sigmoid",
+        normalize=config.flag("norm_topk_prob", otherwise=True),
+        balanced="buffer" if on(config, "use_expert_bias") else "",
+    )
+    return partial(moe, width=width(config), inner=config.integer("moe_intermediate_size"), routing=routing)
+
+
+def _adjusted_width(config: Config) -> int:
+    """Read the MLP's width, which the class may shrink by 2/3, multiply and round up."""
+    inner = config.integer("intermediate_size")
+    if not on(config, "block_auto_adjust_ff_dim"):
+        return inner
+    inner = int(2 * inner / 3)
+    if config.raw("block_ffn_dim_multiplier", required=False) is not None:
+        inner = scaled(config, "block_ffn_dim_multiplier", inner)
+        multiple = config.integer("block_multiple_of")
+        inner = -(-inner // multiple) * multiple
+    return positive(config, "intermediate_size", inner, "the feed-forward width")
+
+
+def _lfm2_kinds(config: Config, layers: int, sparse: bool) -> Sequence[str]:
+    """Read what mixes in each layer, from one of two lists."""
+
+    def by_indices() -> Sequence[str]:
         if sparse:
             raise config.refuse("layer_types", "is missing", "add layer_types to the config; napkin does not guess it")
         if config.items("full_attn_idxs", required=False) is None:
@@ -88,66 +94,60 @@ def lfm2(config: Config, *, sparse: bool = False) -> Model:
         attending = indices(config, "full_attn_idxs", layers)
         return [FULL if i in attending else CONV for i in range(layers)]
 
-    listed = kinds(config, "layer_types", layers, (FULL, CONV), laid_out)
+    listed = kinds(config, "layer_types", layers, (FULL, CONV), by_indices)
     config.ignore("full_attn_idxs")
-
-    def layer(key: tuple[str, bool]) -> Layer:
-        kind, routed = key
-        name = f"{'attention' if kind == FULL else 'conv'}_{'moe' if routed else 'mlp'}"
-        return Layer(name, pre_norm(hidden, RMS, attend if kind == FULL else mix, feeds[routed]))
-
-    return network(
-        config,
-        runs_of([(kind, i >= dense_layers) for i, kind in enumerate(listed)], layer),
-        hidden=hidden,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-    )
+    return listed
 
 
 lfm2_moe = partial(lfm2, sparse=True)
 
 
 def lfm3(config: Config) -> Model:
-    """LFM3: LFM2's gated short convolutions, and attention with a gate a head, in windows or full; a norm before and
-    behind each block."""
-    hidden, layers = width(config), depth(config)
-    heads = config.integer("num_attention_heads")
-    head_dim = head_size(config, hidden, heads)
-    kv_heads = kv_heads_of(config, heads)
-    kernel, inner = config.integer("conv_L_cache"), config.integer("intermediate_size")
-    attend = Attention(
-        Heads(hidden, heads, kv_heads, head_dim),
-        projections=QkvProjections(bias=on(config, "attention_bias"), out_bias=on(config, "attention_bias")),
-        norm=QkNorm(RMS),
-        gate=Gate(per_head=True) if config.flag("use_attention_gate") else None,
-    )
-    mix = partial(short_conv, width=hidden, kernel=kernel, bias=on(config, "conv_bias"))
-    feed = partial(gated_mlp, width=hidden, inner=inner)
-    arrange = sandwich_norm if config.flag("use_sandwich_norm") else pre_norm
+    """Return LFM3: LFM2's gated short convolutions, and attention with one gate per head, in windows or full; a norm
+    before and after each block."""
+    return hybrid(_read_lfm3(config))
+
+
+def _read_lfm3(config: Config) -> Hybrid:
+    sizes = grouped_sizes(config)
+
+    def by_fours() -> Sequence[str]:
+        return [FULL if i % 4 == 2 else WINDOWED if i % 4 == 0 and i else CONV for i in range(sizes.layers)]
+
+    listed = kinds(config, "layer_types", sizes.layers, (FULL, WINDOWED, CONV), by_fours)
+    mixers: dict[str, Block] = {"conv": _conv(config), **_lfm3_attention(config, sizes, listed)}
+    config.ignore("rope_parameters")
+    feed = partial(gated_mlp, width=sizes.hidden, inner=config.integer("intermediate_size"))
+    arrangement = sandwich_norm if config.flag("use_sandwich_norm") else pre_norm
+    words = {CONV: "conv", WINDOWED: "sliding", FULL: "full"}
+    return Hybrid(sizes, tuple((words[kind], "") for kind in listed), mixers, {"": feed}, arrangement=arrangement)
+
+
+def _lfm3_attention(config: Config, sizes: Dimensions, listed: Sequence[str]) -> dict[str, Block]:
+    """Read the kinds of attention that some layer has."""
+    bias, gated = on(config, "attention_bias"), config.flag("use_attention_gate")
     window = config.optional_integer("sliding_window")
-
-    def laid_out() -> Sequence[str]:
-        return [FULL if i % 4 == 2 else WINDOWED if i % 4 == 0 and i else CONV for i in range(layers)]
-
-    def turned(kind: str) -> Rope:
-        entry = rope_of(config, kind, {}) or {}
-        whole = entry.get("rope_type", "default") in ("default", "proportional")
-        return Rope(in_pairs(config, head_dim, 1.0 if whole else entry.get("partial_rotary_factor", 1.0)))
-
-    def layer(kind: str) -> Layer:
-        if kind == CONV:
-            return Layer("conv", arrange(hidden, RMS, mix, feed))
+    found: dict[str, Block] = {}
+    for name, kind in (("sliding", WINDOWED), ("full", FULL)):
+        if kind not in listed:
+            continue
         if kind == WINDOWED and window is None:
             raise config.refuse("sliding_window", "is missing, but there are layers with a window")
-        one = replace(attend, rope=turned(kind), scores=Scores(window=window if kind == WINDOWED else None))
-        return Layer("sliding" if kind == WINDOWED else "full", arrange(hidden, RMS, one, feed))
+        found[name] = Attention(
+            heads_of(sizes),
+            projections=QkvProjections(bias=bias, out_bias=bias),
+            norm=QkNorm(RMS),
+            gate=Gate(per_head=True) if gated else None,
+            rope=_lfm3_rope(config, sizes.head_dim, kind),
+            scores=Scores(window=window if kind == WINDOWED else None),
+        )
+    return found
 
-    listed = kinds(config, "layer_types", layers, (FULL, WINDOWED, CONV), laid_out)
-    config.ignore("rope_parameters")
-    runs = runs_of(listed, layer)
-    return network(config, runs, hidden=hidden, heads=heads, kv_heads=kv_heads, head_dim=head_dim)
+
+def _lfm3_rope(config: Config, head_dim: int, kind: str) -> Rope:
+    entry = rope_of(config, kind, {}) or {}
+    whole = entry.get("rope_type", "default") in ("default", "proportional")
+    return Rope(in_pairs(config, head_dim, 1.0 if whole else entry.get("partial_rotary_factor", 1.0)))
 
 
 LFM2 = Architecture(

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from napkin.architectures.attention import Rope
 from napkin.architectures.blocks import RMS, Operations, Routing, gated_mlp, moe
 from napkin.architectures.common import activation, chosen_experts, depth, on, width
-from napkin.architectures.dimensions import decoder_of, dimensions_of
+from napkin.architectures.dimensions import Dimensions, decoder_of, dimensions_of
 from napkin.architectures.latent_attention import PARTS, LatentAttention, LatentSizes
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
 from napkin.operations.implementations import HF
 from napkin.operations.model import Layer, Model
 from napkin.operations.pointwise import Add
-from napkin.record import replace
+from napkin.record import record, replace
 
 
-def longcat(config: Config) -> Model:
-    """Return LongCat-Flash (arXiv 2509.01322): a layer has two attentions and two dense networks in turn, and experts
-    that read what the first network reads and are added at the layer's end; some experts return their tokens
-    unchanged."""
+@record
+class Reading:
+    """What a config.json says of LongCat-Flash. `inner`: of the dense networks; `expert_inner`: of an expert."""
+
+    sizes: Dimensions
+    attention: LatentAttention
+    function: str
+    inner: int
+    expert_inner: int
+    routing: Routing
+
+
+def read(config: Config) -> Reading:
+    """Read a config.json."""
     hidden, layers = width(config), depth(config, "num_layers")
-    heads = config.integer("num_attention_heads")
     config.ignore("num_key_value_heads", "head_dim", "num_hidden_layers")
     nope, rotary = config.integer("qk_nope_head_dim"), config.integer("qk_rope_head_dim")
     config.must_be("qk_head_dim", nope + rotary)
@@ -30,46 +37,55 @@ def longcat(config: Config) -> Model:
         config.must_be(field, value)
     config.must_be("mla_scale_q_lora", True)
     config.must_be("mla_scale_kv_lora", True)
-    length = config.optional_integer("max_position_embeddings")
-    sizes = dimensions_of(config, hidden, layers, heads, heads, nope + rotary, length)
-    function = activation(config, "hidden_act")
+    heads, length = config.integer("num_attention_heads"), config.optional_integer("max_position_embeddings")
     ranks = config.integer("q_lora_rank"), config.integer("kv_lora_rank")
-    attend = LatentAttention(
-        LatentSizes(hidden, heads, *ranks, nope, config.integer("v_head_dim")),
-        Rope(rotary, "interleaved"),
-        bias=on(config, "attention_bias"),
-        scaled=PARTS,
-    )
-    dense = partial(gated_mlp, width=hidden, inner=config.integer("ffn_hidden_size"), function=function)
     idle = config.optional_integer("zero_expert_num", least=0) or 0
     experts, top_k = chosen_experts(config, "n_routed_experts", "moe_topk", idle)
-    routing = Routing(experts, top_k, upcast=True, balanced="buffer", idle=idle)
-    sparse = moe(
-        "first/mlp_norm",
-        width=hidden,
-        inner=config.integer("expert_ffn_hidden_size"),
-        routing=routing,
-        function=function,
+    if idle:
+        config.notes.append(f"{idle} of the experts have no weights: tokens are taken to spread evenly over all")
+    return Reading(
+        dimensions_of(config, hidden, layers, heads, heads, nope + rotary, length),
+        LatentAttention(
+            LatentSizes(hidden, heads, *ranks, nope, config.integer("v_head_dim")),
+            Rope(rotary, "interleaved"),
+            bias=on(config, "attention_bias"),
+            scaled=PARTS,
+        ),
+        activation(config, "hidden_act"),
+        config.integer("ffn_hidden_size"),
+        config.integer("expert_ffn_hidden_size"),
+        Routing(experts, top_k, upcast=True, balanced="buffer", idle=idle),
     )
+
+
+def layer(of: Reading) -> Layer:
+    """Return a layer: two attentions and two dense networks in turn, and experts that read what the first network reads
+    and are added at the layer's end; some experts return their tokens unchanged."""
+    hidden = of.sizes.hidden
+    sparse = moe("first/mlp_norm", width=hidden, inner=of.expert_inner, routing=of.routing, function=of.function)
     operations: Operations = ()
     last = "x"
     for prefix in ("first/", "second/"):
-        attended = replace(attend, prefix=prefix)(f"{prefix}attention_norm")
-        fed = dense(f"{prefix}mlp_norm", prefix=prefix)
+        norm, residual = f"{prefix}mlp_norm", f"{prefix}attention_residual"
+        attended = replace(of.attention, prefix=prefix)(f"{prefix}attention_norm")
+        fed = gated_mlp(norm, width=hidden, inner=of.inner, function=of.function, prefix=prefix)
         operations += (
             RMS(f"{prefix}attention_norm", last, hidden),
             *attended,
-            Add(f"{prefix}attention_residual", (last, attended[-1].name), hidden),
-            RMS(f"{prefix}mlp_norm", f"{prefix}attention_residual", hidden),
+            Add(residual, (last, attended[-1].name), hidden),
+            RMS(norm, residual, hidden),
             *(sparse if prefix == "first/" else ()),
             *fed,
-            Add(f"{prefix}mlp_residual", (f"{prefix}attention_residual", fed[-1].name), hidden),
+            Add(f"{prefix}mlp_residual", (residual, fed[-1].name), hidden),
         )
         last = f"{prefix}mlp_residual"
-    layer = Layer("moe", (*operations, Add("shortcut", (last, sparse[-1].name), hidden)))
-    if idle:
-        config.notes.append(f"{idle} of the experts have no weights: tokens are taken to spread evenly over all")
-    return decoder_of(sizes, ((layers, layer),), RMS)
+    return Layer("moe", (*operations, Add("shortcut", (last, sparse[-1].name), hidden)))
+
+
+def longcat(config: Config) -> Model:
+    """Return LongCat-Flash (arXiv 2509.01322)."""
+    of = read(config)
+    return decoder_of(of.sizes, ((of.sizes.layers, layer(of)),), RMS)
 
 
 LONGCAT_FLASH = Architecture(

@@ -20,42 +20,50 @@ from napkin.architectures.mixing import (
     network,
     rank_of,
     scaled,
+    sizes_of,
 )
 from napkin.architectures.record import Architecture, like
 from napkin.architectures.recurrent_blocks import selective, ssd
 from napkin.inputs.model import Config
-from napkin.operations.base import LM_HEAD
 from napkin.operations.model import Model
+from napkin.operations.roles import LM_HEAD
 from napkin.operations.views import Cast
 from napkin.record import replace
 
 
-def _state_space(
-    config: Config, mix: Block, layers: int, kind: str, *, hidden: int, heads: int, head_dim: int
-) -> Model:
+def _state_space(config: Config, mix: Block, kind: str, *, heads: int, head_dim: int) -> Model:
     """Return a network of one kind of mixer; the residual stream is fp32 where residual_in_fp32 says so."""
+    sizes = sizes_of(config, heads, heads, head_dim, positions=False)
     wide = config.flag("residual_in_fp32", otherwise=True)
-    layer = mixer_layer(hidden, RMS, mix, kind, wide=wide)
-    model = network(
-        config, ((layers, layer),), hidden=hidden, heads=heads, kv_heads=heads, head_dim=head_dim, positions=False
-    )
+    layer = mixer_layer(sizes.hidden, RMS, mix, kind, wide=wide)
+    model = network(sizes, ((sizes.layers, layer),))
     stack = model.stacks[0]
     if not wide or stack.after[-1].role != LM_HEAD:
         return model
-    narrowed = (Cast("head_input", ("final_norm",), hidden), replace(stack.after[-1], reads=("head_input",)))
+    narrowed = (Cast("head_input", ("final_norm",), sizes.hidden), replace(stack.after[-1], reads=("head_input",)))
     return replace(model, stacks=(replace(stack, after=(*stack.after[:-1], *narrowed)),))
 
 
 def mamba(config: Config, *, normed: bool = False) -> Model:
-    """Mamba (arXiv:2312.00752) and Falcon-Mamba, whose Δ, B and C are normalized without weights."""
-    hidden, layers = width(config), depth(config)
-    agree(config, d_model=hidden, n_layer=layers, rms_norm=True, ssm_cfg={})
+    """Return Mamba (arXiv:2312.00752) or Falcon-Mamba, whose Δ, B and C are normalized without weights."""
+    inner = _inner_width(config)
+    return _state_space(config, _read_selective(config, inner, normed), "mamba", heads=inner, head_dim=1)
+
+
+def _inner_width(config: Config) -> int:
+    hidden = width(config)
+    agree(config, d_model=hidden, n_layer=depth(config), rms_norm=True, ssm_cfg={})
     inner = config.optional_integer("intermediate_size")
     if inner is None:
         inner = scaled(config, "expand", hidden)
     agree(config, d_inner=inner)
     config.ignore("expand", "pad_vocab_size_multiple", "fused_add_norm")
-    mix = partial(
+    return inner
+
+
+def _read_selective(config: Config, inner: int, normed: bool) -> Block:
+    hidden = width(config)
+    return partial(
         selective,
         width=hidden,
         inner=inner,
@@ -68,15 +76,14 @@ def mamba(config: Config, *, normed: bool = False) -> Model:
         norm_weights=False,
         function=activation(config, "hidden_act"),
     )
-    return _state_space(config, mix, layers, "mamba", hidden=hidden, heads=inner, head_dim=1)
 
 
 falcon_mamba = partial(mamba, normed=True)
 
 
 def mamba2(config: Config) -> Model:
-    """Mamba-2 (arXiv:2405.21060)."""
-    hidden, layers = width(config), depth(config)
+    """Return Mamba-2 (arXiv:2405.21060)."""
+    hidden = width(config)
     inner = scaled(config, "expand", hidden)
     heads, head_dim = config.integer("num_heads"), config.integer("head_dim")
     if heads * head_dim != inner:
@@ -98,7 +105,7 @@ def mamba2(config: Config) -> Model:
         conv_bias=on(config, "use_conv_bias"),
         function=activation(config, "hidden_act"),
     )
-    return _state_space(config, mix, layers, "mamba2", hidden=hidden, heads=heads, head_dim=head_dim)
+    return _state_space(config, mix, "mamba2", heads=heads, head_dim=head_dim)
 
 
 FALCON_MAMBA = Architecture(

@@ -7,11 +7,11 @@ from napkin.architectures.blocks import LAYER, Operations
 from napkin.architectures.common import activation, depth, head_size, tied, width
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
-from napkin.operations.base import LM_HEAD, VOCABULARY
 from napkin.operations.implementations import IDS, OWN_LABELS, ROTARY
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Model, Parts, stack_of
 from napkin.operations.pointwise import Activation
+from napkin.operations.roles import LM_HEAD, VOCABULARY
 from napkin.record import record, replace
 
 BARE, MASKED, PRETRAINING = "bare", "masked", "pretraining"

@@ -40,7 +40,7 @@ def mimo_v2_flash(config: Config) -> Model:
     before = config.optional_integer("sliding_window_size")  # in addition to the query's own key
     if before is not None:
         config.ignore("sliding_window")
-        config.fields = {**config.fields, "sliding_window": before + 1}
+        config.restate("sliding_window", before + 1)
     return _MIMO(config)
 
 

@@ -9,79 +9,64 @@ from __future__ import annotations
 from functools import partial
 
 from napkin.architectures.arrangements import pre_norm
-from napkin.architectures.attention import Attention, Heads, Rope, Scores
-from napkin.architectures.blocks import RMS, Routing, moe
-from napkin.architectures.common import (
-    FULL,
-    activation,
-    depth,
-    head_size,
-    kv_heads_of,
-    rotary_dim,
-    runs_of,
-    width,
-)
-from napkin.architectures.mixing import LINEAR, kinds, network
+from napkin.architectures.attention import Attention, Rope, Scores
+from napkin.architectures.blocks import Routing, moe
+from napkin.architectures.common import FULL, activation, balance_loss, rotary_dim
+from napkin.architectures.mixing import LINEAR, Hybrid, grouped_sizes, heads_of, hybrid, kinds
 from napkin.architectures.record import Architecture
 from napkin.architectures.recurrent_blocks import lightning
 from napkin.inputs.model import Config
 from napkin.operations.implementations import HF
-from napkin.operations.model import Layer, Model
+from napkin.operations.model import Model
 from napkin.record import replace
 
 
 def minimax(config: Config) -> Model:
-    """MiniMax-01 (arXiv:2501.08313): lightning attention, full attention at some depths, mixtures of experts in all."""
-    hidden, layers = width(config), depth(config)
-    heads = config.integer("num_attention_heads")
-    head_dim = head_size(config, hidden, heads)
-    kv_heads = kv_heads_of(config, heads)
-    function = activation(config, "hidden_act")
-    attend = Attention(
-        Heads(hidden, heads, kv_heads, head_dim),
+    """Return MiniMax-01 (arXiv:2501.08313): lightning attention, full attention at some depths, mixtures of experts in
+    all layers."""
+    return hybrid(_read(config))
+
+
+def _read(config: Config) -> Hybrid:
+    sizes, function = grouped_sizes(config), activation(config, "hidden_act")
+    attention = Attention(
+        heads_of(sizes),
         scores=Scores(window=config.optional_integer("sliding_window")),
-        rope=Rope(rotary_dim(config, head_dim, 1.0)),
+        rope=Rope(rotary_dim(config, sizes.head_dim, 1.0)),
     )
     mix = partial(
         lightning,
-        width=hidden,
-        heads=heads,
-        head_dim=head_dim,
+        width=sizes.hidden,
+        heads=sizes.heads,
+        head_dim=sizes.head_dim,
         chunk=config.integer("block_size"),
         function=function,
     )
-    experts = config.integer("num_local_experts")
-    feed = partial(
-        moe,
-        width=hidden,
-        inner=config.integer("intermediate_size"),
-        routing=Routing(
-            experts,
-            min(config.integer("num_experts_per_tok"), experts),
-            normalize=True,
-            jitter=1 if config.real("router_jitter_noise", required=False) else 0,
-        ),
-        function=function,
-    )
+    routing = _routing(config)
+    inner = config.integer("intermediate_size")
+    feed = partial(moe, width=sizes.hidden, inner=inner, routing=routing, function=function)
     listed = kinds(
-        config, "layer_types", layers, (LINEAR, FULL), lambda: [LINEAR if i % 2 else FULL for i in range(layers)]
-    )
-    runs = runs_of(
-        listed,
-        lambda kind: Layer(
-            "attention" if kind == FULL else "lightning",
-            pre_norm(hidden, RMS, attend if kind == FULL else mix, feed, scale=True, residual_after_norm=True),
-        ),
-    )
-    return network(
         config,
-        runs,
-        hidden=hidden,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        routed=(experts, min(config.integer("num_experts_per_tok"), experts)),
+        "layer_types",
+        sizes.layers,
+        (LINEAR, FULL),
+        lambda: [(FULL, LINEAR)[i % 2] for i in range(sizes.layers)],
     )
+    return Hybrid(
+        sizes,
+        tuple(("attention" if kind == FULL else "lightning", "") for kind in listed),
+        {"attention": attention, "lightning": mix},
+        {"": feed},
+        arrangement=partial(pre_norm, scale=True, residual_after_norm=True),
+        balance=balance_loss(config, routing.experts, routing.top_k),
+    )
+
+
+def _routing(config: Config) -> Routing:
+    experts = config.integer("num_local_experts")
+    top_k = min(config.integer("num_experts_per_tok"), experts)
+    jitter = 1 if config.real("router_jitter_noise", required=False) else 0
+    return Routing(experts, top_k, normalize=True, jitter=jitter)
 
 
 MINIMAX = Architecture(

@@ -7,18 +7,31 @@ Field names and arrangements are facts of the classes of Hugging Face transforme
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from napkin.architectures.arrangements import Arrangement, pre_norm
 from napkin.architectures.attention import Attention, Heads, QkvProjections, Rope
 from napkin.architectures.blocks import RMS, Block, NormStyle
-from napkin.architectures.common import FULL, depth_of, embedding, head, head_size, headless, kv_heads_of, tied
+from napkin.architectures.common import (
+    FULL,
+    depth,
+    embedding,
+    head,
+    head_size,
+    headless,
+    kv_heads_of,
+    runs_of,
+    tied,
+    width,
+)
 from napkin.architectures.dimensions import Dimensions, decoder_only
 from napkin.inputs.load import printable
 from napkin.inputs.model import LARGEST_DIMENSION, Config
-from napkin.operations.experts import BalanceLoss
 from napkin.operations.model import Layer, Model, Parts
 from napkin.operations.pointwise import Add
+from napkin.operations.router import BalanceLoss
 from napkin.operations.views import Cast
+from napkin.record import record
 
 LINEAR, HYBRID, CONV, MIXTURE, DENSE = "linear_attention", "hybrid", "conv", "moe", "mlp"
 _OLDER_NAMES = {"mamba": LINEAR, "attention": FULL}
@@ -28,7 +41,7 @@ _OLDER_NAMES = {"mamba": LINEAR, "attention": FULL}
 
 
 def agree(config: Config, **expected: object) -> None:
-    """Fields that the class derives: given or not, they must be what it derives (3)."""
+    """Refuse (3) fields that the class derives and that are given with another value."""
     for field, value in expected.items():
         given = config.raw(field, required=False, default=False)
         if given is not None and given != value:
@@ -60,7 +73,7 @@ def positive(config: Config, field: str, value: int, what: str) -> int:
 
 
 def scaled(config: Config, field: str, value: int) -> int:
-    """⌊field · value⌋, where the field is any number above zero that keeps the product a dimension."""
+    """Return ⌊field · value⌋, where the field is any number above zero that keeps the result a dimension."""
     factor = config.real(field)
     assert factor is not None
     if not 0 < factor * value < LARGEST_DIMENSION:
@@ -69,7 +82,7 @@ def scaled(config: Config, field: str, value: int) -> int:
 
 
 def rank_of(config: Config, field: str, hidden: int) -> int:
-    """Δ's rank: ⌈h/16⌉ where "auto"."""
+    """Return Δ's rank: ⌈h/16⌉ where "auto"."""
     return math.ceil(hidden / 16) if config.raw(field) == "auto" else config.integer(field)
 
 
@@ -81,62 +94,113 @@ def groups_of(config: Config, field: str, inner: int, heads: int) -> int:
     return groups
 
 
-def grouped_attention(config: Config, hidden: int, heads: int, rope: Rope | None, *, bias: bool) -> Attention:
-    """Return grouped-query attention with the usual field names, biases on all four projections or none."""
-    head_dim = head_size(config, hidden, heads)
-    kv_heads = kv_heads_of(config, heads)
-    return Attention(
-        Heads(hidden, heads, kv_heads, head_dim), projections=QkvProjections(bias=bias, out_bias=bias), rope=rope
-    )
-
-
-def network(
+def sizes_of(
     config: Config,
-    runs: Parts,
-    *,
-    hidden: int,
-    norm: NormStyle = RMS,
     heads: int,
     kv_heads: int,
     head_dim: int,
+    *,
+    layers: int | None = None,
+    tie: bool | None = None,
+    positions: bool = True,
+) -> Dimensions:
+    """Read the decoder's dimensions; those of attention are known.
+
+    Without attention, `heads` are the channels or heads that the recurrence can be divided into.
+
+    layers     their number, where a list of them says it
+    tie        whether the head's weight is the embedding's, where no field says it
+    positions  the class says how many it was trained for
+    """
+    return Dimensions(
+        config.name,
+        config.model_type,
+        width(config),
+        depth(config) if layers is None else layers,
+        heads,
+        kv_heads,
+        head_dim,
+        config.integer("vocab_size"),
+        config.optional_integer("max_position_embeddings") if positions else None,
+        tied(config) if tie is None else tie,
+        headless(config),
+    )
+
+
+def grouped_sizes(config: Config, *, layers: int | None = None, tie: bool | None = None) -> Dimensions:
+    """Read the dimensions of a decoder with grouped-query attention and the usual field names."""
+    heads = config.integer("num_attention_heads")
+    head_dim = head_size(config, width(config), heads)
+    return sizes_of(config, heads, kv_heads_of(config, heads), head_dim, layers=layers, tie=tie)
+
+
+def heads_of(sizes: Dimensions) -> Heads:
+    """Return the sizes of a decoder's attention."""
+    return Heads(sizes.hidden, sizes.heads, sizes.kv_heads, sizes.head_dim)
+
+
+def grouped_attention(sizes: Dimensions, rope: Rope | None, *, bias: bool) -> Attention:
+    """Return grouped-query attention with biases on all four projections or none."""
+    return Attention(heads_of(sizes), projections=QkvProjections(bias=bias, out_bias=bias), rope=rope)
+
+
+# --- putting together ------------------------------------------------------------------------------------------------
+
+
+@record
+class Hybrid:
+    """A decoder whose layers differ in their mixers or feed-forward networks, as config.json describes it.
+
+    layers       of each layer: its mixer and its feed-forward network, by their names below
+    mixers       {name: block}       feeds  {name: feed-forward block}; the names make a layer's name
+    arrangement  of the two blocks of a layer
+    balance      the loss on how evenly experts are used, where the file asks for it
+    """
+
+    sizes: Dimensions
+    layers: tuple[tuple[str, str], ...]
+    mixers: Mapping[str, Block]
+    feeds: Mapping[str, Block]
+    norm: NormStyle = RMS
+    arrangement: Arrangement = pre_norm
+    balance: BalanceLoss | None = None
+
+
+def hybrid(read: Hybrid, *, scale: bool = False, logits_scale: bool = False) -> Model:
+    """Return the decoder."""
+
+    def layer(names: tuple[str, str]) -> Layer:
+        mixer, feed = names
+        operations = read.arrangement(read.sizes.hidden, read.norm, read.mixers[mixer], read.feeds[feed])
+        return Layer("_".join(filter(None, names)), operations)
+
+    runs = runs_of(read.layers, layer)
+    return network(read.sizes, runs, norm=read.norm, scale=scale, logits_scale=logits_scale, balance=read.balance)
+
+
+def network(
+    sizes: Dimensions,
+    runs: Parts,
+    *,
+    norm: NormStyle = RMS,
     scale: bool = False,
     logits_scale: bool = False,
     softcap: bool = False,
-    tie: bool | None = None,
-    routed: tuple[int, int] = (0, 0),
-    positions: bool = True,
+    balance: BalanceLoss | None = None,
 ) -> Model:
-    """Return a decoder; without attention, `heads` are the channels or heads that its recurrence can be divided into.
-
-    routed     experts and how many a token chooses, of a class that can add a loss on how evenly they are used
-    positions  the class says how many it was trained for
-    """
-    vocabulary = config.integer("vocab_size")
-    tie = tied(config) if tie is None else tie
-    none = headless(config)
-    balances = routed[0] > 0 and config.flag("output_router_logits", otherwise=False)
-    balance = BalanceLoss("balance_loss", (), *routed) if balances else None
+    """Return a decoder: its embedding, layers, final norm and head. Constants multiply the embedding (`scale`) or the
+    logits (`logits_scale`)."""
+    hidden, rows = sizes.hidden, sizes.vocabulary
     return decoder_only(
-        Dimensions(
-            config.name,
-            config.model_type,
-            hidden,
-            depth_of(runs),
-            heads,
-            kv_heads,
-            head_dim,
-            vocabulary,
-            config.optional_integer("max_position_embeddings") if positions else None,
-            tie,
-        ),
-        embedding(vocabulary, hidden, scale=scale),
+        sizes,
+        embedding(rows, hidden, scale=scale),
         runs,
-        head(hidden, vocabulary, norm=norm, none=none, scale=logits_scale, softcap=softcap, balance=balance),
+        head(hidden, rows, norm=norm, none=sizes.headless, scale=logits_scale, softcap=softcap, balance=balance),
     )
 
 
 def mixer_layer(hidden: int, norm: NormStyle, mix: Block, kind: str, *, wide: bool = False) -> Layer:
-    """y = x + mix(norm(x)): a layer of one block. `wide`: x is kept in fp32, and narrowed for the norm."""
+    """Return y = x + mix(norm(x)), a layer of one block. `wide`: x is kept in fp32, and cast down for the norm."""
     operations = mix("norm")
     if not wide:
         own = (norm("norm", "x", hidden), *operations, Add("residual", ("x", operations[-1].name), hidden))

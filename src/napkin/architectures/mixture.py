@@ -9,7 +9,7 @@ from napkin.architectures import blocks, common
 from napkin.architectures.blocks import Block, Operations, Routing
 from napkin.architectures.layer_plans import Sparse, after_first, all_sparse
 from napkin.inputs.model import Config
-from napkin.operations.experts import BalanceLoss
+from napkin.operations.router import BalanceLoss
 from napkin.record import record, replace
 
 Feed = Callable[..., Operations]

@@ -24,11 +24,12 @@ from napkin.architectures.common import (
 from napkin.architectures.masked import MASKED, Sizes, encoder, sizes_of
 from napkin.architectures.record import Architecture, like
 from napkin.inputs.model import Config
-from napkin.operations.base import LM_HEAD, VOCABULARY, Operation
+from napkin.operations.base import Operation
 from napkin.operations.implementations import HF
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
 from napkin.operations.pointwise import Activation
+from napkin.operations.roles import LM_HEAD, VOCABULARY
 from napkin.record import record, replace
 
 
@@ -60,9 +61,10 @@ def _head(config: Config) -> _Head:
 
 
 def modernbert(config: Config, *, causal: bool = False) -> Model:
-    """ModernBERT (arXiv:2412.13663): norms before the blocks except the very first, rotary positions, gated MLPs, and
-    windows of local_attention / 2 tokens to each side in most layers. Its decoder (Ettin, arXiv:2507.11412) sees only
-    the window's earlier side, the token itself included, and has separate projections for queries, keys and values."""
+    """Return ModernBERT (arXiv:2412.13663): norms before the blocks except the very first, rotary positions, gated
+    MLPs, and windows of local_attention / 2 tokens to each side in most layers. Its decoder (Ettin, arXiv:2507.11412)
+    sees only the window's earlier side, the token itself included, and has separate projections for queries, keys and
+    values."""
     sizes = sizes_of(config, function="hidden_activation", named="ForCausalLM" if causal else "ForMaskedLM")
     config.ignore("position_embedding_type")  # rotary whatever older files say
     config.ignore("classifier_activation")  # read where the class has a head

@@ -6,7 +6,7 @@ Fields and arrangements are facts of the classes of Hugging Face transformers 5.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from napkin.architectures.blocks import (
@@ -18,12 +18,14 @@ from napkin.architectures.blocks import (
     plain_mlp,
     shared_expert,
 )
-from napkin.architectures.common import FULL, activation, head_size, kv_heads_of, on, runs_of, width
+from napkin.architectures.common import FULL, activation, on, runs_of, width
+from napkin.architectures.dimensions import Dimensions
 from napkin.architectures.mixing import (
     DENSE,
     LINEAR,
     MIXTURE,
     grouped_attention,
+    grouped_sizes,
     groups_of,
     kinds,
     mixer_layer,
@@ -35,95 +37,118 @@ from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.operations.implementations import SIGMOID_ROUTER
 from napkin.operations.linear import Matmul
-from napkin.operations.model import Model
+from napkin.operations.model import Layer, Model
 from napkin.operations.pointwise import Add
-from napkin.record import replace
+from napkin.record import record, replace
+
+LETTERS = {"M": LINEAR, "E": MIXTURE, "*": FULL, "-": DENSE}
+"""What a layer is, by its letter in hybrid_override_pattern."""
+NAMES = {LINEAR: "mamba2", FULL: "attention", MIXTURE: "moe", DENSE: "mlp"}
+
+
+@record
+class _NemotronH:
+    """Nemotron-H, as config.json describes it: the kind of each layer and the block of each kind."""
+
+    sizes: Dimensions
+    kinds: Sequence[str]
+    blocks: Mapping[str, Block]
 
 
 def nemotron_h(config: Config) -> Model:
-    """Nemotron-H (arXiv:2504.03624): one block a layer, by a pattern: Mamba-2, attention without positions, MLP with
-    squared ReLU, or a mixture of such experts (in a narrower latent space where moe_latent_size says so)."""
-    hidden = width(config)
-    known = (LINEAR, FULL, MIXTURE, DENSE)
-    letters = {"M": LINEAR, "E": MIXTURE, "*": FULL, "-": DENSE}
+    """Return Nemotron-H (arXiv:2504.03624): one block per layer, by a pattern: Mamba-2, attention without positions,
+    MLP with squared ReLU, or a mixture of such experts (in a narrower latent space where moe_latent_size says so)."""
+    read = _read(config)
+
+    def layer(kind: str) -> Layer:
+        return mixer_layer(read.sizes.hidden, RMS_FP32, read.blocks[kind], NAMES[kind])
+
+    return network(read.sizes, runs_of(read.kinds, layer), norm=RMS_FP32)
+
+
+def _read(config: Config) -> _NemotronH:
+    listed = _kinds(config)
+    for field in ("attention_bias", "mamba_proj_bias", "tie_word_embeddings"):
+        config.must_be(field, False)
+    config.must_be("sliding_window", None)
+    config.must_be("n_shared_experts", 1)
+    config.ignore("expand", "moe_shared_expert_overlap", "mtp_layers_block_type", "mtp_hybrid_override_pattern")
+    config.ignore("time_step_rank")  # of Mamba's first version
+    if config.optional_integer("num_nextn_predict_layers", least=0):
+        config.notes.append("the multi-token-prediction layers are left out")
+    sizes = grouped_sizes(config, layers=len(listed), tie=False)
+    blocks: dict[str, Block] = {
+        LINEAR: _mamba2(config),
+        FULL: grouped_attention(sizes, None, bias=False),
+        MIXTURE: _mixture(config),
+        DENSE: _mlp(config, "intermediate_size"),
+    }
+    return _NemotronH(sizes, listed, blocks)
+
+
+def _kinds(config: Config) -> Sequence[str]:
+    """Read what each layer is: a list or a pattern of letters, which must agree where both are given."""
 
     def pattern() -> Sequence[str]:
         text = config.text("hybrid_override_pattern")
         for letter in text:
-            if letter not in letters:
+            if letter not in LETTERS:
                 raise config.refuse("hybrid_override_pattern", f"napkin does not know {printable(repr(letter))}")
-        return [letters[letter] for letter in text]
+        return [LETTERS[letter] for letter in text]
 
-    listed = kinds(config, "layers_block_type", None, known, pattern)
+    listed = kinds(config, "layers_block_type", None, (LINEAR, FULL, MIXTURE, DENSE), pattern)
     if config.has("hybrid_override_pattern") and list(pattern()) != list(listed):
         raise config.wrong("hybrid_override_pattern", "contradicts layers_block_type")
     stated = config.optional_integer("num_hidden_layers")
     if stated is not None and stated != len(listed):
         raise config.wrong("num_hidden_layers", f"is {stated} where the pattern has {len(listed)} layers")
-    heads = config.integer("num_attention_heads")
-    for field in ("attention_bias", "mamba_proj_bias"):
-        config.must_be(field, False)
-    config.must_be("sliding_window", None)
-    config.must_be("n_shared_experts", 1)
-    config.must_be("tie_word_embeddings", False)
-    config.ignore("expand", "moe_shared_expert_overlap", "mtp_layers_block_type", "mtp_hybrid_override_pattern")
-    config.ignore("time_step_rank")  # of Mamba's first version
-    if config.optional_integer("num_nextn_predict_layers", least=0):
-        config.notes.append("the multi-token-prediction layers are left out")
-    mamba_heads = config.integer("mamba_num_heads")
-    inner = mamba_heads * config.integer("mamba_head_dim")
-    mix = partial(
+    return listed
+
+
+def _mamba2(config: Config) -> Block:
+    heads = config.integer("mamba_num_heads")
+    inner = heads * config.integer("mamba_head_dim")
+    return partial(
         ssd,
-        width=hidden,
+        width=width(config),
         inner=inner,
-        heads=mamba_heads,
+        heads=heads,
         state=config.integer("ssm_state_size"),
-        groups=groups_of(config, "n_groups", inner, mamba_heads),
+        groups=groups_of(config, "n_groups", inner, heads),
         kernel=config.integer("conv_kernel"),
         chunk=config.integer("chunk_size"),
         bias=on(config, "use_bias"),
         conv_bias=on(config, "use_conv_bias"),
         function=activation(config, "mamba_hidden_act"),
     )
-    attend = grouped_attention(config, hidden, heads, None, bias=False)
+
+
+def _mlp(config: Config, inner: str, prefix: str = "") -> Block:
+    """Read an MLP whose width the field `inner` states."""
     function, bias = activation(config, "mlp_hidden_act"), on(config, "mlp_bias")
-    dense = partial(plain_mlp, width=hidden, inner=config.integer("intermediate_size"), function=function, bias=bias)
+    wide = config.integer(inner)
+    return partial(plain_mlp, width=width(config), inner=wide, function=function, bias=bias, prefix=prefix)
+
+
+def _mixture(config: Config) -> Block:
     experts = config.integer("n_routed_experts")
     config.ignore("n_group", "topk_group")  # how the best are found
-    mixture = _latent_mixture(
-        hidden,
-        config.optional_integer("moe_latent_size"),
-        bias,
-        inner=config.integer("moe_intermediate_size"),
-        routing=Routing(
-            experts,
-            min(config.integer("num_experts_per_tok"), experts),
-            score="sigmoid",
-            normalize=config.flag("norm_topk_prob", otherwise=True),
-            upcast=True,
-            balanced="buffer",
-        ),
-        function=function,
-        shared=partial(
-            plain_mlp,
-            width=hidden,
-            inner=config.integer("moe_shared_expert_intermediate_size"),
-            function=function,
-            bias=bias,
-            prefix="shared/",
-        ),
+    routing = Routing(
+        experts,
+        min(config.integer("num_experts_per_tok"), experts),
+        score="sigmoid",
+        normalize=config.flag("norm_topk_prob", otherwise=True),
+        upcast=True,
+        balanced="buffer",
     )
-    blocks: dict[str, Block] = {LINEAR: mix, FULL: attend, MIXTURE: mixture, DENSE: dense}
-    names = {LINEAR: "mamba2", FULL: "attention", MIXTURE: "moe", DENSE: "mlp"}
-    return network(
-        config,
-        runs_of(listed, lambda kind: mixer_layer(hidden, RMS_FP32, blocks[kind], names[kind])),
-        hidden=hidden,
-        norm=RMS_FP32,
-        heads=heads,
-        kv_heads=kv_heads_of(config, heads),
-        head_dim=head_size(config, hidden, heads),
-        tie=False,
+    return _latent_mixture(
+        width(config),
+        config.optional_integer("moe_latent_size"),
+        on(config, "mlp_bias"),
+        inner=config.integer("moe_intermediate_size"),
+        routing=routing,
+        function=activation(config, "mlp_hidden_act"),
+        shared=_mlp(config, "moe_shared_expert_intermediate_size", "shared/"),
     )
 
 
@@ -137,7 +162,7 @@ def _latent_mixture(
     function: str,
     shared: Block,
 ) -> Block:
-    """Experts without gates; with `latent` they work between a projection h → latent and one back."""
+    """Return experts without gates; with `latent` they work between a projection h → latent and one back."""
     if latent is None:
         return partial(moe, width=hidden, inner=inner, routing=routing, function=function, gated=False, shared=shared)
     narrow = latent

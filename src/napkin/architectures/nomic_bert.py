@@ -20,7 +20,8 @@ from napkin.record import replace
 
 
 def nomic_bert(config: Config) -> Model:
-    """Nomic Embed's BERT (arXiv:2402.01613): rotary positions, gated MLPs, norms after the blocks, biases in none."""
+    """Return Nomic Embed's BERT (arXiv:2402.01613): rotary positions, gated MLPs, norms after the blocks, biases in
+    none."""
     sizes = sizes_of(config, own_head_dim=True)
     config.must_be("tie_word_embeddings", True)
     segments = config.integer("type_vocab_size")

@@ -7,11 +7,14 @@ keeps names apart. Sizes: h model width, d inner width, N state, k convolution k
 from __future__ import annotations
 
 from napkin.architectures.blocks import NormStyle, Operations
-from napkin.operations.base import COLUMN, HEADS, MIXER, MIXER_GATE, MIXER_INPUT, ROW, SCAN_PARAMETERS, Operation
+from napkin.operations.base import Operation
+from napkin.operations.convolutions import Conv
+from napkin.operations.learned import Parameters, TokenShift
 from napkin.operations.linear import BlockMatmul, Matmul
 from napkin.operations.norms import Norm
-from napkin.operations.pointwise import Activation, Multiply, Parameters, Scale, Softcap, TokenShift
-from napkin.operations.recurrence import Conv, ForgetGate, Scan
+from napkin.operations.pointwise import Activation, Multiply, Scale, Softcap
+from napkin.operations.recurrence import ForgetGate, Scan
+from napkin.operations.roles import COLUMN, HEADS, MIXER, MIXER_GATE, MIXER_INPUT, ROW, SCAN_PARAMETERS
 from napkin.operations.views import Slice
 from napkin.record import replace
 
@@ -32,8 +35,8 @@ def selective(
     function: str = "silu",
     prefix: str = "mixer_",
 ) -> Operations:
-    """Mamba's selective scan (arXiv:2312.00752): h → 2d, causal convolution, (Δ, B, C) from the convolved half, scan,
-    gate, d → h. Δ comes through a bottleneck of `rank`.
+    """Return Mamba's selective scan (arXiv:2312.00752): h → 2d, causal convolution, (Δ, B, C) from the convolved half,
+    scan, gate, d → h. Δ comes through a bottleneck of `rank`.
 
     heads         separate projections for as many slices of d (Zamba); 1: one for all
     normed        Δ, B and C are RMS-normalized (Jamba, Falcon-Mamba), with weights or without
@@ -102,9 +105,9 @@ def ssd(
     function: str = "silu",
     prefix: str = "mixer_",
 ) -> Operations:
-    """Mamba-2's mixer (arXiv:2405.21060): one projection to gate, input, B, C and Δ (2d + 2·groups·N + heads), a causal
-    convolution over d + 2·groups·N channels, the scan, a gated norm (else a plain gate), d → h. `scaled`: constants
-    multiply what the projection makes."""
+    """Return Mamba-2's mixer (arXiv:2405.21060): one projection to gate, input, B, C and Δ (2d + 2·groups·N + heads), a
+    causal convolution over d + 2·groups·N channels, the scan, a gated norm (else a plain gate), d → h. `scaled`:
+    constants multiply what the projection makes."""
     at = f"{prefix}{{}}".format
     channels = inner + 2 * groups * state
     gate: Operations
@@ -223,10 +226,10 @@ def kimi_delta(
     function: str = "silu",
     prefix: str = "mixer_",
 ) -> Operations:
-    """Kimi Delta Attention (arXiv:2510.26692): q, k, v through one short convolution, the delta rule with a decay of
-    each channel and a write strength of each head, a norm with a sigmoid gate a head, heads → h. No biases.
+    """Return Kimi Delta Attention (arXiv:2510.26692): q, k, v through one short convolution, the delta rule with a
+    decay of each channel and a write strength of each head, a norm with a sigmoid gate per head, heads → h. No biases.
 
-    rank            decays and output gate come through a bottleneck of so many numbers; None: one matrix each
+    rank            decays and output gate come through a bottleneck of so many elements; None: one matrix each
     form, narrowed  as in ForgetGate
     """
     at = f"{prefix}{{}}".format
@@ -276,8 +279,8 @@ def mlstm(
     norm: NormStyle,
     prefix: str = "mixer_",
 ) -> Operations:
-    """xLSTM's matrix memory (arXiv:2405.04517, arXiv:2503.13427): queries and keys, values, capped input and forget
-    gates of each head, the recurrence, a norm of each head, a sigmoid gate, values → h. `fused`: one product for
+    """Return xLSTM's matrix memory (arXiv:2405.04517, arXiv:2503.13427): queries and keys, values, capped input and
+    forget gates of each head, the recurrence, a norm of each head, a sigmoid gate, values → h. `fused`: one product for
     queries, keys, values and gate, one for both gates of the heads."""
     at = f"{prefix}{{}}".format
     sizes = {"q": key_width, "k": key_width, "v": value_width, "gate": value_width}
@@ -317,8 +320,8 @@ def mlstm(
 def lightning(
     source: str, *, width: int, heads: int, head_dim: int, chunk: int, function: str = "silu", prefix: str = "mixer_"
 ) -> Operations:
-    """Lightning attention (arXiv:2501.08313): q, k, v through an activation, linear attention with a fixed decay a
-    head, a norm over all heads, a sigmoid gate from the block's input, heads → h."""
+    """Return lightning attention (arXiv:2501.08313): q, k, v through an activation, linear attention with a fixed decay
+    per head, a norm over all heads, a sigmoid gate from the block's input, heads → h."""
     at = f"{prefix}{{}}".format
     size = heads * head_dim
     return (
@@ -336,8 +339,8 @@ def lightning(
 def rg_lru(
     source: str, *, width: int, inner: int, heads: int, kernel: int, function: str, prefix: str = "mixer_"
 ) -> Operations:
-    """Griffin's recurrent block (arXiv:2402.19427): a gelu branch, and a branch of convolution and real-gated linear
-    recurrence whose two gates are block-diagonal maps, one block a head."""
+    """Return Griffin's recurrent block (arXiv:2402.19427): a gelu branch, and a branch of convolution and real-gated
+    linear recurrence whose two gates are block-diagonal maps, one block a head."""
     at = f"{prefix}{{}}".format
     block = inner // heads
     return (
@@ -364,7 +367,7 @@ def rg_lru(
 
 
 def short_conv(source: str, *, width: int, kernel: int, bias: bool, prefix: str = "mixer_") -> Operations:
-    """LFM2's gated short convolution: h → 3h (B, C, x), C ⊙ conv(B ⊙ x), h → h."""
+    """Return LFM2's gated short convolution: h → 3h (B, C, x), C ⊙ conv(B ⊙ x), h → h."""
     at = f"{prefix}{{}}".format
     return (
         Matmul(at("in_proj"), (source,), width, 3 * width, bias=bias, shard=COLUMN),
@@ -377,7 +380,7 @@ def short_conv(source: str, *, width: int, kernel: int, bias: bool, prefix: str 
 
 
 def _token_shift(name: str, source: str, width: int) -> Operations:
-    """RWKV's mix of a token with the one before, by a learned share a channel."""
+    """Return RWKV's mix of a token with the one before, by a learned share per channel."""
     return (
         Parameters(f"{name}_share", (), (("weight", (width,)),), shard="replicated"),
         TokenShift(name, (source, f"{name}_share"), width),
@@ -385,8 +388,8 @@ def _token_shift(name: str, source: str, width: int) -> Operations:
 
 
 def wkv(source: str, *, width: int, inner: int, prefix: str = "mixer_") -> Operations:
-    """RWKV-4's time mixing (arXiv:2305.13048): r, k, v from token-shifted inputs, the wkv recurrence with a decay and
-    a bonus a channel, sigmoid(r) ⊙ wkv, inner → h."""
+    """Return RWKV-4's time mixing (arXiv:2305.13048): r, k, v from token-shifted inputs, the wkv recurrence with a
+    decay and a bonus per channel, sigmoid(r) ⊙ wkv, inner → h."""
     at = f"{prefix}{{}}".format
     parts = ("key", "value", "receptance")
     return (
@@ -401,7 +404,7 @@ def wkv(source: str, *, width: int, inner: int, prefix: str = "mixer_") -> Opera
 
 
 def channel_mix(source: str, *, width: int, d_ff: int, prefix: str = "channel_") -> Operations:
-    """RWKV-4's channel mixing: sigmoid(r) ⊙ W·relu²(k), both from token-shifted inputs."""
+    """Return RWKV-4's channel mixing: sigmoid(r) ⊙ W·relu²(k), both from token-shifted inputs."""
     at = f"{prefix}{{}}".format
     return (
         *(op for part in ("key", "receptance") for op in _token_shift(at(f"mix_{part}"), source, width)),

@@ -6,74 +6,70 @@ Fields and arrangements are facts of the classes of Hugging Face transformers 5.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from napkin.architectures.arrangements import pre_norm
-from napkin.architectures.attention import Attention, Heads, QkvProjections, Rope, Scores
-from napkin.architectures.blocks import RMS_OFFSET, gated_mlp
-from napkin.architectures.common import (
-    activation,
-    depth,
-    head_size,
-    kv_heads_of,
-    on,
-    rotary_dim,
-    runs_of,
-    width,
-)
-from napkin.architectures.mixing import network, positive
+from napkin.architectures.attention import Attention, QkvProjections, Rope, Scores
+from napkin.architectures.blocks import RMS_OFFSET, Block, gated_mlp
+from napkin.architectures.common import activation, head_size, kv_heads_of, on, rotary_dim, runs_of, width
+from napkin.architectures.dimensions import Dimensions
+from napkin.architectures.mixing import heads_of, network, positive, sizes_of
 from napkin.architectures.record import Architecture
 from napkin.architectures.recurrent_blocks import rg_lru
 from napkin.inputs.model import Config
 from napkin.operations.implementations import HF
 from napkin.operations.model import Layer, Model
-from napkin.record import replace
+from napkin.record import record, replace
+
+
+@record
+class _RecurrentGemma:
+    """RecurrentGemma, as config.json describes it: the kind of each layer and the mixer of each kind."""
+
+    sizes: Dimensions
+    kinds: Sequence[str]
+    mixers: Mapping[str, Block]
+    feed: Block
 
 
 def recurrent_gemma(config: Config) -> Model:
-    """RecurrentGemma (arXiv:2404.07839): RG-LRU blocks, and local attention, in a repeated pattern."""
-    hidden, layers = width(config), depth(config)
+    """Return RecurrentGemma (arXiv:2404.07839): RG-LRU blocks, and local attention, in a repeated pattern."""
+    read = _read(config)
+    hidden = read.sizes.hidden
+    runs = runs_of(read.kinds, lambda kind: Layer(kind, pre_norm(hidden, RMS_OFFSET, read.mixers[kind], read.feed)))
+    model = network(read.sizes, runs, norm=RMS_OFFSET, scale=True, softcap=True)
+    stack = model.stacks[0]
+    factor = tuple(replace(op, held="bf16") if op.name == "embedding_scaled" else op for op in stack.before)
+    return replace(model, stacks=(replace(stack, before=factor),))
+
+
+def _read(config: Config) -> _RecurrentGemma:
     heads = config.integer("num_attention_heads")
-    head_dim = head_size(config, hidden, heads)
-    kv_heads = kv_heads_of(config, heads)
+    head_dim = head_size(config, width(config), heads)
+    sizes = sizes_of(config, heads, kv_heads_of(config, heads), head_dim, positions=False)
     pattern = config.items("block_types") or []
     if not pattern or any(entry not in ("recurrent", "attention") for entry in pattern):
         raise config.refuse("block_types", "napkin knows recurrent and attention alone")
+    config.must_be("embeddings_scale_by_sqrt_dim", True)
     function = activation(config, "hidden_activation", "hidden_act")
-    inner = config.optional_integer("lru_width") or hidden
+    inner = config.optional_integer("lru_width") or sizes.hidden
     config.divides("lru_width", inner, heads, "(lru_width)")
-    attend = Attention(
-        Heads(hidden, heads, kv_heads, head_dim),
+    kernel = config.integer("conv1d_width")
+    attention = Attention(
+        heads_of(sizes),
         projections=QkvProjections(bias=on(config, "attention_bias"), out_bias=True),
         scores=Scores(window=config.integer("attention_window_size")),
         rope=Rope(rotary_dim(config, head_dim, 0.5)),
     )
-    mix = partial(
-        rg_lru, width=hidden, inner=inner, heads=heads, kernel=config.integer("conv1d_width"), function=function
-    )
+    recurrent = partial(rg_lru, width=sizes.hidden, inner=inner, heads=heads, kernel=kernel, function=function)
     d_ff = positive(config, "intermediate_size", config.integer("intermediate_size") // 2, "the feed-forward width")
-    feed = partial(gated_mlp, width=hidden, inner=d_ff, function=function, bias=True)
-    config.must_be("embeddings_scale_by_sqrt_dim", True)
-    listed = [pattern[i % len(pattern)] for i in range(layers)]
-    runs = runs_of(
-        listed,
-        lambda kind: Layer(kind, pre_norm(hidden, RMS_OFFSET, attend if kind == "attention" else mix, feed)),
+    return _RecurrentGemma(
+        sizes,
+        [pattern[i % len(pattern)] for i in range(sizes.layers)],
+        {"attention": attention, "recurrent": recurrent},
+        partial(gated_mlp, width=sizes.hidden, inner=d_ff, function=function, bias=True),
     )
-    model = network(
-        config,
-        runs,
-        hidden=hidden,
-        norm=RMS_OFFSET,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        scale=True,
-        softcap=True,
-        positions=False,
-    )
-    stack = model.stacks[0]
-    factor = tuple(replace(op, held="bf16") if op.name == "embedding_scaled" else op for op in stack.before)
-    return replace(model, stacks=(replace(stack, before=factor),))
 
 
 RECURRENT_GEMMA = Architecture(

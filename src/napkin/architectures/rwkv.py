@@ -10,11 +10,8 @@ from functools import partial
 
 from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.blocks import LAYER
-from napkin.architectures.common import (
-    depth,
-    width,
-)
-from napkin.architectures.mixing import network
+from napkin.architectures.common import width
+from napkin.architectures.mixing import network, sizes_of
 from napkin.architectures.record import Architecture
 from napkin.architectures.recurrent_blocks import channel_mix, wkv
 from napkin.inputs.model import Config
@@ -23,21 +20,13 @@ from napkin.record import replace
 
 
 def rwkv(config: Config) -> Model:
-    """RWKV-4 (arXiv:2305.13048): time mixing, then channel mixing; a norm of its own before the first layer."""
-    hidden, layers = width(config), depth(config)
-    inner = config.optional_integer("attention_hidden_size") or hidden
+    """Return RWKV-4 (arXiv:2305.13048): time mixing, then channel mixing; a norm of its own before the first layer."""
+    inner = config.optional_integer("attention_hidden_size") or width(config)
+    sizes = sizes_of(config, inner, inner, 1)
+    hidden = sizes.hidden
     mix = partial(wkv, width=hidden, inner=inner)
     feed = partial(channel_mix, width=hidden, d_ff=config.optional_integer("intermediate_size") or 4 * hidden)
-    layer = Layer("rwkv", pre_norm(hidden, LAYER, mix, feed))
-    model = network(
-        config,
-        ((layers, layer),),
-        hidden=hidden,
-        norm=LAYER,
-        heads=inner,
-        kv_heads=inner,
-        head_dim=1,
-    )
+    model = network(sizes, ((sizes.layers, Layer("rwkv", pre_norm(hidden, LAYER, mix, feed))),), norm=LAYER)
     stack = model.stacks[0]
     first = LAYER("embedding_norm", stack.before[-1].name, hidden)
     return replace(model, stacks=(replace(stack, before=(*stack.before, first)),))

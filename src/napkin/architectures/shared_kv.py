@@ -15,11 +15,12 @@ from napkin.architectures.blocks import RMS_BARE, RMS_FP32, Operations
 from napkin.architectures.common import CHUNKED, FULL, WINDOWED
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
-from napkin.operations.base import COLUMN, KEY, LAYERS, QUERY, ROW, SHARED_TENSOR, VALUE, Operation
+from napkin.operations.base import Operation
 from napkin.operations.embedding import Embedding
 from napkin.operations.implementations import HF, ROTARY
 from napkin.operations.linear import Matmul
 from napkin.operations.pointwise import Activation, Add, Multiply, Scale
+from napkin.operations.roles import COLUMN, KEY, LAYERS, QUERY, ROW, SHARED_TENSOR, VALUE
 from napkin.operations.views import Share, Slice
 from napkin.record import replace
 
@@ -45,7 +46,7 @@ def kinds_of(config: Config, layers: int, period: int) -> Sequence[str]:
 
 
 def sharing(config: Config, kinds: Sequence[str]) -> list[str]:
-    """How each layer has its keys and values: the last `num_kv_shared_layers` read those of the last layer of their
+    """Read how layers have their keys and values: the last `num_kv_shared_layers` read those of the last layer of their
     kind before."""
     shared = config.integer("num_kv_shared_layers", least=0)
     if not shared:
@@ -72,8 +73,8 @@ class Heads(NamedTuple):
 
 
 def attention(source: str, size: Heads, mode: str, kind: str) -> Operations:
-    """Grouped-query attention with norms of query, key and value, rotary query and key; its keys and values may be an
-    earlier layer's."""
+    """Return grouped-query attention with norms of query, key and value, rotary query and key; its keys and values may
+    be an earlier layer's."""
     q_width, kv_width = size.heads * size.head_dim, size.kv_heads * size.head_dim
     rope = Rope(size.head_dim)
     operations: list[Operation] = [
@@ -107,7 +108,8 @@ def attention(source: str, size: Heads, mode: str, kind: str) -> Operations:
 
 
 def layers_inputs(rows: int, hidden: int, layers: int, each: int) -> Operations:
-    """`each` numbers a token for every layer: looked up in a table, plus a projection of the token's embedding."""
+    """Return `each` elements per token for every layer: looked up in an embedding, plus a projection of the token's
+    embedding."""
     wide = layers * each
     return (
         Embedding("per_layer_embedding", (), rows, wide, role=LAYERS),
@@ -122,7 +124,7 @@ def layers_inputs(rows: int, hidden: int, layers: int, each: int) -> Operations:
 
 
 def layer_input(source: str, hidden: int, each: int, function: str) -> Operations:
-    """norm((activation(source·G) ⊙ the layer's input)·P)."""
+    """Return norm((activation(source·G) ⊙ the layer's input)·P)."""
     return (
         Matmul("per_layer_gate", (source,), hidden, each),
         Activation("per_layer_activation", ("per_layer_gate",), each, function),

@@ -31,12 +31,12 @@ from napkin.architectures.encoder_decoder import (
 from napkin.architectures.record import Architecture, like
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
-from napkin.operations.base import LM_HEAD, MEMORY, VOCABULARY
 from napkin.operations.embedding import PositionBias
 from napkin.operations.implementations import EAGER, OWN_LABELS
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model, Parts, stack_of
 from napkin.operations.pointwise import Dropout, Scale
+from napkin.operations.roles import LM_HEAD, MEMORY, VOCABULARY
 from napkin.record import record, replace
 
 
@@ -110,9 +110,9 @@ def _feed(config: Config, hidden: int, inner: int) -> Block:
 
 
 def t5(config: Config, *, every_layer: bool = False) -> Model:
-    """T5 (arXiv:1910.10683), T5 1.1, Flan-T5, mT5: norms before the blocks, no biases, heads of d_kv elements, and a
-    learned bias for each head and bucket of distances, which the first layer of each stack has for all (UMT5: each
-    layer its own)."""
+    """Return T5 (arXiv:1910.10683), T5 1.1, Flan-T5, mT5: norms before the blocks, no biases, heads of d_kv elements,
+    and a learned bias for each head and bucket of distances, which the first layer of each stack has for all (UMT5:
+    each layer its own)."""
     feed = _feed(config, width(config), config.integer("d_ff"))
     return _network(_sizes(config, every_layer), feed)
 
@@ -173,8 +173,8 @@ umt5 = partial(t5, every_layer=True)
 
 
 def switch_transformers(config: Config) -> Model:
-    """Switch Transformers (arXiv:2101.03961): T5 with experts in some layers, one of which serves a token. In each
-    sequence an expert serves `expert_capacity` tokens at most; what it drops is known in the step alone."""
+    """Return Switch Transformers (arXiv:2101.03961): T5 with experts in some layers, one of which serves a token. In
+    each sequence an expert serves `expert_capacity` tokens at most; what it drops is known in the step alone."""
     hidden, inner = width(config), config.integer("d_ff")
     function = config.text("dense_act_fn", known=FUNCTIONS)
     config.must_be("feed_forward_proj", function)
@@ -186,7 +186,7 @@ def switch_transformers(config: Config) -> Model:
     routing = Routing(config.integer("num_experts"), 1, config.flag("router_bias"), upcast=True)
 
     def step(which: str, layers: int) -> int:
-        """One layer in so many has experts; with 0, or with one sparse layer wanted of none, the first of them."""
+        """Return n: each n-th layer has experts; with 0, or with one sparse layer wanted of none, the first of them."""
         stated = config.optional_integer(f"{which}_sparse_step", least=0)
         wanted = config.integer(f"num_sparse_{which}_layers", least=0)
         return stated if stated is not None else layers // wanted if wanted else layers

@@ -17,12 +17,12 @@ from napkin.architectures.common import CHUNKED, FULL, WINDOWED
 from napkin.architectures.encoder_decoder import parts_of
 from napkin.architectures.record import Architecture, ConfigClass
 from napkin.inputs.model import Config
-from napkin.operations.base import LM_HEAD, MEMORY, VOCABULARY
 from napkin.operations.embedding import Embedding
 from napkin.operations.implementations import HF, HF_EAGER, ROTARY
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model, Parts, Stack, stack_of
 from napkin.operations.pointwise import Add, Dropout, Scale, Softcap
+from napkin.operations.roles import LM_HEAD, MEMORY, VOCABULARY
 from napkin.operations.views import ConcatTokens, Overwrite, Reused, reuse
 from napkin.record import record, replace
 
@@ -82,7 +82,7 @@ def _stated(config: Config, field: str) -> bool:
 
 
 def branch(name: str, source: str, width: int, block: Block) -> Operations:
-    """y = x + dropout(norm(block(norm(x))))."""
+    """Return y = x + dropout(norm(block(norm(x))))."""
     inside = block(f"{name}_norm")
     return (
         NORM(f"{name}_norm", source, width),
@@ -93,7 +93,7 @@ def branch(name: str, source: str, width: int, block: Block) -> Operations:
 
 
 def attends(of: Side, *, causal: bool, norm: NormStyle | None = None, window: int | None = None) -> Block:
-    """Self-attention with rotary positions."""
+    """Return self-attention with rotary positions."""
     return Attention(
         Heads(of.width, of.heads, of.kv_heads, of.head_dim),
         projections=QkvProjections(bias=of.bias, out_bias=of.bias),
@@ -104,7 +104,7 @@ def attends(of: Side, *, causal: bool, norm: NormStyle | None = None, window: in
 
 
 def across(of: Side, memory_width: int) -> Block:
-    """Attention to the encoder's output, without positions."""
+    """Return attention to the encoder's output, without positions."""
     return Attention(
         Heads(of.width, of.heads, of.kv_heads, of.head_dim, memory_width=memory_width),
         projections=QkvProjections(bias=of.bias, out_bias=of.bias),
@@ -127,7 +127,7 @@ def layers_of(of: Side, make: Callable[[str], Operations], stack: str) -> Parts:
 
 
 def _classes(config: Config) -> bool:
-    """Whether the class that is named has a head. The encoder alone is refused."""
+    """Return whether the class that is named has a head. Refuse (3) the encoder alone."""
     has_decoder, has_head = parts_of(config)
     if not has_decoder:
         raise config.refuse("architectures", "napkin does not know the encoder of this family alone")
@@ -137,7 +137,7 @@ def _classes(config: Config) -> bool:
 
 
 def t5gemma(config: Config) -> Model:
-    """T5Gemma (arXiv:2504.06225): Gemma 2 on both sides, a cross-attention in each layer of the decoder."""
+    """Return T5Gemma (arXiv:2504.06225): Gemma 2 on both sides, a cross-attention in each layer of the decoder."""
     encoder, decoder = (side(config.nested(name, "t5_gemma_module"), 2) for name in ("encoder", "decoder"))
     has_head = _classes(config)
 
@@ -205,28 +205,11 @@ PERIOD = 6
 
 
 def t5gemma2(config: Config) -> Model:
-    """T5Gemma 2 (arXiv:2512.14856): Gemma 3 on both sides, one token embedding for both and the head, and in the
+    """Return T5Gemma 2 (arXiv:2512.14856): Gemma 3 on both sides, one token embedding for both and the head, and in the
     decoder one attention over its own keys and the encoder's, which the same projections make."""
-    outer = config.nested("encoder", "t5gemma2_encoder")
-    texts = {
-        "encoder": outer.nested("text_config", "t5gemma2_text"),
-        "decoder": config.nested("decoder", "t5gemma2_decoder"),
-    }
-    outer.ignore(*outer.fields)  # what is not the text's is vision's
-    config.notes.append("the language model of t5gemma2 alone is counted, vision left out")
-    sides = {}
-    for name, text in texts.items():
-        sides[name] = side(text, text.optional_integer("sliding_window_pattern") or PERIOD, caps_scores=False)
-        if sides[name].window is None:
-            raise text.refuse("sliding_window", "is null, which the class does not run with")
-    encoder, decoder = sides["encoder"], sides["decoder"]
-    for field, both in (
-        ("hidden_size", (encoder.width, decoder.width)),
-        ("vocab_size", (encoder.vocabulary, decoder.vocabulary)),
-    ):
-        if both[0] != both[1]:
-            raise texts["decoder"].wrong(field, f"{both[1]} is not the encoder's {both[0]}, as the class insists")
+    encoder, decoder = _read_sides(config)
     has_head = _classes(config)
+    tie = common.tied(config)
 
     def encodes(kind: str) -> Operations:
         first = branch("attention", "x", encoder.width, _both_ways(encoder, kind))
@@ -236,21 +219,40 @@ def t5gemma2(config: Config) -> Model:
         first = branch("attention", "x", decoder.width, _merged(decoder, kind))
         return (*first, *branch("mlp", "attention_residual", decoder.width, feed(decoder)))
 
-    tie = common.tied(config) and has_head
-    table = _marked(encoder, None)
+    embedded = _marked(encoder, None)
+    reused = _marked(decoder, embedded if tie else None)
+    ending = _head(decoder, has_head)
     stacks = (
-        stack_of("encoder", table, layers_of(encoder, encodes, "encoder"), last(encoder)),
-        stack_of(
-            "decoder",
-            _marked(decoder, table if common.tied(config) else None),
-            layers_of(decoder, decodes, "decoder"),
-            _head(decoder, has_head),
-        ),
+        stack_of("encoder", embedded, layers_of(encoder, encodes, "encoder"), last(encoder)),
+        stack_of("decoder", reused, layers_of(decoder, decodes, "decoder"), ending),
     )
-    return replace(_model(config, stacks, encoder, decoder, has_head), tied=tie)
+    return replace(_model(config, stacks, encoder, decoder, has_head), tied=tie and has_head)
 
 
-def _marked(of: Side, table: Operations | None) -> Operations:
+def _read_sides(config: Config) -> tuple[Side, Side]:
+    """Read encoder and decoder of T5Gemma 2, which have one width and one vocabulary."""
+    outer = config.nested("encoder", "t5gemma2_encoder")
+    texts = (outer.nested("text_config", "t5gemma2_text"), config.nested("decoder", "t5gemma2_decoder"))
+    outer.ignore(*outer.fields)  # what is not the text's is vision's
+    config.notes.append("the language model of t5gemma2 alone is counted, vision left out")
+    encoder, decoder = (_read_side(text) for text in texts)
+    for field, one, other in (
+        ("hidden_size", encoder.width, decoder.width),
+        ("vocab_size", encoder.vocabulary, decoder.vocabulary),
+    ):
+        if one != other:
+            raise texts[1].wrong(field, f"{other} is not the encoder's {one}, as the class insists")
+    return encoder, decoder
+
+
+def _read_side(text: Config) -> Side:
+    read = side(text, text.optional_integer("sliding_window_pattern") or PERIOD, caps_scores=False)
+    if read.window is None:
+        raise text.refuse("sliding_window", "is null, which the class does not run with")
+    return read
+
+
+def _marked(of: Side, embedded: Operations | None) -> Operations:
     """Return the token embedding, scaled, and a learned vector for the token that ends an image; or another side's."""
     made: Operations = (
         Embedding("embedding", (), of.vocabulary, of.width),
@@ -258,9 +260,9 @@ def _marked(of: Side, table: Operations | None) -> Operations:
         Overwrite("embedding_marked", ("embedding_scaled",), of.width),
         Dropout("embedding_dropped", ("embedding_marked",), of.width),
     )
-    if table is None:
+    if embedded is None:
         return made
-    return tuple(reuse(op) if op.weights() else op for op in table)
+    return tuple(reuse(op) if op.weights() else op for op in embedded)
 
 
 def _both_ways(of: Side, kind: str) -> Block:

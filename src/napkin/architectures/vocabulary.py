@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from napkin.elementwise import ceil_div
-from napkin.operations.base import TOKEN, VOCABULARY, Operation
+from napkin.operations.base import Operation
 from napkin.operations.model import Model, Stack
+from napkin.operations.roles import TOKEN, VOCABULARY
 from napkin.record import replace
 
 

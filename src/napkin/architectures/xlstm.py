@@ -10,38 +10,51 @@ import math
 from functools import partial
 
 from napkin.architectures.arrangements import pre_norm
-from napkin.architectures.blocks import NormStyle, gated_mlp
-from napkin.architectures.common import depth as depth_of
-from napkin.architectures.common import embedding, head, headless, on, tied, width
+from napkin.architectures.blocks import Block, NormStyle, gated_mlp
+from napkin.architectures.common import embedding, head, on, tied, width
 from napkin.architectures.dimensions import Dimensions, decoder_only
-from napkin.architectures.mixing import scaled
+from napkin.architectures.mixing import scaled, sizes_of
 from napkin.architectures.record import Architecture
 from napkin.architectures.recurrent_blocks import mlstm
 from napkin.inputs.model import LARGEST_DIMENSION, Config
 from napkin.operations.model import Layer, Model
 from napkin.operations.pointwise import Softcap
 from napkin.operations.views import Cast
+from napkin.record import record
+
+
+@record
+class _XLstm:
+    """xLSTM, as config.json describes it; `norm` is the one before each block."""
+
+    sizes: Dimensions
+    norm: NormStyle
+    mix: Block
+    feed: Block
 
 
 def xlstm(config: Config) -> Model:
-    """xLSTM (arXiv:2405.04517; at 7 B, arXiv:2503.13427): a matrix memory, then a gated MLP, in each block."""
-    hidden, layers = width(config), depth_of(config)
-    heads = config.integer("num_heads")
-    config.must_be("norm_reduction_force_float32", True)
-    config.must_be("add_out_norm", True)
-    for field in ("add_embedding_dropout", "add_post_blocks_norm", "add_post_norm", "add_qk_norm"):
-        config.must_be(field, False)
-    config.ignore("igate_bias_init_range", "add_forward_backend_padding", "mlstm_round_up_to_multiple_of")
-    config.ignore("mode", "chunkwise_kernel", "sequence_kernel", "step_kernel", "return_last_states", "eps")
-    config.ignore("autocast_kernel_dtype", "inference_state_dtype", "max_inference_chunksize", "norm_eps")
-    config.ignore("gate_soft_cap", "output_logit_soft_cap")
-    key_width = scaled(config, "qk_dim_factor", hidden)
-    value_width = scaled(config, "v_dim_factor", hidden)
+    """Return xLSTM (arXiv:2405.04517; at 7 B, arXiv:2503.13427): a matrix memory, then a gated MLP, in each block."""
+    read = _read(config)
+    sizes = read.sizes
+    rows = sizes.vocabulary
+    after = head(sizes.hidden, rows, norm=NormStyle(), none=sizes.headless)
+    if not sizes.headless:
+        after += (Cast("logits_wide", ("lm_head",), rows, fp32=True), Softcap("logits_capped", ("logits_wide",), rows))
+    layer = Layer("mlstm", pre_norm(sizes.hidden, read.norm, read.mix, read.feed))
+    return decoder_only(sizes, embedding(rows, sizes.hidden), ((sizes.layers, layer),), after)
+
+
+def _read(config: Config) -> _XLstm:
+    hidden, heads = width(config), config.integer("num_heads")
+    _check(config)
+    key_width, value_width = scaled(config, "qk_dim_factor", hidden), scaled(config, "v_dim_factor", hidden)
     config.divides("qk_dim_factor", key_width, heads, "(queries and keys)")
     head_dim = config.divides("v_dim_factor", value_width, heads, "(values)")
     bias = on(config, "use_bias")
     fused = config.text("weight_mode", known=("single", "fused")) == "fused"
-    norm = NormStyle(bias=bias)
+    if tied(config):
+        config.notes.append("tie_word_embeddings: the class shares no weights, so embedding and head count apart")
     mix = partial(
         mlstm,
         width=hidden,
@@ -54,19 +67,20 @@ def xlstm(config: Config) -> Model:
         norm=NormStyle("layer", "fp32_norm", bias=bias, per_group=True),
     )
     feed = partial(gated_mlp, width=hidden, inner=_inner(config, hidden), bias=bias, fused=fused)
-    rows = config.integer("vocab_size")
-    none = headless(config)
-    after = head(hidden, rows, norm=NormStyle(), none=none)
-    if not none:
-        after += (Cast("logits_wide", ("lm_head",), rows, fp32=True), Softcap("logits_capped", ("logits_wide",), rows))
-    if tied(config):
-        config.notes.append("tie_word_embeddings: the class shares no weights, so table and head count apart")
-    return decoder_only(
-        Dimensions(config.name, config.model_type, hidden, layers, heads, heads, head_dim, rows, None, False),
-        embedding(rows, hidden),
-        ((layers, Layer("mlstm", pre_norm(hidden, norm, mix, feed))),),
-        after,
-    )
+    sizes = sizes_of(config, heads, heads, head_dim, tie=False, positions=False)
+    return _XLstm(sizes, NormStyle(bias=bias), mix, feed)
+
+
+def _check(config: Config) -> None:
+    """Refuse (3) what the class does otherwise, and read over what changes no operation."""
+    config.must_be("norm_reduction_force_float32", True)
+    config.must_be("add_out_norm", True)
+    for field in ("add_embedding_dropout", "add_post_blocks_norm", "add_post_norm", "add_qk_norm"):
+        config.must_be(field, False)
+    config.ignore("igate_bias_init_range", "add_forward_backend_padding", "mlstm_round_up_to_multiple_of")
+    config.ignore("mode", "chunkwise_kernel", "sequence_kernel", "step_kernel", "return_last_states", "eps")
+    config.ignore("autocast_kernel_dtype", "inference_state_dtype", "max_inference_chunksize", "norm_eps")
+    config.ignore("gate_soft_cap", "output_logit_soft_cap")
 
 
 def _inner(config: Config, hidden: int) -> int:

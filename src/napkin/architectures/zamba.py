@@ -11,8 +11,9 @@ from functools import partial
 
 from napkin.architectures.attention import Attention, Heads, Rope
 from napkin.architectures.blocks import RMS, Block, Operations, gated_mlp
-from napkin.architectures.common import activation, depth, kv_heads_of, on, runs_of, width
-from napkin.architectures.mixing import HYBRID, LINEAR, agree, groups_of, kinds, mixer_layer, network, rank_of
+from napkin.architectures.common import activation, kv_heads_of, on, runs_of, width
+from napkin.architectures.dimensions import Dimensions
+from napkin.architectures.mixing import HYBRID, LINEAR, agree, groups_of, kinds, mixer_layer, network, rank_of, sizes_of
 from napkin.architectures.record import Architecture
 from napkin.architectures.recurrent_blocks import selective, ssd
 from napkin.inputs.model import Config
@@ -22,7 +23,21 @@ from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
 from napkin.operations.pointwise import Add
 from napkin.operations.views import Concat, reuse
-from napkin.record import replace
+from napkin.record import record, replace
+
+
+@record
+class _Zamba:
+    """A network of Zamba, as config.json describes it.
+
+    kinds  of each layer: LINEAR, or HYBRID where a shared block goes before the mixer
+    block  the operations of a shared block: attention on [x, token embedding] (2h wide) and an MLP
+    """
+
+    sizes: Dimensions
+    kinds: Sequence[str]
+    mix: Block
+    block: Operations
 
 
 def _reused(operations: Operations, owners: Operations) -> Operations:
@@ -31,23 +46,36 @@ def _reused(operations: Operations, owners: Operations) -> Operations:
     return tuple(reuse(op, owner) if op.weights() else op for op, owner in pairs)
 
 
-def _zamba_attention(config: Config, hidden: int) -> tuple[int, int, int]:
-    """Heads, key/value heads and head size of the shared block, which reads [x, token embedding]: 2h numbers."""
-    heads = config.integer("num_attention_heads")
+def _read_sizes(config: Config) -> Dimensions:
+    """Read the dimensions; the shared block's attention reads 2h elements."""
+    hidden, heads = width(config), config.integer("num_attention_heads")
     agree(config, attention_hidden_size=2 * hidden)
     config.must_be("tie_word_embeddings", True)  # without it the class shares no weights at all, the blocks' included
     head_dim = config.optional_integer("attention_head_dim")
     if head_dim is None:
         head_dim = config.divides("num_attention_heads", 2 * hidden, heads, "(2 · hidden_size)")
-    return heads, kv_heads_of(config, heads), head_dim
+    return sizes_of(config, heads, kv_heads_of(config, heads), head_dim)
 
 
-def _hybrid(hidden: int, block: Operations, mix: Block, adapters: Operations = ()) -> Operations:
-    """y = x + mamba(norm(x + W·block([x, token embedding])))."""
+def _shared_block(sizes: Dimensions, rope: Rope | None, mlp: Block) -> Operations:
+    """Return mlp(norm(attention(norm([x, token embedding]))))."""
+    hidden = sizes.hidden
+    heads = Heads(2 * hidden, sizes.heads, sizes.kv_heads, sizes.head_dim, out_width=hidden)
+    attended = Attention(heads, rope=rope)("attention_norm")
+    return (
+        Concat("joined", ("x",), 2 * hidden),
+        RMS("attention_norm", "joined", 2 * hidden),
+        *attended,
+        RMS("mlp_norm", attended[-1].name, hidden),
+        *mlp("mlp_norm"),
+    )
+
+
+def _hybrid(hidden: int, block: Operations, mix: Block) -> Operations:
+    """Return y = x + mamba(norm(x + W·block([x, token embedding])))."""
     mixed = mix("norm")
     return (
         *block,
-        *adapters,
         Matmul("linear", (block[-1].name,), hidden, hidden),
         Add("with_attention", ("x", "linear"), hidden),
         RMS("norm", "with_attention", hidden),
@@ -56,15 +84,42 @@ def _hybrid(hidden: int, block: Operations, mix: Block, adapters: Operations = (
     )
 
 
+# --- Zamba -----------------------------------------------------------------------------------------------------------
+
+
 def zamba(config: Config) -> Model:
-    """Zamba (arXiv:2405.16712): Mamba layers; at some depths one attention block, the same each time, goes before."""
-    hidden, layers = width(config), depth(config)
-    heads, kv_heads, head_dim = _zamba_attention(config, hidden)
-    function = activation(config, "hidden_act")
+    """Return Zamba (arXiv:2405.16712): Mamba layers; at some depths one attention block, the same each time, goes
+    before."""
+    read = _read_zamba(config)
+    hidden = read.sizes.hidden
+    layers = {
+        HYBRID: Layer("hybrid", _hybrid(hidden, _reused(read.block, read.block), read.mix)),
+        LINEAR: mixer_layer(hidden, RMS, read.mix, "mamba"),
+    }
+    model = network(read.sizes, runs_of(read.kinds, layers.__getitem__))
+    return replace(model, shared=read.block if HYBRID in read.kinds else ())
+
+
+def _read_zamba(config: Config) -> _Zamba:
+    sizes = _read_sizes(config)
+
+    def by_period() -> Sequence[str]:
+        period, offset = config.integer("attn_layer_period"), config.integer("attn_layer_offset", least=0)
+        rest = [HYBRID if i % period == offset else LINEAR for i in range(sizes.layers - 3)]
+        return [LINEAR, LINEAR, HYBRID, *rest]
+
+    listed = kinds(config, "layers_block_type", sizes.layers, (LINEAR, HYBRID), by_period)
+    config.ignore("attn_layer_period", "attn_layer_offset")
+    inner, function = config.integer("intermediate_size"), activation(config, "hidden_act")
+    mlp = partial(gated_mlp, width=sizes.hidden, inner=inner, function=function)
+    return _Zamba(sizes, listed, _mamba(config), _shared_block(sizes, None, mlp))
+
+
+def _mamba(config: Config) -> Block:
+    hidden, heads = width(config), config.integer("n_mamba_heads")
     inner = config.integer("mamba_expand") * hidden
-    mamba_heads = config.integer("n_mamba_heads")
-    config.divides("n_mamba_heads", inner, mamba_heads, "(the inner width)")
-    mix = partial(
+    config.divides("n_mamba_heads", inner, heads, "(the inner width)")
+    return partial(
         selective,
         width=hidden,
         inner=inner,
@@ -73,119 +128,114 @@ def zamba(config: Config) -> Model:
         kernel=config.integer("mamba_d_conv"),
         bias=on(config, "mamba_proj_bias"),
         conv_bias=on(config, "mamba_conv_bias"),
-        heads=mamba_heads,
+        heads=heads,
         function=activation(config, "hidden_mamba_act"),
     )
 
-    def laid_out() -> Sequence[str]:
-        period, offset = config.integer("attn_layer_period"), config.integer("attn_layer_offset", least=0)
-        rest = [HYBRID if i % period == offset else LINEAR for i in range(layers - 3)]
-        return [LINEAR, LINEAR, HYBRID, *rest]
 
-    listed = kinds(config, "layers_block_type", layers, (LINEAR, HYBRID), laid_out)
-    config.ignore("attn_layer_period", "attn_layer_offset")
-    attended = Attention(Heads(2 * hidden, heads, kv_heads, head_dim, out_width=hidden))("attention_norm")
-    block: Operations = (
-        Concat("joined", ("x",), 2 * hidden),
-        RMS("attention_norm", "joined", 2 * hidden),
-        *attended,
-        RMS("mlp_norm", attended[-1].name, hidden),
-        *gated_mlp("mlp_norm", width=hidden, inner=config.integer("intermediate_size"), function=function),
-    )
-    hybrid = Layer("hybrid", _hybrid(hidden, _reused(block, block), mix))
-    plain = mixer_layer(hidden, RMS, mix, "mamba")
-    model = network(
-        config,
-        runs_of(listed, lambda kind: hybrid if kind == HYBRID else plain),
-        hidden=hidden,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-    )
-    return _sharing(model, block if HYBRID in listed else ())
+# --- Zamba2 ----------------------------------------------------------------------------------------------------------
 
 
-def _sharing(model: Model, shared: Operations) -> Model:
-    return replace(model, shared=shared)
+@record
+class _Adapters:
+    """Zamba2's low-rank adapters, as config.json describes them.
+
+    blocks  shared blocks, taken in turn
+    rank    of the adapters
+    places  (name, source, d_in, d_out) of each matmul that has one
+    """
+
+    blocks: int
+    rank: int
+    places: Sequence[tuple[str, str, int, int]]
 
 
 def zamba2(config: Config) -> Model:
-    """Zamba2 (arXiv:2411.15242): Mamba-2 layers; before some, `num_mem_blocks` attention blocks taken in turn, with
-    low-rank adapters of their own at each use (always on gate and up, on q, k, v where the config says so)."""
-    hidden, layers = width(config), depth(config)
-    heads, kv_heads, head_dim = _zamba_attention(config, hidden)
+    """Return Zamba2 (arXiv:2411.15242): Mamba-2 layers; before some, `num_mem_blocks` attention blocks taken in turn,
+    with low-rank adapters of their own at each use (always on gate and up, on q, k, v where the config says so)."""
+    read = _read_zamba2(config)
+    depths = [i for i, kind in enumerate(read.kinds) if kind == HYBRID]
+    adapters = _read_adapters(config, read.sizes, depths)
+    own = [_numbered(read.block, number) for number in range(adapters.blocks)]
+    hidden = read.sizes.hidden
+
+    def layer(key: tuple[str, int]) -> Layer:
+        kind, turn = key
+        if kind != HYBRID:
+            return mixer_layer(hidden, RMS, read.mix, "mamba2")
+        adapted = _adapted(_reused(read.block, own[turn]), adapters.places, adapters.rank)
+        return Layer("hybrid", _hybrid(hidden, adapted, read.mix))
+
+    turns = [depths.index(i) % adapters.blocks if kind == HYBRID else 0 for i, kind in enumerate(read.kinds)]
+    model = network(read.sizes, runs_of(list(zip(read.kinds, turns, strict=True)), layer))
+    return replace(model, shared=tuple(op for operations in own for op in operations))
+
+
+def _read_zamba2(config: Config) -> _Zamba:
+    sizes = _read_sizes(config)
+    mix = _mamba2(config, sizes)
+
+    def as_in_7b() -> Sequence[str]:
+        early = ([LINEAR] * 5 + [HYBRID]) * 7
+        return [LINEAR, *early, *[LINEAR] * 4, HYBRID, *[LINEAR] * 3, HYBRID, *[LINEAR] * 2]
+
+    listed = kinds(config, "layers_block_type", sizes.layers, (LINEAR, HYBRID), as_in_7b)
+    agree(config, hybrid_layer_ids=[i for i, kind in enumerate(listed) if kind == HYBRID])
+    mlp = partial(
+        gated_mlp,
+        width=sizes.hidden,
+        inner=_feed_forward_width(config),
+        function=activation(config, "hidden_act"),
+        bias=on(config, "add_bias_linear"),
+        fused=True,
+    )
+    rope = Rope(sizes.head_dim) if config.flag("use_mem_rope", otherwise=False) else None
+    return _Zamba(sizes, listed, mix, _shared_block(sizes, rope, mlp))
+
+
+def _feed_forward_width(config: Config) -> int:
+    return config.optional_integer("intermediate_size") or 4 * width(config)
+
+
+def _mamba2(config: Config, sizes: Dimensions) -> Block:
+    hidden, heads = sizes.hidden, config.integer("n_mamba_heads")
     inner = config.integer("mamba_expand") * hidden
-    mamba_heads = config.integer("n_mamba_heads")
-    per_head = config.divides("n_mamba_heads", inner, mamba_heads, "(the inner width)")
     agree(
         config,
-        mamba_headdim=per_head,
-        num_query_groups=heads,
-        kv_channels=hidden // heads,
+        mamba_headdim=config.divides("n_mamba_heads", inner, heads, "(the inner width)"),
+        num_query_groups=sizes.heads,
+        kv_channels=hidden // sizes.heads,
         use_shared_mlp_adapter=True,
         use_shared_block_lora=True,
         use_shared_attention_lora=config.raw("use_shared_attention_adapter", required=False),
         ffn_hidden_size=config.raw("intermediate_size", required=False),
     )
     config.must_be("use_conv_bias", True)
-    bias = on(config, "add_bias_linear")
-    mix = partial(
+    return partial(
         ssd,
         width=hidden,
         inner=inner,
-        heads=mamba_heads,
+        heads=heads,
         state=config.integer("mamba_d_state"),
-        groups=groups_of(config, "mamba_ngroups", inner, mamba_heads),
+        groups=groups_of(config, "mamba_ngroups", inner, heads),
         kernel=config.integer("mamba_d_conv"),
         chunk=config.integer("chunk_size"),
-        bias=bias,
+        bias=on(config, "add_bias_linear"),
         conv_bias=True,
     )
 
-    def laid_out() -> Sequence[str]:
-        early = ([LINEAR] * 5 + [HYBRID]) * 7
-        return [LINEAR, *early, *[LINEAR] * 4, HYBRID, *[LINEAR] * 3, HYBRID, *[LINEAR] * 2]
 
-    listed = kinds(config, "layers_block_type", layers, (LINEAR, HYBRID), laid_out)
-    depths = [i for i, kind in enumerate(listed) if kind == HYBRID]
-    agree(config, hybrid_layer_ids=depths)
-    d_ff = config.optional_integer("intermediate_size") or 4 * hidden
-    function = activation(config, "hidden_act")
-    rank = config.integer("adapter_rank")
-    adapted = on(config, "use_shared_attention_adapter")
-    if adapted and (kv_heads != heads or heads * head_dim != 2 * hidden):
-        raise config.refuse("use_shared_attention_adapter", "its adapters fit only 2 · hidden_size queries and keys")
-    rope = Rope(head_dim) if config.flag("use_mem_rope", otherwise=False) else None
-    attended = Attention(Heads(2 * hidden, heads, kv_heads, head_dim, out_width=hidden), rope=rope)("attention_norm")
-    block: Operations = (
-        Concat("joined", ("x",), 2 * hidden),
-        RMS("attention_norm", "joined", 2 * hidden),
-        *attended,
-        RMS("mlp_norm", attended[-1].name, hidden),
-        *gated_mlp("mlp_norm", width=hidden, inner=d_ff, function=function, bias=bias, fused=True),
-    )
-    places = [("gate_up", "mlp_norm", hidden, 2 * d_ff)]
-    if adapted:
+def _read_adapters(config: Config, sizes: Dimensions, depths: Sequence[int]) -> _Adapters:
+    """Read the adapters; `depths`: of the layers that a shared block precedes."""
+    hidden, rank = sizes.hidden, config.integer("adapter_rank")
+    places = [("gate_up", "mlp_norm", hidden, 2 * _feed_forward_width(config))]
+    if on(config, "use_shared_attention_adapter"):
+        if sizes.kv_heads != sizes.heads or sizes.heads * sizes.head_dim != 2 * hidden:
+            raise config.refuse(
+                "use_shared_attention_adapter", "its adapters fit only 2 · hidden_size queries and keys"
+            )
         places += [(letter, "attention_norm", 2 * hidden, 2 * hidden) for letter in "qkv"]
-    blocks = min(config.integer("num_mem_blocks"), len(depths))
-    own = [_numbered(block, number) for number in range(blocks)]
-
-    def layer(key: tuple[str, int]) -> Layer:
-        kind, turn = key
-        if kind != HYBRID:
-            return mixer_layer(hidden, RMS, mix, "mamba2")
-        return Layer("hybrid", _hybrid(hidden, _adapted(_reused(block, own[turn]), places, rank), mix))
-
-    turns = [depths.index(i) % blocks if kind == HYBRID else 0 for i, kind in enumerate(listed)]
-    model = network(
-        config,
-        runs_of(list(zip(listed, turns, strict=True)), layer),
-        hidden=hidden,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-    )
-    return _sharing(model, tuple(op for operations in own for op in operations))
+    return _Adapters(min(config.integer("num_mem_blocks"), len(depths)), rank, places)
 
 
 def _numbered(block: Operations, number: int) -> Operations:

@@ -6,45 +6,82 @@ Field names and arrangements are facts of the class of Hugging Face transformers
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from functools import partial
+
 from napkin.architectures.attention import Rope
 from napkin.architectures.blocks import RMS, Operations
-from napkin.architectures.common import (
-    activation,
-    depth,
-    embedding,
-    head,
-    headless,
-    kv_heads_of,
-    on,
-    runs_of,
-    tied,
-    width,
-)
-from napkin.architectures.dimensions import Dimensions, decoder_only
+from napkin.architectures.common import activation, depth, embedding, head, kv_heads_of, on, runs_of, width
+from napkin.architectures.dimensions import Dimensions, decoder_only, dimensions_of
 from napkin.architectures.mixing import kinds
 from napkin.architectures.record import Architecture
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
-from napkin.operations.base import COLUMN, KEY, QUERY, ROW, VALUE
-from napkin.operations.experts import Experts, Router
+from napkin.operations.convolutions import ConvPair, HalfShifted
+from napkin.operations.experts import Experts
 from napkin.operations.implementations import PARTIAL_ROTARY
+from napkin.operations.learned import Affine
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
 from napkin.operations.norms import UnitNorm
-from napkin.operations.pointwise import Activation, Add, Affine, GroupMean, Scale
-from napkin.operations.recurrence import ConvPair, HalfShifted
+from napkin.operations.pointwise import Activation, Add, GroupMean, Scale
+from napkin.operations.roles import COLUMN, KEY, QUERY, ROW, VALUE
+from napkin.operations.router import Router
 from napkin.operations.views import Cast, Concat, SideInput, Slice
-from napkin.record import replace
+from napkin.record import record, replace
 
 HYBRID, SLIDING = "hybrid", "hybrid_sliding"
 ROTARY_SHARE = 0.5
 """Of a head, where the file says nothing of rotation."""
 
 
+@record
+class _Zaya:
+    """ZAYA1, as config.json describes it.
+
+    kinds         of each layer's attention      window  of those with one
+    ropes         {kind: rotary embedding}       bias    of attention's projections
+    kernels       of the two convolutions
+    router_width  of the routers' states         experts, inner, function  of the experts
+    head_bias     the head has one
+    """
+
+    sizes: Dimensions
+    kinds: Sequence[str]
+    window: int | None
+    ropes: Mapping[str, Rope]
+    bias: bool
+    kernels: tuple[int, int]
+    router_width: int
+    experts: int
+    inner: int
+    function: str
+    head_bias: bool
+
+
 def zaya(config: Config) -> Model:
-    """ZAYA1 (arXiv:2511.17127): each layer compressed convolutional attention, then one of the experts or none, which a
-    network with a state of its own chooses; learned scales on both sides of each residual sum, which is fp32."""
+    """Return ZAYA1 (arXiv:2511.17127): each layer compressed convolutional attention, then one of the experts or none,
+    which a network with a state of its own chooses; learned scales on both sides of each residual sum, which is
+    fp32."""
+    read = _read(config)
+    config.notes.append(f"a token may pass all {read.experts} experts by: its class sends it through one all the same")
+    config.notes.append(f"routers' states, {read.router_width:,} elements per token, are not counted in stages' sends")
+    hidden, rows = read.sizes.hidden, read.sizes.vocabulary
+    after = head(hidden, rows, norm=RMS, bias=read.head_bias, none=read.sizes.headless)
+    return decoder_only(
+        read.sizes,
+        (
+            *embedding(rows, hidden),
+            Affine("embedding_scaled", ("embedding",), hidden),
+            Cast("widened", ("embedding_scaled",), hidden, fp32=True),
+        ),
+        runs_of([(kind, min(i, 2)) for i, kind in enumerate(read.kinds)], partial(_layer, read)),
+        (Cast("narrowed", ("x",), hidden), replace(after[0], reads=("narrowed",)), *after[1:]),
+    )
+
+
+def _read(config: Config) -> _Zaya:
     hidden, layers = width(config), depth(config)
     heads, head_dim = config.integer("num_attention_heads"), config.integer("head_dim")
     kv_heads = kv_heads_of(config, heads)
@@ -53,105 +90,91 @@ def zaya(config: Config) -> Model:
     window = config.integer("sliding_window") if SLIDING in listed else None
     config.ignore("sliding_window")
     if kv_heads * head_dim % 2:
-        raise config.wrong("head_dim", f"{kv_heads} values of {head_dim} numbers have no halves")
-    bias = on(config, "attention_bias")
+        raise config.wrong("head_dim", f"{kv_heads} values of {head_dim} elements have no halves")
+    max_length = config.optional_integer("max_position_embeddings")
+    return _Zaya(
+        dimensions_of(config, hidden, layers, heads, kv_heads, head_dim, max_length),
+        listed,
+        window,
+        {kind: Rope(_rotary(config, kind, head_dim)) for kind in sorted(set(listed))},
+        on(config, "attention_bias"),
+        (config.integer("cca_time0"), config.integer("cca_time1")),
+        config.integer("router_hidden_size"),
+        config.integer("num_experts"),
+        config.integer("moe_intermediate_size"),
+        activation(config, "hidden_act"),
+        on(config, "lm_head_bias"),
+    )
+
+
+def _layer(read: _Zaya, key: tuple[str, int]) -> Layer:
+    """Return a layer of a kind; its number, up to 2, tells the first two apart from the rest."""
+    kind, number = key
+    hidden = read.sizes.hidden
+    operations = (
+        Cast("attention_narrowed", ("x",), hidden),
+        RMS("attention_norm", "attention_narrowed", hidden),
+        *_attention(read, kind, "attention_norm"),
+        *_merged("attention", "o", "x", hidden),
+        Cast("mlp_narrowed", ("attention_residual",), hidden),
+        RMS("mlp_norm", "mlp_narrowed", hidden),
+        *_router(read, number),
+        Experts("experts", ("mlp_norm", "router"), hidden, read.inner, read.experts, 1, function=read.function),
+        *_merged("mlp", "experts", "attention_residual", hidden),
+    )
+    return Layer("sliding" if kind == SLIDING else "attention", operations)
+
+
+def _attention(read: _Zaya, kind: str, source: str) -> Operations:
+    """Return attention whose queries and keys pass a convolution and half of whose values is the token before's."""
+    sizes, bias = read.sizes, read.bias
+    hidden, heads, kv_heads, head_dim = sizes.hidden, sizes.heads, sizes.kv_heads, sizes.head_dim
     q_width, kv_width = heads * head_dim, kv_heads * head_dim
-    kernels = (config.integer("cca_time0"), config.integer("cca_time1"))
-    router_width, experts = config.integer("router_hidden_size"), config.integer("num_experts")
-    inner, function = config.integer("moe_intermediate_size"), activation(config, "hidden_act")
-    ropes = {kind: Rope(_rotary(config, kind, head_dim)) for kind in sorted(set(listed))}
+    window, rope = read.window if kind == SLIDING else None, read.ropes[kind]
+    read_by_core = ("q_rope", "k_rope", "v")
+    return (
+        Matmul("q", (source,), hidden, q_width, bias, COLUMN, role=QUERY),
+        Matmul("k", (source,), hidden, kv_width, bias, COLUMN, role=KEY),
+        Concat("qk", ("q", "k"), q_width + kv_width),
+        Add("q_and_k", ("q", "k"), q_width),
+        Scale("q_past", ("q_and_k",), q_width),
+        GroupMean("k_past", ("q_past",), kv_width),
+        ConvPair("convolved", ("qk",), q_width + kv_width, head_dim, read.kernels),
+        Slice("q_convolved", ("convolved",), q_width),
+        Slice("k_convolved", ("convolved",), kv_width),
+        Add("q_sum", ("q_convolved", "q_past"), q_width),
+        Add("k_sum", ("k_convolved", "k_past"), kv_width),
+        Matmul("v_now", (source,), hidden, kv_width // 2, bias, COLUMN),
+        Matmul("v_later", (source,), hidden, kv_width // 2, bias, COLUMN),
+        HalfShifted("v", ("v_now", "v_later"), kv_width, hidden, role=VALUE),
+        UnitNorm("q_norm", ("q_sum",), head_dim, heads),
+        UnitNorm("k_norm", ("k_sum",), head_dim, kv_heads, learned=True),
+        rope("q_rope", "q_norm", heads, head_dim),
+        rope("k_rope", "k_norm", kv_heads, head_dim),
+        AttentionCore("attention", read_by_core, heads, kv_heads, head_dim, head_dim, window=window),
+        Matmul("o", ("attention",), q_width, hidden, bias, ROW),
+    )
 
-    def attend(kind: str) -> Operations:
-        source = "attention_norm"
-        rope = ropes[kind]
-        return (
-            Matmul("q", (source,), hidden, q_width, bias, COLUMN, role=QUERY),
-            Matmul("k", (source,), hidden, kv_width, bias, COLUMN, role=KEY),
-            Concat("qk", ("q", "k"), q_width + kv_width),
-            Add("q_and_k", ("q", "k"), q_width),
-            Scale("q_past", ("q_and_k",), q_width),
-            GroupMean("k_past", ("q_past",), kv_width),
-            ConvPair("convolved", ("qk",), q_width + kv_width, head_dim, kernels),
-            Slice("q_convolved", ("convolved",), q_width),
-            Slice("k_convolved", ("convolved",), kv_width),
-            Add("q_sum", ("q_convolved", "q_past"), q_width),
-            Add("k_sum", ("k_convolved", "k_past"), kv_width),
-            Matmul("v_now", (source,), hidden, kv_width // 2, bias, COLUMN),
-            Matmul("v_later", (source,), hidden, kv_width // 2, bias, COLUMN),
-            HalfShifted("v", ("v_now", "v_later"), kv_width, hidden, role=VALUE),
-            UnitNorm("q_norm", ("q_sum",), head_dim, heads),
-            UnitNorm("k_norm", ("k_sum",), head_dim, kv_heads, learned=True),
-            rope("q_rope", "q_norm", heads, head_dim),
-            rope("k_rope", "k_norm", kv_heads, head_dim),
-            AttentionCore(
-                "attention",
-                ("q_rope", "k_rope", "v"),
-                heads,
-                kv_heads,
-                head_dim,
-                head_dim,
-                window=window if kind == SLIDING else None,
-            ),
-            Matmul("o", ("attention",), q_width, hidden, bias, ROW),
+
+def _router(read: _Zaya, number: int) -> Operations:
+    """Return a router, which adds the state of the layer before to its own except in the first layer."""
+    hidden, wide = read.sizes.hidden, read.router_width
+    state: Operations = (Matmul("router_state", ("mlp_norm",), hidden, wide, True),)
+    if number:
+        state = (
+            Matmul("router_own", ("mlp_norm",), hidden, wide, True),
+            SideInput("router_before", (), wide, fp32=number > 1),
+            Scale("router_scaled", ("router_before",), wide, learned=True),
+            Add("router_state", ("router_own", "router_scaled"), wide),
         )
-
-    def choose(number: int) -> Operations:
-        state: Operations = (Matmul("router_state", ("mlp_norm",), hidden, router_width, True),)
-        if number:
-            state = (
-                Matmul("router_own", ("mlp_norm",), hidden, router_width, True),
-                SideInput("router_before", (), router_width, fp32=number > 1),
-                Scale("router_scaled", ("router_before",), router_width, learned=True),
-                Add("router_state", ("router_own", "router_scaled"), router_width),
-            )
-        return (
-            *state,
-            RMS("router_norm", "router_state", router_width),
-            Matmul("router_first", ("router_norm",), router_width, router_width, True),
-            Activation("router_first_act", ("router_first",), router_width, "gelu"),
-            Matmul("router_second", ("router_first_act",), router_width, router_width, True),
-            Activation("router_second_act", ("router_second",), router_width, "gelu"),
-            Router("router", ("router_second_act",), router_width, experts + 1, 1, balanced="buffer"),
-        )
-
-    def layer(key: tuple[str, int]) -> Layer:
-        kind, number = key
-        operations = (
-            Cast("attention_narrowed", ("x",), hidden),
-            RMS("attention_norm", "attention_narrowed", hidden),
-            *attend(kind),
-            *_merged("attention", "o", "x", hidden),
-            Cast("mlp_narrowed", ("attention_residual",), hidden),
-            RMS("mlp_norm", "mlp_narrowed", hidden),
-            *choose(number),
-            Experts("experts", ("mlp_norm", "router"), hidden, inner, experts, 1, function=function),
-            *_merged("mlp", "experts", "attention_residual", hidden),
-        )
-        return Layer("sliding" if kind == SLIDING else "attention", operations)
-
-    vocabulary = config.integer("vocab_size")
-    none = headless(config)
-    before = (*embedding(vocabulary, hidden), Affine("embedding_scaled", ("embedding",), hidden))
-    after = head(hidden, vocabulary, norm=RMS, bias=on(config, "lm_head_bias"), none=none)
-    narrowed = (Cast("narrowed", ("x",), hidden), replace(after[0], reads=("narrowed",)), *after[1:])
-    config.notes.append(f"a token may pass all {experts} experts by: its code sends it through one all the same")
-    config.notes.append(f"routers' states, {router_width:,} numbers a token, are not counted in what stages send")
-    return decoder_only(
-        Dimensions(
-            config.name,
-            config.model_type,
-            hidden,
-            layers,
-            heads,
-            kv_heads,
-            head_dim,
-            vocabulary,
-            config.optional_integer("max_position_embeddings"),
-            tied(config) and not none,
-        ),
-        (*before, Cast("widened", ("embedding_scaled",), hidden, fp32=True)),
-        runs_of([(kind, min(i, 2)) for i, kind in enumerate(listed)], layer),
-        narrowed,
+    return (
+        *state,
+        RMS("router_norm", "router_state", wide),
+        Matmul("router_first", ("router_norm",), wide, wide, True),
+        Activation("router_first_act", ("router_first",), wide, "gelu"),
+        Matmul("router_second", ("router_first_act",), wide, wide, True),
+        Activation("router_second_act", ("router_second",), wide, "gelu"),
+        Router("router", ("router_second_act",), wide, read.experts + 1, 1, balanced="buffer"),
     )
 
 
@@ -165,7 +188,7 @@ def _merged(name: str, branch: str, stream: str, hidden: int) -> Operations:
 
 
 def _rotary(config: Config, kind: str, head_dim: int) -> int:
-    """Numbers of a head that rotate in layers of a kind."""
+    """Read how many elements of a head rotate in layers of a kind."""
     stated = config.mapping("rope_parameters", required=False)
     share: object = ROTARY_SHARE
     if stated is not None:

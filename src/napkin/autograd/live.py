@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from napkin.autograd.tape import CUT, INPUT_LABEL, SLICE, WEIGHT, WEIGHT_COPY, Node, Storage, Tensor, sized
+from napkin.autograd.tensors import CUT, INPUT_LABEL, SLICE, WEIGHT, WEIGHT_COPY, Node, Storage, Tensor, sized
 from napkin.elementwise import Number, is_array, maximum, minimum
 from napkin.record import record
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from napkin.errors import NapkinError
-from napkin.operations.attention import AttentionCore
-from napkin.operations.base import COLUMN, ROW, VOCABULARY, Operation
-from napkin.operations.experts import Experts, Router
-from napkin.operations.linear import Matmul
+from napkin.operations.base import Operation, Timer
+from napkin.operations.facts import Attention, LinearLayer, RoutedExperts
 from napkin.operations.model import Model
-from napkin.operations.relative import SinkRouter
-from napkin.operations.streams import ClampedMatmul
+from napkin.operations.roles import COLUMN, ROUTER, ROW, VOCABULARY
+from napkin.operations.work import Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +53,12 @@ def gemms(model: Model, tp: int, sequences: int, length: int) -> list[ModelMatmu
     found: dict[tuple[int, int, int], list[tuple[str, int]]] = {}
     for count, operations in _parts(model):
         keys = _kv_sources(operations)
+        shapes = _Shapes(tp, tokens, keys)
         for op in operations:
-            for name, m, k, n, times in _weights(op, tp, tokens, keys):
-                for direction, shape in (("forward", (m, k, n)), ("input", (m, n, k)), ("weight", (k, m, n))):
-                    found.setdefault(shape, []).append((f"{name}.{direction}", count * times))
+            op.time(shapes)
+        for name, m, k, n, times in shapes.found:
+            for direction, shape in (("forward", (m, k, n)), ("input", (m, n, k)), ("weight", (k, m, n))):
+                found.setdefault(shape, []).append((f"{name}.{direction}", count * times))
     return [
         ModelMatmul("+".join(dict.fromkeys(name for name, _ in uses)), *shape, sum(times for _, times in uses))
         for shape, uses in found.items()
@@ -72,16 +70,17 @@ def attentions(model: Model, tp: int, sequences: int, length: int) -> list[Model
     found: dict[ModelAttention, int] = {}
     for count, operations in _parts(model):
         for op in operations:
-            if isinstance(op, AttentionCore) and not op.cross and (op.window is None or op.window >= length):
+            core = op.attends()
+            if core is not None and not core.cross and (core.window is None or core.window >= length):
                 one = ModelAttention(
-                    name=op.name,
+                    name=core.name,
                     sequences=sequences,
                     length=length,
-                    heads=_divided(op.heads, tp, f"{op.name}: heads"),
-                    kv_heads=max(1, op.kv_heads // tp),
-                    qk_dim=op.qk_dim,
-                    v_dim=op.v_dim,
-                    causal=op.causal,
+                    heads=_divided(core.heads, tp, f"{core.name}: heads"),
+                    kv_heads=max(1, core.kv_heads // tp),
+                    qk_dim=core.qk_dim,
+                    v_dim=core.v_dim,
+                    causal=core.causal,
                     count=1,
                 )
                 found[one] = found.get(one, 0) + count
@@ -106,62 +105,56 @@ def _kv_sources(operations: tuple[Operation, ...]) -> dict[str, int]:
     """Return matmul → number of key/value heads, for those that make keys or values: never split below a head."""
     by_name = {op.name: op for op in operations}
     found: dict[str, int] = {}
-    for core in operations:
-        if not isinstance(core, AttentionCore):
+    for core in (op.attends() for op in operations):
+        if core is None:
             continue
         for name in core.reads[1:3]:
             op = by_name.get(name)
-            while op is not None and not isinstance(op, Matmul):  # back through norms, rotations and clamps
+            while op is not None and op.linear() is None:  # back through norms, rotations and clamps
                 op = by_name.get(op.reads[0]) if op.reads else None
-            if op is not None and op.d_out == core.kv_heads * core.qk_dim:
-                found[op.name] = core.kv_heads
+            linear = None if op is None else op.linear()
+            if linear is not None and linear.d_out == core.kv_heads * core.qk_dim:
+                found[linear.name] = core.kv_heads
     return found
 
 
-Matmuls = list[tuple[str, int, int, int, int]]
-"""(name, m, k, n, times) of the matmuls with a weight on one rank."""
+class _Shapes(Timer):
+    """Collects (name, m, k, n, times) of an operation's matmuls with a weight on one rank.
 
+    Linear layers, routers and experts; the bench does not time other matmuls."""
 
-def _weights(op: Operation, tp: int, tokens: int, keys: dict[str, int]) -> Matmuls:
-    """Return the matmuls with a weight on one rank; none for kinds that the bench does not time."""
-    shapes = MATMULS.get(type(op))
-    return [] if shapes is None else shapes(op, tp, tokens, keys)
+    def __init__(self, tp: int, tokens: int, keys: dict[str, int]) -> None:
+        self.tp, self.tokens, self.keys = tp, tokens, keys
+        self.found: list[tuple[str, int, int, int, int]] = []
 
+    def gemms(self, op: Operation) -> None:
+        """Add a router's linear layer, which every rank runs undivided."""
+        if op.expert_part() == ROUTER:
+            self.found += [(op.name, int(g.m), int(g.k), int(g.n), 1) for g in op.gemms(Work(1, self.tokens))]
 
-def _router(op: Router, tp: int, tokens: int, keys: dict[str, int]) -> Matmuls:
-    return [(op.name, tokens, op.d_in, op.experts, 1)]
+    def linear(self, op: LinearLayer) -> None:
+        """Add a linear layer."""
+        k, n = op.d_in, op.d_out
+        if op.name in self.keys:
+            n = n // self.keys[op.name] * max(1, self.keys[op.name] // self.tp)
+        elif op.shard in (COLUMN, VOCABULARY):
+            n = _divided(n, self.tp, f"{op.name}: outputs")
+        elif op.shard == ROW:
+            k = _divided(k, self.tp, f"{op.name}: inputs")
+        self.found.append((op.name, self.tokens, k, n, 1))
 
+    def attention(self, op: Attention) -> None:
+        """Add nothing: scores and values have no weight."""
 
-def _experts(op: Experts, tp: int, tokens: int, keys: dict[str, int]) -> Matmuls:
-    each = max(1, tokens * op.top_k // op.experts)
-    f = _divided(op.d_ff, tp, f"{op.name}: width")
-    up = 2 if op.gated else 1
-    return [
-        (f"{op.name}.up", each, op.d_model, f, up * op.experts),
-        (f"{op.name}.down", each, f, op.d_model, op.experts),
-    ]
-
-
-def _linear(op: Matmul, tp: int, tokens: int, keys: dict[str, int]) -> Matmuls:
-    shard = op.weights()[0].shard
-    k, n = op.d_in, op.d_out
-    if op.name in keys:
-        n = n // keys[op.name] * max(1, keys[op.name] // tp)
-    elif shard in (COLUMN, VOCABULARY):
-        n = _divided(n, tp, f"{op.name}: outputs")
-    elif shard == ROW:
-        k = _divided(k, tp, f"{op.name}: inputs")
-    return [(op.name, tokens, k, n, 1)]
-
-
-MATMULS: dict[type[Operation], Callable[[Any, int, int, dict[str, int]], Matmuls]] = {
-    Matmul: _linear,
-    ClampedMatmul: _linear,
-    Router: _router,
-    SinkRouter: _router,
-    Experts: _experts,
-}
-"""Kind of operation → the shapes of its matmuls on one rank."""
+    def experts(self, op: RoutedExperts) -> None:
+        """Add the up- and down-projections of each expert, on its average share of the tokens."""
+        each = max(1, self.tokens * op.top_k // op.experts)
+        f = _divided(op.d_ff, self.tp, f"{op.name}: width")
+        up = 2 if op.gated else 1
+        self.found += [
+            (f"{op.name}.up", each, op.d_model, f, up * op.experts),
+            (f"{op.name}.down", each, f, op.d_model, op.experts),
+        ]
 
 
 def _divided(size: int, tp: int, what: str) -> int:

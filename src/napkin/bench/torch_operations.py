@@ -19,10 +19,11 @@ from napkin.errors import Refused
 from napkin.operations.attention import AttentionCore, Rotary
 from napkin.operations.base import Operation
 from napkin.operations.embedding import Embedding
-from napkin.operations.experts import Experts, Router
+from napkin.operations.experts import Experts
 from napkin.operations.linear import Matmul
 from napkin.operations.norms import Norm
 from napkin.operations.pointwise import Activation, Add, Dropout, Jitter, Multiply, Scale, Softcap
+from napkin.operations.router import Router
 from napkin.operations.views import Concat, Slice
 
 EPSILON = 1e-6

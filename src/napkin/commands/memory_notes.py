@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.autograd.tape import BYTES
+from napkin.autograd.tensors import BYTES
 from napkin.footprint import buckets
 from napkin.footprint.setup import Setup
 from napkin.inputs.model import traced_steps

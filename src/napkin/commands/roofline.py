@@ -14,8 +14,8 @@ from napkin.counting import flops
 from napkin.errors import NapkinError, did_you_mean
 from napkin.inputs.hardware import find_link
 from napkin.inputs.load import printable
-from napkin.operations.base import Gemm, gemm
 from napkin.operations.model import Model
+from napkin.operations.work import Gemm, gemm
 from napkin.options.model import MODEL_OPTIONS
 from napkin.options.option import parsed
 from napkin.record import record

@@ -12,7 +12,7 @@ from napkin.counting.utilization import verdict_of
 from napkin.errors import BROKEN, OK, NapkinError
 from napkin.footprint.linear_memory import linear_memory
 from napkin.inputs.hardware import Hardware, peak_name
-from napkin.operations.base import Gemm, gemm
+from napkin.operations.work import Gemm, gemm
 from napkin.options.option import parsed
 from napkin.record import record
 from napkin.render.answer import Answer

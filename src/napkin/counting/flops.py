@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from napkin.elementwise import Number
-from napkin.operations.base import LM_HEAD, MEMORY, Gemm, Operation, Pairs, Work
+from napkin.operations.base import Operation
 from napkin.operations.model import Layer, Model, Stack
+from napkin.operations.roles import LM_HEAD, MEMORY
+from napkin.operations.work import Gemm, Pairs, Work
 from napkin.record import replace
 from napkin.term import GIVEN, Term, add, constant, divide, leaf, multiply
 from napkin.training.layout import Layout

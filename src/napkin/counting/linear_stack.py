@@ -9,9 +9,9 @@ from __future__ import annotations
 from itertools import pairwise
 
 from napkin.elementwise import Number
-from napkin.operations.base import Gemm, Work
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer
+from napkin.operations.work import Gemm, Work
 from napkin.term import Term, add, constant, leaf, multiply, subtract
 
 TWICE = "backward makes two products of the forward's size: one for the input's gradient, one for the weight's"

@@ -10,8 +10,10 @@ Buffers are no parameters. Runs of equal layers are counted once and multiplied,
 
 from __future__ import annotations
 
-from napkin.operations.base import LAYERS, LM_HEAD, POSITION, SHARED_EXPERT, TOKEN, Operation, Weight
+from napkin.operations.base import Operation
 from napkin.operations.model import Layer, Model
+from napkin.operations.roles import LAYERS, LM_HEAD, POSITION, SHARED_EXPERT, TOKEN
+from napkin.operations.work import Weight
 from napkin.term import GIVEN, Term, add, constant, leaf, multiply, subtract
 
 PARAM = "param"

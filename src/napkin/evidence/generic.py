@@ -8,13 +8,15 @@ from __future__ import annotations
 from typing import Any
 
 from napkin.operations.attention import AttentionCore, Rotary
-from napkin.operations.base import COLUMN, ROW, Operation
+from napkin.operations.base import Operation
 from napkin.operations.embedding import Embedding
-from napkin.operations.experts import Experts, Router
+from napkin.operations.experts import Experts
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model, Stack
 from napkin.operations.norms import Norm
 from napkin.operations.pointwise import Activation, Add, Multiply
+from napkin.operations.roles import COLUMN, ROW
+from napkin.operations.router import Router
 
 
 def _attention(dims: Any, like: Any, window: int) -> list[Operation]:

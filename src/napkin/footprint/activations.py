@@ -11,26 +11,17 @@ from math import isqrt
 from typing import Any
 
 from napkin.autograd.live import DROPPED, KEPT, RECOMPUTED, forward_peak
-from napkin.autograd.tape import (
-    ACTIVATION,
-    BYTES,
-    INPUT,
-    INPUT_LABEL,
-    WEIGHT_COPY,
-    Node,
-    Storage,
-    Tape,
-    Tensor,
-    sized,
-)
+from napkin.autograd.tape import Tape
+from napkin.autograd.tensors import ACTIVATION, BYTES, INPUT, INPUT_LABEL, WEIGHT_COPY, Node, Storage, Tensor, sized
 from napkin.elementwise import Number, ceil_div, minimum, where
 from napkin.errors import Refused
 from napkin.operations.attention_kernels import is_masked
-from napkin.operations.base import LAYERS, LM_HEAD, MEMORY, Operation
+from napkin.operations.base import Operation
 from napkin.operations.implementations import EAGER, LOSSES, Implementation, Loss
 from napkin.operations.lowering import Lowering, Shape, Split, Value
 from napkin.operations.model import Layer, Model, Numbered, Stack
 from napkin.operations.rewrite import rewrite
+from napkin.operations.roles import LAYERS, LM_HEAD, MEMORY
 from napkin.record import record, replace
 from napkin.training.precision import Precision
 from napkin.training.recomputation import Recompute
@@ -200,12 +191,12 @@ def forward(
     tape = tape_for(precision)
     encoder = model.stacks[0] if len(model.stacks) > 1 else None
     own = shape if encoder is None else Shape(shape.sequences, shape.source)
-    lowering = Lowering(tape, code, own, split, attention, dropout, rewrite, selective)
+    lowering = Lowering(tape, code, own, split, attention, dropout, selective)
     seam = len(encoder.before) if encoder is not None else len(stack.before)
-    x = lowering.run(stack.before[:seam], None)
+    x = lowering.run(rewrite(stack.before[:seam], code), None)
     if encoder is not None:
         lowering.over(shape)
-        decoded = lowering.run(stack.before[seam:], None).width
+        decoded = lowering.run(rewrite(stack.before[seam:], code), None).width
         lowering.over(own)
     before = piece("before", tape, 0, 0, 0)
     embedded, stream = _embedded(lowering, stack.before, x)
@@ -245,7 +236,7 @@ def forward(
     if form is not None and form.fused:
         fused_loss(lowering, stack.after, residual)
     else:
-        logits = lowering.run(stack.after, residual)
+        logits = lowering.run(rewrite(stack.after, code), residual)
         if form is None:
             cross_entropy(lowering, logits)
         else:
@@ -330,7 +321,7 @@ def one_layer(lowering: Lowering, layer: Layer, width: Number, dtype: str) -> tu
     tape = lowering.tape.fresh()
     outer, lowering.tape = lowering.tape, tape
     x = lowering.residual(width, dtype)
-    out = lowering.run(layer.operations, x)
+    out = lowering.run(rewrite(layer.operations, lowering.code), x)
     lowering.tape = outer
     return piece(layer.kind, tape, 0, 0, x.tensor.size), out.tensor.dtype
 
@@ -395,7 +386,7 @@ def fused_loss(lowering: Lowering, operations: tuple[Operation, ...], residual: 
     if place is None:
         raise Refused("a loss fused with the head's matmul needs a head", "omit --loss")
     head: Any = operations[place]
-    hidden = lowering.run(operations[:place], residual).tensor if place else residual.tensor
+    hidden = lowering.run(rewrite(operations[:place], lowering.code), residual).tensor if place else residual.tensor
     tape.scope = "loss"
     vocabulary = head.d_out // lowering.split.tensor
     rows = next_power(ceil_div(lowering.tokens, ceil_div(vocabulary, head.d_in)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.autograd.tape import ACTIVATION, sized
+from napkin.autograd.tensors import ACTIVATION, sized
 from napkin.elementwise import Number, ceil_div
 from napkin.footprint import activations, memory
 from napkin.footprint.activations import Piece

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from napkin.autograd.tape import sized
+from napkin.autograd.tensors import sized
 from napkin.elementwise import Number, maximum, where
 from napkin.footprint.activations import total
 from napkin.footprint.prepared import PreparedStep

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from napkin.autograd.tape import INPUT_LABEL, WEIGHT_COPY, Storage
+from napkin.autograd.tensors import INPUT_LABEL, WEIGHT_COPY, Storage
 from napkin.elementwise import Number, ceil_div, maximum, minimum, where
 from napkin.footprint import activations
 from napkin.footprint.activations import total

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from napkin.autograd.tape import INPUT_LABEL, sized
+from napkin.autograd.tensors import INPUT_LABEL, sized
 from napkin.elementwise import Number, ceil_div, maximum, where
 from napkin.footprint.activations import total
 from napkin.footprint.gathers import flat_gradient, gathered_bytes

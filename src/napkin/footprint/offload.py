@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.autograd.tape import sized
+from napkin.autograd.tensors import sized
 from napkin.elementwise import Number, ceil_div
 from napkin.footprint.rank import Rank
 from napkin.footprint.setup import Setup

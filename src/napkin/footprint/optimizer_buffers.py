@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from napkin.autograd.tape import sized
+from napkin.autograd.tensors import sized
 from napkin.elementwise import Number, ceil_div, maximum, where
 from napkin.footprint.activations import total
 from napkin.footprint.prepared import PreparedStep, table_of
 from napkin.footprint.rank import Rank
 from napkin.footprint.states import divided, optimizer_of, weights_of
-from napkin.operations.base import VOCABULARY, Operation
+from napkin.operations.base import Operation
+from napkin.operations.roles import VOCABULARY
 from napkin.training.optimizers import OPTIMIZERS, Optimizer
 
 

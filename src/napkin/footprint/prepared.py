@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from napkin.autograd.live import Replay, replay
-from napkin.autograd.tape import sized
+from napkin.autograd.tensors import sized
 from napkin.elementwise import Number, is_array, where
 from napkin.footprint import activations
 from napkin.footprint.activations import Pass, Piece
 from napkin.footprint.setup import Setup
 from napkin.footprint.states import Held, gathered, held, still
-from napkin.operations.base import TOKEN, Operation
+from napkin.operations.base import Operation
 from napkin.operations.implementations import FROZEN_LAYERS
 from napkin.operations.lowering import Shape, Split
 from napkin.operations.model import Layer, Model, Pattern, Stack
+from napkin.operations.roles import TOKEN
 from napkin.record import record, replace
 from napkin.training.order import Order, order_of
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from napkin.autograd.tape import sized
+from napkin.autograd.tensors import sized
 from napkin.elementwise import Number
 from napkin.footprint.activations import total
 from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.stages import Stage
-from napkin.operations.base import TABLES
 from napkin.operations.implementations import EAGER
+from napkin.operations.roles import TABLES
 
 SPARE_POSITIONS = 2
 """Rows of a table of sines before the first position (fairseq's offset, for padding)."""

@@ -12,9 +12,10 @@ from napkin import formats
 from napkin.counting.params import params
 from napkin.elementwise import Number, ceil_div
 from napkin.errors import NapkinError
-from napkin.operations.base import REPLICATED, Operation
+from napkin.operations.base import Operation
 from napkin.operations.facts import Cache, LinearLayer, Served
 from napkin.operations.model import Layer, Model
+from napkin.operations.roles import REPLICATED
 from napkin.record import record
 from napkin.term import GIVEN, TRUE, Term, add, ceil_divide, constant, divide, leaf, multiply
 

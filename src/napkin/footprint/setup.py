@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.autograd.tape import sized
+from napkin.autograd.tensors import sized
 from napkin.elementwise import Flag, Number, where
 from napkin.footprint.allocator import EXACT, Width
 from napkin.operations.implementations import Implementation

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 
-from napkin.autograd.tape import sized
+from napkin.autograd.tensors import sized
 from napkin.elementwise import Number, ceil_div, ceiling
 from napkin.footprint.activations import total
 from napkin.footprint.setup import Setup
 from napkin.formats import QUANTIZED
-from napkin.operations.base import EXPERT, REPLICATED, VOCABULARY, Operation, Weight
+from napkin.operations.base import Operation
 from napkin.operations.implementations import Tuning
 from napkin.operations.lora import is_unquantized, lora_pairs
+from napkin.operations.roles import EXPERT, REPLICATED, VOCABULARY
+from napkin.operations.work import Weight
 from napkin.record import record
 from napkin.training.layout import Layout
 from napkin.training.optimizers import OPTIMIZERS, Optimizer, State, state_bytes

@@ -78,6 +78,10 @@ class Config:
         """Return the field's name and its aliases."""
         return [field, *(alias for alias, target in self.aliases.items() if target == field and alias != field)]
 
+    def restate(self, field: str, value: object) -> None:
+        """Replace what the file states, where it writes a field in another form than the one that its class reads."""
+        self.fields = {**self.fields, field: value}
+
     def has(self, field: str) -> bool:
         """Return whether the file gives the field a value other than null."""
         return any(self.fields.get(s) is not None for s in self.spellings(field))

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from napkin.autograd.tape import BYTES, Tape, Tensor
+from napkin.autograd.tape import Tape
+from napkin.autograd.tensors import BYTES, Tensor
 from napkin.errors import Refused
 from napkin.operations.implementations import Implementation
 

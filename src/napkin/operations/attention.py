@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.autograd.tape import select
+from napkin.autograd.tensors import select
 from napkin.elementwise import Number, maximum
 from napkin.operations.attention_eager import by_heads, eager, written_out
 from napkin.operations.attention_kernels import (
@@ -15,22 +15,15 @@ from napkin.operations.attention_kernels import (
     whole_heads,
     with_runs,
 )
-from napkin.operations.base import (
-    HEADS,
-    SHARED_TENSOR,
-    Elementwise,
-    Gemm,
-    Ordinary,
-    Pairs,
-    Timer,
-    Weight,
-    Work,
-)
+from napkin.operations.base import Timer
 from napkin.operations.facts import Cache, Served
 from napkin.operations.implementations import EAGER, EFFICIENT, FLASH
 from napkin.operations.lowering import Lowering, Value
+from napkin.operations.ordinary import Elementwise, Ordinary
 from napkin.operations.primitives import causal_pairs, matmul_flops, minimum, run_pairs
+from napkin.operations.roles import HEADS, SHARED_TENSOR
 from napkin.operations.rotary_tables import by_angles, rotary_table, upcast_table
+from napkin.operations.work import Gemm, Pairs, Weight, Work
 from napkin.record import record
 
 

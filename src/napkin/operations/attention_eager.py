@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.autograd.tape import Tensor, select
+from napkin.autograd.tensors import Tensor, select
 from napkin.elementwise import Number
 from napkin.operations.attention_kernels import expanded, keys_of
 from napkin.operations.facts import Attention

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.autograd.tape import WEIGHT, Tensor, promoted, select
+from napkin.autograd.tensors import WEIGHT, Tensor, promoted, select
 from napkin.elementwise import Number, ceil_div, is_array
 from napkin.operations.facts import Attention
 from napkin.operations.implementations import ALIBI, CUDNN, EFFICIENT, FLASH

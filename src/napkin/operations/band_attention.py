@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from napkin.autograd.tape import Tensor, select
+from napkin.autograd.tensors import Tensor, select
 from napkin.elementwise import Number
-from napkin.operations.base import (
-    NOT_TIMED,
-    Gemm,
-    Ordinary,
-    Weight,
-    Work,
-    gemm,
-)
 from napkin.operations.lowering import Lowering, Value, either
+from napkin.operations.ordinary import NOT_TIMED, Ordinary
 from napkin.operations.primitives import ceil_div
+from napkin.operations.work import Gemm, Weight, Work, gemm
 from napkin.record import record
 
 

@@ -3,15 +3,16 @@ key each, of which an indexer may choose."""
 
 from __future__ import annotations
 
-from napkin.autograd.tape import BYTES, Tensor, select
+from napkin.autograd.tensors import BYTES, Tensor, select
 from napkin.elementwise import Number, ceil_div
 from napkin.operations.attention import Rotary
-from napkin.operations.base import NOT_TIMED, Gemm, Ordinary, Weight, Work, gemm
 from napkin.operations.facts import Cache, Served
 from napkin.operations.linear import BlockMatmul
 from napkin.operations.lowering import Lowering, Value
 from napkin.operations.norms import Norm
+from napkin.operations.ordinary import NOT_TIMED, Ordinary
 from napkin.operations.rotary_tables import by_angles
+from napkin.operations.work import Gemm, Weight, Work, gemm
 from napkin.record import record
 
 

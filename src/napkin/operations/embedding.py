@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from napkin.autograd.tape import ACTIVATION, BYTES, INPUT, select
+from napkin.autograd.tensors import ACTIVATION, BYTES, INPUT, select
 from napkin.elementwise import Number, ceil_div
-from napkin.operations.base import (
-    HEADS,
-    NOT_TIMED,
-    POSITION,
-    REPLICATED,
-    TABLES,
-    TOKEN,
-    VOCABULARY,
-    Gemm,
-    Lookup,
-    Operation,
-    Ordinary,
-    Weight,
-    Work,
-    gemm,
-)
+from napkin.operations.base import Operation
 from napkin.operations.lowering import Lowering, Value
+from napkin.operations.ordinary import NOT_TIMED, Lookup, Ordinary
 from napkin.operations.primitives import minimum
+from napkin.operations.roles import HEADS, POSITION, REPLICATED, TABLES, TOKEN, VOCABULARY
+from napkin.operations.work import Gemm, Weight, Work, gemm
 from napkin.record import record, replace
 
 TYPE_CHECKING = False

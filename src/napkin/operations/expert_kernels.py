@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.autograd.tape import BYTES, WEIGHT_COPY, Tensor, promoted, sized
+from napkin.autograd.tensors import BYTES, WEIGHT_COPY, Tensor, promoted, sized
 from napkin.elementwise import Number, ceil_div
 from napkin.operations.facts import RoutedExperts
 from napkin.operations.lowering import Lowering, Value

@@ -3,22 +3,14 @@ hashed runs of tokens add what they hold (Qwen4-Exp). Symbols as in base.py; n s
 
 from __future__ import annotations
 
-from napkin.autograd.tape import promoted, sized
+from napkin.autograd.tensors import promoted, sized
 from napkin.elementwise import Number
-from napkin.operations.base import (
-    COLUMN,
-    NOT_TIMED,
-    VOCABULARY,
-    Elementwise,
-    Gemm,
-    Ordinary,
-    Weight,
-    Work,
-    gemm,
-)
 from napkin.operations.embedding import Embedding
 from napkin.operations.facts import Cache, Served
 from napkin.operations.lowering import Lowering, Value
+from napkin.operations.ordinary import NOT_TIMED, Elementwise, Ordinary
+from napkin.operations.roles import COLUMN, VOCABULARY
+from napkin.operations.work import Gemm, Weight, Work, gemm
 from napkin.record import record
 
 

@@ -3,11 +3,12 @@ numbers, and learned weights of each token say how a branch reads them, writes t
 
 from __future__ import annotations
 
-from napkin.autograd.tape import Tensor, promoted
+from napkin.autograd.tensors import Tensor, promoted
 from napkin.elementwise import Number
-from napkin.operations.base import Elementwise, Gemm, Ordinary, Weight, Work, gemm
 from napkin.operations.lowering import Lowering, Value
 from napkin.operations.norms import Norm
+from napkin.operations.ordinary import Elementwise, Ordinary
+from napkin.operations.work import Gemm, Weight, Work, gemm
 from napkin.record import record
 
 

@@ -196,7 +196,8 @@ class Implementation:
     written      activations that have no kernel of their own (gelu_new, gelu_fast, quick_gelu) run as elementary
                  operations; else each is one kernel
     functions    activations that run another function than the config names
-    swiglu       split: activation, then a multiplication · fused: one kernel that keeps only its input
+    swiglu       split: activation, then a multiplication · fused: one kernel that keeps only its input · generated:
+                 compiled kernels run any activation that a multiplication reads
     casts_down   the input of an MLP's last linear layer is cast to its weight's type, which autocast casts back
     transposed_weight  linear layers read their weight transposed: autocast does not recognize it and casts it on every
                  pass

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from napkin.autograd.tape import BYTES, Tensor, select
+from napkin.autograd.tensors import BYTES, Tensor, select
 from napkin.elementwise import Number
-from napkin.operations.base import (
-    KV_LATENT,
-    NOT_TIMED,
-    QUERY,
-    ROTATED_KEY,
-    ROTATED_QUERY,
-    Gemm,
-    Ordinary,
-    Weight,
-    Work,
-    gemm,
-)
 from napkin.operations.facts import Cache, Served
 from napkin.operations.lowering import Lowering, Value, either
+from napkin.operations.ordinary import NOT_TIMED, Ordinary
+from napkin.operations.roles import KV_LATENT, QUERY, ROTATED_KEY, ROTATED_QUERY
+from napkin.operations.work import Gemm, Weight, Work, gemm
 from napkin.record import record
 
 

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-from napkin.autograd.tape import BYTES, WEIGHT, Tensor, select, sized
+from napkin.autograd.tensors import BYTES, WEIGHT, Tensor, select, sized
 from napkin.elementwise import Number, ceil_div
-from napkin.operations.base import (
-    COLUMN,
-    DOWN,
-    HEADS,
-    REPLICATED,
-    ROW,
-    VOCABULARY,
-    Gemm,
-    Ordinary,
-    Timer,
-    Weight,
-    Work,
-    division_of,
-    gemm,
-)
+from napkin.operations.base import Timer
 from napkin.operations.implementations import Tuning
 from napkin.operations.lora import is_unquantized, lora_pairs
 from napkin.operations.lowering import Lowering, Value
+from napkin.operations.ordinary import Ordinary
 from napkin.operations.primitives import minimum
+from napkin.operations.roles import COLUMN, DOWN, HEADS, REPLICATED, ROW, VOCABULARY
+from napkin.operations.work import Gemm, Weight, Work, division_of, gemm
 from napkin.record import record
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from napkin.operations.base import KEY, QKV, QUERY, VALUE, VOCABULARY
 from napkin.operations.facts import LinearLayer
 from napkin.operations.implementations import Implementation, Tuning
 from napkin.operations.lowering import Lowered
+from napkin.operations.roles import KEY, QKV, QUERY, VALUE, VOCABULARY
 
 JOINED = (QUERY, KEY, VALUE, QKV)
 """Roles of attention's linear layers, and of the fused projection of all three."""

@@ -7,10 +7,11 @@ what it runs in its method `lower`; rewrite.py finds what depends on an operatio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
-from napkin.autograd.tape import INPUT_LABEL, WEIGHT, Tape, Tensor, select
+from napkin.autograd.tape import Tape
+from napkin.autograd.tensors import INPUT_LABEL, WEIGHT, Tensor, select
 from napkin.elementwise import Number, ceil_div, maximum
 from napkin.operations.activation_functions import activated
 from napkin.operations.implementations import Implementation
@@ -106,10 +107,6 @@ class Program:
     scopes: ScopeNames
 
 
-Rewrite = Callable[[tuple[Lowered, ...], Implementation], Program]
-"""An implementation's rewrite of a layer (rewrite.py)."""
-
-
 class Lowering:
     """Runs operations on a tape for one micro-batch on one rank."""
 
@@ -121,11 +118,9 @@ class Lowering:
         split: Split,
         attention: str,
         dropout: float,
-        rewrite: Rewrite,
         selective: bool = False,
     ) -> None:
         self.tape = tape
-        self.rewrite = rewrite
         self.code = code
         self.split = split
         self.attention = attention
@@ -167,9 +162,8 @@ class Lowering:
         self.encoded = self.tape.given(self.b * (self.source // self.split.context) * width, dtype, ENCODED)
         self.encoded.places[0][1].shared = True
 
-    def run(self, operations: tuple[Lowered, ...], x: Value | None) -> Value:
-        """All operations in order; the last one's output."""
-        program = self.rewrite(operations, self.code)
+    def run(self, program: Program, x: Value | None) -> Value:
+        """Run a program's operations in order and return the last one's output."""
         self.values = {**self.shared_tensors} if x is None else {**self.shared_tensors, "x": x}
         if x is not None and self.encoded is not None:
             self.values[self.memory] = Value(self.encoded, x.width, gathered=True)

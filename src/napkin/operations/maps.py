@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
-from napkin.autograd.tape import Tensor
+from napkin.autograd.tensors import Tensor
 from napkin.elementwise import Number, where
-from napkin.operations.base import HEADS, NOT_TIMED, Elementwise, View, Weight
 from napkin.operations.lowering import Lowering, Value
+from napkin.operations.ordinary import NOT_TIMED, Elementwise, View
+from napkin.operations.roles import HEADS
+from napkin.operations.work import Weight
 from napkin.record import record
 
 

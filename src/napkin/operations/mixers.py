@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from napkin.autograd.tape import WEIGHT, Tape, Tensor, select
+from napkin.autograd.tape import Tape
+from napkin.autograd.tensors import WEIGHT, Tensor, select
 from napkin.elementwise import Number, ceil_div, maximum, where
 from napkin.record import record
 

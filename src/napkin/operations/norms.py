@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from napkin.autograd.tape import BYTES, Tensor
+from napkin.autograd.tensors import BYTES, Tensor
 from napkin.elementwise import Number
-from napkin.operations.base import HEADS, REPLICATED, Elementwise, Weight, division_of
 from napkin.operations.lowering import Lowering, Value
+from napkin.operations.ordinary import Elementwise
+from napkin.operations.roles import HEADS, REPLICATED
+from napkin.operations.work import Weight, division_of
 from napkin.record import record
 
 

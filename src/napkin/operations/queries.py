@@ -4,13 +4,13 @@ attention is masked."""
 from __future__ import annotations
 
 from napkin.operations.attention import AttentionCore
-from napkin.operations.base import POSITION
 from napkin.operations.embedding import Embedding
 from napkin.operations.experts import ExpertMatmul, Experts
 from napkin.operations.implementations import Implementation
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Model
 from napkin.operations.recurrence import Scan
+from napkin.operations.roles import POSITION
 from napkin.record import record
 
 

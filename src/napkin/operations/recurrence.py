@@ -2,180 +2,20 @@
 
 from __future__ import annotations
 
-from napkin.autograd.tape import WEIGHT, sized
 from napkin.elementwise import Number
 from napkin.operations import mixers
-from napkin.operations.base import (
-    COLUMN,
-    HEADS,
-    Elementwise,
-    Gemm,
-    Ordinary,
-    Weight,
-    Work,
-    division_of,
-    gemm,
-)
 from napkin.operations.facts import Cache, Served
 from napkin.operations.lowering import Lowering, Value
 from napkin.operations.mixers import Sizes
+from napkin.operations.ordinary import Elementwise, Ordinary
 from napkin.operations.primitives import ceil_div, is_array
+from napkin.operations.roles import HEADS
 from napkin.operations.scans import SCANS
+from napkin.operations.work import Gemm, Weight, Work, gemm
 from napkin.record import record
 
 WKV_STATE = 3
 """Elements of a channel's state in the wkv recurrence."""
-
-
-@record
-class Conv(Ordinary):
-    """A convolution of `kernel` steps along the sequence, each of `channels` outputs reading `group` channels.
-
-    Depthwise (group 1) it is elementwise work in a fused kernel and no matrix product; a full one (group > 1) is the
-    product (T × group·kernel)(group·kernel × channels). FLOP: 2·T·group·kernel·channels."""
-
-    channels: int
-    kernel: int
-    bias: bool = True
-    shard: str = COLUMN
-    group: int = 1
-
-    def weights(self) -> tuple[Weight, ...]:
-        weight = Weight("weight", (self.channels, self.group, self.kernel), self.shard)
-        return (weight, Weight("bias", (self.channels,), self.shard)) if self.bias else (weight,)
-
-    def gemms(self, work: Work) -> tuple[Gemm, ...]:
-        if self.group == 1:
-            return ()
-        return (gemm(self.name, work.tokens, self.group * self.kernel, self.channels),)
-
-    def remark(self) -> str:
-        return "depthwise convolutions are elementwise work and count 0" if self.group == 1 else ""
-
-    def traffic(self) -> tuple[Number, Number]:
-        return 4 * self.channels, 8 * self.channels
-
-    def division(self) -> str:
-        return division_of(self.shard)
-
-    def cache(self, over: Served) -> Cache | None:
-        """The last kernel − 1 inputs."""
-        return Cache(self.name, fixed=ceil_div(self.channels * self.group, over.ranks) * (self.kernel - 1))
-
-    def lower(self, run: Lowering) -> Value:
-        """A convolution keeps its input; parts of several products are put together first."""
-        first = run.read(self)
-        inputs = tuple(run.read(self, i).tensor for i in range(len(self.reads)))
-        count = run.tokens * self.channels // (run.split.tensor if first.divided else 1)
-        joined = inputs[0]
-        if len(inputs) > 1:
-            whole = run.made_of(self.reads)
-            joined = whole or run.tape.record("cat", inputs, run.tape.new(count, joined.dtype, "joined"))
-        by_blocks = run.code.mixer == "apart" and run.program.blocked
-        if self.group > 1 or run.code.mixer == "torch" or by_blocks:
-            joined = run.tape.copy(run.tape.lowered(joined), "input by channels")
-        out = run.tape.new(count, joined.dtype, "convolved")
-        if run.code.mixer == "torch" and self.group == 1:  # padded to both sides: the result is cut from a longer one
-            out.places[0][1].size = out.size // run.own * (run.own + self.kernel - 1)
-        stored = "fp32" if run.tape.autocast else run.tape.compute
-        grads = sum(weight.count for weight in self.weights()) * sized(1, stored)
-        kept = [joined]
-        if run.tape.autocast and (run.code.mixer == "torch" or self.group > 1):
-            count = self.channels * self.group * self.kernel
-            cached = run.tape.weight_copy(count, f"{self.name}/weight")
-            kept.append(run.tape.new(count, cached.dtype, "weight", fixed=True) if run.code.conv_view else cached)
-        convolved = run.tape.record("conv", (joined,), out, kept, weight=grads)
-        return Value(convolved, self.channels, first.divided, first.gathered)
-
-
-@record
-class ConvPair(Ordinary):
-    """Two causal convolutions along the sequence, one after the other, of `kernels` steps each: a depthwise one, and
-    one whose `channels` outputs each read the `group` channels of their head (Compressed Convolutional Attention,
-    arXiv:2510.04476). FLOP of the second: 2·T·group·kernel·channels."""
-
-    channels: int
-    group: int
-    kernels: tuple[int, int]
-
-    def weights(self) -> tuple[Weight, ...]:
-        shapes = (
-            ("depthwise", (self.channels, 1, self.kernels[0])),
-            ("heads", (self.channels, self.group, self.kernels[1])),
-        )
-        return tuple(
-            weight
-            for name, shape in shapes
-            for weight in (Weight(name, shape, COLUMN), Weight(f"{name}_bias", shape[:1], COLUMN))
-        )
-
-    def gemms(self, work: Work) -> tuple[Gemm, ...]:
-        return (gemm(self.name, work.tokens, self.group * self.kernels[1], self.channels),)
-
-    def traffic(self) -> tuple[Number, Number]:
-        return 8 * self.channels, 16 * self.channels
-
-    def cache(self, over: Served) -> Cache | None:
-        """The last kernel − 1 inputs of each."""
-        return Cache(self.name, fixed=ceil_div(self.channels, over.ranks) * (sum(self.kernels) - 2))
-
-    def lower(self, run: Lowering) -> Value:
-        """Zeros are put before each sequence, laid out by channels; both convolutions keep what they read."""
-        x = run.read(self)
-        tape = run.tape
-        ways = run.split.tensor if x.divided else 1
-        channels = self.channels // ways
-        first, second = self.kernels
-        stored = "fp32" if tape.autocast else tape.compute
-        rows = run.tokens + run.b * (first + second - 2)
-        tensor = tape.lowered(tape.record("pad", (x.tensor,), tape.new(rows * channels, x.tensor.dtype, "padded")))
-        for what, group, kernel in (("depthwise", 1, first), ("heads", self.group, second)):
-            rows = rows - run.b * (kernel - 1)
-            kept = [tensor]
-            weights = channels * group * kernel
-            if tape.autocast:
-                kept.append(tape.weight_copy(weights, f"{self.name}/{what}"))
-            out = tape.new(rows * channels, tensor.dtype, f"{what} convolved")
-            tensor = tape.record("conv", (tensor,), out, kept, weight=(weights + channels) * sized(1, stored))
-        return Value(tensor, self.channels, x.divided, x.gathered)
-
-
-@record
-class HalfShifted(Ordinary):
-    """Values of which one half is made of a token itself, read first, and one half of the token before: `width` numbers
-    a token. What stands before a sequence is made of zeros, `d_in` of them, with the same weights.
-    FLOP: 2·b·d_in·width/2."""
-
-    width: int
-    d_in: int
-
-    def weights(self) -> tuple[Weight, ...]:
-        return ()
-
-    def gemms(self, work: Work) -> tuple[Gemm, ...]:
-        return (gemm(self.name, work.sequences, self.d_in, self.width // 2),)
-
-    def traffic(self) -> tuple[Number, Number]:
-        """Two copies."""
-        return 8 * self.width, 8 * self.width
-
-    def cache(self, over: Served) -> Cache | None:
-        """The values of the token before."""
-        return Cache(self.name, fixed=ceil_div(self.width // 2, over.ranks))
-
-    def lower(self, run: Lowering) -> Value:
-        """The product of zeros keeps them; both halves are put together anew."""
-        now, later = run.read(self), run.read(self, 1)
-        tape = run.tape
-        half = self.width // 2
-        stream = "fp32" if tape.autocast else tape.compute
-        zeros = tape.new(run.b * self.d_in, stream, "zeros", fixed=True)
-        weight = tape.given(self.d_in * half, stream, "weight", kind=WEIGHT)
-        zeros = tape.lowered(zeros)
-        start = tape.record("linear", (zeros, weight), tape.new(run.b * half, zeros.dtype, "start"), (zeros,))
-        before = tape.record("cat", (start, later.tensor), tape.new(later.tensor.count, later.tensor.dtype, "before"))
-        joined = tape.new(now.tensor.count + before.count, now.tensor.dtype, "joined")
-        return Value(tape.record("cat", (now.tensor, before), joined), self.width, now.divided, now.gathered)
 
 
 @record

@@ -3,11 +3,12 @@ that take part in the router's shares."""
 
 from __future__ import annotations
 
-from napkin.autograd.tape import BYTES, Tensor
+from napkin.autograd.tensors import BYTES, Tensor
 from napkin.elementwise import Number
-from napkin.operations.base import NOT_TIMED, Elementwise, Gemm, Ordinary, Weight, Work, gemm
-from napkin.operations.experts import Router
 from napkin.operations.lowering import Lowering, Value
+from napkin.operations.ordinary import NOT_TIMED, Elementwise, Ordinary
+from napkin.operations.router import Router
+from napkin.operations.work import Gemm, Weight, Work, gemm
 from napkin.record import record
 
 

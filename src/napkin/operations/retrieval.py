@@ -3,11 +3,12 @@ arXiv:2407.04153)."""
 
 from __future__ import annotations
 
-from napkin.autograd.tape import BYTES, Tensor
+from napkin.autograd.tensors import BYTES, Tensor
 from napkin.elementwise import Number
-from napkin.operations.base import NOT_TIMED, Gemm, Ordinary, Weight, Work, gemm
 from napkin.operations.expert_kernels import shares
 from napkin.operations.lowering import Lowering, Value
+from napkin.operations.ordinary import NOT_TIMED, Ordinary
+from napkin.operations.work import Gemm, Weight, Work, gemm
 from napkin.record import record
 
 

@@ -1,35 +1,94 @@
-"""What an operation's neighbors change: one pass over a layer for each implementation, before it runs on the tape."""
+"""Rewrite a layer as an implementation runs it: the one place where an operation's neighbors matter.
+
+The folds take the result: memory runs the program (`rewrite`) on a tape, time takes the fused operations (`fuse`) and
+the linear layers that run as one GEMM (`fuse_linears`)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import pairwise
 
+from napkin.elementwise import Number
 from napkin.operations.attention import AttentionCore, Rotary
-from napkin.operations.base import KEY, MIXER, MIXER_GATE, QKV, QUERY, SCAN_PARAMETERS, VALUE
+from napkin.operations.base import Operation
+from napkin.operations.convolutions import Conv
 from napkin.operations.embedding import PositionBias, RelativeScores
+from napkin.operations.facts import LinearLayer
 from napkin.operations.implementations import Implementation
 from napkin.operations.linear import BlockMatmul, Matmul
-from napkin.operations.lowering import Lowered, Program
+from napkin.operations.lowering import Program
 from napkin.operations.norms import Norm
 from napkin.operations.pointwise import Activation, Add, Multiply
-from napkin.operations.recurrence import Conv, Scan
+from napkin.operations.recurrence import Scan
+from napkin.operations.roles import COLUMN, KEY, MEMORY, MIXER, MIXER_GATE, QKV, QUERY, ROW, SCAN_PARAMETERS, VALUE
 from napkin.operations.scopes import ScopeNames
 from napkin.operations.views import Slice
+from napkin.record import record
 
-Operations = tuple[Lowered, ...]
+Operations = tuple[Operation, ...]
+
+
+@record
+class FusedLinear:
+    """Linear layers that run as one GEMM: d_in → the sum of their d_out."""
+
+    name: str
+    reads: tuple[str, ...]
+    shard: str
+    d_in: Number
+    d_out: Number
+
+    @property
+    def reads_encoder(self) -> bool:
+        """Return whether it runs over the encoder's tokens."""
+        return self.reads == (MEMORY,)
+
+
+def fuse(operations: Operations, implementation: Implementation) -> Operations:
+    """Return a layer's operations in the order of the implementation, those that a neighbor's kernel runs marked."""
+    if implementation.norms_inline:
+        operations = _inline_norms(operations)
+    fused = _fused_activations(operations, implementation.swiglu)
+    return tuple(op.fused_into_multiplication() if op.name in fused else op for op in operations)
+
+
+def fuse_linears(layers: Iterable[LinearLayer]) -> list[FusedLinear]:
+    """Return linear layers, those that read the same tensor and have the same shard fused (q, k and v; gate and up)."""
+    alike: dict[tuple[object, ...], list[LinearLayer]] = {}
+    for one in layers:
+        alike.setdefault((one.reads, one.shard), []).append(one)
+    return [
+        FusedLinear(
+            "+".join(one.name for one in together),
+            together[0].reads,
+            together[0].shard,
+            together[0].d_in,
+            sum(one.d_out for one in together),
+        )
+        for together in alike.values()
+    ]
+
+
+def divided_outputs(operations: Iterable[Operation]) -> set[str]:
+    """Return the outputs that tensor parallelism divides: from a column-parallel layer on, until a row-parallel one."""
+    names: set[str] = set()
+    for op in operations:
+        division = op.division()
+        if division == COLUMN or (division != ROW and any(read in names for read in op.reads)):
+            names.add(op.name)
+    return names
 
 
 def rewrite(operations: Operations, code: Implementation) -> Program:
     """Return a layer as an implementation runs it."""
-    if code.norms_inline:
-        operations = _inline_norms(operations)
+    operations = fuse(operations, code)
     merged, inside = _mixer_kernels(operations, code.mixer)
     biases = [op.shared for op in operations if isinstance(op, PositionBias)]
     return Program(
         operations,
         windowed=any(isinstance(op, AttentionCore) and op.window is not None for op in operations),
         blocked=any(isinstance(op, BlockMatmul) for op in operations),
-        gates=_gates(operations) if code.swiglu == "fused" else frozenset(),
+        gates=frozenset(op.name for op in operations if isinstance(op, Activation) and op.fused),
         merged=merged,
         inside=inside,
         slices={op.name: (op.reads[0], op.width) for op in operations if isinstance(op, Slice)},
@@ -40,12 +99,15 @@ def rewrite(operations: Operations, code: Implementation) -> Program:
     )
 
 
-def _gates(operations: Operations) -> frozenset[str]:
-    """Activations that only a multiplication reads."""
-    made = {op.name for op in operations if isinstance(op, Activation)}
-    others = {name for op in operations if not isinstance(op, Multiply) for name in op.reads}
-    products = {op.reads[0] for op in operations if isinstance(op, Multiply)}
-    return frozenset((made & products) - others)
+def _fused_activations(operations: Operations, swiglu: str) -> set[str]:
+    """Return the operations that the kernel of a multiplication runs: with the SwiGLU kernel those that are its first
+    factor and that nothing else reads, with generated kernels every factor."""
+    if swiglu == "generated":
+        return {name for op in operations for name in op.multiplies()}
+    if swiglu != "fused":
+        return set()
+    others = {name for op in operations if not op.multiplies() for name in op.reads}
+    return {op.multiplies()[0] for op in operations if op.multiplies()} - others
 
 
 def _mixer_kernels(operations: Operations, mixer: str) -> tuple[frozenset[str], frozenset[str]]:
@@ -72,7 +134,7 @@ def _inline_norms(operations: Operations) -> Operations:
     joined = {op.name for op in operations if op.role in (QUERY, KEY, VALUE, QKV)}
     norms = {op.reads[0]: op for op in operations if isinstance(op, Norm) and op.reads[0] in joined}
     moved = {norm.name for norm in norms.values()}
-    ordered: list[Lowered] = []
+    ordered: list[Operation] = []
     for op in operations:
         if op.name not in moved:
             ordered += [op, norms[op.name]] if op.name in norms else [op]

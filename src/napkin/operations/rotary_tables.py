@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from napkin.autograd.tape import Tensor
+from napkin.autograd.tensors import Tensor
 from napkin.operations.lowering import Lowering
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from napkin.autograd.tape import Tensor
+from napkin.autograd.tensors import Tensor
 from napkin.operations import mixers
-from napkin.operations.base import MIXER_GATE, MIXER_INPUT, SCAN_PARAMETERS
 from napkin.operations.lowering import Lowering
 from napkin.operations.mixers import Sizes
+from napkin.operations.roles import MIXER_GATE, MIXER_INPUT, SCAN_PARAMETERS
 
 
 class Recurrence(Protocol):

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from napkin.autograd.tape import Tape, Tensor
+from napkin.autograd.tape import Tape
+from napkin.autograd.tensors import Tensor
 from napkin.record import record
 
 

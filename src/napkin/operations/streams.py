@@ -7,11 +7,12 @@ is what joins them.
 
 from __future__ import annotations
 
-from napkin.autograd.tape import Tensor
+from napkin.autograd.tensors import Tensor
 from napkin.elementwise import Number
-from napkin.operations.base import NOT_TIMED, Elementwise, Gemm, Weight, Work, gemm
 from napkin.operations.linear import Matmul
 from napkin.operations.lowering import Lowering, Value
+from napkin.operations.ordinary import NOT_TIMED, Elementwise
+from napkin.operations.work import Gemm, Weight, Work, gemm
 from napkin.record import record
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from napkin.autograd.tape import BYTES, WEIGHT_COPY, Tensor
+from napkin.autograd.tensors import BYTES, WEIGHT_COPY, Tensor
 from napkin.elementwise import Number
-from napkin.operations.base import NOT_TIMED, SHARED_TENSOR, Elementwise, Gemm, Operation, Ordinary, View, Weight, Work
+from napkin.operations.base import Operation
 from napkin.operations.lora import JOINED
 from napkin.operations.lowering import Lowering, Value
+from napkin.operations.ordinary import NOT_TIMED, Elementwise, Ordinary, View
+from napkin.operations.roles import SHARED_TENSOR
+from napkin.operations.work import Gemm, Weight, Work
 from napkin.record import record, replace
 
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from napkin.elementwise import Number
 from napkin.footprint import memory
 from napkin.footprint.setup import Setup
-from napkin.operations.base import EXPERT
 from napkin.operations.implementations import EAGER, FLASH
 from napkin.operations.model import Model
 from napkin.operations.queries import divides_heads
+from napkin.operations.roles import EXPERT
 from napkin.planning.traffic import Burden, DatasheetRates, burden
 from napkin.planning.verdicts import FITS, Fit, evaluate
 from napkin.record import record, replace

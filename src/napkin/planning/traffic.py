@@ -16,14 +16,14 @@ a stage of ℓ layers, width h, and a rank's weights and gradients of P and G by
 
 from __future__ import annotations
 
-from napkin.autograd.tape import sized
+from napkin.autograd.tensors import sized
 from napkin.counting import flops, utilization
 from napkin.elementwise import Number
 from napkin.footprint.offload import host_bytes
 from napkin.footprint.rank import Rank
 from napkin.footprint.setup import Setup
-from napkin.operations.base import COLUMN, ROW
 from napkin.operations.model import Layer, Model
+from napkin.operations.roles import COLUMN, ROW
 from napkin.record import record
 from napkin.timing.collectives import all_reduce_bytes, gather_share
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.autograd.tape import sized
+from napkin.autograd.tensors import sized
 from napkin.elementwise import Number
 from napkin.footprint import allocator, memory
 from napkin.footprint.allocator import EXACT, Reported, Width

@@ -9,15 +9,18 @@ from collections.abc import Iterable, Sequence
 
 from napkin import term
 from napkin.elementwise import Number, is_array, where
-from napkin.operations.base import EXPERT, EXPERT_KERNELS, HEADS, REPLICATED, Operation, Timer, Work
+from napkin.operations.base import EXPERT_KERNELS, Operation, Timer
 from napkin.operations.facts import Attention, LinearLayer, RoutedExperts
+from napkin.operations.implementations import Implementation
 from napkin.operations.model import Layer, Model
+from napkin.operations.rewrite import FusedLinear, divided_outputs, fuse, fuse_linears
+from napkin.operations.roles import COLUMN, EXPERT, HEADS, REPLICATED, ROW
+from napkin.operations.work import Work
 from napkin.record import record
 from napkin.term import Term
 from napkin.timing.attention import core_time
 from napkin.timing.clock import BYTE, ONE, PER_PARAM, SECOND, STACK, Clock, size, total, zero
 from napkin.timing.experts import CAST_BACKWARD, CAST_FORWARD, expert_time, split
-from napkin.timing.fusion import FusedLinear, divided_names, fused_activations, fused_linears
 from napkin.timing.layer_collectives import ring_time, tensor_time
 from napkin.timing.step_layout import StepLayout
 
@@ -28,6 +31,8 @@ communication: tensor, context, expert · overhead: host, the time in which kern
 COMPUTE, MEMORY, COMMUNICATION = GROUPS[:2], GROUPS[2:5], GROUPS[5:8]
 Groups = dict[str, list[Term]]
 """Seconds by group."""
+TRAINING_STACK = Implementation(swiglu="generated")
+"""How the stacks whose step times are calibrated fuse elementwise operations."""
 
 
 @record
@@ -119,7 +124,7 @@ class LayerClock(Timer):
     def elementwise(self, operations: Iterable[Operation]) -> None:
         """Add the bytes that elementwise operations move; tensors that tensor parallelism divides are 1/t as large."""
         operations = tuple(operations)
-        divided = divided_names(operations)
+        divided = divided_outputs(operations)
         clock = self.clock
         moved: tuple[list[Term], list[Term]] = ([], [])
         for op in operations:
@@ -146,7 +151,7 @@ class LayerClock(Timer):
         for one in linears:
             name = f"{self.kind}/{one.name}"
             rows = clock.read if one.reads_encoder else clock.tokens
-            k, n = one.local(name, clock.tp)
+            k, n = local_shape(one, name, clock.tp)
             last, backward = clock.linear(name, rows, k, n)
             self.add({"matmul": last}, {"matmul": backward})
             inputs.append(term.multiply(f"{name}/inputs", rows, k))
@@ -171,15 +176,25 @@ class LayerClock(Timer):
         return last
 
 
+def local_shape(linear: FusedLinear, name: str, tp: Term) -> tuple[Term, Term]:
+    """Return (k, n) on one rank: a row-parallel layer divides its input, a column-parallel one its output."""
+    k, n = size(f"{name}/d_in", linear.d_in), size(f"{name}/d_out", linear.d_out)
+    if linear.shard == ROW:
+        k = term.divide(f"{name}/k", k, tp)
+    if linear.shard == COLUMN:
+        n = term.divide(f"{name}/n", n, tp)
+    return k, n
+
+
 def layer_time(clock: Clock, layer: Layer, kind: str) -> LayerTime:
     """One layer for one micro-batch: forward, backward, what is recomputed, and gradient accumulation."""
     rates = clock.rates
     own = LayerClock(clock, kind)
     weights, expert_weights = layer_weights(layer.operations, clock.layout, kind)
-    operations = fused_activations(layer.operations)
+    operations = fuse(layer.operations, TRAINING_STACK)
     for op in operations:
         op.time(own)
-    linears = fused_linears(own.linears)
+    linears = fuse_linears(own.linears)
     last = own.fused(linears)
     own.elementwise(operations)
     own.add(*tensor_time(clock, kind, residual_width(operations), linears))

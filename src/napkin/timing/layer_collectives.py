@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 from napkin import term
 from napkin.elementwise import Number
-from napkin.operations.base import COLUMN, ROW
+from napkin.operations.rewrite import FusedLinear
+from napkin.operations.roles import COLUMN, ROW
 from napkin.term import Term
 from napkin.timing.clock import ONE, SECOND, STACK, TWO, WIDE_BYTES, Clock, size
 from napkin.timing.collectives import all_reduced, gathered
-from napkin.timing.fusion import FusedLinear
 
 Seconds = tuple[dict[str, Term], dict[str, Term]]
 """Seconds by group, forward and backward."""

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 
 from napkin.counting.flops import over_memory
 from napkin.elementwise import Number
-from napkin.operations.base import Gemm, Work
 from napkin.operations.model import Model
+from napkin.operations.work import Gemm, Work
 from napkin.term import (
     TRUE,
     Term,

@@ -1,0 +1,147 @@
+"""Routers of mixtures of experts, and the balancing loss on their logits."""
+
+from __future__ import annotations
+
+from napkin.elementwise import Number
+from napkin.operations.expert_kernels import (
+    root_softplus,
+    shares,
+    sparsemixer,
+)
+from napkin.operations.lowering import Lowering, Value
+from napkin.operations.ordinary import NOT_TIMED, Elementwise, Ordinary
+from napkin.operations.roles import ROUTER
+from napkin.operations.work import Gemm, Weight, Work, gemm
+from napkin.record import record
+
+
+@record
+class Router(Ordinary):
+    """Chooses `top_k` of `experts` for each token by a linear layer. FLOP: 2·T·h·E.
+
+    score      softmax, sigmoid, sqrtsoftplus (√softplus), or softmax_top_k and sigmoid_top_k (of the chosen alone)
+    normalise  the chosen scores are divided by their sum       upcast   the linear layer runs in fp32
+    balanced   a bias that no gradient reaches takes part in the choice: kept as a buffer, or as a parameter
+    softcap    the logits pass through cap·tanh(logit/cap)
+    noise      its input is multiplied in place by a random factor near 1, in training
+    hashed     a fixed table chooses by the token's number, the linear layer only scores the chosen (Roller et al. 2021,
+               arXiv:2106.04426): a buffer, of which rows are looked up
+    masked     all scores but those of chosen groups are masked, and the best are taken from what is left
+    """
+
+    d_in: int
+    experts: int
+    top_k: int
+    bias: bool = False
+    score: str = "softmax"
+    normalize: bool = False
+    upcast: bool = False
+    balanced: str = ""
+    softcap: bool = False
+    noise: bool = False
+    hashed: bool = False
+    masked: bool = False
+
+    def weights(self) -> tuple[Weight, ...]:
+        present = (("bias", self.bias), ("balance", self.balanced == "parameter"))
+        vectors = tuple(Weight(name, (self.experts,), trained=name != "balance") for name, there in present if there)
+        return (Weight("weight", (self.experts, self.d_in)), *vectors)
+
+    def gemms(self, work: Work) -> tuple[Gemm, ...]:
+        return (gemm(self.name, work.tokens, self.d_in, self.experts),)
+
+    def gives_logits(self) -> bool:
+        return not self.hashed
+
+    def expert_part(self) -> str:
+        return ROUTER
+
+    def buffers(self, vocabulary: int) -> tuple[tuple[int, str], ...]:
+        """A bias that no gradient reaches, and the choices of a hashed router."""
+        bias = self.experts if self.balanced == "buffer" else 0
+        return (bias, "fp32"), (vocabulary * self.top_k if self.hashed else 0, "int64")
+
+    def traffic(self) -> tuple[Number, Number]:
+        """fp32 scores, softmax and choice."""
+        return 12 * self.experts, 12 * self.experts
+
+    def lower(self, run: Lowering) -> Value:
+        """Choose experts; the value is the weights of the chosen ones.
+
+        No gradient passes through the choice itself (biases, groups, masks): whatever autograd saves for it goes with
+        it."""
+        x = run.read(self)
+        tape, code = run.tape, run.code
+        k, e = self.top_k, self.experts
+        rows = x.tensor.count // self.d_in
+        outer = tape.compute, tape.autocast
+        if code.router_apart and tape.autocast:
+            tape.compute, tape.autocast = "fp32", ""
+        tensor = tape.cast(x.tensor, "fp32") if self.upcast else x.tensor
+        if self.noise:
+            noise = tape.new(tensor.count, tensor.dtype, "noise", fixed=True)
+            tensor = tape.record("mul", (tensor, noise), tensor.view(), (noise,))
+        logits = tape.linear(tensor, self.d_in, e, self.bias, f"{self.name}/weight")
+        made_in = logits.dtype
+        if self.softcap:
+            logits = run.capped(tape.cast(logits, "fp32"))
+        if code.router == "sparsemixer":
+            return Value(sparsemixer(run, logits, rows, k, e), k)
+        chosen = tape.new(rows * k, "int64", "chosen", fixed=True)
+        wide = logits if code.native_scores else tape.cast(logits, "fp32")
+        kept = [chosen]
+        if self.masked:
+            kept.append(tape.new(rows * e, "bool", "outside the groups", fixed=True))
+        if self.upcast and not code.fp32_router and tape.compute != "fp32":
+            kept.append(tape.new(self.d_in * e, "fp32", "wide weight", fixed=True))
+        if self.score.endswith("_top_k"):
+            read = logits if self.score == "sigmoid_top_k" else wide
+            if self.balanced:  # gathered by a choice with a bias: gather keeps what it reads
+                kept.append(read)
+            best = tape.record("topk", (read,), tape.new(rows * k, read.dtype, "best"), kept)
+            if self.score == "sigmoid_top_k":
+                weights = tape.sigmoid(best)
+            else:
+                weights = tape.softmax(best, "" if code.native_scores == "raised" else best.dtype)
+        else:
+            asked = wide.dtype if code.native_scores == "kept" else ""
+            if self.score == "sqrtsoftplus":
+                scores = root_softplus(run, wide)
+            else:
+                scores = tape.sigmoid(wide) if self.score == "sigmoid" else tape.softmax(wide, asked)
+            weights = tape.record("topk", (scores,), tape.new(rows * k, scores.dtype, "weights"), kept)
+        if self.normalize:
+            weights = shares(run, weights, rows)
+        if code.masked_choice:
+            none = tape.new(rows * k, "bool", "no expert", fixed=True)
+            weights = tape.record("masked_fill", (weights,), tape.new(rows * k, weights.dtype, "masked"), (none,))
+        tape.compute, tape.autocast = outer
+        if code.router != "scores":
+            weights = tape.cast(weights, x.tensor.dtype if code.router == "tokens" else made_in)
+        return Value(weights, k)
+
+
+@record
+class BalanceLoss(Elementwise):
+    """A second loss, on how evenly the routers of all layers spread the tokens over `experts` (Fedus et al. 2021,
+    arXiv:2101.03961, equations 4 to 6). `each`: how many routers' logits a layer gives to it."""
+
+    experts: int
+    top_k: int
+    each: int = 1
+
+    def traffic(self) -> tuple[Number, Number]:
+        return NOT_TIMED  # not timed yet
+
+    def lower(self, run: Lowering) -> Value:
+        """Run the softmax of each layer's router logits once more, and count the tokens that each expert got.
+
+        Which experts are best is read, not how good: no gradient passes through that choice, which keeps nothing."""
+        tape = run.tape
+        rows = run.tokens * run.routers * self.each
+        probabilities = tape.softmax(
+            tape.new(rows * self.experts, "fp32" if run.code.fp32_logits else tape.compute, "x")
+        )
+        shares = tape.new(self.experts, "fp32", "shares of tokens", fixed=True)
+        loss = tape.new(1, "fp32", "balance")
+        return Value(tape.record("balance", (probabilities,), loss, (shares,)), 1)

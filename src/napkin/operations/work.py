@@ -1,0 +1,99 @@
+"""What a forward pass runs over, and what an operation computes with: weights and GEMMs."""
+
+from __future__ import annotations
+
+from napkin.elementwise import Number
+from napkin.operations.primitives import matmul_flops
+from napkin.operations.roles import AS_READ, COLUMN, REPLICATED, ROW
+from napkin.record import record
+
+
+@record
+class Weight:
+    """A parameter: `copies` tensors of `shape` (one per expert), of which a token uses `used`; `trained` where it gets
+    a gradient."""
+
+    name: str
+    shape: tuple[int, ...]
+    shard: str = REPLICATED
+    copies: int = 1
+    used: int = 1
+    trained: bool = True
+
+    @property
+    def count(self) -> int:
+        """Return the number of parameters."""
+        return self.copies * self.each
+
+    @property
+    def active(self) -> int:
+        """Return the number of parameters that one token uses."""
+        return self.used * self.each
+
+    @property
+    def each(self) -> int:
+        """Return the elements of one copy."""
+        total = 1
+        for size in self.shape:
+            total *= size
+        return total
+
+
+@record
+class Work:
+    """What one forward pass runs over.
+
+    sequences  number of sequences        length  tokens per sequence
+    pairs      which (query, key) pairs count as FLOPs: full, half or exact
+    lengths    packed documents of a sequence, as (length, count); attention does not cross documents
+    memory     length of the encoder's sequence, which cross-attention reads; 0 without one
+    """
+
+    sequences: Number
+    length: Number
+    pairs: str = "full"
+    lengths: tuple[tuple[int, int], ...] = ()
+    memory: Number = 0
+
+    @property
+    def tokens(self) -> Number:
+        """Return the number of tokens."""
+        return self.sequences * self.length
+
+
+@record
+class Pairs:
+    """How attention FLOPs are counted: 2 · count · heads · size, or half of it where `halved` (the causal convention
+    that ignores the diagonal). `count`: (query, key) pairs per head over all sequences; `size`: head_dim."""
+
+    count: Number
+    heads: Number
+    size: Number
+    halved: bool
+
+
+@record
+class Gemm:
+    """`batch` matmuls (m×k)(k×n) of the forward pass on one device.
+
+    `flops` is 2·batch·m·k·n, except for attention in a convention that counts fewer pairs. `weight`: (k×n) is a
+    parameter, so that backward has one matmul for the input's and one for the weight's gradient."""
+
+    name: str
+    batch: Number
+    m: Number
+    k: Number
+    n: Number
+    flops: Number
+    weight: bool = True
+    pairs: Pairs | None = None
+
+
+def gemm(name: str, m: Number, k: Number, n: Number, batch: Number = 1, weight: bool = True) -> Gemm:
+    """Return a GEMM of 2·batch·m·k·n FLOP."""
+    return Gemm(name, batch, m, k, n, matmul_flops(m, k, n, batch), weight)
+
+
+def division_of(shard: str) -> str:
+    """Return how the output of a weight with this shard is divided."""
+    return shard if shard in (COLUMN, ROW) else AS_READ
