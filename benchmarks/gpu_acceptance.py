@@ -46,7 +46,7 @@ from napkin.errors import NapkinError
 from napkin.inputs.hardware import Hardware, shipped
 from napkin.inputs.profile import Profile, read_profile
 from napkin.inputs.profile_cases import OK, Case, ProfiledDevice
-from napkin.inputs.profile_summary import summarise
+from napkin.inputs.profile_summary import summarize
 
 BUDGET = 470.0
 PASS, FAIL, RECORDED, SKIPPED = "pass", "fail", "recorded", "skipped"
@@ -132,7 +132,7 @@ class Rig:
 
     def session(self) -> Session:
         about = ProfiledDevice(**asdict(self.device.info))
-        empty = summarise([], {})
+        empty = summarize([], {})
         return Session(
             self.device,
             Profile(

@@ -96,7 +96,7 @@ def test_readings_are_converted_to_base_units() -> None:
     assert sensors.driver() == "580.82.07"
     assert sensors.pcie() == (5, 16)
     others = sensors.occupancy(own_bytes=1 << 30)
-    assert (others.other_processes, others.utilisation) == (1, 0.4)
+    assert (others.other_processes, others.utilization) == (1, 0.4)
     assert others.unexplained_bytes == (5 << 30) - (1 << 30) - (3 << 29)
 
 

@@ -32,7 +32,7 @@ from napkin.inputs.profile_cases import (
     Peak,
     ProfiledDevice,
 )
-from napkin.inputs.profile_summary import summarise
+from napkin.inputs.profile_summary import summarize
 from tests.fake_device import FakeDevice
 
 PEAKS = {"bf16": Peak(989e12, "datasheet"), "fp8_e4m3": Peak(1979e12, "datasheet")}
@@ -56,7 +56,7 @@ def header(fake: FakeDevice, **changes: Any) -> Profile:
         environment={},
         peaks=PEAKS,
         cases=[],
-        summary=summarise([], {}),
+        summary=summarize([], {}),
     )
     return replace(profile, **changes)
 

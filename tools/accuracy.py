@@ -122,8 +122,8 @@ def megatron(found: accuracy.Errors) -> str:
     for source in ("narayanan", "korthikanti"):
         mine = np.flatnonzero(sources == source)
         errors = found.out[mine]
-        factored = accuracy.with_own_factor(errors, left_out=False)
-        alone = accuracy.with_own_factor(errors, left_out=True)
+        factored = accuracy.with_own_factor(errors, held_out=False)
+        alone = accuracy.with_own_factor(errors, held_out=True)
         plain += list(errors)
         own += list(factored)
         single += list(alone)

@@ -29,11 +29,10 @@ TABLE = ROOT / "src" / "napkin" / "_tables" / "calibration.py"
 
 def problem() -> Problem:
     rows = facts.steps()
-    source_of = facts.SourceOf()
     columns = Columns(rows)
     return Problem(
         columns,
-        [source_of(row.source) for row in columns.kept],
+        [row.source_key for row in columns.kept],
         {name: (value, spread) for name, (value, spread, _) in PRIORS.items()},
         np.array([not row.suspect for row in columns.kept]),
     )

@@ -144,6 +144,8 @@ def published(what: str) -> Callable[[], str]:
         facts = read_yaml(f"configs/evidence/{what}.yaml")
         body = "from __future__ import annotations\n\nfrom typing import TYPE_CHECKING\n\n"
         body += "if TYPE_CHECKING:\n    from typing import Any\n\n"
+        if "teams" in facts:
+            body += f"TEAMS: dict[str, list[str]] = {plain(facts['teams'])}\n"
         for name in ("sources", "models"):
             if name in facts:
                 body += f"{name.upper()}: dict[str, dict[str, Any]] = {plain(facts[name])}\n"

@@ -7,6 +7,28 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing import Any
 
+TEAMS: dict[str, list[str]] = {
+    'OpenAI': ['GPT'],
+    'Meta': ['Llama', 'XGLM'],
+    'BigScience': ['BLOOM'],
+    'EleutherAI': ['GPT-NeoX', 'GPT-J', 'Pythia'],
+    'TII': ['Falcon'],
+    'MosaicML': ['MPT'],
+    'TinyLlama': ['TinyLlama'],
+    'DeepSeek': ['DeepSeek'],
+    'NVIDIA': ['Nemotron'],
+    'Google': ['PaLM', 'UL2', 'BERT'],
+    'DeepMind': ['Gopher'],
+    'Tsinghua': ['GLM'],
+    'Amazon': ['AlexaTM'],
+    'BigCode': ['StarCoderBase'],
+    'OpenBMB': ['MiniCPM'],
+    'JetMoE team': ['JetMoE'],
+    'Microsoft': ['Phi'],
+    'IBM': ['Granite'],
+    'Karpathy': ['nanoGPT', 'llm.c'],
+    'modded-nanogpt': ['modded-nanogpt'],
+}
 ROWS: list[dict[str, Any]] = [
     {'id': 'gpt3-175b', 'organisation': 'OpenAI', 'year': 2020, 'model': 'GPT-3 175B', 'kind': 'pretrain', 'params_total': 174600000000, 'params_active': 174600000000, 'tokens': 300000000000, 'accelerator': 'V100 SXM2 16GB', 'count': 10000, 'device_hours': 3552000, 'seq_len': 2048, 'precision': 'fp16', 'peak_dtype': 'fp16', 'check': '6nd', 'flop_stated': 3.14e+23, 'energy_mwh': 1287, 'co2_t': 552.1, 'pue': 1.1, 'grid_kg_per_kwh': 0.429, 'hours_basis': 'window', 'note': 'hardware and days are Patterson reconstructions, not OpenAI statements', 'source': 'GPT-3 paper Table D.1 (3.14e23); Patterson et al. 2021 Table 4 (10,000 V100, 14.8 days, 24.6 TFLOP/s, 1287 MWh, 552.1 t), opened through facebookresearch/metaseq projects/OPT/chronicles/final_update.md and Epoch AI notable-models table, Feb 2025 copy (IyngkarranKumar/compute_thresholds_public data/notable_ai_models_24_02_2025.csv), row and its quotes of the paper', 'tier': 'B', 'unverified': ['pue', 'grid_kg_per_kwh', 'co2_t']},
     {'id': 'gpt4-rumour', 'organisation': 'OpenAI', 'year': 2022, 'model': 'GPT-4', 'kind': 'pretrain', 'accelerator': 'A100 SXM 40GB', 'count': 25000, 'device_hours': 57000000, 'peak_dtype': 'bf16', 'check': 'flop', 'flop_stated': 2.1e+25, 'hours_basis': 'window', 'note': 'third-party conjecture; use only as an order of magnitude', 'source': 'Epoch AI notable-models table, Feb 2025 copy (IyngkarranKumar/compute_thresholds_public data/notable_ai_models_24_02_2025.csv), row and its quotes of the paper (marked speculative there; 90 percent interval 8.2e24 to 4.4e25)', 'tier': 'C'},

@@ -48,7 +48,7 @@ def _stream(session: Session, operation: str, size: int, timing: Timing, datashe
 
 
 def host(session: Session, mode: Mode) -> None:
-    """Host to device and back, over pinned and pageable memory, and both ways at once.
+    """Measure host to device and back, over pinned and pageable memory, and both ways at once.
 
     With several ranks first on rank 0 alone, then on all at once: the GPUs of a node share its memory and its links.
     """
@@ -79,7 +79,7 @@ def _transfer(session: Session, direction: str, pinned: bool, size: int, idle: b
 
 
 def _by_wall_clock(session: Session, kernel: Kernel) -> Measurement:
-    """Pageable copies block the host: the wall clock round copy and synchronisation is what a program sees."""
+    """Time pageable copies, which block the host, by the wall clock around copy and synchronization."""
     device = session.device
     kernel.call(0)
     device.synchronize()

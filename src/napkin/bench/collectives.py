@@ -30,7 +30,7 @@ ONE_RANK = "one rank"
 
 
 def collectives(session: Session, device: TorchDevice, mode: Mode) -> None:
-    """Every operation, size and scope; with one rank a single case that says why there is none."""
+    """Measure every operation, size and scope; with one rank record a single case that says why there is none."""
     team = session.team
     if not isinstance(team, Torchrun) or team.world == 1:
         session.skip("collectives/all", "collectives", {"operation": "all", "ranks": 1}, ONE_RANK)
@@ -44,7 +44,7 @@ def collectives(session: Session, device: TorchDevice, mode: Mode) -> None:
 
 
 def _scopes(team: Torchrun) -> dict[str, tuple[Any, int]]:
-    """All ranks; on several nodes also the ranks of one node, and one rank of each node (they cross the network)."""
+    """Return the scopes: all ranks; on several nodes also one node's ranks, and one rank of each node (the network)."""
     scopes: dict[str, tuple[Any, int]] = {"all": (None, team.world)}
     local, nodes = team.local_world, team.world // team.local_world
     if nodes > 1 and local > 1 and team.world % local == 0:
@@ -92,7 +92,7 @@ def _case(
 def _timed(
     device: TorchDevice, team: Torchrun, call: Callable[[], Any], operation: str, ranks: int, size: int
 ) -> Measurement:
-    """Blocks of calls with a barrier before each. The slowest rank decides: the case is the maximum over ranks."""
+    """Time blocks of calls with a barrier before each. The case is the maximum over ranks: the slowest decides."""
     for _ in range(WARMUP):
         call()
     device.synchronize()
@@ -127,7 +127,7 @@ def _timed(
 
 
 def _call(device: TorchDevice, team: Torchrun, operation: str, size: int, group: Any, ranks: int) -> Callable[[], Any]:
-    """The operation on `size` bytes, as nccl-tests counts them: what one rank holds when the data is whole."""
+    """Return the operation on `size` bytes, which nccl-tests counts as what one rank holds of the complete data."""
     torch = device.torch
     distributed = torch.distributed
     each = max(1, size // 2 // ranks)  # bf16
@@ -153,7 +153,7 @@ def _call(device: TorchDevice, team: Torchrun, operation: str, size: int, group:
     following, preceding = members[(place + 1) % ranks], members[(place - 1) % ranks]
 
     def ring() -> None:
-        """Each rank sends to the next and receives from the one before, as pipeline stages do."""
+        """Send to the next rank and receive from the previous one, as pipeline stages do."""
         moves = [
             distributed.P2POp(distributed.isend, whole, following, group=group),
             distributed.P2POp(distributed.irecv, other, preceding, group=group),
@@ -165,5 +165,5 @@ def _call(device: TorchDevice, team: Torchrun, operation: str, size: int, group:
 
 
 def _newest(distributed: Any, name: str, older: str) -> Any:
-    """torch renamed these in 2.13, and warns on the older names."""
+    """Return the operation by its newest name: torch 2.13 renamed these and warns on the older names."""
     return getattr(distributed, name, None) or getattr(distributed, older)

@@ -30,7 +30,7 @@ class ComparedFigure:
 
 
 def figures(profile: Profile) -> dict[str, ComparedFigure]:
-    """The headline figures by their path in the answer."""
+    """Return the headline figures by their path in the answer."""
     found: dict[str, ComparedFigure] = {}
 
     def put(path: str, value: float | None, unit: str, case: Case | None) -> None:
@@ -75,7 +75,7 @@ def _cases(profile: Profile, group: str, wanted: Mapping[str, Any]) -> list[Case
 
 
 def compared(a: Profile, b: Profile) -> list[dict[str, Any]]:
-    """One row a figure that both have: both values, the change, and whether it is beyond noise.
+    """Return one row for each figure that both have: both values, the change, and whether it is beyond noise.
 
     A difference counts where the blocks' p10–p90 bands lie apart and it exceeds what repeated runs differ by.
     """

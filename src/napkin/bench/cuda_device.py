@@ -122,7 +122,7 @@ class CudaDevice(TorchDevice):
         }
 
     def attention_backends(self) -> tuple[Any, ...]:
-        """Without a restriction torch falls back silently to the kernel that stores the full square of scores."""
+        """Return the allowed kernels: unrestricted, torch silently falls back to the one that stores all scores."""
         from torch.nn.attention import SDPBackend
 
         return (SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION)

@@ -63,7 +63,7 @@ class Occupancy:
     """Who else is on the device, asked before a run."""
 
     other_processes: int | None  # None where the driver hides them
-    utilisation: float | None  # share of the last second in which a kernel ran
+    utilization: float | None  # share of the last second in which a kernel ran
     unexplained_bytes: int | None  # memory in use beyond this process's own
 
 
@@ -108,7 +108,7 @@ class Event(Protocol):
         """Block the host until the device has passed the mark."""
 
     def since(self, earlier: Event) -> float:
-        """Seconds of device time between two marks that have both been passed."""
+        """Return the seconds of device time between two marks that have both been passed."""
 
 
 class Watcher(Protocol):
@@ -128,7 +128,7 @@ class Device(Protocol):
     def synchronize(self) -> None: ...
     def sleep(self, seconds: float) -> None: ...
     def now(self) -> float:
-        """Wall clock in seconds."""
+        """Return the wall clock in seconds."""
 
     def watch(self, interval: float) -> Watcher: ...
     def occupancy(self) -> Occupancy: ...
@@ -138,16 +138,16 @@ class Device(Protocol):
 
     def matmul(self, spec: MatmulSpec) -> Kernel: ...
     def attention(self, dtype: str, shape: ModelAttention, backward: bool) -> Kernel:
-        """Scaled dot-product attention, forward or backward."""
+        """Return a call of scaled dot-product attention, forward or backward."""
 
     def stream(self, operation: str, size: int) -> Kernel:
         """copy, write, read or triad over buffers of `size` bytes."""
 
     def transfer(self, direction: str, pinned: bool, size: int) -> Kernel:
-        """h2d, d2h or both, `size` bytes each way."""
+        """Return a call that copies `size` bytes each way: h2d, d2h or both."""
 
     def graph(self, kernel: Kernel, calls: int) -> Kernel | None:
-        """`calls` calls captured as one, replayed without the host's launch cost; None where that is not possible."""
+        """Capture `calls` calls as one that replays without the host's launch cost; None where that is not possible."""
 
     def explain(self, error: Exception) -> Exception:
-        """An exception of the device's library as OutOfMemory or DeviceLost where it is one, else itself."""
+        """Return an exception of the device's library as OutOfMemory or DeviceLost where it is one, else unchanged."""

@@ -15,7 +15,7 @@ from napkin.units import number_format
 
 @dataclass(frozen=True, slots=True)
 class MatmulFormat:
-    """A number format that a product can be timed in, and what its kernels ask of a shape."""
+    """A number format that a matmul can be timed in, and what its kernels ask of a shape."""
 
     key: str
     bits: int  # of one input element
@@ -51,13 +51,13 @@ _ROCM_FP8 = ("gfx942", "gfx950", "gfx12")  # MI300 and later, RDNA 4
 
 
 def named(text: str) -> str:
-    """The key of a format in any spelling; fp8 is measured in the format of weights and activations."""
+    """Return the key of a format given in any spelling; fp8 is measured in the format of weights and activations."""
     word = number_format(text)
     return {"fp8": "fp8_e4m3"}.get(word, word)
 
 
 def unsupported(key: str, info: DeviceInfo) -> str | None:
-    """Why this device has no matmul in this format; None where it has one."""
+    """Return why this device has no matmul in this format; None where it has one."""
     if info.kind == "cpu":
         return None if key in _CPU else f"no {key} matmul on a CPU"
     if info.kind == "mps":
@@ -82,7 +82,7 @@ def _unsupported_rocm(key: str, arch: str) -> str | None:
 
 
 def illegal(spec: MatmulSpec) -> str | None:
-    """Why the format's kernels refuse this shape; None where they take it."""
+    """Return why the format's kernels refuse this shape; None where they accept it."""
     form = FORMATS[spec.dtype]
     if spec.m <= form.m_above:
         return f"{spec.dtype} needs m above {form.m_above}, not {spec.m}"
@@ -93,7 +93,7 @@ def illegal(spec: MatmulSpec) -> str | None:
 
 
 def spec_bytes(spec: MatmulSpec) -> int:
-    """Bytes of A, B and C of one operand set."""
+    """Return the bytes of A, B and C of one operand set."""
     form = FORMATS[spec.dtype]
     inputs = (spec.m * spec.k + spec.k * spec.n) * form.bits // 8
     return inputs + spec.m * spec.n * OUT_BYTES[spec.out or form.out]

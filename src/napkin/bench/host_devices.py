@@ -59,7 +59,7 @@ class CpuDevice(TorchDevice):
 
 
 def _available(total: int) -> int:
-    """Memory that the system can give; half of it all where the system does not say."""
+    """Return the bytes that the system can give; half of its memory where it does not say."""
     try:
         with open("/proc/meminfo", encoding="ascii") as lines:
             for line in lines:

@@ -23,7 +23,7 @@ FREE_SHARE = 0.4  # of free memory for the operands of one shape of the search
 
 
 def params(spec: MatmulSpec, kind: str, **more: Param) -> dict[str, Param]:
-    """What identifies a matmul case beside its name."""
+    """Return the fields that identify a matmul case in addition to its name."""
     return {
         "kind": kind,
         "dtype": spec.dtype,
@@ -65,7 +65,7 @@ class Matmuls:
     # --- the figures of one dtype ------------------------------------------------------------------------------
 
     def dtype(self, dtype: str) -> None:
-        """Anchor, search, burst, sustained and the format's variants, in the order of what one would miss most."""
+        """Measure anchor, search, burst, sustained and the format's variants, the most important first."""
         if self.anchor(dtype).status == UNSUPPORTED:
             return
         finalists = self.search(dtype)
@@ -78,15 +78,15 @@ class Matmuls:
         self.device.release()
 
     def anchor(self, dtype: str) -> Case:
-        """8192³, comparable between machines and tools."""
+        """Measure 8192³, comparable between machines and tools."""
         return self.blocks(self.spec(dtype, self.anchor_shape), "anchor", self.timing)
 
     def burst(self, dtype: str, shape: Shape) -> Case:
-        """From a cool, boosted clock: what a blog or a datasheet's marketing shows."""
+        """Measure from a cool, boosted clock: what a blog or a datasheet's marketing shows."""
         return self.blocks(self.spec(dtype, shape), "burst", self.burst_timing)
 
     def blocks(self, spec: MatmulSpec, kind: str, timing: Timing, case_id: str = "", **more: Param) -> Case:
-        """One shape by the method of timing.py."""
+        """Measure one shape by the method of timing.py."""
         return self.session.case(
             case_id or matmul_id(spec.dtype, kind, spec.m, spec.k, spec.n),
             "matmul",
@@ -99,7 +99,7 @@ class Matmuls:
         return outcome(kernel, time_blocks(self.device, kernel, timing))
 
     def sustained(self, dtype: str, shape: Shape, kind: str = "sustained") -> Case:
-        """After the clock has settled at the power or thermal limit: what a training run gets."""
+        """Measure after the clock has settled at the power or thermal limit: what a training run gets."""
         spec, how = self.spec(dtype, shape), self.how_held
 
         def measure() -> Measurement:
@@ -127,13 +127,13 @@ class Matmuls:
         )
 
     def shape(self, dtype: str, shape: Shape) -> None:
-        """A shape that somebody asked for, in a burst and held."""
+        """Measure a requested shape, in a burst and under sustained load."""
         case = self.blocks(self.spec(dtype, shape), "shape_burst", self.burst_timing)
         if case.status == OK:
             self.sustained(dtype, shape, kind="shape_sustained")
 
     def fp8_variants(self) -> None:
-        """What fp8's recipes differ in, at the anchor: accumulation, output type, scaling."""
+        """Measure at the anchor shape what fp8 recipes differ in: accumulation, output type, scaling."""
         base = self.spec("fp8_e4m3", self.anchor_shape)
         variants = {
             "fast_accum": replace(base, fast_accum=True),
@@ -146,7 +146,7 @@ class Matmuls:
     # --- the search --------------------------------------------------------------------------------------------
 
     def search(self, dtype: str) -> list[Shape]:
-        """The fastest shapes under load, best first."""
+        """Return the fastest shapes under load, best first."""
         found: list[Shape] = []
 
         def measure() -> Measurement:
@@ -181,26 +181,26 @@ class Matmuls:
         dtype: str,
         name: str,
         tp: int,
-        products: Sequence[ModelMatmul],
+        gemms: Sequence[ModelMatmul],
         attentions: Sequence[ModelAttention],
         tokens: int,
     ) -> None:
-        """Every matmul and attention of a training step after the split, forward and backward."""
+        """Measure every matmul and attention of a training step after the split, forward and backward."""
         shared: dict[str, Param] = {"model": name, "tp": tp, "tokens": tokens}
-        for p in products:
-            spec = MatmulSpec(dtype, p.m, p.k, p.n, data=self.data)
+        for gemm in gemms:
+            spec = MatmulSpec(dtype, gemm.m, gemm.k, gemm.n, data=self.data)
 
-            def measure(spec: MatmulSpec = spec, product: ModelMatmul = p) -> Measurement:
+            def measure(spec: MatmulSpec = spec, gemm: ModelMatmul = gemm) -> Measurement:
                 reason = formats.illegal(spec)
                 if reason is not None:
                     raise Unsupported(reason)
                 seen = self._outcome(self.device.matmul(spec), self.timing)
-                return replace(seen, figures={"flops": float(spec.flops * product.count)})
+                return replace(seen, figures={"flops": float(spec.flops * gemm.count)})
 
             self.session.case(
                 f"matmul/{dtype}/model/{name}/tp{tp}/{tokens}/{spec.shape}",
                 "matmul",
-                params(spec, "model", operation=p.name[:200], count=p.count, **shared),
+                params(spec, "model", operation=gemm.name[:200], count=gemm.count, **shared),
                 1.0,
                 measure,
             )
@@ -235,7 +235,7 @@ class Matmuls:
 
 
 def outcome(kernel: Kernel, timed: Timed) -> Measurement:
-    """A kernel's rate in each block."""
+    """Return a kernel's rate in each block."""
     return Measurement(
         unit=kernel.unit,
         values=[kernel.work / seconds for seconds in timed.seconds],
@@ -272,11 +272,11 @@ class Search:
         return formats.illegal(spec) is None and formats.spec_bytes(spec) < FREE_SHARE * self.device.free_bytes()
 
     def _expected(self, work: float) -> float:
-        """Seconds of one call, if it ran at the anchor's rate."""
+        """Return the seconds of one call at the anchor's rate."""
         return work / self.anchor_rates[-1] if self.anchor_rates else float("inf")
 
     def _batch(self, kernels: Sequence[Kernel], seconds: float) -> list[float]:
-        """Seconds per call of each kernel, the anchor first: all queued together, so that the device never rests."""
+        """Return seconds per call of each kernel, the anchor first; all are queued, so the device never idles."""
         queued = [self._anchor, *kernels]
         calls = [max(1, round(self.matmuls.mode.first / self._expected(self._anchor.work)))]
         calls += [max(1, round(seconds / self._expected(kernel.work))) for kernel in kernels]
@@ -285,7 +285,7 @@ class Search:
         return times
 
     def rates(self, entrants: Sequence[Shape], seconds: float) -> list[float]:
-        """FLOP/s of each shape from about `seconds` of calls, relative to the anchor timed before and after it."""
+        """Return FLOP/s of each shape from about `seconds` of calls, relative to the anchor before and after it."""
         self.matmuls.session.progress.note(f"matmul {self.dtype} search  {len(entrants)} shapes left")
         kernels = [self.device.matmul(self.matmuls.spec(self.dtype, shape)) for shape in entrants]
         size = max(1, int(BATCH_SECONDS / seconds))
@@ -300,7 +300,7 @@ class Search:
         return result
 
     def _walk(self, ranked: list[tuple[Shape, float]], sms: int) -> list[tuple[Shape, float]]:
-        """Along k from the two best layouts and the most square single wave: the grid's depths are coarse."""
+        """Search along k from the two best layouts and the most square single wave: the grid's depths are coarse."""
         seconds = self.matmuls.mode.first * 27  # as long as a shape had in the round before the finalists'
         starts = ranked[:2]
         square = shapes.one_wave(sms)
@@ -315,7 +315,7 @@ class Search:
         return self.rates([shape], seconds)[0] if self._fits(shape) else 0.0
 
     def flags(self) -> list[str]:
-        """Whether the anchor moved, and whether the clock explains it."""
+        """Return whether the anchor moved, and whether the clock explains it."""
         moved = relative_spread(self.anchor_rates[1:])
         if moved <= ANCHOR_SPREAD:
             return []

@@ -12,7 +12,7 @@ from napkin.errors import ABSENT, USAGE, NapkinError
 
 
 def import_torch() -> Any:
-    """torch, or an error that says how to get it."""
+    """Import torch, or raise an error that says how to get it."""
     try:
         import torch
     except ImportError as error:
@@ -25,7 +25,7 @@ def import_torch() -> Any:
 
 
 def open_device(name: str | None) -> TorchDevice:
-    """The device to measure: a CUDA device unless another one is asked for by name."""
+    """Return the device to measure: a CUDA device unless another one is asked for by name."""
     torch = import_torch()
     if name is None or name.partition(":")[0] in ("cuda", "rocm"):
         if not torch.cuda.is_available():

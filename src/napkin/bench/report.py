@@ -14,7 +14,7 @@ EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 def report(profile: Profile, path: str | None) -> str:
-    """The profile as a person reads it."""
+    """Return the profile as text for people."""
     parts = [_device(profile), _health(profile), "", *_matmul(profile), *_bandwidths(profile), *_train(profile)]
     parts += _collectives(profile)
     if path is not None:
@@ -23,7 +23,7 @@ def report(profile: Profile, path: str | None) -> str:
 
 
 def bar(share: float) -> str:
-    """A share of 1 in ten cells, to an eighth of a cell."""
+    """Draw a share of 1 as a bar of ten cells, to an eighth of a cell."""
     eighths = round(min(1.0, max(0.0, share)) * BAR * 8)
     full, rest = divmod(eighths, 8)
     return ("█" * full + (EIGHTHS[rest] if rest else "")).ljust(BAR)
@@ -39,7 +39,7 @@ def _device(profile: Profile) -> str:
 
 
 def _health(profile: Profile) -> str:
-    """The verdict, and what the sensors said under the longest load."""
+    """Return the verdict, and the sensor readings under the longest load."""
     held = [c for c in profile.cases if c.sustained is not None and c.telemetry is not None]
     said = []
     if held:
@@ -89,7 +89,7 @@ def _matmul(profile: Profile) -> list[str]:
 
 
 def _ranks(profile: Profile, case: Case | None, unit: str) -> list[str]:
-    """The same figure on every GPU of the job; a synchronous step runs at the slowest."""
+    """Return the same figure for every GPU of the job; a synchronous step runs at the slowest one's rate."""
     over = profile.ranks.get(case.id) if case is not None else None
     if over is None:
         return []
@@ -98,7 +98,7 @@ def _ranks(profile: Profile, case: Case | None, unit: str) -> list[str]:
 
 
 def _shapes(profile: Profile) -> list[str]:
-    """Single shapes that were asked for."""
+    """Return the single shapes that were asked for."""
     lines = []
     for case in profile.cases:
         kind = case.params.get("kind")

@@ -26,7 +26,7 @@ from napkin.errors import REFUSED, NapkinError
 from napkin.inputs.hardware import Hardware, Table, find, peak_name, shipped
 from napkin.inputs.profile import Profile
 from napkin.inputs.profile_cases import FAILED, KIND, OK, OOM, SCHEMA, UNSUPPORTED, DeviceInfo, Peak, ProfiledDevice
-from napkin.inputs.profile_summary import summarise
+from napkin.inputs.profile_summary import summarize
 
 INTERRUPTED, TERMINATED = 130, 143
 METHOD = "events, blocks >= 2 ms, operands rotated beyond twice the L2, one synchronisation"
@@ -44,7 +44,7 @@ class ModelRequest:
     name: str
     tp: int
     tokens: int
-    products: Sequence[ModelMatmul]
+    gemms: Sequence[ModelMatmul]
     attentions: Sequence[ModelAttention]
 
 
@@ -82,7 +82,7 @@ class Done:
 
 
 def matched(info: DeviceInfo, known: Table) -> Hardware | None:
-    """The accelerator that a device says it is, if its memory agrees; None rather than a neighbour's peak."""
+    """Return the accelerator that a device reports, if its memory agrees; None rather than a similar card's peak."""
     if info.kind not in ("cuda", "rocm") or info.mig:
         return None
     try:
@@ -95,7 +95,7 @@ def matched(info: DeviceInfo, known: Table) -> Hardware | None:
 
 
 def peaks_of(hardware: Hardware | None) -> dict[str, Peak]:
-    """Dense peaks of the formats that a matmul can be timed in; fp32's are the vector units'."""
+    """Return the dense peaks of the formats that a matmul can be timed in; fp32's are the vector units'."""
     if hardware is None:
         return {}
     found = {}
@@ -154,11 +154,12 @@ def run(request: BenchRequest) -> Done:
 
 
 def team_of(device: TorchDevice) -> Team:
+    """Return the job's ranks under torchrun, else a team of one."""
     return Torchrun(device.torch, device.info.kind, device.place) if launched() else Alone()
 
 
 def measure(session: Session, device: TorchDevice, request: BenchRequest, hardware: Hardware | None) -> None:
-    """The groups that were asked for."""
+    """Return the groups that were asked for."""
     mode = request.mode
     groups = [group for group in GROUPS if group in request.groups]
     if "matmul" in groups:
@@ -166,7 +167,7 @@ def measure(session: Session, device: TorchDevice, request: BenchRequest, hardwa
         for dtype in request.dtypes or _dtypes(session, request):
             if request.model is not None:
                 one = request.model
-                matmuls.model(dtype, one.name, one.tp, one.products, one.attentions, one.tokens)
+                matmuls.model(dtype, one.name, one.tp, one.gemms, one.attentions, one.tokens)
             for shape in request.shapes:
                 matmuls.shape(dtype, shape)
             if request.model is None and not request.shapes:
@@ -184,7 +185,7 @@ def measure(session: Session, device: TorchDevice, request: BenchRequest, hardwa
 
 
 def _dtypes(session: Session, request: BenchRequest) -> list[str]:
-    """The mode's formats, bf16 alone for a shape or a model; what a device lacks gives way to the next wider one."""
+    """Return the mode's formats, only bf16 for a shape or a model; the next wider one replaces what a device lacks."""
     info = session.device.info
     wanted = ("bf16",) if request.shapes or request.model is not None else request.mode.dtypes
     chosen = []
@@ -227,14 +228,14 @@ def _header(
         },
         peaks=peaks,
         cases=[],
-        summary=summarise([], peaks),
+        summary=summarize([], peaks),
         world=team.world,
         notes=list(request.notes),
     )
 
 
 def _default_path(request: BenchRequest, hardware: Hardware | None, device: TorchDevice) -> str | None:
-    """A whole run is kept; a single question is kept only where -o says so, lest it replace the machine's profile."""
+    """Save a complete run; save a single question only with -o, so that it does not replace the machine's profile."""
     if tuple(request.command) != ("bench",):
         return None
     return f"bench-{hardware.slug if hardware else device.info.kind}.json"

@@ -39,9 +39,9 @@ from napkin.inputs.profile_cases import (
     Case,
     OverRanks,
 )
-from napkin.inputs.profile_summary import summarise
+from napkin.inputs.profile_summary import summarize
 
-IDLE_UTILISATION = 0.05
+IDLE_UTILIZATION = 0.05
 
 
 Param = str | int | float | bool | None
@@ -117,7 +117,7 @@ class Session:
         return self._store(self.team.broadcast(case))
 
     def skip(self, case_id: str, group: str, params: Mapping[str, Param], reason: str) -> Case:
-        """A case that has no figure here, and why."""
+        """Record a case that has no figure here, and why."""
         return self._store(
             Case(id=case_id, group=group, status=SKIPPED, params=dict(params), reason=reason, started=now())
         )
@@ -175,7 +175,7 @@ class Session:
     # --- the whole ---------------------------------------------------------------------------------------------
 
     def flag(self, name: str, note: str) -> None:
-        """Something that holds for the whole run."""
+        """Record something that holds for the entire run."""
         if name not in self._flags:
             self._flags.append(name)
             self._notes.append(note)
@@ -192,7 +192,7 @@ class Session:
             complete=complete,
             elapsed_s=self.device.now() - self._started,
             cases=cases,
-            summary=summarise(cases, self.profile.peaks),
+            summary=summarize(cases, self.profile.peaks),
             ranks=self._ranks,
             flags=list(dict.fromkeys([*self._flags, *raised])),
             notes=self._notes,
@@ -211,16 +211,17 @@ class Session:
             self.flag("contended", f"{others.other_processes} other processes compute on this device")
         elif others.unexplained_bytes:
             self.flag("contended", f"{others.unexplained_bytes >> 20} MiB of device memory belong to something else")
-        elif others.utilisation is not None and others.utilisation > IDLE_UTILISATION:
-            self.flag("contended", f"the device was {others.utilisation:.0%} busy before the run began")
+        elif others.utilization is not None and others.utilization > IDLE_UTILIZATION:
+            self.flag("contended", f"the device was {others.utilization:.0%} busy before the run began")
 
 
 def now() -> str:
+    """Return the time in UTC as profiles print it."""
     return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def resumable(path: str, profile: Profile) -> Profile | None:
-    """An earlier profile of the same device and software in `path`; None where there is none or it is another's."""
+    """Return the earlier profile in `path`; None where there is none or its device or software differ."""
     if not os.path.exists(path):
         return None
     old = read_profile(path)
@@ -237,7 +238,7 @@ def resumable(path: str, profile: Profile) -> Profile | None:
 
 @contextlib.contextmanager
 def terminable() -> Iterator[None]:
-    """SIGTERM ends the run as Ctrl-C does: the case in flight is marked, the file written."""
+    """End the run on SIGTERM as on Ctrl-C: the case in flight is marked, the file written."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise Terminated

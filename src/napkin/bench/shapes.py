@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 def layouts(sms: int) -> list[tuple[int, int]]:
-    """(m, n) whose tiles fill 1 to 16 whole waves: the most square ones both ways round, the widest, the tallest."""
+    """Return (m, n) whose tiles fill 1 to 16 full waves: the most square both ways round, the widest, the tallest."""
     found: set[tuple[int, int]] = set()
     for waves in WAVES:
         for tile_m, tile_n in TILES:
@@ -41,12 +41,12 @@ def layouts(sms: int) -> list[tuple[int, int]]:
 
 
 def most_square(sides: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    """The pair whose sides differ least, as a factor."""
+    """Return the pair whose sides differ by the smallest factor."""
     return min(sides, key=lambda s: max(s) / min(s))
 
 
 def candidates(sms: int | None) -> list[Shape]:
-    """The grid of the search: wave layouts × depths and three cubes; a few small cubes where there are no SMs."""
+    """Return the search grid: wave layouts × depths and three cubes; a few small cubes where there are no SMs."""
     if sms is None:
         return [(side, side, side) for side in SMALL_CUBES]
     grid = [(m, k, n) for m, n in layouts(sms) for k in DEPTHS]
@@ -54,7 +54,7 @@ def candidates(sms: int | None) -> list[Shape]:
 
 
 def one_wave(sms: int) -> tuple[int, int] | None:
-    """The most square (m, n) of a single wave: the largest shape that starts and ends together."""
+    """Return the most square (m, n) of a single wave: the largest shape whose tiles all start and end together."""
     sides = [(rows * TILES[0][0], sms // rows * TILES[0][1]) for rows in range(1, sms + 1) if sms % rows == 0]
     fitting = [s for s in sides if min(s) >= SIDE_MIN and max(s) <= SIDE_MAX]
     return most_square(fitting) if fitting else None
@@ -70,8 +70,9 @@ def race(
     first: float = 4e-3,
     keep: int = FINALISTS,
 ) -> list[tuple[T, float]]:
-    """Successive thirds: measure all for `first` seconds each, keep the best third, give it three times as long, …
+    """Narrow the field by successive thirds.
 
+    All are measured for `first` seconds each, then the best third for three times as long, and so on.
     `measure(entrants, seconds)` returns one rate each. The result is the last `keep` with their last rates, best first.
     Each round costs about the same, so a race among hundreds costs a handful of rounds.
     """
@@ -91,7 +92,7 @@ def race(
 
 
 def walk_depths(k: int) -> tuple[list[int], list[int]]:
-    """Depths to try above and below k, nearest first: steps of k/8 rounded down to a power of two."""
+    """Return the depths to try above and below k, nearest first: steps of k/8 rounded down to a power of two."""
     step = 1 << max(6, (k // 8).bit_length() - 1)
     up = [k + i * step for i in range(1, WALK_STEPS + 1) if k + i * step <= DEPTH_MAX]
     down = [k - i * step for i in range(1, WALK_STEPS + 1) if k - i * step >= SIDE_MIN]

@@ -19,7 +19,7 @@ ANCHOR_SPREAD = 0.03  # the same shape timed again and again during a search
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """The value below which `share` of the values lie, by linear interpolation between order statistics."""
+    """Return the value below which `share` of the values lie, interpolated linearly between order statistics."""
     if not values:
         raise ValueError("no values")
     ordered = sorted(values)
@@ -30,11 +30,12 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 def median(values: Sequence[float]) -> float:
+    """Return the middle value, interpolated between two where their number is even."""
     return quantile(values, 0.5)
 
 
 def outliers(values: Sequence[float]) -> int:
-    """How many values lie more than ten robust standard deviations from the median."""
+    """Return the number of values more than ten robust standard deviations from the median."""
     middle = median(values)
     deviation = median([abs(value - middle) for value in values]) * MAD_TO_SIGMA
     if deviation == 0.0:
@@ -43,7 +44,7 @@ def outliers(values: Sequence[float]) -> int:
 
 
 def spread(values: Sequence[float]) -> RepetitionSpread:
-    """The figure's spread over its repetitions."""
+    """Return the figure's spread over its repetitions."""
     mean = sum(values) / len(values)
     variance = sum((value - mean) ** 2 for value in values) / max(1, len(values) - 1)
     return RepetitionSpread(
@@ -69,7 +70,7 @@ class Steadiness:
 
 
 def steadiness(rates: Sequence[float]) -> Steadiness:
-    """Has the clock settled? `rates` are those of successive sub-windows of equal length under constant load."""
+    """Say whether the clock has settled; `rates` are of successive equal sub-windows under constant load."""
     half = len(rates) // 2
     if half == 0:
         raise ValueError("steadiness needs two sub-windows")
@@ -80,10 +81,10 @@ def steadiness(rates: Sequence[float]) -> Steadiness:
 
 
 def noisy(values: Sequence[float]) -> bool:
-    """Blocks of one case that differ this much were not alone on the device."""
+    """Say whether blocks of one case differ too much to have been alone on the device."""
     return quantile(values, 0.9) > NOISY_RATIO * quantile(values, 0.1)
 
 
 def relative_spread(values: Sequence[float]) -> float:
-    """(largest − smallest) / median; 0 for fewer than two values."""
+    """Return (largest − smallest) / median; 0 for fewer than two values."""
     return (max(values) - min(values)) / median(values) if len(values) > 1 else 0.0

@@ -67,7 +67,7 @@ class StepPlan:
 
 
 def at_depth(model: Model, layers: int) -> Model:
-    """The first `layers` layers of a model: the geometry that a single device can hold."""
+    """Return a model of the first `layers` layers: the geometry that a single device can hold."""
     if len(model.stacks) != 1:
         raise NapkinError(f"bench step: {model.name} has {len(model.stacks)} stacks", "measure a decoder")
     stack = model.stacks[0]
@@ -80,7 +80,7 @@ def at_depth(model: Model, layers: int) -> Model:
 
 
 def step_flops(model: Model, plan: StepPlan) -> dict[str, float]:
-    """FLOPs of one step in each convention: for MFU the model's, for HFU those that recomputation repeats too."""
+    """Return the FLOPs of a step in each convention: the model's (MFU), with recomputation (HFU)."""
     over = flops.works(model, plan.micro_batch, plan.sequence)
     tokens = plan.micro_batch * plan.sequence
     found = {f"mfu_flops/{name}": float(one.value) * tokens for name, one in all_conventions(model, over).items()}
@@ -90,10 +90,10 @@ def step_flops(model: Model, plan: StepPlan) -> dict[str, float]:
             work = flops.works(model, plan.micro_batch, plan.sequence, pairs=pairs)[model.stacks[0].name]
             again = float(
                 sum(
-                    count * product.flops
+                    count * gemm.flops
                     for _, count, layer in model.stacks[0].kinds()
                     for op in layer.operations
-                    for product in op.gemms(work)
+                    for gemm in op.gemms(work)
                 )
             )
         found[f"hfu_flops/{convention}"] = found[f"mfu_flops/{convention}"] + again
@@ -101,7 +101,7 @@ def step_flops(model: Model, plan: StepPlan) -> dict[str, float]:
 
 
 def predict(model: Model, plan: StepPlan, variant: str) -> Prediction:
-    """What `napkin memory` and, for a known accelerator, `napkin step` say about the same step."""
+    """Return what `napkin memory` and, for a known accelerator, `napkin step` predict for the same step."""
     optimizer, _ = optimizers.find("adamw")
     compiled = variant == "compiled"
     setup = Setup(

@@ -19,10 +19,10 @@ class Team(Protocol):
     local_world: int
 
     def broadcast(self, value: T) -> T:
-        """Rank 0's value on every rank."""
+        """Return rank 0's value on every rank."""
 
     def gather(self, value: T) -> list[T]:
-        """Every rank's value, on every rank, in rank order."""
+        """Return every rank's value, on every rank, in rank order."""
 
     def close(self) -> None: ...
 
@@ -75,7 +75,7 @@ class Torchrun:
         self._distributed.barrier()
 
     def group_of(self, groups: list[list[int]]) -> Any:
-        """The group that this rank belongs to; every rank makes all of them, in the same order."""
+        """Return the group that this rank belongs to; every rank creates all of them, in the same order."""
         made = [(ranks, self._distributed.new_group(ranks)) for ranks in groups]
         return next(group for ranks, group in made if self.rank in ranks)
 
@@ -84,5 +84,5 @@ class Torchrun:
 
 
 def launched() -> bool:
-    """Whether torchrun (or a scheduler that sets the same variables) started this process as one of several."""
+    """Return whether torchrun (or a scheduler that sets the same variables) started this process as one of several."""
     return "RANK" in os.environ and int(os.environ.get("WORLD_SIZE", "1")) > 1

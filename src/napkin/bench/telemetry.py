@@ -31,7 +31,7 @@ class Sensors:
         return None
 
     def limits(self) -> dict[str, Any]:
-        """Fields of DeviceInfo that only the driver tells."""
+        """Return the fields of DeviceInfo that only the driver tells."""
         return {}
 
     def driver(self) -> str | None:
@@ -44,7 +44,7 @@ class Sensors:
         return None
 
     def pcie(self) -> tuple[int, int] | None:
-        """Generation and width now; links drop to generation 1 when idle, so ask under load."""
+        """Return the current generation and width; links drop to generation 1 when idle, so ask under load."""
         return None
 
 
@@ -118,12 +118,12 @@ class NvmlSensors(Sensors):
         return Occupancy(
             # one of them is this process, whatever its number is outside the container
             other_processes=None if processes is None else max(0, len(processes) - 1),
-            utilisation=None if rates is None else rates.gpu / 100,
+            utilization=None if rates is None else rates.gpu / 100,
             unexplained_bytes=None if used is None else max(0, used - own_bytes - EXPLAINED_BYTES),
         )
 
     def used_bytes(self) -> int | None:
-        """Without what the driver keeps for itself, where the binding can tell it apart."""
+        """Return the bytes in use, without the driver's own where the binding can tell them apart."""
         version = getattr(self._nvml, "nvmlMemory_v2", None)
         memory = None if version is None else self._ask("nvmlDeviceGetMemoryInfo", version)
         if memory is None:
@@ -160,7 +160,7 @@ class RocmSensors(Sensors):
 
 
 def nvidia_sensors(properties: Any) -> Sensors:
-    """NVML's handle for a CUDA device, or a Sensors that reads nothing where nvidia-ml-py or the driver is missing."""
+    """Return a CUDA device's sensors by NVML, or ones that read nothing without nvidia-ml-py or a driver."""
     address = [getattr(properties, f"pci_{part}_id", None) for part in ("domain", "bus", "device")]
     try:
         pynvml = importlib.import_module("pynvml")  # nvidia-ml-py, which not every machine has

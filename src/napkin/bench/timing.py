@@ -1,7 +1,7 @@
 """The one method by which every kernel is timed.
 
 Operand sets are cycled so that the last-level cache cannot hold them; calls are grouped into blocks long enough for the
-event resolution; all blocks are queued before a single synchronisation. Synchronising before each block would leave the
+event resolution; all blocks are queued before a single synchronization. Synchronizing before each block would leave the
 device idle there, and charge launch latency and the clock's new ramp to the kernel.
 """
 
@@ -54,7 +54,7 @@ class Cycle:
 
 
 def time_blocks(device: Device, kernel: Kernel, timing: Timing) -> Timed:
-    """Time `kernel`; the device is synchronised exactly twice, once for the estimate and once for all blocks."""
+    """Time `kernel`; the device is synchronized exactly twice, once for the estimate and once for all blocks."""
     cycle = Cycle(kernel)
     cycle.run(timing.warmup * kernel.sets)
     estimate = _estimate(device, cycle)
@@ -113,7 +113,7 @@ class HeldLoad:
 
 
 def hold(device: Device, kernel: Kernel, how: Hold, warmup: int = 3) -> HeldLoad:
-    """Throughput under constant load, after the clock has settled at the power or thermal limit."""
+    """Measure throughput under constant load, after the clock has settled at the power or thermal limit."""
     cycle = Cycle(kernel)
     cycle.run(warmup * kernel.sets)
     estimate = _estimate(device, cycle)
@@ -130,7 +130,7 @@ def hold(device: Device, kernel: Kernel, how: Hold, warmup: int = 3) -> HeldLoad
 
 
 def _windows(device: Device, cycle: Cycle, calls: int) -> Generator[float, None, None]:
-    """Seconds per call of successive windows, two of them queued ahead so that the device never idles."""
+    """Yield seconds per call of successive windows, two of them queued ahead so that the device never idles."""
 
     def enqueue() -> Event:
         cycle.run(calls)
@@ -167,7 +167,7 @@ def _settle(windows: Iterator[float], calls: int, how: Hold) -> float:
 
 
 def time_many(device: Device, kernels: Sequence[Kernel], calls: Sequence[int]) -> list[float]:
-    """Seconds per call of many kernels, one block each, queued without a pause; each first gets one untimed call."""
+    """Return seconds per call of many kernels, one block each, queued without a pause after one untimed call each."""
     pairs = []
     for kernel, count in zip(kernels, calls, strict=True):
         kernel.call(0)

@@ -81,7 +81,7 @@ class TorchDevice(Device):
         return None
 
     def explain(self, error: Exception) -> Exception:
-        """torch's exceptions in the benchmark's words.
+        """Translate torch's exceptions into the benchmark's.
 
         An error that refuses one call or one capture is returned as it is: the device can still be used.
         """
@@ -121,7 +121,7 @@ class TorchDevice(Device):
         }[key]
 
     def _inputs(self, key: str, data: str, elements: int) -> Any:
-        """At least `elements` random elements in one flat buffer, kept for the next shape."""
+        """Return at least `elements` random elements in one flat buffer, kept for the next shape."""
         flat = self._flat.get((key, data))
         if flat is None or flat.numel() < elements:
             kind = self._element(key)
@@ -232,7 +232,7 @@ class TorchDevice(Device):
         return torch.ones((), device=self.place), torch.ones((), device=self.place)
 
     def _block_scaled(self, spec: MatmulSpec, a: list[Any], b: list[Any], c: list[Any]) -> Any:
-        """Formats with one scale for 16 (nvfp4) or 32 values (mx), swizzled as the tensor cores read them."""
+        """Make operands with one scale for 16 (nvfp4) or 32 values (mx), swizzled as the tensor cores read them."""
         torch = self.torch
         block, recipe = (16, BLOCK_1X16) if spec.dtype == "nvfp4" else (32, BLOCK_1X32)
 
@@ -281,7 +281,7 @@ class TorchDevice(Device):
         leaves = [t.requires_grad_() for t in (q, k, v)]
         out = forward()
         gradient = torch.randn_like(out)
-        # the two products of the forward pass have four in the backward; that it recomputes the scores is not counted
+        # the two matmuls of the forward pass have four in the backward; that it recomputes the scores is not counted
         return Kernel(
             lambda i: torch.autograd.grad(out, leaves, gradient, retain_graph=True), 1, 2.0 * a.flops, "FLOP/s"
         )
@@ -327,11 +327,11 @@ class TorchDevice(Device):
         """Forget the largest allocation so far."""
 
     def peak_bytes(self) -> dict[str, float | None]:
-        """The largest allocated and reserved bytes since reset_peak, and all that is in use; None where unknown."""
+        """Return the peak allocated and reserved bytes since reset_peak, and all bytes in use; None where unknown."""
         return {"allocated": None, "reserved": None, "used": None}
 
     def attention_backends(self) -> tuple[Any, ...]:
-        """Kernels that attention may use; () leaves the choice to torch."""
+        """Return the kernels that attention may use; () leaves the choice to torch."""
         return ()
 
     def software(self) -> dict[str, Any]:

@@ -66,7 +66,7 @@ RUNS: dict[type[Operation], Run] = {}
 def builds(
     kind: type[Kind],
 ) -> Callable[[Callable[[Kind, TorchOperation, list[Tensor], ForwardContext], Tensor]], Run]:
-    """Register what a kind of operation computes."""
+    """Register the module that computes a type of operation."""
 
     def register(run: Callable[[Kind, TorchOperation, list[Tensor], ForwardContext], Tensor]) -> Run:
         RUNS[kind] = run

@@ -30,7 +30,7 @@ LEARNING_RATE = 1e-4
 
 
 def train(session: Session, device: TorchDevice, plan: StepPlan) -> list[Case]:
-    """Eager at every depth, compiled at the greatest alone: compiling takes longer than measuring.
+    """Measure eager steps at every depth, compiled ones only at the greatest: compiling takes longer than measuring.
 
     Out of memory halves the micro-batch, for this and all later cases, and says so.
     """
@@ -56,7 +56,7 @@ def train(session: Session, device: TorchDevice, plan: StepPlan) -> list[Case]:
 
 
 def _fitting(device: TorchDevice, plan: StepPlan) -> int:
-    """The largest power of two that is predicted to fit at the greatest depth; 1 where nothing is predicted."""
+    """Return the largest power of two predicted to fit at the greatest depth; 1 where there is no prediction."""
     deepest = at_depth(plan.model, min(max(plan.layers), plan.model.depth))
     free = FITS * device.free_bytes()
     best = 1
@@ -160,7 +160,7 @@ def _steps(device: TorchDevice, plan: StepPlan, model: Model, variant: str) -> M
 
 
 def _timed(device: TorchDevice, step: Callable[[], Any], count: int) -> tuple[list[float], Any]:
-    """An event a step, one synchronisation."""
+    """Time steps with one event each and a single synchronization."""
     marks = [device.event()]
     marks[0].record()
     loss = None
@@ -173,7 +173,7 @@ def _timed(device: TorchDevice, step: Callable[[], Any], count: int) -> tuple[li
 
 
 def build(torch: Any, device: TorchDevice, plan: StepPlan, model: Model) -> Any:
-    """The model's parameters on the device, in the type that the precision policy stores them in."""
+    """Return the model's parameters on the device, in the dtype that the precision policy stores them in."""
     from napkin.bench.torch_model import TorchDecoder
 
     kernels = device.attention_backends() if plan.compute == "bf16" else ()  # the fast ones take no fp32

@@ -8,7 +8,7 @@ from napkin.inputs.profile_cases import GPU_KINDS, OK
 MARKS = ((0.5, "good"), (0.4, "fine"), (0.2, "room for more"), (0.05, "poor: look for the bottleneck"))
 WRONG = "something is wrong"
 IMPOSSIBLE = (
-    "the arithmetic or the peak is wrong: a sparse peak, a PCIe part taken for an SXM one, a missing synchronisation, "
+    "the arithmetic or the peak is wrong: a sparse peak, a PCIe part taken for an SXM one, a missing synchronization, "
     "or the tokens of all ranks over the peak of one"
 )
 LOW_POWER = 0.99
@@ -29,14 +29,14 @@ QUIET = ("clock_moved", "outliers")  # said in the profile, not worth a line of 
 
 
 def mfu_verdict(mfu: float, sustained_share: float | None = None) -> str:
-    """The lecture's two marks, 0.5 and 0.05, and what lies between them."""
+    """Grade an MFU by the lecture's two marks, 0.5 and 0.05, and the range between them."""
     if mfu > 1 or (sustained_share is not None and mfu > sustained_share):
         return IMPOSSIBLE
     return next((word for mark, word in MARKS if mfu >= mark), WRONG)
 
 
 def verdict(profile: Profile) -> str:
-    """incomplete, unhealthy, contended, throttled or healthy, the worst first."""
+    """Return the worst that holds: incomplete, unhealthy, contended, throttled or healthy."""
     if not profile.complete:
         return "incomplete"
     for flag, word in (("unhealthy", "unhealthy"), ("contended", "contended"), ("thermal", "throttled")):
@@ -46,7 +46,7 @@ def verdict(profile: Profile) -> str:
 
 
 def warnings(profile: Profile) -> list[str]:
-    """What a reader should know before using a figure, by flag, with the cases that it is about."""
+    """Return what a reader should know before using a figure, by flag, with the cases that it is about."""
     found = []
     for flag, text in WARNINGS.items():
         cases = [case.id for case in profile.cases if flag in case.flags]

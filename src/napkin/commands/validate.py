@@ -110,7 +110,7 @@ def whole_runs(rows: Sequence[RunRow], level: float, inside: bool) -> list[Compa
     """Return published whole runs in device-hours, each with its own organization held out unless `inside`."""
     answers = []
     for row, found, peak in runs.validated(rows, level, inside):
-        group = row.organisation or row.model
+        group = row.team or row.model
         if found is None:
             answers.append(
                 Compared(row.id, "device_hours", None, None, None, row.hours, group, row.why, "", row.suspect, group)

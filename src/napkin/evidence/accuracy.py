@@ -22,7 +22,7 @@ Array = Any
 
 @record
 class Errors:
-    """The counted rows with ln predicted − ln measured, their source left out (`out`) and with it (`inside`)."""
+    """The counted rows with ln predicted − ln measured, their source held out (`out`) and with it (`inside`)."""
 
     rows: list[StepRow]
     sources: list[str]
@@ -36,10 +36,9 @@ class Errors:
 
 
 def errors(rows: Sequence[StepRow] | None = None) -> Errors:
-    """The errors of the shipped constants on the evidence, or on the rows given."""
-    source_of = facts.SourceOf()
+    """Return the errors of the shipped constants on the evidence, or on the given rows."""
     columns = Columns(rows if rows is not None else facts.steps())
-    sources = [source_of(row.source) for row in columns.kept]
+    sources = [row.source_key for row in columns.kept]
     sets = {source: columns.values(constants(source)) for source in set(sources)}
     out = np.log(columns.predict(np.stack([sets[source] for source in sources])))
     inside = np.log(columns.predict(columns.values(constants())))
@@ -56,13 +55,13 @@ def errors(rows: Sequence[StepRow] | None = None) -> Errors:
 
 
 def summary(log_errors: Array) -> tuple[int, float, float, float]:
-    """Rows, and median, mean and 90th percentile of |predicted/measured − 1|."""
+    """Return the number of rows, and median, mean and 90th percentile of |predicted/measured − 1|."""
     size = np.abs(np.expm1(log_errors))
     return len(size), float(np.median(size)), float(np.mean(size)), float(np.quantile(size, 0.9))
 
 
 def scaled_by_nearest(found: Errors) -> Array:
-    """Errors after one measured step of the same source, the one most like the row, has scaled the prediction."""
+    """Return the errors after scaling each prediction by the most similar measured step of its source."""
     points = [point_of(row) for row in found.rows]
     result = np.full(len(points), np.nan)
     for source in set(found.sources):
@@ -80,11 +79,12 @@ def _layout(row: StepRow) -> tuple[Any, ...]:
 
 
 def same_configuration(a: StepRow, b: StepRow) -> bool:
+    """Return whether two rows ran the same model, accelerators, sequence length and layout."""
     return (a.shape, a.chip, a.gpus, a.seq, _layout(a)) == (b.shape, b.chip, b.gpus, b.seq, _layout(b))
 
 
 def _layout_gap(a: StepRow, b: StepRow) -> float:
-    """How many layout columns differ, at a tenth each."""
+    """Return 0.1 for each layout column that differs, and 0.2 for another chip."""
     return 0.1 * float(sum(x != y for x, y in zip(_layout(a), _layout(b), strict=True))) + 0.2 * (a.chip != b.chip)
 
 
@@ -101,7 +101,7 @@ class Ranking:
 
 
 def ranking(found: Errors) -> Ranking:
-    """Layouts of one page, model, chip, number of GPUs, sequence and precision, compared by tokens per second."""
+    """Rank layouts of one page, model, chip, number of GPUs, sequence length and precision by tokens per second."""
     groups: dict[tuple[Any, ...], list[int]] = {}
     for i, row in enumerate(found.rows):
         key = (row.source, row.shape, row.chip, row.gpus, row.seq, row.policy, row.note)
@@ -122,8 +122,8 @@ def ranking(found: Errors) -> Ranking:
     return Ranking(pairs, right, len(losses), float(np.mean(losses or [0])), max(losses, default=0.0))
 
 
-def with_own_factor(log_errors: Array, left_out: bool) -> Array:
-    """Errors after one factor for the whole group; each row left out of its own factor where asked."""
-    if not left_out:
+def with_own_factor(log_errors: Array, held_out: bool) -> Array:
+    """Return the errors after one factor for the entire group; `held_out` keeps a row out of its own factor."""
+    if not held_out:
         return log_errors - np.median(log_errors)
     return np.array([e - np.median(np.delete(log_errors, i)) for i, e in enumerate(log_errors)])

@@ -1,6 +1,6 @@
 """Published training steps as columns of numbers, predicted all at once by the step model.
 
-Rows whose models have the same pieces share one evaluation: their dimensions, layouts and rates are arrays.
+Rows whose models have the same parts share one evaluation: their dimensions, layouts and rates are arrays.
 numpy is needed here, and nowhere on the path of a single `napkin step`.
 """
 
@@ -42,12 +42,12 @@ _OPTIONAL = ("experts", "shared_ffn", "dense_layers", "q_rank", "kv_rank")
 
 
 def structure(dims: PrintedDecoder) -> tuple[Any, ...]:
-    """Which pieces a model has; rows that agree can be stacked."""
+    """Return which parts a model has; rows that agree can be stacked."""
     return (*(getattr(dims, f) for f in _STRUCTURE), *(bool(getattr(dims, f)) for f in _OPTIONAL))
 
 
 def plan_of(row: StepRow, dims: PrintedDecoder, micro: float, chunks: int, bits: int) -> StepLayout:
-    """How a row's step is laid out; what it does not state follows its software."""
+    """Return the layout of a row's step; what it does not state follows its software."""
     stack = software.stack(row.stack or software.UNKNOWN)
     batch = row.global_batch or 1
     micro = min(micro, max(1.0, batch / row.dp))
@@ -99,7 +99,7 @@ def recomputed(row: StepRow, stack: software.SoftwareStack) -> tuple[float, floa
 
 
 def candidates(row: StepRow, dims: PrintedDecoder, bits: int) -> list[StepLayout]:
-    """The row's plan; several where it does not state the micro-batch or the interleave."""
+    """Return the row's plans: several where it does not state the micro-batch or the interleaving."""
     micro = (
         [row.micro_batch] if row.micro_batch else [b for b in MICRO_BATCHES if b * row.dp <= (row.global_batch or 1)]
     )
@@ -166,13 +166,15 @@ class Columns:
         self.groups = [_group(members) for members in gathered.values()]
 
     def values(self, constants: Mapping[str, float]) -> Array:
-        """Constants by name as the array that `predict` takes."""
+        """Return constants by name as the array that `predict` takes."""
         given = {"one": 1.0, "zero": 0.0, **constants}
         return np.array([given[name] for name in self.constants])
 
     def predict(self, values: Array) -> Array:
-        """Seconds of a step for each kept row. `values`: constants in order, one set for all rows or one set a row
-        (rows × constants), so that each row can be predicted without its own source."""
+        """Return seconds of a step for each kept row.
+
+        `values`: constants in order, one set for all rows or one set for each (rows × constants), so that each row can
+        be predicted without its own source."""
         seconds = np.full(len(self.kept), np.inf)
         for group in self.groups:
             np.minimum.at(seconds, group.rows, self.steps(group, values).time.value)
@@ -195,7 +197,7 @@ def _stacked(members: Sequence[Any], kind: type) -> dict[str, Array]:
 
 def _group(members: Sequence[tuple[PrintedDecoder, StepLayout, Machine, int, dict[str, int], StepRow]]) -> Group:
     shapes, plans, machines, rows, keys, published = zip(*members, strict=True)
-    pieces = {f: np.array([getattr(s, f) for s in shapes], dtype=float) for f in fields(PrintedDecoder)[1:]}
+    dimensions = {f: np.array([getattr(s, f) for s in shapes], dtype=float) for f in fields(PrintedDecoder)[1:]}
     figures: dict[str, Any] = {
         f: np.array([getattr(m, f) for m in machines], dtype=float) for f in fields(Machine) if f != "generation"
     }
@@ -203,7 +205,7 @@ def _group(members: Sequence[tuple[PrintedDecoder, StepLayout, Machine, int, dic
     stacks = [software.stack(row.stack or software.UNKNOWN) for row in published]
     alone = np.array([row.gpus == 1 for row in published])
     return Group(
-        decoder(SimpleNamespace(**pieces), shapes[0]),
+        decoder(SimpleNamespace(**dimensions), shapes[0]),
         StepLayout(**columns),
         Machine(generation="", **figures),
         np.array(rows),

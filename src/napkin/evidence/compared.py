@@ -1,4 +1,4 @@
-"""A published figure beside what napkin predicts of it."""
+"""A published figure next to what napkin predicts for it."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ NORMAL_90 = 1.645
 
 
 def constants(without: str = "") -> Mapping[str, float]:
-    """All constants; learned without one source where it is named (a row never helps to predict itself)."""
+    """Return all constants, fitted without one source where it is named (a row never helps to predict itself)."""
     from napkin._tables import calibration as table
 
     if without not in table.WITHOUT:
@@ -19,7 +19,7 @@ def constants(without: str = "") -> Mapping[str, float]:
 
 
 def spreads() -> Mapping[str, float]:
-    """σ of each constant's logarithm."""
+    """Return σ of each constant's logarithm."""
     from napkin._tables import calibration as table
 
     return table.SPREADS
@@ -29,7 +29,7 @@ _SEEN: list[tuple[SeenStep, ...]] = []
 
 
 def seen() -> tuple[SeenStep, ...]:
-    """The rows of the evidence with their errors; built once."""
+    """Return the rows of the evidence with their errors; built once."""
     if not _SEEN:
         from napkin._tables import calibration as table
 
@@ -43,7 +43,7 @@ def seen() -> tuple[SeenStep, ...]:
 
 
 def half_width(at: Point, level: float, without: str = "") -> tuple[float, list[tuple[float, SeenStep]]]:
-    """Half the width of the interval in ln t, and the runs that it rests on."""
+    """Return half the width of the interval in ln t, and the steps that it rests on."""
     from napkin._tables import calibration as table
 
     evidence = seen()
@@ -53,7 +53,7 @@ def half_width(at: Point, level: float, without: str = "") -> tuple[float, list[
 
 
 def deviations(level: float) -> float:
-    """How many σ of a normal spread belong to a level: 1.645 at 90 %, others as the evidence's own quantiles go."""
+    """Return the σ of a normal spread at a confidence level: 1.645 at 90 %, others by the evidence's own quantiles."""
     from napkin._tables import calibration as table
 
     if level == 0.9:
@@ -63,7 +63,7 @@ def deviations(level: float) -> float:
 
 
 def near_ratio() -> float:
-    """How much narrower the error is once a near configuration of the same source was measured."""
+    """Return the factor by which errors shrink once a near configuration of the same source was measured."""
     from napkin._tables import calibration as table
 
     return table.NEAR_RATIO

@@ -1,4 +1,4 @@
-"""The shipped evidence as records, and which source a title belongs to."""
+"""The shipped evidence as records."""
 
 from __future__ import annotations
 
@@ -9,10 +9,6 @@ from napkin.evidence.published import RunRow, run_row
 from napkin.evidence.rows import Row
 from napkin.evidence.step_rows import StepRow, step_row
 from napkin.inputs.load import Document
-
-TITLE_START = 24
-"""Pages of one team begin with the same words; so many letters tell a team's next page from another team's."""
-
 
 SHARED_PARTS = ("layout", "hardware", "convention")
 """Parts of a row that its source states once for all of its rows; a row's own fields win."""
@@ -29,22 +25,26 @@ def expanded(rows: list[dict[str, Any]], sources: Mapping[str, Any], models: Map
             if key in row:
                 model[key] = row[key]
         title = source["pages"][row.get("page", 0)]
-        yield Row(document, index, {**row, **common, "model": model, "source": {"title": title, "where": row["where"]}})
+        page = {"key": row["source"], "title": title, "where": row["where"]}
+        yield Row(document, index, {**row, **common, "model": model, "source": page})
 
 
 def steps() -> list[StepRow]:
+    """Return the published training steps."""
     from napkin._tables import published_steps as table
 
     return [step_row(row) for row in expanded(table.ROWS, table.SOURCES, table.MODELS)]
 
 
 def memory() -> list[Row]:
+    """Return the rows of published memory."""
     from napkin._tables import published_memory as table
 
     return list(expanded(table.ROWS, table.SOURCES, table.MODELS))
 
 
 def runs() -> list[RunRow]:
+    """Return the published complete runs."""
     from napkin._tables import published_runs as table
 
     document = Document("evidence", None)
@@ -52,28 +52,14 @@ def runs() -> list[RunRow]:
 
 
 def step_sources() -> dict[str, str]:
-    """Source → its name as answers print it."""
+    """Return each source's name as answers print it, by its key."""
     from napkin._tables import published_steps as table
 
     return {key: source["name"] for key, source in table.SOURCES.items()}
 
 
 def memory_sources() -> dict[str, str]:
-    """Title of a page with published memory → its source's name as answers print it."""
+    """Return the source's name as answers print it, by the title of a page with published memory."""
     from napkin._tables import published_memory as table
 
     return {page: source["name"] for source in table.SOURCES.values() for page in source["pages"]}
-
-
-class SourceOf:
-    """The source in the evidence that a page's title belongs to, "" for a team that the evidence does not hold."""
-
-    def __init__(self) -> None:
-        from napkin._tables import published_steps as table
-
-        self._by_start = {
-            page[:TITLE_START].lower(): key for key, source in table.SOURCES.items() for page in source["pages"]
-        }
-
-    def __call__(self, title: str) -> str:
-        return self._by_start.get(title[:TITLE_START].lower(), "")

@@ -1,10 +1,10 @@
 """Constants from measured steps: maximum a posteriori, one random factor a source, robust to odd rows.
 
-    minimise  Σ_rows w·ρ((ln t_predicted − ln t_measured − u_source)/σ) + Σ_constants ((ln c − ln prior)/σ_prior)²/2
+    minimize  Σ_rows w·ρ((ln t_predicted − ln t_measured − u_source)/σ) + Σ_constants ((ln c − ln prior)/σ_prior)²/2
               + Σ_sources (u/τ)²/2
 
 ρ is Huber's; w makes a source weigh as the square root of its rows. The factor u of a source takes up what is its own
-(cluster, version); it is learned beside the constants and not used to predict. Gauss–Newton with damping.
+(cluster, version); it is learned together with the constants and not used to predict. Gauss–Newton with damping.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ ROW_SPREAD = 0.05
 SOURCE_SPREAD = 0.06
 """τ: spread of sources around the constants that they share."""
 KNEE = 2.0
-"""Beyond so many σ a row pulls no harder."""
+"""Beyond this many σ a row pulls no harder."""
 HEAVIEST = 1.5
 """Most weight of one row, and thrice a row's weight in a source of one."""
 
 
 def seconds_of(row: StepRow) -> float:
-    """The measured step time; a rate or an MFU turned into seconds by tokens or by the source's own rule."""
+    """Return the measured step time in seconds, from a rate or an MFU by tokens or by the source's own rule."""
     found = row.measured
     assert found is not None
     return seconds_from(found, row)
 
 
 def seconds_from(found: Measured, row: StepRow) -> float:
-    """Seconds of a step from the quantity that a row prints."""
+    """Return the seconds of a step from the quantity that a row prints."""
     batch = row.global_batch or 1
     if found.quantity == "step_seconds":
         return found.value
@@ -51,7 +51,7 @@ def seconds_from(found: Measured, row: StepRow) -> float:
 
 
 def in_quantity(seconds: float, row: StepRow) -> float:
-    """A predicted step time as the quantity that the row prints."""
+    """Return a predicted step time as the quantity that the row prints."""
     found = row.measured
     if found is None or found.quantity == "step_seconds":
         return seconds
@@ -121,7 +121,7 @@ class Problem:
         jacobian: Array | None = None,
         report: Callable[[str], None] | None = None,
     ) -> ConstantsFit:
-        """`jacobian`: derivatives at `start`, kept for all rounds (near the optimum they hardly move)."""
+        """Fit by Gauss-Newton. `jacobian`: derivatives at `start`, kept for all rounds (they hardly change later)."""
         use = self.counted if mask is None else mask & self.counted
         log = self.prior.copy() if start is None else start.copy()
         present = sorted(set(self.sources[use].tolist()))

@@ -33,8 +33,13 @@ ALLOCATORS = ("NVIDIA", "AMD")
 # --- one reading -----------------------------------------------------------------------------------------------------
 
 
+<<<<<<< HEAD
 def reported_rank(prepared: PreparedStep) -> Rank:
     """The rank whose memory the framework's log prints."""
+=======
+def reported_rank(prepared: Step) -> Rank:
+    """Return the rank whose memory the framework's log prints."""
+>>>>>>> main
     setup = prepared.setup
     stages = int(setup.layout.pp)
     which = setup.framework.reported
@@ -48,9 +53,15 @@ def reported_rank(prepared: PreparedStep) -> Rank:
     return max(ranks, key=lambda rank: rank.live + rank.flow(setup).apart(rank.live))
 
 
+<<<<<<< HEAD
 def analytic(prepared: PreparedStep) -> float:
     """A figure's bars by its paper's own definition: the first stage's block weights at 18 bytes and what its layers
     keep for all micro-batches on their way; tables, head and loss left out (Korthikanti et al. 2022, figure 1)."""
+=======
+def analytic(prepared: Step) -> float:
+    """Return the bytes of a bar by its paper's own definition: the first stage's block weights at 18 bytes and what
+    its layers save for all micro-batches in flight, no embedding, head or loss (Korthikanti et al. 2022, figure 1)."""
+>>>>>>> main
     rank = memory.rank_of(prepared, 0)
     weights = sum(n * part.all for n, part in zip(rank.stage.layers, prepared.weights.layers, strict=True))
     kept = sum(
@@ -72,6 +83,7 @@ class Figures:
 
 
 def figures(row: Row, setup: Setup, model: Model, quantity: str, compiled: bool) -> Figures:
+    """Return the figures of one setup for the quantity that the row prints."""
     prepared = prepare(model, setup)
     if row.flag("memory.analytic"):
         value = analytic(prepared)
@@ -92,14 +104,14 @@ def figures(row: Row, setup: Setup, model: Model, quantity: str, compiled: bool)
 KNOWN_RECOMPUTE = ("megatron", "megatron-deepspeed", "nanotron", "litgpt", "torchtitan")
 """Frameworks whose scripts say what is recomputed where a row does not."""
 NO_SEQUENCE_PARALLEL = ("megatron", "megatron-deepspeed")
-"""Code of before sequence parallelism (Korthikanti et al. 2022), or that never had it."""
+"""Frameworks from before sequence parallelism (Korthikanti et al. 2022), or that never had it."""
 
 
 def layouts(row: Row, setup: Setup) -> Iterator[Setup]:
-    """The setup with each value that the framework may give to what the row does not say: sequence parallelism where
-    layers are divided, ZeRO's stage where several ranks hold the same weights, the states of the table and the head
-    under an 8-bit optimizer, whether both are sharded apart (torchtune's `custom_sharded_layers`, which its configs set
-    for full fine-tuning alone)."""
+    """Yield the setup with each value that the framework may choose where the row states none: sequence parallelism
+    under tensor parallelism, the ZeRO stage where several ranks hold the same weights, the states of embedding and head
+    under an 8-bit optimizer, whether both are sharded separately (torchtune's `custom_sharded_layers`, which its
+    configs set only for full fine-tuning)."""
     layout, name = setup.layout, setup.framework.name
     sp: Sequence[Number] = (layout.sp,)
     if row.flag("layout.sp") is None and layout.tp > 1 and name not in NO_SEQUENCE_PARALLEL:
@@ -116,10 +128,10 @@ def layouts(row: Row, setup: Setup) -> Iterator[Setup]:
 
 
 def savings(row: Row, setup: Setup) -> tuple[list[Setup], bool]:
-    """What may be saved of the activations, the fastest first, and whether all of it counts though the fastest fits.
+    """Return the possible recomputation settings, fastest first, and whether all count even if the fastest fits.
 
-    Where the row does not say what is recomputed: none of the layers, all of them. Where it names a recipe alone: none;
-    all, with and without an offload."""
+    Where the row does not say what is recomputed: no layers, all layers. Where it only names a recipe: no layers; all
+    layers, with and without an offload."""
     none = replace(setup, layout=setup.layout.replaced(recompute=Recompute("none")))
     full = replace(setup, layout=setup.layout.replaced(recompute=Recompute("full")))
     if row.flag("layout.recipe_defaults") and setup.framework.name == "torchtune":
@@ -131,7 +143,7 @@ def savings(row: Row, setup: Setup) -> tuple[list[Setup], bool]:
 
 @record
 class Readings:
-    """What a row may mean by one framework's code: the likely readings, and all of them."""
+    """What a row may mean under one framework: the likely readings, and all of them."""
 
     likely: list[Figures]
     all: list[Figures]
@@ -140,7 +152,7 @@ class Readings:
 def readings(
     row: Row, model: Model, framework: Framework, quantity: str, room: float | None, compiled: bool
 ) -> Readings:
-    """A run that does not say what it saves of its activations saved nothing, where its card had room for that."""
+    """Return the readings of a row; where recomputation is not stated, there was none if the run fits without it."""
     likely: list[Figures] = []
     every: list[Figures] = []
     for setup in layouts(row, setup_of(row, model, framework)):
@@ -154,7 +166,7 @@ def readings(
 
 
 def mean(values: Sequence[float]) -> float:
-    """Of values that may differ by factors."""
+    """Return the geometric mean, for values that may differ by factors."""
     return math.exp(sum(math.log(one) for one in values) / len(values))
 
 
@@ -170,8 +182,8 @@ def quantity_of(row: Row) -> str:
 
 
 def room_of(row: Row) -> float | None:
-    """What the row's accelerator holds; None where nobody says which it is. A source's own words for it need not be a
-    name that is known, unless the question is whether the run fits."""
+    """Return the bytes that the row's accelerator holds; None where it is not stated. A source's own words for it may
+    be unknown, unless the question is whether the run fits."""
     chip, words = row.text("hardware.chip"), row.text("hardware.accelerator")
     if not chip and not words:
         return None
@@ -188,8 +200,8 @@ def room_of(row: Row) -> float | None:
 
 @record
 class Guess:
-    """A row read by frameworks: the likely bytes, the ends of all readings, the least and the most used, and what the
-    accelerator of a run that ran holds: near it the allocator gives its cache back."""
+    """A row as frameworks may mean it: the likely bytes, the ends of all readings, the least and the most used, and the
+    capacity of the accelerator if the run ran: near it the allocator frees its cache."""
 
     value: float
     low: float
@@ -200,8 +212,9 @@ class Guess:
 
 
 def guess(row: Row, likely: Sequence[Framework], others: Sequence[Framework] = (), known: bool = True) -> Guess:
-    """`likely`: whose code the value is that of; `others`: whose code it may be. `known`: the cache's share of compiled
-    training holds, which one framework alone taught."""
+    """Return the likely bytes under the frameworks `likely`, with ends that `others` widen.
+
+    known   the cache's share of compiled training holds, which was learned from a single framework"""
     room, model, quantity = room_of(row), described(row), quantity_of(row)
     compiled = known and bool(row.flag("layout.compile"))
     first = [readings(row, model, one, quantity, room, compiled) for one in likely]
@@ -210,7 +223,7 @@ def guess(row: Row, likely: Sequence[Framework], others: Sequence[Framework] = (
     bound = math.inf if room is None or drawn or row.flag("memory.oom") else room
 
     def possible(found: Sequence[Figures]) -> list[Figures]:
-        """A run that ran took no more than its accelerator holds."""
+        """Return the readings that fit: a run that ran took no more than its accelerator holds."""
         return [one for one in found if one.least <= bound]
 
     every = possible([one for found in (*first, *rest) for one in found.all])
@@ -229,11 +242,12 @@ def guess(row: Row, likely: Sequence[Framework], others: Sequence[Framework] = (
 
 
 def is_alone(row: Row) -> bool:
+    """Return whether the run used a single accelerator."""
     return (row.count("hardware.count") or row.count("layout.dp") or 1) == 1
 
 
 def compared(row: Row, level: float = margins.LEVEL) -> Compared:
-    """Predicted bytes of the quantity that the row prints, and whether a run that did not fit was to be expected."""
+    """Compare the quantity that the row prints, in bytes, and say whether a run that did not fit was to be expected."""
     named, quantity, alone = framework_of(row), quantity_of(row), is_alone(row)
     margin = None if named is None else margins.margin(named.name, alone, quantity, level, row.text("id"))
     if named is not None and margin is not None:
@@ -245,7 +259,7 @@ def compared(row: Row, level: float = margins.LEVEL) -> Compared:
 
 
 def unnamed(row: Row, level: float = margins.LEVEL) -> Compared:
-    """The row as if nobody named its framework, with what was learned from that framework left out."""
+    """Compare the row as if its framework were not named, with what was learned from that framework held out."""
     named = framework_of(row)
     beyond = margins.outside(level, named.name if named else "")
     return _compared(row, beyond, ends_of(row), known=False)

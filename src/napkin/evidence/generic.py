@@ -1,6 +1,6 @@
-"""A decoder from the dimensions that a table prints: the pieces that every decoder has, and no others.
+"""A decoder from the dimensions that a table prints: the parts that every decoder has, and no others.
 
-The dimensions may be arrays with one entry per row, where all rows have the same pieces.
+The dimensions may be arrays with one entry per row, where all rows have the same parts.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _attention(dims: Any, like: Any, window: int) -> list[Operation]:
         Matmul("qkv", ("norm",), dims.hidden, (dims.heads + 2 * dims.kv_heads) * size, shard=COLUMN)
     ]
     read = "qkv"
-    if like.gated:  # the gated decoders that tables print are Llama's kin: rotary positions
+    if like.gated:  # the gated decoders that tables print are of the Llama family: rotary positions
         ops.append(Rotary("rotary", ("qkv",), dims.heads + dims.kv_heads, size, size))
         read = "rotary"
     ops.append(
@@ -78,7 +78,9 @@ def _layer(kind: str, dims: Any, like: Any, mlp: list[Operation], out: str, wind
 
 
 def decoder(dims: Any, like: Any = None) -> Model:
-    """`dims` is a published.Shape, or its fields as arrays; then `like`, one of them, tells which pieces there are."""
+    """Build a model of these dimensions.
+
+    `dims` is a PrintedDecoder, or its fields as arrays; then `like`, one of the decoders, tells its parts."""
     like = like or dims
     h = dims.hidden
     runs: list[tuple[Any, Layer]] = []

@@ -1,4 +1,4 @@
-"""How far off a prediction may be: the errors on published steps whose whole source was left out.
+"""How far off a prediction may be: the errors on published steps whose entire source was held out.
 
 Errors of one source are not independent, so every source weighs the same. The error grows with the distance to the
 evidence: |ln error| ≈ s(d) = base + slope·d (+ more for experts), and the interval is ×/÷ exp(q·s(d)) with q the
@@ -31,8 +31,10 @@ LN_8, LN_10, LN_20 = math.log(8), math.log(10), math.log(20)
 
 
 def distance(a: Point, b: Point) -> float:
-    """Root of a sum of squares: 1 for another architecture, another kind of model or a tenfold size; ½ for another
-    stack or number format; ln 8 in sequence length and ln 20 in the number of GPUs count as 1."""
+    """Return the root of a sum of squares in which differences count as follows.
+
+    Another architecture, model type or tenfold size is 1; another stack or number format is ½; a factor of 8 in
+    sequence length and of 20 in the number of GPUs are 1."""
     total = ((a.params - b.params) / LN_10) ** 2 + ((a.seq - b.seq) / LN_8) ** 2 + ((a.gpus - b.gpus) / LN_20) ** 2
     total += (a.generation != b.generation) + (a.experts != b.experts)
     total += 0.25 * (a.stack != b.stack) + 0.25 * (a.bits != b.bits)
@@ -40,12 +42,13 @@ def distance(a: Point, b: Point) -> float:
 
 
 def point(generation: str, stack: str, experts: bool, bits: int, params: float, seq: float, gpus: float) -> Point:
+    """Return the point of a run: its categories, and logarithms of parameters, sequence length and GPUs."""
     return Point(generation, stack, experts, bits, math.log(params), math.log(seq), math.log(gpus))
 
 
 @record
 class SeenStep:
-    """One row of the evidence: where it lies, and the logarithm of predicted over measured with its source left out.
+    """One row of the evidence: where it lies, and the logarithm of predicted over measured with its source held out.
 
     far: its distance to the nearest row of another source"""
 
@@ -69,7 +72,7 @@ class Growth:
 
 
 def nearest(at: Point, seen: Iterable[SeenStep], count: int = 3, without: str = "") -> list[tuple[float, SeenStep]]:
-    """The rows most like a run, nearest first, no two of one source and model size alike."""
+    """Return the rows most like a run, nearest first, at most one for each source and model size."""
     ranked = sorted(((distance(at, one.at), one) for one in seen if one.source != without), key=lambda pair: pair[0])
     chosen: list[tuple[float, SeenStep]] = []
     for far, one in ranked:

@@ -1,7 +1,7 @@
-"""How far memory lies from the formula's, as published rows show it: by framework, by one card or several, by figure.
+"""How far memory is from the formula's, as published rows show it: by framework, by one card or several, by figure.
 
 A framework that enough rows measured has the errors on those rows. Every other has the errors of frameworks that were
-left out: each framework's rows predicted as if nobody had named it (frameworks.py, unnamed).
+held out: each framework's rows predicted as if it were not named (frameworks.py, unnamed).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from napkin.record import record
 from napkin.training.frameworks import PLAIN
 
 FEWEST = 5
-"""So many rows of a framework tell its spread; below that, the frameworks that were left out do."""
+"""This many rows of a framework tell its spread; with fewer, the errors on held-out frameworks do."""
 FLOOR = 0.002
 """No interval is narrower: printed figures have three digits."""
 FIGURES = ("memory_allocated", "memory_reserved", "memory_used")
@@ -33,8 +33,9 @@ class Margin:
 
 
 def margin(framework: str, alone: bool, quantity: str, level: float = LEVEL, without: str = "") -> Margin | None:
-    """The level's quantile of the errors on rows of that framework, on one card or several, and that figure; one row
-    left out. None where too few measured it."""
+    """Return the confidence level's quantile of the errors on a framework's rows of a figure, on one card or several.
+
+    The row `without` is held out. None where too few rows measured it."""
     errors = [
         abs(error) for name, *kind, error in table.ERRORS if kind == [framework, alone, quantity] and name != without
     ]
@@ -45,13 +46,13 @@ def margin(framework: str, alone: bool, quantity: str, level: float = LEVEL, wit
 
 
 def never_seen(level: float = LEVEL) -> Margin:
-    """The same for a framework that nobody measured and flags that are all stated: errors on the frameworks' rows that
-    say what is recomputed, as if nobody had named the framework."""
+    """Return the same for an unmeasured framework whose flags are all stated: errors on the frameworks' rows that
+    say what is recomputed, as if the framework were not named."""
     return _margin(((name, abs(error)) for _, name, says, error, _ in table.UNNAMED if says), level)
 
 
 def outside(level: float = LEVEL, without: str = "") -> Margin:
-    """How far a row lies outside the ends of what code may do that nobody names. `without`: a framework left out."""
+    """Return how far rows lie outside the ends of what an unnamed framework may do. `without`: a framework held out."""
     return _margin(((name, beyond) for _, name, _, _, beyond in table.UNNAMED if name != without), level)
 
 
@@ -61,14 +62,14 @@ def _margin(errors: Iterable[tuple[str, float]], level: float) -> Margin:
 
 
 def widths_of(name: str) -> tuple[tuple[Width, Width], tuple[Width, Width]]:
-    """The widths of a framework's steps on one card and on several, counted on the code and not."""
+    """Return the widths of a framework's steps on one card and on several, counted on the implementation and not."""
     alone, several = ((width_of(name, one, True), width_of(name, one, False)) for one in (True, False))
     return alone, several
 
 
 def width_of(name: str, alone: bool, counted: bool) -> Width:
-    """How far the figures of a step of that framework can lie from the formulas. `counted`: what it keeps for backward
-    was counted on the code itself."""
+    """Return how far the figures of a step of that framework can be from the formulas. `counted`: what is saved for
+    backward was counted on the implementation itself."""
     measured = {figure: found for figure in FIGURES if (found := margin(name, alone, figure)) is not None}
     if measured:
         nearest = next(iter(measured.values()))

@@ -12,11 +12,11 @@ from napkin.evidence.fit import Problem
 from napkin.evidence.step_rows import StepRow
 
 SHOWN = 0.25
-"""A constant is listed once it moved by so many of its σ."""
+"""A constant is listed once it moved by this many of its σ."""
 
 
 def refitted(rows: list[StepRow]) -> tuple[list[dict[str, Any]], float]:
-    """The constants that these rows move, the shipped ones and their spread as prior; and the median error then."""
+    """Fit the constants to these rows, with the shipped ones and their spread as prior; return the median error too."""
     columns = Columns(rows)
     shipped, spread = constants(), spreads()
     counted = np.array([not row.suspect for row in columns.kept])

@@ -29,7 +29,7 @@ PRICES = {
 
 
 def remark(slug: str, name: str) -> str:
-    """A line about the price of an accelerator, "" where none is known."""
+    """Return a line about the price of an accelerator, "" where none is known."""
     known = PRICES.get(slug)
     if known is None:
         return ""

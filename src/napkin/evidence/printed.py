@@ -12,7 +12,7 @@ from napkin.record import record
 
 @record
 class PrintedDecoder:
-    """A decoder's dimensions as tables print them. 0 stands for what it does not have; vocabulary 0: not stated."""
+    """A decoder's dimensions as tables print them. 0 means that it has none; vocabulary 0: not stated."""
 
     name: str
     layers: int

@@ -12,7 +12,7 @@ Sources by short name:
 from __future__ import annotations
 
 PRIORS: dict[str, tuple[float, float, str]] = {
-    # share of the dense peak that large products sustain under power limits; a product's own shape comes on top
+    # share of the dense peak that large matmuls sustain under power limits; a matmul's own shape comes on top
     "matmul/volta/16": (0.78, 0.05, "assumed: cuBLAS reaches 0.75 to 0.83 of 125 TFLOP/s in published microbenchmarks"),
     "matmul/turing/16": (0.70, 0.12, "assumed"),
     "matmul/ampere/16": (0.80, 0.05, "azure: 0.813 at 8192³, 0.822 at 16384³; mamf: 0.869 best"),
@@ -44,7 +44,7 @@ PRIORS: dict[str, tuple[float, float, str]] = {
     "kernel/cudnn": (1.40, 0.10, "cuDNN and FlashAttention-3 over FlashAttention-2 (Shah et al. 2024: 1.5 to 2 ×)"),
     "kernel/flash1": (0.80, 0.12, "FlashAttention over FlashAttention-2 (Dao 2023: half the speed; Triton in between)"),
     "attention_backward": (1.50, 0.08, "Dao 2023, figures 5 and 6: backward reaches 0.6 to 0.7 of forward's rate"),
-    "core": (0.70, 0.15, "assumed: batched products of small heads"),
+    "core": (0.70, 0.15, "assumed: batched matmuls of small heads"),
     "core_odd": (0.25, 0.40, "assumed: no vector loads below 16 bytes"),
     "score_bytes": (30.0, 0.20, "code: Megatron's fused scale-mask-softmax, dropout, both 16-bit copies"),
     # memory and links
@@ -55,24 +55,24 @@ PRIORS: dict[str, tuple[float, float, str]] = {
     "tensor_latency": (45e-6, 0.35, "azure: 1 MB all-reduce on 8 GPUs 42 to 51 μs; a step's wait for the slowest rank"),
     "data_latency": (40e-6, 0.40, "assumed, per doubling of the group"),
     # how much of a transfer shows
-    "tensor_exposed/plain": (1.0, 0.10, "code: the product waits for the all-reduce"),
-    "tensor_exposed/overlap": (0.5, 0.30, "code: one of two directions runs beside the product"),
+    "tensor_exposed/plain": (1.0, 0.10, "code: the matmul waits for the all-reduce"),
+    "tensor_exposed/overlap": (0.5, 0.30, "code: one of two directions overlaps with the matmul"),
     "tensor_exposed/async": (0.4, 0.30, "code: decomposed collectives"),
     "pipeline_exposed/plain": (0.4, 0.50, "assumed"),
     "pipeline_exposed/overlap": (0.25, 0.50, "assumed"),
-    "context_exposed": (0.3, 0.40, "assumed: the ring runs beside attention"),
+    "context_exposed": (0.3, 0.40, "assumed: the ring overlaps with attention"),
     "data_exposed": (0.05, 0.50, "assumed: the first bucket and the last"),
     "interference": (0.10, 0.50, "assumed: collectives take multiprocessors and bandwidth"),
     # memory-bound work
-    "elementwise/eager": (1.10, 0.15, "code: dropout, bias and casts beside the least traffic"),
+    "elementwise/eager": (1.10, 0.15, "code: dropout, bias and casts in addition to the least traffic"),
     "elementwise/compiled": (0.95, 0.15, "code: chains fused"),
-    "cast_bytes": (12.0, 0.25, "code: amax, quantise and transpose read and write each input"),
+    "cast_bytes": (12.0, 0.25, "code: amax, quantize and transpose read and write each input"),
     "loss_bytes/plain": (16.0, 0.20, "code: fp32 copy, log-softmax, gradient"),
     "loss_bytes/fused": (6.0, 0.30, "code: logits read twice, gradient written once"),
-    "accumulation/fused": (8.0, 0.35, "code: fp32 gradient read and written in the product's epilogue"),
+    "accumulation/fused": (8.0, 0.35, "code: fp32 gradient read and written in the matmul's epilogue"),
     "accumulation/separate": (24.0, 0.35, "code: 16-bit gradient, its cast and its addition"),
     "accumulation/sharded": (22.0, 0.35, "code: copy in and out of the flat parameter, cast and divide"),
-    "optimizer_slowness": (1.6, 0.25, "assumed: several kernels, norm and copy beside the 30 bytes"),
+    "optimizer_slowness": (1.6, 0.25, "assumed: several kernels, norm and copy in addition to the 30 bytes"),
     # experts
     "grouped/plain": (0.45, 0.25, "assumed: few rows an expert, several launches"),
     "grouped/fused": (0.60, 0.25, "assumed: one grouped kernel"),
@@ -81,7 +81,7 @@ PRIORS: dict[str, tuple[float, float, str]] = {
     "dispatch": (1.0, 0.30, "assumed"),
     # time that no kernel spends
     "host_layer": (0.2e-3, 0.40, "assumed: some 40 launches of 5 μs"),
-    "host_experts/plain": (5e-3, 0.40, "assumed: launches and synchronisations of routing"),
+    "host_experts/plain": (5e-3, 0.40, "assumed: launches and synchronizations of routing"),
     "host_experts/fused": (1e-3, 0.40, "assumed: graphs launch a layer at once"),
     "fixed": (0.012, 0.50, "assumed"),
     "stops_early": (0.9, 0.20, "code: torch.utils.checkpoint, early stop"),

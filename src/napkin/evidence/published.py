@@ -1,4 +1,6 @@
-"""Measured runs as people publish them: training steps, memory, whole runs. Rows of a file in one of the forms
+"""Read measured runs as people publish them: training steps, memory, complete runs.
+
+Rows of a file in one of the forms
 
     schema: steps/1      id source model hardware layout measured [convention] [suspect] [note]
     schema: memory/1     id source model hardware layout memory [suspect] [note]
@@ -29,7 +31,7 @@ class RunRow:
 
     id: str
     source: str
-    organisation: str
+    team: str
     model: str
     active: float
     total: float
@@ -92,7 +94,7 @@ def _rows(document: Document, rows: list[Any]) -> Iterator[Row]:
 
 
 def run_row(row: Row) -> RunRow:
-    """A whole run. What keeps its utilisation from being predicted stands in `why`."""
+    """Return a row as a complete run; `why` says what keeps its utilization from being predicted."""
     active, tokens = row.number("params_active", least=1), row.number("tokens", least=1)
     hours = row.number("device_hours")
     kind = row.text("kind") or "pretrain"

@@ -22,7 +22,7 @@ GENERIC = "other"
 """The generation whose constants hold for all other accelerators."""
 
 REFERENCE_WATTS = {"ampere": 400 / 312e12, "hopper": 700 / 989.4e12, "blackwell": 1000 / 2250e12}
-"""Watts per dense 16-bit FLOP/s of the card whose share of the peak stands in the constants: A100 and H100 SXM, B200.
+"""Watts per dense 16-bit FLOP/s of the card whose share of the peak is in the constants: A100 and H100 SXM, B200.
 Another card of the generation with less power for the same peak runs at lower clocks."""
 
 MOST_POWER = 1.3
@@ -75,12 +75,12 @@ SLOWEST_NETWORK = 12.5e9
 
 
 def machine(hardware: Hardware, compute: str, network: float | None = None, node: int | None = None) -> Machine:
-    """The figures of an accelerator that computes linear layers in `compute`."""
+    """Return the figures of an accelerator that computes linear layers in `compute`."""
     wide = "bf16" if "bf16" in hardware.peaks else "fp16"
     if wide not in hardware.peaks or compute in WIDE:  # fp32 runs attention and head in fp32 too
         wide = compute if compute in WIDE else hardware.default_dtype
     bits = COMPUTE_BITS.get(compute, 16)
-    if bits == 4:  # training's 4-bit products scale every block: no card reaches more than twice its 8-bit rate
+    if bits == 4:  # training's 4-bit matmuls scale every block: no card reaches more than twice its 8-bit rate
         peak = min(hardware.peak("fp4"), 2 * hardware.peak("fp8"))
     elif bits == 8:
         peak = hardware.peak("int8" if compute == "int8" else "fp8")
@@ -110,7 +110,7 @@ def machine(hardware: Hardware, compute: str, network: float | None = None, node
 def names(
     era: str, bits: int, stack: SoftwareStack, kernel: str, fabric: str, async_tp: bool, loss: str
 ) -> dict[str, str]:
-    """Field of `Rates` (or a factor of one) → the constant that holds for this run."""
+    """Return the constant that holds for this run by field of `Rates` (or by a factor of one)."""
     shown = "overlap" if stack.overlap else "plain"
     routed = "fused" if stack.fused_experts else "plain"
     depth = bits if (era, bits) in (("hopper", 8), ("blackwell", 8), ("blackwell", 4)) else 16
@@ -166,7 +166,7 @@ AS_THEY_STAND = (
 
 
 def rates(pick: Callable[[str], Number], at: Machine, reduce_early: Number, pure: Number, sharded: Number) -> Rates:
-    """The rates of a run. `pick(field)` gives the constant for a field of `names`.
+    """Return the rates of a run. `pick(field)` gives the constant for a field of `names`.
 
     pure     1 where gradients are 16-bit and added in place
     sharded  1 under ZeRO-3 on more than one GPU"""

@@ -15,6 +15,7 @@ Fields filled for a training step:
     layout.batch_tokens         tokens of a global batch
     hardware.network            byte/s per accelerator to other nodes        hardware.fabric   omnipath or rdma
     model.window                sliding window of every other layer, in tokens
+    source.key                  source of the evidence that the page is of
     convention.rule             how FLOPs are counted: narayanan, full or causal attention
 and for memory:
     layout.framework            framework (training/frameworks.py)           layout.framework_version   year and month
@@ -33,6 +34,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from napkin.evidence.rows import Row
+from napkin.evidence.teams import source_of
 from napkin.evidence.words import (
     BINARY,
     FIGURES,
@@ -96,6 +98,7 @@ def of_step(row: Row) -> Facts:
         "hardware": _stated(wire),
         "model": _window(row),
         "convention": {"rule": rule_of(formula)} if formula else {},
+        "source": {"key": row.text("source.key") or source_of(row.text("source.title"))},
     }
 
 

@@ -27,7 +27,7 @@ ROUNDS = 6
 
 
 def is_wanted(known: Mapping[str, Term], with_budget: bool) -> bool:
-    """Whether MFU is to be estimated: it is missing, and what else is missing takes all the equations."""
+    """Return whether MFU is to be estimated: it is missing, and what else is missing takes all the equations."""
     if "mfu" in known:
         return False
     sized = {"params"} if "per_token" in known else set()

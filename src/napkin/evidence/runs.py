@@ -1,13 +1,13 @@
-"""Whole training runs: the utilisation that accelerator-hours imply, predicted from other teams' runs.
+"""Complete training runs: the utilization that accelerator-hours imply, predicted from other teams' runs.
 
-Whole-run u = 6·A·D / (hours·3600·P): active parameters, tokens, dense peak. It is a good step's MFU less what restarts,
+Its u = 6·A·D / (hours·3600·P): active parameters, tokens, dense peak. It is a good step's MFU less what restarts,
 evaluation, slow nodes and bookkeeping take. The rule has four constants:
 
     ln u = a + M·(b + c·log10(A / 70e9)) − d·min(2, max(0, 2023 − year))
 
 M is 1 for a Hopper cluster (more than one small node), else 0: small models on large Hopper clusters are billed for far
 more than one clean pass; stacks before 2023 were slower. Fitted by least squares in which a team weighs as the square
-root of its runs and odd runs pull less; the interval is a quantile of the errors with whole teams left out.
+root of its runs and outliers pull less; the interval is a quantile of the leave-one-team-out errors.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from napkin.errors import NapkinError
 from napkin.evidence.published import RunRow
 from napkin.evidence.ranking import median, weighted_quantile
 from napkin.evidence.rates import constants_of
+from napkin.evidence.teams import team_of
 from napkin.inputs import hardware
 from napkin.inputs.hardware import Hardware
 from napkin.record import record, replace
@@ -42,7 +43,7 @@ MOST_DEVICES = 16384
 
 @record
 class Run:
-    """A published run as the rule sees it, with the utilisation that its hours imply."""
+    """A published run as the rule sees it, with the utilization that its hours imply."""
 
     row: RunRow
     hopper: bool
@@ -55,28 +56,28 @@ class Run:
 
 
 def features(hopper: bool, active: float, year: float | None) -> tuple[float, float, float, float]:
-    """What the rule's coefficients multiply: 1; Hopper; there, log10 of the size; minus the years before MODERN."""
+    """Return what the rule's coefficients multiply: 1; Hopper; on it, log10 of the size; minus years before MODERN."""
     size = math.log10(min(max(active, SMALLEST), LARGEST) / REFERENCE)
     return (1.0, float(hopper), size if hopper else 0.0, -min(OLDEST, max(0.0, MODERN - (year or MODERN))))
 
 
 def is_cluster(gpus: int | None) -> bool:
-    """A run whose count is not stated is a large one: its paper gives hours alone."""
+    """Return whether a run used more than a small node; one whose paper gives only hours is a large one."""
     return gpus is None or gpus > SMALL_NODE
 
 
 def peak_of(card: Hardware, dtype: str) -> float:
-    """The dense peak that utilisation is taken against: the stated dtype's, else 16 bits."""
+    """Return the dense peak that utilization is taken against: the stated dtype's, else that of 16 bits."""
     return card.peaks.get(dtype) or card.peaks.get("bf16") or card.peak("fp16")
 
 
-def hours(active: float, tokens: float, peak: float, utilisation: float) -> float:
-    """H = 6·A·D / (3600·P·u)."""
-    return 6 * active * tokens / (3600 * peak * utilisation)
+def hours(active: float, tokens: float, peak: float, utilization: float) -> float:
+    """Return H = 6·A·D / (3600·P·u)."""
+    return 6 * active * tokens / (3600 * peak * utilization)
 
 
 def run_of(row: RunRow) -> Run | None:
-    """The row as the rule needs it; None where hours, accelerator or FLOPs are missing."""
+    """Return the row as the rule needs it; None where hours, accelerator or FLOPs are missing."""
     if row.why or not row.hours:
         return None
     card = hardware.find(row.chip)
@@ -86,14 +87,14 @@ def run_of(row: RunRow) -> Run | None:
 
 
 def evidence() -> list[Run]:
-    """The published runs whose utilisation is known."""
+    """Return the published runs whose utilization is known."""
     from napkin.evidence import facts
 
     return [run for row in facts.runs() if (run := run_of(row)) is not None]
 
 
 def solve(matrix: list[list[float]], right: list[float]) -> list[float]:
-    """Gaussian elimination with pivoting; four unknowns need no library."""
+    """Solve a linear system by Gaussian elimination with pivoting; four unknowns need no library."""
     n = len(right)
     rows = [[*line, value] for line, value in zip(matrix, right, strict=True)]
     for i in range(n):
@@ -107,15 +108,15 @@ def solve(matrix: list[list[float]], right: list[float]) -> list[float]:
 
 
 def team_weights(runs: Sequence[Run]) -> list[float]:
-    """Weight of each run: many runs of one team pull less, by the root of their number."""
+    """Return the weight of each run: 1 / √(number of runs of its team)."""
     count: dict[str, int] = {}
     for run in runs:
-        count[run.row.organisation] = count.get(run.row.organisation, 0) + 1
-    return [count[run.row.organisation] ** -0.5 for run in runs]
+        count[run.row.team] = count.get(run.row.team, 0) + 1
+    return [count[run.row.team] ** -0.5 for run in runs]
 
 
 def fit(runs: Sequence[Run]) -> list[float]:
-    """a, b, c, d by weighted ridge regression, repeated with odd runs weighing less."""
+    """Return a, b, c, d by weighted ridge regression, repeated with outliers weighing less."""
     weights = team_weights(runs)
     rule = [0.0] * 4
     pull = [1.0] * len(runs)
@@ -136,21 +137,23 @@ def fit(runs: Sequence[Run]) -> list[float]:
 
 
 def predicted(rule: Sequence[float], inputs: Sequence[float]) -> float:
+    """Return ln u by the rule."""
     return sum(c * x for c, x in zip(rule, inputs, strict=True))
 
 
-def without(runs: Sequence[Run], organisation: str) -> list[Run]:
-    return [run for run in runs if run.row.organisation != organisation]
+def without(runs: Sequence[Run], team: str) -> list[Run]:
+    """Return the runs of all other teams."""
+    return [run for run in runs if run.row.team != team]
 
 
 def errors_left_out(runs: Sequence[Run]) -> list[tuple[Run, float]]:
-    """Each run with ln predicted − ln measured by the rule that never saw its team."""
-    rules = {team: fit(without(runs, team)) for team in {run.row.organisation for run in runs}}
-    return [(run, predicted(rules[run.row.organisation], run.inputs) - run.log_u) for run in runs]
+    """Return each run with ln predicted − ln measured, by the rule fitted without its team."""
+    rules = {team: fit(without(runs, team)) for team in {run.row.team for run in runs}}
+    return [(run, predicted(rules[run.row.team], run.inputs) - run.log_u) for run in runs]
 
 
 def half_width(runs: Sequence[Run], level: float) -> float:
-    """Half the interval's width in ln u: the level's quantile of the errors with teams left out."""
+    """Return half the interval's width in ln u: the confidence level's quantile of the leave-one-team-out errors."""
     pairs = errors_left_out(runs)
     weights = team_weights(runs)
     ranked = [(abs(error), weight) for (_, error), weight in zip(pairs, weights, strict=True)]
@@ -181,7 +184,7 @@ _ERAS = ("volta", "turing", "ampere", "ada", "hopper", "blackwell")
 
 
 def unlikeness(asked: PlannedRun, run: Run) -> float:
-    """Squares added: generation, tenfold size, 20-fold count, 8-fold length, experts, TPU, half of three years."""
+    """Return a sum of squares in units of generation, 10× size, 20× count, 8× length, experts, TPU, half of 3 years."""
     row = run.row
     same_kind = asked.era in _ERAS and run.era in _ERAS
     steps = _ERAS.index(asked.era) - _ERAS.index(run.era) if same_kind else float(asked.era != run.era) * 2
@@ -196,7 +199,7 @@ def unlikeness(asked: PlannedRun, run: Run) -> float:
 
 @record
 class Estimate:
-    """Utilisation of a whole run with its interval, and what it rests on.
+    """Utilization of a whole run with its interval, and what it rests on.
 
     similar  the most similar published runs, nearest first     wider  why the interval is wider than the evidence's"""
 
@@ -210,7 +213,7 @@ class Estimate:
     wider: str = ""
 
     def named(self) -> str:
-        """`Llama 3 70B (0.28, meter)`, …"""
+        """Name the similar runs: `Llama 3 70B (0.28, meter), …`."""
         return ", ".join(
             f"{run.row.model} ({math.exp(run.log_u):.2f}{f', {run.row.basis}' if run.row.basis else ''})"
             for run in self.similar
@@ -227,20 +230,20 @@ class Rule:
 
 
 def estimate(asked: PlannedRun, rule: Rule) -> Estimate:
-    """The utilisation to expect of a planned run, from published ones."""
+    """Return the utilization to expect of a planned run, from published ones."""
     runs, half = rule.runs, rule.half
     middle = predicted(rule.constants, asked.inputs)
     wider = _beyond(asked, runs)
     if wider:
         half *= FARTHER
     similar = sorted(runs, key=lambda run: unlikeness(asked, run))[:6]
-    teams = len({run.row.organisation for run in runs})
+    teams = len({run.row.team for run in runs})
     low, high = math.exp(middle - half), min(math.exp(middle + half), 1.0)
     return Estimate(math.exp(middle), low, high, rule.level, len(runs), teams, tuple(similar), wider)
 
 
 def _beyond(asked: PlannedRun, runs: Sequence[Run]) -> str:
-    """Where the evidence does not reach."""
+    """Say where the evidence does not reach; "" where it does."""
     if not any(run.era == asked.era for run in runs):
         return "no whole run on such an accelerator is in the evidence"
     if asked.experts:
@@ -260,7 +263,7 @@ def estimate_mfu(
     seq: int | None = None,
     level: float = 0.9,
 ) -> Estimate:
-    """For `train-time` without --mfu: what a run of this size on these accelerators will reach."""
+    """Return what a run of this size on these accelerators will reach, for `train-time` without --mfu."""
     return estimate(PlannedRun(active or params, params, constants_of(card), gpus, seq=seq), Rule(evidence(), level))
 
 
@@ -274,7 +277,7 @@ EVALUATION = 0.01
 
 
 def goodput(gpus: int, write: float = 60.0, restart: float = 1800.0) -> float:
-    """1 − δ/τ − (τ/2 + R)·n/m − e with τ = √(2·δ·m/n): share of the time that is kept work.
+    """Return the share of the time that is kept work: 1 − δ/τ − (τ/2 + R)·n/m − e with τ = √(2·δ·m/n).
 
     δ seconds that a checkpoint stalls, R seconds of a restart, m accelerator-hours per interruption, n accelerators
     (Young 1974 for τ)."""
@@ -286,16 +289,16 @@ def goodput(gpus: int, write: float = 60.0, restart: float = 1800.0) -> float:
 def validated(
     rows: Sequence[RunRow], level: float = 0.9, in_sample: bool = False
 ) -> list[tuple[RunRow, Estimate | None, float]]:
-    """Each row, its team filled in, with the utilisation that the rule predicts which never saw that team, and the peak
-    it is taken against; None where `why` says what is missing."""
+    """Return each row with its team, the utilization by a rule fitted without that team, and the peak in FLOP/s that
+    the utilization is taken against; None where `why` says what is missing."""
     runs = evidence()
     known = {run.row.id: run for run in runs}
     cache: dict[str, Rule] = {}
     answers: list[tuple[RunRow, Estimate | None, float]] = []
     for row in rows:
         twin = known.get(row.id)
-        team = row.organisation or (twin.row.organisation if twin else team_of(row.model, runs))
-        row = replace(row, organisation=team)
+        team = row.team or (twin.row.team if twin else team_of(row.model))
+        row = replace(row, team=team)
         try:
             card = hardware.find(row.chip) if not row.why else None
         except NapkinError as problem:
@@ -311,17 +314,8 @@ def validated(
     return answers
 
 
-def team_of(model: str, runs: Sequence[Run]) -> str:
-    """The team whose models' names begin with the same word, "" where there is none."""
-    first = model.lower().replace("-", " ").split()[:1]
-    for run in runs:
-        if run.row.model.lower().replace("-", " ").split()[:1] == first:
-            return run.row.organisation
-    return ""
-
-
 def usual_year(row: RunRow) -> float:
-    """Where neither row nor evidence tells: the year in which the model was published, else when such chips ran."""
+    """Return the year where neither row nor evidence states it: the model's publication, else when such chips ran."""
     from napkin._tables import models as presets  # a large table: on this path only
     from napkin.inputs.presets import spelling
 
@@ -330,6 +324,4 @@ def usual_year(row: RunRow) -> float:
         published: float = presets.PRESETS[known]["published"]
         return published
     card = hardware.find(row.chip)
-    if card.generation == "volta" or card.slug in ("tpu-v2", "tpu-v3"):
-        return 2020
-    return 2022 if row.dtype == "fp16" else MODERN
+    return card.run_year or (2022 if row.dtype == "fp16" else MODERN)

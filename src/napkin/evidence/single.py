@@ -45,8 +45,10 @@ class StepPrediction:
     factor: float = 1.0
 
     def half_width(self, level: float, named: bool = True) -> tuple[float, Sequence[tuple[float, SeenStep]]]:
-        """Half the interval's width in ln t. Software that nobody named adds its spread, and a chip that no step was
-        measured on the spread of its constant; a factor from a step of the user's own takes the shared part out."""
+        """Return half the interval's width in ln t.
+
+        Unnamed software adds its spread, and a chip without measured steps the spread of its constant; a factor from
+        the user's own step removes the shared part."""
         half, close = shipped.half_width(self.at, level)
         deviations = shipped.deviations(level)
         if self.factor != 1.0:
@@ -57,7 +59,7 @@ class StepPrediction:
 
 
 def recomputed_share(setup: Setup, model: Model) -> tuple[float, bool]:
-    """Share of the layers whose forward runs again, and whether attention's core alone does."""
+    """Return the share of the layers whose forward runs again, and whether only attention's core does."""
     kind, k = setup.layout.recompute.kind, setup.layout.recompute.k
     if kind == "selective":
         return 0.0, True
@@ -67,7 +69,7 @@ def recomputed_share(setup: Setup, model: Model) -> tuple[float, bool]:
 
 
 def plan_of(model: Model, setup: Setup, stack: software.SoftwareStack, low: bool, kernel: str) -> StepLayout:
-    """The step model's plan of a setup. low: products in fewer than 16 bits."""
+    """Return the step model's plan of a setup. low: matmuls in fewer than 16 bits."""
     layout: Layout = setup.layout
     pure = setup.precision.state in ("bf16", "fp16")
     gradient = 2 if pure else stack.gradient_bytes
@@ -101,7 +103,7 @@ def plan_of(model: Model, setup: Setup, stack: software.SoftwareStack, low: bool
 
 
 def ends(stages: Stages) -> tuple[int, int]:
-    """Layers of the fullest stage before the last one, and of the last; (0, 0) where none are dealt by hand."""
+    """Return the layers of the fullest stage before the last, and of the last; (0, 0) if none are assigned by hand."""
     if not stages:
         return 0, 0
     *others, (count, layers) = stages
@@ -109,7 +111,7 @@ def ends(stages: Stages) -> tuple[int, int]:
 
 
 def kernel_of(stack: software.SoftwareStack, at: Machine, kernel: str | None) -> str:
-    """The attention kernel: the one given, else what the stack runs on this generation."""
+    """Return the attention kernel: the given one, else what the stack runs on this generation."""
     if kernel is not None:
         return kernel
     newer = stack.attention_since_hopper if at.generation in ("hopper", "blackwell") else ""
@@ -119,7 +121,7 @@ def kernel_of(stack: software.SoftwareStack, at: Machine, kernel: str | None) ->
 def timed(
     model: Model, setup: Setup, stack: software.SoftwareStack, at: Machine, kernel: str, async_tp: bool
 ) -> tuple[StepLayout, Rates]:
-    """Layout and rates of a step; the layout's numbers may be arrays."""
+    """Return the layout and rates of a step; the layout's numbers may be arrays."""
     layout = setup.layout
     used = names(at.generation, int(at.bits), stack, kernel, "rdma", async_tp, "")
     reached = rates(
@@ -141,7 +143,7 @@ def asked(
     async_tp: bool = False,
     factor: float = 1.0,
 ) -> StepPrediction:
-    """Everything that one step's answer needs. `factor`: time of the user's own steps over napkin's, from
+    """Return everything that one step's answer needs. `factor`: time of the user's own steps over napkin's, from
     `napkin calibrate`."""
     stack = software.stack(stack_name)
     layout = setup.layout
@@ -171,11 +173,11 @@ def asked(
 
 
 TYPICAL = 8192
-"""Side of the product whose tile and depth losses are taken off a measured rate: bench's shapes are about as large."""
+"""Side of the matmul whose tile and depth losses are taken off a measured rate: bench's shapes are about as large."""
 
 
 def with_profile(reached: Rates, hardware: Hardware, profile: Profile, compute: str) -> tuple[Rates, list[str]]:
-    """The rates with what `napkin bench` measured on this machine in place of the constants; and what was taken."""
+    """Return the rates with what `napkin bench` measured on this machine in place of constants; and what was used."""
     said: list[str] = []
     changes: dict[str, Number] = {}
     whole = tile_share(TYPICAL, TYPICAL, 1, reached.units, reached.waves) * depth_share(TYPICAL, reached.half_depth)

@@ -8,12 +8,13 @@ from napkin.record import record
 
 @record
 class SoftwareStack:
-    """
+    """What a software stack runs fused, overlaps and does by default.
+
     compiled        elementwise chains run as one kernel (a compiler's or hand-written)
     fused_loss      the loss reads the logits once or twice instead of writing softmax and gradients in fp32
-    overlap         tensor- and pipeline-parallel transfers run beside products
+    overlap         tensor- and pipeline-parallel transfers overlap with matmuls
     reduce_early    gradients are reduced while the last backward runs
-    accumulation    how gradients of micro-batches are added up: fused into the product, or a separate cast and add
+    accumulation    how gradients of micro-batches are added up: fused into the matmul, or a separate cast and add
     stops_early     recomputation of a block ends when its last saved tensor is back (torch's non-reentrant checkpoint)
     gradient_bytes  bytes of a gradient element as it is reduced, unless the policy says otherwise
     fused_experts   routing, permutation and experts run as few kernels that no host launches one by one
@@ -113,7 +114,7 @@ UNKNOWN = "unknown"
 
 
 def stack(name: str, where: str = "--stack") -> SoftwareStack:
-    """The stack of that name; an unknown name is refused (2)."""
+    """Return the stack of that name; an unknown name is refused (2)."""
     key = name.strip().lower().replace("_", "-").replace(" ", "-")
     key = {"fsdp": "fsdp-compiled", "torchtitan": "fsdp-compiled", "nemo": "megatron-core", "jax": "xla"}.get(key, key)
     if key == UNKNOWN:

@@ -18,6 +18,8 @@ one for each stage."""
 class StepRow:
     """One published training step. None: not stated.
 
+    source             title of the page
+    source_key         source of the evidence that it belongs to, "" for another one
     network            byte/s per accelerator to other nodes
     shards             ranks that divide states under ZeRO
     recompute_stated   whether the row says anything of recomputation
@@ -28,6 +30,7 @@ class StepRow:
 
     id: str
     source: str
+    source_key: str
     shape: PrintedDecoder | None
     chip: str
     gpus: int
@@ -77,10 +80,11 @@ def step_row(row: Row) -> StepRow:
     if why == WHOLE_RUN:
         why = "an average over a whole run, not a step"
     elif found is None and not why:
-        why = "prints no step time, rate or utilisation of one GPU"
+        why = "prints no step time, rate or utilization of one GPU"
     return StepRow(
         id=row.text("id"),
         source=row.text("source.title") or row.text("source"),
+        source_key=row.text("source.key"),
         shape=dims,
         chip=chip,
         gpus=count,

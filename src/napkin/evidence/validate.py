@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from napkin.evidence import facts, software
+from napkin.evidence import software
 from napkin.evidence.compared import Compared
 from napkin.evidence.constants import constants
 from napkin.evidence.intervals import Growth, Point, SeenStep, distance, point, quantile
@@ -19,14 +19,14 @@ from napkin.training.precision import POLICIES
 
 
 def weights_of(row: StepRow) -> float:
-    """Parameters of a published shape, for likeness alone."""
+    """Return the parameters of a published shape, only to judge similarity."""
     d = row.shape
     assert d is not None
     return block_weights(d, d.experts) + d.hidden * max(d.vocab, 1)
 
 
 def point_of(row: StepRow) -> Point:
-    """Where a published step lies among the evidence."""
+    """Return where a published step lies among the evidence."""
     compute = POLICIES[row.policy].compute
     return point(
         constants_of(hardware.find(row.chip)),
@@ -40,7 +40,7 @@ def point_of(row: StepRow) -> Point:
 
 
 def steps(rows: Sequence[StepRow], level: float = 0.9, in_sample: bool = False) -> list[Compared]:
-    """Each row with constants that never saw its source, unless `in_sample`."""
+    """Predict each row with constants fitted without its source, unless `in_sample`."""
     import numpy as np
 
     from napkin._tables import calibration
@@ -48,9 +48,8 @@ def steps(rows: Sequence[StepRow], level: float = 0.9, in_sample: bool = False) 
     from napkin.evidence.constants import seen
     from napkin.evidence.fit import in_quantity
 
-    source_of = facts.SourceOf()
     columns = Columns(rows)
-    sources = ["" if in_sample else source_of(row.source) for row in columns.kept]
+    sources = ["" if in_sample else row.source_key for row in columns.kept]
     sets = {source: columns.values(constants(source)) for source in set(sources)}
     seconds: Any = columns.predict(np.stack([sets[source] for source in sources])) if sources else []
     evidence, growth = seen(), Growth(*calibration.GROWTH)
@@ -66,7 +65,7 @@ def steps(rows: Sequence[StepRow], level: float = 0.9, in_sample: bool = False) 
         found = row.measured
         quantity = found.quantity if found else "step_seconds"
         given = found.value if found else None
-        group = source_of(row.source) or row.source
+        group = row.source_key or row.source
         if row.id not in predicted or found is None:
             why = row.why or columns.why.get(row.id, "prints no quantity of one GPU")
             answers.append(Compared(row.id, quantity, None, None, None, given, row.source, why, "", row.suspect, group))

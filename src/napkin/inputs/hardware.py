@@ -36,7 +36,7 @@ PEAKS = (
 """Every kind of peak, widest first. `fp32` is the vector rate: fp32 matmuls on tensor cores are `tf32`."""
 
 TRAINING = ("bf16", "fp16", "fp32")
-"""What training computes in where nobody says: the first of these that the accelerator has."""
+"""What training computes in unless stated: the first of these that the accelerator has."""
 
 GENERATIONS = (
     *("pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell"),
@@ -90,7 +90,7 @@ _UNITS = {
 
 
 def peak_name(dtype: str) -> str:
-    """The peak that a dtype computes at: bfloat16 → bf16, nvfp4 → fp4. An unknown name is refused (2)."""
+    """Return the peak that a dtype computes at: bfloat16 → bf16, nvfp4 → fp4. An unknown name is refused (2)."""
     name = number_format(dtype)
     name = _PEAK_OF.get(name, name)
     if name not in PEAKS:
@@ -111,6 +111,7 @@ class Hardware:
     devices_per_package     2 where software sees two devices with half of everything; device_name is one of them
     sources                 citation by figure, where it is not `source`
     kinds                   kind of number by figure, where it is not a published fact
+    run_year                year of most published training runs on it, where it is an old one
     notes                   what an answer that uses this accelerator must say
     """
 
@@ -149,17 +150,18 @@ class Hardware:
     note: str = ""
     sources: Mapping[str, str] | None = None
     kinds: Mapping[str, str] | None = None
+    run_year: int | None = None
     notes: tuple[str, ...] = ()
 
     def peak(self, dtype: str) -> float:
-        """Dense peak FLOP/s. Refused (3) where this accelerator has none that napkin knows."""
+        """Return the dense peak in FLOP/s. Refused (3) where this accelerator has none that napkin knows."""
         name = peak_name(dtype)
         if name not in self.peaks:
             raise Refused(f"{self.name} has no {name} peak that napkin knows", f"it has {', '.join(self.peaks)}")
         return self.peaks[name]
 
     def sparse_peak(self, dtype: str) -> float | None:
-        """The peak that is printed for 2:4 structured sparsity, or None. To be shown, never to be divided by."""
+        """Return the peak printed for 2:4 structured sparsity, or None. To be shown, never to be divided by."""
         name = peak_name(dtype)
         dense = self.peak(name)
         if self.sparse_peaks and name in self.sparse_peaks:
@@ -180,7 +182,7 @@ class Hardware:
         return self.memory if self.capacity_reported is None else self.capacity_reported
 
     def figure(self, figure: str) -> float:
-        """A figure by its field's name, or `peak/DTYPE`. Refused (3) where it is not known."""
+        """Return a figure by its field's name, or `peak/DTYPE`. Refused (3) where it is not known."""
         if figure.startswith("peak/"):
             return self.peak(figure[5:])
         value: float | None = getattr(self, figure)
@@ -192,14 +194,14 @@ class Hardware:
         return value
 
     def kind(self, figure: str) -> str:
-        """Kind of number: a published fact, unless `kinds` says otherwise."""
+        """Return the kind of number: a published fact, unless `kinds` says otherwise."""
         if figure == "capacity":
             return term.ASSUMED if self.capacity_reported is None else self.kind("capacity_reported")
         kinds = self.kinds or {}
         return kinds.get(figure) or kinds.get(figure.partition("/")[0]) or _KINDS.get(figure, term.TRUE)
 
     def citation(self, figure: str) -> str:
-        """Where a figure comes from."""
+        """Return where a figure comes from."""
         if figure == "capacity":
             figure = "memory" if self.capacity_reported is None else "capacity_reported"
         if figure == "nic_bandwidth" and not (self.sources or {}).get(figure):
@@ -207,7 +209,7 @@ class Hardware:
         return (self.sources or {}).get(figure, self.source)
 
     def term(self, figure: str, name: str, unit: str | None = None) -> term.Term:
-        """A figure as a leaf of an answer, with its kind and citation."""
+        """Return a figure as a leaf of an answer, with its kind and citation."""
         if unit is None:
             unit = "FLOP/s" if figure.startswith("peak/") else _UNITS.get(figure, "1")
         return term.leaf(name, self.figure(figure), unit, self.kind(figure), self.citation(figure))
@@ -247,19 +249,19 @@ class Table:
 
 
 def shipped() -> Table:
-    """The table that comes with napkin."""
+    """Return the table that comes with napkin."""
     from napkin._tables import hardware as data
 
     return Table(data.ACCELERATORS, data.NAMES, data.FAMILIES, data.LINKS)
 
 
 def normal(name: str) -> str:
-    """A name with case, spaces, hyphens and underscores made one: `H100_SXM 80GB` → h100-sxm-80gb."""
+    """Return a name in lowercase with hyphens for spaces and underscores: `H100_SXM 80GB` → h100-sxm-80gb."""
     return "-".join(name.lower().replace("_", " ").replace("-", " ").split())
 
 
 def find(name: str, among: Table | None = None) -> Hardware:
-    """The accelerator called `name`: its key, its name, an alias, or a family (`h100`), which takes a note."""
+    """Return the accelerator called `name`: its key, its name, an alias, or a family (`h100`), which adds a note."""
     known = among or shipped()
     asked = normal(name)
     for wanted in (asked, asked.partition("-")[2]):  # the second without the maker: nvidia-h100
@@ -292,7 +294,7 @@ def _notes(asked: str, slug: str, fields: Fields, known: Table) -> tuple[str, ..
 
 
 def find_link(name: str, among: Table | None = None) -> Link:
-    """The link called `name`: its key, its name or an alias."""
+    """Return the link called `name`: its key, its name or an alias."""
     links = (among or shipped()).links
     asked = normal(name)
     for slug, fields in links.items():

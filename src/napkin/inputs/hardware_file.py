@@ -146,7 +146,7 @@ class HardwareFileReader:
             elif source:
                 sources[figure] = source
 
-        for name in ("vendor", "generation", "printed", "tier", "note", "source", "device_name"):
+        for name in ("vendor", "generation", "printed", "tier", "note", "source", "device_name", "run_year"):
             if name in given:
                 fields[name] = getattr(entry, name)
         if "name" in given or "name" not in fields:

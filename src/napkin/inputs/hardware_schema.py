@@ -130,6 +130,7 @@ class AcceleratorEntry(StrictEntry):
     printed: Text = ""
     checked: Texts = []
     tier: Annotated[str, BeforeValidator(_tier)] = ""
+    run_year: Count | None = None
     note: Text = ""
 
 

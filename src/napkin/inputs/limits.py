@@ -36,7 +36,7 @@ class Limit:
 
 @record
 class LimitOutcome:
-    """One limit held against one quantity; `beyond` is how far outside the value lies (0 where it holds)."""
+    """One limit held against one quantity; `beyond` is how far outside the value is (0 where it holds)."""
 
     path: str
     limit: str
@@ -49,7 +49,7 @@ class LimitOutcome:
 
 
 def read_limit(text: Any, unit: str) -> Limit:
-    """A condition on a quantity of that unit. Raises Unreadable with what is wrong."""
+    """Parse a condition on a quantity of that unit. Raises Unreadable with what is wrong."""
     if not isinstance(text, str):
         raise Unreadable(f"{text!r} is not a condition", _HINT)
     plain = text.strip()
@@ -74,12 +74,12 @@ def _equal(plain: str, rest: str, unit: str) -> Limit:
     for sign in ("±", "+-", "+/-"):
         middle, found, width = rest.partition(sign)
         if found:
-            centre = quantity(middle, unit)
+            center = quantity(middle, unit)
             share = width.strip().endswith("%")
-            reach = abs(centre) * number(width) if share else quantity(width, unit)
+            reach = abs(center) * number(width) if share else quantity(width, unit)
             if reach < 0:
                 raise Unreadable(f"{plain!r}: a tolerance is not negative")
-            return Limit(plain, centre - reach, centre + reach)
+            return Limit(plain, center - reach, center + reach)
     value = quantity(rest, unit)
     return Limit(plain, value, value)
 
@@ -103,7 +103,7 @@ def check(
     intervals: Mapping[str, tuple[Number, Number]],
     place: Mapping[str, str],
 ) -> tuple[list[LimitOutcome], list[NapkinError]]:
-    """Every limit against an answer's quantities. `place` names where each limit stands, for messages."""
+    """Check every limit against an answer's quantities. `place` names where each limit is written, for messages."""
     outcomes, problems = [], []
     for path, text in limits.items():
         where = place.get(path, path)
@@ -122,13 +122,13 @@ def check(
 
 
 def status_of(outcomes: list[LimitOutcome]) -> int:
-    """Exit status over several limits: broken wins over close."""
+    """Return the exit status over several limits: broken wins over close."""
     words = {outcome.status for outcome in outcomes}
     return BROKEN if BROKEN_WORD in words else CLOSE if CLOSE_WORD in words else OK
 
 
 def described(outcome: LimitOutcome) -> str:
-    """What a person reads beside the value: by how much a limit is broken, or why it is too close."""
+    """Return the text next to the value: by how much a limit is broken, or why it is too close."""
     if outcome.status == CLOSE_WORD:
         assert outcome.low is not None
         assert outcome.high is not None

@@ -56,18 +56,18 @@ class Logged:
 
 
 WARM_UP = 0.1
-"""Share of a log's first lines that is left out: compilation, caches, the ramp of clocks and batch."""
+"""Share of a log's first lines that is skipped: compilation, caches, the ramp of clocks and batch."""
 SLOW = 1.2
 LARGEST_LOG = 10**9
 
 
 def read_log(text: str) -> Logged:
-    """`text` is a log file's name, or one line of a log."""
+    """Read a log; `text` is a log file's name, or one line of a log."""
     return read_file(text) if os.path.isfile(text) else read_line(text)
 
 
 def read_file(path: str) -> Logged:
-    """The medians of a log file's figures after warm-up, read line by line; `slow`: share of lines 1.2 × slower."""
+    """Return the medians of a log's figures after warm-up, read line by line; `slow`: share of lines 1.2 × slower."""
     every: list[Logged] = []
     try:
         if os.stat(path).st_size > LARGEST_LOG:
@@ -102,7 +102,7 @@ def read_file(path: str) -> Logged:
 
 
 def read_line(line: str) -> Logged:
-    """The figures of one log line. Refused (2) where it holds none that is known."""
+    """Return the figures of one log line. Refused (2) where it holds none that is known."""
     if len(line) > 20_000:
         raise NapkinError("--log: the line is longer than 20,000 characters", "paste one line of the log")
     found = figures(line)
@@ -117,7 +117,7 @@ def read_line(line: str) -> Logged:
 
 
 def figures(line: str) -> Logged:
-    """What one line says; nothing where it holds no figure that is known."""
+    """Return what one line says; nothing where it holds no figure that is known."""
     found: dict[str, float] = {}
     words: dict[str, str] = {}
     rest = line

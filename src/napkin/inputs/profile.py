@@ -27,7 +27,7 @@ from napkin.inputs.profile_cases import (
     ProfiledDevice,
     matmul_id,
 )
-from napkin.inputs.profile_summary import interpolate, summarise
+from napkin.inputs.profile_summary import interpolate, summarize
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +61,13 @@ class Profile:
     # --- rates for the calculator --------------------------------------------------------------------------------
 
     def slowest(self, case_id: str, value: float) -> float:
-        """The figure of the slowest GPU where every rank measured it, else the one that there is."""
+        """Return the figure of the slowest GPU where every rank measured it, else the only one."""
         ranks = self.ranks.get(case_id)
         return ranks.min if ranks is not None else value
 
     def matmul_rate(self, dtype: str) -> tuple[float, str] | None:
-        """FLOP/s and what it is: of the model's own shapes, else sustained at the best shape; None if not measured.
-        fp8 stands for its format of weights and activations, mxfp8 too where it was not measured itself."""
+        """Return FLOP/s and its origin: the model's own shapes, else sustained at the best shape; None if not measured.
+        fp8 means its format of weights and activations, mxfp8 too where it was not measured itself."""
         measured = self.summary["matmul"]
         if dtype not in measured:
             dtype = {"fp8": "fp8_e4m3", "mxfp8": "fp8_e4m3"}.get(dtype, dtype)
@@ -83,7 +83,7 @@ class Profile:
         return self.slowest(case_id, row["sustained"]), "sustained"
 
     def memory_bandwidth(self) -> tuple[float, str] | None:
-        """byte/s of device memory, reads and writes counted: triad, else copy."""
+        """Return byte/s of device memory, reads and writes counted: triad, else copy."""
         for operation in ("triad", "copy"):
             rate = self.summary["memory"].get(operation)
             if rate is not None:
@@ -91,12 +91,12 @@ class Profile:
         return None
 
     def host_bandwidth(self, direction: str) -> float | None:
-        """byte/s between host and device over pinned memory; direction h2d or d2h."""
+        """Return byte/s between host and device over pinned memory; direction h2d or d2h."""
         rate = self.summary["host"].get(f"{direction}_pinned")
         return None if rate is None else float(rate)
 
     def link_rate(self, operation: str, across: bool = False) -> tuple[float, float] | None:
-        """(latency in seconds, bus bandwidth in byte/s) of a collective within a node, or across nodes with one GPU
+        """Return (latency in s, bus bandwidth in byte/s) of a collective within a node, or across nodes with one GPU
         each; fitted, and None where it was not measured."""
         row = self._collective(f"{operation}/{'inter' if across else 'intra'}")
         if row is None and not across:
@@ -106,7 +106,7 @@ class Profile:
         return None if row is None or row["alpha_s"] is None else (row["alpha_s"], row["busbw"])
 
     def collective_seconds(self, operation: str, size: float) -> float | None:
-        """Seconds of a collective over `size` bytes by the measured table, for as many ranks as were measured."""
+        """Return the seconds of a collective over `size` bytes by the measured table, at its number of ranks."""
         row = self._collective(operation)
         return None if row is None else interpolate(row["points"], size)
 
@@ -118,7 +118,7 @@ class Profile:
         return row
 
     def notes_for_user(self) -> list[str]:
-        """What a calculation that uses this profile has to say about it."""
+        """Return what a calculation that uses this profile must say about it."""
         notes = []
         if not self.complete:
             notes.append("the profile is incomplete: its run was stopped before the end")
@@ -133,7 +133,7 @@ class Profile:
 
 
 def read_profile(path: str) -> Profile:
-    """The profile in a file: its form, its figures and its summary checked. Raises NapkinError (2)."""
+    """Return the profile in a file, after checking its form, figures and summary. Raises NapkinError (2)."""
     name = printable(path) if path != "-" else "standard input"
     text = read_text(path)
     document = parse_json(text, name)
@@ -144,7 +144,7 @@ def read_profile(path: str) -> Profile:
 
 
 def profile_for(path: str, hardware: str) -> Profile:
-    """The profile in a file, to be used for the accelerator of that key. Another device's is refused (2)."""
+    """Return the profile in a file, to be used for the accelerator of that key. Another device's is refused (2)."""
     profile = read_profile(path)
     device, name = profile.device, printable(path)
     if device.kind not in GPU_KINDS:
@@ -186,7 +186,7 @@ def _typed(text: str, name: str) -> Profile:
 
 
 def _consistent(profile: Profile, name: str) -> None:
-    """What types alone do not say: known words, positive figures, a figure where there is a status ok, the summary."""
+    """Check what types do not: known words, positive figures, a figure where the status is ok, the summary."""
 
     def wrong(where: str, what: str) -> NapkinError:
         return NapkinError(
@@ -211,7 +211,7 @@ def _consistent(profile: Profile, name: str) -> None:
         if peak.dense_flops <= 0:
             raise wrong(f"peaks.{printable(dtype)}", "is not positive")
     try:
-        expected = summarise(profile.cases, profile.peaks)
+        expected = summarize(profile.cases, profile.peaks)
     except (KeyError, TypeError, ValueError, ZeroDivisionError, AssertionError):
         raise wrong("cases", "lack the parameters that the summary is made from") from None
     different = difference(expected, profile.summary)
@@ -223,7 +223,7 @@ SAME = 1e-9  # relative; the same sums in the same order differ by nothing
 
 
 def difference(expected: Any, given: Any, path: str = "") -> str | None:
-    """Where two JSON values differ, as a path; None where they are the same."""
+    """Return the path at which two JSON values differ; None where they are the same."""
     if isinstance(expected, dict) and isinstance(given, dict):
         for key in [*expected, *(k for k in given if k not in expected)]:
             if key not in expected or key not in given:

@@ -160,4 +160,5 @@ class OverRanks:
 
 
 def matmul_id(dtype: str, kind: str, m: int, k: int, n: int) -> str:
+    """Return the id of a matmul case of m × k by k × n."""
     return f"matmul/{dtype}/{kind}/{m}x{k}x{n}"

@@ -10,7 +10,7 @@ from napkin.inputs.profile_cases import GPU_KINDS, DeviceInfo, Json
 
 
 def hardware_entry(profile: Profile) -> tuple[str, Json]:
-    """(name, entry) in the form of hardware_specs.yaml, for a hardware file of one's own.
+    """Return (name, entry) in the form of hardware_specs.yaml, for a hardware file of one's own.
 
     An accelerator of the shipped table keeps its datasheet's peaks, since MFU divides by them, and takes what was
     measured otherwise. An unknown one has no datasheet: its peaks are the sustained rates, and the entry says so.
@@ -78,7 +78,7 @@ _GFX = {
 
 
 def hardware_yaml(profile: Profile) -> str:
-    """The entry as a file for --hardware-file."""
+    """Return the entry as a file for --hardware-file."""
     name, entry = hardware_entry(profile)
     return "accelerators:\n" + "\n".join(_yaml_lines({name: entry}, 1)) + "\n"
 

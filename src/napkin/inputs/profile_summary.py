@@ -16,7 +16,7 @@ _ROUNDS = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "all_to_all": 
 
 
 def bus_factor(operation: str, ranks: int) -> float:
-    """Bytes that each rank's link carries per byte of the operation's size (nccl-tests, doc/PERFORMANCE.md).
+    """Return the bytes that each rank's link carries per byte of the operation (nccl-tests, doc/PERFORMANCE.md).
 
     all_reduce 2(n−1)/n; all_gather, reduce_scatter and all_to_all (n−1)/n; send_recv 1.
     """
@@ -57,8 +57,9 @@ def alpha_beta(points: Sequence[tuple[float, float]], factor: float) -> LatencyF
 
 
 def interpolate(points: Sequence[Sequence[float]], size: float) -> float:
-    """Seconds at `size` from (bytes, seconds, …) rows in rising order: log t over log S between them, the first time
-    below the smallest, constant bandwidth above the largest."""
+    """Return the seconds at `size` from (bytes, seconds, …) rows in rising order.
+
+    Log t is linear in log S between rows; below them it is the first time, above them bandwidth is constant."""
     sizes = [row[0] for row in points]
     if size <= sizes[0]:
         return points[0][1]
@@ -73,8 +74,8 @@ def interpolate(points: Sequence[Sequence[float]], size: float) -> float:
 # --- the summary ---------------------------------------------------------------------------------------------------
 
 
-def summarise(cases: Sequence[Case], peaks: Mapping[str, Peak]) -> Json:
-    """The figures that people and the calculator look up, from the cases alone."""
+def summarize(cases: Sequence[Case], peaks: Mapping[str, Peak]) -> Json:
+    """Return the figures that people and the calculator look up, from the cases only."""
     good = [case for case in cases if case.status == OK]
     return {
         "matmul": _matmul(good, peaks),
@@ -113,9 +114,9 @@ def _matmul(cases: Sequence[Case], peaks: Mapping[str, Peak]) -> Json:
 
 
 def _model_shapes(cases: Sequence[Case]) -> Json | None:
-    """Σ FLOP / Σ time over the own matmuls of the model measured last: what it can reach, not what the best shape does.
+    """Return Σ FLOP / Σ time over the matmuls of the model measured last: what it can reach, not the best shape.
 
-    Attention's rate stands apart: it counts the unmasked half of the scores where the kernels compute no more.
+    Attention's rate is separate: it counts the unmasked half of the scores where the kernels compute no more.
     """
     if not cases:
         return None
@@ -146,7 +147,7 @@ _STEP_FIGURES = ("allocated", "reserved", "used", "predicted_allocated", "predic
 
 
 def _train(cases: Sequence[Case], peaks: Mapping[str, Peak]) -> Json:
-    """The deepest model of each variant: tokens per second, MFU in each convention, memory."""
+    """Summarize the deepest model of each variant: tokens per second, MFU in each convention, memory."""
     rows: Json = {}
     for variant in dict.fromkeys(str(c.params["variant"]) for c in cases if c.group == "train"):
         mine = sorted(
@@ -208,6 +209,6 @@ def _collectives(cases: Sequence[Case]) -> Json | None:
 
 
 def _where(case: Case) -> str:
-    """Groups within a node and across nodes stand apart: all_reduce, all_reduce/intra, all_reduce/inter."""
+    """Summarize groups within a node and across nodes separately: all_reduce, all_reduce/intra, all_reduce/inter."""
     scope = case.params["scope"]
     return "" if scope == "all" else f"/{scope}"

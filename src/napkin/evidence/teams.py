@@ -1,0 +1,31 @@
+"""Whom a published row comes from: the source of the evidence that a page's title belongs to, and the team that trained
+a model. A row is predicted with its own source or team held out, so a user's rows must name them as the evidence does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from napkin.inputs.hardware import normal
+
+
+def source_of(title: str) -> str:
+    """Return the key of the source whose pages have such titles, "" for one that the evidence does not hold."""
+    from napkin._tables import published_steps as table
+
+    titles = ((start, key) for key, source in table.SOURCES.items() for start in source["titles"])
+    return _longest((start, key) for start, key in titles if title.lower().startswith(start.lower()))
+
+
+def team_of(model: str) -> str:
+    """Return the team that publishes the model's family, "" for one that the evidence does not hold."""
+    from napkin._tables import published_runs as table
+
+    words = f"{normal(model)}-"
+    families = ((normal(family), team) for team, listed in table.TEAMS.items() for family in listed)
+    return _longest((family, team) for family, team in families if words.startswith(f"{family}-"))
+
+
+def _longest(found: Iterable[tuple[str, str]]) -> str:
+    """Return the owner of the longest of the beginnings that match, of (beginning, owner)."""
+    return max(found, key=lambda pair: len(pair[0]), default=("", ""))[1]
