@@ -33,13 +33,8 @@ ALLOCATORS = ("NVIDIA", "AMD")
 # --- one reading -----------------------------------------------------------------------------------------------------
 
 
-<<<<<<< HEAD
 def reported_rank(prepared: PreparedStep) -> Rank:
-    """The rank whose memory the framework's log prints."""
-=======
-def reported_rank(prepared: Step) -> Rank:
     """Return the rank whose memory the framework's log prints."""
->>>>>>> main
     setup = prepared.setup
     stages = int(setup.layout.pp)
     which = setup.framework.reported
@@ -53,15 +48,9 @@ def reported_rank(prepared: Step) -> Rank:
     return max(ranks, key=lambda rank: rank.live + rank.flow(setup).apart(rank.live))
 
 
-<<<<<<< HEAD
 def analytic(prepared: PreparedStep) -> float:
-    """A figure's bars by its paper's own definition: the first stage's block weights at 18 bytes and what its layers
-    keep for all micro-batches on their way; tables, head and loss left out (Korthikanti et al. 2022, figure 1)."""
-=======
-def analytic(prepared: Step) -> float:
     """Return the bytes of a bar by its paper's own definition: the first stage's block weights at 18 bytes and what
     its layers save for all micro-batches in flight, no embedding, head or loss (Korthikanti et al. 2022, figure 1)."""
->>>>>>> main
     rank = memory.rank_of(prepared, 0)
     weights = sum(n * part.all for n, part in zip(rank.stage.layers, prepared.weights.layers, strict=True))
     kept = sum(
