@@ -36,9 +36,9 @@ def rank(
     in_backward: bool = False,
 ) -> Rank:
     model = model_of(fields)
-    code = implementation_of("hf", model.family)
+    implementation = implementation_of("hf", model.family)
     policy = POLICIES[POLICY[precision]]
-    setup = Setup(code, layout, policy, find(optimizer[0])[0], optimizer[1], kernel, in_backward=in_backward)
+    setup = Setup(implementation, layout, policy, find(optimizer[0])[0], optimizer[1], kernel, in_backward=in_backward)
     return memory.rank_of(prepare(model, setup), 0)
 
 

@@ -49,10 +49,12 @@ def row(**parts: Any) -> Row:
     return recognized(Row(Document("rows.yaml", None), 0, fields), of_memory)
 
 
-def prepared(code: str, tuning: Tuning | None = None, seq: int = 256, micro: int = 2, **layout: Any) -> PreparedStep:
+def prepared(
+    implementation: str, tuning: Tuning | None = None, seq: int = 256, micro: int = 2, **layout: Any
+) -> PreparedStep:
     model = described(row())
     setup = Setup(
-        replace(implementation_of(code, "llama"), tuning=tuning),
+        replace(implementation_of(implementation, "llama"), tuning=tuning),
         Layout(seq=seq, micro=micro, **layout),
         POLICIES["bf16-pure"],
         optimizers.OPTIMIZERS["adamw"],
@@ -190,11 +192,11 @@ def test_a_head_that_runs_in_parts_makes_its_weight_s_gradient_twice() -> None:
     tokens, h, vocab = 512, 512, 32768
     model = described(row(model={**LLAMA, "vocab": vocab, "gated": True, "tied": False, "seq": 256}))
     setup = prepared("torchtune").setup
-    setup = replace(setup, code=replace(setup.code, loss="chunked"))
+    setup = replace(setup, implementation=replace(setup.implementation, loss="chunked"))
     start = 2 * tokens * vocab  # the logits, which are kept
     at_once = 2 * 2 * vocab * h + 2 * 7 / 8 * tokens * vocab + 2 * tokens * h
     assert prepare(model, setup).after.peak == at_once - start
-    frozen = replace(setup, code=replace(setup.code, tuning=Tuning("lora", 8, 0.0, ("q", "v"))))
+    frozen = replace(setup, implementation=replace(setup.implementation, tuning=Tuning("lora", 8, 0.0, ("q", "v"))))
     assert prepare(model, frozen).after.peak == 2 * tokens * vocab / 8, "one part's gradient, no weight's"
 
 
@@ -203,7 +205,7 @@ def test_a_loss_that_keeps_the_logits_themselves_holds_them_once() -> None:
     tokens, h, vocab = 512, 512, 32768
     model = described(row(model={**LLAMA, "vocab": vocab, "gated": True, "tied": False, "seq": 256}))
     setup = prepared("torchtune").setup
-    step = prepare(model, replace(setup, code=replace(setup.code, loss="chunked")))
+    step = prepare(model, replace(setup, implementation=replace(setup.implementation, loss="chunked")))
     assert 2 * tokens * vocab < step.run.after.burst < 2 * tokens * vocab + 10 * tokens * h
 
 

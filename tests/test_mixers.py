@@ -28,8 +28,8 @@ H, D, N = 64, 128, 16
 
 def prepared(fields: dict[str, Any], layout: Layout, policy: str = "bf16-pure") -> PreparedStep:
     model = model_of(fields)
-    code = implementation_of("hf", model.family)
-    return prepare(model, Setup(code, layout, POLICIES[policy], find("adamw")[0], "fused"))
+    implementation = implementation_of("hf", model.family)
+    return prepare(model, Setup(implementation, layout, POLICIES[policy], find("adamw")[0], "fused"))
 
 
 def kept(fields: dict[str, Any], policy: str = "bf16-pure", seq: int = S) -> int:

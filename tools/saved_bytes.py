@@ -260,8 +260,8 @@ def said(
     """napkin's step and its only rank."""
     model = reading(fields)
     layout = Layout(seq=length, micro=sequences, target=target)
-    code = implementation_of("hf", model.family)
-    setup = Setup(code, layout, POLICIES[POLICY[precision]], find("adamw")[0], "foreach", kernel, dropout)
+    implementation = implementation_of("hf", model.family)
+    setup = Setup(implementation, layout, POLICIES[POLICY[precision]], find("adamw")[0], "foreach", kernel, dropout)
     step = prepare(model, setup)
     return step, memory.rank_of(step, 0)
 

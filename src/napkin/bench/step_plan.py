@@ -105,7 +105,7 @@ def predict(model: Model, plan: StepPlan, variant: str) -> Prediction:
     optimizer, _ = optimizers.find("adamw")
     compiled = variant == "compiled"
     setup = Setup(
-        code=implementation_of("hf", model.family),
+        implementation=implementation_of("hf", model.family),
         layout=Layout(seq=plan.sequence, micro=plan.micro_batch, recompute=recompute(plan.recompute)),
         precision=precision(plan.precision),
         optimizer=optimizer,

@@ -51,12 +51,12 @@ def _notes_on_evidence(model: Model, setup: Setup, found: Fit, implementation: s
     notes = []
     if has_scan(model):
         run_by = {"torch": "plain torch implementation"}.get(
-            setup.code.mixer, "kernels (mamba_ssm, causal_conv1d, fla, mlstm_kernels)"
+            setup.implementation.mixer, "kernels (mamba_ssm, causal_conv1d, fla, mlstm_kernels)"
         )
         notes.append(f"recurrent layers are taken to run by their {run_by}; their fallback keeps far more")
     measured = verdicts.is_measured(model, setup, implementation)
     width = verdicts.width_of(found.step, implementation)
-    if measured and setup.frozen is None and implementation == "hf" and setup.attention in setup.code.kernels:
+    if measured and setup.frozen is None and implementation == "hf" and setup.attention in setup.implementation.kernels:
         notes.append(f"saved activations are exact for transformers {TRANSFORMERS} on torch {TORCH}, kernels as named")
         notes.append(_traced(model, setup))
     elif not measured and not width.rows:
@@ -86,8 +86,8 @@ def _notes_on_kernels(model: Model, setup: Setup, implementation: str) -> list[s
         notes.append("CUDA's flash kernel takes no fp32: these bytes are what its signature would keep")
     if implementation == "hf":
         notes += _notes_on_experts(model, setup)
-    if setup.attention not in setup.code.kernels:
-        called = ", ".join(setup.code.kernels)
+    if setup.attention not in setup.implementation.kernels:
+        called = ", ".join(setup.implementation.kernels)
         notes.append(f"this model's implementation calls {called} only, not {setup.attention}")
     elif setup.attention == FLASH:
         notes += _notes_on_masks(model, setup)
@@ -96,7 +96,7 @@ def _notes_on_kernels(model: Model, setup: Setup, implementation: str) -> list[s
 
 def _notes_on_experts(model: Model, setup: Setup) -> list[str]:
     """Say how the experts of transformers' implementation run."""
-    if setup.code.looped or has_separate_experts(model):
+    if setup.implementation.looped or has_separate_experts(model):
         return ["its experts run one after the other: the bytes are those of tokens that reach each of them"]
     number = BYTES["fp32" if setup.precision.autocast or setup.precision.param == "fp32" else "bf16"]
     for width, inner in grouped_experts(model):
@@ -108,12 +108,12 @@ def _notes_on_experts(model: Model, setup: Setup) -> list[str]:
 
 def _notes_on_masks(model: Model, setup: Setup) -> list[str]:
     """Say where torch's attention is given a mask, which its flash kernel does not take."""
-    if setup.code.masked:
-        also = ", or elementary operations where one key serves several heads" if setup.code.ungrouped else ""
+    if setup.implementation.masked:
+        also = ", or elementary operations where one key serves several heads" if setup.implementation.ungrouped else ""
         return [f"this model's implementation always passes torch's attention a mask: its efficient kernel runs{also}"]
     masks = attention_masks(model)
     if masks.merged:
         return ["attention over both sides' keys always has a mask: torch's efficient kernel runs there, not flash"]
-    if not setup.code.window_mask or not masks.bounds or setup.layout.seq < min(masks.bounds):
+    if not setup.implementation.window_mask or not masks.bounds or setup.layout.seq < min(masks.bounds):
         return []
     return ["torch's attention gets windows as a mask: its efficient kernel runs in those layers, not flash"]

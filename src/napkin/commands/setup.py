@@ -37,8 +37,8 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
     word = read_implementation(inputs)
     if optimizer.paged:
         inputs.note(f"{optimizer.name} {optimizer.note}")
-    code = implementation_of(word, model.family)
-    _check_heads(model, code, word, int(layout.tp))
+    implementation = implementation_of(word, model.family)
+    _check_heads(model, implementation, word, int(layout.tp))
     shard = inputs.get("dp-shard") or 0
     if shard:
         check_divides("dp-shard", shard, int(layout.dp * layout.cp), "the ranks that hold the same weights")
@@ -51,7 +51,7 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
     if frozen is not None:
         _check_freezable(inputs, model, frozen)
     return Setup(
-        _read_loss_and_adapter(inputs, model, code, word),
+        _read_loss_and_adapter(inputs, model, implementation, word),
         layout,
         policy,
         optimizer,
@@ -106,7 +106,7 @@ def _read_framework(inputs: Inputs) -> Framework:
             did_you_mean(word, FRAMEWORKS) or f"one of {', '.join(FRAMEWORKS)}",
         )
     framework = FRAMEWORKS[word]
-    inputs.redefault("implementation", framework.code)
+    inputs.redefault("implementation", framework.implementation)
     inputs.redefault("attention", framework.attention)
     inputs.redefault("dropout", f"{framework.dropout:g}")
     return framework
@@ -131,14 +131,16 @@ def _read_formats(inputs: Inputs, framework: Framework, policy: Precision) -> Pr
     return kept
 
 
-def _check_heads(model: Model, code: Implementation, word: str, tp: int) -> None:
+def _check_heads(model: Model, implementation: Implementation, word: str, tp: int) -> None:
     """Raise NapkinError where tensor-parallel ranks cannot divide the key/value heads in this implementation."""
-    if divides_heads(model, code, tp):
+    if divides_heads(model, implementation, tp):
         return
     few = next(n for n in key_heads(model) if n % tp)
-    fits = [d for d in range(1, few + 1) if divides_heads(model, code, d)]
+    fits = [d for d in range(1, few + 1) if divides_heads(model, implementation, d)]
     near = min(fits, key=lambda d: (abs(d - tp), d))
-    other = "" if code.gathers_heads else ", or --implementation megatron, which gathers heads that ranks share"
+    other = (
+        "" if implementation.gathers_heads else ", or --implementation megatron, which gathers heads that ranks share"
+    )
     raise NapkinError(
         f"--tp {tp:,} does not divide the key/value heads ({few:,}) of the {word} implementation",
         f"--tp {near:,} does{other}",
@@ -157,18 +159,18 @@ def _check_freezable(inputs: Inputs, model: Model, frozen: int) -> None:
         raise Refused(f"--freeze-layers: {model.name}: {why}", "a model with untied embeddings, or --lora-rank")
 
 
-def _read_loss_and_adapter(inputs: Inputs, model: Model, code: Implementation, word: str) -> Implementation:
+def _read_loss_and_adapter(inputs: Inputs, model: Model, implementation: Implementation, word: str) -> Implementation:
     """Return the implementation with the loss that is asked for, and with LoRA on frozen weights where --lora-rank
     asks for it."""
     loss = inputs.get("loss")
     if loss is not None:
-        code = replace(code, loss="" if loss == TORCH_LOSS else loss)
+        implementation = replace(implementation, loss="" if loss == TORCH_LOSS else loss)
     rank = inputs.get("lora-rank")
     if rank is None:
         for name in ("lora-targets", "quantised"):
             if name in inputs:
                 raise NapkinError(f"--{name} needs --lora-rank", "for example --lora-rank 8")
-        return code
+        return implementation
     layers = linear_layers(model)
     named = inputs.get("lora-targets") or ()
     targets = tuple(t if t in layers else t.removesuffix("_proj") for t in named)  # as Hugging Face names them
@@ -180,4 +182,4 @@ def _read_loss_and_adapter(inputs: Inputs, model: Model, code: Implementation, w
             )
     library = {"litgpt": "bitsandbytes", "torchtune": "torchao"}.get(word, "transformers")
     tuning = Tuning("lora", rank, float(inputs.get("dropout")), targets, inputs.get("quantised") or "", library)
-    return replace(code, tuning=tuning)
+    return replace(implementation, tuning=tuning)

@@ -108,8 +108,10 @@ def layouts(row: Row, setup: Setup) -> Iterator[Setup]:
     zero: Sequence[Number] = (layout.zero,)
     if row.count("layout.zero", least=0) is None and not layout.zero and layout.dp > 1:
         zero = (3,) if name in SHARDED else (0, 1)
-    tables = (False, True) if setup.optimizer.name.endswith("-8bit") and setup.code.tuning is None else (False,)
-    optional = name == "torchtune" and setup.code.tuning is not None and layout.dp > 1
+    tables = (
+        (False, True) if setup.optimizer.name.endswith("-8bit") and setup.implementation.tuning is None else (False,)
+    )
+    optional = name == "torchtune" and setup.implementation.tuning is not None and layout.dp > 1
     for parallel, stage, wide, apart in product(sp, zero, tables, (False, True) if optional else (None,)):
         framework = setup.framework if apart is None else replace(setup.framework, ends_apart=apart)
         laid = layout.replaced(sp=parallel, zero=stage)

@@ -169,7 +169,7 @@ def recompute_of(row: Row, step: StepRow, framework: Framework) -> str:
     kind, recipe = stated_recompute(row), row.flag("layout.recipe_defaults")
     if framework.name == "torchtitan" and (kind == "selective" or (not kind and not recipe)):
         return OPERATIONS  # its recipes' default: activation_checkpoint.mode selective, selective_ac_option op
-    if kind == "other" or (kind == "selective" and framework.code in ("hf", "torchtune", "litgpt")):
+    if kind == "other" or (kind == "selective" and framework.implementation in ("hf", "torchtune", "litgpt")):
         words = row.text("layout.recompute").lower()
         raise NapkinError(f"recomputes single operations ({words[:60] or kind}): not modeled")
     if framework.name == "litgpt" and kind in ("", "none") and step.gpus > 1:
@@ -179,21 +179,23 @@ def recompute_of(row: Row, step: StepRow, framework: Framework) -> str:
 
 def code_for(row: Row, framework: Framework, model: Model) -> Implementation:
     """Return the framework's implementation of the model, with the choices that the row states."""
-    code = replace(implementation_of(framework.code, model.family), **dict(framework.differs))
+    implementation = replace(implementation_of(framework.implementation, model.family), **dict(framework.differs))
     compiled = bool(row.flag("layout.compile"))
     recipe = framework.name == "torchtune" and row.flag("layout.recipe_defaults")
     if row.flag("layout.chunked_cross_entropy") or recipe:
-        code = replace(code, loss="chunked" if row.flag("layout.compile") is not False else "chunked-eager")
+        implementation = replace(
+            implementation, loss="chunked" if row.flag("layout.compile") is not False else "chunked-eager"
+        )
     elif framework.name == "torchtitan":
         version = row.count("layout.framework_version") or 0
         if (row.count("layout.tp") or 1) > 1:
-            code = replace(code, loss="dtensor")
+            implementation = replace(implementation, loss="dtensor")
         elif compiled and version >= COMPILED_LOSS_SINCE:
-            code = replace(code, loss="compiled")
+            implementation = replace(implementation, loss="compiled")
     if compiled:  # elementwise chains run again in backward from what matmuls and norms read
-        code = replace(code, norms="fused", swiglu="fused")
+        implementation = replace(implementation, norms="fused", swiglu="fused")
     tuning = tuning_of(row, framework)
-    return code if tuning is None else replace(code, tuning=tuning)
+    return implementation if tuning is None else replace(implementation, tuning=tuning)
 
 
 def kernel_of(row: Row, framework: Framework) -> str:

@@ -178,7 +178,7 @@ def total(values: Iterable[Number]) -> Number:
 def forward(
     model: Model,
     stack: Stack,
-    code: Implementation,
+    implementation: Implementation,
     shape: Shape,
     split: Split,
     precision: Precision,
@@ -191,12 +191,12 @@ def forward(
     tape = tape_for(precision)
     encoder = model.stacks[0] if len(model.stacks) > 1 else None
     own = shape if encoder is None else Shape(shape.sequences, shape.source)
-    lowering = Lowering(tape, code, own, split, attention, dropout, selective)
+    lowering = Lowering(tape, implementation, own, split, attention, dropout, selective)
     seam = len(encoder.before) if encoder is not None else len(stack.before)
-    x = lowering.run(rewrite(stack.before[:seam], code), None)
+    x = lowering.run(rewrite(stack.before[:seam], implementation), None)
     if encoder is not None:
         lowering.over(shape)
-        decoded = lowering.run(rewrite(stack.before[seam:], code), None).width
+        decoded = lowering.run(rewrite(stack.before[seam:], implementation), None).width
         lowering.over(own)
     before = piece("before", tape, 0, 0, 0)
     embedded, stream = _embedded(lowering, stack.before, x)
@@ -231,12 +231,12 @@ def forward(
     start, first = len(tape.kept), len(tape.nodes)
     residual = lowering.residual(width, dtype)
     lowering.routers = total(n for _, n, layer in stack.kinds() if any(op.gives_logits() for op in layer.operations))
-    form = LOSSES.get(code.loss)
+    form = LOSSES.get(implementation.loss)
     kept_on: Number = 0
     if form is not None and form.fused:
         fused_loss(lowering, stack.after, residual)
     else:
-        logits = lowering.run(rewrite(stack.after, code), residual)
+        logits = lowering.run(rewrite(stack.after, implementation), residual)
         if form is None:
             cross_entropy(lowering, logits)
         else:
@@ -281,7 +281,7 @@ def counted(patterns: Iterable[Numbered]) -> dict[int, int]:
 
 def _embedded(lowering: Lowering, operations: Iterable[Operation], x: Value) -> tuple[Number, Number]:
     """Return the bytes of embeddings that the forward function holds, and those that are the residual stream."""
-    if not lowering.code.embeddings:
+    if not lowering.implementation.embeddings:
         return 0, 0
     held: dict[str, Tensor] = {}
     for op in operations:
@@ -298,7 +298,7 @@ def _embedded(lowering: Lowering, operations: Iterable[Operation], x: Value) -> 
 def _closure(lowering: Lowering, stack: Stack) -> tuple[Number, tuple[Storage, ...], Number]:
     """Return what checkpointed layers refer to in addition to their input: bytes of positions and slopes, the rotary
     tables, and bytes of one mask."""
-    refers = lowering.code.closure
+    refers = lowering.implementation.closure
     stream = "fp32" if lowering.tape.autocast else lowering.tape.compute
     ids = lowering.own * BYTES["int64"] * (("ids" in refers) + lowering.b * ("each ids" in refers))
     attends = [core for layer in stack.layers for op in layer.operations if (core := op.attends()) is not None]
@@ -321,7 +321,7 @@ def one_layer(lowering: Lowering, layer: Layer, width: Number, dtype: str) -> tu
     tape = lowering.tape.fresh()
     outer, lowering.tape = lowering.tape, tape
     x = lowering.residual(width, dtype)
-    out = lowering.run(rewrite(layer.operations, lowering.code), x)
+    out = lowering.run(rewrite(layer.operations, lowering.implementation), x)
     lowering.tape = outer
     return piece(layer.kind, tape, 0, 0, x.tensor.size), out.tensor.dtype
 
@@ -329,20 +329,20 @@ def one_layer(lowering: Lowering, layer: Layer, width: Number, dtype: str) -> tu
 def cross_entropy(lowering: Lowering, logits: Value) -> None:
     """Record a log-softmax, kept in its input's dtype, and the negative log-likelihood, which keeps the labels and the
     weight of all tokens."""
-    tape, code = lowering.tape, lowering.code
+    tape, implementation = lowering.tape, lowering.implementation
     tape.scope = "loss"
-    if logits.divided and not code.parallel_loss:
+    if logits.divided and not implementation.parallel_loss:
         logits = lowering.gather_parts(logits)
-    wide = tape.cast(logits.tensor, "fp32") if code.fp32_loss else tape.raised(logits.tensor)
+    wide = tape.cast(logits.tensor, "fp32") if implementation.fp32_loss else tape.raised(logits.tensor)
     tokens = lowering.tokens
     held = [logits.tensor, wide]
-    if code.shifted:
+    if implementation.shifted:
         ids = tape.given(tokens, "int64", "labels", kind=INPUT, fixed=True)
         padded = tape.new(lowering.b * (lowering.own + 1), "int64", "padded labels", fixed=True)
         padded.places[0][1].size = where(lowering.b == 1, 0, padded.size)  # one sequence's stay, and are counted there
         held.append(tape.record("pad", (ids,), padded))
     out = tape.softmax(wide)
-    if code.shifted:
+    if implementation.shifted:
         # a single sequence's shifted labels are a view of the padded ones, one longer
         target = tape.new(tokens, "int64", "labels", fixed=True)
         target.places[0][1].size = where(lowering.b == 1, lowering.own + 1, tokens) * BYTES["int64"]
@@ -360,7 +360,7 @@ def special_loss(lowering: Lowering, logits: Value, form: Loss) -> None:
     head = tape.nodes[-1]
     if form.chunks > 1:
         head.scratch = head.scratch + head.weight
-    if logits.divided and not lowering.code.parallel_loss:
+    if logits.divided and not lowering.implementation.parallel_loss:
         logits = lowering.gather_parts(logits)
     count = logits.tensor.count
 
@@ -386,13 +386,17 @@ def fused_loss(lowering: Lowering, operations: tuple[Operation, ...], residual: 
     if place is None:
         raise Refused("a loss fused with the head's matmul needs a head", "omit --loss")
     head: Any = operations[place]
-    hidden = lowering.run(rewrite(operations[:place], lowering.code), residual).tensor if place else residual.tensor
+    hidden = (
+        lowering.run(rewrite(operations[:place], lowering.implementation), residual).tensor
+        if place
+        else residual.tensor
+    )
     tape.scope = "loss"
     vocabulary = head.d_out // lowering.split.tensor
     rows = next_power(ceil_div(lowering.tokens, ceil_div(vocabulary, head.d_in)))
     rows = minimum(rows, lowering.tokens)
     of_hidden = tape.new(hidden.count, hidden.dtype, "gradient of the hidden state", fixed=True)
-    trained = vocabulary * head.d_in * (lowering.code.tuning is None)
+    trained = vocabulary * head.d_in * (lowering.implementation.tuning is None)
     of_weight = tape.new(trained, tape.compute, "gradient of the head's weight", fixed=True)
     logits = sized(rows * vocabulary, tape.autocast or hidden.dtype)
     tape.record(

@@ -34,7 +34,7 @@ def saved_bytes(step: PreparedStep, stage: Stage) -> tuple[Number, Number, Numbe
                 shared[id(storage)] = (storage, shared.get(id(storage), (storage, 0))[1] + n)
     size = activations.group_size(recompute, step.order.depth)
     layers = kept_by_layers(step, stage.variants, ceil_div(total(stage.checkpointed), size))
-    passed = mask_bytes(step, stage, stage.checkpointed) if step.setup.code.passes_mask else 0
+    passed = mask_bytes(step, stage, stage.checkpointed) if step.setup.implementation.passes_mask else 0
     once = [(s.kind, where(keep > 0, s.size * s.kept, 0)) for s, keep in shared.values()]
     tables = total(size for kind, size in once if kind != WEIGHT_COPY)
     casts = casts + total(size for kind, size in once if kind == WEIGHT_COPY)
@@ -83,7 +83,7 @@ def mask_bytes(step: PreparedStep, stage: Stage, counts: Counts) -> Number:
         for op in layer.operations:
             core = op.attends()
             if core is not None and (core.window or core.chunk or step.setup.attention == EAGER):
-                window = core.window if "masks" in step.setup.code.closure else None
+                window = core.window if "masks" in step.setup.implementation.closure else None
                 by_window[window] = by_window.get(window, 0) + again
     return total(where(again > 0, step.run.mask, 0) for again in by_window.values())
 

@@ -61,19 +61,19 @@ class References:
     """
 
     def __init__(self, step: PreparedStep, stage: Stage) -> None:
-        run, code = step.run, step.setup.code
+        run, implementation = step.run, step.setup.implementation
         again = total(stage.checkpointed)
         masks = mask_bytes(step, stage, stage.checkpointed)
         tables = rotary_bytes(step, stage)
         shared = shared_kv_bytes(step, stage)
-        self.passes_mask = code.passes_mask
-        self.masks = masks * (not code.passes_mask)
+        self.passes_mask = implementation.passes_mask
+        self.masks = masks * (not implementation.passes_mask)
         self.closure = where(again > 0, run.closure + shared, 0) + tables + self.masks
         keeps_stream = again > 0
         if run.layers and any(s.label == INPUT_LABEL for s in run.layers[0][1].kept):
             keeps_stream = again >= 0
         looked_up = stage.first * (run.embedded + where(keeps_stream, 0, run.stream))
-        self.at_loss = looked_up * (code.embeddings == "loss")
+        self.at_loss = looked_up * (implementation.embeddings == "loss")
         other_masks = mask_bytes(step, stage, stage.layers) - where(again > 0, masks, 0)
         self.around = run.closure + tables + where(again > 0, self.masks, 0) + looked_up + other_masks + shared
 

@@ -39,7 +39,7 @@ def tensor_sizes(step: PreparedStep) -> Iterator[tuple[Number, tuple[int, ...], 
     stack, setup = step.stack, step.setup
     layers: list[Operation] = []
     for layer in stack.layers:
-        ordered = sorted(layer.operations, key=lambda op: setup.code.norms_last and op.normalizes())
+        ordered = sorted(layer.operations, key=lambda op: setup.implementation.norms_last and op.normalizes())
         layers += ordered * (1 if stack.depth == 1 else 2)
     after = [op for op in stack.after if not (step.model.tied and op.division() == VOCABULARY)]
     for weight in weights_of([*stack.before, *layers, *after]):

@@ -69,14 +69,14 @@ def prepare(model: Model, setup: Setup) -> PreparedStep:
     """Run the model once on the tape, forward and backward."""
     layout = setup.layout
     stack = one_stack(model)
-    if setup.code.crops:
+    if setup.implementation.crops:
         stack = cropped(stack, layout.seq)
     two = len(model.stacks) > 1
     split = Split(layout.tp, layout.cp, layout.ep, where(layout.sp == 1, layout.tp, 1), layout.etp)
     run = activations.forward(
         model,
         stack,
-        setup.code,
+        setup.implementation,
         Shape(layout.micro, layout.target or layout.seq, layout.seq) if two else Shape(layout.micro, layout.seq),
         split,
         setup.layers_in,
@@ -130,7 +130,7 @@ def rerun(step: PreparedStep) -> PreparedStep:
 
 
 def _order(run: Pass, setup: Setup) -> Order:
-    tuning = setup.code.tuning
+    tuning = setup.implementation.tuning
     asleep = FROZEN_LAYERS.get(tuning.method, 0) if tuning is not None else setup.frozen or 0
     return order_of(run.patterns, setup.layout.recompute, asleep)
 

@@ -17,11 +17,11 @@ SPARE_POSITIONS = 2
 def buffers(step: PreparedStep, stage: Stage) -> Number:
     """Return the bytes of the buffers that the modules of a stage register (frames.py)."""
     setup, stack = step.setup, step.stack
-    length = setup.layout.seq if setup.code.crops else step.model.max_length or setup.layout.seq
+    length = setup.layout.seq if setup.implementation.crops else step.model.max_length or setup.layout.seq
     depth = total(stage.layers)
-    eager = setup.attention == EAGER or not setup.code.crops
+    eager = setup.attention == EAGER or not setup.implementation.crops
     rotary = {
-        (*angles, setup.code.by_kind and any(core.window for o in layer.operations if (core := o.attends())))
+        (*angles, setup.implementation.by_kind and any(core.window for o in layer.operations if (core := o.attends())))
         for layer in stack.layers
         for op in layer.operations
         if (angles := op.angles()) is not None
@@ -29,7 +29,7 @@ def buffers(step: PreparedStep, stage: Stage) -> Number:
     dims = {dim for dim, *_ in rotary}
     tables = [op for op in stack.before if op.owner().embeds() in TABLES]
     found: Number = 0
-    for what, kind in setup.code.buffers:
+    for what, kind in setup.implementation.buffers:
         count: Number = {
             "rotary": total(dim for dim, *_ in rotary),
             "spare rotary": max(dims, default=0),
@@ -45,7 +45,7 @@ def buffers(step: PreparedStep, stage: Stage) -> Number:
             "scalars": 2 * depth,
         }[what]
         found = found + sized(count, kind or ("fp32" if setup.precision.param == "fp32" else "bf16"))
-    if setup.code.buffers:  # routers' biases that no gradient reaches, tables of hashed choices
+    if setup.implementation.buffers:  # routers' biases that no gradient reaches, tables of hashed choices
         for many, layer in zip(stage.layers, stage.kinds, strict=True):
             for op in layer.operations:
                 for elements, kind in op.buffers(step.model.vocabulary):

@@ -29,7 +29,7 @@ class Setup:
              the code itself, where not
     """
 
-    code: Implementation
+    implementation: Implementation
     layout: Layout
     precision: Precision
     optimizer: Optimizer

@@ -56,8 +56,8 @@ def divided(weight: Weight, layout: Layout) -> Number:
 
 def held(operations: Iterable[Operation], setup: Setup) -> Held:
     """Return what one rank holds of these operations' weights."""
-    if setup.code.tuning is not None:
-        return tuned(tuple(operations), setup, setup.code.tuning)
+    if setup.implementation.tuning is not None:
+        return tuned(tuple(operations), setup, setup.implementation.tuning)
     dense: Number = 0
     expert: Number = 0
     frozen: Number = 0
@@ -116,7 +116,7 @@ def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> He
             else:
                 frozen = frozen + part * (stored if is_narrow and len(weight.shape) > 1 else width)
         if linear is not None:
-            pairs, made = lora_pairs(linear, operations, setup.code, tuning)
+            pairs, made = lora_pairs(linear, operations, setup.implementation, tuning)
             if pairs:
                 trained += [(tuning.rank * pairs, linear.d_in), (made, tuning.rank)]
             if tuning.method == "adapter_v2":

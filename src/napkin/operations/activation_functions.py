@@ -23,10 +23,10 @@ FAST_WRITTEN = "gelu_fast"
 """0.5·x·(1 + tanh(x·0.7978845608·(1 + 0.044715·x·x)))"""
 
 
-def activated(tape: Tape, code: Implementation, x: Tensor, function: str, learned: MakeWeight) -> Tensor:
+def activated(tape: Tape, implementation: Implementation, x: Tensor, function: str, learned: MakeWeight) -> Tensor:
     """function(x), which holds x until it returns."""
-    function = dict(code.functions).get(function, function)
-    out = _computed(tape, code.written, x, function, learned)
+    function = dict(implementation.functions).get(function, function)
+    out = _computed(tape, implementation.written, x, function, learned)
     tape.hold(x)
     return out
 

@@ -56,19 +56,21 @@ class Rotary(Elementwise):
         tape = run.tape
         stream = "fp32" if tape.autocast else tape.compute
         tensor = x.tensor
-        if run.code.rotary == "kernel":
+        if run.implementation.rotary == "kernel":
             out = tape.new(tensor.count, tensor.dtype, "rotated")
             return Value(tape.record("rotary", (tensor,), out), x.width, x.divided, x.gathered)
-        if run.code.rotary == "table":
+        if run.implementation.rotary == "table":
             cos, sin = rotary_table(run, self, stream)
         else:
-            cos, sin = upcast_table(run, self, tensor.dtype if run.code.rotary in ("pair", "values") else stream)
-        if self.pairing == "complex" and run.code.rotary == "table":
+            cos, sin = upcast_table(
+                run, self, tensor.dtype if run.implementation.rotary in ("pair", "values") else stream
+            )
+        if self.pairing == "complex" and run.implementation.rotary == "table":
             turns = cos.view()  # a complex64 number of 8 bytes for each pair
             turned = tape.multiply(tape.cast(tensor, "fp32"), turns)
             return Value(tape.cast(turned, tensor.dtype), x.width, x.divided, x.gathered)
         out = by_angles(run, self, tensor, cos, sin)
-        return Value(out, x.width, x.divided, x.gathered, run.code.joins or self.dim != self.head_dim)
+        return Value(out, x.width, x.divided, x.gathered, run.implementation.joins or self.dim != self.head_dim)
 
 
 @record
@@ -220,7 +222,7 @@ class AttentionCore(Ordinary):
     def lower(self, run: Lowering) -> Value:
         q, k, v = (run.read(self, i) for i in range(3))
         kernel = run.attention
-        if kernel == FLASH and self.qk_dim != self.v_dim and run.code.rotary != "kernel":
+        if kernel == FLASH and self.qk_dim != self.v_dim and run.implementation.rotary != "kernel":
             kernel = EFFICIENT  # torch's flash kernel takes one head size for all three
         masked = kernel != EAGER and is_masked(run, self)
         if kernel == FLASH and (masked or self.position in ("relative", "distance") or self.qk_dim > FLASH_LARGEST):
@@ -228,25 +230,25 @@ class AttentionCore(Ordinary):
         heads = self.heads // run.split.tensor
         kv_heads = heads if k.width == self.heads * self.qk_dim else maximum(self.kv_heads // run.split.tensor, 1)
         width = self.heads * self.v_dim
-        written = run.code.ungrouped and kv_heads is not heads and self.kv_heads != self.heads
+        written = run.implementation.ungrouped and kv_heads is not heads and self.kv_heads != self.heads
         tensors = (q.tensor, k.tensor, v.tensor)
         if self.compressed:
             tensors = with_runs(run, self, tensors)
-        if run.code.gathers_heads:
+        if run.implementation.gathers_heads:
             tensors = whole_heads(run, self, tensors)
-        if run.code.query_scale:
+        if run.implementation.query_scale:
             factor = run.tape.new(run.own, q.tensor.dtype, "query scale", fixed=True)
             tensors = (run.tape.multiply(q.tensor, factor), *tensors[1:])
-        if run.code.joined_qkv:
+        if run.implementation.joined_qkv:
             whole = run.tape.new(sum((t.count for t in tensors), 0), v.tensor.dtype, "query, key and value")
             tensors = (*tensors[:2], run.tape.slice(whole, v.tensor.count))
-        if run.code.repeats:
+        if run.implementation.repeats:
             keys, values = (repeated_in_kernel(run, t, heads, kv_heads) for t in tensors[1:])
             tensors = (tensors[0], keys, values)
         if run.selective:  # the core runs again in backward: its inputs are all that is kept for it
             run.tape.keep(*tensors)
             run.tape.again = True
-        if run.code.laid_by_heads:
+        if run.implementation.laid_by_heads:
             out = by_heads(run, self, tensors, heads)
         elif kernel == EAGER:
             apart = tuple(t.view(rows_apart=not value.heads_first) for t, value in zip(tensors, (q, k, v), strict=True))
@@ -260,6 +262,6 @@ class AttentionCore(Ordinary):
             if q.heads_first and kernel != EFFICIENT and not cut:  # the result lies as the query does
                 out = select(heads == 1, out, run.tape.copy(out, "tokens first"))
         run.tape.again = False
-        if run.code.tuning is not None and run.code.tuning.method.startswith("adapter"):
+        if run.implementation.tuning is not None and run.implementation.tuning.method.startswith("adapter"):
             out = prompted(run, out)
         return Value(out, width, True, True)

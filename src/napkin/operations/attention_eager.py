@@ -29,14 +29,14 @@ def folded(run: Lowering, x: Tensor, heads: Number) -> Tensor:
 
 def eager(run: Lowering, op: Attention, qkv: tuple[Tensor, ...], heads: Number, kv_heads: Number) -> Tensor:
     """softmax(q·kᵀ)·v in elementary operations."""
-    tape, code = run.tape, run.code
+    tape, implementation = run.tape, run.implementation
     q, k, v = qkv
     scores_count = run.b * heads * run.own * keys_of(run, op)
-    if code.ungrouped:  # by the product itself
+    if implementation.ungrouped:  # by the product itself
         k, v = tape.lowered(k), tape.lowered(v)
     k, v = repeated = tuple(repeat_heads(run, t, heads, kv_heads) for t in (k, v))
     value_type = v.dtype
-    if code.softmax == "fp32_scores":
+    if implementation.softmax == "fp32_scores":
         q, k = tape.cast(q, "fp32"), tape.cast(k, "fp32")
     if op.upcast:  # outside of autocast
         q, k = (tape.cast(folded(run, t, heads), "fp32") for t in (q, k))
@@ -54,21 +54,21 @@ def eager(run: Lowering, op: Attention, qkv: tuple[Tensor, ...], heads: Number, 
         scores = tape.add(scores, run.read(op, 3).tensor)
     if op.position == "dynamic":
         scores = tape.add(scores, run.read(op, 3).tensor)
-    elif code.mask:
+    elif implementation.mask:
         mask = causal_mask(run)
         scores = tape.record("masked_fill", (scores,), tape.new(scores.count, scores.dtype, "masked"), (mask,))
     else:
         scores = tape.shift(scores, "masked", "fp32" if tape.autocast else "")
-    if code.floors:  # by then of the mask's type
+    if implementation.floors:  # by then of the mask's type
         scores = tape.raised(scores)
         least = tape.new(1, "fp32", "least", fixed=True)
         scores = tape.record("max", (scores,), tape.new(scores.count, scores.dtype, "cut"), (scores, least))
-    if (op.sinks and code.sinks != "scaled") or code.shifts_scores:
+    if (op.sinks and implementation.sinks != "scaled") or implementation.shifts_scores:
         return with_sinks(run, scores, v, heads, scores_count, op)
     share = beside_sink(run, scores, heads) if op.sinks else None
-    weights = tape.softmax(scores, "fp32" if code.softmax == "fp32" else "")
+    weights = tape.softmax(scores, "fp32" if implementation.softmax == "fp32" else "")
     weights = tape.cast(weights, value_type)
-    if code.softmax == "fp32":
+    if implementation.softmax == "fp32":
         tape.hold(scores)
     weights = tape.dropout(weights, dropped_share(run, op))
     run.scopes.weights(weights)
@@ -91,7 +91,7 @@ def beside_sink(run: Lowering, scores: Tensor, heads: Number) -> Tensor:
 
 def dropped_share(run: Lowering, op: Attention) -> float:
     """The probability that one of attention's weights is dropped."""
-    drops = run.code.drops == ALWAYS or (run.code.drops == ALIBI and op.position == "alibi")
+    drops = run.implementation.drops == ALWAYS or (run.implementation.drops == ALIBI and op.position == "alibi")
     return run.dropout if drops else 0.0
 
 
@@ -112,9 +112,9 @@ def by_heads(run: Lowering, op: Attention, qkv: tuple[Tensor, ...], heads: Numbe
 
 def causal_mask(run: Lowering) -> Tensor:
     """The boolean mask of this layer, or the one of all layers."""
-    if run.code.mask == "each":
+    if run.implementation.mask == "each":
         return run.tape.new(run.b * run.own * run.s, "bool", "mask", fixed=True)
-    if run.code.mask == "layer":
+    if run.implementation.mask == "layer":
         return run.tape.new(run.own * run.s, "bool", "causal mask", fixed=True)
     if "mask" not in run.masks:
         run.masks["mask"] = run.tape.new(run.b * run.own * run.s, "bool", "causal mask", fixed=True)
@@ -129,9 +129,9 @@ def with_sinks(run: Lowering, scores: Tensor, v: Tensor, heads: Number, count: N
     rows = run.b * heads * run.own
     combined = tape.scale(scores) if op.sinks else scores
     if op.sinks:
-        joined = tape.new(count + rows, "fp32" if run.code.fp32_sinks else scores.dtype, "with sinks")
+        joined = tape.new(count + rows, "fp32" if run.implementation.fp32_sinks else scores.dtype, "with sinks")
         combined = tape.record("copy", (combined.view(count + rows),), joined, alias=True)
-    if run.code.sinks == "shifted":
+    if run.implementation.sinks == "shifted":
         peak = tape.new(rows, "int64", "index of maximum", fixed=True)
         combined = tape.record("max", (combined,), tape.new(combined.count, combined.dtype, "shifted"), (peak,))
     weights = tape.softmax(combined)

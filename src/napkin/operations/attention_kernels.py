@@ -83,10 +83,10 @@ def keys_of(run: Lowering, op: Attention) -> Number:
 
 def is_masked(run: Lowering, op: Attention) -> bool:
     """Whether the kernel gets an explicit mask. One that a window spares is not made, but where the code makes all."""
-    if op.merged or op.own_mask or op.anywhere or (op.window is not None and run.code.windows_masked):
+    if op.merged or op.own_mask or op.anywhere or (op.window is not None and run.implementation.windows_masked):
         return True
-    if run.code.masked or not run.code.window_mask:
-        return run.code.masked
+    if run.implementation.masked or not run.implementation.window_mask:
+        return run.implementation.masked
     bounds = [bound for bound in (op.window, op.chunk) if bound is not None]
     longest = run.s.max() if is_array(run.s) else run.s
     return bool(bounds) and bool(longest >= min(bounds) - (0 if op.causal else 1))

@@ -57,19 +57,23 @@ class Conv(Ordinary):
         if len(inputs) > 1:
             whole = run.made_of(self.reads)
             joined = whole or run.tape.record("cat", inputs, run.tape.new(count, joined.dtype, "joined"))
-        by_blocks = run.code.mixer == "apart" and run.program.blocked
-        if self.group > 1 or run.code.mixer == "torch" or by_blocks:
+        by_blocks = run.implementation.mixer == "apart" and run.program.blocked
+        if self.group > 1 or run.implementation.mixer == "torch" or by_blocks:
             joined = run.tape.copy(run.tape.lowered(joined), "input by channels")
         out = run.tape.new(count, joined.dtype, "convolved")
-        if run.code.mixer == "torch" and self.group == 1:  # padded to both sides: the result is cut from a longer one
+        if (
+            run.implementation.mixer == "torch" and self.group == 1
+        ):  # padded to both sides: the result is cut from a longer one
             out.places[0][1].size = out.size // run.own * (run.own + self.kernel - 1)
         stored = "fp32" if run.tape.autocast else run.tape.compute
         grads = sum(weight.count for weight in self.weights()) * sized(1, stored)
         kept = [joined]
-        if run.tape.autocast and (run.code.mixer == "torch" or self.group > 1):
+        if run.tape.autocast and (run.implementation.mixer == "torch" or self.group > 1):
             count = self.channels * self.group * self.kernel
             cached = run.tape.weight_copy(count, f"{self.name}/weight")
-            kept.append(run.tape.new(count, cached.dtype, "weight", fixed=True) if run.code.conv_view else cached)
+            kept.append(
+                run.tape.new(count, cached.dtype, "weight", fixed=True) if run.implementation.conv_view else cached
+            )
         convolved = run.tape.record("conv", (joined,), out, kept, weight=grads)
         return Value(convolved, self.channels, first.divided, first.gathered)
 

@@ -50,24 +50,24 @@ class Embedding(Lookup):
         if self.role == "distance":
             run.distances = run.weight(self.rows * self.width)
             return Value(run.distances, self.width)
-        if self.role == "token" or (self.role == "layers" and not run.code.bounded_ids):
+        if self.role == "token" or (self.role == "layers" and not run.implementation.bounded_ids):
             # a decoder's tokens are the labels, shifted: a tensor that the step makes
-            kind = ACTIVATION if run.source or run.code.copies_ids else INPUT
+            kind = ACTIVATION if run.source or run.implementation.copies_ids else INPUT
             ids = tape.given(rows, "int64", "token ids", kind=kind, fixed=True)
             shape = rows
-            if run.code.copies_ids:
+            if run.implementation.copies_ids:
                 ids = run.masks.setdefault("ids", ids)
         elif self.role == "layers":
             ids = tape.new(rows, "int64", "token ids within the table", fixed=True)
             shape = rows
         else:
-            how = run.code.segments if self.role == "segment" else run.code.positions
+            how = run.implementation.segments if self.role == "segment" else run.implementation.positions
             shape = run.own // run.split.sequence * run.rows_of(how)
             kind = INPUT if how == "buffer" else ACTIVATION
             ids = tape.given(shape, "int64", f"{self.name}/position ids", kind=kind, fixed=True)
         out = tape.new(shape * self.width, stored, "embedded")
         rows_here = ceil_div(self.rows, run.split.tensor) if self.role in TABLES else self.rows
-        grads = rows_here * self.width * BYTES[stored] if self.trained and run.code.tuning is None else 0
+        grads = rows_here * self.width * BYTES[stored] if self.trained and run.implementation.tuning is None else 0
         return Value(tape.record("embedding", (ids,), out, (ids,), weight=grads), self.width)
 
 
@@ -127,7 +127,7 @@ class RelativeScores(Ordinary):
         if self.divided == "table":  # in place
             divisor = tape.new(1, "fp32", "divisor", fixed=True)
             table = tape.record("div", (table,), table.view(), (divisor,))
-        if run.code.laid_by_heads:
+        if run.implementation.laid_by_heads:
             content = run.by_heads(content)
         else:  # the product puts sequences and heads together, and repeats the table
             content, spread = tape.lowered(content), table.view(table.count * run.b)

@@ -25,9 +25,9 @@ def shares(run: Lowering, weights: Tensor, rows: Number) -> Tensor:
     tape = run.tape
     summed_in = "fp32" if tape.autocast else weights.dtype
     total = tape.record("sum", (weights,), tape.new(rows, summed_in, "total"))
-    if run.code.clamped:
+    if run.implementation.clamped:
         total = tape.record("clamp", (total,), tape.new(rows, total.dtype, "clamped total"), (total,))
-    if run.code.new_shares:
+    if run.implementation.new_shares:
         out = tape.new(weights.count, promoted(weights, total), "divided")
         return tape.record("div", (weights, total), out, (total, weights))
     undivided = tape.new(weights.count, weights.dtype, "undivided")  # copied, for what it was is overwritten
@@ -129,7 +129,7 @@ def looped_experts(run: Lowering, op: RoutedExperts) -> Value:
     def product(read: Tensor, width: Number, made: Number, what: str) -> Tensor:
         read = tape.lowered(read)
         kept = [read]
-        if tape.autocast and run.code.looped == "modules":
+        if tape.autocast and run.implementation.looped == "modules":
             kept.append(tape.weight_copy(local * width * made, f"{op.name}/{what}"))
         elif tape.autocast:  # of a part of the weight, which autocast casts anew each time
             kept.append(tape.new(local * width * made, tape.autocast, f"{what} weight", fixed=True))
@@ -137,7 +137,7 @@ def looped_experts(run: Lowering, op: RoutedExperts) -> Value:
         return tape.record("linear", (read,), out, kept, weight=local * width * made * BYTES[stored])
 
     sent, places = taken(rows)
-    if op.gated and run.code.looped == "joined":
+    if op.gated and run.implementation.looped == "joined":
         both = product(sent, op.d_model, 2 * inner, "up")
         gate, up = (tape.slice(both, rows * inner) for _ in range(2))
         hidden = tape.multiply(run.activated(gate, op.function), up)
@@ -148,7 +148,7 @@ def looped_experts(run: Lowering, op: RoutedExperts) -> Value:
         hidden = run.activated(product(sent, op.d_model, inner, "up"), op.function)
     if op.dropout:
         hidden = tape.dropout(hidden, run.dropout)
-    if run.code.casts_down:
+    if run.implementation.casts_down:
         hidden = tape.cast(hidden, stored)
     total = added(product(hidden, inner, op.d_model, "down"), places)
     if op.idle:

@@ -98,7 +98,7 @@ class Experts(Ordinary):
         type. Below compute capability 8.0 an operator of its own keeps the same (integrations/moe.py)."""
         if self.weighted_input:
             return weighted_experts(run, self)
-        if run.code.looped:
+        if run.implementation.looped:
             return looped_experts(run, self)
         x, weights = run.read(self), run.read(self, 1)
         tape = run.tape
@@ -130,7 +130,7 @@ class Experts(Ordinary):
             if self.upcast:
                 gate, other = (tape.cast(part, "fp32") for part in (gate, other))
                 hidden = tape.cast(tape.multiply(run.activated(gate, self.function), other), stored)
-            elif run.code.swiglu == "fused":
+            elif run.implementation.swiglu == "fused":
                 hidden = run.gated(gate, other)
             else:
                 hidden = tape.multiply(run.activated(gate, self.function), other)

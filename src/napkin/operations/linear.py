@@ -60,7 +60,7 @@ class Matmul(Ordinary):
         t = run.split.tensor
         column = self.shard in (COLUMN, VOCABULARY)
         if column:
-            if not run.code.gather_again and not x.gathered:
+            if not run.implementation.gather_again and not x.gathered:
                 tensor = run.gather_sequence(x)
             d_out, divided, gathered = d_out // t, True, True
         elif self.shard == ROW:
@@ -68,16 +68,16 @@ class Matmul(Ordinary):
         factor = tensor.count // d_in
         if tensor.rows_apart:
             tensor = select(run.b == 1, tensor, run.tape.copy(run.tape.lowered(tensor), "by steps"))
-        if run.code.casts_down and self.role == DOWN:
+        if run.implementation.casts_down and self.role == DOWN:
             tensor = run.tape.cast(tensor, "fp32" if run.tape.autocast else run.tape.compute)
-        if run.code.tuning is not None:
-            out = self.tuned(run, tensor, d_in, d_out, run.code.tuning)
+        if run.implementation.tuning is not None:
+            out = self.tuned(run, tensor, d_in, d_out, run.implementation.tuning)
         else:
-            once = not run.code.transposed_weight or self.shard == VOCABULARY
+            once = not run.implementation.transposed_weight or self.shard == VOCABULARY
             out = run.tape.linear(tensor, d_in, d_out, self.bias, f"{self.name}/weight", once)
             if not once and self.bias:  # added apart, in its own type
                 out = run.tape.add(out, run.weight(d_out))
-        if column and run.code.gather_again and not x.gathered:
+        if column and run.implementation.gather_again and not x.gathered:
             out.count = factor * run.split.sequence * d_out
             out.places[0][1].size = out.size
         if self.shard == ROW:
@@ -93,11 +93,11 @@ class Matmul(Ordinary):
         scratch = 0 if is_unquantized(self, tuning) else tuning.dequantized_bytes * d_in * d_out
         kept = (x,) if tuning.keeps else ()
         out = tape.record("frozen", (x,), out, kept, scratch=scratch)
-        several, width = lora_pairs(self, run.program.operations, run.code, tuning)
+        several, width = lora_pairs(self, run.program.operations, run.implementation, tuning)
         if several:
             thin = tape.linear(tape.dropout(x, tuning.dropout), d_in, several * tuning.rank)
             wide = tape.linear(thin, several * tuning.rank, width // run.split.tensor)
-            if run.code.joined_qkv:  # put into its place among the parts of the joined product
+            if run.implementation.joined_qkv:  # put into its place among the parts of the joined product
                 wide = tape.record("pad", (wide,), tape.new(wide.count, wide.dtype, "padded"), (wide,))
             out = tape.add(out, wide.view(out.count))
         if tuning.method == "adapter_v2":
@@ -177,7 +177,7 @@ class BlockMatmul(Ordinary):
         out = tape.new(tensor.count * self.d_out // self.d_in, tensor.dtype, "output")
         count = self.blocks * self.d_in * self.d_out
         kept = [tensor]
-        apart = run.code.mixer == "apart"
+        apart = run.implementation.mixer == "apart"
         weight = tape.given(count, tensor.dtype, "weight", kind=WEIGHT)
         if tape.autocast and not apart:
             weight = tape.weight_copy(count, f"{self.name}/weight")
@@ -225,6 +225,6 @@ class TableMatmul(Ordinary):
             rows = tape.record("linear", (x,), tape.new(rows_here * self.d_out, x.dtype, "rows"), (x,))
         else:
             rows = tape.linear(x, self.d_in, self.d_out, self.bias, f"{self.name}/weight")
-        if run.code.laid_by_heads:
+        if run.implementation.laid_by_heads:
             rows = tape.copy(rows.view(rows.count * run.b), "for each sequence")
         return Value(rows, self.d_out)

@@ -11,12 +11,14 @@ JOINED = (QUERY, KEY, VALUE, QKV)
 """Roles of attention's linear layers, and of the fused projection of all three."""
 
 
-def lora_pairs(op: LinearLayer, program: tuple[Lowered, ...], code: Implementation, tuning: Tuning) -> tuple[int, int]:
+def lora_pairs(
+    op: LinearLayer, program: tuple[Lowered, ...], implementation: Implementation, tuning: Tuning
+) -> tuple[int, int]:
     """How many of LoRA's pairs of matrices a product has beside it, and the numbers that they make for a token. A
     joined product has those of all its parts, with one dropout of their common input."""
     if tuning.method != "lora":
         return 0, 0
-    if code.joined_qkv and op.role in JOINED:
+    if implementation.joined_qkv and op.role in JOINED:
         if op.role in (KEY, VALUE):
             return 0, 0
         parts = [part for part in program if part.role in tuning.targets and part.role in JOINED]

@@ -113,7 +113,7 @@ class Lowering:
     def __init__(
         self,
         tape: Tape,
-        code: Implementation,
+        implementation: Implementation,
         shape: Shape,
         split: Split,
         attention: str,
@@ -121,7 +121,7 @@ class Lowering:
         selective: bool = False,
     ) -> None:
         self.tape = tape
-        self.code = code
+        self.implementation = implementation
         self.split = split
         self.attention = attention
         self.dropout = dropout
@@ -173,7 +173,7 @@ class Lowering:
         self.factor = None
         self.orders = {}
         self.derived = {}
-        self.scopes = Scopes(self.tape, program.scopes, x is not None, self.code.weights_late)
+        self.scopes = Scopes(self.tape, program.scopes, x is not None, self.implementation.weights_late)
         for op in program.operations:
             self.tape.scope = op.name
             self.scopes.enter(op.name, [self.values[name].tensor for name in op.reads if name in self.values])
@@ -270,12 +270,12 @@ class Lowering:
 
     def activated(self, x: Tensor, function: str) -> Tensor:
         """The non-linearity that config.json names."""
-        return activated(self.tape, self.code, x, function, self.weight)
+        return activated(self.tape, self.implementation, x, function, self.weight)
 
     def weight(self, count: Number) -> Tensor:
         """A learned vector, as it is stored."""
         stored = "fp32" if self.tape.autocast else self.tape.compute
-        tuning = self.code.tuning
+        tuning = self.implementation.tuning
         frozen = tuning is not None and tuning.method != "adapter_v2"
         return self.tape.given(count, stored, "weight", kind=WEIGHT, fixed=frozen)
 

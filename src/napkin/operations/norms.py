@@ -80,13 +80,13 @@ class Norm(Elementwise):
             return tape.add(scaled, run.weight(self.width)) if self.bias else scaled
         width = self.width // (run.split.tensor if divided and self.groups == 1 else 1)
         rows = x.count // width
-        arithmetic = self.arithmetic if run.code.norms != "fused" else "fused"
+        arithmetic = self.arithmetic if run.implementation.norms != "fused" else "fused"
         narrow = "fp32" if self.gated and arithmetic == "fp32" else x.dtype  # the gate comes before the cast
         size = width * (self.groups if self.per_group else 1)
-        if run.code.norms == "fp32" and self.kind == "rms":
+        if run.implementation.norms == "fp32" and self.kind == "rms":
             arithmetic = "fp32"
         learned = (self.weight + self.bias) * size * BYTES["fp32" if tape.autocast else tape.compute]
-        if run.code.norms == "lowered" and tape.autocast:
+        if run.implementation.norms == "lowered" and tape.autocast:
             return self.autocast_normalized(run, x, rows, size, learned)
         if arithmetic in ("fused", "fused_fp32"):
             if arithmetic == "fused_fp32":
@@ -113,13 +113,13 @@ class Norm(Elementwise):
         if arithmetic == "fp32_rstd":
             centred = given
         variance = tape.mean(tape.power(deviation), rows)
-        spread = tape.power(tape.shift(variance)) if run.code.powered else tape.rsqrt(tape.shift(variance))
+        spread = tape.power(tape.shift(variance)) if run.implementation.powered else tape.rsqrt(tape.shift(variance))
         out = tape.multiply(centred, spread, "normalised")
         if not self.weight:
             return tape.cast(out, narrow)
         weight = run.weight(size)
         if arithmetic == "fp32":
-            if self.unit_offset or self.gated or self.kind == "layer" or run.code.fp32_norm_weight:
+            if self.unit_offset or self.gated or self.kind == "layer" or run.implementation.fp32_norm_weight:
                 weight = tape.cast(weight, "fp32")
             if self.unit_offset:
                 weight = tape.shift(weight, "1 + weight")

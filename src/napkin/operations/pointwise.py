@@ -159,7 +159,7 @@ class Scale(Elementwise):
             factor = run.masks.get("factors", factor)
             if factor is None:
                 factor = run.tape.new(run.own if self.positions else run.b, "fp32", "factor", fixed=True)
-                if run.code.tempers_once:
+                if run.implementation.tempers_once:
                     factor.places[0][1].shared = True
                     run.masks["factors"] = factor
                 run.factor = factor if self.positions else None  # one for all that this layer scales

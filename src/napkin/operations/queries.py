@@ -67,9 +67,9 @@ def key_heads(model: Model) -> list[int]:
     return sorted({op.kv_heads for op in cores if not op.shared})
 
 
-def divides_heads(model: Model, code: Implementation, ranks: int) -> bool:
+def divides_heads(model: Model, implementation: Implementation, ranks: int) -> bool:
     """Whether the code runs on so many tensor-parallel ranks: they divide query and key/value heads, or, where it
     gathers heads, each rank has one of the latter."""
     return model.heads % ranks == 0 and all(
-        few % ranks == 0 or (code.gathers_heads and ranks % few == 0) for few in key_heads(model)
+        few % ranks == 0 or (implementation.gathers_heads and ranks % few == 0) for few in key_heads(model)
     )

@@ -79,10 +79,10 @@ def divided_outputs(operations: Iterable[Operation]) -> set[str]:
     return names
 
 
-def rewrite(operations: Operations, code: Implementation) -> Program:
+def rewrite(operations: Operations, implementation: Implementation) -> Program:
     """Return a layer as an implementation runs it."""
-    operations = fuse(operations, code)
-    merged, inside = _mixer_kernels(operations, code.mixer)
+    operations = fuse(operations, implementation)
+    merged, inside = _mixer_kernels(operations, implementation.mixer)
     biases = [op.shared for op in operations if isinstance(op, PositionBias)]
     return Program(
         operations,

@@ -29,13 +29,13 @@ class Rotation(Protocol):
 
 def rotary_table(run: Lowering, op: Rotation, dtype: str) -> tuple[Tensor, Tensor]:
     """cos and sin of every position: made once, kept by whichever layers' products need them."""
-    key = (op.dim, op.table, run.code.by_kind and run.program.windowed, run.stack)
+    key = (op.dim, op.table, run.implementation.by_kind and run.program.windowed, run.stack)
     if key not in run.tables:
-        kept = "fp32" if run.code.rotary_fp32 else dtype
-        dim = op.dim // 2 if run.code.half_tables else op.dim
+        kept = "fp32" if run.implementation.rotary_fp32 else dtype
+        dim = op.dim // 2 if run.implementation.half_tables else op.dim
         kept = "fp32" if op.pairing == "complex" or op.wide else kept
         scope, run.tape.scope = run.tape.scope, "rotary"
-        rows = run.own * (run.b if run.code.positions == "each" else 1)
+        rows = run.own * (run.b if run.implementation.positions == "each" else 1)
         pair = tuple(run.tape.new(rows * dim, kept, what, fixed=True) for what in ("cos", "sin"))
         for tensor in pair:
             tensor.places[0][1].shared = True
@@ -46,9 +46,9 @@ def rotary_table(run: Lowering, op: Rotation, dtype: str) -> tuple[Tensor, Tenso
 
 def upcast_table(run: Lowering, op: Rotation, stream: str) -> tuple[Tensor, Tensor]:
     """cos and sin repeated for this layer: for query and key together, or for each."""
-    key = (op.dim, op.name if run.code.rotary in ("pair", "each") else "")
+    key = (op.dim, op.name if run.implementation.rotary in ("pair", "each") else "")
     if key not in run.own_tables:
-        kept = "fp32" if run.code.rotary_fp32 else stream
+        kept = "fp32" if run.implementation.rotary_fp32 else stream
         dim = op.dim
         pair = tuple(run.tape.new(run.own * dim, kept, what, fixed=True) for what in ("cos", "sin"))
         run.own_tables[key] = (pair[0], pair[1])
@@ -65,9 +65,13 @@ def by_angles(run: Lowering, op: Rotation, tensor: Tensor, cos: Tensor, sin: Ten
     turned = tape.multiply(part, cos)
     other = tape.multiply(tape.rotate(part), sin)
     out = tape.add(turned, other)
-    if op.upcast or run.code.casts_rotated or (run.code.rotary_fp32 and run.code.rotary == "table"):
+    if (
+        op.upcast
+        or run.implementation.casts_rotated
+        or (run.implementation.rotary_fp32 and run.implementation.rotary == "table")
+    ):
         out = tape.cast(out, narrow)
-    if run.code.joins or op.dim != op.head_dim:
+    if run.implementation.joins or op.dim != op.head_dim:
         joined = tape.new(tensor.count, out.dtype, "joined")
         out = tape.record("cat", (out,) if op.dim == op.head_dim else (out, tensor), joined)
     return out

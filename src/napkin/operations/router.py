@@ -71,11 +71,11 @@ class Router(Ordinary):
         No gradient passes through the choice itself (biases, groups, masks): whatever autograd saves for it goes with
         it."""
         x = run.read(self)
-        tape, code = run.tape, run.code
+        tape, implementation = run.tape, run.implementation
         k, e = self.top_k, self.experts
         rows = x.tensor.count // self.d_in
         outer = tape.compute, tape.autocast
-        if code.router_apart and tape.autocast:
+        if implementation.router_apart and tape.autocast:
             tape.compute, tape.autocast = "fp32", ""
         tensor = tape.cast(x.tensor, "fp32") if self.upcast else x.tensor
         if self.noise:
@@ -85,14 +85,14 @@ class Router(Ordinary):
         made_in = logits.dtype
         if self.softcap:
             logits = run.capped(tape.cast(logits, "fp32"))
-        if code.router == "sparsemixer":
+        if implementation.router == "sparsemixer":
             return Value(sparsemixer(run, logits, rows, k, e), k)
         chosen = tape.new(rows * k, "int64", "chosen", fixed=True)
-        wide = logits if code.native_scores else tape.cast(logits, "fp32")
+        wide = logits if implementation.native_scores else tape.cast(logits, "fp32")
         kept = [chosen]
         if self.masked:
             kept.append(tape.new(rows * e, "bool", "outside the groups", fixed=True))
-        if self.upcast and not code.fp32_router and tape.compute != "fp32":
+        if self.upcast and not implementation.fp32_router and tape.compute != "fp32":
             kept.append(tape.new(self.d_in * e, "fp32", "wide weight", fixed=True))
         if self.score.endswith("_top_k"):
             read = logits if self.score == "sigmoid_top_k" else wide
@@ -102,9 +102,9 @@ class Router(Ordinary):
             if self.score == "sigmoid_top_k":
                 weights = tape.sigmoid(best)
             else:
-                weights = tape.softmax(best, "" if code.native_scores == "raised" else best.dtype)
+                weights = tape.softmax(best, "" if implementation.native_scores == "raised" else best.dtype)
         else:
-            asked = wide.dtype if code.native_scores == "kept" else ""
+            asked = wide.dtype if implementation.native_scores == "kept" else ""
             if self.score == "sqrtsoftplus":
                 scores = root_softplus(run, wide)
             else:
@@ -112,12 +112,12 @@ class Router(Ordinary):
             weights = tape.record("topk", (scores,), tape.new(rows * k, scores.dtype, "weights"), kept)
         if self.normalize:
             weights = shares(run, weights, rows)
-        if code.masked_choice:
+        if implementation.masked_choice:
             none = tape.new(rows * k, "bool", "no expert", fixed=True)
             weights = tape.record("masked_fill", (weights,), tape.new(rows * k, weights.dtype, "masked"), (none,))
         tape.compute, tape.autocast = outer
-        if code.router != "scores":
-            weights = tape.cast(weights, x.tensor.dtype if code.router == "tokens" else made_in)
+        if implementation.router != "scores":
+            weights = tape.cast(weights, x.tensor.dtype if implementation.router == "tokens" else made_in)
         return Value(weights, k)
 
 
@@ -140,7 +140,7 @@ class BalanceLoss(Elementwise):
         tape = run.tape
         rows = run.tokens * run.routers * self.each
         probabilities = tape.softmax(
-            tape.new(rows * self.experts, "fp32" if run.code.fp32_logits else tape.compute, "x")
+            tape.new(rows * self.experts, "fp32" if run.implementation.fp32_logits else tape.compute, "x")
         )
         shares = tape.new(self.experts, "fp32", "shares of tokens", fixed=True)
         loss = tape.new(1, "fp32", "balance")

@@ -193,7 +193,7 @@ class ClampedMatmul(Matmul):
     def lower(self, run: Lowering) -> Value:
         """The cut weight is a tensor of its own, which the product keeps; autocast casts it each time."""
         x, tape = run.read(self), run.tape
-        if run.code.tuning is not None:
+        if run.implementation.tuning is not None:
             return super().lower(run)
         count = self.d_in * self.d_out
         weight = run.weight(count)

@@ -23,7 +23,7 @@ def broken_rules(request: Request) -> list[str]:
     for name, whole, what in (("tp", heads, "attention heads"), ("cp", request.seq, "tokens of a sequence")):
         if name in only and whole % only[name]:
             found.append(f"--{name} {only[name]} does not divide the {whole:,} {what}")
-    if not found and "tp" in only and not divides_heads(request.model, request.setup.code, only["tp"]):
+    if not found and "tp" in only and not divides_heads(request.model, request.setup.implementation, only["tp"]):
         found.append(f"--tp {only['tp']} does not divide the {min(key_heads(request.model)):,} key/value heads")
     if only.get("pp", 1) * only.get("vp", 1) > depth:
         found.append(f"pp · vp is above the {depth} layers")
@@ -44,7 +44,7 @@ def obstacle(request: Request, only: Mapping[str, int]) -> str:
         return f"{request.gpus:,} GPUs are not a multiple of {only['tp']}"
     if heads % only["tp"]:
         return f"tp {only['tp']} does not divide the {heads} attention heads"
-    if not divides_heads(request.model, request.setup.code, only["tp"]):
+    if not divides_heads(request.model, request.setup.implementation, only["tp"]):
         return f"tp {only['tp']} does not divide the {min(key_heads(request.model)):,} key/value heads"
     if ranks > batch:
         return f"{ranks:,} data-parallel ranks for {batch:,} sequences"

@@ -68,7 +68,7 @@ def changes(model: Model, setup: Setup, fixed: bool, node: int = 8) -> Iterator[
     def laid(what: str, cost: str, **fields: object) -> Change:
         return Change(what, replace(setup, layout=layout.replaced(**fields)), cost)
 
-    if setup.attention == EAGER and FLASH in setup.code.kernels:
+    if setup.attention == EAGER and FLASH in setup.implementation.kernels:
         yield Change("--attention flash", replace(setup, attention=FLASH), "nothing: fewer bytes to memory too")
     if setup.form != "fused" and "fused" in setup.optimizer.forms:
         yield Change("--optimizer-form fused", replace(setup, form="fused"), "nothing: one kernel for all tensors")
@@ -103,7 +103,7 @@ def changes(model: Model, setup: Setup, fixed: bool, node: int = 8) -> Iterator[
         keeps = not setup.shard or (fewer * layout.cp) % setup.shard == 0
         wider, deeper, longer = layout.tp * times, layout.pp * times, layout.cp * times
         tokens, whole = layout.seq // layout.cp, layout.micro_batches * times if fixed else 0
-        if keeps and wider <= node and divides_heads(model, setup.code, int(wider)) and tokens % wider == 0:
+        if keeps and wider <= node and divides_heads(model, setup.implementation, int(wider)) and tokens % wider == 0:
             yield laid(
                 f"--tp {wider}",
                 "activations added up between the ranks of every layer",

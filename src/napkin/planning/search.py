@@ -94,7 +94,7 @@ def grid(request: Request) -> Grid | None:
     rows = [
         (tp, cp, ep, sp, micro)
         for tp in divisors(n, model.heads)
-        if divides_heads(model, request.setup.code, tp) and request.allows("tp", tp)
+        if divides_heads(model, request.setup.implementation, tp) and request.allows("tp", tp)
         for cp in divisors(n // tp, request.seq)
         if request.seq % cp == 0 and request.allows("cp", cp)
         for ep in (divisors(n // (tp * cp), max(experts)) if experts else [1])

@@ -37,7 +37,7 @@ def is_measured(model: Model, setup: Setup, implementation: str) -> bool:
     operations = model.operations
     if not all(op.depends_on_shapes(int(setup.layout.seq)) for op in operations):
         return False
-    if numbers.compute not in EXACT_KEPT or setup.code.tuning is not None or setup.code.loss:
+    if numbers.compute not in EXACT_KEPT or setup.implementation.tuning is not None or setup.implementation.loss:
         return False
     precision = "autocast" if numbers.autocast else "fp32" if numbers.param == "fp32" else "bf16"
     name = mode(precision, setup.attention, setup.dropout > 0, int(setup.layout.micro))
@@ -48,7 +48,7 @@ def width_of(step: PreparedStep, implementation: str) -> Width:
     """How far the figures can lie from the formula's. Where nothing else is uncertain, live bytes are as far off as
     those of traced steps of the same code were."""
     setup = step.setup
-    counted = is_measured(step.model, setup, implementation) and setup.attention in setup.code.kernels
+    counted = is_measured(step.model, setup, implementation) and setup.attention in setup.implementation.kernels
     width = setup.widths[0 if setup.layout.gpus == 1 else 1][0 if counted else 1]
     if implementation != "hf" or not counted or width.live != EXACT.live:
         return width

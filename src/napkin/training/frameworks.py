@@ -17,7 +17,7 @@ WORST, FIRST, ENDS = "worst", "first", "ends"
 class Framework:
     """A training framework: which tensors it keeps, and its defaults.
 
-    code          key of the implementation of the model that it runs (implementations.py)
+    implementation  key of the implementation of the model that it runs (implementations.py)
     attention     its default attention kernel
     dropout       its default dropout
     partition     how layers are assigned to pipeline stages. even: as evenly as possible, the earlier ones more ·
@@ -42,7 +42,7 @@ class Framework:
     name: str
     says: str
     source: str
-    code: str = "hf"
+    implementation: str = "hf"
     attention: str = "flash"
     dropout: float = 0.0
     partition: str = EVEN
@@ -80,7 +80,7 @@ FRAMEWORKS: dict[str, Framework] = {
             "Megatron-LM of 2019 to 2022",
             "Korthikanti et al. 2022, arXiv:2205.05198, sections 4 and 6: fp16, fp32 gradients, dropout 0.1",
             pads=128,
-            code="megatron-2022",
+            implementation="megatron-2022",
             attention="eager",
             dropout=0.1,
             wide_gradients=True,
@@ -91,7 +91,7 @@ FRAMEWORKS: dict[str, Framework] = {
             "bigscience-workshop/Megatron-DeepSpeed megatron/model/gpt_model.py, mpu/cross_entropy.py; DeepSpeed of "
             "February 2022, runtime/zero/stage_1_and_2.py (fp32 copies of the own part in the step, buckets of 5e8)",
             pads=128,
-            code="megatron-2022",
+            implementation="megatron-2022",
             attention="eager",
             dropout=0.1,
             partition=FRONT,
@@ -104,7 +104,7 @@ FRAMEWORKS: dict[str, Framework] = {
             "Megatron-core, NeMo, Megatron Bridge",
             "NVIDIA/Megatron-LM megatron/core/distributed/distributed_data_parallel.py: fp32 gradients in one buffer",
             pads=128,
-            code="megatron",
+            implementation="megatron",
             wide_gradients=True,
         ),
         Framework(
@@ -125,7 +125,7 @@ FRAMEWORKS: dict[str, Framework] = {
             "huggingface/nanotron src/nanotron/helpers.py create_table_log, models/llama.py get_block_compute_costs, "
             "models/base.py build_model, "
             "optim/gradient_accumulator.py (fp32 buffers of all weights)",
-            code="nanotron",
+            implementation="nanotron",
             partition=COST,
             accumulator=4,
             reported=FIRST,
@@ -134,7 +134,7 @@ FRAMEWORKS: dict[str, Framework] = {
             "torchtitan",
             "torchtitan: FSDP2 with bf16 compute, fp32 shards",
             "pytorch/torchtitan torchtitan/parallelisms/parallelize_llama.py, train.py, metrics.py (December 2024)",
-            code="torchtitan",
+            implementation="torchtitan",
             gathers=True,
             keeps_stage=True,
         ),
@@ -143,14 +143,14 @@ FRAMEWORKS: dict[str, Framework] = {
             "torchtune: single-device and FSDP recipes in bf16",
             "meta-pytorch/torchtune torchtune/modules/{rms_norm,attention}.py, modules/loss/ce_chunked_output_loss.py; "
             "recipes/configs/llama3_1/70B_full.yaml, custom_sharded_layers",
-            code="torchtune",
+            implementation="torchtune",
             ends_apart=True,
         ),
         Framework(
             "litgpt",
             "LitGPT's fine-tuning scripts",
             "Lightning-AI/litgpt lit_gpt/{model,lora,adapter,adapter_v2,rmsnorm}.py, finetune/*.py (October 2023)",
-            code="litgpt",
+            implementation="litgpt",
             frees_last=True,
             unsynced=True,
         ),
@@ -171,15 +171,21 @@ def unnamed(divided: bool, sharded: bool, alone: bool) -> tuple[Framework, Frame
     hold complete parameters, an fp32 buffer that micro-batch gradients are added up in."""
     says = "a framework that is not named"
     source = "what the frameworks of this file do, at both ends"
-    code = "megatron" if divided else "hf"
+    implementation = "megatron" if divided else "hf"
     least: tuple[tuple[str, object], ...] = (("loss", "vocabulary"),)
     most: tuple[tuple[str, object], ...] = (("loss", "dtensor"), ("gather_again", False), ("swiglu", "split"))
     if not divided:
         least = (("loss", "compiled"), ("norms", "fused"), ("rotary", "kernel"), ("swiglu", "fused"))
         most = (("norms", "fp32"), ("repeats", True))
     return (
-        Framework("least", says, source, code=code, gathers=sharded, differs=least),
+        Framework("least", says, source, implementation=implementation, gathers=sharded, differs=least),
         Framework(
-            "most", says, source, code=code, gathers=sharded, accumulator=0 if sharded or alone else 4, differs=most
+            "most",
+            says,
+            source,
+            implementation=implementation,
+            gathers=sharded,
+            accumulator=0 if sharded or alone else 4,
+            differs=most,
         ),
     )
