@@ -24,7 +24,7 @@ from napkin.architectures.mixing import (
     kinds,
 )
 from napkin.architectures.record import REQUIRED, Architecture, like
-from napkin.architectures.recurrent_blocks import ssd
+from napkin.architectures.state_space import Ssd
 from napkin.inputs.model import Config
 from napkin.operations.implementations import HF
 from napkin.operations.model import Model
@@ -38,8 +38,7 @@ def _ssd_mamba(config: Config, hidden: int, inner: int, **more: object) -> Block
     per_head = config.divides("mamba_n_heads", inner, heads, "(the inner width)")
     if config.raw("mamba_d_head") != "auto" and config.integer("mamba_d_head") != per_head:
         raise config.wrong("mamba_d_head", f"{heads} heads of it are not the inner width {inner}")
-    return partial(
-        ssd,
+    return Ssd(
         width=hidden,
         inner=inner,
         heads=heads,

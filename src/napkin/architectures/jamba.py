@@ -12,7 +12,7 @@ from napkin.architectures.blocks import Block, Routing, gated_mlp, moe
 from napkin.architectures.common import FULL, activation, balance_loss, on, width
 from napkin.architectures.mixing import LINEAR, Hybrid, grouped_attention, grouped_sizes, hybrid, kinds, rank_of
 from napkin.architectures.record import Architecture
-from napkin.architectures.recurrent_blocks import selective
+from napkin.architectures.state_space import Selective
 from napkin.inputs.model import Config
 from napkin.operations.implementations import HF
 from napkin.operations.model import Model
@@ -43,8 +43,7 @@ def _read(config: Config) -> Hybrid:
 def _mamba(config: Config) -> Block:
     config.must_be("mamba_inner_layernorms", True)
     hidden = width(config)
-    return partial(
-        selective,
+    return Selective(
         width=hidden,
         inner=config.integer("mamba_expand") * hidden,
         state=config.integer("mamba_d_state"),

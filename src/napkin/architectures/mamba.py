@@ -23,7 +23,7 @@ from napkin.architectures.mixing import (
     sizes_of,
 )
 from napkin.architectures.record import Architecture, like
-from napkin.architectures.recurrent_blocks import selective, ssd
+from napkin.architectures.state_space import Selective, Ssd
 from napkin.inputs.model import Config
 from napkin.operations.model import Model
 from napkin.operations.roles import LM_HEAD
@@ -63,8 +63,7 @@ def _inner_width(config: Config) -> int:
 
 def _read_selective(config: Config, inner: int, normed: bool) -> Block:
     hidden = width(config)
-    return partial(
-        selective,
+    return Selective(
         width=hidden,
         inner=inner,
         state=config.integer("state_size"),
@@ -92,8 +91,7 @@ def mamba2(config: Config) -> Model:
         )
     agree(config, intermediate_size=inner, rms_norm=True)
     config.ignore("norm_before_gate", "time_step_rank", "pad_vocab_size_multiple", "fused_add_norm")
-    mix = partial(
-        ssd,
+    mix = Ssd(
         width=hidden,
         inner=inner,
         heads=heads,

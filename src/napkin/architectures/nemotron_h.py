@@ -32,7 +32,7 @@ from napkin.architectures.mixing import (
     network,
 )
 from napkin.architectures.record import Architecture, Wrapper
-from napkin.architectures.recurrent_blocks import ssd
+from napkin.architectures.state_space import Ssd
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.operations.implementations import SIGMOID_ROUTER
@@ -108,8 +108,7 @@ def _kinds(config: Config) -> Sequence[str]:
 def _mamba2(config: Config) -> Block:
     heads = config.integer("mamba_num_heads")
     inner = heads * config.integer("mamba_head_dim")
-    return partial(
-        ssd,
+    return Ssd(
         width=width(config),
         inner=inner,
         heads=heads,

@@ -15,7 +15,7 @@ from napkin.architectures.common import activation, kv_heads_of, on, runs_of, wi
 from napkin.architectures.dimensions import Dimensions
 from napkin.architectures.mixing import HYBRID, LINEAR, agree, groups_of, kinds, mixer_layer, network, rank_of, sizes_of
 from napkin.architectures.record import Architecture
-from napkin.architectures.recurrent_blocks import selective, ssd
+from napkin.architectures.state_space import Selective, Ssd
 from napkin.inputs.model import Config
 from napkin.operations.base import Operation
 from napkin.operations.implementations import HF
@@ -119,8 +119,7 @@ def _mamba(config: Config) -> Block:
     hidden, heads = width(config), config.integer("n_mamba_heads")
     inner = config.integer("mamba_expand") * hidden
     config.divides("n_mamba_heads", inner, heads, "(the inner width)")
-    return partial(
-        selective,
+    return Selective(
         width=hidden,
         inner=inner,
         state=config.integer("mamba_d_state"),
@@ -211,8 +210,7 @@ def _mamba2(config: Config, sizes: Dimensions) -> Block:
         ffn_hidden_size=config.raw("intermediate_size", required=False),
     )
     config.must_be("use_conv_bias", True)
-    return partial(
-        ssd,
+    return Ssd(
         width=hidden,
         inner=inner,
         heads=heads,
