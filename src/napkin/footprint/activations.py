@@ -202,53 +202,21 @@ def forward(
     embedded, stream = _embedded(lowering, stack.before, x)
     kept_there = total(s.size * minimum(s.kept, weight) for weight, s in x.tensor.places)
     width, dtype = x.width, x.tensor.dtype
-    known: dict[tuple[int, str], tuple[int, Piece, str]] = {}  # each kind of layer is lowered once
-    kinds: list[Layer] = []
-    patterns: list[Numbered] = []
-    decoders = len(stack.patterns) - len(model.stacks[-1].patterns)
-    for number, (times, runs) in enumerate(stack.patterns):
-        if encoder is not None and number == decoders:
-            lowering.over(shape)
-            lowering.reads_encoder(MEMORY, width, dtype)
-            width = decoded
-        while times:
-            begin, block = dtype, []
-            for count, layer in runs:
-                while count:
-                    key = (id(layer), dtype)
-                    if key not in known:
-                        known[key] = (len(kinds), *one_layer(lowering, layer, width, dtype))
-                        kinds.append(layer)
-                    kind, _, dtype = known[key]
-                    same = count if dtype == key[1] else 1  # what follows may read the stream in another type
-                    block.append((same, kind))
-                    count -= same
-            same = times if dtype == begin else 1
-            patterns.append((same, tuple(block)))
-            times -= same
-    made = {kind: one for kind, one, _ in known.values()}
-    layers = [(count, made[kind]) for kind, count in counted(patterns).items()]
+    decoder = None
+    if encoder is not None:
+        decoder = len(stack.patterns) - len(model.stacks[-1].patterns), shape, decoded
+    layers, kinds, patterns, width, dtype = _run_layers(lowering, stack, width, dtype, decoder)
     start, first = len(tape.kept), len(tape.nodes)
     residual = lowering.residual(width, dtype)
     lowering.routers = total(n for _, n, layer in stack.kinds() if any(op.gives_logits() for op in layer.operations))
-    form = LOSSES.get(implementation.loss)
-    kept_on: Number = 0
-    if form is not None and form.fused:
-        fused_loss(lowering, stack.after, residual)
-    else:
-        logits = lowering.run(rewrite(stack.after, implementation), residual)
-        if form is None:
-            cross_entropy(lowering, logits)
-        else:
-            special_loss(lowering, logits, form)
-            kept_on = int(form.held) * logits.tensor.count
+    kept_on = _run_head(lowering, stack, residual)
     after = piece("after", tape, start, first, residual.tensor.size)
     closure, tables, mask = _closure(lowering, stack)
     order = tuple(kinds), tuple(patterns)
     products = [number for number, node in enumerate(after.nodes) if node.name in ("linear", "frozen")]
     holds = [(number - first, tensor) for number, tensor in tape.holds if number >= first]
     final = after.input + forward_peak(after.nodes[: products[0]] if products else after.nodes, holds, KEPT)
-    gone = where(any(s.label == INPUT_LABEL for s in after.kept), 0, after.input)  # the stream, once it is normalised
+    gone = where(any(s.label == INPUT_LABEL for s in after.kept), 0, after.input)  # the stream, once it is normalized
     after = replace(after, burst=after.burst - gone)
     places = (place for value in lowering.shared_tensors.values() for place in value.tensor.places)
     shared_tensors = tuple({id(storage): storage for _, storage in places}.values())
@@ -268,6 +236,55 @@ def forward(
         first=kept_there,
         shared_tensors=shared_tensors,
     )
+
+
+def _run_layers(
+    lowering: Lowering, stack: Stack, width: Number, dtype: str, decoder: tuple[int, Shape, Number] | None
+) -> tuple[list[tuple[int, Piece]], list[Layer], list[Numbered], Number, str]:
+    """Run each layer type once; return (how many, one of them), the types, their order, and the residual stream's width
+    and dtype after them. `decoder`: its first pattern, its sequences and its width, where an encoder precedes it."""
+    known: dict[tuple[int, str], tuple[int, Piece, str]] = {}  # each layer type is lowered once
+    kinds: list[Layer] = []
+    patterns: list[Numbered] = []
+    for number, (times, runs) in enumerate(stack.patterns):
+        if decoder is not None and number == decoder[0]:
+            lowering.over(decoder[1])
+            lowering.reads_encoder(MEMORY, width, dtype)
+            width = decoder[2]
+        while times:
+            begin, block = dtype, []
+            for count, layer in runs:
+                while count:
+                    key = (id(layer), dtype)
+                    if key not in known:
+                        known[key] = (len(kinds), *one_layer(lowering, layer, width, dtype))
+                        kinds.append(layer)
+                    kind, _, dtype = known[key]
+                    same = count if dtype == key[1] else 1  # what follows may read the stream in another type
+                    block.append((same, kind))
+                    count -= same
+            same = times if dtype == begin else 1
+            patterns.append((same, tuple(block)))
+            times -= same
+    made = {kind: one for kind, one, _ in known.values()}
+    layers = [(count, made[kind]) for kind, count in counted(patterns).items()]
+    return layers, kinds, patterns, width, dtype
+
+
+def _run_head(lowering: Lowering, stack: Stack, residual: Value) -> Number:
+    """Run what follows the layers, and the loss; return the bytes of logits that the training loop keeps."""
+    form = LOSSES.get(lowering.implementation.loss)
+    kept_on: Number = 0
+    if form is not None and form.fused:
+        fused_loss(lowering, stack.after, residual)
+    else:
+        logits = lowering.run(rewrite(stack.after, lowering.implementation), residual)
+        if form is None:
+            cross_entropy(lowering, logits)
+        else:
+            special_loss(lowering, logits, form)
+            kept_on = int(form.held) * logits.tensor.count
+    return kept_on
 
 
 def counted(patterns: Iterable[Numbered]) -> dict[int, int]:
