@@ -19,7 +19,7 @@ from napkin.evidence.recognize import of_memory, recognized
 from napkin.evidence.row_models import depth_from, described
 from napkin.evidence.rows import Row
 from napkin.footprint import allocator, memory
-from napkin.footprint.prepared import Step, prepare
+from napkin.footprint.prepared import PreparedStep, prepare
 from napkin.footprint.rank import Moment
 from napkin.footprint.setup import Setup
 from napkin.footprint.stages import shares
@@ -49,7 +49,9 @@ def row(**parts: Any) -> Row:
     return recognized(Row(Document("rows.yaml", None), 0, fields), of_memory)
 
 
-def prepared(implementation: str, tuning: Tuning | None = None, seq: int = 256, micro: int = 2, **layout: Any) -> Step:
+def prepared(
+    implementation: str, tuning: Tuning | None = None, seq: int = 256, micro: int = 2, **layout: Any
+) -> PreparedStep:
     model = described(row())
     setup = Setup(
         replace(implementation_of(implementation, "llama"), tuning=tuning),

@@ -10,7 +10,7 @@ from napkin.architectures import implementation_of
 from napkin.errors import REFUSED, USAGE, NapkinError
 from napkin.footprint import memory
 from napkin.footprint import serving as inference
-from napkin.footprint.prepared import Step, prepare
+from napkin.footprint.prepared import PreparedStep, prepare
 from napkin.footprint.setup import Setup
 from napkin.inputs.model import load_config
 from napkin.operations.work import Work
@@ -26,7 +26,7 @@ T = B * S
 H, D, N = 64, 128, 16
 
 
-def prepared(fields: dict[str, Any], layout: Layout, policy: str = "bf16-pure") -> Step:
+def prepared(fields: dict[str, Any], layout: Layout, policy: str = "bf16-pure") -> PreparedStep:
     model = model_of(fields)
     implementation = implementation_of("hf", model.family)
     return prepare(model, Setup(implementation, layout, POLICIES[policy], find("adamw")[0], "fused"))

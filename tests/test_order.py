@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from napkin.architectures import build, implementation_of
 from napkin.elementwise import Number
-from napkin.footprint import memory, turns
+from napkin.footprint import moments, peaks
 from napkin.footprint.memory import rank_of
 from napkin.footprint.prepared import prepare
 from napkin.footprint.setup import Setup
@@ -83,7 +83,7 @@ def test_counts_and_turns_are_those_of_every_layer(
         (kind, recompute.kind == "full" or (recompute.kind == "every" and i % recompute.k == 0), i < asleep)
         for i, kind in enumerate(flat(made))
     ]
-    named = [(KINDS.index(made.layers[s.kind]), s.again, s.asleep) for s in order.sorts]
+    named = [(KINDS.index(made.layers[s.kind]), s.checkpointed, s.no_grad) for s in order.variants]
     low = data.draw(st.integers(0, len(every) - 1))
     high = data.draw(st.integers(low + 1, len(every)))
     for x in (low, high):
@@ -94,9 +94,10 @@ def test_counts_and_turns_are_those_of_every_layer(
     top = dict(zip(named, peaks, strict=True))
     brute = max(top[every[i]] + sum(level[one] for one in every[i + 1 : high]) for i in range(low, high))
     above = order.before(high)
-    turns = list(order.turns(low, high))
+    corners = list(order.corners(low, high))
     assert brute == max(
-        peaks[sort] + sum(n * (a - b) for n, a, b in zip(steps, above, upto, strict=True)) for _, sort, upto in turns
+        peaks[variant] + sum(n * (a - b) for n, a, b in zip(steps, above, upto, strict=True))
+        for _, variant, upto in corners
     )
 
 
@@ -176,11 +177,11 @@ def test_the_worst_of_the_stages_looked_at_is_the_worst_of_all(
     assert worst_rank(step).live == every
 
 
-def every_turn(order: Order, low: int, high: int) -> Iterator[tuple[bool, int, tuple[Number, ...]]]:
+def every_corner(order: Order, low: int, high: int) -> Iterator[tuple[bool, int, tuple[Number, ...]]]:
     """Every layer of low … high − 1 as a turn, from the last to the first."""
     for layer in reversed(range(low, high)):
-        sort = next(at for at, n in enumerate(order.between(layer, layer + 1)) if n)
-        yield True, sort, order.before(layer + 1)
+        variant = next(at for at, n in enumerate(order.between(layer, layer + 1)) if n)
+        yield True, variant, order.before(layer + 1)
 
 
 def every_group(order: Order, low: int, high: int, size: int) -> list[tuple[int, int]]:
@@ -205,9 +206,9 @@ def test_the_corners_hold_what_the_worst_of_all_single_layers_holds(
     for index in range(stages):
         found = rank_of(step, index)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Order, "turns", every_turn)
+            patch.setattr(Order, "corners", every_corner)
             patch.setattr(Order, "groups", every_group)
-            patch.setattr(turns, "most_held", lambda corners, held: corners)
+            patch.setattr(peaks, "most_held", lambda corners, held: corners)
             brute = rank_of(step, index)
         assert [moment.live for moment in found.moments] == [moment.live for moment in brute.moments]
 
@@ -230,14 +231,14 @@ def test_as_many_layers_and_stages_are_looked_at_in_a_million_layers(
     recompute: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked = []
-    plain = turns.turns
+    plain = peaks.layer_peaks
 
     def counting(*arguments: Any) -> Iterator[Any]:
         found = list(plain(*arguments))
         looked.append(len(found))
         return iter(found)
 
-    monkeypatch.setattr(memory, "turns", counting)
+    monkeypatch.setattr(moments, "layer_peaks", counting)
     few = config(num_hidden_layers=24, mlp_only_layers=list(range(0, 24, 2)))
     counts = []
     for depth, stages in ((24, 1), (24, 4), (1_000_000, 1), (1_000_000, 1000)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from napkin.footprint import buckets, memory
-from napkin.footprint.prepared import Step
+from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.rank import BUCKETS, Rank
 from napkin.footprint.stages import places
 from napkin.planning.verdicts import Fit
@@ -94,7 +94,7 @@ def bar(start: int, end: int, whole: int, room: int | None, cell: str = "█") -
     return " " * first + cells if cells else ""
 
 
-def stages_shown(step: Step) -> list[Rank]:
+def stages_shown(step: PreparedStep) -> list[Rank]:
     """Return the stages of a pipeline: all of up to STAGES, else those that can be the worst; none without one."""
     count = int(step.setup.layout.pp)
     if count == 1:

@@ -79,7 +79,7 @@ def all_conventions(model: Model, over: Works, mtp: bool = False) -> dict[str, T
 
 
 def ratio(name: str, convention: Term, exact: Term) -> Term:
-    """A convention against the count of this step."""
+    """Return a convention's FLOPs over the count of this step."""
     return divide(f"flops/ratio/{name}", convention, exact)
 
 
@@ -88,7 +88,7 @@ def _tokens(over: Works) -> Term:
 
 
 def _length(model: Model, over: Works) -> Number:
-    """The sequence of the last stack, over which the formulas' attention runs."""
+    """Return the sequence length of the last stack, over which the formulas' attention runs."""
     return over[model.stacks[-1].name].length
 
 

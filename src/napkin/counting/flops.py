@@ -45,7 +45,7 @@ def works(
 
 
 def of_layout(model: Model, layout: Layout, batch: Number) -> dict[str, Work]:
-    """What `batch` sequences of a layout run over."""
+    """Return the work of `batch` sequences of a layout."""
     return works(model, batch, layout.seq, target=layout.target or None)
 
 
@@ -83,12 +83,12 @@ def _attention(name: str, pairs: Pairs) -> Term:
 
 
 def products_of(operation: Operation, work: Work) -> tuple[Gemm, ...]:
-    """The matrix products of one operation; those that read the other stack's output run over its tokens."""
+    """Return the matmuls of one operation; those that read the other stack's output run over its tokens."""
     return operation.gemms(over_memory(operation, work))
 
 
 def over_memory(operation: Operation, work: Work) -> Work:
-    """What the operation runs over: the other stack's sequence where it reads nothing else."""
+    """Return the work of an operation: the other stack's sequence where it reads nothing else."""
     if operation.reads == (MEMORY,):
         return replace(work, length=work.memory, lengths=(), memory=0)
     return work
@@ -167,7 +167,7 @@ def backward(of: Term) -> Term:
 
 
 def with_pairs(over: Works, pairs: str) -> dict[str, Work]:
-    """The same work in another convention of counting (query, key) pairs."""
+    """Return the same work in another convention of counting (query, key) pairs."""
     return {name: replace(work, pairs=pairs) for name, work in over.items()}
 
 
@@ -202,7 +202,7 @@ def step(model: Model, over: Works, mtp: bool = False) -> dict[str, Term]:
 
 
 def remarks(model: Model) -> list[str]:
-    """What a reader of the count must know about this network's operations."""
+    """Return notes on operations of this model that a reader of the count must know about."""
     return sorted({text for op in model.operations if (text := op.remark())})
 
 
@@ -218,7 +218,7 @@ def packed(lengths: Iterable[int]) -> tuple[tuple[int, int], ...]:
 
 
 def equal_documents(seq: int, length: int) -> tuple[tuple[int, int], ...]:
-    """A sequence cut into documents of one length; the last one is as short as what is left."""
+    """Return (length, number) of the documents that a sequence is cut into; the last one may be shorter."""
     if length >= seq:
         return ((seq, 1),)
     whole, rest = divmod(seq, length)

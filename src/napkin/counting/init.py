@@ -18,18 +18,18 @@ def scaled_std(fan_in: Term) -> Term:
 
 
 def output_std(std: Term, fan_in: Term, name: str) -> Term:
-    """Standard deviation of a layer's output for inputs of standard deviation 1: σ·√d."""
+    """Return the standard deviation of a layer's output for inputs of standard deviation 1: σ·√d."""
     return multiply(name, std, square_root("root_of_fan_in", fan_in), source=SOURCE)
 
 
 def after(layers: Term, each: Term, name: str) -> Term:
-    """The same after `layers` linear layers, one after the other."""
+    """Return the standard deviation after `layers` consecutive linear layers."""
     return power(name, each, layers)
 
 
 def truncation(cut: float) -> Term:
-    """What cutting a normal distribution off at ±cut standard deviations leaves of its standard deviation:
-    √(1 − 2·c·φ(c) / (2·Φ(c) − 1)), φ and Φ the density and distribution of N(0, 1).
+    """Return the standard deviation of N(0, 1) truncated at ±cut: √(1 − 2·c·φ(c) / (2·Φ(c) − 1)), φ and Φ its density
+    and distribution.
 
     Below 0.05 the closed form cancels; its series, c²/3 − 2·c⁴/45, is exact to seven digits there."""
     if cut < 0.05:

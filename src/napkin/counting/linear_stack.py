@@ -18,7 +18,7 @@ TWICE = "backward makes two products of the forward's size: one for the input's 
 
 
 def chain(widths: tuple[int, ...]) -> Layer:
-    """The layers between consecutive widths."""
+    """Return the linear layers between consecutive widths."""
     operations = []
     reads = "x"
     for at, (d_in, d_out) in enumerate(pairwise(widths), 1):
@@ -60,6 +60,7 @@ def input_gradient(layer: Layer, batch: int) -> Term:
 
 
 def backward_of_data(backward_flops: Term, first: Term) -> Term:
+    """Return the FLOPs of backward where the data needs no gradient: without those of the first layer's input."""
     return subtract("flops/backward/of_data", backward_flops, first)
 
 

@@ -111,7 +111,7 @@ def _sum(name: str, parts: Tree, where_none: str = "") -> Term:
 
 
 def _weight(path: str, weight: Weight, copies: int | Term | None = None) -> Term:
-    """The product of a weight's dimensions; each entry is one parameter."""
+    """Return the product of a weight's dimensions; each element is one parameter."""
     names = _DIMENSIONS.get(len(weight.shape), tuple(f"dimension_{i}" for i in range(len(weight.shape))))
     name = f"{path}/{weight.name}"
     dimensions = [
@@ -150,7 +150,7 @@ def _kinds(path: str, layer: Layer) -> dict[str, Tree]:
 
 
 def _idle(path: str, layer: Layer) -> Tree:
-    """The experts of one layer that a token does not choose."""
+    """Return the parameters of one layer's experts that a token is not routed to."""
     found: Tree = []
     for operation in layer.operations:
         for weight in operation.weights():
@@ -163,7 +163,7 @@ def _idle(path: str, layer: Layer) -> Tree:
 
 
 def _predicting(model: Model, idle: Tree, of_kind: dict[str, Tree]) -> Tree:
-    """The multi-token prediction modules; all alike."""
+    """Return the parameters of the multi-token prediction modules, all alike."""
     if not model.extra:
         return []
     path, layer = "params/layer/multi_token_prediction", model.extra[0]

@@ -48,6 +48,7 @@ class View:
 
 
 def product(shape: tuple[int, ...]) -> int:
+    """Return the number of elements of a shape."""
     total = 1
     for size in shape:
         total *= size
@@ -55,6 +56,7 @@ def product(shape: tuple[int, ...]) -> int:
 
 
 def written(shape: tuple[int, ...]) -> str:
+    """Return a shape as it is printed."""
     return "x".join(map(str, shape)) if shape else "a scalar"
 
 
@@ -69,7 +71,7 @@ def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def new(shape: tuple[int, ...]) -> View:
-    """A freshly allocated tensor."""
+    """Return a newly allocated tensor."""
     return View(shape, row_major(shape), 0, product(shape))
 
 
@@ -86,7 +88,7 @@ def permute(view: View, order: tuple[int, ...]) -> View:
 
 
 def transpose(view: View) -> View:
-    """The last two dimensions exchanged (torch's `.mT`): no copy."""
+    """Return a view with the last two dimensions exchanged (torch's `.mT`)."""
     count = len(view.shape)
     if count < 2:
         raise NapkinError(
@@ -96,7 +98,7 @@ def transpose(view: View) -> View:
 
 
 def take(view: View, selection: tuple[int | slice, ...]) -> View:
-    """Basic indexing: a number drops its dimension, a slice start:stop:step keeps it. No copy."""
+    """Return a view by basic indexing: an index drops its dimension, a slice start:stop:step keeps it."""
     if len(selection) > len(view.shape):
         raise NapkinError(
             f"{len(selection)} selections for {len(view.shape)} dimensions", f"the shape is {written(view.shape)}"
@@ -122,7 +124,7 @@ def take(view: View, selection: tuple[int | slice, ...]) -> View:
 
 
 def contiguous(view: View) -> View:
-    """The same elements in a storage of their own; the view itself where it is contiguous already."""
+    """Return the same elements in a storage of their own; the view itself where it is already contiguous."""
     return view if view.contiguous else new(view.shape)
 
 

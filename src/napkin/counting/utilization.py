@@ -20,7 +20,7 @@ PALM = "Chowdhery et al. 2022, arXiv 2204.02311, section 4.1"
 
 
 def verdict_of(used: float) -> str:
-    """An MFU in a word: 0.5 and more is good, 0.05 and less is bad; above 1 is impossible."""
+    """Return an MFU in a word: 0.5 and more is good, 0.05 and less is bad; above 1 is impossible."""
     if used > 1:
         return "impossible"
     return "good" if used >= GOOD else "bad" if used <= BAD else "fair"
@@ -37,12 +37,12 @@ def mfu(name: str, done: Term, peak: Term) -> Term:
 
 
 def hfu(name: str, model_utilisation: Term, repeated: Term) -> Term:
-    """MFU with the recomputed share on top."""
+    """Return HFU: MFU with the recomputed share on top."""
     return multiply(f"hfu/{name}", model_utilisation, repeated, source=PALM)
 
 
 def repeated(model: Model, over: Works, recompute: Recompute) -> Term:
-    """1 + recomputed FLOPs / FLOPs of a step (forward and backward)."""
+    """Return 1 + recomputed FLOPs / FLOPs of a step (forward and backward)."""
     one = constant("1", 1)
     if recompute.kind == "none":
         return constant("no_recomputation", 1)
@@ -52,7 +52,7 @@ def repeated(model: Model, over: Works, recompute: Recompute) -> Term:
 
 
 def repeated_of_parameters(recompute: Recompute) -> Term:
-    """The same where only a number of parameters is known: one forward of the three passes."""
+    """Return 1 + the recomputed share where only a number of parameters is known: one forward of the three passes."""
     if recompute.kind == "none":
         return constant("no_recomputation", 1)
     if recompute.kind not in ("full", "group"):
@@ -81,8 +81,8 @@ def _blocks(model: Model, name: str, over: Works, recompute: Recompute) -> list[
     stack = next(stack for stack in model.stacks if stack.name == name)
     order = order_of(stack.numbered, recompute)
     again: list[Number] = [0] * len(stack.layers)
-    for sort, count in zip(order.sorts, order.before(order.depth), strict=True):
-        again[sort.kind] += count * sort.again
+    for variant, count in zip(order.variants, order.before(order.depth), strict=True):
+        again[variant.kind] += count * variant.checkpointed
     return [
         (kind, count, flops.layer_forward(f"flops/layer/{name}/{kind}", layer, over[name]))
         for count, (kind, _, layer) in zip(again, stack.kinds(), strict=True)

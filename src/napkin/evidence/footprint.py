@@ -14,7 +14,7 @@ from napkin.evidence.row_models import described
 from napkin.evidence.rows import Row, WrongRow
 from napkin.evidence.setups import SHARDED, ends_of, framework_of, setup_of, stated_recompute
 from napkin.footprint import allocator, memory
-from napkin.footprint.prepared import Step, prepare
+from napkin.footprint.prepared import PreparedStep, prepare
 from napkin.footprint.rank import Rank
 from napkin.footprint.setup import Setup
 from napkin.inputs import hardware
@@ -33,7 +33,7 @@ ALLOCATORS = ("NVIDIA", "AMD")
 # --- one reading -----------------------------------------------------------------------------------------------------
 
 
-def reported_rank(prepared: Step) -> Rank:
+def reported_rank(prepared: PreparedStep) -> Rank:
     """Return the rank whose memory the framework's log prints."""
     setup = prepared.setup
     stages = int(setup.layout.pp)
@@ -48,7 +48,7 @@ def reported_rank(prepared: Step) -> Rank:
     return max(ranks, key=lambda rank: rank.live + rank.flow(setup).apart(rank.live))
 
 
-def analytic(prepared: Step) -> float:
+def analytic(prepared: PreparedStep) -> float:
     """Return the bytes of a bar by its paper's own definition: the first stage's block weights at 18 bytes and what
     its layers save for all micro-batches in flight, no embedding, head or loss (Korthikanti et al. 2022, figure 1)."""
     rank = memory.rank_of(prepared, 0)

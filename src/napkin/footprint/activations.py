@@ -1,7 +1,7 @@
 """What a training step keeps for backward, to the byte: a model's operations run on a tape, layer by layer.
 
-Bytes are unique storages that autograd saves; parameters, buffers and the step's own inputs (token ids, labels) are not
-counted. Exact for the named versions of the code (implementations.py), checked against saved-tensor hooks.
+Bytes are those of unique storages that autograd saves, without parameters, buffers and the step's inputs (token ids,
+labels). Exact for the named versions of the implementations (implementations.py), checked with saved-tensor hooks.
 """
 
 from __future__ import annotations
@@ -29,19 +29,24 @@ from napkin.training.recomputation import Recompute
 
 @record
 class Piece:
-    """What one piece of a model (a layer, or what stands before or after the layers) leaves for backward.
+    """What one piece of a model (a layer, or the operations before or after the layers) keeps for backward, in bytes.
 
-    saved   bytes of its own storages       casts   bytes of autocast's weight copies
-    shared  storages that other layers keep too (rotary tables)
-    kept    every storage, for a listing    nodes   its primitives, for the live bytes and the traffic
-    input   bytes of the residual stream that it reads       again   of its own storages, those that it makes itself
-    burst   the most bytes that stand at one moment of its forward pass, its input and what it kept until then counted
-            in; dropped: where nothing is kept; anew: where it runs again, until all that is kept is there
-    biases  bytes of autocast's copies of biases, which its cache holds to the end of the forward pass
-    delayed bytes that gradients of weights need, where they are made apart from those of activations: each product's
-            input and its output's gradient (Qi et al. 2023, arXiv:2401.10241, table 1: 32·T·h of a GPT layer)
-    chosen  bytes that recomputation by operations keeps: attention's result and every second product's, counted in the
-            order of the calls (torchtitan, apply_ac with mode selective and option op)
+    saved    its own storages
+    casts    autocast's copies of its weights
+    shared   storages that other layers keep too (rotary tables)
+    kept     every storage, for a listing
+    nodes    its primitives, for the live bytes and the traffic
+    input    the residual stream that it reads
+    again    those of its own storages that it computes itself (all but its input)
+    chosen   what recomputation by operations keeps: the outputs of attention and of every second linear layer, in the
+             order of the calls (torchtitan, apply_ac with mode selective and option op)
+    burst    the peak of its forward pass, with its input and what it has kept so far
+    dropped  the same where nothing is kept
+    anew     the same where it is recomputed, until all that is kept is there
+    biases   autocast's copies of biases, which its cache holds to the end of the forward pass
+    delayed  what the gradients of weights need where they are computed apart from those of activations: the input of
+             each linear layer and its output's gradient (Qi et al. 2023, arXiv:2401.10241, table 1: 32·T·h of a GPT
+             layer)
     """
 
     name: str
@@ -62,20 +67,21 @@ class Piece:
 
 @record
 class Pass:
-    """One micro-batch's forward pass through the whole model on one rank.
+    """The forward pass of one micro-batch through the complete model on one rank; sizes in bytes.
 
-    layers    how many there are of each kind of layer, and one of them
-    kinds     the layer of each      patterns  their order, kinds by number
-    closure   what checkpointed layers' code refers to and autograd does not hold: positions, slopes
-    tables    rotary tables, which it refers to too
-    shared_tensors  what layers share, which the model's code holds while they run and checkpoints refer to
-    mask      one causal mask of written-out attention, which that code refers to, or is given as an argument
+    layers    for each layer type, how many there are and what one of them keeps
+    kinds     the layer of each type
+    patterns  the order of the layers, types by index
+    closure   what checkpointed layers refer to and autograd does not hold: positions, slopes
+    tables    rotary tables, which checkpointed layers refer to as well
+    mask      one causal mask of eager attention, which checkpointed layers refer to or take as an argument
     held      logits that the training loop holds until the backward pass is over
-    loss      bytes of the loss, which the training loop holds until the step is over
-    embedded  what was looked up and autograd does not keep, which the model's code holds; stream: the residual stream's
-              first tensor, where it is so held
-    final     the most that the final norm holds, its input counted in
-    first     bytes of the residual stream's first tensor that what stands before the layers keeps
+    loss      the loss, which the training loop holds until the step is over
+    embedded  embeddings that the model's forward function holds and autograd does not keep
+    stream    the first tensor of the residual stream, where the forward function holds it that way
+    final     the most that the final norm holds, with its input
+    first     the part of the residual stream's first tensor that the operations before the layers keep
+    shared_tensors  what layers share: the forward function holds it while they run, and checkpoints refer to it
     """
 
     before: Piece
@@ -96,7 +102,7 @@ class Pass:
 
 
 def piece(name: str, tape: Tape, start: int, first: int, input_bytes: Number) -> Piece:
-    """What was put on the tape since it held `start` storages and `first` nodes."""
+    """Return what the tape recorded after its first `start` storages and its first `first` nodes."""
     kept = tuple(tape.kept[start:])
     own = [s for s in kept if not s.shared]
     nodes = tuple(tape.nodes[first:])
@@ -120,29 +126,29 @@ def piece(name: str, tape: Tape, start: int, first: int, input_bytes: Number) ->
     )
 
 
-PRODUCTS = ("linear", "grouped_mm", "bmm")
-"""Primitives whose weights' gradients can wait."""
+MATMULS = ("linear", "grouped_mm", "bmm")
+"""Primitives whose weight gradients can be computed later."""
 
 
 def delayed_of(nodes: Iterable[Node]) -> Number:
-    """Bytes of the inputs of products with weights, each once, and of their outputs' gradients."""
+    """Return the bytes of the inputs of linear layers, each storage once, and of their outputs' gradients."""
     inputs: dict[int, Number] = {}
     gradients: Number = 0
     for node in nodes:
-        if node.name in PRODUCTS and not (isinstance(node.weight, int) and node.weight == 0):
+        if node.name in MATMULS and not (isinstance(node.weight, int) and node.weight == 0):
             gradients = gradients + node.output.size
             inputs |= {id(s): s.size * kept for kept, s in node.kept if s.kind != WEIGHT_COPY}
     return gradients + total(inputs.values())
 
 
 def chosen_of(nodes: Iterable[Node]) -> Number:
-    """Bytes of attention's results (with their log-sum-exp) and of the products 1, 3, 5, …"""
+    """Return the bytes of the outputs of attention (with their log-sum-exp) and of linear layers 1, 3, 5, and so on."""
     size: Number = 0
-    products = 0
+    linears = 0
     for node in nodes:
         if node.name == "linear":
-            products += 1
-            size = size + node.output.size * (products % 2)
+            linears += 1
+            size = size + node.output.size * (linears % 2)
         elif node.name == "attention":
             read = {id(storage) for x in node.inputs for _, storage in x.places}
             size = size + total(s.size * s.kept for _, s in node.kept if id(s) not in read)
@@ -150,17 +156,19 @@ def chosen_of(nodes: Iterable[Node]) -> Number:
 
 
 def tape_for(precision: Precision) -> Tape:
-    """Layers run in the parameters' type, or in fp32 lowered by autocast; narrow products keep narrow inputs."""
+    """Return an empty tape: layers run in the parameters' dtype, or in fp32 under autocast; 8-bit matmuls keep 8-bit
+    inputs."""
     autocast = precision.compute if precision.autocast else ""
     if autocast and autocast not in BYTES:
         autocast = "bf16"
     narrow = precision.compute if precision.compute not in ("fp32", "tf32", "bf16", "fp16") else ""
-    # 8- and 4-bit parameters are products' operands; norms, sums and the residual stream stay in 16 bits
+    # 8- and 4-bit parameters are operands of matmuls; norms, sums and the residual stream stay in 16 bits
     stored = {"tf32": "fp32"}.get(precision.param, precision.param)
     return Tape(stored if stored in ("fp32", "bf16", "fp16") else "bf16", autocast, narrow)
 
 
 def total(values: Iterable[Number]) -> Number:
+    """Return the sum of numbers or arrays."""
     result: Number = 0
     for value in values:
         result = result + value
@@ -194,53 +202,21 @@ def forward(
     embedded, stream = _embedded(lowering, stack.before, x)
     kept_there = total(s.size * minimum(s.kept, weight) for weight, s in x.tensor.places)
     width, dtype = x.width, x.tensor.dtype
-    known: dict[tuple[int, str], tuple[int, Piece, str]] = {}  # each kind of layer is lowered once
-    kinds: list[Layer] = []
-    patterns: list[Numbered] = []
-    decoders = len(stack.patterns) - len(model.stacks[-1].patterns)
-    for number, (times, runs) in enumerate(stack.patterns):
-        if encoder is not None and number == decoders:
-            lowering.over(shape)
-            lowering.reads_encoder(MEMORY, width, dtype)
-            width = decoded
-        while times:
-            begin, block = dtype, []
-            for count, layer in runs:
-                while count:
-                    key = (id(layer), dtype)
-                    if key not in known:
-                        known[key] = (len(kinds), *one_layer(lowering, layer, width, dtype))
-                        kinds.append(layer)
-                    kind, _, dtype = known[key]
-                    same = count if dtype == key[1] else 1  # what follows may read the stream in another type
-                    block.append((same, kind))
-                    count -= same
-            same = times if dtype == begin else 1
-            patterns.append((same, tuple(block)))
-            times -= same
-    made = {kind: one for kind, one, _ in known.values()}
-    layers = [(count, made[kind]) for kind, count in counted(patterns).items()]
+    decoder = None
+    if encoder is not None:
+        decoder = len(stack.patterns) - len(model.stacks[-1].patterns), shape, decoded
+    layers, kinds, patterns, width, dtype = _run_layers(lowering, stack, width, dtype, decoder)
     start, first = len(tape.kept), len(tape.nodes)
     residual = lowering.residual(width, dtype)
     lowering.routers = total(n for _, n, layer in stack.kinds() if any(op.gives_logits() for op in layer.operations))
-    form = LOSSES.get(implementation.loss)
-    kept_on: Number = 0
-    if form is not None and form.fused:
-        fused_loss(lowering, stack.after, residual)
-    else:
-        logits = lowering.run(rewrite(stack.after, implementation), residual)
-        if form is None:
-            cross_entropy(lowering, logits)
-        else:
-            special_loss(lowering, logits, form)
-            kept_on = int(form.held) * logits.tensor.count
+    kept_on = _run_head(lowering, stack, residual)
     after = piece("after", tape, start, first, residual.tensor.size)
     closure, tables, mask = _closure(lowering, stack)
     order = tuple(kinds), tuple(patterns)
     products = [number for number, node in enumerate(after.nodes) if node.name in ("linear", "frozen")]
     holds = [(number - first, tensor) for number, tensor in tape.holds if number >= first]
     final = after.input + forward_peak(after.nodes[: products[0]] if products else after.nodes, holds, KEPT)
-    gone = where(any(s.label == INPUT_LABEL for s in after.kept), 0, after.input)  # the stream, once it is normalised
+    gone = where(any(s.label == INPUT_LABEL for s in after.kept), 0, after.input)  # the stream, once it is normalized
     after = replace(after, burst=after.burst - gone)
     places = (place for value in lowering.shared_tensors.values() for place in value.tensor.places)
     shared_tensors = tuple({id(storage): storage for _, storage in places}.values())
@@ -262,8 +238,57 @@ def forward(
     )
 
 
+def _run_layers(
+    lowering: Lowering, stack: Stack, width: Number, dtype: str, decoder: tuple[int, Shape, Number] | None
+) -> tuple[list[tuple[int, Piece]], list[Layer], list[Numbered], Number, str]:
+    """Run each layer type once; return (how many, one of them), the types, their order, and the residual stream's width
+    and dtype after them. `decoder`: its first pattern, its sequences and its width, where an encoder precedes it."""
+    known: dict[tuple[int, str], tuple[int, Piece, str]] = {}  # each layer type is lowered once
+    kinds: list[Layer] = []
+    patterns: list[Numbered] = []
+    for number, (times, runs) in enumerate(stack.patterns):
+        if decoder is not None and number == decoder[0]:
+            lowering.over(decoder[1])
+            lowering.reads_encoder(MEMORY, width, dtype)
+            width = decoder[2]
+        while times:
+            begin, block = dtype, []
+            for count, layer in runs:
+                while count:
+                    key = (id(layer), dtype)
+                    if key not in known:
+                        known[key] = (len(kinds), *one_layer(lowering, layer, width, dtype))
+                        kinds.append(layer)
+                    kind, _, dtype = known[key]
+                    same = count if dtype == key[1] else 1  # what follows may read the stream in another type
+                    block.append((same, kind))
+                    count -= same
+            same = times if dtype == begin else 1
+            patterns.append((same, tuple(block)))
+            times -= same
+    made = {kind: one for kind, one, _ in known.values()}
+    layers = [(count, made[kind]) for kind, count in counted(patterns).items()]
+    return layers, kinds, patterns, width, dtype
+
+
+def _run_head(lowering: Lowering, stack: Stack, residual: Value) -> Number:
+    """Run what follows the layers, and the loss; return the bytes of logits that the training loop keeps."""
+    form = LOSSES.get(lowering.implementation.loss)
+    kept_on: Number = 0
+    if form is not None and form.fused:
+        fused_loss(lowering, stack.after, residual)
+    else:
+        logits = lowering.run(rewrite(stack.after, lowering.implementation), residual)
+        if form is None:
+            cross_entropy(lowering, logits)
+        else:
+            special_loss(lowering, logits, form)
+            kept_on = int(form.held) * logits.tensor.count
+    return kept_on
+
+
 def counted(patterns: Iterable[Numbered]) -> dict[int, int]:
-    """How many layers there are of each kind, by its number."""
+    """Return how many layers there are of each type, by its index."""
     counts: dict[int, int] = {}
     for times, runs in patterns:
         for count, kind in runs:
@@ -272,7 +297,7 @@ def counted(patterns: Iterable[Numbered]) -> dict[int, int]:
 
 
 def _embedded(lowering: Lowering, operations: Iterable[Operation], x: Value) -> tuple[Number, Number]:
-    """Bytes that the model's code holds of what it looked up, and whether that is the residual stream itself."""
+    """Return the bytes of embeddings that the forward function holds, and those that are the residual stream."""
     if not lowering.implementation.embeddings:
         return 0, 0
     held: dict[str, Tensor] = {}
@@ -288,8 +313,8 @@ def _embedded(lowering: Lowering, operations: Iterable[Operation], x: Value) -> 
 
 
 def _closure(lowering: Lowering, stack: Stack) -> tuple[Number, tuple[Storage, ...], Number]:
-    """What the code of checkpointed layers refers to beside their input: (positions and slopes, rotary tables, one
-    mask)."""
+    """Return what checkpointed layers refer to in addition to their input: bytes of positions and slopes, the rotary
+    tables, and bytes of one mask."""
     refers = lowering.implementation.closure
     stream = "fp32" if lowering.tape.autocast else lowering.tape.compute
     ids = lowering.own * BYTES["int64"] * (("ids" in refers) + lowering.b * ("each ids" in refers))
@@ -301,7 +326,7 @@ def _closure(lowering: Lowering, stack: Stack) -> tuple[Number, tuple[Storage, .
     square = lowering.b * lowering.own * lowering.s
     if lowering.attention != EAGER:  # boolean, made for windows alone
         windows = "masks" in refers and any((op.window or op.chunk) and is_masked(lowering, op) for op in attends)
-        # one for all sequences, but that an indexer inverts it for each
+        # one for all sequences, except that an indexer inverts it for each
         inverted = any(op.inverts_mask() for layer in stack.layers for op in layer.operations)
         return ids + slopes, tables, lowering.own * lowering.s * windows * (lowering.b if inverted else 1)
     masked = "mask" in refers or "masks" in refers
@@ -309,7 +334,7 @@ def _closure(lowering: Lowering, stack: Stack) -> tuple[Number, tuple[Storage, .
 
 
 def one_layer(lowering: Lowering, layer: Layer, width: Number, dtype: str) -> tuple[Piece, str]:
-    """A layer's piece, and the type of what it hands on."""
+    """Return what a layer keeps, and the dtype of its output."""
     tape = lowering.tape.fresh()
     outer, lowering.tape = lowering.tape, tape
     x = lowering.residual(width, dtype)
@@ -319,8 +344,8 @@ def one_layer(lowering: Lowering, layer: Layer, width: Number, dtype: str) -> tu
 
 
 def cross_entropy(lowering: Lowering, logits: Value) -> None:
-    """log-softmax, kept in the type of its input, and the negative log-likelihood, which keeps labels and the weight
-    of all tokens."""
+    """Record a log-softmax, kept in its input's dtype, and the negative log-likelihood, which keeps the labels and the
+    weight of all tokens."""
     tape, implementation = lowering.tape, lowering.implementation
     tape.scope = "loss"
     if logits.divided and not implementation.parallel_loss:
@@ -346,7 +371,7 @@ def cross_entropy(lowering: Lowering, logits: Value) -> None:
 
 
 def special_loss(lowering: Lowering, logits: Value, form: Loss) -> None:
-    """A cross entropy that works in its own buffers: what it keeps, and the largest that they are."""
+    """Record a cross entropy that works in its own buffers: what it keeps, and their peak."""
     tape = lowering.tape
     tape.scope = "loss"
     head = tape.nodes[-1]
@@ -369,14 +394,14 @@ def special_loss(lowering: Lowering, logits: Value, form: Loss) -> None:
 
 
 def fused_loss(lowering: Lowering, operations: tuple[Operation, ...], residual: Value) -> None:
-    """The head's product and the cross entropy as one kernel: what stands after the head runs inside it.
+    """Record the head's matmul and the cross entropy as one kernel; what follows the head runs inside it.
 
-    Keeps the gradients of the hidden state and of the head's weight, which backward hands on as they are. Forward also
-    holds one part's logits and its part of the weight's gradient, and an fp32 loss a token."""
+    It keeps the gradients of the hidden state and of the head's weight, which backward returns as they are. Forward
+    also holds the logits of one chunk, its part of the weight's gradient, and an fp32 loss per token."""
     tape = lowering.tape
     place = next((n for n, op in enumerate(operations) if op.role == LM_HEAD), None)
     if place is None:
-        raise Refused("a loss fused with the head's product needs a head", "leave --loss out")
+        raise Refused("a loss fused with the head's matmul needs a head", "omit --loss")
     head: Any = operations[place]
     hidden = (
         lowering.run(rewrite(operations[:place], lowering.implementation), residual).tensor
@@ -397,13 +422,13 @@ def fused_loss(lowering: Lowering, operations: tuple[Operation, ...], residual: 
         tape.new(1, "fp32", "loss"),
         (of_hidden, of_weight),
         weight=of_weight.size,
-        scratch=-of_weight.size - of_hidden.size,  # both are kept already: handed on, not made
+        scratch=-of_weight.size - of_hidden.size,  # both are kept already: returned, not computed
         forward_scratch=logits + of_weight.size + sized(lowering.tokens, "fp32"),
     )
 
 
 def next_power(n: Number) -> Number:
-    """The least power of two that is n or more."""
+    """Return the smallest power of two that is at least n."""
     power: Number = n * 0 + 1
     for _ in range(40):  # 2^40 tokens
         power = where(power < n, 2 * power, power)
@@ -415,7 +440,7 @@ QUARTERS = 4
 
 
 def group_size(recompute: Recompute, depth: int) -> int:
-    """Blocks under one checkpoint."""
+    """Return how many blocks share a checkpoint."""
     if recompute.kind != "group":
         return 1
     if recompute.k:

@@ -1,11 +1,11 @@
-"""From live tensors to what a card reports: allocated, reserved and used, each with an interval.
+"""From live tensors to what a GPU reports: allocated, reserved and used, each with an interval.
 
-    allocated = live · (1 + rounding) + workspaces of matrix products    torch.cuda.max_memory_allocated
+    allocated = live · (1 + rounding) + workspaces of matmuls            torch.cuda.max_memory_allocated
     reserved  = allocated + apart + (caching − 1) · passing              torch.cuda.max_memory_reserved
     used      = reserved + CUDA context + communication buffers          what nvidia-smi shows
 
-The shares are what published runs showed, or what the library's own code states; none of them is exact. Bytes are whole
-numbers: what a share gives is rounded up, an interval's ends outwards.
+The shares are what published runs showed or what the library's source states; none of them is exact. Bytes are
+integers: a share of bytes is rounded up, the ends of an interval outwards.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from napkin.term import ceiling as rounded_up
 
 @record
 class Figure:
-    """A figure with the ends of what was seen, and where."""
+    """A figure with the range that was published, and where."""
 
     value: float
     low: float
@@ -56,8 +56,13 @@ COMMUNICATION = Figure(
 
 @record
 class Width:
-    """How far a step can lie from the formulas: the live bytes, below and above, and the figures that runs measured
-    themselves, as ends over the prediction. `rows`: published rows that it is from; `says`: where from, in words."""
+    """How far a step can lie from the formulas.
+
+    live     relative margins of the live bytes, below and above
+    figures  (figure, low, high) of those that runs measured themselves, as ratios to the prediction
+    rows     how many published rows the ratios are from
+    says     the origin in words
+    """
 
     live: tuple[float, float] = (0.0, 0.0)
     figures: tuple[tuple[str, float, float], ...] = ()
@@ -70,10 +75,10 @@ EXACT = Width()
 
 @record
 class Flow:
-    """What the allocator's cache depends on besides the largest moment.
+    """What the allocator's cache depends on in addition to the peak.
 
     standing  bytes of the optimizer step: weights, gradients, states and its own buffers
-    passing   the most bytes that come and go in a pass: activations, gathered weights, losses
+    passing   the most bytes that are allocated and freed in a pass: activations, gathered weights, losses
     groups    communicators: one of all ranks, and one for each parallel degree that is a part of them
     """
 
@@ -82,14 +87,17 @@ class Flow:
     groups: Number
 
     def apart(self, live: Number) -> Number:
-        """What the cache holds although the largest moment has no use for it: blocks of the step's sizes serve no
-        activation, so both stay."""
+        """Return the bytes that the cache holds although the peak has no use for them: blocks of the optimizer step's
+        sizes fit no activation, so both stay."""
         return maximum(self.standing + self.passing - live, 0)
 
 
 @record
 class Reported:
-    """The three figures with their parts, and the ends of the interval of each."""
+    """The three figures with their parts, and the interval of each.
+
+    least  what must be there even when the allocator empties its cache: a capacity below it does not fit
+    """
 
     allocated: Term
     reserved: Term
@@ -97,7 +105,6 @@ class Reported:
     overhead: Term
     ends: dict[str, tuple[Number, Number]]
     least: Number
-    """What must be there even when the allocator gives its cache back: less than this does not fit."""
 
 
 def _leaf(name: str, figure: Figure, unit: str = "byte", kind: str = SEEN) -> Term:
@@ -105,7 +112,7 @@ def _leaf(name: str, figure: Figure, unit: str = "byte", kind: str = SEEN) -> Te
 
 
 def _share(name: str, whole: Term, share: Term) -> Term:
-    """A share of bytes, in whole bytes."""
+    """Return a share of bytes, rounded up to an integer."""
     return rounded_up(name, multiply(f"{name}/exact", whole, share))
 
 
@@ -117,7 +124,7 @@ def reported(
     flow: Flow | None = None,
     outside: Figure = CONTEXT,
 ) -> Reported:
-    """allocated, reserved and used from live bytes on one of `gpus` cards."""
+    """Return allocated, reserved and used bytes from the live bytes of one of `gpus` GPUs."""
     caching = COMPILED if compiled else EAGER
     flow = flow or Flow(0, live.value, where(gpus == 1, 0, 1))
     rounding = _share("memory/rounding", live, _leaf("rounding", ROUNDING, "1"))

@@ -7,14 +7,14 @@ from napkin.elementwise import Number, ceil_div
 from napkin.footprint import activations, memory
 from napkin.footprint.activations import Piece
 from napkin.footprint.offload import host_bytes
-from napkin.footprint.prepared import Step
+from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.rank import BUCKETS, Moment, Rank
 from napkin.record import replace
 from napkin.term import TRUE, Term, add, ceil_divide, constant, largest, leaf, multiply
 
 
-def tree(step: Step, rank: Rank, source: str) -> dict[str, Term]:
-    """Terms by path. `source` says whose code the activations are those of."""
+def tree(step: PreparedStep, rank: Rank, source: str) -> dict[str, Term]:
+    """Return the terms of a rank's memory by path. `source` cites the implementation that the activations are of."""
     precision = step.setup.precision
     root = "memory"
     terms: dict[str, Term] = {}
@@ -53,7 +53,7 @@ def tree(step: Step, rank: Rank, source: str) -> dict[str, Term]:
 
 
 def _in_flight(rank: Rank, path: str, saved: Term) -> Term:
-    """Activations of all micro-batches on their way through the stage."""
+    """Return the activations of all micro-batches in flight on the stage."""
     stage = rank.stage
     if rank.each == rank.saved and stage.parts == 1 and rank.stage.delayed == 0:
         return multiply(path, saved, constant("micro_batches_in_flight", stage.chunks))
@@ -66,8 +66,8 @@ def _in_flight(rank: Rank, path: str, saved: Term) -> Term:
     return add(path, *parts)
 
 
-def hosted(step: Step, rank: Rank) -> list[Term]:
-    """What stands outside the GPU's own memory for each GPU, and what offloading moves there and back in a step."""
+def hosted(step: PreparedStep, rank: Rank) -> list[Term]:
+    """Return what each GPU keeps in the host's memory, and what offloading moves there and back in a step."""
     setup = step.setup
     if not setup.offload and not setup.optimizer.paged:
         return []
@@ -90,9 +90,9 @@ def hosted(step: Step, rank: Rank) -> list[Term]:
     return found
 
 
-def _weights(step: Step, rank: Rank, path: str, size: Number, width: Term, sharded: bool) -> Term:
-    """Weights held (table, layers, head) × bytes, over the ranks that share them; what a framework adds beside them
-    (flat copies, quantised weights) stands in one leaf with the rest."""
+def _weights(step: PreparedStep, rank: Rank, path: str, size: Number, width: Term, sharded: bool) -> Term:
+    """Return weights held (embedding, layers, head) × bytes, over the ranks that shard them; one leaf where a framework
+    adds to them (flat copies, quantized weights)."""
     pieces = ["table", *(f"layers/{piece.name}" for _, piece in step.run.layers), "head", "shared"]
     held = []
     for name, (count, part) in zip(pieces, memory.parts_of(step, rank.stage), strict=False):
@@ -108,16 +108,16 @@ def _weights(step: Step, rank: Rank, path: str, size: Number, width: Term, shard
     return leaf(path, size, "byte", TRUE)
 
 
-def _state(step: Step, rank: Rank, path: str, name: str, size: Number) -> Term:
-    """One state of the optimizer: weights × bytes where it has the shape of all of them."""
+def _state(step: PreparedStep, rank: Rank, path: str, name: str, size: Number) -> Term:
+    """Return one state of the optimizer: weights × bytes where it has the shape of all of them."""
     precision = step.setup.precision
     kind = precision.master if name == "master" and precision.master else precision.state
     width = leaf(f"bytes_of_{name}", sized(1, kind), "byte/param", TRUE, kind)
     return _weights(step, rank, path, size, width, step.setup.layout.zero >= 1)
 
 
-def _saved(step: Step, rank: Rank, path: str, source: str) -> Term:
-    """Bytes kept by each operation of each kind of layer, by checkpointed blocks, and outside the layers."""
+def _saved(step: PreparedStep, rank: Rank, path: str, source: str) -> Term:
+    """Return the bytes kept by each operation of each layer type, by checkpointed blocks, and outside the layers."""
     stage, run, recompute = rank.stage, step.run, step.setup.layout.recompute
     size = activations.group_size(recompute, step.order.depth)
     parts: list[Term] = []
@@ -140,7 +140,7 @@ def _saved(step: Step, rank: Rank, path: str, source: str) -> Term:
 
 
 def _kept(piece: Piece) -> Term:
-    """What one piece keeps, by operation."""
+    """Return what one piece keeps, by operation."""
     by_operation: dict[str, Number] = {}
     for storage in piece.kept:
         if storage.kind == ACTIVATION and not storage.shared:
@@ -151,5 +151,5 @@ def _kept(piece: Piece) -> Term:
 
 
 def peak_of(rank: Rank) -> Moment:
-    """The moment of the largest live bytes."""
+    """Return the moment of the peak."""
     return max(rank.moments, key=lambda m: m.live)

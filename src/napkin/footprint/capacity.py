@@ -13,13 +13,13 @@ from napkin.training.precision import Precision
 
 
 def width(dtype: str, name: str) -> Term:
-    """Bytes of a parameter in a number format (a fraction for fp4 and block-scaled formats)."""
+    """Return the bytes of a parameter in a number format (a fraction for fp4 and block-scaled formats)."""
     whole = constant("parameter", 1, "param")
     return divide(name, formats.element_bytes(formats.find(dtype), f"{name}/{dtype}"), whole)
 
 
 def state_widths(policy: Precision, optimizer: Optimizer) -> dict[str, Term]:
-    """Bytes for each parameter of what training keeps: parameters, gradients, master copy if any, optimizer states."""
+    """Return the bytes per parameter that training keeps: parameters, gradients, any master copy, optimizer states."""
     root = "bytes_per_param"
     parts = {
         "parameters": width(policy.param, f"{root}/parameters"),
@@ -33,13 +33,15 @@ def state_widths(policy: Precision, optimizer: Optimizer) -> dict[str, Term]:
 
 
 def bytes_per_param(policy: Precision, optimizer: Optimizer) -> Term:
+    """Return the sum of `state_widths`."""
     return add("bytes_per_param", *state_widths(policy, optimizer).values())
 
 
 def total_capacity(per_gpu: Term, gpus: Term) -> Term:
+    """Return the memory of all GPUs together."""
     return multiply("memory/capacity", per_gpu, gpus)
 
 
 def most_params(capacity: Term, each: Term, name: str = "params/max") -> Term:
-    """⌊capacity / bytes per parameter⌋."""
+    """Return ⌊capacity / bytes per parameter⌋."""
     return floor(name, divide(f"{name}/exact", capacity, each))

@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from napkin.autograd.tensors import sized
 from napkin.elementwise import Number, maximum, where
 from napkin.footprint.activations import total
-from napkin.footprint.prepared import Step
+from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.stages import Stage
 from napkin.footprint.states import Held
 
 BLOCKS_IN_FLIGHT = 2
-"""Blocks whose parameters fully sharded data parallelism holds gathered: the one in use and the one prefetched."""
+"""Blocks whose parameters FSDP holds gathered: the one in use and the one prefetched."""
 
 
 def gathered_bytes(
-    step: Step, stage: Stage, parts: Sequence[tuple[Number, Held]], in_flight: int = BLOCKS_IN_FLIGHT
+    step: PreparedStep, stage: Stage, parts: Sequence[tuple[Number, Held]], in_flight: int = BLOCKS_IN_FLIGHT
 ) -> Number:
-    """Parameters that fully sharded data parallelism holds gathered: the root (table and head), and the blocks in use
-    and fetched ahead."""
+    """Return the bytes of parameters that FSDP (ZeRO-3) holds gathered: the root (embedding and head), and the blocks
+    in use and prefetched."""
     setup = step.setup
     weight = sized(1, setup.precision.param)
     compute = sized(1, setup.layers_in.compute) if setup.precision.autocast else weight
@@ -37,5 +37,5 @@ def gathered_bytes(
 
 
 def flat_gradient(part: Held, width: Number) -> Number:
-    """Bytes of the gradient of a piece's flat parameter: all of it where any is trained."""
+    """Return the bytes of the gradient of a piece's flat parameter: all of it where any is trained."""
     return where(part.all > 0, part.all * width + part.frozen, 0)

@@ -8,32 +8,32 @@ from napkin.autograd.tensors import INPUT_LABEL, WEIGHT_COPY, Storage
 from napkin.elementwise import Number, ceil_div, maximum, minimum, where
 from napkin.footprint import activations
 from napkin.footprint.activations import total
-from napkin.footprint.prepared import Step
+from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.stages import Stage
 from napkin.operations.implementations import EAGER
 from napkin.training.order import Counts
 from napkin.training.recomputation import OPERATIONS
 
-LAYERS_ON_THE_WAY = 2
-"""Layers whose activations are on the card while activations are offloaded: one being written, one being read."""
+LAYERS_IN_TRANSIT = 2
+"""Layers whose activations are on the GPU while activations are offloaded: one being written, one being read."""
 
 STASHED = 5
-"""Tensors on their way to the host at once (torchtune training/_activation_offloading.py, max_fwd_stash_size)."""
+"""Tensors being copied to the host at once (torchtune training/_activation_offloading.py, max_fwd_stash_size)."""
 
 
-def saved_bytes(step: Step, stage: Stage) -> tuple[Number, Number, Number]:
-    """(layers', weight copies', outside) bytes of one micro-batch on a stage."""
+def saved_bytes(step: PreparedStep, stage: Stage) -> tuple[Number, Number, Number]:
+    """Return the bytes that one micro-batch keeps on a stage: by layers, by weight copies, and outside the layers."""
     run, recompute = step.run, step.setup.layout.recompute
     casts = stage.first * run.before.casts + stage.last * run.after.casts
     shared: dict[int, tuple[Storage, Number]] = {}  # by storage: it, and how many layers keep it
-    for n, sort in zip(stage.sorts, step.order.sorts, strict=True):
-        piece = run.layers[sort.kind][1]
-        if not sort.again and not sort.asleep:
+    for n, variant in zip(stage.variants, step.order.variants, strict=True):
+        piece = run.layers[variant.kind][1]
+        if not variant.checkpointed and not variant.no_grad:
             casts = casts + n * piece.casts
             for storage in piece.shared:
                 shared[id(storage)] = (storage, shared.get(id(storage), (storage, 0))[1] + n)
     size = activations.group_size(recompute, step.order.depth)
-    layers = kept_by_layers(step, stage.sorts, ceil_div(total(stage.checkpointed), size))
+    layers = kept_by_layers(step, stage.variants, ceil_div(total(stage.checkpointed), size))
     passed = mask_bytes(step, stage, stage.checkpointed) if step.setup.implementation.passes_mask else 0
     once = [(s.kind, where(keep > 0, s.size * s.kept, 0)) for s, keep in shared.values()]
     tables = total(size for kind, size in once if kind != WEIGHT_COPY)
@@ -43,41 +43,41 @@ def saved_bytes(step: Step, stage: Stage) -> tuple[Number, Number, Number]:
     return layers, casts, outside
 
 
-def _first_keeps_input(step: Step) -> bool:
-    """Whether the first layer keeps the residual stream as it comes, or is checkpointed and keeps nothing else."""
+def _first_keeps_input(step: PreparedStep) -> bool:
+    """Return whether the first layer keeps the residual stream unchanged, or is checkpointed and keeps nothing else."""
     if not step.order.segments:
         return False
-    sort = step.order.sorts[step.order.segments[0].runs[0][2]]
-    piece = step.run.layers[sort.kind][1]
-    return not sort.asleep and (sort.again or any(s.label == INPUT_LABEL for s in piece.kept))
+    variant = step.order.variants[step.order.segments[0].runs[0][2]]
+    piece = step.run.layers[variant.kind][1]
+    return not variant.no_grad and (variant.checkpointed or any(s.label == INPUT_LABEL for s in piece.kept))
 
 
-def kept_by_layers(step: Step, counts: Counts, checkpoints: Number) -> Number:
-    """Bytes that so many layers of each sort keep, those of them that are checkpointed so many checkpoints."""
+def kept_by_layers(step: PreparedStep, counts: Counts, checkpoints: Number) -> Number:
+    """Return the bytes that `counts` layers of each variant keep; the checkpointed ones keep `checkpoints` inputs."""
     setup = step.setup
     layers: Number = 0
     inputs: Number = 0
     pieces = [piece for _, piece in step.run.layers]
-    for n, sort in zip(counts, step.order.sorts, strict=True):
-        piece = pieces[sort.kind]
-        if sort.asleep and setup.frozen is not None:
+    for n, variant in zip(counts, step.order.variants, strict=True):
+        piece = pieces[variant.kind]
+        if variant.no_grad and setup.frozen is not None:
             continue
-        if sort.again:
+        if variant.checkpointed:
             inputs = inputs + n * piece.input
             layers = layers + n * piece.chosen * (setup.layout.recompute.kind == OPERATIONS)
-        elif not sort.asleep:
+        elif not variant.no_grad:
             layers = layers + n * piece.saved
     if activations.group_size(setup.layout.recompute, step.order.depth) > 1:
         inputs = checkpoints * maximum(0, *(piece.input for piece in pieces))
-    if "activations" in setup.offload:  # copied to the host as they are made: two layers' worth is on its way
-        layers = minimum(layers, LAYERS_ON_THE_WAY * maximum(0, *(piece.saved for piece in pieces)))
+    if "activations" in setup.offload:  # copied to the host as they are computed
+        layers = minimum(layers, LAYERS_IN_TRANSIT * maximum(0, *(piece.saved for piece in pieces)))
         inputs = minimum(inputs, STASHED * maximum(0, *(piece.input for piece in pieces)))
     return layers + inputs
 
 
-def mask_bytes(step: Step, stage: Stage, counts: Counts) -> Number:
-    """Causal masks that so many layers of each kind refer to: one for each window among them, where each has its
-    own."""
+def mask_bytes(step: PreparedStep, stage: Stage, counts: Counts) -> Number:
+    """Return the bytes of the causal masks that `counts` layers of each type refer to: one for each window, where each
+    has its own."""
     by_window: dict[object, Number] = {}
     for again, layer in zip(counts, stage.kinds, strict=True):
         for op in layer.operations:
@@ -88,41 +88,45 @@ def mask_bytes(step: Step, stage: Stage, counts: Counts) -> Number:
     return total(where(again > 0, step.run.mask, 0) for again in by_window.values())
 
 
-def rotary_bytes(step: Step, stage: Stage) -> Number:
-    """Rotary tables that checkpointed layers refer to and no other layer keeps."""
+def rotary_bytes(step: PreparedStep, stage: Stage) -> Number:
+    """Return the bytes of rotary tables that checkpointed layers refer to and no other layer keeps."""
     found: Number = 0
     for storage in step.run.tables:
-        again, others = _users(step, stage.sorts, storage)
+        again, others = _users(step, stage.variants, storage)
         found = found + where((again > 0) & (others == 0), storage.size, 0)
     return found
 
 
-def shared_kv_bytes(step: Step, stage: Stage) -> Number:
-    """What layers lend each other and none keeps for backward: the code alone holds it."""
+def shared_kv_bytes(step: PreparedStep, stage: Stage) -> Number:
+    """Return the bytes of what layers share and none keeps for backward: only the forward function holds it."""
     found: Number = 0
     for storage in step.run.shared_tensors:
-        _, keep = _users(step, stage.sorts, storage)
+        _, keep = _users(step, stage.variants, storage)
         found = found + storage.size * where(keep > 0, 1 - minimum(storage.kept, 1), 1)
     return found
 
 
-def _users(step: Step, counts: Counts, storage: Storage) -> tuple[Number, Number]:
-    """Layers among so many of each sort that share a storage: those that are checkpointed, and those that keep it."""
+def _users(step: PreparedStep, counts: Counts, storage: Storage) -> tuple[Number, Number]:
+    """Return, of `counts` layers of each variant, those that share a storage: how many are checkpointed, how many keep
+    it."""
     again: Number = 0
     others: Number = 0
-    for n, sort in zip(counts, step.order.sorts, strict=True):
-        if any(storage is other for other in step.run.layers[sort.kind][1].shared):
-            again, others = again + n * sort.again, others + n * (not (sort.again or sort.asleep))
+    for n, variant in zip(counts, step.order.variants, strict=True):
+        if any(storage is other for other in step.run.layers[variant.kind][1].shared):
+            again, others = (
+                again + n * variant.checkpointed,
+                others + n * (not (variant.checkpointed or variant.no_grad)),
+            )
     return again, others
 
 
-def freed_bytes(step: Step, stage: Stage, left: Counts) -> Number:
-    """Bytes of what layers share and none of those that are left (of each sort) reads any more."""
+def freed_bytes(step: PreparedStep, stage: Stage, left: Counts) -> Number:
+    """Return the bytes of what layers share and none of those that are left (of each variant) still reads."""
     shared = {id(s): s for _, piece in step.run.layers for s in piece.shared if s.kind != WEIGHT_COPY}
     refers = {id(storage) for storage in step.run.tables}
     found: Number = 0
     for key, storage in shared.items():
-        again, others = _users(step, stage.sorts, storage)
+        again, others = _users(step, stage.variants, storage)
         there = (others > 0) | ((again > 0) & (key in refers))
         gone = total(_users(step, left, storage)) == 0
         found = found + where(there & gone, storage.size * storage.kept, 0)
@@ -130,4 +134,5 @@ def freed_bytes(step: Step, stage: Stage, left: Counts) -> Number:
 
 
 def dot(counts: Iterable[Number], sizes: Iterable[Number]) -> Number:
+    """Return Σ count · size."""
     return total(n * size for n, size in zip(counts, sizes, strict=True))

@@ -9,8 +9,8 @@ from napkin.footprint.setup import Setup
 
 
 def host_bytes(rank: Rank, setup: Setup) -> Number:
-    """What a step moves between a GPU and its host, activations apart: a rank's own part of the gradients down and of
-    the weights up; where the parameters stand there, up for both passes and down after each backward."""
+    """Return the bytes that a step moves between a GPU and its host, without activations: the rank's own gradients down
+    and weights up; with offloaded parameters, up for both passes and down after each backward."""
     layout = setup.layout
     own = ceil_div(rank.held.all, setup.shards if layout.zero >= 1 else 1)
     weight, gradient = own * sized(1, setup.precision.param), own * sized(1, setup.precision.grad)

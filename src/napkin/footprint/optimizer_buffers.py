@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from napkin.autograd.tensors import sized
 from napkin.elementwise import Number, ceil_div, maximum, where
 from napkin.footprint.activations import total
-from napkin.footprint.prepared import Step, table_of
+from napkin.footprint.prepared import PreparedStep, table_of
 from napkin.footprint.rank import Rank
 from napkin.footprint.states import divided, optimizer_of, weights_of
 from napkin.operations.base import Operation
@@ -15,9 +15,9 @@ from napkin.operations.roles import VOCABULARY
 from napkin.training.optimizers import OPTIMIZERS, Optimizer
 
 
-def optimizer_temporaries(step: Step, rank: Rank) -> Number:
-    """Buffers of the optimizer step (optimizer_step.py), divided like the states. What Muon leaves to AdamW is a step
-    of its own."""
+def optimizer_temporaries(step: PreparedStep, rank: Rank) -> Number:
+    """Return the bytes of the optimizer step's buffers (optimizer_step.py), sharded like the states. What Muon leaves
+    to AdamW is a step of its own."""
     setup = step.setup
     shards = where(setup.layout.zero >= 1, setup.shards, 1)
     own = ceil_div(setup.framework.step_bytes * rank.held.all, shards)
@@ -33,9 +33,9 @@ def optimizer_temporaries(step: Step, rank: Rank) -> Number:
     return found
 
 
-def tensor_sizes(step: Step) -> Iterator[tuple[Number, tuple[int, ...], Optimizer]]:
-    """(numbers on a rank, shape, optimizer) of the weight tensors in order, each kind of layer once or twice. A tied
-    head's matrix is the table."""
+def tensor_sizes(step: PreparedStep) -> Iterator[tuple[Number, tuple[int, ...], Optimizer]]:
+    """Yield (elements on a rank, shape, optimizer) of the weight tensors in order, each layer type once or twice. A
+    tied head's matrix is the embedding."""
     stack, setup = step.stack, step.setup
     layers: list[Operation] = []
     for layer in stack.layers:
@@ -47,6 +47,6 @@ def tensor_sizes(step: Step) -> Iterator[tuple[Number, tuple[int, ...], Optimize
         yield ceil_div(weight.count, divided(weight, setup.layout)), shape, optimizer_of(weight, setup.optimizer)
 
 
-def table_elements(step: Step) -> Number:
-    """Numbers of the token table on a rank."""
+def table_elements(step: PreparedStep) -> Number:
+    """Return the elements of the token embedding on a rank."""
     return total(ceil_div(w.count, divided(w, step.setup.layout)) for w in table_of(step.stack).weights())

@@ -22,8 +22,13 @@ from napkin.training.order import Order, order_of
 
 @record
 class Weights:
-    """What one rank holds of what stands before the layers, of a layer of each kind, of what stands after them, and of
-    what several layers share; `head` is `after` with the table where both are one, and `table` that table."""
+    """What one rank holds of a model's weights.
+
+    before  of what runs before the layers        layers  of one layer of each type
+    after   of what follows the layers            shared  of what several layers share
+    head    `after`, with the embedding where both are tied
+    table   of the embedding that a tied head shares
+    """
 
     before: Held
     layers: tuple[Held, ...]
@@ -34,10 +39,13 @@ class Weights:
 
 
 @record
-class Step:
-    """One model's pass on the tape, with the replay of each piece, its weights and the order of its layers: what all
-    stages share. `again`: the replays of layers that are computed again; `first`: of the first layer,
-    the last to let go of what layers share."""
+class PreparedStep:
+    """A training step recorded on the tape: what all stages of a pipeline share.
+
+    run     the forward pass, with the replay of the backward pass of each piece in `before`, `layers` and `after`
+    again   the replays of layers that are recomputed
+    first   the replay of the first layer, the last to free what layers share
+    """
 
     model: Model
     stack: Stack
@@ -51,14 +59,14 @@ class Step:
     again: tuple[Replay, ...] = ()
     first: Replay | None = None
 
-    def under(self, setup: Setup) -> Step:
-        """The same with another setup that changes nothing on the tape."""
+    def under(self, setup: Setup) -> PreparedStep:
+        """Return the same step under another setup, one that changes nothing on the tape."""
         weights = _weights(self.model, self.stack, setup, self.run.kinds)
         return rerun(replace(self, setup=setup, weights=weights, order=_order(self.run, setup)))
 
 
-def prepare(model: Model, setup: Setup) -> Step:
-    """Run the model's decoder once on the tape, forwards and backwards."""
+def prepare(model: Model, setup: Setup) -> PreparedStep:
+    """Run the model once on the tape, forward and backward."""
     layout = setup.layout
     stack = one_stack(model)
     if setup.implementation.crops:
@@ -79,14 +87,14 @@ def prepare(model: Model, setup: Setup) -> Step:
     residual = run.after.input
     weights = _weights(model, stack, setup, run.kinds)
     waits = where(layout.pp == 1, weights.table.all * sized(1, setup.precision.grad), 0) * model.tied
-    step = Step(
+    step = PreparedStep(
         model,
         stack,
         setup,
         run,
         _replayed(run.before, residual, setup),
         tuple(_replayed(piece, piece.input, setup) for _, piece in run.layers),
-        _replayed(run.after, 0, setup, waits=waits),  # the root gradient stays as long as the backward pass
+        _replayed(run.after, 0, setup, waits=waits),  # the root gradient lives as long as the backward pass
         weights,
         _order(run, setup),
         first=_first(run, setup),
@@ -97,7 +105,7 @@ def prepare(model: Model, setup: Setup) -> Step:
 def _replayed(
     piece: Piece, seed: Number, setup: Setup, again: bool = False, alone: bool = False, waits: Number = 0
 ) -> Replay:
-    """A piece's replay; entry by entry where layouts differ in whether new gradients go at once."""
+    """Return a piece's replay, entry by entry where layouts differ in whether new gradients are freed at once."""
     goes = setup.lets_go
     if not is_array(goes):
         return replay(piece.nodes, seed, bool(goes), again, alone, waits)
@@ -106,7 +114,7 @@ def _replayed(
 
 
 def _first(run: Pass, setup: Setup) -> Replay | None:
-    """The first layer's replay, with which the rotary tables go; None where no layer keeps any."""
+    """Return the first layer's replay, which frees the rotary tables; None where no layer keeps any."""
     number = next((kind for _, runs in run.patterns for _, kind in runs), None)
     if number is None or not run.layers[number][1].shared:
         return None
@@ -114,8 +122,8 @@ def _first(run: Pass, setup: Setup) -> Replay | None:
     return _replayed(piece, piece.input, setup, alone=True)
 
 
-def rerun(step: Step) -> Step:
-    """A step with its layers' replays for when they are computed again, where they are."""
+def rerun(step: PreparedStep) -> PreparedStep:
+    """Return the step with the replays of its layers as they are recomputed, where they are."""
     if step.again or step.setup.layout.recompute.kind in ("none", "selective"):
         return step
     return replace(step, again=tuple(_replayed(p, p.input, step.setup, again=True) for _, p in step.run.layers))
@@ -128,7 +136,7 @@ def _order(run: Pass, setup: Setup) -> Order:
 
 
 def _weights(model: Model, stack: Stack, setup: Setup, kinds: Iterable[Layer]) -> Weights:
-    """A tied head's matrix is the table; on another stage than the table's it is a copy."""
+    """Return what a rank holds. A tied head's matrix is the embedding; on another pipeline stage it is a copy."""
     after = head = held(stack.after, setup)
     table = held((table_of(stack),), setup)
     if model.tied:
@@ -145,7 +153,7 @@ def _weights(model: Model, stack: Stack, setup: Setup, kinds: Iterable[Layer]) -
 
 
 def one_stack(model: Model) -> Stack:
-    """The decoder; with an encoder, both as one stack, the encoder's last operations a layer between them."""
+    """Return the decoder; with an encoder, both as one stack, the encoder's last operations as a layer between them."""
     last = model.stacks[-1]
     if len(model.stacks) == 1:
         return last
@@ -159,11 +167,12 @@ def one_stack(model: Model) -> Stack:
 
 
 def table_of(stack: Stack) -> Operation:
-    """The token table that a tied head shares: a decoder's own, or the one that it shares with its encoder."""
+    """Return the token embedding that a tied head shares: a decoder's own, or the one shared with its encoder."""
     tables = [op for op in stack.before if op.embeds() == TOKEN]
     return tables[-1] if tables else stack.before[0]
 
 
 def cropped(stack: Stack, length: Number) -> Stack:
-    """A stack whose learned positions are cut to the sequences that it trains on (nanoGPT's crop_block_size)."""
+    """Return the stack, its learned positions cut to the sequence length that it trains on (nanoGPT's
+    crop_block_size)."""
     return replace(stack, before=tuple(op.cropped(int(length)) for op in stack.before))

@@ -32,7 +32,7 @@ class Moment:
 
 
 def larger(first: Moment, second: Moment, there: Number = 1) -> Moment:
-    """The moment with more live bytes, entry by entry; the first where the second is not there."""
+    """Return the moment with more live bytes, entry by entry; the first where the second is not there."""
     chosen = (second.live > first.live) & (there > 0)
     return Moment(first.name, *(where(chosen, getattr(second, b), getattr(first, b)) for b in BUCKETS))
 
@@ -41,10 +41,10 @@ def larger(first: Moment, second: Moment, there: Number = 1) -> Moment:
 class Rank:
     """Memory of a rank of one stage.
 
-    saved    one micro-batch's saved activations      casts  autocast's weight copies that it keeps
-    each     of them, what each other micro-batch on its way keeps: the head is done with one before the next, but in
-             GPipe               delayed  bytes of one that waits for its weights' gradients
-    states   bytes of the optimizer's states by name, master weights included
+    saved    saved activations of one micro-batch      casts  autocast's copies of weights that it keeps
+    each     what each other micro-batch in flight keeps: except in GPipe the head is done with one before the next
+    delayed  bytes of a micro-batch whose weight gradients are still to be computed
+    states   bytes of the optimizer's states by name, with master weights
     between  what is live when the forward pass is over, and when the backward pass is
     """
 
@@ -75,7 +75,7 @@ class Rank:
         return maximum(*(moment.live for moment in self.moments))
 
     def flow(self, setup: Setup) -> Flow:
-        """What stands at the optimizer step, and what passes in the passes before it."""
+        """Return what is allocated at the optimizer step, and what comes and goes in the passes before it."""
         *passes, step = self.moments
         bucket = setup.bucket
         passing = maximum(*(m.activations + m.weight_casts + m.inputs + m.temporaries for m in passes)) - bucket

@@ -5,7 +5,7 @@ from __future__ import annotations
 from napkin.autograd.tensors import sized
 from napkin.elementwise import Number
 from napkin.footprint.activations import total
-from napkin.footprint.prepared import Step
+from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.stages import Stage
 from napkin.operations.implementations import EAGER
 from napkin.operations.roles import TABLES
@@ -14,8 +14,8 @@ SPARE_POSITIONS = 2
 """Rows of a table of sines before the first position (fairseq's offset, for padding)."""
 
 
-def buffers(step: Step, stage: Stage) -> Number:
-    """Bytes of the tensors that a stage's code registers beside its parameters (frames.py)."""
+def buffers(step: PreparedStep, stage: Stage) -> Number:
+    """Return the bytes of the buffers that the modules of a stage register (frames.py)."""
     setup, stack = step.setup, step.stack
     length = setup.layout.seq if setup.implementation.crops else step.model.max_length or setup.layout.seq
     depth = total(stage.layers)

@@ -39,7 +39,7 @@ class Stored:
 
 
 def stored(name: str) -> Stored:
-    """A number format of weights. An unknown one is refused (2)."""
+    """Return a number format of weights. An unknown one is refused (2)."""
     word = name.strip().lower()
     if word in formats.QUANTIZED:
         return Stored(word, formats.QUANTIZED[word], WIDE)
@@ -132,7 +132,7 @@ def weights(model: Model, how: Stored, ranks: int) -> Term:
 
 
 def caches_of(layer: Layer, over: Served) -> list[Cache]:
-    """What a layer's operations keep for one sequence; some of them the same tensor."""
+    """Return what a layer's operations cache for one sequence; some of them the same tensor."""
     return [kept for op in layer.operations if (kept := op.cache(over)) is not None]
 
 
@@ -197,7 +197,7 @@ def _linears_behind(name: str, by_name: Mapping[str, Operation]) -> list[str]:
 
 
 def _nearest_linear(name: str, by_name: Mapping[str, Operation]) -> LinearLayer | None:
-    """The linear layer nearest to an output."""
+    """Return the linear layer nearest to an output."""
     open_names = [name]
     while open_names:
         op = by_name.get(open_names.pop(0))

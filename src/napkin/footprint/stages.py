@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from math import gcd
 
 from napkin.elementwise import Number, ceil_div, floor_div, is_array, maximum, minimum, ratio, where
-from napkin.footprint.prepared import Step
+from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.states import weights_of
 from napkin.operations.base import Operation
 from napkin.operations.model import Layer
@@ -19,16 +19,20 @@ from napkin.training.order import Counts
 
 @record
 class Stage:
-    """What a pipeline stage holds: layers `low` up to `high`, how many of them of each sort, of each kind, and of each
-    kind checkpointed; whether the ends.
+    """What a pipeline stage holds: layers low … high − 1.
 
-    chunks   micro-batches in flight, in parts of one of its `parts` model chunks
-    delayed  micro-batches of which only the weights' gradients are not made yet (zero-bubble schedules)"""
+    variants         how many of them of each variant
+    layers        how many of each type          kinds  the layer of each type
+    checkpointed  how many of each type are checkpointed
+    first, last   1 where it is that stage of the pipeline, with the embedding or the head
+    chunks        micro-batches in flight, counted in its `parts` model chunks
+    delayed       micro-batches of which only the weight gradients are still to be computed (zero-bubble schedules)
+    """
 
     index: Number
     low: Number
     high: Number
-    sorts: Counts
+    variants: Counts
     layers: tuple[Number, ...]
     checkpointed: tuple[Number, ...]
     first: Number
@@ -40,16 +44,19 @@ class Stage:
 
     @property
     def in_flight(self) -> Number:
-        """Micro-batches whose activations it holds."""
+        """Return the number of micro-batches whose activations it holds."""
         return ratio(self.chunks, self.parts)
 
 
 def shares(depth: int, stages: Number, index: Number, partition: str, costs: tuple[int, int]) -> tuple[Number, Number]:
-    """The first layer of a stage and the one after its last; `costs`: matrix weights of a layer and of the head.
+    """Return the first layer of a stage and the one after its last. `costs`: matrix weights of a layer and of the head.
 
-    even   as evenly as can be, the earlier stages one more       front  ⌈L/p⌉ on each, the last what is left
-    slots  the table and the head take a layer's place each       cost   stage i ends with the layer that brings the
-    weights multiplied above i + 1 of p equal shares of all (layers and head)"""
+    even   as evenly as possible, the earlier stages one more
+    front  ⌈L/p⌉ on each, the last stage what is left
+    slots  the embedding and the head count as a layer each
+    cost   stage i ends with the layer that brings the matrix weights above i + 1 of p equal shares of the total (layers
+           and head)
+    """
     if partition == FRONT:
         each = ceil_div(depth, stages)
         return minimum(index * each, depth), minimum((index + 1) * each, depth)
@@ -71,8 +78,8 @@ def _matrix_weights(operations: Iterable[Operation]) -> int:
     return sum(weight.count for weight in weights_of(operations) if len(weight.shape) > 1)
 
 
-def bounds(step: Step, index: Number) -> tuple[Number, Number]:
-    """The first layer of stage `index` and the one after its last."""
+def bounds(step: PreparedStep, index: Number) -> tuple[Number, Number]:
+    """Return the first layer of stage `index` and the one after its last."""
     if step.setup.layout.stages:
         return held_by(step.setup.layout.stages, int(index))
     partition, stack = step.setup.framework.partition, step.stack
@@ -82,21 +89,21 @@ def bounds(step: Step, index: Number) -> tuple[Number, Number]:
     return shares(step.order.depth, step.setup.layout.pp, index, partition, costs)
 
 
-def stage_of(step: Step, index: Number) -> Stage:
-    """What stage `index` of a pipeline holds."""
+def stage_of(step: PreparedStep, index: Number) -> Stage:
+    """Return what stage `index` of the pipeline holds."""
     order, p = step.order, step.setup.layout.pp
     low, high = bounds(step, index)
-    sorts = order.between(low, high)
+    variants = order.between(low, high)
     layers: list[Number] = [0] * len(step.run.kinds)
     again: list[Number] = [0] * len(step.run.kinds)
-    for sort, count in zip(order.sorts, sorts, strict=True):
-        layers[sort.kind] = layers[sort.kind] + count
-        again[sort.kind] = again[sort.kind] + count * sort.again
+    for variant, count in zip(order.variants, variants, strict=True):
+        layers[variant.kind] = layers[variant.kind] + count
+        again[variant.kind] = again[variant.kind] + count * variant.checkpointed
     return Stage(
         index,
         low,
         high,
-        sorts,
+        variants,
         tuple(layers),
         tuple(again),
         (index == 0) * 1,
@@ -106,18 +113,18 @@ def stage_of(step: Step, index: Number) -> Stage:
     )
 
 
-def places(step: Step) -> tuple[Number, ...]:
-    """Stages of which one is the worst, each once; of arrays of layouts some are the same where there are few.
+def places(step: PreparedStep) -> tuple[Number, ...]:
+    """Return the indices of stages among which the worst is, each once (in arrays of layouts some may repeat).
 
-    Micro-batches in flight never grow along the pipeline, so that of stages with equal layers, ends apart, the first is
-    the worst. With one sort of layer all but the ends are like the first, which has the table too, or smaller (the
-    second is the first that is whole where table and head take a layer's place). Layers that differ repeat with a
-    period, and so do the stages of one size: of each segment as many are looked at as differ."""
+    Micro-batches in flight never grow along the pipeline, so that of stages with equal layers, except the ends, the
+    first is the worst. With one layer variant all but the ends are like the first, which has the embedding too, or
+    smaller (the second is the first full one where embedding and head count as layers). Layers that differ repeat with
+    a period, and so do the stages of one size: of each segment as many stages are tried as differ."""
     found = _places(step)
     return found if is_array(step.setup.layout.pp) else tuple(dict.fromkeys(found))
 
 
-def _places(step: Step) -> tuple[Number, ...]:
+def _places(step: PreparedStep) -> tuple[Number, ...]:
     order, layout = step.order, step.setup.layout
     p, partition = layout.pp, step.setup.framework.partition
     ends = (0 * p, p - 1)
@@ -136,9 +143,9 @@ def _places(step: Step) -> tuple[Number, ...]:
     return (*ends, *(inner if is_array(p) else sorted(inner)))
 
 
-def _looked_at(step: Step) -> list[Number]:
-    """Stages that differ in their layers, the first of each makeup among them; under a zero-bubble schedule, in which
-    the last of them may hold the most, that one too."""
+def _looked_at(step: PreparedStep) -> list[Number]:
+    """Return stages that differ in their layers, among them the first of each composition; under a zero-bubble
+    schedule, where the last of them may hold the most, that one as well."""
     order, p = step.order, step.setup.layout.pp
     found: list[Number] = []
     for size, begin, end, origin in _runs(step):
@@ -152,8 +159,8 @@ def _looked_at(step: Step) -> list[Number]:
     return found if is_array(p) else list(dict.fromkeys(found))
 
 
-def _runs(step: Step) -> list[tuple[Number, Number, Number, Number]]:
-    """(layers of a stage, the first stage, one after the last, origin) of runs of stages of one size: stage i begins
+def _runs(step: PreparedStep) -> list[tuple[Number, Number, Number, Number]]:
+    """Return (layers per stage, first stage, one after the last, origin) of runs of stages of one size: stage i begins
     with layer i · size + origin."""
     layout, partition, depth = step.setup.layout, step.setup.framework.partition, step.order.depth
     if layout.stages:
@@ -171,12 +178,12 @@ def _runs(step: Step) -> list[tuple[Number, Number, Number, Number]]:
 
 
 def in_flight(layout: Layout, index: Number) -> tuple[Number, Number, Number]:
-    """(chunks of micro-batches whose activations a stage holds at once, chunks of one, micro-batches whose weight
-    gradients wait).
+    """Return the model chunks whose activations a stage holds at once, the chunks of a micro-batch, and the
+    micro-batches whose weight gradients are delayed.
 
-    1F1B holds min(p − i, m); interleaved, of v chunks each, 2(p − i − 1) + (v − 1)p + 1 chunks; GPipe m (Narayanan et
-    al. 2021). Zero-bubble (ZB-H1) as 1F1B, and on stage i the gradients of i micro-batches' weights wait, so that all
-    stages have p on their way (Qi et al. 2023, arXiv:2401.10241, section 2)."""
+    1F1B holds min(p − i, m) micro-batches; interleaved with v chunks each, 2(p − i − 1) + (v − 1)p + 1 chunks; GPipe m
+    (Narayanan et al. 2021). Zero-bubble (ZB-H1) is like 1F1B, and stage i delays the weight gradients of i
+    micro-batches, so that all stages have p in flight (Qi et al. 2023, arXiv:2401.10241, section 2)."""
     p, v, m = layout.pp, layout.vp, layout.micro_batches
     if layout.schedule == "gpipe":
         return m, 1, 0

@@ -28,9 +28,13 @@ def weights_of(operations: Iterable[Operation]) -> Iterator[Weight]:
 
 @record
 class Held:
-    """Elements of weights on one rank before data parallelism divides them: experts' apart, for fewer ranks share
-    them. `states`: bytes of the optimizer's states by name, the same way; `frozen`: bytes of weights that are not
-    trained, which `dense` and `expert` leave out."""
+    """Weights on one rank before data parallelism shards them.
+
+    dense, expert  elements of trained weights; those of experts are separate, for fewer ranks shard them
+    states         (name, bytes of dense weights, bytes of experts) of the optimizer's states
+    tensors        number of trained tensors
+    frozen         bytes of weights that are not trained, which `dense` and `expert` do not count
+    """
 
     dense: Number
     expert: Number
@@ -44,14 +48,14 @@ class Held:
 
 
 def divided(weight: Weight, layout: Layout) -> Number:
-    """Over how many ranks tensor and expert parallelism divide a tensor."""
+    """Return over how many ranks tensor and expert parallelism divide a weight."""
     if weight.shard == EXPERT:
         return layout.ep * layout.etp
     return 1 if weight.shard == REPLICATED else layout.tp
 
 
 def held(operations: Iterable[Operation], setup: Setup) -> Held:
-    """What one rank holds of these operations' weights."""
+    """Return what one rank holds of these operations' weights."""
     if setup.implementation.tuning is not None:
         return tuned(tuple(operations), setup, setup.implementation.tuning)
     dense: Number = 0
@@ -80,7 +84,8 @@ def held(operations: Iterable[Operation], setup: Setup) -> Held:
 
 
 def optimizer_of(weight: Weight, optimizer: Optimizer) -> Optimizer:
-    """AdamW where the optimizer takes matrices alone: for vectors, the table and the head (Muon's authors' advice)."""
+    """Return the optimizer of a weight: AdamW for vectors, embedding and head where the optimizer takes only matrices
+    (as Muon's authors advise)."""
     if optimizer.only_matrices and (len(weight.shape) != 2 or weight.copies > 1 or weight.shard == VOCABULARY):
         return OPTIMIZERS["adamw"]
     return optimizer
@@ -91,10 +96,12 @@ PROMPT = 10
 
 
 def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> Held:
-    """What one rank holds of a frozen network: its weights as they are stored, and what is trained beside them.
+    """Return what one rank holds of a frozen network: its weights as they are stored, and the adapters.
 
-    lora r·(d_in + d_out) a product · adapter a prompt of 10 embeddings and a gate a head · adapter_v2 that, a scale
-    and a bias of d_out a product, and the norms' weights"""
+    lora        r·(d_in + d_out) for each target module
+    adapter     a prompt of 10 embeddings, and a gate for each head
+    adapter_v2  the same, a scale and a bias of d_out for each linear layer, and the norms' weights
+    """
     width = sized(1, setup.precision.param)
     stored = QUANTIZED.get(tuning.quantized, width)
     trained: list[tuple[int, ...]] = []
@@ -133,7 +140,7 @@ def _state_size(state: State, shape: tuple[int, ...], kind: str) -> Number:
 
 
 def gathered(parts: Sequence[tuple[Number, Held]]) -> Held:
-    """The sum of what several pieces hold, each so many times."""
+    """Return the sum of (count, what one of them holds)."""
     names: dict[str, list[Number]] = {}
     for count, part in parts:
         for name, dense, expert in part.states:
@@ -149,5 +156,5 @@ def gathered(parts: Sequence[tuple[Number, Held]]) -> Held:
 
 
 def still(part: Held, setup: Setup) -> Held:
-    """A piece whose weights are not trained."""
+    """Return a piece with its weights frozen."""
     return Held(0, 0, frozen=part.all * sized(1, setup.precision.param) + part.frozen)

@@ -15,26 +15,28 @@ UINT16_IDS = 2**16
 
 
 def checkpoint_bytes(params: Term, per_param: dict[str, Term]) -> Term:
-    """Σ parameters × bytes of each kind of tensor that is saved (parameters, master copy, optimizer states)."""
+    """Return Σ parameters × bytes of each kind of tensor that is saved (parameters, master copy, optimizer states)."""
     parts = [multiply(f"checkpoint/{name}", params, width) for name, width in per_param.items()]
     return add("checkpoint/bytes", *parts)
 
 
 def write_time(size: Term, bandwidth: Term) -> Term:
+    """Return the seconds that writing a checkpoint takes."""
     return divide("checkpoint/write_time", size, bandwidth)
 
 
 def mtbf_of(gpu_mtbf: Term, gpus: Term) -> Term:
-    """A job fails when any of its GPUs does: their mean time between failures over their number."""
+    """Return a job's mean time between failures: it fails when any of its GPUs does."""
     return divide("mtbf", gpu_mtbf, gpus)
 
 
 def young(write: Term, mtbf: Term) -> Term:
+    """Return Young's interval between checkpoints, √(2·w·M)."""
     return square_root("checkpoint/interval", multiply("twice_write_mtbf", constant("2", 2), write, mtbf), source=YOUNG)
 
 
 def daly(write: Term, mtbf: Term, first: Term) -> Term:
-    """Daly's interval; `first` is Young's."""
+    """Return Daly's interval between checkpoints; `first` is Young's."""
     ratio = divide("write_over_twice_mtbf", write, multiply("twice_mtbf", constant("2", 2), mtbf))
     third = divide("second_order", square_root("root_ratio", ratio), constant("3", 3))
     series = add("correction", constant("1", 1), third, divide("third_order", ratio, constant("9", 9)))
@@ -44,13 +46,13 @@ def daly(write: Term, mtbf: Term, first: Term) -> Term:
 
 
 def lost(write: Term, mtbf: Term, interval: Term) -> Term:
-    """Share of the time that goes to writing, w/T, and to work done twice after a failure, T/2M."""
+    """Return the share of the time spent on writing, w/T, and on repeating work after a failure, T/2M."""
     again = divide("share_redone", interval, multiply("twice_mtbf", constant("2", 2), mtbf))
     return add("checkpoint/overhead", divide("share_writing", write, interval), again, source=YOUNG)
 
 
 def id_bytes(vocabulary: int) -> Term:
-    """Bytes of one token id: 2 (uint16) up to 65,536 ids, else 4 (uint32)."""
+    """Return the bytes of a token id: 2 (uint16) up to 65,536 ids, else 4 (uint32)."""
     two = constant("bytes_of_uint16", 2, "byte/token", "ids 0 to 65,535 fit 16 bits")
     four = constant("bytes_of_uint32", 4, "byte/token", "ids 0 to 4,294,967,295 fit 32 bits")
     fits = leaf("vocabulary_fits_uint16", int(vocabulary <= UINT16_IDS), "1", "true", "65,536 ids at most")
@@ -58,4 +60,5 @@ def id_bytes(vocabulary: int) -> Term:
 
 
 def data_bytes(tokens: Term, width: Term) -> Term:
+    """Return the bytes of the tokenized data."""
     return multiply("data/bytes", tokens, width)

@@ -74,7 +74,7 @@ def _over_all_orders(parts: Sequence[Part], asked: Ask[Part]) -> Attribution[Par
 
 
 def _over_sampled_orders(parts: Sequence[Part], asked: Ask[Part]) -> Attribution[Part] | None:
-    """The mean over some orders, the same ones every time."""
+    """Return the mean over some orders, always the same ones."""
     dice = random.Random(len(parts))
     orders: list[list[Part]] = []
     for _ in range(SAMPLED // 2):
@@ -126,8 +126,8 @@ class Flip:
 
 
 def flip(decide: Decide, now: float, low: float, high: float, whole: bool = False) -> Flip | None:
-    """The value nearest to `now` (as a factor) between `low` and `high`, all above 0, at which `decide` changes its
-    word: outwards on a grid, then by bisection, to the whole number or to 1e-9 of the value."""
+    """Return the value nearest to `now` (as a factor) between `low` and `high`, all above 0, at which the answer of
+    `decide` changes: outwards on a grid, then by bisection, to the integer or to 1e-9 of the value."""
     here = decide(now)
     if here is None:
         return None

@@ -13,7 +13,7 @@ MOST = 10**9
 
 
 def largest_that_fits(fits: Callable[[int], bool], unit: int = 1, most: int = MOST) -> int:
-    """The largest multiple of `unit` that fits, 0 where none does. More never takes less memory."""
+    """Return the largest multiple of `unit` that fits, 0 where none does. More never takes less memory."""
     if not fits(unit):
         return 0
     low, high = 1, 2
@@ -27,7 +27,7 @@ def largest_that_fits(fits: Callable[[int], bool], unit: int = 1, most: int = MO
 
 
 def with_layers(model: Model, layers: int) -> Model:
-    """The model with another number of layers: its own, cut off, or its last pattern repeated further."""
+    """Return the model with another number of layers: its own, cut off, or its last pattern repeated further."""
     if model.shares_tensors:
         raise Refused(f"{model.name}: its layers read what others make: another number of them is another network")
     last = model.stacks[-1]

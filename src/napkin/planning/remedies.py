@@ -1,4 +1,4 @@
-"""What would make a step fit: changes on the same accelerators, and more of them."""
+"""What would make a step fit: changes on the same number of GPUs, and more GPUs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from napkin.training.recomputation import Recompute
 
 @record
 class Change:
-    """One way to take less: the options that ask for it, and what it costs in words."""
+    """One way to use less memory: the options that ask for it, and what it costs in words."""
 
     what: str
     setup: Setup
@@ -29,8 +29,11 @@ class Change:
 
 @record
 class Remedy:
-    """Changes that together make it fit, verified by their own evaluation; what they add to the step's burden, and its
-    time as a share of the step's FLOPs at datasheet rates."""
+    """Changes that together make the step fit, verified by an evaluation of their own.
+
+    burden  what they add to the step's recomputation, idle time and traffic
+    time    of that burden, as a share of the time of the step's FLOPs at datasheet rates
+    """
 
     changes: tuple[Change, ...]
     fit: Fit
@@ -43,34 +46,51 @@ class Remedy:
 
     @property
     def kinds(self) -> Iterator[str]:
-        """Its changes, without the degree of what divides the work."""
+        """Yield its changes, without the degree of parallelism."""
         for change in self.changes:
             name = change.what.split()[0]
             yield name if name in DEGREES else change.what
 
     @property
     def order(self) -> tuple[float, ...]:
-        """Cheapest first: by the time that FLOPs run again, idle stages and bytes moved take, then fewer changes."""
+        """Return the sort key, cheapest first: the time of recomputation, bubble and traffic, then fewer changes."""
         return round(self.time, 9), len(self.changes)
 
 
 def changes(model: Model, setup: Setup, fixed: bool, node: int = 8) -> Iterator[Change]:
-    """Single changes on the same accelerators. `fixed`: the global batch is given, so that fewer replicas run more
-    micro-batches; `node`: accelerators that tensor parallelism may join."""
-    layout = setup.layout
-    operations = [op for layer in model.stacks[-1].layers for op in layer.operations]
-    routed = (weight.copies for op in operations for weight in op.weights() if weight.shard == EXPERT)
-    fewest = min(routed, default=0)
+    """Yield single changes on the same GPUs. `fixed`: the global batch is given, so that fewer replicas run more
+    micro-batches; `node`: the most GPUs of a tensor-parallel group."""
+    yield from _implementation_changes(setup)
+    yield from _sharding_changes(setup)
+    eight = OPTIMIZERS.get(f"{setup.optimizer.name}-8bit")
+    if eight is not None:
+        what = f"--optimizer {eight.name}" + (" --optimizer-form fused" if setup.form != "fused" else "")
+        yield Change(what, replace(setup, optimizer=eight, form="fused"), "states rounded to 8 bits")
+    yield from _smaller_micro_batch(setup, fixed)
+    for times in (2, 4, 8):
+        yield from _fewer_replicas(model, setup, fixed, node, times)
+    yield from _more_expert_parallelism(model, setup)
+    yield from _offloading(setup)
+    yield from _recomputation(setup)
 
-    def laid(what: str, cost: str, **fields: object) -> Change:
-        return Change(what, replace(setup, layout=layout.replaced(**fields)), cost)
 
+def _with_layout(setup: Setup, what: str, cost: str, **fields: object) -> Change:
+    return Change(what, replace(setup, layout=setup.layout.replaced(**fields)), cost)
+
+
+def _implementation_changes(setup: Setup) -> Iterator[Change]:
+    """Yield other implementations of the same computation."""
     if setup.attention == EAGER and FLASH in setup.implementation.kernels:
         yield Change("--attention flash", replace(setup, attention=FLASH), "nothing: fewer bytes to memory too")
     if setup.form != "fused" and "fused" in setup.optimizer.forms:
         yield Change("--optimizer-form fused", replace(setup, form="fused"), "nothing: one kernel for all tensors")
+
+
+def _sharding_changes(setup: Setup) -> Iterator[Change]:
+    """Yield sequence parallelism and higher ZeRO stages."""
+    layout = setup.layout
     if layout.tp > 1 and not layout.sp and (layout.seq // layout.cp) % layout.tp == 0:
-        yield laid("--sp", "nothing: the same bytes between the same ranks", sp=1)
+        yield _with_layout(setup, "--sp", "nothing: the same bytes between the same ranks", sp=1)
     if layout.dp * layout.cp > 1:
         costs = {
             1: "nothing: the same bytes in reduce-scatter and all-gather",
@@ -78,45 +98,66 @@ def changes(model: Model, setup: Setup, fixed: bool, node: int = 8) -> Iterator[
             3: "parameters gathered in every pass",
         }
         for zero in range(int(layout.zero) + 1, 4):
-            yield laid(f"--zero {zero}", costs[zero], zero=zero)
-    eight = OPTIMIZERS.get(f"{setup.optimizer.name}-8bit")
-    if eight is not None:
-        what = f"--optimizer {eight.name}" + (" --optimizer-form fused" if setup.form != "fused" else "")
-        yield Change(what, replace(setup, optimizer=eight, form="fused"), "states rounded to 8 bits")
+            yield _with_layout(setup, f"--zero {zero}", costs[zero], zero=zero)
+
+
+def _smaller_micro_batch(setup: Setup, fixed: bool) -> Iterator[Change]:
+    """Yield half the micro-batch."""
+    layout = setup.layout
     if layout.micro > 1:
         half = layout.micro // 2
         exact = layout.micro % 2 == 0
         if exact or not fixed:
-            yield laid(
+            yield _with_layout(
+                setup,
                 f"--micro-batch {half}",
-                "smaller products",
+                "smaller matmuls",
                 micro=half,
                 micro_batches=layout.micro_batches * 2 if fixed else layout.pp,
             )
-    for times in (2, 4, 8):
-        fewer = layout.dp // times
-        if layout.dp % times or fewer % layout.ep:
-            continue
-        keeps = not setup.shard or (fewer * layout.cp) % setup.shard == 0
-        wider, deeper, longer = layout.tp * times, layout.pp * times, layout.cp * times
-        tokens, whole = layout.seq // layout.cp, layout.micro_batches * times if fixed else 0
-        if keeps and wider <= node and divides_heads(model, setup.implementation, int(wider)) and tokens % wider == 0:
-            yield laid(
-                f"--tp {wider}",
-                "activations added up between the ranks of every layer",
-                tp=wider,
-                dp=fewer,
-                sp=layout.sp if layout.tp > 1 else 1,
-                micro_batches=whole or layout.pp,
-            )
-        dealt = layout.stages or model.shares_tensors
-        if keeps and not dealt and model.stacks[-1].depth % (deeper * layout.vp) == 0:
-            yield laid(f"--pp {deeper}", "a pipeline's bubble", pp=deeper, dp=fewer, micro_batches=whole or deeper)
-        if layout.seq % (longer * layout.tp) == 0:
-            cost = "keys and values passed round in every layer"
-            yield laid(f"--cp {longer}", cost, cp=longer, dp=fewer, micro_batches=whole or layout.pp)
+
+
+def _fewer_replicas(model: Model, setup: Setup, fixed: bool, node: int, times: int) -> Iterator[Change]:
+    """Yield `times` the tensor, pipeline or context parallelism with as many times fewer replicas."""
+    layout = setup.layout
+    fewer = layout.dp // times
+    if layout.dp % times or fewer % layout.ep:
+        return
+    keeps = not setup.shard or (fewer * layout.cp) % setup.shard == 0
+    wider, deeper, longer = layout.tp * times, layout.pp * times, layout.cp * times
+    tokens, whole = layout.seq // layout.cp, layout.micro_batches * times if fixed else 0
+    if keeps and wider <= node and divides_heads(model, setup.implementation, int(wider)) and tokens % wider == 0:
+        yield _with_layout(
+            setup,
+            f"--tp {wider}",
+            "activations added up between the ranks of every layer",
+            tp=wider,
+            dp=fewer,
+            sp=layout.sp if layout.tp > 1 else 1,
+            micro_batches=whole or layout.pp,
+        )
+    assigned = layout.stages or model.shares_tensors
+    if keeps and not assigned and model.stacks[-1].depth % (deeper * layout.vp) == 0:
+        yield _with_layout(
+            setup, f"--pp {deeper}", "a pipeline's bubble", pp=deeper, dp=fewer, micro_batches=whole or deeper
+        )
+    if layout.seq % (longer * layout.tp) == 0:
+        cost = "keys and values passed round in every layer"
+        yield _with_layout(setup, f"--cp {longer}", cost, cp=longer, dp=fewer, micro_batches=whole or layout.pp)
+
+
+def _more_expert_parallelism(model: Model, setup: Setup) -> Iterator[Change]:
+    """Yield twice the expert parallelism."""
+    layout = setup.layout
+    operations = [op for layer in model.stacks[-1].layers for op in layer.operations]
+    routed = (weight.copies for op in operations for weight in op.weights() if weight.shard == EXPERT)
+    fewest = min(routed, default=0)
     if fewest and layout.dp % (layout.ep * 2) == 0 and fewest % (layout.ep * 2) == 0:
-        yield laid(f"--ep {layout.ep * 2}", "tokens between the experts' ranks", ep=layout.ep * 2)
+        yield _with_layout(setup, f"--ep {layout.ep * 2}", "tokens between the experts' ranks", ep=layout.ep * 2)
+
+
+def _offloading(setup: Setup) -> Iterator[Change]:
+    """Yield what else can be offloaded to the host."""
     for what, cost in (
         ("optimizer", "gradients to the host and weights back every step; the host's processor updates"),
         ("activations", "what a layer keeps to the host and back"),
@@ -124,13 +165,19 @@ def changes(model: Model, setup: Setup, fixed: bool, node: int = 8) -> Iterator[
         if what not in setup.offload:
             together = (*setup.offload, what)
             yield Change(f"--offload {','.join(together)}", replace(setup, offload=together), cost)
-    kind = layout.recompute.kind
+
+
+def _recomputation(setup: Setup) -> Iterator[Change]:
+    """Yield more recomputation."""
+    kind = setup.layout.recompute.kind
     if kind == "none" and setup.attention == EAGER:
-        yield laid("--recompute selective", "attention's core again", recompute=Recompute("selective"))
+        yield _with_layout(setup, "--recompute selective", "attention's core again", recompute=Recompute("selective"))
     if kind in ("none", "selective"):
-        yield laid("--recompute every:2", "every second block's forward again", recompute=Recompute("every", 2))
+        yield _with_layout(
+            setup, "--recompute every:2", "every second block's forward again", recompute=Recompute("every", 2)
+        )
     if kind in ("none", "selective", "every"):
-        yield laid("--recompute full", "every block's forward again", recompute=Recompute("full"))
+        yield _with_layout(setup, "--recompute full", "every block's forward again", recompute=Recompute("full"))
 
 
 def suggestions(
@@ -143,8 +190,8 @@ def suggestions(
     fixed: bool = False,
     most: int = 5,
 ) -> list[Remedy]:
-    """Changes that make it fit on the same accelerators, cheapest first: single ones, else combinations of up to four
-    of those that help most."""
+    """Return changes that make the step fit on the same GPUs, cheapest first: single ones, else combinations of up to
+    four of those that help most."""
     now = evaluate(model, setup, implementation, capacity, compiled)
     used = now.reported.used.value
     idle: set[str] = set()
@@ -185,7 +232,7 @@ def wider(
     rates: DatasheetRates,
     fixed: bool = False,
 ) -> Remedy | None:
-    """The fewest doublings of the accelerators that make it fit, states divided among all of them."""
+    """Return the fewest doublings of the GPUs that make the step fit, states sharded over all of them."""
     layout = setup.layout
     now = evaluate(model, setup, implementation, capacity, compiled)
     for times in (2**k for k in range(1, DOUBLINGS + 1)):
@@ -214,7 +261,7 @@ def _remedy(path: tuple[Change, ...], then: Fit, now: Fit, rates: DatasheetRates
 
 
 def _burden(found: Fit) -> Burden:
-    """What a layout costs beside memory."""
+    """Return what a layout costs in time: recomputation, bubble and traffic."""
     setup = found.step.setup
     kept = found.rank.saved
     if "activations" in setup.offload:

@@ -70,7 +70,7 @@ class Proportions:
         self.keeps_kv = bool(kv_heads) and kv_heads != self.heads
 
     def model(self, heads: int, layers: int) -> Model:
-        """The model with `heads` heads of the published size, everything as wide in proportion."""
+        """Return the model with `heads` heads of the published size, all widths in proportion."""
         fields = {**self.config.fields, "model_type": self.config.model_type}
         hidden = self.hidden * heads // self.heads
         changed: dict[str, Any] = {WIDTH: hidden, self.deep: layers}
@@ -107,8 +107,8 @@ class Proportions:
 
 
 def _repeating(config: Config, field: str, listed: Listed) -> tuple[Listed, Listed]:
-    """(what stands ahead, what repeats after it) of a field that names layers one by one: the shortest of the second
-    that comes at least twice and makes up at least half of them. Refused (3) where the layers have no such order."""
+    """Return (prefix, repeating pattern) of a config field that lists layers: the shortest pattern that occurs at least
+    twice and makes up at least half of the layers. Refused (3) where there is none."""
     for period in range(1, len(listed) // 2 + 1):
         ahead = next(n for n in range(len(listed)) if listed[n + period :] == listed[n : len(listed) - period])
         if max(2 * ahead, ahead + 2 * period) <= len(listed):
@@ -117,7 +117,7 @@ def _repeating(config: Config, field: str, listed: Listed) -> tuple[Listed, List
 
 
 def nearest_of_family(family: str, limit: int) -> Config | None:
-    """The published member of a family whose size is nearest to `limit`; None where no family is called so."""
+    """Return the published member of a family whose size is nearest to `limit`; None where no family has this name."""
     members = [preset_config(one) for one in presets() if spelling(one.family) == spelling(family)]
     sized = [(abs(math.log(count(build(config)) / limit)), at) for at, config in enumerate(members)]
     return members[min(sized)[1]] if sized else None
@@ -126,8 +126,8 @@ def nearest_of_family(family: str, limit: int) -> Config | None:
 def largest_of_family(
     config: Config, fits: Callable[[Model], bool], tp: int = 1, pp: int = 1, chunks: int = 1
 ) -> tuple[Model, int]:
-    """The largest model of the config's proportions that fits, and its parameters. Larger never fits where smaller
-    does not. Heads are multiples of `tp`, layers at least `pp` and multiples of `chunks`."""
+    """Return the largest model of the config's proportions that fits, and its parameters. Larger never fits where
+    smaller does not. Heads are multiples of `tp`, layers at least `pp` and multiples of `chunks`."""
     shape = Proportions(config)
     step = math.lcm(shape.step, tp)
     fewest = max(pp, chunks)
@@ -158,7 +158,7 @@ def largest_of_family(
 def _deepest(
     shape: Proportions, heads: int, fewest: int, chunks: int, fits: Callable[[int, int], bool]
 ) -> Model | None:
-    """The deepest model of that width that fits, its depth within SLACK of the proportion; None where none does."""
+    """Return the deepest model of a width that fits, its depth within SLACK of the proportion; None where none does."""
     usual = shape.depth(heads)
     shallow = max(fewest, math.ceil(usual * (1 - SLACK)) // chunks * chunks)
     deep = max(fewest, int(usual * (1 + SLACK)) // chunks * chunks) + chunks

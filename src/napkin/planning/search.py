@@ -1,9 +1,9 @@
 """Every layout of a machine, evaluated as arrays by the same formulas as `step` and `memory`, and ranked.
 
-A layout has two halves. What one layer sees (tensor, context and expert parallelism, sequence parallelism, the
-micro-batch) stands along the rows of a grid; what the pipeline and data parallelism add (stages, chunks, ZeRO) along
-its columns. numpy's broadcasting then computes a layer once for all pipelines that it can stand in, and the formulas
-know nothing of it: they take numbers or arrays.
+A layout has two halves. What one layer depends on (tensor, context and expert parallelism, sequence parallelism, the
+micro-batch) varies along the rows of a grid; what the pipeline and data parallelism add (stages, chunks, ZeRO) along
+its columns. numpy's broadcasting computes a layer once for all pipelines that can contain it; the formulas take numbers
+or arrays and do not know which.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from napkin import term
 from napkin.elementwise import is_array, maximum
 from napkin.footprint import allocator, memory
-from napkin.footprint.prepared import Step, prepare
+from napkin.footprint.prepared import PreparedStep, prepare
 from napkin.footprint.setup import Setup
 from napkin.footprint.stages import places
 from napkin.operations.model import Model
@@ -31,22 +31,22 @@ from napkin.training.recomputation import Recompute
 
 Array = Any
 Timed = Callable[[Setup], "tuple[StepLayout, Rates]"]
-"""How a setup's step is timed: its plan, and what machine and software reach."""
+"""From a setup to its layout, as the formulas of time take it, and the rates of the machine and software."""
 
 MOST_MICRO = 64
-"""Sequences in a micro-batch beyond which no layout is tried: kernels are as efficient as they get long before."""
+"""Largest micro-batch that is tried: kernels reach their best efficiency long before."""
 ENTRIES = 1 << 15
-"""Entries of the grid that are evaluated at a time: some hundred arrays of this size are alive at once."""
+"""Entries of the grid that are evaluated at a time: about a hundred arrays of this size are allocated at once."""
 
 
 @record
 class Request:
     """What is searched.
 
-    gpus     accelerators                       node     of which so many share a link
-    batch    sequences in a step, or None: each layout takes the largest that it can up to `most`
-    only     allowed values by degree           below    largest value by degree
-    deep     whether ZeRO-3 may stand beside a pipeline
+    gpus     total number of GPUs               node     GPUs of a node
+    batch    sequences in a step, or None: each layout takes its largest up to `most`
+    only     the allowed value by degree        below    the largest value by degree
+    deep     whether ZeRO-3 may be combined with a pipeline
     """
 
     model: Model
@@ -66,13 +66,14 @@ class Request:
 
 
 def divisors(n: int, most: int) -> list[int]:
-    """Divisors of n up to `most`, ascending."""
+    """Return the divisors of n up to `most`, ascending."""
     return [d for d in range(1, min(n, most) + 1) if n % d == 0]
 
 
 @record
 class Grid:
-    """rows: tp, cp, ep, sp, micro of each · columns: pp, vp, zero of each · the others have an entry for each pair."""
+    """Layouts: each row has a tp, cp, ep, sp and micro-batch, each column a pp, vp and zero. The other arrays are
+    [rows, columns]."""
 
     rows: Array
     columns: Array
@@ -82,10 +83,10 @@ class Grid:
 
 
 def grid(request: Request) -> Grid | None:
-    """Every layout that divides the machine, the model and the batch; None where there is none.
+    """Return every layout that divides the machine, the model and the batch; None where there is none.
 
     tp divides the heads (lowering.py), cp the sequence, sp the tokens of a sequence, ep the experts and the
-    data-parallel ranks, pp·vp at most the layers, micro-batch · dp the batch, tp·pp·cp·dp the machine."""
+    data-parallel ranks, micro-batch · dp the batch, tp·pp·cp·dp the number of GPUs; pp·vp is at most the layers."""
     model, n = request.model, request.gpus
     depth = model.stacks[-1].depth
     experts = model.experts
@@ -138,7 +139,7 @@ def grid(request: Request) -> Grid | None:
 
 
 def _micro_batches(request: Request, largest: int) -> list[int]:
-    """Divisors of a given batch; powers of two where it is free."""
+    """Return the divisors of a given batch; powers of two where it is free."""
     sizes = divisors(request.batch, MOST_MICRO) if request.batch else [1 << i for i in range(MOST_MICRO.bit_length())]
     if "micro-batch" in request.only:
         sizes = [request.only["micro-batch"]]
@@ -146,7 +147,7 @@ def _micro_batches(request: Request, largest: int) -> list[int]:
 
 
 def _chunks(depth: int, pp: int) -> list[int]:
-    """Interleavings of a pipeline: what divides the layers of its fullest stage."""
+    """Return the numbers of virtual stages of a pipeline: the divisors of the layers of its fullest stage."""
     if pp == 1:
         return [1]
     return [vp for vp in divisors(-(-depth // pp), depth) if pp * vp <= depth]
@@ -154,11 +155,14 @@ def _chunks(depth: int, pp: int) -> list[int]:
 
 @record
 class Found:
-    """Layouts that fit, as columns of numbers, one entry each; and how many there were.
+    """Layouts that fit, as arrays with one entry per layout.
 
-    seconds  of a step             used     bytes that a card reports as used, on the worst stage
-    score    GPU-seconds of one token: what is ranked, for a batch that is fixed or free
-    least    the layout of least memory among all that divide the machine, and its bytes
+    fields   degrees by name
+    seconds  of a step
+    used     bytes that a GPU reports as used, on the worst stage
+    score    GPU-seconds per token, by which layouts are ranked
+    layouts  number of layouts evaluated, fitting or not
+    least    the layout of least memory among all evaluated, and its bytes in `least_used`
     """
 
     request: Request
@@ -174,13 +178,13 @@ class Found:
         return len(self.seconds)
 
     def layout(self, i: int) -> Layout:
-        """One of them, as exact integers."""
+        """Return one of them, in exact integers."""
         numbers = {name: int(column[i]) for name, column in self.fields.items() if name != "recompute"}
         recompute = self.request.recomputes[int(self.fields["recompute"][i])]
         return _exact(self.request, numbers, recompute)
 
     def ranked(self, most: int) -> list[int]:
-        """Indices of the best, in order; among equals the lowest ZeRO stage, then the one with more memory left."""
+        """Return the indices of the best, in order; among equals the lowest ZeRO stage, then the most memory left."""
         near = np.arange(len(self))
         if len(near) > most:
             near = np.flatnonzero(self.score <= np.partition(self.score, most)[most])
@@ -188,7 +192,8 @@ class Found:
         return [int(i) for i in near[order][:most]]
 
     def distinct(self, most: int) -> list[int]:
-        """The best, in order; of those that differ in the ZeRO stage alone and are as fast, the lowest stage."""
+        """Return the indices of the best, in order; of equally fast ones that differ only in the ZeRO stage, the lowest
+        stage."""
         seen: dict[tuple[Layout, float], int] = {}
         for i in self.ranked(16 * most):
             seen.setdefault((self.layout(i).replaced(zero=0), float(self.seconds[i])), i)
@@ -197,12 +202,12 @@ class Found:
         return list(seen.values())
 
     def front(self) -> list[int]:
-        """Indices of the layouts that no other beats in both time and memory, fastest first; a thousandth less memory
-        is no less."""
+        """Return the Pareto front in time and memory as indices, fastest first; less than a thousandth less memory does
+        not count."""
         order = np.argsort(self.score, kind="stable")
         used = self.used[order]
         before = np.minimum.accumulate(np.concatenate(([np.inf], used[:-1])))
-        steps = order[used < before]  # few are left; among equally fast ones the smallest stands first
+        steps = order[used < before]  # few are left; among equally fast ones the smallest comes first
         kept: list[int] = []
         for i in steps[np.lexsort((self.used[steps], self.score[steps]))]:
             if not kept or self.used[i] < 0.999 * self.used[kept[-1]]:
@@ -218,7 +223,7 @@ _NAMES = ("tp", "cp", "ep", "sp", "micro", "pp", "vp", "zero", "dp", "micro_batc
 
 
 def near_values(free: Request, name: str, value: int) -> list[int]:
-    """Values of a degree with which the machine divides, nearest first."""
+    """Return the values of a degree for which there are layouts, nearest to `value` first."""
     whole = grid(free)
     if whole is None:
         return []
@@ -270,8 +275,8 @@ def search(request: Request, timed: Timed, capacity: float) -> Found:
 
 
 def _used(request: Request, layout: Layout) -> Array:
-    """memory/used by recomputation, row and column. What runs on the tape is the same for all but `selective`."""
-    tapes: dict[bool, Step] = {}
+    """Return memory/used as [recomputation, row, column]. The tape is the same for all but `selective`."""
+    tapes: dict[bool, PreparedStep] = {}
     found = []
     for recompute in request.recomputes:
         setup = replace(request.setup, layout=layout.replaced(recompute=recompute))
@@ -283,23 +288,23 @@ def _used(request: Request, layout: Layout) -> Array:
 
 
 AGAIN = ("layers_recomputed", "attention_recomputed", "products_recomputed")
-"""Fields of a plan that recomputation decides."""
+"""Fields of a StepLayout that recomputation decides."""
 
 
 def _seconds(request: Request, layout: Layout, timed: Timed) -> Array:
-    """step/time by recomputation, row and column: one evaluation, in which recomputation is an axis too."""
+    """Return step/time as [recomputation, row, column], from one evaluation in which recomputation is an axis too."""
     asked = [timed(replace(request.setup, layout=layout.replaced(recompute=r))) for r in request.recomputes]
     plan, rates = asked[0]
     shares = {name: np.array([float(getattr(p, name)) for p, _ in asked]).reshape(-1, 1, 1) for name in AGAIN}
-    with np.errstate(all="ignore"):  # entries that are no layout may divide by nothing
+    with np.errstate(all="ignore"):  # entries that are not valid may divide by zero
         return step(request.model, replace(plan, **shares), rates).time.value
 
 
 def _blocks(request: Request) -> Iterator[tuple[Layout, Array]]:
-    """Blocks of the grid: layouts as arrays, but for their recomputation, and which of them are valid.
+    """Yield blocks of the grid: layouts as arrays, without their recomputation, and which of them are valid.
 
-    Within a block tp and sp are one number, and micro-batches are all of one sequence or all of more: the code that
-    runs (what is copied, gathered or reduced) is the same for all its layouts."""
+    Within a block tp and sp are one number, and micro-batches are all of one sequence or all of more, so that the same
+    operations (copies, gathers, reductions) run in all its layouts."""
     whole = grid(request)
     if whole is None:
         return
@@ -331,12 +336,12 @@ def _blocks(request: Request) -> Iterator[tuple[Layout, Array]]:
 
 
 def used_bytes(model: Model, setup: Setup) -> Any:
-    """memory/used of the worst stage: numbers or arrays."""
+    """Return memory/used of the worst stage: a number or an array."""
     return used_of(prepare(model, setup))
 
 
-def used_of(prepared: Step) -> Any:
-    """The same of a step that has run on the tape."""
+def used_of(prepared: PreparedStep) -> Any:
+    """Return memory/used of the worst stage of a prepared step."""
     setup = prepared.setup
     alike = len(prepared.order.segments) == 1 and prepared.order.segments[0].period == 1
     if setup.layout.recompute.kind == "group" and not alike and is_array(setup.layout.pp):
@@ -356,7 +361,8 @@ def used_of(prepared: Step) -> Any:
 
 
 def _by_stages(model: Model, setup: Setup) -> Any:
-    """The same, pipelines of one depth at a time: where layers differ, groups of them start anew on every stage."""
+    """Return memory/used for pipelines of one depth at a time: where layers differ, checkpoint groups start anew on
+    every stage."""
     layout = setup.layout
     depths: Array = layout.pp
     used: Array = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin import elementwise
 from napkin.footprint import buckets
-from napkin.footprint.prepared import Step
+from napkin.footprint.prepared import PreparedStep
 from napkin.planning import verdicts
 from napkin.planning.verdicts import Fit
 from napkin.record import record, replace
@@ -53,7 +53,7 @@ def with_wider_ends(found: Fit, times: float, capacity: int | None) -> Fit:
     return replace(found, reported=reported, verdict=verdicts.verdict(reported, capacity))
 
 
-def kept_tensors(step: Step) -> list[KeptTensor]:
+def kept_tensors(step: PreparedStep) -> list[KeptTensor]:
     """Return every tensor that autograd keeps; a storage that several pieces share is listed once."""
     run = step.run
     pieces = [("outside", 1, run.before), *((p.name, n, p) for n, p in run.layers), ("outside", 1, run.after)]

@@ -4,7 +4,7 @@ n ranks that add up or gather a payload in a ring pass (n−1)/n of it each way.
 a stage of ℓ layers, width h, and a rank's weights and gradients of P and G bytes before ZeRO divides them:
 
     data      ZeRO 0 and 1: G + P · 2: m·G + P · 3: m·(2P + G)                 Rajbhandari et al. 2020, section 7
-    tensor    an all-reduce for each row-parallel product forward, for each column-parallel input backward: 2·T·h·2
+    tensor    an all-reduce for each row-parallel layer forward, for each column-parallel input backward: 2·T·h·2
               bytes; a forward pass that is recomputed sends again             Shoeybi et al. 2019, section 3
     context   keys and values of the other ranks, twice that backward          Liu et al. 2023, ring attention
     pipeline  T·h·2 bytes each way between stages, for each chunk              Narayanan et al. 2021, section 2.2
@@ -33,9 +33,14 @@ ACTIVATION_BYTES = 2
 
 @record
 class Burden:
-    """again    FLOPs that run again, as a share of the step's      idle     the pipeline's bubble over the work
-    tensor   bytes that a GPU sends in a step to those that share its layers      network  to others
-    host     bytes between a GPU and its host"""
+    """What a layout costs in a step in addition to its work.
+
+    again    recomputed FLOPs, as a share of the step's FLOPs
+    tensor   bytes that a GPU sends to the ranks of its tensor-parallel group
+    network  bytes that it sends to other ranks
+    host     bytes between it and its host
+    idle     the pipeline's bubble over the work
+    """
 
     again: float
     tensor: Number
@@ -44,7 +49,7 @@ class Burden:
     idle: float
 
     def over(self, before: Burden) -> Burden:
-        """What this adds to another; less recomputation is no gain of a layout's own."""
+        """Return what this adds to another burden; less recomputation does not count as a gain."""
         return Burden(
             max(self.again - before.again, 0.0),
             self.tensor - before.tensor,
@@ -66,8 +71,8 @@ class DatasheetRates:
     node: int
 
     def share(self, burden: Burden, model: Model, setup: Setup) -> float:
-        """A burden's time over that of the step's FLOPs, all at full rate and nothing behind anything else: by this
-        layouts of unequal batches can be compared."""
+        """Return a burden's time over that of the step's FLOPs, all at full rate and without overlap: comparable
+        between layouts of different batches."""
         layout = setup.layout
         over = flops.of_layout(model, layout, layout.global_batch)
         compute = 3 * flops.forward(model, over).value / layout.gpus / self.peak
@@ -87,7 +92,7 @@ def again(model: Model, setup: Setup) -> float:
 
 
 def tensor_bytes(layer: Layer, setup: Setup, width: int) -> Number:
-    """What tensor parallelism sends in one layer for one micro-batch."""
+    """Return the bytes that tensor parallelism sends in one layer for one micro-batch."""
     layout = setup.layout
     shared = {(one.reads, one.shard) for op in layer.operations if (one := op.linear()) is not None}
     forward = sum(shard == ROW for _, shard in shared)
@@ -120,7 +125,7 @@ def _passed(setup: Setup, width: int) -> Number:
 
 
 def data_bytes(rank: Rank, setup: Setup) -> Number:
-    """What data parallelism sends in a step."""
+    """Return the bytes that data parallelism sends in a step."""
     layout, held = setup.layout, rank.held
     m, replicas = layout.micro_batches, layout.dp * layout.cp
     passed = held.dense * gather_share(replicas) + held.expert * gather_share(layout.with_experts(replicas))
@@ -131,7 +136,8 @@ def data_bytes(rank: Rank, setup: Setup) -> Number:
 
 
 def burden(model: Model, setup: Setup, rank: Rank, offloaded: Number = 0) -> Burden:
-    """The cost of a layout on its worst rank. `offloaded`: activations that a micro-batch sends to the host."""
+    """Return the burden of a layout on its worst rank. `offloaded`: bytes of activations that a micro-batch sends to
+    the host."""
     layout = setup.layout
     width, m = model.hidden, layout.micro_batches
     together: Number = 0

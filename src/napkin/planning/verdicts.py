@@ -6,7 +6,7 @@ from napkin.autograd.tensors import sized
 from napkin.elementwise import Number
 from napkin.footprint import allocator, memory
 from napkin.footprint.allocator import EXACT, Reported, Width
-from napkin.footprint.prepared import Step, prepare
+from napkin.footprint.prepared import PreparedStep, prepare
 from napkin.footprint.rank import Rank
 from napkin.footprint.setup import Setup
 from napkin.footprint.stages import places
@@ -24,7 +24,7 @@ FITS, UNDECIDED, NOT = "fits", "too close to call", "does not fit"
 class Fit:
     """A step against a card. `rank`: the worst one."""
 
-    step: Step
+    step: PreparedStep
     rank: Rank
     reported: Reported
     verdict: str
@@ -44,7 +44,7 @@ def is_measured(model: Model, setup: Setup, implementation: str) -> bool:
     return measured(implementation, model.family, name)
 
 
-def width_of(step: Step, implementation: str) -> Width:
+def width_of(step: PreparedStep, implementation: str) -> Width:
     """How far the figures can lie from the formula's. Where nothing else is uncertain, live bytes are as far off as
     those of traced steps of the same code were."""
     setup = step.setup
@@ -56,15 +56,15 @@ def width_of(step: Step, implementation: str) -> Width:
     return replace(width, live=(-error, error))
 
 
-def worst_rank(step: Step) -> Rank:
-    """The rank with the most live bytes."""
+def worst_rank(step: PreparedStep) -> Rank:
+    """Return the rank with the most live bytes."""
     ranks = [memory.rank_of(step, place) for place in places(step)]
     return max(ranks, key=lambda rank: rank.live)
 
 
 def evaluate(model: Model, setup: Setup, implementation: str, capacity: Number | None, compiled: bool) -> Fit:
-    """One step's memory, and whether it fits: `fits` where even the upper end does, `does not fit` where what must be
-    there without any cache is already too much."""
+    """Return a step's memory and whether it fits: `fits` where even the upper end does, `does not fit` where what must
+    be there without any cache is already too much."""
     step = prepare(model, setup)
     rank = worst_rank(step)
     live = leaf("memory/live", rank.live, "byte", TRUE)
@@ -77,14 +77,15 @@ def evaluate(model: Model, setup: Setup, implementation: str, capacity: Number |
 
 
 def narrow_copies(setup: Setup, rank: Rank) -> Number:
-    """Bytes of the weights' copies in a format of 8 or 4 bits that a library may keep until the backward pass, as they
-    are and transposed (TransformerEngine pytorch/module/linear.py saves both; torchao's float8 keeps none): what the
-    upper ends allow for."""
+    """Return the bytes of copies of weights in 8 or 4 bits that a library may keep until the backward pass, which the
+    upper ends allow for: plain and transposed (TransformerEngine pytorch/module/linear.py saves both; torchao's float8
+    keeps none)."""
     compute = setup.precision.compute
     return 0 if compute in EXACT_KEPT else 2 * sized(rank.held.all, compute)
 
 
 def verdict(found: Reported, capacity: Number | None) -> str:
+    """Return whether the reported bytes fit into a capacity; "" where none is given."""
     if capacity is None:
         return ""
     if found.least > capacity:

@@ -42,7 +42,7 @@ def pair_flops(clock: Clock, op: Attention, name: str, pairs: Term) -> Term:
 
 
 def fused_time(clock: Clock, op: Attention, name: str) -> tuple[Term, Term]:
-    """The fused kernel: the allowed pairs only; backward 2.5 × the FLOPs at a lower rate."""
+    """Return the time of the fused kernel: the allowed pairs only; backward 2.5 × the FLOPs at a lower rate."""
     layout, rates = clock.layout, clock.rates
     queries = layout.sequence
     keys = layout.keys if op.cross else queries

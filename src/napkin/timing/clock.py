@@ -22,7 +22,7 @@ MULTIPLY_ADD = term.constant("2", 2, "FLOP", "a multiply-add is 2 FLOP")
 
 
 def size(name: str, value: Number) -> Term:
-    """A dimension of the model or a degree of the layout."""
+    """Return a leaf: a dimension of the model or a degree of the layout."""
     return term.leaf(name, value, "1", term.GIVEN)
 
 
@@ -32,7 +32,7 @@ def zero(name: str) -> Term:
 
 
 def total(name: str, terms: Iterable[Term]) -> Term:
-    """The sum of seconds; no time where there are none."""
+    """Return the sum of seconds; 0 where there are none."""
     parts = tuple(terms)
     return term.add(name, *parts) if parts else zero(name)
 
@@ -77,7 +77,7 @@ class Clock:
         return term.divide(name, term.multiply(f"{name}/all", self.micro_batch, sequence), self.cp)
 
     def rate(self, name: str, value: Number, unit: str = "1", source: str = CALIBRATION) -> Term:
-        """A constant that was calibrated on published runs."""
+        """Return a constant that was calibrated on published runs."""
         return term.leaf(name, value, unit, term.SEEN, source)
 
     def move(self, name: str, moved: Term) -> Term:
@@ -148,7 +148,7 @@ class Clock:
         return term.add(name, term.divide(f"{name}/wire", sent, bandwidth), latency)
 
     def latency(self, name: str, ranks: Term, seconds: Term) -> Term:
-        """The latency of a collective; none where a rank is by itself."""
+        """Return the latency of a collective; 0 for a single rank."""
         return term.choose(name, term.greater(f"{name}/several", ranks, ONE), seconds, zero(f"{name}/none"))
 
 

@@ -47,8 +47,8 @@ def all_reduced(name: str, payload: Term, ranks: Term) -> Term:
 
 
 def distinct_nodes(name: str, ranks: Term, node: Term, choices: Term) -> Term:
-    """Expected number of *other* nodes that hold at least one of a token's `choices` experts, spread evenly over
-    ranks/node nodes: (N−1)·(1 − (1−1/N)^choices). A token is sent once to each such node."""
+    """Return the expected number of *other* nodes that hold at least one of a token's `choices` experts, spread evenly
+    over N = ranks/node nodes: (N−1)·(1 − (1−1/N)^choices). A token is sent once to each such node."""
     nodes = term.largest(f"{name}/nodes", term.divide(f"{name}/exact", ranks, node), ONE)
     missed = term.subtract(f"{name}/missed_once", ONE, term.divide(f"{name}/one_of", ONE, nodes))
     hit = term.subtract(f"{name}/hit", ONE, term.power(f"{name}/missed", missed, choices))

@@ -141,14 +141,14 @@ def sharded_time(clock: Clock, shards: Shards, work: Term, stack: Term) -> Term:
 
 
 def data_time(clock: Clock, replicated: Term, sharded: Term) -> Term:
-    """The communication of data parallelism that shows in the step."""
+    """Return the time of data-parallel communication that is not hidden behind compute."""
     stage = term.leaf("sharded", where(clock.layout.zero == 3, 1, 0), "1", term.GIVEN, "1 under ZeRO-3")
     return term.choose("step/communication/data", stage, sharded, replicated)
 
 
 def optimizer_time(clock: Clock, shards: Shards, stack: Term) -> Term:
-    """The bytes that the optimizer step moves for its own part; ZeRO divides states over the ranks that hold the same
-    weights."""
+    """Return the time of the bytes that the optimizer step moves for its own shard; ZeRO divides states over the ranks
+    that hold the same weights."""
     layout = clock.layout
     third = term.leaf("sharded", where(layout.zero == 3, 1, 0), "1", term.GIVEN, "1 under ZeRO-3")
     none = term.leaf("whole", where(layout.zero == 0, 1, 0), "1", term.GIVEN, "1 without ZeRO")

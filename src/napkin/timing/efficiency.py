@@ -53,7 +53,7 @@ term.define("halvings", halvings)
 
 
 def tiles(name: str, m: Term, n: Term, batch: Term, units: Term, waves: Term) -> Term:
-    """The share of the rate that tiles and waves leave to a GEMM (`tile_share`)."""
+    """Return the share of the rate that tiles and waves leave to a GEMM (`tile_share`)."""
     return term.make("tile_share", name, (m, n, batch, units, waves), TILE_SOURCE)
 
 

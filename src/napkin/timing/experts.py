@@ -20,7 +20,7 @@ SAVED_BYTES = term.constant("bytes_saved_one_way", 0.5, BYTE, "tokens go out in 
 
 
 def split(name: str, forward: float) -> Term:
-    """An assumed part of a calibrated traffic."""
+    """Return an assumed part of a calibrated traffic."""
     return term.leaf(name, forward, "1", term.ASSUMED, "how both passes' traffic is split between them")
 
 
@@ -68,7 +68,8 @@ def expert_time(clock: Clock, op: RoutedExperts, name: str) -> tuple[dict[str, T
 
 
 def gemm_time(clock: Clock, op: RoutedExperts, name: str, routed: Term) -> tuple[Term, Term]:
-    """Grouped GEMMs h → f → h, forward and backward. Ranks that share an expert work on all of its tokens."""
+    """Return the time of grouped GEMMs h → f → h, forward and backward. Ranks that share an expert work on all of its
+    tokens."""
     shares = size("etp", clock.layout.etp)
     local = term.divide(f"{name}/local", size(f"{name}/experts", op.experts), size("ep", clock.layout.ep))
     rows = term.largest(

@@ -92,7 +92,7 @@ class LayerClock(Timer):
             self.backward[group].append(seconds)
 
     def attention(self, op: Attention) -> None:
-        """The core of attention, by the fused kernel or by eager code."""
+        """Add the core of attention, by the fused kernel or eager."""
         forward, backward = core_time(self.clock, op, f"{self.kind}/{op.name}")
         self.add({"attention": forward}, {"attention": backward})
 
@@ -101,7 +101,7 @@ class LayerClock(Timer):
         self.add(*expert_time(self.clock, op, f"{self.kind}/{op.name}"))
 
     def linear(self, op: LinearLayer) -> None:
-        """A linear layer, timed with those that it is fused with."""
+        """Add a linear layer, timed with those that it is fused with."""
         self.linears.append(op)
 
     def gemms(self, op: Operation) -> None:
@@ -122,7 +122,7 @@ class LayerClock(Timer):
             self.add({"matmul": forward}, {"matmul": backward})
 
     def elementwise(self, operations: Iterable[Operation]) -> None:
-        """The bytes that elementwise operations move; tensors that tensor parallelism divides are 1/t as large."""
+        """Add the bytes that elementwise operations move; tensors that tensor parallelism divides are 1/t as large."""
         operations = tuple(operations)
         divided = divided_outputs(operations)
         clock = self.clock
@@ -264,7 +264,7 @@ def residual_width(operations: Sequence[Operation]) -> Number:
 
 
 def head_time(clock: Clock, model: Model) -> LayerTime:
-    """The logits, always 16 bits, and the loss over them; on the last pipeline stage."""
+    """Return the time of the logits, always 16 bits, and of the loss over them, on the last pipeline stage."""
     rates = clock.rates
     width = size("head/width", model.hidden)
     local = term.divide("head/rows", size("vocabulary", model.vocabulary), clock.tp)

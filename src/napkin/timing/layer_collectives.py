@@ -17,8 +17,8 @@ Seconds = tuple[dict[str, Term], dict[str, Term]]
 
 
 def tensor_time(clock: Clock, kind: str, width: Number, linears: Iterable[FusedLinear]) -> Seconds:
-    """An all-reduce of the residual stream for each row-parallel layer forward, and for each column-parallel one
-    backward (Shoeybi et al. 2019, arXiv:1909.08053, section 3)."""
+    """Return the time of all-reduces of the residual stream: one for each row-parallel layer forward, and one for each
+    column-parallel layer backward (Shoeybi et al. 2019, arXiv:1909.08053, section 3)."""
     rates = clock.rates
     shards = [one.shard for one in linears]
     payload = term.multiply(f"{kind}/stream/bytes", WIDE_BYTES, clock.tokens, size(f"{kind}/width", width))

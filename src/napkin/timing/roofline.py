@@ -81,11 +81,12 @@ def bounds(flops: Term, moved: Term, peak: Term, bandwidth: Term) -> dict[str, T
 
 
 def verdict(found: dict[str, Term]) -> str:
+    """Return which of the bounds is the larger, in words."""
     return MEMORY if found["memory"].value > found["compute"].value else COMPUTE
 
 
 def smallest_batch(product: Gemm, width: Term, out: Term, ridge: Term) -> Term | None:
-    """The fewest rows m for which (m×k)(k×n) is compute bound; None where no number of rows is.
+    """Return the fewest rows m for which (m×k)(k×n) is compute bound; None where no number of rows is.
 
     2·m·k·n ≥ R·(w·(m·k + k·n) + o·m·n)  ⟺  m ≥ R·w·k·n / (2·k·n − R·(w·k + o·n)), w and o bytes of an element."""
     k, n = leaf("k", product.k, "1"), leaf("n", product.n, "1")
@@ -131,7 +132,7 @@ def model_bytes(model: Model, over: Mapping[str, Work], width: Term) -> dict[str
 
 
 def bound_of_all(flops: Mapping[str, Term], moved: Mapping[str, Term], peak: Term, bandwidth: Term) -> dict[str, Term]:
-    """The bounds of a list of operations, one after the other: each takes the larger of its own two."""
+    """Return the bounds of operations that run one after the other: each takes the larger of its own two."""
     all_flops = add("flops/forward", *flops.values())
     found = bounds(all_flops, add("bytes/forward", *moved.values()), peak, bandwidth)
     each = []

@@ -72,5 +72,5 @@ class StepLayout:
         return where(self.source > 0, self.source, self.sequence)
 
     def decoding(self) -> StepLayout:
-        """The layout over the decoder's sequences, of an encoder-decoder."""
+        """Return the layout over the decoder's sequences, of an encoder-decoder."""
         return replace(self, sequence=where(self.target > 0, self.target, self.sequence), source=self.sequence)

@@ -7,7 +7,7 @@ Stages = tuple[tuple[int, int], ...]
 
 
 def joined(stages: Stages) -> Stages:
-    """The same in as few runs as can be; runs of no stage left out."""
+    """Return the same stages in as few runs as possible, without empty runs."""
     found: list[tuple[int, int]] = []
     for count, layers in stages:
         if found and found[-1][1] == layers:
@@ -18,7 +18,7 @@ def joined(stages: Stages) -> Stages:
 
 
 def held_by(stages: Stages, index: int) -> tuple[int, int]:
-    """The first layer of stage `index` and the one after its last."""
+    """Return the first layer of stage `index` and the one after its last."""
     low = 0
     for count, layers in stages:
         if index < count:

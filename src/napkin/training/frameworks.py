@@ -1,7 +1,7 @@
-"""What training frameworks do with memory, where they differ: facts of their code, each with its place.
+"""What training frameworks keep in memory, where they differ: facts about their source, each with its place.
 
 The formulas of memory.py are the same for all; a profile says which tensors there are. What a run's own flags decide
-(layout, policy, recomputation, dropout) is no part of it.
+(layout, precision, recomputation, dropout) is not part of it.
 """
 
 from __future__ import annotations
@@ -15,26 +15,28 @@ WORST, FIRST, ENDS = "worst", "first", "ends"
 
 @record
 class Framework:
-    """
-    implementation  whose model code it runs (implementations.py)
-    attention     its kernel where nobody says         dropout  its default
-    partition     how layers are dealt to pipeline stages. even: as evenly as can be, the earlier ones more · front:
-                  ⌈L/p⌉ each, the last what is left · slots: embedding and head count as a layer each · cost: by
-                  shares of the weights that are multiplied, a block's against the head's
-    accumulator   bytes an element of the buffer in which gradients of micro-batches are added up, beside the gradients
-    step_bytes    bytes an element that the optimizer step makes for its own part (fp32 gradients, flat copies)
-    bucket        elements of the bucket that gradients are reduced in, of the type that they are added up in
-    wide_gradients  gradients are kept in fp32 beside 16-bit parameters, in one buffer that stands through the step
-    gathers       parameters are sharded in fp32 and cast as they are gathered: layers run in the compute type
-    ends_apart    table and head are units of their own, gathered one at a time
-    frees_last    the last layer's parameters are let go before the loss, as all others' (FSDP of torch 1.11 to 2.x; its
+    """A training framework: which tensors it keeps, and its defaults.
+
+    implementation  key of the implementation of the model that it runs (implementations.py)
+    attention     its default attention kernel
+    dropout       its default dropout
+    partition     how layers are assigned to pipeline stages. even: as evenly as possible, the earlier ones more ·
+                  front: ⌈L/p⌉ each, the last what is left · slots: embedding and head count as a layer each · cost:
+                  by equal shares of the matrix weights of blocks and head
+    accumulator   bytes per element of a buffer that micro-batch gradients are added up in, next to the gradients
+    step_bytes    bytes per element that the optimizer step allocates for its own shard (fp32 gradients, flat copies)
+    bucket        elements of the bucket that gradients are reduced in, in the dtype that they are added up in
+    wide_gradients  gradients of 16-bit parameters are kept in fp32, in one buffer that lives through the step
+    gathers       parameters are sharded in fp32 and cast as they are gathered: layers run in the compute dtype
+    ends_apart    embedding and head are FSDP units of their own, gathered one at a time
+    frees_last    the last layer's parameters are freed before the loss, like all others (FSDP of torch 1.11 to 2.x; its
                   successor fully_shard keeps them for the backward pass)
-    keeps_stage   with a pipeline the stage's parameters stay gathered, and its gradients whole
-    unsynced      gradients of a layer's flat parameter, frozen weights among trained ones included, stand unsharded
-                  until the last micro-batch
+    keeps_stage   with a pipeline the stage's parameters stay gathered and its gradients unsharded
+    unsynced      gradients of a layer's flat parameter, with its frozen weights, stay unsharded until the last
+                  micro-batch
     pads          the vocabulary is padded to a multiple of this · tp, where a launch line does not say otherwise
     reported      whose memory its log prints: the worst rank's, the first stage's, the larger of both ends'
-    differs       choices of its code (implementations.py `Implementation`) that are other than its implementation's
+    differs       fields of the `Implementation` that the framework sets to other values
     """
 
     name: str
@@ -58,8 +60,8 @@ class Framework:
     differs: tuple[tuple[str, object], ...] = ()
 
     def formats(self, policy: Precision) -> Precision:
-        """A policy with fp32 master copies as the framework keeps it: sharded fp32 parameters that are cast as they are
-        gathered need no copy; or fp32 gradients beside 16-bit parameters."""
+        """Return a policy with fp32 master weights as the framework keeps it: sharded fp32 parameters that are cast as
+        they are gathered need no copy; or fp32 gradients with 16-bit parameters."""
         if policy.master is None:
             return policy
         if self.gathers:
@@ -157,17 +159,18 @@ FRAMEWORKS: dict[str, Framework] = {
 
 
 def unnamed(divided: bool, sharded: bool, alone: bool) -> tuple[Framework, Framework]:
-    """The least and the most that training code holds of which nobody says whose it is. `divided`: its layers are split
-    over tensor-parallel ranks, as only code of Megatron's kind does; `sharded`: its parameters over data-parallel ones;
-    `alone`: it runs on one card.
+    """Return the least and the most that an unnamed framework may hold.
 
-    least   a loss that works in its logits' place; norms, rotation and the gate's product as kernels of their own;
-            inputs of divided products gathered again in backward; gradients in their own type alone
-    most    a loss with fp32 copies; these written out, keys repeated for every head, gathered inputs kept; an fp32
-            buffer that gradients
-            of micro-batches are added up in, where several cards hold whole parameters"""
-    says = "whose framework nobody names"
-    source = "what the codes of this file do, at both ends"
+    divided  layers are split over tensor-parallel ranks, as only Megatron and its relatives do
+    sharded  parameters are sharded over data-parallel ranks
+    alone    the run is on one GPU
+
+    The least: a loss that works in place of its logits; fused norms, rotary embedding and gating; inputs of
+    column-parallel layers gathered again in backward; gradients only in their own dtype. The most: a loss with fp32
+    copies; unfused norms and rotary embedding, keys repeated for every head, gathered inputs kept; where several GPUs
+    hold complete parameters, an fp32 buffer that micro-batch gradients are added up in."""
+    says = "a framework that is not named"
+    source = "what the frameworks of this file do, at both ends"
     implementation = "megatron" if divided else "hf"
     least: tuple[tuple[str, object], ...] = (("loss", "vocabulary"),)
     most: tuple[tuple[str, object], ...] = (("loss", "dtensor"), ("gather_again", False), ("swiglu", "split"))

@@ -39,7 +39,7 @@ MAP_BYTES = 1024
 
 @record
 class State:
-    """One tensor that is kept for each parameter tensor. `fp32`: whatever the parameter's format."""
+    """One tensor that is kept for each parameter tensor. `fp32`: in fp32 whatever the parameter's dtype."""
 
     name: str
     layout: str = WHOLE
@@ -48,11 +48,14 @@ class State:
 
 @record
 class Optimizer:
-    """states    what is kept for a tensor of two or more dimensions
-    vectors   what is kept for a vector where that differs (factored optimizers)
-    forms     the forms that its implementation has (foreach, forloop, fused)
-    update    what its step allocates and frees again (optimizer_step.py)
-    paged     states stand in managed memory, which the driver moves and torch's allocator does not count
+    """An optimizer: what it keeps and what its step allocates.
+
+    states         kept for a tensor of two or more dimensions
+    vectors        kept for a vector where that differs (factored optimizers)
+    forms          implementations of its step (foreach, forloop, fused)
+    only_matrices  refuses vectors
+    update         what its step allocates and frees again (optimizer_step.py)
+    paged          states are in managed memory, which the driver moves and torch's allocator does not count
     """
 
     name: str
@@ -73,7 +76,7 @@ class Optimizer:
         return self.update(form, sizes, all_elements, width, self.in_fp32)
 
     def kept(self, shape: tuple[int, ...]) -> tuple[State, ...]:
-        """The states of a tensor of that shape. Refused (2) where the optimizer does not take it."""
+        """Return the states of a tensor of that shape. Refused (2) where the optimizer does not take it."""
         if self.only_matrices and len(shape) != 2:
             raise NapkinError(
                 f"{self.name} takes matrices only, not a tensor of {len(shape)} dimension{'s' * (len(shape) != 1)}",

@@ -1,7 +1,7 @@
-"""The order of a stack's layers: how many of each sort stand before a layer, and where a walk over them can turn.
+"""The order of a stack's layers: how many of each variant precede a layer, and at which layers a quantity can peak.
 
-Layers that differ usually alternate with a period, so that a stack is a few patterns, each repeated: what is asked of a
-million layers costs as much as of one period. Positions may be arrays with one entry per layout.
+Layers that differ usually alternate with a period, so that a stack is a few patterns, each repeated: a question about a
+million layers costs as much as one about a period. Positions may be arrays with one entry per layout.
 """
 
 from __future__ import annotations
@@ -17,19 +17,23 @@ from napkin.training.recomputation import OPERATIONS, Recompute
 
 
 @record
-class Sort:
-    """What sets a layer apart: its kind (its place among the stack's), whether it is checkpointed (it keeps its input
-    and runs again in backward), whether it stands before the first that is trained and keeps nothing."""
+class Variant:
+    """Layers that keep the same tensors.
+
+    kind          index of the layer type
+    checkpointed  whether it keeps its input and is recomputed in backward
+    no_grad       whether it precedes the first trained layer and keeps nothing
+    """
 
     kind: int
-    again: bool = False
-    asleep: bool = False
+    checkpointed: bool = False
+    no_grad: bool = False
 
 
 @record
 class Segment:
-    """`times` repetitions of `period` layers from layer `start` on: runs of (offset, layers, sort). A run of equal
-    layers is one layer, repeated."""
+    """`times` repetitions of `period` layers from layer `start` on: runs of (offset, layers, index of the variant). A
+    run of equal layers is one layer, repeated."""
 
     start: int
     times: int
@@ -42,24 +46,24 @@ class Segment:
 
 
 Counts = tuple[Number, ...]
-"""How many layers of each sort."""
+"""How many layers of each variant."""
 
 
 class Order:
-    """A stack's layers in order, by sort."""
+    """The layers of a stack in order, by variant."""
 
-    def __init__(self, sorts: tuple[Sort, ...], segments: tuple[Segment, ...]) -> None:
-        self.sorts, self.segments = sorts, segments
+    def __init__(self, variants: tuple[Variant, ...], segments: tuple[Segment, ...]) -> None:
+        self.variants, self.segments = variants, segments
         self.starts = [segment.start for segment in segments]
         self.each: list[Counts] = []
         self.within: list[tuple[Counts, ...]] = []
-        self.base: list[Counts] = [(0,) * len(sorts)]
+        self.base: list[Counts] = [(0,) * len(variants)]
         for segment in segments:
-            seen = [0] * len(sorts)
+            seen = [0] * len(variants)
             ahead = []
-            for _, count, sort in segment.runs:
+            for _, count, variant in segment.runs:
                 ahead.append(tuple(seen))
-                seen[sort] += count
+                seen[variant] += count
             self.each.append(tuple(seen))
             self.within.append(tuple(ahead))
             self.base.append(tuple(b + segment.times * n for b, n in zip(self.base[-1], seen, strict=True)))
@@ -69,7 +73,7 @@ class Order:
         return self.segments[-1].end if self.segments else 0
 
     def before(self, x: Number) -> Counts:
-        """Layers of each sort among the first x."""
+        """Return how many of the first x layers are of each variant."""
         if is_array(x):
             return self._before_all(x)
         at = bisect_right(self.starts, x) - 1
@@ -78,48 +82,49 @@ class Order:
         segment = self.segments[at]
         times, left = divmod(min(x, segment.end) - segment.start, segment.period)
         found = [b + times * n for b, n in zip(self.base[at], self.each[at], strict=True)]
-        for offset, count, sort in segment.runs:
+        for offset, count, variant in segment.runs:
             if offset >= left:
                 break
-            found[sort] += min(left - offset, count)
+            found[variant] += min(left - offset, count)
         return tuple(found)
 
     def _before_all(self, x: Number) -> Counts:
-        found: list[Number] = [0] * len(self.sorts)
+        found: list[Number] = [0] * len(self.variants)
         for segment, each in zip(self.segments, self.each, strict=True):
             inside = minimum(maximum(x - segment.start, 0), segment.times * segment.period)
             times = floor_div(inside, segment.period)
             left = inside - times * segment.period
-            for sort, n in enumerate(each):
-                found[sort] = found[sort] + times * n
-            for offset, count, sort in segment.runs:
-                found[sort] = found[sort] + minimum(maximum(left - offset, 0), count)
+            for variant, n in enumerate(each):
+                found[variant] = found[variant] + times * n
+            for offset, count, variant in segment.runs:
+                found[variant] = found[variant] + minimum(maximum(left - offset, 0), count)
         return tuple(found)
 
     def between(self, low: Number, high: Number) -> Counts:
-        """Layers of each sort from `low` up to `high`."""
+        """Return how many of layers low … high − 1 are of each variant."""
         return tuple(b - a for a, b in zip(self.before(low), self.before(high), strict=True))
 
-    def turns(self, low: Number, high: Number) -> Iterator[tuple[Number, int, Counts]]:
-        """(whether it is one, sort, layers of each sort up to and with it) for layers of low … high − 1, from the last
-        to the first, among which any quantity that changes by a step of its own with each sort is the largest.
+    def corners(self, low: Number, high: Number) -> Iterator[tuple[Number, int, Counts]]:
+        """Yield the layers among low … high − 1 at which a quantity that is linear in `Counts` can be the largest.
 
-        A run's layers in all repetitions form a lattice on which such a quantity is linear, cut off at both ends: it
-        is largest in a corner (the first or last layer of a run, in the first or last repetition) or at the cut."""
+        Each is (whether it exists, its variant, layers of each variant up to and including it), from the last to the
+        first. The layers of a run in all repetitions form a lattice on which such a quantity is linear, cut off at both
+        ends: it is largest in a corner (the first or last layer of a run, in the first or last repetition) or at the
+        cut."""
         first, last = self._overlapping(low, high)
         for at in range(last, first - 1, -1):
             segment, base, each = self.segments[at], self.base[at], self.each[at]
-            for (offset, count, sort), ahead in zip(reversed(segment.runs), reversed(self.within[at]), strict=True):
+            for (offset, count, variant), ahead in zip(reversed(segment.runs), reversed(self.within[at]), strict=True):
                 start = segment.start + offset
                 for valid, times, inside in _corners(segment, start, count, low, high):
                     if not is_array(valid) and not valid:
                         continue
                     upto = [b + times * n + a for b, n, a in zip(base, each, ahead, strict=True)]
-                    upto[sort] = upto[sort] + inside + 1
-                    yield valid, sort, tuple(upto)
+                    upto[variant] = upto[variant] + inside + 1
+                    yield valid, variant, tuple(upto)
 
     def _overlapping(self, low: Number, high: Number) -> tuple[int, int]:
-        """The first and the last segment of which layers low … high − 1 may have some."""
+        """Return the first and the last segment that may contain some of layers low … high − 1."""
         if is_array(low) or is_array(high):
             return 0, len(self.segments) - 1
         if low >= high:
@@ -127,11 +132,12 @@ class Order:
         return max(bisect_right(self.starts, low) - 1, 0), bisect_right(self.starts, high - 1) - 1
 
     def groups(self, low: Number, high: Number, size: int) -> list[tuple[Number, Number]]:
-        """(first layer, one after the last) of groups of `size` layers from `low` on, from the last to the first,
-        among which the largest lies. Groups that start at the same place of a period are alike: of each segment the
-        first and the last of every such kind, and those that reach beyond it."""
+        """Return groups of `size` layers as (first layer, one after the last), counted from `low`, in reverse order.
+
+        The largest is among them. Groups that start at the same place of a period are equal: of each segment the
+        first and the last of each such class are enough, with those that extend beyond it."""
         many = ceil_div(high - low, size)
-        if is_array(many):  # layouts of one segment: search.py takes the others apart
+        if is_array(many):  # layouts of one segment: search.py separates the others
             chosen: list[Number] = [maximum(many - 1, 0), maximum(many - 2, 0), 0 * many]
         else:
             found: set[int] = set()
@@ -148,8 +154,8 @@ class Order:
 def _corners(
     segment: Segment, start: int, count: int, low: Number, high: Number
 ) -> Iterator[tuple[Number, Number, Number]]:
-    """(whether it is one, whole repetitions before it, place in its run) of a run's layers where a linear quantity can
-    be the largest, from the last to the first."""
+    """Yield the layers of a run where a linear quantity can be the largest, from the last to the first, as (whether it
+    exists, complete repetitions before it, place in its run)."""
     period, most = segment.period, segment.times - 1
     places = (count - 1, 0) if count > 1 else (0,)
     ends = []
@@ -177,24 +183,24 @@ def _cut(distance: Number, period: int, most: int, count: int) -> tuple[Number, 
 # --- making one ------------------------------------------------------------------------------------------------------
 
 
-def order_of(patterns: Iterable[Numbered], recompute: Recompute, asleep: int = 0) -> Order:
-    """Layers in patterns, under recomputation: `every:K` checkpoints blocks 0, K, 2K, …, the other ways all or none.
-    `asleep`: layers before the first that is trained."""
+def order_of(patterns: Iterable[Numbered], recompute: Recompute, untrained: int = 0) -> Order:
+    """Return the order of layers in patterns under recomputation: `every:K` checkpoints blocks 0, K, 2K, …, the other
+    ways all or none. `untrained`: layers before the first trained one."""
     always = recompute.kind in ("full", "group", OPERATIONS)
-    sorts: dict[Sort, int] = {}
+    variants: dict[Variant, int] = {}
 
-    def sort(kind: int, layer: int) -> int:
+    def variant(kind: int, layer: int) -> int:
         again = always or (recompute.kind == "every" and layer % recompute.k == 0)
-        return sorts.setdefault(Sort(kind, again, layer < asleep), len(sorts))
+        return variants.setdefault(Variant(kind, again, layer < untrained), len(variants))
 
     segments: list[Segment] = []
 
     def put(runs: Iterable[tuple[int, int]], first: int, times: int = 1) -> int:
-        """Runs of (layers, kind) from layer `first` on, repeated; alone, each run is a segment of its own."""
+        """Append runs of (layers, kind) from layer `first` on, repeated; without repetition, one segment per run."""
         offset, pieces = 0, []
         for count, kind in runs:
-            for begin, end in _even(first + offset, first + offset + count, recompute, asleep):
-                pieces.append((begin - first, end - begin, sort(kind, begin)))
+            for begin, end in _even(first + offset, first + offset + count, recompute, untrained):
+                pieces.append((begin - first, end - begin, variant(kind, begin)))
             offset += count
         if times > 1 and len(pieces) > 1:
             segments.append(Segment(first, times, offset, tuple(pieces)))
@@ -206,12 +212,12 @@ def order_of(patterns: Iterable[Numbered], recompute: Recompute, asleep: int = 0
     for times, pattern in patterns:
         runs = list(pattern)
         period = sum(count for count, _ in runs)
-        if asleep > layer:  # what keeps nothing stands apart
-            few = min(times, -(-(asleep - layer) // period))
+        if untrained > layer:  # layers that keep nothing are separate
+            few = min(times, -(-(untrained - layer) // period))
             for _ in range(few):
                 layer = put(runs, layer)
             times -= few
-        if len(runs) == 1:  # a run of equal layers is one, repeated; `every:K` makes it one of K
+        if len(runs) == 1:  # equal layers are one layer, repeated; with `every:K`, K layers
             (count, kind), long = runs[0], recompute.k if recompute.kind == "every" else 1
             left = times * count
             if left >= 2 * long > 2:
@@ -225,18 +231,19 @@ def order_of(patterns: Iterable[Numbered], recompute: Recompute, asleep: int = 0
             times %= joined
         for _ in range(times):
             layer = put(runs, layer)
-    return Order(tuple(sorts), tuple(segments))
+    return Order(tuple(variants), tuple(segments))
 
 
-def _even(first: int, last: int, recompute: Recompute, asleep: int) -> Iterator[tuple[int, int]]:
-    """A run's parts of one sort: blocks that `every:K` checkpoints stand alone, those that keep nothing apart."""
+def _even(first: int, last: int, recompute: Recompute, untrained: int) -> Iterator[tuple[int, int]]:
+    """Yield the parts of a run that are of one variant: each block that `every:K` checkpoints, those that keep nothing,
+    the others."""
     begin = first
     while begin < last:
         end = last
         if recompute.kind == "every" and recompute.k > 1:
             past = begin % recompute.k
             end = begin + (1 if past == 0 else recompute.k - past)
-        if begin < asleep:
-            end = min(end, asleep)
+        if begin < untrained:
+            end = min(end, untrained)
         yield begin, min(end, last)
         begin = min(end, last)

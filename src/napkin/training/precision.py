@@ -48,9 +48,9 @@ _FIELDS = ("param", "grad", "compute", "state", "master")
 
 
 def precision(text: str, where: str = "--precision") -> Precision:
-    """A policy by name, or written out: `param=bf16,grad=fp32,compute=fp8,state=fp32,master=fp32`.
+    """Return a policy by name, or from its fields: `param=bf16,grad=fp32,compute=fp8,state=fp32,master=fp32`.
 
-    Written out, what is left out follows param (compute, grad) or is fp32 (state), and there is no master copy."""
+    Fields that are omitted follow param (compute, grad) or are fp32 (state), and there are no master weights."""
     name = text.strip().lower()
     if name in POLICIES:
         return POLICIES[name]

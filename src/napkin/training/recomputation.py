@@ -27,7 +27,7 @@ class Recompute:
 
 
 def recompute(text: str, where: str = "--recompute") -> Recompute:
-    """What is recomputed, by its word: none, selective, full, operations, every:K, group:K or group:sqrt."""
+    """Return what is recomputed: none, selective, full, operations, every:K, group:K or group:sqrt."""
     name = text.strip().lower()
     if name in ("none", "selective", "full", OPERATIONS):
         return Recompute(name)

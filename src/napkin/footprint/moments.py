@@ -1,0 +1,203 @@
+"""Live bytes of a rank at the moments of a step: forward, loss, backward, optimizer step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from napkin.autograd.tensors import INPUT_LABEL, sized
+from napkin.elementwise import Number, ceil_div, maximum, where
+from napkin.footprint.activations import total
+from napkin.footprint.gathers import flat_gradient, gathered_bytes
+from napkin.footprint.kept import mask_bytes, rotary_bytes, shared_kv_bytes
+from napkin.footprint.optimizer_buffers import optimizer_temporaries, table_elements
+from napkin.footprint.peaks import LayerPeak, layer_peaks
+from napkin.footprint.prepared import PreparedStep
+from napkin.footprint.rank import Moment, Rank, larger
+from napkin.footprint.registered import buffers
+from napkin.footprint.stages import Stage
+from napkin.footprint.states import Held
+
+Parts = Sequence[tuple[Number, Held]]
+"""What a rank holds, as (how many, what one of them holds): memory.parts_of."""
+
+
+class Gradients:
+    """Bytes of gradients during the passes.
+
+    standing  those that live through the passes
+    added     a layer's new gradient, next to the sum that it is added to
+    first     those that the backward pass of the head makes
+    """
+
+    def __init__(self, step: PreparedStep, rank: Rank, parts: Parts) -> None:
+        setup, weights = step.setup, step.weights
+        sharded = setup.layout.zero >= 2
+        self.width = sized(1, setup.precision.grad)
+        self.shards = setup.shards
+        unsynced = setup.framework.unsynced * where(sharded, where(self.shards > 1, 1, 0), 0)
+        self.standing = where(setup.adds_up & (not setup.in_backward), rank.gradients, 0)
+        self.standing = self.standing + unsynced * total(n * flat_gradient(part, self.width) for n, part in parts)
+        self.added = unsynced * maximum(0, *(flat_gradient(part, self.width) for _, part in parts))
+        at_once = 0 if setup.in_backward or "parameters" in setup.offload else where(setup.adds_up, 0, 1)
+        self._whole = at_once * where(sharded, 0, 1)
+        self._sharded = at_once * where(sharded, 1, 0)
+        self.first = rank.stage.last * weights.head.all * self.width
+        # the head's part of a tied embedding's gradient waits for the embedding's own
+        one_stage = where(setup.layout.pp == 1, weights.table.all * self.width, 0)
+        self._waits = one_stage * setup.lets_go * step.model.tied
+
+    def after(self, made: Number) -> Number:
+        """Return the bytes that are there once gradients of `made` bytes have been computed."""
+        return self.standing + self._waits + self._whole * made + self._sharded * ceil_div(made, self.shards)
+
+
+class References:
+    """Bytes that Python code holds, whether autograd keeps them or not.
+
+    closure  what checkpointed layers refer to, without the rotary tables that other layers keep anyway
+    around   what the forward function holds while its layers run
+    at_loss  embeddings that it holds until the loss
+    masks    causal masks that checkpointed layers refer to, where they are not passed as an argument
+    """
+
+    def __init__(self, step: PreparedStep, stage: Stage) -> None:
+        run, implementation = step.run, step.setup.implementation
+        again = total(stage.checkpointed)
+        masks = mask_bytes(step, stage, stage.checkpointed)
+        tables = rotary_bytes(step, stage)
+        shared = shared_kv_bytes(step, stage)
+        self.passes_mask = implementation.passes_mask
+        self.masks = masks * (not implementation.passes_mask)
+        self.closure = where(again > 0, run.closure + shared, 0) + tables + self.masks
+        keeps_stream = again > 0
+        if run.layers and any(s.label == INPUT_LABEL for s in run.layers[0][1].kept):
+            keeps_stream = again >= 0
+        looked_up = stage.first * (run.embedded + where(keeps_stream, 0, run.stream))
+        self.at_loss = looked_up * (implementation.embeddings == "loss")
+        other_masks = mask_bytes(step, stage, stage.layers) - where(again > 0, masks, 0)
+        self.around = run.closure + tables + where(again > 0, self.masks, 0) + looked_up + other_masks + shared
+
+    def freed_masks(self, left: Number) -> Number:
+        """Return the bytes of masks that are free where checkpointed layers still refer to `left` bytes of them."""
+        return self.masks - left * (not self.passes_mask)
+
+
+class Moments:
+    """The moments of one rank.
+
+    inputs  token ids, labels and registered buffers
+    loss    bytes of the loss
+    last    bytes of the previous micro-batch's loss, which lives until its name is assigned the new one
+    casts   autocast's copies of weights when the last layer has run forward
+    """
+
+    def __init__(self, step: PreparedStep, rank: Rank, parts: Parts) -> None:
+        self.step, self.rank, self.parts = step, rank, parts
+        setup, run, stage = step.setup, step.run, rank.stage
+        layout = setup.layout
+        self.stage, self.run = stage, run
+        self.inputs = stage.first * (2 * layout.micro * (layout.seq // layout.cp) * 8) + buffers(step, stage)
+        self.gathered = gathered_bytes(step, stage, parts) + setup.bucket
+        frees_last = setup.framework.frees_last
+        self.gathered_at_loss = gathered_bytes(step, stage, parts, 0) + setup.bucket if frees_last else self.gathered
+        self.gradients = Gradients(step, rank, parts)
+        self.references = References(step, stage)
+        self.loss = stage.last * run.loss
+        self.last = self.loss * (layout.micro_batches > 1)
+        cached = total(n * piece.casts for n, (_, piece) in zip(stage.checkpointed, run.layers, strict=True))
+        cached = cached + total(n * piece.biases for n, (_, piece) in zip(stage.layers, run.layers, strict=True))
+        self.cached = cached
+        self.casts = rank.casts + cached - stage.last * run.after.casts
+        self.before_head = rank.saved - stage.last * run.after.saved
+
+    def moment(self, name: str, gradients: Number, kept: Number, casts: Number, temporaries: Number) -> Moment:
+        """Return a moment of the passes, with the waiting micro-batches' activations and the gathered parameters."""
+        gathered = self.gathered_at_loss if name == "loss" else self.gathered
+        rank = self.rank
+        activations = rank.waiting + kept
+        return Moment(
+            name, rank.parameters, gradients, rank.optimizer, activations, casts, self.inputs, gathered + temporaries
+        )
+
+    def forward(self) -> Moment:
+        """Return the moment of the head or, where it is larger, of the final norm."""
+        rank, stage, run, held = self.rank, self.stage, self.run, self.references
+        standing = self.gradients.standing
+        head = stage.last * (run.after.burst - run.after.saved - run.after.casts)
+        temporaries = held.closure + held.at_loss + head + self.last
+        at_head = self.moment("forward", standing, rank.saved, rank.casts + self.cached, temporaries)
+        if not run.layers:
+            return at_head
+        temporaries = held.around + self.last + stage.last * run.final
+        return larger(at_head, self.moment("forward", standing, self.before_head, self.casts, temporaries))
+
+    def bursting(self, peak: LayerPeak) -> Moment:
+        """Return the moment of a layer's forward pass."""
+        kept, casts = self.before_head - peak.gone, self.casts - peak.later
+        around = self.references.around + self.last
+        return self.moment("forward", self.gradients.standing, kept, casts, peak.bursts + around)
+
+    @property
+    def through_backward(self) -> Number:
+        """Return what lives through the backward pass: what checkpointed layers refer to, and the logits."""
+        return self.references.closure + self.stage.last * self.run.held
+
+    def at_loss(self) -> Moment:
+        """Return the moment of the loss."""
+        held = self.through_backward + 2 * self.loss + self.stage.last * self.step.after.peak
+        return self.moment("loss", self.gradients.standing, self.rank.saved, self.rank.casts, held)
+
+    def backward(self, peak: LayerPeak) -> Moment:
+        """Return the moment of a layer's backward pass."""
+        gradients = self.gradients
+        held = self.through_backward + gradients.added + 2 * self.loss - self.references.freed_masks(peak.masks)
+        kept = self.before_head - peak.gone - peak.shared
+        casts = self.rank.casts - self.stage.last * self.run.after.casts - peak.uncast
+        return self.moment("backward", gradients.after(gradients.first + peak.made), kept, casts, held + peak.needs)
+
+    def end_of_backward(self) -> Moment:
+        """Return the moment of the backward pass of what precedes the layers."""
+        step, rank, stage, run, gradients = self.step, self.rank, self.stage, self.run, self.gradients
+        setup = step.setup
+        layers = self.parts[1 : 1 + len(step.layers)]
+        made = gradients.first + total(n * part.all for n, part in layers) * gradients.width
+        casts = (
+            rank.casts
+            - stage.last * run.after.casts
+            - total(
+                n * run.layers[variant.kind][1].casts * (not (variant.checkpointed or variant.no_grad))
+                for n, variant in zip(stage.variants, step.order.variants, strict=True)
+            )
+        )
+        # the two gradients of a tied embedding are added into a third
+        both = where(setup.layout.pp == 1, table_elements(step) * gradients.width, 0) if step.model.tied else 0
+        own = both * setup.lets_go  # freed in the replay
+        before = maximum(step.before.peak, step.before.end + own + both) * (setup.frozen is None)
+        # what layers share has gone with the first of them
+        kept = rank.delayed if setup.layout.schedule == "zero-bubble" else stage.first * run.before.saved
+        held = stage.first * (run.after.input + before) + stage.last * run.held + 2 * self.loss
+        return self.moment("backward", gradients.after(made), kept, casts, held)
+
+    def optimizer_step(self) -> Moment:
+        """Return the moment of the optimizer step."""
+        rank = self.rank
+        temporaries = optimizer_temporaries(self.step, rank) + self.step.setup.bucket + self.loss
+        return Moment("step", rank.parameters, rank.gradients, rank.optimizer, 0, 0, self.inputs, temporaries)
+
+    def between(self) -> tuple[Moment, Moment]:
+        """Return what is live after the forward pass, and after the backward pass."""
+        rank, stage = self.rank, self.stage
+        held = self.references.closure + self.loss + stage.last * self.run.held
+        after_forward = self.moment("forward", self.gradients.standing, rank.saved, rank.casts, held)
+        return after_forward, self.moment("backward", rank.gradients, 0, 0, self.loss)
+
+
+def moments_of(step: PreparedStep, rank: Rank, parts: Parts) -> tuple[tuple[Moment, ...], tuple[Moment, Moment]]:
+    """Return the moments of a step at which a rank's live bytes can be the largest, and those between its phases."""
+    moments = Moments(step, rank, parts)
+    forward, backward = moments.forward(), moments.moment("backward", 0, 0, 0, 0)
+    for peak in layer_peaks(step, rank.stage, moments.gradients.width, moments.gradients.after):
+        forward = larger(forward, moments.bursting(peak), peak.valid)
+        backward = larger(backward, moments.backward(peak), peak.valid)
+    backward = larger(backward, moments.end_of_backward())
+    return (forward, moments.at_loss(), backward, moments.optimizer_step()), moments.between()

@@ -1,0 +1,172 @@
+"""Layers of a stage at which a backward pass can hold the most."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from napkin.elementwise import Number, ceil_div, is_array, maximum, minimum, where
+from napkin.footprint import activations
+from napkin.footprint.activations import total
+from napkin.footprint.kept import LAYERS_IN_TRANSIT, STASHED, dot, freed_bytes, kept_by_layers, mask_bytes
+from napkin.footprint.prepared import PreparedStep
+from napkin.footprint.stages import Stage
+from napkin.record import record
+from napkin.training.order import Counts
+from napkin.training.recomputation import OPERATIONS
+
+
+@record
+class LayerPeak:
+    """A layer at the peak of its backward pass; sizes in bytes.
+
+    valid   whether the stage has it
+    made    gradients of the layers' weights that are there
+    gone    activations that are free again       shared  those of them that layers share
+    uncast  autocast's copies of weights that are free again
+    needs   what the layer's backward holds: its gradients, and what is recomputed
+    bursts  the peak of the layer's forward pass beyond what it keeps
+    later   copies of weights of it and of the layers after it, whether autograd keeps them or autocast's cache
+    masks   causal masks that checkpointed layers up to it refer to
+    """
+
+    valid: Number
+    made: Number
+    gone: Number
+    shared: Number
+    uncast: Number
+    needs: Number
+    bursts: Number
+    later: Number
+    masks: Number
+
+
+Corner = tuple[Number, int, Counts, Number, Number]
+"""Whether it exists, its variant, layers of each variant up to it, checkpoints up to it, bytes recomputed with it."""
+
+
+class StageLayers:
+    """The layers of a stage, with the bytes of each variant.
+
+    weights  gradients of a layer's weights       copies  autocast's copies that autograd keeps
+    cached   those that autocast's cache holds    reruns  what a layer recomputes
+    idle     whether no gradient reaches the layer
+    """
+
+    def __init__(self, step: PreparedStep, stage: Stage, grad: Number) -> None:
+        order, recompute = step.order, step.setup.layout.recompute
+        self.step, self.stage, self.order = step, stage, order
+        self.pieces = [step.run.layers[variant.kind][1] for variant in order.variants]
+        self.chooses = recompute.kind == OPERATIONS
+        self.size = activations.group_size(recompute, order.depth)
+        self.begin, self.end = order.before(stage.low), order.before(stage.high)
+        pairs = list(zip(order.variants, self.pieces, strict=True))
+        self.idle = [one.no_grad and step.setup.frozen is not None for one in order.variants]
+        trained = [(step.weights.layers[one.kind].all, not i) for i, one in zip(self.idle, order.variants, strict=True)]
+        self.weights = [elements * grad * some for elements, some in trained]
+        self.copies = [piece.casts * (not (one.checkpointed or one.no_grad)) for one, piece in pairs]
+        self.cached = [piece.casts * (not one.no_grad) + piece.biases for one, piece in pairs]
+        self.reruns = [(p.again - p.chosen * self.chooses) * one.checkpointed for one, p in pairs]
+
+    def corners(self) -> Iterator[Corner]:
+        """Yield the layers at which live bytes can be the largest, from the last to the first."""
+        stage, order, size = self.stage, self.order, self.size
+        if size == 1:
+            spans = [(stage.low, stage.high)]
+            if "activations" in self.step.setup.offload:  # the first, which are still on the GPU, are counted apart
+                first = where(total(stage.checkpointed) > 0, STASHED, LAYERS_IN_TRANSIT)
+                cut = minimum(stage.low + first, stage.high)
+                spans = [(cut, stage.high), (stage.low, cut)]
+            for low, high in spans:
+                for valid, variant, upto in order.corners(low, high):
+                    yield valid, variant, upto, 0, self.reruns[variant]
+            return
+        for low, high in order.groups(stage.low, stage.high, size):
+            above = order.before(low)
+            for valid, variant, upto in order.corners(low, high):
+                again = dot([a - b for a, b in zip(upto, above, strict=True)], self.reruns)
+                yield valid, variant, upto, ceil_div(high - stage.low, size), again
+
+    def largest_corners(self, gradients_of: Callable[[Number], Number]) -> Iterable[Corner]:
+        """Return of the corners that are alike those that hold the most; all of them where layouts are arrays."""
+        step, stage = self.step, self.stage
+        count = len(self.pieces)
+        stays = [kept_by_layers(step, tuple(int(i == j) for j in range(count)), 0) for i in range(count)]
+        inputs = maximum(0, *(piece.input for piece in self.pieces)) if self.size > 1 else 0
+        sizes = (*stays, *self.weights, *self.copies, *self.cached, *self.reruns, inputs, stage.low, stage.high)
+        if "activations" in step.setup.offload or any(is_array(number) for number in sizes):
+            return self.corners()
+
+        def held(corner: Corner) -> tuple[object, Number, Number]:
+            _, variant, upto, checkpoints, again = corner
+            kept = checkpoints * inputs + dot(upto, stays)
+            done = [a - b for a, b in zip(self.end, upto, strict=True)]
+            ahead = [a - b for a, b in zip(upto, self.begin, strict=True)]
+            alike = (variant, *(n > 0 for n in ahead), sum(ahead) == 1)
+            backward = kept + gradients_of(dot(done, self.weights)) - dot(done, self.copies) + again
+            return alike, backward, kept - dot(done, self.cached)
+
+        return most_held(self.corners(), held)
+
+    def needed(self, variant: int, ahead: Counts, again: Number) -> Number:
+        """Return the bytes that a layer's backward pass holds at its peak. `ahead`: layers up to it on the stage."""
+        step, one, piece = self.step, self.order.variants[variant], self.pieces[variant]
+        if self.idle[variant]:
+            return 0
+        peak = (step.again if one.checkpointed else step.layers)[one.kind].peak
+        if step.first is not None and not one.checkpointed:
+            peak = where((total(ahead) == 1) & (self.stage.first == 1), step.first.peak, peak)
+        needs = again + piece.input + peak
+        if one.checkpointed:  # the layer's tensors are allocated once more as it is recomputed
+            needs = maximum(needs, again - self.reruns[variant] + piece.anew)
+        return needs
+
+    def burst(self, variant: int) -> Number:
+        """Return the peak of a layer's forward pass beyond what it keeps."""
+        one, piece = self.order.variants[variant], self.pieces[variant]
+        own = piece.input + piece.chosen * self.chooses if one.checkpointed else piece.saved
+        return (piece.dropped if one.checkpointed or one.no_grad else piece.burst) - own * (not one.no_grad)
+
+    def masks(self, ahead: Counts) -> Number:
+        """Return the bytes of causal masks that the checkpointed ones of these layers refer to."""
+        counts: list[Number] = [0] * len(self.stage.kinds)
+        for n, one in zip(ahead, self.order.variants, strict=True):
+            counts[one.kind] = counts[one.kind] + n * one.checkpointed
+        return mask_bytes(self.step, self.stage, tuple(counts))
+
+
+def layer_peaks(
+    step: PreparedStep, stage: Stage, grad: Number, gradients_of: Callable[[Number], Number]
+) -> Iterator[LayerPeak]:
+    """Yield the layers of a stage where a backward pass can hold the most, from the last to the first.
+
+    Live bytes change by the same amount with every layer of a variant, so that the corners of their order are enough
+    (order.py), and of those of one variant the one where the changes so far add up to the most. What layers share is
+    freed with the last of its variants. `gradients_of`: bytes that are there once gradients of so many bytes are made.
+    """
+    layers = StageLayers(step, stage, grad)
+    whole = kept_by_layers(step, stage.variants, ceil_div(stage.high - stage.low, layers.size))
+    for valid, variant, upto, checkpoints, again in layers.largest_corners(gradients_of):
+        done = [a - b for a, b in zip(layers.end, upto, strict=True)]
+        ahead = tuple(a - b for a, b in zip(upto, layers.begin, strict=True))
+        yield LayerPeak(
+            valid,
+            dot(done, layers.weights),
+            whole - kept_by_layers(step, ahead, checkpoints),
+            freed_bytes(step, stage, ahead),
+            dot(done, layers.copies),
+            layers.needed(variant, ahead, again),
+            layers.burst(variant),
+            dot(done, layers.cached) + layers.cached[variant],
+            layers.masks(ahead),
+        )
+
+
+def most_held(corners: Iterable[Corner], held: Callable[[Corner], tuple[object, Number, Number]]) -> Iterable[Corner]:
+    """Return of corners that are alike the one that holds the most backward and the one that does forward."""
+    most: dict[object, tuple[Number, Corner]] = {}
+    for corner in corners:
+        alike, *both = held(corner)
+        for way, size in enumerate(both):
+            if (alike, way) not in most or size > most[alike, way][0]:
+                most[alike, way] = (size, corner)
+    return dict.fromkeys(corner for _, corner in most.values())
