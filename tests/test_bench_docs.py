@@ -39,7 +39,7 @@ def test_every_field_of_the_profile_is_documented(kind: type) -> None:
 
 
 def test_every_option_is_documented() -> None:
-    for name in COMMAND.options:
+    for name in COMMAND.takes:
         if name not in COMMON:
             assert f"`--{name}`" in TEXT, name
 
@@ -86,7 +86,7 @@ def test_the_cluster_examples_are_well_formed(name: str) -> None:
     arguments = pod["containers"][0]["args"]
     words = arguments[arguments.index("bench") + 1 :]
     options = {word.partition("=")[0].removeprefix("--") for word in words}
-    assert options <= set(COMMAND.options)
+    assert options <= set(COMMAND.takes)
 
 
 def test_the_help_shows_the_examples(napkin: Napkin) -> None:

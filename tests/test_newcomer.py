@@ -16,7 +16,8 @@ from napkin.architectures.blocks import NormStyle, Operations
 from napkin.architectures.llama import LLAMA
 from napkin.architectures.mixture import Feed
 from napkin.architectures.record import Architecture, like
-from napkin.commands.command import MODULES, Command, Inputs
+from napkin.commands.command import MODULES, Command
+from napkin.commands.inputs import Inputs
 from napkin.elementwise import Number
 from napkin.inputs.model import Config
 from napkin.operations.lowering import Lowering, Value
@@ -62,15 +63,14 @@ def test_an_optimizer_is_a_record(napkin: Napkin, monkeypatch: pytest.MonkeyPatc
 
 def test_a_command_is_a_module_and_an_option_one_entry(napkin: Napkin, monkeypatch: pytest.MonkeyPatch) -> None:
     def run(inputs: Inputs) -> Answer:
-        shelves = leaf("shelves", inputs.need("shelves", "how many?"), "1")
+        shelves = leaf("shelves", inputs.integer("shelves", "how many?"), "1")
         return Answer("books", "books of a library", [multiply("books", shelves, leaf("each", 40, "1"))])
 
     module = ModuleType("napkin.commands.books")
-    module.COMMAND = Command("books", "Books of a library", run, ("shelves",))  # type: ignore[attr-defined]
+    module.COMMAND = Command("books", "Books of a library", run, options=("shelves",))  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setitem(MODULES, "books", ("books", "Books of a library"))
     option = Option("shelves", degree, "How many shelves", metavar="COUNT")
-    option.group = "Library"
     monkeypatch.setitem(OPTIONS, "shelves", option)
     assert napkin("books --shelves 12 --json").values["books"] == 480
     assert "each" in napkin("books --shelves 12 --explain").out

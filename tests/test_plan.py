@@ -12,7 +12,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from napkin.commands.command import Inputs, OptionText, find
+from napkin.commands.command import find
+from napkin.commands.inputs import Inputs, OptionText
 from napkin.commands.plan import question
 from napkin.commands.setup import read_setup
 from napkin.errors import NapkinError

@@ -110,7 +110,7 @@ MODULES: dict[str, str] = {
     'llama': 'llama',
     'llama4_text': 'llama4',
     'longcat_flash': 'longcat',
-    'longformer': 'roberta',
+    'longformer': 'longformer',
     'm2m_100': 'bart',
     'mamba': 'mamba',
     'mamba2': 'mamba',

@@ -7,9 +7,9 @@ Fields and arrangements are facts of the class of Hugging Face transformers 5.23
 from __future__ import annotations
 
 from napkin.architectures.arrangements import post_norm
+from napkin.architectures.assembly import embedding, runs_of
 from napkin.architectures.bert import BERT, bert_blocks
 from napkin.architectures.blocks import LAYER, Operations
-from napkin.architectures.common import embedding, runs_of, tied
 from napkin.architectures.masked import (
     BARE,
     ENCODER,
@@ -21,6 +21,7 @@ from napkin.architectures.masked import (
     pooler,
     sizes_of,
 )
+from napkin.architectures.reading import tied
 from napkin.architectures.record import Architecture, like
 from napkin.inputs.model import Config
 from napkin.operations.linear import Matmul

@@ -12,7 +12,6 @@ from functools import partial
 from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.attention import Rope
 from napkin.architectures.blocks import Block, Operations, Routing, gated_mlp, moe, shared_expert
-from napkin.architectures.common import FULL, activation, balance_loss, indices, on, width
 from napkin.architectures.mixing import (
     LINEAR,
     Hybrid,
@@ -23,6 +22,7 @@ from napkin.architectures.mixing import (
     hybrid,
     kinds,
 )
+from napkin.architectures.reading import FULL, activation, balance_loss, indices, on, width
 from napkin.architectures.record import REQUIRED, Architecture, like
 from napkin.architectures.state_space import Ssd
 from napkin.inputs.model import Config

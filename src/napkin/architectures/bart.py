@@ -10,17 +10,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from napkin.architectures.arrangements import post_norm, pre_norm
+from napkin.architectures.assembly import embedding, runs_of
 from napkin.architectures.attention import Attention, Heads, QkvProjections, Scores, band_attention
 from napkin.architectures.blocks import LAYER, Block, Operations, Routing, plain_mlp
-from napkin.architectures.common import (
-    activation,
-    attention_windows,
-    depth,
-    embedding,
-    runs_of,
-    tied,
-    width,
-)
 from napkin.architectures.encoder_decoder import (
     Sparse,
     decoder_layer,
@@ -29,6 +21,8 @@ from napkin.architectures.encoder_decoder import (
     routed_mlp,
     shared_embedding,
 )
+from napkin.architectures.longformer import attention_windows
+from napkin.architectures.reading import activation, depth, tied, width
 from napkin.architectures.record import REQUIRED, Architecture, like
 from napkin.inputs.model import Config
 from napkin.operations.implementations import EAGER, OWN_LABELS

@@ -7,12 +7,12 @@ from functools import partial
 
 from napkin.architectures.arrangements import sandwich_norm
 from napkin.architectures.attention import Gate, Scaling
-from napkin.architectures.blocks import RMS_FP32, moe
-from napkin.architectures.common import FULL, WINDOWED
+from napkin.architectures.blocks import RMS_FP32, Gating, moe
 from napkin.architectures.decoder import Decoder, Headed, NormedHeads, Vary, always
 from napkin.architectures.dimensions import Dimensions
 from napkin.architectures.layer_plans import Windows, as_parameters_say, laid_out, listed_or
 from napkin.architectures.mixture import SIGMOID
+from napkin.architectures.reading import FULL, WINDOWED
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
 from napkin.operations.implementations import SIGMOID_ROUTER
@@ -40,14 +40,14 @@ BEAM = Architecture(
         rotates=as_parameters_say,
         attention=lambda config, usual: replace(usual, gate=Gate(head_bias=True)),
         layer=_by_position,
-        feed_forward=lambda config, usual: partial(usual, upcast=True),
+        feed_forward=lambda config, usual: partial(usual, gating=Gating(upcast=True)),
         head=Headed(softcap="final_logit_softcapping", fp32=True),
         experts=replace(
             SIGMOID,
             experts="num_experts",
             where=listed_or(lambda config, layers: lambda i: i >= 3),
             shared=None,
-            block=partial(moe, scaled=True, upcast=True),
+            block=partial(moe, scaled=True, gating=Gating(upcast=True)),
         ),
     ),
     config_class="BeamConfig",

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from napkin.architectures.arrangements import post_norm, pre_norm
+from napkin.architectures.assembly import embedding, runs_of
 from napkin.architectures.attention import Attention, Heads, QkvProjections, Rope, Scores, band_attention
 from napkin.architectures.blocks import LAYER, Block, Operations, gated_mlp, plain_mlp
-from napkin.architectures.common import depth, embedding, runs_of
 from napkin.architectures.masked import (
     BARE,
     BIDIRECTIONAL,
@@ -25,6 +25,7 @@ from napkin.architectures.masked import (
     pooler,
     sizes_of,
 )
+from napkin.architectures.reading import depth
 from napkin.architectures.record import Architecture, like
 from napkin.inputs.model import Config
 from napkin.operations.embedding import PositionBias

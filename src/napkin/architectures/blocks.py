@@ -72,6 +72,18 @@ LAYER_FP32_PER_HEAD = NormStyle("layer", "fp32", per_group=True)
 # --- feed-forward ----------------------------------------------------------------------------------------------------
 
 
+@record
+class Gating:
+    """How a gated network computes activation(gate(x)) ⊙ up(x). `upcast`: in fp32; `clamped`: gate and up are clamped
+    to an interval first."""
+
+    upcast: bool = False
+    clamped: bool = False
+
+
+PLAIN = Gating()
+
+
 def gated_mlp(
     source: str,
     *,
@@ -81,55 +93,48 @@ def gated_mlp(
     bias: bool = False,
     out_bias: bool | None = None,
     fused: bool = False,
+    gating: Gating = PLAIN,
     dropout: bool = False,
-    norm: NormStyle | None = None,
-    upcast: bool = False,
-    limited: bool = False,
     prefix: str = "",
 ) -> Operations:
     """Return down(activation(gate(x)) ⊙ up(x)): three matrices of width × inner, the first two one matmul where fused.
-    `dropout`, `norm`: before the last. `out_bias`: the last one's, where it is not the others'. `upcast`: activation
-    and ⊙ run in fp32. `limited`: gate and up are clamped to an interval."""
-    gate, up = prefix + "gate", prefix + "up"
-    cuts = [Clamp(f"{name}_cut", (name,), inner) for name in (gate, up)] if limited else []
-    read = [cut.name for cut in cuts] or [gate, up]
-    activation = Activation(prefix + "activation", (read[0],), inner, function)
+    `dropout`: before the last. `out_bias`: the last one's, where it is not the others'."""
+    gate, up, gated = prefix + "gate", prefix + "up", prefix + "gated"
+    clamps = tuple(Clamp(f"{name}_cut", (name,), inner) for name in (gate, up)) if gating.clamped else ()
+    reads = tuple(clamp.name for clamp in clamps) or (gate, up)
+    activation = Activation(prefix + "activation", (reads[0],), inner, function)
+    last = bias if out_bias is None else out_bias
+    down = Matmul(prefix + "down", (gated + DROPPED * dropout,), inner, width, last, ROW, role=DOWN)
+    at_once = not (fused or gating.upcast or gating.clamped)  # the activation runs before the second matmul
     first: Operations
     if fused:
         first = (
             Matmul(prefix + "gate_up", (source,), width, 2 * inner, bias, COLUMN),
             Slice(gate, (prefix + "gate_up",), inner),
             Slice(up, (prefix + "gate_up",), inner),
-            *cuts,
+            *clamps,
         )
-    else:  # the activation runs before the second matmul, unless something is between it and the first
+    else:
         first = (
             Matmul(gate, (source,), width, inner, bias, COLUMN),
-            *cuts[:1],
-            *(() if limited or upcast else (activation,)),
+            *clamps[:1],
+            *((activation,) if at_once else ()),
             Matmul(up, (source,), width, inner, bias, COLUMN),
-            *cuts[1:],
+            *clamps[1:],
         )
-    gated = prefix + "gated"
-    last = bias if out_bias is None else out_bias
-    if upcast:
-        return (
-            *first,
-            *(Cast(f"{name}_wide", (name,), inner, True) for name in read),
-            replace(activation, reads=(f"{read[0]}_wide",)),
-            Multiply(gated + "_wide", (activation.name, f"{read[1]}_wide"), inner),
-            Cast(gated, (gated + "_wide",), inner),
-            Matmul(prefix + "down", (gated,), inner, width, last, ROW, role=DOWN),
-        )
-    if fused or limited:
-        first += (activation,)
-    read_last = gated + "_norm" if norm else gated + DROPPED * dropout
+    if gating.upcast:
+        return (*first, *_gated_fp32(activation, reads, gated, inner), down)
+    multiplied = Multiply(gated, (activation.name, reads[1]), inner)
+    return (*first, *(() if at_once else (activation,)), multiplied, *_dropped(gated, inner, dropout), down)
+
+
+def _gated_fp32(activation: Activation, reads: tuple[str, ...], gated: str, inner: int) -> Operations:
+    """Return activation(gate) ⊙ up, computed in fp32."""
     return (
-        *first,
-        Multiply(gated, (activation.name, read[1]), inner),
-        *_dropped(gated, inner, dropout),
-        *((norm(gated + "_norm", gated, inner),) if norm else ()),
-        Matmul(prefix + "down", (read_last,), inner, width, last, ROW, role=DOWN),
+        *(Cast(f"{name}_wide", (name,), inner, True) for name in reads),
+        replace(activation, reads=(f"{reads[0]}_wide",)),
+        Multiply(gated + "_wide", (activation.name, f"{reads[1]}_wide"), inner),
+        Cast(gated, (gated + "_wide",), inner),
     )
 
 
@@ -169,7 +174,8 @@ def shared_expert(block: Operations) -> Operations:
 @record
 class Routing:
     """How tokens choose experts (fields as in operations.experts.Router). `jitter`: how often noise multiplies them
-    before; `idle`: this many of the `experts` have no weights and return tokens unchanged; `limited` as in Experts."""
+    before; `idle`: this many of the `experts` have no weights and return tokens unchanged; `weighted_input`: scores
+    multiply what an expert reads, not what it returns."""
 
     experts: int
     top_k: int
@@ -183,7 +189,7 @@ class Routing:
     softcap: bool = False
     hashed: bool = False
     masked: bool = False
-    limited: bool = False
+    weighted_input: bool = False
 
 
 def moe(
@@ -195,16 +201,14 @@ def moe(
     function: str = "silu",
     gated: bool = True,
     bias: bool = False,
-    weighted_input: bool = False,
+    gating: Gating = PLAIN,
     shared: Block | None = None,
     scaled: bool = False,
-    upcast: bool = False,
 ) -> Operations:
     """Return Σ over the chosen experts of score · expert(x), each h → f → h, plus always-on shared experts.
 
     shared  a block whose output is added
     scaled  a constant multiplies the sum over the chosen experts
-    upcast  as in operations.experts.Experts
     """
     noise: Operations = ()
     for i in range(routing.jitter):
@@ -237,10 +241,10 @@ def moe(
         gated=gated,
         bias=bias,
         function=function,
-        weighted_input=weighted_input,
+        weighted_input=routing.weighted_input,
         idle=routing.top_k - chosen,
-        upcast=upcast,
-        limited=routing.limited,
+        upcast=gating.upcast,
+        limited=gating.clamped,
     )
     routed: Operations = (router, experts)
     if scaled:

@@ -8,7 +8,6 @@ from typing import Any
 
 from napkin.architectures.arrangements import parallel
 from napkin.architectures.blocks import LAYER_FP32, LAYER_FP32_PER_HEAD, RMS, Block, Operations, moe
-from napkin.architectures.common import FULL, WINDOWED
 from napkin.architectures.decoder import Decoder, Headed, Inner, NormedHeads, Rotary, always
 from napkin.architectures.dimensions import dimensions
 from napkin.architectures.layer_plans import (
@@ -22,6 +21,7 @@ from napkin.architectures.layer_plans import (
     listed_or,
 )
 from napkin.architectures.mixture import Mixture, counted
+from napkin.architectures.reading import FULL, WINDOWED
 from napkin.architectures.record import Architecture, Wrapper
 from napkin.inputs.model import Config
 from napkin.operations.implementations import HF

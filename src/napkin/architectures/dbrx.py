@@ -7,8 +7,8 @@ from functools import partial
 from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.attention import Attention, Heads, QkvProjections, Rope
 from napkin.architectures.blocks import LAYER_NO_BIAS, Routing, moe
-from napkin.architectures.common import FUNCTIONS, balance_loss, chosen_experts, kv_heads_of, width
 from napkin.architectures.dimensions import Dimensions, decoder_of, dimensions
+from napkin.architectures.reading import FUNCTIONS, balance_loss, chosen_experts, kv_heads_of, width
 from napkin.architectures.record import Architecture, ConfigClass
 from napkin.inputs.model import Config
 from napkin.operations.implementations import SIGMOID_ROUTER

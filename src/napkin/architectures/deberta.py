@@ -9,10 +9,11 @@ from __future__ import annotations
 from functools import partial
 
 from napkin.architectures.arrangements import post_norm
+from napkin.architectures.assembly import embedding
 from napkin.architectures.attention import Attention, Heads, QkvProjections
 from napkin.architectures.blocks import LAYER, LAYER_WRITTEN, Block, NormStyle, Operations, plain_mlp
-from napkin.architectures.common import embedding, on
 from napkin.architectures.masked import BIDIRECTIONAL, MASKED, Sizes, encoder, masked_head, must_tie, sizes_of
+from napkin.architectures.reading import on
 from napkin.architectures.record import Architecture, like
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config

@@ -10,14 +10,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from math import gcd
 
-from napkin.architectures import blocks, common
+from napkin.architectures import assembly, blocks, reading
 from napkin.architectures.arrangements import Arrangement, pre_norm
 from napkin.architectures.attention import Attention, Heads, QkNorm, QkvProjections, Rope
 from napkin.architectures.blocks import RMS, Block, NormStyle
-from napkin.architectures.common import Switch, on
 from napkin.architectures.dimensions import Dimensions, decoder_only, dimensions, prediction_modules, predictions
 from napkin.architectures.layer_plans import Plan, Rotates, Seen, in_all
 from napkin.architectures.mixture import Feed, Mixture
+from napkin.architectures.reading import Switch, on
 from napkin.inputs.model import Config
 from napkin.operations.model import Layer, Model
 from napkin.operations.router import BalanceLoss
@@ -103,7 +103,7 @@ class Headed:
 
 def activation_in(*fields: str) -> Callable[[Config], str]:
     """Read the activation function from the first of these fields that says it."""
-    return lambda config: common.activation(config, *fields)
+    return lambda config: reading.activation(config, *fields)
 
 
 def constant(function: str) -> Callable[[Config], str]:
@@ -254,7 +254,7 @@ def _attention(config: Config, of: Decoder, sizes: Dimensions) -> Attention:
     norm = of.qk_norm.read(config) if of.qk_norm is not None else None
     rope = None
     if of.rotary is not None:
-        dim = common.rotary_dim(config, sizes.head_dim, of.rotary.part)
+        dim = reading.rotary_dim(config, sizes.head_dim, of.rotary.part)
         rope = Rope(dim, of.rotary.pairing, of.rotary.upcast)
     usual = Attention(
         Heads(sizes.hidden, sizes.heads, sizes.kv_heads, sizes.head_dim),
@@ -270,12 +270,12 @@ def _plans(config: Config, of: Decoder, sparse: Sequence[bool]) -> Sequence[Plan
     seen = of.windows(config, len(sparse)) if of.windows is not None else Seen()
     if seen.kinds is None and of.rotates is in_all and of.experts is None:  # however many
         return of.plans(config, [Plan()] * len(sparse))
-    kinds = seen.kinds or [common.FULL] * len(sparse)
+    kinds = seen.kinds or [reading.FULL] * len(sparse)
     keys = list(zip(kinds, of.rotates(config, seen, sparse), sparse, strict=True))
     made = {
         (kind, table, routed): Plan(
-            seen.window if kind == common.WINDOWED else None,
-            seen.chunk if kind == common.CHUNKED else None,
+            seen.window if kind == reading.WINDOWED else None,
+            seen.chunk if kind == reading.CHUNKED else None,
             table,
             routed,
         )
@@ -334,10 +334,10 @@ def build(of: Reading) -> Model:
         assert feed is not None
         return Layer(_kind(plan, distinct), of.arrangement(sizes.hidden, of.norm, _attention_of(of, plan), feed))
 
-    runs = common.runs_of(of.plans, make)
+    runs = assembly.runs_of(of.plans, make)
     return decoder_only(
         replace(sizes, heads=gcd(*(plan.heads for plan in distinct)) or sizes.heads),
-        common.embedding(
+        assembly.embedding(
             sizes.vocabulary,
             sizes.hidden,
             embedding_width=sizes.embedding_width,
@@ -347,7 +347,7 @@ def build(of: Reading) -> Model:
             dropout=of.embedding.dropout,
         ),
         runs,
-        common.head(
+        assembly.head(
             sizes.hidden,
             sizes.vocabulary,
             norm=of.norm if of.head.norm else None,
@@ -359,7 +359,7 @@ def build(of: Reading) -> Model:
             balance=of.balance,
             none=sizes.headless,
         ),
-        prediction_modules(of.predictions, sizes.hidden, of.norm, common.last_layer(runs)),
+        prediction_modules(of.predictions, sizes.hidden, of.norm, assembly.last_layer(runs)),
     )
 
 

@@ -8,21 +8,11 @@ from functools import partial
 from typing import NamedTuple
 
 from napkin.architectures.arrangements import hyper_connected
+from napkin.architectures.assembly import embedding, head, runs_of
 from napkin.architectures.attention import Rope
-from napkin.architectures.blocks import RMS_CAST, RMS_FP32, Operations, Routing, gated_mlp, moe
-from napkin.architectures.common import (
-    activation,
-    balance_loss,
-    chosen_experts,
-    depth,
-    embedding,
-    head,
-    listed,
-    on,
-    runs_of,
-    width,
-)
+from napkin.architectures.blocks import RMS_CAST, RMS_FP32, Gating, Operations, Routing, gated_mlp, moe
 from napkin.architectures.dimensions import Dimensions, decoder_only, dimensions_of
+from napkin.architectures.reading import activation, balance_loss, chosen_experts, depth, listed, on, width
 from napkin.architectures.record import Architecture
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
@@ -44,6 +34,7 @@ HASHED, LEARNED = "hash_moe", "moe"
 HASHED_LAYERS = 3
 """Layers whose experts a table chooses, where a config does not say (DeepseekV4Config.default_num_hash_layers)."""
 RATES = {CHOSEN: 4, ALL: 128}
+CLAMPED = Gating(clamped=True)
 ROTARY_PART = 64 / 512
 SCORES = ("sqrtsoftplus", "sigmoid")
 """How the router scores, the first where a config does not say (DeepseekV4Config)."""
@@ -99,7 +90,7 @@ def read(config: Config) -> Reading:
         config.integer("moe_intermediate_size"),
         activation(config, "hidden_act"),
         on(config, "mlp_bias"),
-        Routing(experts, top_k, score=score, normalize=True, balanced="buffer", limited=True),
+        Routing(experts, top_k, score=score, normalize=True, balanced="buffer"),
         balance_loss(config, experts, top_k),
     )
 
@@ -107,14 +98,15 @@ def read(config: Config) -> Reading:
 def layer(of: Reading, plan: Plan) -> Layer:
     """Return a layer: attention and experts that read and write several residual streams."""
     hidden, hashed = of.sizes.hidden, plan.router == HASHED
-    block = partial(gated_mlp, width=hidden, inner=of.inner, function=of.function, bias=of.bias)
+    network = partial(gated_mlp, width=hidden, inner=of.inner, function=of.function, bias=of.bias, gating=CLAMPED)
     feed = partial(
         moe,
         width=hidden,
         inner=of.inner,
+        gating=CLAMPED,
         routing=replace(of.routing, hashed=True, balanced="") if hashed else of.routing,
         function=of.function,
-        shared=partial(block, limited=True, prefix="shared/"),
+        shared=partial(network, prefix="shared/"),
     )
     name = {WINDOW: "window", CHOSEN: "sparse", ALL: "compressed"}[plan.attention] + "_hashed" * hashed
     attend, streams = of.attentions[plan.attention], of.streams

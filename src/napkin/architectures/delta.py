@@ -10,19 +10,9 @@ from collections.abc import Sequence
 from functools import partial
 
 from napkin.architectures.arrangements import output_norm, pre_norm
+from napkin.architectures.assembly import runs_of
 from napkin.architectures.attention import Attention, QkNorm, QkvProjections, Rope
 from napkin.architectures.blocks import RMS_FP32, RMS_OFFSET, Block, Routing, behind_gate, gated_mlp, moe
-from napkin.architectures.common import (
-    FULL,
-    activation,
-    balance_loss,
-    indices,
-    kv_heads_of,
-    on,
-    rotary_dim,
-    runs_of,
-    width,
-)
 from napkin.architectures.dimensions import Dimensions
 from napkin.architectures.mixing import (
     LINEAR,
@@ -35,6 +25,7 @@ from napkin.architectures.mixing import (
     positive,
     sizes_of,
 )
+from napkin.architectures.reading import FULL, activation, balance_loss, indices, kv_heads_of, on, rotary_dim, width
 from napkin.architectures.record import REQUIRED, Architecture, Wrapper, like
 from napkin.architectures.recurrent_blocks import GatedDelta
 from napkin.inputs.model import Config

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from napkin.architectures.blocks import NormStyle, Operations
-from napkin.architectures.common import kv_heads_of
 from napkin.architectures.decoder import Decoder
+from napkin.architectures.reading import kv_heads_of
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore

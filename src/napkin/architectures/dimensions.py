@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from napkin.architectures.assembly import embedding, head
 from napkin.architectures.blocks import NormStyle, Operations
-from napkin.architectures.common import DEEPEST, depth, embedding, head, head_size, headless, kv_heads_of, tied, width
+from napkin.architectures.reading import DEEPEST, depth, head_size, headless, kv_heads_of, tied, width
 from napkin.inputs.model import Config
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model, Parts, stack_of

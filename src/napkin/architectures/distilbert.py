@@ -7,10 +7,11 @@ Fields and arrangements are facts of the class of Hugging Face transformers 5.23
 from __future__ import annotations
 
 from napkin.architectures.arrangements import post_norm
+from napkin.architectures.assembly import embedding
 from napkin.architectures.bert import bert_blocks
 from napkin.architectures.blocks import LAYER
-from napkin.architectures.common import embedding, tied
 from napkin.architectures.masked import ENCODER, MASKED, encoder, masked_head, sizes_of
+from napkin.architectures.reading import tied
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
 from napkin.operations.implementations import IDS, ROTARY

@@ -9,10 +9,10 @@ from math import isqrt
 from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.attention import Attention
 from napkin.architectures.blocks import RMS, Operations
-from napkin.architectures.common import activation, width
 from napkin.architectures.decoder import Decoder, NormedHeads, always
 from napkin.architectures.layer_plans import EVERYWHERE
 from napkin.architectures.mixture import Feed
+from napkin.architectures.reading import activation, width
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore

@@ -7,24 +7,26 @@ Field names and arrangements are facts of the class of Hugging Face transformers
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from math import gcd
 from typing import Any, NamedTuple
 
 from napkin.architectures.arrangements import pre_norm
+from napkin.architectures.assembly import runs_of
 from napkin.architectures.attention import Gate, Rope, Scores
 from napkin.architectures.blocks import RMS, Block, Routing, gated_mlp, moe
-from napkin.architectures.common import FULL, WINDOWED, activation, checked, chosen_experts, depth, on, runs_of, width
-from napkin.architectures.dimensions import decoder_of, dimensions_of
+from napkin.architectures.dimensions import Dimensions, decoder_of, dimensions_of
 from napkin.architectures.latent_attention import LATENTS, LatentAttention, LatentSizes
+from napkin.architectures.mixture import Feed
+from napkin.architectures.reading import FULL, WINDOWED, activation, checked, chosen_experts, depth, on, width
 from napkin.architectures.record import Architecture, Wrapper
 from napkin.inputs.load import printable
 from napkin.inputs.model import LARGEST_DIMENSION, Config
 from napkin.operations.implementations import SIGMOID_ROUTER
 from napkin.operations.indexer import Indexer
 from napkin.operations.model import Layer, Model
-from napkin.record import replace
+from napkin.record import record, replace
 
 INDEXED = "indexed_attention"
 SPARSE, DENSE = "sparse", "dense"
@@ -61,17 +63,59 @@ class Plan(NamedTuple):
     feed: str
 
 
-def dots3_note(config: Config) -> Model:
-    """Return dots3.note's language model."""
-    hidden, layers = width(config), depth(config)
+@record
+class Reading:
+    """What a config.json says of dots3.note's language model: attention and feed-forward of each layer type that there
+    is."""
+
+    sizes: Dimensions
+    plans: Sequence[Plan]
+    attentions: Mapping[str, LatentAttention]
+    networks: Mapping[str, Block]
+
+
+def read(config: Config) -> Reading:
+    """Read a config.json."""
     config.ignore("mlp_bias", "output_router_logits", "swa_rope_theta", "rope_interleave", "norm_topk_prob")
+    config.ignore("index_n_heads", "index_head_dim", "index_topk")
+    hidden, layers = width(config), depth(config)
     kinds, feeds = _kinds(config, layers), _feeds(config, layers)
     sizes = _sizes(config, kinds)
+    attentions = _attentions(config, hidden, sizes)
+    networks = _networks(config, hidden, feeds)
+    modules = config.optional_integer("num_nextn_predict_layers", least=0)
+    if modules:
+        config.notes.append(f"{modules} multi-token prediction modules of the checkpoint not counted")
+    heads = gcd(*(one["num_attention_heads"] for one in sizes.values()))
+    widest = max(one["qk_nope_head_dim"] + one["qk_rope_head_dim"] for one in sizes.values())
+    length = config.optional_integer("max_position_embeddings")
+    return Reading(
+        dimensions_of(config, hidden, layers, heads, heads, widest, length),
+        [Plan(*one) for one in zip(kinds, feeds, strict=True)],
+        attentions,
+        networks,
+    )
+
+
+def layer(of: Reading, plan: Plan) -> Layer:
+    """Return a layer."""
+    name = f"{NAMES[plan.attention]}_{'moe' if plan.feed == SPARSE else 'dense'}"
+    return Layer(name, pre_norm(of.sizes.hidden, RMS, of.attentions[plan.attention], of.networks[plan.feed]))
+
+
+def dots3_note(config: Config) -> Model:
+    """Return dots3.note's language model."""
+    of = read(config)
+    return decoder_of(of.sizes, runs_of(of.plans, partial(layer, of)), RMS)
+
+
+def _attentions(config: Config, hidden: int, sizes: Mapping[str, Mapping[str, int]]) -> dict[str, LatentAttention]:
+    """Read the attention of each layer type that there is, of these sizes."""
     window = config.optional_integer("sliding_window")
     if window is None:
         window = config.optional_integer("sliding_window_size") or WINDOW
     config.ignore("sliding_window_size")
-    attends = {
+    found = {
         kind: LatentAttention(
             LatentSizes(
                 width=hidden,
@@ -90,23 +134,9 @@ def dots3_note(config: Config) -> Model:
         )
         for kind, one in sizes.items()
     }
-    config.ignore("index_n_heads", "index_head_dim", "index_topk")
-    if INDEXED in sizes:
-        attends[INDEXED] = _indexed(config, attends[INDEXED], hidden, sizes[INDEXED])
-    networks = _networks(config, hidden, feeds)
-
-    def make(plan: Plan) -> Layer:
-        name = f"{NAMES[plan.attention]}_{'moe' if plan.feed == SPARSE else 'dense'}"
-        return Layer(name, pre_norm(hidden, RMS, attends[plan.attention], networks[plan.feed]))
-
-    runs = runs_of((Plan(*one) for one in zip(kinds, feeds, strict=True)), make)
-    modules = config.optional_integer("num_nextn_predict_layers", least=0)
-    if modules:
-        config.notes.append(f"{modules} multi-token prediction modules of the checkpoint not counted")
-    heads = gcd(*(one["num_attention_heads"] for one in sizes.values()))
-    widest = max(one["qk_nope_head_dim"] + one["qk_rope_head_dim"] for one in sizes.values())
-    length = config.optional_integer("max_position_embeddings")
-    return decoder_of(dimensions_of(config, hidden, layers, heads, heads, widest, length), runs, RMS)
+    if INDEXED in found:
+        found[INDEXED] = _indexed(config, found[INDEXED], hidden, sizes[INDEXED])
+    return found
 
 
 def _indexed(config: Config, attend: LatentAttention, hidden: int, sizes: Mapping[str, int]) -> LatentAttention:
@@ -124,43 +154,35 @@ def _indexed(config: Config, attend: LatentAttention, hidden: int, sizes: Mappin
 
 def _networks(config: Config, hidden: int, feeds: list[str]) -> dict[str, Block]:
     """Read the feed-forward of each layer type that there is."""
-    function = activation(config, "hidden_act")
-    networks: dict[str, Block] = {}
     config.ignore("intermediate_size", "moe_intermediate_size", "n_routed_experts", "num_experts_per_tok")
     config.ignore("n_shared_experts", "n_group", "topk_group", "topk_method", "scoring_func")
     config.ignore("shared_experts_intermediate_size", "moe_shared_expert_intermediate_size")
+    network = partial(gated_mlp, width=hidden, function=activation(config, "hidden_act"))
+    found: dict[str, Block] = {}
     if DENSE in feeds:
-        inner = config.integer("intermediate_size")
-        networks[DENSE] = partial(gated_mlp, width=hidden, inner=inner, function=function)
+        found[DENSE] = partial(network, inner=config.integer("intermediate_size"))
     if SPARSE in feeds:
-        experts, top_k = chosen_experts(config, "n_routed_experts", "num_experts_per_tok")
-        groups = config.integer("n_group")
-        if config.divides("n_group", experts, groups, "experts") < 2:
-            raise config.wrong("n_group", f"{groups} groups of {experts} experts have fewer than two each")
-        own = config.optional_integer("moe_shared_expert_intermediate_size")
-        shared = own if own is not None else config.integer("shared_experts_intermediate_size")
-        networks[SPARSE] = partial(
-            moe,
-            width=hidden,
-            inner=config.integer("moe_intermediate_size"),
-            routing=Routing(
-                experts,
-                top_k,
-                score="sigmoid",
-                normalize=config.flag("norm_topk_prob", otherwise=True),
-                upcast=True,
-                balanced="buffer",
-            ),
-            function=function,
-            shared=partial(
-                gated_mlp,
-                width=hidden,
-                inner=shared * config.integer("n_shared_experts"),
-                function=function,
-                prefix="shared/",
-            ),
-        )
-    return networks
+        found[SPARSE] = _experts(config, network, hidden)
+    return found
+
+
+def _experts(config: Config, network: Feed, hidden: int) -> Block:
+    """Read a mixture of experts; `network`: of the shared ones."""
+    experts, top_k = chosen_experts(config, "n_routed_experts", "num_experts_per_tok")
+    groups = config.integer("n_group")
+    if config.divides("n_group", experts, groups, "experts") < 2:
+        raise config.wrong("n_group", f"{groups} groups of {experts} experts have fewer than two each")
+    own = config.optional_integer("moe_shared_expert_intermediate_size")
+    shared = own if own is not None else config.integer("shared_experts_intermediate_size")
+    normalize = config.flag("norm_topk_prob", otherwise=True)
+    return partial(
+        moe,
+        width=hidden,
+        inner=config.integer("moe_intermediate_size"),
+        routing=Routing(experts, top_k, score="sigmoid", normalize=normalize, upcast=True, balanced="buffer"),
+        function=activation(config, "hidden_act"),
+        shared=partial(network, inner=shared * config.integer("n_shared_experts"), prefix="shared/"),
+    )
 
 
 def _kinds(config: Config, layers: int) -> list[str]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from functools import partial
 
 from napkin.architectures.arrangements import pre_norm
+from napkin.architectures.assembly import embedding
 from napkin.architectures.attention import Attention, Heads, QkvProjections, Rope, Scaling
 from napkin.architectures.blocks import LAYER, Operations, plain_mlp
-from napkin.architectures.common import embedding
 from napkin.architectures.masked import (
     BARE,
     BIDIRECTIONAL,

@@ -9,10 +9,11 @@ from __future__ import annotations
 from functools import partial
 
 from napkin.architectures.arrangements import pre_norm
+from napkin.architectures.assembly import embedding
 from napkin.architectures.attention import Attention, Heads, QkvProjections, Rope
 from napkin.architectures.blocks import RMS, gated_mlp
-from napkin.architectures.common import embedding, kv_heads_of, on, tied
 from napkin.architectures.masked import BIDIRECTIONAL, MASKED, encoder, sizes_of
+from napkin.architectures.reading import kv_heads_of, on, tied
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
 from napkin.operations.implementations import HF

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from napkin.architectures.arrangements import output_norm, pre_norm
 from napkin.architectures.blocks import RMS
-from napkin.architectures.common import FULL, WINDOWED
 from napkin.architectures.decoder import Decoder, NormedHeads, always
 from napkin.architectures.layer_plans import Windows, by_type, every, in_windows_if_any
 from napkin.architectures.mixture import SIGMOID, counted
+from napkin.architectures.reading import FULL, WINDOWED
 from napkin.architectures.record import Architecture, Wrapper, like
 from napkin.inputs.model import Config
 from napkin.operations.implementations import SIGMOID_ROUTER

@@ -7,9 +7,9 @@ from functools import partial
 from napkin.architectures.arrangements import parallel, pre_norm
 from napkin.architectures.attention import Attention
 from napkin.architectures.blocks import LAYER
-from napkin.architectures.common import kv_heads_of
 from napkin.architectures.decoder import Decoder, Inner, Rotary, activation_in, always
 from napkin.architectures.dimensions import dimensions
+from napkin.architectures.reading import kv_heads_of
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
 from napkin.operations.implementations import ALIBI, HF

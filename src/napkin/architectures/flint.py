@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from napkin.architectures.arrangements import sandwich_norm
 from napkin.architectures.blocks import RMS, RMS_FP32
-from napkin.architectures.common import FULL, WINDOWED
 from napkin.architectures.decoder import Decoder, NormedHeads, always, scored
 from napkin.architectures.layer_plans import Windows, every, in_windows_if_any, laid_out, stepped
 from napkin.architectures.mixture import Mixture, as_wide_as
+from napkin.architectures.reading import FULL, WINDOWED
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
 from napkin.operations.implementations import EAGER, SIGMOID_ROUTER

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
-from napkin.architectures import common
+from napkin.architectures import assembly, reading
 from napkin.architectures.blocks import Operations, gated_mlp
-from napkin.architectures.common import FULL, WINDOWED
 from napkin.architectures.dimensions import Dimensions, decoder_only, dimensions_of
+from napkin.architectures.reading import FULL, WINDOWED
 from napkin.architectures.record import Architecture, Wrapper
 from napkin.architectures.shared_kv import (
     IMPLEMENTATION,
@@ -88,15 +88,15 @@ def gemma3n(config: Config) -> Model:
     read = _read(config)
     sizes, streams = read.sizes, read.streams
     hidden = sizes.hidden
-    ending = common.head(hidden, sizes.vocabulary, norm=NORM, softcap=read.softcap, none=sizes.headless)
+    ending = assembly.head(hidden, sizes.vocabulary, norm=NORM, softcap=read.softcap, none=sizes.headless)
     model = decoder_only(
         sizes,
         (
-            *common.embedding(sizes.vocabulary, hidden, scale=True),
+            *assembly.embedding(sizes.vocabulary, hidden, scale=True),
             *layers_inputs(read.input_rows, hidden, sizes.layers, read.input_width),
             *from_one(hidden, streams),
         ),
-        common.runs_of(read.plans, partial(_layer, read)),
+        assembly.runs_of(read.plans, partial(_layer, read)),
         (
             *to_one(hidden, streams),
             *(replace(op, reads=("streams_mean",)) if op.name == "final_norm" else op for op in ending),
@@ -106,9 +106,9 @@ def gemma3n(config: Config) -> Model:
 
 
 def _read(config: Config) -> _Gemma3n:
-    hidden, layers = common.width(config), common.depth(config)
+    hidden, layers = reading.width(config), reading.depth(config)
     heads, head_dim = config.integer("num_attention_heads"), config.integer("head_dim")
-    kv_heads = common.kv_heads_of(config, heads)
+    kv_heads = reading.kv_heads_of(config, heads)
     config.divides("num_attention_heads", hidden, heads, "(hidden_size)")  # as the class insists
     streams = config.integer("altup_num_inputs", least=2)
     if config.integer("altup_active_idx", least=0) >= streams:
@@ -122,7 +122,7 @@ def _read(config: Config) -> _Gemma3n:
         dimensions_of(config, hidden, layers, heads, kv_heads, head_dim, max_length),
         [_Plan(*one) for one in zip(*parts, strict=True)],
         Heads(hidden, heads, kv_heads, head_dim, config.flag("attention_bias"), config.integer("sliding_window")),
-        common.activation(config, "hidden_activation"),
+        reading.activation(config, "hidden_activation"),
         streams,
         config.integer("laurel_rank"),
         config.integer("vocab_size_per_layer_input"),

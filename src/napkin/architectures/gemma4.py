@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from napkin.architectures import arrangements, common
+from napkin.architectures import arrangements, assembly, reading
 from napkin.architectures.blocks import RMS_BARE, Operations, gated_mlp
-from napkin.architectures.common import FULL, WINDOWED
 from napkin.architectures.dimensions import Dimensions, decoder_only, dimensions_of
+from napkin.architectures.reading import FULL, WINDOWED
 from napkin.architectures.record import REQUIRED, Architecture, Wrapper, like
 from napkin.architectures.shared_kv import (
     BORROWS,
@@ -77,25 +77,25 @@ def gemma4(config: Config) -> Model:
     where asked for; inputs of each layer's own; experts next to the MLP of every layer."""
     read = _read(config)
     sizes = read.sizes
-    before = common.embedding(sizes.vocabulary, sizes.hidden, scale=True)
+    before = assembly.embedding(sizes.vocabulary, sizes.hidden, scale=True)
     if read.input_width:
         inputs = layers_inputs(read.input_rows, sizes.hidden, sizes.layers, read.input_width)
         before += (*inputs, Slice("stream", ("embedding_scaled",), sizes.hidden))
     return decoder_only(
         sizes,
         before,
-        common.runs_of(read.plans, partial(_layer, read)),
-        common.head(sizes.hidden, sizes.vocabulary, norm=NORM, softcap=read.softcap, none=sizes.headless),
+        assembly.runs_of(read.plans, partial(_layer, read)),
+        assembly.head(sizes.hidden, sizes.vocabulary, norm=NORM, softcap=read.softcap, none=sizes.headless),
     )
 
 
 def _read(config: Config) -> _Gemma4:
-    hidden, layers = common.width(config), common.depth(config)
+    hidden, layers = reading.width(config), reading.depth(config)
     total = config.integer("num_attention_heads")
     config.must_be("use_bidirectional_attention", "vision")
     kinds = [*kinds_of(config, layers, 6)[:-1], FULL]  # the last one's, whatever the file says
     heads = _heads_by_kind(config, hidden, total, kinds)
-    windowed, function = heads[WINDOWED], common.activation(config, "hidden_activation")
+    windowed, function = heads[WINDOWED], reading.activation(config, "hidden_activation")
     input_rows, input_width = _inputs(config)
     max_length = config.optional_integer("max_position_embeddings")
     return _Gemma4(
@@ -151,7 +151,7 @@ def _heads_by_kind(config: Config, hidden: int, heads: int, kinds: Sequence[str]
     under per_layer_config, an earlier one says it for all of them."""
     one_product = config.flag("attention_k_eq_v")
     head_dim = config.integer("head_dim")
-    kv_heads = common.kv_heads_of(config, heads)
+    kv_heads = reading.kv_heads_of(config, heads)
     own = {WINDOWED: (head_dim, kv_heads)}
     if config.has("per_layer_config"):
         config.ignore("global_head_dim", "num_global_key_value_heads")
@@ -209,7 +209,7 @@ def _mixture(config: Config, hidden: int, function: str) -> Operations:
     if not config.flag("enable_moe_block", otherwise=False):
         config.ignore("num_experts", "top_k_experts", "moe_intermediate_size")
         return ()
-    experts, chosen = common.chosen_experts(config, "num_experts", "top_k_experts")
+    experts, chosen = reading.chosen_experts(config, "num_experts", "top_k_experts")
     inner = config.integer("moe_intermediate_size")
     return (
         NORM("mlp_branch_norm", "down", hidden),

@@ -8,11 +8,11 @@ from functools import partial
 from napkin.architectures.arrangements import post_norm, pre_norm
 from napkin.architectures.attention import Attention
 from napkin.architectures.blocks import LAYER
-from napkin.architectures.common import FULL, WINDOWED
 from napkin.architectures.decoder import Decoder, Embedded, Headed, Inner, activation_in, always, constant, scored
 from napkin.architectures.dimensions import Dimensions, dimensions
 from napkin.architectures.layer_plans import Windows
 from napkin.architectures.mixture import Feed
+from napkin.architectures.reading import FULL, WINDOWED
 from napkin.architectures.record import Architecture, like
 from napkin.inputs.model import Config
 from napkin.operations.implementations import HF, HF_EAGER, IDS, NEVER

@@ -7,8 +7,8 @@ from functools import partial
 from napkin.architectures.arrangements import sandwich_norm
 from napkin.architectures.attention import Attention, Heads, Rope, Scores
 from napkin.architectures.blocks import RMS, Routing, moe
-from napkin.architectures.common import chosen_experts
 from napkin.architectures.dimensions import Dimensions, decoder_of, dimensions
+from napkin.architectures.reading import chosen_experts
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
 from napkin.operations.model import Layer, Model

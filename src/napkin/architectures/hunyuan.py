@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from napkin.architectures.attention import Rope, gated
 from napkin.architectures.blocks import RMS, Operations
-from napkin.architectures.common import width
 from napkin.architectures.decoder import Decoder, NormedHeads
 from napkin.architectures.deepseek import DEEPSEEK_V32
 from napkin.architectures.latent_attention import LatentAttention
 from napkin.architectures.latent_decoder import each_fourth_indexed
 from napkin.architectures.layer_plans import by_type
 from napkin.architectures.mixture import SIGMOID, Mixture, counted
+from napkin.architectures.reading import width
 from napkin.architectures.record import REQUIRED, Architecture, like
 from napkin.inputs.model import Config
 from napkin.operations.implementations import EAGER, HF, SIGMOID_ROUTER

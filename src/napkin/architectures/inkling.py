@@ -7,25 +7,16 @@ Field names and arrangements are facts of the class of Hugging Face transformers
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 from math import gcd
 from typing import NamedTuple
 
 from napkin.architectures.arrangements import pre_norm
+from napkin.architectures.assembly import embedding, head, runs_of
 from napkin.architectures.blocks import RMS, Block, Operations, gated_mlp
-from napkin.architectures.common import (
-    activation,
-    chosen_experts,
-    depth,
-    embedding,
-    head,
-    headless,
-    indices,
-    listed,
-    runs_of,
-    width,
-)
 from napkin.architectures.dimensions import Dimensions, decoder_only
+from napkin.architectures.reading import activation, chosen_experts, depth, headless, indices, listed, width
 from napkin.architectures.record import Architecture, Wrapper
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
@@ -39,7 +30,7 @@ from napkin.operations.pointwise import Add, Multiply, Scale
 from napkin.operations.relative import DistanceBias, SharedExperts, ShortConvolution, SinkRouter
 from napkin.operations.roles import COLUMN, KEY, LM_HEAD, QUERY, ROW, SHARED_EXPERT, VALUE
 from napkin.operations.views import Slice
-from napkin.record import replace
+from napkin.record import record, replace
 
 FULL, WINDOWED = "hybrid", "hybrid_sliding"
 SPARSE, DENSE = "sparse", "dense"
@@ -55,7 +46,7 @@ class Plan(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """Sizes of attention in one layer type."""
+    """Sizes of attention in one layer type. `extent`: the largest distance that has a score of its own."""
 
     heads: int
     kv_heads: int
@@ -65,61 +56,90 @@ class Sizes(NamedTuple):
     tempered: bool
 
 
-def inkling(config: Config) -> Model:
-    """Return Inkling's language model."""
-    hidden, layers = width(config), depth(config)
-    config.ignore("shared_expert_sink", "number_of_conv_states")  # nothing here reads them
-    config.ignore("route_scale", "logits_mup_width_multiplier", "rms_norm_eps_moe_gate", "log_scaling_alpha")
-    config.ignore("chain_hidden_post_norm", "mtp_hidden_states_first", "mtp_local_layer_ids")
-    config.ignore("tie_word_embeddings")  # the class never ties them
-    for field in ("norm_after_topk", "use_sconv", "use_embed_norm", "use_gate_bias", "use_global_scale"):
-        config.must_be(field, True)
-    for field, value in (("gate_activation", "sigmoid"), ("q_bias", False), ("o_bias", False)):
+@record
+class Reading:
+    """What a config.json says of Inkling's language model.
+
+    rank       elements of a head from which scores by distance are made
+    kernel     tokens that a short convolution sees
+    real_rows  rows of the vocabulary that are not padding
+    """
+
+    sizes: Dimensions
+    plans: Sequence[Plan]
+    attentions: Mapping[str, Sizes]
+    networks: Mapping[str, Block]
+    rank: int
+    kernel: int
+    real_rows: int
+
+
+IGNORED = (
+    "shared_expert_sink", "number_of_conv_states", "route_scale", "logits_mup_width_multiplier",
+    "rms_norm_eps_moe_gate", "log_scaling_alpha", "chain_hidden_post_norm", "mtp_hidden_states_first",
+    "mtp_local_layer_ids",
+    "tie_word_embeddings",  # the class never ties them
+)  # fmt: skip
+"""Fields that change no count."""
+ONLY = {
+    "norm_after_topk": True, "use_sconv": True, "use_embed_norm": True, "use_gate_bias": True, "use_global_scale": True,
+    "gate_activation": "sigmoid", "q_bias": False, "o_bias": False, "final_logit_softcapping": None,
+}  # fmt: skip
+"""Fields of which the class knows one value."""
+
+
+def read(config: Config) -> Reading:
+    """Read a config.json."""
+    config.ignore(*IGNORED)
+    for field, value in ONLY.items():
         config.must_be(field, value)
-    config.must_be("final_logit_softcapping", None)
-    kernel = config.integer("conv_kernel_size")
-    window = config.integer("sliding_window_size")
-    floor = config.real("log_scaling_n_floor", required=False)
+    hidden, layers = width(config), depth(config)
     kinds, feeds = _kinds(config, layers), _feeds(config, layers)
-    sizes: dict[str, Sizes] = {}
-    for kind, prefix in ((FULL, ""), (WINDOWED, "swa_")):
-        names = [prefix + name for name in ("num_attention_heads", "num_key_value_heads", "head_dim")]
-        if kind not in kinds:
-            config.ignore(*names)
-            continue
-        heads, kv_heads, size = map(config.integer, names)
-        if heads % kv_heads:
-            raise config.wrong(names[1], f"{heads} attention heads are not a multiple of {kv_heads} key/value heads")
-        near = kind == WINDOWED
-        extent = window if near else config.integer("rel_extent")
-        sizes[kind] = Sizes(heads, kv_heads, size, extent, window if near else None, floor is not None and not near)
-    config.ignore("rel_extent")
-    rank = config.integer("d_rel")
+    attentions = _attentions(config, kinds)
     networks = _networks(config, hidden, feeds)
-
-    def make(plan: Plan) -> Layer:
-        attend = partial(_attention, width=hidden, rank=rank, kernel=kernel, own=sizes[plan.attention])
-        near, feed = (
-            _convolved(one, hidden, kernel, n) for one, n in ((attend, "attention"), (networks[plan.feed], "mlp"))
-        )
-        name = ("sliding" if plan.attention == WINDOWED else "full") + ("_moe" if plan.feed == SPARSE else "_dense")
-        return Layer(name, pre_norm(hidden, RMS, near, feed))
-
-    runs = runs_of((Plan(*one) for one in zip(kinds, feeds, strict=True)), make)
     modules = config.optional_integer("num_mtp_layers", least=0)
     if modules:
         config.notes.append(f"{modules} multi-token prediction layers of the checkpoint not counted")
-    real_rows = config.optional_integer("unpadded_vocab_size")
-    length = config.optional_integer("max_position_embeddings")
-    heads = gcd(*(one.heads for one in sizes.values()))
-    kv_heads = gcd(*(one.kv_heads for one in sizes.values()))
-    widest = max(one.size for one in sizes.values())
-    rows, none = config.integer("vocab_size"), headless(config)
-    dims = Dimensions(
-        config.name, config.model_type, hidden, layers, heads, kv_heads, widest, rows, length, tied=False, headless=none
+    rows, real_rows = config.integer("vocab_size"), config.optional_integer("unpadded_vocab_size")
+    sizes = Dimensions(
+        config.name,
+        config.model_type,
+        hidden,
+        layers,
+        gcd(*(one.heads for one in attentions.values())),
+        gcd(*(one.kv_heads for one in attentions.values())),
+        max(one.size for one in attentions.values()),
+        rows,
+        config.optional_integer("max_position_embeddings"),
+        tied=False,
+        headless=headless(config),
     )
-    after = _head(head(hidden, rows, norm=RMS, none=none), hidden, rows if real_rows is None else real_rows, rows)
-    return decoder_only(dims, embedding(rows, hidden, norm=RMS), runs, after)
+    return Reading(
+        sizes,
+        [Plan(*one) for one in zip(kinds, feeds, strict=True)],
+        attentions,
+        networks,
+        config.integer("d_rel"),
+        config.integer("conv_kernel_size"),
+        rows if real_rows is None else real_rows,
+    )
+
+
+def layer(of: Reading, plan: Plan) -> Layer:
+    """Return a layer, with a short convolution of what each branch returns."""
+    hidden, kernel = of.sizes.hidden, of.kernel
+    attend = partial(_attention, width=hidden, rank=of.rank, kernel=kernel, own=of.attentions[plan.attention])
+    branches = ((attend, "attention"), (of.networks[plan.feed], "mlp"))
+    name = ("sliding" if plan.attention == WINDOWED else "full") + ("_moe" if plan.feed == SPARSE else "_dense")
+    return Layer(name, pre_norm(hidden, RMS, *(_convolved(one, hidden, kernel, label) for one, label in branches)))
+
+
+def inkling(config: Config) -> Model:
+    """Return Inkling's language model."""
+    of = read(config)
+    sizes, hidden, rows = of.sizes, of.sizes.hidden, of.sizes.vocabulary
+    after = _head(head(hidden, rows, norm=RMS, none=sizes.headless), hidden, of.real_rows, rows)
+    return decoder_only(sizes, embedding(rows, hidden, norm=RMS), runs_of(of.plans, partial(layer, of)), after)
 
 
 def _head(after: Operations, width: int, real_rows: int, rows: int) -> Operations:
@@ -145,7 +165,28 @@ def _convolved(block: Block, width: int, kernel: int, name: str) -> Block:
     return of
 
 
+def _attentions(config: Config, kinds: Sequence[str]) -> dict[str, Sizes]:
+    """Read the sizes of attention in each layer type that there is."""
+    window = config.integer("sliding_window_size")
+    floor = config.real("log_scaling_n_floor", required=False)
+    found: dict[str, Sizes] = {}
+    for kind, prefix in ((FULL, ""), (WINDOWED, "swa_")):
+        names = [prefix + name for name in ("num_attention_heads", "num_key_value_heads", "head_dim")]
+        if kind not in kinds:
+            config.ignore(*names)
+            continue
+        heads, kv_heads, size = map(config.integer, names)
+        if heads % kv_heads:
+            raise config.wrong(names[1], f"{heads} attention heads are not a multiple of {kv_heads} key/value heads")
+        near = kind == WINDOWED
+        extent = window if near else config.integer("rel_extent")
+        found[kind] = Sizes(heads, kv_heads, size, extent, window if near else None, floor is not None and not near)
+    config.ignore("rel_extent")
+    return found
+
+
 def _attention(source: str, *, width: int, rank: int, kernel: int, own: Sizes) -> Operations:
+    """Return attention whose scores depend on the distance, with short convolutions of keys and values."""
     wide, narrow = own.heads * own.size, own.kv_heads * own.size
     query, bias = "q_norm", "distance_bias"
     operations: Operations = (
@@ -214,6 +255,7 @@ def _dense(source: str, *, width: int, inner: int, function: str) -> Operations:
 
 
 def _sparse(source: str, *, width: int, inner: int, experts: int, top_k: int, shared: int, function: str) -> Operations:
+    """Return a mixture whose router weights the shared experts too."""
     return (
         SinkRouter("router", (source,), width, experts, top_k, balanced="buffer", shared=shared),
         Slice("shared_shares", ("router",), shared, copied=True),
@@ -236,6 +278,7 @@ def _kinds(config: Config, layers: int) -> list[str]:
 
 
 def _feeds(config: Config, layers: int) -> list[str]:
+    """Read whether each layer is dense or a mixture of experts: listed, or dense in the first layers."""
     given = config.items("mlp_layer_types", required=False)
     dense = config.optional_integer("dense_mlp_idx", least=0) or 0
     if given is None:

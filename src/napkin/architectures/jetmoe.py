@@ -7,8 +7,8 @@ from functools import partial
 from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.attention import Rope
 from napkin.architectures.blocks import RMS, Operations
-from napkin.architectures.common import activation, balance_loss, chosen_experts, depth, width
 from napkin.architectures.dimensions import Dimensions, decoder_of, dimensions_of
+from napkin.architectures.reading import activation, balance_loss, chosen_experts, depth, width
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore

@@ -7,11 +7,11 @@ from functools import partial
 
 from napkin.architectures.attention import Attention, Gate, Rope
 from napkin.architectures.blocks import RMS, Routing, moe
-from napkin.architectures.common import FULL, WINDOWED, depth, in_pairs, indices, rope_of
 from napkin.architectures.decoder import Decoder, NormedHeads, Vary
 from napkin.architectures.dimensions import Dimensions
 from napkin.architectures.layer_plans import AS_LISTED, Plan, by_type
 from napkin.architectures.mixture import Mixture, as_wide_as
+from napkin.architectures.reading import FULL, WINDOWED, depth, in_pairs, indices, rope_of
 from napkin.architectures.record import Architecture
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config

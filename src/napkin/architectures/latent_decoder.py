@@ -7,24 +7,13 @@ from functools import partial
 from typing import NamedTuple
 
 from napkin.architectures.arrangements import Arrangement, hyper_connected, pre_norm
+from napkin.architectures.assembly import embedding, head, last_layer, runs_of
 from napkin.architectures.attention import Rope, Scores
-from napkin.architectures.blocks import RMS, Block, Operations, Routing, gated_mlp, moe
-from napkin.architectures.common import (
-    activation,
-    chosen_experts,
-    depth,
-    embedding,
-    head,
-    head_size,
-    last_layer,
-    on,
-    runs_of,
-    tied,
-    width,
-)
+from napkin.architectures.blocks import PLAIN, RMS, Block, Gating, Operations, Routing, gated_mlp, moe
 from napkin.architectures.dimensions import Dimensions, decoder_only, dimensions_of, prediction_modules, predictions
 from napkin.architectures.latent_attention import LatentAttention, LatentSizes
 from napkin.architectures.layer_plans import Sparse, after_first
+from napkin.architectures.reading import activation, chosen_experts, depth, head_size, on, tied, width
 from napkin.inputs.model import Config
 from napkin.operations.hyper_connections import CopyToStreams, ReadStreams
 from napkin.operations.indexer import Indexer
@@ -187,10 +176,9 @@ def _experts(config: Config, of: LatentDecoder, hidden: int, function: str, bias
         upcast=not of.native,
         balanced="buffer" if sigmoid else "",
         masked=masked,
-        limited=bool(of.streams),
     )
-    routed = "silu" if of.streams else function
-    return partial(moe, width=hidden, inner=inner, routing=routing, function=routed, shared=shared)
+    routed, gating = ("silu", Gating(clamped=True)) if of.streams else (function, PLAIN)
+    return partial(moe, width=hidden, inner=inner, routing=routing, function=routed, gating=gating, shared=shared)
 
 
 def each_indexed(config: Config, layers: int) -> list[bool]:

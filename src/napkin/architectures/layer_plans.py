@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from napkin.architectures import common
-from napkin.architectures.common import FULL, WINDOWED, Switch, on
+from napkin.architectures import reading
+from napkin.architectures.reading import FULL, WINDOWED, Switch, on
 from napkin.inputs.model import Config, number_in
 from napkin.record import record
 
@@ -63,7 +63,7 @@ class Windows:
         config.ignore(self.field, "sliding_window_pattern", "max_window_layers", "layer_types")
         if window is None and not self.required:
             return Seen()
-        kinds = common.layer_types(config, layers, self.pattern(config, layers))
+        kinds = reading.layer_types(config, layers, self.pattern(config, layers))
         if window is None and WINDOWED in kinds:
             raise config.refuse(self.field, "is missing, but there are layers with a window")
         return Seen(kinds, window)
@@ -129,7 +129,7 @@ def as_parameters_say(config: Config, seen: Seen, sparse: Sequence[bool]) -> Seq
     """Rotary positions where rope_parameters has them for a layer's attention; without the field, with a window."""
     kinds = seen.kinds or [FULL] * len(sparse)
     found = {
-        kind: common.rope_of(config, kind, {} if kind == WINDOWED else None) is not None for kind in sorted(set(kinds))
+        kind: reading.rope_of(config, kind, {} if kind == WINDOWED else None) is not None for kind in sorted(set(kinds))
     }
     return [0 if found[kind] else None for kind in kinds]
 
@@ -188,7 +188,7 @@ def after_first(config: Config, layers: int) -> Callable[[int], bool]:
 def stepped(config: Config, layers: int) -> Callable[[int], bool]:
     """Experts in each n-th layer, except those listed as dense."""
     step = config.integer("decoder_sparse_step")
-    dense = common.indices(config, "mlp_only_layers", layers)
+    dense = reading.indices(config, "mlp_only_layers", layers)
     return lambda i: i not in dense and (i + 1) % step == 0
 
 

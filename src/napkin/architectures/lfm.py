@@ -12,9 +12,9 @@ from functools import partial
 from napkin.architectures.arrangements import pre_norm, sandwich_norm
 from napkin.architectures.attention import Attention, Gate, QkNorm, QkvProjections, Rope, Scores
 from napkin.architectures.blocks import RMS, Block, Routing, gated_mlp, moe
-from napkin.architectures.common import FULL, WINDOWED, in_pairs, indices, on, rope_of, width
 from napkin.architectures.dimensions import Dimensions
 from napkin.architectures.mixing import CONV, Hybrid, agree, grouped_sizes, heads_of, hybrid, kinds, positive, scaled
+from napkin.architectures.reading import FULL, WINDOWED, in_pairs, indices, on, rope_of, width
 from napkin.architectures.record import Architecture, Wrapper
 from napkin.architectures.recurrent_blocks import short_conv
 from napkin.inputs.model import Config

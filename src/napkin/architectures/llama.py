@@ -6,11 +6,11 @@ from functools import partial
 
 from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.attention import Attention
-from napkin.architectures.blocks import LAYER, RMS, RMS_BARE, RMS_FP32
+from napkin.architectures.blocks import LAYER, RMS, RMS_BARE, RMS_FP32, Operations
 from napkin.architectures.decoder import Decoder, Embedded, Headed, NormedHeads, Rotary, always, constant
 from napkin.architectures.dimensions import dimensions
 from napkin.architectures.layer_plans import EVERYWHERE, all_but_each, but_each
-from napkin.architectures.mixture import Mixture, counted
+from napkin.architectures.mixture import Feed, Mixture, counted
 from napkin.architectures.record import REQUIRED, Architecture, Wrapper, like
 from napkin.inputs.model import Config
 from napkin.operations.implementations import HF, ROTARY, SIGMOID_ROUTER
@@ -18,7 +18,20 @@ from napkin.record import replace
 
 
 def _bitnet_attention(config: Config, usual: Attention) -> Attention:
+    """Normalize what the output projection reads (BitNet b1.58, arXiv:2402.17764)."""
     return replace(usual, out_norm=RMS)
+
+
+def _bitnet_mlp(config: Config, usual: Feed) -> Feed:
+    """Normalize what the last matmul reads."""
+    inner = config.integer("intermediate_size")
+
+    def feed(source: str) -> Operations:
+        *first, down = usual(source)
+        norm = RMS("gated_norm", first[-1].name, inner)
+        return (*first, norm, replace(down, reads=(norm.name,)))
+
+    return feed
 
 
 LLAMA = Architecture(
@@ -129,7 +142,7 @@ BITNET = like(
     sizes=partial(dimensions, square=True),
     mlp_bias=False,
     attention=_bitnet_attention,
-    feed_forward=lambda config, usual: partial(usual, norm=RMS),
+    feed_forward=_bitnet_mlp,
     config_class="BitNetConfig",
     defaults={
         "head_dim": REQUIRED, "hidden_act": "relu2", "intermediate_size": 6912, "mlp_bias": REQUIRED,

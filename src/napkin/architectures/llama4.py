@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 from napkin.architectures.attention import Attention, Scaling
-from napkin.architectures.blocks import RMS_BARE, moe
-from napkin.architectures.common import CHUNKED, FULL, indices, layer_types
+from napkin.architectures.blocks import RMS_BARE
 from napkin.architectures.decoder import Decoder, Inner, NormedHeads, Rotary, Vary
 from napkin.architectures.dimensions import Dimensions
 from napkin.architectures.layer_plans import Plan, Seen, but_each
 from napkin.architectures.mixture import Mixture, Shared
+from napkin.architectures.reading import CHUNKED, FULL, indices, layer_types
 from napkin.architectures.record import Architecture, Wrapper
 from napkin.inputs.model import Config
 from napkin.operations.implementations import HF
@@ -65,7 +64,7 @@ LLAMA4 = Architecture(
             where=_listed,
             shared=Shared(lambda config, inner: inner),
             score="sigmoid",
-            block=partial(moe, weighted_input=True),
+            routing=lambda config, routing: replace(routing, weighted_input=True),
         ),
         ignored=("for_llm_compressor",),
     ),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from napkin.architectures.attention import Rope
 from napkin.architectures.blocks import RMS, Operations, Routing, gated_mlp, moe
-from napkin.architectures.common import activation, chosen_experts, depth, on, width
 from napkin.architectures.dimensions import Dimensions, decoder_of, dimensions_of
 from napkin.architectures.latent_attention import PARTS, LatentAttention, LatentSizes
+from napkin.architectures.reading import activation, chosen_experts, depth, on, width
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
 from napkin.operations.implementations import HF

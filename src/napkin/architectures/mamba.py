@@ -12,7 +12,6 @@ from napkin.architectures.blocks import (
     RMS,
     Block,
 )
-from napkin.architectures.common import activation, depth, on, width
 from napkin.architectures.mixing import (
     agree,
     groups_of,
@@ -22,6 +21,7 @@ from napkin.architectures.mixing import (
     scaled,
     sizes_of,
 )
+from napkin.architectures.reading import activation, depth, on, width
 from napkin.architectures.record import Architecture, like
 from napkin.architectures.state_space import Selective, Ssd
 from napkin.inputs.model import Config

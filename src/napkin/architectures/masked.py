@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin.architectures.attention import Scores
 from napkin.architectures.blocks import LAYER, Operations
-from napkin.architectures.common import activation, depth, head_size, tied, width
+from napkin.architectures.reading import activation, depth, head_size, tied, width
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.operations.implementations import IDS, OWN_LABELS, ROTARY

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from napkin.architectures.attention import Attention, Rope, Scaling
-from napkin.architectures.common import FULL, WINDOWED, in_pairs, rope_of
 from napkin.architectures.decoder import Decoder, Vary
 from napkin.architectures.dimensions import Dimensions
 from napkin.architectures.layer_plans import Plan, Windows, all_sparse, listed_or
 from napkin.architectures.mixture import SIGMOID
+from napkin.architectures.reading import FULL, WINDOWED, in_pairs, rope_of
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
 from napkin.operations.implementations import EAGER, SIGMOID_ROUTER

@@ -11,8 +11,8 @@ from functools import partial
 from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.attention import Attention, Rope, Scores
 from napkin.architectures.blocks import Routing, moe
-from napkin.architectures.common import FULL, activation, balance_loss, rotary_dim
 from napkin.architectures.mixing import LINEAR, Hybrid, grouped_sizes, heads_of, hybrid, kinds
+from napkin.architectures.reading import FULL, activation, balance_loss, rotary_dim
 from napkin.architectures.record import Architecture
 from napkin.architectures.recurrent_blocks import lightning
 from napkin.inputs.model import Config

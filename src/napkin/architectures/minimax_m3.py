@@ -3,15 +3,16 @@ networks with a clamped swiglu."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from napkin.architectures.arrangements import pre_norm
+from napkin.architectures.assembly import runs_of
 from napkin.architectures.attention import Attention, Heads, QkNorm, Rope, Scores
 from napkin.architectures.blocks import RMS_OFFSET, Block, Operations, Routing, moe
-from napkin.architectures.common import balance_loss, checked, chosen_experts, depth, kv_heads_of, runs_of, width
-from napkin.architectures.dimensions import decoder_of, dimensions_of
+from napkin.architectures.dimensions import Dimensions, decoder_of, dimensions_of
+from napkin.architectures.reading import balance_loss, checked, chosen_experts, depth, kv_heads_of, width
 from napkin.architectures.record import Architecture, Wrapper
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
@@ -22,12 +23,13 @@ from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
 from napkin.operations.pointwise import Activation, Clamp, Multiply, Scale
 from napkin.operations.roles import COLUMN, ROW
+from napkin.operations.router import BalanceLoss
 from napkin.operations.views import Slice
-from napkin.record import replace
+from napkin.record import record, replace
 
 FULL, BLOCKS = "full_attention", "minimax_m3_sparse"
 SPARSE, DENSE = "sparse", "dense"
-LEGACY = {
+PUBLISHED = {
     "index_n_heads": "sparse_num_index_heads",
     "index_head_dim": "sparse_index_dim",
     "index_block_size": "sparse_block_size",
@@ -43,72 +45,115 @@ class Plan(NamedTuple):
     feed: str
 
 
+@record
+class IndexSizes:
+    """Sizes of the indexer that chooses blocks of keys: its heads, their elements, the keys of a block, and how many
+    blocks a query sees."""
+
+    heads: int
+    head_dim: int
+    block: int
+    chosen: int
+
+
+@record
+class ExpertSizes:
+    """Widths of an expert and of the shared expert, and how tokens choose."""
+
+    inner: int
+    shared: int
+    routing: Routing
+
+
+@record
+class Reading:
+    """What a config.json says of MiniMax-M3's language model.
+
+    rotary   elements of a head that rotate
+    experts  None where all layers are dense; `dense`: width of those, None where there are none
+    """
+
+    sizes: Dimensions
+    plans: Sequence[Plan]
+    rotary: int
+    index: IndexSizes
+    experts: ExpertSizes | None
+    dense: int | None
+    balance: BalanceLoss | None
+
+
+def read(config: Config) -> Reading:
+    """Read a config.json."""
+    config.ignore("hidden_act", "swiglu_alpha", "swiglu_limit", "router_jitter_noise", "index_local_blocks")
+    config.ignore("intermediate_size", "shared_intermediate_size", "dense_intermediate_size")  # of layers there are
+    hidden, layers, heads = width(config), depth(config), config.integer("num_attention_heads")
+    kv_heads, head_dim = kv_heads_of(config, heads), config.integer("head_dim")
+    published = config.mapping("sparse_attention_config", required=False) or {}
+    index = IndexSizes(*(_size(config, name, published) for name in PUBLISHED))
+    config.divides("num_attention_heads", heads, index.heads, "attention heads")
+    rotary = _rotary(config, head_dim)
+    top_k = chosen_experts(config, "num_local_experts", "num_experts_per_tok")
+    attentions, feeds = _attentions(config, layers, published), _feeds(config, layers)
+    experts, balance = None, None
+    if SPARSE in feeds:
+        routing = Routing(*top_k, score="sigmoid", normalize=True, balanced="buffer")
+        experts = ExpertSizes(config.integer("intermediate_size"), config.integer("shared_intermediate_size"), routing)
+        balance = balance_loss(config, *top_k)
+    length = config.optional_integer("max_position_embeddings")
+    return Reading(
+        dimensions_of(config, hidden, layers, heads, kv_heads, head_dim, length),
+        [Plan(*one) for one in zip(attentions, feeds, strict=True)],
+        rotary,
+        index,
+        experts,
+        config.integer("dense_intermediate_size") if DENSE in feeds else None,
+        balance,
+    )
+
+
+def layer(of: Reading, plan: Plan) -> Layer:
+    """Return a layer."""
+    sizes, hidden = of.sizes, of.sizes.hidden
+    heads = Heads(hidden, sizes.heads, sizes.kv_heads, sizes.head_dim)
+    attend = Attention(heads, rope=Rope(of.rotary), norm=QkNorm(RMS_OFFSET))
+    if plan.attention == BLOCKS:
+        window = of.index.chosen * of.index.block
+        attend = replace(attend, scores=Scores(window=window, anywhere=True, own_mask=True), core=partial(_indexed, of))
+    name = ("moe" if plan.feed == SPARSE else "dense") + "_blocks" * (plan.attention == BLOCKS)
+    return Layer(name, pre_norm(hidden, RMS_OFFSET, attend, _feed_forward(of, plan)))
+
+
+def _indexed(of: Reading, core: AttentionCore) -> Operations:
+    """Return the indexer, which reads what attention reads, and attention to the blocks that it chooses."""
+    index, reads = of.index, ("attention_norm",)
+    rotary = min(of.rotary, index.head_dim)
+    return (
+        BlockIndexer("indexer", reads, of.sizes.hidden, index.heads, index.head_dim, index.block, rotary),
+        core,
+    )
+
+
+def _feed_forward(of: Reading, plan: Plan) -> Block:
+    hidden, experts = of.sizes.hidden, of.experts
+    if plan.feed == DENSE:
+        assert of.dense is not None
+        return partial(_swiglu, width=hidden, inner=of.dense)
+    assert experts is not None
+    return partial(
+        moe,
+        width=hidden,
+        inner=experts.inner,
+        routing=experts.routing,
+        function="swiglu_oai",
+        shared=partial(_swiglu, width=hidden, inner=experts.shared, prefix="shared/"),
+        scaled=True,
+    )
+
+
 def minimax_m3(config: Config) -> Model:
     """Return MiniMax-M3's language model."""
-    hidden, layers = width(config), depth(config)
-    heads = config.integer("num_attention_heads")
-    kv_heads = kv_heads_of(config, heads)
-    head_dim = config.integer("head_dim")
-    config.ignore("hidden_act", "swiglu_alpha", "swiglu_limit", "router_jitter_noise", "index_local_blocks")
-    legacy = config.mapping("sparse_attention_config", required=False) or {}
-    index = {name: _size(config, name, legacy) for name in LEGACY}
-    config.divides("num_attention_heads", heads, index["index_n_heads"], "attention heads")
-    config.ignore("rotary_dim")  # rope_parameters say it
-    parameters = config.mapping("rope_parameters", required=False) or {}
-    part = parameters.get("partial_rotary_factor", config.real("partial_rotary_factor", required=False))
-    if part is None:
-        part = 1.0
-    if isinstance(part, bool) or not isinstance(part, (int, float)) or not 0 < part <= 1:
-        raise config.wrong("partial_rotary_factor", f"{printable(repr(part), 60)} is not a fraction from 0 to 1")
-    rotary = -2 * (-int(head_dim * part) // 2)
-    attend = Attention(Heads(hidden, heads, kv_heads, head_dim), rope=Rope(rotary), norm=QkNorm(RMS_OFFSET))
-
-    def chosen(core: AttentionCore) -> Operations:
-        indexer = BlockIndexer(
-            "indexer",
-            ("attention_norm",),
-            hidden,
-            index["index_n_heads"],
-            index["index_head_dim"],
-            index["index_block_size"],
-            min(rotary, index["index_head_dim"]),
-        )
-        return (indexer, core)
-
-    window = index["index_topk_blocks"] * index["index_block_size"]
-    experts, top_k = chosen_experts(config, "num_local_experts", "num_experts_per_tok")
-    routing = Routing(experts, top_k, score="sigmoid", normalize=True, balanced="buffer")
-    attentions, feeds = _attentions(config, layers, legacy), _feeds(config, layers)
-    networks: dict[str, Block] = {}
-    if SPARSE in feeds:
-        networks[SPARSE] = partial(
-            moe,
-            width=hidden,
-            inner=config.integer("intermediate_size"),
-            routing=routing,
-            function="swiglu_oai",
-            shared=partial(_swiglu, width=hidden, inner=config.integer("shared_intermediate_size"), prefix="shared/"),
-            scaled=True,
-        )
-    else:
-        config.ignore("intermediate_size", "shared_intermediate_size")
-    if DENSE in feeds:
-        networks[DENSE] = partial(_swiglu, width=hidden, inner=config.integer("dense_intermediate_size"))
-    else:
-        config.ignore("dense_intermediate_size")
-
-    def make(plan: Plan) -> Layer:
-        near = attend
-        if plan.attention == BLOCKS:
-            near = replace(attend, scores=Scores(window=window, anywhere=True, own_mask=True), core=chosen)
-        name = ("moe" if plan.feed == SPARSE else "dense") + "_blocks" * (plan.attention == BLOCKS)
-        return Layer(name, pre_norm(hidden, RMS_OFFSET, near, networks[plan.feed]))
-
-    length = config.optional_integer("max_position_embeddings")
-    sizes = dimensions_of(config, hidden, layers, heads, kv_heads, head_dim, length)
-    balance = balance_loss(config, experts, top_k) if SPARSE in feeds else None
-    runs = runs_of((Plan(*one) for one in zip(attentions, feeds, strict=True)), make)
-    return decoder_of(sizes, runs, RMS_OFFSET, balance=balance)
+    of = read(config)
+    return decoder_of(of.sizes, runs_of(of.plans, partial(layer, of)), RMS_OFFSET, balance=of.balance)
 
 
 def _swiglu(source: str, *, width: int, inner: int, prefix: str = "") -> Operations:
@@ -129,19 +174,32 @@ def _swiglu(source: str, *, width: int, inner: int, prefix: str = "") -> Operati
     )
 
 
-def _size(config: Config, field: str, legacy: object) -> int:
+def _rotary(config: Config, head_dim: int) -> int:
+    """Read how many elements of a head rotate, in pairs: all where no field says so."""
+    config.ignore("rotary_dim")  # rope_parameters say it
+    parameters = config.mapping("rope_parameters", required=False) or {}
+    part = parameters.get("partial_rotary_factor", config.real("partial_rotary_factor", required=False))
+    if part is None:
+        part = 1.0
+    if isinstance(part, bool) or not isinstance(part, (int, float)) or not 0 < part <= 1:
+        raise config.wrong("partial_rotary_factor", f"{printable(repr(part), 60)} is not a fraction from 0 to 1")
+    return -2 * (-int(head_dim * part) // 2)
+
+
+def _size(config: Config, field: str, published: Mapping[str, Any]) -> int:
     """Read a size of the indexer, under the class's name or the published one."""
-    stated = legacy.get(LEGACY[field]) if isinstance(legacy, dict) else None
+    stated = published.get(PUBLISHED[field])
     if stated is None:
         return config.integer(field)
     config.ignore(field)
     if isinstance(stated, bool) or not isinstance(stated, int) or not 1 <= stated <= 10**9:
-        raise config.wrong("sparse_attention_config", f"{LEGACY[field]} is not a whole number from 1")
+        raise config.wrong("sparse_attention_config", f"{PUBLISHED[field]} is not a whole number from 1")
     return stated
 
 
-def _attentions(config: Config, layers: int, legacy: object) -> Sequence[str]:
-    frequency = legacy.get("sparse_attention_freq") if isinstance(legacy, dict) else None
+def _attentions(config: Config, layers: int, published: Mapping[str, Any]) -> Sequence[str]:
+    """Read the attention of each layer: by either list, or full in all."""
+    frequency = published.get("sparse_attention_freq")
     given = config.items("layer_types", required=False)
     if given is None and isinstance(frequency, list):
         given = [BLOCKS if on else FULL for on in frequency]
@@ -149,6 +207,7 @@ def _attentions(config: Config, layers: int, legacy: object) -> Sequence[str]:
 
 
 def _feeds(config: Config, layers: int) -> Sequence[str]:
+    """Read whether each layer is dense or a mixture of experts: by either list, or mixtures in all."""
     frequency = config.items("moe_layer_freq", required=False)
     given = config.items("mlp_layer_types", required=False)
     if given is None and frequency is not None:

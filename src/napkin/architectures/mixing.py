@@ -10,21 +10,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from napkin.architectures.arrangements import Arrangement, pre_norm
+from napkin.architectures.assembly import embedding, head, runs_of
 from napkin.architectures.attention import Attention, Heads, QkvProjections, Rope
 from napkin.architectures.blocks import RMS, Block, NormStyle
-from napkin.architectures.common import (
-    FULL,
-    depth,
-    embedding,
-    head,
-    head_size,
-    headless,
-    kv_heads_of,
-    runs_of,
-    tied,
-    width,
-)
 from napkin.architectures.dimensions import Dimensions, decoder_only
+from napkin.architectures.reading import FULL, depth, head_size, headless, kv_heads_of, tied, width
 from napkin.inputs.load import printable
 from napkin.inputs.model import LARGEST_DIMENSION, Config
 from napkin.operations.model import Layer, Model, Parts

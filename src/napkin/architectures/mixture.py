@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from napkin.architectures import blocks, common
+from napkin.architectures import blocks, reading
 from napkin.architectures.blocks import Block, Operations, Routing
 from napkin.architectures.layer_plans import Sparse, after_first, all_sparse
 from napkin.inputs.model import Config
@@ -73,7 +73,7 @@ class Mixture:
     shared: Shared | None = None
     shares_dense: bool = False
     score: str = "softmax"
-    normalize: common.Switch = False
+    normalize: reading.Switch = False
     upcast: bool = False
     balanced: str = ""
     balances: bool = False
@@ -81,7 +81,7 @@ class Mixture:
     routing: Routes = lambda config, routing: routing
     block: Feed = blocks.moe
 
-    def read(self, config: Config, hidden: int, function: str, bias: common.Switch, dense: Feed | None) -> Block:
+    def read(self, config: Config, hidden: int, function: str, bias: reading.Switch, dense: Feed | None) -> Block:
         """Read the mixture of a layer; shared experts have the dense layers' function and biases."""
         inner = config.integer(self.inner)
         routing = self._routing(config)
@@ -93,7 +93,7 @@ class Mixture:
                 width=hidden,
                 inner=width,
                 function=function,
-                bias=common.on(config, bias),
+                bias=reading.on(config, bias),
                 fused=self.shared.fused,
                 prefix="shared/",
             )
@@ -103,7 +103,7 @@ class Mixture:
         )
 
     def _routing(self, config: Config) -> Routing:
-        experts, top_k = common.chosen_experts(config, self.experts, self.top_k)
+        experts, top_k = reading.chosen_experts(config, self.experts, self.top_k)
         config.ignore("n_group", "topk_group")  # how the best are found
         normalize = self.normalize
         if isinstance(normalize, str):

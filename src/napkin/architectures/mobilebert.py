@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from napkin.architectures.blocks import LAYER, NormStyle, Operations, plain_mlp
-from napkin.architectures.common import activation, depth, width
 from napkin.architectures.masked import BARE, MASKED, Sizes, encoder, must_tie, pooler, purpose_of
+from napkin.architectures.reading import activation, depth, width
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore

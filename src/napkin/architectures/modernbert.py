@@ -10,18 +10,11 @@ from collections.abc import Sequence
 from functools import partial
 
 from napkin.architectures.arrangements import pre_norm
+from napkin.architectures.assembly import embedding, runs_of
 from napkin.architectures.attention import Attention, Heads, QkvProjections, Rope, Scores
 from napkin.architectures.blocks import Block, NormStyle, Operations, gated_mlp
-from napkin.architectures.common import (
-    FULL,
-    WINDOWED,
-    embedding,
-    layer_types,
-    on,
-    runs_of,
-    tied,
-)
 from napkin.architectures.masked import MASKED, Sizes, encoder, sizes_of
+from napkin.architectures.reading import FULL, WINDOWED, layer_types, on, tied
 from napkin.architectures.record import Architecture, like
 from napkin.inputs.model import Config
 from napkin.operations.base import Operation

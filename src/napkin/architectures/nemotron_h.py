@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from napkin.architectures.assembly import runs_of
 from napkin.architectures.blocks import (
     RMS_FP32,
     Block,
@@ -18,7 +19,6 @@ from napkin.architectures.blocks import (
     plain_mlp,
     shared_expert,
 )
-from napkin.architectures.common import FULL, activation, on, runs_of, width
 from napkin.architectures.dimensions import Dimensions
 from napkin.architectures.mixing import (
     DENSE,
@@ -31,6 +31,7 @@ from napkin.architectures.mixing import (
     mixer_layer,
     network,
 )
+from napkin.architectures.reading import FULL, activation, on, width
 from napkin.architectures.record import Architecture, Wrapper
 from napkin.architectures.state_space import Ssd
 from napkin.inputs.load import printable

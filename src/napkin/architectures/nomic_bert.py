@@ -9,9 +9,9 @@ from __future__ import annotations
 from functools import partial
 
 from napkin.architectures.arrangements import post_norm
+from napkin.architectures.assembly import embedding
 from napkin.architectures.attention import Attention, Heads, Rope
 from napkin.architectures.blocks import LAYER, gated_mlp
-from napkin.architectures.common import embedding
 from napkin.architectures.masked import BIDIRECTIONAL, ENCODER, MASKED, encoder, masked_head, sizes_of
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from napkin.architectures.blocks import RMS
-from napkin.architectures.common import FULL, WINDOWED
 from napkin.architectures.decoder import Decoder, NormedHeads
 from napkin.architectures.layer_plans import AS_LISTED, EVERYWHERE, LATE, Windows, all_sparse, by_type, stepped
 from napkin.architectures.mixture import Mixture, as_wide_as
+from napkin.architectures.reading import FULL, WINDOWED
 from napkin.architectures.record import REQUIRED, Architecture, Wrapper, like
 from napkin.inputs.model import Config
 from napkin.operations.implementations import HF

@@ -10,24 +10,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from napkin.architectures.assembly import embedding, head, runs_of
 from napkin.architectures.attention import Attention, QkNorm, QkvProjections, Rope
 from napkin.architectures.blocks import RMS_OFFSET, Block, Operations, Routing, behind_gate, gated_mlp, moe
-from napkin.architectures.common import (
+from napkin.architectures.dimensions import Dimensions, decoder_only, dimensions_of
+from napkin.architectures.mixing import LINEAR, heads_of, kinds
+from napkin.architectures.reading import (
     FULL,
     activation,
     balance_loss,
     chosen_experts,
     depth,
-    embedding,
-    head,
     kv_heads_of,
     on,
     rotary_dim,
-    runs_of,
     width,
 )
-from napkin.architectures.dimensions import Dimensions, decoder_only, dimensions_of
-from napkin.architectures.mixing import LINEAR, heads_of, kinds
 from napkin.architectures.record import Architecture, Wrapper
 from napkin.architectures.recurrent_blocks import GatedDelta
 from napkin.inputs.load import printable

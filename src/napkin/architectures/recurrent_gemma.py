@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from napkin.architectures.arrangements import pre_norm
+from napkin.architectures.assembly import runs_of
 from napkin.architectures.attention import Attention, QkvProjections, Rope, Scores
 from napkin.architectures.blocks import RMS_OFFSET, Block, gated_mlp
-from napkin.architectures.common import activation, head_size, kv_heads_of, on, rotary_dim, runs_of, width
 from napkin.architectures.dimensions import Dimensions
 from napkin.architectures.mixing import heads_of, network, positive, sizes_of
+from napkin.architectures.reading import activation, head_size, kv_heads_of, on, rotary_dim, width
 from napkin.architectures.record import Architecture
 from napkin.architectures.recurrent_blocks import rg_lru
 from napkin.inputs.model import Config

@@ -7,10 +7,9 @@ type>/).
 from __future__ import annotations
 
 from napkin.architectures.bert import BERT, Bert
-from napkin.architectures.common import attention_windows
 from napkin.architectures.masked import ENCODER
-from napkin.architectures.record import REQUIRED, Architecture, like
-from napkin.operations.implementations import EAGER, OWN_LABELS, ROTARY
+from napkin.architectures.record import Architecture, like
+from napkin.operations.implementations import OWN_LABELS
 from napkin.record import replace
 
 _ROBERTA = replace(ENCODER, positions="each", segments="each")
@@ -46,18 +45,6 @@ XLM_ROBERTA_XL = Architecture(
     },
     implementation=_ROBERTA,
 )  # fmt: skip
-# Longformer (arXiv:2004.05150). Tokens that attend to all, and to which all attend, have projections of their own; they
-# are the task's, and none is counted on.
-LONGFORMER = like(
-    BERT,
-    "longformer",
-    next_sentence=False,
-    head="gelu",
-    windows=attention_windows,
-    config_class="LongformerConfig",
-    defaults={"attention_window": 512, "onnx_export": False, "position_embedding_type": REQUIRED},
-    implementation=replace(_ROBERTA, kernels=(EAGER,), buffers=(ROTARY,)),
-)  # fmt: skip
 # arXiv:2407.19669
 GTE = Architecture(
     "gte",
@@ -88,7 +75,6 @@ ARCHITECTURES = (
     XLM_ROBERTA,
     ROBERTA_PRELAYERNORM,
     XLM_ROBERTA_XL,
-    LONGFORMER,
     GTE,
     JINA_EMBEDDINGS_V3,
 )

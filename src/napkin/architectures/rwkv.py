@@ -10,8 +10,8 @@ from functools import partial
 
 from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.blocks import LAYER
-from napkin.architectures.common import width
 from napkin.architectures.mixing import network, sizes_of
+from napkin.architectures.reading import width
 from napkin.architectures.record import Architecture
 from napkin.architectures.recurrent_blocks import channel_mix, wkv
 from napkin.inputs.model import Config

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from napkin.architectures import common
+from napkin.architectures import reading
 from napkin.architectures.attention import Rope
 from napkin.architectures.blocks import RMS_BARE, RMS_FP32, Operations
-from napkin.architectures.common import CHUNKED, FULL, WINDOWED
+from napkin.architectures.reading import CHUNKED, FULL, WINDOWED
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
 from napkin.operations.base import Operation
@@ -39,7 +39,7 @@ INPUTS = "per_layer_inputs"
 
 def kinds_of(config: Config, layers: int, period: int) -> Sequence[str]:
     """Return the attention of each layer: full in each `period`-th where config.json does not list it."""
-    kinds = common.layer_types(config, layers, lambda i: WINDOWED if (i + 1) % period else FULL)
+    kinds = reading.layer_types(config, layers, lambda i: WINDOWED if (i + 1) % period else FULL)
     if CHUNKED in kinds:
         raise config.refuse("layer_types", "napkin does not know chunks in this class")
     return kinds

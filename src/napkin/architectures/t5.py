@@ -10,16 +10,9 @@ from __future__ import annotations
 from functools import partial
 
 from napkin.architectures.arrangements import pre_norm
+from napkin.architectures.assembly import embedding, runs_of
 from napkin.architectures.attention import Attention, Heads, Scores
 from napkin.architectures.blocks import RMS_T5, Block, Operations, Routing, gated_mlp, plain_mlp
-from napkin.architectures.common import (
-    FUNCTIONS,
-    depth,
-    embedding,
-    runs_of,
-    tied,
-    width,
-)
 from napkin.architectures.encoder_decoder import (
     Sparse,
     decoder_layer,
@@ -28,6 +21,7 @@ from napkin.architectures.encoder_decoder import (
     routed_mlp,
     shared_embedding,
 )
+from napkin.architectures.reading import FUNCTIONS, depth, tied, width
 from napkin.architectures.record import Architecture, like
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config

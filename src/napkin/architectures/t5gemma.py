@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from math import gcd
 
-from napkin.architectures import common
+from napkin.architectures import assembly, reading
 from napkin.architectures.attention import Attention, Heads, QkNorm, QkvProjections, Rope, Scores
 from napkin.architectures.blocks import RMS_OFFSET, Block, NormStyle, Operations, gated_mlp
-from napkin.architectures.common import CHUNKED, FULL, WINDOWED
 from napkin.architectures.encoder_decoder import parts_of
+from napkin.architectures.reading import CHUNKED, FULL, WINDOWED
 from napkin.architectures.record import Architecture, ConfigClass
 from napkin.inputs.model import Config
 from napkin.operations.embedding import Embedding
@@ -49,10 +49,10 @@ class Side:
 
 def side(config: Config, period: int, *, caps_scores: bool = True) -> Side:
     """Read one side's block. Every `period`-th layer attends to all tokens where the block does not list its layers."""
-    width, layers = common.width(config), common.depth(config)
+    width, layers = reading.width(config), reading.depth(config)
     heads = config.integer("num_attention_heads")
     config.divides("num_attention_heads", width, heads, "(hidden_size)")  # as the class insists
-    kinds = common.layer_types(config, layers, lambda i: WINDOWED if (i + 1) % period else FULL)
+    kinds = reading.layer_types(config, layers, lambda i: WINDOWED if (i + 1) % period else FULL)
     if CHUNKED in kinds:
         raise config.refuse("layer_types", "napkin does not know chunks in this class")
     # attention's cap is on where the file leaves it out, off where it is null
@@ -64,10 +64,10 @@ def side(config: Config, period: int, *, caps_scores: bool = True) -> Side:
     return Side(
         width,
         heads,
-        common.kv_heads_of(config, heads),
+        reading.kv_heads_of(config, heads),
         config.integer("head_dim"),
         config.integer("intermediate_size"),
-        common.activation(config, "hidden_activation"),
+        reading.activation(config, "hidden_activation"),
         config.flag("attention_bias"),
         config.optional_integer("sliding_window"),
         kinds,
@@ -123,7 +123,7 @@ def layers_of(of: Side, make: Callable[[str], Operations], stack: str) -> Parts:
     """Return a side's layers; both kinds of attention are named where it has both."""
     both = len(set(of.kinds)) > 1
     words = {WINDOWED: "sliding", FULL: "full"}
-    return common.runs_of(of.kinds, lambda kind: Layer(words[kind] if both else stack, make(kind)))
+    return assembly.runs_of(of.kinds, lambda kind: Layer(words[kind] if both else stack, make(kind)))
 
 
 def _classes(config: Config) -> bool:
@@ -165,7 +165,7 @@ def _model(config: Config, stacks: tuple[Stack, ...], encoder: Side, decoder: Si
     return Model(
         name=config.name,
         stacks=stacks,
-        tied=common.tied(config) and has_head,
+        tied=reading.tied(config) and has_head,
         hidden=decoder.width,
         heads=gcd(encoder.heads, decoder.heads),  # what tensor-parallel ranks must divide on both sides
         kv_heads=decoder.kv_heads,
@@ -209,7 +209,7 @@ def t5gemma2(config: Config) -> Model:
     decoder one attention over its own keys and the encoder's, which the same projections make."""
     encoder, decoder = _read_sides(config)
     has_head = _classes(config)
-    tie = common.tied(config)
+    tie = reading.tied(config)
 
     def encodes(kind: str) -> Operations:
         first = branch("attention", "x", encoder.width, _both_ways(encoder, kind))

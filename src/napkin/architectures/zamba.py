@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from napkin.architectures.assembly import runs_of
 from napkin.architectures.attention import Attention, Heads, Rope
 from napkin.architectures.blocks import RMS, Block, Operations, gated_mlp
-from napkin.architectures.common import activation, kv_heads_of, on, runs_of, width
 from napkin.architectures.dimensions import Dimensions
 from napkin.architectures.mixing import HYBRID, LINEAR, agree, groups_of, kinds, mixer_layer, network, rank_of, sizes_of
+from napkin.architectures.reading import activation, kv_heads_of, on, width
 from napkin.architectures.record import Architecture
 from napkin.architectures.state_space import Selective, Ssd
 from napkin.inputs.model import Config

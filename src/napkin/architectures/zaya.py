@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from napkin.architectures.assembly import embedding, head, runs_of
 from napkin.architectures.attention import Rope
 from napkin.architectures.blocks import RMS, Operations
-from napkin.architectures.common import activation, depth, embedding, head, kv_heads_of, on, runs_of, width
 from napkin.architectures.dimensions import Dimensions, decoder_only, dimensions_of
 from napkin.architectures.mixing import kinds
+from napkin.architectures.reading import activation, depth, kv_heads_of, on, width
 from napkin.architectures.record import Architecture
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config

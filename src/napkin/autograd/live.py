@@ -1,10 +1,10 @@
-"""Live bytes while a tape runs forwards and is replayed backwards, as a trace of every tensor sees them.
+"""Compute live bytes while a tape runs forward and backward, as a dispatch mode that traces every tensor measures them.
 
-Forwards, what autograd does not keep stands until its last reader has run, or the variable that names it goes
-(scopes.py). Backwards, autograd's engine runs the nodes in the reverse of their order. Each makes the gradients of its
-inputs (an addition hands on the one that it got), then lets go of the gradient that it read and of what it had kept;
-gradients of weights stay. Where a gradient is already, the sum is a new tensor: while a dispatch mode watches, autograd
-adds nothing in place, which it does without one where nobody else holds either.
+Forward, a tensor that autograd does not save lives until its last reader has run, or until the local variable that
+refers to it goes out of scope (scopes.py). Backward, autograd's engine runs the nodes in reverse order. Each computes
+the gradients of its inputs (an addition passes on the one that it received), then frees the gradient that it read and
+its saved tensors; weight gradients stay. Accumulating into an existing gradient allocates a new tensor: under a
+dispatch mode autograd does not accumulate in place (torch/csrc/autograd/input_buffer.cpp, accumulate).
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from napkin.record import record
 
 @record
 class Replay:
-    """Live bytes relative to the start of a piece's backward pass, where all that it kept is still there.
+    """Live bytes of a piece's backward pass, relative to its start, where everything saved is still allocated.
 
-    peak     the largest         end      what is left: gradients of weights, and of the input, less what was freed
-    weights  gradients of weights that it leaves
+    peak     the maximum
+    end      gradients of the weights and of the input, minus what was freed
+    weights  gradients of the weights
     """
 
     peak: Number
@@ -30,7 +31,7 @@ class Replay:
 
 
 class _Gradient:
-    """A gradient's buffer and how many hold it."""
+    """A gradient's buffer with its reference count."""
 
     __slots__ = ("holders", "size")
 
@@ -47,11 +48,14 @@ def replay(
     alone: bool = False,
     waits: Number = 0,
 ) -> Replay:
-    """Run the nodes backwards. `seed`: bytes of the gradient of the last node's output (counted in the start).
-    `stepped`: each weight's gradient goes as soon as it is there, to the optimizer or added to one that stands,
-    but for the first `waits` bytes, a tied head's, which its table's are added to. `again`: what the nodes kept was
-    computed again, and goes as soon as it is read; else when the node's gradients have been summed and cast too.
-    `alone`: no other piece keeps what is shared any more."""
+    """Run the nodes backward.
+
+    seed     bytes of the gradient of the last node's output, counted as live at the start
+    stepped  each weight's gradient is freed when complete (optimizer in backward, or added to an accumulated one),
+             except for the first `waits` bytes: a tied head's, which the embedding's gradient is added to
+    again    the saved tensors were recomputed, and are freed as soon as they are read; else after the node's
+             gradients have been summed and cast
+    alone    no other piece still holds the shared tensors"""
     uses: dict[int, int] = {}
     for node in nodes:
         for storage in _held(node, alone):
@@ -129,7 +133,8 @@ def replay(
 
 
 def _handed_on(tensor: Tensor, output: Tensor) -> bool:
-    """Whether an addition's gradient is one of its terms' as it is: neither summed over what was repeated nor cast."""
+    """Return whether an addition passes its gradient to an operand unchanged: no sum over broadcast dimensions, no
+    cast."""
     if tensor.dtype != output.dtype:
         return False
     return not _all(tensor.count < output.count) and _all(tensor.count <= tensor.root.count)
@@ -140,7 +145,8 @@ def _all(condition: Number) -> bool:
 
 
 def _in_turn(factor: Tensor, product: Tensor) -> Number:
-    """Bytes made while a factor's gradient, as large as the product, is summed to the factor's size, then cast."""
+    """Return the bytes allocated while a factor's gradient, of the product's size, is summed to the factor's size and
+    cast."""
     summed = 0 if _all(factor.count == product.count) else sized(factor.count, product.dtype)
     if factor.dtype == product.dtype:
         return summed
@@ -148,12 +154,15 @@ def _in_turn(factor: Tensor, product: Tensor) -> Number:
 
 
 KEPT, DROPPED, RECOMPUTED = "kept", "dropped", "recomputed"
-"""How a piece runs forwards: for backward · checkpointed, nothing is kept · again in backward, until all is kept."""
+"""How a piece runs forward: saving for backward · checkpointed, saving nothing · recomputed in backward until the last
+saved tensor exists."""
 
 
 def forward_peak(nodes: Sequence[Node], holds: Sequence[tuple[int, Tensor]], way: str) -> Number:
-    """The most bytes that a forward pass holds of what it makes. `holds`: the last node that runs while a variable
-    names a tensor, and that tensor. What other pieces share is not counted, autocast's weight copies are."""
+    """Return the peak bytes of tensors that a forward pass creates.
+
+    `holds`: (index of the last node that runs while a local variable refers to a tensor, that tensor). Tensors shared
+    with other pieces are not counted; autocast's weight copies are."""
     if way == RECOMPUTED:
         keeps = [number for number, node in enumerate(nodes) if node.kept]
         nodes = nodes[: keeps[-1] + 1] if keeps else ()
@@ -187,7 +196,7 @@ def forward_peak(nodes: Sequence[Node], holds: Sequence[tuple[int, Tensor]], way
 
 
 def _used(nodes: Sequence[Node], holds: Sequence[tuple[int, Tensor]]) -> set[int]:
-    """Numbers of the nodes whose result something reads, and of the last: what another choice would have made is not
+    """Return the indices of the nodes whose result is read, and of the last one; nodes of an untaken branch do not
     run."""
     needed = {id(storage) for _, tensor in holds for _, storage in tensor.places}
     found: set[int] = set()
@@ -201,7 +210,7 @@ def _used(nodes: Sequence[Node], holds: Sequence[tuple[int, Tensor]]) -> set[int
 
 
 def _freed(node: Node, uses: dict[int, int], alone: bool) -> Number:
-    """Bytes that go with a node's backward, what other nodes still keep left out."""
+    """Return the bytes freed after a node's backward: saved tensors that no other node still holds."""
     gone: Number = 0
     for storage in _held(node, alone):
         uses[id(storage)] -= 1
@@ -211,7 +220,7 @@ def _freed(node: Node, uses: dict[int, int], alone: bool) -> Number:
 
 
 def _held(node: Node, alone: bool) -> list[Storage]:
-    """The storages that a node keeps and that go when its backward has run."""
+    """Return the storages saved by a node that are freed after its backward."""
     return [s for _, s in node.kept if alone or not s.shared]
 
 

@@ -1,13 +1,13 @@
-"""A symbolic torch: tensors have an element count, a type and a storage, and each primitive says what autograd keeps.
+"""Record what torch's primitives save for backward, on symbolic tensors: element count, dtype and storage.
 
-Running a layer's code on a `Tape` gives what the real code does on a device, without one: the storages that autograd
-saves for backward (each counted once, however many nodes or views hold it), the weight copies that autocast makes, and
-the nodes to replay backwards for the live bytes (live.py).
+Running a layer on a `Tape` gives the storages that autograd saves (each counted once, however many nodes or views hold
+it), the weight copies that autocast makes, and the nodes to replay backward for the live bytes (live.py).
 
-The rules are autograd's (tools/autograd/derivatives.yaml in pytorch): a linear layer keeps its input and its weight; a
-product keeps each factor that the other's gradient needs; pow, gelu and silu keep the input; softmax, tanh, rsqrt, exp
-and relu the result; dropout its mask; look-ups their indices; sums, scalings, views, casts and concatenation nothing.
-A view shares its base's storage, so a slice keeps the whole. Autocast's lists are those of ATen/autocast_mode.h.
+The rules are autograd's (tools/autograd/derivatives.yaml in pytorch): a linear layer saves its input and its weight; a
+multiplication each factor that the other's gradient needs; pow, gelu and silu the input; softmax, tanh, rsqrt, exp and
+relu the result; dropout its mask; embedding and gather their indices; add, scaling by a constant, views, casts and
+concatenation nothing. A view shares its base's storage, so saving a slice keeps all of it alive. Autocast's lists are
+those of ATen/autocast_mode.h.
 
 Counts may be arrays with one entry per layout: nothing here branches on a count.
 """
@@ -35,14 +35,14 @@ from napkin.elementwise import Number, is_array, maximum
 
 
 class Tape:
-    """Runs primitives and remembers them.
+    """Records the primitives that run on it.
 
-    compute    type of linear layers' weights, and of activations where nothing casts
-    autocast   type that autocast lowers matrix products to, or "" when it is off
-    linear_dtype  type of less than 16 bits that linear layers read their inputs in, or ""
-    again      what runs now runs again in backward: nothing of it is kept but autocast's copies of weights
-    holds      (the last node that runs while a variable names a tensor, that tensor)
-    copies     autocast's copies of the weights that the operation at hand shares with others, by their labels
+    compute    dtype of linear weights, and of activations where nothing casts them
+    autocast   dtype that autocast runs matmuls in, or "" when it is off
+    linear_dtype  dtype of fewer than 16 bits in which linear layers save their inputs, or ""
+    again      what runs now is recomputed in backward: only autocast's weight copies are saved
+    holds      (index of the last node that runs while a local variable refers to a tensor, that tensor)
+    copies     autocast's copies of weights that several layers share, by label
     """
 
     def __init__(self, compute: str, autocast: str = "", linear_dtype: str = "") -> None:
@@ -57,21 +57,21 @@ class Tape:
         self.copies: dict[str, Tensor] | None = None
 
     def fresh(self) -> Tape:
-        """An empty tape of the same types."""
+        """Return an empty tape with the same dtypes."""
         return Tape(self.compute, self.autocast, self.linear_dtype)
 
     # --- storages ---
 
     def new(self, count: Number, dtype: str, what: str, *, fixed: bool = False) -> Tensor:
-        """A fresh tensor."""
+        """Allocate a tensor."""
         return Tensor(count, dtype, ((1, Storage(f"{self.scope}/{what}", sized(count, dtype))),), fixed)
 
     def given(self, count: Number, dtype: str, what: str, *, kind: str = ACTIVATION, fixed: bool = False) -> Tensor:
-        """A tensor that was there before: the layer's input, a weight, the token ids."""
+        """Return a tensor that exists before the layer runs: its input, a weight, the token ids."""
         return Tensor(count, dtype, ((1, Storage(what, sized(count, dtype), kind)),), fixed)
 
     def keep(self, *tensors: Tensor) -> tuple[tuple[Number, Storage], ...]:
-        """Autograd saves these tensors; weights and the step's own inputs are not counted."""
+        """Save tensors for backward; weights and the step's own inputs are not counted."""
         held: list[tuple[Number, Storage]] = []
         for tensor in tensors:
             for weight, storage in tensor.places:
@@ -122,17 +122,17 @@ class Tape:
         return output
 
     def hold(self, *tensors: Tensor) -> None:
-        """Variables name these tensors until here."""
+        """Keep tensors alive up to the last recorded node: a local variable refers to them."""
         self.holds += [(len(self.nodes) - 1, tensor) for tensor in tensors]
 
-    # --- what autocast does to arguments; who calls the operation holds them as they were until it is over ---
+    # --- autocast of arguments; the caller holds the originals until the operation returns ---
 
     def lowered(self, x: Tensor) -> Tensor:
-        """An argument of an operation on autocast's list of lower precision."""
+        """Cast an argument of an operation on autocast's lower-precision list."""
         return self.cast(x, self.autocast) if self.autocast and x.dtype == "fp32" else x
 
     def raised(self, x: Tensor) -> Tensor:
-        """An argument of an operation on autocast's list of fp32."""
+        """Cast an argument of an operation on autocast's fp32 list."""
         return self.cast(x, "fp32") if self.autocast else x
 
     # --- elementwise ---
@@ -148,28 +148,29 @@ class Tape:
         return self.record("add", (x, y), self.new(x.count, promoted(x, y), "sum"), alias=True)
 
     def scale(self, x: Tensor, what: str = "scaled") -> Tensor:
-        """x times a constant: keeps nothing."""
+        """Multiply by a Python scalar, which saves nothing."""
         out = self.new(x.count, x.dtype, what)
         out.rows_apart = x.rows_apart
         return self.record("scale", (x,), out)
 
     def shift(self, x: Tensor, what: str = "shifted", dtype: str = "") -> Tensor:
-        """x plus a constant, of a wider type where it is: keeps nothing, and hands its gradient on."""
+        """Add a constant, whose dtype may promote the result; saves nothing and passes its gradient on."""
         wider = dtype and PROMOTION_RANK[dtype] > PROMOTION_RANK[x.dtype]
         out = self.new(x.count, dtype if wider else x.dtype, what)
         out.rows_apart = x.rows_apart
         return self.record("shift", (x,), out, alias=True)
 
     def rotate(self, x: Tensor) -> Tensor:
-        """Both halves of each head put together anew, one negated. Backwards each half fills a tensor of its own with
-        zeros around it, and they are added."""
+        """Run rotate_half: concatenate both halves of each head, one negated.
+
+        Backward, each half's gradient is padded with zeros to a tensor of its own, and the two are added."""
         negated = sized(x.count // 2, x.dtype)
         return self.record(
             "rotate", (x,), self.new(x.count, x.dtype, "rotated"), scratch=x.size, forward_scratch=negated
         )
 
     def multiply(self, x: Tensor, y: Tensor, what: str = "product") -> Tensor:
-        """x·y, elementwise or broadcast over x: each factor is kept where the other's gradient needs it."""
+        """Multiply elementwise, y broadcast over x; each factor is saved if the other's gradient needs it."""
         out = self.new(x.count, promoted(x, y), what)
         out.rows_apart = x.rows_apart
         kept = ([] if y.fixed else [x]) + ([] if x.fixed else [y])
@@ -202,38 +203,41 @@ class Tape:
         return self.record("relu", (x,), out, (out,))
 
     def erf(self, x: Tensor) -> Tensor:
-        """Backwards 2/√π·exp(−x²)·gradient: the square, its negative, the exponential and its multiple."""
+        """Run erf. Backward, 2/√π·exp(−x²)·gradient allocates four temporaries."""
         return self.record("erf", (x,), self.new(x.count, x.dtype, "erf"), (x,), scratch=4 * x.size)
 
     def smooth(self, x: Tensor, name: str, written: bool = False) -> Tensor:
-        """silu, gelu and their like as one kernel: the input is kept. `written`: the code's own gelu of tanh, written
-        out in both directions within one function, where four tensors as large stand at once forwards, five
-        backwards."""
+        """Run silu, gelu, … as one kernel that saves its input.
+
+        `written`: a custom autograd function for tanh-GELU in elementary operations, with four temporaries of x's size
+        live at once in forward and five in backward."""
         out = self.new(x.count, x.dtype, name)
         return self.record(name, (x,), out, (x,), scratch=4 * x.size * written, forward_scratch=3 * x.size * written)
 
     def dropout(self, x: Tensor, p: float) -> Tensor:
-        """The fused kernel keeps a mask of one byte an element; nothing happens at p = 0."""
+        """Run dropout, whose fused kernel saves a mask of one byte per element; return x at p = 0."""
         if not p:
             return x
         mask = self.new(x.count, "bool", "dropout mask", fixed=True)
         return self.record("dropout", (x,), self.new(x.count, x.dtype, "dropped"), (mask,))
 
     def copy(self, x: Tensor, what: str) -> Tensor:
-        """A contiguous copy, or a concatenation of parts that are as large together."""
+        """Copy x into contiguous memory (also a concatenation of the same total size)."""
         return self.record("copy", (x,), self.new(x.count, x.dtype, what), alias=True)
 
     def slice(self, x: Tensor, count: Number, apart: bool = False) -> Tensor:
-        """A view of a part of x: the gradients of the parts are written into one of the whole (split, chunk), or,
-        `apart`, each into a whole of its own, which are added."""
+        """Return a view of a part of x.
+
+        Backward, the gradients of all parts fill one gradient of x (split, chunk), or, `apart`, each part's is padded
+        to the size of x and they are added (indexing)."""
         part = x.view(count)
         part.base = None
         return self.record(CUT if apart else SLICE, (x,), part)
 
-    # --- normalisations and reductions ---
+    # --- normalizations and reductions ---
 
     def layer_norm(self, x: Tensor, rows: Number, weights: Sequence[Tensor], weight: Number) -> Tensor:
-        """The fused kernel keeps its input, and mean and reciprocal deviation of each row in fp32."""
+        """Run F.layer_norm, which saves its input, and mean and rstd of each row in fp32."""
         given, x = x, self.raised(x)
         mean = self.new(rows, "fp32", "mean", fixed=True)
         rstd = self.new(rows, "fp32", "rstd", fixed=True)
@@ -243,7 +247,7 @@ class Tape:
         return out
 
     def rms_norm(self, x: Tensor, rows: Number, weight: Number) -> Tensor:
-        """The fused kernel keeps its input and the reciprocal root mean square of each row in fp32."""
+        """Run F.rms_norm, which saves its input and the reciprocal RMS of each row in fp32."""
         given, x = x, self.raised(x)
         rstd = self.new(rows, "fp32", "rstd", fixed=True)
         out = self.new(x.count, x.dtype, "normalised")
@@ -252,19 +256,19 @@ class Tape:
         return out
 
     def softmax(self, x: Tensor, dtype: str = "") -> Tensor:
-        """Keeps its result. What is asked for in another type, or is raised by autocast, is cast first."""
+        """Run softmax, which saves its result; the input is first cast to `dtype`, or to fp32 by autocast."""
         given, x = x, self.cast(x, dtype) if dtype else self.raised(x)
         out = self.new(x.count, x.dtype, "softmax")
         self.record("softmax", (x,), out, (out,))
         self.hold(given)
         return out
 
-    # --- matrix products ---
+    # --- matmuls ---
 
     def linear(
         self, x: Tensor, d_in: Number, d_out: Number, bias: bool = False, weight: str = "", once: bool = True
     ) -> Tensor:
-        """x·Wᵀ. Keeps x, and autocast's copy of the weight, which is cast `once` a step or in each product."""
+        """Run F.linear, x·Wᵀ, which saves x and autocast's copy of the weight, cast `once` per step or in each call."""
         stored = self.compute if not self.autocast else "fp32"
         given, x = x, self.lowered(x)
         kept = [self.new(x.count, self.linear_dtype, f"as {self.linear_dtype}") if self.linear_dtype else x]
@@ -281,7 +285,7 @@ class Tape:
         return out
 
     def weight_copy(self, count: Number, label: str) -> Tensor:
-        """Autocast's copy of a weight: one a step, however often a weight that several layers share is used."""
+        """Return autocast's cached copy of a weight: one per step, also for a weight that several layers share."""
         if self.copies is not None and label in self.copies:
             return self.copies[label]
         copy = self.new(count, self.autocast, label)
@@ -292,7 +296,7 @@ class Tape:
         return copy
 
     def matmul(self, x: Tensor, y: Tensor, count: Number, what: str) -> Tensor:
-        """x·y of two activations: each is kept where the other needs a gradient."""
+        """Multiply two activations, each saved if the other needs a gradient."""
         given, (x, y) = (x, y), (self.lowered(x), self.lowered(y))
         out = self.new(count, promoted(x, y), what)
         self.record("matmul", (x, y), out, (x, y))

@@ -16,12 +16,12 @@ ACTIVATION, WEIGHT, WEIGHT_COPY, INPUT = "activation", "weight", "weight copy", 
 
 
 def sized(count: Number, dtype: str) -> Number:
-    """Bytes of `count` elements."""
+    """Return the bytes of `count` elements."""
     return count * BYTES[dtype] if dtype in BYTES else ceil_div(count * SIXTEENTHS[dtype], 16)
 
 
 class Storage:
-    """Bytes on the device. `kept` is how much of it autograd holds: 0 or 1, or an array of them."""
+    """Bytes on the device. `kept`: whether autograd saves it, 0 or 1, or an array of them (one per layout)."""
 
     __slots__ = ("kept", "kind", "label", "shared", "size")
 
@@ -34,11 +34,13 @@ class Storage:
 
 
 class Tensor:
-    """`count` elements of `dtype` in one of several storages, each with the condition (0 or 1) under which it is.
+    """`count` elements of `dtype` in a storage.
 
-    `fixed` marks what needs no gradient; `rows_apart` tells that sequences and heads are not next to each other in
-    memory (a transposed view), so that folding both into one dimension copies; `base` is the tensor that a view shows,
-    whose gradient is its own."""
+    places      the storages that it may be in, each with the condition (0 or 1, or an array per layout) that it is
+    fixed       requires no gradient
+    rows_apart  a transposed view, in which sequences and heads are not adjacent in memory, so that folding them into
+                one dimension copies
+    base        the tensor that a view shows, and whose gradient receives the view's"""
 
     __slots__ = ("base", "count", "dtype", "fixed", "places", "rows_apart")
 
@@ -60,11 +62,11 @@ class Tensor:
 
     @property
     def size(self) -> Number:
-        """Bytes of the elements, however they are stored."""
+        """Return the bytes of the elements."""
         return sized(self.count, self.dtype)
 
     def view(self, count: Number | None = None, *, rows_apart: bool | None = None) -> Tensor:
-        """The same storage seen through another shape; `count` where it shows only a part, or repeats."""
+        """Return a view of the same storage; `count` if it shows a part only, or repeats elements."""
         return Tensor(
             self.count if count is None else count,
             self.dtype,
@@ -76,7 +78,7 @@ class Tensor:
 
     @property
     def root(self) -> Tensor:
-        """The tensor that a chain of views shows."""
+        """Return the tensor at the end of a chain of views."""
         tensor = self
         while tensor.base is not None:
             tensor = tensor.base
@@ -84,16 +86,16 @@ class Tensor:
 
 
 class Node:
-    """One primitive as autograd sees it: what it read, made and kept.
+    """A node of the autograd graph: one primitive with its inputs, output and saved tensors.
 
-    weight   bytes of the weight gradient that its backward leaves behind
-    alias    its backward hands the gradient on without making a new tensor (additions, copies, views)
-    broadcast  its backward makes each factor's gradient as large as the product, sums and casts them in turn
-    bias     of them, the bias's, summed when the others are there
-    uncast_weight  bytes of the weight gradient in the type that the product ran in, which is cast behind it
-    scratch  further bytes that its backward needs while it runs
-    forward_scratch  further bytes that its forward needs
-    cached   bytes of the copy of a bias that autocast's cache holds from then on
+    weight     bytes of the gradients of its weights
+    bias       of these, the bias's, which is summed last
+    alias      its backward passes the gradient on without a new tensor (additions, copies, views)
+    broadcast  its backward computes each factor's gradient in the size of the product, then sums and casts it
+    uncast_weight    bytes of the weight gradient in the dtype that the matmul ran in, before its cast
+    scratch          temporary bytes of its backward
+    forward_scratch  temporary bytes of its forward
+    cached           bytes of the copy of a bias that autocast's cache holds from then on
     """
 
     __slots__ = (
@@ -141,8 +143,10 @@ class Node:
 
 
 def select(condition: Number, yes: Tensor, no: Tensor) -> Tensor:
-    """`yes` where the condition holds, else `no`. Where layouts differ in it, what each of them makes stays on the tape
-    and is replayed for all: only arrays that agree in every condition have the live bytes of single layouts."""
+    """Return `yes` where the condition holds, else `no`.
+
+    Where layouts differ in it, both branches stay on the tape and are replayed for all: only arrays that agree in every
+    condition give the live bytes of each single layout."""
     if not is_array(condition):
         return yes if condition else no
     if condition.all():
@@ -156,5 +160,5 @@ def select(condition: Number, yes: Tensor, no: Tensor) -> Tensor:
 
 
 def promoted(x: Tensor, y: Tensor) -> str:
-    """torch's result type of two floating types."""
+    """Return the dtype to which torch promotes two floating-point tensors."""
     return x.dtype if PROMOTION_RANK[x.dtype] >= PROMOTION_RANK[y.dtype] else y.dtype

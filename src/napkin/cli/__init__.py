@@ -12,7 +12,8 @@ from napkin import __version__
 from napkin.errors import NapkinError, Problems
 
 if TYPE_CHECKING:
-    from napkin.commands.command import Command, OptionText
+    from napkin.commands.command import Command
+    from napkin.commands.inputs import OptionText
     from napkin.render.answer import Answer
 
 INTERRUPTED, PIPE_CLOSED, WRITE_FAILED, DEFECT = 130, 141, 74, 70

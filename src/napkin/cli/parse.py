@@ -9,7 +9,8 @@ from typing import Any
 
 import typer
 
-from napkin.commands.command import MODULES, Command, OptionText, find
+from napkin.commands.command import MODULES, Command, find
+from napkin.commands.inputs import OptionText
 from napkin.errors import NapkinError, did_you_mean
 from napkin.options.option import Option
 from napkin.options.registry import OPTIONS
@@ -93,7 +94,7 @@ def parse(command: Command, words: list[str]) -> dict[str, OptionText] | None:
 
 def _prepared(command: Command, words: list[str]) -> list[str]:
     """Replace hidden aliases and underscores by the option's name; keep a last negative number an argument."""
-    names = {f"--{alias}": f"--{name}" for name in command.options for alias in OPTIONS[name].aliases}
+    names = {f"--{alias}": f"--{name}" for name in command.takes for alias in OPTIONS[name].aliases}
     result: list[str] = []
     for at, word in enumerate(words):
         if word == "--":
@@ -115,7 +116,7 @@ def _translated(command: Command, problem: Any) -> NapkinError:
     """Return click's error in napkin's words, with the nearest option."""
     name = getattr(problem, "option_name", None)
     if isinstance(name, str) and type(problem).__name__ == "NoSuchOption":
-        known = [f"--{option}" for option in (*command.options, *command.figures)]
+        known = [f"--{option}" for option in (*command.takes, *command.figures)]
         return NapkinError(
             f"no such option {name}", did_you_mean(name, known) or f"napkin {command.name} --help lists the options"
         )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from napkin import units
-from napkin.commands.command import Command, Inputs
+from napkin.commands.command import Command
+from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError, did_you_mean
 from napkin.options.bench import MEASURED
 from napkin.options.machine import FIGURES
@@ -23,7 +24,7 @@ LARGEST_SIDE = 1 << 20
 
 def run(inputs: Inputs) -> Answer:
     """Measure this machine, or compare two profiles."""
-    words = tuple(str(word) for word in inputs.get("what") or ())
+    words = inputs.texts("what")
     for name in FIGURES:
         if name in inputs:
             raise NapkinError(f"--{name}: bench does not take it", "put it in a file: --hardware-file")
@@ -55,21 +56,21 @@ def _read_request(inputs: Inputs, words: tuple[str, ...]) -> BenchRequest:
     from napkin.commands.machine import read_hardware_table
     from napkin.inputs.hardware import find
 
-    if inputs.get("quick") and inputs.get("full"):
+    if inputs.flag("quick") and inputs.flag("full"):
         raise NapkinError("--quick and --full cannot be combined", "choose one")
-    mode = QUICK if inputs.get("quick") else FULL if inputs.get("full") else DEFAULT
+    mode = QUICK if inputs.flag("quick") else FULL if inputs.flag("full") else DEFAULT
     known = read_hardware_table(inputs)
     hardware = None
-    if inputs.get("hardware") is not None:
-        hardware = find(inputs.get("hardware"), known)
+    if inputs.has("hardware"):
+        hardware = find(inputs.text("hardware"), known)
         for note in hardware.notes:
             inputs.note(note)
     groups: tuple[str, ...] = GROUPS
     if words:
         groups = ("train",) if words[0] == "step" else (words[0],)
-    elif inputs.get("only"):
-        groups = _listed(inputs.get("only"), GROUPS, "--only")
-    data = inputs.get("data") or "normal"
+    elif inputs.has("only"):
+        groups = _listed(inputs.text("only"), GROUPS, "--only")
+    data = inputs.text_or_none("data") or "normal"
     if data not in ("normal", "zeros"):
         raise NapkinError(f"--data: {data!r} is neither normal nor zeros")
     shapes = tuple(_shape(word) for word in words[1:]) if words[:1] == ("matmul",) else ()
@@ -78,18 +79,18 @@ def _read_request(inputs: Inputs, words: tuple[str, ...]) -> BenchRequest:
     model = _read_model(inputs)
     if words[:1] == ("step",) and model is None:
         raise NapkinError("bench step: --model is missing", "for example --model llama3-8b --layers 4")
-    if model is None and inputs.get("tp"):
+    if model is None and inputs.has("tp"):
         raise NapkinError("--tp splits a model's matmuls: --model is missing", "for example --model llama3-8b --tp 8")
     named = words or (("matmul",) if model is not None and groups == ("matmul",) else ())
     return BenchRequest(
         mode=mode,
         groups=groups,
         dtypes=_read_dtypes(inputs),
-        device=inputs.get("device"),
-        output=inputs.get("output"),
-        resume=bool(inputs.get("resume")),
-        time_limit=inputs.get("time-limit"),
-        quiet=bool(inputs.get("quiet")),
+        device=inputs.text_or_none("device"),
+        output=inputs.text_or_none("output"),
+        resume=inputs.flag("resume"),
+        time_limit=inputs.number_or_none("time-limit"),
+        quiet=inputs.flag("quiet"),
         data=data,
         command=("bench", *named),
         hardware=hardware,
@@ -115,7 +116,7 @@ def _read_dtypes(inputs: Inputs) -> tuple[str, ...]:
     """Return the formats that were named, or all of them; () leaves the choice to the run."""
     from napkin.bench.formats import FORMATS, named
 
-    text = inputs.get("dtype")
+    text = inputs.text_or_none("dtype")
     if text is None:
         return ()
     if text == "all":
@@ -133,7 +134,7 @@ def _shape(word: str) -> tuple[int, int, int]:
 
 def _read_model(inputs: Inputs) -> Model | None:
     """Return the model of --model."""
-    name = inputs.get("model")
+    name = inputs.text_or_none("model")
     if name is None:
         return None
     from napkin.architectures import build
@@ -144,7 +145,7 @@ def _read_model(inputs: Inputs) -> Model | None:
 
 def _read_sequence(inputs: Inputs, model: Model, default: int) -> int:
     """Return the tokens in a sequence."""
-    length = inputs.get("seq")
+    length = inputs.integer_or_none("seq")
     if length is None:
         length = min(default, model.max_length or default)
         inputs.default("seq", str(length))
@@ -156,7 +157,7 @@ def _read_model_request(inputs: Inputs, model: Model) -> ModelRequest:
     from napkin.bench.model_shapes import attentions, gemms
     from napkin.bench.run import ModelRequest
 
-    tp, micro = inputs.get("tp") or 1, inputs.get("micro-batch") or 1
+    tp, micro = inputs.integer_or_none("tp") or 1, inputs.integer_or_none("micro-batch") or 1
     length = _read_sequence(inputs, model, 4096)
     return ModelRequest(
         model.name, tp, micro * length, gemms(model, tp, micro, length), attentions(model, tp, micro, length)
@@ -176,33 +177,33 @@ def _read_step_plan(inputs: Inputs, model: Model | None, mode: Mode) -> StepPlan
     from napkin.inputs.load import Document
     from napkin.inputs.model import config_from, load_config
 
-    on_gpu = (inputs.get("device") or "cuda").partition(":")[0] in ("cuda", "rocm")
+    on_gpu = (inputs.text_or_none("device") or "cuda").partition(":")[0] in ("cuda", "rocm")
     if model is None:
         tiny = config_from("tiny llama", Document("tiny llama", TINY), TINY)
         model = build(load_config(DEFAULT_MODEL) if on_gpu else tiny)
     # a host's 16-bit matmuls are emulated on most machines, and its steps are to be short
-    precision = inputs.get("precision") or ("bf16-pure" if on_gpu else "fp32")
+    precision = inputs.text_or_none("precision") or ("bf16-pure" if on_gpu else "fp32")
     if precision not in PRECISIONS:
         raise NapkinError(
             f"--precision: bench trains in {', '.join(PRECISIONS)}, not in {precision!r}",
             did_you_mean(precision, PRECISIONS) or "torch's own optimizers keep no separate master copy",
         )
-    recompute = inputs.get("recompute") or "none"
+    recompute = inputs.text_or_none("recompute") or "none"
     if recompute not in ("none", "full"):
         raise NapkinError(f"--recompute: bench measures none and full, not {recompute!r}")
-    layers = (inputs.get("layers"),) if inputs.get("layers") else mode.layers
-    if inputs.get("layers") and max(layers) > model.depth:
+    layers = (inputs.integer("layers"),) if inputs.has("layers") else mode.layers
+    if inputs.has("layers") and max(layers) > model.depth:
         inputs.note(f"{model.name} has {model.depth} layers: no more are measured")
-    compiled = inputs.get("compile") if inputs.get("compile") is not None else mode.compiled and on_gpu
+    compiled = inputs.flag("compile") if inputs.has("compile") else mode.compiled and on_gpu
     plan = StepPlan(
         model=model,
         sequence=_read_sequence(inputs, model, mode.sequence),
-        micro_batch=inputs.get("micro-batch") or (0 if on_gpu else 1),
+        micro_batch=inputs.integer_or_none("micro-batch") or (0 if on_gpu else 1),
         layers=layers,
         precision=precision,
         recompute=recompute,
         variants=VARIANTS if compiled else VARIANTS[:1],
-        steps=inputs.get("steps") or (mode.steps if on_gpu else HOST_STEPS),
+        steps=inputs.integer_or_none("steps") or (mode.steps if on_gpu else HOST_STEPS),
     )
     at_depth(model, 1)  # refuse here what cannot be built, before anything is measured
     return plan
@@ -212,7 +213,7 @@ COMMAND = Command(
     "bench",
     "What this machine really does: FLOP/s, bandwidth, a training step",
     run,
-    (
+    options=(
         "device",
         "quick",
         "full",

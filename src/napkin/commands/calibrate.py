@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-import statistics
-
-from napkin.commands.command import Command, Inputs
+from napkin.commands.command import Command
+from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError
 from napkin.evidence import own, validate
-from napkin.evidence.compared import Compared
+from napkin.evidence.error_statistics import errors_of, time_factor
 from napkin.evidence.published import MEMORY, RUNS, STEPS, read
 from napkin.render.answer import Answer
 from napkin.term import MEASURED, Term, leaf
@@ -16,8 +14,8 @@ from napkin.term import MEASURED, Term, leaf
 
 def run(inputs: Inputs) -> Answer:
     """Answer for a file of measured steps, next to a profile where one is given."""
-    path = str(inputs.need("file", "which rows? a YAML of schema steps/1, as configs/evidence/steps.yaml has them"))
-    profile = inputs.get("profile")
+    path = inputs.text("file", "which rows? a YAML of schema steps/1, as configs/evidence/steps.yaml has them")
+    profile = inputs.text_or_none("profile")
     return answer(path, None if profile is None else str(profile))
 
 
@@ -32,13 +30,11 @@ def answer(path: str, profile: str | None) -> Answer:
         why = next((one.why for one in before if one.why), "no row has a measured step")
         raise NapkinError(f"{path}: no row can be compared: {why}", "name hardware, layout and a measured quantity")
     changes, after = own.refitted(steps)
-    gaps = [_log_gap(one) for one in known]
-    factor = math.exp(statistics.median(gaps))
-    left = statistics.median(abs(math.expm1(math.log(factor) - gap)) for gap in gaps)
+    factor, left = time_factor(known)
     terms: list[Term] = [
         leaf("factor", factor, "1", MEASURED, f"{path}: median of measured over predicted step time"),
         leaf("rows", len(known), "1", MEASURED, path),
-        leaf("error/before", statistics.median(abs(one.error or 0.0) for one in known), "1", MEASURED, path),
+        leaf("error/before", errors_of(known).median, "1", MEASURED, path),
         leaf("error/factor", left, "1", MEASURED, path),
         leaf("error/refitted", after, "1", MEASURED, path),
     ]  # fmt: skip
@@ -62,12 +58,6 @@ def answer(path: str, profile: str | None) -> Answer:
     if profile is not None:
         _add_profile(answer, profile)
     return answer
-
-
-def _log_gap(one: Compared) -> float:
-    """Return ln measured − ln predicted of the step time, whatever quantity the row states."""
-    gap = math.log((one.measured or 1.0) / (one.predicted or 1.0))
-    return gap if one.quantity == "step_seconds" else -gap
 
 
 def _add_profile(answer: Answer, path: str) -> None:

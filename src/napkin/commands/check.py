@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from napkin.commands import runfile
-from napkin.commands.command import Command, Inputs, ask, find
+from napkin.commands.command import Command, ask, find
+from napkin.commands.inputs import Inputs
 from napkin.errors import ABSENT, BROKEN, CLOSE, OK, REFUSED, USAGE, NapkinError, Problems
 from napkin.inputs import limits as limits_room
 from napkin.inputs.load import Document, printable
@@ -16,7 +17,7 @@ _MOST = 1000
 
 
 def run(inputs: Inputs) -> Answer:
-    files = inputs.get("files")
+    files = inputs.texts("files")
     if not files:
         raise NapkinError("FILE is missing: which run files?", "napkin check configs/runs/lecture-time.yaml")
     checks: list[dict[str, Any]] = []
@@ -37,8 +38,8 @@ def run(inputs: Inputs) -> Answer:
                 problems += several.problems
             except NapkinError as problem:
                 problems.append(problem)
-    if inputs.get("junit") is not None:
-        _write_junit(inputs.get("junit"), checks, problems)
+    if inputs.has("junit"):
+        _write_junit(inputs.text("junit"), checks, problems)
     if problems and not checks:
         raise problems[0] if len(problems) == 1 else Problems(problems)
     answer = Answer("check", rows=checks, rows_name="checks", display=display, problems=problems)

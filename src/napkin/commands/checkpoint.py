@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from napkin.commands.command import Command, Inputs
+from napkin.commands.command import Command
+from napkin.commands.inputs import Inputs
 from napkin.commands.model import read_model
 from napkin.counting import params
 from napkin.errors import NapkinError
@@ -36,29 +37,29 @@ def run(inputs: Inputs) -> Answer:
 def read(inputs: Inputs) -> CheckpointQuestion:
     """Read the question."""
     count = _read_params(inputs)
-    policy = precision(inputs.get("precision"))
-    optimizer, _ = optimizers.find(inputs.get("optimizer"))
-    if inputs.get("write-bandwidth") is not None:
+    policy = precision(inputs.text("precision"))
+    optimizer, _ = optimizers.find(inputs.text("optimizer"))
+    if inputs.has("write-bandwidth"):
         return CheckpointQuestion(count, policy, optimizer, inputs.term("write-bandwidth"), _read_mtbf(inputs))
-    if inputs.get("mtbf") is not None or inputs.get("gpu-mtbf") is not None:
+    if inputs.has("mtbf") or inputs.has("gpu-mtbf"):
         raise NapkinError("--write-bandwidth is missing", "an interval needs the time that writing takes")
     return CheckpointQuestion(count, policy, optimizer, None, None)
 
 
 def _read_params(inputs: Inputs) -> Term:
     """Return the model's exact count, or --params."""
-    if inputs.get("model") is None:
+    if not inputs.has("model"):
         inputs.need("params", "a MODEL, or its number of parameters")
         return inputs.term("params")
-    if inputs.get("params") is not None:
+    if inputs.has("params"):
         raise NapkinError("MODEL and --params cannot be combined", "the model has its own count")
     return params.params(read_model(inputs))["params/total"]
 
 
 def _read_mtbf(inputs: Inputs) -> Term | None:
     """Return the job's mean time between failures, as given or from one GPU's."""
-    gpu = inputs.get("gpu-mtbf")
-    if inputs.get("mtbf") is not None:
+    gpu = inputs.number_or_none("gpu-mtbf")
+    if inputs.has("mtbf"):
         if gpu is not None:
             raise NapkinError("--mtbf and --gpu-mtbf cannot be combined", "give the job's or one GPU's")
         return inputs.term("mtbf")
@@ -94,7 +95,7 @@ COMMAND = Command(
     "checkpoint",
     "Bytes of a checkpoint, how long it takes to write, and how often to write one (Young, Daly)",
     run,
-    (*MODEL_OPTIONS, "params", "precision", "optimizer", "write-bandwidth", "mtbf", "gpu-mtbf", "gpus"),
+    options=(*MODEL_OPTIONS, "params", "precision", "optimizer", "write-bandwidth", "mtbf", "gpu-mtbf", "gpus"),
     arguments=("model",),
     defaults={"precision": "bf16-mixed", "optimizer": "adamw"},
     examples=(

@@ -4,16 +4,14 @@ files, and by the commands that ask others (check, sweep, compare)."""
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from typing import Any
 
+from napkin.commands.inputs import Inputs, OptionText, Signature
 from napkin.errors import NapkinError, Problems, did_you_mean
 from napkin.options.machine import FIGURES
-from napkin.options.option import Option
 from napkin.options.output import COMMON, DRAWS
-from napkin.options.registry import OPTIONS, canonical
-from napkin.render.answer import Answer, Shown
-from napkin.term import ASSUMED, GIVEN, SEEN, Term, leaf
-from napkin.units import Unreadable
+from napkin.options.registry import canonical
+from napkin.record import record, replace
+from napkin.render.answer import Answer
 
 MODULES: dict[str, tuple[str, str]] = {
     "train-time": ("train_time", "How long a training run takes, or what it would need"),
@@ -47,181 +45,23 @@ WRAPPERS = ("sweep", "compare", "sensitivity")
 """Commands that ask another one: `sweep train-time` takes its own options and those of train-time."""
 
 
-IN_POWERS_OF_TWO = ("seq", "target-seq", "batch", "micro-batch", "global-batch", "vocab")
-"""Options whose `8k` many people mean as 8,192: a note says what it is here."""
+@record
+class Command(Signature):
+    """A command: what it is called and takes, and the function that answers."""
 
-
-class OptionText:
-    """An option's text as the user gave it, and where: `--gpus`, or `run.yaml:3: gpus`."""
-
-    __slots__ = ("origin", "text", "where")
-
-    def __init__(self, text: Any, origin: str = "given", where: str = "") -> None:
-        self.text = text
-        self.origin = origin
-        self.where = where
-
-
-class Inputs:
-    """The resolved inputs of one question, seen only by what reads it. All that is read is shown in the answer."""
-
-    def __init__(self, command: Command, given: Mapping[str, OptionText], only: Container[str] | None = None) -> None:
-        self.command = command
-        self.only = only
-        self.shown: dict[str, Shown] = {}
-        self.notes: list[str] = []
-        self.figures_used = False
-        problems: list[NapkinError] = []
-        for name, one in given.items():
-            try:
-                self._accept(name, one)
-            except NapkinError as problem:
-                problems.append(problem)
-        if problems:
-            raise problems[0] if len(problems) == 1 else Problems(problems)
-
-    def _accept(self, name: str, one: OptionText) -> None:
-        option = OPTIONS[name]
-        where = one.where or option.shown
-        value: Any
-        if option.flag:
-            if not isinstance(one.text, bool):
-                raise NapkinError(f"{where}: {one.text!r} is neither true nor false", "write true or false")
-            value = one.text
-        elif option.many:
-            value = tuple(one.text)
-        else:
-            value = self._read(option, one.text, where)
-        text = None if isinstance(one.text, (bool, tuple, list)) else str(one.text)
-        self.shown[name] = Shown(value, text, one.origin, option.unit)
-
-    def _read(self, option: Option, text: Any, where: str) -> Any:
-        if isinstance(text, bool) or text is None or isinstance(text, (list, dict)):
-            shown = "nothing" if text is None else repr(text)[:60]
-            raise NapkinError(f"{where}: {shown} is not a number or a text", option.help)
-        written = repr(text) if isinstance(text, float) else str(text)
-        if any(not c.isprintable() for c in written):
-            raise NapkinError(f"{where}: {written[:60]!r} holds control characters", "write it in plain characters")
-        try:
-            value = self.command.reads.get(option.name, option.parse)(written)
-        except Unreadable as problem:
-            raise NapkinError(f"{where}: {problem.reason}", problem.hint) from None
-        if option.name in IN_POWERS_OF_TWO and written.strip().lower().endswith("k"):
-            binary = f"{written.strip()[:-1].rstrip()}Ki"
-            self.note(f"{where} {written.strip()} is {value:,}; {value * 1024 // 1000:,} is {binary}")
-        return value
-
-    def wants(self, path: str) -> bool:
-        """Whether this quantity of the answer is read. A command that asks another often reads few of them."""
-        return self.only is None or path in self.only
-
-    def __contains__(self, name: str) -> bool:
-        return name in self.shown and self.shown[name].origin != "default"
-
-    def get(self, name: str) -> Any:
-        """Return the value, the command's default where none was given, or None."""
-        shown = self.shown.get(name)
-        if shown is None and name in self.command.defaults:
-            self.default(name, self.command.defaults[name])
-            shown = self.shown[name]
-        return None if shown is None else shown.value
-
-    def need(self, name: str, why: str = "") -> Any:
-        """Return the value; an error that names it where it is missing."""
-        value = self.get(name)
-        if value is None:
-            raise NapkinError(f"{OPTIONS[name].shown} is missing{f': {why}' if why else ''}", OPTIONS[name].help)
-        return value
-
-    def default(self, name: str, text: str | bool) -> Any:
-        """Take `text` for an option that was not given; shown with origin default. Returns the value."""
-        if name not in self.shown:
-            self._accept(name, OptionText(text, "default"))
-        return self.shown[name].value
-
-    def redefault(self, name: str, text: str) -> None:
-        """Take another default for an option that was not given."""
-        if name not in self:
-            self.shown.pop(name, None)
-            self.default(name, text)
-
-    def record(self, name: str, value: Any, origin: str, unit: str = "1", text: str | None = None) -> None:
-        """Show an input that no option carries (what a preset or a class default says)."""
-        self.shown[name] = Shown(value, text, origin, unit)
-
-    def origin(self, name: str) -> str:
-        return self.shown[name].origin
-
-    def term(self, name: str, path: str = "") -> Term:
-        """Return the option's value as a leaf of the tree."""
-        shown = self.shown[name]
-        kind = {"default": ASSUMED, "evidence": SEEN}.get(shown.origin, GIVEN)
-        return leaf(path or name.replace("-", "_"), shown.value, shown.unit, kind)
-
-    def note(self, text: str) -> None:
-        """Add a remark for stderr and for the JSON's notes."""
-        if text not in self.notes:
-            self.notes.append(text)
-
-
-class Command:
-    """name, summary; arguments and options by name; run: Inputs → Answer; examples that the tests run.
-
-    reads     how this command reads an option's text, where it takes more than others do (plan: --gpus 1024..16384)
-    target    for a wrapper, the command that it asks: its options are taken too
-    keeps     --output names a file of the command's own (bench: the profile), and the answer goes to stdout"""
-
-    __slots__ = ("arguments", "defaults", "examples", "keeps", "name", "options", "reads", "run", "summary", "target")
-
-    def __init__(
-        self,
-        name: str,
-        summary: str,
-        run: Callable[[Inputs], Answer],
-        options: Sequence[str],
-        arguments: Sequence[str] = (),
-        defaults: Mapping[str, str | bool] | None = None,
-        examples: Sequence[str] = (),
-        target: Command | None = None,
-        reads: Mapping[str, Callable[[str], Any]] | None = None,
-        keeps: bool = False,
-    ) -> None:
-        self.name = name
-        self.summary = summary
-        self.run = run
-        self.options = (*options, *(o for o in COMMON if o not in options))
-        self.arguments = tuple(arguments)
-        self.defaults = dict(defaults or {})
-        self.examples = tuple(examples)
-        self.target = target
-        self.reads = dict(reads or {})
-        self.keeps = keeps
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return (*self.arguments, *self.options)
-
-    @property
-    def figures(self) -> tuple[str, ...]:
-        """Figures of the accelerator that can be given in place of the table's."""
-        return FIGURES if "hardware" in self.options else ()
+    run: Callable[[Inputs], Answer]
 
     def around(self, target: Command) -> Command:
         """Return this wrapper, asking `target`."""
         if target.name in WRAPPERS:
             raise NapkinError(f"{self.name} cannot ask {target.name}", "name a command that answers by itself")
-        own = tuple(name for name in self.options if name not in COMMON)
-        theirs = tuple(name for name in target.options if name not in own)
-        return Command(
-            f"{self.name} {target.name}",
-            self.summary,
-            self.run,
-            (*own, *theirs),
-            target.arguments,
-            self.defaults,
-            self.examples,
-            target,
-            target.reads,
+        return replace(
+            self,
+            name=f"{self.name} {target.name}",
+            options=(*self.options, *(name for name in target.takes if name not in self.options)),
+            arguments=target.arguments,
+            reads=target.reads,
+            target=target.name,
         )
 
 
@@ -249,7 +89,7 @@ def ask(command: Command, given: Mapping[str, OptionText], only: Container[str] 
     """Answer one question. only: the quantities that will be read; others may be omitted where they take long."""
     inputs = Inputs(command, given, only)
     answer = command.run(inputs)
-    if not inputs.figures_used and command.target is None:
+    if not inputs.figures_used and not command.target:
         for name in FIGURES:
             if name in given and "hardware" in command.options and "hardware" not in given:
                 raise NapkinError(f"--{name} needs --hardware", "it takes the place of a figure of that accelerator")
@@ -264,7 +104,7 @@ def ask(command: Command, given: Mapping[str, OptionText], only: Container[str] 
 
 
 def accepted(
-    command: Command, options: Mapping[str, Any], origin: str, where: Callable[[str], str]
+    command: Signature, options: Mapping[str, object], origin: str, where: Callable[[str], str]
 ) -> dict[str, OptionText]:
     """Return options by any spelling as OptionText by canonical name; unknown names are all refused at once."""
     result: dict[str, OptionText] = {}

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from napkin import term
 from napkin.commands import wrapped
-from napkin.commands.command import Command, Inputs, OptionText, find
+from napkin.commands.command import Command, find
+from napkin.commands.inputs import Inputs, OptionText
 from napkin.commands.wrapped import Question
 from napkin.elementwise import ratio
 from napkin.errors import NapkinError
 from napkin.options.layout import DEGREES
 from napkin.options.output import DRAWS
 from napkin.planning import attribution
+from napkin.record import record
 from napkin.render.answer import Answer, Quantities
 from napkin.render.chart import Chart, Series
 from napkin.render.scale import axis, titled
@@ -26,9 +28,19 @@ SHAPLEY = "Shapley 1953, A Value for n-Person Games: the mean over all orders in
 Names = tuple[str, ...]
 
 
+@record
+class Contribution:
+    """What one difference adds to each quantity: its name, the text on either side, path → what it adds."""
+
+    name: str
+    a: str
+    b: str
+    adds: Mapping[str, float]
+
+
 def run(inputs: Inputs) -> Answer:
     """Answer for two sides, or for one question and what is different in the other."""
-    sides = tuple(inputs.get("sides") or ())
+    sides = inputs.texts("sides")
     if len(sides) == 2 and all(_is_profile(word) for word in sides):
         return wrapped.answer_quietly(find("bench"), {"what": OptionText(["compare", *sides])})
     command, a, b, names = _read_sides(inputs)
@@ -38,29 +50,31 @@ def run(inputs: Inputs) -> Answer:
     if not shared:
         raise NapkinError(f"the two answers of {command.name} share no quantity", "compare answers of the same kind")
     differing = [name for name in dict.fromkeys((*a, *b)) if _text(a, name) != _text(b, name)]
-    named = wrapped.paths(inputs.get("show"), shared)
+    named = wrapped.paths(inputs.text_or_none("show"), shared)
     moved = [p for p in shared if have[p][0] != get[p][0]]
     shown = named or [p for p in HEADLINES if p in moved][:3] or moved[:3] or shared[:1]
     parts, exact = _contributions(command, a, b, differing, shown)
     answer = Answer(inputs.command.name, f"{command.name}: {names[0]} (A) against {names[1]} (B)")
     if parts:
         answer.terms = tuple(_change(path, have[path][1], parts, i) for i, path in enumerate(shown))
-    answer.rows = [
-        {
-            "difference": ", ".join(part),
-            "a": ", ".join(_text(a, name, first) for name in part),
-            "b": ", ".join(_text(b, name, second) for name in part),
-            **{path: adds[i] for i, path in enumerate(shown)},
-        }
+    steps = [
+        Contribution(
+            ", ".join(part),
+            ", ".join(_text(a, name, first) for name in part),
+            ", ".join(_text(b, name, second) for name in part),
+            dict(zip(shown, adds, strict=True)),
+        )
         for part, adds in parts.items()
     ]
+    answer.rows = [{"difference": one.name, "a": one.a, "b": one.b, **one.adds} for one in steps]
     answer.extra["quantities"] = [
-        {"path": p, "unit": have[p][1], "a": have[p][0], "b": get[p][0], "ratio": ratio(get[p][0], have[p][0])}
+        {"path": p, "unit": have[p][1], "a": have[p][0], "b": get[p][0], "ratio": float(ratio(get[p][0], have[p][0]))}
         for p in shared
     ]
-    answer.extra["units"] = answer.extra["columns"] = {path: have[path][1] for path in shown}
+    answer.units = {path: have[path][1] for path in shown}
+    answer.extra["columns"] = answer.units
     several = len(parts) > 1
-    answer.display = _waterfall_rows(answer, have, get, shown) if several else _side_by_side(answer, named or shared)
+    answer.display = _waterfall_rows(steps, have, get, shown) if several else _side_by_side(have, get, named or shared)
     if not exact:
         answer.notes.append(f"{len(parts)} differences: contributions are means over {attribution.SAMPLED} orders")
     for part in parts:
@@ -70,24 +84,24 @@ def run(inputs: Inputs) -> Answer:
         answer.notes += [note for note in one.notes if note not in answer.notes]
         if one.verdict:
             answer.notes.append(f"{side}: {one.verdict}")
-    answer.plot = _charts(command, answer, have, shown)
+    answer.plot = [_chart(command, steps, path, have[path]) for path in shown] if steps else []
     return answer
 
 
 def _read_sides(inputs: Inputs) -> tuple[Command, Question, Question, tuple[str, str]]:
     """Return what is asked twice: from --against, or from two words."""
-    if inputs.command.target is not None:
+    if inputs.command.target:
         command, a = wrapped.read_target(inputs)
-        changes = wrapped.assignments(inputs.need("against", "what is different?"), command, "--against")
+        changes = wrapped.assignments(inputs.text("against", "what is different?"), command, "--against")
         b = wrapped.changed(a, changes)
         return command, a, b, ("as given", ", ".join(f"{name} {text}" for name, text in changes.items()))
-    sides: list[str] = list(inputs.get("sides") or ())
+    sides = inputs.texts("sides")
     if len(sides) != 2:
         raise NapkinError(
             f"compare takes two sides, not {len(sides)}",
             "napkin compare a.yaml b.yaml, or compare train-time … --against",
         )
-    first, second = map(str, sides)
+    first, second = sides
     command, a = _word(first)
     other, b = _word(second)
     if command.name != other.name:
@@ -191,49 +205,37 @@ def signed(value: float, unit: str) -> str:
     return ("+" if value > 0 else "") + human(value, unit) if value else "0"
 
 
-def _waterfall_rows(answer: Answer, have: Quantities, get: Quantities, shown: Sequence[str]) -> list[dict[str, str]]:
+def _waterfall_rows(
+    steps: Sequence[Contribution], have: Quantities, get: Quantities, shown: Sequence[str]
+) -> list[dict[str, str]]:
     """Return A, then what each difference adds, then B, to be read down a column."""
-    units = answer.extra["units"]
     table = [{"difference": "A", "a": "", "b": "", **{p: human(*have[p]) for p in shown}}]
-    for row in answer.rows or []:
-        words = {name: str(row[name]) for name in ("difference", "a", "b")}
-        table.append({**words, **{p: signed(row[p], units[p]) for p in shown}})
+    for one in steps:
+        added = {p: signed(one.adds[p], have[p][1]) for p in shown}
+        table.append({"difference": one.name, "a": one.a, "b": one.b, **added})
     table.append({"difference": "B", "a": "", "b": "", **{p: human(*get[p]) for p in shown}})
     return table
 
 
-def _side_by_side(answer: Answer, paths: Sequence[str]) -> list[dict[str, str]]:
+def _side_by_side(have: Quantities, get: Quantities, paths: Sequence[str]) -> list[dict[str, str]]:
+    """Return each quantity of both sides, and how many times the first the second is."""
     table = []
-    for one in answer.extra["quantities"]:
-        if one["path"] in paths:
-            a, b, unit = one["a"], one["b"], one["unit"]
-            times = f"{one['ratio']:.4g} ×" if one["ratio"] == one["ratio"] else ""
-            table.append({"quantity": one["path"], "A": human(a, unit), "B": human(b, unit), "B / A": times})
+    for path in (p for p in have if p in get and p in paths):
+        (a, unit), b = have[path], get[path][0]
+        times = ratio(b, a)
+        text = f"{times:.4g} ×" if times == times else ""
+        table.append({"quantity": path, "A": human(a, unit), "B": human(b, unit), "B / A": text})
     return table
 
 
-def _charts(command: Command, answer: Answer, have: Quantities, shown: Sequence[str]) -> list[Chart]:
-    """Draw a waterfall for each quantity, from A to B."""
-    charts = []
-    rows = answer.rows or []
-    if not rows:
-        return []
-    for path in shown:
-        start, unit = have[path]
-        scale, name = axis([start, start + sum(row[path] for row in rows)], unit)
-        labels = [f"{row['difference']}: {row['a']} → {row['b']}"[:60] for row in rows]
-        series = Series(path, labels, [row[path] / scale for row in rows])
-        charts.append(
-            Chart(
-                "waterfall",
-                f"{command.name}: {path} from A to B",
-                titled(path, name),
-                "",
-                [series],
-                middle=start / scale,
-            )
-        )
-    return charts
+def _chart(command: Command, steps: Sequence[Contribution], path: str, start: tuple[float, str]) -> Chart:
+    """Draw a waterfall for one quantity, from A to B."""
+    value, unit = start
+    scale, name = axis([value, value + sum(one.adds[path] for one in steps)], unit)
+    labels = [f"{one.name}: {one.a} → {one.b}"[:60] for one in steps]
+    series = Series(path, labels, [one.adds[path] / scale for one in steps])
+    title = f"{command.name}: {path} from A to B"
+    return Chart("waterfall", title, titled(path, name), "", [series], middle=value / scale)
 
 
 COMMAND = Command(

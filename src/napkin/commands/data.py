@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from napkin.commands.command import Command, Inputs
+from napkin.commands.command import Command
+from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError
 from napkin.footprint import storage
 from napkin.render.answer import Answer
@@ -13,7 +14,7 @@ from napkin.units import human
 def run(inputs: Inputs) -> Answer:
     """Answer for a number of tokens and a vocabulary."""
     inputs.need("tokens", "how many?")
-    vocabulary = inputs.need("vocab", "it decides how many bytes an id takes")
+    vocabulary = inputs.integer("vocab", "it decides how many bytes an id takes")
     if vocabulary > 2**32:
         raise NapkinError(f"--vocab: {vocabulary:,} ids do not fit 32 bits", "at most 4,294,967,296")
     return answer(inputs.term("tokens"), vocabulary)
@@ -32,6 +33,6 @@ COMMAND = Command(
     "data",
     "Bytes of a corpus of token ids: uint16 up to 65,536 ids, else uint32",
     run,
-    ("tokens", "vocab"),
+    options=("tokens", "vocab"),
     examples=("data --tokens 15T --vocab 128256", "data --tokens 1.4T --vocab 32000"),
 )

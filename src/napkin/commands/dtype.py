@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
 
 from napkin import formats, units
-from napkin.commands.command import Command, Inputs
+from napkin.commands.command import Command
+from napkin.commands.inputs import Inputs
 from napkin.formats import Format, Integer, Stored
 from napkin.options.option import parsed
-from napkin.render.answer import Answer
+from napkin.render.answer import Answer, Cell
 from napkin.term import TRUE, Term, leaf
 
 
 def run(inputs: Inputs) -> Answer:
     """Answer for all formats or one of them, and a number to store."""
     value, named = _read_value(inputs)
-    if inputs.get("dtype") is not None:
-        named = formats.find(inputs.get("dtype"))
-    return answer(value, str(inputs.get("value")), named)
+    if inputs.has("dtype"):
+        named = formats.find(inputs.text("dtype"))
+    return answer(value, inputs.text_or_none("value") or "", named)
 
 
 def answer(value: Fraction | None, text: str, named: Format | Integer | None) -> Answer:
@@ -27,7 +27,7 @@ def answer(value: Fraction | None, text: str, named: Format | Integer | None) ->
     notes: list[str] = []
     chosen = list(formats.FORMATS.values()) if named is None else [named]
     terms: list[Term] = []
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[str, Cell]] = []
     for form in chosen:
         figures = formats.figures(form, f"dtype/{form.name}")
         terms += figures
@@ -76,7 +76,7 @@ _SCALED = (
 
 def _read_value(inputs: Inputs) -> tuple[Fraction | None, Format | Integer | None]:
     """Return (the number, the format): what the one argument is."""
-    text = inputs.get("value")
+    text = inputs.text_or_none("value")
     if text is None:
         return None, None
     if text.strip()[:1] not in "0123456789.+-":
@@ -114,7 +114,7 @@ def _lost(text: str, chosen: Sequence[Format | Integer], value: Fraction) -> lis
     return [f"{text} {event} in {', '.join(names)}" for event, names in lost.items()]
 
 
-def _shown(name: str, value: Any) -> str:
+def _shown(name: str, value: Cell) -> str:
     if value is None:
         return "–"
     if isinstance(value, str):
@@ -128,7 +128,7 @@ COMMAND = Command(
     "dtype",
     "Number formats: bits, bytes, range and spacing, and what a value becomes in each (to nearest, ties to even)",
     run,
-    ("dtype",),
+    options=("dtype",),
     arguments=("value",),
     examples=("dtype", "dtype 1e-8", "dtype bf16", "dtype 70000 --dtype fp16"),
 )

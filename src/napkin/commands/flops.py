@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from napkin.commands.command import Command, Inputs
+from napkin.commands.command import Command
+from napkin.commands.inputs import Inputs
 from napkin.commands.model import read_documents, read_model, read_sequence
 from napkin.commands.single import run_single
 from napkin.counting import conventions, flops
@@ -41,21 +42,21 @@ def run(inputs: Inputs) -> Answer:
 def read(inputs: Inputs) -> FlopsQuestion:
     """Read the question about a model."""
     model = read_model(inputs)
-    batch, seq = inputs.get("batch"), read_sequence(inputs, model)
-    target = inputs.get("target-seq")
+    batch, seq = inputs.integer("batch"), read_sequence(inputs, model)
+    target = inputs.integer_or_none("target-seq")
     if target is not None and len(model.stacks) == 1:
         raise NapkinError(f"--target-seq: {model.name} has no second stack", "leave it out")
     documents = read_documents(inputs, seq)
-    return FlopsQuestion(model, batch, seq, target, bool(inputs.get("mtp")), _read_pairs(inputs), documents)
+    return FlopsQuestion(model, batch, seq, target, inputs.flag("mtp"), _read_pairs(inputs), documents)
 
 
 def _read_pairs(inputs: Inputs) -> str:
     """Return which (query, key) pairs count."""
-    if inputs.get("causal"):
-        if "pairs" in inputs and inputs.get("pairs") != flops.HALF:
+    if inputs.flag("causal"):
+        if "pairs" in inputs and inputs.text_or_none("pairs") != flops.HALF:
             raise NapkinError("--causal and --pairs cannot be combined", "--causal is short for --pairs half")
         return flops.HALF
-    return str(inputs.get("pairs"))
+    return inputs.text("pairs")
 
 
 def answer(question: FlopsQuestion) -> Answer:

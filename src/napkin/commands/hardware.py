@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from napkin import term
-from napkin.commands.command import Command, Inputs
+from napkin.commands.command import Command
+from napkin.commands.inputs import Inputs
 from napkin.commands.machine import read_hardware_table
 from napkin.errors import NapkinError, did_you_mean
 from napkin.inputs import hardware
-from napkin.render.answer import Answer
+from napkin.render.answer import Answer, Row
 from napkin.term import Term
 
 _SPARSE = "printed for 2:4 structured sparsity; no answer of napkin uses it"
@@ -32,15 +33,15 @@ _FIGURES = (
 
 def run(inputs: Inputs) -> Answer:
     """Answer with one accelerator where it is named, a profile's as an entry of a hardware file, else the list."""
-    if inputs.get("from-profile") is not None:
-        return _entry(str(inputs.get("from-profile")))
+    if inputs.has("from-profile"):
+        return _entry(inputs.text("from-profile"))
     table = read_hardware_table(inputs)
-    name = inputs.get("accelerator") or inputs.get("hardware")
-    dtype = inputs.get("dtype")
+    name = inputs.text_or_none("accelerator") or inputs.text_or_none("hardware")
+    dtype = inputs.text_or_none("dtype")
     wanted = None if dtype is None else hardware.peak_name(dtype)
     if name is not None:
         return _one(hardware.find(name, table), wanted)
-    return _list(table, inputs.get("vendor"), wanted)
+    return _list(table, inputs.text_or_none("vendor"), wanted)
 
 
 def _entry(path: str) -> Answer:
@@ -68,7 +69,7 @@ def _list(table: hardware.Table, vendor: str | None, dtype: str | None) -> Answe
                 f"no accelerator is made by {vendor!r}", did_you_mean(vendor, vendors) or f"one of {', '.join(vendors)}"
             )
         known = [h for h in known if h.vendor.lower() == vendor.lower()]
-    rows = []
+    rows: list[Row] = []
     for h in known:
         shown = dtype or next(d for d in (*hardware.TRAINING, *h.peaks) if d in h.peaks)
         if shown in h.peaks:
@@ -89,7 +90,7 @@ def _list(table: hardware.Table, vendor: str | None, dtype: str | None) -> Answe
         "hardware",
         f"{len(rows)} accelerators: dense peaks; links one way; `napkin hardware NAME` shows one with its sources",
         rows=rows,
-        extra={"units": column_units},
+        units=column_units,
     )
 
 
@@ -169,7 +170,7 @@ COMMAND = Command(
     "hardware",
     "The accelerators that napkin knows, or one of them with its sources",
     run,
-    ("hardware", "hardware-file", "vendor", "dtype", "from-profile"),
+    options=("hardware", "hardware-file", "vendor", "dtype", "from-profile"),
     arguments=("accelerator",),
     examples=("hardware", "hardware h100", "hardware --vendor AMD --dtype fp8"),
 )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from napkin.commands.command import Command, Inputs
+from napkin.commands.command import Command
+from napkin.commands.inputs import Inputs
 from napkin.counting import init
 from napkin.record import record
 from napkin.render.answer import Answer
@@ -27,9 +28,9 @@ def run(inputs: Inputs) -> Answer:
 def read(inputs: Inputs) -> InitQuestion:
     """Read the question."""
     inputs.need("fan-in", "how many inputs has a layer?")
-    inputs.get("depth")
-    std = inputs.term("std") if inputs.get("std") is not None else None
-    return InitQuestion(inputs.term("fan-in"), inputs.term("depth"), std, float(inputs.get("cut")))
+    depth = inputs.term("depth")
+    std = inputs.term("std") if inputs.has("std") else None
+    return InitQuestion(inputs.term("fan-in"), depth, std, float(inputs.number("cut")))
 
 
 def answer(question: InitQuestion) -> Answer:
@@ -60,7 +61,7 @@ COMMAND = Command(
     "init",
     "How weights start: the standard deviation that keeps the scale, and what N(0, 1) does to it",
     run,
-    ("fan-in", "depth", "std", "cut"),
+    options=("fan-in", "depth", "std", "cut"),
     defaults={"depth": "1", "cut": "3"},
     examples=("init --fan-in 4096 --depth 32", "init --fan-in 4096 --depth 32 --std 0.02"),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.commands.command import Inputs
+from napkin.commands.inputs import Inputs
 from napkin.commands.model import read_sequence
 from napkin.commands.stages import read_pipeline
 from napkin.errors import NapkinError, Refused
@@ -55,7 +55,7 @@ def check_divides(option: str, value: int, whole: int, what: str) -> None:
 
 def read_layout(inputs: Inputs, model: Model) -> Layout:
     """Return the layout asked for; its degrees divide the GPUs, the model and the sequences of a step."""
-    tp, cp, ep, etp = (inputs.get(name) for name in ("tp", "cp", "ep", "etp"))
+    tp, cp, ep, etp = (inputs.integer(name) for name in ("tp", "cp", "ep", "etp"))
     pipeline = read_pipeline(inputs, model)
     pp, vp = pipeline.pp, pipeline.vp
     dp = _read_data_parallel(inputs, tp * pp * cp)
@@ -78,14 +78,13 @@ def read_layout(inputs: Inputs, model: Model) -> Layout:
         raise NapkinError(f"--pp {pp:,} × --vp {vp:,} is more than the {depth:,} layers", f"at most {depth:,}")
     if vp > 1 and depth % pp == 0 and not pipeline.stages:
         check_divides("vp", vp, depth // pp, "the layers of a stage")
-    sp = inputs.get("sp")
-    if sp is None:
-        sp = bool(inputs.default("sp", tp > 1))
+    inputs.default("sp", tp > 1)
+    sp = inputs.flag("sp")
     if sp and tp > 1:
         check_divides("tp", tp, seq // cp, "the tokens of a sequence, which --sp divides")
-    micro = inputs.get("micro-batch")
+    micro = inputs.integer("micro-batch")
     micro_batches = _read_micro_batches(inputs, micro * dp, pp)
-    target = inputs.get("target-seq")
+    target = inputs.integer_or_none("target-seq")
     if target is not None and len(model.stacks) == 1:
         raise NapkinError(f"--target-seq: {model.name} has no second stack", "leave it out")
     if target is not None:
@@ -105,7 +104,7 @@ def read_layout(inputs: Inputs, model: Model) -> Layout:
         sp=int(bool(sp) and tp > 1),
         zero=_read_zero(inputs),
         target=target or 0,
-        recompute=recompute(inputs.get("recompute")),
+        recompute=recompute(inputs.text("recompute")),
         stages=pipeline.stages,
     )
 
@@ -123,7 +122,7 @@ def _check_expert_tensor_parallel(model: Model, tp: int, etp: int) -> None:
 
 def _read_micro_batches(inputs: Inputs, sequences: int, pp: int) -> int:
     """Return the micro-batches of a step, of `sequences` on all ranks each: from --global-batch, else one a stage."""
-    whole = inputs.get("global-batch")
+    whole = inputs.integer_or_none("global-batch")
     if whole is None:
         inputs.record("global-batch", sequences * pp, "default")
         return pp
@@ -137,7 +136,7 @@ def _read_micro_batches(inputs: Inputs, sequences: int, pp: int) -> int:
 
 def _read_schedule(inputs: Inputs, vp: int) -> str:
     """Return the pipeline's schedule: interleaved where stages have several chunks, else 1F1B."""
-    schedule = inputs.get("schedule") or inputs.default("schedule", "interleaved" if vp > 1 else "1f1b")
+    schedule = inputs.text("schedule", default="interleaved" if vp > 1 else "1f1b")
     if vp > 1 and schedule in ("gpipe", "1f1b"):
         raise NapkinError(f"--vp {vp} needs an interleaved schedule, not {schedule}", "--schedule interleaved")
     if vp > 1 and schedule == "zero-bubble":
@@ -150,30 +149,30 @@ def _read_schedule(inputs: Inputs, vp: int) -> str:
 
 def _read_zero(inputs: Inputs) -> int:
     """Return the ZeRO stage; Megatron's distributed optimizer is the first."""
-    if inputs.get("distributed-optimizer"):
-        if "zero" in inputs and inputs.get("zero") != "1":
+    if inputs.flag("distributed-optimizer"):
+        if "zero" in inputs and inputs.text("zero") != "1":
             raise NapkinError(
-                f"a contradiction: --zero {inputs.get('zero')} and --distributed-optimizer, which is ZeRO-1",
+                f"a contradiction: --zero {inputs.text('zero')} and --distributed-optimizer, which is ZeRO-1",
                 "leave out one of the two",
             )
         inputs.record("zero", "1", "solved")
-    return int(inputs.get("zero"))
+    return int(inputs.text("zero"))
 
 
 def _read_data_parallel(inputs: Inputs, model_parallel: int) -> int:
     """Return dp, from --gpus and the other degrees where it is not given."""
-    gpus, dp = inputs.get("gpus"), inputs.get("dp")
+    gpus, dp = inputs.integer_or_none("gpus"), inputs.integer_or_none("dp")
     if gpus is None:
-        count = int(dp or inputs.default("dp", "1"))
+        count = inputs.integer("dp", default="1")
         inputs.record("gpus", count * model_parallel, "solved" if "dp" in inputs else "default", "GPU")
         return count
     if gpus % model_parallel:
         near = max(round(gpus / model_parallel), 1) * model_parallel
         raise NapkinError(f"--gpus {gpus:,} is not a multiple of tp · pp · cp ({model_parallel:,})", f"--gpus {near:,}")
     if dp is None:
-        return int(inputs.default("dp", str(gpus // model_parallel)))
+        return inputs.integer("dp", default=str(gpus // model_parallel))
     if dp * model_parallel != gpus:
         raise NapkinError(
             f"a contradiction: --gpus {gpus:,} and tp · pp · cp · dp = {dp * model_parallel:,}", "leave out --dp"
         )
-    return int(dp)
+    return dp

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from napkin.commands.command import Inputs
+from napkin.commands.inputs import Inputs
 from napkin.inputs.hardware import Hardware, Table, find, peak_name, shipped
 from napkin.options.machine import FIGURES
 from napkin.term import GIVEN, MEASURED, Term, leaf
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def read_hardware_table(inputs: Inputs) -> Table:
     """Return the shipped accelerators, those of --hardware-file merged over them."""
-    path = inputs.get("hardware-file")
+    path = inputs.text_or_none("hardware-file")
     if path is None:
         return shipped()
     from napkin.inputs.hardware_file import merged  # pydantic, on this path only
@@ -25,7 +25,7 @@ def read_hardware_table(inputs: Inputs) -> Table:
 
 def read_hardware(inputs: Inputs) -> Hardware:
     """Return the accelerator asked for, with the figures given instead of its own; note what its name leaves open."""
-    hardware = find(inputs.need("hardware", "which accelerator?"), read_hardware_table(inputs))
+    hardware = find(inputs.text("hardware", "which accelerator?"), read_hardware_table(inputs))
     for note in hardware.notes:
         inputs.note(note)
     inputs.figures_used = True
@@ -47,13 +47,13 @@ def _read_figures(inputs: Inputs, hardware: Hardware, given: list[str]) -> Hardw
     """Return the accelerator with the figures that are given; the other peaks move in proportion."""
     from napkin.record import replace  # only where a figure is given
 
-    changes: dict[str, object] = {FIELDS[name]: inputs.get(name) for name in given if name in FIELDS}
+    changes: dict[str, object] = {FIELDS[name]: inputs.value(name) for name in given if name in FIELDS}
     kinds = {**(hardware.kinds or {}), **dict.fromkeys(changes, GIVEN)}
     sources = {**(hardware.sources or {}), **dict.fromkeys(changes, "")}
     if "memory" in changes:
         changes["capacity_reported"] = None
     if "peak-flops" in given:
-        factor = inputs.get("peak-flops") / hardware.peak(read_base_dtype(inputs, hardware))
+        factor = inputs.number("peak-flops") / hardware.peak(read_base_dtype(inputs, hardware))
         changes["peaks"] = {dtype: peak * factor for dtype, peak in hardware.peaks.items()}
         changes["sparse_peaks"], changes["sparse_factor"] = None, 1
         kinds["peak"] = GIVEN
@@ -63,19 +63,19 @@ def _read_figures(inputs: Inputs, hardware: Hardware, given: list[str]) -> Hardw
 
 def read_base_dtype(inputs: Inputs, hardware: Hardware) -> str:
     """Return the dtype whose peak --peak-flops states: --dtype's, else the policy's, else the accelerator's default."""
-    if inputs.get("dtype") is not None:
-        return peak_name(inputs.get("dtype"))
-    if inputs.get("precision") is not None:
+    if inputs.has("dtype"):
+        return peak_name(inputs.text("dtype"))
+    if inputs.has("precision"):
         from napkin.training.precision import precision
 
-        return peak_name(precision(inputs.get("precision")).compute)
+        return peak_name(precision(inputs.text("precision")).compute)
     return hardware.default_dtype
 
 
 def read_dtype(inputs: Inputs, hardware: Hardware) -> str:
     """Return the number format of the matmuls: --dtype, else the accelerator's default, which is noted."""
-    if inputs.get("dtype") is not None:
-        return peak_name(inputs.get("dtype"))
+    if inputs.has("dtype"):
+        return peak_name(inputs.text("dtype"))
     dtype = hardware.default_dtype
     inputs.default("dtype", dtype)
     inputs.note(f"dtype {dtype}: the default for {hardware.name}; --dtype asks for another")
@@ -108,7 +108,7 @@ def read_roof(inputs: Inputs, hardware: Hardware, dtype: str) -> tuple[Term, Ter
     """Return (FLOP/s, byte/s) of one accelerator: the datasheet's, or those of --profile where it measured them."""
     peak = hardware.term(f"peak/{peak_name(dtype)}", "peak", "FLOP/s")
     bandwidth = hardware.term("memory_bandwidth", "memory_bandwidth")
-    path = inputs.get("profile")
+    path = inputs.text_or_none("profile")
     if path is None:
         return peak, bandwidth
     from napkin.inputs.profile import profile_for

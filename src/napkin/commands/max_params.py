@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from napkin import formats
-from napkin.commands.command import Command, Inputs
+from napkin.commands.command import Command
+from napkin.commands.inputs import Inputs
 from napkin.commands.machine import read_hardware
 from napkin.errors import BROKEN, NapkinError
 from napkin.footprint import capacity
@@ -71,12 +72,12 @@ def read(inputs: Inputs) -> MaxParamsQuestion:
     hardware = read_hardware(inputs)
     inputs.need("gpus", "how many?")
     inputs.note(CEILING)
-    if inputs.get("inference"):
+    if inputs.flag("inference"):
         return _read_inference(inputs, hardware)
-    if inputs.get("dtype") is not None:
+    if inputs.has("dtype"):
         raise NapkinError("--dtype belongs to --inference", "training takes a policy: --precision bf16-mixed")
     each = _read_bytes_per_param(inputs)
-    like = inputs.get("like")
+    like = inputs.text_or_none("like")
     laid_out = [name for name in LAYOUT if name in inputs]
     if like is None and laid_out:
         raise NapkinError(f"--{laid_out[0]} needs a shape", "--like llama3 gives one")
@@ -89,14 +90,14 @@ def _read_inference(inputs: Inputs, hardware: Hardware) -> MaxParamsQuestion:
     for name in ("bytes-per-param", "precision", "optimizer", "like", *LAYOUT):
         if name in inputs:
             raise NapkinError(f"--{name} belongs to training", "for --inference give --dtype")
-    weights = formats.find(inputs.get("dtype") or inputs.default("dtype", "bf16")).name
+    weights = formats.find(inputs.text("dtype", default="bf16")).name
     inputs.note("only weights: the KV cache of the sequences being served comes on top")
     return MaxParamsQuestion(hardware, inputs.term("gpus"), capacity.width(weights, "bytes_per_param"), weights)
 
 
 def _read_bytes_per_param(inputs: Inputs) -> Term:
     """Return the bytes per parameter as given, or what policy and optimizer keep, one by one."""
-    if inputs.get("bytes-per-param") is not None:
+    if inputs.has("bytes-per-param"):
         for name in ("precision", "optimizer"):
             if name in inputs:
                 raise NapkinError(
@@ -104,8 +105,8 @@ def _read_bytes_per_param(inputs: Inputs) -> Term:
                     "leave out one of the two",
                 )
         return inputs.term("bytes-per-param", "bytes_per_param")
-    policy = precision(inputs.get("precision") or inputs.default("precision", "bf16-mixed"))
-    optimizer, _ = optimizers.find(inputs.get("optimizer") or inputs.default("optimizer", "adamw"))
+    policy = precision(inputs.text("precision", default="bf16-mixed"))
+    optimizer, _ = optimizers.find(inputs.text("optimizer", default="adamw"))
     if policy.master is None and policy.param != "fp32":
         inputs.note(f"no fp32 master copy: updates under half of {policy.param}'s spacing at a weight are rounded away")
     if optimizer.note:
@@ -119,10 +120,10 @@ def _read_layout_fit(inputs: Inputs) -> LayoutFit:
 
     for name, value in SETUP_DEFAULTS.items():
         inputs.default(name, value)
-    tp, pp, vp = inputs.get("tp"), inputs.get("pp"), inputs.get("vp")
+    tp, pp, vp = inputs.integer("tp"), inputs.integer("pp"), inputs.integer("vp")
     return LayoutFit(
         setup_for=lambda model: (read_setup(inputs, model), read_implementation(inputs)),
-        compiled=bool(inputs.get("compile")),
+        compiled=inputs.flag("compile"),
         tp=tp,
         pp=pp,
         stages=pp * vp if vp > 1 else 1,
@@ -210,7 +211,7 @@ COMMAND = Command(
     "max-params",
     "The largest model whose training state fits, or with --inference whose weights do",
     run,
-    (
+    options=(
         "gpus",
         "hardware",
         "hardware-file",

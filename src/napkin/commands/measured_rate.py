@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from napkin.commands.command import Inputs
+from napkin.commands.inputs import Inputs
 from napkin.commands.model import parse_convention
 from napkin.errors import NapkinError
 from napkin.inputs.log import Logged
@@ -27,7 +27,7 @@ class Counted:
 
 def read_rate(inputs: Inputs, counted: Counted, logged: Logged | None) -> Term:
     """Return tokens/s/GPU from the one figure that was given."""
-    given = [name for name in MEASURED_RATES if inputs.get(name) is not None]
+    given = [name for name in MEASURED_RATES if inputs.has(name)]
     if len(given) != 1:
         shown = ", ".join(f"--{name}" for name in given or MEASURED_RATES)
         what = "one of these is needed" if not given else "these cannot be combined"
@@ -60,7 +60,7 @@ def _read_figure(inputs: Inputs, counted: Counted, name: str, figure: Term) -> T
 def _read_tflops(inputs: Inputs, counted: Counted, figure: Term) -> Term:
     """Return tokens/s/GPU from a logged TFLOP/s, in the convention of whoever logged it."""
     default = LOGGED_BY if LOGGED_BY in counted.per_token else "6nd"
-    given = inputs.get("flops")
+    given = inputs.text_or_none("flops")
     name = known_convention(str(given), counted) if given is not None else default
     if given is None:
         inputs.note(f"the logged TFLOP/s is read in the {name} convention; --flops names another")
@@ -91,7 +91,7 @@ _NEEDS = {"tokens_per_second": ("gpus",), "samples_per_second": ("gpus",), "step
 def _read_log(inputs: Inputs, counted: Counted, logged: Logged) -> Term:
     """Return tokens/s/GPU from the log's most direct figure that the other options make usable."""
     found = dict(logged.quantities)
-    if "global_batch" in found and inputs.get("global-batch") is None:
+    if "global_batch" in found and not inputs.has("global-batch"):
         inputs.default("global-batch", str(int(found["global_batch"])))
     if "steps_per_second" in found and "step_seconds" not in found:
         found["step_seconds"] = 1 / found["steps_per_second"]
@@ -99,7 +99,7 @@ def _read_log(inputs: Inputs, counted: Counted, logged: Logged) -> Term:
     for quantity, option, unit in _OF_LOG:
         if quantity not in found:
             continue
-        missing = [name for name in _NEEDS.get(quantity, ()) if inputs.get(name) is None]
+        missing = [name for name in _NEEDS.get(quantity, ()) if not inputs.has(name)]
         if missing:
             lacking += missing
             continue

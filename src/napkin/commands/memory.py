@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from napkin.commands.command import Command, Inputs
+from napkin.commands.command import Command
+from napkin.commands.inputs import Inputs
 from napkin.commands.memory_bars import show
 from napkin.commands.memory_notes import notes_of
 from napkin.commands.memory_question import STATUS, MemoryQuestion, read
@@ -25,9 +26,9 @@ def run(inputs: Inputs) -> Answer:
     if small is not None:
         return small
     model = read_model(inputs)
-    if inputs.get("must-fit") and inputs.get("hardware") is None:
+    if inputs.flag("must-fit") and not inputs.has("hardware"):
         raise NapkinError("--must-fit needs --hardware", "name the accelerator that it must fit on")
-    if inputs.get("inference"):
+    if inputs.flag("inference"):
         from napkin.commands import serving
 
         return serving.answer(serving.read(inputs, model))
@@ -77,14 +78,14 @@ def _list_tensors(answer: Answer, found: Fit) -> None:
         {"piece": one.piece, "operation": one.operation, "tensor": one.tensor, "bytes": one.size, "times": one.times}
         for one in kept_tensors(found.step)
     ]
-    answer.rows_name, answer.extra["units"] = "tensors", {"bytes": "byte"}
+    answer.rows_name, answer.units = "tensors", {"bytes": "byte"}
 
 
 COMMAND = Command(
     "memory",
     "Bytes that training keeps on each GPU, bucket by bucket, and what is left for activations",
     run,
-    (
+    options=(
         "hardware",
         "hardware-file",
         *SETUP_OPTIONS,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from napkin.footprint import buckets, memory
 from napkin.footprint.prepared import Step
-from napkin.footprint.rank import BUCKETS
+from napkin.footprint.rank import BUCKETS, Rank
 from napkin.footprint.stages import places
 from napkin.planning.verdicts import Fit
-from napkin.render.answer import Answer
+from napkin.render.answer import Answer, Row
 from napkin.render.chart import Chart, Series
 from napkin.term import Term
 from napkin.units import human
@@ -32,13 +31,13 @@ STAGES = 32
 
 def show(answer: Answer, found: Fit, terms: dict[str, Term], capacity: Term | None) -> None:
     """Add the memory as bars, as a table of the pipeline's stages, and as a picture."""
-    rows = stage_rows(found.step)
-    answer.pictures = (*answer.pictures, *summary(found, terms, answer, capacity), *stage_table(rows))
+    stages = stages_shown(found.step)
+    answer.pictures = (*answer.pictures, *summary(found, terms, answer, capacity), *stage_table(stages))
     answer.listed = False
     answer.plot = (chart(found, terms, capacity, answer.title),)
     answer.extra["worst"] = {"stage": int(found.rank.stage.index), "moment": buckets.peak_of(found.rank).name}
-    if rows:
-        answer.extra["stages"] = rows
+    if stages:
+        answer.extra["stages"] = [stage_row(rank) for rank in stages]
 
 
 def summary(found: Fit, terms: dict[str, Term], answer: Answer, capacity: Term | None) -> tuple[str, ...]:
@@ -95,32 +94,37 @@ def bar(start: int, end: int, whole: int, room: int | None, cell: str = "█") -
     return " " * first + cells if cells else ""
 
 
-def stage_rows(step: Step) -> list[dict[str, Any]]:
-    """Return the stages of a pipeline as rows: all of up to STAGES, else those that can be the worst."""
+def stages_shown(step: Step) -> list[Rank]:
+    """Return the stages of a pipeline: all of up to STAGES, else those that can be the worst; none without one."""
     count = int(step.setup.layout.pp)
     if count == 1:
         return []
-    looked = places(step)
-    shown = range(count) if count <= STAGES else sorted({int(place) for place in looked})
-    rows = []
-    for place in shown:
-        rank = memory.rank_of(step, place)
-        peak = buckets.peak_of(rank)
-        row: dict[str, Any] = {"stage": place, "layers": int(sum(rank.stage.layers))}
-        row["in_flight"] = rank.stage.in_flight
-        row |= {name: getattr(peak, name) for name in BUCKETS}
-        rows.append({**row, "live": rank.live, "moment": peak.name})
-    return rows
+    shown = range(count) if count <= STAGES else sorted({int(place) for place in places(step)})
+    return [memory.rank_of(step, place) for place in shown]
 
 
-def stage_table(rows: list[dict[str, Any]]) -> tuple[str, ...]:
+def stage_row(rank: Rank) -> Row:
+    """Return one stage as a row: its layers, its buckets at the peak, and when that is."""
+    peak = buckets.peak_of(rank)
+    return {
+        "stage": int(rank.stage.index),
+        "layers": int(sum(rank.stage.layers)),
+        "in_flight": rank.stage.in_flight,
+        **{name: getattr(peak, name) for name in BUCKETS},
+        "live": rank.live,
+        "moment": peak.name,
+    }
+
+
+def stage_table(ranks: list[Rank]) -> tuple[str, ...]:
     """Return the stages as lines."""
-    if not rows:
+    if not ranks:
         return ()
     lines = ["", "  stage  layers  in flight  live                     peak in the"]
-    for row in rows:
-        live = human(row["live"], "byte").ljust(SIZE)
-        lines.append(f"  {row['stage']:5}  {row['layers']:6}  {row['in_flight']:9g}  {live}  {row['moment']}")
+    for rank in ranks:
+        live, layers = human(rank.live, "byte").ljust(SIZE), int(sum(rank.stage.layers))
+        when = buckets.peak_of(rank).name
+        lines.append(f"  {int(rank.stage.index):5}  {layers:6}  {rank.stage.in_flight:9g}  {live}  {when}")
     return tuple(lines)
 
 

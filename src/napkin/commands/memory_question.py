@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from napkin.commands.command import Inputs
 from napkin.commands.confidence import read_confidence
+from napkin.commands.inputs import Inputs
 from napkin.commands.layout import divisions
 from napkin.commands.machine import read_hardware
 from napkin.commands.memory_notes import source_of
@@ -82,10 +82,10 @@ class MemoryQuestion:
 def read(inputs: Inputs, model: Model) -> MemoryQuestion:
     """Read the question about a training step of the model."""
     for first, second in EXCLUSIVE:
-        if inputs.get(first) and inputs.get(second):
+        if inputs.value(first) and inputs.value(second):
             raise NapkinError(f"--{first} and --{second} ask different things", "ask one at a time")
     setup = read_setup(inputs, model)
-    maximize, path = inputs.get("max"), inputs.get("snapshot")
+    maximize, path = inputs.text_or_none("max"), inputs.text_or_none("snapshot")
     if maximize in ("layers", "params") and setup.layout.stages:
         raise NapkinError(
             f"--max {maximize} and layers assigned to stages by hand cannot be combined", "--pp alone assigns evenly"
@@ -94,20 +94,20 @@ def read(inputs: Inputs, model: Model) -> MemoryQuestion:
     if path is not None:
         from napkin.commands.snapshot import read_measured
 
-        snapshot = read_measured(path, inputs.get("snapshot-device"))
-    needs_hardware = maximize is not None or (snapshot is None and inputs.get("hardware") is not None)
+        snapshot = read_measured(path, inputs.integer_or_none("snapshot-device"))
+    needs_hardware = maximize is not None or (snapshot is None and inputs.has("hardware"))
     return MemoryQuestion(
         model=model,
         setup=setup,
         implementation=read_implementation(inputs),
-        compiled=bool(inputs.get("compile")),
+        compiled=inputs.flag("compile"),
         hardware=read_hardware(inputs) if needs_hardware else None,
         confidence=0.9 if snapshot is not None else read_confidence(inputs),
-        must_fit=bool(inputs.get("must-fit")),
+        must_fit=inputs.flag("must-fit"),
         maximize=maximize,
         fixed_batch="global-batch" in inputs,
         fixed_dp="dp" in inputs,
-        tensors=bool(inputs.get("tensors")),
+        tensors=inputs.flag("tensors"),
         advise=inputs.wants("suggestions"),
         snapshot=snapshot,
         snapshot_from=path or "",

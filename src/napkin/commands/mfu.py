@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from napkin.commands.command import Command, Inputs
+from napkin.commands.command import Command
+from napkin.commands.inputs import Inputs
 from napkin.commands.machine import read_dtype, read_hardware, read_hardware_table
 from napkin.commands.measured_rate import Counted, known_convention, read_rate
 from napkin.commands.model import read_documents, read_model, read_sequence
@@ -64,11 +65,11 @@ class MfuQuestion:
 
 def run(inputs: Inputs) -> Answer:
     """Answer for a model, a number of parameters, or a matmul."""
-    if inputs.get("model") is not None:
+    if inputs.has("model"):
         single = run_single(inputs)
         if single is not None:
             return single
-    if inputs.get("time") is not None:
+    if inputs.has("time"):
         raise NapkinError("--time belongs to a matmul", "the time of a training step is --step-time")
     return answer(read(inputs))
 
@@ -82,20 +83,20 @@ def read(inputs: Inputs) -> MfuQuestion:
     hardware = read_hardware(inputs)
     dtype = read_dtype(inputs, hardware)
     peak = hardware.term(f"peak/{dtype}", "peak", "FLOP/s/GPU")
-    line = inputs.get("log")
+    line = inputs.text_or_none("log")
     logged = read_log(line) if line is not None else None
     rate = read_rate(inputs, counted, logged)
-    claimed = inputs.get("claimed-mfu") or (logged.quantities.get("mfu") if logged else None)
+    claimed = inputs.number_or_none("claimed-mfu") or (logged.quantities.get("mfu") if logged else None)
     return MfuQuestion(
         name=name,
         per_token=counted.per_token,
         repeated=repeated,
         hardware=hardware,
-        printed=find(inputs.get("hardware"), read_hardware_table(inputs)) if "peak-flops" in inputs else None,
+        printed=find(inputs.text("hardware"), read_hardware_table(inputs)) if "peak-flops" in inputs else None,
         dtype=dtype,
         peak=peak,
         rate=rate,
-        gpus=inputs.term("gpus") if inputs.get("gpus") is not None else None,
+        gpus=inputs.term("gpus") if inputs.has("gpus") else None,
         basis=_read_basis(inputs, counted),
         claimed=claimed,
         logged=logged,
@@ -105,26 +106,26 @@ def read(inputs: Inputs) -> MfuQuestion:
 
 def _read_counted(inputs: Inputs) -> tuple[str, Counted, Term]:
     """Return what ran, its FLOPs per token, and 1 + the recomputed share."""
-    again = recompute(inputs.get("recompute"))
-    if inputs.get("model") is None:
+    again = recompute(inputs.text("recompute"))
+    if not inputs.has("model"):
         inputs.need("params", "a MODEL, or its number of parameters")
-        active = "active-params" if inputs.get("active-params") is not None else "params"
+        active = "active-params" if inputs.has("active-params") else "params"
         six_n = multiply("flops/per_token/6nd", six(), inputs.term(active), source=conventions.SOURCES["6nd"])
-        counted = Counted({"6nd": six_n}, inputs.get("seq"))
-        return human(inputs.get("params"), "param"), counted, utilization.repeated_of_parameters(again)
-    if inputs.get("params") is not None:
+        counted = Counted({"6nd": six_n}, inputs.integer_or_none("seq"))
+        return human(inputs.integer("params"), "param"), counted, utilization.repeated_of_parameters(again)
+    if inputs.has("params"):
         raise NapkinError("MODEL and --params cannot be combined", "the model has its own count")
     model = read_model(inputs)
     seq = read_sequence(inputs, model)
     documents = read_documents(inputs, seq)
-    over = flops.works(model, 1, seq, target=inputs.get("target-seq"), documents=documents)
+    over = flops.works(model, 1, seq, target=inputs.integer_or_none("target-seq"), documents=documents)
     counted = Counted(conventions.all_conventions(model, over), seq)
     return model.name, counted, utilization.repeated(model, over, again)
 
 
 def _read_basis(inputs: Inputs, counted: Counted) -> str:
     """Return the convention whose MFU the verdict is about."""
-    given = inputs.get("flops") if inputs.get("tflops") is None else None
+    given = inputs.text_or_none("flops") if not inputs.has("tflops") else None
     if given is None:
         return VERDICT_BY if VERDICT_BY in counted.per_token else "6nd"
     return known_convention(str(given), counted)
@@ -133,10 +134,10 @@ def _read_basis(inputs: Inputs, counted: Counted) -> str:
 def _read_step(inputs: Inputs, from_file: bool) -> StepQuestion | None:
     """Return the step to predict: of a complete log, or of a layout, of a model whose GPUs and batch are known."""
     described = from_file or any(name in inputs for name in DESCRIBES)
-    if not described or any(inputs.get(name) is None for name in ("model", "gpus", "global-batch")):
+    if not described or any(not inputs.has(name) for name in ("model", "gpus", "global-batch")):
         return None
     for name, text in SETUP_DEFAULTS.items():
-        if inputs.get(name) is None:
+        if not inputs.has(name):
             inputs.default(name, text)
     return read_step(inputs, read_model(inputs))
 
@@ -232,7 +233,7 @@ COMMAND = Command(
     "mfu",
     "Model and hardware FLOPs utilization from a measured rate, under every convention",
     run,
-    (
+    options=(
         *MODEL_OPTIONS,
         *MEASURED_RATES,
         "time",

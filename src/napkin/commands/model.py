@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin.architectures import build
-from napkin.commands.command import Inputs
+from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError, did_you_mean
 from napkin.inputs.model import CLASS_DEFAULT, LARGEST_DIMENSION, Config, load_config
 from napkin.operations.model import Model
@@ -16,8 +16,8 @@ COUNTS = ("params", "flops")
 
 def read_model(inputs: Inputs) -> Model:
     """Return the model asked about; what its config left to class defaults is recorded among the inputs."""
-    config = load_config(inputs.need("model", "which model?"))
-    ignorable = inputs.get("assume-ignorable") or ()
+    config = load_config(inputs.text("model", "which model?"))
+    ignorable = inputs.texts("assume-ignorable")
     model = build(config, ignorable)
     _record_defaults(inputs, config)
     for note in model.notes:
@@ -29,14 +29,14 @@ def read_model(inputs: Inputs) -> Model:
 
 def _read_padded(inputs: Inputs, model: Model) -> Model:
     """Return the model with the vocabulary that is trained, where it is padded."""
-    multiple = inputs.get("vocab-multiple")
+    multiple = inputs.integer_or_none("vocab-multiple")
     if multiple is None:
         if "tp" in inputs and inputs.command.name in COUNTS:
             raise NapkinError("--tp changes no count", "it belongs to --vocab-multiple here")
         return model
     from napkin.architectures.vocabulary import padded
 
-    ranks = int(inputs.get("tp") or 1)
+    ranks = inputs.integer_or_none("tp") or 1
     found = padded(model, multiple * ranks)
     if found.vocabulary > LARGEST_DIMENSION:
         raise NapkinError(
@@ -58,12 +58,11 @@ def _record_defaults(inputs: Inputs, config: Config) -> None:
 
 def read_sequence(inputs: Inputs, model: Model) -> int:
     """Return the tokens in a sequence: --seq, else 4096 or the model's maximum where that is smaller."""
-    if inputs.get("seq") is None:
-        documents = inputs.get("document-lengths")
+    if not inputs.has("seq"):
+        documents = inputs.integers("document-lengths")
         length = sum(documents) if documents else min(DEFAULT_SEQ, model.max_length or DEFAULT_SEQ)
         inputs.default("seq", str(length))
-    seq = inputs.get("seq")
-    assert isinstance(seq, int)
+    seq = inputs.integer("seq")
     if model.max_length is not None and seq > model.max_length:
         inputs.note(f"--seq {seq:,} is beyond the model's {model.max_length:,} positions")
     return seq
@@ -73,10 +72,10 @@ def read_documents(inputs: Inputs, seq: int) -> tuple[tuple[int, int], ...]:
     """Return the documents packed into each sequence, as (length, how many); empty where each is one document."""
     from napkin.counting.flops import equal_documents, packed
 
-    given, mean = inputs.get("document-lengths"), inputs.get("mean-document-length")
-    if given is not None and mean is not None:
+    given, mean = inputs.integers("document-lengths"), inputs.integer_or_none("mean-document-length")
+    if given and mean is not None:
         raise NapkinError("--document-lengths and --mean-document-length cannot be combined", "choose one")
-    if given is not None:
+    if given:
         if sum(given) != seq:
             raise NapkinError(
                 f"--document-lengths: {sum(given):,} tokens do not fill a sequence of {seq:,}",
@@ -102,6 +101,6 @@ def read_per_token(inputs: Inputs, model: Model) -> tuple[Term, Term]:
     """Return FLOPs per token in the convention asked for (--flops, else 6nd), and as counted."""
     from napkin.counting import conventions, flops
 
-    name = parse_convention(inputs.get("flops") or inputs.default("flops", "6nd"))
+    name = parse_convention(inputs.text("flops", default="6nd"))
     over = flops.works(model, 1, read_sequence(inputs, model))
     return conventions.per_token(model, over, name), conventions.per_token(model, over, "torch")

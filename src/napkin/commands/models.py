@@ -6,7 +6,8 @@ from typing import Any
 
 from napkin import units
 from napkin.architectures import build
-from napkin.commands.command import Command, Inputs
+from napkin.commands.command import Command
+from napkin.commands.inputs import Inputs
 from napkin.counting.params import params
 from napkin.errors import NapkinError, did_you_mean
 from napkin.inputs.model import preset_config
@@ -29,11 +30,12 @@ class ModelsQuestion:
 
 def run(inputs: Inputs) -> Answer:
     """Answer with one model where it is named, else with the list."""
-    name = inputs.get("model")
+    name = inputs.text_or_none("model")
     if name is not None:
         return _one(preset(name))
-    least, most = inputs.get("min-params"), inputs.get("max-params")
-    return _list(ModelsQuestion(inputs.get("family"), inputs.get("search"), least, most, inputs.get("moe")))
+    least, most = inputs.integer_or_none("min-params"), inputs.integer_or_none("max-params")
+    family, search = inputs.text_or_none("family"), inputs.text_or_none("search")
+    return _list(ModelsQuestion(family, search, least, most, inputs.flag_or_none("moe")))
 
 
 def _counted(one: Preset) -> dict[str, Term]:
@@ -79,7 +81,7 @@ def _list(question: ModelsQuestion) -> Answer:
         f"{len(rows)} published architecture{'s' * (len(rows) != 1)}; `napkin models NAME` shows one with its citation",
         rows=rows,
         display=display,
-        extra={"units": {"params": "param", "active": "param"}},
+        units={"params": "param", "active": "param"},
     )
 
 

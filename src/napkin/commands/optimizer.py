@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from napkin import formats
-from napkin.commands.command import Command, Inputs
+from napkin.commands.command import Command
+from napkin.commands.inputs import Inputs
 from napkin.counting.tensors import written
 from napkin.formats import Format, Integer
 from napkin.record import record
-from napkin.render.answer import Answer
+from napkin.render.answer import Answer, Row
 from napkin.term import Term, add, constant, divide, leaf, multiply
 from napkin.training import optimizers
 from napkin.training.optimizers import Optimizer
@@ -28,18 +27,18 @@ class OptimizerQuestion:
 
 def run(inputs: Inputs) -> Answer:
     """Answer for one optimizer, or with the list of all."""
-    name = inputs.get("optimizer-name") or inputs.get("optimizer")
+    name = inputs.text_or_none("optimizer-name") or inputs.text_or_none("optimizer")
     return _list() if name is None else answer(read(inputs, name))
 
 
 def read(inputs: Inputs, name: str) -> OptimizerQuestion:
     """Read the question about one optimizer."""
-    optimizer, form = optimizers.find(name, "NAME", inputs.get("optimizer-form"))
-    dtype = formats.find(inputs.get("param-dtype"), "--param-dtype")
+    optimizer, form = optimizers.find(name, "NAME", inputs.text_or_none("optimizer-form"))
+    dtype = formats.find(inputs.text("param-dtype"), "--param-dtype")
     if optimizer.note:
         inputs.note(f"{optimizer.name} {optimizer.note}")
-    params = inputs.term("params") if inputs.get("params") is not None else None
-    return OptimizerQuestion(optimizer, form, dtype, inputs.get("shape"), params)
+    params = inputs.term("params") if inputs.has("params") else None
+    return OptimizerQuestion(optimizer, form, dtype, inputs.integers("shape") if inputs.has("shape") else None, params)
 
 
 def answer(question: OptimizerQuestion) -> Answer:
@@ -91,36 +90,28 @@ def _of_many(question: OptimizerQuestion, width: Term) -> Answer:
 
 def _list() -> Answer:
     """Answer with every optimizer and what it keeps for each parameter."""
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
+    display: list[dict[str, str]] = []
     for optimizer in optimizers.OPTIMIZERS.values():
-        row: dict[str, Any] = {
-            "optimizer": optimizer.name,
-            "copies": optimizer.copies,
-            "states": [s.name for s in optimizer.states],
-        }
+        sizes: dict[str, float | None] = {}
         for dtype in ("fp32", "bf16"):
             width = divide("state", formats.element_bytes(formats.find(dtype)), constant("parameter", 1, "param"))
-            row[dtype] = None if optimizer.factored else optimizers.per_param(optimizer, width).value
-        rows.append({**row, "source": optimizer.source})
+            sizes[dtype] = None if optimizer.factored else optimizers.per_param(optimizer, width).value
+        states = [state.name for state in optimizer.states]
+        named: Row = {"optimizer": optimizer.name, "copies": optimizer.copies, "states": states}
+        rows.append({**named, **sizes, "source": optimizer.source})
+        texts = {dtype: "–" if size is None else f"{size:.7g}" for dtype, size in sizes.items()}
+        first = {"optimizer": optimizer.name, "copies": str(optimizer.copies)}
+        display.append({**first, **texts, "states": ", ".join(states) or "none"})
     title = "bytes a parameter that each optimizer keeps, for parameters of fp32 and bf16 (–: it depends on the shape)"
-    display = [
-        {
-            "optimizer": row["optimizer"],
-            "copies": str(row["copies"]),
-            "fp32": "–" if row["fp32"] is None else f"{row['fp32']:.7g}",
-            "bf16": "–" if row["bf16"] is None else f"{row['bf16']:.7g}",
-            "states": ", ".join(row["states"]) or "none",
-        }
-        for row in rows
-    ]
-    return Answer("optimizer", title, rows=rows, display=display, extra={"units": {}})
+    return Answer("optimizer", title, rows=rows, display=display)
 
 
 COMMAND = Command(
     "optimizer",
     "What an optimizer keeps for each parameter: states, bytes, where step counters live",
     run,
-    ("optimizer", "optimizer-form", "shape", "param-dtype", "params"),
+    options=("optimizer", "optimizer-form", "shape", "param-dtype", "params"),
     arguments=("optimizer-name",),
     defaults={"param-dtype": "fp32"},
     examples=("optimizer", "optimizer adamw --shape 96x64 --param-dtype bf16", "optimizer adamw-8bit --params 7B"),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from napkin.commands.command import Command, Inputs
+from napkin.commands.command import Command
+from napkin.commands.inputs import Inputs
 from napkin.commands.model import read_model
 from napkin.counting.params import params
 from napkin.operations.model import Model
@@ -12,7 +13,7 @@ from napkin.render.answer import Answer
 
 def run(inputs: Inputs) -> Answer:
     """Answer for a model."""
-    return answer(read_model(inputs), bool(inputs.get("mtp")))
+    return answer(read_model(inputs), inputs.flag("mtp"))
 
 
 def answer(model: Model, mtp: bool) -> Answer:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from napkin.commands.memory_question import MemoryQuestion
 from napkin.evidence.rates import LINKLESS, SLOWEST_NETWORK
 from napkin.footprint.setup import Setup
@@ -11,7 +9,7 @@ from napkin.inputs.hardware import Hardware, find_link, peak_name
 from napkin.planning import remedies
 from napkin.planning.remedies import Remedy
 from napkin.planning.traffic import DatasheetRates
-from napkin.render.answer import Answer
+from napkin.render.answer import Answer, Row
 from napkin.units import human
 
 MANY = 9
@@ -34,11 +32,9 @@ def suggest(answer: Answer, question: MemoryQuestion, hardware: Hardware) -> Non
     if not found:
         lines = ["", "  nothing that napkin tries makes it fit on these accelerators"]
     for one in [*found, *([more] if more is not None else [])]:
-        row = _row(question, one)
-        time = row["extra_time"]
-        longer = f"{time:+.0%} time" if time < MANY else f"{1 + time:,.0f} × the time"
-        lines += [f"    {row['change']}  ({longer}; uses {human(row['used'], 'byte')})"]
-        lines += [f"        {_added(row)}"]
+        longer = f"{one.time:+.0%} time" if one.time < MANY else f"{1 + one.time:,.0f} × the time"
+        lines += [f"    {_change(question, one)}  ({longer}; uses {human(one.fit.reported.used.value, 'byte')})"]
+        lines += [f"        {_added(one)}"]
     answer.pictures = (*answer.pictures, *lines)
 
 
@@ -55,14 +51,18 @@ def _rates(hardware: Hardware, setup: Setup) -> DatasheetRates:
     )
 
 
-def _row(question: MemoryQuestion, one: Remedy) -> dict[str, Any]:
-    """Return one suggestion as a row."""
+def _change(question: MemoryQuestion, one: Remedy) -> str:
+    """Return what is changed, as options."""
     after = one.fit.step.setup.layout
-    what = one.what
     if question.fixed_dp and after.dp != question.setup.layout.dp:  # the degrees must still multiply to the GPUs
-        what += f" --dp {after.dp}"
+        return f"{one.what} --dp {after.dp}"
+    return one.what
+
+
+def _row(question: MemoryQuestion, one: Remedy) -> Row:
+    """Return one suggestion as a row."""
     return {
-        "change": what,
+        "change": _change(question, one),
         "extra_time": one.time,
         "extra_flops": one.burden.again,
         "extra_bytes": one.burden.tensor + one.burden.network,
@@ -73,15 +73,14 @@ def _row(question: MemoryQuestion, one: Remedy) -> dict[str, Any]:
     }
 
 
-def _added(row: dict[str, Any]) -> str:
+def _added(one: Remedy) -> str:
     """Return what a suggestion adds to the step, in words."""
-    parts = []
-    if row["extra_flops"]:
-        parts.append(f"{row['extra_flops']:.0%} more FLOPs")
-    if row["extra_idle"] > 0:
-        parts.append(f"{row['extra_idle']:.0%} of the step idle in the pipeline")
-    for name, where in (("extra_bytes", "to other GPUs"), ("extra_host_bytes", "to and from the host")):
-        if abs(row[name]) >= 1:
-            sign, size = ("less", -row[name]) if row[name] < 0 else ("more", row[name])
-            parts.append(f"{human(size, 'byte')} {sign} {where}")
-    return "; ".join(parts or row["costs"])
+    burden, parts = one.burden, []
+    if burden.again:
+        parts.append(f"{burden.again:.0%} more FLOPs")
+    if burden.idle > 0:
+        parts.append(f"{burden.idle:.0%} of the step idle in the pipeline")
+    for size, where in ((burden.tensor + burden.network, "to other GPUs"), (burden.host, "to and from the host")):
+        if abs(size) >= 1:
+            parts.append(f"{human(abs(size), 'byte')} {'less' if size < 0 else 'more'} {where}")
+    return "; ".join(parts or [change.cost for change in one.changes])

@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable
 
 from napkin import formats, units
-from napkin.commands.command import Command, Inputs
+from napkin.commands.command import Command
+from napkin.commands.inputs import Inputs
 from napkin.commands.machine import element_format, read_dtype, read_hardware, read_hardware_table, read_roof
 from napkin.commands.model import read_model, read_sequence
 from napkin.commands.small import read_matmul, shape_terms
@@ -83,13 +84,13 @@ class TransferQuestion:
 
 def run(inputs: Inputs) -> Answer:
     """Answer for a model or one operation."""
-    operation = inputs.need("model", "a model, or relu, gelu, dot, matvec, matmul, transfer").strip().lower()
+    operation = inputs.text("model", "a model, or relu, gelu, dot, matvec, matmul, transfer").strip().lower()
     if operation in OPERATIONS:
         for name in ("seq", "assume-ignorable"):
             if name in inputs:
                 raise NapkinError(f"--{name} does not apply to {operation}", "it belongs to a model")
         return OPERATIONS[operation](inputs, operation)
-    if inputs.get("size") is not None:
+    if inputs.has("size"):
         raise NapkinError(
             f"MODEL: no operation is called {printable(operation, 60)!r}",
             did_you_mean(operation, OPERATIONS) or f"one of {', '.join(OPERATIONS)}; a model takes no shape",
@@ -99,7 +100,7 @@ def run(inputs: Inputs) -> Answer:
 
 def _read_sizes(inputs: Inputs, count: int, what: str) -> tuple[int, ...]:
     """Return the sizes of the argument, `count` of them (0: any number)."""
-    text = inputs.need("size", what)
+    text = inputs.text("size", what)
     shape = parsed(units.shape, text, "SIZE")
     if count and len(shape) != count:
         raise NapkinError(f"SIZE: {text[:60]!r} has {len(shape)} numbers, not {count}", what)
@@ -110,7 +111,7 @@ def _read_roof(inputs: Inputs) -> Roof:
     """Return peak and bandwidth, the profile's where it measured them."""
     hardware = read_hardware(inputs)
     dtype = read_dtype(inputs, hardware)
-    given = inputs.get("dtype")
+    given = inputs.text_or_none("dtype")
     form = formats.find(element_format(given.strip().lower()) if given else dtype)
     return Roof(hardware.name, form.name, formats.element_bytes(form), *read_roof(inputs, hardware, dtype))
 
@@ -134,8 +135,8 @@ def _read_matmul(inputs: Inputs, operation: str) -> MatmulQuestion:
         one, title = gemm("matvec", m, k, 1), f"({m:,} × {k:,}) · vector"
     roof = _read_roof(inputs)
     out = roof.width
-    if inputs.get("out-dtype") is not None:
-        out = formats.element_bytes(formats.find(inputs.get("out-dtype"), "--out-dtype"), "bytes_of_a_result")
+    if inputs.has("out-dtype"):
+        out = formats.element_bytes(formats.find(inputs.text("out-dtype"), "--out-dtype"), "bytes_of_a_result")
     return MatmulQuestion(operation, one, title, out, roof)
 
 
@@ -145,27 +146,27 @@ def _read_model(inputs: Inputs) -> ModelQuestion:
         if option in inputs:
             raise NapkinError(f"--{option} does not apply to a model", "it belongs to a single operation")
     model = read_model(inputs)
-    sequences = inputs.get("batch") or int(inputs.default("batch", "1"))
+    sequences = inputs.integer("batch", default="1")
     return ModelQuestion(model, sequences, read_sequence(inputs, model), _read_roof(inputs))
 
 
 def _read_transfer(inputs: Inputs) -> TransferQuestion:
     """Read the bytes and the link."""
-    text = inputs.need("size", "how many bytes, e.g. 80GB")
+    text = inputs.text("size", "how many bytes, e.g. 80GB")
     size = leaf("bytes/total", parsed(units.size, text, "SIZE"), "byte", GIVEN)
     name, rate = _read_link(inputs)
     memory = None
-    if inputs.get("hardware") is not None:
+    if inputs.has("hardware"):
         memory = read_hardware(inputs).term("memory_bandwidth", "memory_bandwidth")
     return TransferQuestion(size, name, rate, memory)
 
 
 def _read_link(inputs: Inputs) -> tuple[str, Term]:
     """Return the link of --link: a name, a rate, or the accelerator's own (nvlink without a number)."""
-    text = inputs.need("link", "over what? e.g. pcie5, nvlink4, ib-ndr, or a rate such as 64GB/s")
+    text = inputs.text("link", "over what? e.g. pcie5, nvlink4, ib-ndr, or a rate such as 64GB/s")
     if text.strip()[:1] in "0123456789.":
         return f"a link of {text.strip()}", leaf("link", parsed(units.bandwidth, text, "--link"), "byte/s", GIVEN)
-    if text.strip().lower() in ("nvlink", "own") and inputs.get("hardware") is not None:
+    if text.strip().lower() in ("nvlink", "own") and inputs.has("hardware"):
         hardware = read_hardware(inputs)
         return hardware.link_name or f"{hardware.name}'s link", hardware.term("link_bandwidth", "link")
     link = find_link(text, read_hardware_table(inputs))
@@ -225,7 +226,7 @@ def _answer_model(question: ModelQuestion) -> Answer:
         f"{question.model.name}, forward over {shape} in {roof.dtype} on {roof.hardware}",
         terms,
         rows=[_row(name, worked.get(name), size, found, roof) for name, size in moved.items()],
-        extra={"units": {"flops": "FLOP", "bytes": "byte", "intensity": "FLOP/byte", "time": "second"}},
+        units={"flops": "FLOP", "bytes": "byte", "intensity": "FLOP/byte", "time": "second"},
         verdict=roofline.verdict(found),
         listed=False,
         notes=["each operation is a kernel of its own, attention is flash; backward takes about twice both"],
@@ -291,7 +292,7 @@ COMMAND = Command(
     "roofline",
     "Compute or memory bound: an operation or a model's operations against the accelerator's ridge",
     run,
-    (*MODEL_OPTIONS, "hardware", "hardware-file", "profile", "dtype", "out-dtype", "batch", "seq", "link"),
+    options=(*MODEL_OPTIONS, "hardware", "hardware-file", "profile", "dtype", "out-dtype", "batch", "seq", "link"),
     arguments=("model", "size"),
     examples=(
         "roofline matmul 4096x4096x4096 --hardware h100 --dtype bf16",

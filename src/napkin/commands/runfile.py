@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from napkin.commands.command import Command, OptionText, accepted
+from napkin.commands.command import Command, accepted
+from napkin.commands.inputs import OptionText
 from napkin.errors import NapkinError
 from napkin.inputs.load import Document, printable, read_yaml
 
@@ -21,10 +22,10 @@ def options_of_file(path: str, command: Command) -> dict[str, OptionText]:
     """Return the options that a run file gives to `command`. Another `command:` in the file is refused."""
     document = read(path)
     stated = document.data.get("command")
-    asked = command.target or command
-    if stated is not None and stated != asked.name:
+    asked = command.target or command.name
+    if stated is not None and stated != asked:
         raise NapkinError(
-            f"{document.place('command')}: the file is for {printable(str(stated))!r}, not for {asked.name}",
+            f"{document.place('command')}: the file is for {printable(str(stated))!r}, not for {asked}",
             f"napkin {printable(str(stated))} --run {printable(path)}",
         )
     if "run" in document.data:

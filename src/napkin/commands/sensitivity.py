@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from napkin.commands import wrapped
-from napkin.commands.command import Command, Inputs
+from napkin.commands.command import Command
 from napkin.commands.compare import HEADLINES
-from napkin.commands.wrapped import Question
+from napkin.commands.inputs import Inputs
+from napkin.commands.wrapped import Changes, Question
 from napkin.errors import NapkinError
 from napkin.inputs import limits as limits_room
 from napkin.options.option import Option
@@ -17,7 +17,8 @@ from napkin.options.output import DRAWS
 from napkin.options.ranges import is_whole, written
 from napkin.options.registry import OPTIONS
 from napkin.planning import attribution
-from napkin.render.answer import Answer
+from napkin.record import record, replace
+from napkin.render.answer import Answer, Row
 from napkin.render.chart import Chart, Series
 from napkin.render.scale import axis, titled
 from napkin.units import human
@@ -25,7 +26,45 @@ from napkin.units import human
 REACH = 64.0
 """A decision's flip is searched between 1/64 and 64 times the present value."""
 
-Asked = Callable[[Mapping[str, Any]], "Answer | None"]
+Asked = Callable[[Changes], "Answer | None"]
+
+
+@record
+class Moved:
+    """One input moved both ways.
+
+    value       of the input, as asked             low, high   (input, answer) where it is lower and higher, or None
+    swing       between the least and the largest answer
+    elasticity  d log(answer) / d log(input)       jump        it could only be halved or doubled
+    flip        the nearest value at which the decision changes, and the decision there
+    """
+
+    option: Option
+    value: float
+    low: tuple[float, float] | None
+    high: tuple[float, float] | None
+    swing: float
+    elasticity: float | None
+    jump: bool
+    flip: attribution.Flip | None = None
+
+    def row(self, decided: bool) -> Row:
+        """Return the row of the answer; decided: whether a decision is watched."""
+        low, high = self.low or (None, None), self.high or (None, None)
+        flip = {"flip": self.flip.value if self.flip else None, "becomes": self.flip.word if self.flip else None}
+        return {
+            "input": self.option.name,
+            "value": self.value,
+            "low": low[0],
+            "high": high[0],
+            "at_low": low[1],
+            "at_high": high[1],
+            "swing": self.swing,
+            "elasticity": self.elasticity,
+            "unit": self.option.unit,
+            "jump": self.jump,
+            **(flip if decided else {}),
+        }
 
 
 def run(inputs: Inputs) -> Answer:
@@ -35,48 +74,47 @@ def run(inputs: Inputs) -> Answer:
     found = base.quantities()
     if not found:
         raise NapkinError(f"{command.name} publishes no quantity", "ask a command that does, such as train-time")
-    named = wrapped.paths(inputs.get("show"), list(found))
+    named = wrapped.paths(inputs.text_or_none("show"), list(found))
     if named and len(named) > 1:
         raise NapkinError("--show: one quantity is watched at a time", f"--show {named[0]}")
     path = named[0] if named else next((p for p in HEADLINES if p in found), next(iter(found)))
     value, unit = found[path]
-    change = inputs.get("change")
+    change = inputs.number("change")
 
-    read = {path, str(inputs.get("limit")).partition(" ")[0]}
+    read = {path, (inputs.text_or_none("limit") or "").partition(" ")[0]}
 
-    def asked(changes: Mapping[str, Any]) -> Answer | None:
+    def asked(changes: Changes) -> Answer | None:
         try:
             return wrapped.answer_quietly(command, wrapped.changed(question, changes), read)
         except NapkinError:
             return None
 
-    varied = _varied(command, question, base, inputs.get("vary"))
-    decide = _decision(inputs.get("limit"), inputs.get("against"), command, asked, base, path)
-    rows = []
+    varied = _varied(command, question, base, inputs.text_or_none("vary"))
+    decide = _decision(inputs.text_or_none("limit"), inputs.text_or_none("against"), command, asked, base, path)
+    moved: list[Moved] = []
     for name, now in varied.items():
-        row = _moved(asked, OPTIONS[name], now, change, path, value)
-        if row is None:
+        one = _moved(asked, OPTIONS[name], now, change, path, value)
+        if one is None:
             continue
-        if decide is not None:
-            row |= _flip(decide, OPTIONS[name], now)
-        if row["swing"] > attribution.ROUNDING * abs(value) or row.get("flip") is not None:
-            rows.append(row)
-    rows.sort(key=lambda row: -row["swing"])
+        flip = None if decide is None else _flip(decide, OPTIONS[name], now)
+        if one.swing > attribution.ROUNDING * abs(value) or flip is not None:
+            moved.append(replace(one, flip=flip))
+    moved.sort(key=lambda one: -one.swing)
     answer = Answer(
         inputs.command.name,
         f"{command.name}: {path} is {human(value, unit)}; each input moved by {change:.3g} of itself",
         [one for one in base.terms if one.name == path],
-        rows=rows,
-        display=_display(rows, unit, decide is not None),
+        rows=[one.row(decide is not None) for one in moved],
+        display=_display(moved, unit, decide is not None),
         inputs=base.inputs,
         notes=base.notes,
         verdict=decide({}) if decide is not None else None,
     )
-    answer.extra["columns"] = answer.extra["units"] = {"at_low": unit, "at_high": unit, "swing": unit}
-    jumped = [row["input"] for row in rows if row["jump"]]
+    answer.extra["columns"] = answer.units = {"at_low": unit, "at_high": unit, "swing": unit}
+    jumped = [one.option.name for one in moved if one.jump]
     if jumped:
         answer.notes.append(f"{', '.join(jumped)}: only halves and doubles can be asked, so they move further")
-    answer.plot = _charts(command, rows, path, value, unit)
+    answer.plot = _charts(command, moved, path, value, unit)
     return answer
 
 
@@ -115,7 +153,7 @@ def _figures(command: Command, question: Question) -> dict[str, float]:
     return {name: figure for name, figure in figures.items() if figure}
 
 
-def _moved(asked: Asked, option: Option, now: float, change: float, path: str, value: float) -> dict[str, Any] | None:
+def _moved(asked: Asked, option: Option, now: float, change: float, path: str, value: float) -> Moved | None:
     """Return the answer with one input lower and higher; by halves and doubles where a small step cannot be asked."""
     whole = is_whole(option)
     ends: dict[str, tuple[float, float] | None] = {}
@@ -138,21 +176,10 @@ def _moved(asked: Asked, option: Option, now: float, change: float, path: str, v
     reached = [value, *(end[1] for end in (low, high) if end)]
     (x0, y0), (x1, y1) = low or (now, value), high or (now, value)
     elasticity = math.log(y1 / y0) / math.log(x1 / x0) if y0 > 0 and y1 > 0 else None
-    return {
-        "input": option.name,
-        "value": now,
-        "low": low[0] if low else None,
-        "high": high[0] if high else None,
-        "at_low": low[1] if low else None,
-        "at_high": high[1] if high else None,
-        "swing": max(reached) - min(reached),
-        "elasticity": elasticity,
-        "unit": option.unit,
-        "jump": jump,
-    }
+    return Moved(option, now, low, high, max(reached) - min(reached), elasticity, jump)
 
 
-Decision = Callable[[Mapping[str, Any]], "str | None"]
+Decision = Callable[[Changes], "str | None"]
 
 
 def _decision(
@@ -164,7 +191,7 @@ def _decision(
     if limit is not None:
         name, _, condition = limit.partition(" ")
 
-        def held(changes: Mapping[str, Any]) -> str | None:
+        def held(changes: Changes) -> str | None:
             answer = asked(changes)
             if answer is None or name not in answer.quantities():
                 return None
@@ -182,7 +209,7 @@ def _decision(
     if against is not None:
         other = wrapped.assignments(against, command, "--against")
 
-        def less(changes: Mapping[str, Any]) -> str | None:
+        def less(changes: Changes) -> str | None:
             first = asked(changes)
             second = asked({**changes, **other})
             if first is None or second is None:
@@ -198,44 +225,45 @@ def _decision(
     return None
 
 
-def _flip(decide: Decision, option: Option, now: float) -> dict[str, Any]:
+def _flip(decide: Decision, option: Option, now: float) -> attribution.Flip | None:
     """Return the nearest value of one input at which the decision changes."""
     whole = is_whole(option)
     low = max(1, round(now / REACH)) if whole else now / REACH
     high = round(now * REACH) if whole else now * REACH
-    flip = attribution.flip(lambda x: decide({option.name: written(option, x)}), now, low, high, whole)
-    return {"flip": flip.value if flip else None, "becomes": flip.word if flip else None}
+    return attribution.flip(lambda x: decide({option.name: written(option, x)}), now, low, high, whole)
 
 
-def _display(rows: list[dict[str, Any]], unit: str, decided: bool) -> list[dict[str, str]]:
+def _display(moved: list[Moved], unit: str, decided: bool) -> list[dict[str, str]]:
+    """Return the table that a person reads: every value in its own unit."""
+
+    def shown(value: float | None, in_unit: str) -> str:
+        return "–" if value is None else human(value, in_unit)
+
     table = []
-    for row in rows:
-        of = row["unit"]
-
-        def shown(key: str, in_unit: str, row: dict[str, Any] = row) -> str:
-            return "–" if row[key] is None else human(row[key], in_unit)
-
-        line = {"input": row["input"], "value": shown("value", of), "low": shown("low", of), "high": shown("high", of)}
-        line |= {"at low": shown("at_low", unit), "at high": shown("at_high", unit)}
-        line |= {"elasticity": "–" if row["elasticity"] is None else f"{row['elasticity']:+.3f}"}
+    for one in moved:
+        of, low, high = one.option.unit, one.low or (None, None), one.high or (None, None)
+        line = {"input": one.option.name, "value": shown(one.value, of)}
+        line |= {"low": shown(low[0], of), "high": shown(high[0], of)}
+        line |= {"at low": shown(low[1], unit), "at high": shown(high[1], unit)}
+        line |= {"elasticity": "–" if one.elasticity is None else f"{one.elasticity:+.3f}"}
         if decided:
-            line |= {"flips at": shown("flip", of), "becomes": row["becomes"] or ""}
+            line |= {"flips at": shown(one.flip.value if one.flip else None, of)}
+            line |= {"becomes": one.flip.word or "" if one.flip else ""}
         table.append(line)
     return table
 
 
-def _charts(command: Command, rows: list[dict[str, Any]], path: str, value: float, unit: str) -> list[Chart]:
+def _charts(command: Command, moved: list[Moved], path: str, value: float, unit: str) -> list[Chart]:
     """Draw a tornado: the answer with each input lowered and raised, the widest on top."""
-    moving = [row for row in rows if row["swing"]]
+    moving = [one for one in moved if one.swing]
     if not moving:
         return []
-    scale, name = axis([value, *(row[k] for row in moving for k in ("at_low", "at_high") if row[k] is not None)], unit)
-
-    def series(key: str, end: str, word: str) -> Series:
-        at = [(value if row[key] is None else row[key]) / scale for row in moving]
-        return Series(word, [f"{row['input']}" for row in moving], at)
-
-    bars = [series("at_low", "low", "input lower"), series("at_high", "high", "input higher")]
+    ends = [end for one in moving for end in (one.low, one.high) if end is not None]
+    scale, name = axis([value, *(reached for _, reached in ends)], unit)
+    names = [one.option.name for one in moving]
+    low = Series("input lower", names, [(one.low[1] if one.low else value) / scale for one in moving])
+    high = Series("input higher", names, [(one.high[1] if one.high else value) / scale for one in moving])
+    bars = [low, high]
     return [Chart("tornado", f"{command.name}: what moves {path}", titled(path, name), "", bars, middle=value / scale)]
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from napkin import formats
-from napkin.commands.command import Inputs
+from napkin.commands.inputs import Inputs
 from napkin.commands.machine import read_hardware
 from napkin.commands.memory_bars import line, stacked
 from napkin.commands.model import read_sequence
@@ -75,26 +73,26 @@ def read(inputs: Inputs, model: Model) -> ServingQuestion:
             hint = "max/batch and max/seq are part of the answer" if name == "max" else "leave out the one or the other"
             raise NapkinError(f"--{name} belongs to training, not to --inference", hint)
     ranks = _read_ranks(inputs, model)
-    weights = inference.stored(inputs.get("dtype") or inputs.default("dtype", "bf16"))
-    cache = formats.find(inputs.get("cache-dtype") or inputs.default("cache-dtype", CACHE), "--cache-dtype")
-    seq, sequences = read_sequence(inputs, model), inputs.get("batch") or int(inputs.default("batch", "1"))
+    weights = inference.stored(inputs.text("dtype", default="bf16"))
+    cache = formats.find(inputs.text("cache-dtype", default=CACHE), "--cache-dtype")
+    seq, sequences = read_sequence(inputs, model), inputs.integer("batch", default="1")
     element = formats.element_bytes(cache).value
-    source, target = 0, inputs.get("target-seq")
+    source, target = 0, inputs.integer_or_none("target-seq")
     if target is not None:
         if len(model.stacks) == 1:
             raise NapkinError(f"--target-seq: {model.name} has no second stack", "leave it out")
         seq, source = target, seq
     serving = Serving(model, weights, element, cache.name, sequences, seq, source, ranks)
-    hardware = read_hardware(inputs) if inputs.get("hardware") is not None else None
-    return ServingQuestion(serving, hardware, bool(inputs.get("must-fit")))
+    hardware = read_hardware(inputs) if inputs.has("hardware") else None
+    return ServingQuestion(serving, hardware, inputs.flag("must-fit"))
 
 
 def _read_ranks(inputs: Inputs, model: Model) -> int:
     """Return the tensor-parallel ranks: --tp, else all of --gpus; more GPUs are replicas."""
-    gpus = inputs.get("gpus")
+    gpus = inputs.integer_or_none("gpus")
     if "tp" not in inputs:
         inputs.record("tp", gpus or 1, "default")
-    ranks = int(inputs.get("tp"))
+    ranks = inputs.integer("tp")
     if model.heads % ranks:
         raise NapkinError(f"--tp {ranks:,} does not divide the attention heads ({model.heads:,})", "a divisor of them")
     for few in key_heads(model):
@@ -161,14 +159,14 @@ def _draw(answer: Answer, found: Held, capacity: Term | None, lines: list[str]) 
     answer.plot = (Chart("stack", answer.title, "", "GiB", series, marks=marks),)
 
 
-def _rows_by_format(serving: Serving, hardware: Hardware | None) -> list[dict[str, Any]]:
+def _rows_by_format(serving: Serving, hardware: Hardware | None) -> list[dict[str, str | int | float]]:
     """Return weights and cache in other formats, and the largest batch and context next to them."""
     capacity = None if hardware is None else hardware.term("capacity", "capacity", "byte").value
     widths = {name: formats.element_bytes(formats.find(name)).value for name in CACHE_FORMATS}
     rows = []
     for name in WEIGHT_FORMATS:
         one = served.in_format(serving, name, widths, capacity)
-        row: dict[str, Any] = {"dtype": one.dtype, "weights": one.weights}
+        row: dict[str, str | int | float] = {"dtype": one.dtype, "weights": one.weights}
         row |= {f"cache_{cache}": size for cache, size in one.caches.items()}
         if one.most is not None:
             row["max_batch"], row["max_seq"] = one.most
@@ -176,10 +174,16 @@ def _rows_by_format(serving: Serving, hardware: Hardware | None) -> list[dict[st
     return rows
 
 
-def _table(rows: list[dict[str, Any]]) -> list[str]:
+def _table(rows: list[dict[str, str | int | float]]) -> list[str]:
     """Return the formats as aligned columns."""
     sizes = ("weights", *(f"cache_{name}" for name in CACHE_FORMATS))
-    cells = [[human(v, "byte") if n in sizes else f"{v:,}" if n != "dtype" else v for n, v in r.items()] for r in rows]
+
+    def shown(name: str, value: str | int | float) -> str:
+        if isinstance(value, str):
+            return value
+        return human(value, "byte") if name in sizes else f"{value:,}"
+
+    cells = [[shown(name, value) for name, value in row.items()] for row in rows]
     return grid([[name.replace("_", " ") for name in rows[0]], *cells])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin.architectures import implementation_of
-from napkin.commands.command import Inputs
+from napkin.commands.inputs import Inputs
 from napkin.commands.layout import check_divides, read_layout
 from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.evidence.margins import widths_of
@@ -27,7 +27,7 @@ def read_setup(inputs: Inputs, model: Model) -> Setup:
 
 def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
     """Return the setup with a layout that is known."""
-    policy = precision(inputs.get("precision"))
+    policy = precision(inputs.text("precision"))
     if "fp64" in (policy.param, policy.compute):
         raise Refused("--precision: what training in fp64 keeps is not modeled", "fp32, or a 16-bit policy")
     optimizer, form = _read_optimizer(inputs)
@@ -39,15 +39,15 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
         inputs.note(f"{optimizer.name} {optimizer.note}")
     implementation = implementation_of(word, model.family)
     _check_heads(model, implementation, word, int(layout.tp))
-    shard = inputs.get("dp-shard") or 0
+    shard = inputs.integer_or_none("dp-shard") or 0
     if shard:
         check_divides("dp-shard", shard, int(layout.dp * layout.cp), "the ranks that hold the same weights")
-    offload = inputs.get("offload") or ()
+    offload = inputs.texts("offload")
     if "parameters" in offload and int(layout.zero) != 3:
         raise NapkinError(
             "--offload parameters needs --zero 3", "which gathers a layer's parameters for its pass only; --zero 3"
         )
-    frozen = inputs.get("freeze-layers")
+    frozen = inputs.integer_or_none("freeze-layers")
     if frozen is not None:
         _check_freezable(inputs, model, frozen)
     return Setup(
@@ -56,10 +56,10 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
         policy,
         optimizer,
         form,
-        inputs.get("attention"),
-        float(inputs.get("dropout")),
+        inputs.text("attention"),
+        float(inputs.number("dropout")),
         shard,
-        bool(inputs.get("ema")),
+        inputs.flag("ema"),
         offload,
         framework,
         frozen=frozen,
@@ -69,7 +69,7 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
 
 def read_implementation(inputs: Inputs) -> str:
     """Return the name of the model implementation."""
-    word = str(inputs.get("implementation")).strip().lower()
+    word = inputs.text("implementation").strip().lower()
     if word not in IMPLEMENTATIONS:
         raise NapkinError(
             f"--implementation: {word[:60]!r} is not known",
@@ -80,13 +80,13 @@ def read_implementation(inputs: Inputs) -> str:
 
 def _read_optimizer(inputs: Inputs) -> tuple[Optimizer, str]:
     """Return the optimizer, with sgd's momentum, and the form in which torch runs its step."""
-    optimizer, form = optimizers.find(inputs.get("optimizer"), form=inputs.get("optimizer-form"))
-    if optimizer.name == "sgd" and inputs.get("momentum") is None:
+    optimizer, form = optimizers.find(inputs.text("optimizer"), form=inputs.text_or_none("optimizer-form"))
+    if optimizer.name == "sgd" and not inputs.has("momentum"):
         inputs.default("momentum", "0.9")
         inputs.note("sgd: with momentum, as training uses it; --momentum 0 keeps no state")
-    if optimizer.name == "sgd" and inputs.get("momentum"):
+    if optimizer.name == "sgd" and inputs.number_or_none("momentum"):
         optimizer, _ = optimizers.find("sgd-momentum")
-    elif inputs.get("momentum") is not None and optimizer.name != "sgd":
+    elif inputs.has("momentum") and optimizer.name != "sgd":
         raise NapkinError(f"--momentum belongs to sgd, not to {optimizer.name}", "leave it out")
     if form is None:
         form = "fused" if "fused" in optimizer.forms else optimizer.forms[0]
@@ -96,7 +96,7 @@ def _read_optimizer(inputs: Inputs) -> tuple[Optimizer, str]:
 
 def _read_framework(inputs: Inputs) -> Framework:
     """Return the training framework, plain torch where none is named; its defaults replace those of the command."""
-    name = inputs.get("framework")
+    name = inputs.text_or_none("framework")
     if name is None:
         return PLAIN
     word = name.strip().lower()
@@ -162,17 +162,17 @@ def _check_freezable(inputs: Inputs, model: Model, frozen: int) -> None:
 def _read_loss_and_adapter(inputs: Inputs, model: Model, implementation: Implementation, word: str) -> Implementation:
     """Return the implementation with the loss that is asked for, and with LoRA on frozen weights where --lora-rank
     asks for it."""
-    loss = inputs.get("loss")
+    loss = inputs.text_or_none("loss")
     if loss is not None:
         implementation = replace(implementation, loss="" if loss == TORCH_LOSS else loss)
-    rank = inputs.get("lora-rank")
+    rank = inputs.integer_or_none("lora-rank")
     if rank is None:
         for name in ("lora-targets", "quantised"):
             if name in inputs:
                 raise NapkinError(f"--{name} needs --lora-rank", "for example --lora-rank 8")
         return implementation
     layers = linear_layers(model)
-    named = inputs.get("lora-targets") or ()
+    named = inputs.texts("lora-targets")
     targets = tuple(t if t in layers else t.removesuffix("_proj") for t in named)  # as Hugging Face names them
     for target in targets:
         if target not in layers:
@@ -181,5 +181,6 @@ def _read_loss_and_adapter(inputs: Inputs, model: Model, implementation: Impleme
                 did_you_mean(target, layers) or f"one of {', '.join(sorted(layers))}",
             )
     library = {"litgpt": "bitsandbytes", "torchtune": "torchao"}.get(word, "transformers")
-    tuning = Tuning("lora", rank, float(inputs.get("dropout")), targets, inputs.get("quantised") or "", library)
+    stored = inputs.text_or_none("quantised") or ""
+    tuning = Tuning("lora", rank, float(inputs.number("dropout")), targets, stored, library)
     return replace(implementation, tuning=tuning)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.commands.command import Inputs
+from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError, did_you_mean
 from napkin.options.machine import FIGURES
 from napkin.options.output import COMMON, DRAWS
@@ -21,11 +21,11 @@ TAKES: dict[str, dict[str, tuple[str, ...]]] = {
 def run_single(inputs: Inputs) -> Answer | None:
     """Return the answer where MODEL is matmul or linear; None where it is a model."""
     words = TAKES[inputs.command.name]
-    word = str(inputs.need("model", f"a model, or {' or '.join(words)}")).strip().lower()
+    word = inputs.text("model", f"a model, or {' or '.join(words)}").strip().lower()
     if word not in words:
         for name in ("size", *LINEAR_OPTIONS):
             if name in inputs:
-                shown = f"the shape {inputs.get(name)}" if name == "size" else f"--{name}"
+                shown = f"the shape {inputs.text(name)}" if name == "size" else f"--{name}"
                 raise NapkinError(
                     f"{shown} belongs to {' or '.join(words)}, not to a model",
                     did_you_mean(word, words) or f"napkin {inputs.command.name} {next(iter(words))} …",

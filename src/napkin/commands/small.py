@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from napkin import units
-from napkin.commands.command import Inputs
+from napkin.commands.inputs import Inputs
 from napkin.commands.machine import read_dtype, read_hardware
 from napkin.counting import linear_stack as linear
 from napkin.counting.utilization import verdict_of
@@ -60,33 +60,33 @@ class TrainedStack:
 
 def read_matmul(inputs: Inputs) -> Gemm:
     """Return the matmul (M×K)(K×N) of the argument, --batch of them."""
-    text = inputs.need("size", "the shape MxKxN, e.g. 4096x4096x4096")
+    text = inputs.text("size", "the shape MxKxN, e.g. 4096x4096x4096")
     shape = parsed(units.shape, text, "SIZE")
     if len(shape) != 3:
         raise NapkinError(
             f"SIZE: {text[:60]!r} has {len(shape)} numbers, a matmul three", "MxKxN for (M×K)(K×N); --batch for many"
         )
     m, k, n = shape
-    return gemm("matmul", m, k, n, inputs.get("batch") or 1)
+    return gemm("matmul", m, k, n, inputs.integer_or_none("batch") or 1)
 
 
 def _read_stack(inputs: Inputs) -> LinearStack:
     """Return the linear layers."""
     widths = _read_widths(inputs)
-    return LinearStack(widths, inputs.need("batch", "how many examples?"))
+    return LinearStack(widths, inputs.integer("batch", "how many examples?"))
 
 
 def _read_widths(inputs: Inputs) -> tuple[int, ...]:
     """Return the widths of the layers, listed or from one width and a depth."""
-    widths = inputs.get("widths")
-    if widths is None:
-        width, depth = inputs.get("width"), inputs.get("depth")
+    widths = inputs.integers("widths")
+    if not widths:
+        width, depth = inputs.integer_or_none("width"), inputs.integer_or_none("depth")
         if width is None or depth is None:
             raise NapkinError(
                 "--widths is missing", "--widths 4,4,1, or --width D --depth L for L square layers and a head of 1"
             )
         return linear.deep(width, depth)
-    if inputs.get("width") is not None or inputs.get("depth") is not None:
+    if inputs.has("width") or inputs.has("depth"):
         raise NapkinError("--widths excludes --width and --depth", "give one or the other")
     if len(widths) < 2:
         raise NapkinError("--widths: one width makes no layer", "input first, e.g. 4,4,1")
@@ -105,9 +105,9 @@ def _read_measured(inputs: Inputs) -> MeasuredMatmul:
 def _read_trained(inputs: Inputs) -> TrainedStack:
     """Return the linear layers with what trains them."""
     stack = _read_stack(inputs)
-    policy = precision(inputs.get("precision") or inputs.default("precision", "bf16-mixed"))
-    name = inputs.get("optimizer") or inputs.default("optimizer", "adamw")
-    optimizer, form = optimizers.find(name, form=inputs.get("optimizer-form"))
+    policy = precision(inputs.text("precision", default="bf16-mixed"))
+    name = inputs.text("optimizer", default="adamw")
+    optimizer, form = optimizers.find(name, form=inputs.text_or_none("optimizer-form"))
     return TrainedStack(stack, policy, optimizer, form)
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 from napkin.elementwise import Number
 from napkin.footprint import buckets
 from napkin.footprint.rank import Moment
 from napkin.inputs.snapshot import Snapshot, read_snapshot
 from napkin.planning.verdicts import Fit
-from napkin.render.answer import Answer
+from napkin.record import record
+from napkin.render.answer import Answer, Row
 from napkin.term import MEASURED, Term, leaf
 from napkin.units import Unreadable, human, size
 
@@ -40,15 +40,17 @@ def compare(seen: Snapshot, path: str, found: Fit, terms: dict[str, Term], title
     and when the snapshot was taken next to the predicted phase nearest to it."""
     answer = Answer("memory", f"{title}, compared with {path}", tuple(terms.values()))
     answer.intervals = {**found.reported.ends, "memory/total": found.reported.ends["memory/used"]}
-    rows: list[dict[str, Any]] = []
+    rows: list[Difference] = []
     measured: list[Term] = []
     for name in ("allocated", "reserved"):
         value = getattr(seen, name)
         if value is not None:
-            row = _row(f"largest {name}", value, terms[f"memory/{name}"].value)
+            row = Difference(f"largest {name}", value, terms[f"memory/{name}"].value)
             low, high = answer.intervals[f"memory/{name}"]
             where = "inside" if low <= value <= high else "above" if value > high else "below"
-            answer.notes.append(f"{name}: measured is {row['error']:+.1%} of predicted, {where} the interval")
+            answer.notes.append(
+                f"{name}: measured is {value / row.predicted - 1:+.1%} of predicted, {where} the interval"
+            )
             rows.append(row)
             measured.append(leaf(f"seen/{name}", value, "byte", MEASURED, path))
     stages = int(found.step.setup.layout.pp)
@@ -70,9 +72,9 @@ def compare(seen: Snapshot, path: str, found: Fit, terms: dict[str, Term], title
         answer.notes.append(f"what was allocated when the snapshot was taken is nearest to the {moment.name}")
         _advise(answer, seen)
     answer.terms = (*answer.terms, *measured)
-    answer.rows, answer.rows_name = [*rows], "seen"
-    answer.extra["units"] = {"seen": "byte", "predicted": "byte", "unexplained": "byte"}
-    answer.display = [_shown(row) for row in rows]
+    answer.rows, answer.rows_name = [row.row() for row in rows], "seen"
+    answer.units = {"seen": "byte", "predicted": "byte", "unexplained": "byte"}
+    answer.display = [row.shown() for row in rows]
     answer.listed = False
     return answer
 
@@ -87,29 +89,51 @@ def _advise(answer: Answer, seen: Snapshot) -> None:
         answer.notes.append("much was allocated before recording began: start it before the model is made")
 
 
-def _by_bucket(when: str, seen: dict[str, int], moment: Moment) -> list[dict[str, Any]]:
+def _by_bucket(when: str, seen: dict[str, int], moment: Moment) -> list[Difference]:
     """Return rows for each bucket, for what no stack explains, and for all."""
     rows = []
     for bucket, parts in OURS.items():
         predicted = sum(getattr(moment, part) for part in parts)
         if TEMPORARIES[moment.name] == bucket:
             predicted += moment.temporaries
-        rows.append(_row(f"{bucket} {when}", seen.get(bucket, 0), predicted))
-    rows.append(_row(f"unexplained {when}", seen.get("unexplained", 0), 0))
-    return [*rows, _row(f"all {when}", sum(seen.values()), moment.live)]
+        rows.append(Difference(f"{bucket} {when}", seen.get(bucket, 0), predicted))
+    rows.append(Difference(f"unexplained {when}", seen.get("unexplained", 0), 0))
+    return [*rows, Difference(f"all {when}", sum(seen.values()), _plain(moment.live))]
 
 
-def _row(what: str, seen: int, predicted: Number) -> dict[str, Any]:
-    error = seen / predicted - 1 if predicted else None
-    return {"what": what, "seen": seen, "predicted": predicted, "unexplained": seen - predicted, "error": error}
+@record
+class Difference:
+    """Bytes measured next to predicted ones: of a largest figure, or of a bucket at some instant."""
+
+    what: str
+    seen: int
+    predicted: int | float
+
+    @property
+    def unexplained(self) -> float:
+        return self.seen - self.predicted
+
+    @property
+    def error(self) -> float | None:
+        """Return measured over predicted, less one; None where nothing is predicted."""
+        return self.seen / self.predicted - 1 if self.predicted else None
+
+    def row(self) -> Row:
+        """Return the row of the answer."""
+        figures = {"seen": self.seen, "predicted": self.predicted, "unexplained": self.unexplained}
+        return {"what": self.what, **figures, "error": self.error}
+
+    def shown(self) -> dict[str, str]:
+        """Return the row as people read it."""
+        sizes = {"seen": self.seen, "predicted": self.predicted, "unexplained": self.unexplained}
+        error = self.error
+        share = "–" if error is None else f"{error:+.1%}" if error < 10 else f"{error + 1:,.0f} ×"
+        return {"what": self.what, **{name: human(size, "byte") for name, size in sizes.items()}, "error": share}
 
 
-def _shown(row: dict[str, Any]) -> dict[str, str]:
-    """Return a row as people read it."""
-    sizes = {name: human(row[name], "byte") for name in ("seen", "predicted", "unexplained")}
-    error = row["error"]
-    share = "–" if error is None else f"{error:+.1%}" if error < 10 else f"{error + 1:,.0f} ×"
-    return {"what": row["what"], **sizes, "error": share}
+def _plain(value: Number) -> int | float:
+    """Return bytes of one layout as a number of Python's own."""
+    return value if isinstance(value, (int, float)) else float(value)
 
 
 def _nearest(moments: tuple[Moment, ...], allocated: int) -> Moment:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.commands.command import Inputs
+from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError, Refused
 from napkin.operations.model import Model
 from napkin.options.layout import END_LAYERS, ENDS_AS_LAYERS, STAGE_OPTIONS
@@ -25,18 +25,18 @@ class Pipeline:
 def read_pipeline(inputs: Inputs, model: Model) -> Pipeline:
     """Return the pipeline; degrees that --stage-layers and --chunk-layers decide are recorded as solved."""
     given = _read_given(inputs)
-    chunk = inputs.get("chunk-layers")
+    chunk = inputs.integer_or_none("chunk-layers")
     for name in (*given, *(("chunk-layers",) if chunk else ())):
         if len(model.stacks) > 1:
             raise Refused(f"--{name}: how {model.name}'s two stacks share a pipeline is not modeled", "leave it out")
-    listed: Stages = inputs.get("stage-layers") or ()
+    listed: Stages = inputs.pairs("stage-layers")
     if listed and "pp" not in inputs:
         inputs.record("pp", sum(stages for stages, _ in listed), SOLVED)
-    pp, depth = int(inputs.get("pp")), model.stacks[-1].depth
+    pp, depth = inputs.integer("pp"), model.stacks[-1].depth
     stages = _read_assigned(inputs, given, pp, depth) if given else ()
     if chunk:
         _read_chunks(inputs, given, chunk, pp, depth)
-    vp = int(inputs.get("vp"))
+    vp = inputs.integer("vp")
     sizes = {(depth + len(given)) // pp} if set(given) & set(ENDS_AS_LAYERS) else {layers for _, layers in stages}
     for whole in sorted(sizes):
         if whole % vp:
@@ -48,7 +48,7 @@ def read_pipeline(inputs: Inputs, model: Model) -> Pipeline:
 
 def _read_given(inputs: Inputs) -> list[str]:
     """Return the options given that assign layers to stages; contradictions among them are refused."""
-    found = [name for name in STAGE_OPTIONS[:-1] if inputs.get(name)]
+    found = [name for name in STAGE_OPTIONS[:-1] if inputs.value(name)]
     groups = [g for g in (("stage-layers",), END_LAYERS, ENDS_AS_LAYERS) if any(name in found for name in g)]
     if len(groups) > 1:
         both = " and ".join(f"--{next(name for name in group if name in found)}" for group in groups[:2])
@@ -73,7 +73,7 @@ def _read_chunks(inputs: Inputs, given: list[str], chunk: int, pp: int, depth: i
 def _read_assigned(inputs: Inputs, given: list[str], pp: int, depth: int) -> Stages:
     """Return the stages' layers, which add up to the model's."""
     if given == ["stage-layers"]:
-        return _listed(inputs.get("stage-layers"), pp, depth)
+        return _listed(inputs.pairs("stage-layers"), pp, depth)
     if pp < 2:
         raise NapkinError(f"--{given[0]} needs a pipeline", "--pp 2 or more")
     if given[0] in ENDS_AS_LAYERS:
@@ -83,8 +83,8 @@ def _read_assigned(inputs: Inputs, given: list[str], pp: int, depth: int) -> Sta
         each = layers // pp
         ends = (each - ("embedding-as-layer" in given), each - ("loss-as-layer" in given))
         return joined(((1, ends[0]), (pp - 2, each), (1, ends[1])))
-    first, last = (inputs.get(name) for name in END_LAYERS)
-    at_ends = (first or 0) + (last or 0)
+    first, last = (inputs.integer_or_none(name) or 0 for name in END_LAYERS)
+    at_ends = first + last
     middle = pp - len(given)
     left = depth - at_ends
     if left < 0 or bool(left) != bool(middle) or (middle and left % middle):

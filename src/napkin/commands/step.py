@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from napkin.commands.command import Command, Inputs
+from napkin.commands.command import Command
+from napkin.commands.inputs import Inputs
 from napkin.commands.layout import divisions
 from napkin.commands.model import read_model
 from napkin.commands.step_model import StepQuestion, memory_terms, read_step
@@ -27,7 +28,7 @@ BINDS = {"compute": "compute", "memory_bound": "memory", "communication": "commu
 def run(inputs: Inputs) -> Answer:
     """Answer for a model, a layout and an accelerator."""
     question = read(inputs)
-    return answer(question, inputs.wants("memory/total"), bool(inputs.get("plot")))
+    return answer(question, inputs.wants("memory/total"), inputs.has("plot"))
 
 
 def read(inputs: Inputs) -> StepQuestion:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from napkin.commands.command import Inputs
 from napkin.commands.confidence import read_confidence
+from napkin.commands.inputs import Inputs
 from napkin.commands.machine import read_hardware, record_rates
 from napkin.commands.setup import read_implementation, read_setup
 from napkin.errors import Refused
@@ -59,9 +59,9 @@ def read_prediction(inputs: Inputs, model: Model, setup: Setup, hardware: Hardwa
         setup,
         hardware,
         _read_stack(inputs, setup),
-        inputs.get("attention") if "attention" in inputs else None,
-        bool(inputs.get("async-tp")),
-        float(inputs.get("factor") or 1.0),
+        inputs.text("attention") if "attention" in inputs else None,
+        inputs.flag("async-tp"),
+        float(inputs.number_or_none("factor") or 1.0),
     )
     profile = read_rates_profile(inputs, hardware)
     if profile is None:
@@ -76,11 +76,11 @@ def read_prediction(inputs: Inputs, model: Model, setup: Setup, hardware: Hardwa
 
 def read_rates_profile(inputs: Inputs, hardware: Hardware) -> Profile | None:
     """Return what `napkin bench` measured, from --profile."""
-    if inputs.get("profile") is None:
+    if not inputs.has("profile"):
         return None
     from napkin.inputs.profile import profile_for
 
-    profile = profile_for(str(inputs.get("profile")), hardware.slug)
+    profile = profile_for(inputs.text("profile"), hardware.slug)
     for note in profile.notes_for_user():
         inputs.note(note)
     return profile
@@ -88,11 +88,11 @@ def read_rates_profile(inputs: Inputs, hardware: Hardware) -> Profile | None:
 
 def _read_stack(inputs: Inputs, setup: Setup) -> str:
     """Return --stack, else what the layout suggests: FSDP under ZeRO-3, Megatron for other layouts of several GPUs."""
-    if inputs.get("stack") is None:
+    if not inputs.has("stack"):
         layout = setup.layout
         guess = "unknown" if layout.gpus == 1 else "fsdp-compiled" if layout.zero == 3 else "megatron-core"
         inputs.default("stack", guess)
-    return str(inputs.get("stack"))
+    return inputs.text("stack")
 
 
 def memory_terms(

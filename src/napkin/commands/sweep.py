@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from napkin.commands import wrapped
-from napkin.commands.command import Command, Inputs
+from napkin.commands.command import Command
+from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError
-from napkin.options.option import Option
+from napkin.options.option import Option, Parsed
 from napkin.options.output import DRAWS
 from napkin.options.ranges import MOST_VALUES, values
-from napkin.render.answer import Answer, Shown
+from napkin.record import record
+from napkin.render.answer import Answer, Quantities, Row, Shown, end_path
 from napkin.render.chart import Chart, Series
 from napkin.render.scale import axis, titled
 from napkin.units import human
@@ -19,28 +20,46 @@ from napkin.units import human
 _COLUMNS = 5
 """Quantities that a person is shown where none is named; --csv and --json have all that change."""
 
-Axis = tuple[Option, list[Any]]
-Point = tuple[dict[str, Any], "Answer | NapkinError"]
+Axis = tuple[Option, list[str] | list[bool]]
+
+
+@record
+class Point:
+    """One question of a sweep: the text of each swept option, and its answer, or why there is none."""
+
+    changes: Mapping[str, str | bool]
+    answer: Answer | None
+    problem: NapkinError | None = None
+
+    @property
+    def quantities(self) -> Quantities:
+        """What was found: path → (value, unit)."""
+        return {} if self.answer is None else self.answer.quantities()
+
+    def value(self, option: Option) -> Parsed:
+        """Return what the text of a swept option says, in base units."""
+        return _value(option, self.changes[option.name])
 
 
 def run(inputs: Inputs) -> Answer:
     """Answer for every value of one option, or of two."""
     command, question = wrapped.read_target(inputs)
-    over = _axis(command, inputs.need("over", "an option and its values"), "--over")
-    by = None if inputs.get("by") is None else _axis(command, inputs.get("by"), "--by")
+    over = _axis(command, inputs.text("over", "an option and its values"), "--over")
+    by = None if not inputs.has("by") else _axis(command, inputs.text("by"), "--by")
     if by is not None and by[0].name == over[0].name:
         raise NapkinError(f"--by: {by[0].name} is swept already", "name another option")
     if len(over[1]) * (len(by[1]) if by else 1) > MOST_VALUES:
         raise NapkinError(f"the sweep asks more than {MOST_VALUES:,} questions", "take larger steps")
     points: list[Point] = []
-    for line in by[1] if by else (None,):
+    lines = [{by[0].name: line} for line in by[1]] if by else [{}]
+    for line in lines:
         for value in over[1]:
-            changes = {over[0].name: value} if by is None else {by[0].name: line, over[0].name: value}
+            changes = {**line, over[0].name: value}
             try:
-                points.append((changes, wrapped.answer_quietly(command, wrapped.changed(question, changes))))
+                points.append(Point(changes, wrapped.answer_quietly(command, wrapped.changed(question, changes))))
             except NapkinError as problem:
-                points.append((changes, problem))
-    return _answer(inputs.command.name, command, [over, *([by] if by else [])], points, inputs.get("show"))
+                points.append(Point(changes, None, problem))
+    return _answer(inputs.command.name, command, [over, *([by] if by else [])], points, inputs.text_or_none("show"))
 
 
 def _axis(command: Command, text: str, where: str) -> Axis:
@@ -54,41 +73,36 @@ def _axis(command: Command, text: str, where: str) -> Axis:
 
 def _answer(name: str, command: Command, axes: Sequence[Axis], points: Sequence[Point], show: str | None) -> Answer:
     """Answer with a row for each point; name: of the sweep; show: paths asked for."""
-    answers = [answer for _, answer in points if isinstance(answer, Answer)]
+    answers = [point.answer for point in points if point.answer is not None]
     if not answers:
-        problem = points[0][1]
-        assert isinstance(problem, NapkinError)
-        raise problem
-    found = [answer.quantities() for answer in answers]
+        raise points[0].problem or NapkinError(f"{command.name} gave no answer")
+    found = [point.quantities for point in points]
     units = {path: unit for one in found for path, (_, unit) in one.items()}
     if not units:
         raise NapkinError(f"{command.name} publishes no quantity", "ask a command that does, such as train-time")
-    swept = [option.name for option, _ in axes]
+    options = [option for option, _ in axes]
+    swept = [option.name for option in options]
     named = wrapped.paths(show, list(units))
-    moving = [p for p in units if p not in swept and len({one[p][0] if p in one else None for one in found}) > 1]
+    answered = [one for one in found if one]
+    moving = [p for p in units if p not in swept and len({one[p][0] if p in one else None for one in answered}) > 1]
     kept = named or moving or [next(iter(units))]
-    rows, display = [], []
     verdicts = any(answer.verdict for answer in answers)
     failed = len(answers) < len(points)
     shown = [p for p in kept if named or p.rpartition("/")[2] not in ("low", "high")][: None if named else _COLUMNS]
-    for changes, answer in points:
-        row = {option.name: _value(option, changes[option.name]) for option, _ in axes}
-        shown_as = {option.name: str(changes[option.name]).lower().strip() for option, _ in axes}
-        values = answer.quantities() if isinstance(answer, Answer) else {}
-        row |= {path: values[path][0] if path in values else None for path in kept}
-        shown_as |= {path: human(*values[path]) if path in values else "–" for path in shown}
-        if verdicts:
-            row["verdict"] = answer.verdict if isinstance(answer, Answer) else None
-            shown_as["verdict"] = row["verdict"] or ""
-        if failed:
-            row["why"] = answer.message if isinstance(answer, NapkinError) else None
-            shown_as["why"] = row["why"] or ""
-        rows.append(row)
-        display.append(shown_as)
-    text = " and ".join(f"{option.name} ({len(values)} values)" for option, values in axes)
+    rows: list[Row] = []
+    display: list[dict[str, str]] = []
+    for point, got in zip(points, found, strict=True):
+        verdict = {"verdict": point.answer.verdict if point.answer is not None else None} if verdicts else {}
+        why = {"why": point.problem.message if point.problem is not None else None} if failed else {}
+        numbers = {path: got[path][0] if path in got else None for path in kept}
+        rows.append({**{one.name: point.value(one) for one in options}, **numbers, **verdict, **why})
+        texts = {one.name: str(point.changes[one.name]).lower().strip() for one in options}
+        texts |= {path: human(*got[path]) if path in got else "–" for path in shown}
+        display.append({**texts, **{name: word or "" for name, word in {**verdict, **why}.items()}})
+    text = " and ".join(f"{option.name} ({len(listed)} values)" for option, listed in axes)
     result = Answer(name, f"{command.name} over {text}", rows=rows, display=display)
-    result.extra["units"] = {**{option.name: option.unit for option, _ in axes}, **{p: units[p] for p in kept}}
-    result.extra["columns"] = result.extra["units"]
+    result.units = {**{option.name: option.unit for option in options}, **{p: units[p] for p in kept}}
+    result.extra["columns"] = result.units
     result.inputs = {
         option: one for option, one in answers[0].inputs.items() if option not in swept and one.origin != "solved"
     }
@@ -98,57 +112,72 @@ def _answer(name: str, command: Command, axes: Sequence[Axis], points: Sequence[
     hidden = len([p for p in kept if p.rpartition("/")[2] not in ("low", "high")]) - len(shown)
     if hidden > 0:
         result.notes.append(f"{hidden} more quantities change; --show names them, --csv and --json have all")
-    result.plot = _charts(result, command, axes, shown)
+    charts = Panels(command.name, options[0], options[1] if len(options) > 1 else None, points, frozenset(kept))
+    result.plot = [charts.of(path, units[path]) for path in shown]
     return result
 
 
-def _value(option: Option, text: Any) -> Any:
-    return text if option.flag else option.parse(str(text))
+def _value(option: Option, text: str | bool) -> Parsed:
+    return text if isinstance(text, bool) else option.parse(text)
 
 
-def _charts(answer: Answer, command: Command, axes: Sequence[Axis], shown: list[str]) -> list[Chart]:
-    """Draw a panel for each quantity that is shown: lines over numbers, bars over words."""
-    rows, units = answer.rows or [], answer.extra["units"]
-    over = axes[0][0]
-    by = axes[1][0] if len(axes) > 1 else None
-    xs = [row[over.name] for row in rows]
-    numeric = all(isinstance(x, (int, float)) and not isinstance(x, bool) for x in xs)
-    x_scale, x_unit = axis([float(x) for x in xs], over.unit) if numeric else (1.0, "")
-    charts = []
-    for path in shown:
-        y_scale, y_unit = axis([float(r[path]) for r in rows if r[path] is not None], units[path])
-        groups: dict[str, list[Any]] = {}
-        for row in rows:
-            if row[path] is not None:
-                groups.setdefault("" if by is None else f"{by.name} {row[by.name]}", []).append(row)
-        ends = [end for end in _ends(path) if all(end in row and row[end] is not None for row in rows)]
+@record
+class Panels:
+    """What is drawn of a sweep over one option, a line for each value of another: lines over numbers, bars over
+    words. kept: the quantities in the answer's rows."""
+
+    title: str
+    over: Option
+    by: Option | None
+    points: Sequence[Point]
+    kept: frozenset[str]
+
+    def of(self, path: str, unit: str) -> Chart:
+        """Return the panel of one quantity."""
+        known = [point for point in self.points if path in point.quantities]
+        values = [float(point.quantities[path][0]) for point in known]
+        y_scale, y_unit = axis(values, unit)
+        numbers = self._numbers()
+        x_scale, x_unit = (1.0, "") if numbers is None else axis(map(float, numbers.values()), self.over.unit)
+        everywhere = self.kept.intersection(*(point.quantities for point in self.points))
+        ends = [end for end in _ends(path) if end in everywhere]
+        groups: dict[str, list[Point]] = {}
+        for point in known:
+            name = "" if self.by is None else f"{self.by.name} {point.value(self.by)}"
+            groups.setdefault(name, []).append(point)
         series = []
         for name, mine in groups.items():
-            band = [[row[end] / y_scale for row in mine] for end in ends] if len(ends) == 2 else [(), ()]
-            x = [row[over.name] / x_scale if numeric else str(row[over.name]).lower() for row in mine]
-            series.append(Series(name or path, x, [row[path] / y_scale for row in mine], *band))
-        drawn = "lines" if numeric and len(set(xs)) > 1 else "bars"
-        charts.append(
-            Chart(
-                drawn,
-                f"{command.name}: {path} over {over.name}",
-                titled(over.name, x_unit),
-                titled(path, y_unit),
-                series,
-                log_x=drawn == "lines" and _spread(xs),
-                log_y=drawn == "lines" and _spread([row[path] for row in rows if row[path] is not None]),
-            )
+            band = [[p.quantities[end][0] / y_scale for p in mine] for end in ends] if len(ends) == 2 else [(), ()]
+            words = [str(p.value(self.over)).lower() for p in mine]
+            x = words if numbers is None else [numbers[id(p)] / x_scale for p in mine]
+            series.append(Series(name or path, x, [p.quantities[path][0] / y_scale for p in mine], *band))
+        lines = numbers is not None and len(set(numbers.values())) > 1
+        return Chart(
+            "lines" if lines else "bars",
+            f"{self.title}: {path} over {self.over.name}",
+            titled(self.over.name, x_unit),
+            titled(path, y_unit),
+            series,
+            log_x=lines and numbers is not None and _spread(list(numbers.values())),
+            log_y=lines and _spread(values),
         )
-    return charts
+
+    def _numbers(self) -> dict[int, int | float] | None:
+        """Return the value of `over` by point, where all are numbers."""
+        found: dict[int, int | float] = {}
+        for point in self.points:
+            value = point.value(self.over)
+            if isinstance(value, bool) or not isinstance(value, (int, float)):
+                return None
+            found[id(point)] = value
+        return found
 
 
 def _ends(path: str) -> tuple[str, str]:
-    from napkin.render.answer import end_path
-
     return end_path(path, "low"), end_path(path, "high")
 
 
-def _spread(values: Sequence[Any]) -> bool:
+def _spread(values: Sequence[float]) -> bool:
     """Whether a logarithmic axis shows more: everything above 0, the largest far above the smallest."""
     return bool(values) and min(values) > 0 and max(values) >= 16 * min(values)
 

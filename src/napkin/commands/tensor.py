@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from napkin import formats, units
-from napkin.commands.command import Command, Inputs
+from napkin.commands.command import Command
+from napkin.commands.inputs import Inputs
 from napkin.counting import tensors
 from napkin.counting.tensors import View
 from napkin.errors import NapkinError
@@ -37,36 +38,36 @@ def run(inputs: Inputs) -> Answer:
 
 def read(inputs: Inputs) -> TensorQuestion:
     """Read the question."""
-    shape = parsed(units.shape, inputs.need("size", "the shape, e.g. 4x8"), "SIZE")
-    form = formats.find(inputs.get("dtype"))
+    shape = parsed(units.shape, inputs.text("size", "the shape, e.g. 4x8"), "SIZE")
+    form = formats.find(inputs.text("dtype"))
     view, copied = _read_view(inputs, tensors.new(shape), form)
-    count = inputs.term("count") if inputs.get("count") else None
-    index = inputs.get("index")
-    return TensorQuestion(shape, form, count, view, copied, None if index is None else view.at(index))
+    count = inputs.term("count") if inputs.has("count") else None
+    offset = view.at(inputs.integers("index")) if inputs.has("index") else None
+    return TensorQuestion(shape, form, count, view, copied, offset)
 
 
 def _read_view(inputs: Inputs, base: View, form: Format | Integer) -> tuple[View, bool]:
     """Return the view that the options ask for, and whether it had to be copied."""
-    asked = [n for n in ("slice", "permute", "transpose", "contiguous", "view", "index") if inputs.get(n)]
+    asked = [n for n in ("slice", "permute", "transpose", "contiguous", "view", "index") if inputs.value(n)]
     if asked and isinstance(form, Format) and (form.scale or form.element_bits < 8):
         raise NapkinError(
             f"--{asked[0]}: {form.name} packs its elements: it has no views by element",
             "a packed tensor is quantized again for another order; ask only for its bytes",
         )
     view = base
-    if inputs.get("slice") is not None:
-        view = tensors.take(view, parsed(selection, inputs.get("slice"), "--slice"))
-    if inputs.get("permute") is not None and inputs.get("transpose"):
+    if inputs.has("slice"):
+        view = tensors.take(view, parsed(selection, inputs.text("slice"), "--slice"))
+    if inputs.has("permute") and inputs.flag("transpose"):
         raise NapkinError("--permute and --transpose cannot be combined", "give the whole order with --permute")
-    if inputs.get("permute") is not None:
-        view = tensors.permute(view, inputs.get("permute"))
-    if inputs.get("transpose"):
+    if inputs.has("permute"):
+        view = tensors.permute(view, inputs.integers("permute"))
+    if inputs.flag("transpose"):
         view = tensors.transpose(view)
-    copied = bool(inputs.get("contiguous")) and not view.contiguous
+    copied = inputs.flag("contiguous") and not view.contiguous
     if copied:
         view = tensors.contiguous(view)
-    if inputs.get("view") is not None:
-        view = tensors.reshape_view(view, inputs.get("view"))
+    if inputs.has("view"):
+        view = tensors.reshape_view(view, inputs.integers("view"))
     return view, copied
 
 
@@ -139,7 +140,7 @@ COMMAND = Command(
     "tensor",
     "A tensor's bytes, strides, views and offsets; offsets and strides are in elements",
     run,
-    ("dtype", "count", "slice", "permute", "transpose", "contiguous", "view", "index"),
+    options=("dtype", "count", "slice", "permute", "transpose", "contiguous", "view", "index"),
     arguments=("size",),
     defaults={"dtype": "fp32"},
     examples=("tensor 4x8", "tensor 4x4 --transpose", "tensor 4x4 --index 1,2", "tensor 49152x12288 --dtype bf16"),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from napkin.commands.command import Command, Inputs
+from napkin.commands.command import Command
+from napkin.commands.inputs import Inputs
 from napkin.commands.machine import read_hardware, read_peak
 from napkin.counting.six_n import six_n
 from napkin.errors import BROKEN, OK, NapkinError
@@ -61,10 +62,10 @@ def read(inputs: Inputs) -> TrainTimeQuestion:
     known, counted = _read_known(inputs)
     hardware = read_hardware(inputs)
     peak = read_peak(inputs, hardware)
-    price = inputs.term("price") if inputs.get("price") is not None else None
-    if inputs.get("budget") is not None and price is None:
+    price = inputs.term("price") if inputs.has("price") else None
+    if inputs.has("budget") and price is None:
         raise NapkinError("--budget needs --price", "add --price, USD per GPU-hour")
-    budget = inputs.term("budget") if inputs.get("budget") is not None else None
+    budget = inputs.term("budget") if inputs.has("budget") else None
     layout = [f"--{name}" for name in PREDICTS if name in inputs]
     if layout and ("mfu" in known or "gpus" not in known):
         unused = "--mfu is given" if "mfu" in known else "without --gpus there is no layout to estimate the MFU of"
@@ -76,11 +77,11 @@ def read(inputs: Inputs) -> TrainTimeQuestion:
         if is_wanted(known, budget is not None):
             confidence, step = _read_estimate(inputs, known, hardware)
     for name in ("power-overhead", "pue", "carbon-intensity"):
-        inputs.get(name)
+        inputs.value(name)
     return TrainTimeQuestion(
         known=known,
         counted=counted,
-        convention=str(inputs.get("flops")),
+        convention=inputs.text_or_none("flops") or "6nd",
         hardware=hardware,
         peak=peak,
         budget=budget,
@@ -97,16 +98,16 @@ def _read_known(inputs: Inputs) -> tuple[dict[str, Term], Term | None]:
     """Return what was given among params, tokens, gpus, mfu and time; and a model's counted FLOPs per token."""
     known = {}
     for name in ("params", "tokens", "gpus", "mfu"):
-        if inputs.get(name) is not None:
+        if inputs.has(name):
             known[name] = inputs.term(name)
-    if inputs.get("within") is not None:
+    if inputs.has("within"):
         known["time"] = inputs.term("within", "time")
-    if inputs.get("model") is not None:
+    if inputs.has("model"):
         return known, _read_model(inputs, known)
     for name in ("seq", "flops", "assume-ignorable", *PREDICTS):
         if name in inputs:
             raise NapkinError(f"--{name} belongs to a MODEL", "name a model instead of --params")
-    active = inputs.get("active-params")
+    active = inputs.integer_or_none("active-params")
     if active is not None:
         if "params" in known and active > known["params"].value:
             raise NapkinError("--active-params is above --params", "active parameters are part of all parameters")
@@ -117,7 +118,7 @@ def _read_known(inputs: Inputs) -> tuple[dict[str, Term], Term | None]:
 def _read_model(inputs: Inputs, known: dict[str, Term]) -> Term:
     """Add a model's parameters and FLOPs per token to what is known; return the counted FLOPs per token."""
     for name in ("params", "active-params"):
-        if inputs.get(name) is not None:
+        if inputs.has(name):
             raise NapkinError(f"MODEL and --{name} cannot be combined", "the model has its own count")
     from napkin.commands.model import read_model, read_per_token
     from napkin.counting.params import params
@@ -137,7 +138,7 @@ def _read_estimate(inputs: Inputs, known: Mapping[str, Term], hardware: Hardware
     if note := generation_note(hardware):
         inputs.note(note)
     confidence = read_confidence(inputs)
-    if inputs.get("model") is None or "gpus" not in known or not any(name in inputs for name in PREDICTS):
+    if not inputs.has("model") or "gpus" not in known or not any(name in inputs for name in PREDICTS):
         return confidence, None
     from napkin.commands.model import read_model
     from napkin.commands.step_model import read_step

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Sequence
-from typing import Any
 
-from napkin.commands.command import Command, Inputs
+from napkin.commands.command import Command
 from napkin.commands.confidence import read_confidence
+from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError
 from napkin.evidence import facts, footprint, runs, validate
 from napkin.evidence.compared import Compared
+from napkin.evidence.error_statistics import Errors, by_group, by_quantity, errors_of
 from napkin.evidence.published import Published, RunRow
 from napkin.evidence.published import read as read_published
-from napkin.evidence.ranking import lower_quantile
 from napkin.options.output import DRAWS
 from napkin.record import record
-from napkin.render.answer import Answer
+from napkin.render.answer import Answer, Row
 from napkin.render.chart import Chart, Series
 from napkin.render.scale import axis, titled
 from napkin.term import SEEN, Term, leaf
@@ -46,6 +45,15 @@ class ValidateQuestion:
     draw: bool
 
 
+@record
+class SourceErrors:
+    """The errors of one quantity in the rows of one source."""
+
+    quantity: str
+    source: str
+    errors: Errors
+
+
 def run(inputs: Inputs) -> Answer:
     """Answer for the shipped evidence or a file."""
     return answer(read(inputs))
@@ -53,21 +61,21 @@ def run(inputs: Inputs) -> Answer:
 
 def read(inputs: Inputs) -> ValidateQuestion:
     """Read the question."""
-    path = inputs.get("file")
+    path = inputs.text_or_none("file")
     rows = Published(facts.steps(), facts.memory(), facts.runs()) if path is None else read_published(str(path))
     return ValidateQuestion(
         rows=rows,
         path=path,
         confidence=read_confidence(inputs),
-        inside=bool(inputs.get("in-sample")),
+        inside=inputs.flag("in-sample"),
         worst=_read_worst(inputs),
-        draw=bool(inputs.get("plot")),
+        draw=inputs.has("plot"),
     )
 
 
 def _read_worst(inputs: Inputs) -> int:
     """Return how many of the worst rows to show."""
-    text = str(inputs.get("worst"))
+    text = inputs.text("worst")
     if not (text.isascii() and text.isdigit() and len(text) < 6):
         raise NapkinError(f"--worst: {text[:40]!r} is not a whole number", "for example --worst 20")
     return int(text)
@@ -81,7 +89,7 @@ def answer(question: ValidateQuestion) -> Answer:
     answer = Answer("validate", f"predicted against measured: {len(compared):,} rows of {where}", terms)
     answer.rows = [_row(one) for one in compared]
     answer.display = _display(compared, question.worst)
-    answer.extra["sources"] = sources
+    answer.extra["sources"] = [_source_row(one) for one in sources]
     answer.pictures = _by_source(sources)
     kind = "fitted to every row" if question.inside else "fitted with the row's own source held out"
     answer.notes.append(f"constants {kind}; intervals of {question.confidence:.0%}")
@@ -124,9 +132,9 @@ def whole_runs(rows: Sequence[RunRow], level: float, inside: bool) -> list[Compa
     return answers
 
 
-def _row(one: Compared) -> dict[str, Any]:
+def _row(one: Compared) -> Row:
     """Return a row of the answer; what is not known is omitted."""
-    fields: dict[str, Any] = {
+    fields: Row = {
         "id": one.id,
         "quantity": one.quantity,
         "predicted": one.predicted,
@@ -142,61 +150,51 @@ def _row(one: Compared) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if value not in (None, "")}
 
 
-def _counted(compared: Sequence[Compared]) -> dict[str, list[Compared]]:
-    """Return the rows that statistics count, by quantity."""
-    groups: dict[str, list[Compared]] = {}
-    for one in compared:
-        if one.error is not None and not one.suspect:
-            groups.setdefault(one.quantity, []).append(one)
-    return groups
-
-
-def _statistics(compared: Sequence[Compared]) -> tuple[list[Term], list[dict[str, Any]]]:
-    """Return median, mean, p90 and bias of the errors and the share of intervals that cover, by quantity and source."""
+def _statistics(compared: Sequence[Compared]) -> tuple[list[Term], list[SourceErrors]]:
+    """Return the errors by quantity as terms, and those of each source."""
     terms: list[Term] = []
-    sources: list[dict[str, Any]] = []
-    for quantity, members in _counted(compared).items():
-        errors = [abs(one.error or 0.0) for one in members]
+    sources: list[SourceErrors] = []
+    for quantity, members in by_quantity(compared).items():
+        found = errors_of(members)
         figures = {
-            f"error/{quantity}/median": statistics.median(errors),
-            f"error/{quantity}/mean": statistics.fmean(errors),
-            f"error/{quantity}/p90": lower_quantile(errors, 0.9),
-            f"error/{quantity}/bias": statistics.median(one.error or 0.0 for one in members),
+            f"error/{quantity}/median": found.median,
+            f"error/{quantity}/mean": found.mean,
+            f"error/{quantity}/p90": found.p90,
+            f"error/{quantity}/bias": found.bias,
         }
-        inside = [one.covered for one in members if one.covered is not None]
-        if inside:
-            figures[f"coverage/{quantity}"] = sum(inside) / len(inside)
-        figures[f"rows/{quantity}"] = len(members)
+        if found.coverage is not None:
+            figures[f"coverage/{quantity}"] = found.coverage
+        figures[f"rows/{quantity}"] = found.rows
         terms += [leaf(name, value, "1", SEEN, "published rows") for name, value in figures.items()]
-        groups: dict[str, list[Compared]] = {}
-        for one in members:
-            groups.setdefault(one.group, []).append(one)
-        for group, several in sorted(groups.items()):
-            own = [abs(one.error or 0.0) for one in several]
-            within = [one.covered for one in several if one.covered is not None]
-            sources.append(
-                {
-                    "quantity": quantity,
-                    "source": group,
-                    "rows": len(several),
-                    "median": statistics.median(own),
-                    "mean": statistics.fmean(own),
-                    "p90": lower_quantile(own, 0.9),
-                    "bias": statistics.median(one.error or 0.0 for one in several),
-                    **({"coverage": sum(within) / len(within)} if within else {}),
-                }
-            )
+        sources += [SourceErrors(quantity, group, errors_of(rows)) for group, rows in sorted(by_group(members).items())]
     return terms, sources
 
 
-def _by_source(sources: Sequence[dict[str, Any]]) -> tuple[str, ...]:
+def _source_row(one: SourceErrors) -> Row:
+    """Return the errors of one source as a row."""
+    found = one.errors
+    covered = {} if found.coverage is None else {"coverage": found.coverage}
+    return {
+        "quantity": one.quantity,
+        "source": one.source,
+        "rows": found.rows,
+        "median": found.median,
+        "mean": found.mean,
+        "p90": found.p90,
+        "bias": found.bias,
+        **covered,
+    }
+
+
+def _by_source(sources: Sequence[SourceErrors]) -> tuple[str, ...]:
     """Return the statistics by source as lines."""
     lines = ["  by source                                    rows  median    mean     p90    bias  covered"]
     for one in sources:
-        covered = f"{one['coverage']:7.0%}" if "coverage" in one else "       "
+        found = one.errors
+        covered = "       " if found.coverage is None else f"{found.coverage:7.0%}"
         lines.append(
-            f"  {one['source'][:20]:20} {one['quantity'][:24]:24} {one['rows']:4} {one['median']:7.1%} "
-            f"{one['mean']:7.1%} {one['p90']:7.1%} {one['bias']:+7.1%}  {covered}"
+            f"  {one.source[:20]:20} {one.quantity[:24]:24} {found.rows:4} {found.median:7.1%} "
+            f"{found.mean:7.1%} {found.p90:7.1%} {found.bias:+7.1%}  {covered}"
         )
     return tuple(lines)
 
@@ -220,10 +218,8 @@ def _display(compared: Sequence[Compared], count: int) -> list[dict[str, str]]:
 def _scatter(compared: Sequence[Compared]) -> list[Chart]:
     """Draw predicted against measured, one panel a quantity."""
     charts = []
-    for quantity, members in _counted(compared).items():
-        groups: dict[str, list[Compared]] = {}
-        for one in members:
-            groups.setdefault(one.group, []).append(one)
+    for quantity, members in by_quantity(compared).items():
+        groups = by_group(members)
         unit = UNITS.get(quantity, "byte")
         scale, name_of = axis([one.measured or 0.0 for several in groups.values() for one in several], unit)
         series = [

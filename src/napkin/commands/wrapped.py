@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from typing import Any
 
-from napkin.commands.command import Command, Inputs, OptionText, ask
+from napkin.commands.command import Command, ask, find
+from napkin.commands.inputs import Inputs, OptionText
 from napkin.errors import NapkinError, did_you_mean
 from napkin.options.option import Option
 from napkin.options.output import COMMON, DRAWS
@@ -14,20 +14,22 @@ from napkin.options.registry import OPTIONS, canonical
 from napkin.render.answer import Answer, Shown
 
 Question = dict[str, OptionText]
+Changes = Mapping[str, str | bool | None]
+"""Option → its text in a changed question; None takes the option out."""
 
 
 def read_target(inputs: Inputs) -> tuple[Command, Question]:
     """Return the command that is asked, and its options as given or as the run file has them."""
-    command = inputs.command.target
-    if command is None:
+    if not inputs.command.target:
         name = inputs.command.name
         raise NapkinError(f"{name}: which command?", f"napkin {inputs.command.examples[0]}")
+    command = find(inputs.command.target)
     taken = {*command.names, *command.figures} - {*COMMON, *DRAWS}
     shown = {name: one for name, one in inputs.shown.items() if name in taken}
     return command, {name: OptionText(_as_given(one), one.origin) for name, one in shown.items()}
 
 
-def _as_given(shown: Shown) -> Any:
+def _as_given(shown: Shown) -> object:
     if shown.text is not None:
         return shown.text
     return list(shown.value) if isinstance(shown.value, tuple) else shown.value
@@ -43,8 +45,8 @@ def option_of(command: Command, name: str, where: str) -> Option:
     return OPTIONS[known]
 
 
-def changed(question: Question, changes: Mapping[str, Any]) -> Question:
-    """Return the question with other texts for some options; None takes an option out."""
+def changed(question: Question, changes: Changes) -> Question:
+    """Return the question with other texts for some options."""
     result = {name: one for name, one in question.items() if name not in changes}
     return {**result, **{name: OptionText(text) for name, text in changes.items() if text is not None}}
 
@@ -65,7 +67,7 @@ def answer_quietly(command: Command, question: Question, only: Container[str] | 
     return ask(command, question, Quantities() if only is None else only)
 
 
-def assignments(text: str, command: Command, where: str) -> dict[str, Any]:
+def assignments(text: str, command: Command, where: str) -> dict[str, str | bool]:
     """Return `tp=8,pp=4,sp=false` as texts by option. A value keeps its commas where no `name=` follows them."""
     parts: list[str] = []
     for piece in text.split(","):
@@ -75,7 +77,7 @@ def assignments(text: str, command: Command, where: str) -> dict[str, Any]:
             parts[-1] += "," + piece
         else:
             parts.append(piece)
-    result: dict[str, Any] = {}
+    result: dict[str, str | bool] = {}
     for part in parts:
         head, equals, value = part.partition("=")
         if not equals:

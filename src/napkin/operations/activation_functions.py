@@ -15,7 +15,7 @@ from napkin.errors import Refused
 from napkin.operations.implementations import Implementation
 
 MakeWeight = Callable[[int], Tensor]
-"""Makes a function's own weight of so many numbers."""
+"""Makes a function's own weight of this many numbers."""
 
 TANH_WRITTEN = ("gelu_new", "gelu_accurate", "gelu_python_tanh")
 """0.5·x·(1 + tanh(√(2/π)·(x + 0.044715·x³)))"""

@@ -84,12 +84,12 @@ class AttentionCore(Ordinary):
                                                                            dynamic: a mask that is read fourth is
                                                                            added; distance: scores that are read fourth
     chunk    a query sees only keys of its own run of `chunk` tokens (None: all)
-    upcast   written out, the scores are a product of fp32 tensors
+    upcast   in elementary operations, the scores are a product of fp32 tensors
     anywhere the window's keys are chosen among all that are past, which are cached
-    own_mask the code gives torch's attention a mask for each head
+    own_mask the implementation gives torch's attention a mask for each head
     shared   one tensor is both key and value, the same for all heads of every rank
-    compressed  beside those, a query sees one more key for each run of so many tokens that is past (0: none), which
-                it reads fourth; `chosen`: at most so many of these (None: all)
+    compressed  next to those, a query sees one more key for each run of this many tokens that is past (0: none), which
+                it reads fourth; `chosen`: at most this many of these (None: all)
     ahead    keys seen from the query on, itself included, where both ways have windows of their own
     merged   keys and values are this stack's and the other's, one behind the other
     """
@@ -179,7 +179,7 @@ class AttentionCore(Ordinary):
         )
 
     def traffic(self) -> tuple[Number, Number]:
-        """Splitting, transposing and joining of q, k and v."""
+        """Count the copies that split, transpose and concatenate q, k and v."""
         wide = (self.heads + self.kv_heads) * self.qk_dim + self.kv_heads * self.v_dim
         return 2 * wide, 4 * wide
 
@@ -214,7 +214,7 @@ class AttentionCore(Ordinary):
         return Cache(self.reads[1], tokens=tokens, heads=self.kv_heads, head_dim=sizes, made_from=self.reads[1:3])
 
     def elements_moved(self, work: Work) -> Number:
-        """The kernel reads q, k, v and writes the output, no scores: Dao et al. 2022, arXiv:2205.14135."""
+        """Count q, k, v and the output; the kernel writes no scores (Dao et al. 2022, arXiv:2205.14135)."""
         keys = work.sequences * work.memory if self.cross else work.tokens + work.sequences * self.runs(work.length)
         keys = keys + work.sequences * work.memory * self.merged
         return work.tokens * self.heads * (self.qk_dim + self.v_dim) + keys * self.cached

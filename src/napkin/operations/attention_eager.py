@@ -81,7 +81,7 @@ def eager(run: Lowering, op: Attention, qkv: tuple[Tensor, ...], heads: Number, 
 
 
 def beside_sink(run: Lowering, scores: Tensor, heads: Number) -> Tensor:
-    """σ(logsumexp(scores) − sink): the share of all scores together beside the sink's, in fp32."""
+    """σ(logsumexp(scores) − sink): the share of all scores together next to the sink's, in fp32."""
     tape, rows = run.tape, run.b * heads * run.own
     scores = tape.raised(scores)
     total = tape.new(rows, scores.dtype, "log-sum-exp")
@@ -90,7 +90,7 @@ def beside_sink(run: Lowering, scores: Tensor, heads: Number) -> Tensor:
 
 
 def dropped_share(run: Lowering, op: Attention) -> float:
-    """The probability that one of attention's weights is dropped."""
+    """Return the dropout probability of attention weights."""
     drops = run.implementation.drops == ALWAYS or (run.implementation.drops == ALIBI and op.position == "alibi")
     return run.dropout if drops else 0.0
 
@@ -111,7 +111,7 @@ def by_heads(run: Lowering, op: Attention, qkv: tuple[Tensor, ...], heads: Numbe
 
 
 def causal_mask(run: Lowering) -> Tensor:
-    """The boolean mask of this layer, or the one of all layers."""
+    """Return the boolean mask of this layer, or the one that all layers share."""
     if run.implementation.mask == "each":
         return run.tape.new(run.b * run.own * run.s, "bool", "mask", fixed=True)
     if run.implementation.mask == "layer":
@@ -123,8 +123,8 @@ def causal_mask(run: Lowering) -> Tensor:
 
 
 def with_sinks(run: Lowering, scores: Tensor, v: Tensor, heads: Number, count: Number, op: Attention) -> Tensor:
-    """Scores with one learned score a head beside them (where there is one): shifted by their maximum (where the code
-    does it), normalised, the sink cut off."""
+    """Scores with one learned score a head next to them (where there is one): shifted by their maximum (where the
+    implementation does it), normalized, the sink cut off."""
     tape = run.tape
     rows = run.b * heads * run.own
     combined = tape.scale(scores) if op.sinks else scores
@@ -143,8 +143,8 @@ def with_sinks(run: Lowering, scores: Tensor, v: Tensor, heads: Number, count: N
 
 
 def written_out(run: Lowering, op: Attention, qkv: tuple[Tensor, ...], heads: Number, kv_heads: Number) -> Tensor:
-    """What scaled_dot_product_attention runs where no kernel takes the heads (ATen/native/transformers/
-    attention.cpp, _scaled_dot_product_attention_math): elementary operations, in fp32."""
+    """Run scaled_dot_product_attention's math backend, where no kernel takes the heads: elementary operations, in fp32
+    (ATen/native/transformers/attention.cpp, _scaled_dot_product_attention_math)."""
     tape = run.tape
     q, k, v = (tape.lowered(t) for t in qkv)
     narrow = q.dtype

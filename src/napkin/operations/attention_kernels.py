@@ -22,12 +22,12 @@ PHILOX = {FLASH: (16, 8), EFFICIENT: (8, 8), CUDNN: (8, 8)}
 
 
 def expanded(run: Lowering, x: Tensor, count: Number) -> Tensor:
-    """A view that repeats x. Backwards its gradient is summed to x's size."""
+    """Return an expanded view of x, whose gradient is summed to x's size."""
     return run.tape.record("expand", (x,), x.view(count), alias=True)
 
 
 def biased(run: Lowering, op: Attention, heads: Number, keys: Number) -> Tensor:
-    """The position bias as a kernel's additive mask: laid out by heads, what is masked cut out of it."""
+    """Return the position bias as an additive mask: head-major, with -inf where masked."""
     tape = run.tape
     stored = "fp32" if tape.autocast else tape.compute
     pairs = run.own * keys
@@ -47,14 +47,15 @@ def biased(run: Lowering, op: Attention, heads: Number, keys: Number) -> Tensor:
 
 
 def aligned(run: Lowering, mask: Tensor, queries: Number, keys: Number, heads: Number) -> Tensor:
-    """An additive mask as the efficient kernel takes it: rows padded to a multiple of 8, a copy unless they are."""
+    """Return an additive mask for the memory-efficient kernel: rows padded to a multiple of 8 by a copy if
+    necessary."""
     rows = ceil_div(keys, MASK_KEYS) * MASK_KEYS
     padded = run.tape.new(queries * rows * heads, mask.dtype, "padded bias")
     return select(rows == keys, mask, run.tape.record("pad", (mask,), padded))
 
 
 def with_runs(run: Lowering, op: Attention, qkv: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-    """The keys of runs put behind those of tokens: one tensor, which is both key and value."""
+    """Concatenate the keys of tokens and of compressed runs to one tensor, which is both key and value."""
     query, key, _ = qkv
     more = run.read(op, 3).tensor
     dtype = promoted(key, more)
@@ -63,7 +64,7 @@ def with_runs(run: Lowering, op: Attention, qkv: tuple[Tensor, Tensor, Tensor]) 
 
 
 def whole_heads(run: Lowering, op: Attention, qkv: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-    """With more ranks than key/value heads: the joined product's result gathered, of which each rank's key is
+    """With more ranks than key/value heads: the fused projection's result gathered, of which each rank's key is
     rotated, its value a view that keeps it whole."""
     query, key, value = qkv
     few = run.split.tensor > op.kv_heads
@@ -82,7 +83,8 @@ def keys_of(run: Lowering, op: Attention) -> Number:
 
 
 def is_masked(run: Lowering, op: Attention) -> bool:
-    """Whether the kernel gets an explicit mask. One that a window spares is not made, but where the code makes all."""
+    """Whether the kernel gets an explicit mask. One that a window spares is not made, but where the implementation
+    makes all."""
     if op.merged or op.own_mask or op.anywhere or (op.window is not None and run.implementation.windows_masked):
         return True
     if run.implementation.masked or not run.implementation.window_mask:
@@ -160,8 +162,8 @@ def by_distance(run: Lowering, op: Attention, heads: Number, kernel: str, masked
 
 
 def kernel_mask(run: Lowering, op: Attention, heads: Number, kernel: str) -> Tensor:
-    """An additive mask: one for all heads, made anew by each call from a boolean one, or with ALiBi's biases for
-    each head, made once for all layers."""
+    """Return an additive mask: one for all heads, made in each call from a boolean one, or ALiBi's biases per head,
+    made once for all layers."""
     tape = run.tape
     if op.position == "dynamic":
         made = tape.lowered(run.read(op, 3).tensor)
@@ -189,6 +191,6 @@ def repeated_by_model(run: Lowering, x: Tensor, heads: Number, kv_heads: Number)
 
 
 def repeated_in_kernel(run: Lowering, x: Tensor, heads: Number, kv_heads: Number) -> Tensor:
-    """A kernel that takes no grouped heads reads keys and values repeated for each query head."""
+    """Repeat keys and values for each query head, for a kernel without grouped-query attention."""
     copied = run.tape.copy(x.view(x.count // kv_heads * heads), "repeated")
     return select(heads == kv_heads, x, copied)

@@ -38,7 +38,7 @@ class BandAttention(Ordinary):
         return NOT_TIMED  # not timed yet
 
     def depends_on_shapes(self, length: int) -> bool:
-        """The code pads sequences to whole windows."""
+        """Return False where the class pads the sequence to a multiple of the window."""
         return length % self.window == 0
 
     def attention_width(self) -> Number:

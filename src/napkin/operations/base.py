@@ -189,7 +189,7 @@ class Operation:
         raise NotImplementedError
 
     def buffers(self, vocabulary: int) -> tuple[tuple[int, str], ...]:
-        """Return (elements, number format) of the tensors that the reference module registers next to its
+        """Return (elements, dtype) of the tensors that the reference module registers next to its
         parameters."""
         raise NotImplementedError
 

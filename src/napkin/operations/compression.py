@@ -19,7 +19,7 @@ from napkin.record import record
 @record
 class Compressor(Ordinary):
     """One key of `head_dim` numbers for each run of `rate` tokens: Σ over the run of softmax(gate + position)·value,
-    normalised, its last `rotary` numbers turned. FLOP: 4·T·h·d, twice that where overlapping.
+    normalized, its last `rotary` elements rotated (RoPE). FLOP: 4·T·h·d, twice that where overlapping.
 
     overlapping  a run's key is made of its own tokens and of those of the run before, each token giving both its own
                  values and gates"""
@@ -52,7 +52,7 @@ class Compressor(Ordinary):
         return 16 * self.wide, 24 * self.wide
 
     def lower(self, run: Lowering) -> Value:
-        """Values and gates of each run weighed and added up; an overlapping one lays both series out anew first."""
+        """Values and gates of each run weighed and added up; an overlapping one lays both series out again first."""
         tape = run.tape
         x = run.read(self).tensor
         values, gates = (
@@ -64,7 +64,7 @@ class Compressor(Ordinary):
 @record
 class RunIndexer(Ordinary):
     """Chooses the runs that each query sees: small queries from the latent query, its own compressor for their keys,
-    and a weight for each head; score = Σ_h w_h·relu(q_h·k). Reads the layer's normalised input and the latent query.
+    and a weight for each head; score = Σ_h w_h·relu(q_h·k). Reads the layer's normalized input and the latent query.
     The loss's gradient does not reach its weights: a choice has none."""
 
     d_in: int
@@ -130,7 +130,8 @@ class RunIndexer(Ordinary):
 @record
 class BlockIndexer(Ordinary):
     """Chooses the blocks of `block` keys that each query sees, by the largest of q·k in each: small queries of its own
-    heads and one key a token, normalised, `rotary` numbers turned. The loss's gradient does not reach its weights."""
+    heads and one key per token, normalized, `rotary` elements rotated. The loss's gradient does not reach its
+    weights."""
 
     d_in: int
     heads: int
@@ -163,7 +164,7 @@ class BlockIndexer(Ordinary):
         return Cache(self.name, growing=over.context * self.head_dim)
 
     def lower(self, run: Lowering) -> Value:
-        """The choice of blocks: the scores of every query with every key, for each head, come and go in fp32."""
+        """Choose blocks of keys; the scores of all queries and keys, per head, are temporaries in fp32."""
         tape = run.tape
         x = run.read(self).tensor
         outer, tape.again = tape.again, True
@@ -190,7 +191,7 @@ class GroupedMatmul(BlockMatmul):
     def lower(self, run: Lowering) -> Value:
         """Run one batched matmul per group.
 
-        Tokens and heads are folded by a copy, and the result is put together by one; autocast casts the weight, of
+        Tokens and heads are folded by a copy, and the result is concatenated by one; autocast casts the weight, of
         which each matmul sees a view, on every pass."""
         tape = run.tape
         x = run.read(self)
@@ -208,7 +209,7 @@ class GroupedMatmul(BlockMatmul):
 
 
 def compressed(run: Lowering, op: Compressor, values: Tensor, gates: Tensor) -> Tensor:
-    """The keys of all whole runs."""
+    """Return the keys of all complete runs."""
     tape = run.tape
     runs = run.b * (run.own // op.rate)
     count = runs * op.rate * op.wide
@@ -227,7 +228,7 @@ def compressed(run: Lowering, op: Compressor, values: Tensor, gates: Tensor) -> 
 
 
 def unkept(run: Lowering, read: Tensor, d_in: int, d_out: int) -> Tensor:
-    """A product whose result leads to a choice alone: autocast's copy of its weight stays in the cache."""
+    """Run a linear layer that only a choice reads; autocast's copy of its weight stays in the cache."""
     tape = run.tape
     read = tape.lowered(read)
     copy = d_in * d_out * BYTES[tape.autocast] if tape.autocast else 0

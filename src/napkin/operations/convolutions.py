@@ -1,4 +1,4 @@
-"""Convolutions along the sequence, and values of the token before."""
+"""Convolutions along the sequence, and values of the previous token."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from napkin.record import record
 
 @record
 class Conv(Ordinary):
-    """A convolution of `kernel` steps along the sequence, each of `channels` outputs reading `group` channels.
+    """Convolution of `kernel` steps along the sequence, each of `channels` outputs reading `group` channels.
 
-    Depthwise (group 1) it is elementwise work in a fused kernel and no matrix product; a full one (group > 1) is the
-    product (T × group·kernel)(group·kernel × channels). FLOP: 2·T·group·kernel·channels."""
+    Depthwise (group 1) it is elementwise work in a fused kernel; otherwise it is the matmul
+    (T × group·kernel)(group·kernel × channels). FLOP: 2·T·group·kernel·channels."""
 
     channels: int
     kernel: int
@@ -45,11 +45,11 @@ class Conv(Ordinary):
         return division_of(self.shard)
 
     def cache(self, over: Served) -> Cache | None:
-        """The last kernel − 1 inputs."""
+        """Cache the last kernel − 1 inputs."""
         return Cache(self.name, fixed=ceil_div(self.channels * self.group, over.ranks) * (self.kernel - 1))
 
     def lower(self, run: Lowering) -> Value:
-        """A convolution keeps its input; parts of several products are put together first."""
+        """Run the convolution, which saves its input; several inputs are concatenated first."""
         first = run.read(self)
         inputs = tuple(run.read(self, i).tensor for i in range(len(self.reads)))
         count = run.tokens * self.channels // (run.split.tensor if first.divided else 1)
@@ -106,11 +106,11 @@ class ConvPair(Ordinary):
         return 8 * self.channels, 16 * self.channels
 
     def cache(self, over: Served) -> Cache | None:
-        """The last kernel − 1 inputs of each."""
+        """Cache the last kernel − 1 inputs of each."""
         return Cache(self.name, fixed=ceil_div(self.channels, over.ranks) * (sum(self.kernels) - 2))
 
     def lower(self, run: Lowering) -> Value:
-        """Zeros are put before each sequence, laid out by channels; both convolutions keep what they read."""
+        """Zeros are put before each sequence, laid out by channels; both convolutions save what they read."""
         x = run.read(self)
         tape = run.tape
         ways = run.split.tensor if x.divided else 1
@@ -132,9 +132,8 @@ class ConvPair(Ordinary):
 
 @record
 class HalfShifted(Ordinary):
-    """Values of which one half is made of a token itself, read first, and one half of the token before: `width` numbers
-    a token. What stands before a sequence is made of zeros, `d_in` of them, with the same weights.
-    FLOP: 2·b·d_in·width/2."""
+    """Values of `width` elements per token, one half computed from the token itself, read first, one from the previous
+    token. The first token's predecessor is `d_in` zeros, multiplied by the same weights. FLOP: 2·b·d_in·width/2."""
 
     width: int
     d_in: int
@@ -150,11 +149,11 @@ class HalfShifted(Ordinary):
         return 8 * self.width, 8 * self.width
 
     def cache(self, over: Served) -> Cache | None:
-        """The values of the token before."""
+        """Cache the values of the previous token."""
         return Cache(self.name, fixed=ceil_div(self.width // 2, over.ranks))
 
     def lower(self, run: Lowering) -> Value:
-        """The product of zeros keeps them; both halves are put together anew."""
+        """Run the linear layer on zeros, which it saves, and concatenate both halves."""
         now, later = run.read(self), run.read(self, 1)
         tape = run.tape
         half = self.width // 2

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Embedding(Lookup):
     """A lookup of rows of `width` elements in an embedding of `rows`. `role` is one of base.py's roles of embeddings.
 
-    `trained`: a gradient reaches the embedding.
+    `trained`: a gradient flows to the embedding.
     """
 
     rows: int
@@ -87,7 +87,7 @@ class PositionBias(Lookup):
         return NOT_TIMED  # not timed yet
 
     def lower(self, run: Lowering) -> Value:
-        """A look-up for each pair of query and key, once for all sequences."""
+        """Look up a bias for each pair of query and key, once for all sequences."""
         tape = run.tape
         stored = "fp32" if tape.autocast else tape.compute
         pairs = run.own * run.s

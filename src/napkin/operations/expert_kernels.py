@@ -8,11 +8,11 @@ from napkin.operations.facts import RoutedExperts
 from napkin.operations.lowering import Lowering, Value
 
 GROUPED_BYTES = 16
-"""torch's grouped product raises an error for rows that are no multiple of this (GroupedMMUtils.h)."""
+"""torch's grouped matmul raises an error for rows that are no multiple of this (GroupedMMUtils.h)."""
 
 
 def root_softplus(run: Lowering, x: Tensor) -> Tensor:
-    """√softplus(x): the first keeps its input, the second its result."""
+    """√softplus(x): the first saves its input, the second its result."""
     tape = run.tape
     x = tape.raised(x)
     grown = tape.record("softplus", (x,), tape.new(x.count, x.dtype, "softplus"), (x,))
@@ -21,7 +21,7 @@ def root_softplus(run: Lowering, x: Tensor) -> Tensor:
 
 
 def shares(run: Lowering, weights: Tensor, rows: Number) -> Tensor:
-    """The chosen scores, divided by their sum."""
+    """Return the chosen scores divided by their sum."""
     tape = run.tape
     summed_in = "fp32" if tape.autocast else weights.dtype
     total = tape.record("sum", (weights,), tape.new(rows, summed_in, "total"))
@@ -60,7 +60,7 @@ def clamped_swiglu(run: Lowering, up: Tensor, count: Number) -> Tensor:
 
 
 def weighted_experts(run: Lowering, op: RoutedExperts) -> Value:
-    """Every expert runs every token, its score multiplied in first: batched products, and a sum (Llama 4)."""
+    """Every expert runs every token, its score multiplied in first: batched matmuls, and a sum (Llama 4)."""
     x, weights = run.read(op), run.read(op, 1)
     tape = run.tape
     stored = "fp32" if tape.autocast else tape.compute
@@ -131,7 +131,7 @@ def looped_experts(run: Lowering, op: RoutedExperts) -> Value:
         kept = [read]
         if tape.autocast and run.implementation.looped == "modules":
             kept.append(tape.weight_copy(local * width * made, f"{op.name}/{what}"))
-        elif tape.autocast:  # of a part of the weight, which autocast casts anew each time
+        elif tape.autocast:  # of a part of the weight, which autocast casts again each time
             kept.append(tape.new(local * width * made, tape.autocast, f"{what} weight", fixed=True))
         out = tape.new(rows * made, read.dtype, what)
         return tape.record("linear", (read,), out, kept, weight=local * width * made * BYTES[stored])

@@ -21,14 +21,18 @@ from napkin.record import record
 
 @record
 class Experts(Ordinary):
-    """Routed feed-forward networks h → f → h; each token runs through top_k of them. FLOP: 2·T·k·(2 or 3)·h·f.
+    """Routed MLPs h → f → h, of which each token uses top_k. FLOP: 2·T·k·(2 or 3)·h·f.
 
-    Reads the tokens and the router's output. `function`: as in Activation, or swiglu_oai: (up + 1)·gate·σ(1.702·gate)
-    of clamped gate and up. `weighted_input`: the score multiplies the token before its expert, not after. `idle`:
-    choices of a token, beside top_k, that fall on average on experts without weights, which hand it on (LongCat).
-    `upcast`: the gate's activation and its product with up run in fp32. `limited`: gate and up are cut to an interval
-    before the activation. `dropout`: before the last product. `capacity`: so many tokens of a sequence an expert serves
-    at most (0: all)."""
+    Reads the tokens and the router's output.
+
+    function        as in Activation, or swiglu_oai: (up + 1)·gate·σ(1.702·gate) of clamped gate and up (gpt-oss)
+    weighted_input  the score multiplies the expert's input, not its output
+    idle            choices per token, in addition to top_k, that fall on average on zero-computation experts (LongCat)
+    upcast          the gate's activation and its product with up run in fp32
+    limited         gate and up are clamped before the activation
+    dropout         before the down-projection
+    capacity        most tokens of a sequence that an expert serves (0: no limit)
+    """
 
     d_model: int
     d_ff: int
@@ -91,9 +95,9 @@ class Experts(Ordinary):
         return EXPERT_KERNELS
 
     def lower(self, run: Lowering) -> Value:
-        """Tokens sorted by expert, two grouped products, weighted, put back in order and summed.
+        """Tokens sorted by expert, two grouped matmuls, weighted, put back in order and summed.
 
-        transformers 5 calls torch's grouped product in every precision: on CUDA it takes bf16, fp16 and fp32
+        transformers 5 calls torch's grouped matmul in every precision: on CUDA it takes bf16, fp16 and fp32
         (aten/src/ATen/native/GroupedMMUtils.h) and autocast leaves it alone, so that tokens are cast to the weights'
         type. Below compute capability 8.0 an operator of its own keeps the same (integrations/moe.py)."""
         if self.weighted_input:
@@ -148,12 +152,12 @@ class Experts(Ordinary):
 
 @record
 class ExpertMatmul(Ordinary):
-    """A linear layer of which there are `experts`, each for the rows whose router chose it (JetMoE, arXiv:2404.07413).
+    """A linear layer with `experts` weights, each for the tokens routed to it (JetMoE, arXiv:2404.07413).
     FLOP: 2·T·k·d_in·d_out.
 
-    Reads a tensor and a router's output. `reads_rows` and `makes`: how the rows of what it reads and makes stand:
-    tokens one row a token · choices one for each token's choice · sorted the same, by expert. Making tokens, it weighs
-    its choices by their scores and adds them up, and a bias."""
+    Reads a tensor and a router's output. `reads_rows` and `makes` are the order of rows of input and output: tokens
+    (one per token) · choices (one per choice of a token) · sorted (choices by expert). With output rows "tokens" the
+    choices are weighted by their scores and added up, plus a bias."""
 
     d_in: int
     d_out: int
@@ -173,7 +177,7 @@ class ExpertMatmul(Ordinary):
         return NOT_TIMED  # not timed yet
 
     def lower(self, run: Lowering) -> Value:
-        """One product an expert, of the rows that chose it, put together; index_add keeps what it adds."""
+        """One matmul per expert, of the rows that chose it, concatenated; index_add saves what it adds."""
         x = run.read(self)
         tape = run.tape
         rows = run.tokens * self.top_k
@@ -185,7 +189,7 @@ class ExpertMatmul(Ordinary):
         read = tape.lowered(read)
         local = ceil_div(self.experts, run.split.expert)
         kept = [read]
-        if tape.autocast:  # of a part of the weight, which autocast casts anew each time
+        if tape.autocast:  # of a part of the weight, which autocast casts again each time
             kept.append(tape.new(local * self.d_in * self.d_out, tape.autocast, "weight", fixed=True))
         grads = local * self.d_in * self.d_out * sized(1, "fp32" if tape.autocast else tape.compute)
         out = tape.record("linear", (read,), tape.new(rows * self.d_out, read.dtype, "output"), kept, weight=grads)

@@ -1,5 +1,5 @@
 """Operations of networks whose residual streams are read and written through learned gates, and into which tables of
-hashed runs of tokens add what they hold (Qwen4-Exp). Symbols as in base.py; n streams of h numbers a token."""
+hashed runs of tokens add what they hold (Qwen4-Exp). Symbols as in base.py; n streams of h elements per token."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from napkin.record import record
 
 @record
 class OuterProduct(Elementwise):
-    """Each of n numbers a token, read first, times the `width` numbers read second: n streams."""
+    """Each of n elements per token, read first, times the `width` elements read second: n streams."""
 
     width: int
     streams: int
@@ -33,7 +33,7 @@ class OuterProduct(Elementwise):
 
 @record
 class Agreement(Elementwise):
-    """σ(±√|k·q/√h|) of each stream's keys, read first, and queries: n numbers a token. The sign is the product's."""
+    """σ(±√|k·q/√h|) of each stream's keys, read first, and queries: n elements per token. The sign is the product's."""
 
     width: int
     streams: int
@@ -43,7 +43,7 @@ class Agreement(Elementwise):
         return 8 * wide, 12 * wide
 
     def lower(self, run: Lowering) -> Value:
-        """The product's size is cut from below, and its sign multiplied in behind the root: each step keeps its own."""
+        """Clamp the product's magnitude, take the root and restore the sign; each step saves its own tensors."""
         tape = run.tape
         product = tape.multiply(run.read(self).tensor, run.read(self, 1).tensor)
         count = product.count // self.width
@@ -60,7 +60,7 @@ class Agreement(Elementwise):
 @record
 class NgramTable(Embedding):
     """A look-up of `heads` rows for each token, by hashes of the runs of tokens that end with it, `reach` tokens
-    further back at most: `width` numbers in all."""
+    further back at most: `width` elements in all."""
 
     heads: int = 1
     reach: int = 1
@@ -69,7 +69,7 @@ class NgramTable(Embedding):
         return (Weight("weight", (self.rows, self.width // self.heads), VOCABULARY),)
 
     def lower(self, run: Lowering) -> Value:
-        """The rows' numbers are cut from those of the tokens with what stands before them."""
+        """Slice the row ids from those of the tokens and their predecessors."""
         tape = run.tape
         stored = "fp32" if tape.autocast else tape.compute
         rows = (run.tokens + run.b * self.reach) * self.heads
@@ -99,7 +99,7 @@ class DilatedConv(Elementwise):
         return 6 * self.channels, 10 * self.channels
 
     def cache(self, over: Served) -> Cache | None:
-        """The inputs that its kernel reaches back to, on every rank."""
+        """Cache the inputs that the kernel reaches back to, on every rank."""
         return Cache(self.name, fixed=self.channels * self.reach)
 
     def lower(self, run: Lowering) -> Value:
@@ -121,7 +121,7 @@ class DilatedConv(Elementwise):
 @record
 class RunChoice(Ordinary):
     """Chooses the runs of `rate` tokens that each query sees: queries of `heads` heads and a key a token from one
-    product, the keys of a run averaged, and normalised as the queries are. The loss's gradient does not reach its
+    product, the keys of a run averaged, and normalized as the queries are. The loss's gradient does not reach its
     weights: a choice has none. FLOP: 2·T·h·(H + 1)·D and 2·T·H·D·⌊s/rate⌋."""
 
     d_in: int
@@ -152,7 +152,7 @@ class RunChoice(Ordinary):
         return Cache(self.name, growing=over.context * self.head_dim)
 
     def lower(self, run: Lowering) -> Value:
-        """What the choice is made of goes with it: a mask of queries and keys is left."""
+        """Choose keys; only the mask of queries and keys outlives the choice."""
         tape = run.tape
         x = run.read(self)
         before, tape.again = tape.again, True

@@ -14,7 +14,7 @@ from napkin.record import record
 
 @record
 class CopyToStreams(Elementwise):
-    """The streams' beginning: `streams` copies of `width` numbers a token."""
+    """The streams' beginning: `streams` copies of `width` elements per token."""
 
     width: int
     streams: int
@@ -62,7 +62,7 @@ class ReadStreams(Ordinary):
         return 2 * (3 * wide + self.width), 2 * (5 * wide + self.width)
 
     def lower(self, run: Lowering) -> Value:
-        """What the branch reads; the weights of its result and of the streams are left for the spread."""
+        """Compute the branch's input, and the weights with which its result is written back to the streams."""
         tape = run.tape
         x = run.read(self).tensor
         n, tokens = self.streams, x.count // (self.width * self.streams)

@@ -15,10 +15,10 @@ from napkin.record import record
 @record
 class Indexer(Ordinary):
     """Chooses the `top_k` keys that each query of sparse attention sees (DeepSeek Sparse Attention, DeepSeek-V3.2):
-    small queries from the latent query, one key a token, `rotary` numbers of each head turned, and a weight for each
-    head; score = Σ_h w_h·relu(q_h·k).
+    small queries from the latent query, one key per token, `rotary` elements of each head rotated, and a weight for
+    each head; score = Σ_h w_h·relu(q_h·k).
 
-    Reads the layer's normalised input and the latent query. FLOP over the full square: 2·b·s²·H·(D + 1). The loss's
+    Reads the layer's normalized input and the latent query. FLOP over the full square: 2·b·s²·H·(D + 1). The loss's
     gradient does not reach its weights: a choice has none (transformers runs it without autograd)."""
 
     d_in: int
@@ -59,8 +59,8 @@ class Indexer(Ordinary):
         return Cache(self.name, growing=over.context * self.head_dim)
 
     def lower(self, run: Lowering) -> Value:
-        """The choice of keys, which runs without autograd and keeps nothing: the scores of every query with every key,
-        for each head, come and go, and for several sequences the keys are first copied for every query."""
+        """Choose the keys under no_grad, which saves nothing: the scores of all queries and keys, per head, are
+        temporaries; with several sequences the keys are first copied for every query."""
         x, latent = run.read(self), run.read(self, 1)
         tape = run.tape
         outer, tape.again = tape.again, True

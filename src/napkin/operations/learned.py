@@ -31,8 +31,8 @@ class Affine(Elementwise):
 
 @record
 class Parameters(Ordinary):
-    """Vectors or small tensors that a layer learns besides its matrices (A, D, dt bias, decay, …). `trained`: a
-    gradient reaches them."""
+    """Vectors or small tensors that a layer learns in addition to its matrices (A, D, dt_bias, decay, …).
+    `trained`: they get a gradient."""
 
     tensors: tuple[tuple[str, tuple[int, ...]], ...]
     shard: str = HEADS
@@ -59,8 +59,8 @@ class Parameters(Ordinary):
 
 @record
 class TokenShift(Elementwise):
-    """x·w + y·(1 − w), where y is x of the token before and w the learned share of each of `width` channels, read
-    second (RWKV)."""
+    """x·w + y·(1 − w), where y is x of the previous token and w, read second, a learned share of each of `width`
+    channels (RWKV)."""
 
     width: int
 
@@ -68,11 +68,11 @@ class TokenShift(Elementwise):
         return NOT_TIMED  # not timed yet
 
     def cache(self, over: Served) -> Cache | None:
-        """The token before, once for all that mix it."""
+        """Cache the previous token's activations, once for all operations that mix them in."""
         return Cache(self.reads[0], fixed=self.width)
 
     def lower(self, run: Lowering) -> Value:
-        """The tensor of the tokens before is made once for all that mix the same."""
+        """Mix x with the shifted sequence, a copy that all operations on the same x share."""
         x, share = run.read(self), run.read(self, 1).tensor
         tape = run.tape
         if id(x.tensor) not in run.derived:

@@ -1,4 +1,4 @@
-"""Linear layers and their relatives: matrices that are parameters."""
+"""Linear layers: matmuls with a parameter."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from napkin.record import record
 
 @record
 class Matmul(Ordinary):
-    """A linear layer d_in → d_out; y = x·W (+ bias). FLOP: 2·T·d_in·d_out."""
+    """Linear layer d_in → d_out, y = x·Wᵀ (+ bias). FLOP: 2·T·d_in·d_out."""
 
     d_in: int
     d_out: int
@@ -85,9 +85,10 @@ class Matmul(Ordinary):
         return Value(out, self.d_out, divided, gathered)
 
     def tuned(self, run: Lowering, x: Tensor, d_in: Number, d_out: Number, tuning: Tuning) -> Tensor:
-        """A product with a frozen weight keeps nothing, but its input where the weight is quantised (bitsandbytes'
-        MatMul4Bit). LoRA keeps its input after dropout and what stands between and behind its two matrices; a scale
-        keeps what it multiplies."""
+        """Run the frozen linear layer and its adapter.
+
+        A frozen weight saves nothing, except the input where it is quantized (bitsandbytes, MatMul4Bit). LoRA saves
+        its input after dropout and the outputs of both matrices; a scale saves what it multiplies."""
         tape = run.tape
         out = tape.new(x.count // d_in * d_out, x.dtype, "output")
         scratch = 0 if is_unquantized(self, tuning) else tuning.dequantized_bytes * d_in * d_out
@@ -97,7 +98,7 @@ class Matmul(Ordinary):
         if several:
             thin = tape.linear(tape.dropout(x, tuning.dropout), d_in, several * tuning.rank)
             wide = tape.linear(thin, several * tuning.rank, width // run.split.tensor)
-            if run.implementation.joined_qkv:  # put into its place among the parts of the joined product
+            if run.implementation.joined_qkv:  # put into its place among the parts of the fused projection
                 wide = tape.record("pad", (wide,), tape.new(wide.count, wide.dtype, "padded"), (wide,))
             out = tape.add(out, wide.view(out.count))
         if tuning.method == "adapter_v2":
@@ -107,8 +108,8 @@ class Matmul(Ordinary):
 
 @record
 class JoinedHead(Ordinary):
-    """logits = x·[table, rest]ᵀ + bias: the head's matrix is put together on every pass, from the token table of
-    `table` numbers a token and a matrix of the others. FLOP: 2·T·d_in·d_out."""
+    """logits = x·[E, R]ᵀ + bias, where the head's matrix is concatenated on every pass: the token embedding E of
+    `table` elements per token, and a matrix R of the others (MobileBERT). FLOP: 2·T·d_in·d_out."""
 
     d_in: int
     d_out: int
@@ -127,7 +128,7 @@ class JoinedHead(Ordinary):
         return 0, 0
 
     def lower(self, run: Lowering) -> Value:
-        """The matrix is an activation: autocast casts it, and both factors are kept."""
+        """Concatenate the matrix, an activation that autocast casts, and multiply; both factors are saved."""
         x, tape = run.read(self), run.tape
         rows = ceil_div(self.d_out, run.split.tensor)
         parts = tuple(run.weight(size * rows) for size in (self.table, self.d_in - self.table))
@@ -141,7 +142,7 @@ class JoinedHead(Ordinary):
 
 @record
 class BlockMatmul(Ordinary):
-    """A block-diagonal linear layer: `blocks` separate maps d_in → d_out, one a head. FLOP: 2·T·blocks·d_in·d_out."""
+    """Block-diagonal linear layer: `blocks` maps d_in → d_out, one per head. FLOP: 2·T·blocks·d_in·d_out."""
 
     blocks: int
     d_in: int
@@ -164,7 +165,7 @@ class BlockMatmul(Ordinary):
         return division_of(self.shard)
 
     def lower(self, run: Lowering) -> Value:
-        """Batched products, one a block. Sequences are folded into one dimension by a copy, or, where each has a
+        """Batched matmuls, one per block. Sequences are folded into one dimension by a copy, or, where each has a
         product of its own, the weight is repeated for each."""
         x = run.read(self)
         tape, width = run.tape, self.blocks * self.d_out
@@ -191,9 +192,9 @@ class BlockMatmul(Ordinary):
 
 @record
 class TableMatmul(Ordinary):
-    """A linear layer applied to the `rows` of a table, however many tokens there are. FLOP: 2·rows·d_in·d_out.
+    """Linear layer applied to the `rows` of an embedding, independent of the tokens. FLOP: 2·rows·d_in·d_out.
 
-    `within`: at most two rows a position of the sequence are taken (distances −s … s)."""
+    `within`: only rows of distances in −s … s, at most two per position."""
 
     rows: int
     d_in: int
@@ -213,7 +214,7 @@ class TableMatmul(Ordinary):
         return 0, 0
 
     def lower(self, run: Lowering) -> Value:
-        """The table's rows, projected once for all sequences. Laid by heads the result is repeated for each."""
+        """Project the embedding's rows once for all sequences; head-major, the result is repeated for each."""
         tape = run.tape
         rows_here = minimum(self.rows, 2 * run.s) if self.within else self.rows
         assert run.distances is not None  # the stack begins with it

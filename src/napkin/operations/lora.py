@@ -14,8 +14,8 @@ JOINED = (QUERY, KEY, VALUE, QKV)
 def lora_pairs(
     op: LinearLayer, program: tuple[Lowered, ...], implementation: Implementation, tuning: Tuning
 ) -> tuple[int, int]:
-    """How many of LoRA's pairs of matrices a product has beside it, and the numbers that they make for a token. A
-    joined product has those of all its parts, with one dropout of their common input."""
+    """How many of LoRA's pairs of matrices a product has next to it, and the numbers that they make for a token. A
+    fused projection has those of all its parts, with one dropout of their common input."""
     if tuning.method != "lora":
         return 0, 0
     if implementation.joined_qkv and op.role in JOINED:
@@ -30,5 +30,5 @@ def lora_pairs(
 
 
 def is_unquantized(op: LinearLayer, tuning: Tuning) -> bool:
-    """Whether a frozen product's weight is stored as it was: the head's, but for bitsandbytes."""
+    """Whether a frozen product's weight is stored as it was: the head's, except bitsandbytes."""
     return not tuning.quantized or (op.shard == VOCABULARY and tuning.library != "bitsandbytes")

@@ -1,8 +1,8 @@
-"""What running a layer's operations on a tape needs: one rank's context, and helpers that several kinds share.
+"""Run a layer's operations on a tape: the state of one rank, and helpers that several operations share.
 
-What an implementation does differently is in a field of `Implementation` (and, for arithmetic that the published
-implementation fixes, on the operation itself); how a layout divides tensors is in `Split`. Each kind of operation says
-what it runs in its method `lower`; rewrite.py finds what depends on an operation's neighbors.
+Differences between implementations are fields of `Implementation` (arithmetic that the published model fixes is on the
+operation itself); how a layout divides tensors is in `Split`. Each operation records what it runs in its method
+`lower`; rewrite.py decides what depends on an operation's neighbors.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ from napkin.operations.scopes import ScopeNames, Scopes
 from napkin.record import record
 
 ENCODED = "encoder's output"
-"""What cross-attention reads: one tensor, which all layers of a decoder share."""
+"""Label of the encoder's output, one tensor that all layers of a decoder read."""
 
 
 @record
 class Split:
-    """How one rank's part of a layer is cut: tensor, context and expert parallelism, and sequence parallelism's
-    division of what tensor parallelism leaves whole (1 where it is off). `inner`: ranks that each expert's width is
-    divided over (expert tensor parallelism)."""
+    """How a layer is divided over ranks.
+
+    tensor, context, expert  sizes of the parallel groups
+    sequence  ranks that divide the tokens outside of tensor-parallel regions (sequence parallelism); 1 where it is off
+    inner     ranks that divide each expert's width (expert tensor parallelism)"""
 
     tensor: Number = 1
     context: Number = 1
@@ -35,16 +37,17 @@ class Split:
     inner: Number = 1
 
     def sent(self, tokens: Number) -> Number:
-        """Tokens whose experts run on a rank, of the `tokens` that it holds between layers: tensor-parallel ranks
-        share them, and those that divide an expert gather theirs (Megatron-core transformer/moe/token_dispatcher.py).
-        """
+        """Return the tokens whose experts run on a rank that holds `tokens` between layers.
+
+        Tensor-parallel ranks divide them, and those that divide an expert gather theirs (Megatron-core,
+        transformer/moe/token_dispatcher.py)."""
         return ceil_div(tokens * self.sequence * self.inner, self.tensor)
 
 
 @record
 class Shape:
-    """One micro-batch: b sequences of s tokens. `source`: tokens of the encoder's sequences, whose output the decoder
-    reads; 0 in a network of one stack."""
+    """A micro-batch: `sequences` of `length` tokens. `source`: length of the encoder's sequences; 0 without an
+    encoder."""
 
     sequences: Number
     length: Number
@@ -53,8 +56,12 @@ class Shape:
 
 @record
 class Value:
-    """A tensor in a layer's program: `width` numbers a token before any division; `divided` over tensor-parallel
-    ranks; `gathered` holds all tokens of the sequence-parallel group; `heads_first`: a head's tokens lie together."""
+    """An operation's output.
+
+    width        elements per token before any division
+    divided      over tensor-parallel ranks
+    gathered     has all tokens of the sequence-parallel group
+    heads_first  [batch, heads, seq, head_dim] in memory"""
 
     tensor: Tensor
     width: Number
@@ -64,14 +71,14 @@ class Value:
 
 
 class Readable(Protocol):
-    """What reads outputs by their names."""
+    """Anything that reads outputs by name."""
 
     @property
     def reads(self) -> tuple[str, ...]: ...
 
 
 class Lowered(Readable, Protocol):
-    """An operation as far as running it on a tape goes (base.Operation)."""
+    """The part of base.Operation that running it on a tape needs."""
 
     @property
     def name(self) -> str: ...
@@ -84,14 +91,14 @@ class Lowered(Readable, Protocol):
 class Program:
     """A layer's operations in the order in which an implementation runs them, and what depends on neighbors.
 
-    windowed   attention with a window is among them      blocked  block-diagonal linear layers are
-    gates      activations that run in the kernel of the multiplication that reads them
-    merged     operations whose work the kernel before them does
-    inside     operations that one kernel of a recurrence runs, and runs again in backward
+    windowed   has attention with a window        blocked  has block-diagonal linear layers
+    gates      activations fused into the multiplication that reads them
+    merged     operations fused into the kernel before them
+    inside     operations that the fused kernel of a recurrence runs, and recomputes in backward
     slices     (what it is a slice of, its width) of each slice, by name
-    relative   scores by distance, which attention adds      normed  what norms read
-    shares_position_bias  whether the layers that follow use this one's position bias; None without one
-    scopes     how long the functions of a layer's code hold its values (scopes.py)
+    relative   relative-position scores, which attention adds      normed  inputs of norms
+    shares_position_bias  whether the following layers use this one's position bias; None without one
+    scopes     how long local variables of the layer's forward functions hold its values (scopes.py)
     """
 
     operations: tuple[Lowered, ...]
@@ -146,7 +153,7 @@ class Lowering:
     # --- the program ---
 
     def over(self, shape: Shape) -> None:
-        """What runs from here on runs over these tokens: another stack's, with rotary tables of its own."""
+        """Switch to another stack's sequences, with cos and sin of their own."""
         self.stack += 1
         self.b = shape.sequences
         self.s = shape.length
@@ -157,7 +164,7 @@ class Lowering:
         self.memory = ""
 
     def reads_encoder(self, name: str, width: Number, dtype: str) -> None:
-        """The encoder's output, which the layers that follow share and read by this name."""
+        """Provide the encoder's output, which the following layers share and read by this name."""
         self.memory = name
         self.encoded = self.tape.given(self.b * (self.source // self.split.context) * width, dtype, ENCODED)
         self.encoded.places[0][1].shared = True
@@ -191,23 +198,24 @@ class Lowering:
         return self.values[op.reads[index]]
 
     def of_role(self, role: str) -> Lowered:
-        """The operation of this layer that has a role, which one has."""
+        """Return the layer's only operation with a role."""
         return next(op for op in self.program.operations if op.role == role)
 
     def made(self, role: str) -> Value:
-        """What the operation with a role has made."""
+        """Return the output of the layer's operation with a role."""
         return self.values[self.of_role(role).name]
 
     def residual(self, width: Number, dtype: str) -> Value:
-        """A layer's input: the residual stream."""
+        """Return a layer's input: the residual stream."""
         count = self.tokens // self.split.sequence * width
         return Value(self.tape.given(count, dtype, INPUT_LABEL), width)
 
     def gather_sequence(self, x: Value) -> Tensor:
-        """All tokens of the sequence-parallel group, gathered into a new tensor; itself where there is none."""
+        """All-gather the tokens of the sequence-parallel group; return the tensor itself without sequence
+        parallelism."""
         n = self.split.sequence
         there = self.gathered.get(id(x.tensor))
-        if there is not None:  # every product that reads a tensor shares its gathered form
+        if there is not None:  # all linear layers that read a tensor share its gathered copy
             return there
         whole = self.tape.new(x.tensor.count * n, x.tensor.dtype, "gathered")
         gathered = select(n == 1, x.tensor, whole)
@@ -217,14 +225,15 @@ class Lowering:
         return gathered
 
     def reduce_scatter(self, x: Tensor) -> Tensor:
-        """The sum over tensor-parallel ranks, one part of the tokens on each with sequence parallelism."""
+        """Return the sum over tensor-parallel ranks; with sequence parallelism each rank gets its part of the
+        tokens."""
         n = self.split.sequence
         part = self.tape.new(x.count // n, x.dtype, "reduced")
         reduced = select(n == 1, x, part)
         return self.tape.record("reduce_scatter", (x,), reduced) if reduced is not x else x
 
     def gather_parts(self, x: Value) -> Value:
-        """The parts of all tensor-parallel ranks, gathered; itself where nothing is divided."""
+        """All-gather the parts of all tensor-parallel ranks; return the tensor itself without tensor parallelism."""
         t = self.split.tensor
         whole = self.tape.new(x.tensor.count * t, x.tensor.dtype, "gathered")
         gathered = select(t == 1, x.tensor, whole)
@@ -233,22 +242,22 @@ class Lowering:
         return Value(gathered, x.width, False, True)
 
     def rows_of(self, how: str) -> Number:
-        """Rows of a table of ids or angles: one a sequence, or one for all."""
+        """Return the rows of position ids, or of cos and sin: one per sequence, or one for all."""
         return self.b if how in ("each", "learned") or (how == "source" and not self.source) else 1
 
     def by_heads(self, x: Tensor) -> Tensor:
-        """The tensor laid out by heads: one copy for all that read it."""
+        """Return a head-major copy of the tensor, which all readers share."""
         x = self.tape.lowered(x)
         if id(x) not in self.derived:
             self.derived[id(x)] = self.tape.copy(x, "by heads")
         return self.derived[id(x)]
 
     def over_constant(self, x: Tensor) -> Tensor:
-        """x divided by a constant that is a tensor."""
+        """Divide x by a constant tensor."""
         return self.tape.multiply(x, self.tape.new(1, x.dtype, "constant", fixed=True), "divided")
 
     def made_of(self, names: tuple[str, ...]) -> Tensor | None:
-        """The tensor that the named outputs are slices of, where they are all of it."""
+        """Return the tensor that the named outputs are slices of, if they cover it."""
         slices = self.program.slices
         if any(name not in slices for name in names) or len({slices[name][0] for name in names}) > 1:
             return None
@@ -256,24 +265,24 @@ class Lowering:
         return source.tensor if sum(slices[name][1] for name in names) == source.width else None
 
     def fp32_weight(self, count: Number) -> Tensor:
-        """A small weight that the classes store in fp32 whatever the rest is in."""
+        """Return a small weight that is stored in fp32 in every precision."""
         return self.tape.given(count, "fp32", "weight", kind=WEIGHT)
 
     def capped(self, x: Tensor) -> Tensor:
-        """cap·tanh(x/cap)."""
+        """Return cap·tanh(x/cap)."""
         return self.tape.scale(self.tape.tanh(self.tape.scale(x)))
 
     def gated(self, gate: Tensor, up: Tensor) -> Tensor:
-        """activation(gate)·up of one kernel, which keeps both."""
+        """Return activation(gate)·up by one kernel, which saves both."""
         out = self.tape.new(up.count, up.dtype, "gated")
         return self.tape.record("swiglu", (gate, up), out, (gate, up))
 
     def activated(self, x: Tensor, function: str) -> Tensor:
-        """The non-linearity that config.json names."""
+        """Apply the activation that config.json names."""
         return activated(self.tape, self.implementation, x, function, self.weight)
 
     def weight(self, count: Number) -> Tensor:
-        """A learned vector, as it is stored."""
+        """Return a learned vector in its stored dtype."""
         stored = "fp32" if self.tape.autocast else self.tape.compute
         tuning = self.implementation.tuning
         frozen = tuning is not None and tuning.method != "adapter_v2"
@@ -281,5 +290,5 @@ class Lowering:
 
 
 def either(first: Number, second: Number) -> Number:
-    """Whether one of the conditions holds, entry by entry."""
+    """Return whether either condition holds, elementwise."""
     return maximum(first * 1, second * 1) == 1

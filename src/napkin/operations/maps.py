@@ -14,7 +14,7 @@ from napkin.record import record
 
 @record
 class HalfHeads(View):
-    """One half of the heads of `width` numbers a token, twice: a copy laid out by heads."""
+    """One half of the heads of `width` elements per token, twice: a copy laid out by heads."""
 
     width: int
 
@@ -45,7 +45,7 @@ class Difference(Elementwise):
         return NOT_TIMED  # not timed yet
 
     def lower(self, run: Lowering) -> Value:
-        """The product with λ keeps λ and, as its view, both maps' results."""
+        """Subtract the scaled second map; the multiplication saves λ and a view of both maps' results."""
         tape, first = run.tape, run.read(self)
         results = tuple(run.read(self, i).tensor for i in range(2))
         dtype = results[0].dtype
@@ -61,7 +61,7 @@ class Difference(Elementwise):
 @record
 class DynamicMask(Elementwise):
     """What is added to the scores of every query with a key: exp(a·softplus(x)) of that key, for each of `heads`
-    key/value heads, masked where it comes later; in sequences of more than `keep` keys the largest so many alone.
+    key/value heads, masked where it comes later; in sequences of more than `keep` keys the largest this many alone.
     Each serves `queries` query heads."""
 
     heads: int

@@ -48,7 +48,7 @@ class Sizes:
 
 
 def parameter(tape: Tape, count: Number) -> Tensor:
-    """A learned vector, as it is stored."""
+    """Return a learned vector in its stored dtype."""
     return tape.given(count, "fp32" if tape.autocast else tape.compute, "weight", kind=WEIGHT)
 
 
@@ -59,7 +59,7 @@ def decay(tape: Tape, count: Number) -> Tensor:
 
 
 def scan_constants(tape: Tape, size: Sizes) -> tuple[Tensor, ...]:
-    """A, and D and the bias of Δ in fp32."""
+    """Return A, D and the bias of Δ in fp32."""
     pair = (tape.cast(parameter(tape, size.channels), "fp32") for _ in range(2))
     return (decay(tape, size.channels * size.state), *pair)
 
@@ -72,7 +72,7 @@ def scan_states(tape: Tape, size: Sizes) -> Tensor:
 
 
 def inner(tape: Tape, joined: Tensor, low: Tensor, size: Sizes) -> Tensor:
-    """mamba_inner_fn, from the input projection to the output's: keeps its input laid out by channels, (Δ, B, C) in
+    """mamba_inner_fn, from the input projection to the output's: saves its input laid out by channels, (Δ, B, C) in
     low rank, copies of B and C, the scan's states and result; it runs convolution, Δ and gate again."""
     turned = tape.copy(joined, "input by channels")
     rows = [tape.copy(low.view(size.tokens * size.state), what) for what in ("B", "C")]
@@ -86,7 +86,7 @@ def selective(
     tape: Tape, read: tuple[Tensor, Tensor, Tensor, Tensor], gate: Tensor, size: Sizes, *, turned: bool
 ) -> Tensor:
     """selective_scan_fn of u, Δ, B, C and a gate, which it wants with their tokens next to each other: the gate is
-    copied, and, but for Δ, the others where they were `turned`."""
+    copied, and, except Δ, the others where they were `turned`."""
     u, delta, b, c = read
     copies = [tape.copy(x, what) if turned else x for x, what in ((u, "u"), (b, "B"), (c, "C"))]
     copies.append(tape.copy(gate, "gate"))
@@ -99,7 +99,7 @@ def selective(
 
 
 def ssd(tape: Tape, joined: Tensor, size: Sizes, normed: bool) -> Tensor:
-    """mamba_split_conv1d_scan_combined, from the input projection to the output's: keeps its input, the scan's result
+    """mamba_split_conv1d_scan_combined, from the input projection to the output's: saves its input, the scan's result
     and, where it is normed, the reciprocal root mean square of each group in fp32; it runs the rest again."""
     constants = decay(tape, size.heads)
     out = tape.new(size.tokens * size.channels, joined.dtype, "scanned")
@@ -110,7 +110,7 @@ def ssd(tape: Tape, joined: Tensor, size: Sizes, normed: bool) -> Tensor:
 
 
 def delta(tape: Tape, mixed: Tensor, write: Tensor, a: Tensor, size: Sizes, doubled: bool) -> Tensor:
-    """chunk_gated_delta_rule: keeps queries and keys normalised with their reciprocal norms, a copy of the values, the
+    """chunk_gated_delta_rule: keeps queries and keys normalized with their reciprocal norms, a copy of the values, the
     decays summed within chunks, the write strengths and the chunks' triangular matrices.
 
     `doubled`: strengths reach up to 2. The decay is −exp(A)·softplus(a + bias), in fp32."""
@@ -128,8 +128,8 @@ def delta(tape: Tape, mixed: Tensor, write: Tensor, a: Tensor, size: Sizes, doub
 
 
 def cut(tape: Tape, mixed: Tensor, size: Sizes) -> tuple[Tensor, ...]:
-    """What is cut from one convolution's result: queries and keys normalised, with their reciprocal norms, and a copy
-    of the values."""
+    """Slice one convolution's result: normalized queries and keys, with their reciprocal norms, and a copy of the
+    values."""
     pairs = []
     for what in ("queries", "keys"):
         norms = tape.new(size.tokens * size.groups, "fp32", f"norms of {what}", fixed=True)
@@ -169,9 +169,9 @@ def forget(tape: Tape, x: Tensor, heads: Number, head_dim: int, form: str) -> Te
 
 
 def mlstm(tape: Tape, read: Sequence[Tensor], size: Sizes, *, parts: bool) -> Tensor:
-    """The chunkwise mLSTM kernel keeps queries, keys, values and both gates laid out by heads, and of each token and
-    head the normaliser and the largest exponent in fp32; it makes the states again. A single head lies so already,
-    unless what is read are `parts` of wider tensors."""
+    """Run the chunkwise mLSTM kernel, which saves head-major queries, keys, values and both gates, and for each token
+    and head the normalizer and the maximum exponent in fp32; it recomputes the states. A single head is head-major
+    already, unless the inputs are `parts` of larger tensors."""
     copies = [tape.copy(x, what) for x, what in zip(read, MLSTM_READS, strict=True)]
     if not parts:
         copies = [select(size.heads == 1, x, copy) for x, copy in zip(read, copies, strict=True)]
@@ -181,7 +181,7 @@ def mlstm(tape: Tape, read: Sequence[Tensor], size: Sizes, *, parts: bool) -> Te
 
 
 def wkv(tape: Tape, key: Tensor, value: Tensor, size: Sizes) -> Tensor:
-    """The wkv kernel keeps key, value, its result and the decay in fp32."""
+    """Run the wkv kernel, which saves key, value, its result and the decay in fp32."""
     out = tape.new(key.count, key.dtype, "scanned")
     weights = tuple(parameter(tape, size.channels) for _ in range(2))
     speed = tape.new(size.channels, "fp32", "decay", fixed=True)
@@ -230,7 +230,7 @@ def rg_lru(tape: Tape, x: Tensor, gate: Tensor, forget: Tensor, size: Sizes) -> 
     root = tape.record("mul", (root,), tape.new(root.count, root.dtype, "root or 1"), (resets[0],))
     taken = tape.multiply(tape.multiply(x, gate), tape.cast(root, x.dtype))
     carried = tape.record("mul", (carried,), tape.new(carried.count, carried.dtype, "carried"), (resets[1],))
-    steps = carried  # what multiplies a state that came from none keeps nothing
+    steps = carried  # what multiplies a state that came from none saves nothing
     if carried.dtype != "fp32":
         steps = tape.new((size.tokens - size.sequences) * size.channels, "fp32", "carried in fp32")
     states = tape.new(size.tokens * size.channels, "fp32", "states")

@@ -24,7 +24,7 @@ Runs = tuple[tuple[int, Layer], ...]
 Pattern = tuple[int, Runs]
 """Runs that are repeated: (how many times, runs)."""
 Numbered = tuple[int, tuple[tuple[int, int], ...]]
-"""The same with each kind of layer by its number."""
+"""The same with each layer type by its number."""
 Parts = tuple[tuple[int, Layer | Runs], ...]
 """Runs and patterns of them in order."""
 LONGEST_PERIOD = 64
@@ -33,7 +33,7 @@ LONGEST_PERIOD = 64
 
 @record
 class Stack:
-    """Layers as patterns of runs, what stands before them (embedding) and after them (final norm, head).
+    """Layers as patterns of runs, what precedes them (embedding) and after them (final norm, head).
 
     Layers that are equal are one object."""
 
@@ -83,12 +83,12 @@ def stack_of(
     runs: Iterable[tuple[int, Layer | Runs]],
     after: tuple[Operation, ...],
 ) -> Stack:
-    """A stack from its runs in order."""
+    """Return a stack from its runs in order."""
     return Stack(name, before, patterns_of(runs), after)
 
 
 def patterns_of(parts: Iterable[tuple[int, Layer | Runs]]) -> tuple[Pattern, ...]:
-    """Runs and patterns of them as patterns alone."""
+    """Return runs and patterns of runs as patterns only."""
     found: list[Pattern] = []
     runs: list[tuple[int, Layer]] = []
     for times, one in parts:
@@ -101,7 +101,7 @@ def patterns_of(parts: Iterable[tuple[int, Layer | Runs]]) -> tuple[Pattern, ...
 
 
 def _repeating(runs: Iterable[tuple[int, Layer]]) -> tuple[Pattern, ...]:
-    """Runs as patterns: neighbours that are equal joined, then what repeats found, the shortest period first."""
+    """Return runs as patterns: equal neighbors merged, then repetitions found, the shortest period first."""
     same: dict[int, Layer] = {}
     distinct: list[Layer] = []
     joined: list[tuple[int, Layer]] = []
@@ -137,12 +137,11 @@ _REPEATED = re.compile(rf"(.{{1,{LONGEST_PERIOD}}}?)\1+", re.DOTALL)
 class Model:
     """A network: one stack, or an encoder and a decoder.
 
-    tied      the head's matrix is the token table: counted once
+    tied      the head shares the token embedding's weight (`tie_word_embeddings`): counted once
     shared    weights that several layers reuse (kept out of the layers): counted once
     extra     layers on request: multi-token prediction
-    facts     what formulas of conventions and layouts ask for by name (hidden, heads, head_dim, vocabulary, …)
-    family    the config's model_type: which of an implementation's codes runs it
-    streams   of `hidden` numbers each, which layers hand on side by side
+    family    the config's model_type, which selects the reference implementation
+    streams   residual streams of `hidden` elements each (hyper-connections)
     """
 
     name: str
@@ -171,7 +170,7 @@ class Model:
 
     @property
     def shares_tensors(self) -> bool:
-        """Whether layers read more of what stands before them than the residual stream."""
+        """Whether layers read more of what precedes them than the residual stream."""
         before = (op for stack in self.stacks for op in stack.before)
         return any(isinstance(op, Share) for op in (*before, *self.operations))
 

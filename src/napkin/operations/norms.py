@@ -13,19 +13,20 @@ from napkin.record import record
 
 @record
 class Norm(Elementwise):
-    """Normalisation over the last `width` numbers. `kind`: rms, layer, or affine: weight and bias alone (MobileBERT).
+    """Normalization over the last `width` elements.
 
-    arithmetic  how the reference code computes it:
-        fused       one kernel in the input's type (F.layer_norm, F.rms_norm); what a layer norm is unless said
+    kind         rms, layer, or affine: weight and bias only (MobileBERT)
+    arithmetic   how the reference implementation computes it:
+        fused       one kernel in the input's dtype (F.layer_norm, F.rms_norm); default of a layer norm
         fused_fp32  that kernel on an fp32 copy of the input, cast back
-        fp32_norm   written out: normalised in fp32, cast back, then the weight; what an rms norm is unless said
-        fp32_rstd   as that, but what is divided by the fp32 deviation is the input as it came (T5)
-        fp32        written out: the weight too is applied in fp32, then cast back
-        cast_rstd   written out: the reciprocal deviation, made in fp32, is cast to the input's type and multiplies it
-    groups     how many vectors of `width` a token has (heads, for norms of queries and keys)
+        fp32_norm   elementary operations: normalized in fp32, cast back, times the weight; default of an RMS norm
+        fp32_rstd   the same, but the 16-bit input is multiplied by the fp32 rstd (T5)
+        fp32        elementary operations: the weight is also applied in fp32, then cast back
+        cast_rstd   elementary operations: rstd, computed in fp32, is cast to the input's dtype and multiplies it
+    groups       vectors of `width` per token (heads, for query and key norms)
     unit_offset  the weight is stored as its difference from 1 (Gemma)
-    weight, bias which of its vectors exist; shared over the groups unless `per_group`
-    gated      multiplied by the activation (`gate`) of a gate that is read second (Mamba-2)
+    weight, bias  which of them exist; shared over the groups unless `per_group`
+    gated        multiplied by the activation (`gate`) of a gate, read second (Mamba-2)
     """
 
     width: int
@@ -131,7 +132,7 @@ class Norm(Elementwise):
         return product
 
     def autocast_normalized(self, run: Lowering, x: Tensor, rows: Number, size: Number, learned: Number) -> Tensor:
-        """A layer norm that the code takes out of autocast: its arguments are cast to 16 bits on every pass."""
+        """Run a layer norm outside of autocast, its arguments cast to 16 bits on every pass."""
         tape = run.tape
         lowered = [tape.cast(run.weight(size), tape.autocast) for there in (self.weight, self.bias) if there]
         x = tape.lowered(x)
@@ -142,7 +143,7 @@ class Norm(Elementwise):
 
 @record
 class UnitNorm(Elementwise):
-    """x·√width/‖x‖ over each of `groups` vectors of `width` numbers; `learned`: and by a learned factor of each."""
+    """x·√width/‖x‖ over each of `groups` vectors of `width` elements; `learned`: and by a learned factor of each."""
 
     width: int
     groups: int
@@ -155,7 +156,7 @@ class UnitNorm(Elementwise):
         return 6 * self.width * self.groups, 10 * self.width * self.groups
 
     def lower(self, run: Lowering) -> Value:
-        """Length, cut from below, and its reciprocal are kept beside what they divide."""
+        """Length, clamped from below, and its reciprocal are kept next to what they divide."""
         x = run.read(self)
         tape = run.tape
         rows = x.tensor.count // self.width

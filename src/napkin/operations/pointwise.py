@@ -1,4 +1,4 @@
-"""Elementwise operations."""
+"""Elementwise operations: activations, dropout, scaling, sums and products."""
 
 from __future__ import annotations
 
@@ -12,9 +12,13 @@ from napkin.record import record, replace
 
 @record
 class Activation(Elementwise):
-    """An elementwise non-linearity over `width` numbers a token, by its name in config.json: silu, gelu, gelu_new,
-    gelu_pytorch_tanh, relu, relu2, … `learned` scalars belong to it (xIELU has two). `upcast`: computed in fp32 and
-    cast back. `fused`: it runs in the kernel of the multiplication that reads it."""
+    """An elementwise activation function of `width` elements per token.
+
+    function  its name in config.json: silu, gelu, gelu_new, gelu_pytorch_tanh, relu, relu2, …
+    learned   number of learned scalars (xIELU has two)
+    upcast    computed in fp32 and cast back
+    fused     runs in the kernel of the multiplication that reads it
+    """
 
     width: int
     function: str
@@ -44,7 +48,7 @@ class Activation(Elementwise):
 
 @record
 class Dropout(Elementwise):
-    """Dropout of `width` numbers a token that no residual addition carries (after the embeddings)."""
+    """Dropout of `width` elements per token outside of a residual addition (after the embeddings)."""
 
     width: int
 
@@ -58,7 +62,7 @@ class Dropout(Elementwise):
 
 @record
 class Jitter(Elementwise):
-    """Noise of a router: `width` numbers a token, each multiplied in place by a random factor near 1, in training."""
+    """Router jitter: `width` elements per token, multiplied in place by random factors near 1 in training."""
 
     width: int
 
@@ -75,7 +79,7 @@ class Jitter(Elementwise):
 
 @record
 class Softcap(Elementwise):
-    """cap·tanh(x/cap) over `width` numbers a token."""
+    """cap·tanh(x/cap) over `width` elements per token."""
 
     width: int
 
@@ -89,7 +93,7 @@ class Softcap(Elementwise):
 
 @record
 class Clamp(Elementwise):
-    """Values cut to an interval, `width` numbers a token."""
+    """Clamp to an interval, `width` elements per token."""
 
     width: int
 
@@ -104,7 +108,7 @@ class Clamp(Elementwise):
 
 @record
 class Multiply(Elementwise):
-    """An elementwise product of two tensors of `width` numbers a token."""
+    """Elementwise product of two tensors of `width` elements per token."""
 
     width: int
 
@@ -128,11 +132,16 @@ class Multiply(Elementwise):
 
 @record
 class Scale(Elementwise):
-    """Multiplication by a constant, or by a learned vector of `width` (`learned`). `cast`: the constant is held as an
-    integer tensor, which each pass casts to the activations' type. `positions`: each position has a constant of its
-    own, in fp32 (Llama 4's temperature of attention). `vector`: constants of each of the `width` numbers, held with the
-    weights. `sequences`: each sequence has one, in fp32. `held`: the format that the one constant is held in, which
-    each pass casts. `masks`: the constant is each token's mask, in the activations' format, or held as booleans."""
+    """Multiplication of `width` elements per token by a constant.
+
+    learned    by a learned vector of `width`
+    cast       the constant is stored as an integer tensor, which each pass casts to the activations' dtype
+    positions  one fp32 constant per position (Llama 4's attention temperature)
+    sequences  one fp32 constant per sequence
+    vector     one constant per element, stored with the weights
+    held       dtype that the constant is stored in, which each pass casts
+    masks      by each token's mask, in the activations' dtype or, where `held`, as booleans
+    """
 
     width: int
     learned: bool = False
@@ -190,7 +199,7 @@ class Scale(Elementwise):
 
 @record
 class Add(Elementwise):
-    """A sum of tensors of `width` numbers a token (the residual); `dropout` marks the branch read second."""
+    """Sum of tensors of `width` elements per token (the residual). `dropout`: on all inputs but the first."""
 
     width: int
     dropout: bool = False
@@ -215,7 +224,7 @@ class Add(Elementwise):
 
 @record
 class GroupMean(Elementwise):
-    """The mean of the heads of each group: `width` numbers a token are left."""
+    """Mean over the heads of each group: `width` elements per token remain."""
 
     width: int
 

@@ -1,4 +1,4 @@
-"""The arithmetic that everything else is a list of: FLOPs of a matrix product, attention's pairs.
+"""The arithmetic that everything else is a list of: FLOPs of a matmul, attention's pairs.
 
 One multiply-add is 2 FLOP. Every function takes integers (and answers exactly) or numpy arrays (entry by entry).
 """
@@ -27,8 +27,8 @@ def matmul_flops(m: Number, k: Number, n: Number, batch: Number = 1) -> Number:
 
 
 def causal_pairs(s: Number, window: Number | None = None) -> Number:
-    """Allowed (query, key) pairs in one causal sequence of s tokens: s(s+1)/2; with a window of w tokens, itself
-    included, w(w+1)/2 + (s−w)·w."""
+    """Return the allowed (query, key) pairs of a causal sequence of s tokens: s(s+1)/2; with a window of w tokens,
+    itself included, w(w+1)/2 + (s−w)·w."""
     if window is None:
         return s * (s + 1) // 2
     w = minimum(window, s)
@@ -36,8 +36,8 @@ def causal_pairs(s: Number, window: Number | None = None) -> Number:
 
 
 def run_pairs(s: Number, rate: int, chosen: int | None = None) -> Number:
-    """Allowed pairs of a query and a run of `rate` tokens in one causal sequence of s tokens, token t (from 1) seeing
-    the ⌊t/rate⌋ runs that are past, of which at most `chosen`: Σ min(⌊t/rate⌋, k) = rate·c(c−1)/2 + c·(s − rate·c + 1)
-    with c = min(⌊s/rate⌋, k)."""
+    """Return the allowed pairs of a query and a run of `rate` tokens in a causal sequence of s tokens, token t (from 1)
+    seeing the ⌊t/rate⌋ runs that are past, of which at most `chosen`: Σ min(⌊t/rate⌋, k) = rate·c(c−1)/2 + c·(s −
+    rate·c + 1) with c = min(⌊s/rate⌋, k)."""
     c = s // rate if chosen is None else minimum(s // rate, chosen)
     return rate * (c * (c - 1) // 2) + c * (s - rate * c + 1)

@@ -68,8 +68,8 @@ def key_heads(model: Model) -> list[int]:
 
 
 def divides_heads(model: Model, implementation: Implementation, ranks: int) -> bool:
-    """Whether the code runs on so many tensor-parallel ranks: they divide query and key/value heads, or, where it
-    gathers heads, each rank has one of the latter."""
+    """Whether the implementation runs on this many tensor-parallel ranks: they divide query and key/value heads, or,
+    where it gathers heads, each rank has one of the latter."""
     return model.heads % ranks == 0 and all(
         few % ranks == 0 or (implementation.gathers_heads and ranks % few == 0) for few in key_heads(model)
     )

@@ -20,14 +20,14 @@ WKV_STATE = 3
 
 @record
 class ForgetGate(Elementwise):
-    """How much of a recurrence's state each channel keeps, as a logarithm: −exp(A)·softplus(x + b), with a learned A of
-    each of `heads` and b of each of their `head_dim` channels (Kimi Delta Attention, arXiv:2510.26692, section 3).
+    """Log-decay of each channel's state: −exp(A)·softplus(x + b), with a learned A per head and b per channel, `heads`
+    of `head_dim` channels (Kimi Delta Attention, arXiv:2510.26692, section 3).
 
-    form      how the reference code computes it, in fp32:
-        guarded   softplus written out, but for numbers so large that it changes nothing
+    form      how the reference implementation computes it, in fp32:
+        guarded   softplus in elementary operations, bypassed for large inputs
         softplus  one kernel
-        bounded   floor·σ(exp(A)·(x + b)) in its place: no less than `floor`
-    narrowed  cast to the stream's type
+        bounded   floor·σ(exp(A)·(x + b)) instead, at least `floor`
+    narrowed  cast to the stream's dtype
     """
 
     heads: int
@@ -39,11 +39,11 @@ class ForgetGate(Elementwise):
         return (Weight("decay", (self.heads,), HEADS), Weight("bias", (self.heads * self.head_dim,), HEADS))
 
     def traffic(self) -> tuple[Number, Number]:
-        """A 16-bit input, an fp32 result; backward reads the gradient of the result too."""
+        """Count a 16-bit input and an fp32 result; backward also reads the gradient of the result."""
         return 6 * self.heads * self.head_dim, 12 * self.heads * self.head_dim
 
     def lower(self, run: Lowering) -> Value:
-        """The decays of a recurrence with one for each channel."""
+        """Compute the decay of each channel."""
         x = run.read(self)
         ways = run.split.tensor if x.divided else 1
         heads = self.heads // ways
@@ -55,18 +55,18 @@ class ForgetGate(Elementwise):
 
 @record
 class Scan(Ordinary):
-    """A recurrence over the sequence with a state of `state` numbers a channel: `heads` × `head_dim` channels.
+    """A recurrence over the sequence with a state of `state` elements per channel: `heads` × `head_dim` channels.
 
     kind     selective (Mamba), ssd (Mamba-2), delta (gated delta rule), kda (the same, each channel with a decay of its
              own), lightning, mlstm (xLSTM), wkv (RWKV), rg_lru
-    chunk    tokens that a chunked form handles by matrix products
+    chunk    tokens that a chunked form handles by matmuls
     doubled  the delta rule's write strengths reach up to 2
 
-    The matrix products are those of the plain chunked form, c tokens a chunk, n = ⌈s/c⌉ chunks, p head size, N state:
+    The matmuls are those of the plain chunked form, c tokens per chunk, n = ⌈s/c⌉ chunks, p head size, N state:
         selective   the state's read-out, 2·b·s·a·p·N; the recurrence itself is elementwise
         ssd         per head 2·n·c·(c·N + c·p + 2·N·p) within and between chunks, and 2·(n+1)²·N·p carries the states
-        delta, kda  per head 2·n·c·(2·c·N + c·p + 3·N·p); the triangular solve is no matrix product
-        mlstm       per head 2·n·c·(c·N + c·p + 2·N·p + N), the last of them the normaliser's
+        delta, kda  per head 2·n·c·(2·c·N + c·p + 3·N·p); the triangular solve is no matmul
+        mlstm       per head 2·n·c·(c·N + c·p + 2·N·p + N), the last of them the normalizer's
         lightning   per head 2·(N + p)·Σ(chunk length)² + 4·s·N·p, the last chunk as short as it is
         wkv, rg_lru elementwise
     """
@@ -121,7 +121,7 @@ class Scan(Ordinary):
         return "a scan counts the matrix products of its plain chunked form, not its elementwise work"
 
     def traffic(self) -> tuple[Number, Number]:
-        """Inputs, gates and outputs once; the state stays on chip."""
+        """Count inputs, gates and outputs once; the state stays on chip."""
         return 8 * self.heads * self.head_dim, 16 * self.heads * self.head_dim
 
     def cache(self, over: Served) -> Cache | None:
@@ -132,7 +132,7 @@ class Scan(Ordinary):
         return Cache(self.name, fixed=ceil_div(self.heads, over.ranks) * (self.head_dim * each + normalizer))
 
     def lower(self, run: Lowering) -> Value:
-        """A recurrence, by the kernel or the code that runs it."""
+        """Run the recurrence, by a fused kernel or by elementary operations."""
         first = run.read(self)
         ways = run.split.tensor if first.divided else 1
         size = Sizes(

@@ -31,7 +31,7 @@ class DistanceBias(Ordinary):
         return NOT_TIMED  # not timed yet
 
     def lower(self, run: Lowering) -> Value:
-        """The scores of all distances, of which each pair takes its own, and zero outside."""
+        """Compute the scores of all distances, of which each pair of tokens takes its own, and zero outside."""
         tape = run.tape
         scores = tape.linear(run.read(self).tensor, self.rank, self.extent, weight=f"{self.name}/profiles")
         index = tape.new(run.own * run.s, "int64", "distances", fixed=True)
@@ -44,7 +44,7 @@ class DistanceBias(Ordinary):
 
 @record
 class ShortConvolution(Elementwise):
-    """x + a depthwise causal convolution of it over `kernel` steps, in fp32. Elementwise work: no matrix product."""
+    """x + a depthwise causal convolution of it over `kernel` steps, in fp32. Elementwise work: no matmul."""
 
     channels: int
     kernel: int
@@ -56,7 +56,7 @@ class ShortConvolution(Elementwise):
         return 16 * self.channels, 24 * self.channels
 
     def lower(self, run: Lowering) -> Value:
-        """The kernel (causal_conv1d) keeps its input; autocast does not reach it."""
+        """Run causal_conv1d, which saves its input; autocast does not apply to it."""
         x = run.read(self)
         tape = run.tape
         wide = tape.cast(x.tensor, "fp32")
@@ -67,7 +67,7 @@ class ShortConvolution(Elementwise):
 
 @record
 class SinkRouter(Router):
-    """A router that scores `shared` experts, which all tokens pass, beside those that it chooses: each one's share is
+    """A router that scores `shared` experts, which all tokens pass, next to those that it chooses: each one's share is
     its sigmoid over the sum of all of these, times a learned scale. Its value: the shares of the chosen, then those of
     the shared. FLOP: 2·T·h·(E + S)."""
 
@@ -109,7 +109,7 @@ class SinkRouter(Router):
 
 @record
 class SharedExperts(Ordinary):
-    """Σ over `experts` that all tokens pass of down(f(gate(x)) ⊙ up(x) ⊙ share), as batched products. Reads the tokens
+    """Σ over `experts` that all tokens pass of down(f(gate(x)) ⊙ up(x) ⊙ share), as batched matmuls. Reads the tokens
     and the shares. FLOP: 6·T·S·h·f."""
 
     d_model: int

@@ -111,8 +111,8 @@ def _fused_activations(operations: Operations, swiglu: str) -> set[str]:
 
 
 def _mixer_kernels(operations: Operations, mixer: str) -> tuple[frozenset[str], frozenset[str]]:
-    """Operations whose work the kernel before them does, and those that one kernel of a recurrence runs again in
-    backward: all of its mixer's, but for the input projection."""
+    """Return the operations fused into the kernel before them, and those that a recurrence's fused kernel recomputes in
+    backward: all of its mixer's except the input projection."""
     merged: set[str] = set()
     inside: set[str] = set()
     convolutions = {op.name for op in operations if isinstance(op, Conv)}
@@ -130,7 +130,7 @@ def _mixer_kernels(operations: Operations, mixer: str) -> tuple[frozenset[str], 
 
 
 def _inline_norms(operations: Operations) -> Operations:
-    """Put the norms of queries and keys directly behind the linear layers that make them."""
+    """Move the norms of queries and keys to directly after their linear layers."""
     joined = {op.name for op in operations if op.role in (QUERY, KEY, VALUE, QKV)}
     norms = {op.reads[0]: op for op in operations if isinstance(op, Norm) and op.reads[0] in joined}
     moved = {norm.name for norm in norms.values()}
@@ -142,7 +142,7 @@ def _inline_norms(operations: Operations) -> Operations:
 
 
 def _scopes(operations: Operations) -> ScopeNames:
-    """What the scopes of a layer's values depend on."""
+    """Return the names that the scopes of a layer's values depend on."""
     feeding = _feeding(operations)
     pairs = pairwise(operations)
     partial = (a.name for a, b in pairs if isinstance(a, Add) and isinstance(b, Add) and a.name in b.reads)
@@ -156,7 +156,7 @@ def _scopes(operations: Operations) -> ScopeNames:
 
 
 def _feeding(operations: Operations) -> set[str]:
-    """Operations between attention's linear layers and its core."""
+    """Return the operations between attention's linear layers and its core."""
     by_name = {op.name: op for op in operations}
     found: set[str] = set()
     todo = [name for op in operations if isinstance(op, AttentionCore) for name in op.reads]

@@ -56,7 +56,7 @@ def upcast_table(run: Lowering, op: Rotation, stream: str) -> tuple[Tensor, Tens
 
 
 def by_angles(run: Lowering, op: Rotation, tensor: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """The numbers that rotate, by the given angles, and put together with the rest."""
+    """Rotate elements by the given angles and concatenate them with the others."""
     tape = run.tape
     narrow = tensor.dtype
     part = tensor if op.dim == op.head_dim else tape.slice(tensor, tensor.count * op.dim // op.head_dim)

@@ -17,16 +17,17 @@ from napkin.record import record
 
 @record
 class Router(Ordinary):
-    """Chooses `top_k` of `experts` for each token by a linear layer. FLOP: 2·T·h·E.
+    """Choose `top_k` of `experts` for each token by a linear layer. FLOP: 2·T·h·E.
 
-    score      softmax, sigmoid, sqrtsoftplus (√softplus), or softmax_top_k and sigmoid_top_k (of the chosen alone)
-    normalise  the chosen scores are divided by their sum       upcast   the linear layer runs in fp32
-    balanced   a bias that no gradient reaches takes part in the choice: kept as a buffer, or as a parameter
-    softcap    the logits pass through cap·tanh(logit/cap)
-    noise      its input is multiplied in place by a random factor near 1, in training
-    hashed     a fixed table chooses by the token's number, the linear layer only scores the chosen (Roller et al. 2021,
-               arXiv:2106.04426): a buffer, of which rows are looked up
-    masked     all scores but those of chosen groups are masked, and the best are taken from what is left
+    score      softmax, sigmoid, sqrtsoftplus (√softplus), or softmax_top_k and sigmoid_top_k (over the chosen only)
+    normalize  the chosen scores are divided by their sum
+    upcast     the linear layer runs in fp32
+    balanced   a bias without a gradient takes part in the choice: a "buffer" or a "parameter"
+    softcap    the logits are capped: cap·tanh(logit/cap)
+    noise      in training its input is multiplied in place by a random factor near 1
+    hashed     a fixed map from token ids chooses, the linear layer only scores the chosen (Roller et al. 2021,
+               arXiv:2106.04426): a buffer that is indexed
+    masked     scores outside the chosen groups are masked before the top k are taken
     """
 
     d_in: int
@@ -57,7 +58,7 @@ class Router(Ordinary):
         return ROUTER
 
     def buffers(self, vocabulary: int) -> tuple[tuple[int, str], ...]:
-        """A bias that no gradient reaches, and the choices of a hashed router."""
+        """Return the balancing bias, which has no gradient, and the token → experts map of a hashed router."""
         bias = self.experts if self.balanced == "buffer" else 0
         return (bias, "fp32"), (vocabulary * self.top_k if self.hashed else 0, "int64")
 
@@ -123,8 +124,8 @@ class Router(Ordinary):
 
 @record
 class BalanceLoss(Elementwise):
-    """A second loss, on how evenly the routers of all layers spread the tokens over `experts` (Fedus et al. 2021,
-    arXiv:2101.03961, equations 4 to 6). `each`: how many routers' logits a layer gives to it."""
+    """Auxiliary loss on how evenly the routers of all layers spread the tokens over `experts` (Fedus et al. 2021,
+    arXiv:2101.03961, equations 4 to 6). `each`: routers per layer."""
 
     experts: int
     top_k: int
@@ -136,7 +137,7 @@ class BalanceLoss(Elementwise):
     def lower(self, run: Lowering) -> Value:
         """Run the softmax of each layer's router logits once more, and count the tokens that each expert got.
 
-        Which experts are best is read, not how good: no gradient passes through that choice, which keeps nothing."""
+        Which experts are best is read, not how good: no gradient passes through that choice, which saves nothing."""
         tape = run.tape
         rows = run.tokens * run.routers * self.each
         probabilities = tape.softmax(

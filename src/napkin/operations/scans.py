@@ -38,11 +38,13 @@ def selective(run: Lowering, op: Recurrence, read: Read, size: Sizes) -> Tensor:
 
 
 def ssd(run: Lowering, op: Recurrence, read: Read, size: Sizes) -> Tensor:
+    """Run Mamba-2's scan on the slices of its input projection."""
     projected = run.values[run.of_role(MIXER_GATE).reads[0]]
     return mixers.ssd(run.tape, projected.tensor, size, op.name in run.program.normed)
 
 
 def mlstm(run: Lowering, op: Recurrence, read: Read, size: Sizes) -> Tensor:
+    """Run the mLSTM, on slices of a fused projection or on tensors of their own."""
     return mixers.mlstm(run.tape, read, size, parts=op.reads[0] in run.program.slices)
 
 

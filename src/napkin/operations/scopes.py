@@ -1,10 +1,10 @@
-"""How long the forward pass holds what autograd does not keep: until its last reader has run, or until the variable
-that names it goes, with the function that it stands in.
+"""Track how long the forward pass holds tensors that autograd does not save.
 
-A layer's code is a function for attention, one for the feed-forward network, and the layer around both. Each holds its
-argument (the normalised stream) until it returns; attention holds query, key and value, both of query and key as they
-were until both are rotated, and hands its weights to the layer, which holds them to its end. Variables that one
-expression adds up stand until it has.
+A tensor lives until its last reader has run, or until the local variable that refers to it goes out of scope. A layer's
+forward pass is a function for attention, one for the MLP, and the layer around both. Each holds its argument (the
+normalized stream) until it returns; attention holds query, key and value, and query and key from before RoPE until both
+are rotated, and returns its weights to the layer, which holds them until it returns. Operands of one expression live
+until the expression has been evaluated.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from napkin.record import record
 
 @record
 class ScopeNames:
-    """What the scopes of a layer's values depend on, by the names of operations.
+    """Names of the operations that begin or end the scope of a local variable.
 
-    rotations   of queries and keys        cores    of attention
-    additions   all of them                partial  sums that the addition behind them goes on with, in one expression
-    norms       those of the stream: what attention or the feed-forward network takes as its argument
+    rotations  rotary embeddings of queries and keys
+    cores      attention cores
+    additions  all additions
+    partial    additions whose sum the next addition reads, in one expression
+    norms      norms of the residual stream, whose output is the argument of attention or the MLP
     """
 
     rotations: frozenset[str]
@@ -46,7 +48,7 @@ class Scopes:
         self.to_the_end: list[Tensor] = []
 
     def enter(self, name: str, reads: Iterable[Tensor]) -> None:
-        """Release what goes out of scope before an operation reads its values."""
+        """Release variables that go out of scope before an operation reads its inputs."""
         names = self.names
         if name not in names.rotations and self.unrotated:
             self.tape.hold(*self.unrotated)
@@ -65,7 +67,7 @@ class Scopes:
             self.here += reads
 
     def leave(self, name: str, made: Tensor) -> None:
-        """Hold what an operation has made as long as its variable lives."""
+        """Hold an operation's output as long as its variable lives."""
         if self.inside_layer and name in self.names.norms:
             self.here.append(made)
         if name in self.names.additions and name not in self.names.partial:

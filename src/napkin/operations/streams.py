@@ -1,8 +1,8 @@
 """Operations of networks whose layers do more than read one stream and hand it on: several streams side by side (AltUp,
 Baykal et al. 2023, arXiv:2301.13310), activations cut by their spread, experts with a learned weight each.
 
-Symbols as in base.py; n streams of h numbers a token. Weights of AltUp stand in ordinary linear layers and norms: here
-is what joins them.
+Symbols as in base.py; n streams of h elements per token. Weights of AltUp stand in ordinary linear layers and norms:
+here is what joins them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Streaming(Elementwise, abstract=True):
 
 @record
 class SelectStream(Streaming):
-    """One of the streams, `width` numbers a token: a view, or a copy."""
+    """One of the streams, `width` elements per token: a view, or a copy."""
 
     copied: bool = False
 
@@ -44,7 +44,7 @@ class SelectStream(Streaming):
 
 @record
 class StackStreams(Streaming):
-    """Streams of equal width put together: a new tensor of `width` numbers a token."""
+    """Streams of equal width concatenated: a new tensor of `width` elements per token."""
 
     def traffic(self) -> tuple[int, int]:
         return 4 * self.width, 4 * self.width
@@ -57,7 +57,7 @@ class StackStreams(Streaming):
 
 @record
 class StreamMean(Streaming):
-    """The mean of all streams, of `width` numbers a token."""
+    """The mean of all streams, of `width` elements per token."""
 
     streams: int
 
@@ -72,7 +72,7 @@ class StreamMean(Streaming):
 
 @record
 class Magnitude(Streaming):
-    """The root mean square of `width` numbers: one number a token."""
+    """The root mean square of `width` elements: one number a token."""
 
     def traffic(self) -> tuple[int, int]:
         return 2 * self.width, 4 * self.width
@@ -85,7 +85,7 @@ class Magnitude(Streaming):
 
 @record
 class Rescale(Streaming):
-    """A tensor of `width` numbers a token, brought to the magnitude that is read second."""
+    """A tensor of `width` elements per token, brought to the magnitude that is read second."""
 
     def traffic(self) -> tuple[int, int]:
         return 4 * self.width, 6 * self.width
@@ -153,7 +153,7 @@ class Correct(Streaming):
 
 @record
 class AddToOthers(Streaming):
-    """A tensor of `width` numbers a token, added in place to all streams but the first."""
+    """A tensor of `width` elements per token, added in place to all streams but the first."""
 
     streams: int
 
@@ -168,8 +168,8 @@ class AddToOthers(Streaming):
 
 @record
 class GaussianTopK(Streaming):
-    """max(x − c, 0) over `width` numbers a token: the cut c is their mean and so many of their deviations, as if they
-    were normally distributed, so that about a given share of them stays (Gemma 3n)."""
+    """max(x − c, 0) over `width` elements per token: the cut c is their mean and this many of their deviations, as if
+    they were normally distributed, so that about a given share of them stays (Gemma 3n)."""
 
     def traffic(self) -> tuple[int, int]:
         return 6 * self.width, 8 * self.width  # read for the cut, and again for the result
@@ -188,10 +188,10 @@ class GaussianTopK(Streaming):
 
 @record
 class ClampedMatmul(Matmul):
-    """A linear layer whose weight is cut to an interval on every pass."""
+    """A linear layer whose weight is clamped to an interval on every pass."""
 
     def lower(self, run: Lowering) -> Value:
-        """The cut weight is a tensor of its own, which the product keeps; autocast casts it each time."""
+        """Clamp the weight into a new tensor, which the linear layer saves; autocast casts it each time."""
         x, tape = run.read(self), run.tape
         if run.implementation.tuning is not None:
             return super().lower(run)
@@ -217,7 +217,7 @@ class ExpertScale(Elementwise):
         return NOT_TIMED  # not timed yet
 
     def lower(self, run: Lowering) -> Value:
-        """The numbers of the chosen, taken out by indices that the router keeps."""
+        """Gather the scales of the chosen experts, by indices that the router saves."""
         x, tape = run.read(self), run.tape
         scales = run.weight(self.experts)
         taken = tape.record("index", (scales,), tape.new(x.tensor.count, scales.dtype, "of the chosen"))
@@ -225,5 +225,5 @@ class ExpertScale(Elementwise):
 
 
 def added(run: Lowering, to: Tensor, what: Tensor) -> Tensor:
-    """A sum in place, in the type of what it is added to."""
+    """Add in place, in the dtype of the first tensor."""
     return run.tape.record("add", (to, what), to.view(), alias=True)

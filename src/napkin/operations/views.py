@@ -37,7 +37,7 @@ class Reused(Ordinary):
         return NOT_TIMED  # not timed yet
 
     def lower(self, run: Lowering) -> Value:
-        """An operation whose weights stand elsewhere works as ever; autocast casts them once for all uses."""
+        """Run the operation with another layer's weights; autocast casts them once for all uses."""
         run.tape.copies = run.copies.setdefault(id(self.of), {})
         if self.of in run.program.operations:  # of this layer's own: the copy that its first use made
             label = f"{self.of.name}/{self.of.name}/weight"
@@ -65,7 +65,7 @@ class Share(View):
         return 0, 0
 
     def lower(self, run: Lowering) -> Value:
-        """What is lent is one tensor, however many layers keep it."""
+        """Share one tensor, however many layers save it."""
         x = run.read(self)
         for _, storage in x.tensor.places:
             storage.shared = True
@@ -75,12 +75,12 @@ class Share(View):
 
 @record
 class Slice(View):
-    """A view of `width` numbers a token out of a wider (fused) tensor: keeps the whole storage alive.
+    """A view of `width` elements per token out of a wider (fused) tensor: keeps the whole storage alive.
 
     indexed  taken by a list of indices: a copy, whose index is kept too
-    groups   so many groups of heads are put together: a copy, but of one
+    groups   this many groups of heads are concatenated: a copy, but of one
     repeats  each group's one head is repeated so often
-    copied   a copy, which keeps nothing of the wider one
+    copied   a copy, which saves nothing of the wider one
     """
 
     width: int
@@ -110,7 +110,7 @@ class Slice(View):
 @record
 class Transpose(View):
     """A view with the sequences' tokens of each step next to each other: a product that reads it copies several
-    sequences. `width` numbers a token."""
+    sequences. `width` elements per token."""
 
     width: int
 
@@ -118,14 +118,14 @@ class Transpose(View):
         return NOT_TIMED  # not timed yet
 
     def lower(self, run: Lowering) -> Value:
-        """A view: where there are several sequences, their tokens are not next to each other any more."""
+        """Return a transposed view: with several sequences their tokens are no longer adjacent in memory."""
         x = run.read(self)
         return Value(x.tensor.view(rows_apart=True), x.width, x.divided, x.gathered)
 
 
 @record
 class Concat(View):
-    """A new tensor of `width` numbers a token, copied together from all that it reads (one head's part repeated over
+    """A new tensor of `width` elements per token, copied together from all that it reads (one head's part repeated over
     the heads where it is shared). `first_type`: in the first one's type; else in the widest of all."""
 
     width: int
@@ -145,8 +145,8 @@ class Concat(View):
 
 @record
 class SideInput(View):
-    """What the layer before hands on beside the stream: `width` numbers a token. `fp32`: weights had a part in it, so
-    that it is fp32 under autocast."""
+    """What the layer before passes on next to the stream: `width` elements per token. `fp32`: weights had a part in it,
+    so that it is fp32 under autocast."""
 
     width: int
     fp32: bool = False
@@ -163,7 +163,7 @@ class SideInput(View):
 
 @record
 class ConcatTokens(View):
-    """Tokens of two stacks, one behind the other: `width` numbers for each."""
+    """Tokens of two stacks, one behind the other: `width` elements for each."""
 
     width: int
 
@@ -179,7 +179,7 @@ class ConcatTokens(View):
 
 @record
 class Overwrite(Elementwise):
-    """The rows of one certain token replaced in place by a learned vector of `width` numbers."""
+    """The rows of one certain token replaced in place by a learned vector of `width` elements."""
 
     width: int
 
@@ -190,7 +190,7 @@ class Overwrite(Elementwise):
         return NOT_TIMED  # not timed yet
 
     def lower(self, run: Lowering) -> Value:
-        """Keeps where the token stands."""
+        """Overwrite the rows; the indices of the tokens are saved."""
         x = run.read(self)
         marked = run.tape.new(x.tensor.count // self.width, "bool", "marked", fixed=True)
         out = run.tape.record("index_put", (x.tensor, run.weight(self.width)), x.tensor.view(), (marked,))

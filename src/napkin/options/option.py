@@ -2,49 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from napkin import units
 from napkin.errors import NapkinError, did_you_mean
+from napkin.record import record
+
+if TYPE_CHECKING:
+    from dataclasses import KW_ONLY
+
+Parsed = str | int | float | bool | Sequence["Parsed"]
+"""What an option's text is read as."""
 
 _Value = TypeVar("_Value")
 
 
+@record
 class Option:
     """One option, or one argument where `positional`.
 
     name     as typed after the dashes          parse   text to value in base units; raises units.Unreadable
     unit     unit of the value                  flag    present or absent (--x / --no-x)
     aliases  hidden other names                 many    an argument that takes several words
-    group    heading under which it belongs     metavar what stands for the value in help
+    metavar  what stands for the value in help
     """
 
-    __slots__ = ("aliases", "flag", "group", "help", "many", "metavar", "name", "parse", "positional", "unit")
-
-    def __init__(
-        self,
-        name: str,
-        parse: Callable[[str], Any],
-        help: str,
-        unit: str = "1",
-        metavar: str = "TEXT",
-        *,
-        flag: bool = False,
-        positional: bool = False,
-        many: bool = False,
-        aliases: tuple[str, ...] = (),
-    ) -> None:
-        self.name = name
-        self.parse = parse
-        self.help = help
-        self.unit = unit
-        self.metavar = metavar
-        self.flag = flag
-        self.positional = positional
-        self.many = many
-        self.aliases = aliases
-        self.group = ""
+    name: str
+    parse: Callable[[str], Parsed]
+    help: str
+    unit: str = "1"
+    metavar: str = "TEXT"
+    _: KW_ONLY
+    flag: bool = False
+    positional: bool = False
+    many: bool = False
+    aliases: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from napkin import units
 from napkin.errors import NapkinError
-from napkin.options.option import Option, parsed
+from napkin.options.option import Option, Parsed, parsed
 from napkin.units import Unreadable
 
 MOST_VALUES = 10_000
 
 
-def read(option: Option, text: str, where: str) -> Any:
+def read(option: Option, text: str, where: str) -> Parsed:
     """Return a value of an option in base units; `where` begins an error's message."""
     return parsed(option.parse, text, f"{where}: {option.name}")
 
@@ -49,20 +48,20 @@ def is_whole(option: Option) -> bool:
     return True
 
 
-def values(option: Option, text: str, where: str) -> list[Any]:
+def values(option: Option, text: str, where: str) -> list[str] | list[bool]:
     """Return the texts of a list (`1,2,4`) or range: `0.3..0.6:0.05` by steps, `1..64:x2` by factors, `1..64` by
     doubling where the option counts something. A range's end is always among them. Flags give true and false."""
     if option.flag:
         return [truth(word, where, option) for word in text.split(",")]
     if ".." not in text:
-        found: list[Any] = [word.strip() for word in text.split(",")]
+        found = [word.strip() for word in text.split(",")]
         for word in found:
             read(option, word, where)
         return found
     first, _, rest = text.partition("..")
     last, colon, step = rest.partition(":")
     low, high = read(option, first, where), read(option, last, where)
-    if not all(isinstance(end, (int, float)) for end in (low, high)):
+    if not isinstance(low, (int, float)) or not isinstance(high, (int, float)):
         raise NapkinError(f"{where}: {option.name} has no ranges", f"list its values: {where} {option.name}=a,b")
     if high < low:
         raise NapkinError(f"{where}: {text.strip()!r} is an empty range", "the smaller end comes first")
@@ -74,7 +73,9 @@ def values(option: Option, text: str, where: str) -> list[Any]:
         if numbers[-1] != high:
             raise NapkinError(f"{where}: the range has more than {MOST_VALUES:,} values", "take a larger factor")
     else:
-        numbers = _by_step(low, high, read(option, step, where), where)
+        by = read(option, step, where)
+        assert isinstance(by, (int, float)), "an option whose values are numbers reads numbers only"
+        numbers = _by_step(low, high, by, where)
     return [written(option, number) for number in numbers]
 
 

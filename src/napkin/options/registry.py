@@ -16,13 +16,12 @@ def registry(groups: Iterable[tuple[str, tuple[Option, ...]]]) -> dict[str, Opti
     """Return the options of all groups by name; a name or alias that is declared twice is a ValueError."""
     found: dict[str, Option] = {}
     spellings: set[str] = set()
-    for group, options in groups:
+    for _, options in groups:
         for option in options:
             for spelling in (option.name, *option.aliases):
                 if spelling in spellings:
                     raise ValueError(f"--{spelling} is declared twice")
                 spellings.add(spelling)
-            option.group = group
             found[option.name] = option
     return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from napkin.elementwise import Number
 from napkin.errors import OK, NapkinError
@@ -14,7 +14,11 @@ if TYPE_CHECKING:
     from napkin.render.chart import Chart
 
 
-Quantities = dict[str, tuple[Any, str]]
+Cell = str | int | float | bool | None | Sequence["Cell"] | Mapping[str, "Cell"]
+"""A value as an answer states it: of an input, a row, or a further JSON key."""
+Row = Mapping[str, Cell]
+"""One row of a listing: column → value, in base units."""
+Quantities = dict[str, tuple[int | float, str]]
 """path → (value, unit)."""
 
 
@@ -26,7 +30,7 @@ class Shown:
 
     __slots__ = ("origin", "text", "unit", "value")
 
-    def __init__(self, value: Any, text: str | None, origin: str, unit: str = "1") -> None:
+    def __init__(self, value: Cell, text: str | None, origin: str, unit: str = "1") -> None:
         self.value = value
         self.text = text
         self.origin = origin
@@ -43,7 +47,7 @@ class Answer:
     rows       for listings and sweeps: one mapping a row; `rows_name` is their key in JSON
     display    the rows as people read them, where that is more than a unit a column
     pictures   text drawings for a person (memory's bar)
-    extra      further JSON keys; "units" is the unit of each column of rows
+    extra      further JSON keys                     units     column of rows → its unit
     plot       what --plot draws, a panel each (render/plot.py)
     listed     False where the rows say all for a person: text leaves the terms' lines out, JSON has them
     problems   what went wrong: printed as errors, while the rest of the answer is shown
@@ -66,6 +70,7 @@ class Answer:
         "status",
         "terms",
         "title",
+        "units",
         "verdict",
     )
 
@@ -79,12 +84,13 @@ class Answer:
         intervals: Mapping[str, tuple[Number, Number]] | None = None,
         verdict: str | None = None,
         status: int = OK,
-        rows: Sequence[Mapping[str, Any]] | None = None,
+        rows: Sequence[Row] | None = None,
         rows_name: str = "rows",
+        units: Mapping[str, str] | None = None,
         display: Sequence[Mapping[str, str]] | None = None,
         pictures: Sequence[str] = (),
         notes: Sequence[str] = (),
-        extra: Mapping[str, Any] | None = None,
+        extra: Mapping[str, Cell] | None = None,
         plot: Sequence[Chart] = (),
         listed: bool = True,
         problems: Sequence[NapkinError] = (),
@@ -98,6 +104,7 @@ class Answer:
         self.status = status
         self.rows = None if rows is None else list(rows)
         self.rows_name = rows_name
+        self.units = dict(units or {})
         self.display = display
         self.pictures = tuple(pictures)
         self.notes = list(notes)
@@ -129,7 +136,7 @@ class Answer:
         return found
 
 
-def _in_range(value: Any) -> bool:
+def _in_range(value: object) -> bool:
     """Whether a reader of JSON gets a number: finite, and within a float's range."""
     if isinstance(value, int):
         return value.bit_length() <= 1023

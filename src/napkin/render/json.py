@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
 
 from napkin.render.answer import Answer
 from napkin.render.term_table import Entry, table_of
@@ -15,7 +14,7 @@ SCHEMA = 1
 def to_json(answer: Answer, explain: bool = False) -> str:
     """Return one JSON object: napkin (the schema), command, inputs, values, units, verdict, notes, and more."""
     found = answer.quantities()
-    data: dict[str, Any] = {
+    data: dict[str, object] = {
         "napkin": SCHEMA,
         "command": answer.command,
         "inputs": {
@@ -28,13 +27,13 @@ def to_json(answer: Answer, explain: bool = False) -> str:
     }
     if answer.rows is not None:
         data[answer.rows_name] = [{name: _plain(value) for name, value in row.items()} for row in answer.rows]
-    data.update({name: _plain(value) for name, value in answer.extra.items() if name != "units"})
+    data.update({name: _plain(value) for name, value in answer.extra.items()})
     if explain:
         data["terms"] = {path: _term(entry) for path, entry in table_of(answer.finite()).items()}
     return json.dumps(data, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if isinstance(value, float):
         if not math.isfinite(value):
             return None
@@ -46,10 +45,10 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _term(entry: Entry) -> dict[str, Any]:
+def _term(entry: Entry) -> dict[str, object]:
     """Return what is written of a term: its value, unit and operation, its parts by path, a leaf's kind, its source."""
     term = entry.term
-    written: dict[str, Any] = {"value": _plain(term.value), "unit": term.unit, "op": term.op}
+    written: dict[str, object] = {"value": _plain(term.value), "unit": term.unit, "op": term.op}
     if term.kind:
         written["kind"] = term.kind
     if entry.parts:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-from typing import Any
 
-from napkin.render.answer import Answer
+from napkin.render.answer import Answer, Cell
 from napkin.render.text import columns_of, explained, lines_of
 
 
@@ -24,7 +23,7 @@ def to_csv(answer: Answer) -> str:
     return out.getvalue()
 
 
-def _whole(value: Any) -> Any:
+def _whole(value: Cell) -> Cell:
     """Return a float that is a whole number as one, as JSON has it."""
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from napkin.render.answer import Answer
+from napkin.render.answer import Answer, Cell
 from napkin.term import ASSUMED, Term, expression
 from napkin.units import human
 
@@ -22,7 +20,7 @@ def lines_of(answer: Answer, whole: bool = False) -> list[tuple[str, str, str]]:
     return found
 
 
-def cell(value: Any, unit: str | None = None) -> str:
+def cell(value: Cell, unit: str | None = None) -> str:
     """Return one cell of a listing."""
     if value is None:
         return "–"
@@ -47,14 +45,13 @@ def grid(rows: list[list[str]], right: set[int] | None = None) -> list[str]:
 
 
 def columns_of(answer: Answer) -> tuple[list[str], list[list[str]]]:
-    """Return header and cells of an answer's rows; a column's unit is in `extra["units"]`."""
+    """Return header and cells of an answer's rows; each in its column's unit."""
     if answer.display is not None:
         names = list(dict.fromkeys(name for row in answer.display for name in row))
         return names, [[row.get(name, "") for name in names] for row in answer.display]
     rows = answer.rows or []
     names = list(dict.fromkeys(name for row in rows for name in row))
-    units = answer.extra.get("units", {})
-    return names, [[cell(row.get(name), units.get(name)) for name in names] for row in rows]
+    return names, [[cell(row.get(name), answer.units.get(name)) for name in names] for row in rows]
 
 
 def to_text(answer: Answer, explain: bool = False) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from napkin.commands.command import Command, Inputs
+from napkin.commands.command import Command
+from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError
 from napkin.options.layout import BOUNDED, SEARCHED
 from napkin.options.model import MODEL_OPTIONS
@@ -22,7 +23,7 @@ def counts(text: str) -> int | list[int]:
     if ".." not in text and "," not in text:
         return positive_count(text)
     try:
-        found = [positive_count(one) for one in values(OPTIONS["gpus"], text, "--gpus")]
+        found = [positive_count(str(one)) for one in values(OPTIONS["gpus"], text, "--gpus")]
     except NapkinError as problem:
         raise Unreadable(problem.message.removeprefix("--gpus: "), problem.hint) from None
     if len(found) > MOST_COUNTS:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from napkin.commands.command import Inputs
 from napkin.commands.confidence import read_confidence
+from napkin.commands.inputs import Inputs
 from napkin.commands.machine import read_hardware
 from napkin.commands.model import read_model, read_sequence
 from napkin.commands.setup import read_implementation, read_setup_around
@@ -68,27 +68,32 @@ class PlanQuestion:
 def read(inputs: Inputs) -> PlanQuestion:
     """Read the question; contradictions between the objective and what is given are refused."""
     layouts, prediction = read_layouts(inputs)
-    counts = inputs.get("gpus")
-    if counts is None and "within" in inputs and "tokens" in inputs:
+    asked = inputs.value("gpus")  # a number, or a list of them
+    several = isinstance(asked, list)
+    counts = inputs.integers("gpus") if several else (inputs.integer("gpus"),) if asked is not None else ()
+    if not counts and "within" in inputs and "tokens" in inputs:
         inputs.default("objective", "gpus")  # what is left out is what is asked for
-    objective, deadline, tokens = inputs.get("objective"), inputs.get("within"), inputs.get("tokens")
-    if counts is None and objective != "gpus":
+    objective, deadline, tokens = (
+        inputs.text("objective"),
+        inputs.number_or_none("within"),
+        inputs.integer_or_none("tokens"),
+    )
+    if not counts and objective != "gpus":
         raise NapkinError("--gpus is missing: how many?", "--gpus 1024, or --objective gpus --within 30d --tokens 15T")
     if objective == "gpus" and (deadline is None or tokens is None):
         raise NapkinError(
             "--objective gpus needs --within and --tokens", "for example --within 30d --tokens 15T --objective gpus"
         )
-    listed = counts if isinstance(counts, list) else [] if counts is None else [counts]
     return PlanQuestion(
         layouts=layouts,
-        counts=tuple(listed),
-        several=isinstance(counts, list) or (objective == "gpus" and counts is not None),
+        counts=counts,
+        several=several or (objective == "gpus" and bool(counts)),
         objective=objective,
         tokens=tokens,
         deadline=deadline,
-        price=inputs.get("price"),
-        rows=inputs.get("rows"),
-        pareto=bool(inputs.get("pareto")),
+        price=inputs.number_or_none("price"),
+        rows=inputs.integer("rows"),
+        pareto=inputs.flag("pareto"),
         confidence=read_confidence(inputs),
         peak=prediction.peak,
         words=_read_words(inputs),
@@ -97,7 +102,7 @@ def read(inputs: Inputs) -> PlanQuestion:
 
 def _read_words(inputs: Inputs) -> dict[str, str]:
     """Return the texts of the options that a line for `napkin step` repeats."""
-    repeated = [n for n in REPEATED if inputs.get(n) is not None and inputs.get(n) != SETUP_DEFAULTS.get(n)]
+    repeated = [n for n in REPEATED if inputs.has(n) and inputs.value(n) != SETUP_DEFAULTS.get(n)]
     return {name: str(inputs.shown[name].text) for name in ("model", "hardware", *repeated)}
 
 
@@ -110,9 +115,9 @@ def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
         inputs.note(note)
     seq = read_sequence(inputs, model)
     setup = read_setup_around(inputs, model, Layout(seq=seq))
-    overlapped, factor = bool(inputs.get("async-tp")), float(inputs.get("factor") or 1.0)
-    kernel = inputs.get("attention") if "attention" in inputs else None
-    prediction = single.asked(model, setup, hardware, inputs.get("stack"), kernel, overlapped, factor)
+    overlapped, factor = inputs.flag("async-tp"), float(inputs.number_or_none("factor") or 1.0)
+    kernel = inputs.text("attention") if "attention" in inputs else None
+    prediction = single.asked(model, setup, hardware, inputs.text("stack"), kernel, overlapped, factor)
     profile = read_rates_profile(inputs, hardware)
     if profile is not None:
         for what in single.with_profile(prediction.rates, hardware, profile, setup.precision.compute)[1]:
@@ -133,27 +138,29 @@ def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
 
 def _read_request(inputs: Inputs, model: Model, setup: Setup, seq: int, node: int) -> Request:
     """Read the freedom of every degree and of the batch; node: GPUs that share a link."""
-    if inputs.get("global-batch") is None:
+    if not inputs.has("global-batch"):
         inputs.default("max-global-batch", str(max(LARGEST_STEP // seq, 1)))
-    chosen = inputs.get("recompute")
-    only = {name: int(inputs.get(name)) for name in SEARCHED if inputs.get(name) is not None}
-    if inputs.get("sp") is not None:
-        only["sp"] = int(inputs.get("sp"))
-    if "tp" not in only and inputs.get("max-tp") is None:
+    chosen = inputs.text_or_none("recompute")
+    only = {name: inputs.integer(name) for name in SEARCHED if name != "zero" and inputs.has(name)}
+    if inputs.has("zero"):
+        only["zero"] = int(inputs.text("zero"))
+    if inputs.has("sp"):
+        only["sp"] = int(inputs.flag("sp"))
+    if "tp" not in only and not inputs.has("max-tp"):
         inputs.default("max-tp", str(node))
         inputs.note(
             f"tensor parallelism stays within the {node} GPUs of a node: no published step in the evidence "
             "leaves it; --max-tp looks further"
         )
-    below = {name: inputs.get(f"max-{name}") for name in BOUNDED if inputs.get(f"max-{name}") is not None}
+    below = {name: inputs.integer(f"max-{name}") for name in BOUNDED if inputs.has(f"max-{name}")}
     request = Request(
         model=model,
         setup=setup,
         gpus=1,
         node=node,
         seq=seq,
-        batch=inputs.get("global-batch"),
-        most=inputs.get("max-global-batch") or 1,
+        batch=inputs.integer_or_none("global-batch"),
+        most=inputs.integer_or_none("max-global-batch") or 1,
         recomputes=tuple(recompute(one) for one in ((chosen,) if chosen else RECOMPUTES)),
         only=only,
         below=below,

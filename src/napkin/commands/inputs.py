@@ -1,0 +1,260 @@
+"""The inputs of one question: options as given, read once, with their origins. All that is read is shown in the
+answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from napkin.errors import NapkinError, Problems
+from napkin.options.machine import FIGURES
+from napkin.options.option import Option, Parsed
+from napkin.options.output import COMMON
+from napkin.options.registry import OPTIONS
+from napkin.record import record
+from napkin.render.answer import Cell, Shown
+from napkin.term import ASSUMED, GIVEN, SEEN, Term, leaf
+from napkin.units import Unreadable
+
+if TYPE_CHECKING:
+    from dataclasses import KW_ONLY
+
+IN_POWERS_OF_TWO = ("seq", "target-seq", "batch", "micro-batch", "global-batch", "vocab")
+"""Options whose `8k` many people mean as 8,192: a note says what it is here."""
+
+Readers = Mapping[str, Callable[[str], Parsed]]
+"""How a command reads the text of some options, in place of the options' own parsers."""
+
+
+@record
+class Signature:
+    """What a command is called and what it takes.
+
+    options    names of the options of its own      arguments  names of the words that need no dashes
+    defaults   option → the text it has where none was given   examples  command lines, which the tests run
+    reads      how this command reads an option's text, where it takes more than others do (plan: --gpus 1024..16384)
+    target     for a wrapper, the name of the command that it asks: its options are taken too
+    keeps      --output names a file of the command's own (bench: the profile), and the answer goes to stdout
+    """
+
+    name: str
+    summary: str
+    _: KW_ONLY
+    options: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
+    defaults: Mapping[str, str | bool] = MappingProxyType({})
+    examples: tuple[str, ...] = ()
+    reads: Readers = MappingProxyType({})
+    target: str = ""
+    keeps: bool = False
+
+    @property
+    def takes(self) -> tuple[str, ...]:
+        """Every option, those that all commands have included."""
+        return (*self.options, *(name for name in COMMON if name not in self.options))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every argument and option."""
+        return (*self.arguments, *self.takes)
+
+    @property
+    def figures(self) -> tuple[str, ...]:
+        """Figures of the accelerator that can be given in place of the table's."""
+        return FIGURES if "hardware" in self.options else ()
+
+
+class OptionText:
+    """An option's text as the user gave it, and where: `--gpus`, or `run.yaml:3: gpus`.
+
+    A run file gives parsed values too: numbers, booleans, lists.
+    """
+
+    __slots__ = ("origin", "text", "where")
+
+    def __init__(self, text: object, origin: str = "given", where: str = "") -> None:
+        self.text = text
+        self.origin = origin
+        self.where = where
+
+
+class Inputs:
+    """The resolved inputs of one question, seen only by what reads it.
+
+    `text`, `integer`, `number` and `flag` return an option's value, or its default; `…_or_none` where it may be absent.
+    """
+
+    def __init__(self, command: Signature, given: Mapping[str, OptionText], only: Container[str] | None = None) -> None:
+        self.command = command
+        self.shown: dict[str, Shown] = {}
+        self.notes: list[str] = []
+        self.figures_used = False
+        self._only = only
+        problems: list[NapkinError] = []
+        for name, one in given.items():
+            try:
+                self._accept(name, one)
+            except NapkinError as problem:
+                problems.append(problem)
+        if problems:
+            raise problems[0] if len(problems) == 1 else Problems(problems)
+
+    def _accept(self, name: str, one: OptionText) -> None:
+        option = OPTIONS[name]
+        where = one.where or option.shown
+        value: Parsed
+        if option.flag:
+            if not isinstance(one.text, bool):
+                raise NapkinError(f"{where}: {one.text!r} is neither true nor false", "write true or false")
+            value = one.text
+        elif option.many:
+            value = tuple(one.text) if isinstance(one.text, (str, tuple, list)) else ()
+        else:
+            value = self._read(option, one.text, where)
+        text = None if isinstance(one.text, (bool, tuple, list)) else str(one.text)
+        self.shown[name] = Shown(value, text, one.origin, option.unit)
+
+    def _read(self, option: Option, text: object, where: str) -> Parsed:
+        if isinstance(text, bool) or text is None or isinstance(text, (list, dict)):
+            shown = "nothing" if text is None else repr(text)[:60]
+            raise NapkinError(f"{where}: {shown} is not a number or a text", option.help)
+        written = repr(text) if isinstance(text, float) else str(text)
+        if any(not c.isprintable() for c in written):
+            raise NapkinError(f"{where}: {written[:60]!r} holds control characters", "write it in plain characters")
+        try:
+            value = self.command.reads.get(option.name, option.parse)(written)
+        except Unreadable as problem:
+            raise NapkinError(f"{where}: {problem.reason}", problem.hint) from None
+        if isinstance(value, int) and option.name in IN_POWERS_OF_TWO and written.strip().lower().endswith("k"):
+            binary = f"{written.strip()[:-1].rstrip()}Ki"
+            self.note(f"{where} {written.strip()} is {value:,}; {value * 1024 // 1000:,} is {binary}")
+        return value
+
+    def wants(self, path: str) -> bool:
+        """Whether this quantity of the answer is read. A command that asks another often reads few of them."""
+        return self._only is None or path in self._only
+
+    def __contains__(self, name: str) -> bool:
+        """Whether the option was given: by the user, a file or a preset, not by a default."""
+        return name in self.shown and self.shown[name].origin != "default"
+
+    def has(self, name: str) -> bool:
+        """Whether the option has a value, given or default."""
+        return self.value(name) is not None
+
+    def value(self, name: str) -> Cell:
+        """Return the value, the command's default where none was given, or None; for what treats options alike."""
+        if name not in self.shown and name in self.command.defaults:
+            self.default(name, self.command.defaults[name])
+        shown = self.shown.get(name)
+        return None if shown is None else shown.value
+
+    def text_or_none(self, name: str) -> str | None:
+        """Return the value of an option that is a text, or None."""
+        value = self.value(name)
+        if value is not None and not isinstance(value, str):
+            raise TypeError(f"--{name} is not a text")
+        return value
+
+    def integer_or_none(self, name: str) -> int | None:
+        """Return the value of an option that is a whole number, or None."""
+        value = self.value(name)
+        if value is not None and not isinstance(value, int):
+            raise TypeError(f"--{name} is not a whole number")
+        return value
+
+    def number_or_none(self, name: str) -> int | float | None:
+        """Return the value of an option that is a number in base units, or None."""
+        value = self.value(name)
+        if value is not None and not isinstance(value, (int, float)):
+            raise TypeError(f"--{name} is not a number")
+        return value
+
+    def flag_or_none(self, name: str) -> bool | None:
+        """Return whether a flag is set, or None where it was not given."""
+        value = self.value(name)
+        if value is not None and not isinstance(value, bool):
+            raise TypeError(f"--{name} is not a flag")
+        return value
+
+    def text(self, name: str, why: str = "", default: str | None = None) -> str:
+        """Return the value of an option that is a text; an error with `why` where it is missing."""
+        self._fill(name, why, default)
+        return self.text_or_none(name) or ""
+
+    def integer(self, name: str, why: str = "", default: str | None = None) -> int:
+        """Return the value of an option that is a whole number; an error with `why` where it is missing."""
+        self._fill(name, why, default)
+        return self.integer_or_none(name) or 0
+
+    def number(self, name: str, why: str = "", default: str | None = None) -> int | float:
+        """Return the value of an option that is a number; an error with `why` where it is missing."""
+        self._fill(name, why, default)
+        return self.number_or_none(name) or 0
+
+    def flag(self, name: str) -> bool:
+        """Return whether a flag is set."""
+        return bool(self.flag_or_none(name))
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """Return the value of an option that is a list of texts; empty where it was not given."""
+        return tuple(str(one) for one in self._listed(name))
+
+    def integers(self, name: str) -> tuple[int, ...]:
+        """Return the value of an option that is a list of whole numbers; empty where it was not given."""
+        return tuple(one for one in self._listed(name) if isinstance(one, int))
+
+    def pairs(self, name: str) -> tuple[tuple[int, int], ...]:
+        """Return the value of an option that is a list of (times, number); empty where it was not given."""
+        return tuple((one[0], one[1]) for one in self._listed(name) if isinstance(one, tuple))
+
+    def _listed(self, name: str) -> tuple[Cell, ...]:
+        value = self.value(name)
+        if value is not None and not isinstance(value, (tuple, list)):
+            raise TypeError(f"--{name} is not a list")
+        return tuple(value or ())
+
+    def _fill(self, name: str, why: str, default: str | None) -> None:
+        """Take the default where there is no value; an error with `why` where there is no default either."""
+        if not self.has(name):
+            if default is None:
+                self.need(name, why)
+            else:
+                self.default(name, default)
+
+    def need(self, name: str, why: str = "") -> None:
+        """Refuse a question that has no value of this option; why: the question that it answers."""
+        if not self.has(name):
+            raise NapkinError(f"{OPTIONS[name].shown} is missing{f': {why}' if why else ''}", OPTIONS[name].help)
+
+    def default(self, name: str, text: str | bool) -> None:
+        """Take `text` for an option that was not given; shown with origin default."""
+        if name not in self.shown:
+            self._accept(name, OptionText(text, "default"))
+
+    def redefault(self, name: str, text: str) -> None:
+        """Take another default for an option that was not given."""
+        if name not in self:
+            self.shown.pop(name, None)
+            self.default(name, text)
+
+    def record(self, name: str, value: Cell, origin: str, unit: str = "1", text: str | None = None) -> None:
+        """Show an input that no option carries (what a preset or a class default says)."""
+        self.shown[name] = Shown(value, text, origin, unit)
+
+    def origin(self, name: str) -> str:
+        """Return where the value comes from: given, run file, default, …"""
+        return self.shown[name].origin
+
+    def term(self, name: str, path: str = "") -> Term:
+        """Return the option's value as a leaf of the tree."""
+        value = self.number(name)
+        shown = self.shown[name]
+        kind = {"default": ASSUMED, "evidence": SEEN}.get(shown.origin, GIVEN)
+        return leaf(path or name.replace("-", "_"), value, shown.unit, kind)
+
+    def note(self, text: str) -> None:
+        """Add a remark for stderr and for the JSON's notes."""
+        if text not in self.notes:
+            self.notes.append(text)
