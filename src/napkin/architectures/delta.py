@@ -27,7 +27,7 @@ from napkin.architectures.mixing import (
 )
 from napkin.architectures.reading import FULL, activation, balance_loss, indices, kv_heads_of, on, rotary_dim, width
 from napkin.architectures.record import REQUIRED, Architecture, Wrapper, like
-from napkin.architectures.recurrent_blocks import gated_delta
+from napkin.architectures.recurrent_blocks import GatedDelta
 from napkin.inputs.model import Config
 from napkin.operations.implementations import FP32_ROTARY, HF
 from napkin.operations.model import Layer, Model
@@ -52,8 +52,7 @@ def _delta(
     key_heads, value_heads, key_dim, value_dim = sizes
     if value_heads % key_heads:
         raise config.wrong("linear_num_value_heads", f"{value_heads} is not a multiple of {key_heads} key heads")
-    return partial(
-        gated_delta,
+    return GatedDelta(
         width=width(config),
         key_heads=key_heads,
         value_heads=value_heads,

@@ -15,7 +15,7 @@ from napkin.architectures.latent_attention import LatentAttention, LatentSizes
 from napkin.architectures.mixing import LINEAR, Hybrid, hybrid, kinds, sizes_of
 from napkin.architectures.reading import FULL, activation, chosen_experts, depth, on, width
 from napkin.architectures.record import Architecture
-from napkin.architectures.recurrent_blocks import kimi_delta
+from napkin.architectures.recurrent_blocks import KimiDelta
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.operations.implementations import SIGMOID_ROUTER
@@ -52,8 +52,7 @@ def _read_kimi(config: Config) -> Hybrid:
         "short_conv_kernel_size": config.integer("linear_conv_kernel_dim"),
     }
     stated_kinds = None if stated is None else _stated(config, stated, sizes, layers)
-    delta = partial(
-        kimi_delta,
+    delta = KimiDelta(
         width=width(config),
         heads=sizes["num_heads"],
         head_dim=sizes["head_dim"],
@@ -90,8 +89,7 @@ def _read_bailing(config: Config) -> Hybrid:
     if config.optional_integer("num_mtp_layers", least=0):
         config.notes.append("the multi-token-prediction layers are left out")
     # what the class derives is in the files that it writes, and wins over what it is derived from
-    delta = partial(
-        kimi_delta,
+    delta = KimiDelta(
         width=width(config),
         heads=config.optional_integer("linear_num_heads") or config.integer("num_attention_heads"),
         head_dim=config.optional_integer("linear_head_dim") or config.integer("head_dim"),

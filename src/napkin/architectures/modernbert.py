@@ -12,7 +12,7 @@ from functools import partial
 from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.assembly import embedding, runs_of
 from napkin.architectures.attention import Attention, Heads, QkvProjections, Rope, Scores
-from napkin.architectures.blocks import NormStyle, Operations, gated_mlp
+from napkin.architectures.blocks import Block, NormStyle, Operations, gated_mlp
 from napkin.architectures.masked import MASKED, Sizes, encoder, sizes_of
 from napkin.architectures.reading import FULL, WINDOWED, layer_types, on, tied
 from napkin.architectures.record import Architecture, like
@@ -53,50 +53,78 @@ def _head(config: Config) -> _Head:
     )
 
 
+@record
+class _ModernBert:
+    """ModernBERT, as config.json describes it.
+
+    kinds      of each layer's attention    window  of those with one
+    attention  of the layers without a window
+    head       None: the class has none     tied    its weight is the embedding's
+    """
+
+    sizes: Sizes
+    kinds: Sequence[str]
+    window: int
+    norm: NormStyle
+    attention: Attention
+    feed: Block
+    head: _Head | None
+    tied: bool
+
+
 def modernbert(config: Config, *, causal: bool = False) -> Model:
     """Return ModernBERT (arXiv:2412.13663): norms before the blocks except the very first, rotary positions, gated
     MLPs, and windows of local_attention / 2 tokens to each side in most layers. Its decoder (Ettin, arXiv:2507.11412)
     sees only the window's earlier side, the token itself included, and has separate projections for queries, keys and
     values."""
+    read = _read(config, causal)
+    sizes, norm = read.sizes, read.norm
+    final = norm("final_norm", "x", sizes.hidden)
+    return encoder(
+        sizes,
+        embedding(sizes.vocabulary, sizes.hidden, norm=norm, dropout=True),
+        runs_of([(i == 0, kind) for i, kind in enumerate(read.kinds)], partial(_layer, read)),
+        (final, *read.head.operations(sizes, norm)) if read.head is not None else (final,),
+        tie=read.tied,
+        stack="decoder" if causal else "encoder",
+    )
+
+
+def _read(config: Config, causal: bool) -> _ModernBert:
     sizes = sizes_of(config, function="hidden_activation", named="ForCausalLM" if causal else "ForMaskedLM")
     config.ignore("position_embedding_type")  # rotary whatever older files say
     config.ignore("classifier_activation")  # read where the class has a head
-    norm = NormStyle("layer", "fused", bias=on(config, "norm_bias"))
     reach = config.integer("local_attention") // 2
-    window = max(1, reach) if causal else reach + 1
     bias, mlp_bias = on(config, "attention_bias"), on(config, "mlp_bias")
     every = config.integer("global_attn_every_n_layers")
-    kinds: Sequence[str] = layer_types(config, sizes.layers, lambda i: WINDOWED if i % every else FULL)
-    tie = sizes.purpose == MASKED and tied(config)
-    head = _head(config) if sizes.purpose == MASKED else None
-
-    hidden = sizes.hidden
-    usual = Attention(
+    masked = sizes.purpose == MASKED
+    hidden, inner, function = sizes.hidden, sizes.inner, sizes.function
+    attention = Attention(
         Heads(hidden, sizes.heads, sizes.heads, sizes.head_dim),
         projections=QkvProjections(bias=bias, out_bias=bias, fused=not causal),
         rope=Rope(sizes.head_dim),
+        scores=Scores(causal=causal),
     )
-    feed = partial(
-        gated_mlp, width=hidden, inner=sizes.inner, function=sizes.function, bias=mlp_bias, fused=True, dropout=True
-    )
-
-    def layer(key: tuple[bool, str]) -> Layer:
-        first, kind = key
-        attend = replace(usual, scores=Scores(window=window if kind == WINDOWED else None, causal=causal))
-        operations = pre_norm(hidden, norm, attend, feed, dropout=(True, False))
-        if first:  # its input is normalized already
-            operations = tuple(_read_input(op) for op in operations if op.name != "attention_norm")
-        return Layer(f"{'first_' * first}{kind}", operations)
-
-    final = norm("final_norm", "x", hidden)
-    return encoder(
+    return _ModernBert(
         sizes,
-        embedding(sizes.vocabulary, hidden, norm=norm, dropout=True),
-        runs_of([(i == 0, kind) for i, kind in enumerate(kinds)], layer),
-        (final, *head.operations(sizes, norm)) if head is not None else (final,),
-        tie=tie,
-        stack="decoder" if causal else "encoder",
+        layer_types(config, sizes.layers, lambda i: WINDOWED if i % every else FULL),
+        max(1, reach) if causal else reach + 1,
+        NormStyle("layer", "fused", bias=on(config, "norm_bias")),
+        attention,
+        partial(gated_mlp, width=hidden, inner=inner, function=function, bias=mlp_bias, fused=True, dropout=True),
+        _head(config) if masked else None,
+        masked and tied(config),
     )
+
+
+def _layer(read: _ModernBert, key: tuple[bool, str]) -> Layer:
+    """Return a layer: whether it is the first, and its attention's kind."""
+    first, kind = key
+    attention = read.attention.scored(window=read.window if kind == WINDOWED else None)
+    operations = pre_norm(read.sizes.hidden, read.norm, attention, read.feed, dropout=(True, False))
+    if first:  # its input is normalized already
+        operations = tuple(_read_input(op) for op in operations if op.name != "attention_norm")
+    return Layer(f"{'first_' * first}{kind}", operations)
 
 
 def _read_input(op: Operation) -> Operation:

@@ -27,7 +27,7 @@ from napkin.architectures.reading import (
     width,
 )
 from napkin.architectures.record import Architecture, Wrapper
-from napkin.architectures.recurrent_blocks import gated_delta
+from napkin.architectures.recurrent_blocks import GatedDelta
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.operations.gated_streams import Agreement, DilatedConv, NgramTable, OuterProduct, RunChoice
@@ -178,8 +178,7 @@ def _delta(config: Config) -> Block:
     if value_heads % key_heads:
         raise config.wrong("linear_num_value_heads", f"{value_heads} is not a multiple of {key_heads} key heads")
     function = activation(config, "hidden_act")
-    return partial(
-        gated_delta,
+    return GatedDelta(
         width=width(config),
         key_heads=key_heads,
         value_heads=value_heads,

@@ -16,169 +16,173 @@ from napkin.operations.pointwise import Activation, Multiply, Softcap
 from napkin.operations.recurrence import ForgetGate, Scan
 from napkin.operations.roles import COLUMN, HEADS, ROW
 from napkin.operations.views import Slice
+from napkin.record import record
 
 DELTA_CHUNK = 64
 """Tokens of a chunk of the gated delta rule: a constant of its kernel (github.com/fla-org/flash-linear-attention)."""
 
 
-def gated_delta(
-    source: str,
-    *,
-    width: int,
-    key_heads: int,
-    value_heads: int,
-    key_dim: int,
-    value_dim: int,
-    kernel: int,
-    projections: tuple[tuple[str, tuple[str, ...]], ...],
-    doubled: bool = False,
-    function: str = "silu",
-    gate: str = "silu",
-    prefix: str = "mixer_",
-) -> Operations:
-    """Return Gated DeltaNet (arXiv:2412.06464): q, k, v through one short convolution, the delta rule with a decay (a)
-    and a write strength (b) for each head, a gated norm for each head, heads → h. No biases.
+@record
+class GatedDelta:
+    """Gated DeltaNet (arXiv:2412.06464): q, k, v through one short convolution, the delta rule with a decay (a) and a
+    write strength (b) for each head, a gated norm for each head, heads → h. No biases. A block.
 
-    gate         activation of the norm's gate
-    doubled      write strengths reach up to 2
+    kernel       of the convolution
     projections  which of q k v z b a each input projection makes, by name: families fuse them differently
+    doubled      write strengths reach up to 2
+    gate         activation of the norm's gate
+    prefix       of the operations' names
     """
-    at = f"{prefix}{{}}".format
-    keys, values = key_heads * key_dim, value_heads * value_dim
-    sizes = {"q": keys, "k": keys, "v": values, "z": values, "b": value_heads, "a": value_heads}
-    project: list[Operation] = []
-    place: dict[str, str] = {}
-    for projection, makes in projections:
-        project.append(Matmul(at(projection), (source,), width, sum(sizes[m] for m in makes), shard=COLUMN))
-        for part in makes:
-            place[part] = at(projection)
-            if len(makes) > 1:
-                place[part] = at(part)
-                project.append(Slice(at(part), (at(projection),), sizes[part]))
-    channels = 2 * keys + values
-    return (
-        *project,
-        Conv(at("conv"), (place["q"], place["k"], place["v"]), channels, kernel, bias=False),
-        Activation(at("conv_act"), (at("conv"),), channels, function),
-        Parameters(at("decay"), (), (("dt_bias", (value_heads,)), ("A_log", (value_heads,)))),
-        Scan(
-            at("scan"),
-            (at("conv_act"), place["b"], place["a"], at("decay")),
-            "delta",
-            value_heads,
-            value_dim,
-            key_dim,
-            key_heads,
-            DELTA_CHUNK,
-            doubled,
-        ),
-        Norm(at("norm"), (at("scan"), place["z"]), value_dim, groups=value_heads, gated=True, gate=gate),
-        Matmul(at("out_proj"), (at("norm"),), values, width, shard=ROW),
-    )
+
+    width: int
+    key_heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+    kernel: int
+    projections: tuple[tuple[str, tuple[str, ...]], ...]
+    doubled: bool = False
+    function: str = "silu"
+    gate: str = "silu"
+    prefix: str = "mixer_"
+
+    def __call__(self, source: str) -> Operations:
+        at, heads, value_dim = f"{self.prefix}{{}}".format, self.value_heads, self.value_dim
+        projected, names = self._projected(source)
+        values = heads * value_dim
+        channels = 2 * self.key_heads * self.key_dim + values
+        sizes = (heads, value_dim, self.key_dim, self.key_heads, DELTA_CHUNK, self.doubled)
+        return (
+            *projected,
+            Conv(at("conv"), (names["q"], names["k"], names["v"]), channels, self.kernel, bias=False),
+            Activation(at("conv_act"), (at("conv"),), channels, self.function),
+            Parameters(at("decay"), (), (("dt_bias", (heads,)), ("A_log", (heads,)))),
+            Scan(at("scan"), (at("conv_act"), names["b"], names["a"], at("decay")), "delta", *sizes),
+            Norm(at("norm"), (at("scan"), names["z"]), value_dim, groups=heads, gated=True, gate=self.gate),
+            Matmul(at("out_proj"), (at("norm"),), values, self.width, shard=ROW),
+        )
+
+    def _projected(self, source: str) -> tuple[Operations, dict[str, str]]:
+        """Return the input projections, and the names of q, k, v, z, b and a."""
+        keys, values = self.key_heads * self.key_dim, self.value_heads * self.value_dim
+        sizes = {"q": keys, "k": keys, "v": values, "z": values, "b": self.value_heads, "a": self.value_heads}
+        operations: list[Operation] = []
+        names: dict[str, str] = {}
+        for projection, makes in self.projections:
+            name, made = self.prefix + projection, sum(sizes[part] for part in makes)
+            operations.append(Matmul(name, (source,), self.width, made, shard=COLUMN))
+            for part in makes:
+                names[part] = name
+                if len(makes) > 1:
+                    names[part] = self.prefix + part
+                    operations.append(Slice(names[part], (name,), sizes[part]))
+        return tuple(operations), names
 
 
-def kimi_delta(
-    source: str,
-    *,
-    width: int,
-    heads: int,
-    head_dim: int,
-    kernel: int,
-    rank: int | None,
-    form: str,
-    narrowed: bool,
-    function: str = "silu",
-    prefix: str = "mixer_",
-) -> Operations:
-    """Return Kimi Delta Attention (arXiv:2510.26692): q, k, v through one short convolution, the delta rule with a
-    decay of each channel and a write strength of each head, a norm with a sigmoid gate per head, heads → h. No biases.
+@record
+class KimiDelta:
+    """Kimi Delta Attention (arXiv:2510.26692): q, k, v through one short convolution, the delta rule with a decay of
+    each channel and a write strength of each head, a norm with a sigmoid gate per head, heads → h. No biases. A block.
 
+    kernel          of the convolution
     rank            decays and output gate come through a bottleneck of so many elements; None: one matrix each
     form, narrowed  as in ForgetGate
+    prefix          of the operations' names
     """
-    at = f"{prefix}{{}}".format
-    size = heads * head_dim
 
-    def made(name: str) -> Operations:
-        if rank is None:
-            return (Matmul(at(name), (source,), width, size, shard=COLUMN),)
-        low = at(f"{name}_low")
-        return (Matmul(low, (source,), width, rank), Matmul(at(name), (low,), rank, size, shard=COLUMN))
+    width: int
+    heads: int
+    head_dim: int
+    kernel: int
+    rank: int | None
+    form: str
+    narrowed: bool
+    function: str = "silu"
+    prefix: str = "mixer_"
 
-    return (
-        *(Matmul(at(letter), (source,), width, size, shard=COLUMN) for letter in "qkv"),
-        Conv(at("conv"), (at("q"), at("k"), at("v")), 3 * size, kernel, bias=False),
-        Activation(at("conv_act"), (at("conv"),), 3 * size, function),
-        *made("forget"),
-        ForgetGate(at("decays"), (at("forget"),), heads, head_dim, form, narrowed),
-        Matmul(at("strength"), (source,), width, heads, shard=COLUMN),
-        Scan(
-            at("scan"),
-            (at("conv_act"), at("strength"), at("decays")),
-            "kda",
-            heads,
-            head_dim,
-            head_dim,
-            heads,
-            DELTA_CHUNK,
-        ),
-        *made("gate"),
-        Norm(
-            at("norm"), (at("scan"), at("gate")), head_dim, groups=heads, gated=True, arithmetic="fp32", gate="sigmoid"
-        ),
-        Matmul(at("out_proj"), (at("norm"),), size, width, shard=ROW),
-    )
+    def __call__(self, source: str) -> Operations:
+        at, width, heads, head_dim = f"{self.prefix}{{}}".format, self.width, self.heads, self.head_dim
+        size, normed = heads * head_dim, (at("scan"), at("gate"))
+        sizes = (heads, head_dim, head_dim, heads, DELTA_CHUNK)
+        return (
+            *(Matmul(at(letter), (source,), width, size, shard=COLUMN) for letter in "qkv"),
+            Conv(at("conv"), (at("q"), at("k"), at("v")), 3 * size, self.kernel, bias=False),
+            Activation(at("conv_act"), (at("conv"),), 3 * size, self.function),
+            *self._through_rank(at("forget"), source),
+            ForgetGate(at("decays"), (at("forget"),), heads, head_dim, self.form, self.narrowed),
+            Matmul(at("strength"), (source,), width, heads, shard=COLUMN),
+            Scan(at("scan"), (at("conv_act"), at("strength"), at("decays")), "kda", *sizes),
+            *self._through_rank(at("gate"), source),
+            Norm(at("norm"), normed, head_dim, groups=heads, gated=True, arithmetic="fp32", gate="sigmoid"),
+            Matmul(at("out_proj"), (at("norm"),), size, width, shard=ROW),
+        )
+
+    def _through_rank(self, name: str, source: str) -> Operations:
+        """Return a projection to all heads, through the bottleneck where there is one."""
+        size = self.heads * self.head_dim
+        if self.rank is None:
+            return (Matmul(name, (source,), self.width, size, shard=COLUMN),)
+        low = f"{name}_low"
+        return (Matmul(low, (source,), self.width, self.rank), Matmul(name, (low,), self.rank, size, shard=COLUMN))
 
 
-def mlstm(
-    source: str,
-    *,
-    width: int,
-    heads: int,
-    key_width: int,
-    value_width: int,
-    chunk: int,
-    bias: bool,
-    fused: bool,
-    norm: NormStyle,
-    prefix: str = "mixer_",
-) -> Operations:
-    """Return xLSTM's matrix memory (arXiv:2405.04517, arXiv:2503.13427): queries and keys, values, capped input and
-    forget gates of each head, the recurrence, a norm of each head, a sigmoid gate, values → h. `fused`: one product for
-    queries, keys, values and gate, one for both gates of the heads."""
-    at = f"{prefix}{{}}".format
-    sizes = {"q": key_width, "k": key_width, "v": value_width, "gate": value_width}
-    first: Operations
-    if fused:
-        first = (
-            Matmul(at("qkv"), (source,), width, sum(sizes.values()), bias, COLUMN),
+@record
+class MatrixMemory:
+    """xLSTM's matrix memory (arXiv:2405.04517, arXiv:2503.13427): queries and keys, values, capped input and forget
+    gates of each head, the recurrence, a norm of each head, a sigmoid gate, values → h. A block.
+
+    chunk   tokens that the recurrence takes at once
+    fused   one projection for queries, keys, values and gate, one for both gates of the heads
+    prefix  of the operations' names
+    """
+
+    width: int
+    heads: int
+    key_width: int
+    value_width: int
+    chunk: int
+    bias: bool
+    fused: bool
+    norm: NormStyle
+    prefix: str = "mixer_"
+
+    def __call__(self, source: str) -> Operations:
+        at, heads, wide = f"{self.prefix}{{}}".format, self.heads, self.value_width
+        value_dim, key_dim = wide // heads, self.key_width // heads
+        reads = tuple(at(name) for name in ("q", "k", "v", "input_capped", "forget_capped"))
+        return (
+            *(self._fused(source) if self.fused else self._projected(source)),
+            Scan(at("scan"), reads, "mlstm", heads, value_dim, key_dim, heads, self.chunk),
+            self.norm(at("norm"), at("scan"), value_dim, heads),
+            Activation(at("gate_act"), (at("gate"),), wide, "sigmoid"),
+            Multiply(at("gated"), (at("gate_act"), at("norm")), wide),
+            Matmul(at("out_proj"), (at("gated"),), wide, self.width, self.bias, ROW),
+        )
+
+    def _sizes(self) -> dict[str, int]:
+        return {"q": self.key_width, "k": self.key_width, "v": self.value_width, "gate": self.value_width}
+
+    def _fused(self, source: str) -> Operations:
+        """Return all that the recurrence reads, and the gate, as parts of two projections."""
+        at, heads, sizes = f"{self.prefix}{{}}".format, self.heads, self._sizes()
+        return (
+            Matmul(at("qkv"), (source,), self.width, sum(sizes.values()), self.bias, COLUMN),
             *(Slice(at(name), (at("qkv"),), size) for name, size in sizes.items()),
-            Matmul(at("gates"), (source,), width, 2 * heads, True, COLUMN),
+            Matmul(at("gates"), (source,), self.width, 2 * heads, True, COLUMN),
             Softcap(at("gates_capped"), (at("gates"),), 2 * heads),
             *(Slice(at(f"{name}_capped"), (at("gates_capped"),), heads) for name in ("input", "forget")),
         )
-    else:
-        first = (
-            *(Matmul(at(name), (source,), width, size, bias, COLUMN) for name, size in sizes.items()),
-            *(
-                op
-                for name in ("input", "forget")
-                for op in (
-                    Matmul(at(name), (source,), width, heads, True, COLUMN),
-                    Softcap(at(f"{name}_capped"), (at(name),), heads),
-                )
-            ),
-        )
-    reads = tuple(at(name) for name in ("q", "k", "v", "input_capped", "forget_capped"))
-    scan = Scan(at("scan"), reads, "mlstm", heads, value_width // heads, key_width // heads, heads, chunk)
-    return (
-        *first,
-        scan,
-        norm(at("norm"), scan.name, value_width // heads, heads),
-        Activation(at("gate_act"), (at("gate"),), value_width, "sigmoid"),
-        Multiply(at("gated"), (at("gate_act"), at("norm")), value_width),
-        Matmul(at("out_proj"), (at("gated"),), value_width, width, bias, ROW),
-    )
+
+    def _projected(self, source: str) -> Operations:
+        """Return the same from a projection each."""
+        at, heads = f"{self.prefix}{{}}".format, self.heads
+        operations: list[Operation] = [
+            Matmul(at(name), (source,), self.width, size, self.bias, COLUMN) for name, size in self._sizes().items()
+        ]
+        for name in ("input", "forget"):
+            operations.append(Matmul(at(name), (source,), self.width, heads, True, COLUMN))
+            operations.append(Softcap(at(f"{name}_capped"), (at(name),), heads))
+        return tuple(operations)
 
 
 def lightning(

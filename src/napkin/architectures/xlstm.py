@@ -16,7 +16,7 @@ from napkin.architectures.dimensions import Dimensions, decoder_only
 from napkin.architectures.mixing import scaled, sizes_of
 from napkin.architectures.reading import on, tied, width
 from napkin.architectures.record import Architecture
-from napkin.architectures.recurrent_blocks import mlstm
+from napkin.architectures.recurrent_blocks import MatrixMemory
 from napkin.inputs.model import LARGEST_DIMENSION, Config
 from napkin.operations.model import Layer, Model
 from napkin.operations.pointwise import Softcap
@@ -56,8 +56,7 @@ def _read(config: Config) -> _XLstm:
     fused = config.text("weight_mode", known=("single", "fused")) == "fused"
     if tied(config):
         config.notes.append("tie_word_embeddings: the class shares no weights, so embedding and head count apart")
-    mix = partial(
-        mlstm,
+    mix = MatrixMemory(
         width=hidden,
         heads=heads,
         key_width=key_width,
