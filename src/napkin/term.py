@@ -142,7 +142,7 @@ OPS: dict[str, Op] = {
 def define(name: str, formula: Callable[..., Number]) -> None:
     """Add an operation to `OPS`: a formula that takes and returns numbers without units, written as a call.
 
-    For a formula whose inputs a reader wants to see, and whose hundred intermediate values nobody does."""
+    For a formula whose inputs a reader wants to see, but not its hundred intermediate values."""
     OPS[name] = Op(lambda v: formula(*v), _no_unit, _call(name.replace("_", " ")))
 
 

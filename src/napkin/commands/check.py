@@ -17,6 +17,7 @@ _MOST = 1000
 
 
 def run(inputs: Inputs) -> Answer:
+    """Check the limits of run files; status 1 where one is broken."""
     files = inputs.texts("files")
     if not files:
         raise NapkinError("FILE is missing: which run files?", "napkin check configs/runs/lecture-time.yaml")

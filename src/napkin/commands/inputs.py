@@ -244,7 +244,7 @@ class Inputs:
         self.shown[name] = Shown(value, text, origin, unit)
 
     def origin(self, name: str) -> str:
-        """Return where the value comes from: given, run file, default, …"""
+        """Return where the value comes from: given, run file, default and so on."""
         return self.shown[name].origin
 
     def term(self, name: str, path: str = "") -> Term:

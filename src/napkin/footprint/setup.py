@@ -18,10 +18,10 @@ class Setup:
     """What a step runs: everything that its memory depends on, but for the model and the hardware.
 
     shard    ranks that divide states under ZeRO, fewer than all where whole groups are kept (hybrid sharding); 0: all
-    ema      a running mean of the parameters is kept beside them, in the states' type
+    ema      an EMA of the weights is kept, in the states' type
     offload  what stands in the host's memory between its uses: optimizer, activations, parameters (a rank's own part of
              them and of their gradients, as FSDP's CPUOffloadPolicy keeps both; the optimizer works on them there)
-    framework    whose habits beside the code's the run has (frameworks.py)
+    framework    the training framework, with its own allocations (frameworks.py)
     in_backward  the optimizer steps each tensor as soon as its gradient is there, which is then let go
     wide_tables  an 8-bit optimizer keeps the states of table and head in 32 bits (transformers' Trainer does)
     frozen   so many first layers, and the table before them, are not trained and keep nothing; None: all are trained

@@ -43,7 +43,7 @@ class Loss:
 
 
 LOSSES = {
-    "compiled": Loss(2, 4, source="torch.compile: the 16-bit logits are kept, their gradient is made beside them"),
+    "compiled": Loss(2, 4, source="torch.compile: the 16-bit logits are kept, their gradient is a tensor of its own"),
     "chunked": Loss(
         2,
         2.25,

@@ -18,7 +18,7 @@ AS_READ = "as read"
 
 MEMORY = "memory"
 """Name under which cross-attention reads the encoder's output."""
-SHARED_TENSOR = "lent/"
+SHARED_TENSOR = "shared/"
 """Prefix under which later layers read a tensor that a layer shares; the name of the sharing operation follows."""
 
 ROUTER, EXPERTS = "router", "experts"

@@ -1,4 +1,4 @@
-"""What a layout costs beside its memory: FLOPs that run again, and the bytes that each GPU sends in a step.
+"""What a layout costs in addition to memory: FLOPs that run again, and the bytes that each GPU sends in a step.
 
 n ranks that add up or gather a payload in a ring pass (n−1)/n of it each way. For m micro-batches of T tokens on a GPU,
 a stage of ℓ layers, width h, and a rank's weights and gradients of P and G bytes before ZeRO divides them:

@@ -27,7 +27,7 @@ UNKNOWNS = ("params", "tokens", "gpus", "mfu", "time")
 
 
 def unknowns(known: Mapping[str, Term], with_budget: bool) -> list[str]:
-    """Which of params, tokens, gpus, mfu, time nobody gave, checked against what the equations determine.
+    """Which of params, tokens, gpus, mfu, time are not given, checked against what the equations determine.
 
     `known` has the given quantities ("per_token" stands for a model's FLOP per token and makes params known).
     Raises NapkinError (2): nothing missing, too much missing, or missing ones that the equations cannot tell apart."""
@@ -60,7 +60,7 @@ def solve(
 
     known    Terms by name among params, per_token (FLOP/token), tokens, gpus, mfu, time
     peak     FLOP/s/GPU, dense       budget, price  USD and USD/GPU-hour
-    A solved gpus is rounded up (gpus/exact beside it), params and tokens down."""
+    A solved gpus is rounded up (gpus/exact next to it), params and tokens down."""
     have = dict(known)
     missing = unknowns(known, budget is not None)
     hour = constant(*HOUR)
