@@ -321,34 +321,25 @@ T5GEMMA = Architecture(
     ),
     implementation=replace(HF_EAGER, shifted=False),
 )  # fmt: skip
+_T5GEMMA2_TEXT = ConfigClass(
+    "t5gemma2_text",
+    "T5Gemma2TextConfig",
+    defaults={
+        "attention_bias": False, "final_logit_softcapping": None, "head_dim": 256,
+        "hidden_activation": "gelu_pytorch_tanh", "intermediate_size": 9216, "layer_types": None,
+        "max_position_embeddings": 131072, "num_attention_heads": 8, "num_key_value_heads": 4,
+        "sliding_window": 4096, "sliding_window_pattern": 6, "vocab_size": 262208,
+    },
+    aliases={"_sliding_window_pattern": "sliding_window_pattern"},
+)  # fmt: skip
 T5GEMMA2 = Architecture(
     "t5gemma2",
     t5gemma2,
     config_class="T5Gemma2Config",
     defaults={"tie_word_embeddings": True},
     blocks=(
-        ConfigClass(
-            "t5gemma2_text",
-            "T5Gemma2TextConfig",
-            defaults={
-                "attention_bias": False, "final_logit_softcapping": None, "head_dim": 256,
-                "hidden_activation": "gelu_pytorch_tanh", "intermediate_size": 9216, "layer_types": None,
-                "max_position_embeddings": 131072, "num_attention_heads": 8, "num_key_value_heads": 4,
-                "sliding_window": 4096, "sliding_window_pattern": 6, "vocab_size": 262208,
-            },
-            aliases={"_sliding_window_pattern": "sliding_window_pattern"},
-        ),
-        ConfigClass(
-            "t5gemma2_decoder",
-            "T5Gemma2DecoderConfig",
-            defaults={
-                "attention_bias": False, "final_logit_softcapping": None, "head_dim": 256,
-                "hidden_activation": "gelu_pytorch_tanh", "intermediate_size": 9216, "layer_types": None,
-                "max_position_embeddings": 131072, "num_attention_heads": 8, "num_key_value_heads": 4,
-                "sliding_window": 4096, "sliding_window_pattern": 6, "vocab_size": 262208,
-            },
-            aliases={"_sliding_window_pattern": "sliding_window_pattern"},
-        ),
+        _T5GEMMA2_TEXT,
+        replace(_T5GEMMA2_TEXT, model_type="t5gemma2_decoder", config_class="T5Gemma2DecoderConfig"),
     ),
     implementation=replace(HF, by_kind=True, shifted=False, windows_masked=True, buffers=(ROTARY, ("scale", ""))),
 )  # fmt: skip

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from napkin.counting.flops import over_memory
-from napkin.elementwise import Number
 from napkin.operations.model import Model
 from napkin.operations.work import Gemm, Work
 from napkin.term import (
@@ -47,12 +46,6 @@ def elementwise(function: str, n: int, width: Term) -> tuple[Term, Term]:
     elements = leaf("elements", n, "1")
     flops = multiply("flops/total", constant(f"flop_per_{function}", each, "FLOP", how), elements)
     return flops, multiply("bytes/total", constant("2", 2, "1", "read x, write y"), elements, width)
-
-
-def product_bytes(product: Gemm, width: Number, out: Number | None = None) -> Number:
-    """Bytes of a matrix product: batch · ((m·k + k·n) · width + m·n · out)."""
-    inputs = product.m * product.k + product.k * product.n
-    return product.batch * (inputs * width + product.m * product.n * (width if out is None else out))
 
 
 def product_terms(product: Gemm, width: Term, out: Term) -> tuple[Term, Term]:
