@@ -246,7 +246,7 @@ COMMAND = Command(
         "flops",
         "seq",
         "assume-ignorable",
-        "interval",
+        "confidence",
         *PREDICTS,
     ),
     arguments=("model",),
