@@ -97,7 +97,7 @@ def test_targets_match_the_end_of_a_path(name: str, target: str, modules: int) -
 
 def trained(line: str) -> float:
     """Trained elements, from bf16 gradients."""
-    return memory(line).values["memory/gradients"] / 2
+    return float(memory(line).values["memory/gradients"]) / 2
 
 
 def test_targets_train_what_peft_trains() -> None:
