@@ -53,7 +53,7 @@ def suggest(answer: Answer, question: MemoryQuestion, hardware: Hardware) -> Non
         rows.append(_row(question, hardware, more, before, why))
     answer.extra["suggestions"] = rows
     answer.extra["more_accelerators"] = rows[-1] if more is not None else None
-    answer.pictures = (*answer.pictures, *_lines(rows, here=bool(here)))
+    answer.pictures = (*answer.pictures, *_lines(rows, question.confidence, here=bool(here)))
     if not rows:
         answer.notes.append(
             "nothing that napkin tries makes it fit: recomputation, ZeRO, smaller micro-batches, parallelism, 8-bit "
@@ -103,11 +103,11 @@ def _row(question: MemoryQuestion, hardware: Hardware, one: Remedy, before: Pace
     return {**row, "extra_time": ratio - 1, "low": ratio / factor - 1, "high": ratio * factor - 1}
 
 
-def _lines(rows: list[Row], here: bool) -> list[str]:
+def _lines(rows: list[Row], confidence: float, here: bool) -> list[str]:
     """Return the suggestions as lines."""
     if not rows:
         return ["", "  nothing that napkin tries makes it fit"]
-    title = "would fit (time of the same tokens, 90% interval)" if here else "would fit only with more GPUs"
+    title = f"would fit (time of the same tokens, {confidence:.0%} interval)" if here else "would fit only with more GPUs"
     return ["", f"  {title}:", *(f"    {row['change']}  {_effect(row)}" for row in rows)]
 
 
