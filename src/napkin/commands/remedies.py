@@ -107,7 +107,8 @@ def _lines(rows: list[Row], confidence: float, here: bool) -> list[str]:
     """Return the suggestions as lines."""
     if not rows:
         return ["", "  nothing that napkin tries makes it fit"]
-    title = f"would fit (time of the same tokens, {confidence:.0%} interval)" if here else "would fit only with more GPUs"
+    interval = f"(time of the same tokens, {confidence:.0%} interval)"
+    title = f"would fit {interval}" if here else f"would fit only with more GPUs {interval}"
     return ["", f"  {title}:", *(f"    {row['change']}  {_effect(row)}" for row in rows)]
 
 
