@@ -48,7 +48,7 @@ def suggest(answer: Answer, question: MemoryQuestion, hardware: Hardware) -> Non
     more = with_more_gpus(search, fewest=not here)
     before, why = _pace(question, {}, hardware, question.setup)
     rows = [_row(question, hardware, one, before, why) for one in here]
-    rows.sort(key=lambda row: row.get("extra_time", math.inf))
+    rows.sort(key=_extra)
     if more is not None:
         rows.append(_row(question, hardware, more, before, why))
     answer.extra["suggestions"] = rows

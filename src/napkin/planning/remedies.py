@@ -175,7 +175,7 @@ def _degrees(model: Model, setup: Setup, given: Options, node: int) -> Iterator[
     tp, pp, cp, ep, dp = (int(getattr(layout, name)) for name in ("tp", "pp", "cp", "ep", "dp"))
     times = [k for k in (2, 4, 8) if dp % k == 0 and dp // k % ep == 0]
 
-    def larger(name: str, degree: int, k: int) -> dict[str, str | bool]:
+    def larger(name: str, degree: int, k: int) -> Options:
         return {name: str(degree * k)} | ({"dp": str(dp // k)} if "dp" in given else {})
 
     wide = [k for k in times if tp * k <= node and divides_heads(model, setup.implementation, tp * k)]
