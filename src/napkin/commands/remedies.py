@@ -61,6 +61,12 @@ def suggest(answer: Answer, question: MemoryQuestion, hardware: Hardware) -> Non
         )
 
 
+def _extra(row: Row) -> float:
+    """Return the time that a suggestion adds, for sorting: those without a prediction come last."""
+    extra = row.get("extra_time")
+    return extra if isinstance(extra, float) else math.inf
+
+
 def _pace(question: MemoryQuestion, options: Options, hardware: Hardware, setup: Setup) -> tuple[Pace | None, str]:
     """Return what `napkin step` says of the question with these options; or why it says nothing."""
     why = _untimed(setup)
