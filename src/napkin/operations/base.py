@@ -54,7 +54,6 @@ REQUIRED = (
     "attention_width",
     "elements_moved",
     "ring",
-    "dispatched",
     "launches",
     "cache",
     "fused_into_multiplication",
@@ -159,10 +158,6 @@ class Operation:
     def ring(self) -> tuple[Number, Number]:
         """Return the elements per token that ring attention sends around (context parallelism): of this stack's
         sequence, and of the other stack's."""
-        raise NotImplementedError
-
-    def dispatched(self) -> Number:
-        """Return the elements per token that expert parallelism's all-to-all dispatches."""
         raise NotImplementedError
 
     def launches(self) -> str:

@@ -88,9 +88,6 @@ class Experts(Module):
         hit = minimum(self.experts, work.tokens * self.top_k)
         return moved + sum(hit * weight.each for weight in self.weights())
 
-    def dispatched(self) -> Number:
-        return self.top_k * self.d_model
-
     def launches(self) -> str:
         return EXPERT_KERNELS
 

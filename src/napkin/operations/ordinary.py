@@ -44,9 +44,6 @@ class Ordinary(Operation, abstract=True):
     def ring(self) -> tuple[Number, Number]:
         return 0, 0
 
-    def dispatched(self) -> Number:
-        return 0
-
     def launches(self) -> str:
         return LAYER_KERNELS
 
