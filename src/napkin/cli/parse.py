@@ -30,7 +30,8 @@ def _parameter(option: Option, argument: bool) -> inspect.Parameter:
         annotation, default = str | None, typer.Argument(None, help=option.help, metavar=f"[{option.metavar}]")
     elif option.flag:
         name = f"--{option.name}" if option.name in _ONE_WAY else f"--{option.name}/--no-{option.name}"
-        annotation, default = bool | None, typer.Option(None, name, help=option.help)
+        short = ("-v",) if option.name == "verbose" else ()
+        annotation, default = bool | None, typer.Option(None, name, *short, help=option.help)
     else:
         short = ("-o",) if option.name == "output" else ()
         annotation = str | None
@@ -38,7 +39,7 @@ def _parameter(option: Option, argument: bool) -> inspect.Parameter:
     return inspect.Parameter(option.key, kind, default=default, annotation=annotation)
 
 
-_ONE_WAY = ("json", "csv", "markdown", "explain")
+_ONE_WAY = ("json", "csv", "markdown", "explain", "verbose", "quiet", "paths")
 
 
 def _function(
