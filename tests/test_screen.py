@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from napkin.cli.parse import parse
+from napkin.cli.reader import read
 from napkin.commands.command import ask, named
 from napkin.render import render
 from napkin.render.answer import Answer, Shown
@@ -38,9 +38,7 @@ IDS = [line for line, _ in SCREENS]
 
 def answered(line: str) -> Answer:
     command, words = named(line.split())
-    given = parse(command, words)
-    assert given is not None
-    return ask(command, given)
+    return ask(command, read(command, words).given)
 
 
 @pytest.mark.parametrize(("line", "path"), SCREENS, ids=IDS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
@@ -19,6 +18,7 @@ from napkin.term import Term, divide, multiply
 from napkin.timing import time
 from napkin.units import human
 
+TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
 if TYPE_CHECKING:
     from napkin.commands.step_model import StepQuestion
 
@@ -221,7 +221,7 @@ COMMAND = Command(
         "flops",
         "seq",
         "assume-ignorable",
-        "interval",
+        "confidence",
         *PREDICTS,
     ),
     arguments=("model",),
