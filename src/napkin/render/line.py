@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from napkin.options.registry import OPTIONS
-
-if TYPE_CHECKING:
-    from napkin.render.answer import Shown
-    from napkin.render.screen import Next
+from napkin.render.answer import Shown
+from napkin.render.screen import Next
 
 SPELLED = ("given", "run file", "from file")
 """Origins of the inputs that a command line states."""

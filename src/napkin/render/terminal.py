@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import TextIO
+
+TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
+if TYPE_CHECKING:
+    from typing import TextIO
 
 PIPED = 80
 """Columns where the stream is no terminal and COLUMNS does not say."""

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from napkin.commands.train_time_question import TrainTimeQuestion
+from napkin.render.answer import Answer
 from napkin.render.figures import amount, briefly, interval
 from napkin.render.screen import Next, Screen, quantities
 from napkin.term import Term
 from napkin.units import human
-
-if TYPE_CHECKING:
-    from napkin.commands.train_time_question import TrainTimeQuestion
-    from napkin.render.answer import Answer
 
 SOLVED = ("mfu", "gpus", "tokens", "params")
 """What can be left out besides the time, which is solved next to any of them where there is a budget."""
