@@ -11,8 +11,7 @@ from napkin.autograd.tensors import Tensor
 from napkin.elementwise import Number
 from napkin.inputs.model import Config
 from napkin.operations.expert_kernels import divided_by, sum_of_scores
-from napkin.operations.implementations import FP32_ROTARY, NEVER
-from napkin.operations.lowering import Lowering
+from napkin.operations.implementations import FP32_ROTARY, NEVER, Running
 from napkin.record import replace
 
 
@@ -24,7 +23,7 @@ def _between(config: Config, layers: int) -> Callable[[int], bool]:
     return lambda i: start <= i <= last and (i + 1) % step == 0
 
 
-def _clamped_shares(run: Lowering, weights: Tensor, rows: Number) -> Tensor:
+def _clamped_shares(run: Running, weights: Tensor, rows: Number) -> Tensor:
     """Return the chosen scores divided by their sum, which is clamped from below."""
     total = sum_of_scores(run, weights, rows)
     least = run.tape.new(rows, total.dtype, "clamped total")

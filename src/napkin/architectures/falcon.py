@@ -14,8 +14,7 @@ from napkin.architectures.record import Architecture
 from napkin.autograd.tensors import Tensor
 from napkin.elementwise import Number
 from napkin.inputs.model import Config
-from napkin.operations.implementations import ALIBI, HF
-from napkin.operations.lowering import Lowering
+from napkin.operations.implementations import ALIBI, HF, Running
 from napkin.operations.model import Model
 from napkin.record import replace
 
@@ -66,7 +65,7 @@ _FALCON = Decoder(
 )
 
 
-def _transposed(run: Lowering, x: Tensor, d_in: Number, d_out: Number, bias: bool, label: str) -> Tensor:
+def _transposed(run: Running, x: Tensor, d_in: Number, d_out: Number, bias: bool, label: str) -> Tensor:
     """Run a linear layer that reads its weight transposed (FalconLinear): autocast does not recognize it and casts
     it on every pass, and the bias is a separate addition, in its own dtype."""
     out = run.tape.linear(x, d_in, d_out, bias, label, once=False)

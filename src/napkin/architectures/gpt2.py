@@ -16,8 +16,7 @@ from napkin.architectures.reading import FULL, WINDOWED
 from napkin.architectures.record import Architecture, like
 from napkin.autograd.tensors import Tensor
 from napkin.inputs.model import Config
-from napkin.operations.implementations import HF, HF_EAGER, IDS, NEVER
-from napkin.operations.lowering import Lowering
+from napkin.operations.implementations import HF, HF_EAGER, IDS, NEVER, Running
 from napkin.operations.model import Model
 from napkin.record import replace
 
@@ -263,7 +262,7 @@ CTRL = Architecture(
 )  # fmt: skip
 
 
-def _floored(run: Lowering, scores: Tensor) -> Tensor:
+def _floored(run: Running, scores: Tensor) -> Tensor:
     """Clamp the masked scores, by then of the mask's type, from below by a scalar: both are kept."""
     scores = run.tape.raised(scores)
     least = run.tape.new(1, "fp32", "least", fixed=True)

@@ -22,10 +22,9 @@ from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
 from napkin.operations.convolutions import ConvPair, HalfShifted
 from napkin.operations.experts import Experts
-from napkin.operations.implementations import PARTIAL_ROTARY
+from napkin.operations.implementations import PARTIAL_ROTARY, Running
 from napkin.operations.learned import Affine
 from napkin.operations.linear import Matmul
-from napkin.operations.lowering import Lowering
 from napkin.operations.model import Layer, Model
 from napkin.operations.norms import UnitNorm
 from napkin.operations.pointwise import Activation, Add, GroupMean, Scale
@@ -207,7 +206,7 @@ def _rotary(config: Config, kind: str, head_dim: int) -> int:
 # --- records ---------------------------------------------------------------------------------------------------------
 
 
-def _masked_choice(run: Lowering, weights: Tensor) -> Tensor:
+def _masked_choice(run: Running, weights: Tensor) -> Tensor:
     """Mask the weights of choices without an expert."""
     none = run.tape.new(weights.count, "bool", "no expert", fixed=True)
     return run.tape.record("masked_fill", (weights,), run.tape.new(weights.count, weights.dtype, "masked"), (none,))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from napkin.autograd.tensors import BYTES, WEIGHT_COPY, Tensor, promoted, sized
 from napkin.elementwise import Number, ceil_div
 from napkin.operations.facts import RoutedExperts
+from napkin.operations.implementations import Running
 from napkin.operations.lowering import Lowering, Value
 
 GROUPED_BYTES = 16
@@ -30,18 +31,18 @@ def shares(run: Lowering, weights: Tensor, rows: Number) -> Tensor:
     return tape.record("div", (weights, total), weights.view(), (total, undivided))
 
 
-def new_shares(run: Lowering, weights: Tensor, rows: Number) -> Tensor:
+def new_shares(run: Running, weights: Tensor, rows: Number) -> Tensor:
     """Return the chosen scores divided by their sum, in a new tensor."""
     return divided_by(run, weights, sum_of_scores(run, weights, rows))
 
 
-def sum_of_scores(run: Lowering, weights: Tensor, rows: Number) -> Tensor:
+def sum_of_scores(run: Running, weights: Tensor, rows: Number) -> Tensor:
     """Return the sum of each token's chosen scores, which autocast makes in fp32."""
     summed_in = "fp32" if run.tape.autocast else weights.dtype
     return run.tape.record("sum", (weights,), run.tape.new(rows, summed_in, "total"))
 
 
-def divided_by(run: Lowering, weights: Tensor, total: Tensor) -> Tensor:
+def divided_by(run: Running, weights: Tensor, total: Tensor) -> Tensor:
     """Return scores divided by their sum, in a new tensor."""
     out = run.tape.new(weights.count, promoted(weights, total), "divided")
     return run.tape.record("div", (weights, total), out, (total, weights))

@@ -8,7 +8,7 @@ nanoGPT (karpathy/nanoGPT model.py), Megatron-core with Transformer Engine (NVID
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from napkin.elementwise import Number
 from napkin.inputs.model import measured_modes
@@ -16,8 +16,8 @@ from napkin.record import record, replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from napkin.autograd.tape import Tape
     from napkin.autograd.tensors import Tensor
-    from napkin.operations.lowering import Lowering
 
 TRANSFORMERS = "5.23.0"
 """Version of Hugging Face transformers whose code the `hf` implementation follows."""
@@ -26,6 +26,14 @@ TORCH = "2.13"
 
 FLASH, EFFICIENT, CUDNN, EAGER = "flash", "efficient", "cudnn", "eager"
 ALL_KERNELS = (FLASH, EFFICIENT, CUDNN, EAGER)
+
+
+class Running(Protocol):
+    """The part of lowering.Lowering that a family's own functions need."""
+
+    @property
+    def tape(self) -> Tape: ...
+    def weight(self, count: Number) -> Tensor: ...
 
 
 @record
@@ -278,10 +286,10 @@ class Implementation:
     query_scale: bool = False
     powered: bool = False
     sinks: str = "shifted"
-    masked_scores: Callable[[Lowering, Tensor], Tensor] | None = None
-    linear: Callable[[Lowering, Tensor, Number, Number, bool, str], Tensor] | None = None
-    shares: Callable[[Lowering, Tensor, Number], Tensor] | None = None
-    chosen: Callable[[Lowering, Tensor], Tensor] | None = None
+    masked_scores: Callable[[Running, Tensor], Tensor] | None = None
+    linear: Callable[[Running, Tensor, Number, Number, bool, str], Tensor] | None = None
+    shares: Callable[[Running, Tensor, Number], Tensor] | None = None
+    chosen: Callable[[Running, Tensor], Tensor] | None = None
     few_heads: str = ""
     qkv: str = ""
     token_ids: str = ""
