@@ -56,9 +56,9 @@ class Option:
         return self.name.upper() if self.positional else f"--{self.name}"
 
 
-def flag(name: str, help: str) -> Option:
+def flag(name: str, help: str, short: str = "") -> Option:
     """Return an option that is present or absent."""
-    return Option(name, str, help, flag=True)
+    return Option(name, str, help, flag=True, short=short)
 
 
 class Choice:

@@ -141,6 +141,8 @@ SAME = {
     "objective": "optimize-for goal",
     "rows": "top top-k limit-rows num-rows max-rows",
     "run": "run-file runfile",
+    "quiet": "silent",
+    "verbose": "details full-output",
     "run-kind": "kind-of-run",
     "model": """model-name model-id model-path model-name-or-path pretrained-model-name-or-path pretrained-model
         pretrained base-model hf-model hf-model-id hf-path model-config config config-file config-json arch
