@@ -10,9 +10,9 @@ from napkin.commands.memory_question import STATUS, MemoryQuestion, read
 from napkin.commands.model import read_model
 from napkin.commands.single import run_single
 from napkin.errors import NapkinError
+from napkin.options.files import DRAWS
 from napkin.options.layout import STAGE_OPTIONS
 from napkin.options.model import MODEL_OPTIONS, PADDED
-from napkin.options.output import DRAWS
 from napkin.options.small import LINEAR_OPTIONS
 from napkin.options.training import SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS
 from napkin.planning.step_memory import activation_budget, kept_tensors, terms_of
