@@ -9,8 +9,8 @@ from types import MappingProxyType
 from napkin.errors import NapkinError, Problems
 from napkin.options.machine import FIGURES
 from napkin.options.option import Option, Parsed
-from napkin.options.output import COMMON
-from napkin.options.registry import OPTIONS
+from napkin.options.output import COMMON, DRAWS
+from napkin.options.registry import OPTIONS, canonical
 from napkin.record import record
 from napkin.render.answer import Cell, Shown
 from napkin.term import ASSUMED, GIVEN, SEEN, Term, leaf
@@ -65,6 +65,19 @@ class Signature:
         return FIGURES if "hardware" in self.options else ()
 
 
+def written_option(name: str, text: object) -> str:
+    """Return an option as it is typed: `--gpus 8`, `--sp`, `--no-sp`."""
+    if isinstance(text, bool):
+        return f"--{name}" if text else f"--no-{name}"
+    return f"--{name} {quoted(','.join(map(str, text)) if isinstance(text, (list, tuple)) else str(text))}"
+
+
+def quoted(text: str) -> str:
+    """Return a word as a POSIX shell takes it, in quotes only where it needs them."""
+    plain = text.isascii() and all(c.isalnum() or c in "@%+=:,./-_" for c in text)
+    return text if text and plain else "'" + text.replace("'", "'\"'\"'") + "'"
+
+
 class OptionText:
     """An option's text as the user gave it, and where: `--gpus`, or `run.yaml:3: gpus`.
 
@@ -87,6 +100,7 @@ class Inputs:
 
     def __init__(self, command: Signature, given: Mapping[str, OptionText], only: Container[str] | None = None) -> None:
         self.command = command
+        self.given = dict(given)
         self.shown: dict[str, Shown] = {}
         self.notes: list[str] = []
         self.figures_used = False
@@ -130,6 +144,19 @@ class Inputs:
             binary = f"{written.strip()[:-1].rstrip()}Ki"
             self.note(f"{where} {written.strip()} is {value:,}; {value * 1024 // 1000:,} is {binary}")
         return value
+
+    def changed(self, changes: Mapping[str, str | bool]) -> Inputs:
+        """Return the inputs of the same question with other texts for some options."""
+        texts = {canonical(name): OptionText(text) for name, text in changes.items()}
+        return Inputs(self.command, {**self.given, **texts}, self._only)
+
+    def command_line(self, command: str, changes: Mapping[str, str | bool] = MappingProxyType({})) -> str:
+        """Return the same question, with other texts for some options, as a line to paste."""
+        texts = {name: one.text for name, one in self.given.items()} | {canonical(n): t for n, t in changes.items()}
+        words = ["napkin", command]
+        words += [quoted(str(texts.pop(name))) for name in self.command.arguments if isinstance(texts.get(name), str)]
+        hidden = (*COMMON, *DRAWS)
+        return " ".join([*words, *(written_option(name, text) for name, text in texts.items() if name not in hidden)])
 
     def wants(self, path: str) -> bool:
         """Whether this quantity of the answer is read. A command that asks another often reads few of them."""

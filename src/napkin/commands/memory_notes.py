@@ -58,7 +58,7 @@ def _notes_on_evidence(model: Model, setup: Setup, found: Fit, implementation: s
     width = verdicts.width_of(found.step, implementation)
     if measured and setup.frozen is None and implementation == "hf" and setup.attention in setup.implementation.kernels:
         notes.append(
-            f"saved activations are exact: counted on transformers {TRANSFORMERS} and torch {TORCH} with {_mode(setup)}"
+            f"saved activations are exact for transformers {TRANSFORMERS} on torch {TORCH} with {_mode(setup)}"
         )
         notes.append(_traced(model, setup))
     elif implementation == "hf" and setup.implementation.tuning is None and not measured:

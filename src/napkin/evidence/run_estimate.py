@@ -14,7 +14,6 @@ from napkin.operations.model import Model
 from napkin.record import record
 from napkin.term import SEEN, Term, leaf
 from napkin.timing import time
-from napkin.timing.step import step
 from napkin.training.layout import Layout
 
 STEP_TO_RUN, STEP_TO_RUN_SPREAD = 0.88, 0.13
@@ -87,7 +86,7 @@ def of_step(
     stack_named: bool,
 ) -> StepEstimate:
     """Return the step model's utilization in 6·N terms, times what whole runs keep of it; per_token: FLOPs."""
-    seconds = step(model, prediction.plan, prediction.rates).time.value
+    seconds = prediction.step(model).time.value
     done = per_token * layout.global_batch * layout.seq
     middle = done / (seconds * layout.gpus * hardware.peak(hardware.default_dtype)) * STEP_TO_RUN
     half, close = prediction.half_width(confidence, named=stack_named)
