@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from napkin.commands.command import Command
+from napkin.commands.goodput import read_goodput
 from napkin.commands.inputs import Inputs
 from napkin.commands.machine import read_hardware, read_peak
 from napkin.counting.six_n import six_n
@@ -15,6 +16,7 @@ from napkin.record import record
 from napkin.render.answer import Answer, Shown
 from napkin.term import Term, divide, multiply
 from napkin.timing import time
+from napkin.timing.goodput import Goodput
 from napkin.units import human
 
 TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
@@ -35,6 +37,7 @@ class TrainTimeQuestion:
     peak       of one accelerator, FLOP/s/GPU
     overhead, pue, carbon  what energy and carbon take on top of the accelerators
     confidence  of the intervals where MFU is estimated; None: it is given or solved for
+    goodput    share of the calendar time that is training
     step       the layout whose step the estimate rests on, if any
     """
 
@@ -49,6 +52,7 @@ class TrainTimeQuestion:
     pue: Term
     carbon: Term
     confidence: float | None
+    goodput: Goodput
     step: StepQuestion | None
 
 
@@ -90,6 +94,7 @@ def read(inputs: Inputs) -> TrainTimeQuestion:
         pue=inputs.term("pue"),
         carbon=inputs.term("carbon-intensity"),
         confidence=confidence,
+        goodput=read_goodput(inputs, of_mfu=confidence is None),
         step=step,
     )
 
@@ -153,10 +158,12 @@ def answer(question: TrainTimeQuestion) -> Answer:
     """Answer with the run's time, FLOPs, cost, energy, and what was left out."""
     known, hardware, price = question.known, question.hardware, question.price
     if question.confidence is None:
-        return _answer_from(question, time.solve(known, question.peak, question.budget, price))
+        return _answer_from(question, time.solve(known, question.peak, question.budget, price, question.goodput))
     from napkin.commands.estimated import add_estimate, estimated
 
-    run = estimated(known, hardware, question.peak, question.budget, price, question.confidence, question.step)
+    run = estimated(
+        known, hardware, question.peak, question.budget, price, question.confidence, question.goodput, question.step
+    )
     answer = _answer_from(question, run.found)
     add_estimate(answer, known, hardware, price is not None, run)
     return answer
@@ -165,7 +172,11 @@ def answer(question: TrainTimeQuestion) -> Answer:
 def _answer_from(question: TrainTimeQuestion, found: Mapping[str, Term]) -> Answer:
     """Answer with the run's quantities once they are solved."""
     known, price = question.known, question.price
-    terms = [found[name] for name in ("time", "flops", "mfu", "gpus", "tokens", "params", "gpu_hours") if name in found]
+    terms = [
+        found[name]
+        for name in ("time", "time/uninterrupted", "goodput", "flops", "mfu", "gpus", "tokens", "params", "gpu_hours")
+        if name in found
+    ]
     terms += [found[name] for name in ("gpus/exact", "time/allowed") if name in found]
     if price is not None:
         terms.append(time.cost(found["gpu_hours"], price))
@@ -237,6 +248,7 @@ COMMAND = Command(
         "hardware-file",
         "dtype",
         "mfu",
+        "goodput",
         "within",
         "budget",
         "price",
