@@ -87,6 +87,8 @@ def test_every_command_has_help_and_an_example(napkin: Napkin, name: str) -> Non
         (f"{LECTURE} --within 30", "no unit", "30d"),
         (f"{LECTURE} --dtype bf17", "unknown dtype 'bf17'", "bf16"),
         (f"{LECTURE} --json --csv", "cannot be combined", None),
+        (f"{LECTURE} --verbose --csv", "--csv and --verbose cannot be combined", None),
+        (f"{LECTURE} --quiet --paths", "--quiet and --paths cannot be combined", None),
         (f"{LECTURE} --run /nonexistent.yaml", "/nonexistent.yaml", None),
         (f"{LECTURE} --hardware-file /", "directory", None),
         (f"{LECTURE} --plot picture.gif", "--plot", None),
@@ -114,11 +116,12 @@ def test_underscores_and_equal_signs_are_read(napkin: Napkin) -> None:
     assert napkin(f"{LECTURE} --power_overhead=1 --json").data["inputs"]["power-overhead"]["value"] == 1
 
 
-def test_data_on_stdout_everything_else_on_stderr(napkin: Napkin) -> None:
-    for form in ("--json", "--csv", "--markdown", ""):
+def test_notes_are_in_json_and_in_the_verbose_text_and_never_on_stderr(napkin: Napkin) -> None:
+    for form in ("--json", "--csv", "--markdown", "", "-v", "--verbose"):
         outcome = napkin(f"{LECTURE} {form}")
-        assert "note:" not in outcome.out
-        assert "note: h100 is read as" in outcome.err
+        assert outcome.err == ""
+        assert ("note: h100 is read as" in outcome.out) == (form in ("-v", "--verbose"))
+    assert any(note.startswith("h100 is read as") for note in napkin(f"{LECTURE} --json").data["notes"])
 
 
 def test_an_answer_goes_whole_to_a_file(napkin: Napkin, tmp_path: pathlib.Path) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from napkin._tables import architectures as _index
+from napkin.architectures.module_paths import located
 from napkin.architectures.record import Architecture, Wrapper
 from napkin.errors import Refused, did_you_mean
 from napkin.inputs.load import printable
@@ -37,9 +38,9 @@ _OTHER_MODALITIES = re.compile(
 def build(config: Config, assume_ignorable: Sequence[str] = ()) -> Model:
     """Return the model that a config.json describes. Refused (3): a model_type or a field that napkin does not know."""
     text = text_model(config)
-    model = architecture_of(text).build(text)
+    architecture, wrapper = architecture_of(text), _wrapper(config.model_type)
+    model = located(architecture.build(text), architecture.modules, wrapper.path if wrapper is not None else "")
     config.finish(assume_ignorable)
-    wrapper = _wrapper(config.model_type)
     own = wrapper is not None and wrapper.implementation is not None
     family = config.model_type if own else text.model_type
     return replace(model, notes=(*model.notes, *config.notes), family=family)

@@ -55,6 +55,9 @@ AFMOE = Architecture(
         "num_experts": 64, "num_experts_per_tok": 6, "num_key_value_heads": None, "num_shared_experts": 2,
         "sliding_window": 1024, "tie_word_embeddings": False, "vocab_size": 200192,
     },
+    modules={
+        "gate_logit": "self_attn.gate_proj", "router": "mlp.router.gate",
+    },
 )  # fmt: skip
 
 ARCHITECTURES = (AFMOE,)

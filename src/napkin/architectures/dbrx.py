@@ -98,6 +98,10 @@ DBRX = Architecture(
             },
         ),
     ),
+    modules={
+        "embedding": "transformer.wte", "qkv": "norm_attn_norm.attn.Wqkv", "o": "norm_attn_norm.attn.out_proj",
+        "router": "ffn.router.layer", "experts": "ffn.experts.mlp",
+    },
 )  # fmt: skip
 
 ARCHITECTURES = (DBRX,)

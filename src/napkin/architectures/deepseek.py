@@ -129,6 +129,9 @@ MISTRAL4 = like(
         "norm_topk_prob": REQUIRED, "num_attention_heads": 32, "num_experts_per_tok": 4, "num_key_value_heads": 32,
         "q_lora_rank": 1024, "qk_nope_head_dim": 64, "topk_group": REQUIRED, "vocab_size": 131072,
     },
+    modules={
+        "embedding": "model.language_model.embed_tokens",
+    },
 )  # fmt: skip
 GLM4_MOE_LITE = like(
     DEEPSEEK_V3,

@@ -291,6 +291,9 @@ DEEPSEEK_V4 = Architecture(
         "num_experts_per_tok": 6, "o_groups": 8, "o_lora_rank": 1024, "q_lora_rank": 1024, "sliding_window": 128,
         "tie_word_embeddings": False, "vocab_size": 129280,
     },
+    modules={
+        "kv": "self_attn.kv_proj", "o_a": "self_attn.o_a_proj", "o": "self_attn.o_b_proj", "q": "self_attn.q_b_proj",
+    },
 )  # fmt: skip
 
 ARCHITECTURES = (DEEPSEEK_V4,)

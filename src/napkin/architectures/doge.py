@@ -85,6 +85,9 @@ DOGE = Architecture(
         "num_experts": 16384, "num_experts_per_tok": 64, "num_key_value_heads": None, "sliding_window": None,
         "tie_word_embeddings": False, "vocab_size": 32768,
     },
+    modules={
+        "mask_logits": "self_attn.dt_proj", "router": "mlp.router_gate", "experts": "mlp",
+    },
 )  # fmt: skip
 
 ARCHITECTURES = (DOGE,)

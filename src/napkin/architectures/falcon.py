@@ -74,6 +74,10 @@ FALCON = Architecture(
         "num_attention_heads": 71, "num_kv_heads": None, "num_ln_in_parallel_attn": None, "parallel_attn": True,
         "tie_word_embeddings": True, "vocab_size": 65024,
     },
+    modules={
+        "embedding": "transformer.word_embeddings", "qkv": "self_attention.query_key_value",
+        "o": "self_attention.dense", "up": "mlp.dense_h_to_4h", "down": "mlp.dense_4h_to_h",
+    },
 )  # fmt: skip
 
 ARCHITECTURES = (FALCON,)

@@ -68,6 +68,10 @@ FLINT = Architecture(
         "num_experts_per_tok": 6, "num_key_value_heads": 4, "shared_expert_intermediate_size": 1024,
         "sliding_window": 513, "tie_word_embeddings": False, "vocab_size": 150144,
     },
+    modules={
+        "shared/gate": "mlp.shared_expert.gate_proj", "shared/up": "mlp.shared_expert.up_proj",
+        "shared/down": "mlp.shared_expert.down_proj",
+    },
 )  # fmt: skip
 KOLIBRI1 = Architecture(
     "kolibri1",

@@ -136,6 +136,10 @@ GPT2 = Architecture(
         "activation_function": "gelu_new", "max_position_embeddings": 1024, "n_inner": None,
         "num_attention_heads": 12, "tie_word_embeddings": True, "vocab_size": 50257,
     },
+    modules={
+        "embedding": "transformer.wte", "position_embedding": "transformer.wpe", "qkv": "attn.c_attn",
+        "o": "attn.c_proj", "up": "mlp.c_fc", "down": "mlp.c_proj",
+    },
 )  # fmt: skip
 # GPT-2's class with another tokenizer
 GPT_SW3 = like(
@@ -157,6 +161,10 @@ GPT_BIGCODE = Architecture(
         "activation_function": "gelu_pytorch_tanh", "max_position_embeddings": 1024, "multi_query": True,
         "n_inner": None, "num_attention_heads": 12, "tie_word_embeddings": True, "vocab_size": 50257,
     },
+    modules={
+        "embedding": "transformer.wte", "position_embedding": "transformer.wpe", "qkv": "attn.c_attn",
+        "o": "attn.c_proj", "up": "mlp.c_fc", "down": "mlp.c_proj",
+    },
 )  # fmt: skip
 GPT_NEO = Architecture(
     "gpt_neo",
@@ -176,6 +184,11 @@ GPT_NEO = Architecture(
     defaults={
         "activation_function": "gelu_new", "intermediate_size": None, "max_position_embeddings": 2048,
         "num_attention_heads": 16, "tie_word_embeddings": True, "vocab_size": 50257, "window_size": 256,
+    },
+    modules={
+        "embedding": "transformer.wte", "position_embedding": "transformer.wpe", "q": "attn.attention.q_proj",
+        "k": "attn.attention.k_proj", "v": "attn.attention.v_proj", "o": "attn.attention.out_proj", "up": "mlp.c_fc",
+        "down": "mlp.c_proj",
     },
 )  # fmt: skip
 OPENAI_GPT = Architecture(
@@ -206,6 +219,10 @@ OPENAI_GPT = Architecture(
         "afn": "gelu", "max_position_embeddings": 512, "num_attention_heads": 12, "tie_word_embeddings": True,
         "vocab_size": 40478,
     },
+    modules={
+        "embedding": "transformer.tokens_embed", "position_embedding": "transformer.positions_embed",
+        "qkv": "attn.c_attn", "o": "attn.c_proj", "up": "mlp.c_fc", "down": "mlp.c_proj",
+    },
 )  # fmt: skip
 CTRL = Architecture(
     "ctrl",
@@ -230,6 +247,10 @@ CTRL = Architecture(
         "dff": 8192, "max_position_embeddings": 256, "num_attention_heads": 16, "tie_word_embeddings": True,
         "vocab_size": 246534,
     },
+    modules={
+        "embedding": "transformer.w", "q": "multi_head_attention.Wq", "k": "multi_head_attention.Wk",
+        "v": "multi_head_attention.Wv", "o": "multi_head_attention.dense", "up": "ffn.0", "down": "ffn.2",
+    },
 )  # fmt: skip
 XGLM = Architecture(
     "xglm",
@@ -248,6 +269,9 @@ XGLM = Architecture(
         "activation_function": "gelu", "ffn_dim": 4096, "max_position_embeddings": 2048, "num_attention_heads": 16,
         "tie_word_embeddings": True, "vocab_size": 256008,
     },
+    modules={
+        "o": "self_attn.out_proj", "up": "fc1", "down": "fc2",
+    },
 )  # fmt: skip
 BIOGPT = Architecture(
     "biogpt",
@@ -257,6 +281,10 @@ BIOGPT = Architecture(
     defaults={
         "hidden_act": "gelu", "intermediate_size": 4096, "max_position_embeddings": 1024,
         "num_attention_heads": 16, "tie_word_embeddings": True, "vocab_size": 42384,
+    },
+    modules={
+        "embedding": "biogpt.embed_tokens", "position_embedding": "biogpt.embed_positions", "o": "self_attn.out_proj",
+        "up": "fc1", "down": "fc2", "lm_head": "output_projection",
     },
 )  # fmt: skip
 OPT = Architecture(
@@ -269,6 +297,11 @@ OPT = Architecture(
         "enable_bias": True, "ffn_dim": 3072, "layer_norm_elementwise_affine": True,
         "max_position_embeddings": 2048, "num_attention_heads": 12, "tie_word_embeddings": True,
         "vocab_size": 50272, "word_embed_proj_dim": None,
+    },
+    modules={
+        "embedding": "model.decoder.embed_tokens", "project_in": "model.decoder.project_in",
+        "position_embedding": "model.decoder.embed_positions", "o": "self_attn.out_proj", "up": "fc1", "down": "fc2",
+        "project_out": "model.decoder.project_out",
     },
 )  # fmt: skip
 

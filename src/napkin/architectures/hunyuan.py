@@ -87,6 +87,10 @@ HUNYUAN_MOE = Architecture(
         "max_position_embeddings": 2048, "moe_topk": 1, "num_attention_heads": 32, "num_experts": 1,
         "num_key_value_heads": None, "tie_word_embeddings": False, "vocab_size": 290943,
     },
+    modules={
+        "router": "mlp.gate.wg", "shared/gate": "mlp.shared_mlp.gate_proj", "shared/up": "mlp.shared_mlp.up_proj",
+        "shared/down": "mlp.shared_mlp.down_proj",
+    },
 )  # fmt: skip
 HY_V3 = Architecture(
     "hy_v3",
@@ -125,6 +129,9 @@ HY_V4 = like(
         "indexer_types": None, "intermediate_size": 6912, "max_position_embeddings": 262144, "mlp_bias": REQUIRED,
         "moe_intermediate_size": 768, "num_attention_heads": 32, "num_key_value_heads": 32,
         "qk_nope_head_dim": 192, "v_head_dim": 256, "vocab_size": 120832,
+    },
+    modules={
+        "output_gate": "self_attn.gate_proj",
     },
 )  # fmt: skip
 

@@ -101,6 +101,9 @@ LAGUNA = Architecture(
         "shared_expert_intermediate_size": 512, "sliding_window": 512, "tie_word_embeddings": False,
         "vocab_size": 100352,
     },
+    modules={
+        "gate_logit": "self_attn.g_proj",
+    },
 )  # fmt: skip
 
 ARCHITECTURES = (LAGUNA,)

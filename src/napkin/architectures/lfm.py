@@ -168,6 +168,10 @@ LFM2 = Architecture(
     wrappers=(
         Wrapper("lfm2_vl"),
     ),
+    modules={
+        "mixer_in_proj": "conv.in_proj", "mixer_out_proj": "conv.out_proj", "gate": "feed_forward.w1",
+        "up": "feed_forward.w3", "down": "feed_forward.w2", "o": "self_attn.out_proj",
+    },
 )  # fmt: skip
 LFM2_MOE = Architecture(
     "lfm2_moe",
@@ -181,6 +185,11 @@ LFM2_MOE = Architecture(
         "tie_word_embeddings": True, "use_expert_bias": True, "vocab_size": 65536,
     },
     implementation=replace(SIGMOID_ROUTER, new_shares=True, norms_inline=True),
+    modules={
+        "mixer_in_proj": "conv.in_proj", "mixer_out_proj": "conv.out_proj", "gate": "feed_forward.w1",
+        "up": "feed_forward.w3", "down": "feed_forward.w2", "router": "feed_forward.gate",
+        "experts": "feed_forward.experts", "o": "self_attn.out_proj",
+    },
 )  # fmt: skip
 LFM3 = Architecture(
     "lfm3",
@@ -196,6 +205,10 @@ LFM3 = Architecture(
     wrappers=(
         Wrapper("lfm3_vl"),
     ),
+    modules={
+        "gate_logit": "self_attn.g_proj", "gate": "feed_forward.w1", "up": "feed_forward.w3",
+        "down": "feed_forward.w2", "mixer_in_proj": "conv.in_proj", "mixer_out_proj": "conv.out_proj",
+    },
 )  # fmt: skip
 
 ARCHITECTURES = (

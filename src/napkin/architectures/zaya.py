@@ -215,6 +215,13 @@ ZAYA = Architecture(
         "router_hidden_size": 256, "sliding_window": None, "tie_word_embeddings": True, "vocab_size": 262272,
     },
     implementation=replace(PARTIAL_ROTARY, by_kind=True, router="scores", native_scores="raised", masked_choice=True),
+    modules={
+        "q": "self_attn.qkv_proj.q_proj", "k": "self_attn.qkv_proj.k_proj",
+        "v_now": "self_attn.qkv_proj.v_proj_current", "v_later": "self_attn.qkv_proj.v_proj_delayed",
+        "router_state": "mlp.gate.down_proj", "router_first": "mlp.gate.router_mlp.fc1",
+        "router_second": "mlp.gate.router_mlp.fc2", "router": "mlp.gate.router_mlp.out_proj",
+        "router_own": "mlp.gate.down_proj",
+    },
 )  # fmt: skip
 
 ARCHITECTURES = (ZAYA,)

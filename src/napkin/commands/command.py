@@ -100,6 +100,7 @@ def ask(command: Command, given: Mapping[str, OptionText], only: Container[str] 
         if name not in skipped:
             answer.inputs.setdefault(name, shown)
     answer.notes = [*inputs.notes, *(n for n in answer.notes if n not in inputs.notes)]
+    answer.assumed = [*inputs.assumed, *(words for words in answer.assumed if words not in inputs.assumed)]
     return answer
 
 

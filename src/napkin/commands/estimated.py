@@ -57,6 +57,11 @@ def add_estimate(answer: Answer, known: Mapping[str, Term], hardware: Hardware, 
         seconds, factor = found["time/uninterrupted"].value, math.exp(run.step.half)
         answer.intervals["time/uninterrupted"] = (seconds / factor, seconds * factor)
     answer.notes += _remarks(estimate, *answer.intervals["mfu"], found["mfu"].value)
+    if run.step is None and "per_token" in known:
+        answer.notes.append(
+            "this is what published runs of any layout reached; napkin plan with the same model, GPUs and tokens takes the "
+            "best layout, and is shorter where those runs were not at theirs"
+        )
     if not priced:
         answer.notes += _price(hardware)
     answer.extra["evidence"] = [

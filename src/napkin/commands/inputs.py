@@ -103,6 +103,7 @@ class Inputs:
         self.given = dict(given)
         self.shown: dict[str, Shown] = {}
         self.notes: list[str] = []
+        self.assumed: list[str] = []
         self.figures_used = False
         self._only = only
         problems: list[NapkinError] = []
@@ -282,6 +283,11 @@ class Inputs:
         return leaf(path or name.replace("-", "_"), value, shown.unit, kind)
 
     def note(self, text: str) -> None:
-        """Add a remark for stderr and for the JSON's notes."""
+        """Add a remark for --verbose and for the JSON's notes."""
         if text not in self.notes:
             self.notes.append(text)
+
+    def assume(self, text: str) -> None:
+        """Add what was taken where the question left it open, in a few words: for the line `assumed:`."""
+        if text not in self.assumed:
+            self.assumed.append(text)

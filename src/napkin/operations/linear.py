@@ -8,7 +8,7 @@ from napkin.operations.base import Timer
 from napkin.operations.implementations import Tuning
 from napkin.operations.lora import is_unquantized, lora_pairs
 from napkin.operations.lowering import Lowering, Value
-from napkin.operations.ordinary import Ordinary
+from napkin.operations.ordinary import Module, Ordinary
 from napkin.operations.primitives import minimum
 from napkin.operations.roles import COLUMN, DOWN, HEADS, REPLICATED, ROW, VOCABULARY
 from napkin.operations.work import Gemm, Weight, Work, division_of, gemm
@@ -16,16 +16,13 @@ from napkin.record import record
 
 
 @record
-class Matmul(Ordinary):
+class Matmul(Module):
     """Linear layer d_in → d_out, y = x·Wᵀ (+ bias). FLOP: 2·T·d_in·d_out."""
 
     d_in: int
     d_out: int
     bias: bool = False
     shard: str = REPLICATED
-
-    def __post_init__(self) -> None:
-        self._named_module()
 
     def weights(self) -> tuple[Weight, ...]:
         weight = Weight("weight", (self.d_out, self.d_in), self.shard)
@@ -107,7 +104,7 @@ class Matmul(Ordinary):
 
 
 @record
-class JoinedHead(Ordinary):
+class JoinedHead(Module):
     """logits = x·[E, R]ᵀ + bias, where the head's matrix is concatenated on every pass: the token embedding E of
     `table` elements per token, and a matrix R of the others (MobileBERT). FLOP: 2·T·d_in·d_out."""
 
@@ -191,7 +188,7 @@ class BlockMatmul(Ordinary):
 
 
 @record
-class TableMatmul(Ordinary):
+class TableMatmul(Module):
     """Linear layer applied to the `rows` of an embedding, independent of the tokens. FLOP: 2·rows·d_in·d_out.
 
     `within`: only rows of distances in −s … s, at most two per position."""

@@ -100,6 +100,14 @@ class Ordinary(Operation, abstract=True):
 
 
 @record
+class Module(Ordinary, abstract=True):
+    """Defaults of operations that are one module of the reference class, with weights of its own."""
+
+    def __post_init__(self) -> None:
+        self._is_module()
+
+
+@record
 class Elementwise(Ordinary, abstract=True):
     """Elementwise arithmetic or a reduction over each token's vector: no matmuls, no parameters unless stated."""
 

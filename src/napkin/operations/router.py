@@ -9,14 +9,14 @@ from napkin.operations.expert_kernels import (
     sparsemixer,
 )
 from napkin.operations.lowering import Lowering, Value
-from napkin.operations.ordinary import NOT_TIMED, Elementwise, Ordinary
+from napkin.operations.ordinary import NOT_TIMED, Elementwise, Module
 from napkin.operations.roles import ROUTER
 from napkin.operations.work import Gemm, Weight, Work, gemm
 from napkin.record import record
 
 
 @record
-class Router(Ordinary):
+class Router(Module):
     """Choose `top_k` of `experts` for each token by a linear layer. FLOP: 2·T·h·E.
 
     score      softmax, sigmoid, sqrtsoftplus (√softplus), or softmax_top_k and sigmoid_top_k (over the chosen only)

@@ -21,7 +21,7 @@ class Reused(Ordinary):
     of: Operation
 
     def __post_init__(self) -> None:
-        self._named_module()
+        self._is_module()
 
     def weights(self) -> tuple[Weight, ...]:
         """Weights are counted where they are owned."""

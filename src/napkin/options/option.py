@@ -52,9 +52,9 @@ class Option:
         return self.name.upper() if self.positional else f"--{self.name}"
 
 
-def flag(name: str, help: str, aliases: tuple[str, ...] = ()) -> Option:
+def flag(name: str, help: str, aliases: tuple[str, ...] = (), short: str = "") -> Option:
     """Return an option that is present or absent."""
-    return Option(name, str, help, flag=True, aliases=aliases)
+    return Option(name, str, help, flag=True, aliases=aliases, short=short)
 
 
 def choice(*words: str) -> Callable[[str], str]:
