@@ -59,8 +59,8 @@ def add_estimate(answer: Answer, known: Mapping[str, Term], hardware: Hardware, 
     answer.notes += _remarks(estimate, *answer.intervals["mfu"], found["mfu"].value)
     if run.step is None and "per_token" in known:
         answer.notes.append(
-            "this is what published runs reached, whatever their layout; napkin plan with the same model, GPUs and tokens "
-            "takes the best layout, and is mostly shorter for it"
+            "this is what published runs reached, whatever their layout; napkin plan with the same model, GPUs and "
+            "tokens takes the best layout, and is mostly shorter for it"
         )
     if not priced:
         answer.notes += _price(hardware)
