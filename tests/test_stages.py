@@ -296,7 +296,9 @@ def test_a_mean_of_the_parameters_stays_when_the_optimizer_goes_to_the_host() ->
 
 
 def test_megatrons_padding_is_named_where_its_framework_is() -> None:
-    said = run_line("memory llama3-8b --gpus 8 --tp 8 --framework megatron-core --seq 512").err
+    said = run_line("memory llama3-8b --gpus 8 --tp 8 --framework megatron-core --seq 512 -v").out.replace(
+        "\n      ", " "
+    )
     assert "--vocab-multiple 128" in said
     assert FRAMEWORKS["megatron-core"].pads == 128
 

@@ -348,7 +348,11 @@ def _masks(lowering: Lowering, layer: Layer) -> tuple[tuple[object, Number], ...
         bounded = core.window is not None or core.chunk is not None
         keys = lowering.s + lowering.source * core.merged
         if lowering.attention == EAGER:
-            hides = core.causal or cuts_keys(lowering, core) or (bounded and lowering.implementation.windows_masked)
+            hides = (
+                core.causal
+                or cuts_keys(lowering, core)
+                or (bounded and lowering.implementation.kernel_mask == "windows")
+            )
             made = ("mask" in refers or "masks" in refers) and hides and not core.cross
             size = sized(lowering.b * lowering.own * keys, stream)
         else:  # boolean, made for windows and for both stacks' keys; one for all sequences, but where one is inverted
