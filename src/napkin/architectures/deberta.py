@@ -12,7 +12,7 @@ from napkin.architectures.arrangements import post_norm
 from napkin.architectures.assembly import embedding
 from napkin.architectures.attention import Attention, Heads, QkvProjections
 from napkin.architectures.blocks import LAYER, LAYER_WRITTEN, Block, NormStyle, Operations, plain_mlp
-from napkin.architectures.masked import BIDIRECTIONAL, MASKED, Sizes, encoder, masked_head, must_tie, sizes_of
+from napkin.architectures.masked import BIDIRECTIONAL, MASKED, Sizes, encoder, heads_apart, masked_head, sizes_of
 from napkin.architectures.reading import on
 from napkin.architectures.record import Architecture, like
 from napkin.inputs.load import printable
@@ -100,8 +100,6 @@ def _read(config: Config, buckets: bool) -> _Read:
     config.must_be("legacy", True)
     config.must_be("talking_head", False)
     config.ignore("padding_idx")
-    if sizes.purpose == MASKED:
-        must_tie(config)
     return _Read(
         sizes,
         config.optional_integer("embedding_size") or sizes.hidden,
@@ -183,7 +181,7 @@ def deberta(config: Config) -> Model:
             Matmul("o", ("attention",), hidden, hidden, True),
         )
 
-    return _network(read, attend, _embedding(read, LAYER_WRITTEN), norm=LAYER_WRITTEN)
+    return heads_apart(_network(read, attend, _embedding(read, LAYER_WRITTEN), norm=LAYER_WRITTEN), config)
 
 
 @record
@@ -247,7 +245,8 @@ def deberta_v2(config: Config) -> Model:
     before = _embedding(read)
     if normed:
         before = (*before, Norm("relative_norm", (before[-1].name,), hidden, "layer", bias=True))
-    return _network(read, attend, before, first=convolution.operations(hidden) if convolution is not None else ())
+    first = convolution.operations(hidden) if convolution is not None else ()
+    return heads_apart(_network(read, attend, before, first=first), config)
 
 
 # --- records ---------------------------------------------------------------------------------------------------------
