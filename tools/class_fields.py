@@ -269,7 +269,7 @@ def fields_of(model_type: str, recorded: set[str]) -> dict[str, Any]:
     names |= {alias for alias, name in aliases.items() if name in names}
     defaults = saved(model_type) or {}
     kept = {}
-    for name in sorted(n for n in names if not n.startswith("_") and n not in ("kwargs", "config")):
+    for name in sorted(n for n in names if not n.startswith("_") and n not in ("", "kwargs", "config")):
         value = defaults.get(name)
         kept[name] = value if len(json.dumps(value)) <= LONGEST else None
     return kept
