@@ -40,7 +40,7 @@ ONLY_IN = {
     "torch": {"bench"},
     "pydantic": {"inputs"},
     "yaml": {"inputs"},
-    "rich": {"render"},
+    "rich": set(),
     "matplotlib": {"render"},
     "typer": {"cli"},
 }
@@ -138,13 +138,13 @@ def test_options_are_read_at_the_door_only(path: str) -> None:
 LIGHT = "train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --mfu 0.5"
 HEAVY = (
     "torch", "numpy", "rich", "pydantic", "matplotlib", "yaml", "json", "importlib.metadata", "importlib.resources",
-    "logging",
+    "logging", "typer", "click", "typing", "dataclasses", "enum", "pathlib", "inspect", "re",
 )  # fmt: skip
 
 
 def loaded_by(line: str) -> list[str]:
     code = (
-        "import sys; import typer; before = set(sys.modules)\n"
+        "import sys; before = set(sys.modules)\n"
         "import io, contextlib\nfrom napkin.cli import main\n"
         "with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):\n"
         f"    assert main({line.split()!r}) == 0\n"
@@ -162,10 +162,14 @@ def test_what_a_cold_train_time_loads() -> None:
         "napkin._tables.hardware",
         "napkin.cli",
         "napkin.commands.command",
+        "napkin.commands.goodput",
         "napkin.commands.inputs",
         "napkin.commands.machine",
-        "napkin.cli.parse",
+        "napkin.cli.reader",
+        "napkin.commands.screens",
+        "napkin.commands.screens.train_time",
         "napkin.commands.train_time",
+        "napkin.commands.train_time_question",
         "napkin.counting",
         "napkin.counting.six_n",
         "napkin.elementwise",
@@ -187,11 +191,17 @@ def test_what_a_cold_train_time_loads() -> None:
         "napkin.options.training",
         "napkin.commands",
         "napkin.timing",
+        "napkin.timing.goodput",
         "napkin.timing.time",
         "napkin.record",
         "napkin.render",
         "napkin.render.answer",
-        "napkin.render.text",
+        "napkin.render.assumed",
+        "napkin.render.figures",
+        "napkin.render.line",
+        "napkin.render.page",
+        "napkin.render.screen",
+        "napkin.render.terminal",
         "napkin.term",
         "napkin.units",
     }

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from napkin._tables import architectures as _index
+from napkin.architectures.module_paths import located
 from napkin.architectures.reading import check_layer_lists
 from napkin.architectures.record import Architecture, Wrapper
 from napkin.errors import Refused, did_you_mean
@@ -42,11 +43,11 @@ def build(config: Config, assumed: Sequence[str] = (), strict: bool = False) -> 
     assumed  fields that the user knows to change no count; `strict`: refuse every field that the class does not read
     """
     text = text_model(config)
-    model = architecture_of(text).build(text)
+    architecture, wrapper = architecture_of(text), _wrapper(config.model_type)
+    model = located(architecture.build(text), architecture.modules, wrapper.path if wrapper is not None else "")
     if len(model.stacks) == 1:
         check_layer_lists(text, model.stacks[0].depth)
     settle(config, assumed, strict)
-    wrapper = _wrapper(config.model_type)
     own = wrapper is not None and wrapper.implementation is not None
     family = config.model_type if own else text.model_type
     return replace(model, notes=(*model.notes, *config.notes), family=family)

@@ -15,6 +15,7 @@ from napkin.architectures.masked import (
     ENCODER,
     MASKED,
     PRETRAINING,
+    bert_modules,
     encoder,
     heads_apart,
     masked_head,
@@ -138,6 +139,9 @@ ELECTRA = like(
     build=electra,
     config_class="ElectraConfig",
     defaults={"embedding_size": 128, "intermediate_size": 1024, "num_attention_heads": 4},
+    modules=bert_modules("electra", head_dense="generator_predictions.dense", lm_head="generator_lm_head") | {
+        "project_in": "electra.embeddings_project",
+    },
 )  # fmt: skip
 ALBERT = Architecture(
     "albert",
@@ -149,6 +153,10 @@ ALBERT = Architecture(
         "position_embedding_type": "absolute", "tie_word_embeddings": True, "type_vocab_size": 2, "vocab_size": 30000,
     },
     implementation=ENCODER,
+    modules=bert_modules("albert", head_dense="predictions.dense", lm_head="predictions.decoder") | {
+        "project_in": "albert.encoder.embedding_hidden_mapping_in", "q": "attention.query", "k": "attention.key",
+        "v": "attention.value", "o": "attention.dense", "up": "ffn", "down": "ffn_output",
+    },
 )  # fmt: skip
 
 ARCHITECTURES = (

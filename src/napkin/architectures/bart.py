@@ -278,6 +278,12 @@ BART = Architecture(
         "tie_word_embeddings": True, "vocab_size": 50265,
     },
     implementation=replace(_BART, positions="source"),
+    modules={
+        "embedding": "model.shared", "encoder/position_embedding": "model.encoder.embed_positions",
+        "o": "self_attn.out_proj", "up": "fc1", "down": "fc2",
+        "decoder/position_embedding": "model.decoder.embed_positions", "cross_q": "encoder_attn.q_proj",
+        "cross_k": "encoder_attn.k_proj", "cross_v": "encoder_attn.v_proj", "cross_o": "encoder_attn.out_proj",
+    },
 )  # fmt: skip
 # arXiv:2103.06333
 PLBART = like(
@@ -312,6 +318,12 @@ LED = like(
         "max_position_embeddings": REQUIRED,
     },
     implementation=replace(_BART, kernels=(EAGER,)),
+    modules={
+        "embedding": "led.shared", "encoder/position_embedding": "led.encoder.embed_positions",
+        "encoder/q": "self_attn.longformer_self_attn.query", "encoder/k": "self_attn.longformer_self_attn.key",
+        "encoder/v": "self_attn.longformer_self_attn.value", "encoder/o": "self_attn.output",
+        "decoder/position_embedding": "led.decoder.embed_positions",
+    },
 )  # fmt: skip
 # arXiv:2001.08210
 MBART = like(
@@ -346,6 +358,12 @@ BLENDERBOT = Architecture(
         "tie_word_embeddings": True, "vocab_size": 8008,
     },
     implementation=_BART,
+    modules={
+        "embedding": "model.shared", "encoder/position_embedding": "model.encoder.embed_positions",
+        "o": "self_attn.out_proj", "up": "fc1", "down": "fc2",
+        "decoder/position_embedding": "model.decoder.embed_positions", "cross_q": "encoder_attn.q_proj",
+        "cross_k": "encoder_attn.k_proj", "cross_v": "encoder_attn.v_proj", "cross_o": "encoder_attn.out_proj",
+    },
 )  # fmt: skip
 # BlenderBot, 90M
 BLENDERBOT_SMALL = like(
@@ -388,6 +406,11 @@ NLLB_MOE = like(
     implementation=replace(
         OWN_LABELS, router="tokens", fp32_router=True, looped="modules", kernels=(EAGER,), buffers=(("sines", ""),),
     ),
+    modules={
+        "up": "ffn.fc1", "down": "ffn.fc2", "cross_q": "cross_attention.q_proj", "cross_k": "cross_attention.k_proj",
+        "cross_v": "cross_attention.v_proj", "cross_o": "cross_attention.out_proj", "router": "ffn.router.classifier",
+        "experts": "ffn.experts",
+    },
 )  # fmt: skip
 
 ARCHITECTURES = (

@@ -19,6 +19,7 @@ from napkin.architectures.masked import (
     ENCODER,
     MASKED,
     Sizes,
+    bert_modules,
     encoder,
     heads_apart,
     masked_head,
@@ -236,6 +237,7 @@ BERT = Architecture(
         "position_embedding_type": "absolute", "tie_word_embeddings": True, "type_vocab_size": 2, "vocab_size": 30522,
     },
     implementation=ENCODER,
+    modules=bert_modules("bert"),
 )  # fmt: skip
 # arXiv:1904.09223
 ERNIE = like(
@@ -245,6 +247,7 @@ ERNIE = like(
     ignored=("task_type_vocab_size",),
     config_class="ErnieConfig",
     defaults={"task_type_vocab_size": 3, "use_task_id": False},
+    modules=bert_modules("ernie"),
 )  # fmt: skip
 # BERT for sequence generation (arXiv:1907.12461); one that attends to an encoder is refused.
 BERT_GENERATION = Architecture(
@@ -259,6 +262,7 @@ BERT_GENERATION = Architecture(
         "position_embedding_type": "absolute", "tie_word_embeddings": True, "vocab_size": 50358,
     },
     implementation=replace(ENCODER, fp32_loss=True, shifted=True, buffers=(ROTARY, IDS)),
+    modules=bert_modules("bert", lm_head="lm_head.decoder"),
 )  # fmt: skip
 # arXiv:1909.08053
 MEGATRON_BERT = like(
@@ -280,6 +284,9 @@ MPNET = Architecture(
         "relative_attention_num_buckets": 32, "tie_word_embeddings": True, "vocab_size": 30527,
     },
     implementation=replace(ENCODER, positions="each", kernels=(EAGER,), buffers=(ROTARY, IDS)),
+    modules=bert_modules("mpnet", head_dense="lm_head.dense", lm_head="lm_head.decoder") | {
+        "q": "attention.attn.q", "k": "attention.attn.k", "v": "attention.attn.v", "o": "attention.attn.o",
+    },
 )  # fmt: skip
 # arXiv:2010.12821: a narrow input embedding, and a wide output embedding of its own
 REMBERT = Architecture(
@@ -292,6 +299,9 @@ REMBERT = Architecture(
         "vocab_size": 250300,
     },
     implementation=replace(ENCODER, segments="each", kernels=(EAGER,), buffers=(ROTARY, IDS)),
+    modules=bert_modules("rembert", head_dense="cls.predictions.dense") | {
+        "project_in": "rembert.encoder.embedding_hidden_mapping_in",
+    },
 )  # fmt: skip
 ROFORMER = Architecture(
     "roformer",
@@ -303,6 +313,9 @@ ROFORMER = Architecture(
         "vocab_size": 50000,
     },
     implementation=replace(ENCODER, rotary="layer", segments="each", kernels=(EAGER,), buffers=()),
+    modules=bert_modules("roformer") | {
+        "project_in": "roformer.embeddings_project",
+    },
 )  # fmt: skip
 
 ARCHITECTURES = (

@@ -12,7 +12,16 @@ from napkin.architectures.arrangements import post_norm
 from napkin.architectures.assembly import embedding
 from napkin.architectures.attention import Attention, Heads, QkvProjections
 from napkin.architectures.blocks import LAYER, LAYER_WRITTEN, Block, NormStyle, Operations, plain_mlp
-from napkin.architectures.masked import BIDIRECTIONAL, MASKED, Sizes, encoder, heads_apart, masked_head, sizes_of
+from napkin.architectures.masked import (
+    BIDIRECTIONAL,
+    MASKED,
+    Sizes,
+    bert_modules,
+    encoder,
+    heads_apart,
+    masked_head,
+    sizes_of,
+)
 from napkin.architectures.reading import on
 from napkin.architectures.record import Architecture, like
 from napkin.inputs.load import printable
@@ -264,6 +273,10 @@ DEBERTA = Architecture(
         OWN_LABELS, mask="each", positions="buffer", segments="each", kernels=(EAGER,), buffers=(ROTARY, IDS),
         closure=("tables",),
     ),
+    modules=bert_modules("deberta") | {
+        "relative_positions": "deberta.encoder.rel_embeddings", "in_proj": "attention.self.in_proj",
+        "position_queries": "attention.self.pos_q_proj", "position_keys": "attention.self.pos_proj",
+    },
 )  # fmt: skip
 DEBERTA_V2 = like(
     DEBERTA,
@@ -275,6 +288,10 @@ DEBERTA_V2 = like(
         OWN_LABELS, positions="buffer", laid_by_heads=True, kernels=(EAGER,), buffers=(ROTARY, IDS),
         closure=("tables",),
     ),
+    modules=bert_modules("deberta") | {
+        "relative_positions": "deberta.encoder.rel_embeddings", "q": "attention.self.query_proj",
+        "k": "attention.self.key_proj", "v": "attention.self.value_proj",
+    },
 )  # fmt: skip
 
 ARCHITECTURES = (DEBERTA, DEBERTA_V2)

@@ -17,6 +17,7 @@ from napkin.architectures.masked import (
     BIDIRECTIONAL,
     ENCODER,
     MASKED,
+    bert_modules,
     encoder,
     heads_apart,
     masked_head,
@@ -119,6 +120,7 @@ ESM = Architecture(
         "tie_word_embeddings": True,
     },
     implementation=replace(ENCODER, positions="learned", buffers=(ROTARY, IDS)),
+    modules=bert_modules("esm", head_dense="lm_head.dense", lm_head="lm_head.decoder"),
 )  # fmt: skip
 
 ARCHITECTURES = (ESM,)

@@ -49,6 +49,9 @@ GLM4V = like(
         "attention_bias": REQUIRED, "head_dim": REQUIRED, "max_position_embeddings": 32768,
         "tie_word_embeddings": None,
     },
+    modules={
+        "embedding": "model.language_model.embed_tokens",
+    },
 )  # fmt: skip
 GLM4_MOE = Architecture(
     "glm4_moe",
@@ -87,6 +90,9 @@ GLM4V_MOE = Architecture(
         "max_position_embeddings": 65536, "moe_intermediate_size": 1408, "n_routed_experts": 128,
         "n_shared_experts": 1, "num_attention_heads": 96, "num_experts_per_tok": 8, "num_key_value_heads": 8,
         "tie_word_embeddings": False, "vocab_size": 151424,
+    },
+    modules={
+        "embedding": "model.language_model.embed_tokens",
     },
 )  # fmt: skip
 

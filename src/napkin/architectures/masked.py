@@ -163,3 +163,24 @@ def encoder(
         max_length=sizes.max_length,
         shared=shared,
     )
+
+
+def bert_modules(
+    model: str, *, head_dense: str = "cls.predictions.transform.dense", lm_head: str = "cls.predictions.decoder"
+) -> dict[str, str]:
+    """Return where BERT's modules are in the class of a relative, whose encoder is `model`."""
+    return {
+        "q": "attention.self.query",
+        "k": "attention.self.key",
+        "v": "attention.self.value",
+        "o": "attention.output.dense",
+        "up": "intermediate.dense",
+        "down": "output.dense",
+        "embedding": f"{model}.embeddings.word_embeddings",
+        "position_embedding": f"{model}.embeddings.position_embeddings",
+        "segment_embedding": f"{model}.embeddings.token_type_embeddings",
+        "head_dense": head_dense,
+        "next_sentence": "cls.seq_relationship",
+        "pooler": f"{model}.pooler.dense",
+        "lm_head": lm_head,
+    }

@@ -12,7 +12,16 @@ from napkin.architectures.arrangements import post_norm
 from napkin.architectures.assembly import embedding
 from napkin.architectures.attention import Attention, Heads, Rope
 from napkin.architectures.blocks import LAYER, gated_mlp
-from napkin.architectures.masked import BIDIRECTIONAL, ENCODER, MASKED, encoder, heads_apart, masked_head, sizes_of
+from napkin.architectures.masked import (
+    BIDIRECTIONAL,
+    ENCODER,
+    MASKED,
+    bert_modules,
+    encoder,
+    heads_apart,
+    masked_head,
+    sizes_of,
+)
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
 from napkin.operations.model import Layer, Model
@@ -49,6 +58,10 @@ NOMIC_BERT = Architecture(
         "num_attention_heads": 12, "tie_word_embeddings": True, "type_vocab_size": 2, "vocab_size": 30528,
     },
     implementation=replace(_ROBERTA, positions="one"),
+    modules=bert_modules("nomic_bert") | {
+        "q": "self_attn.q_proj", "k": "self_attn.k_proj", "v": "self_attn.v_proj", "o": "self_attn.o_proj",
+        "gate": "mlp.gate_proj", "up": "mlp.up_proj", "down": "mlp.down_proj",
+    },
 )  # fmt: skip
 
 ARCHITECTURES = (NOMIC_BERT,)

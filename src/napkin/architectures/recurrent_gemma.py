@@ -85,6 +85,12 @@ RECURRENT_GEMMA = Architecture(
         "num_attention_heads": 10, "num_key_value_heads": None, "tie_word_embeddings": True, "vocab_size": 256000,
     },
     implementation=replace(HF, rotary="values", mixer="torch"),
+    modules={
+        "mixer_linear_y": "temporal_block.linear_y", "mixer_linear_x": "temporal_block.linear_x",
+        "mixer_linear_out": "temporal_block.linear_out", "gate": "mlp_block.gate_proj", "up": "mlp_block.up_proj",
+        "down": "mlp_block.down_proj", "q": "temporal_block.q_proj", "k": "temporal_block.k_proj",
+        "v": "temporal_block.v_proj", "o": "temporal_block.o_proj",
+    },
 )  # fmt: skip
 
 ARCHITECTURES = (RECURRENT_GEMMA,)

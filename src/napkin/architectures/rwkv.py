@@ -41,6 +41,12 @@ RWKV = Architecture(
         "attention_hidden_size": None, "intermediate_size": None, "max_position_embeddings": 1024,
         "tie_word_embeddings": False, "vocab_size": 50277,
     },
+    modules={
+        "embedding": "rwkv.embeddings", "mixer_key": "attention.key", "mixer_value": "attention.value",
+        "mixer_receptance": "attention.receptance", "mixer_output": "attention.output",
+        "channel_key": "feed_forward.key", "channel_value": "feed_forward.value",
+        "channel_receptance": "feed_forward.receptance", "lm_head": "head",
+    },
 )  # fmt: skip
 
 ARCHITECTURES = (RWKV,)

@@ -101,7 +101,17 @@ def _feed(config: Config, hidden: int, inner: int) -> Block:
     config.must_be("is_gated_act", gated)
     if gated:
         return partial(gated_mlp, width=hidden, inner=inner, function=function, dropout=True)
-    return partial(plain_mlp, width=hidden, inner=inner, function=function, bias=False, dropout=True)
+    return _plain(hidden, inner, function)
+
+
+def _plain(hidden: int, inner: int, function: str) -> Block:
+    """Return the network without a gate, whose first linear layer has a name of its own."""
+
+    def block(source: str) -> Operations:
+        made = plain_mlp(source, width=hidden, inner=inner, function=function, bias=False, dropout=True)
+        return (replace(made[0], module="wi"), *made[1:])
+
+    return block
 
 
 def t5(config: Config, *, every_layer: bool = False) -> Model:
@@ -206,7 +216,7 @@ def switch_transformers(config: Config) -> Model:
         noise=bool(config.real("router_jitter_noise", required=False)),
         bias=False,
     )
-    feed = partial(plain_mlp, width=hidden, inner=inner, function=function, bias=False, dropout=True)
+    feed = _plain(hidden, inner, function)
 
     def sparse(place: int, causal: bool) -> bool:
         every = steps[causal]
@@ -236,6 +246,16 @@ MT5 = Architecture(
         "tie_word_embeddings": False, "vocab_size": 250112,
     },
     implementation=_T5,
+    modules={
+        "embedding": "shared", "q": "layer.0.SelfAttention.q", "k": "layer.0.SelfAttention.k",
+        "v": "layer.0.SelfAttention.v", "o": "layer.0.SelfAttention.o", "encoder/gate": "layer.1.DenseReluDense.wi_0",
+        "encoder/up": "layer.1.DenseReluDense.wi_1", "encoder/down": "layer.1.DenseReluDense.wo",
+        "cross_q": "layer.1.EncDecAttention.q", "cross_k": "layer.1.EncDecAttention.k",
+        "cross_v": "layer.1.EncDecAttention.v", "cross_o": "layer.1.EncDecAttention.o",
+        "decoder/gate": "layer.2.DenseReluDense.wi_0", "decoder/up": "layer.2.DenseReluDense.wi_1",
+        "decoder/down": "layer.2.DenseReluDense.wo", "encoder/wi": "layer.1.DenseReluDense.wi",
+        "decoder/wi": "layer.2.DenseReluDense.wi",
+    },
 )  # fmt: skip
 T5 = like(
     MT5,
@@ -265,6 +285,15 @@ SWITCH_TRANSFORMERS = Architecture(
         "tie_word_embeddings": True, "vocab_size": 32128,
     },
     implementation=replace(_T5, router="tokens", fp32_router=True, looped="modules", kernels=(EAGER,)),
+    modules={
+        "embedding": "shared", "q": "layer.0.SelfAttention.q", "k": "layer.0.SelfAttention.k",
+        "v": "layer.0.SelfAttention.v", "o": "layer.0.SelfAttention.o", "encoder/down": "layer.1.mlp.wo",
+        "encoder/router": "layer.1.mlp.router.classifier", "encoder/experts": "layer.1.mlp.experts",
+        "cross_q": "layer.1.EncDecAttention.q", "cross_k": "layer.1.EncDecAttention.k",
+        "cross_v": "layer.1.EncDecAttention.v", "cross_o": "layer.1.EncDecAttention.o",
+        "decoder/router": "layer.2.mlp.router.classifier", "decoder/experts": "layer.2.mlp.experts",
+        "decoder/down": "layer.2.mlp.wo", "encoder/wi": "layer.1.mlp.wi", "decoder/wi": "layer.2.mlp.wi",
+    },
 )  # fmt: skip
 
 ARCHITECTURES = (T5, MT5, UMT5, SWITCH_TRANSFORMERS)

@@ -320,6 +320,11 @@ T5GEMMA = Architecture(
         ),
     ),
     implementation=replace(HF_EAGER, shifted=False),
+    modules={
+        "encoder/embedding": "model.encoder.embed_tokens", "decoder/embedding": "model.decoder.embed_tokens",
+        "cross_q": "cross_attn.q_proj", "cross_k": "cross_attn.k_proj", "cross_v": "cross_attn.v_proj",
+        "cross_o": "cross_attn.o_proj", "lm_head": "lm_head.out_proj",
+    },
 )  # fmt: skip
 _T5GEMMA2_TEXT = ConfigClass(
     "t5gemma2_text",
@@ -341,7 +346,11 @@ T5GEMMA2 = Architecture(
         _T5GEMMA2_TEXT,
         replace(_T5GEMMA2_TEXT, model_type="t5gemma2_decoder", config_class="T5Gemma2DecoderConfig"),
     ),
-    implementation=replace(HF, by_kind=True, shifted=False, windows_masked=True, buffers=(ROTARY, ("scale", ""))),
+    implementation=replace(HF, by_kind=True, shifted=False, kernel_mask="windows", buffers=(ROTARY, ("scale", ""))),
+    modules={
+        "encoder/embedding": "model.encoder.text_model.embed_tokens", "lm_head": "lm_head.out_proj",
+        "decoder/embedding": "model.decoder.embed_tokens",
+    },
 )  # fmt: skip
 
 ARCHITECTURES = (T5GEMMA, T5GEMMA2)

@@ -282,6 +282,12 @@ ZAMBA = Architecture(
         "tie_word_embeddings": True, "vocab_size": 32000,
     },
     implementation=replace(HF, mixer="apart"),
+    modules={
+        "mixer_in_proj": "mamba.in_proj", "mixer_out_proj": "mamba.out_proj", "q": "shared_transf.self_attn.q_proj",
+        "k": "shared_transf.self_attn.k_proj", "v": "shared_transf.self_attn.v_proj",
+        "o": "shared_transf.self_attn.o_proj", "gate": "shared_transf.feed_forward.gate_proj",
+        "up": "shared_transf.feed_forward.up_proj", "down": "shared_transf.feed_forward.down_proj",
+    },
 )  # fmt: skip
 ZAMBA2 = Architecture(
     "zamba2",
@@ -294,6 +300,21 @@ ZAMBA2 = Architecture(
         "max_position_embeddings": 4096, "n_mamba_heads": 8, "num_attention_heads": 32, "num_key_value_heads": None,
         "num_mem_blocks": 1, "tie_word_embeddings": True, "use_conv_bias": True,
         "use_shared_attention_adapter": False, "vocab_size": 32000,
+    },
+    modules={
+        "mixer_in_proj": "mamba.in_proj", "mixer_out_proj": "mamba.out_proj",
+        "gate_up_adapter_down": "shared_transformer.feed_forward.gate_up_proj_adapter_list.0.0",
+        "gate_up_adapter_up": "shared_transformer.feed_forward.gate_up_proj_adapter_list.0.1",
+        "q": "shared_transformer.self_attn.q_proj", "k": "shared_transformer.self_attn.k_proj",
+        "v": "shared_transformer.self_attn.v_proj", "o": "shared_transformer.self_attn.o_proj",
+        "gate_up": "shared_transformer.feed_forward.gate_up_proj",
+        "down": "shared_transformer.feed_forward.down_proj",
+        "q_adapter_down": "shared_transformer.self_attn.linear_q_adapter_list.0.0",
+        "q_adapter_up": "shared_transformer.self_attn.linear_q_adapter_list.0.1",
+        "k_adapter_down": "shared_transformer.self_attn.linear_k_adapter_list.0.0",
+        "k_adapter_up": "shared_transformer.self_attn.linear_k_adapter_list.0.1",
+        "v_adapter_down": "shared_transformer.self_attn.linear_v_adapter_list.0.0",
+        "v_adapter_up": "shared_transformer.self_attn.linear_v_adapter_list.0.1",
     },
 )  # fmt: skip
 

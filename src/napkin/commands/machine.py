@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from napkin.commands.inputs import Inputs
 from napkin.inputs.hardware import Hardware, Table, find, peak_name, shipped
 from napkin.options.machine import FIGURES
 from napkin.term import GIVEN, MEASURED, Term, leaf
 
+TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
 if TYPE_CHECKING:
     from napkin.inputs.profile import Profile
 
@@ -28,6 +27,8 @@ def read_hardware(inputs: Inputs) -> Hardware:
     hardware = find(inputs.text("hardware", "which accelerator?"), read_hardware_table(inputs))
     for note in hardware.notes:
         inputs.note(note)
+    if hardware.read_as:
+        inputs.assume(hardware.read_as)
     inputs.figures_used = True
     given = [name for name in FIGURES if name in inputs]
     return _read_figures(inputs, hardware, given) if given else hardware

@@ -95,7 +95,7 @@ COMMAND = Command(
         *PADDED,
         "compile",
         "must-fit",
-        "interval",
+        "confidence",
         "max",
         "tensors",
         "inference",

@@ -31,7 +31,7 @@ VERDICT_BY = "palm"
 """The convention whose MFU the verdict is about, where none is named."""
 NEAR = 0.03
 """Relative difference up to which a convention explains a claim: logs and papers print two or three digits."""
-DESCRIBES = tuple(name for name in (*STEP_MODEL, "interval") if name not in ("recompute", "global-batch"))
+DESCRIBES = tuple(name for name in (*STEP_MODEL, "confidence") if name not in ("recompute", "global-batch"))
 """Options that ask for a prediction next to the rate; recomputation and the batch serve the rate itself too."""
 
 
@@ -251,7 +251,7 @@ COMMAND = Command(
         "flops",
         "claimed-mfu",
         *STEP_MODEL,
-        "interval",
+        "confidence",
     ),
     arguments=("model", "size"),
     defaults={"recompute": "none"},

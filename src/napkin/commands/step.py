@@ -19,7 +19,7 @@ from napkin.options.output import DRAWS
 from napkin.options.training import SETUP_DEFAULTS, SETUP_OPTIONS
 from napkin.render.answer import Answer
 from napkin.term import Term
-from napkin.timing.step import StepTime, step
+from napkin.timing.step import StepTime
 from napkin.units import human
 
 BINDS = {"compute": "compute", "memory_bound": "memory", "communication": "communication", "bubble": "bubble"}
@@ -43,7 +43,7 @@ def read(inputs: Inputs) -> StepQuestion:
 def answer(question: StepQuestion, with_memory: bool = True, draw: bool = False) -> Answer:
     """Answer with the step's seconds and their parts; with_memory: also the bytes; draw: also pictures."""
     model, setup, prediction = question.model, question.setup, question.prediction
-    found = step(model, prediction.plan, prediction.rates)
+    found = prediction.step(model)
     half, close = prediction.half_width(question.confidence, named=question.stack_named)
     terms = [found.time, *parts_of(found), *utilization_terms(model, setup, prediction.peak, found)]
     notes: list[str] = []
@@ -154,12 +154,12 @@ COMMAND = Command(
         "profile",
         "stack",
         "factor",
-        "interval",
+        "confidence",
         "async-tp",
         *DRAWS,
     ),
     arguments=("model",),
-    defaults={**SETUP_DEFAULTS, "interval": "90"},
+    defaults={**SETUP_DEFAULTS, "confidence": "90"},
     examples=(
         "step llama3-70b --tp 8 --pp 4 --dp 32 --global-batch 1024 --seq 8192 --hardware h100",
         "step llama3-8b --gpus 64 --zero 3 --micro-batch 2 --seq 8192 --hardware a100 --stack fsdp-compiled",
