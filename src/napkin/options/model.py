@@ -17,6 +17,7 @@ OPTIONS = (
         positional=True,
     ),
     Option("assume-ignorable", names, "Config fields that you know to change no count", metavar="FIELD,…"),
+    flag("strict-config", "Refuse config fields that the class does not read"),
     Option("params", units.positive_count, "Parameters, e.g. 70B", "param", "N"),
     Option("active-params", units.positive_count, "Parameters that serve one token, e.g. 37B", "param", "N"),
     Option("like", units.words, "Model or family whose proportions are kept", metavar="MODEL"),
@@ -39,7 +40,7 @@ OPTIONS = (
     Option("implementation", units.words, "Model implementation: hf, nanogpt, megatron", metavar="NAME"),
 )
 
-MODEL_OPTIONS = ("assume-ignorable",)
+MODEL_OPTIONS = ("assume-ignorable", "strict-config")
 """Options of every command that takes MODEL."""
 
 PADDED = ("vocab-multiple",)
