@@ -31,6 +31,7 @@ OPTIONS = (
     ),
     Option("batch", units.degree, "Sequences", metavar="N"),
     flag("mtp", "Count the multi-token prediction modules too"),
+    flag("indexer-loss", "Count the backward pass of sparse attention's indexers, which a loss of their own trains"),
     Option(
         "vocab-multiple",
         units.positive_count,
