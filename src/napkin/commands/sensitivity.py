@@ -12,8 +12,8 @@ from napkin.commands.inputs import Inputs
 from napkin.commands.wrapped import Changes, Question
 from napkin.errors import NapkinError
 from napkin.inputs import limits as limits_room
+from napkin.options.files import DRAWS
 from napkin.options.option import Option
-from napkin.options.output import DRAWS
 from napkin.options.ranges import is_whole, written
 from napkin.options.registry import OPTIONS
 from napkin.planning import attribution
