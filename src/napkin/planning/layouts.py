@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from napkin.footprint.setup import Setup
 from napkin.inputs.hardware import Hardware
 from napkin.planning.search import Found, Request, Timed, search
 from napkin.planning.verdicts import evaluate
@@ -12,6 +11,7 @@ from napkin.record import record, replace
 from napkin.term import Term
 from napkin.timing.step import step
 from napkin.training.layout import Layout
+from napkin.training.setup import Setup
 
 
 @record

@@ -18,7 +18,6 @@ from napkin import term
 from napkin.elementwise import is_array, maximum
 from napkin.footprint import allocator, memory
 from napkin.footprint.prepared import PreparedStep, prepare
-from napkin.footprint.setup import Setup
 from napkin.footprint.stages import places
 from napkin.operations.model import Model
 from napkin.operations.queries import divides_heads
@@ -28,6 +27,7 @@ from napkin.timing.step import step
 from napkin.timing.step_layout import StepLayout
 from napkin.training.layout import Layout
 from napkin.training.recomputation import Recompute
+from napkin.training.setup import Setup
 
 Array = Any
 Timed = Callable[[Setup], "tuple[StepLayout, Rates]"]
