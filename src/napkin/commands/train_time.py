@@ -81,7 +81,7 @@ def _read_known(inputs: Inputs) -> tuple[dict[str, Term], Term | None, str]:
         known["time"] = inputs.term("within", "time")
     if inputs.has("model"):
         return known, *_read_model(inputs, known)
-    for name in ("seq", "flops", "assume-ignorable", *PREDICTS):
+    for name in ("seq", "flops", "assume-ignorable", "strict-config", *PREDICTS):
         if name in inputs:
             raise NapkinError(f"--{name} belongs to a MODEL", "name a model instead of --params")
     active = inputs.integer_or_none("active-params")
@@ -230,6 +230,7 @@ COMMAND = Command(
         "flops",
         "seq",
         "assume-ignorable",
+        "strict-config",
         "confidence",
         *PREDICTS,
     ),
