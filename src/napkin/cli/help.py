@@ -17,8 +17,8 @@ from napkin.options.registry import OPTIONS
 def _parameter(option: Option, argument: bool) -> inspect.Parameter:
     """Return the parameter that typer shows; argument: a word of its own in this command (MODEL in most)."""
     kind = inspect.Parameter.KEYWORD_ONLY
-    annotation: Any
-    default: Any
+    annotation: object
+    default: object
     short = (option.short,) if option.short else ()
     if argument and option.many:
         annotation, default = list[str] | None, typer.Argument(None, help=option.help, metavar=option.metavar)
