@@ -12,9 +12,9 @@ from napkin.commands.screens import memory as screen
 from napkin.commands.screens.kept import listed
 from napkin.commands.single import run_single
 from napkin.errors import NapkinError
+from napkin.options.files import DRAWS
 from napkin.options.layout import STAGE_OPTIONS
 from napkin.options.model import MODEL_OPTIONS, PADDED
-from napkin.options.output import DRAWS
 from napkin.options.small import LINEAR_OPTIONS
 from napkin.options.training import SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS
 from napkin.planning.step_memory import activation_budget, kept_tensors, terms_of

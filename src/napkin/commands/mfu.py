@@ -197,7 +197,10 @@ def _compare(answer: Answer, step: StepQuestion, rate: Term) -> None:
 def _remarks(question: MfuQuestion, main: Term) -> list[str]:
     """Return what the verdict is about, and where to look if it is bad or impossible."""
     hardware, dtype = question.hardware, question.dtype
-    notes = [f"the verdict is about mfu/{question.basis}, against {hardware.name}'s dense {dtype} peak"]
+    notes = [
+        f"the verdict is about mfu/{question.basis}, against {hardware.name}'s dense {dtype} peak: of published "
+        f"training steps half reach {utilization.GOOD} (good), nine in ten {utilization.FAIR} (fair), else poor"
+    ]
     printed = question.printed
     if printed is not None:
         sparse = printed.sparse_peak(dtype)
@@ -209,7 +212,7 @@ def _remarks(question: MfuQuestion, main: Term) -> list[str]:
     if main.value > 1:
         causes = "the whole job's tokens taken for one GPU's, fewer --gpus than ran, a wrong accelerator or dtype"
         notes.append(f"an MFU above 1 is impossible: look for {causes}")
-    elif main.value <= utilization.BAD:
+    elif main.value < utilization.FAIR:
         notes.append("look for data loading, fp32 without TF32, launches bound by the CPU, a tiny batch, a wrong peak")
     return notes
 

@@ -12,9 +12,10 @@ from napkin.footprint import serving as inference
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.operations.queries import key_heads
+from napkin.options.files import DRAWS
 from napkin.options.machine import FIGURES
 from napkin.options.model import MODEL_OPTIONS
-from napkin.options.output import COMMON, DRAWS
+from napkin.options.output import COMMON
 from napkin.planning import enlarge, served, verdicts
 from napkin.planning.served import Held, Serving
 from napkin.record import record
