@@ -5,10 +5,9 @@ from __future__ import annotations
 from napkin.autograd.tensors import sized
 from napkin.elementwise import Number
 from napkin.footprint import allocator, memory
-from napkin.footprint.allocator import EXACT, Reported, Width
+from napkin.footprint.allocator import Reported
 from napkin.footprint.prepared import PreparedStep, prepare
 from napkin.footprint.rank import Rank
-from napkin.footprint.setup import Setup
 from napkin.footprint.stages import places
 from napkin.formats import EXACT_KEPT
 from napkin.inputs.model import traced_error
@@ -16,6 +15,7 @@ from napkin.operations.implementations import measured, mode
 from napkin.operations.model import Model
 from napkin.record import record, replace
 from napkin.term import TRUE, leaf
+from napkin.training.setup import EXACT, Setup, Width
 
 FITS, UNDECIDED, NOT = "fits", "too close to call", "does not fit"
 
@@ -30,6 +30,13 @@ class Fit:
     verdict: str
 
 
+def mode_of(setup: Setup) -> str:
+    """Return the name of the mode in which a step runs, as it would be traced."""
+    numbers = setup.precision
+    precision = "autocast" if numbers.autocast else "fp32" if numbers.param == "fp32" else "bf16"
+    return mode(precision, setup.attention, setup.dropout > 0, int(setup.layout.micro))
+
+
 def is_measured(model: Model, setup: Setup, implementation: str) -> bool:
     """Whether what this step keeps for backward was counted on the code itself: never with 8-bit products, nor with
     what is trained beside frozen weights or a loss of its own, whose libraries were not run."""
@@ -39,9 +46,7 @@ def is_measured(model: Model, setup: Setup, implementation: str) -> bool:
         return False
     if numbers.compute not in EXACT_KEPT or setup.implementation.tuning is not None or setup.implementation.loss:
         return False
-    precision = "autocast" if numbers.autocast else "fp32" if numbers.param == "fp32" else "bf16"
-    name = mode(precision, setup.attention, setup.dropout > 0, int(setup.layout.micro))
-    return measured(implementation, model.family, name)
+    return measured(implementation, model.family, mode_of(setup))
 
 
 def width_of(model: Model, setup: Setup, implementation: str) -> Width:

@@ -21,7 +21,7 @@ from napkin.architectures.decoder import (
     where,
 )
 from napkin.architectures.dimensions import Dimensions, dimensions
-from napkin.architectures.gpt2 import DROPPED, SAME_HEADS
+from napkin.architectures.families.gpt2 import DROPPED, SAME_HEADS
 from napkin.architectures.layer_plans import EVERYWHERE, Plan
 from napkin.architectures.record import Architecture, Wrapper, like
 from napkin.inputs.model import Config
@@ -136,7 +136,7 @@ GPT_NEOX_JAPANESE = Architecture(
         gated=False,
     ),
     config_class="GPTNeoXJapaneseConfig",
-    implementation=replace(HF_EAGER, softmax="native", joins=True),
+    implementation=replace(HF_EAGER, softmax="native", joins=True, checkpoints=False),
     defaults={
         "hidden_act": "gelu", "intermediate_multiple_size": 4, "max_position_embeddings": 2048,
         "num_attention_heads": 32, "tie_word_embeddings": True, "vocab_size": 32000,
