@@ -74,6 +74,8 @@ def _entry(names: str, text: str) -> str:
     """Return the lines of one option: its names, and the text in a column of its own."""
     lines = textwrap.wrap(text, WIDTH - NAMES - 2, break_on_hyphens=False) or [""]
     head = f"  {names}"
+    if len(head) > NAMES and len(head) + 2 + len(text) <= WIDTH:
+        return f"{head}  {text}\n"
     if len(head) > NAMES:
         return "\n".join([head, *(" " * (NAMES + 2) + line for line in lines)]) + "\n"
     first = head.ljust(NAMES + 2) + lines[0]
