@@ -312,7 +312,7 @@ def _integer_figures(form: Integer, path: str) -> list[Term]:
 
 
 @record
-class Stored:
+class StoredValue:
     """What a value becomes: the number, or None where it is infinite; and what happened to it.
 
     event  exact, rounded, subnormal (rounded below the smallest normal), underflow (became 0), overflow"""
@@ -322,7 +322,7 @@ class Stored:
     becomes: str = ""
 
 
-def store(value: Fraction, form: Format | Integer) -> Stored:
+def store(value: Fraction, form: Format | Integer) -> StoredValue:
     """`value` in the format, rounded to nearest, ties to even.
 
     In a scaled format it is the largest of its block (and tensor), which fixes the scale: a power of two for MX,
@@ -331,12 +331,12 @@ def store(value: Fraction, form: Format | Integer) -> Stored:
     if isinstance(form, Integer):
         return _store_integer(value, form)
     if value == 0:
-        return Stored(value, "exact")
+        return StoredValue(value, "exact")
     if form.scale == "e8m0":
         shared = min(max(floor_log2(abs(value)) - form.top, -127), 127)
         element = _round(value / power_of_two(shared), form)
         assert element.value is not None  # elements of MX saturate
-        return Stored(element.value * power_of_two(shared), element.event, element.becomes)
+        return StoredValue(element.value * power_of_two(shared), element.event, element.becomes)
     if form.scale:
         fp32 = FORMATS["fp32"]
         block = FORMATS[form.scale]
@@ -345,8 +345,8 @@ def store(value: Fraction, form: Format | Integer) -> Stored:
         factor = form.largest * block.largest
         tensor = _round(value / factor, fp32)
         if tensor.value is None:
-            return Stored(None, "overflow", INFINITE)
-        return Stored(tensor.value * factor, _event(value, tensor.value * factor, tensor.event), tensor.becomes)
+            return StoredValue(None, "overflow", INFINITE)
+        return StoredValue(tensor.value * factor, _event(value, tensor.value * factor, tensor.event), tensor.becomes)
     return _round(value, form)
 
 
@@ -354,13 +354,13 @@ def _event(value: Fraction, result: Fraction, otherwise: str) -> str:
     return "exact" if value == result else "underflow" if result == 0 else otherwise
 
 
-def _store_integer(value: Fraction, form: Integer) -> Stored:
+def _store_integer(value: Fraction, form: Integer) -> StoredValue:
     nearest = round(value) * power_of_two(0)
     if nearest > form.largest:
-        return Stored(form.largest * power_of_two(0), "overflow", SATURATES)
+        return StoredValue(form.largest * power_of_two(0), "overflow", SATURATES)
     if nearest < form.smallest:
-        return Stored(form.smallest * power_of_two(0), "overflow", "the smallest number")
-    return Stored(nearest, _event(value, nearest, "rounded"))
+        return StoredValue(form.smallest * power_of_two(0), "overflow", "the smallest number")
+    return StoredValue(nearest, _event(value, nearest, "rounded"))
 
 
 def floor_log2(value: Fraction) -> int:
@@ -369,17 +369,17 @@ def floor_log2(value: Fraction) -> int:
     return exponent if value >= power_of_two(exponent) else exponent - 1
 
 
-def _round(value: Fraction, form: Format) -> Stored:
+def _round(value: Fraction, form: Format) -> StoredValue:
     """Nearest multiple of the spacing at the value's binade; Python's round() takes ties to even."""
     binade = max(floor_log2(abs(value)), form.lowest)
     spacing = power_of_two(binade - form.fraction)
     result = round(value / spacing) * spacing
     if abs(result) > form.largest:
         if form.above == SATURATES:
-            return Stored(form.largest if value > 0 else -form.largest, "overflow", SATURATES)
-        return Stored(None, "overflow", "−" * (value < 0) + INFINITE)
+            return StoredValue(form.largest if value > 0 else -form.largest, "overflow", SATURATES)
+        return StoredValue(None, "overflow", "−" * (value < 0) + INFINITE)
     if result == 0:
-        return Stored(result, "underflow")
+        return StoredValue(result, "underflow")
     if result == value:
-        return Stored(result, "exact")
-    return Stored(result, "subnormal" if abs(result) < power_of_two(form.lowest) else "rounded")
+        return StoredValue(result, "exact")
+    return StoredValue(result, "subnormal" if abs(result) < power_of_two(form.lowest) else "rounded")

@@ -11,7 +11,7 @@ from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError
 from napkin.evidence import facts, footprint, validate, validate_runs
 from napkin.evidence.compared import Compared
-from napkin.evidence.error_statistics import Errors, by_group, by_quantity, errors_of
+from napkin.evidence.error_statistics import ErrorStatistics, by_group, by_quantity, errors_of
 from napkin.evidence.published import Published
 from napkin.evidence.published import read as read_published
 from napkin.options.files import DRAWS
@@ -51,7 +51,7 @@ class SourceErrors:
 
     quantity: str
     source: str
-    errors: Errors
+    errors: ErrorStatistics
 
 
 def run(inputs: Inputs) -> Answer:

@@ -30,7 +30,7 @@ WIDE = 2
 
 
 @record
-class Stored:
+class StoredWeights:
     """How weights are stored: `each` bytes for a matrix of a layer, `rest` for everything else."""
 
     name: str
@@ -38,11 +38,11 @@ class Stored:
     rest: float
 
 
-def stored(name: str) -> Stored:
+def stored(name: str) -> StoredWeights:
     """Return a number format of weights. An unknown one is refused (2)."""
     word = name.strip().lower()
     if word in formats.QUANTIZED:
-        return Stored(word, formats.QUANTIZED[word], WIDE)
+        return StoredWeights(word, formats.QUANTIZED[word], WIDE)
     try:
         form = formats.find(word)
     except NapkinError as problem:
@@ -53,7 +53,7 @@ def stored(name: str) -> Stored:
         )
         raise NapkinError(problem.message, hint) from None
     width = formats.element_bytes(form).value
-    return Stored(form.name, width, width)
+    return StoredWeights(form.name, width, width)
 
 
 def divided(model: Model) -> tuple[int, int]:
@@ -99,7 +99,7 @@ def repeated(model: Model, ranks: int) -> int:
     return found
 
 
-def weights(model: Model, how: Stored, ranks: int) -> Term:
+def weights(model: Model, how: StoredWeights, ranks: int) -> Term:
     """Bytes of the weights on one of `ranks` tensor-parallel ranks: `memory/parameters`."""
     split, whole = divided(model)
     again = repeated(model, ranks)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from napkin import term
 from napkin.elementwise import Number, is_array, where
 from napkin.operations.base import EXPERT_KERNELS, Operation, Timer
-from napkin.operations.facts import Attention, LinearLayer, RoutedExperts
+from napkin.operations.facts import AttentionCost, LinearLayer, RoutedExperts
 from napkin.operations.implementations import Implementation
 from napkin.operations.model import Layer, Model
 from napkin.operations.rewrite import FusedLinear, divided_outputs, fuse, fuse_linears
@@ -82,7 +82,7 @@ class LayerClock(Timer):
         for group, seconds in backward.items():
             self.backward[group].append(seconds)
 
-    def attention(self, op: Attention) -> None:
+    def attention(self, op: AttentionCost) -> None:
         """Add the core of attention, by the fused kernel or eager."""
         forward, backward = core_time(self.clock, op, f"{self.kind}/{op.name}")
         self.add({"attention": forward}, {"attention": backward})
