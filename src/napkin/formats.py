@@ -104,7 +104,7 @@ SCALE_BITS = 8
 
 
 def is_scaled(form: Format | Integer) -> bool:
-    """Whether its elements share a scale."""
+    """Return whether its elements share a scale."""
     return isinstance(form, Format) and bool(form.scale)
 
 
@@ -213,7 +213,8 @@ def find(name: str, where: str = "--dtype") -> Format | Integer:
 
 
 def element_bytes(form: Format | Integer, name: str = "bytes_per_element") -> Term:
-    """Bytes of one element with its share of the block's scale: bits/8 + 1/block, a fraction for fp4 and scaled."""
+    """Return the bytes of one element with its share of the block's scale: bits/8 + 1/block, a fraction for fp4 and
+    scaled."""
     eight = constant("8", 8, "1/byte")
     if isinstance(form, Format) and form.scale:
         of_block = constant("elements_of_a_block", form.block, "1", form.source)
@@ -224,7 +225,8 @@ def element_bytes(form: Format | Integer, name: str = "bytes_per_element") -> Te
 
 
 def bytes_of(form: Format | Integer, shape: tuple[int, ...]) -> int:
-    """Bytes of a contiguous tensor: elements packed, and one scale (1 byte) for each block along the last dimension."""
+    """Return the bytes of a contiguous tensor: elements packed, and one scale (1 byte) for each block along the last
+    dimension."""
     elements = 1
     for size in shape:
         elements *= size
@@ -370,7 +372,7 @@ def floor_log2(value: Fraction) -> int:
 
 
 def _round(value: Fraction, form: Format) -> StoredValue:
-    """Nearest multiple of the spacing at the value's binade; Python's round() takes ties to even."""
+    """Return the nearest multiple of the spacing at the value's binade; Python's round() takes ties to even."""
     binade = max(floor_log2(abs(value)), form.lowest)
     spacing = power_of_two(binade - form.fraction)
     result = round(value / spacing) * spacing

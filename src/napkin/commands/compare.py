@@ -140,7 +140,7 @@ def _word(word: str) -> tuple[Command, Question]:
 
 
 def _is_profile(word: str) -> bool:
-    """Whether the word names a profile of `napkin bench`; those are told apart by its own statistics."""
+    """Return whether the word names a profile of `napkin bench`; those are told apart by its own statistics."""
     from napkin.inputs.load import read_json
     from napkin.inputs.profile_cases import KIND
 

@@ -164,15 +164,15 @@ class Inputs:
         return " ".join([*words, *(written_option(name, text) for name, text in texts.items() if name not in hidden)])
 
     def wants(self, path: str) -> bool:
-        """Whether this quantity of the answer is read. A command that asks another often reads few of them."""
+        """Return whether this quantity of the answer is read. A command that asks another often reads few of them."""
         return self._only is None or path in self._only
 
     def __contains__(self, name: str) -> bool:
-        """Whether the option was given: by the user, a file or a preset, not by a default."""
+        """Return whether the option was given: by the user, a file or a preset, not by a default."""
         return name in self.shown and self.shown[name].origin != "default"
 
     def has(self, name: str) -> bool:
-        """Whether the option has a value, given or default."""
+        """Return whether the option has a value, given or default."""
         return self.value(name) is not None
 
     def value(self, name: str) -> Cell:

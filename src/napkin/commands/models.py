@@ -93,7 +93,8 @@ def _shown(column: str, value: Any) -> str:
 
 
 def _within(family: str, wanted: str) -> bool:
-    """Whether a family is the one wanted, or a version: `llama` matches llama, llama2 and llama3.1, not llamafile."""
+    """Return whether a family is the one wanted, or a version: `llama` matches llama, llama2 and llama3.1, not
+    llamafile."""
     rest = family[len(wanted) :]
     return family.startswith(wanted) and not rest[:1].isalpha()
 
@@ -166,7 +167,7 @@ def _written(value: Any) -> str:
 
 
 def _plain(value: Any) -> bool:
-    """Whether config.json spells the value otherwise than Python."""
+    """Return whether config.json spells the value otherwise than Python."""
     return value is None or isinstance(value, bool)
 
 

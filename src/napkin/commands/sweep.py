@@ -178,7 +178,7 @@ def _ends(path: str) -> tuple[str, str]:
 
 
 def _spread(values: Sequence[float]) -> bool:
-    """Whether a logarithmic axis shows more: everything above 0, the largest far above the smallest."""
+    """Return whether a logarithmic axis shows more: everything above 0, the largest far above the smallest."""
     return bool(values) and min(values) > 0 and max(values) >= 16 * min(values)
 
 

@@ -61,7 +61,8 @@ def written(shape: tuple[int, ...]) -> str:
 
 
 def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides of a contiguous tensor: the last dimension's is 1, each other the product of the sizes after it."""
+    """Return the strides of a contiguous tensor: the last dimension's is 1, each other the product of the sizes after
+    it."""
     strides = []
     step = 1
     for size in reversed(shape):
@@ -147,8 +148,8 @@ def reshape_view(view: TensorView, shape: tuple[int, ...]) -> TensorView:
 
 
 def _compatible(view: TensorView, shape: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Strides of `shape` on a view that is not contiguous: dimensions that lie evenly one after the other form chunks,
-    and each new dimension must stay inside one chunk."""
+    """Return the strides of `shape` on a view that is not contiguous: dimensions that lie evenly one after the other
+    form chunks, and each new dimension must stay inside one chunk."""
     strides: list[int] = []
     pending = list(shape)
     dims = [(s, t) for s, t in zip(view.shape, view.strides, strict=True) if s != 1]

@@ -11,7 +11,7 @@ from napkin.operations.lowering import Lowering, either
 
 
 def repeat_heads(run: Lowering, x: Tensor, heads: Number, kv_heads: Number) -> Tensor:
-    """Keys or values repeated for each query head: a copy, but a view of one head of one sequence."""
+    """Return the keys or values repeated for each query head: a copy, but a view of one head of one sequence."""
     count = x.count // kv_heads * heads
     copied = run.tape.copy(x.view(count), "repeated")
     alone = either(run.b == 1, False)

@@ -96,13 +96,13 @@ def whole_heads(run: Lowering, op: AttentionCost, qkv: tuple[Tensor, Tensor, Ten
 
 
 def keys_of(run: Lowering, op: AttentionCost) -> Number:
-    """Keys that a query can see."""
+    """Return the keys that a query can see."""
     return run.source if op.cross else run.s + op.runs(run.s) + run.source * op.merged
 
 
 def is_masked(run: Lowering, op: AttentionCost) -> bool:
-    """Whether the kernel gets an explicit mask. One that a window spares is not made, but where the implementation
-    makes all."""
+    """Return whether the kernel gets an explicit mask. One that a window spares is not made, but where the
+    implementation makes all."""
     given = run.implementation.kernel_mask
     if op.merged or op.own_mask or op.anywhere or (op.window is not None and given == "windows"):
         return True
@@ -135,8 +135,8 @@ def by_kernel(
     kernel: str,
     masked: bool = False,
 ) -> Tensor:
-    """One fused kernel: keeps query, key, value, result and log-sum-exp, the random generator's state, and a mask
-    where it is given one."""
+    """Run one fused kernel, which saves query, key, value, result and log-sum-exp, the random generator's state, and a
+    mask where it is given one."""
     tape = run.tape
     q, k, v = qkv
     # transformers leaves grouped heads to the kernel only without a mask (integrations/sdpa_attention.py)
@@ -208,7 +208,7 @@ def kernel_mask(run: Lowering, op: AttentionCost, heads: Number, kernel: str) ->
 
 
 def repeated_by_model(run: Lowering, x: Tensor, heads: Number, kv_heads: Number) -> Tensor:
-    """Keys or values repeated for each query head: a copy, but a view of a single head."""
+    """Return the keys or values repeated for each query head: a copy, but a view of a single head."""
     count = x.count // kv_heads * heads
     copied = run.tape.copy(x.view(count), "repeated")
     return select(heads == kv_heads, x, select(kv_heads == 1, expanded(run, x, count), copied))

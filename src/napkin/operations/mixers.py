@@ -151,7 +151,7 @@ def kda(tape: Tape, mixed: Tensor, write: Tensor, gate: Tensor, size: MixerSizes
 
 
 def forget(tape: Tape, x: Tensor, heads: Number, head_dim: int, form: str) -> Tensor:
-    """Decays of each channel in fp32, as layer.ForgetGate says."""
+    """Return the decays of each channel in fp32, as layer.ForgetGate says."""
     x = tape.add(tape.cast(x, "fp32"), parameter(tape, heads * head_dim))
     if form == "bounded":
         grown = tape.new(heads, "fp32", "exp of decay")

@@ -178,7 +178,7 @@ def local_shape(linear: FusedLinear, name: str, tp: Term) -> tuple[Term, Term]:
 
 
 def layer_time(clock: Clock, layer: Layer, kind: str) -> LayerTime:
-    """One layer for one micro-batch: forward, backward, what is recomputed, and gradient accumulation."""
+    """Return the seconds of one layer for one micro-batch: forward, backward, recomputation, gradient accumulation."""
     rates = clock.rates
     own = LayerClock(clock, kind)
     weights, expert_weights = layer_weights(layer.operations, clock.layout, kind)
@@ -215,7 +215,7 @@ def layer_time(clock: Clock, layer: Layer, kind: str) -> LayerTime:
 
 
 def by_group(own: LayerClock, last: Term | None, accumulation: Term) -> dict[str, Term]:
-    """Seconds by group but the host's: forward, backward, and what is recomputed in the backward pass."""
+    """Return the seconds by group but the host's: forward, backward, and what is recomputed in the backward pass."""
     clock, kind = own.clock, own.kind
     every = size("layers_recomputed", clock.layout.layers_recomputed)
     more = {
@@ -244,7 +244,7 @@ def by_group(own: LayerClock, last: Term | None, accumulation: Term) -> dict[str
 
 
 def host_time(kind: str, groups: dict[str, Term], launch: Term) -> Term:
-    """How long the device waits for the host, which launches a layer's kernels in `launch` seconds."""
+    """Return how long the device waits for the host, which launches a layer's kernels in `launch` seconds."""
     busy = term.add(f"{kind}/device", *groups.values())
     return term.subtract(f"{kind}/host", term.largest(f"{kind}/longer", busy, launch), busy)
 
