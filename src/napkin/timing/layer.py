@@ -106,6 +106,9 @@ class LayerClock(Timer):
             )
             batch = term.largest(f"{name}/batch", term.divide(f"{name}/batch/local", size("batch", one.batch), t), ONE)
             forward, backward = clock.linear(name, m, k, n, batch)
+            if not one.backward:
+                self.add({"matmul": forward}, {})
+                continue
             if is_array(one.flops):  # a GEMM that only some of the layouts run (a last, shorter chunk)
                 runs = term.leaf(f"{name}/runs", where(one.flops > 0, 1, 0), "1", term.TRUE, "1 where it is run at all")
                 forward = term.multiply(f"{name}/forward", runs, forward)
