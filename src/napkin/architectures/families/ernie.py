@@ -49,7 +49,7 @@ ERNIE4_5 = Architecture(
 PADDLEOCR_VL = like(
     ERNIE4_5,
     "paddleocr_vl_text",
-    rotary=Rotary(),
+    rotary=RotaryPositions(),
     config_class="PaddleOCRTextConfig",
     implementation=replace(HF, positions="each"),
     wrappers=(Wrapper("paddleocr_vl", defaults={"tie_word_embeddings": True}, flat=True),),

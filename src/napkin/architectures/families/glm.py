@@ -59,7 +59,7 @@ GLM_OCR = like(
     "glm_ocr_text",
     bias=False,
     sizes=dimensions,
-    rotary=Rotary("interleaved"),
+    rotary=RotaryPositions("interleaved"),
     config_class="GlmOcrTextConfig",
     wrappers=(Wrapper("glm_ocr", config_class="GlmOcrConfig", defaults={"tie_word_embeddings": False}),),
     defaults={
