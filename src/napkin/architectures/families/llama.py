@@ -72,6 +72,7 @@ COSMOS3_EDGE = like(
     config_class="Cosmos3EdgeTextConfig",
     implementation=replace(HF, positions="each"),
     wrappers=(Wrapper("cosmos3_edge", defaults={"tie_word_embeddings": False}),),
+    modules={"up": "mlp.fc1", "down": "mlp.fc2"},
     defaults={
         "head_dim": 128, "intermediate_size": 9216, "max_position_embeddings": 131072, "num_attention_heads": 16,
         "num_key_value_heads": 8, "vocab_size": 131072,
