@@ -242,6 +242,7 @@ COMMAND = Command(
     "compare",
     "Two runs, models or machines, and what each difference contributes, whatever order they are made in",
     run,
+    brief="Two runs, models or machines, and what makes the difference",
     options=("against", "show", *DRAWS),
     arguments=("sides",),
     examples=(

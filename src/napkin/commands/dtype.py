@@ -128,6 +128,7 @@ COMMAND = Command(
     "dtype",
     "Number formats: bits, bytes, range and spacing, and what a value becomes in each (to nearest, ties to even)",
     run,
+    brief="Number formats, and what a value becomes in each",
     options=("dtype",),
     arguments=("value",),
     examples=("dtype", "dtype 1e-8", "dtype bf16", "dtype 70000 --dtype fp16"),

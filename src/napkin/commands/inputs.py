@@ -32,6 +32,7 @@ Readers = Mapping[str, Callable[[str], Parsed]]
 class Signature:
     """What a command is called and what it takes.
 
+    summary    what it answers      brief  the same in the list of commands
     options    names of the options of its own      arguments  names of the words that need no dashes
     defaults   option → the text it has where none was given   examples  command lines, which the tests run
     reads      how this command reads an option's text, where it takes more than others do (plan: --gpus 1024..16384)
@@ -42,6 +43,7 @@ class Signature:
     name: str
     summary: str
     _: KW_ONLY
+    brief: str = ""
     options: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()
     defaults: Mapping[str, str | bool] = MappingProxyType({})

@@ -175,6 +175,7 @@ COMMAND = Command(
     "models",
     "The published architectures that napkin knows, or one with its citation",
     run,
+    brief="The models that napkin knows, or one with its citation",
     options=("family", "min-params", "max-params", "moe", "search"),
     arguments=("model",),
     examples=(

@@ -186,6 +186,7 @@ COMMAND = Command(
     "sweep",
     "Any question over a list or range of an option, as a table (--csv, --markdown, --json) or a plot",
     run,
+    brief="Any question over a range of an option: a table or a plot",
     options=("over", "by", "show", *DRAWS),
     examples=(
         "sweep train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --over mfu=0.3..0.6:0.05",

@@ -140,6 +140,7 @@ COMMAND = Command(
     "tensor",
     "A tensor's bytes, strides, views and offsets; offsets and strides are in elements",
     run,
+    brief="A tensor's bytes, strides, views and offsets",
     options=("dtype", "count", "slice", "permute", "transpose", "contiguous", "view", "index"),
     arguments=("size",),
     defaults={"dtype": "fp32"},

@@ -229,6 +229,7 @@ COMMAND = Command(
     "validate",
     "Predicted against measured for published runs, each with its own source held out",
     run,
+    brief="Predicted against measured, for published runs",
     options=("confidence", "in-sample", "worst", *DRAWS),
     arguments=("file",),
     defaults={"confidence": "90", "worst": "10"},
