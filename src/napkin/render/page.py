@@ -30,6 +30,8 @@ BOLD, DIM, DRAWN = "1", "2", "36"
 def page_lines(screen: Screen, answer: Answer, view: View, listed: Sequence[str] | None = None) -> list[str]:
     """Return the lines of an answer's screen; listed: lines to show in place of its table."""
     paint = _Paint(view.color)
+    if screen.verbatim:
+        return screen.verbatim.splitlines()
     if view.quiet:
         return _quiet(screen, view, paint)
     lines = [clauses(screen.question, view.width)] if screen.question else []
