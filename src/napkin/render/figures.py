@@ -35,6 +35,13 @@ def amount(value: Number) -> str:
     return f"{value:,}" if isinstance(value, int) else figures(float(value), strip=True)
 
 
+def compact(value: Number, unit: str) -> str:
+    """Return a number as a cell has it: bytes in binary units only, parameters without the word, clocks in GHz."""
+    if unit == "1/s" and value >= 1e9:
+        return f"{figures(float(value) / 1e9)} GHz"
+    return size(value) if unit == "byte" else human(value, unit).removesuffix(" parameters")
+
+
 def share(value: Number) -> str:
     """Return a part of 1 in percent: `22%`; `0.7%` and `99.7%` near the ends, `<0.1%` where that says nothing."""
     if 0 < value < 0.0005:
