@@ -12,6 +12,7 @@ from napkin.architectures.layer_plans import every, in_windows
 from napkin.architectures.mixture import Mixture, counted
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
+from napkin.operations.expert_kernels import new_shares
 from napkin.operations.implementations import HF
 from napkin.record import replace
 
@@ -47,7 +48,7 @@ AFMOE = Architecture(
         ignored=("num_expert_groups", "num_limited_groups", "use_grouped_mm"),
     ),
     config_class="AfmoeConfig",
-    implementation=replace(HF, router="scores", new_shares=True),
+    implementation=replace(HF, router="scores", shares=new_shares),
     defaults={
         "attention_bias": False, "global_attn_every_n_layers": 4, "head_dim": 128, "hidden_act": "silu",
         "intermediate_size": 6144, "layer_types": None, "max_position_embeddings": 16384,

@@ -263,7 +263,7 @@ def to_one(hidden: int, streams: int) -> Operations:
 
 
 _IMPLEMENTATION = replace(
-    IMPLEMENTATION, bounded_ids=True, buffers=(ROTARY, ("scale", ""), ("scalar", ""), ("factors", ""))
+    IMPLEMENTATION, token_ids="bounded", buffers=(ROTARY, ("scale", ""), ("scalar", ""), ("factors", ""))
 )
 GEMMA3N_TEXT = Architecture(
     "gemma3n_text",

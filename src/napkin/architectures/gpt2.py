@@ -14,8 +14,9 @@ from napkin.architectures.layer_plans import Windows
 from napkin.architectures.mixture import Feed
 from napkin.architectures.reading import FULL, WINDOWED
 from napkin.architectures.record import Architecture, like
+from napkin.autograd.tensors import Tensor
 from napkin.inputs.model import Config
-from napkin.operations.implementations import HF, HF_EAGER, IDS, NEVER
+from napkin.operations.implementations import HF, HF_EAGER, IDS, NEVER, Running
 from napkin.operations.model import Model
 from napkin.record import replace
 
@@ -191,13 +192,21 @@ GPT_NEO = Architecture(
         "down": "mlp.c_proj",
     },
 )  # fmt: skip
+
+
+def _afn(config: Config) -> str:
+    """Read the activation; what OpenAI's class calls gelu is its tanh approximation."""
+    function = activation_in("afn")(config)
+    return "gelu_new" if function == "gelu" else function
+
+
 OPENAI_GPT = Architecture(
     "openai-gpt",
     replace(
         _GPT2,
         arrangement=always(partial(post_norm, dropout=DROPPED)),
         inner=Inner("", times=4),
-        function=activation_in("afn"),
+        function=_afn,
         head=Headed(norm=False),
     ),
     config_class="OpenAIGPTConfig",
@@ -211,7 +220,6 @@ OPENAI_GPT = Architecture(
         HF_EAGER,
         softmax="native",
         positions="buffer",
-        functions=(("gelu", "gelu_new"),),
         buffers=(IDS, ("masks", "")),
         norms_last=False,
     ),
@@ -252,6 +260,15 @@ CTRL = Architecture(
         "v": "multi_head_attention.Wv", "o": "multi_head_attention.dense", "up": "ffn.0", "down": "ffn.2",
     },
 )  # fmt: skip
+
+
+def _floored(run: Running, scores: Tensor) -> Tensor:
+    """Clamp the masked scores, by then of the mask's type, from below by a scalar: both are kept."""
+    scores = run.tape.raised(scores)
+    least = run.tape.new(1, "fp32", "least", fixed=True)
+    return run.tape.record("max", (scores,), run.tape.new(scores.count, scores.dtype, "cut"), (scores, least))
+
+
 XGLM = Architecture(
     "xglm",
     replace(
@@ -264,7 +281,9 @@ XGLM = Architecture(
     ),
     config_class="XGLMConfig",
     aliases={"attention_heads": "num_attention_heads", "d_model": "hidden_size", "num_layers": "num_hidden_layers"},
-    implementation=replace(HF_EAGER, softmax="native", floors=True, buffers=(("sines", ""),), closure=("masks",)),
+    implementation=replace(
+        HF_EAGER, softmax="native", masked_scores=_floored, buffers=(("sines", ""),), closure=("masks",)
+    ),
     defaults={
         "activation_function": "gelu", "ffn_dim": 4096, "max_position_embeddings": 2048, "num_attention_heads": 16,
         "tie_word_embeddings": True, "vocab_size": 256008,

@@ -13,6 +13,7 @@ from napkin.architectures.mixture import SIGMOID, Mixture, counted
 from napkin.architectures.reading import width
 from napkin.architectures.record import REQUIRED, Architecture, like
 from napkin.inputs.model import Config
+from napkin.operations.expert_kernels import new_shares
 from napkin.operations.implementations import EAGER, HF, SIGMOID_ROUTER
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Model
@@ -107,7 +108,7 @@ HY_V3 = Architecture(
     ),
     config_class="HYV3Config",
     aliases={"expert_hidden_dim": "moe_intermediate_size", "num_local_experts": "num_experts"},
-    implementation=replace(SIGMOID_ROUTER, new_shares=True),
+    implementation=replace(SIGMOID_ROUTER, shares=new_shares),
     defaults={
         "attention_bias": False, "head_dim": 128, "hidden_act": "silu", "intermediate_size": 13312,
         "max_position_embeddings": 131072, "mlp_bias": False, "mlp_layer_types": None,

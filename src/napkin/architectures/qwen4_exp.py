@@ -360,7 +360,7 @@ QWEN4_EXP_TEXT = Architecture(
         "ple_conv_kernel_size": 4, "ple_embed_dim": None, "ple_layer_ids": None,
         "shared_expert_intermediate_size": 512, "tie_word_embeddings": False, "vocab_size": 248320,
     },
-    implementation=replace(PARTIAL_ROTARY, positions="each", masked=True, kernels=(EFFICIENT, EAGER)),
+    implementation=replace(PARTIAL_ROTARY, positions="each", kernel_mask="always", kernels=(EFFICIENT, EAGER)),
     wrappers=(
         Wrapper("qwen4_exp", "Qwen4ExpConfig"),
     ),

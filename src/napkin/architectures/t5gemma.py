@@ -346,7 +346,7 @@ T5GEMMA2 = Architecture(
         _T5GEMMA2_TEXT,
         replace(_T5GEMMA2_TEXT, model_type="t5gemma2_decoder", config_class="T5Gemma2DecoderConfig"),
     ),
-    implementation=replace(HF, by_kind=True, shifted=False, windows_masked=True, buffers=(ROTARY, ("scale", ""))),
+    implementation=replace(HF, by_kind=True, shifted=False, kernel_mask="windows", buffers=(ROTARY, ("scale", ""))),
     modules={
         "encoder/embedding": "model.encoder.text_model.embed_tokens", "lm_head": "lm_head.out_proj",
         "decoder/embedding": "model.decoder.embed_tokens",

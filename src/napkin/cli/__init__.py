@@ -12,6 +12,7 @@ from napkin.errors import NapkinError, Problems
 
 TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
 if TYPE_CHECKING:
+    from napkin.cli.reader import Line
     from napkin.commands.command import Command
     from napkin.commands.inputs import OptionText
     from napkin.render.answer import Answer
@@ -95,25 +96,28 @@ def _main(argv: list[str]) -> int:
         from napkin.cli.help import completion
 
         return completion(argv)
-    from napkin.commands.command import named
+    from napkin.commands.command import MODULES, named
 
-    if word.startswith("-"):
-        raise NapkinError(f"no such option {word!r} before a command", "napkin --help lists the commands")
+    if word not in MODULES:
+        from napkin.cli.verbs import command_of
+
+        argv = command_of(argv)
     command, words = named(argv)
     from napkin.cli.reader import read
 
-    read_line = read(command, words)
-    if read_line.help:
+    line = read(command, words)
+    if line.help:
         from napkin.cli.help import show
 
         show(command)
         return 0
-    return _answer(command, read_line.given)
+    return _answer(command, line)
 
 
-def _answer(command: Command, given: dict[str, OptionText]) -> int:
+def _answer(command: Command, line: Line) -> int:
     from napkin.commands.command import ask
 
+    given = line.given
     forms = _forms(given)
     if "run" in given:
         from napkin.commands.runfile import options_of_file
@@ -125,6 +129,8 @@ def _answer(command: Command, given: dict[str, OptionText]) -> int:
         raise NapkinError(f"--{clash[0]} and --{clash[1]} cannot be combined", "choose one")
     target = str(given["output"].text) if "output" in given and not command.keeps else "-"
     answer = ask(command, given)
+    if line.unused:
+        answer.notes.append(f"not used, for they change nothing here: {' '.join(dict.fromkeys(line.unused))}")
     if "plot" in given:
         from napkin.render.plot import draw
 

@@ -9,7 +9,7 @@ from napkin.commands.inputs import Inputs, OptionText, Signature
 from napkin.errors import NapkinError, Problems, did_you_mean
 from napkin.options.machine import FIGURES
 from napkin.options.output import COMMON, DRAWS
-from napkin.options.registry import canonical
+from napkin.options.registry import spelled
 from napkin.record import record, replace
 from napkin.render.answer import Answer
 
@@ -110,12 +110,13 @@ def accepted(
     """Return options by any spelling as OptionText by canonical name; unknown names are all refused at once."""
     result: dict[str, OptionText] = {}
     problems: list[NapkinError] = []
+    taken = {*command.names, *command.figures}
     for key, value in options.items():
-        name = canonical(str(key))
-        if name not in command.names and name not in command.figures:
+        name = spelled(str(key), taken)
+        if name is None:
             place = where(str(key)) or f"--{key}"
             problems.append(
-                NapkinError(f"{place}: {command.name} has no such option", did_you_mean(name, command.names))
+                NapkinError(f"{place}: {command.name} has no such option", did_you_mean(str(key), command.names))
             )
             continue
         if name in result:

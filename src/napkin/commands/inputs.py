@@ -10,7 +10,7 @@ from napkin.errors import NapkinError, Problems
 from napkin.options.machine import FIGURES
 from napkin.options.option import Option, Parsed
 from napkin.options.output import COMMON, DRAWS
-from napkin.options.registry import OPTIONS, canonical
+from napkin.options.registry import OPTIONS, spelled
 from napkin.record import record
 from napkin.render.answer import Cell, Shown
 from napkin.term import ASSUMED, GIVEN, SEEN, Term, leaf
@@ -146,14 +146,17 @@ class Inputs:
             self.note(f"{where} {written.strip()} is {value:,}; {value * 1024 // 1000:,} is {binary}")
         return value
 
+    def _name(self, spelling: str) -> str:
+        return spelled(spelling, self.command.names) or spelling
+
     def changed(self, changes: Mapping[str, str | bool]) -> Inputs:
         """Return the inputs of the same question with other texts for some options."""
-        texts = {canonical(name): OptionText(text) for name, text in changes.items()}
+        texts = {self._name(name): OptionText(text) for name, text in changes.items()}
         return Inputs(self.command, {**self.given, **texts}, self._only)
 
     def command_line(self, command: str, changes: Mapping[str, str | bool] = MappingProxyType({})) -> str:
         """Return the same question, with other texts for some options, as a line to paste."""
-        texts = {name: one.text for name, one in self.given.items()} | {canonical(n): t for n, t in changes.items()}
+        texts = {name: one.text for name, one in self.given.items()} | {self._name(n): t for n, t in changes.items()}
         words = ["napkin", command]
         words += [quoted(str(texts.pop(name))) for name in self.command.arguments if isinstance(texts.get(name), str)]
         hidden = (*COMMON, *DRAWS)

@@ -108,12 +108,13 @@ def _notes_on_experts(model: Model, setup: Setup) -> list[str]:
 
 def _notes_on_masks(model: Model, setup: Setup) -> list[str]:
     """Say where torch's attention is given a mask, which its flash kernel does not take."""
-    if setup.implementation.masked:
-        also = ", or elementary operations where one key serves several heads" if setup.implementation.ungrouped else ""
+    if setup.implementation.kernel_mask == "always":
+        unchanged = setup.implementation.few_heads == "unchanged"
+        also = ", or elementary operations where one key serves several heads" if unchanged else ""
         return [f"this model's implementation always passes torch's attention a mask: its efficient kernel runs{also}"]
     masks = attention_masks(model)
     if masks.merged:
         return ["attention over both sides' keys always has a mask: torch's efficient kernel runs there, not flash"]
-    if not setup.implementation.window_mask or not masks.bounds or setup.layout.seq < min(masks.bounds):
+    if not setup.implementation.kernel_mask or not masks.bounds or setup.layout.seq < min(masks.bounds):
         return []
     return ["torch's attention gets windows as a mask: its efficient kernel runs in those layers, not flash"]

@@ -319,8 +319,12 @@ def config_from(name: str, document: Document, data: Any, origin: str = GIVEN) -
 
 
 def load_config(model: str) -> Config:
-    """Return MODEL as a Config: "-" (standard input), a folder with a config.json, a .json or .yaml file, a preset."""
+    """Return MODEL as a Config: "-" (standard input), a folder with a config.json, a .json or .yaml file, a preset, or
+    the text of a config.json itself."""
     from napkin.inputs.presets import is_preset, preset
+
+    if model.lstrip().startswith("{"):
+        return _of_document(parse_json(model, "MODEL"), "the shape given")
 
     if model == "-":
         return _of_document(_sniffed("-"), "standard input")

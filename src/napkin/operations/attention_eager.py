@@ -32,7 +32,7 @@ def eager(run: Lowering, op: Attention, qkv: tuple[Tensor, ...], heads: Number, 
     tape, implementation = run.tape, run.implementation
     q, k, v = qkv
     scores_count = run.b * heads * run.own * keys_of(run, op)
-    if implementation.ungrouped:  # by the product itself
+    if implementation.few_heads == "unchanged":  # by the product itself
         k, v = tape.lowered(k), tape.lowered(v)
     k, v = repeated = tuple(repeat_heads(run, t, heads, kv_heads) for t in (k, v))
     value_type = v.dtype
@@ -59,11 +59,9 @@ def eager(run: Lowering, op: Attention, qkv: tuple[Tensor, ...], heads: Number, 
         scores = tape.record("masked_fill", (scores,), tape.new(scores.count, scores.dtype, "masked"), (mask,))
     else:
         scores = tape.shift(scores, "masked", "fp32" if tape.autocast else "")
-    if implementation.floors:  # by then of the mask's type
-        scores = tape.raised(scores)
-        least = tape.new(1, "fp32", "least", fixed=True)
-        scores = tape.record("max", (scores,), tape.new(scores.count, scores.dtype, "cut"), (scores, least))
-    if (op.sinks and implementation.sinks != "scaled") or implementation.shifts_scores:
+    if implementation.masked_scores is not None:
+        scores = implementation.masked_scores(run, scores)
+    if (op.sinks and implementation.sinks != "scaled") or implementation.sinks == "always shifted":
         return with_sinks(run, scores, v, heads, scores_count, op)
     share = beside_sink(run, scores, heads) if op.sinks else None
     weights = tape.softmax(scores, "fp32" if implementation.softmax == "fp32" else "")
@@ -131,7 +129,7 @@ def with_sinks(run: Lowering, scores: Tensor, v: Tensor, heads: Number, count: N
     if op.sinks:
         joined = tape.new(count + rows, "fp32" if run.implementation.fp32_sinks else scores.dtype, "with sinks")
         combined = tape.record("copy", (combined.view(count + rows),), joined, alias=True)
-    if run.implementation.sinks == "shifted":
+    if run.implementation.sinks in ("shifted", "always shifted"):
         peak = tape.new(rows, "int64", "index of maximum", fixed=True)
         combined = tape.record("max", (combined,), tape.new(combined.count, combined.dtype, "shifted"), (peak,))
     weights = tape.softmax(combined)

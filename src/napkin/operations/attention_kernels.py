@@ -85,10 +85,11 @@ def keys_of(run: Lowering, op: Attention) -> Number:
 def is_masked(run: Lowering, op: Attention) -> bool:
     """Whether the kernel gets an explicit mask. One that a window spares is not made, but where the implementation
     makes all."""
-    if op.merged or op.own_mask or op.anywhere or (op.window is not None and run.implementation.windows_masked):
+    given = run.implementation.kernel_mask
+    if op.merged or op.own_mask or op.anywhere or (op.window is not None and given == "windows"):
         return True
-    if run.implementation.masked or not run.implementation.window_mask:
-        return run.implementation.masked
+    if given in ("", "always"):
+        return given == "always"
     bounds = [bound for bound in (op.window, op.chunk) if bound is not None]
     longest = run.s.max() if is_array(run.s) else run.s
     return bool(bounds) and bool(longest >= min(bounds) - (0 if op.causal else 1))

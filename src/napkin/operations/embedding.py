@@ -54,12 +54,12 @@ class Embedding(Lookup):
         if self.role == "distance":
             run.distances = run.weight(self.rows * self.width)
             return Value(run.distances, self.width)
-        if self.role == "token" or (self.role == "layers" and not run.implementation.bounded_ids):
+        if self.role == "token" or (self.role == "layers" and run.implementation.token_ids != "bounded"):
             # a decoder's tokens are the labels, shifted: a tensor that the step makes
-            kind = ACTIVATION if run.source or run.implementation.copies_ids else INPUT
+            kind = ACTIVATION if run.source or run.implementation.token_ids == "copied" else INPUT
             ids = tape.given(rows, "int64", "token ids", kind=kind, fixed=True)
             shape = rows
-            if run.implementation.copies_ids:
+            if run.implementation.token_ids == "copied":
                 ids = run.masks.setdefault("ids", ids)
         elif self.role == "layers":
             ids = tape.new(rows, "int64", "token ids within the table", fixed=True)

@@ -70,10 +70,12 @@ class Matmul(Module):
         if run.implementation.tuning is not None:
             out = self.tuned(run, tensor, d_in, d_out, run.implementation.tuning)
         else:
-            once = not run.implementation.transposed_weight or self.shard == VOCABULARY
-            out = run.tape.linear(tensor, d_in, d_out, self.bias, f"{self.name}/weight", once)
-            if not once and self.bias:  # a separate addition, in its own dtype
-                out = run.tape.add(out, run.weight(d_out))
+            own = run.implementation.linear if self.shard != VOCABULARY else None
+            label = f"{self.name}/weight"
+            if own is not None:
+                out = own(run, tensor, d_in, d_out, self.bias, label)
+            else:
+                out = run.tape.linear(tensor, d_in, d_out, self.bias, label)
         if column and run.implementation.gather_again and not x.gathered:
             out.count = factor * run.split.sequence * d_out
             out.places[0][1].size = out.size
@@ -95,7 +97,7 @@ class Matmul(Module):
         if several:
             thin = tape.linear(tape.dropout(x, tuning.dropout), d_in, several * tuning.rank)
             wide = tape.linear(thin, several * tuning.rank, width // run.split.tensor)
-            if run.implementation.joined_qkv:  # put into its place among the parts of the fused projection
+            if run.implementation.qkv == "joined":  # put into its place among the parts of the fused projection
                 wide = tape.record("pad", (wide,), tape.new(wide.count, wide.dtype, "padded"), (wide,))
             out = tape.add(out, wide.view(out.count))
         if tuning.method == "adapter_v2":

@@ -26,7 +26,7 @@ def lora_pairs(
     fused projection has those of all its parts, with one dropout of their common input."""
     if tuning.method != "lora":
         return 0, 0
-    if implementation.joined_qkv and op.role in JOINED:
+    if implementation.qkv == "joined" and op.role in JOINED:
         if op.role in (KEY, VALUE):
             return 0, 0
         named = tuning.targets

@@ -113,9 +113,8 @@ class Router(Module):
             weights = tape.record("topk", (scores,), tape.new(rows * k, scores.dtype, "weights"), kept)
         if self.normalize:
             weights = shares(run, weights, rows)
-        if implementation.masked_choice:
-            none = tape.new(rows * k, "bool", "no expert", fixed=True)
-            weights = tape.record("masked_fill", (weights,), tape.new(rows * k, weights.dtype, "masked"), (none,))
+        if implementation.chosen is not None:
+            weights = implementation.chosen(run, weights)
         tape.compute, tape.autocast = outer
         if implementation.router != "scores":
             weights = tape.cast(weights, x.tensor.dtype if implementation.router == "tokens" else made_in)

@@ -94,7 +94,7 @@ class Slice(View):
 
     def lower(self, run: Lowering) -> Value:
         x = run.read(self)
-        cuts = run.implementation.cuts and self.role in JOINED
+        cuts = run.implementation.qkv == "apart" and self.role in JOINED
         part = run.tape.slice(x.tensor, x.tensor.count * self.width // x.width, cuts)
         if self.indexed:
             index = run.tape.new(1, "int64", "index", fixed=True)

@@ -20,7 +20,6 @@ OPTIONS = (
         units.words,
         "Confidence level of the interval, e.g. 80 or 90%",
         metavar="LEVEL",
-        aliases=("interval",),
     ),
     Option("bytes-per-param", units.positive, "Bytes of training state per parameter", "byte/param", "X"),
     Option("tokens-per-second", units.positive, "Tokens per second of the whole job", "token/s", "N"),
