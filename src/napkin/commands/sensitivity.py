@@ -9,6 +9,7 @@ from napkin.commands import wrapped
 from napkin.commands.command import Command
 from napkin.commands.compare import HEADLINES
 from napkin.commands.inputs import Inputs
+from napkin.commands.screens.sensitivity import screen
 from napkin.commands.wrapped import Changes, Question
 from napkin.errors import NapkinError
 from napkin.inputs import limits as limits_room
@@ -20,8 +21,8 @@ from napkin.planning import attribution
 from napkin.record import record, replace
 from napkin.render.answer import Answer, Row
 from napkin.render.chart import Chart, Series
+from napkin.render.figures import share
 from napkin.render.scale import axis, titled
-from napkin.units import human
 
 REACH = 64.0
 """A decision's flip is searched between 1/64 and 64 times the present value."""
@@ -102,14 +103,15 @@ def run(inputs: Inputs) -> Answer:
     moved.sort(key=lambda one: -one.swing)
     answer = Answer(
         inputs.command.name,
-        f"{command.name}: {path} is {human(value, unit)}; each input moved by {change:.3g} of itself",
-        [one for one in base.terms if one.name == path],
+        terms=[one for one in base.terms if one.name == path],
         rows=[one.row(decide is not None) for one in moved],
-        display=_display(moved, unit, decide is not None),
         inputs=base.inputs,
         notes=base.notes,
         verdict=decide({}) if decide is not None else None,
     )
+    asked_for = [f"What moves {path} of {command.name}", f"each input by ±{share(float(change))}"]
+    asked_for += [inputs.text(name) for name in ("limit", "against") if inputs.has(name)]
+    answer.screen = screen(asked_for, path, value, unit, moved, answer.verdict)
     answer.extra["columns"] = answer.units = {"at_low": unit, "at_high": unit, "swing": unit}
     jumped = [one.option.name for one in moved if one.jump]
     if jumped:
@@ -231,26 +233,6 @@ def _flip(decide: Decision, option: Option, now: float) -> attribution.Flip | No
     low = max(1, round(now / REACH)) if whole else now / REACH
     high = round(now * REACH) if whole else now * REACH
     return attribution.flip(lambda x: decide({option.name: written(option, x)}), now, low, high, whole)
-
-
-def _display(moved: list[Moved], unit: str, decided: bool) -> list[dict[str, str]]:
-    """Return the table that a person reads: every value in its own unit."""
-
-    def shown(value: float | None, in_unit: str) -> str:
-        return "–" if value is None else human(value, in_unit)
-
-    table = []
-    for one in moved:
-        of, low, high = one.option.unit, one.low or (None, None), one.high or (None, None)
-        line = {"input": one.option.name, "value": shown(one.value, of)}
-        line |= {"low": shown(low[0], of), "high": shown(high[0], of)}
-        line |= {"at low": shown(low[1], unit), "at high": shown(high[1], unit)}
-        line |= {"elasticity": "–" if one.elasticity is None else f"{one.elasticity:+.3f}"}
-        if decided:
-            line |= {"flips at": shown(one.flip.value if one.flip else None, of)}
-            line |= {"becomes": one.flip.word or "" if one.flip else ""}
-        table.append(line)
-    return table
 
 
 def _charts(command: Command, moved: list[Moved], path: str, value: float, unit: str) -> list[Chart]:

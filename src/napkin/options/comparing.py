@@ -34,7 +34,7 @@ OPTIONS = (
         "file", units.words, "Published rows: schema steps/1, memory/1 or endtoend/1", metavar="FILE", positional=True
     ),
     flag("in-sample", "With constants that were fitted to the row's own source too"),
-    Option("worst", units.words, "How many of the worst rows to show", metavar="N"),
+    Option("worst", units.words, "List so many rows, those that are farthest off first", metavar="N"),
     Option("family", units.words, "One family of models, e.g. llama or qwen2.5", metavar="NAME"),
     Option("min-params", units.positive_count, "At least this many parameters, e.g. 7B", "param", "N"),
     Option("max-params", units.positive_count, "At most this many parameters, e.g. 70B", "param", "N"),
