@@ -17,8 +17,8 @@ from napkin.architectures.masked import (
     PRETRAINING,
     bert_modules,
     encoder,
+    heads_apart,
     masked_head,
-    must_tie,
     pooler,
     sizes_of,
 )
@@ -92,8 +92,6 @@ def albert(config: Config) -> Model:
     groups, inside = _groups(config, sizes.layers)
     if sizes.purpose == PRETRAINING:
         raise config.refuse("architectures", "the size of the sentence-order head is not in the config")
-    if sizes.purpose == MASKED:
-        must_tie(config)
 
     hidden = sizes.hidden
     attend, feed = bert_blocks(hidden, sizes.heads, sizes.inner, sizes.function)
@@ -110,7 +108,7 @@ def albert(config: Config) -> Model:
 
     used = ((i * groups // sizes.layers, part) for i in range(sizes.layers) for part in range(inside))
     masked = masked_head(hidden, sizes.vocabulary, sizes.function, table_width=embedded.width)
-    return encoder(
+    model = encoder(
         sizes,
         embedded.operations(hidden, projected=True),
         runs_of(used, layer),
@@ -118,6 +116,7 @@ def albert(config: Config) -> Model:
         tie=sizes.purpose == MASKED,
         shared=tuple(op for key in parts for op in own[key]),
     )
+    return heads_apart(model, config)
 
 
 def _groups(config: Config, layers: int) -> tuple[int, int]:

@@ -21,8 +21,8 @@ from napkin.architectures.masked import (
     Sizes,
     bert_modules,
     encoder,
+    heads_apart,
     masked_head,
-    must_tie,
     pooler,
     sizes_of,
 )
@@ -119,6 +119,7 @@ class Bert:
     named: str = "ForMaskedLM"
     plain_head: bool = False
     windows: Callable[[Config, int], Sequence[int]] | None = None
+    biases: int = 2
     only: tuple[tuple[str, tuple[object, ...]], ...] = ()
     ignored: tuple[str, ...] = ()
 
@@ -127,7 +128,7 @@ class Bert:
         for field, values in self.only:
             config.must_be(field, *values)
         config.ignore(*self.ignored)
-        return self._network(self._sizes(config))
+        return heads_apart(self._network(self._sizes(config)), config, biases=self.biases)
 
     def _sizes(self, config: Config) -> _Sizes:
         causal = config.flag(self.causal, otherwise=False) if self.causal else False
@@ -142,8 +143,6 @@ class Bert:
             config.ignore("tie_word_embeddings")
         elif self.head_size:
             config.must_be("tie_word_embeddings", False)
-        else:
-            must_tie(config)
         return _Sizes(
             whole,
             tied=whole.purpose != BARE and not self.head_size,

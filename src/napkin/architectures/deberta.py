@@ -18,8 +18,8 @@ from napkin.architectures.masked import (
     Sizes,
     bert_modules,
     encoder,
+    heads_apart,
     masked_head,
-    must_tie,
     sizes_of,
 )
 from napkin.architectures.reading import on
@@ -109,8 +109,6 @@ def _read(config: Config, buckets: bool) -> _Read:
     config.must_be("legacy", True)
     config.must_be("talking_head", False)
     config.ignore("padding_idx")
-    if sizes.purpose == MASKED:
-        must_tie(config)
     return _Read(
         sizes,
         config.optional_integer("embedding_size") or sizes.hidden,
@@ -192,7 +190,7 @@ def deberta(config: Config) -> Model:
             Matmul("o", ("attention",), hidden, hidden, True),
         )
 
-    return _network(read, attend, _embedding(read, LAYER_WRITTEN), norm=LAYER_WRITTEN)
+    return heads_apart(_network(read, attend, _embedding(read, LAYER_WRITTEN), norm=LAYER_WRITTEN), config)
 
 
 @record
@@ -256,7 +254,8 @@ def deberta_v2(config: Config) -> Model:
     before = _embedding(read)
     if normed:
         before = (*before, Norm("relative_norm", (before[-1].name,), hidden, "layer", bias=True))
-    return _network(read, attend, before, first=convolution.operations(hidden) if convolution is not None else ())
+    first = convolution.operations(hidden) if convolution is not None else ()
+    return heads_apart(_network(read, attend, before, first=first), config)
 
 
 # --- records ---------------------------------------------------------------------------------------------------------

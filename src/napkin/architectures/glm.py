@@ -57,6 +57,7 @@ GLM4_MOE = Architecture(
     "glm4_moe",
     Decoder(
         bias="attention_bias",
+        sizes=partial(dimensions, floor=True),
         rotary=Rotary(part=0.5),
         qk_norm=NormedHeads(RMS, switch="use_qk_norm"),
         experts=SIGMOID,
@@ -74,7 +75,12 @@ GLM4_MOE = Architecture(
 )  # fmt: skip
 GLM4V_MOE = Architecture(
     "glm4v_moe_text",
-    Decoder(bias="attention_bias", rotary=Rotary(part=0.5), experts=replace(SIGMOID, balances=True)),
+    Decoder(
+        sizes=partial(dimensions, floor=True),
+        bias="attention_bias",
+        rotary=Rotary(part=0.5),
+        experts=replace(SIGMOID, balances=True),
+    ),
     config_class="Glm4vMoeTextConfig",
     aliases={"num_local_experts": "n_routed_experts"},
     implementation=replace(SIGMOID_ROUTER, joins=True, positions="each", fp32_logits=True),

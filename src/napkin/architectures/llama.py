@@ -42,7 +42,7 @@ LLAMA = Architecture(
         Wrapper("deepseek_vl"),
         Wrapper("deepseek_vl_hybrid"),
         Wrapper("idefics3", path="model.text_model"),
-        Wrapper("janus"),
+        Wrapper("janus", ignored=("vq_config",)),
         Wrapper("llava"),
         Wrapper("llava_next"),
         Wrapper("llava_next_video"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin.architectures.blocks import LAYER, NormStyle, Operations, plain_mlp
-from napkin.architectures.masked import BARE, MASKED, Sizes, bert_modules, encoder, must_tie, pooler, purpose_of
+from napkin.architectures.masked import BARE, MASKED, Sizes, bert_modules, encoder, heads_apart, pooler, purpose_of
 from napkin.architectures.reading import activation, depth, width
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
@@ -55,13 +55,14 @@ def mobilebert(config: Config) -> Model:
     """
     read = _read(config)
     layer = Layer("encoder", _layer(read))
-    return encoder(
+    model = encoder(
         read.sizes,
         _embedding(read),
         ((read.sizes.layers, layer),),
         _head(read),
         tie=read.sizes.purpose != BARE,
     )
+    return heads_apart(model, config)
 
 
 def _read(config: Config) -> _MobileBert:
@@ -102,8 +103,6 @@ def _read_sizes(config: Config, narrow: int) -> Sizes:
     purpose = purpose_of(config, pretraining=True)
     if purpose == BARE:
         config.ignore("tie_word_embeddings")
-    else:
-        must_tie(config)
     return Sizes(
         config.name,
         width(config),

@@ -50,6 +50,7 @@ class Wrapper:
     config_class, defaults, aliases  as in `ConfigClass`
     path            where the language model is in this class
     flat            published files have the language model's fields on the outer level
+    ignored         fields that describe other networks than the language model
     unread          a field of the language model that this class does not read
     implementation  what its class does with text, where that differs from the language model's own class
     refused         why napkin does not count it
@@ -61,6 +62,7 @@ class Wrapper:
     aliases: Mapping[str, str] = _NONE
     path: str = "model.language_model"
     flat: bool = False
+    ignored: tuple[str, ...] = ()
     unread: str = ""
     implementation: Implementation | None = None
     refused: str = ""

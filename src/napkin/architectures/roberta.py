@@ -57,7 +57,7 @@ XLM_ROBERTA_XL = Architecture(
 # arXiv:2407.19669
 GTE = Architecture(
     "gte",
-    Bert(positions=False, rotary="half", gated=True, pooler=False, head="gelu"),
+    Bert(positions=False, rotary="half", gated=True, pooler=False, head="gelu", biases=1),
     config_class="GteConfig",
     defaults={
         "hidden_act": "gelu", "intermediate_size": 3072, "max_position_embeddings": 8192, "num_attention_heads": 12,

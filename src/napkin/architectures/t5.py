@@ -27,6 +27,7 @@ from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.operations.embedding import PositionBias
 from napkin.operations.implementations import EAGER, OWN_LABELS
+from napkin.operations.learned import Parameters
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model, Parts, stack_of
 from napkin.operations.pointwise import Dropout, Scale
@@ -121,8 +122,11 @@ def t5(config: Config, *, every_layer: bool = False) -> Model:
     return _network(_sizes(config, every_layer), feed)
 
 
-def _network(sizes: _Sizes, feed: Block, experts: Block | None = None, sparse: Sparse | None = None) -> Model:
-    """Return T5's network. `sparse` says which layers have `experts` in place of an MLP."""
+def _network(
+    sizes: _Sizes, feed: Block, experts: Block | None = None, sparse: Sparse | None = None, *, apart: bool = False
+) -> Model:
+    """Return T5's network. `sparse` says which layers have `experts` in place of an MLP; `apart`: where the embeddings
+    are not tied, each stack has its own."""
     hidden = sizes.hidden
 
     def runs(count: int, decoder: bool) -> Parts:
@@ -133,10 +137,15 @@ def _network(sizes: _Sizes, feed: Block, experts: Block | None = None, sparse: S
 
     before = (*embedding(sizes.vocabulary, hidden), Dropout("embedding_dropped", ("embedding",), hidden))
     final: Operations = (RMS_T5("final_norm", "x", hidden), Dropout("final_dropped", ("final_norm",), hidden))
-    stacks = [stack_of("encoder", before, runs(sizes.layers, False), final)]
+    own = apart and sizes.has_head and not sizes.tied and sizes.decoder_layers > 0
+    table = (("weight", (sizes.vocabulary, hidden)),)
+    unused: Operations = (Parameters("unused_embedding", (), table, VOCABULARY, trained=False),) if own else ()
+    stacks = [stack_of("encoder", (*unused, *before), runs(sizes.layers, False), final)]
     if sizes.decoder_layers:
         after = (*final, *_head(sizes)) if sizes.has_head else final
-        stacks.append(stack_of("decoder", shared_embedding(before), runs(sizes.decoder_layers, True), after))
+        stacks.append(
+            stack_of("decoder", before if own else shared_embedding(before), runs(sizes.decoder_layers, True), after)
+        )
     return Model(
         name=sizes.name,
         stacks=tuple(stacks),
@@ -213,7 +222,13 @@ def switch_transformers(config: Config) -> Model:
         every = steps[causal]
         return every > 0 and (place % every == 1 or every == 1)
 
-    return _network(_sizes(config), feed, experts, sparse)
+    sizes = _sizes(config)
+    if sizes.decoder_layers and sizes.has_head and not sizes.tied:
+        config.notes.append(
+            "untied embeddings: each stack and the head has its own, and the class also holds a shared one that "
+            "nothing uses; published checkpoints hold fewer"
+        )
+    return _network(sizes, feed, experts, sparse, apart=True)
 
 
 _T5 = replace(OWN_LABELS, casts_down=True)

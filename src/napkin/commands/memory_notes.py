@@ -55,7 +55,7 @@ def _notes_on_evidence(model: Model, setup: Setup, found: Fit, implementation: s
         )
         notes.append(f"recurrent layers are taken to run by their {run_by}; their fallback keeps far more")
     measured = verdicts.is_measured(model, setup, implementation)
-    width = verdicts.width_of(found.step, implementation)
+    width = verdicts.width_of(model, setup, implementation)
     if measured and setup.frozen is None and implementation == "hf" and setup.attention in setup.implementation.kernels:
         notes.append(f"saved activations are exact for transformers {TRANSFORMERS} on torch {TORCH}, kernels as named")
         notes.append(_traced(model, setup))

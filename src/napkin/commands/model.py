@@ -18,7 +18,7 @@ def read_model(inputs: Inputs) -> Model:
     """Return the model asked about; what its config left to class defaults is recorded among the inputs."""
     config = load_config(inputs.text("model", "which model?"))
     ignorable = inputs.texts("assume-ignorable")
-    model = build(config, ignorable)
+    model = build(config, ignorable, inputs.flag("strict-config"))
     _record_defaults(inputs, config)
     for note in model.notes:
         inputs.note(note)

@@ -88,7 +88,7 @@ def run(inputs: Inputs) -> Answer:
     """Answer for a model or one operation."""
     operation = inputs.text("model", "a model, or relu, gelu, dot, matvec, matmul, transfer").strip().lower()
     if operation in OPERATIONS:
-        for name in ("seq", "assume-ignorable"):
+        for name in ("seq", *MODEL_OPTIONS):
             if name in inputs:
                 raise NapkinError(f"--{name} does not apply to {operation}", "it belongs to a model")
         return OPERATIONS[operation](inputs, operation)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from napkin.commands.command import Command
+from napkin.commands.goodput import read_goodput
 from napkin.commands.inputs import Inputs
 from napkin.commands.machine import read_hardware, read_peak
 from napkin.commands.screens.train_time import screen
@@ -64,6 +65,7 @@ def read(inputs: Inputs) -> TrainTimeQuestion:
         pue=inputs.term("pue"),
         carbon=inputs.term("carbon-intensity"),
         confidence=confidence,
+        goodput=read_goodput(inputs, of_mfu=confidence is None),
         step=step,
         named=named,
     )
@@ -79,7 +81,7 @@ def _read_known(inputs: Inputs) -> tuple[dict[str, Term], Term | None, str]:
         known["time"] = inputs.term("within", "time")
     if inputs.has("model"):
         return known, *_read_model(inputs, known)
-    for name in ("seq", "flops", "assume-ignorable", *PREDICTS):
+    for name in ("seq", "flops", "assume-ignorable", "strict-config", *PREDICTS):
         if name in inputs:
             raise NapkinError(f"--{name} belongs to a MODEL", "name a model instead of --params")
     active = inputs.integer_or_none("active-params")
@@ -128,11 +130,13 @@ def answer(question: TrainTimeQuestion) -> Answer:
     """Answer with the run's time, FLOPs, cost, energy, and what was left out."""
     known, hardware, price = question.known, question.hardware, question.price
     if question.confidence is None:
-        answer = _answer_from(question, time.solve(known, question.peak, question.budget, price))
+        answer = _answer_from(question, time.solve(known, question.peak, question.budget, price, question.goodput))
     else:
         from napkin.commands.estimated import add_estimate, estimated
 
-        run = estimated(known, hardware, question.peak, question.budget, price, question.confidence, question.step)
+        run = estimated(
+            known, hardware, question.peak, question.budget, price, question.confidence, question.goodput, question.step
+        )
         answer = _answer_from(question, run.found)
         add_estimate(answer, known, hardware, price is not None, run)
     answer.screen = screen(question, answer)
@@ -142,7 +146,11 @@ def answer(question: TrainTimeQuestion) -> Answer:
 def _answer_from(question: TrainTimeQuestion, found: Mapping[str, Term]) -> Answer:
     """Answer with the run's quantities once they are solved."""
     known, price = question.known, question.price
-    terms = [found[name] for name in ("time", "flops", "mfu", "gpus", "tokens", "params", "gpu_hours") if name in found]
+    terms = [
+        found[name]
+        for name in ("time", "time/uninterrupted", "goodput", "flops", "mfu", "gpus", "tokens", "params", "gpu_hours")
+        if name in found
+    ]
     terms += [found[name] for name in ("gpus/exact", "time/allowed") if name in found]
     if price is not None:
         terms.append(time.cost(found["gpu_hours"], price))
@@ -212,6 +220,7 @@ COMMAND = Command(
         "hardware-file",
         "dtype",
         "mfu",
+        "goodput",
         "within",
         "budget",
         "price",
@@ -221,6 +230,7 @@ COMMAND = Command(
         "flops",
         "seq",
         "assume-ignorable",
+        "strict-config",
         "confidence",
         *PREDICTS,
     ),

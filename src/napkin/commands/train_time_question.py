@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from napkin.inputs.hardware import Hardware
 from napkin.record import record
 from napkin.term import Term
+from napkin.timing.goodput import Goodput
 
 TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ class TrainTimeQuestion:
     peak       of one accelerator, FLOP/s/GPU
     overhead, pue, carbon  what energy and carbon take on top of the accelerators
     confidence  of the intervals where MFU is estimated; None: it is given or solved for
+    goodput    share of the calendar time that is training
     step       the layout whose step the estimate rests on, if any
     named      what the model is called; "" where only its size is given
     """
@@ -38,5 +40,6 @@ class TrainTimeQuestion:
     pue: Term
     carbon: Term
     confidence: float | None
+    goodput: Goodput
     step: StepQuestion | None
     named: str

@@ -19,6 +19,7 @@ OPTIONS = (
     Option(
         "assume-ignorable", names, "Config fields to ignore: fields that you know to change no count", metavar="FIELD,…"
     ),
+    flag("strict-config", "Refuse config fields that the model's class does not read"),
     Option("params", units.positive_count, "Parameters, e.g. 70B", "param", "N"),
     Option("active-params", units.positive_count, "Parameters that serve one token, e.g. 37B", "param", "N"),
     Option("like", units.words, "A model or family whose proportions the largest shape keeps", metavar="MODEL"),
@@ -41,7 +42,7 @@ OPTIONS = (
     Option("implementation", units.words, "Model implementation: hf, nanogpt, megatron", metavar="NAME"),
 )
 
-MODEL_OPTIONS = ("assume-ignorable",)
+MODEL_OPTIONS = ("assume-ignorable", "strict-config")
 """Options of every command that takes MODEL."""
 
 PADDED = ("vocab-multiple",)

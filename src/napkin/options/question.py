@@ -10,6 +10,12 @@ GROUP = "Question"
 
 OPTIONS = (
     Option("mfu", units.fraction, "Model FLOPs utilization, above 0 and at most 1", metavar="X"),
+    Option(
+        "goodput",
+        units.fraction,
+        "Share of the calendar time that is training; checkpoints, interruptions and evaluation take the rest",
+        metavar="X",
+    ),
     Option("within", units.duration, "Deadline, e.g. 30d", "second", "TIME"),
     Option("budget", units.positive, "Budget in USD", "USD", "USD"),
     Option("flops", units.words, "FLOP convention: 6nd, palm, megatron, nanogpt, torch, causal", metavar="NAME"),

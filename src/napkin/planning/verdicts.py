@@ -44,15 +44,14 @@ def is_measured(model: Model, setup: Setup, implementation: str) -> bool:
     return measured(implementation, model.family, name)
 
 
-def width_of(step: PreparedStep, implementation: str) -> Width:
-    """How far the figures can lie from the formula's. Where nothing else is uncertain, live bytes are as far off as
-    those of traced steps of the same code were."""
-    setup = step.setup
-    counted = is_measured(step.model, setup, implementation) and setup.attention in setup.implementation.kernels
+def width_of(model: Model, setup: Setup, implementation: str) -> Width:
+    """Return how far the figures can lie from the formula's. Where nothing else is uncertain, live bytes are as far off
+    as those of traced steps of the same code were."""
+    counted = is_measured(model, setup, implementation) and setup.attention in setup.implementation.kernels
     width = setup.widths[0 if setup.layout.gpus == 1 else 1][0 if counted else 1]
     if implementation != "hf" or not counted or width.live != EXACT.live:
         return width
-    error = traced_error(step.model.family)
+    error = traced_error(model.family)
     return replace(width, live=(-error, error))
 
 
@@ -68,7 +67,7 @@ def evaluate(model: Model, setup: Setup, implementation: str, capacity: Number |
     step = prepare(model, setup)
     rank = worst_rank(step)
     live = leaf("memory/live", rank.live, "byte", TRUE)
-    width = width_of(step, implementation)
+    width = width_of(model, setup, implementation)
     found = allocator.reported(live, setup.layout.gpus, compiled, width, rank.flow(setup))
     copies = narrow_copies(setup, rank)
     if copies:

@@ -86,9 +86,8 @@ def _rows(
         ends = answer.intervals.get("mfu")
         said = "" if ends is None or question.confidence is None else interval(ends, "1", question.confidence)
         rows.append(("MFU", human(mfu, "1", 3), "; ".join([part for part in (said, *_rests_on(answer)) if part])))
-    if "time/uninterrupted" in terms:
+    if "goodput" in terms and terms["goodput"].value != 1:
         rows.append(("training", human(terms["time/uninterrupted"].value, "second"), "without interruptions"))
-    if "goodput" in terms:
         rows.append(
             (
                 "goodput",
