@@ -22,6 +22,11 @@ TONES = {
     "too close to call": "33",
     "too close": "33",
     "close": "33",
+    "healthy": "32",
+    "unhealthy": "31",
+    "throttled": "33",
+    "contended": "33",
+    "incomplete": "33",
 }
 """Verdict → its color, as an ANSI code."""
 BOLD, DIM, DRAWN = "1", "2", "36"
