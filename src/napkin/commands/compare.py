@@ -17,7 +17,7 @@ from napkin.options.layout import DEGREES
 from napkin.options.output import DRAWS
 from napkin.planning import attribution
 from napkin.record import record, replace
-from napkin.render.answer import Answer, Quantities
+from napkin.render.answer import Answer
 from napkin.render.chart import Chart, Series
 from napkin.render.scale import axis, titled
 from napkin.render.screen import Next
@@ -76,7 +76,6 @@ def run(inputs: Inputs) -> Answer:
     ]
     answer.units = {path: have[path][1] for path in shown}
     answer.extra["columns"] = answer.units
-    several = len(parts) > 1
     asked = (command.name, f"A {names[0]}", f"B {names[1]}")
     headline = changes(have, get, shown) if parts and command.name not in LISTED else []
     verdicts = (first.verdict, second.verdict)

@@ -88,7 +88,10 @@ def _screen(question: InitQuestion, terms: Mapping[str, Term]) -> Screen:
             f"{question.fan_in.value:,} inputs each",
             "inputs of std 1",
         ),
-        (f"weights of std {figures(float(terms['init/std'].value))}", "as given" if given else "1/√fan-in keeps the scale"),
+        (
+            f"weights of std {figures(float(terms['init/std'].value))}",
+            "as given" if given else "1/√fan-in keeps the scale",
+        ),
         table=Table(columns, rows),
         next=Next({"std": None}) if given else Next({"std": "0.02"}),
     )

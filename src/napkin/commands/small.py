@@ -227,7 +227,9 @@ def _memory_of_stack(question: TrainedStack) -> Answer:
     where = "device" if optimizers.counters_on_device(question.form) else "host"
     total = found.total.value
     rows = [
-        (part.name.removeprefix("memory/"), size(part.value), part.value / total, "") for part in found.parts if part.value
+        (part.name.removeprefix("memory/"), size(part.value), part.value / total, "")
+        for part in found.parts
+        if part.value
     ]
     return Answer(
         "memory",

@@ -138,7 +138,11 @@ def _screen(question: TensorQuestion, terms: Mapping[str, Term], same: bool) -> 
     if question.offset is not None:
         headline.append(f"the element is at offset {question.offset:,}")
     rows = [
-        ("shape", _tuple(view.shape), "" if same else f"{'a copy' if copied else 'a view'} of {_tuple(question.shape)}"),
+        (
+            "shape",
+            _tuple(view.shape),
+            "" if same else f"{'a copy' if copied else 'a view'} of {_tuple(question.shape)}",
+        ),
         ("strides", _tuple(view.strides), "in elements"),
     ]
     if view.offset:

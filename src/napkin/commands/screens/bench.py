@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from napkin import units
-from napkin.bench.verdicts import mfu_verdict, verdict
+from napkin.bench.verdicts import IMPOSSIBLE, mfu_verdict, verdict
 from napkin.inputs.profile import Profile
 from napkin.inputs.profile_cases import OK, UNSUPPORTED, Case
 from napkin.render.figures import compact, size
@@ -29,8 +29,10 @@ def screen(profile: Profile, path: str | None) -> Screen:
     rows += [*_train(profile), *_collectives(profile)]
     missing = _missing(profile)
     headline = [verdict(profile), *_leading(profile)]
-    if len(headline) == 1 and missing:
-        headline.append(f"not measured: {missing[0][1]}")
+    if len(headline) == 1:
+        headline += (
+            [f"not measured: {missing[0][1]}"] if missing else [f"{label}: {figure}" for label, figure, _ in rows[:1]]
+        )
     remarks = [f"{dtype} not measured: {reason}" for dtype, reason in missing]
     remarks += [f"written to {path}"] if path is not None else []
     return Screen(_device(profile), headline, verdict(profile), quantities(rows), remarks, next=_next(profile, path))
@@ -68,7 +70,7 @@ def _leading(profile: Profile) -> list[str]:
     for dtype, row in profile.summary["matmul"].items():
         if row["sustained"] is not None:
             share = row["of_peak"]
-            said = [] if share is None else [f"MFU {share:.2f}, {mfu_verdict(share)}"]
+            said = [] if share is None else [_judged(share)]
             return [f"{_rate(row['sustained'])} sustained in {dtype}", *said]
     return []
 
@@ -99,7 +101,7 @@ def _matmul(profile: Profile) -> list[BENCH_ROW]:
             continue
         case = _case(profile, dtype, row["sustained_shape"])
         share = row["of_peak"]
-        said = [f"MFU {share:.2f}, {mfu_verdict(share)}"] if share is not None else []
+        said = [_judged(share)] if share is not None else []
         said += [f"burst {_rate(row['burst'])}"] if row["burst"] else []
         said.append("{m}x{k}x{n}".format(**row["sustained_shape"]))
         if case and case.value:
@@ -133,7 +135,7 @@ def _shapes(profile: Profile) -> list[BENCH_ROW]:
         peak = profile.peaks.get(str(p["dtype"]))
         share = case.value.median / peak.dense_flops if peak else None
         said = str(kind).removeprefix("shape_")
-        said += "" if share is None else f"; MFU {share:.2f}, {mfu_verdict(share)}"
+        said += "" if share is None else f"; {_judged(share)}"
         rows.append((label, _rate(case.value.median), said))
     return rows
 
@@ -178,7 +180,9 @@ def _bandwidths(profile: Profile) -> list[BENCH_ROW]:
     """Return the rates of the device's memory and of the link to the host, a row each."""
     rows: list[BENCH_ROW] = []
     for group in ("memory", "host"):
-        rates = [(name, units.human(rate, "byte/s")) for name, rate in profile.summary[group].items() if rate is not None]
+        rates = [
+            (name, units.human(rate, "byte/s")) for name, rate in profile.summary[group].items() if rate is not None
+        ]
         if rates:
             (first, rate), *others = rates
             rows.append((f"{group} {first}", rate, "; ".join(f"{name} {other}" for name, other in others)))
@@ -194,7 +198,7 @@ def _train(profile: Profile) -> list[BENCH_ROW]:
         p = case.params
         palm = row["mfu"].get("palm")
         reached = profile.summary["matmul"].get(str(p["compute"]), {}).get("of_peak")
-        said = [] if palm is None else [f"MFU {palm:.2f}, {mfu_verdict(palm, reached)}"]
+        said = [] if palm is None else [_judged(palm, reached)]
         said.append(f"{p['model']}, {row['layers']} layers, {p['micro_batch']} x {p['sequence']} tokens")
         said.append(f"{p['precision']}, AdamW, recompute {p['recompute']}")
         rows.append((f"training {variant}", f"{row['tokens_per_second']:,.0f} tokens/s", "; ".join(said)))
@@ -242,6 +246,12 @@ def _next(profile: Profile, path: str | None) -> Next:
     if path is None or not known:
         return Next({"quick": True}, keep=())
     return Next({"model": "llama3-8b", "hardware": known, "gpus": "8", "zero": "3", "profile": path}, "step", keep=())
+
+
+def _judged(mfu: float, sustained_share: float | None = None) -> str:
+    """Return an MFU with the word for it."""
+    word = mfu_verdict(mfu, sustained_share)
+    return f"MFU {mfu:.2f}, {'impossible: a wrong peak or rate' if word == IMPOSSIBLE else word}"
 
 
 def _rate(value: float) -> str:

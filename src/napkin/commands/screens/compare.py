@@ -1,4 +1,4 @@
-"""What a person sees of `compare`: how the answer changes from A to B, and what each difference adds or both sides are."""
+"""What a person sees of `compare`: how the answer changes from A to B, and what each difference adds."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ def of_sides(
     if not moved:
         return Screen(asked, ("no difference",), listing=True)
     shown = moved[:MOST_ROWS]
-    rows = [(path, compact(*have[path]), compact(*get[path]), _times(have[path][0], get[path][0])) for path in shown]
+    rows: list[tuple[str, ...]] = [
+        (path, compact(*have[path]), compact(*get[path]), _times(have[path][0], get[path][0])) for path in shown
+    ]
     if any(verdicts):
         rows.insert(0, ("verdict", *(verdict or "" for verdict in verdicts), ""))
     columns = (Column("quantity"), Column("A", right=True), Column("B", right=True), Column("B / A", right=True))

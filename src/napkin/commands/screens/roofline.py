@@ -73,7 +73,9 @@ def of_model(asked: Sequence[str], terms: Mapping[str, Term], verdict: str, rows
         cells.append((f"{len(left)} others", human(sum(left), "second"), Bar(sum(left) / longest), "", ""))
     first = headline(terms, verdict)
     rate = f"{human(terms['rate/attainable'].value, 'FLOP/s')} attainable"
-    return Screen(asked, [*first, rate], table=Table(COLUMNS, cells), next=Next(command="step", keep=("model", "hardware", "seq")))
+    return Screen(
+        asked, [*first, rate], table=Table(COLUMNS, cells), next=Next(command="step", keep=("model", "hardware", "seq"))
+    )
 
 
 def of_transfer(terms: Mapping[str, Term], link: str, memory_of: str) -> Screen:

@@ -62,5 +62,5 @@ def _next(moved: Sequence[Moved]) -> Next:
     """Return what to ask next: the input that moves the answer most, over a range."""
     if not moved:
         return Next({"explain": True})
-    gone = {name: None for name in ("change", "vary", "limit", "against")}
+    gone = dict.fromkeys(("change", "vary", "limit", "against"))
     return Next({**gone, "vary": moved[0].option.name, "change": "50%"})

@@ -41,7 +41,9 @@ def screen(command: str, points: Sequence[Point], shown: Sequence[str], more: in
     said = [f"{_at(point, swept)}: {point.problem.message}" for point in points if point.problem is not None]
     said += [f"{more} more quantities change: --show names one, --csv and --json have all"] if more > 0 else []
     headline = _ends(points, shown[0], swept) if shown else ()
-    return Screen(asked, headline, table=Table(columns, rows), remarks=said, next=_next(points, shown, swept), listing=True)
+    return Screen(
+        asked, headline, table=Table(columns, rows), remarks=said, next=_next(points, shown, swept), listing=True
+    )
 
 
 def _typed(point: Point, name: str) -> str:
@@ -51,7 +53,11 @@ def _typed(point: Point, name: str) -> str:
 def _range(points: Sequence[Point], name: str) -> str:
     """Return the values of an option in words."""
     values = list(dict.fromkeys(_typed(point, name) for point in points))
-    return f"{name} {', '.join(values)}" if len(values) <= 4 else f"{name} {values[0]} to {values[-1]} ({len(values)} values)"
+    return (
+        f"{name} {', '.join(values)}"
+        if len(values) <= 4
+        else f"{name} {values[0]} to {values[-1]} ({len(values)} values)"
+    )
 
 
 def _ends(points: Sequence[Point], path: str, swept: Sequence[str]) -> list[str]:
