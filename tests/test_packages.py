@@ -178,6 +178,7 @@ def test_what_a_cold_train_time_loads() -> None:
         "napkin.inputs.hardware",
         "napkin.options",
         "napkin.options.comparing",
+        "napkin.options.files",
         "napkin.options.bench",
         "napkin.options.layout",
         "napkin.options.machine",

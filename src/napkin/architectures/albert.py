@@ -152,7 +152,7 @@ ALBERT = Architecture(
         "max_position_embeddings": 512, "num_attention_heads": 64, "num_hidden_groups": 1,
         "position_embedding_type": "absolute", "tie_word_embeddings": True, "type_vocab_size": 2, "vocab_size": 30000,
     },
-    implementation=ENCODER,
+    implementation=replace(ENCODER, checkpoints=False),
     modules=bert_modules("albert", head_dense="predictions.dense", lm_head="predictions.decoder") | {
         "project_in": "albert.encoder.embedding_hidden_mapping_in", "q": "attention.query", "k": "attention.key",
         "v": "attention.value", "o": "attention.dense", "up": "ffn", "down": "ffn_output",

@@ -25,7 +25,7 @@ from napkin.architectures.longformer import attention_windows
 from napkin.architectures.reading import activation, depth, tied, width
 from napkin.architectures.record import REQUIRED, Architecture, like
 from napkin.inputs.model import Config
-from napkin.operations.implementations import EAGER, OWN_LABELS
+from napkin.operations.implementations import EAGER, MASKS, OWN_LABELS
 from napkin.operations.learned import Parameters
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model, Parts, stack_of
@@ -262,7 +262,7 @@ def _nllb_moe(config: Config) -> Model:
     return dense.network(dense.sizes(config), lambda inner: partial(experts, inner=inner), sparse)
 
 
-_BART = replace(OWN_LABELS, buffers=(("logits", ""),), closure=("masks",))
+_BART = replace(OWN_LABELS, passes=(MASKS,), buffers=(("logits", ""),), closure=("masks",))
 # arXiv:1910.13461
 BART = Architecture(
     "bart",
@@ -392,7 +392,7 @@ M2M_100 = like(
     computed=True,
     config_class="M2M100Config",
     defaults={"activation_function": "relu", "vocab_size": 128112},
-    implementation=replace(OWN_LABELS, buffers=(("sines", ""),)),
+    implementation=replace(OWN_LABELS, passes=(MASKS,), buffers=(("sines", ""),)),
 )  # fmt: skip
 NLLB_MOE = like(
     M2M_100,
@@ -404,7 +404,8 @@ NLLB_MOE = like(
         "router_bias": False,
     },
     implementation=replace(
-        OWN_LABELS, router="tokens", fp32_router=True, looped="modules", kernels=(EAGER,), buffers=(("sines", ""),),
+        OWN_LABELS, passes=(MASKS,), router="tokens", fp32_router=True, looped="modules", kernels=(EAGER,),
+        buffers=(("sines", ""),),
     ),
     modules={
         "up": "ffn.fc1", "down": "ffn.fc2", "cross_q": "cross_attention.q_proj", "cross_k": "cross_attention.k_proj",

@@ -30,7 +30,7 @@ from napkin.architectures.reading import depth
 from napkin.architectures.record import Architecture, like
 from napkin.inputs.model import Config
 from napkin.operations.embedding import PositionBias
-from napkin.operations.implementations import EAGER, IDS, ROTARY
+from napkin.operations.implementations import ANGLES, EAGER, IDS, MASKS, ROTARY
 from napkin.operations.learned import Parameters
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model, Parts
@@ -261,7 +261,10 @@ BERT_GENERATION = Architecture(
         "hidden_act": "gelu", "intermediate_size": 4096, "max_position_embeddings": 512, "num_attention_heads": 16,
         "position_embedding_type": "absolute", "tie_word_embeddings": True, "vocab_size": 50358,
     },
-    implementation=replace(ENCODER, fp32_loss=True, shifted=True, buffers=(ROTARY, IDS)),
+    implementation=replace(
+        ENCODER, fp32_loss=True, shifted=True, buffers=(ROTARY, IDS), passes=(MASKS,),
+        closure=("tables", "masks"),
+    ),
     modules=bert_modules("bert", lm_head="lm_head.decoder"),
 )  # fmt: skip
 # arXiv:1909.08053
@@ -283,7 +286,9 @@ MPNET = Architecture(
         "hidden_act": "gelu", "intermediate_size": 3072, "max_position_embeddings": 512, "num_attention_heads": 12,
         "relative_attention_num_buckets": 32, "tie_word_embeddings": True, "vocab_size": 30527,
     },
-    implementation=replace(ENCODER, positions="each", kernels=(EAGER,), buffers=(ROTARY, IDS)),
+    implementation=replace(
+        ENCODER, positions="each", kernels=(EAGER,), buffers=(ROTARY, IDS), checkpoints=False
+    ),
     modules=bert_modules("mpnet", head_dense="lm_head.dense", lm_head="lm_head.decoder") | {
         "q": "attention.attn.q", "k": "attention.attn.k", "v": "attention.attn.v", "o": "attention.attn.o",
     },
@@ -312,7 +317,7 @@ ROFORMER = Architecture(
         "num_attention_heads": 12, "rotary_value": False, "tie_word_embeddings": True, "type_vocab_size": 2,
         "vocab_size": 50000,
     },
-    implementation=replace(ENCODER, rotary="layer", segments="each", kernels=(EAGER,), buffers=()),
+    implementation=replace(ENCODER, rotary="layer", segments="each", kernels=(EAGER,), buffers=(), passes=(ANGLES,)),
     modules=bert_modules("roformer") | {
         "project_in": "roformer.embeddings_project",
     },

@@ -30,7 +30,7 @@ from napkin.operations.attention import AttentionCore
 from napkin.operations.base import Operation
 from napkin.operations.convolutions import Conv
 from napkin.operations.embedding import Embedding, RelativeScores
-from napkin.operations.implementations import EAGER, IDS, OWN_LABELS, ROTARY
+from napkin.operations.implementations import EAGER, IDS, OWN_LABELS, PAIRS, ROTARY
 from napkin.operations.learned import Parameters
 from napkin.operations.linear import Matmul, TableMatmul
 from napkin.operations.model import Layer, Model, Parts
@@ -145,7 +145,7 @@ def _network(
     alike = Layer("encoder", once)
     runs: Parts = ((sizes.layers, alike),)
     if first:
-        runs = ((1, Layer("encoder_with_convolution", (*once, *first))),)
+        runs = ((1, Layer("encoder_with_convolution", (*once, *first), beyond=first[0].name)),)
         if sizes.layers > 1:
             runs += ((sizes.layers - 1, alike),)
     masked = masked_head(sizes.hidden, sizes.vocabulary, sizes.function, table_width=read.embedding_width)
@@ -271,7 +271,7 @@ DEBERTA = Architecture(
     },
     implementation=replace(
         OWN_LABELS, mask="each", positions="buffer", segments="each", kernels=(EAGER,), buffers=(ROTARY, IDS),
-        closure=("tables",),
+        closure=("tables",), passes=(PAIRS,),
     ),
     modules=bert_modules("deberta") | {
         "relative_positions": "deberta.encoder.rel_embeddings", "in_proj": "attention.self.in_proj",
@@ -286,7 +286,7 @@ DEBERTA_V2 = like(
     defaults={"intermediate_size": 6144, "num_attention_heads": 24, "vocab_size": 128100},
     implementation=replace(
         OWN_LABELS, positions="buffer", laid_by_heads=True, kernels=(EAGER,), buffers=(ROTARY, IDS),
-        closure=("tables",),
+        closure=("tables",), passes=(PAIRS,),
     ),
     modules=bert_modules("deberta") | {
         "relative_positions": "deberta.encoder.rel_embeddings", "q": "attention.self.query_proj",

@@ -16,7 +16,7 @@ from napkin.architectures.reading import FULL, WINDOWED
 from napkin.architectures.record import Architecture, like
 from napkin.autograd.tensors import Tensor
 from napkin.inputs.model import Config
-from napkin.operations.implementations import HF, HF_EAGER, IDS, NEVER, Running
+from napkin.operations.implementations import HF, HF_EAGER, IDS, MASKS, NEVER, Running
 from napkin.operations.model import Model
 from napkin.record import replace
 
@@ -132,7 +132,7 @@ GPT2 = Architecture(
         "n_layer": "num_hidden_layers",
         "n_positions": "max_position_embeddings",
     },
-    implementation=replace(HF, softmax="native", passes_mask=True, norms_last=False, closure=("tables", "masks")),
+    implementation=replace(HF, softmax="native", passes=(MASKS,), norms_last=False, closure=("tables", "masks")),
     defaults={
         "activation_function": "gelu_new", "max_position_embeddings": 1024, "n_inner": None,
         "num_attention_heads": 12, "tie_word_embeddings": True, "vocab_size": 50257,
@@ -220,6 +220,7 @@ OPENAI_GPT = Architecture(
         HF_EAGER,
         softmax="native",
         positions="buffer",
+        checkpoints=False,
         buffers=(IDS, ("masks", "")),
         norms_last=False,
     ),
@@ -250,7 +251,7 @@ CTRL = Architecture(
         "n_layer": "num_hidden_layers",
         "n_positions": "max_position_embeddings",
     },
-    implementation=replace(HF, softmax="native", drops=NEVER),
+    implementation=replace(HF, softmax="native", drops=NEVER, checkpoints=False),
     defaults={
         "dff": 8192, "max_position_embeddings": 256, "num_attention_heads": 16, "tie_word_embeddings": True,
         "vocab_size": 246534,
@@ -282,7 +283,8 @@ XGLM = Architecture(
     config_class="XGLMConfig",
     aliases={"attention_heads": "num_attention_heads", "d_model": "hidden_size", "num_layers": "num_hidden_layers"},
     implementation=replace(
-        HF_EAGER, softmax="native", masked_scores=_floored, buffers=(("sines", ""),), closure=("masks",)
+        HF_EAGER, softmax="native", masked_scores=_floored, passes=(MASKS,), buffers=(("sines", ""),),
+        closure=("masks",),
     ),
     defaults={
         "activation_function": "gelu", "ffn_dim": 4096, "max_position_embeddings": 2048, "num_attention_heads": 16,

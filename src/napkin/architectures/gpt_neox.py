@@ -136,7 +136,7 @@ GPT_NEOX_JAPANESE = Architecture(
         gated=False,
     ),
     config_class="GPTNeoXJapaneseConfig",
-    implementation=replace(HF_EAGER, softmax="native", joins=True),
+    implementation=replace(HF_EAGER, softmax="native", joins=True, checkpoints=False),
     defaults={
         "hidden_act": "gelu", "intermediate_multiple_size": 4, "max_position_embeddings": 2048,
         "num_attention_heads": 32, "tie_word_embeddings": True, "vocab_size": 32000,

@@ -26,7 +26,7 @@ from napkin.architectures.record import Architecture, like
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.operations.embedding import PositionBias
-from napkin.operations.implementations import EAGER, OWN_LABELS
+from napkin.operations.implementations import EAGER, MASKS, OWN_LABELS, PADDING
 from napkin.operations.learned import Parameters
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model, Parts, stack_of
@@ -231,7 +231,7 @@ def switch_transformers(config: Config) -> Model:
     return _network(sizes, feed, experts, sparse, apart=True)
 
 
-_T5 = replace(OWN_LABELS, casts_down=True)
+_T5 = replace(OWN_LABELS, casts_down=True, passes=(MASKS,))
 MT5 = Architecture(
     "mt5",
     t5,
@@ -284,7 +284,9 @@ SWITCH_TRANSFORMERS = Architecture(
         "relative_attention_max_distance": 128, "relative_attention_num_buckets": 32, "router_bias": False,
         "tie_word_embeddings": True, "vocab_size": 32128,
     },
-    implementation=replace(_T5, router="tokens", fp32_router=True, looped="modules", kernels=(EAGER,)),
+    implementation=replace(
+        _T5, passes=(MASKS, PADDING), router="tokens", fp32_router=True, looped="modules", kernels=(EAGER,)
+    ),
     modules={
         "embedding": "shared", "q": "layer.0.SelfAttention.q", "k": "layer.0.SelfAttention.k",
         "v": "layer.0.SelfAttention.v", "o": "layer.0.SelfAttention.o", "encoder/down": "layer.1.mlp.wo",

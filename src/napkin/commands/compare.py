@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from napkin import term
 from napkin.commands import wrapped
 from napkin.commands.command import Command, find
 from napkin.commands.inputs import Inputs, OptionText
-from napkin.commands.screens.compare import changes, of_sides, of_steps
+from napkin.commands.screens.compare import Contribution, changes, of_sides, of_steps
 from napkin.commands.wrapped import Question
 from napkin.elementwise import ratio
 from napkin.errors import NapkinError
+from napkin.options.files import DRAWS
 from napkin.options.layout import DEGREES
-from napkin.options.output import DRAWS
 from napkin.planning import attribution
-from napkin.record import record, replace
+from napkin.record import replace
 from napkin.render.answer import Answer
 from napkin.render.chart import Chart, Series
 from napkin.render.scale import axis, titled
@@ -29,16 +29,6 @@ LISTED = ("hardware", "params")
 SHAPLEY = "Shapley 1953, A Value for n-Person Games: the mean over all orders in which the differences can be made"
 
 Names = tuple[str, ...]
-
-
-@record
-class Contribution:
-    """What one difference adds to each quantity: its name, the text on either side, path → what it adds."""
-
-    name: str
-    a: str
-    b: str
-    adds: Mapping[str, float]
 
 
 def run(inputs: Inputs) -> Answer:
@@ -83,7 +73,7 @@ def run(inputs: Inputs) -> Answer:
         made = of_steps(asked, steps, have, get, headline, verdicts)
     else:
         made = of_sides(asked, have, get, named or shared, headline, verdicts)
-    answer.screen = replace(made, next=_next(inputs, command, b, names[1]))
+    answer.screen = replace(made, next=_next(bool(inputs.command.target), command, b, names[1]))
     if not exact:
         answer.notes.append(f"{len(parts)} differences: contributions are means over {attribution.SAMPLED} orders")
     for part in parts:
@@ -159,9 +149,9 @@ def _is_profile(word: str) -> bool:
     return isinstance(data, dict) and data.get("kind") == KIND
 
 
-def _next(inputs: Inputs, command: Command, b: Question, named: str) -> Next:
-    """Return B's own question."""
-    if inputs.command.target:
+def _next(changed: bool, command: Command, b: Question, named: str) -> Next:
+    """Return B's own question; changed: it is A's with other options, no word."""
+    if changed:
         texts = {name: one.text for name, one in b.items() if isinstance(one.text, (str, bool))}
         return Next({**texts, "against": None, "show": None}, command.name)
     if command.name in LISTED:

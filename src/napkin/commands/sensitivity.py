@@ -9,17 +9,18 @@ from napkin.commands import wrapped
 from napkin.commands.command import Command
 from napkin.commands.compare import HEADLINES
 from napkin.commands.inputs import Inputs
+from napkin.commands.moved import Moved
 from napkin.commands.screens.sensitivity import screen
 from napkin.commands.wrapped import Changes, Question
 from napkin.errors import NapkinError
 from napkin.inputs import limits as limits_room
+from napkin.options.files import DRAWS
 from napkin.options.option import Option
-from napkin.options.output import DRAWS
 from napkin.options.ranges import is_whole, written
 from napkin.options.registry import OPTIONS
 from napkin.planning import attribution
-from napkin.record import record, replace
-from napkin.render.answer import Answer, Row
+from napkin.record import replace
+from napkin.render.answer import Answer
 from napkin.render.chart import Chart, Series
 from napkin.render.figures import share
 from napkin.render.scale import axis, titled
@@ -28,44 +29,6 @@ REACH = 64.0
 """A decision's flip is searched between 1/64 and 64 times the present value."""
 
 Asked = Callable[[Changes], "Answer | None"]
-
-
-@record
-class Moved:
-    """One input moved both ways.
-
-    value       of the input, as asked             low, high   (input, answer) where it is lower and higher, or None
-    swing       between the least and the largest answer
-    elasticity  d log(answer) / d log(input)       jump        it could only be halved or doubled
-    flip        the nearest value at which the decision changes, and the decision there
-    """
-
-    option: Option
-    value: float
-    low: tuple[float, float] | None
-    high: tuple[float, float] | None
-    swing: float
-    elasticity: float | None
-    jump: bool
-    flip: attribution.Flip | None = None
-
-    def row(self, decided: bool) -> Row:
-        """Return the row of the answer; decided: whether a decision is watched."""
-        low, high = self.low or (None, None), self.high or (None, None)
-        flip = {"flip": self.flip.value if self.flip else None, "becomes": self.flip.word if self.flip else None}
-        return {
-            "input": self.option.name,
-            "value": self.value,
-            "low": low[0],
-            "high": high[0],
-            "at_low": low[1],
-            "at_high": high[1],
-            "swing": self.swing,
-            "elasticity": self.elasticity,
-            "unit": self.option.unit,
-            "jump": self.jump,
-            **(flip if decided else {}),
-        }
 
 
 def run(inputs: Inputs) -> Answer:

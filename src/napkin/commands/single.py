@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError, did_you_mean
+from napkin.options.files import DRAWS
 from napkin.options.machine import FIGURES
-from napkin.options.output import COMMON, DRAWS
+from napkin.options.output import COMMON
 from napkin.options.small import LINEAR_OPTIONS
 from napkin.render.answer import Answer
 

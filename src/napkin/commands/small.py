@@ -7,6 +7,7 @@ from collections.abc import Callable
 from napkin import units
 from napkin.commands.inputs import Inputs
 from napkin.commands.machine import read_dtype, read_hardware
+from napkin.commands.screens import linear as screen
 from napkin.counting import linear_stack as linear
 from napkin.counting.utilization import verdict_of
 from napkin.errors import BROKEN, OK, NapkinError
@@ -16,8 +17,7 @@ from napkin.operations.work import Gemm, gemm
 from napkin.options.option import parsed
 from napkin.record import record
 from napkin.render.answer import Answer
-from napkin.render.figures import size
-from napkin.render.screen import Next, Screen, quantities, shares
+from napkin.render.screen import Next, Screen, quantities
 from napkin.term import Term, add, constant, divide, leaf, multiply
 from napkin.training import optimizers
 from napkin.training.optimizers import Optimizer
@@ -225,23 +225,10 @@ def _memory_of_stack(question: TrainedStack) -> Answer:
     stack, policy, optimizer = question.stack, question.policy, question.optimizer
     found = linear_memory(stack.widths, stack.batch, policy, optimizer)
     where = "device" if optimizers.counters_on_device(question.form) else "host"
-    total = found.total.value
-    rows = [
-        (part.name.removeprefix("memory/"), size(part.value), part.value / total, "")
-        for part in found.parts
-        if part.value
-    ]
-    return Answer(
-        "memory",
-        terms=[found.total, *found.parts, found.counters, found.saved_input, found.params],
-        notes=[f"apart from the total: step counters (on the {where}) and the saved input, which is the data itself"],
-        screen=Screen(
-            (f"Training {stack.title}", optimizer.name, policy.name),
-            (size(total), f"{found.params.value:,} parameters"),
-            table=shares(rows),
-            next=Next(command="flops", keep=("model", "widths", "width", "depth", "batch")),
-        ),
-    )
+    note = f"apart from the total: step counters (on the {where}) and the saved input, which is the data itself"
+    terms = [found.total, *found.parts, found.counters, found.saved_input, found.params]
+    title = f"{stack.title}, {optimizer.name}, {policy.name}"
+    return Answer("memory", title, terms, notes=[note], screen=screen.memory(title, found, optimizer, policy))
 
 
 ANSWERS: dict[tuple[str, str], Callable[[Inputs], Answer]] = {

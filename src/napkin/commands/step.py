@@ -13,9 +13,9 @@ from napkin.commands.step_model import StepQuestion, memory_terms, read_step
 from napkin.evidence.utilization import utilization_terms
 from napkin.inputs.hardware import Hardware
 from napkin.operations.queries import has_scan
+from napkin.options.files import DRAWS
 from napkin.options.layout import STAGE_OPTIONS
 from napkin.options.model import MODEL_OPTIONS, PADDED
-from napkin.options.output import DRAWS
 from napkin.options.training import SETUP_DEFAULTS, SETUP_OPTIONS
 from napkin.render.answer import Answer
 from napkin.term import Term

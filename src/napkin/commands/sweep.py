@@ -2,40 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from napkin.commands import wrapped
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
 from napkin.commands.screens.sweep import chosen, screen
+from napkin.commands.sweep_point import Point, value_of
 from napkin.errors import NapkinError
-from napkin.options.option import Option, Parsed
-from napkin.options.output import DRAWS
+from napkin.options.files import DRAWS
+from napkin.options.option import Option
 from napkin.options.ranges import MOST_VALUES, values
 from napkin.record import record
-from napkin.render.answer import Answer, Quantities, Row, Shown, end_path
+from napkin.render.answer import Answer, Row, Shown, end_path
 from napkin.render.chart import Chart, Series
 from napkin.render.scale import axis, titled
 
 Axis = tuple[Option, list[str] | list[bool]]
-
-
-@record
-class Point:
-    """One question of a sweep: the text of each swept option, and its answer, or why there is none."""
-
-    changes: Mapping[str, str | bool]
-    answer: Answer | None
-    problem: NapkinError | None = None
-
-    @property
-    def quantities(self) -> Quantities:
-        """What was found: path → (value, unit)."""
-        return {} if self.answer is None else self.answer.quantities()
-
-    def value(self, option: Option) -> Parsed:
-        """Return what the text of a swept option says, in base units."""
-        return _value(option, self.changes[option.name])
 
 
 def run(inputs: Inputs) -> Answer:
@@ -100,15 +83,11 @@ def _answer(name: str, command: Command, axes: Sequence[Axis], points: Sequence[
         option: one for option, one in answers[0].inputs.items() if option not in swept and one.origin != "solved"
     }
     for option, listed in axes:
-        result.inputs[option.name] = Shown([_value(option, v) for v in listed], None, "given", option.unit)
+        result.inputs[option.name] = Shown([value_of(option, v) for v in listed], None, "given", option.unit)
     result.notes = list(dict.fromkeys(note for answer in answers for note in answer.notes))
     charts = Panels(command.name, options[0], options[1] if len(options) > 1 else None, points, frozenset(kept))
     result.plot = [charts.of(path, units[path]) for path in shown]
     return result
-
-
-def _value(option: Option, text: str | bool) -> Parsed:
-    return text if isinstance(text, bool) else option.parse(text)
 
 
 @record

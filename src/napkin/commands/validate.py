@@ -14,7 +14,7 @@ from napkin.evidence.compared import Compared
 from napkin.evidence.error_statistics import Errors, by_group, by_quantity, errors_of
 from napkin.evidence.published import Published, RunRow
 from napkin.evidence.published import read as read_published
-from napkin.options.output import DRAWS
+from napkin.options.files import DRAWS
 from napkin.record import record
 from napkin.render.answer import Answer, Row
 from napkin.render.chart import Chart, Series

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import Tensor, select
 from napkin.elementwise import Number
-from napkin.operations.attention_kernels import expanded, keys_of
+from napkin.operations.attention_kernels import expanded, keys_of, no_bias, position_bias
 from napkin.operations.facts import Attention
 from napkin.operations.implementations import ALIBI, ALWAYS
 from napkin.operations.lowering import Lowering, either
@@ -50,6 +50,8 @@ def eager(run: Lowering, op: Attention, qkv: tuple[Tensor, ...], heads: Number, 
     scores = scores if relative else tape.scale(scores)
     if op.softcap:
         scores = run.capped(scores)
+    if op.position == "relative":
+        scores = tape.add(scores, no_bias(run, op, heads) if op.cross else position_bias(run, op, heads))
     if op.position == "distance":
         scores = tape.add(scores, run.read(op, 3).tensor)
     if op.position == "dynamic":
@@ -57,7 +59,7 @@ def eager(run: Lowering, op: Attention, qkv: tuple[Tensor, ...], heads: Number, 
     elif implementation.mask:
         mask = causal_mask(run)
         scores = tape.record("masked_fill", (scores,), tape.new(scores.count, scores.dtype, "masked"), (mask,))
-    else:
+    elif op.position != "relative" or op.causal:
         scores = tape.shift(scores, "masked", "fp32" if tape.autocast else "")
     if implementation.masked_scores is not None:
         scores = implementation.masked_scores(run, scores)

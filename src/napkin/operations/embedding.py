@@ -9,7 +9,7 @@ from napkin.operations.lora import adapts_embedding
 from napkin.operations.lowering import Lowering, Value
 from napkin.operations.ordinary import NOT_TIMED, Lookup, Ordinary
 from napkin.operations.primitives import minimum
-from napkin.operations.roles import HEADS, POSITION, REPLICATED, TABLES, TOKEN, VOCABULARY
+from napkin.operations.roles import HEADS, POSITION, REPLICATED, SHARED_TENSOR, TABLES, TOKEN, VOCABULARY
 from napkin.operations.work import Gemm, Weight, Work, gemm
 from napkin.record import record, replace
 
@@ -105,6 +105,9 @@ class PositionBias(Lookup):
         heads = ceil_div(self.heads, run.split.tensor)
         bias = tape.new(pairs * heads, stored, "bias")
         run.bias = tape.record("embedding", (buckets,), bias, (buckets,), weight=self.buckets * heads * BYTES[stored])
+        if self.shared:
+            run.bias.places[0][1].shared = True
+            run.shared_tensors[SHARED_TENSOR + self.name] = Value(run.bias, heads, True)
         return Value(run.bias, heads, True)
 
 

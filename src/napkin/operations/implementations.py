@@ -141,6 +141,9 @@ ROTARY = ("rotary", "fp32")
 IDS = ("ids", "int64")
 """A buffer of position ids."""
 
+MASKS, POSITION_IDS, PADDING, PAIRS, ANGLES = "masks", "ids", "padding", "pairs", "angles"
+"""What a class passes to its layers by position."""
+
 ALWAYS, ALIBI, NEVER = "always", "alibi", "never"
 
 
@@ -166,7 +169,10 @@ class Implementation:
     kernels      attention kernels that the implementation can call
     kernel_mask  the explicit mask that torch's scaled_dot_product_attention gets. "": none · long: windows that are not
                  longer than the sequence · windows: every window · always: the causal mask too
-    passes_mask  the mask is an argument of the checkpointed layer, which autograd then saves
+    passes       positional arguments of each layer next to the stream, which its checkpoint keeps. masks: attention's,
+                 one for each window · ids: one row of positions · padding: an encoder's mask of its tokens · pairs: an
+                 fp32 mask of the pairs of tokens of each sequence · angles: sines and cosines. What a gradient passes
+                 through (the encoder's output, position biases, layers' own inputs) is always a positional argument
     few_heads    how keys and values of fewer heads reach the kernel. "": as it takes them · repeated: for each query
                  head · unchanged: as they are, which only torch's math form accepts
     qkv          how query, key and value are cut from a fused projection. "": at once, as views · joined: the
@@ -248,6 +254,7 @@ class Implementation:
                  more, each stack its own · logits: one for each token of the vocabulary · scale: the factor of each
                  embedding · factors: two of layers' own inputs · scalar: one for each layer · scalars: two for each
                  layer
+    checkpoints  the class supports activation checkpointing
     norms_last   a layer registers its norms after its linear layers
     closure      what a checkpointed layer refers to: tables (cos and sin), ids (one row of positions), each ids (a row
                  for each sequence), masks (eager attention's, one for each window), mask (one for all), alibi (slopes
@@ -295,7 +302,7 @@ class Implementation:
     token_ids: str = ""
     fp32_norm_weight: bool = False
     kernels: tuple[str, ...] = ALL_KERNELS
-    passes_mask: bool = False
+    passes: tuple[str, ...] = ()
     crops: bool = False
     swiglu: str = "split"
     gather_again: bool = False
@@ -305,6 +312,7 @@ class Implementation:
     tuning: Tuning | None = None
     buffers: tuple[tuple[str, str], ...] = (ROTARY,)
     norms_last: bool = True
+    checkpoints: bool = True
     closure: tuple[str, ...] = ("tables", "ids", "masks")
     weights_late: bool = True
     norms_inline: bool = False
@@ -380,18 +388,24 @@ FRAMEWORKS: dict[str, Implementation] = {
 IMPLEMENTATIONS = ("hf", *FRAMEWORKS)
 
 
-ONE, MANY = "one", "many"
+ONE, MANY, PLAIN, DROPS = "one", "many", "plain", "dropout"
 
 
-def mode(precision: str, attention: str, dropout: bool, sequences: int) -> str:
+def mode(precision: str, attention: str, dropout: bool, sequences: int, recompute: str = "none") -> str:
     """Return the name of a mode: bf16, fp32 or autocast · the attention kernel · dropout or not · one sequence or more
-    (torch makes views where a dimension is 1)."""
-    return f"{precision}/{attention}/{'dropout' if dropout else 'plain'}/{ONE if sequences == 1 else MANY}"
+    (torch makes views where a dimension is 1) · what is recomputed, where anything is."""
+    name = f"{precision}/{attention}/{DROPS if dropout else PLAIN}/{ONE if sequences == 1 else MANY}"
+    return name if recompute == "none" else f"{name}/{recompute}"
+
+
+def recomputation_of(name: str) -> str:
+    """Return what is recomputed in a mode."""
+    return name.split("/")[4] if name.count("/") == 4 else "none"
 
 
 def measured(implementation: str, model_type: str, mode: str) -> bool:
     """Return whether the bytes kept for backward in this mode equal those that hooks counted on the implementation, for
     every config that was drawn (tools/saved_bytes.py)."""
     if implementation != "hf":
-        return implementation == "nanogpt" and model_type == "gpt2"
+        return implementation == "nanogpt" and model_type == "gpt2" and recomputation_of(mode) == "none"
     return mode in measured_modes(model_type)

@@ -158,7 +158,9 @@ class SideInput(View):
     def lower(self, run: Lowering) -> Value:
         tape = run.tape
         dtype = ("fp32" if self.fp32 else tape.autocast) if tape.autocast else tape.compute
-        return Value(tape.new(run.tokens * self.width, dtype, "from the layer before"), self.width)
+        given = tape.new(run.tokens * self.width, dtype, "from the layer before")
+        run.takes(given)
+        return Value(given, self.width)
 
 
 @record

@@ -30,6 +30,13 @@ class Fit:
     verdict: str
 
 
+def mode_of(setup: Setup) -> str:
+    """Return the name of the mode in which a step runs, as it would be traced."""
+    numbers = setup.precision
+    precision = "autocast" if numbers.autocast else "fp32" if numbers.param == "fp32" else "bf16"
+    return mode(precision, setup.attention, setup.dropout > 0, int(setup.layout.micro))
+
+
 def is_measured(model: Model, setup: Setup, implementation: str) -> bool:
     """Whether what this step keeps for backward was counted on the code itself: never with 8-bit products, nor with
     what is trained beside frozen weights or a loss of its own, whose libraries were not run."""
@@ -39,9 +46,7 @@ def is_measured(model: Model, setup: Setup, implementation: str) -> bool:
         return False
     if numbers.compute not in EXACT_KEPT or setup.implementation.tuning is not None or setup.implementation.loss:
         return False
-    precision = "autocast" if numbers.autocast else "fp32" if numbers.param == "fp32" else "bf16"
-    name = mode(precision, setup.attention, setup.dropout > 0, int(setup.layout.micro))
-    return measured(implementation, model.family, name)
+    return measured(implementation, model.family, mode_of(setup))
 
 
 def width_of(model: Model, setup: Setup, implementation: str) -> Width:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from napkin.elementwise import ratio
+from napkin.record import record
 from napkin.render.answer import Quantities
 from napkin.render.figures import compact
 from napkin.render.screen import Column, Screen, Table
-
-if TYPE_CHECKING:
-    from napkin.commands.compare import Contribution
 
 LEADING = (
     "time",
@@ -36,6 +33,16 @@ LEADING = (
 DETAILS = ("/at/", "/after/", "/sparse_peak/", "/ridge/", "/low", "/high")
 """Parts of the paths that are shown last."""
 MOST_ROWS, IN_HEADLINE = 15, 3
+
+
+@record
+class Contribution:
+    """What one difference adds to each quantity: its name, the text on either side, path → what it adds."""
+
+    name: str
+    a: str
+    b: str
+    adds: Mapping[str, float]
 
 
 def signed(value: float, unit: str) -> str:

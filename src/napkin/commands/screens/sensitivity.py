@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from napkin.commands.moved import Moved
 from napkin.render.figures import between, compact
 from napkin.render.screen import Bar, Column, Next, Screen, Table
-
-if TYPE_CHECKING:
-    from napkin.commands.sensitivity import Moved
 
 COLUMNS = (
     Column("input"),

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from napkin.commands.screens.compare import LEADING
+from napkin.commands.sweep_point import Point
 from napkin.render.figures import compact
 from napkin.render.screen import Column, Next, Screen, Table
-
-if TYPE_CHECKING:
-    from napkin.commands.sweep import Point
 
 MOST_COLUMNS = 5
 """Quantities that are shown where none is named; --csv and --json have all that change."""
