@@ -63,7 +63,7 @@ def of_one(h: Hardware, terms: Mapping[str, Term]) -> Screen:
     asked = (f"{h.name}{f' by {h.vendor}' if h.vendor else ''}", f"--hardware {h.slug}")
     names = [*h.default_for, *h.aliases]
     remarks = [f"also called: {', '.join(names)}"] if names else []
-    remarks += [h.note[0].upper() + h.note[1:]] if h.note else []
+    remarks += [h.note] if h.note else []
     following = Next({"explain": True})
     return Screen(asked, headline, table=quantities(rows), remarks=remarks, next=following, listing=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from napkin.commands.screens.compare import LEADING
@@ -11,6 +12,9 @@ from napkin.render.screen import Column, Next, Screen, Table
 
 MOST_COLUMNS = 5
 """Quantities that are shown where none is named; --csv and --json have all that change."""
+
+LARGER = ("mfu", "params/max", "fits/params", "tokens", "params", "tokens_per_second")
+"""Quantities of which more is better."""
 
 
 def chosen(kept: Sequence[str], named: bool) -> list[str]:
@@ -65,7 +69,7 @@ def _ends(points: Sequence[Point], path: str, swept: Sequence[str]) -> list[str]
     if least is None or largest is None or least.quantities[path][0] == largest.quantities[path][0]:
         return []
     ends = (f"{compact(*one.quantities[path])} ({_at(one, swept)})" for one in (least, largest))
-    return [f"{path} from {' to '.join(ends)}"]
+    return [f"{path} from {next(ends)}", f"to {next(ends)}"]
 
 
 def _at(point: Point, swept: Sequence[str]) -> str:
@@ -73,10 +77,11 @@ def _at(point: Point, swept: Sequence[str]) -> str:
 
 
 def _next(points: Sequence[Point], shown: Sequence[str], swept: Sequence[str]) -> Next:
-    """Return the question of the least value, asked by itself."""
+    """Return the question of the best value, asked by itself."""
     known = [point for point in points if point.answer is not None]
     path = shown[0] if shown else ""
-    best = min(known, key=lambda point: point.quantities[path][0] if path in point.quantities else float("inf"))
+    sign = -1 if path in LARGER else 1
+    best = min(known, key=lambda point: sign * point.quantities[path][0] if path in point.quantities else math.inf)
     gone: Mapping[str, None] = {"over": None, "by": None, "show": None}
     assert best.answer is not None
     return Next({**best.changes, **gone}, best.answer.command)
