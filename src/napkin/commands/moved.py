@@ -15,6 +15,7 @@ class Moved:
     value       of the input, as asked             low, high   (input, answer) where it is lower and higher, or None
     swing       between the least and the largest answer
     elasticity  d log(answer) / d log(input)       jump        it could only be halved or doubled
+    estimated   it is an estimate, moved over its interval
     flip        the nearest value at which the decision changes, and the decision there
     """
 
@@ -25,6 +26,7 @@ class Moved:
     swing: float
     elasticity: float | None
     jump: bool
+    estimated: bool = False
     flip: attribution.Flip | None = None
 
     def row(self, decided: bool) -> Row:
@@ -42,5 +44,6 @@ class Moved:
             "elasticity": self.elasticity,
             "unit": self.option.unit,
             "jump": self.jump,
+            "estimated": self.estimated,
             **(flip if decided else {}),
         }

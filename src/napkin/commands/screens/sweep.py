@@ -69,7 +69,7 @@ def _ends(points: Sequence[Point], path: str, swept: Sequence[str]) -> list[str]
     if least is None or largest is None or least.quantities[path][0] == largest.quantities[path][0]:
         return []
     ends = (f"{compact(*one.quantities[path])} ({_at(one, swept)})" for one in (least, largest))
-    return [f"{path} from {next(ends)}", f"to {next(ends)}"]
+    return [f"{path}: least {next(ends)}", f"largest {next(ends)}"]
 
 
 def _at(point: Point, swept: Sequence[str]) -> str:
