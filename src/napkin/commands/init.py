@@ -69,7 +69,7 @@ def _screen(question: InitQuestion, terms: Mapping[str, Term]) -> Screen:
         each, after = (figures(float(terms[one].value), 3) for one in (path, f"{path}/after_depth"))
         return (label, each, remark) if depth == 1 else (label, each, after, remark)
 
-    cut = f"normal, cut at ±{question.cut:g} std"
+    cut = f"normal, cut at ±{question.cut.value:g} std"
     rows = (
         scale("these weights", "init/output_std", "normal"),
         scale("truncated", "init/truncated/output_std", cut),
