@@ -1,7 +1,8 @@
 """From a config.json to the operations of its network, and how its implementation runs them.
 
-A family of architectures is one module of this package with a tuple of records (`ARCHITECTURES`, record.py). Only the
-module of the model_type that is asked for is imported: `napkin._tables.architectures` says which one that is.
+A family of architectures is one module of `families` with a tuple of records (`ARCHITECTURES`, record.py); the modules
+next to this one are the parts that families share. Only the family of the model_type that is asked for is imported:
+`napkin._tables.architectures` says which one that is.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from napkin.operations.model import Model
 from napkin.record import replace
 
 MODULES: dict[str, str] = _index.MODULES
-"""model_type → the module of this package that has its record."""
+"""model_type → the module of `families` that has its record."""
 WRAPPERS: dict[str, str] = _index.WRAPPERS
 """Multimodal model_type → the model_type of the language model within it, where its file does not state one."""
 
@@ -75,7 +76,7 @@ def implementation_of(implementation: str, model_type: str) -> Implementation:
 
 
 def _record(model_type: str) -> Architecture:
-    records: tuple[Architecture, ...] = import_module(f"{__name__}.{MODULES[model_type]}").ARCHITECTURES
+    records: tuple[Architecture, ...] = import_module(f"{__name__}.families.{MODULES[model_type]}").ARCHITECTURES
     return next(one for one in records if one.model_type == model_type)
 
 
@@ -99,8 +100,15 @@ def text_model(config: Config) -> Config:
     name = printable(config.model_type, 40)
     if wrapper is not None and wrapper.refused:
         raise config.refuse("model_type", f"{name} {wrapper.refused}")
+    field, kind = wrapper.within if wrapper is not None else ("", "")
+    if field and config.has(field):
+        config.ignore(*(other for other in config.fields if other.endswith("_config") or "talker" in other))
+        config.ignore("architectures", *(other for other in config.fields if _OTHER_MODALITIES.fullmatch(other)))
+        return text_model(config.nested(field, kind))
     config.notes.append(f"only the language model of {name} is counted, vision and other modalities are not")
-    config.ignore(*(field for field in config.fields if _OTHER_MODALITIES.fullmatch(field)), "architectures")
+    blocks = (field for field, value in config.fields.items() if field.endswith("_config") and isinstance(value, dict))
+    config.ignore(*(field for field in blocks if field not in ("text_config", _PREDICTION)), "architectures")
+    config.ignore(*(field for field in config.fields if _OTHER_MODALITIES.fullmatch(field)))
     if wrapper is not None:
         config.ignore(*wrapper.ignored)
     if wrapper is not None and wrapper.flat and not config.has("text_config"):
@@ -143,5 +151,7 @@ def _settle_tie(config: Config, text: Config) -> None:
 def _release(config: Config) -> int | None:
     """Return the major version of transformers that wrote the file, where it says so."""
     written = config.raw("transformers_version", required=False)
+    if written is None and isinstance(config.document.data, dict):
+        written = config.document.data.get("transformers_version")
     found = re.match(r"(\d{1,3})\.", written) if isinstance(written, str) else None
     return int(found[1]) if found else None

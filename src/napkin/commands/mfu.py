@@ -9,7 +9,7 @@ from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
 from napkin.commands.machine import read_dtype, read_hardware, read_hardware_table
 from napkin.commands.measured_rate import Counted, known_convention, read_rate
-from napkin.commands.model import read_documents, read_model, read_sequence
+from napkin.commands.model import read_documents, read_indexer_loss, read_model, read_sequence
 from napkin.commands.single import run_single
 from napkin.commands.step_model import StepQuestion, read_step
 from napkin.counting import conventions, flops, utilization
@@ -118,7 +118,8 @@ def _read_counted(inputs: Inputs) -> tuple[str, Counted, Term]:
     model = read_model(inputs)
     seq = read_sequence(inputs, model)
     documents = read_documents(inputs, seq)
-    over = flops.works(model, 1, seq, target=inputs.integer_or_none("target-seq"), documents=documents)
+    target, indexer_loss = inputs.integer_or_none("target-seq"), read_indexer_loss(inputs, model)
+    over = flops.works(model, 1, seq, target=target, documents=documents, indexer_loss=indexer_loss)
     counted = Counted(conventions.all_conventions(model, over), seq)
     return model.name, counted, utilization.repeated(model, over, again)
 
@@ -250,6 +251,7 @@ COMMAND = Command(
         "target-seq",
         "document-lengths",
         "mean-document-length",
+        "indexer-loss",
         "batch",
         "flops",
         "claimed-mfu",

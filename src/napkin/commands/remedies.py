@@ -10,12 +10,12 @@ from napkin.commands.memory_question import MemoryQuestion
 from napkin.commands.setup import read_setup
 from napkin.errors import NapkinError
 from napkin.evidence.rates import gpus_per_node
-from napkin.footprint.setup import Setup
 from napkin.inputs.hardware import Hardware
 from napkin.planning.remedies import Options, Remedy, Search, axes, remedies, with_more_gpus
 from napkin.planning.verdicts import Fit
 from napkin.record import record
 from napkin.render.answer import Answer, Row
+from napkin.training.setup import Setup
 
 
 @record

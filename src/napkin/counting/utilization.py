@@ -48,8 +48,7 @@ def repeated(model: Model, over: Works, recompute: Recompute) -> Term:
     one = constant("1", 1)
     if recompute.kind == "none":
         return constant("no_recomputation", 1)
-    three = constant("3", 3, "1", "forward, and twice it backward")
-    step = multiply("flops/step", three, flops.forward(model, over))
+    step = flops.passes("flops/step", model, over)
     return add("with_recomputation", one, divide("recomputed_share", recomputed(model, over, recompute), step))
 
 
