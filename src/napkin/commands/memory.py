@@ -36,9 +36,9 @@ def run(inputs: Inputs) -> Answer:
 
         return serving.answer(serving.read(inputs, model))
     if inputs.has("min"):
-        from napkin.commands.memory_fewest import answer_fewest
+        from napkin.commands.memory_fewest import run_fewest
 
-        return answer_fewest(inputs, model, answer)
+        return run_fewest(inputs, model, answer)
     return answer(read(inputs, model))
 
 

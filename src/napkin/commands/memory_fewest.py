@@ -24,7 +24,7 @@ GIVEN = ("gpus", "dp", "max", "snapshot", "tensors")
 """Options that ask something else, or give what is asked for."""
 
 
-def answer_fewest(inputs: Inputs, model: Model, answer: Callable[[MemoryQuestion], Answer]) -> Answer:
+def run_fewest(inputs: Inputs, model: Model, answer: Callable[[MemoryQuestion], Answer]) -> Answer:
     """Answer with the memory on the fewest GPUs on which the step surely fits: powers of two up to a node, then whole
     nodes; states sharded over all of them (ZeRO-3) and, if that is not enough, all recomputed, where the options leave
     it open."""
@@ -35,9 +35,9 @@ def answer_fewest(inputs: Inputs, model: Model, answer: Callable[[MemoryQuestion
     sharded: Options = {} if {"zero", "distributed-optimizer"} & set(inputs.given) else {"zero": "3"}
     again: list[Options] = [sharded] if "recompute" in inputs.given else [sharded, {**sharded, "recompute": "full"}]
     for options in again:
-        gpus = fewest(inputs, model, options)
+        gpus = read_fewest(inputs, model, options)
         if gpus is not None:
-            return _answer_on(gpus, inputs, model, options, answer)
+            return _run_on(gpus, inputs, model, options, answer)
     raise NapkinError(
         f"{model.name} does not surely fit on any number of GPUs up to {MOST:,} with this layout",
         "a smaller --micro-batch, a shorter --seq, or --tp 8",
@@ -45,7 +45,7 @@ def answer_fewest(inputs: Inputs, model: Model, answer: Callable[[MemoryQuestion
     )
 
 
-def _answer_on(
+def _run_on(
     gpus: int, inputs: Inputs, model: Model, options: Options, answer: Callable[[MemoryQuestion], Answer]
 ) -> Answer:
     """Answer with the memory on so many GPUs, as the solution; options: what was taken where nothing was given."""
@@ -74,7 +74,7 @@ def _answer_on(
     return found
 
 
-def fewest(inputs: Inputs, model: Model, options: Options) -> int | None:
+def read_fewest(inputs: Inputs, model: Model, options: Options) -> int | None:
     """Return the fewest GPUs on which the step surely fits; None where it does on none."""
 
     def fits(gpus: int) -> bool:
