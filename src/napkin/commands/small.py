@@ -8,6 +8,7 @@ from napkin import units
 from napkin.commands.inputs import Inputs
 from napkin.commands.machine import read_dtype, read_hardware
 from napkin.commands.screens import linear as screen
+from napkin.commands.screens.mfu import of_matmul
 from napkin.counting import linear_stack as linear
 from napkin.counting.utilization import verdict_of
 from napkin.errors import BROKEN, OK, NapkinError
@@ -162,21 +163,25 @@ def _mfu_of_matmul(question: MeasuredMatmul) -> Answer:
     one, hardware, dtype = question.one, question.hardware, question.dtype
     flops = linear.product_term(one, "flops/total")
     rate = divide("rate", flops, question.time)
-    mfu = divide("mfu", rate, hardware.term(f"peak/{peak_name(dtype)}", "peak"))
+    peak = hardware.term(f"peak/{peak_name(dtype)}", "peak")
+    mfu = divide("mfu", rate, peak)
     word = verdict_of(mfu.value)
     notes = []
     if dtype == "fp32" and "tf32" in hardware.peaks:
         notes.append("fp32 is the rate of the vector units; with TF32 allowed in fp32 matmuls, ask for --dtype tf32")
     if word == "impossible":
         notes.append("above the dense peak: the time, the shape, the dtype or the accelerator is not what was given")
-    return Answer(
+    title = f"{_written(one)} in {dtype} on {hardware.name}"
+    answer = Answer(
         "mfu",
-        f"{_written(one)} in {dtype} on {hardware.name}",
+        title,
         [mfu, rate, flops, question.time, *shape_terms(one)],
         verdict=word,
         status=BROKEN if word == "impossible" else OK,
         notes=notes,
     )
+    answer.screen = of_matmul(title, answer, peak)
+    return answer
 
 
 def _memory_of_stack(question: TrainedStack) -> Answer:

@@ -22,6 +22,10 @@ TONES = {
     "too close to call": "33",
     "too close": "33",
     "close": "33",
+    "good": "32",
+    "fair": "33",
+    "poor": "31",
+    "bad": "31",
 }
 """Verdict → its color, as an ANSI code."""
 BOLD, DIM, DRAWN = "1", "2", "36"
