@@ -50,7 +50,7 @@ SCREENS = (
     ("step llama3-70b --tp 8 --pp 4 --dp 32 --global-batch 1024 --seq 8192 --hardware h100", "step/time"),
     ("step llama3-8b --gpus 8 --zero 3 --hardware h100 --recompute full", "step/time"),
     ("step gpt2 --hardware h100 --seq 8", "step/time"),
-    ("step deepseek-v3 --gpus 100000 --ep 32 --tp 8 --hardware b200 --zero 1", "step/time"),
+    ("step deepseek-v3 --gpus 102400 --ep 32 --tp 8 --hardware b200 --zero 1", "step/time"),
     ("mfu llama3-8b --tokens-per-second 98000 --gpus 8 --hardware h100 --seq 8192 --recompute full", "mfu"),
     ("mfu llama3-70b --tflops 430 --hardware h100 --seq 8192 --claimed-mfu 0.43", "mfu"),
     ("mfu --params 7B --tokens-per-second-per-gpu 3100 --hardware a100", "mfu"),

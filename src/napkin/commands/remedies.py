@@ -9,15 +9,13 @@ from napkin.commands.inputs import written_option
 from napkin.commands.memory_question import MemoryQuestion
 from napkin.commands.setup import read_setup
 from napkin.errors import NapkinError
-from napkin.footprint.setup import Setup
+from napkin.evidence.rates import gpus_per_node
 from napkin.inputs.hardware import Hardware
 from napkin.planning.remedies import Options, Remedy, Search, axes, remedies, with_more_gpus
 from napkin.planning.verdicts import Fit
 from napkin.record import record
 from napkin.render.answer import Answer, Row
-
-DEVICES_PER_NODE = 8
-"""GPUs that tensor parallelism may join where the table does not say."""
+from napkin.training.setup import Setup
 
 
 @record
@@ -39,8 +37,7 @@ def suggest(answer: Answer, question: MemoryQuestion, hardware: Hardware) -> Non
         return question.evaluate(question.model, setup)
 
     given = {name: one.text for name, one in question.asked.given.items() if isinstance(one.text, (str, bool))}
-    node = hardware.devices_per_node or DEVICES_PER_NODE
-    search = Search(axes(question.model, question.setup, given, node), evaluate)
+    search = Search(axes(question.model, question.setup, given, gpus_per_node(hardware)), evaluate)
     here = list(remedies(search))
     more = with_more_gpus(search, fewest=not here)
     before, why = _pace(question, {}, hardware, question.setup)

@@ -171,16 +171,15 @@ def _mfu_of_matmul(question: MeasuredMatmul) -> Answer:
         notes.append("fp32 is the rate of the vector units; with TF32 allowed in fp32 matmuls, ask for --dtype tf32")
     if word == "impossible":
         notes.append("above the dense peak: the time, the shape, the dtype or the accelerator is not what was given")
-    title = f"{_written(one)} in {dtype} on {hardware.name}"
     answer = Answer(
         "mfu",
-        title,
+        f"{_written(one)} in {dtype} on {hardware.name}",
         [mfu, rate, flops, question.time, *shape_terms(one)],
         verdict=word,
         status=BROKEN if word == "impossible" else OK,
         notes=notes,
     )
-    answer.screen = of_matmul(title, answer, peak)
+    answer.screen = of_matmul((_written(one), f"{dtype} on {hardware.name}"), answer, peak)
     return answer
 
 

@@ -27,6 +27,7 @@ OPTIONS = (
     Option("mean-document-length", units.positive_count, "Documents of one length in a packed sequence", "token", "N"),
     Option("batch", units.degree, "Sequences", metavar="N", default="1"),
     flag("mtp", "Count the multi-token prediction modules too"),
+    flag("indexer-loss", "Count the backward pass of sparse attention's indexers, which a loss of their own trains"),
     Option(
         "vocab-multiple",
         units.positive_count,

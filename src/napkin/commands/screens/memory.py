@@ -8,7 +8,6 @@ from napkin.commands.memory_question import MemoryQuestion
 from napkin.commands.screens.setup import of_setup
 from napkin.footprint import buckets
 from napkin.footprint.rank import BUCKETS, Moment
-from napkin.footprint.setup import Setup
 from napkin.planning.largest import Largest
 from napkin.planning.verdicts import FITS, Fit
 from napkin.render.answer import Answer, Row
@@ -16,6 +15,7 @@ from napkin.render.figures import interval, size, size_of
 from napkin.render.line import quoted
 from napkin.render.screen import Bar, Column, Next, Screen, Table, quantities
 from napkin.term import Term
+from napkin.training.setup import Setup
 from napkin.units import human
 
 PHASES = {"forward": "forward pass", "backward": "backward pass", "step": "optimizer step"}

@@ -56,7 +56,7 @@ def _conventions(terms: dict[str, Term], basis: str) -> Table:
     return Table([*columns, Column("per GPU", True, 1), Column(remark=True)], rows)
 
 
-def of_matmul(title: str, answer: Answer, peak: Term) -> Screen:
+def of_matmul(question: tuple[str, str], answer: Answer, peak: Term) -> Screen:
     """Return the screen of a measured matmul."""
     terms = {term.name: term for term in answer.terms}
     rows = [
@@ -65,4 +65,4 @@ def of_matmul(title: str, answer: Answer, peak: Term) -> Screen:
         ("time", human(terms["time"].value, "second"), "measured"),
     ]
     head = [f"MFU {human(terms['mfu'].value, '1', 4)}", (answer.verdict or "").upper()]
-    return Screen([title], head, answer.verdict or "", quantities(rows), next=Next(command="roofline", keep=MATMUL))
+    return Screen(question, head, answer.verdict or "", quantities(rows), next=Next(command="roofline", keep=MATMUL))

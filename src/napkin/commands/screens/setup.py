@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from napkin.footprint.setup import Setup
 from napkin.operations.model import Model
 from napkin.training.layout import Layout
+from napkin.training.setup import Setup
 
 DEGREES = ("tp", "pp", "vp", "cp", "ep", "dp")
 
