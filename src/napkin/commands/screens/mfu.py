@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from napkin.render.answer import Answer
-from napkin.render.screen import Column, Next, Screen, Table, quantities
+from napkin.render.screen import Column, Next, Screen, Table
 from napkin.term import Term
 from napkin.units import human
 
@@ -21,8 +21,6 @@ SAYS = {
 """Convention → how it counts the FLOPs of a token."""
 STEPS = ("model", "gpus", "hardware", "hardware-file", "seq")
 """What `step` takes of this question."""
-MATMUL = ("model", "size", "hardware", "hardware-file", "dtype")
-"""What `roofline` takes of a matmul."""
 
 
 def of_rate(name: str, answer: Answer, basis: str, machine: tuple[str, str], remarks: Sequence[str]) -> Screen:
@@ -54,15 +52,3 @@ def _conventions(terms: dict[str, Term], basis: str) -> Table:
         done = human(terms[f"flops_per_second/{name}"].value, "FLOP/s/GPU").removesuffix("/GPU")
         rows.append((name, *used, done, SAYS.get(name, "")))
     return Table([*columns, Column("per GPU", True, 1), Column(remark=True)], rows)
-
-
-def of_matmul(question: tuple[str, str], answer: Answer, peak: Term) -> Screen:
-    """Return the screen of a measured matmul."""
-    terms = {term.name: term for term in answer.terms}
-    rows = [
-        ("speed", human(terms["rate"].value, "FLOP/s"), f"of {human(peak.value, 'FLOP/s')} dense peak"),
-        ("work", human(terms["flops/total"].value, "FLOP"), "2 × M × K × N"),
-        ("time", human(terms["time"].value, "second"), "measured"),
-    ]
-    head = [f"MFU {human(terms['mfu'].value, '1', 4)}", (answer.verdict or "").upper()]
-    return Screen(question, head, answer.verdict or "", quantities(rows), next=Next(command="roofline", keep=MATMUL))
