@@ -78,7 +78,7 @@ def run(inputs: Inputs) -> Answer:
     asked_for += [f"estimated {one.option.name} over its interval" for one in moved if one.estimated]
     asked_for += [inputs.text(name) for name in ("limit", "against") if inputs.has(name)]
     answer.screen = screen(asked_for, path, value, unit, moved, answer.verdict)
-    answer.extra["columns"] = answer.units = {"at_low": unit, "at_high": unit, "swing": unit}
+    answer.extra["columns"] = {"at_low": unit, "at_high": unit, "swing": unit}
     jumped = [one.option.name for one in moved if one.jump]
     if jumped:
         answer.notes.append(f"{', '.join(jumped)}: only halves and doubles can be asked, so they move further")
