@@ -382,3 +382,17 @@ def test_the_table_of_published_layouts_is_in_step() -> None:
     for row in alone[::6]:
         _, line = layouts["details"]([layouts["placed"](row)])
         assert f"| {' | '.join(line)} |" in table, f"{row.id}: run python tools/layouts.py"
+
+
+def test_the_fewest_gpus_that_fit_are_found_without_a_deadline(napkin: Napkin) -> None:
+    line = "plan llama3-8b --hardware h100 --seq 8192 --global-batch 32"
+    found = napkin(f"{line} --json").data
+    assert found["values"] == napkin(f"{line} --min gpus --json").data["values"]
+    gpus = found["values"]["gpus"]
+    assert found["inputs"]["gpus"]["origin"] == "solved"
+    (chosen,) = (row for row in found["rows"] if row["recommended"])
+    assert chosen["fit"] == FITS
+    assert napkin(f"{line} --gpus {gpus} --json").data["rows"] == found["rows"]
+    fewer = napkin(f"{line} --gpus {gpus // 2} --json").data
+    assert fewer.get("reasons") or not any(row["recommended"] and row["fit"] == FITS for row in fewer["rows"])
+    assert napkin(f"{line} --min gpus --objective time").status == 2

@@ -51,7 +51,7 @@ def _one(question: PlanQuestion, gpus: int) -> Answer:
     request = question.layouts.on(gpus)
     found = question.layouts.find(request)
     if not len(found):
-        return _impossible(question, request, found)
+        return _impossible(question, request, question.layouts.least(request) if found.layouts else found)
     answer, chosen = _ranked(question, found)
     late = missed(question, whole_run(question, chosen))
     if late:
