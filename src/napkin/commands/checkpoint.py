@@ -59,6 +59,7 @@ def _read_params(inputs: Inputs) -> Term:
 def _read_mtbf(inputs: Inputs) -> Term | None:
     """Return the job's mean time between failures, as given or from one GPU's."""
     gpu = inputs.number_or_none("gpu-mtbf")
+    inputs.because(("gpus",), "--mtbf is the whole job's", "--gpu-mtbf is one GPU's")
     if inputs.has("mtbf"):
         if gpu is not None:
             raise NapkinError("--mtbf and --gpu-mtbf cannot be combined", "give the job's or one GPU's")

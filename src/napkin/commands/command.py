@@ -8,8 +8,8 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from napkin.commands.inputs import Inputs, OptionText, Signature
 from napkin.errors import NapkinError, Problems, did_you_mean
 from napkin.options.machine import FIGURES
-from napkin.options.output import COMMON, DRAWS
-from napkin.options.registry import canonical
+from napkin.options.output import COMMON
+from napkin.options.registry import OPTIONS, canonical
 from napkin.record import record, replace
 from napkin.render.answer import Answer
 
@@ -43,6 +43,14 @@ MODULES: dict[str, tuple[str, str]] = {
 
 WRAPPERS = ("sweep", "compare", "sensitivity")
 """Commands that ask another one: `sweep train-time` takes its own options and those of train-time."""
+
+
+WRITTEN = frozenset((*COMMON, "plot"))
+"""Options of how the answer is written, which whoever writes it reads."""
+
+PROBED = frozenset((*FIGURES, "dropout", "attention", "optimizer-form", "loss", "async-tp", "schedule"))
+"""Options that often change nothing for reasons deep inside (no traffic leaves the node, the kernel keeps no mask): the
+question is asked without them too, and they are refused where the answer is the same."""
 
 
 @record
@@ -85,33 +93,46 @@ def named(words: Sequence[str]) -> tuple[Command, list[str]]:
     return find(" ".join(words[:together])), list(words[together:])
 
 
-def ask(command: Command, given: Mapping[str, OptionText], only: Container[str] | None = None) -> Answer:
-    """Answer one question. only: the quantities that will be read; others may be omitted where they take long."""
+def ask(
+    command: Command,
+    given: Mapping[str, OptionText],
+    only: Container[str] | None = None,
+    spare: dict[str, NapkinError] | None = None,
+) -> Answer:
+    """Answer one question; an option that changes nothing is refused.
+
+    only   the quantities that will be read; others may be omitted where they take long
+    spare  takes the refusals of options that change nothing, for one of several questions with the same options
+    """
     inputs = Inputs(command, given, only)
+    inputs.depends(("theme",), "plot" in given, "no picture is drawn", "--plot FILE draws one")
     answer = command.run(inputs)
-    if not inputs.figures_used and not command.target:
-        for name in FIGURES:
-            if name in given and "hardware" in command.options and "hardware" not in given:
-                raise NapkinError(f"--{name} needs --hardware", "it takes the place of a figure of that accelerator")
-            if name in given:
-                raise NapkinError(f"--{name}: {command.name} does not take it", "put it in a file: --hardware-file")
-    skipped = {*COMMON, *DRAWS}
+    unused = {name: why for name, why in inputs.unused().items() if name not in WRITTEN}
+    probed = [name for name in given if name in PROBED and name not in unused]
+    if unused or (probed and spare is None):
+        from napkin.commands.unused import refuse, without_effect
+
+        unused |= dict.fromkeys(without_effect(command, given, only, inputs, answer, probed) if spare is None else ())
+        refuse(inputs, unused, spare)
     for name, shown in inputs.shown.items():
-        if name not in skipped:
+        if name not in WRITTEN and name not in unused:
             answer.inputs.setdefault(name, shown)
     answer.notes = [*inputs.notes, *(n for n in answer.notes if n not in inputs.notes)]
     return answer
 
 
 def accepted(
-    command: Signature, options: Mapping[str, object], origin: str, where: Callable[[str], str]
+    command: Signature, options: Mapping[str, object], origin: str, where: Callable[[str], str], shared: bool = False
 ) -> dict[str, OptionText]:
-    """Return options by any spelling as OptionText by canonical name; unknown names are all refused at once."""
+    """Return options by any spelling as OptionText by canonical name; unknown names are all refused at once.
+
+    shared: they are for several commands, so that options of another command are kept too
+    """
     result: dict[str, OptionText] = {}
     problems: list[NapkinError] = []
     for key, value in options.items():
         name = canonical(str(key))
-        if name not in command.names and name not in command.figures:
+        if name not in command.names and name not in command.figures and not (shared and name in OPTIONS):
             place = where(str(key)) or f"--{key}"
             problems.append(
                 NapkinError(f"{place}: {command.name} has no such option", did_you_mean(name, command.names))
@@ -120,7 +141,7 @@ def accepted(
         if name in result:
             problems.append(NapkinError(f"{where(str(key)) or name}: is given twice under two spellings"))
             continue
-        result[name] = OptionText(value, origin, where(str(key)))
+        result[name] = OptionText(value, origin, where(str(key)), shared)
     if problems:
         raise problems[0] if len(problems) == 1 else Problems(problems)
     return result

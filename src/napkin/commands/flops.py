@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
-from napkin.commands.model import read_documents, read_model, read_sequence
+from napkin.commands.model import read_documents, read_model, read_mtp, read_sequence, read_target
 from napkin.commands.single import run_single
 from napkin.counting import conventions, flops
 from napkin.errors import NapkinError
@@ -43,11 +43,8 @@ def read(inputs: Inputs) -> FlopsQuestion:
     """Read the question about a model."""
     model = read_model(inputs)
     batch, seq = inputs.integer("batch"), read_sequence(inputs, model)
-    target = inputs.integer_or_none("target-seq")
-    if target is not None and len(model.stacks) == 1:
-        raise NapkinError(f"--target-seq: {model.name} has no second stack", "leave it out")
-    documents = read_documents(inputs, seq)
-    return FlopsQuestion(model, batch, seq, target, inputs.flag("mtp"), _read_pairs(inputs), documents)
+    target, documents = read_target(inputs, model), read_documents(inputs, seq)
+    return FlopsQuestion(model, batch, seq, target, read_mtp(inputs, model), _read_pairs(inputs), documents)
 
 
 def _read_pairs(inputs: Inputs) -> str:

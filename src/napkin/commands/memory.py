@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
+from napkin.commands.machine import RATES
 from napkin.commands.memory_bars import show
 from napkin.commands.memory_notes import notes_of
 from napkin.commands.memory_question import STATUS, MemoryQuestion, read
@@ -32,7 +33,11 @@ def run(inputs: Inputs) -> Answer:
         from napkin.commands import serving
 
         return serving.answer(serving.read(inputs, model))
-    return answer(read(inputs, model))
+    question = read(inputs, model)
+    found = answer(question)
+    if question.advise and found.verdict in (NOT, UNDECIDED):
+        inputs.depends(RATES, True)  # what the remedies cost
+    return found
 
 
 def answer(question: MemoryQuestion) -> Answer:

@@ -9,7 +9,7 @@ from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
 from napkin.commands.machine import read_dtype, read_hardware, read_hardware_table
 from napkin.commands.measured_rate import Counted, known_convention, read_rate
-from napkin.commands.model import read_documents, read_model, read_sequence
+from napkin.commands.model import read_documents, read_model, read_sequence, read_target
 from napkin.commands.single import run_single
 from napkin.commands.step_model import StepQuestion, read_step
 from napkin.counting import conventions, flops, utilization
@@ -29,6 +29,8 @@ from napkin.units import human
 
 VERDICT_BY = "palm"
 """The convention whose MFU the verdict is about, where none is named."""
+STEP = "a step is predicted to compare with only for a MODEL whose --gpus, --global-batch and layout are given"
+MODEL = "name a model instead of --params"
 NEAR = 0.03
 """Relative difference up to which a convention explains a claim: logs and papers print two or three digits."""
 DESCRIBES = tuple(name for name in (*STEP_MODEL, "interval") if name not in ("recompute", "global-batch"))
@@ -80,7 +82,7 @@ def run(inputs: Inputs) -> Answer:
 def read(inputs: Inputs) -> MfuQuestion:
     """Read the question."""
     name, counted, repeated = _read_counted(inputs)
-    hardware = read_hardware(inputs)
+    hardware = read_hardware(inputs, ("peak-flops",))
     dtype = read_dtype(inputs, hardware)
     peak = hardware.term(f"peak/{dtype}", "peak", "FLOP/s/GPU")
     line = inputs.text_or_none("log")
@@ -107,18 +109,21 @@ def read(inputs: Inputs) -> MfuQuestion:
 def _read_counted(inputs: Inputs) -> tuple[str, Counted, Term]:
     """Return what ran, its FLOPs per token, and 1 + the recomputed share."""
     again = recompute(inputs.text("recompute"))
+    inputs.because(("batch", "size"), "it belongs to a matmul", "napkin mfu matmul MxKxN")
+    inputs.because(("global-batch", *DESCRIBES), STEP, "name them all, or leave it out")
+    inputs.because(("document-lengths", "mean-document-length", *MODEL_OPTIONS), "it belongs to a MODEL", MODEL)
     if not inputs.has("model"):
         inputs.need("params", "a MODEL, or its number of parameters")
         active = "active-params" if inputs.has("active-params") else "params"
         six_n = multiply("flops/per_token/6nd", six(), inputs.term(active), source=conventions.SOURCES["6nd"])
-        counted = Counted({"6nd": six_n}, inputs.integer_or_none("seq"))
+        counted = Counted({"6nd": six_n}, inputs.peek("seq"))
         return human(inputs.integer("params"), "param"), counted, utilization.repeated_of_parameters(again)
     if inputs.has("params"):
         raise NapkinError("MODEL and --params cannot be combined", "the model has its own count")
     model = read_model(inputs)
     seq = read_sequence(inputs, model)
     documents = read_documents(inputs, seq)
-    over = flops.works(model, 1, seq, target=inputs.integer_or_none("target-seq"), documents=documents)
+    over = flops.works(model, 1, seq, target=read_target(inputs, model), documents=documents)
     counted = Counted(conventions.all_conventions(model, over), seq)
     return model.name, counted, utilization.repeated(model, over, again)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
-from napkin.commands.model import read_model
+from napkin.commands.model import read_model, read_mtp
 from napkin.counting.params import params
 from napkin.operations.model import Model
 from napkin.options.model import MODEL_OPTIONS, PADDED
@@ -13,7 +13,8 @@ from napkin.render.answer import Answer
 
 def run(inputs: Inputs) -> Answer:
     """Answer for a model."""
-    return answer(read_model(inputs), inputs.flag("mtp"))
+    model = read_model(inputs)
+    return answer(model, read_mtp(inputs, model))
 
 
 def answer(model: Model, mtp: bool) -> Answer:

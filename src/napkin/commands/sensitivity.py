@@ -78,6 +78,7 @@ def run(inputs: Inputs) -> Answer:
     if named and len(named) > 1:
         raise NapkinError("--show: one quantity is watched at a time", f"--show {named[0]}")
     path = named[0] if named else next((p for p in HEADLINES if p in found), next(iter(found)))
+    inputs.default("show", path)
     value, unit = found[path]
     change = inputs.number("change")
 
@@ -85,7 +86,7 @@ def run(inputs: Inputs) -> Answer:
 
     def asked(changes: Changes) -> Answer | None:
         try:
-            return wrapped.answer_quietly(command, wrapped.changed(question, changes), read)
+            return wrapped.answer_quietly(command, wrapped.changed(question, changes), read, {})
         except NapkinError:
             return None
 
@@ -145,7 +146,7 @@ def _figures(command: Command, question: Question) -> dict[str, float]:
     from napkin.commands.machine import FIELDS, read_base_dtype, read_hardware
 
     resolved = Inputs(command, question)
-    hardware = read_hardware(resolved)
+    hardware = read_hardware(resolved, ())
     figures: dict[str, float] = {"peak-flops": hardware.peak(read_base_dtype(resolved, hardware))}
     figures |= {
         name: hardware.capacity if name == "memory-size" else getattr(hardware, field) for name, field in FIELDS.items()

@@ -39,9 +39,7 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
         inputs.note(f"{optimizer.name} {optimizer.note}")
     implementation = implementation_of(word, model.family)
     _check_heads(model, implementation, word, int(layout.tp))
-    shard = inputs.integer_or_none("dp-shard") or 0
-    if shard:
-        check_divides("dp-shard", shard, int(layout.dp * layout.cp), "the ranks that hold the same weights")
+    shard = _read_shard(inputs, layout)
     offload = inputs.texts("offload")
     if "parameters" in offload and int(layout.zero) != 3:
         raise NapkinError(
@@ -65,6 +63,18 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
         frozen=frozen,
         widths=widths_of(framework.name),
     )
+
+
+def _read_shard(inputs: Inputs, layout: Layout) -> int:
+    """Return the ranks that divide states under ZeRO; 0: all that hold the same weights."""
+    replicas = int(layout.dp * layout.cp)
+    divided = bool(layout.zero) and replicas > 1
+    inputs.depends(("dp-shard",), divided, "nothing is divided over data-parallel ranks", "--zero 1 to 3")
+    if divided:
+        inputs.default("dp-shard", str(replicas))
+    shard = inputs.integer_or_none("dp-shard") or replicas
+    check_divides("dp-shard", shard, replicas, "the ranks that hold the same weights")
+    return 0 if shard == replicas else shard
 
 
 def read_implementation(inputs: Inputs) -> str:

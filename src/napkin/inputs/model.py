@@ -33,6 +33,7 @@ class Config:
     prefix    path of keys from the document's root to this mapping
     origin    origin of the fields that are given
     used      fields that were read or that are known to be irrelevant
+    assumed   fields that were not, and that `finish` was told to ignore; of nested blocks too
     origins   {field: (value, origin)} of the fields that were read
     notes     what the answer should tell the user
     children  nested blocks that were read as configurations of their own
@@ -58,6 +59,7 @@ class Config:
         self.prefix = prefix
         self.origin = origin
         self.used: set[str] = set()
+        self.assumed: set[str] = set()
         self.origins: dict[str, tuple[Any, str]] = {}
         self.notes: list[str] = []
         self.children: list[Config] = []
@@ -240,15 +242,16 @@ class Config:
         from napkin._tables.class_defaults import IGNORABLE, IGNORABLE_PATTERNS, IGNORABLE_WHEN
 
         allowed = set(assume_ignorable)
-        unknown = [
+        unread = [
             field
             for field in self.fields
             if field not in self.used
-            and field not in allowed
             and field not in IGNORABLE
             and self.fields[field] is not None
             and self.fields[field] not in IGNORABLE_WHEN.get(field, ())
         ]
+        self.assumed.update(allowed.intersection(unread), *(child.assumed for child in self.children))
+        unknown = [field for field in unread if field not in allowed]
         if unknown:  # presets never reach this line: only users' files pay for compiling the patterns
             pattern = re.compile("|".join(f"(?:{p})" for p in IGNORABLE_PATTERNS))
             unknown = [field for field in unknown if not pattern.fullmatch(field) and not self._said_already(field)]

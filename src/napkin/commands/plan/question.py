@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from napkin.commands.confidence import read_confidence
 from napkin.commands.inputs import Inputs
-from napkin.commands.machine import read_hardware
+from napkin.commands.machine import RATES, read_hardware
 from napkin.commands.model import read_model, read_sequence
 from napkin.commands.setup import read_implementation, read_setup_around
 from napkin.commands.step_model import read_rates_profile
@@ -73,6 +73,8 @@ def read(inputs: Inputs) -> PlanQuestion:
     counts = inputs.integers("gpus") if several else (inputs.integer("gpus"),) if asked is not None else ()
     if not counts and "within" in inputs and "tokens" in inputs:
         inputs.default("objective", "gpus")  # what is left out is what is asked for
+    whole = "tokens" in inputs
+    inputs.depends(("within", "price"), whole, "only a whole run has them", "--tokens says how much is trained")
     objective, deadline, tokens = (
         inputs.text("objective"),
         inputs.number_or_none("within"),
@@ -110,7 +112,7 @@ def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
     """Read what is searched, everything but the number of GPUs; and a step as `step` would ask it, for what no layout
     changes."""
     model = read_model(inputs)
-    hardware = read_hardware(inputs)
+    hardware = read_hardware(inputs, (*RATES, "memory-size"))
     if note := generation_note(hardware):
         inputs.note(note)
     seq = read_sequence(inputs, model)
@@ -138,7 +140,9 @@ def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
 
 def _read_request(inputs: Inputs, model: Model, setup: Setup, seq: int, node: int) -> Request:
     """Read the freedom of every degree and of the batch; node: GPUs that share a link."""
-    if not inputs.has("global-batch"):
+    free = not inputs.has("global-batch")
+    inputs.depends(("max-global-batch",), free, "--global-batch says how large a step is", "leave out one of the two")
+    if free:
         inputs.default("max-global-batch", str(max(LARGEST_STEP // seq, 1)))
     chosen = inputs.text_or_none("recompute")
     only = {name: inputs.integer(name) for name in SEARCHED if name != "zero" and inputs.has(name)}
