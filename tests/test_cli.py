@@ -72,10 +72,10 @@ def test_every_command_has_help_and_an_example(napkin: Napkin, name: str) -> Non
     ("line", "error", "hint"),
     [
         ("train-tme", "no such command 'train-tme'", "train-time"),
-        ("train-time --gpu 8", "no such option --gpu", "--gpus"),
-        ("train-time --params", "requires an argument", "--help"),
+        ("train-time --gpu 8", "has no option --gpu", "--gpus"),
+        ("train-time --params", "--params: its value is missing", "70B"),
         ("--params 3", "no such option '--params' before a command", "--help"),
-        ("train-time gpt2 extra", "extra", "--help"),
+        ("train-time gpt2 extra", "extra", "MODEL"),
         (f"{LECTURE} gpt2", "MODEL and --params cannot be combined", None),
         (LECTURE.replace("h100", "h10"), "unknown accelerator 'h10'", "h100"),
         (LECTURE.replace("0.5", "50"), "--mfu: '50'", "0.5"),

@@ -237,7 +237,7 @@ def test_an_accelerator_without_the_figure_is_refused_as_unknown() -> None:
 ANSWERS = (
     f"{RUN} --mfu 0.5 --price 2",
     RUN,
-    f"{RUN} --interval 80",
+    f"{RUN} --confidence 80",
     "train-time --params 1e250 --tokens 1e250 --gpus 8 --hardware h100 --mfu 0.5",
     "max-params --gpus 8 --hardware h100",
     "params gpt2",
@@ -356,7 +356,7 @@ def test_an_impossible_answer_is_given_with_status_1() -> None:
 
 
 def test_an_estimated_mfu_carries_an_interval_that_a_level_narrows() -> None:
-    wide, narrow = run_line(f"{RUN} --json"), run_line(f"{RUN} --interval 80 --json")
+    wide, narrow = run_line(f"{RUN} --json"), run_line(f"{RUN} --confidence 80 --json")
     assert wide.data["inputs"]["mfu"]["origin"] == "evidence"
     low, time, high = (wide.values[path] for path in ("time/low", "time", "time/high"))
     assert low < narrow.values["time/low"] < time < narrow.values["time/high"] < high
@@ -432,10 +432,10 @@ def test_every_interval_follows_the_level(write: Any) -> None:
     path = write("c.json", SMALL)
     for command, low in (("memory", "memory/low"), ("step", "step/low")):
         line = [command, path, "--hardware", "h100", "--gpus", "8", "--json"]
-        wide, narrow = run_line(line).values, run_line([*line, "--interval", "80"]).values
+        wide, narrow = run_line(line).values, run_line([*line, "--confidence", "80"]).values
         high = low.replace("low", "high")
         assert wide[low] < narrow[low] < narrow[high] < wide[high]
-    refused(run_line(["step", path, "--hardware", "h100", "--interval", "200"]), 2, "50 to 98")
+    refused(run_line(["step", path, "--hardware", "h100", "--confidence", "200"]), 2, "50 to 98")
 
 
 # --- flops, mfu, roofline --------------------------------------------------------------------------------------------

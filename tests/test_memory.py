@@ -171,7 +171,7 @@ def test_a_snapshot_stands_beside_the_prediction(tmp_path: pathlib.Path) -> None
         ("--global-batch 3 --gpus 2", "--global-batch 3 is not a multiple of micro-batch · dp (2)", "4 is"),
         ("--vp 2 --pp 2 --schedule 1f1b", "--vp 2 needs an interleaved schedule", "--schedule interleaved"),
         ("--implementation hff", "--implementation: 'hff' is not known", "hf"),
-        ("--quantised nf4", "--quantised needs --lora-rank", "--lora-rank 8"),
+        ("--quantized nf4", "--quantized needs --lora-rank", "--lora-rank 8"),
         ("--lora-rank 8 --lora-targets w", "llama3-8b has no linear layer 'w'", "one of down"),
         ("--framework fsdpp", "--framework: 'fsdpp' is not known", "fsdp"),
         ("--snapshot-device x --snapshot y", "--snapshot-device: 'x'", ""),
@@ -208,7 +208,7 @@ def test_lora_trains_thin_matrices_beside_frozen_weights() -> None:
     assert values["memory/optimizer"] == pytest.approx(12 * trained, rel=1e-4)
     assert values["memory/activations/saved"] < plain["memory/activations/saved"]
     products = 32 * (2 * 4096**2 + 2 * 4096 * 1024 + 3 * 4096 * 14336)
-    quantised = memory("--seq 512 --lora-rank 16 --lora-targets q,v --quantised nf4").values
+    quantised = memory("--seq 512 --lora-rank 16 --lora-targets q,v --quantized nf4").values
     assert quantised["memory/parameters"] == 2 * (P - products + trained) + products * (1 / 2 + 4 / 64)
 
 

@@ -235,7 +235,7 @@ def test_lora_trains_two_thin_matrices_beside_each_product() -> None:
     assert values["memory/parameters"] == 2 * (8030261248 + trained)
     assert values["memory/gradients"] == 2 * trained
     assert values["memory/optimizer"] == 12 * trained + 4 * 448
-    narrow = ask_json("memory llama3-8b --seq 128 --lora-rank 8 --quantised nf4 --lora-targets q_proj,v")["values"]
+    narrow = ask_json("memory llama3-8b --seq 128 --lora-rank 8 --quantized nf4 --lora-targets q_proj,v")["values"]
     assert narrow["memory/gradients"] == 2 * 32 * 8 * (8192 + 5120)
     matrices = 32 * (2 * 4096**2 + 2 * 4096 * 1024 + 3 * 4096 * 14336)
     others = 2 * (2 * 128256 * 4096 + 65 * 4096)

@@ -244,7 +244,7 @@ def test_a_wider_level_and_unknown_software_widen_the_interval(napkin: Napkin) -
         values = napkin(line).values
         return math.log(values["step/high"] / values["step/low"])
 
-    assert width(f"{ASKED} --interval 80") < width(ASKED) < width(f"{ASKED} --interval 95")
+    assert width(f"{ASKED} --confidence 80") < width(ASKED) < width(f"{ASKED} --confidence 95")
     assert width(ASKED) < width(f"{ASKED} --stack unknown")
     assert width(f"{ASKED} --factor 1.05") < width(ASKED)
     # a chip on which no step of the evidence ran
@@ -256,8 +256,8 @@ def test_a_wider_level_and_unknown_software_widen_the_interval(napkin: Napkin) -
     ("line", "status", "says"),
     [
         ("step llama3-8b --hardware h100 --stack torchtitam", 2, "unknown stack"),
-        ("step llama3-8b --hardware h100 --interval 99.9", 2, "not between 50 and 98"),
-        ("step llama3-8b --hardware h100 --interval wide", 2, "not a confidence level"),
+        ("step llama3-8b --hardware h100 --confidence 99.9", 2, "not between 50 and 98"),
+        ("step llama3-8b --hardware h100 --confidence wide", 2, "not a confidence level"),
         ("step llama3-8b --hardware v100 --precision fp8-mixed", 3, "fp8"),
         ("step llama3-8b", 2, "hardware is missing"),
     ],

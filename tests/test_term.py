@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from napkin import term, units
-from napkin.cli.parse import parse
+from napkin.cli.reader import read
 from napkin.commands.command import MODULES, ask, find, named
 from napkin.render import render
 from napkin.render.answer import Answer
@@ -80,9 +80,7 @@ FORMS = ("text", "json", "csv", "markdown")
 def asked(example: str) -> Answer:
     """The answer to a documented example."""
     command, words = named(shlex.split(example))
-    given = parse(command, words)
-    assert given is not None
-    return ask(command, given)
+    return ask(command, read(command, words).given)
 
 
 @pytest.mark.parametrize("example", EXAMPLES)

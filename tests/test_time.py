@@ -150,7 +150,7 @@ def test_without_mfu_published_runs_say_what_to_expect(napkin: Napkin) -> None:
     assert values["time/high"] / values["time"] == pytest.approx(values["mfu"] / values["mfu/low"])
     assert any("Llama 3 70B" in run["model"] for run in data["evidence"])
     assert values["mfu/while_running"] == pytest.approx(values["mfu"] / values["goodput"])
-    wide, narrow = (napkin(f"{ESTIMATED} --interval {level}").values for level in (90, 50))
+    wide, narrow = (napkin(f"{ESTIMATED} --confidence {level}").values for level in (90, 50))
     assert wide["time/high"] > narrow["time/high"]
 
 

@@ -68,8 +68,8 @@ def hardware() -> str:
         "LINKS": table.links,
     }
     annotations = {"ACCELERATORS": "dict[str, dict[str, Any]]", "LINKS": "dict[str, dict[str, Any]]"}
-    body = "from __future__ import annotations\n\nfrom typing import TYPE_CHECKING\n\n"
-    body += "if TYPE_CHECKING:\n    from typing import Any\n\n"
+    body = "from __future__ import annotations\n\n"
+    body += "TYPE_CHECKING = False\nif TYPE_CHECKING:\n    from typing import Any\n\n"
     for name, value in parts.items():
         body += f"{name}: {annotations.get(name, 'dict[str, str]')} = {literal(value)}\n"
     return HEADER.format(source="hardware_specs.yaml") + body
@@ -142,8 +142,8 @@ def published(what: str) -> Callable[[], str]:
 
     def write() -> str:
         facts = read_yaml(f"configs/evidence/{what}.yaml")
-        body = "from __future__ import annotations\n\nfrom typing import TYPE_CHECKING\n\n"
-        body += "if TYPE_CHECKING:\n    from typing import Any\n\n"
+        body = "from __future__ import annotations\n\n"
+        body += "TYPE_CHECKING = False\nif TYPE_CHECKING:\n    from typing import Any\n\n"
         if "teams" in facts:
             body += f"TEAMS: dict[str, list[str]] = {plain(facts['teams'])}\n"
         for name in ("sources", "models"):

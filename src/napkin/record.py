@@ -8,19 +8,20 @@ from functions that all records share.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
 
+TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
 if TYPE_CHECKING:
+    from typing import Any, TypeVar
+
     from typing_extensions import dataclass_transform
+
+    _Class = TypeVar("_Class", bound=type)
+    _Record = TypeVar("_Record")
 else:
 
     def dataclass_transform(**_: Any) -> Callable[[Any], Any]:
         """Do nothing at run time; type checkers read the real one."""
         return lambda decorator: decorator
-
-
-_Class = TypeVar("_Class", bound=type)
-_Record = TypeVar("_Record")
 
 
 class FrozenRecordError(AttributeError):

@@ -1,4 +1,4 @@
-"""The command line: one parser (typer), one module loaded a command, one place that prints an error."""
+"""The command line: read from the registry of options, one module loaded a command, one place that prints an error."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import contextlib
 import io
 import os
 import sys
-from typing import TYPE_CHECKING
 
 from napkin import __version__
 from napkin.errors import NapkinError, Problems
 
+TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
 if TYPE_CHECKING:
     from napkin.commands.command import Command
     from napkin.commands.inputs import OptionText
@@ -91,16 +91,24 @@ def _main(argv: list[str]) -> int:
     if word in ("--version", "-V"):
         print(f"napkin {__version__}")
         return 0
-    from napkin.cli.parse import completion, parse
+    if word in ("--install-completion", "--show-completion") or "_NAPKIN_COMPLETE" in os.environ:
+        from napkin.cli.help import completion
+
+        return completion(argv)
     from napkin.commands.command import named
 
-    if word in ("--install-completion", "--show-completion") or "_NAPKIN_COMPLETE" in os.environ:
-        return completion(argv)
     if word.startswith("-"):
         raise NapkinError(f"no such option {word!r} before a command", "napkin --help lists the commands")
     command, words = named(argv)
-    given = parse(command, words)
-    return 0 if given is None else _answer(command, given)
+    from napkin.cli.reader import read
+
+    read_line = read(command, words)
+    if read_line.help:
+        from napkin.cli.help import show
+
+        show(command)
+        return 0
+    return _answer(command, read_line.given)
 
 
 def _answer(command: Command, given: dict[str, OptionText]) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from napkin.errors import NapkinError, Problems
 from napkin.options.machine import FIGURES
@@ -17,6 +16,7 @@ from napkin.render.answer import Cell, Shown
 from napkin.term import ASSUMED, GIVEN, SEEN, Term, leaf
 from napkin.units import Unreadable
 
+TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
 if TYPE_CHECKING:
     from dataclasses import KW_ONLY
 

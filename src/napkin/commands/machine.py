@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError
@@ -11,6 +10,7 @@ from napkin.inputs.hardware import Hardware, Table, find, peak_name, shipped
 from napkin.options.machine import FIGURES
 from napkin.term import GIVEN, MEASURED, Term, leaf
 
+TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
 if TYPE_CHECKING:
     from napkin.inputs.profile import Profile
 

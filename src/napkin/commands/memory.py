@@ -100,7 +100,7 @@ COMMAND = Command(
         *PADDED,
         "compile",
         "must-fit",
-        "interval",
+        "confidence",
         "max",
         "tensors",
         "inference",

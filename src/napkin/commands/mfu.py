@@ -33,7 +33,7 @@ STEP = "a step is predicted to compare with only for a MODEL whose --gpus, --glo
 MODEL = "name a model instead of --params"
 NEAR = 0.03
 """Relative difference up to which a convention explains a claim: logs and papers print two or three digits."""
-DESCRIBES = tuple(name for name in (*STEP_MODEL, "interval") if name not in ("recompute", "global-batch"))
+DESCRIBES = tuple(name for name in (*STEP_MODEL, "confidence") if name not in ("recompute", "global-batch"))
 """Options that ask for a prediction next to the rate; recomputation and the batch serve the rate itself too."""
 
 
@@ -256,7 +256,7 @@ COMMAND = Command(
         "flops",
         "claimed-mfu",
         *STEP_MODEL,
-        "interval",
+        "confidence",
     ),
     arguments=("model", "size"),
     defaults={"recompute": "none"},

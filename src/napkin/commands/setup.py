@@ -177,7 +177,7 @@ def _read_loss_and_adapter(inputs: Inputs, model: Model, implementation: Impleme
         implementation = replace(implementation, loss="" if loss == TORCH_LOSS else loss)
     rank = inputs.integer_or_none("lora-rank")
     if rank is None:
-        for name in ("lora-targets", "quantised"):
+        for name in ("lora-targets", "quantized"):
             if name in inputs:
                 raise NapkinError(f"--{name} needs --lora-rank", "for example --lora-rank 8")
         return implementation
@@ -191,6 +191,6 @@ def _read_loss_and_adapter(inputs: Inputs, model: Model, implementation: Impleme
                 did_you_mean(target, layers) or f"one of {', '.join(sorted(layers))}",
             )
     library = {"litgpt": "bitsandbytes", "torchtune": "torchao"}.get(word, "transformers")
-    stored = inputs.text_or_none("quantised") or ""
+    stored = inputs.text_or_none("quantized") or ""
     tuning = Tuning("lora", rank, float(inputs.number("dropout")), targets, stored, library)
     return replace(implementation, tuning=tuning)

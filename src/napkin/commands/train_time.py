@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
@@ -18,6 +17,7 @@ from napkin.term import Term, divide, multiply
 from napkin.timing import time
 from napkin.units import human
 
+TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
 if TYPE_CHECKING:
     from napkin.commands.step_model import StepQuestion
 
@@ -67,11 +67,11 @@ def read(inputs: Inputs) -> TrainTimeQuestion:
         raise NapkinError("--budget needs --price", "add --price, USD per GPU-hour")
     budget = inputs.term("budget") if inputs.has("budget") else None
     if "mfu" in known:
-        inputs.because(("interval", *PREDICTS), "--mfu is given, and nothing is estimated", "leave out --mfu")
+        inputs.because(("confidence", *PREDICTS), "--mfu is given, and nothing is estimated", "leave out --mfu")
     elif "gpus" not in known:
         inputs.because(PREDICTS, "without --gpus there is no layout to estimate the MFU of", "add --gpus")
     else:
-        inputs.because(("interval", *PREDICTS), "the MFU is what is asked for, and nothing is estimated")
+        inputs.because(("confidence", *PREDICTS), "the MFU is what is asked for, and nothing is estimated")
     powered = hardware.tdp_w is not None
     counted_by_power = ("power-overhead", "pue", "carbon-intensity")
     inputs.depends(counted_by_power, powered, f"no TDP of {hardware.name} is known, so energy is omitted", "--tdp")
@@ -248,7 +248,7 @@ COMMAND = Command(
         "flops",
         "seq",
         "assume-ignorable",
-        "interval",
+        "confidence",
         *PREDICTS,
     ),
     arguments=("model",),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from napkin.commands.inputs import Inputs, OptionText, Reason
 from napkin.errors import NapkinError, Problems
 from napkin.options.machine import FIGURES
 from napkin.options.registry import OPTIONS
 
+TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
 if TYPE_CHECKING:
     from napkin.commands.command import Command
     from napkin.render.answer import Answer
@@ -18,7 +18,7 @@ STEP = "a step is predicted only for a MODEL with --gpus and --global-batch"
 REASONS: dict[str, Reason] = {
     "hardware": ("no accelerator is asked about", "leave it out"),
     "hardware-file": ("no accelerator is asked about", "--hardware names one of the file"),
-    "interval": ("nothing is estimated here, so there is no interval", "leave it out"),
+    "confidence": ("nothing is estimated here, so there is no interval", "leave it out"),
     "batch": ("a training step has micro-batches", "--micro-batch, or --global-batch"),
     "dtype": ("training takes a policy", "for example --precision bf16-mixed"),
     "cache-dtype": ("only serving has a KV cache", "--inference"),
@@ -66,7 +66,8 @@ def refuse(inputs: Inputs, unused: Mapping[str, Reason | None], spare: dict[str,
             why, hint = "it takes the place of a figure of an accelerator", "--hardware names one"
         option = OPTIONS[name]
         shown = option.shown if option.positional or not option.flag or inputs.peek(name) else f"--no-{name}"
-        place = f"{given.where}: " if given is not None and given.where else ""
+        where = given.where if given is not None else ""
+        place = f"{where}: " if where and not where.startswith("--") else ""
         if given is not None and given.shared:
             inputs.note(f"{place}{shown} is not used: {why}")
         else:

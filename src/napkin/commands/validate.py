@@ -247,8 +247,8 @@ COMMAND = Command(
     "validate",
     "Predicted against measured for published runs, each with its own source held out",
     run,
-    options=("interval", "in-sample", "worst", *DRAWS),
+    options=("confidence", "in-sample", "worst", *DRAWS),
     arguments=("file",),
-    defaults={"interval": "90", "worst": "10"},
-    examples=("validate", "validate --interval 80 --worst 5"),
+    defaults={"confidence": "90", "worst": "10"},
+    examples=("validate", "validate --confidence 80 --worst 5"),
 )

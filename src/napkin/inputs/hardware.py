@@ -6,13 +6,13 @@ The shipped facts come from `_tables/hardware.py`, plain literals generated from
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from napkin import term
 from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.record import record
 from napkin.units import number_format
 
+TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
 if TYPE_CHECKING:
     from typing import Any
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
 
 from napkin import units
 from napkin.errors import NapkinError, did_you_mean
 from napkin.record import record
 
+TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
 if TYPE_CHECKING:
     from dataclasses import KW_ONLY
+    from typing import TypeVar
+
+    _Value = TypeVar("_Value")
 
 Parsed = str | int | float | bool | Sequence["Parsed"]
 """What an option's text is read as."""
-
-_Value = TypeVar("_Value")
 
 
 @record
@@ -25,7 +26,7 @@ class Option:
     name     as typed after the dashes          parse   text to value in base units; raises units.Unreadable
     unit     unit of the value                  flag    present or absent (--x / --no-x)
     aliases  hidden other names                 many    an argument that takes several words
-    metavar  what stands for the value in help
+    metavar  what stands for the value in help          short   one letter, with its dash: -o
     """
 
     name: str
@@ -38,6 +39,7 @@ class Option:
     positional: bool = False
     many: bool = False
     aliases: tuple[str, ...] = ()
+    short: str = ""
 
     @property
     def key(self) -> str:

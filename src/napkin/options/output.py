@@ -15,7 +15,13 @@ OPTIONS = (
     flag("explain", "Show each term's formula, inputs and source"),
     Option("plot", units.words, "Write a picture (.svg or .png)", metavar="FILE"),
     Option("theme", choice("light", "dark"), "Colors of the picture: light or dark", metavar="NAME"),
-    Option("output", units.words, "Write the answer (bench: the profile) to a file; - is stdout", metavar="FILE"),
+    Option(
+        "output",
+        units.words,
+        "Write the answer (bench: the profile) to a file; - is stdout",
+        metavar="FILE",
+        short="-o",
+    ),
 )
 
 COMMON = ("run", "json", "csv", "markdown", "explain", "output")

@@ -117,7 +117,7 @@ def confidence(text: str) -> float:
     try:
         share = float(word.rstrip("%"))
     except ValueError:
-        raise Unreadable(f"{word[:40]!r} is not a confidence level", "for example --interval 80") from None
+        raise Unreadable(f"{word[:40]!r} is not a confidence level", "for example --confidence 80") from None
     share = share / 100 if share > 1 else share
     if not 0.5 <= share <= 0.98:
         raise Unreadable(f"{word[:40]!r} is not between 50 and 98 %", "the evidence supports 50 to 98 %")

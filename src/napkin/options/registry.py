@@ -6,7 +6,7 @@ can be pasted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from napkin.options import bench, comparing, layout, machine, model, output, question, small, training
 from napkin.options.option import Option
@@ -39,3 +39,11 @@ def canonical(name: str) -> str:
     """Return an option's name from any spelling: underscores, Megatron's names."""
     dashed = name.replace("_", "-")
     return _ALIASES.get(dashed, dashed)
+
+
+def spelled(spelling: str, taken: Container[str]) -> str | None:
+    """Return the name, among `taken`, of the option with this name or other spelling."""
+    if spelling in taken:
+        return spelling
+    name = _ALIASES.get(spelling)
+    return name if name is not None and name in taken else None

@@ -40,7 +40,11 @@ OPTIONS = (
     Option("lora-rank", units.positive_count, "Train LoRA matrices of this rank; the rest is frozen", metavar="R"),
     Option("lora-targets", lowercase_names, "LoRA target modules, e.g. q,v (all where not given)", metavar="NAME,…"),
     Option(
-        "quantised", choice("nf4", "nf4-dq"), "Number format of the frozen linear layers' weights", metavar="FORMAT"
+        "quantized",
+        choice("nf4", "nf4-dq"),
+        "Number format of the frozen linear layers' weights",
+        metavar="FORMAT",
+        aliases=("quantised",),
     ),
     Option(
         "freeze-layers", units.count, "Freeze the embedding and the first N layers; 0: only the embedding", metavar="N"
@@ -62,7 +66,7 @@ STATE_OPTIONS = (
     "framework",
     "lora-rank",
     "lora-targets",
-    "quantised",
+    "quantized",
 )
 """What changes bytes and hardly time; for the commands that count bytes."""
 

@@ -63,7 +63,7 @@ COMMAND = Command(
         "async-tp",
         "factor",
         "profile",
-        "interval",
+        "confidence",
         "rows",
         "pareto",
         *MODEL_OPTIONS,
@@ -79,7 +79,7 @@ COMMAND = Command(
         "attention": "flash",
         "dropout": "0",
         "stack": "megatron-core",
-        "interval": "90",
+        "confidence": "90",
     },
     examples=(
         "plan llama3-405b --gpus 16384 --hardware h100 --seq 8192 --global-batch 2048",
