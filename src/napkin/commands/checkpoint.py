@@ -36,6 +36,7 @@ def run(inputs: Inputs) -> Answer:
 
 def read(inputs: Inputs) -> CheckpointQuestion:
     """Read the question."""
+    inputs.because(("gpus",), "only --gpu-mtbf, of one GPU, needs the number of GPUs", "--gpu-mtbf 50000h, for example")
     count = _read_params(inputs)
     policy = precision(inputs.text("precision"))
     optimizer, _ = optimizers.find(inputs.text("optimizer"))
@@ -59,7 +60,6 @@ def _read_params(inputs: Inputs) -> Term:
 def _read_mtbf(inputs: Inputs) -> Term | None:
     """Return the job's mean time between failures, as given or from one GPU's."""
     gpu = inputs.number_or_none("gpu-mtbf")
-    inputs.because(("gpus",), "--mtbf is the whole job's", "--gpu-mtbf is one GPU's")
     if inputs.has("mtbf"):
         if gpu is not None:
             raise NapkinError("--mtbf and --gpu-mtbf cannot be combined", "give the job's or one GPU's")

@@ -48,9 +48,11 @@ WRAPPERS = ("sweep", "compare", "sensitivity")
 WRITTEN = frozenset((*COMMON, "plot"))
 """Options of how the answer is written, which whoever writes it reads."""
 
-PROBED = frozenset((*FIGURES, "dropout", "attention", "optimizer-form", "loss", "async-tp", "schedule"))
+PROBED = frozenset(
+    (*FIGURES, "dropout", "attention", "optimizer-form", "implementation", "loss", "async-tp", "schedule")
+)
 """Options that often change nothing for reasons deep inside (no traffic leaves the node, the kernel keeps no mask): the
-question is asked without them too, and they are refused where the answer is the same."""
+question is asked without them too, and the answer says where it is the same."""
 
 
 @record
@@ -110,10 +112,16 @@ def ask(
     unused = {name: why for name, why in inputs.unused().items() if name not in WRITTEN}
     probed = [name for name in given if name in PROBED and name not in unused]
     if unused or (probed and spare is None):
-        from napkin.commands.unused import refuse, without_effect
+        from napkin.commands.unused import check_unused, note_without_effect
 
-        unused |= dict.fromkeys(without_effect(command, given, only, inputs, answer, probed) if spare is None else ())
-        refuse(inputs, unused, spare)
+        if spare is None:
+
+            def again(rest: Mapping[str, OptionText]) -> tuple[Inputs, Answer]:
+                other = Inputs(command, rest, only)
+                return other, command.run(other)
+
+            unused |= dict.fromkeys(note_without_effect(inputs, answer, probed, again))
+        check_unused(inputs, unused, spare)
     for name, shown in inputs.shown.items():
         if name not in WRITTEN and name not in unused:
             answer.inputs.setdefault(name, shown)

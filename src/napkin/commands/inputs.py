@@ -97,6 +97,8 @@ class Inputs:
         self.command = command
         self.shown: dict[str, Shown] = {}
         self.notes: list[str] = []
+        self.repeats: set[str] = set()  # options that give a figure the value that it has
+        self.minor: set[str] = set()  # options that are noted, and not refused, where they change nothing
         self._only = only
         self._given = given
         self._seen: set[str] = set()
@@ -237,11 +239,10 @@ class Inputs:
 
     def _fill(self, name: str, why: str, default: str | None) -> None:
         """Take the default where there is no value; an error with `why` where there is no default either."""
-        if not self.has(name):
-            if default is None:
-                self.need(name, why)
-            else:
-                self.default(name, default)
+        if default is not None:
+            self.default(name, default)
+        elif not self.has(name):
+            self.need(name, why)
 
     def need(self, name: str, why: str = "") -> None:
         """Refuse a question that has no value of this option; why: the question that it answers."""
@@ -300,6 +301,10 @@ class Inputs:
                 result[name] = self._reasons.get(name)
         return result
 
+    def without(self, name: str) -> dict[str, OptionText]:
+        """Return the options that were given, less one."""
+        return {other: one for other, one in self._given.items() if other != name}
+
     def given(self, name: str) -> OptionText | None:
         """Return the option as the user gave it, or None."""
         return self._given.get(name)
@@ -307,6 +312,8 @@ class Inputs:
     def is_default(self, name: str) -> bool:
         """Whether the option's value is what this question takes where it is not given."""
         option = OPTIONS[name]
+        if name in self.repeats:
+            return True
         if name not in self._defaults:
             return option.flag and name in self._seen and not self.shown[name].value
         default = self._defaults[name]

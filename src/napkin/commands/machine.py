@@ -56,6 +56,7 @@ def _read_figures(inputs: Inputs, hardware: Hardware, given: list[str]) -> Hardw
     """Return the accelerator with the figures that are given; the other peaks move in proportion."""
     from napkin.record import replace  # only where a figure is given
 
+    inputs.repeats.update(name for name in given if _read_as_own(inputs, hardware, name))
     changes: dict[str, object] = {FIELDS[name]: inputs.peek(name) for name in given if name in FIELDS}
     kinds = {**(hardware.kinds or {}), **dict.fromkeys(changes, GIVEN)}
     sources = {**(hardware.sources or {}), **dict.fromkeys(changes, "")}
@@ -70,6 +71,15 @@ def _read_figures(inputs: Inputs, hardware: Hardware, given: list[str]) -> Hardw
         kinds["peak"] = GIVEN
         sources |= {f"peak/{dtype}": "" for dtype in hardware.peaks}
     return replace(hardware, **changes, kinds=kinds, sources=sources)
+
+
+def _read_as_own(inputs: Inputs, hardware: Hardware, name: str) -> bool:
+    """Whether a figure is given the value that the accelerator has."""
+    if name == "peak-flops":
+        own: object = hardware.peak(read_base_dtype(inputs, hardware))
+    else:
+        own = getattr(hardware, FIELDS[name])
+    return inputs.peek(name) == own
 
 
 def read_base_dtype(inputs: Inputs, hardware: Hardware) -> str:
@@ -94,9 +104,9 @@ POLICIES = {
 """Number format → the usual policy that trains in it."""
 
 
-def refuse_dtype(inputs: Inputs) -> None:
-    """Refuse --dtype where training takes a policy: --dtype names the format of a peak, of weights served, of a
-    tensor."""
+def check_dtype(inputs: Inputs) -> None:
+    """Raise an error for --dtype where training takes a policy: it names the format of a peak, of weights that are
+    served, of a tensor."""
     if "dtype" in inputs:
         word = str(inputs.peek("dtype")).strip().lower()
         policy = POLICIES.get({"half": "fp16", "float16": "fp16", "bfloat16": "bf16", "fp4": "nvfp4"}.get(word, word))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from napkin import formats
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
-from napkin.commands.machine import read_hardware, refuse_dtype
+from napkin.commands.machine import check_dtype, read_hardware
 from napkin.errors import BROKEN, NapkinError
 from napkin.footprint import capacity
 from napkin.footprint.setup import Setup
@@ -74,7 +74,7 @@ def read(inputs: Inputs) -> MaxParamsQuestion:
     inputs.note(CEILING)
     if inputs.flag("inference"):
         return _read_inference(inputs, hardware)
-    refuse_dtype(inputs)
+    check_dtype(inputs)
     each = _read_bytes_per_param(inputs)
     like = inputs.text_or_none("like")
     laid_out = [name for name in LAYOUT if name in inputs]

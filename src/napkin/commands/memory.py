@@ -37,6 +37,9 @@ def run(inputs: Inputs) -> Answer:
     found = answer(question)
     if question.advise and found.verdict in (NOT, UNDECIDED):
         inputs.depends(RATES, True)  # what the remedies cost
+    else:
+        inputs.minor.update(RATES)
+        inputs.because(RATES, "only remedies take time, and none is needed")
     return found
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from napkin.commands.confidence import read_confidence
 from napkin.commands.inputs import Inputs
 from napkin.commands.layout import divisions
-from napkin.commands.machine import read_hardware, refuse_dtype
+from napkin.commands.machine import check_dtype, read_hardware
 from napkin.commands.memory_notes import source_of
 from napkin.commands.setup import read_implementation, read_setup
 from napkin.errors import BROKEN, CLOSE, OK, NapkinError
@@ -84,7 +84,7 @@ def read(inputs: Inputs, model: Model) -> MemoryQuestion:
     for first, second in EXCLUSIVE:
         if inputs.value(first) and inputs.value(second):
             raise NapkinError(f"--{first} and --{second} ask different things", "ask one at a time")
-    refuse_dtype(inputs)
+    check_dtype(inputs)
     maximize, path = inputs.text_or_none("max"), inputs.text_or_none("snapshot")
     if maximize is not None and maximize in inputs:
         raise NapkinError(

@@ -116,7 +116,8 @@ def _read_counted(inputs: Inputs) -> tuple[str, Counted, Term]:
         inputs.need("params", "a MODEL, or its number of parameters")
         active = "active-params" if inputs.has("active-params") else "params"
         six_n = multiply("flops/per_token/6nd", six(), inputs.term(active), source=conventions.SOURCES["6nd"])
-        counted = Counted({"6nd": six_n}, inputs.peek("seq"))
+        seq = inputs.peek("seq")  # only some rates need it
+        counted = Counted({"6nd": six_n}, seq if isinstance(seq, int) else None)
         return human(inputs.integer("params"), "param"), counted, utilization.repeated_of_parameters(again)
     if inputs.has("params"):
         raise NapkinError("MODEL and --params cannot be combined", "the model has its own count")

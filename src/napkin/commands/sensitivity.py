@@ -100,6 +100,7 @@ def run(inputs: Inputs) -> Answer:
         flip = None if decide is None else _flip(decide, OPTIONS[name], now)
         if one.swing > attribution.ROUNDING * abs(value) or flip is not None:
             moved.append(replace(one, flip=flip))
+    still = [f"--{name}" for name in varied if name in question and name not in [one.option.name for one in moved]]
     moved.sort(key=lambda one: -one.swing)
     answer = Answer(
         inputs.command.name,
@@ -112,6 +113,8 @@ def run(inputs: Inputs) -> Answer:
         verdict=decide({}) if decide is not None else None,
     )
     answer.extra["columns"] = answer.units = {"at_low": unit, "at_high": unit, "swing": unit}
+    if still:
+        answer.notes.append(f"{', '.join(still)}: {path} does not depend on {'it' if len(still) == 1 else 'them'}")
     jumped = [one.option.name for one in moved if one.jump]
     if jumped:
         answer.notes.append(f"{', '.join(jumped)}: only halves and doubles can be asked, so they move further")

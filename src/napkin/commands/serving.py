@@ -47,7 +47,7 @@ class ServingQuestion:
 
 def read(inputs: Inputs, model: Model) -> ServingQuestion:
     """Read the question."""
-    inputs.because(("max",), "the largest batch and context are part of the answer", "leave it out")
+    inputs.because(("max",), "it belongs to training; the largest batch and context are part of the answer")
     inputs.because(inputs.command.options, "it belongs to training, not to --inference", "leave out one of the two")
     ranks = _read_ranks(inputs, model)
     weights = inference.stored(inputs.text("dtype", default="bf16"))

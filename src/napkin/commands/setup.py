@@ -172,9 +172,8 @@ def _check_freezable(inputs: Inputs, model: Model, frozen: int) -> None:
 def _read_loss_and_adapter(inputs: Inputs, model: Model, implementation: Implementation, word: str) -> Implementation:
     """Return the implementation with the loss that is asked for, and with LoRA on frozen weights where --lora-rank
     asks for it."""
-    loss = inputs.text_or_none("loss")
-    if loss is not None:
-        implementation = replace(implementation, loss="" if loss == TORCH_LOSS else loss)
+    loss = inputs.text("loss", default=implementation.loss or TORCH_LOSS)
+    implementation = replace(implementation, loss="" if loss == TORCH_LOSS else loss)
     rank = inputs.integer_or_none("lora-rank")
     if rank is None:
         for name in ("lora-targets", "quantized"):

@@ -30,6 +30,8 @@ def run_single(inputs: Inputs) -> Answer | None:
         hint = f"napkin {inputs.command.name} {next(iter(words))} …"
         inputs.because(LINEAR_OPTIONS, f"it belongs to {' or '.join(words)}, not to a model", hint)
         return None
+    if "size" in inputs and "size" not in words[word]:
+        raise NapkinError(f"{word} takes no shape", f"it takes {', '.join(f'--{name}' for name in words[word])}")
     takes = ", ".join(f"--{name}" for name in words[word] if name != "size")
     inputs.because(inputs.command.names, f"{word} does not depend on it", f"{word} takes {takes}")
     from napkin.commands import small

@@ -52,7 +52,7 @@ def run(inputs: Inputs) -> Answer:
         raise NapkinError(f"the sweep asks more than {MOST_VALUES:,} questions", "take larger steps")
     for option, _ in (over, *([by] if by else [])):
         if option.name in question:
-            raise NapkinError(f"a contradiction: {option.shown} is given and swept", f"leave out {option.shown}")
+            inputs.note(f"{option.shown} {question[option.name].text} is replaced by the values that are swept")
     points: list[Point] = []
     unused: list[dict[str, NapkinError]] = []
     lines = [{by[0].name: line} for line in by[1]] if by else [{}]

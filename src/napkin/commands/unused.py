@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from napkin.commands.inputs import Inputs, OptionText, Reason
 from napkin.errors import NapkinError, Problems
@@ -11,7 +11,6 @@ from napkin.options.registry import OPTIONS
 
 TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
 if TYPE_CHECKING:
-    from napkin.commands.command import Command
     from napkin.render.answer import Answer
 
 STEP = "a step is predicted only for a MODEL with --gpus and --global-batch"
@@ -27,7 +26,8 @@ REASONS: dict[str, Reason] = {
     "dropout": ("no dropout mask is kept here, and its time is not counted", "--attention eager keeps a mask"),
     "attention": ("this answer does not depend on attention's kernel", "leave it out"),
     "optimizer-form": ("the forms of this optimizer take the same memory and time here", "leave it out"),
-    "loss": ("this is the form that the model's implementation has", "leave it out"),
+    "implementation": ("this implementation keeps and computes the same here", "leave it out"),
+    "loss": ("this form of the loss takes the same memory and time here", "leave it out"),
     "async-tp": ("there is no tensor-parallel communication to overlap", "--tp 2 or more"),
     "schedule": ("there is no pipeline", "--pp 2 or more"),
     "peak-flops": ("no computation is timed", "leave it out"),
@@ -53,8 +53,9 @@ REASONS: dict[str, Reason] = {
 """Option → why it changes nothing where no one said, and a hint."""
 
 
-def refuse(inputs: Inputs, unused: Mapping[str, Reason | None], spare: dict[str, NapkinError] | None) -> None:
-    """Refuse options that change nothing, all at once; note those that stand where several commands read their options.
+def check_unused(inputs: Inputs, unused: Mapping[str, Reason | None], spare: dict[str, NapkinError] | None) -> None:
+    """Refuse options that change nothing, all at once; note those that several commands read, or that would matter if
+    the answer were another.
 
     spare: takes the refusals instead
     """
@@ -63,40 +64,51 @@ def refuse(inputs: Inputs, unused: Mapping[str, Reason | None], spare: dict[str,
         given = inputs.given(name)
         why, hint = reason or REASONS.get(name, ("this answer does not depend on it", "leave it out"))
         if name in FIGURES and reason is None and "hardware" not in inputs:
-            why, hint = "it takes the place of a figure of an accelerator", "--hardware names one"
-        option = OPTIONS[name]
-        shown = option.shown if option.positional or not option.flag or inputs.peek(name) else f"--no-{name}"
+            why, hint = "it replaces a figure of an accelerator", "--hardware names one"
         where = given.where if given is not None else ""
         place = f"{where}: " if where and not where.startswith("--") else ""
-        if given is not None and given.shared:
-            inputs.note(f"{place}{shown} is not used: {why}")
+        if name in inputs.minor or (given is not None and given.shared):
+            inputs.note(f"{place}{_shown(name, inputs.peek(name))} is not used: {why}")
         else:
-            problems[name] = NapkinError(f"{place}{shown} has no effect here: {why}", hint)
+            problems[name] = NapkinError(f"{place}{_shown(name, inputs.peek(name))} has no effect here: {why}", hint)
     if spare is not None:
         spare |= problems
     elif problems:
         raise Problems(list(problems.values())) if len(problems) > 1 else next(iter(problems.values()))
 
 
-def without_effect(
-    command: Command,
-    given: Mapping[str, OptionText],
-    only: Container[str] | None,
+def _shown(name: str, value: object) -> str:
+    """Return the option as it was given, without its value."""
+    option = OPTIONS[name]
+    return f"--no-{name}" if option.flag and not value else option.shown
+
+
+def note_without_effect(
     inputs: Inputs,
     answer: Answer,
     names: Iterable[str],
+    again: Callable[[Mapping[str, OptionText]], tuple[Inputs, Answer]],
 ) -> Iterator[str]:
-    """Yield those of the options without which the answer is the same."""
+    """Yield the accelerator's figures without which the answer is the same, and note other such options: they say what
+    runs, and would matter to an answer a little different.
+
+    again: answers for other options
+    """
     for name in names:
         if inputs.is_default(name):
             continue
-        rest = {other: one for other, one in given.items() if other != name}
         try:
-            same = _substance(command.run(Inputs(command, rest, only))) == _substance(answer)
+            others, other = again(inputs.without(name))
         except NapkinError:
             continue
-        if same:
+        if _substance(other) != _substance(answer):
+            continue
+        told = {*inputs.notes, *answer.notes} != {*others.notes, *other.notes}
+        if name in FIGURES and not told:
             yield name
+        else:
+            why = "only what is known about it" if told else REASONS[name][0]
+            inputs.note(f"{_shown(name, inputs.peek(name))} changes no figure of this answer: {why}")
 
 
 def _substance(answer: Answer) -> tuple[object, ...]:

@@ -80,6 +80,8 @@ def read(inputs: Inputs) -> PlanQuestion:
         inputs.number_or_none("within"),
         inputs.integer_or_none("tokens"),
     )
+    one = len(counts) == 1 and not several and objective != "gpus"
+    inputs.depends(("objective",), not one, "one machine's fastest layout is its cheapest", "several --gpus: 256..2048")
     if not counts and objective != "gpus":
         raise NapkinError("--gpus is missing: how many?", "--gpus 1024, or --objective gpus --within 30d --tokens 15T")
     if objective == "gpus" and (deadline is None or tokens is None):
@@ -156,6 +158,7 @@ def _read_request(inputs: Inputs, model: Model, setup: Setup, seq: int, node: in
             f"tensor parallelism stays within the {node} GPUs of a node: no published step in the evidence "
             "leaves it; --max-tp looks further"
         )
+    inputs.depends(("max-ep",), bool(model.experts), f"{model.name} has no experts")
     below = {name: inputs.integer(f"max-{name}") for name in BOUNDED if inputs.has(f"max-{name}")}
     request = Request(
         model=model,
