@@ -19,7 +19,7 @@ from napkin.footprint import memory
 from napkin.footprint.prepared import prepare
 from napkin.footprint.rank import Rank
 from napkin.footprint.setup import Setup
-from napkin.operations.implementations import ALL_KERNELS, TORCH, TRANSFORMERS, measured, mode
+from napkin.operations.implementations import ALL_KERNELS, TORCH, TRANSFORMERS, measured, mode, recomputation_of
 from napkin.training.layout import Layout
 from napkin.training.optimizers import find
 from napkin.training.precision import POLICIES
@@ -97,10 +97,10 @@ def test_saved_bytes_of_drawn_configs_are_those_that_hooks_counted(
     weight_casts: int,
     config: dict[str, Any],
 ) -> None:
-    precision, attention, dropout, _ = mode.split("/")
+    precision, attention, dropout, *_ = mode.split("/")
     probability = 0.1 if dropout == "dropout" else 0.0
     seq, target = length if isinstance(length, list) else (length, 0)  # of an encoder and its decoder
-    layout = Layout(seq=seq, micro=sequences, target=target)
+    layout = Layout(seq=seq, micro=sequences, target=target, recompute=Recompute(recomputation_of(mode)))
     found = rank(config, layout, POLICY[precision], attention, probability)
     assert (found.saved, found.casts) == (saved, weight_casts)
     assert measured("hf", model_type, mode)
@@ -109,13 +109,14 @@ def test_saved_bytes_of_drawn_configs_are_those_that_hooks_counted(
 def test_the_table_of_what_was_measured_names_modes_and_versions() -> None:
     assert (TABLE.TRANSFORMERS, TABLE.TORCH.rsplit(".", 1)[0]) == (TRANSFORMERS, TORCH)
     modes = {
-        mode(precision, kernel, dropout, sequences)
+        mode(precision, kernel, dropout, sequences, recompute)
         for precision in ("bf16", "fp32", "autocast")
         for kernel in ALL_KERNELS
         for dropout in (False, True)
         for sequences in (1, 2)
+        for recompute in ("none", "full")
     }
-    assert len(modes) == 48
+    assert len(modes) == 96
     for model_type, (index, cases) in TABLE.EXACT.items():
         found = TABLE.MODES[index]
         assert model_type in MODULES or model_type in WRAPPERS

@@ -142,7 +142,7 @@ def test_junit(napkin: Napkin, tmp_path: pathlib.Path) -> None:
         (RUN + "limits: {}\n", 2, ["limits"]),
         (RUN + "limits:\n  time: >= 30d\n", 2, [":8:", "not YAML"]),
         (RUN + "limits: {time: 30}\n", 2, ["run.yaml:7", "not a condition"]),
-        (RUN + 'gpu: 3\nlimits: {time: "<= 1d"}\n', 2, ["run.yaml:7: gpu", "no such option"]),
+        (RUN + 'gpux: 3\nlimits: {time: "<= 1d"}\n', 2, ["run.yaml:7: gpux", "no such option"]),
         (RUN.replace("train-time", "train-tim") + 'limits: {time: "<= 1d"}\n', 2, ["run.yaml:1", "no such command"]),
         (RUN.replace("mfu: 0.5", "mfu: 50") + 'limits: {time: "<= 1d"}\n', 2, ["run.yaml:6: mfu", "share"]),
         (RUN.replace("h100", "v100\ndtype: bf16") + 'limits: {time: "<= 1d"}\n', 3, ["run.yaml", "no bf16"]),

@@ -72,9 +72,9 @@ def test_every_command_has_help_and_an_example(napkin: Napkin, name: str) -> Non
     ("line", "error", "hint"),
     [
         ("train-tme", "no such command 'train-tme'", "train-time"),
-        ("train-time --gpu 8", "has no option --gpu", "--gpus"),
+        ("train-time --gpusx 8", "has no option --gpusx", "--gpus"),
         ("train-time --params", "--params: its value is missing", "70B"),
-        ("--params 3", "no such option '--params' before a command", "--help"),
+        ("--params 3", "--params stands before the command", "COMMAND"),
         ("train-time gpt2 extra", "extra", "MODEL"),
         (f"{LECTURE} gpt2", "MODEL and --params cannot be combined", None),
         (LECTURE.replace("h100", "h10"), "unknown accelerator 'h10'", "h100"),
@@ -87,6 +87,8 @@ def test_every_command_has_help_and_an_example(napkin: Napkin, name: str) -> Non
         (f"{LECTURE} --within 30", "no unit", "30d"),
         (f"{LECTURE} --dtype bf17", "unknown dtype 'bf17'", "bf16"),
         (f"{LECTURE} --json --csv", "cannot be combined", None),
+        (f"{LECTURE} --verbose --csv", "--csv and --verbose cannot be combined", None),
+        (f"{LECTURE} --quiet --paths", "--quiet and --paths cannot be combined", None),
         (f"{LECTURE} --run /nonexistent.yaml", "/nonexistent.yaml", None),
         (f"{LECTURE} --hardware-file /", "directory", None),
         (f"{LECTURE} --plot picture.gif", "--plot", None),
@@ -114,11 +116,12 @@ def test_underscores_and_equal_signs_are_read(napkin: Napkin) -> None:
     assert napkin(f"{LECTURE} --power_overhead=1 --json").data["inputs"]["power-overhead"]["value"] == 1
 
 
-def test_data_on_stdout_everything_else_on_stderr(napkin: Napkin) -> None:
-    for form in ("--json", "--csv", "--markdown", ""):
+def test_notes_are_in_json_and_in_the_verbose_text_and_never_on_stderr(napkin: Napkin) -> None:
+    for form in ("--json", "--csv", "--markdown", "", "-v", "--verbose"):
         outcome = napkin(f"{LECTURE} {form}")
-        assert "note:" not in outcome.out
-        assert "note: h100 is read as" in outcome.err
+        assert outcome.err == ""
+        assert ("note: h100 is read as" in outcome.out) == (form in ("-v", "--verbose"))
+    assert any(note.startswith("h100 is read as") for note in napkin(f"{LECTURE} --json").data["notes"])
 
 
 def test_an_answer_goes_whole_to_a_file(napkin: Napkin, tmp_path: pathlib.Path) -> None:
@@ -238,11 +241,11 @@ def test_no_words_make_a_traceback(words: list[str]) -> None:
 
 
 def test_an_option_is_declared_in_one_place() -> None:
-    """A name or an alias has one meaning in all commands; every option of a command is in the registry."""
+    """A name has one meaning in all commands; every option of a command is in the registry."""
     for name in MODULES:
         assert {*find(name).names, *find(name).figures} <= set(OPTIONS)
-    again = Option("world-size", units.degree, "Something else")
-    with pytest.raises(ValueError, match="--world-size is declared twice"):
+    again = Option("gpus", units.degree, "Something else")
+    with pytest.raises(ValueError, match="--gpus is declared twice"):
         registry([*GROUPS, ("again", (again,))])
     assert OPTIONS["gpus"].unit == "GPU"
 

@@ -95,7 +95,8 @@ def test_what_the_config_omits_is_shown_as_class_default(write: Any) -> None:
         ({"num_hidden_layers": None}, 3, "num_hidden_layers: is missing"),
         ({"model_type": None}, 3, "model_type is missing"),
         ({"model_type": "lamma"}, 3, "llama"),
-        ({"turbo_mode": 3}, 3, "turbo_mode"),
+        ({"model_type": "kimi_vl", "turbo_mode": 3}, 3, "text_config"),
+        ({"num_key_value_heads": None, "num_key_value_head": 4}, 3, "num_key_value_heads"),
         ({"hidden_act": "swiglu2"}, 3, "hidden_act"),
         ({"hidden_size": [256]}, 2, "not a whole number"),
         ({"hidden_size": 256.5}, 2, "not a whole number"),
@@ -155,7 +156,7 @@ def test_a_hostile_file_is_wrong_in_one_line(write: Any, text: str) -> None:
 
 
 def test_messages_escape_control_characters(write: Any) -> None:
-    outcome = run_line(["params", write("c.json", changed(**{"bad\x1b[31m\n": 1}))])
+    outcome = run_line(["params", write("c.json", changed(**{"bad\x1b[31m\n": 1})), "--strict-config"])
     refused(outcome, 3, "\\x1b[31m\\n")
     assert "\x1b" not in outcome.err
 

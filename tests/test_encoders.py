@@ -12,7 +12,7 @@ from napkin.counting import flops
 from napkin.counting.params import params
 from napkin.errors import NapkinError, Refused
 from napkin.operations.model import Model
-from tests.conftest import model
+from tests.conftest import ROOT, model
 
 BERT = {"model_type": "bert", "hidden_size": 768, "num_hidden_layers": 12}
 T5_BASE = {"model_type": "t5", "d_model": 768, "d_ff": 3072, "num_layers": 12, "num_heads": 12}
@@ -176,13 +176,10 @@ def test_windows_of_modernbert_reach_to_both_sides() -> None:
     ("changes", "field"),
     [
         ({"architectures": ["BertForSequenceClassification"]}, "architectures"),
-        ({"position_embedding_type": "relative_key"}, "position_embedding_type"),
-        ({"tie_word_embeddings": False}, "tie_word_embeddings"),
         ({"is_decoder": True}, "is_decoder"),
         ({"model_type": "deberta-v2", "pos_att_type": ["p2p"]}, "pos_att_type"),
         ({"model_type": "deberta", "pos_att_type": 3}, "pos_att_type"),
         ({"model_type": "t5", "feed_forward_proj": "gated-cubic"}, "feed_forward_proj"),
-        ({"model_type": "bart", "decoder_layers": 2, "tie_word_embeddings": False}, "tie_word_embeddings"),
         ({"model_type": "whisper"}, "model_type"),
     ],
 )
@@ -205,3 +202,28 @@ def test_what_cannot_be_is_wrong(changes: dict[str, Any]) -> None:
     with pytest.raises(NapkinError) as caught:
         model(**{**BERT, **changes})
     assert caught.value.status == 2
+
+
+# parameters of transformers 5.23.0's classes, counted on the meta device (default configurations with these fields)
+@pytest.mark.parametrize(
+    ("model_type", "changes", "total"),
+    [
+        ("bert", {"tie_word_embeddings": False}, 132_985_716),
+        ("xlm-roberta", {"tie_word_embeddings": False}, 132_985_716),
+        ("gte", {"tie_word_embeddings": False}, 498_247_360),
+        ("mobilebert", {"tie_word_embeddings": False}, 40_533_876),
+        ("bart", {"tie_word_embeddings": False}, 560_705_536),
+        ("switch_transformers", {"tie_word_embeddings": False}, 391_335_168),
+        ("marian", {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 60_000}, 475_747_328),
+        (
+            "marian",
+            {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 60_000, "tie_word_embeddings": False},
+            537_187_328,
+        ),
+    ],
+)
+def test_untied_heads_and_embeddings_of_each_stack_are_the_class_s(
+    model_type: str, changes: dict[str, Any], total: int
+) -> None:
+    rows = json.loads(Path(ROOT, "tests/data/default_configs.json").read_text(encoding="utf-8"))["rows"]
+    assert params(model(**{**dict(rows)[model_type], **changes}))["params/total"].value == total

@@ -18,7 +18,6 @@ from napkin.errors import NapkinError
 from napkin.evidence import accuracy, constants, facts, footprint, prices, published, recognize, runs, software, teams
 from napkin.evidence.columns import Columns
 from napkin.evidence.fit import Problem, in_quantity, seconds_of
-from napkin.evidence.goodput import goodput
 from napkin.evidence.intervals import Growth, SeenStep, distance, nearest, point, quantile
 from napkin.evidence.priors import PRIORS
 from napkin.evidence.rows import Row
@@ -317,12 +316,6 @@ def test_an_estimate_names_its_runs() -> None:
     unseen = runs.estimate_mfu(70e9, None, hardware.find("b200"), 1024)
     assert unseen.wider
     assert unseen.high / unseen.low > found.high / found.low
-
-
-def test_goodput_falls_with_scale() -> None:
-    assert goodput(1024) == pytest.approx(0.954, abs=0.001)
-    assert goodput(16384) == pytest.approx(0.722, abs=0.001)
-    assert goodput(16384, write=12, restart=600) == pytest.approx(0.89, abs=0.01)
 
 
 # --- commands ---

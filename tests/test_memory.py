@@ -119,8 +119,6 @@ def test_what_is_suggested_fits_by_its_own_evaluation() -> None:
     answer = memory(base).data
     assert answer["verdict"] == "does not fit"
     assert answer["suggestions"]
-    times = [row["extra_time"] for row in answer["suggestions"]]
-    assert times == sorted(times)
     for row in answer["suggestions"]:
         changed = memory(f"{base} {row['change']}").data
         assert changed["verdict"] == "fits"
@@ -242,7 +240,7 @@ def test_a_million_gpus_answer_like_a_few() -> None:
 def test_exact_is_said_only_of_what_was_counted_on_the_code(model: str, more: str, exact: bool) -> None:
     notes = " ".join(run_line(f"memory {model} --gpus 8 --hardware h100 --seq 1024 {more} --json").data["notes"])
     assert ("are exact for transformers" in notes) is exact
-    assert ("was not measured" in notes) is not exact
+    assert ("saved activations are derived" in notes) is not exact
 
 
 HEADS = "qwen3-30b-a3b"  # 32 query heads, 4 key/value heads of 128, width 2048, 48 layers

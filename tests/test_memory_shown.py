@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from napkin.commands import remedies
 from napkin.commands.memory_bars import WIDTH, bar
 from napkin.footprint.rank import BUCKETS
+from napkin.planning.remedies import Search
 from napkin.planning.verdicts import FITS, NOT, UNDECIDED
 
 from .conftest import run_line
@@ -82,36 +84,64 @@ def test_the_stages_of_a_pipeline_are_rows_too() -> None:
         "llama3.2-3b --optimizer-form foreach",
     ],
 )
-def test_every_suggestion_fits_when_it_is_asked_for_itself(line: str) -> None:
+def test_every_suggestion_fits_and_takes_the_time_that_step_says(line: str) -> None:
     base = f"memory --hardware h100-sxm-80gb {line}"
     answer = ask_json(base)
     assert answer["verdict"] != FITS
-    found = [*answer["suggestions"], *([answer["more_accelerators"]] if answer["more_accelerators"] else [])]
+    found = answer["suggestions"]
     assert found
+    before = ask_json(f"step --hardware h100-sxm-80gb {line}")
     for row in found:
         again = ask_json(f"{base} {row['change']}")
         assert again["verdict"] == FITS, row["change"]
         assert again["values"]["memory/used"] == pytest.approx(row["used"]), row["change"]
-    costs = [row["extra_time"] for row in answer["suggestions"]]
-    assert costs == sorted(costs)
+        assert run_line(f"{row['command'].removeprefix('napkin ')} --json").data["values"] == again["values"]
+        if "extra_time" in row:
+            after = ask_json(f"step --hardware h100-sxm-80gb {line} {row['change']}")
+            seconds = [speed(one) for one in (before, after)]
+            assert row["extra_time"] == pytest.approx(seconds[0] / seconds[1] - 1)
+            reach = after["values"]["step/high"] / after["values"]["step/time"]
+            assert (1 + row["high"]) / (1 + row["extra_time"]) == pytest.approx(reach)
+            assert (1 + row["low"]) * reach == pytest.approx(1 + row["extra_time"])
+        else:
+            assert "does not time" in row["untimed"]
+    timed = [row["extra_time"] for row in found if "extra_time" in row and row != answer["more_accelerators"]]
+    assert timed == sorted(timed)
 
 
-def test_what_a_change_adds_is_counted_by_hand() -> None:
-    """llama3-8b on 8 cards, 1 × 8192 tokens: --recompute full runs the 32 blocks again, 1/3 of a step but for the
-    head; --cp 2 passes 2·8 heads·128 keys and values of half a sequence round, forward and twice that backward."""
-    asked = f"{BASE} --gpus 8 --seq 8192 --zero 3 --framework torchtitan"
-    rows = {row["change"]: row for row in ask_json(asked)["suggestions"]}
-    seq, hidden = 8192, 4096
-    products = 2 * (2 * hidden**2 + 2 * hidden * 1024 + 3 * hidden * 14336)
-    block = seq * products + 4 * seq * seq * hidden
-    head = 2 * seq * hidden * 128256
-    assert rows["--recompute full"]["extra_flops"] == pytest.approx(32 * block / (3 * (32 * block + head)))
-    assert rows["--recompute every:2"]["extra_flops"] == rows["--recompute full"]["extra_flops"] / 2
-    assert rows["--cp 2"]["extra_bytes"] == 32 * 3 * (1 / 2) * 2 * seq * 8 * 256
-    offloaded = rows["--offload activations"]
-    assert offloaded["extra_flops"] == offloaded["extra_bytes"] == 0
-    values = ask_json(asked)["values"]
-    assert 0 < offloaded["extra_host_bytes"] <= 2 * values["memory/activations/saved"]
+def speed(answer: dict[str, Any]) -> float:
+    """Tokens per second of the whole job."""
+    return float(answer["values"]["tokens_per_second_per_gpu"] * answer["inputs"]["gpus"]["value"])
+
+
+@pytest.mark.parametrize(
+    ("line", "fits"),
+    [
+        ("llama3-70b --gpus 8 --seq 8192", True),
+        ("llama3-8b --gpus 1", True),
+        ("llama3-70b --lora-rank 16", True),  # in 4 bits and recomputed
+        ("llama3-405b --tp 8 --dp 1 --seq 8192 --memory-size 2GB", False),
+    ],
+)
+def test_combinations_are_tried_and_the_answer_says_when_none_fits(line: str, fits: bool) -> None:
+    answer = ask_json(f"memory --hardware h100-sxm-80gb {line}")
+    said = any("nothing that napkin tries makes it fit" in note for note in answer["notes"])
+    assert (bool(answer["suggestions"]), said) == (fits, not fits)
+
+
+def test_the_search_evaluates_about_twenty_combinations(monkeypatch: pytest.MonkeyPatch) -> None:
+    searches: list[Search] = []
+
+    class Watched(Search):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            searches.append(self)
+
+    monkeypatch.setattr(remedies, "Search", Watched)
+    lines = ("llama3-70b --gpus 8", "llama3-8b --gpus 8 --zero 3 --micro-batch 8 --seq 8192", "mixtral-8x7b --gpus 8")
+    for line in lines:
+        assert ask_json(f"memory --hardware h100-sxm-80gb {line}")["suggestions"]
+    assert [search.evaluations <= 30 for search in searches] == [True] * len(lines)
 
 
 @pytest.mark.parametrize("what", ["micro-batch", "seq", "layers"])

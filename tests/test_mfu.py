@@ -80,13 +80,9 @@ def test_which_convention_explains_a_claim() -> None:
         return next(note for note in notes if "claimed" in note)
 
     assert "mfu/6nd " in note(found["mfu/6nd"])
-    assert (
-        "against the sparse peak"
-        in run_line(
-            "mfu llama3-8b --tokens-per-second-per-gpu 9000 --hardware h100-sxm-80gb --seq 8192 "
-            f"--claimed-mfu {found['mfu/6nd_non_embedding'] / 2:.4f}"
-        ).err
-    )
+    datasheet = line.replace(H100, "--hardware h100-sxm-80gb")
+    halved = run_line(f"{datasheet} --claimed-mfu {found['mfu/6nd_non_embedding'] / 2:.4f}").data["notes"]
+    assert any("against the sparse peak" in one for one in halved)
     assert "no convention explains" in note(0.95)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import pathlib
 import runpy
@@ -18,8 +19,9 @@ from napkin.commands.plan import question
 from napkin.commands.setup import read_setup
 from napkin.errors import NapkinError
 from napkin.evidence import single
-from napkin.planning.layouts import LayoutQuestion
+from napkin.planning.layouts import LayoutQuestion, best, recommended, scored
 from napkin.planning.search import _chunks, divisors, grid, search, used_bytes
+from napkin.planning.verdicts import FITS
 from napkin.record import replace
 from napkin.timing.step import step
 from napkin.training.layout import Layout
@@ -163,16 +165,86 @@ def test_the_printed_step_command_gives_the_same_answer(napkin: Napkin) -> None:
     single_step = napkin(line.split("napkin ")[1] + " --json").values
     for path in ("step/time", "step/low", "step/high", "mfu", "memory/total", "tokens_per_second_per_gpu"):
         assert outcome.values[path] == single_step[path]
-    first = outcome.data["rows"][0]
-    assert first["step/time"] == single_step["step/time"]
-    assert first["memory/total"] == single_step["memory/total"]
-    assert first["mfu"] == pytest.approx(single_step["mfu"], rel=1e-12)
+    (chosen,) = (row for row in outcome.data["rows"] if row["recommended"])
+    assert chosen["step/time"] == single_step["step/time"]
+    assert chosen["memory/total"] == chosen["memory"] == single_step["memory/total"]
+    assert chosen["mfu"] == pytest.approx(single_step["mfu"], rel=1e-12)
+    for row in outcome.data["rows"][:3]:
+        again = napkin(row["command"].removeprefix("napkin ") + " --json").values
+        assert again["step/time"] == row["step/time"] == row["time"]
+        assert (again["step/low"], again["step/high"]) == (row["low"], row["high"])
+        assert again["memory/total"] == row["memory"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "llama3-8b --gpus 16 --hardware h100 --seq 8192 --global-batch 128",
+        "llama3-8b --gpus 8 --hardware h100 --seq 4096 --global-batch 64 --max-tp 1 --zero 3",
+        "qwen3-32b --gpus 32 --hardware a100 --seq 4096 --global-batch 64",
+    ],
+)
+def test_the_recommended_layout_is_the_fastest_that_surely_fits_within_the_leaders_interval(line: str) -> None:
+    planner, gpus = planner_of(line), int(line.split()[2])
+    found = planner.find(planner.on(gpus))
+    leader = best(planner, found)
+    chosen = recommended(planner, found, leader)
+    furthest = leader.token * math.exp(planner.half_width(gpus))
+    for i in found.ranked(len(found)):
+        one = scored(planner, found.layout(i))
+        if one.token > furthest:
+            assert chosen.layout == leader.layout
+            break
+        assert found.surely[i] == (one.fit == FITS), one.layout
+        if one.fit == FITS:
+            assert (chosen.token, chosen.fit) == (one.token, FITS)
+            break
+
+
+def test_the_time_of_a_run_is_by_the_calendar_and_rows_that_miss_a_limit_say_so(napkin: Napkin) -> None:
+    """1 T tokens in steps of 128 · 8192, over a goodput of 0.88; on 16 GPUs at 3 USD an hour."""
+    line = "plan llama3-8b --gpus 16 --hardware h100 --seq 8192 --global-batch 128 --tokens 1T --price 3"
+    data = napkin(f"{line} --json").data
+    for row in [data["values"], *data["rows"]]:
+        running = row["step/time"] * 1e12 / (128 * 8192)
+        assert row["time/uninterrupted"] == pytest.approx(running)
+        assert row["goodput"] == 0.88
+        assert row["time"] == pytest.approx(running / 0.88)
+        assert row["cost"] == pytest.approx(3 * 16 * row["time"] / 3600)
+    assert all(row["misses"] is None for row in data["rows"])
+    assert data["values"]["time/low"] < data["values"]["time"] < data["values"]["time/high"]
+    own = napkin(f"{line} --goodput 0.95 --json").values
+    assert own["time"] == pytest.approx(own["time/uninterrupted"] / 0.95)
+    assert own["time/high"] / own["time"] == pytest.approx(own["step/high"] / own["step/time"])
+    days = data["rows"][0]["time"] / 86400 * 1.001
+    late = napkin(f"{line} --within {days}d --json").data["rows"]
+    for row in late:
+        assert (row["misses"] is not None) == (row["time"] > days * 86400)
+    assert late[0]["misses"] is None
+    assert "--within" in late[-1]["misses"]
+    dear = napkin(f"{line} --budget {data['rows'][0]['cost'] * 0.99} --json")
+    assert all("--budget" in row["misses"] for row in dear.data["rows"])
+    assert dear.status == 1
+
+
+def test_plan_and_train_time_give_one_calendar_time(napkin: Napkin) -> None:
+    rest = "--gpus 64 --hardware h100 --seq 8192 --global-batch 256"
+    data = napkin(f"plan llama3-8b {rest} --tokens 1T --json").data
+    (row,) = (row for row in data["rows"] if row["recommended"])
+    words = row["command"].split()[3:]
+    layout = dict(zip(words[::2], words[1::2], strict=True))
+    layout.pop("--implementation")
+    line = " ".join(f"{name} {text}" for name, text in layout.items())
+    run = napkin(f"train-time llama3-8b --gpus 64 --tokens 1T {line} --json").values
+    for path in ("time", "time/low", "time/high", "time/uninterrupted", "goodput", "gpu_hours"):
+        assert data["values"][path] == pytest.approx(run[path]), path
 
 
 def test_rows_are_ranked_fit_and_have_intervals(napkin: Napkin) -> None:
     data = napkin(f"{PLAN} --gpus 64 --global-batch 256 --rows 25 --json").data
     rows = data["rows"]
-    assert len(rows) == 25
+    assert len(rows) in (25, 26)  # the recommended one is listed too
+    assert sum(row["recommended"] for row in rows) == 1
     assert [row["step/time"] for row in rows] == sorted(row["step/time"] for row in rows)
     for row in rows:
         assert row["tp"] * row["pp"] * row["cp"] * row["dp"] == 64
@@ -264,8 +336,9 @@ def test_the_fewest_gpus_are_enough_and_half_are_not(napkin: Napkin) -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("plan llama3-8b --hardware h100", "--gpus is missing"),
-        ("plan llama3-8b --hardware h100 --objective gpus", "--within and --tokens"),
+        ("plan llama3-8b --hardware h100 --objective time", "--gpus is missing"),
+        ("plan llama3-8b --hardware h100 --within 3d", "--within needs --tokens"),
+        ("plan llama3-8b --hardware h100 --gpus 8 --tokens 1T --budget 1000", "--budget needs --price"),
         ("plan llama3-8b --hardware h100 --gpus 16..8", "empty range"),
         ("plan llama3-8b --hardware h100 --gpus 8 --objective speed", "not one of"),
         ("plan llama3-8b --hardware h100 --gpus 8..16 --within 3d", "--within needs --tokens"),

@@ -13,14 +13,15 @@ from napkin.architectures import build, implementation_of
 from napkin.architectures.vocabulary import padded
 from napkin.counting import flops
 from napkin.counting.params import params
+from napkin.evidence import single
 from napkin.footprint.memory import rank_of
 from napkin.footprint.prepared import prepare
 from napkin.footprint.setup import Setup
 from napkin.footprint.stages import in_flight, places
+from napkin.inputs.hardware import find
 from napkin.inputs.model import load_config
 from napkin.operations.model import Model
 from napkin.planning.enlarge import with_layers
-from napkin.planning.traffic import data_bytes
 from napkin.training import optimizers
 from napkin.training.assigned_stages import held_by, joined
 from napkin.training.frameworks import FRAMEWORKS
@@ -276,16 +277,16 @@ def test_experts_states_are_divided_over_all_ranks_that_hold_the_same_experts() 
         assert master == 4 * dense // 4 + -(-4 * expert // copies)
 
 
-def test_experts_that_no_other_rank_holds_are_not_added_up() -> None:
-    alone = prepare(MIXTRAL, setup_of(MIXTRAL, tp=1, dp=8, ep=8))
-    rank = rank_of(alone, 0)
-    dense = rank.held.dense * 2
-    assert alone.setup.layout.with_experts(8) == 1
-    assert data_bytes(rank, alone.setup) == pytest.approx(7 / 8 * 2 * dense)  # gradients and weights, of those alone
-    shared = prepare(MIXTRAL, setup_of(MIXTRAL, tp=2, dp=8, ep=8))  # whole on both tensor-parallel ranks
-    assert shared.setup.layout.with_experts(8) == 2
-    other = rank_of(shared, 0)
-    assert data_bytes(other, shared.setup) == pytest.approx(2 * 2 * (7 / 8 * other.held.dense + other.held.expert / 2))
+@pytest.mark.parametrize(("tp", "copies"), [(1, 1), (2, 2)])
+def test_experts_that_no_other_rank_holds_are_not_added_up(tp: int, copies: int) -> None:
+    """8 experts on 8 data-parallel ranks: each is on one rank, or on both of two tensor-parallel ranks; dense gradients
+    are reduced over all 8, (n−1)/n of them."""
+    setup = setup_of(MIXTRAL, tp=tp, dp=8, ep=8)
+    assert setup.layout.with_experts(8) == copies
+    found = single.asked(MIXTRAL, setup, find("h100-sxm-80gb"), "megatron-core").step(MIXTRAL)
+    terms = {term.name: term.value for term in found.time.walk()}
+    assert terms["data/dense"] == pytest.approx(7 / 8 * terms["weights/dense"])
+    assert terms["data/experts"] == pytest.approx((copies - 1) / copies * terms["weights/experts"])
 
 
 def test_a_mean_of_the_parameters_stays_when_the_optimizer_goes_to_the_host() -> None:
@@ -295,7 +296,9 @@ def test_a_mean_of_the_parameters_stays_when_the_optimizer_goes_to_the_host() ->
 
 
 def test_megatrons_padding_is_named_where_its_framework_is() -> None:
-    said = run_line("memory llama3-8b --gpus 8 --tp 8 --framework megatron-core --seq 512").err
+    said = run_line("memory llama3-8b --gpus 8 --tp 8 --framework megatron-core --seq 512 -v").out.replace(
+        "\n      ", " "
+    )
     assert "--vocab-multiple 128" in said
     assert FRAMEWORKS["megatron-core"].pads == 128
 

@@ -82,7 +82,8 @@ def test_bus_bandwidth_of_a_group() -> None:
     assert bus(8, 1) == 450e9  # inside a node
     assert bus(16, 1) == 400e9  # eight cards of 50 GB/s carry a node's share
     assert bus(16, 8) == 50e9  # one rank a node: its own card
-    assert collectives.all_reduce_bytes(1e9, 4) == pytest.approx(1.5e9)
+    ranks, payload = leaf("ranks", 4, "1"), leaf("payload", 1e9, "byte")
+    assert collectives.all_reduced("sent", payload, ranks).value == pytest.approx(1.5e9)
 
 
 def test_a_token_is_sent_once_to_each_other_node() -> None:

@@ -18,6 +18,7 @@ os.environ["HF_HUB_OFFLINE"], os.environ["CUDA_VISIBLE_DEVICES"] = "1", ""
 import torch  # noqa: E402
 import torch._meta_registrations  # noqa: E402
 import torch.nn.functional as functional  # noqa: E402
+import torch.utils.checkpoint  # noqa: E402
 from torch.overrides import TorchFunctionMode  # noqa: E402
 from torch.utils._pytree import tree_map  # noqa: E402
 
@@ -107,6 +108,19 @@ def paused() -> Iterator[None]:
         yield
     finally:
         active.off -= 1
+
+
+class Again(contextlib.ExitStack):
+    """torch.amp.autocast as checkpoints enter it when a layer runs again."""
+
+    def __init__(self, *_: Any, lowers: bool = False, **__: Any) -> None:
+        super().__init__()
+        self.lowers = lowers
+
+    def __enter__(self) -> Again:
+        if self.lowers and Autocast.active is None:
+            self.enter_context(Autocast())
+        return super().__enter__()
 
 
 class Region:
@@ -297,6 +311,12 @@ def emulate() -> None:
     import transformers.masking_utils
     import transformers.utils.generic
 
+    lowers = {"lowers": False}
+    torch.utils.checkpoint._get_autocast_kwargs = lambda device_type="": (
+        lowers | {"lowers": Autocast.active is not None},
+        lowers | {"lowers": Autocast.active is not None},
+    )
+    torch.amp.autocast = Again  # type: ignore[assignment,misc]
     torch._meta_registrations._meta_grouped_mm_common = grouped
     functional.scaled_dot_product_attention = attend
     functional.dropout = drop

@@ -12,7 +12,8 @@ No weights, no GPU, no download.
     hf/bin/python tools/saved_bytes.py llama --write                keep the result: the table that napkin reads, and
                                                                     some of the cases for the tests
 
-A mode is precision/kernel/dropout/batch. A model type's mode is exact where every config drawn was equal.
+A mode is precision/kernel/dropout/batch, and /full where every layer is checkpointed. A model type's mode is exact
+where every config drawn was equal; a run leaves the verdicts of modes that it did not measure as they were.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import sys
 import warnings
 import weakref
 from collections import Counter
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,10 +61,11 @@ from napkin.footprint.setup import Setup  # noqa: E402
 from napkin.inputs.load import Document  # noqa: E402
 from napkin.inputs.model import config_from  # noqa: E402
 from napkin.operations.attention import AttentionCore  # noqa: E402
-from napkin.operations.implementations import ALL_KERNELS, MANY, ONE, mode  # noqa: E402
+from napkin.operations.implementations import ALL_KERNELS, MANY, ONE, mode, recomputation_of  # noqa: E402
 from napkin.training.layout import Layout  # noqa: E402
 from napkin.training.optimizers import find  # noqa: E402
 from napkin.training.precision import POLICIES  # noqa: E402
+from napkin.training.recomputation import Recompute  # noqa: E402
 
 warnings.filterwarnings("ignore")
 transformers.logging.set_verbosity_error()
@@ -71,12 +74,14 @@ aten = torch.ops.aten
 TABLE = ROOT / "src" / "napkin" / "_tables" / "saved_bytes.py"
 CASES = ROOT / "tests" / "data" / "saved_bytes.json"
 POLICY = {"bf16": "bf16-pure", "fp32": "fp32", "autocast": "amp-bf16"}
+KEEP_ALL = "none"
+"""The recomputation that keeps everything."""
 SHOWN = 3
 """Differing cases of a model type that are printed."""
 ATTEMPTS = 6
 """Draws for each config that is wanted: some that are drawn contradict themselves."""
-KEPT_CASES = 4
-"""Cases of a model type that the tests keep."""
+KEPT_CASES = {KEEP_ALL: 4, "full": 2}
+"""Cases of a model type that the tests keep, by recomputation."""
 
 
 # --- measuring ------------------------------------------------------------------------------------------------------
@@ -182,11 +187,19 @@ def network(fields: dict[str, Any], precision: str, kernel: str) -> Any:
 
 
 def measure(
-    fields: dict[str, Any], precision: str, kernel: str, sequences: int, length: int, target: int = 0
+    fields: dict[str, Any],
+    precision: str,
+    kernel: str,
+    sequences: int,
+    length: int,
+    target: int = 0,
+    recompute: str = KEEP_ALL,
 ) -> Measured:
     """One forward pass and its loss; `target`: tokens of the decoder's sequences, where they are others."""
     cuda_on_meta.KERNEL = kernel
     model = network(fields, precision, kernel)
+    if recompute != KEEP_ALL:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
     device = device_of(fields)
     with torch.device(device):
         ids, labels = (torch.arange(sequences * n).view(sequences, n) % 97 for n in (length, target or length))
@@ -255,11 +268,18 @@ def layer_of(module: str) -> int | None:
 
 
 def said(
-    fields: dict[str, Any], precision: str, kernel: str, dropout: float, sequences: int, length: int, target: int = 0
+    fields: dict[str, Any],
+    precision: str,
+    kernel: str,
+    dropout: float,
+    sequences: int,
+    length: int,
+    target: int = 0,
+    recompute: str = KEEP_ALL,
 ) -> Any:
     """napkin's step and its only rank."""
     model = reading(fields)
-    layout = Layout(seq=length, micro=sequences, target=target)
+    layout = Layout(seq=length, micro=sequences, target=target, recompute=Recompute(recompute))
     implementation = implementation_of("hf", model.family)
     setup = Setup(implementation, layout, POLICIES[POLICY[precision]], find("adamw")[0], "foreach", kernel, dropout)
     step = prepare(model, setup)
@@ -309,15 +329,15 @@ class Case(NamedTuple):
         return self.found is not None and (self.saved, self.casts) == (self.found.saved, self.found.casts)
 
 
-def compare(shape: Shape, precision: str, kernel: str, dropout: float, shown: bool) -> Case:
+def compare(shape: Shape, precision: str, kernel: str, dropout: float, recompute: str, shown: bool) -> Case:
     fields, sequences, length, target = shape
-    name = mode(precision, kernel, dropout > 0, sequences)
+    name = mode(precision, kernel, dropout > 0, sequences, recompute)
     try:
-        found = measure(fields, precision, kernel, sequences, length, target)
+        found = measure(fields, precision, kernel, sequences, length, target, recompute)
     except Exception as problem:  # whatever a class does not run
         return Case(name, shape, None, 0, 0, f"does not run: {type(problem).__name__}: {str(problem)[:150]}")
     try:
-        step, rank = said(fields, precision, kernel, dropout, sequences, length, target)
+        step, rank = said(fields, precision, kernel, dropout, sequences, length, target, recompute)
     except NapkinError as problem:
         return Case(name, shape, None, 0, 0, f"refused: {problem.message}")
     case = Case(name, shape, found, rank.saved, rank.casts)
@@ -337,25 +357,24 @@ def report(case: Case) -> None:
     print(f"      {json.dumps(case.shape.fields)}")
 
 
-def sweep(model_type: str, count: int, seed: int, only: str, shown: bool) -> list[Case]:
-    """`count` configs in every mode."""
+def sweep(model_type: str, count: int, seed: int, only: str, recompute: str, shown: bool) -> list[Case]:
+    """`count` configs in every mode with this recomputation."""
     cases = []
-    for precision in POLICY:
-        for kernel in ALL_KERNELS:
-            for dropout in (0.0, DROPOUT) if has_dropout(model_type) else (0.0,):
-                for batch in (ONE, MANY):
-                    rng = random.Random(f"{seed} {model_type} {precision} {kernel} {dropout} {batch}")
-                    if not mode(precision, kernel, dropout > 0, 1 if batch == ONE else 2).startswith(only):
-                        continue
-                    wanted, left = count, ATTEMPTS * count
-                    while wanted and left:
-                        drawn = draw(model_type, rng, dropout)
-                        drawn = drawn._replace(sequences=1 if batch == ONE else rng.choice((2, 3)))
-                        case = compare(drawn, precision, kernel, dropout, shown)
-                        wanted, left = wanted - (case.found is not None), left - 1
-                        cases.append(case)
-                        if [one.problem for one in cases[-3:]] == [case.problem] * 3 and case.problem:
-                            break  # not for what was drawn
+    suffix = "" if recompute == KEEP_ALL else f" {recompute}"
+    dropouts = (0.0, DROPOUT) if has_dropout(model_type) else (0.0,)
+    for precision, kernel, dropout, batch in product(POLICY, ALL_KERNELS, dropouts, (ONE, MANY)):
+        rng = random.Random(f"{seed} {model_type} {precision} {kernel} {dropout} {batch}{suffix}")
+        if not mode(precision, kernel, dropout > 0, 1 if batch == ONE else 2, recompute).startswith(only):
+            continue
+        wanted, left = count, ATTEMPTS * count
+        while wanted and left:
+            drawn = draw(model_type, rng, dropout)
+            drawn = drawn._replace(sequences=1 if batch == ONE else rng.choice((2, 3)))
+            case = compare(drawn, precision, kernel, dropout, recompute, shown)
+            wanted, left = wanted - (case.found is not None), left - 1
+            cases.append(case)
+            if [one.problem for one in cases[-3:]] == [case.problem] * 3 and case.problem:
+                break  # not for what was drawn
     return cases
 
 
@@ -377,10 +396,13 @@ def write_table(model_type: str, cases: list[Case]) -> None:
     exec(TABLE.read_text(encoding="utf-8"), table)
     versions = (transformers.__version__, torch.__version__.split("+")[0])
     entries = table["EXACT"] if versions == (table["TRANSFORMERS"], table["TORCH"]) else {}
-    kept = {t: (table["MODES"][n], many) for t, (n, many) in entries.items() if t != model_type}
-    equal = tuple(sorted(name for name, exact in verdicts(cases).items() if exact))
+    kept = {t: (table["MODES"][n], many) for t, (n, many) in entries.items()}
+    found, run = verdicts(cases), sum(case.found is not None for case in cases)
+    before, many = kept.pop(model_type, ((), 0))
+    others = [name for name in before if name not in found]
+    equal = tuple(sorted([*others, *(name for name, exact in found.items() if exact)]))
     if equal:
-        kept[model_type] = (equal, sum(case.found is not None for case in cases))
+        kept[model_type] = (equal, run + (many if len(others) == len(before) else 0))
     sets = sorted({modes for modes, _ in kept.values()}, key=lambda modes: (-len(modes), modes))
     text = '"""Generated by tools/saved_bytes.py --write from measurements of the code itself."""\n\n'
     text += f"from __future__ import annotations\n\nTRANSFORMERS = {versions[0]!r}\nTORCH = {versions[1]!r}\n"
@@ -393,12 +415,14 @@ def write_table(model_type: str, cases: list[Case]) -> None:
 
 
 def write_cases(model_type: str, cases: list[Case]) -> None:
-    """Equal cases for the tests, of modes drawn by chance."""
+    """Equal cases for the tests, of modes drawn by chance, in place of those with the same recomputation."""
     kept = json.loads(CASES.read_text(encoding="utf-8"))["rows"] if CASES.exists() else []
-    rows = [row for row in kept if row[0] != model_type]
     exact = verdicts(cases)
+    ways = {recomputation_of(name) for name in exact}
+    rows = [row for row in kept if row[0] != model_type or recomputation_of(row[1]) not in ways]
     by_mode = {case.mode: case for case in cases if case.found is not None and exact[case.mode]}
-    for name in random.Random(model_type).sample(sorted(by_mode), min(KEPT_CASES, len(by_mode))):
+    many = min(*(KEPT_CASES[way] for way in ways), len(by_mode)) if ways else 0
+    for name in random.Random(model_type).sample(sorted(by_mode), many):
         fields, sequences, *lengths = by_mode[name].shape
         length = lengths if lengths[1] else lengths[0]
         rows.append([model_type, name, sequences, length, by_mode[name].saved, by_mode[name].casts, fields])
@@ -424,6 +448,9 @@ def main() -> int:
     parser.add_argument("--cases", type=int, default=2, help="configs in each mode")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="modes that begin so: bf16/eager")
+    parser.add_argument(
+        "--recompute", choices=(KEEP_ALL, "full"), default=KEEP_ALL, help="full: checkpoint every layer"
+    )
     parser.add_argument("--show", action="store_true", help="the tensors of what differs")
     parser.add_argument("--config", help="a config.json in place of drawn ones")
     parser.add_argument("--shape", default="2x64", help="its sequences and their length")
@@ -435,11 +462,11 @@ def main() -> int:
         sequences, length = map(int, asked.shape.split("x"))
         for precision in POLICY:
             for kernel in ALL_KERNELS:
-                case = compare(Shape(fields, sequences, length), precision, kernel, 0.0, True)
+                case = compare(Shape(fields, sequences, length), precision, kernel, 0.0, asked.recompute, True)
                 print(f"{case.mode}: {'equal' if case.equal else case.problem or 'differs'}")
         return 0
     for model_type in asked.types or drawn_types():
-        cases = sweep(model_type, asked.cases, asked.seed, asked.only, asked.show)
+        cases = sweep(model_type, asked.cases, asked.seed, asked.only, asked.recompute, asked.show)
         found = verdicts(cases)
         if asked.only and not cases:
             parser.error(f"no mode of {model_type} begins with {asked.only!r}")

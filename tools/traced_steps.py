@@ -101,19 +101,6 @@ class Watch(TorchDispatchMode):
         return found
 
 
-class Again(contextlib.ExitStack):
-    """torch.amp.autocast as checkpoints enter it when a layer runs again."""
-
-    def __init__(self, *_: Any, lowers: bool = False, **__: Any) -> None:
-        super().__init__()
-        self.lowers = lowers
-
-    def __enter__(self) -> Again:
-        if self.lowers and Autocast.active is None:
-            self.enter_context(Autocast())
-        return super().__enter__()
-
-
 class Mish(torch.autograd.Function):
     """mish as on CUDA: one kernel each way, where the meta device writes its backward out."""
 
@@ -128,14 +115,8 @@ class Mish(torch.autograd.Function):
 
 
 def emulate() -> None:
-    """As cuda_on_meta.py does, and what checkpoints and fused optimizers ask the device for."""
+    """As cuda_on_meta.py does, and what fused optimizers ask the device for."""
     cuda_on_meta.emulate()
-    lowers = {"lowers": False}
-    torch.utils.checkpoint._get_autocast_kwargs = lambda device_type="": (
-        lowers | {"lowers": Autocast.active is not None},
-        lowers | {"lowers": Autocast.active is not None},
-    )
-    torch.amp.autocast = Again  # type: ignore[assignment,misc]
     module = importlib.import_module("torch.optim.optimizer")
     module._get_fused_kernels_supported_devices = lambda: ["meta"]  # type: ignore[attr-defined]
     library = torch.library.Library("aten", "IMPL", "Meta")

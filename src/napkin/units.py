@@ -434,11 +434,11 @@ def _energy(text: str) -> Value:
 
 # --- writing -------------------------------------------------------------------------------------------------------
 
-_SI = ((10**15, "P"), (10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k"))
+_SI = ((10**18, "E"), (10**15, "P"), (10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k"))
 _WORDED = ((10**12, "T"), (10**9, "B"), (10**6, "M"))
 
 
-def _figures(value: float, digits: int = 4, strip: bool = False) -> str:
+def figures(value: float, digits: int = 4, strip: bool = False) -> str:
     """`value` with four significant digits (`strip`: without trailing zeros) and no exponent where it can be read."""
     if value == 0:
         return "0"
@@ -449,16 +449,16 @@ def _figures(value: float, digits: int = 4, strip: bool = False) -> str:
     return text.rstrip("0").rstrip(".") if strip and decimals else text
 
 
-def _prefixed_text(value: float, unit: str, scales: tuple[tuple[int, str], ...] = _SI) -> str:
-    if abs(value) >= 1e18:
-        return f"{value:.3e} {unit}".replace("e+0", "e").replace("e+", "e")
+def _prefixed_text(value: float, unit: str, scales: tuple[tuple[int, str], ...] = _SI, digits: int = 4) -> str:
+    if abs(value) >= 1e21:
+        return f"{value:.{digits - 1}e} {unit}".replace("e+0", "e").replace("e+", "e")
     for scale, letter in scales:
         if abs(value) >= scale:
-            return f"{_figures(value / scale)} {letter}{unit}"
-    return f"{_figures(value)} {unit}".rstrip()
+            return f"{figures(value / scale, digits)} {letter}{unit}"
+    return f"{figures(value, digits)} {unit}".rstrip()
 
 
-def _duration_text(seconds: float) -> str:
+def _duration_text(seconds: float, digits: int = 4) -> str:
     if seconds == 0:
         return "0 s"
     for limit, scale, name in (
@@ -471,22 +471,22 @@ def _duration_text(seconds: float) -> str:
         (2 * 31536000.0, 86400.0, "days"),
     ):
         if abs(seconds) < limit:
-            return f"{_figures(seconds / scale)} {name}"
-    return f"{_figures(seconds / 31536000)} years"
+            return f"{figures(seconds / scale, digits)} {name}"
+    return f"{figures(seconds / 31536000, digits)} years"
 
 
 def _size_text(value: float) -> str:
     if abs(value) < 1000:
-        return f"{value if isinstance(value, int) else _figures(value)} byte" + ("" if value == 1 else "s")
+        return f"{value if isinstance(value, int) else figures(value)} byte" + ("" if value == 1 else "s")
     decimal = _prefixed_text(value, "B")
     for letter, scale in (("Pi", 2**50), ("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)):
         if abs(value) >= scale:
-            return f"{decimal} ({_figures(value / scale)} {letter}B)"
+            return f"{decimal} ({figures(value / scale)} {letter}B)"
     return decimal
 
 
-def human(value: Number, unit: str) -> str:
-    """Return a number as people read it: four significant digits, GB with GiB."""
+def human(value: Number, unit: str, digits: int = 4) -> str:
+    """Return a number as people read it: that many significant digits, GB with GiB."""
     if isinstance(value, float) and not math.isfinite(value):
         return "out of range"
     try:
@@ -496,26 +496,28 @@ def human(value: Number, unit: str) -> str:
     if unit == "byte":
         return _size_text(value if isinstance(value, int) and abs(real) < 1000 else real)
     if unit == "second":
-        return _duration_text(real)
+        return _duration_text(real, digits)
     if unit in ("param", "token"):
         name = {"param": "parameters", "token": "tokens"}[unit]
         if abs(real) < 1e6:
-            return f"{value:,} {name}" if isinstance(value, int) else f"{_figures(real)} {name}"
-        return _prefixed_text(real, f" {name}", _WORDED).replace("  ", " ")
+            return f"{value:,} {name}" if isinstance(value, int) else f"{figures(real, digits)} {name}"
+        return _prefixed_text(real, f" {name}", _WORDED, digits).replace("  ", " ")
     if unit == "FLOP":
         if isinstance(value, int) and value < 10**6:
             return f"{value:,} FLOP"
-        return f"{real:.3e} FLOP".replace("e+0", "e").replace("e+", "e")
+        return f"{real:.{digits - 1}e} FLOP".replace("e+0", "e").replace("e+", "e")
     if unit == "USD":
         return f"${real:,.0f}" if real >= 100 else f"${real:,.4g}"
     if unit == "joule":
-        return f"{_figures(real)} J" if real < 3.6e6 else f"{_prefixed_text(real / 3600, 'Wh')}"
+        return f"{figures(real, digits)} J" if real < 3.6e6 else f"{_prefixed_text(real / 3600, 'Wh', digits=digits)}"
     if unit == "GPU":
-        return f"{value:,} GPUs" if isinstance(value, int) else f"{_figures(real)} GPUs"
+        return (f"{value:,}" if isinstance(value, int) else figures(real, digits)) + (" GPU" if value == 1 else " GPUs")
     if unit == "GPU-hour":
-        return f"{real:,.0f} GPU-hours" if real >= 1000 else f"{_figures(real)} GPU-hours"
+        if 1000 <= real < 1e6:
+            return f"{real:,.0f} GPU-hours"
+        return _prefixed_text(real, " GPU-hours", _WORDED, digits).replace("  ", " ")
     if unit == "1":
-        return f"{value:,}" if isinstance(value, int) else _figures(real, strip=True)
+        return f"{value:,}" if isinstance(value, int) else figures(real, digits, strip=True)
     if unit in ("byte/GPU", "FLOP/s", "byte/s", "FLOP/s/GPU", "byte/s/GPU", "watt", "watt/GPU"):
-        return _prefixed_text(real, unit.replace("byte", "B").replace("watt", "W"))
-    return f"{value:,} {unit}" if isinstance(value, int) and abs(value) < 10**15 else f"{_figures(real)} {unit}"
+        return _prefixed_text(real, unit.replace("byte", "B").replace("watt", "W"), digits=digits)
+    return f"{value:,} {unit}" if isinstance(value, int) and abs(value) < 10**15 else f"{figures(real, digits)} {unit}"

@@ -11,10 +11,13 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from napkin._tables import architectures as _index
+from napkin.architectures.module_paths import located
+from napkin.architectures.reading import check_layer_lists
 from napkin.architectures.record import Architecture, Wrapper
 from napkin.errors import Refused, did_you_mean
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config, class_facts
+from napkin.inputs.unread import settle
 from napkin.operations.implementations import FRAMEWORKS, HF, Implementation
 from napkin.operations.model import Model
 from napkin.record import replace
@@ -34,12 +37,17 @@ _OTHER_MODALITIES = re.compile(
 )
 
 
-def build(config: Config, assume_ignorable: Sequence[str] = ()) -> Model:
-    """Return the model that a config.json describes. Refused (3): a model_type or a field that napkin does not know."""
+def build(config: Config, assumed: Sequence[str] = (), strict: bool = False) -> Model:
+    """Return the model that a config.json describes. Refused (3): a model_type or a field that napkin does not know.
+
+    assumed  fields that the user knows to change no count; `strict`: refuse every field that the class does not read
+    """
     text = text_model(config)
-    model = architecture_of(text).build(text)
-    config.finish(assume_ignorable)
-    wrapper = _wrapper(config.model_type)
+    architecture, wrapper = architecture_of(text), _wrapper(config.model_type)
+    model = located(architecture.build(text), architecture.modules, wrapper.path if wrapper is not None else "")
+    if len(model.stacks) == 1:
+        check_layer_lists(text, model.stacks[0].depth)
+    settle(config, assumed, strict)
     own = wrapper is not None and wrapper.implementation is not None
     family = config.model_type if own else text.model_type
     return replace(model, notes=(*model.notes, *config.notes), family=family)
@@ -93,6 +101,8 @@ def text_model(config: Config) -> Config:
         raise config.refuse("model_type", f"{name} {wrapper.refused}")
     config.notes.append(f"only the language model of {name} is counted, vision and other modalities are not")
     config.ignore(*(field for field in config.fields if _OTHER_MODALITIES.fullmatch(field)), "architectures")
+    if wrapper is not None:
+        config.ignore(*wrapper.ignored)
     if wrapper is not None and wrapper.flat and not config.has("text_config"):
         config.model_type = WRAPPERS[config.model_type]
         config.defaults, config.aliases = class_facts(config.model_type)

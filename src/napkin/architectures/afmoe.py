@@ -12,6 +12,7 @@ from napkin.architectures.layer_plans import every, in_windows
 from napkin.architectures.mixture import Mixture, counted
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
+from napkin.operations.expert_kernels import new_shares
 from napkin.operations.implementations import HF
 from napkin.record import replace
 
@@ -47,13 +48,16 @@ AFMOE = Architecture(
         ignored=("num_expert_groups", "num_limited_groups", "use_grouped_mm"),
     ),
     config_class="AfmoeConfig",
-    implementation=replace(HF, router="scores", new_shares=True),
+    implementation=replace(HF, router="scores", shares=new_shares),
     defaults={
         "attention_bias": False, "global_attn_every_n_layers": 4, "head_dim": 128, "hidden_act": "silu",
         "intermediate_size": 6144, "layer_types": None, "max_position_embeddings": 16384,
         "moe_intermediate_size": 1408, "mup_enabled": False, "num_attention_heads": 16, "num_dense_layers": 1,
         "num_experts": 64, "num_experts_per_tok": 6, "num_key_value_heads": None, "num_shared_experts": 2,
         "sliding_window": 1024, "tie_word_embeddings": False, "vocab_size": 200192,
+    },
+    modules={
+        "gate_logit": "self_attn.gate_proj", "router": "mlp.router.gate",
     },
 )  # fmt: skip
 

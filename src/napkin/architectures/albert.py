@@ -15,9 +15,10 @@ from napkin.architectures.masked import (
     ENCODER,
     MASKED,
     PRETRAINING,
+    bert_modules,
     encoder,
+    heads_apart,
     masked_head,
-    must_tie,
     pooler,
     sizes_of,
 )
@@ -91,8 +92,6 @@ def albert(config: Config) -> Model:
     groups, inside = _groups(config, sizes.layers)
     if sizes.purpose == PRETRAINING:
         raise config.refuse("architectures", "the size of the sentence-order head is not in the config")
-    if sizes.purpose == MASKED:
-        must_tie(config)
 
     hidden = sizes.hidden
     attend, feed = bert_blocks(hidden, sizes.heads, sizes.inner, sizes.function)
@@ -109,7 +108,7 @@ def albert(config: Config) -> Model:
 
     used = ((i * groups // sizes.layers, part) for i in range(sizes.layers) for part in range(inside))
     masked = masked_head(hidden, sizes.vocabulary, sizes.function, table_width=embedded.width)
-    return encoder(
+    model = encoder(
         sizes,
         embedded.operations(hidden, projected=True),
         runs_of(used, layer),
@@ -117,6 +116,7 @@ def albert(config: Config) -> Model:
         tie=sizes.purpose == MASKED,
         shared=tuple(op for key in parts for op in own[key]),
     )
+    return heads_apart(model, config)
 
 
 def _groups(config: Config, layers: int) -> tuple[int, int]:
@@ -139,6 +139,9 @@ ELECTRA = like(
     build=electra,
     config_class="ElectraConfig",
     defaults={"embedding_size": 128, "intermediate_size": 1024, "num_attention_heads": 4},
+    modules=bert_modules("electra", head_dense="generator_predictions.dense", lm_head="generator_lm_head") | {
+        "project_in": "electra.embeddings_project",
+    },
 )  # fmt: skip
 ALBERT = Architecture(
     "albert",
@@ -149,7 +152,11 @@ ALBERT = Architecture(
         "max_position_embeddings": 512, "num_attention_heads": 64, "num_hidden_groups": 1,
         "position_embedding_type": "absolute", "tie_word_embeddings": True, "type_vocab_size": 2, "vocab_size": 30000,
     },
-    implementation=ENCODER,
+    implementation=replace(ENCODER, checkpoints=False),
+    modules=bert_modules("albert", head_dense="predictions.dense", lm_head="predictions.decoder") | {
+        "project_in": "albert.encoder.embedding_hidden_mapping_in", "q": "attention.query", "k": "attention.key",
+        "v": "attention.value", "o": "attention.dense", "up": "ffn", "down": "ffn_output",
+    },
 )  # fmt: skip
 
 ARCHITECTURES = (

@@ -104,6 +104,11 @@ AXK2 = like(
         "n_routed_experts": 128, "num_attention_heads": 32, "num_key_value_heads": 32, "q_lora_rank": 384,
         "qk_nope_head_dim": 64, "qk_rope_head_dim": 32, "v_head_dim": 64, "vocab_size": 163840,
     },
+    modules={
+        "attention_norm_low": "input_layernorm.mlp.fc1", "attention_norm_gate": "input_layernorm.mlp.fc2",
+        "q_gate": "self_attn.q_gate_proj", "mlp_norm_low": "post_attention_layernorm.mlp.fc1",
+        "mlp_norm_gate": "post_attention_layernorm.mlp.fc2",
+    },
 )  # fmt: skip
 
 ARCHITECTURES = (AXK1, AXK2)

@@ -184,6 +184,10 @@ BAMBA = Architecture(
         "max_position_embeddings": 262144, "mlp_bias": False, "num_attention_heads": 32, "num_key_value_heads": 8,
         "tie_word_embeddings": False, "vocab_size": 128000,
     },
+    modules={
+        "mixer_in_proj": "mamba.in_proj", "mixer_out_proj": "mamba.out_proj", "gate": "feed_forward.gate_proj",
+        "up": "feed_forward.up_proj", "down": "feed_forward.down_proj",
+    },
 )  # fmt: skip
 FALCON_H1 = like(
     BAMBA,
@@ -209,6 +213,11 @@ GRANITEMOEHYBRID = Architecture(
         "shared_intermediate_size": 1024, "tie_word_embeddings": False, "vocab_size": 32000,
     },
     implementation=replace(HF, router="tokens", fp32_logits=True),
+    modules={
+        "router": "block_sparse_moe.router", "experts": "block_sparse_moe.experts",
+        "shared/gate_up": "shared_mlp.input_linear", "shared/down": "shared_mlp.output_linear",
+        "mixer_in_proj": "mamba.in_proj", "mixer_out_proj": "mamba.out_proj",
+    },
 )  # fmt: skip
 
 ARCHITECTURES = (

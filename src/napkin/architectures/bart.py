@@ -25,7 +25,8 @@ from napkin.architectures.longformer import attention_windows
 from napkin.architectures.reading import activation, depth, tied, width
 from napkin.architectures.record import REQUIRED, Architecture, like
 from napkin.inputs.model import Config
-from napkin.operations.implementations import EAGER, OWN_LABELS
+from napkin.operations.implementations import EAGER, MASKS, OWN_LABELS
+from napkin.operations.learned import Parameters
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model, Parts, stack_of
 from napkin.operations.roles import LM_HEAD, MEMORY, VOCABULARY
@@ -39,6 +40,10 @@ ExpertsOf = Callable[[int], Block]
 class _Sizes:
     """What config.json says of a network in BART's style; pairs are (encoder, decoder).
 
+    rows       of the token embeddings
+    shared     one token embedding serves both stacks
+    tied       the head's matrix is the decoder's token embedding
+    unused     the class holds a shared token embedding that nothing uses
     inner      width of the MLP
     positions  rows of the position embeddings: one for both stacks, or each its own
     windows    tokens to both sides that each of the encoder's layers sees; () for all
@@ -50,11 +55,14 @@ class _Sizes:
     heads: tuple[int, int]
     inner: tuple[int, int]
     function: str
-    vocabulary: int
+    rows: tuple[int, int]
     positions: tuple[int, ...]
     windows: Sequence[int]
     scale: bool
     has_head: bool
+    shared: bool
+    tied: bool
+    unused: bool
 
 
 @record
@@ -67,6 +75,8 @@ class Bart:
     fixed           the position embedding is a sinusoid that the class holds as a parameter
     computed        it is a sinusoid that is no parameter
     apart           the stacks' position embeddings have lengths of their own
+    may_share       the field that says whether one token embedding serves both stacks, of `decoder_vocab_size` rows in
+                    the decoder where not ("": one serves both)
     bands           the encoder's attention is a band of a window to both sides
     only            fields, and the values that napkin knows of them
     ignored         fields that change no count
@@ -78,6 +88,7 @@ class Bart:
     fixed: bool = False
     computed: bool = False
     apart: bool = False
+    may_share: str = ""
     bands: bool = False
     only: tuple[tuple[str, tuple[object, ...]], ...] = ()
     ignored: tuple[str, ...] = ()
@@ -103,9 +114,12 @@ class Bart:
         if not has_decoder:
             raise config.refuse("architectures", "napkin does not know the encoder of this family alone")
         must_be_both(config)
-        if not tied(config):
-            raise config.refuse(
-                "tie_word_embeddings", "releases of the class disagree on how many embeddings there are"
+        same = config.flag(self.may_share) if self.may_share else True
+        tie = tied(config)
+        if same and not tie:
+            config.notes.append(
+                "untied embeddings: each stack and the head has its own, and the class of transformers 5 also holds a "
+                "shared one that nothing uses"
             )
         self._check(config)
         return _Sizes(
@@ -115,12 +129,22 @@ class Bart:
             (heads, decoder_heads),
             (config.integer("encoder_ffn_dim"), config.integer("decoder_ffn_dim")),
             activation(config, "activation_function"),
-            vocabulary,
+            self._rows(config, vocabulary, same),
             positions,
             attention_windows(config, layers) if self.bands else (),
             config.flag("scale_embedding", otherwise=False),
             has_head,
+            shared=same and tie,
+            tied=tie and has_head,
+            unused=same and not tie,
         )
+
+    def _rows(self, config: Config, vocabulary: int, same: bool) -> tuple[int, int]:
+        """Read the rows of the encoder's token embedding and of the decoder's."""
+        if not self.may_share or same:
+            config.ignore("decoder_vocab_size")
+            return vocabulary, vocabulary
+        return vocabulary, config.optional_integer("decoder_vocab_size") or vocabulary
 
     def _check(self, config: Config) -> None:
         """Refuse fields that contradict what the class does."""
@@ -152,30 +176,36 @@ class Bart:
                 return ((count, layer(False)),)
             return runs_of((sparse(i, decoder) for i in range(count)), layer)
 
-        before = [self._embedding(sizes, positions) for positions in sizes.positions]
+        both = (sizes.positions[0], sizes.positions[-1])
+        before = [self._embedding(sizes, rows, positions) for rows, positions in zip(sizes.rows, both, strict=True)]
+        if sizes.shared:
+            before[1] = shared_embedding(before[1])
+        if sizes.unused:
+            table = (("weight", (sizes.rows[0], sizes.hidden)),)
+            before[0] = (Parameters("unused_embedding", (), table, VOCABULARY, trained=False), *before[0])
         final: Operations = (LAYER("final_norm", "x", sizes.hidden),) if self.before else ()
         last = final[-1].name if final else "x"
-        head = Matmul("lm_head", (last,), sizes.hidden, sizes.vocabulary, False, VOCABULARY, role=LM_HEAD)
+        head = Matmul("lm_head", (last,), sizes.hidden, sizes.rows[1], False, VOCABULARY, role=LM_HEAD)
         after = (*final, head) if sizes.has_head else final
         heads = sizes.heads[0]
         return Model(
             name=sizes.name,
             stacks=(
                 stack_of("encoder", before[0], runs(False), final),
-                stack_of("decoder", shared_embedding(before[-1]), runs(True), after),
+                stack_of("decoder", before[1], runs(True), after),
             ),
-            tied=sizes.has_head,
+            tied=sizes.tied,
             hidden=sizes.hidden,
             heads=heads,
             kv_heads=heads,
             head_dim=sizes.hidden // heads,
-            vocabulary=sizes.vocabulary,
+            vocabulary=sizes.rows[1],
             max_length=sizes.positions[0],
         )
 
-    def _embedding(self, sizes: _Sizes, positions: int) -> Operations:
+    def _embedding(self, sizes: _Sizes, rows: int, positions: int) -> Operations:
         return embedding(
-            sizes.vocabulary,
+            rows,
             sizes.hidden,
             positions=0 if self.computed else positions + self.offset,
             fixed=self.fixed,
@@ -200,14 +230,6 @@ class Bart:
         else:
             operations = (pre_norm if self.before else post_norm)(hidden, LAYER, attend, feed, dropout=(True, True))
         return Layer(("decoder" if decoder else "encoder") + "_experts" * routed, operations)
-
-
-def _marian(config: Config) -> Model:
-    """Return Marian (arXiv:1804.00344): norms after the blocks, fixed positions; one token embedding for both
-    languages."""
-    config.must_be("share_encoder_decoder_embeddings", True)
-    config.must_be("decoder_vocab_size", config.integer("vocab_size"))
-    return Bart(fixed=True)(config)
 
 
 def _nllb_moe(config: Config) -> Model:
@@ -240,7 +262,7 @@ def _nllb_moe(config: Config) -> Model:
     return dense.network(dense.sizes(config), lambda inner: partial(experts, inner=inner), sparse)
 
 
-_BART = replace(OWN_LABELS, buffers=(("logits", ""),), closure=("masks",))
+_BART = replace(OWN_LABELS, passes=(MASKS,), buffers=(("logits", ""),), closure=("masks",))
 # arXiv:1910.13461
 BART = Architecture(
     "bart",
@@ -256,6 +278,12 @@ BART = Architecture(
         "tie_word_embeddings": True, "vocab_size": 50265,
     },
     implementation=replace(_BART, positions="source"),
+    modules={
+        "embedding": "model.shared", "encoder/position_embedding": "model.encoder.embed_positions",
+        "o": "self_attn.out_proj", "up": "fc1", "down": "fc2",
+        "decoder/position_embedding": "model.decoder.embed_positions", "cross_q": "encoder_attn.q_proj",
+        "cross_k": "encoder_attn.k_proj", "cross_v": "encoder_attn.v_proj", "cross_o": "encoder_attn.out_proj",
+    },
 )  # fmt: skip
 # arXiv:2103.06333
 PLBART = like(
@@ -290,6 +318,12 @@ LED = like(
         "max_position_embeddings": REQUIRED,
     },
     implementation=replace(_BART, kernels=(EAGER,)),
+    modules={
+        "embedding": "led.shared", "encoder/position_embedding": "led.encoder.embed_positions",
+        "encoder/q": "self_attn.longformer_self_attn.query", "encoder/k": "self_attn.longformer_self_attn.key",
+        "encoder/v": "self_attn.longformer_self_attn.value", "encoder/o": "self_attn.output",
+        "decoder/position_embedding": "led.decoder.embed_positions",
+    },
 )  # fmt: skip
 # arXiv:2001.08210
 MBART = like(
@@ -324,6 +358,12 @@ BLENDERBOT = Architecture(
         "tie_word_embeddings": True, "vocab_size": 8008,
     },
     implementation=_BART,
+    modules={
+        "embedding": "model.shared", "encoder/position_embedding": "model.encoder.embed_positions",
+        "o": "self_attn.out_proj", "up": "fc1", "down": "fc2",
+        "decoder/position_embedding": "model.decoder.embed_positions", "cross_q": "encoder_attn.q_proj",
+        "cross_k": "encoder_attn.k_proj", "cross_v": "encoder_attn.v_proj", "cross_o": "encoder_attn.out_proj",
+    },
 )  # fmt: skip
 # BlenderBot, 90M
 BLENDERBOT_SMALL = like(
@@ -337,7 +377,7 @@ BLENDERBOT_SMALL = like(
 MARIAN = like(
     BART,
     "marian",
-    build=_marian,
+    build=Bart(fixed=True, may_share="share_encoder_decoder_embeddings"),  # arXiv:1804.00344
     config_class="MarianConfig",
     defaults={"decoder_vocab_size": None, "share_encoder_decoder_embeddings": True, "vocab_size": 58101},
     implementation=replace(_BART, positions="buffer"),
@@ -352,7 +392,7 @@ M2M_100 = like(
     computed=True,
     config_class="M2M100Config",
     defaults={"activation_function": "relu", "vocab_size": 128112},
-    implementation=replace(OWN_LABELS, buffers=(("sines", ""),)),
+    implementation=replace(OWN_LABELS, passes=(MASKS,), buffers=(("sines", ""),)),
 )  # fmt: skip
 NLLB_MOE = like(
     M2M_100,
@@ -364,8 +404,14 @@ NLLB_MOE = like(
         "router_bias": False,
     },
     implementation=replace(
-        OWN_LABELS, router="tokens", fp32_router=True, looped="modules", kernels=(EAGER,), buffers=(("sines", ""),),
+        OWN_LABELS, passes=(MASKS,), router="tokens", fp32_router=True, looped="modules", kernels=(EAGER,),
+        buffers=(("sines", ""),),
     ),
+    modules={
+        "up": "ffn.fc1", "down": "ffn.fc2", "cross_q": "cross_attention.q_proj", "cross_k": "cross_attention.k_proj",
+        "cross_v": "cross_attention.v_proj", "cross_o": "cross_attention.out_proj", "router": "ffn.router.classifier",
+        "experts": "ffn.experts",
+    },
 )  # fmt: skip
 
 ARCHITECTURES = (

@@ -59,6 +59,9 @@ BEAM = Architecture(
         "num_experts": 256, "num_experts_per_tok": 8, "num_key_value_heads": 8, "sliding_window": 512,
         "tie_word_embeddings": False, "topk_group": 4, "vocab_size": 151936,
     },
+    modules={
+        "gate_logit": "self_attn.gate_proj",
+    },
 )  # fmt: skip
 
 ARCHITECTURES = (BEAM,)

@@ -19,9 +19,10 @@ from napkin.architectures.masked import (
     ENCODER,
     MASKED,
     Sizes,
+    bert_modules,
     encoder,
+    heads_apart,
     masked_head,
-    must_tie,
     pooler,
     sizes_of,
 )
@@ -29,7 +30,7 @@ from napkin.architectures.reading import depth
 from napkin.architectures.record import Architecture, like
 from napkin.inputs.model import Config
 from napkin.operations.embedding import PositionBias
-from napkin.operations.implementations import EAGER, IDS, ROTARY
+from napkin.operations.implementations import ANGLES, EAGER, IDS, MASKS, ROTARY
 from napkin.operations.learned import Parameters
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model, Parts
@@ -118,6 +119,7 @@ class Bert:
     named: str = "ForMaskedLM"
     plain_head: bool = False
     windows: Callable[[Config, int], Sequence[int]] | None = None
+    biases: int = 2
     only: tuple[tuple[str, tuple[object, ...]], ...] = ()
     ignored: tuple[str, ...] = ()
 
@@ -126,7 +128,7 @@ class Bert:
         for field, values in self.only:
             config.must_be(field, *values)
         config.ignore(*self.ignored)
-        return self._network(self._sizes(config))
+        return heads_apart(self._network(self._sizes(config)), config, biases=self.biases)
 
     def _sizes(self, config: Config) -> _Sizes:
         causal = config.flag(self.causal, otherwise=False) if self.causal else False
@@ -141,8 +143,6 @@ class Bert:
             config.ignore("tie_word_embeddings")
         elif self.head_size:
             config.must_be("tie_word_embeddings", False)
-        else:
-            must_tie(config)
         return _Sizes(
             whole,
             tied=whole.purpose != BARE and not self.head_size,
@@ -237,6 +237,7 @@ BERT = Architecture(
         "position_embedding_type": "absolute", "tie_word_embeddings": True, "type_vocab_size": 2, "vocab_size": 30522,
     },
     implementation=ENCODER,
+    modules=bert_modules("bert"),
 )  # fmt: skip
 # arXiv:1904.09223
 ERNIE = like(
@@ -246,6 +247,7 @@ ERNIE = like(
     ignored=("task_type_vocab_size",),
     config_class="ErnieConfig",
     defaults={"task_type_vocab_size": 3, "use_task_id": False},
+    modules=bert_modules("ernie"),
 )  # fmt: skip
 # BERT for sequence generation (arXiv:1907.12461); one that attends to an encoder is refused.
 BERT_GENERATION = Architecture(
@@ -259,7 +261,11 @@ BERT_GENERATION = Architecture(
         "hidden_act": "gelu", "intermediate_size": 4096, "max_position_embeddings": 512, "num_attention_heads": 16,
         "position_embedding_type": "absolute", "tie_word_embeddings": True, "vocab_size": 50358,
     },
-    implementation=replace(ENCODER, fp32_loss=True, shifted=True, buffers=(ROTARY, IDS)),
+    implementation=replace(
+        ENCODER, fp32_loss=True, shifted=True, buffers=(ROTARY, IDS), passes=(MASKS,),
+        closure=("tables", "masks"),
+    ),
+    modules=bert_modules("bert", lm_head="lm_head.decoder"),
 )  # fmt: skip
 # arXiv:1909.08053
 MEGATRON_BERT = like(
@@ -280,7 +286,12 @@ MPNET = Architecture(
         "hidden_act": "gelu", "intermediate_size": 3072, "max_position_embeddings": 512, "num_attention_heads": 12,
         "relative_attention_num_buckets": 32, "tie_word_embeddings": True, "vocab_size": 30527,
     },
-    implementation=replace(ENCODER, positions="each", kernels=(EAGER,), buffers=(ROTARY, IDS)),
+    implementation=replace(
+        ENCODER, positions="each", kernels=(EAGER,), buffers=(ROTARY, IDS), checkpoints=False
+    ),
+    modules=bert_modules("mpnet", head_dense="lm_head.dense", lm_head="lm_head.decoder") | {
+        "q": "attention.attn.q", "k": "attention.attn.k", "v": "attention.attn.v", "o": "attention.attn.o",
+    },
 )  # fmt: skip
 # arXiv:2010.12821: a narrow input embedding, and a wide output embedding of its own
 REMBERT = Architecture(
@@ -293,6 +304,9 @@ REMBERT = Architecture(
         "vocab_size": 250300,
     },
     implementation=replace(ENCODER, segments="each", kernels=(EAGER,), buffers=(ROTARY, IDS)),
+    modules=bert_modules("rembert", head_dense="cls.predictions.dense") | {
+        "project_in": "rembert.encoder.embedding_hidden_mapping_in",
+    },
 )  # fmt: skip
 ROFORMER = Architecture(
     "roformer",
@@ -303,7 +317,10 @@ ROFORMER = Architecture(
         "num_attention_heads": 12, "rotary_value": False, "tie_word_embeddings": True, "type_vocab_size": 2,
         "vocab_size": 50000,
     },
-    implementation=replace(ENCODER, rotary="layer", segments="each", kernels=(EAGER,), buffers=()),
+    implementation=replace(ENCODER, rotary="layer", segments="each", kernels=(EAGER,), buffers=(), passes=(ANGLES,)),
+    modules=bert_modules("roformer") | {
+        "project_in": "roformer.embeddings_project",
+    },
 )  # fmt: skip
 
 ARCHITECTURES = (

@@ -90,6 +90,10 @@ BLOOM = Architecture(
         "apply_residual_connection_post_layernorm": False, "num_attention_heads": 8, "tie_word_embeddings": True,
         "vocab_size": 250880,
     },
+    modules={
+        "embedding": "transformer.word_embeddings", "qkv": "self_attention.query_key_value",
+        "o": "self_attention.dense", "up": "mlp.dense_h_to_4h", "down": "mlp.dense_4h_to_h",
+    },
 )  # fmt: skip
 MPT = Architecture(
     "mpt",
@@ -112,6 +116,10 @@ MPT = Architecture(
             },
         ),
     ),
+    modules={
+        "embedding": "transformer.wte", "qkv": "attn.Wqkv", "o": "attn.out_proj", "up": "ffn.up_proj",
+        "down": "ffn.down_proj",
+    },
 )  # fmt: skip
 
 ARCHITECTURES = (BLOOM, MPT)

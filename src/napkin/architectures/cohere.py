@@ -24,6 +24,7 @@ from napkin.architectures.mixture import Mixture, counted
 from napkin.architectures.reading import FULL, WINDOWED
 from napkin.architectures.record import Architecture, Wrapper
 from napkin.inputs.model import Config
+from napkin.operations.expert_kernels import new_shares
 from napkin.operations.implementations import HF
 from napkin.operations.model import Model
 from napkin.operations.pointwise import Scale
@@ -137,7 +138,7 @@ COHERE2_MOE = Architecture(
     "cohere2_moe",
     cohere2_moe,
     config_class="Cohere2MoeConfig",
-    implementation=replace(HF, router="tokens", new_shares=True),
+    implementation=replace(HF, router="tokens", shares=new_shares),
     defaults={
         "attention_bias": False, "expert_selection_fn": "softmax", "head_dim": 128, "hidden_act": "silu",
         "intermediate_size": 22528, "layer_types": None, "max_position_embeddings": 8192, "mlp_layer_types": None,

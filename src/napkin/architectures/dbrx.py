@@ -11,6 +11,7 @@ from napkin.architectures.dimensions import Dimensions, decoder_of, dimensions
 from napkin.architectures.reading import FUNCTIONS, balance_loss, chosen_experts, kv_heads_of, width
 from napkin.architectures.record import Architecture, ConfigClass
 from napkin.inputs.model import Config
+from napkin.operations.expert_kernels import new_shares
 from napkin.operations.implementations import SIGMOID_ROUTER
 from napkin.operations.model import Layer, Model
 from napkin.operations.router import BalanceLoss
@@ -83,7 +84,7 @@ DBRX = Architecture(
         "n_heads": "num_attention_heads",
         "n_layers": "num_hidden_layers",
     },
-    implementation=replace(SIGMOID_ROUTER, new_shares=True, looped="apart"),
+    implementation=replace(SIGMOID_ROUTER, shares=new_shares, looped="apart"),
     defaults={
         "max_position_embeddings": 2048, "num_attention_heads": 16, "tie_word_embeddings": False, "vocab_size": 32000,
     },
@@ -98,6 +99,10 @@ DBRX = Architecture(
             },
         ),
     ),
+    modules={
+        "embedding": "transformer.wte", "qkv": "norm_attn_norm.attn.Wqkv", "o": "norm_attn_norm.attn.out_proj",
+        "router": "ffn.router.layer", "experts": "ffn.experts.mlp",
+    },
 )  # fmt: skip
 
 ARCHITECTURES = (DBRX,)

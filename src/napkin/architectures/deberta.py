@@ -12,7 +12,16 @@ from napkin.architectures.arrangements import post_norm
 from napkin.architectures.assembly import embedding
 from napkin.architectures.attention import Attention, Heads, QkvProjections
 from napkin.architectures.blocks import LAYER, LAYER_WRITTEN, Block, NormStyle, Operations, plain_mlp
-from napkin.architectures.masked import BIDIRECTIONAL, MASKED, Sizes, encoder, masked_head, must_tie, sizes_of
+from napkin.architectures.masked import (
+    BIDIRECTIONAL,
+    MASKED,
+    Sizes,
+    bert_modules,
+    encoder,
+    heads_apart,
+    masked_head,
+    sizes_of,
+)
 from napkin.architectures.reading import on
 from napkin.architectures.record import Architecture, like
 from napkin.inputs.load import printable
@@ -21,7 +30,7 @@ from napkin.operations.attention import AttentionCore
 from napkin.operations.base import Operation
 from napkin.operations.convolutions import Conv
 from napkin.operations.embedding import Embedding, RelativeScores
-from napkin.operations.implementations import EAGER, IDS, OWN_LABELS, ROTARY
+from napkin.operations.implementations import EAGER, IDS, OWN_LABELS, PAIRS, ROTARY
 from napkin.operations.learned import Parameters
 from napkin.operations.linear import Matmul, TableMatmul
 from napkin.operations.model import Layer, Model, Parts
@@ -100,8 +109,6 @@ def _read(config: Config, buckets: bool) -> _Read:
     config.must_be("legacy", True)
     config.must_be("talking_head", False)
     config.ignore("padding_idx")
-    if sizes.purpose == MASKED:
-        must_tie(config)
     return _Read(
         sizes,
         config.optional_integer("embedding_size") or sizes.hidden,
@@ -138,7 +145,7 @@ def _network(
     alike = Layer("encoder", once)
     runs: Parts = ((sizes.layers, alike),)
     if first:
-        runs = ((1, Layer("encoder_with_convolution", (*once, *first))),)
+        runs = ((1, Layer("encoder_with_convolution", (*once, *first), beyond=first[0].name)),)
         if sizes.layers > 1:
             runs += ((sizes.layers - 1, alike),)
     masked = masked_head(sizes.hidden, sizes.vocabulary, sizes.function, table_width=read.embedding_width)
@@ -183,7 +190,7 @@ def deberta(config: Config) -> Model:
             Matmul("o", ("attention",), hidden, hidden, True),
         )
 
-    return _network(read, attend, _embedding(read, LAYER_WRITTEN), norm=LAYER_WRITTEN)
+    return heads_apart(_network(read, attend, _embedding(read, LAYER_WRITTEN), norm=LAYER_WRITTEN), config)
 
 
 @record
@@ -247,7 +254,8 @@ def deberta_v2(config: Config) -> Model:
     before = _embedding(read)
     if normed:
         before = (*before, Norm("relative_norm", (before[-1].name,), hidden, "layer", bias=True))
-    return _network(read, attend, before, first=convolution.operations(hidden) if convolution is not None else ())
+    first = convolution.operations(hidden) if convolution is not None else ()
+    return heads_apart(_network(read, attend, before, first=first), config)
 
 
 # --- records ---------------------------------------------------------------------------------------------------------
@@ -263,8 +271,12 @@ DEBERTA = Architecture(
     },
     implementation=replace(
         OWN_LABELS, mask="each", positions="buffer", segments="each", kernels=(EAGER,), buffers=(ROTARY, IDS),
-        closure=("tables",),
+        closure=("tables",), passes=(PAIRS,),
     ),
+    modules=bert_modules("deberta") | {
+        "relative_positions": "deberta.encoder.rel_embeddings", "in_proj": "attention.self.in_proj",
+        "position_queries": "attention.self.pos_q_proj", "position_keys": "attention.self.pos_proj",
+    },
 )  # fmt: skip
 DEBERTA_V2 = like(
     DEBERTA,
@@ -274,8 +286,12 @@ DEBERTA_V2 = like(
     defaults={"intermediate_size": 6144, "num_attention_heads": 24, "vocab_size": 128100},
     implementation=replace(
         OWN_LABELS, positions="buffer", laid_by_heads=True, kernels=(EAGER,), buffers=(ROTARY, IDS),
-        closure=("tables",),
+        closure=("tables",), passes=(PAIRS,),
     ),
+    modules=bert_modules("deberta") | {
+        "relative_positions": "deberta.encoder.rel_embeddings", "q": "attention.self.query_proj",
+        "k": "attention.self.key_proj", "v": "attention.self.value_proj",
+    },
 )  # fmt: skip
 
 ARCHITECTURES = (DEBERTA, DEBERTA_V2)

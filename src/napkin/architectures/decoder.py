@@ -69,7 +69,7 @@ class Inner:
         if not self.times:
             return config.integer(self.field)
         stated = config.optional_integer(self.field) if self.field else None
-        return self.times * hidden if stated is None else stated
+        return config.derived(self.field, self.times * hidden) if stated is None else stated
 
 
 @record
@@ -124,6 +124,11 @@ def where(switch: Switch, yes: Arrangement, no: Arrangement) -> Callable[[Config
 def scored(**changes: object) -> Callable[[Config, Attention], Attention]:
     """Make attention's scores in this way (fields of attention.Scores)."""
     return lambda config, usual: usual.scored(**changes)
+
+
+def bidirectional(field: str) -> Callable[[Config, Attention], Attention]:
+    """Let every token see every other where the field says so."""
+    return lambda config, usual: usual.scored(causal=not config.flag(field, otherwise=False))
 
 
 def softcapped(field: str) -> Callable[[Config, Attention], Attention]:

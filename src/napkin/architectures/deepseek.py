@@ -43,7 +43,7 @@ DEEPSEEK_V3 = Architecture(
     aliases={"num_local_experts": "n_routed_experts", "num_mtp_layers": "num_nextn_predict_layers"},
     implementation=SIGMOID_ROUTER,
     wrappers=(
-        Wrapper("kimi_k25", implementation=replace(SIGMOID_ROUTER, copies_ids=True)),
+        Wrapper("kimi_k25", implementation=replace(SIGMOID_ROUTER, token_ids="copied")),
         Wrapper("kimi_vl"),
     ),
     defaults={
@@ -61,7 +61,7 @@ DEEPSEEK_V32 = like(
     indexer=each_indexed,
     config_class="DeepseekV32Config",
     aliases={"num_local_experts": "n_routed_experts"},
-    implementation=replace(SIGMOID_ROUTER, masked=True, kernels=(EFFICIENT, EAGER)),
+    implementation=replace(SIGMOID_ROUTER, kernel_mask="always", kernels=(EFFICIENT, EAGER)),
     defaults={
         "head_dim": 64, "index_head_dim": 128, "index_n_heads": 64, "index_topk": 2048, "layer_types": None,
         "max_position_embeddings": 163840, "mlp_bias": False, "mlp_layer_types": None, "n_group": REQUIRED,
@@ -128,6 +128,9 @@ MISTRAL4 = like(
         "max_position_embeddings": 1048576, "n_group": REQUIRED, "n_routed_experts": 128,
         "norm_topk_prob": REQUIRED, "num_attention_heads": 32, "num_experts_per_tok": 4, "num_key_value_heads": 32,
         "q_lora_rank": 1024, "qk_nope_head_dim": 64, "topk_group": REQUIRED, "vocab_size": 131072,
+    },
+    modules={
+        "embedding": "model.language_model.embed_tokens",
     },
 )  # fmt: skip
 GLM4_MOE_LITE = like(

@@ -18,6 +18,7 @@ from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
 from napkin.operations.compression import Compressor, GroupedMatmul, RunIndexer
+from napkin.operations.expert_kernels import new_shares
 from napkin.operations.hyper_connections import CopyToStreams, ReadStreams
 from napkin.operations.implementations import EAGER, SIGMOID_ROUTER
 from napkin.operations.linear import Matmul
@@ -282,7 +283,7 @@ DEEPSEEK_V4 = Architecture(
     deepseek_v4,
     config_class="DeepseekV4Config",
     aliases={"num_local_experts": "n_routed_experts"},
-    implementation=replace(SIGMOID_ROUTER, rotary="each", fp32_sinks=True, new_shares=True, kernels=(EAGER,)),
+    implementation=replace(SIGMOID_ROUTER, rotary="each", fp32_sinks=True, shares=new_shares, kernels=(EAGER,)),
     defaults={
         "compress_rates": None, "hc_mult": 4, "hc_sinkhorn_iters": 20, "head_dim": 512, "hidden_act": "silu",
         "index_head_dim": 128, "index_n_heads": 64, "index_topk": 512, "layer_types": None,
@@ -290,6 +291,9 @@ DEEPSEEK_V4 = Architecture(
         "moe_intermediate_size": 2048, "n_routed_experts": 256, "num_attention_heads": 64,
         "num_experts_per_tok": 6, "o_groups": 8, "o_lora_rank": 1024, "q_lora_rank": 1024, "sliding_window": 128,
         "tie_word_embeddings": False, "vocab_size": 129280,
+    },
+    modules={
+        "kv": "self_attn.kv_proj", "o_a": "self_attn.o_a_proj", "o": "self_attn.o_b_proj", "q": "self_attn.q_b_proj",
     },
 )  # fmt: skip
 

@@ -250,6 +250,12 @@ OLMO_HYBRID = Architecture(
         "num_key_value_heads": None, "tie_word_embeddings": False, "vocab_size": 100352,
     },
     implementation=replace(FP32_ROTARY, norms_inline=True),
+    modules={
+        "mixer_q_proj": "linear_attn.q_proj", "mixer_k_proj": "linear_attn.k_proj",
+        "mixer_v_proj": "linear_attn.v_proj", "mixer_g_proj": "linear_attn.g_proj",
+        "mixer_b_proj": "linear_attn.b_proj", "mixer_a_proj": "linear_attn.a_proj",
+        "mixer_out_proj": "linear_attn.o_proj",
+    },
 )  # fmt: skip
 QWEN3_5_TEXT = Architecture(
     "qwen3_5_text",
@@ -267,6 +273,11 @@ QWEN3_5_TEXT = Architecture(
         Wrapper("minicpmv4_6"),
         Wrapper("qwen3_5", "Qwen3_5Config"),
     ),
+    modules={
+        "mixer_in_proj_qkv": "linear_attn.in_proj_qkv", "mixer_in_proj_z": "linear_attn.in_proj_z",
+        "mixer_in_proj_b": "linear_attn.in_proj_b", "mixer_in_proj_a": "linear_attn.in_proj_a",
+        "mixer_out_proj": "linear_attn.out_proj",
+    },
 )  # fmt: skip
 QWEN3_5_MOE_TEXT = like(
     QWEN3_5_TEXT,
@@ -280,6 +291,10 @@ QWEN3_5_MOE_TEXT = like(
     wrappers=(
         Wrapper("qwen3_5_moe", "Qwen3_5MoeConfig"),
     ),
+    modules={
+        "shared/gate": "mlp.shared_expert.gate_proj", "shared/up": "mlp.shared_expert.up_proj",
+        "shared/down": "mlp.shared_expert.down_proj",
+    },
 )  # fmt: skip
 QWEN3_NEXT = like(
     QWEN3_5_MOE_TEXT,
@@ -291,6 +306,9 @@ QWEN3_NEXT = like(
         "num_experts_per_tok": 10, "vocab_size": 151936,
     },
     implementation=HF,
+    modules={
+        "mixer_in_proj_qkvz": "linear_attn.in_proj_qkvz", "mixer_in_proj_ba": "linear_attn.in_proj_ba",
+    },
 )  # fmt: skip
 
 ARCHITECTURES = (OLMO_HYBRID, QWEN3_5_TEXT, QWEN3_5_MOE_TEXT, QWEN3_NEXT)

@@ -44,6 +44,7 @@ def dimensions(
     *,
     kv_heads: str | int = "num_key_value_heads",
     own_head_dim: bool = True,
+    floor: bool = False,
     square: bool = False,
     max_length: str = "max_position_embeddings",
 ) -> Dimensions:
@@ -51,13 +52,14 @@ def dimensions(
 
     kv_heads      their field, or their number ("": as many as query heads)
     own_head_dim  the class reads `head_dim`
+    floor         the class rounds h / a down where no `head_dim` is stated
     square        the output projection is h × h: heads · head_dim must be h
     max_length    its field
     """
     hidden, layers = width(config), depth(config)
     heads = config.integer("num_attention_heads")
     number = kv_heads if isinstance(kv_heads, int) else kv_heads_of(config, heads, kv_heads) if kv_heads else heads
-    head_dim = head_size(config, hidden, heads, own_head_dim)
+    head_dim = head_size(config, hidden, heads, own_head_dim, floor=floor)
     if square and heads * head_dim != hidden:
         raise config.wrong("head_dim", f"{heads} heads of {head_dim} are not hidden_size = {hidden}")
     return dimensions_of(config, hidden, layers, heads, number, head_dim, config.optional_integer(max_length))
@@ -84,7 +86,7 @@ def dimensions_of(
         head_dim,
         config.integer("vocab_size"),
         max_length,
-        tied(config) and not none,
+        not none and tied(config),
         none,
     )
 

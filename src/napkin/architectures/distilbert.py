@@ -10,7 +10,7 @@ from napkin.architectures.arrangements import post_norm
 from napkin.architectures.assembly import embedding
 from napkin.architectures.bert import bert_blocks
 from napkin.architectures.blocks import LAYER
-from napkin.architectures.masked import ENCODER, MASKED, encoder, masked_head, sizes_of
+from napkin.architectures.masked import ENCODER, MASKED, bert_modules, encoder, masked_head, sizes_of
 from napkin.architectures.reading import tied
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
@@ -52,6 +52,10 @@ DISTILBERT = Architecture(
         "sinusoidal_pos_embds": False, "tie_word_embeddings": True, "vocab_size": 30522,
     },
     implementation=replace(ENCODER, buffers=(ROTARY, IDS)),
+    modules=bert_modules("distilbert", head_dense="vocab_transform", lm_head="vocab_projector") | {
+        "q": "attention.q_lin", "k": "attention.k_lin", "v": "attention.v_lin", "o": "attention.out_lin",
+        "up": "ffn.lin1", "down": "ffn.lin2",
+    },
 )  # fmt: skip
 
 ARCHITECTURES = (DISTILBERT,)

@@ -78,12 +78,15 @@ DOGE = Architecture(
         feed_forward=_retrieval,
     ),
     config_class="DogeConfig",
-    implementation=replace(HF, masked=True, kernels=(FLASH, EFFICIENT, EAGER), norms_inline=True),
+    implementation=replace(HF, kernel_mask="always", kernels=(FLASH, EFFICIENT, EAGER), norms_inline=True),
     defaults={
         "attention_bias": False, "hidden_act": "silu", "intermediate_size": 2048, "is_moe": False,
         "keep_window_size": 2048, "max_position_embeddings": 2048, "mlp_bias": False, "num_attention_heads": 8,
         "num_experts": 16384, "num_experts_per_tok": 64, "num_key_value_heads": None, "sliding_window": None,
         "tie_word_embeddings": False, "vocab_size": 32768,
+    },
+    modules={
+        "mask_logits": "self_attn.dt_proj", "router": "mlp.router_gate", "experts": "mlp",
     },
 )  # fmt: skip
 

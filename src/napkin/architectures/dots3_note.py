@@ -285,6 +285,9 @@ DOTS3_NOTE = Architecture(
         "shared_experts_intermediate_size": 1536, "sliding_window": None, "tie_word_embeddings": False,
         "v_head_dim": 128, "vocab_size": 152064,
     },
+    modules={
+        "gate_logit": "self_attn.g_proj",
+    },
 )  # fmt: skip
 
 ARCHITECTURES = (DOTS3_NOTE,)

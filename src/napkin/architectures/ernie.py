@@ -7,8 +7,11 @@ from collections.abc import Callable
 from napkin.architectures.decoder import Decoder, Headed, Rotary
 from napkin.architectures.mixture import Mixture, counted
 from napkin.architectures.record import REQUIRED, Architecture, like
+from napkin.autograd.tensors import Tensor
+from napkin.elementwise import Number
 from napkin.inputs.model import Config
-from napkin.operations.implementations import FP32_ROTARY, NEVER
+from napkin.operations.expert_kernels import divided_by, sum_of_scores
+from napkin.operations.implementations import FP32_ROTARY, NEVER, Running
 from napkin.record import replace
 
 
@@ -18,6 +21,13 @@ def _between(config: Config, layers: int) -> Callable[[int], bool]:
     end = config.integer("moe_layer_end_index", least=-1)
     last = layers - 1 if end == -1 else end
     return lambda i: start <= i <= last and (i + 1) % step == 0
+
+
+def _clamped_shares(run: Running, weights: Tensor, rows: Number) -> Tensor:
+    """Return the chosen scores divided by their sum, which is clamped from below."""
+    total = sum_of_scores(run, weights, rows)
+    least = run.tape.new(rows, total.dtype, "clamped total")
+    return divided_by(run, weights, run.tape.record("clamp", (total,), least, (total,)))
 
 
 ERNIE4_5 = Architecture(
@@ -52,8 +62,7 @@ ERNIE4_5_MOE = like(
         FP32_ROTARY,
         rotary="layer",
         router="tokens",
-        new_shares=True,
-        clamped=True,
+        shares=_clamped_shares,
         fp32_router=True,
         router_apart=True,
         fp32_logits=True,

@@ -17,9 +17,10 @@ from napkin.architectures.masked import (
     BIDIRECTIONAL,
     ENCODER,
     MASKED,
+    bert_modules,
     encoder,
+    heads_apart,
     masked_head,
-    must_tie,
     pooler,
     sizes_of,
 )
@@ -83,8 +84,6 @@ def esm(config: Config) -> Model:
     config.ignore("esmfold_config", "vocab_list", "hidden_act")  # protein folding is another class; its own gelu
     sizes = sizes_of(config, function="")
     embedded = _embedded(config)
-    if sizes.purpose == MASKED:
-        must_tie(config)
 
     hidden = sizes.hidden
     attend = Attention(
@@ -101,13 +100,14 @@ def esm(config: Config) -> Model:
     after = masked_head(hidden, sizes.vocabulary, "gelu_python", source="final_norm")
     if sizes.purpose == BARE:
         after = pooler(hidden, "final_norm")
-    return encoder(
+    model = encoder(
         sizes,
         (contacts, *embedded.operations(sizes.vocabulary, hidden)),
         ((sizes.layers, Layer("encoder", pre_norm(hidden, LAYER, attend, feed, dropout=(True, True)))),),
         (final, *after),
         tie=sizes.purpose == MASKED,
     )
+    return heads_apart(model, config, biases=1)
 
 
 ESM = Architecture(
@@ -120,6 +120,7 @@ ESM = Architecture(
         "tie_word_embeddings": True,
     },
     implementation=replace(ENCODER, positions="learned", buffers=(ROTARY, IDS)),
+    modules=bert_modules("esm", head_dense="lm_head.dense", lm_head="lm_head.decoder"),
 )  # fmt: skip
 
 ARCHITECTURES = (ESM,)

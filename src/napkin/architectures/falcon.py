@@ -11,8 +11,10 @@ from napkin.architectures.decoder import Decoder, Inner, Rotary, activation_in, 
 from napkin.architectures.dimensions import dimensions
 from napkin.architectures.reading import kv_heads_of
 from napkin.architectures.record import Architecture
+from napkin.autograd.tensors import Tensor
+from napkin.elementwise import Number
 from napkin.inputs.model import Config
-from napkin.operations.implementations import ALIBI, HF
+from napkin.operations.implementations import ALIBI, HF, Running
 from napkin.operations.model import Model
 from napkin.record import replace
 
@@ -62,17 +64,31 @@ _FALCON = Decoder(
     ignored=("rotary",),
 )
 
+
+def _transposed(run: Running, x: Tensor, d_in: Number, d_out: Number, bias: bool, label: str) -> Tensor:
+    """Run a linear layer that reads its weight transposed (FalconLinear): autocast does not recognize it and casts
+    it on every pass, and the bias is a separate addition, in its own dtype."""
+    out = run.tape.linear(x, d_in, d_out, bias, label, once=False)
+    return run.tape.add(out, run.weight(d_out)) if bias else out
+
+
 FALCON = Architecture(
     "falcon",
     falcon,
     config_class="FalconConfig",
     aliases={"n_embed": "hidden_size"},
-    implementation=replace(HF, softmax="native", drops=ALIBI, ungrouped=True, transposed_weight=True, masked=True),
+    implementation=replace(
+        HF, softmax="native", drops=ALIBI, few_heads="unchanged", linear=_transposed, kernel_mask="always"
+    ),
     defaults={
         "activation": "gelu", "alibi": False, "bias": False, "ffn_hidden_size": None,
         "max_position_embeddings": 2048, "multi_query": True, "new_decoder_architecture": False,
         "num_attention_heads": 71, "num_kv_heads": None, "num_ln_in_parallel_attn": None, "parallel_attn": True,
         "tie_word_embeddings": True, "vocab_size": 65024,
+    },
+    modules={
+        "embedding": "transformer.word_embeddings", "qkv": "self_attention.query_key_value",
+        "o": "self_attention.dense", "up": "mlp.dense_h_to_4h", "down": "mlp.dense_4h_to_h",
     },
 )  # fmt: skip
 

@@ -12,6 +12,7 @@ from napkin.architectures.mixture import Mixture, as_wide_as
 from napkin.architectures.reading import FULL, WINDOWED
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
+from napkin.operations.expert_kernels import new_shares
 from napkin.operations.implementations import EAGER, SIGMOID_ROUTER
 from napkin.record import replace
 
@@ -53,7 +54,7 @@ FLINT = Architecture(
     implementation=replace(
         SIGMOID_ROUTER,
         softmax="native",
-        new_shares=True,
+        shares=new_shares,
         fp32_router=True,
         router_apart=True,
         fp32_logits=True,
@@ -67,6 +68,10 @@ FLINT = Architecture(
         "moe_intermediate_size": 512, "norm_topk_prob": True, "num_attention_heads": 32, "num_experts": 256,
         "num_experts_per_tok": 6, "num_key_value_heads": 4, "shared_expert_intermediate_size": 1024,
         "sliding_window": 513, "tie_word_embeddings": False, "vocab_size": 150144,
+    },
+    modules={
+        "shared/gate": "mlp.shared_expert.gate_proj", "shared/up": "mlp.shared_expert.up_proj",
+        "shared/down": "mlp.shared_expert.down_proj",
     },
 )  # fmt: skip
 KOLIBRI1 = Architecture(
@@ -86,7 +91,7 @@ KOLIBRI1 = Architecture(
     ),
     config_class="Kolibri1Config",
     aliases={"num_experts": "num_local_experts"},
-    implementation=replace(SIGMOID_ROUTER, new_shares=True),
+    implementation=replace(SIGMOID_ROUTER, shares=new_shares),
     defaults={
         "head_dim": 128, "hidden_act": "silu", "layer_types": None, "max_position_embeddings": 262144,
         "moe_intermediate_size": 512, "norm_topk_prob": False, "num_attention_heads": 48, "num_experts_per_tok": 6,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from napkin.architectures.arrangements import pre_norm, sandwich_norm
+from napkin.architectures.attention import Attention
 from napkin.architectures.blocks import RMS_OFFSET
 from napkin.architectures.decoder import (
     Decoder,
@@ -11,13 +12,23 @@ from napkin.architectures.decoder import (
     NormedHeads,
     activation_in,
     always,
+    bidirectional,
     scored,
     softcapped,
 )
 from napkin.architectures.layer_plans import every
 from napkin.architectures.record import REQUIRED, Architecture, Wrapper, like
+from napkin.inputs.model import Config
 from napkin.operations.implementations import HF, HF_EAGER, ROTARY
 from napkin.record import replace
+
+_bidirectional = bidirectional("use_bidirectional_attention")
+
+
+def _softcapped(config: Config, usual: Attention) -> Attention:
+    """Cap the scores, and let every token see every other where the config says so (PaliGemma's prefix)."""
+    return _bidirectional(config, softcapped("attn_logit_softcapping")(config, usual))
+
 
 GEMMA = Architecture(
     "gemma",
@@ -27,7 +38,7 @@ GEMMA = Architecture(
         out_bias="attention_bias",
         function=activation_in("hidden_activation", "hidden_act"),
         embedding=Embedded(scale=True),
-        only=(("use_bidirectional_attention", (False,)),),
+        attention=_bidirectional,
     ),
     config_class="GemmaConfig",
     implementation=replace(HF, buffers=(ROTARY, ("scale", ""))),
@@ -44,7 +55,7 @@ GEMMA2 = like(
     "gemma2",
     arrangement=always(sandwich_norm),
     windows=every(2),
-    attention=softcapped("attn_logit_softcapping"),
+    attention=_softcapped,
     head=Headed(softcap="final_logit_softcapping"),
     config_class="Gemma2Config",
     implementation=replace(HF_EAGER, buffers=(ROTARY, ("scale", ""))),
@@ -58,6 +69,7 @@ GEMMA3 = like(
     "gemma3_text",
     windows=every(6, "sliding_window_pattern"),
     attention=scored(),
+    only=(("use_bidirectional_attention", (False,)),),
     qk_norm=NormedHeads(RMS_OFFSET),
     config_class="Gemma3TextConfig",
     aliases={"_sliding_window_pattern": "sliding_window_pattern"},
@@ -72,6 +84,8 @@ VAULTGEMMA = like(
     GEMMA2,
     "vaultgemma",
     arrangement=always(pre_norm),
+    attention=softcapped("attn_logit_softcapping"),
+    only=(("use_bidirectional_attention", (False,)),),
     config_class="VaultGemmaConfig",
     implementation=replace(HF, buffers=(ROTARY, ("scale", ""))),
     defaults={"use_bidirectional_attention": REQUIRED},

@@ -263,7 +263,7 @@ def to_one(hidden: int, streams: int) -> Operations:
 
 
 _IMPLEMENTATION = replace(
-    IMPLEMENTATION, bounded_ids=True, buffers=(ROTARY, ("scale", ""), ("scalar", ""), ("factors", ""))
+    IMPLEMENTATION, token_ids="bounded", buffers=(ROTARY, ("scale", ""), ("scalar", ""), ("factors", ""))
 )
 GEMMA3N_TEXT = Architecture(
     "gemma3n_text",
@@ -279,6 +279,17 @@ GEMMA3N_TEXT = Architecture(
     },
     implementation=_IMPLEMENTATION,
     wrappers=(Wrapper("gemma3n", "Gemma3nConfig", implementation=_IMPLEMENTATION),),
+    modules={
+        "per_layer_embedding": "model.embed_tokens_per_layer", "altup_projection_1": "model.altup_projections.0",
+        "altup_projection_2": "model.altup_projections.1", "predict_router": "altup.modality_router",
+        "predict_coefficients": "altup.prediction_coefs", "laurel_left": "laurel.linear_left",
+        "laurel_right": "laurel.linear_right", "correct_coefficients": "altup.correction_coefs",
+        "per_layer_gate": "per_layer_input_gate", "altup_unembed_projection_1": "model.altup_unembed_projections.0",
+        "altup_unembed_projection_2": "model.altup_unembed_projections.1",
+        "altup_projection_3": "model.altup_projections.2",
+        "altup_unembed_projection_3": "model.altup_unembed_projections.2",
+        "per_layer_model_projection": "model.per_layer_model_projection",
+    },
 )  # fmt: skip
 
 ARCHITECTURES = (GEMMA3N_TEXT,)

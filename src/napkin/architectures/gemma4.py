@@ -241,9 +241,13 @@ GEMMA4_TEXT = Architecture(
     },
     implementation=IMPLEMENTATION,
     wrappers=(
-        Wrapper("gemma4", "Gemma4Config", implementation=replace(IMPLEMENTATION, copies_ids=True)),
+        Wrapper("gemma4", "Gemma4Config", implementation=replace(IMPLEMENTATION, token_ids="copied")),
         Wrapper("gemma4_assistant", refused="reads another model's keys and has no training step of its own"),
     ),
+    modules={
+        "per_layer_embedding": "model.embed_tokens_per_layer", "router": "router.proj", "experts": "experts",
+        "per_layer_gate": "per_layer_input_gate", "per_layer_model_projection": "model.per_layer_model_projection",
+    },
 )  # fmt: skip
 GEMMA4_UNIFIED_TEXT = like(
     GEMMA4_TEXT,
@@ -257,7 +261,7 @@ GEMMA4_UNIFIED_TEXT = like(
     wrappers=(
         Wrapper(
             "gemma4_unified", "Gemma4UnifiedConfig",
-            implementation=replace(IMPLEMENTATION, copies_ids=True, masked=True),
+            implementation=replace(IMPLEMENTATION, token_ids="copied", kernel_mask="always"),
         ),
         Wrapper("gemma4_unified_assistant", refused="reads another model's keys and has no training step of its own"),
     ),

@@ -49,11 +49,15 @@ GLM4V = like(
         "attention_bias": REQUIRED, "head_dim": REQUIRED, "max_position_embeddings": 32768,
         "tie_word_embeddings": None,
     },
+    modules={
+        "embedding": "model.language_model.embed_tokens",
+    },
 )  # fmt: skip
 GLM4_MOE = Architecture(
     "glm4_moe",
     Decoder(
         bias="attention_bias",
+        sizes=partial(dimensions, floor=True),
         rotary=Rotary(part=0.5),
         qk_norm=NormedHeads(RMS, switch="use_qk_norm"),
         experts=SIGMOID,
@@ -71,7 +75,12 @@ GLM4_MOE = Architecture(
 )  # fmt: skip
 GLM4V_MOE = Architecture(
     "glm4v_moe_text",
-    Decoder(bias="attention_bias", rotary=Rotary(part=0.5), experts=replace(SIGMOID, balances=True)),
+    Decoder(
+        sizes=partial(dimensions, floor=True),
+        bias="attention_bias",
+        rotary=Rotary(part=0.5),
+        experts=replace(SIGMOID, balances=True),
+    ),
     config_class="Glm4vMoeTextConfig",
     aliases={"num_local_experts": "n_routed_experts"},
     implementation=replace(SIGMOID_ROUTER, joins=True, positions="each", fp32_logits=True),
@@ -81,6 +90,9 @@ GLM4V_MOE = Architecture(
         "max_position_embeddings": 65536, "moe_intermediate_size": 1408, "n_routed_experts": 128,
         "n_shared_experts": 1, "num_attention_heads": 96, "num_experts_per_tok": 8, "num_key_value_heads": 8,
         "tie_word_embeddings": False, "vocab_size": 151424,
+    },
+    modules={
+        "embedding": "model.language_model.embed_tokens",
     },
 )  # fmt: skip
 

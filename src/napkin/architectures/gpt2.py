@@ -14,8 +14,9 @@ from napkin.architectures.layer_plans import Windows
 from napkin.architectures.mixture import Feed
 from napkin.architectures.reading import FULL, WINDOWED
 from napkin.architectures.record import Architecture, like
+from napkin.autograd.tensors import Tensor
 from napkin.inputs.model import Config
-from napkin.operations.implementations import HF, HF_EAGER, IDS, NEVER
+from napkin.operations.implementations import HF, HF_EAGER, IDS, MASKS, NEVER, Running
 from napkin.operations.model import Model
 from napkin.record import replace
 
@@ -131,10 +132,14 @@ GPT2 = Architecture(
         "n_layer": "num_hidden_layers",
         "n_positions": "max_position_embeddings",
     },
-    implementation=replace(HF, softmax="native", passes_mask=True, norms_last=False, closure=("tables", "masks")),
+    implementation=replace(HF, softmax="native", passes=(MASKS,), norms_last=False, closure=("tables", "masks")),
     defaults={
         "activation_function": "gelu_new", "max_position_embeddings": 1024, "n_inner": None,
         "num_attention_heads": 12, "tie_word_embeddings": True, "vocab_size": 50257,
+    },
+    modules={
+        "embedding": "transformer.wte", "position_embedding": "transformer.wpe", "qkv": "attn.c_attn",
+        "o": "attn.c_proj", "up": "mlp.c_fc", "down": "mlp.c_proj",
     },
 )  # fmt: skip
 # GPT-2's class with another tokenizer
@@ -157,6 +162,10 @@ GPT_BIGCODE = Architecture(
         "activation_function": "gelu_pytorch_tanh", "max_position_embeddings": 1024, "multi_query": True,
         "n_inner": None, "num_attention_heads": 12, "tie_word_embeddings": True, "vocab_size": 50257,
     },
+    modules={
+        "embedding": "transformer.wte", "position_embedding": "transformer.wpe", "qkv": "attn.c_attn",
+        "o": "attn.c_proj", "up": "mlp.c_fc", "down": "mlp.c_proj",
+    },
 )  # fmt: skip
 GPT_NEO = Architecture(
     "gpt_neo",
@@ -177,14 +186,27 @@ GPT_NEO = Architecture(
         "activation_function": "gelu_new", "intermediate_size": None, "max_position_embeddings": 2048,
         "num_attention_heads": 16, "tie_word_embeddings": True, "vocab_size": 50257, "window_size": 256,
     },
+    modules={
+        "embedding": "transformer.wte", "position_embedding": "transformer.wpe", "q": "attn.attention.q_proj",
+        "k": "attn.attention.k_proj", "v": "attn.attention.v_proj", "o": "attn.attention.out_proj", "up": "mlp.c_fc",
+        "down": "mlp.c_proj",
+    },
 )  # fmt: skip
+
+
+def _afn(config: Config) -> str:
+    """Read the activation; what OpenAI's class calls gelu is its tanh approximation."""
+    function = activation_in("afn")(config)
+    return "gelu_new" if function == "gelu" else function
+
+
 OPENAI_GPT = Architecture(
     "openai-gpt",
     replace(
         _GPT2,
         arrangement=always(partial(post_norm, dropout=DROPPED)),
         inner=Inner("", times=4),
-        function=activation_in("afn"),
+        function=_afn,
         head=Headed(norm=False),
     ),
     config_class="OpenAIGPTConfig",
@@ -198,13 +220,17 @@ OPENAI_GPT = Architecture(
         HF_EAGER,
         softmax="native",
         positions="buffer",
-        functions=(("gelu", "gelu_new"),),
+        checkpoints=False,
         buffers=(IDS, ("masks", "")),
         norms_last=False,
     ),
     defaults={
         "afn": "gelu", "max_position_embeddings": 512, "num_attention_heads": 12, "tie_word_embeddings": True,
         "vocab_size": 40478,
+    },
+    modules={
+        "embedding": "transformer.tokens_embed", "position_embedding": "transformer.positions_embed",
+        "qkv": "attn.c_attn", "o": "attn.c_proj", "up": "mlp.c_fc", "down": "mlp.c_proj",
     },
 )  # fmt: skip
 CTRL = Architecture(
@@ -225,12 +251,25 @@ CTRL = Architecture(
         "n_layer": "num_hidden_layers",
         "n_positions": "max_position_embeddings",
     },
-    implementation=replace(HF, softmax="native", drops=NEVER),
+    implementation=replace(HF, softmax="native", drops=NEVER, checkpoints=False),
     defaults={
         "dff": 8192, "max_position_embeddings": 256, "num_attention_heads": 16, "tie_word_embeddings": True,
         "vocab_size": 246534,
     },
+    modules={
+        "embedding": "transformer.w", "q": "multi_head_attention.Wq", "k": "multi_head_attention.Wk",
+        "v": "multi_head_attention.Wv", "o": "multi_head_attention.dense", "up": "ffn.0", "down": "ffn.2",
+    },
 )  # fmt: skip
+
+
+def _floored(run: Running, scores: Tensor) -> Tensor:
+    """Clamp the masked scores, by then of the mask's type, from below by a scalar: both are kept."""
+    scores = run.tape.raised(scores)
+    least = run.tape.new(1, "fp32", "least", fixed=True)
+    return run.tape.record("max", (scores,), run.tape.new(scores.count, scores.dtype, "cut"), (scores, least))
+
+
 XGLM = Architecture(
     "xglm",
     replace(
@@ -243,10 +282,16 @@ XGLM = Architecture(
     ),
     config_class="XGLMConfig",
     aliases={"attention_heads": "num_attention_heads", "d_model": "hidden_size", "num_layers": "num_hidden_layers"},
-    implementation=replace(HF_EAGER, softmax="native", floors=True, buffers=(("sines", ""),), closure=("masks",)),
+    implementation=replace(
+        HF_EAGER, softmax="native", masked_scores=_floored, passes=(MASKS,), buffers=(("sines", ""),),
+        closure=("masks",),
+    ),
     defaults={
         "activation_function": "gelu", "ffn_dim": 4096, "max_position_embeddings": 2048, "num_attention_heads": 16,
         "tie_word_embeddings": True, "vocab_size": 256008,
+    },
+    modules={
+        "o": "self_attn.out_proj", "up": "fc1", "down": "fc2",
     },
 )  # fmt: skip
 BIOGPT = Architecture(
@@ -257,6 +302,10 @@ BIOGPT = Architecture(
     defaults={
         "hidden_act": "gelu", "intermediate_size": 4096, "max_position_embeddings": 1024,
         "num_attention_heads": 16, "tie_word_embeddings": True, "vocab_size": 42384,
+    },
+    modules={
+        "embedding": "biogpt.embed_tokens", "position_embedding": "biogpt.embed_positions", "o": "self_attn.out_proj",
+        "up": "fc1", "down": "fc2", "lm_head": "output_projection",
     },
 )  # fmt: skip
 OPT = Architecture(
@@ -269,6 +318,11 @@ OPT = Architecture(
         "enable_bias": True, "ffn_dim": 3072, "layer_norm_elementwise_affine": True,
         "max_position_embeddings": 2048, "num_attention_heads": 12, "tie_word_embeddings": True,
         "vocab_size": 50272, "word_embed_proj_dim": None,
+    },
+    modules={
+        "embedding": "model.decoder.embed_tokens", "project_in": "model.decoder.project_in",
+        "position_embedding": "model.decoder.embed_positions", "o": "self_attn.out_proj", "up": "fc1", "down": "fc2",
+        "project_out": "model.decoder.project_out",
     },
 )  # fmt: skip
 

@@ -72,6 +72,10 @@ GPTJ = Architecture(
         "activation_function": "gelu_new", "max_position_embeddings": 2048, "n_inner": None,
         "num_attention_heads": 16, "tie_word_embeddings": False, "vocab_size": 50400,
     },
+    modules={
+        "embedding": "transformer.wte", "q": "attn.q_proj", "k": "attn.k_proj", "v": "attn.v_proj",
+        "o": "attn.out_proj", "up": "mlp.fc_in", "down": "mlp.fc_out",
+    },
 )  # fmt: skip
 CODEGEN = like(
     GPTJ,
@@ -87,7 +91,10 @@ CODEGEN = like(
         buffers=(("angles", "fp32"),),
         norms_last=False,
     ),
-)
+    modules={
+        "qkv": "attn.qkv_proj",
+    },
+)  # fmt: skip
 GPT_NEOX = Architecture(
     "gpt_neox",
     Decoder(
@@ -111,6 +118,10 @@ GPT_NEOX = Architecture(
         "num_attention_heads": 64, "tie_word_embeddings": False, "use_parallel_residual": True,
         "vocab_size": 50432,
     },
+    modules={
+        "embedding": "gpt_neox.embed_in", "qkv": "attention.query_key_value", "o": "attention.dense",
+        "up": "mlp.dense_h_to_4h", "down": "mlp.dense_4h_to_h",
+    },
 )  # fmt: skip
 GPT_NEOX_JAPANESE = Architecture(
     "gpt_neox_japanese",
@@ -125,10 +136,14 @@ GPT_NEOX_JAPANESE = Architecture(
         gated=False,
     ),
     config_class="GPTNeoXJapaneseConfig",
-    implementation=replace(HF_EAGER, softmax="native", joins=True),
+    implementation=replace(HF_EAGER, softmax="native", joins=True, checkpoints=False),
     defaults={
         "hidden_act": "gelu", "intermediate_multiple_size": 4, "max_position_embeddings": 2048,
         "num_attention_heads": 32, "tie_word_embeddings": True, "vocab_size": 32000,
+    },
+    modules={
+        "embedding": "gpt_neox_japanese.embed_in", "qkv": "attention.query_key_value", "o": "attention.dense",
+        "up": "mlp.dense_h_to_4h", "down": "mlp.dense_4h_to_h", "lm_head": "embed_out",
     },
 )  # fmt: skip
 PERSIMMON = Architecture(
@@ -151,6 +166,10 @@ PERSIMMON = Architecture(
     defaults={
         "hidden_act": "relu2", "intermediate_size": 16384, "max_position_embeddings": 16384,
         "num_attention_heads": 64, "qk_layernorm": True, "tie_word_embeddings": False, "vocab_size": 262144,
+    },
+    modules={
+        "qkv": "self_attn.query_key_value", "o": "self_attn.dense", "up": "mlp.dense_h_to_4h",
+        "down": "mlp.dense_4h_to_h",
     },
 )  # fmt: skip
 STABLELM = Architecture(
@@ -191,6 +210,9 @@ STARCODER2 = Architecture(
         "hidden_act": "gelu_pytorch_tanh", "intermediate_size": 12288, "max_position_embeddings": 4096,
         "num_attention_heads": 24, "num_key_value_heads": 2, "sliding_window": None, "tie_word_embeddings": True,
         "use_bias": True, "vocab_size": 49152,
+    },
+    modules={
+        "up": "mlp.c_fc", "down": "mlp.c_proj",
     },
 )  # fmt: skip
 NEMOTRON = Architecture(

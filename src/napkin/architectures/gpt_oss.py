@@ -39,6 +39,9 @@ GPT_OSS = Architecture(
         "num_experts_per_tok": 4, "num_key_value_heads": 8, "num_local_experts": 128, "sliding_window": 128,
         "tie_word_embeddings": False, "vocab_size": 201088,
     },
+    modules={
+        "router": "mlp.router",
+    },
 )  # fmt: skip
 
 ARCHITECTURES = (GPT_OSS,)

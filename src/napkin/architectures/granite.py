@@ -54,6 +54,9 @@ GRANITE_MOE = like(
     config_class="GraniteMoeConfig",
     implementation=replace(HF, router="tokens", fp32_logits=True),
     defaults={"mlp_bias": REQUIRED, "num_experts_per_tok": 2, "num_local_experts": 8},
+    modules={
+        "router": "block_sparse_moe.router", "experts": "block_sparse_moe.experts",
+    },
 )  # fmt: skip
 GRANITE_MOE_SHARED = like(
     GRANITE_MOE,
@@ -61,6 +64,9 @@ GRANITE_MOE_SHARED = like(
     experts=_WITH_SHARED,
     config_class="GraniteMoeSharedConfig",
     defaults={"shared_intermediate_size": 0},
+    modules={
+        "shared/gate_up": "shared_mlp.input_linear", "shared/down": "shared_mlp.output_linear",
+    },
 )  # fmt: skip
 GRANITE_MOE_SWA = like(
     GRANITE_SWA,
@@ -75,6 +81,10 @@ GRANITE_MOE_SWA = like(
         "intermediate_size": 11008, "max_position_embeddings": 2048, "mlp_bias": REQUIRED,
         "num_attention_heads": 32, "num_experts_per_tok": 2, "num_key_value_heads": None, "num_local_experts": 8,
         "shared_intermediate_size": 0, "tie_word_embeddings": False, "vocab_size": 32000,
+    },
+    modules={
+        "router": "block_sparse_moe.router", "experts": "block_sparse_moe.experts",
+        "shared/gate_up": "shared_mlp.input_linear", "shared/down": "shared_mlp.output_linear",
     },
 )  # fmt: skip
 HYPERCLOVAX = like(

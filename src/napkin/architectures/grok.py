@@ -54,6 +54,10 @@ def grok(config: Config) -> Model:
 GROK = Architecture(
     "grok-1",
     grok,
-)
+    modules={
+        "q": "attn.q_proj", "k": "attn.k_proj", "v": "attn.v_proj", "o": "attn.o_proj", "router": "moe_block.gate",
+        "experts": "moe_block.experts",
+    },
+)  # fmt: skip
 
 ARCHITECTURES = (GROK,)

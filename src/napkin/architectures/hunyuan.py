@@ -13,6 +13,7 @@ from napkin.architectures.mixture import SIGMOID, Mixture, counted
 from napkin.architectures.reading import width
 from napkin.architectures.record import REQUIRED, Architecture, like
 from napkin.inputs.model import Config
+from napkin.operations.expert_kernels import new_shares
 from napkin.operations.implementations import EAGER, HF, SIGMOID_ROUTER
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Model
@@ -87,6 +88,10 @@ HUNYUAN_MOE = Architecture(
         "max_position_embeddings": 2048, "moe_topk": 1, "num_attention_heads": 32, "num_experts": 1,
         "num_key_value_heads": None, "tie_word_embeddings": False, "vocab_size": 290943,
     },
+    modules={
+        "router": "mlp.gate.wg", "shared/gate": "mlp.shared_mlp.gate_proj", "shared/up": "mlp.shared_mlp.up_proj",
+        "shared/down": "mlp.shared_mlp.down_proj",
+    },
 )  # fmt: skip
 HY_V3 = Architecture(
     "hy_v3",
@@ -103,7 +108,7 @@ HY_V3 = Architecture(
     ),
     config_class="HYV3Config",
     aliases={"expert_hidden_dim": "moe_intermediate_size", "num_local_experts": "num_experts"},
-    implementation=replace(SIGMOID_ROUTER, new_shares=True),
+    implementation=replace(SIGMOID_ROUTER, shares=new_shares),
     defaults={
         "attention_bias": False, "head_dim": 128, "hidden_act": "silu", "intermediate_size": 13312,
         "max_position_embeddings": 131072, "mlp_bias": False, "mlp_layer_types": None,
@@ -125,6 +130,9 @@ HY_V4 = like(
         "indexer_types": None, "intermediate_size": 6912, "max_position_embeddings": 262144, "mlp_bias": REQUIRED,
         "moe_intermediate_size": 768, "num_attention_heads": 32, "num_key_value_heads": 32,
         "qk_nope_head_dim": 192, "v_head_dim": 256, "vocab_size": 120832,
+    },
+    modules={
+        "output_gate": "self_attn.gate_proj",
     },
 )  # fmt: skip
 

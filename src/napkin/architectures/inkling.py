@@ -309,6 +309,9 @@ INKLING = Architecture(
         "swa_num_attention_heads": 64, "swa_num_key_value_heads": 16, "unpadded_vocab_size": None,
         "vocab_size": 201024,
     },
+    modules={
+        "relative": "self_attn.r_proj", "shared/experts": "mlp.shared_experts",
+    },
 )  # fmt: skip
 
 ARCHITECTURES = (INKLING,)

@@ -91,6 +91,11 @@ JAMBA = Architecture(
         "num_key_value_heads": 8, "sliding_window": None, "tie_word_embeddings": False, "vocab_size": 65536,
     },
     implementation=replace(HF, mixer="apart", router="tokens"),
+    modules={
+        "mixer_in_proj": "mamba.in_proj", "mixer_x_proj": "mamba.x_proj", "mixer_dt_proj": "mamba.dt_proj",
+        "mixer_out_proj": "mamba.out_proj", "gate": "feed_forward.gate_proj", "up": "feed_forward.up_proj",
+        "down": "feed_forward.down_proj", "router": "feed_forward.router", "experts": "feed_forward.experts",
+    },
 )  # fmt: skip
 
 ARCHITECTURES = (JAMBA,)

@@ -102,11 +102,16 @@ JETMOE = Architecture(
     jetmoe,
     config_class="JetMoeConfig",
     aliases={"head_dim": "kv_channels"},
-    implementation=replace(HF, router="tokens", fp32_logits=True),
+    implementation=replace(HF, router="tokens", fp32_logits=True, checkpoints=False),
     defaults={
         "activation_function": "silu", "intermediate_size": 5632, "kv_channels": 128,
         "max_position_embeddings": 4096, "num_experts_per_tok": 2, "num_key_value_heads": 16,
         "num_local_experts": 8, "tie_word_embeddings": True, "vocab_size": 32000,
+    },
+    modules={
+        "attention_router": "self_attention.experts.router.layer", "q": "self_attention.experts.input_linear",
+        "kv": "self_attention.kv_proj", "o": "self_attention.experts.output_linear", "router": "mlp.router.layer",
+        "gate_up": "mlp.input_linear", "down": "mlp.output_linear",
     },
 )  # fmt: skip
 

@@ -252,6 +252,11 @@ BAILING_HYBRID = Architecture(
         "topk_group": 4, "v_head_dim": 128, "vocab_size": 157184,
     },
     implementation=SIGMOID_ROUTER,
+    modules={
+        "head_gate": "self_attn.g_proj", "mixer_q": "self_attn.q_proj", "mixer_k": "self_attn.k_proj",
+        "mixer_v": "self_attn.v_proj", "mixer_forget": "self_attn.forget_gate.f_proj",
+        "mixer_strength": "self_attn.b_proj", "mixer_gate": "self_attn.g_proj", "mixer_out_proj": "self_attn.o_proj",
+    },
 )  # fmt: skip
 KIMI_LINEAR = Architecture(
     "kimi_linear",
@@ -272,6 +277,12 @@ KIMI_LINEAR = Architecture(
         "topk_group": 1, "v_head_dim": 128, "vocab_size": 163840,
     },
     implementation=SIGMOID_ROUTER,
+    modules={
+        "mixer_q": "self_attn.q_proj", "mixer_k": "self_attn.k_proj", "mixer_v": "self_attn.v_proj",
+        "mixer_forget_low": "self_attn.forget_gate.f_a_proj", "mixer_forget": "self_attn.forget_gate.f_b_proj",
+        "mixer_strength": "self_attn.b_proj", "mixer_gate_low": "self_attn.g_a_proj",
+        "mixer_gate": "self_attn.g_b_proj", "mixer_out_proj": "self_attn.o_proj",
+    },
 )  # fmt: skip
 
 ARCHITECTURES = (BAILING_HYBRID, KIMI_LINEAR)

@@ -15,6 +15,7 @@ from napkin.architectures.reading import FULL, WINDOWED, depth, in_pairs, indice
 from napkin.architectures.record import Architecture
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
+from napkin.operations.expert_kernels import new_shares
 from napkin.operations.implementations import PARTIAL_ROTARY
 from napkin.operations.model import Model
 from napkin.record import replace
@@ -92,7 +93,7 @@ LAGUNA = Architecture(
     "laguna",
     laguna,
     config_class="LagunaConfig",
-    implementation=replace(PARTIAL_ROTARY, by_kind=True, router="tokens", new_shares=True, fp32_logits=True),
+    implementation=replace(PARTIAL_ROTARY, by_kind=True, router="tokens", shares=new_shares, fp32_logits=True),
     defaults={
         "attention_bias": False, "gating": True, "head_dim": 128, "hidden_act": "silu", "intermediate_size": 8192,
         "layer_types": None, "max_position_embeddings": 131072, "mlp_layer_types": None,
@@ -100,6 +101,9 @@ LAGUNA = Architecture(
         "num_experts": 256, "num_experts_per_tok": 8, "num_key_value_heads": 8,
         "shared_expert_intermediate_size": 512, "sliding_window": 512, "tie_word_embeddings": False,
         "vocab_size": 100352,
+    },
+    modules={
+        "gate_logit": "self_attn.g_proj",
     },
 )  # fmt: skip
 

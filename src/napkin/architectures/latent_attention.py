@@ -102,7 +102,8 @@ class LatentAttention:
         )
         if self.scaled == LATENTS:
             operations += (Scale(prefix + "q_a_norm_scaled", (prefix + "q_a_norm",), sizes.q_rank),)
-        query = Matmul(prefix + "q", (operations[-1].name,), sizes.q_rank, wide, False, COLUMN, role=QUERY)
+        reads = (operations[-1].name,)
+        query = Matmul(prefix + "q", reads, sizes.q_rank, wide, False, COLUMN, role=QUERY, module=prefix + "q_b")
         return (*operations, query)
 
     def _keys_and_values(self, source: str) -> Operations:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from napkin.architectures.arrangements import Arrangement, hyper_connected, pre_norm
 from napkin.architectures.assembly import embedding, head, last_layer, runs_of
@@ -194,14 +194,31 @@ def each_fourth_indexed(config: Config, layers: int) -> list[bool]:
 
 def _indexers(config: Config, otherwise: list[bool]) -> list[bool]:
     config.ignore("layer_types")
-    config.must_be("index_topk_pattern", None)
-    config.must_be("index_topk_freq", 1)
     given, layers = config.items("indexer_types", required=False), len(otherwise)
+    if given is None:
+        given = _by_schedule(config, layers)
     if given is None:
         return otherwise
     if len(given) != layers or set(map(str, given)) - {"full", "shared"} or given[0] != "full":
         raise config.wrong("indexer_types", f"is not a list of {layers} times full or shared, the first one full")
     return [entry == "full" for entry in given]
+
+
+_SCHEDULE = ("index_topk_pattern", "index_topk_freq", "index_skip_topk_offset")
+
+
+def _by_schedule(config: Config, layers: int) -> list[Any] | None:
+    """Read which layers choose keys (full) from a pattern (FSSF…) or a period and its offset; None: no field says."""
+    if not any(config.has(field) and config.matters(field) for field in _SCHEDULE):
+        return None
+    pattern = config.raw("index_topk_pattern", required=False)
+    period = config.optional_integer("index_topk_freq", least=0) or 1
+    offset = config.optional_integer("index_skip_topk_offset", least=0)
+    if pattern is None:
+        first = 2 if offset is None else offset
+        return ["full" if max(i - first + 1, 0) % period == 0 else "shared" for i in range(layers)]
+    words = {"F": "full", "S": "shared"}
+    return [words.get(entry, entry) for entry in pattern] if isinstance(pattern, (str, list)) else [pattern]
 
 
 def _index(config: Config, hidden: int, rotary: int) -> Callable[[str, str], Indexer]:

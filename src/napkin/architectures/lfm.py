@@ -18,6 +18,7 @@ from napkin.architectures.reading import FULL, WINDOWED, in_pairs, indices, on, 
 from napkin.architectures.record import Architecture, Wrapper
 from napkin.architectures.recurrent_blocks import short_conv
 from napkin.inputs.model import Config
+from napkin.operations.expert_kernels import new_shares
 from napkin.operations.implementations import FP32_ROTARY, HF, SIGMOID_ROUTER
 from napkin.operations.model import Model
 from napkin.record import replace
@@ -168,6 +169,10 @@ LFM2 = Architecture(
     wrappers=(
         Wrapper("lfm2_vl"),
     ),
+    modules={
+        "mixer_in_proj": "conv.in_proj", "mixer_out_proj": "conv.out_proj", "gate": "feed_forward.w1",
+        "up": "feed_forward.w3", "down": "feed_forward.w2", "o": "self_attn.out_proj",
+    },
 )  # fmt: skip
 LFM2_MOE = Architecture(
     "lfm2_moe",
@@ -180,7 +185,12 @@ LFM2_MOE = Architecture(
         "num_dense_layers": 2, "num_experts": 32, "num_experts_per_tok": 4, "num_key_value_heads": 8,
         "tie_word_embeddings": True, "use_expert_bias": True, "vocab_size": 65536,
     },
-    implementation=replace(SIGMOID_ROUTER, new_shares=True, norms_inline=True),
+    implementation=replace(SIGMOID_ROUTER, shares=new_shares, norms_inline=True),
+    modules={
+        "mixer_in_proj": "conv.in_proj", "mixer_out_proj": "conv.out_proj", "gate": "feed_forward.w1",
+        "up": "feed_forward.w3", "down": "feed_forward.w2", "router": "feed_forward.gate",
+        "experts": "feed_forward.experts", "o": "self_attn.out_proj",
+    },
 )  # fmt: skip
 LFM3 = Architecture(
     "lfm3",
@@ -196,6 +206,10 @@ LFM3 = Architecture(
     wrappers=(
         Wrapper("lfm3_vl"),
     ),
+    modules={
+        "gate_logit": "self_attn.g_proj", "gate": "feed_forward.w1", "up": "feed_forward.w3",
+        "down": "feed_forward.w2", "mixer_in_proj": "conv.in_proj", "mixer_out_proj": "conv.out_proj",
+    },
 )  # fmt: skip
 
 ARCHITECTURES = (

@@ -41,13 +41,13 @@ LLAMA = Architecture(
     wrappers=(
         Wrapper("deepseek_vl"),
         Wrapper("deepseek_vl_hybrid"),
-        Wrapper("idefics3"),
-        Wrapper("janus"),
+        Wrapper("idefics3", path="model.text_model"),
+        Wrapper("janus", ignored=("vq_config",)),
         Wrapper("llava"),
         Wrapper("llava_next"),
         Wrapper("llava_next_video"),
         Wrapper("perception_lm"),
-        Wrapper("smolvlm"),
+        Wrapper("smolvlm", path="model.text_model"),
         Wrapper("video_llava"),
         Wrapper("vipllava"),
     ),
@@ -80,7 +80,11 @@ CWM = like(
 INTERNLM2 = Architecture(
     "internlm2",
     Decoder(bias="bias", out_bias="bias", fused=True),
-)
+    modules={
+        "qkv": "attention.wqkv", "o": "attention.wo", "gate": "feed_forward.w1", "up": "feed_forward.w3",
+        "down": "feed_forward.w2", "embedding": "model.tok_embeddings", "lm_head": "output",
+    },
+)  # fmt: skip
 INTERNLM3 = like(
     LLAMA,
     "internlm3",
@@ -164,6 +168,9 @@ ARIA = like(
     implementation=replace(SIGMOID_ROUTER, native_scores="raised"),
     wrappers=(Wrapper("aria", config_class="AriaConfig", defaults={"tie_word_embeddings": False}),),
     defaults={"intermediate_size": 4096, "moe_num_experts": 8, "moe_num_shared_experts": 2, "moe_topk": 2},
+    modules={
+        "router": "mlp.router",
+    },
 )  # fmt: skip
 HELIUM = Architecture(
     "helium",
@@ -217,6 +224,9 @@ NANOCHAT = Architecture(
     defaults={
         "attention_bias": False, "hidden_act": "relu2", "intermediate_size": 8192, "max_position_embeddings": 2048,
         "num_attention_heads": 6, "num_key_value_heads": None, "tie_word_embeddings": False, "vocab_size": 50304,
+    },
+    modules={
+        "up": "mlp.fc1", "down": "mlp.fc2",
     },
 )  # fmt: skip
 

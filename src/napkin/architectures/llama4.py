@@ -70,13 +70,19 @@ LLAMA4 = Architecture(
     ),
     config_class="Llama4TextConfig",
     implementation=replace(HF, softmax="native"),
-    wrappers=(Wrapper("llama4", config_class="Llama4Config"),),
+    wrappers=(Wrapper("llama4", path="language_model.model", config_class="Llama4Config"),),
     defaults={
         "attention_bias": False, "attention_chunk_size": 8192, "head_dim": 128, "hidden_act": "silu",
         "interleave_moe_layer_step": 1, "intermediate_size": 8192, "intermediate_size_mlp": 16384,
         "layer_types": None, "max_position_embeddings": 131072, "moe_layers": None, "num_attention_heads": 40,
         "num_experts_per_tok": 1, "num_key_value_heads": 8, "num_local_experts": 16, "tie_word_embeddings": False,
         "use_qk_norm": True, "vocab_size": 202048,
+    },
+    modules={
+        "gate": "feed_forward.gate_proj", "up": "feed_forward.up_proj", "down": "feed_forward.down_proj",
+        "router": "feed_forward.router", "experts": "feed_forward.experts",
+        "shared/gate": "feed_forward.shared_expert.gate_proj", "shared/up": "feed_forward.shared_expert.up_proj",
+        "shared/down": "feed_forward.shared_expert.down_proj",
     },
 )  # fmt: skip
 

@@ -106,6 +106,15 @@ LONGCAT_FLASH = Architecture(
         "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "tie_word_embeddings": False, "v_head_dim": 128,
         "vocab_size": 131072, "zero_expert_num": 256,
     },
+    modules={
+        "first/q_a": "self_attn.0.q_a_proj", "first/kv_a": "self_attn.0.kv_a_proj_with_mqa",
+        "first/kv_b": "self_attn.0.kv_b_proj", "first/o": "self_attn.0.o_proj", "router": "mlp.router.classifier",
+        "first/gate": "mlps.0.gate_proj", "first/up": "mlps.0.up_proj", "first/down": "mlps.0.down_proj",
+        "second/q_a": "self_attn.1.q_a_proj", "second/kv_a": "self_attn.1.kv_a_proj_with_mqa",
+        "second/kv_b": "self_attn.1.kv_b_proj", "second/o": "self_attn.1.o_proj", "second/gate": "mlps.1.gate_proj",
+        "second/up": "mlps.1.up_proj", "second/down": "mlps.1.down_proj", "first/q_b": "self_attn.0.q_b_proj",
+        "second/q_b": "self_attn.1.q_b_proj",
+    },
 )  # fmt: skip
 
 ARCHITECTURES = (LONGCAT_FLASH,)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from napkin.architectures.bert import BERT
-from napkin.architectures.masked import ENCODER
+from napkin.architectures.masked import ENCODER, bert_modules
 from napkin.architectures.record import REQUIRED, like
 from napkin.inputs.load import printable
 from napkin.inputs.model import LARGEST_DIMENSION, Config
@@ -42,6 +42,7 @@ LONGFORMER = like(
     config_class="LongformerConfig",
     defaults={"attention_window": 512, "onnx_export": False, "position_embedding_type": REQUIRED},
     implementation=replace(ENCODER, positions="each", segments="each", kernels=(EAGER,), buffers=(ROTARY,)),
+    modules=bert_modules("longformer", head_dense="lm_head.dense", lm_head="lm_head.decoder"),
 )  # fmt: skip
 
 ARCHITECTURES = (LONGFORMER,)

@@ -114,6 +114,10 @@ FALCON_MAMBA = Architecture(
         "conv_kernel": 4, "expand": 2, "hidden_act": "silu", "state_size": 16, "tie_word_embeddings": True,
         "time_step_rank": "auto", "use_bias": False, "use_conv_bias": True, "vocab_size": 50280,
     },
+    modules={
+        "embedding": "backbone.embeddings", "mixer_in_proj": "mixer.in_proj", "mixer_x_proj": "mixer.x_proj",
+        "mixer_dt_proj": "mixer.dt_proj", "mixer_out_proj": "mixer.out_proj",
+    },
 )  # fmt: skip
 MAMBA = like(
     FALCON_MAMBA,
@@ -130,6 +134,9 @@ MAMBA2 = Architecture(
         "chunk_size": 256, "conv_kernel": 4, "expand": 2, "head_dim": 64, "hidden_act": "silu", "n_groups": 8,
         "num_heads": 128, "rms_norm": True, "state_size": 128, "tie_word_embeddings": False, "time_step_rank": "auto",
         "use_bias": False, "use_conv_bias": True, "vocab_size": 32768,
+    },
+    modules={
+        "embedding": "backbone.embeddings", "mixer_in_proj": "mixer.in_proj", "mixer_out_proj": "mixer.out_proj",
     },
 )  # fmt: skip
 

@@ -8,10 +8,11 @@ from napkin.architectures.reading import activation, depth, head_size, tied, wid
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.operations.implementations import IDS, OWN_LABELS, ROTARY
+from napkin.operations.learned import Parameters
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Model, Parts, stack_of
 from napkin.operations.pointwise import Activation
-from napkin.operations.roles import LM_HEAD, VOCABULARY
+from napkin.operations.roles import LM_HEAD, REPLICATED, VOCABULARY
 from napkin.record import record, replace
 
 BARE, MASKED, PRETRAINING = "bare", "masked", "pretraining"
@@ -66,10 +67,20 @@ def pooler(hidden: int, source: str) -> Operations:
     )
 
 
-def must_tie(config: Config) -> None:
-    """Refuse an untied head: releases of the classes differ in whether it has one bias or two."""
-    if not tied(config):
-        raise config.refuse("tie_word_embeddings", "releases of the class disagree on an untied head's biases")
+def heads_apart(model: Model, config: Config, *, biases: int = 2) -> Model:
+    """Return the model with a head of its own where tie_word_embeddings is false. Most classes then hold `biases` two:
+    what ties the weight also ties the head's two biases, one of which nothing else uses."""
+    if not model.tied or tied(config):
+        return model
+    (stack,) = model.stacks
+    rows = (("bias", (model.vocabulary,)),)
+    idle: Operations = (Parameters("unused_bias", (), rows, REPLICATED, trained=False),) if biases == 2 else ()
+    if idle:
+        config.notes.append(
+            "untied embeddings: the head's second bias, which the class holds and does not use, is counted "
+            "(transformers 4 has one bias)"
+        )
+    return replace(model, tied=False, stacks=(replace(stack, after=(*idle, *stack.after)),))
 
 
 @record
@@ -152,3 +163,24 @@ def encoder(
         max_length=sizes.max_length,
         shared=shared,
     )
+
+
+def bert_modules(
+    model: str, *, head_dense: str = "cls.predictions.transform.dense", lm_head: str = "cls.predictions.decoder"
+) -> dict[str, str]:
+    """Return where BERT's modules are in the class of a relative, whose encoder is `model`."""
+    return {
+        "q": "attention.self.query",
+        "k": "attention.self.key",
+        "v": "attention.self.value",
+        "o": "attention.output.dense",
+        "up": "intermediate.dense",
+        "down": "output.dense",
+        "embedding": f"{model}.embeddings.word_embeddings",
+        "position_embedding": f"{model}.embeddings.position_embeddings",
+        "segment_embedding": f"{model}.embeddings.token_type_embeddings",
+        "head_dense": head_dense,
+        "next_sentence": "cls.seq_relationship",
+        "pooler": f"{model}.pooler.dense",
+        "lm_head": lm_head,
+    }

@@ -105,7 +105,7 @@ MIMO = Architecture(
     config_class="MiMoV2FlashConfig",
     aliases={"num_local_experts": "n_routed_experts"},
     implementation=replace(
-        SIGMOID_ROUTER, softmax="native", shifts_scores=True, joins=True, by_kind=True, kernels=(EAGER,)
+        SIGMOID_ROUTER, softmax="native", sinks="always shifted", joins=True, by_kind=True, kernels=(EAGER,)
     ),
     defaults={
         "attention_bias": False, "head_dim": 192, "hidden_act": "silu", "intermediate_size": 16384,

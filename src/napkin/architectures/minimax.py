@@ -81,6 +81,10 @@ MINIMAX = Architecture(
         "vocab_size": 32000,
     },
     implementation=replace(HF, mixer="torch", router="scores"),
+    modules={
+        "mixer_qkv_proj": "self_attn.qkv_proj", "mixer_output_gate": "self_attn.output_gate",
+        "mixer_out_proj": "self_attn.out_proj",
+    },
 )  # fmt: skip
 
 ARCHITECTURES = (MINIMAX,)

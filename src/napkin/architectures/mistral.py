@@ -14,7 +14,7 @@ MISTRAL = Architecture(
     Decoder(windows=EVERYWHERE),
     config_class="MistralConfig",
     wrappers=(
-        Wrapper("idefics2"),
+        Wrapper("idefics2", path="model.text_model"),
         Wrapper("mistral3"),
     ),
     defaults={

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin.architectures.blocks import LAYER, NormStyle, Operations, plain_mlp
-from napkin.architectures.masked import BARE, MASKED, Sizes, encoder, must_tie, pooler, purpose_of
+from napkin.architectures.masked import BARE, MASKED, Sizes, bert_modules, encoder, heads_apart, pooler, purpose_of
 from napkin.architectures.reading import activation, depth, width
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
@@ -55,13 +55,14 @@ def mobilebert(config: Config) -> Model:
     """
     read = _read(config)
     layer = Layer("encoder", _layer(read))
-    return encoder(
+    model = encoder(
         read.sizes,
         _embedding(read),
         ((read.sizes.layers, layer),),
         _head(read),
         tie=read.sizes.purpose != BARE,
     )
+    return heads_apart(model, config)
 
 
 def _read(config: Config) -> _MobileBert:
@@ -102,8 +103,6 @@ def _read_sizes(config: Config, narrow: int) -> Sizes:
     purpose = purpose_of(config, pretraining=True)
     if purpose == BARE:
         config.ignore("tie_word_embeddings")
-    else:
-        must_tie(config)
     return Sizes(
         config.name,
         width(config),
@@ -127,8 +126,14 @@ def _layer(read: _MobileBert) -> Operations:
     operations, last = _attention(read), "attention_norm"
     for i in range(read.mlps):
         prefix, final = f"mlp_{i}_", i == read.mlps - 1
+        path = "" if final else f"ffn.{i}."
+        up, *between_both, down = plain_mlp(
+            last, width=narrow, inner=read.sizes.inner, function=read.sizes.function, prefix=prefix
+        )
         operations += (
-            *plain_mlp(last, width=narrow, inner=read.sizes.inner, function=read.sizes.function, prefix=prefix),
+            replace(up, module=path + "intermediate.dense"),
+            *between_both,
+            replace(down, module=path + "output.dense"),
             Add(f"{prefix}residual", (last, f"{prefix}down"), narrow, final and not between),
             read.norm(f"{prefix}norm", f"{prefix}residual", narrow),
         )
@@ -222,6 +227,10 @@ MOBILEBERT = Architecture(
     implementation=replace(
         OWN_LABELS, positions="buffer", segments="each", buffers=(ROTARY, IDS), closure=("tables",),
     ),
+    modules=bert_modules("mobilebert") | {
+        "project_in": "mobilebert.embeddings.embedding_transformation", "bottleneck": "bottleneck.input.dense",
+        "attention_bottleneck": "bottleneck.attention.dense", "widened": "output.bottleneck.dense",
+    },
 )  # fmt: skip
 
 ARCHITECTURES = (MOBILEBERT,)

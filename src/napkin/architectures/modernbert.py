@@ -147,6 +147,10 @@ MODERNBERT = Architecture(
         "vocab_size": 50368,
     },
     implementation=_MODERN,
+    modules={
+        "embedding": "model.embeddings.tok_embeddings", "qkv": "attn.Wqkv", "o": "attn.Wo", "gate_up": "mlp.Wi",
+        "down": "mlp.Wo", "head_dense": "head.dense", "lm_head": "decoder",
+    },
 )  # fmt: skip
 MODERNBERT_DECODER = like(
     MODERNBERT,
@@ -154,6 +158,9 @@ MODERNBERT_DECODER = like(
     build=modernbert_decoder,
     config_class="ModernBertDecoderConfig",
     implementation=replace(HF, by_kind=True, positions="each"),
+    modules={
+        "q": "attn.q_proj", "k": "attn.k_proj", "v": "attn.v_proj", "head_dense": "lm_head.dense",
+    },
 )  # fmt: skip
 
 ARCHITECTURES = (

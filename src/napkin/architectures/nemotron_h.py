@@ -205,8 +205,14 @@ NEMOTRON_H = Architecture(
     },
     implementation=replace(SIGMOID_ROUTER, fp32_norm_weight=True),
     wrappers=(
-        Wrapper("nemotron_h_omni"),
+        Wrapper("nemotron_h_omni", path="language_model.model"),
     ),
+    modules={
+        "embedding": "model.embeddings", "mixer_in_proj": "mixer.in_proj", "mixer_out_proj": "mixer.out_proj",
+        "router": "mixer.gate", "experts": "mixer.experts", "shared/up": "mixer.shared_experts.up_proj",
+        "shared/down": "mixer.shared_experts.down_proj", "up": "mixer.up_proj", "down": "mixer.down_proj",
+        "q": "mixer.q_proj", "k": "mixer.k_proj", "v": "mixer.v_proj", "o": "mixer.o_proj",
+    },
 )  # fmt: skip
 
 ARCHITECTURES = (NEMOTRON_H,)

@@ -68,6 +68,9 @@ PHI = Architecture(
         "num_attention_heads": 32, "num_key_value_heads": None, "qk_layernorm": False,
         "tie_word_embeddings": False, "vocab_size": 51200,
     },
+    modules={
+        "o": "self_attn.dense", "up": "mlp.fc1", "down": "mlp.fc2",
+    },
 )  # fmt: skip
 PHI3 = Architecture(
     "phi3",
@@ -85,7 +88,7 @@ PHI3 = Architecture(
         ignored=("interpolate_factor",),
     ),
     config_class="Phi3Config",
-    implementation=replace(PARTIAL_ROTARY, cuts=True),
+    implementation=replace(PARTIAL_ROTARY, qkv="apart"),
     defaults={
         "hidden_act": "silu", "intermediate_size": 8192, "max_position_embeddings": 4096,
         "num_attention_heads": 32, "num_key_value_heads": None, "sliding_window": None,
@@ -111,6 +114,9 @@ PHIMOE = Architecture(
         "max_position_embeddings": 131072, "num_attention_heads": 32, "num_experts_per_tok": 2,
         "num_key_value_heads": 8, "num_local_experts": 16, "sliding_window": None, "tie_word_embeddings": False,
         "vocab_size": 32064,
+    },
+    modules={
+        "router": "mlp.router",
     },
 )  # fmt: skip
 PHI4_MULTIMODAL = Architecture(

@@ -59,6 +59,9 @@ QWEN2_VL = like(
         "intermediate_size": 29568, "max_window_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8,
         "tie_word_embeddings": None, "vocab_size": 152064,
     },
+    modules={
+        "embedding": "model.language_model.embed_tokens",
+    },
 )  # fmt: skip
 QWEN2_5_VL = like(
     QWEN2,
@@ -69,6 +72,9 @@ QWEN2_5_VL = like(
     defaults={
         "intermediate_size": 29568, "max_window_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8,
         "tie_word_embeddings": None, "vocab_size": 152064,
+    },
+    modules={
+        "embedding": "model.language_model.embed_tokens",
     },
 )  # fmt: skip
 QWEN2_MOE = like(
@@ -82,6 +88,10 @@ QWEN2_MOE = like(
         "decoder_sparse_step": 1, "intermediate_size": 5632, "mlp_only_layers": None,
         "moe_intermediate_size": 1408, "num_attention_heads": 16, "num_experts": 60, "num_experts_per_tok": 4,
         "num_key_value_heads": 16, "qkv_bias": True, "shared_expert_intermediate_size": 5632,
+    },
+    modules={
+        "shared/gate": "mlp.shared_expert.gate_proj", "shared/up": "mlp.shared_expert.up_proj",
+        "shared/down": "mlp.shared_expert.down_proj",
     },
 )  # fmt: skip
 QWEN3 = Architecture(
@@ -110,6 +120,9 @@ QWEN3_VL = like(
     defaults={
         "layer_types": REQUIRED, "max_position_embeddings": 128000, "max_window_layers": REQUIRED,
         "sliding_window": REQUIRED, "tie_word_embeddings": None, "use_sliding_window": REQUIRED,
+    },
+    modules={
+        "embedding": "model.language_model.embed_tokens",
     },
 )  # fmt: skip
 QWEN3_MOE = like(
@@ -141,6 +154,9 @@ QWEN3_VL_MOE = like(
         "moe_intermediate_size": 1408, "num_attention_heads": 16, "num_experts_per_tok": 4,
         "num_key_value_heads": 16, "num_local_experts": 60, "sliding_window": REQUIRED,
         "tie_word_embeddings": REQUIRED, "use_sliding_window": REQUIRED,
+    },
+    modules={
+        "embedding": "model.language_model.embed_tokens",
     },
 )  # fmt: skip
 # unknown to the class

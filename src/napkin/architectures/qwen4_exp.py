@@ -248,7 +248,16 @@ def _looked_up(runs: _HashedRuns, hidden: int, streams: int, rows: int) -> Opera
     dilated convolution of it, added to the streams."""
     wide = hidden * streams
     return (
-        NgramTable("runs", (), rows, runs.width, role=NGRAM, heads=runs.heads, reach=runs.reach),
+        NgramTable(
+            "runs",
+            (),
+            rows,
+            runs.width,
+            role=NGRAM,
+            module="ple.ple_embedding.ngram_embedding",
+            heads=runs.heads,
+            reach=runs.reach,
+        ),
         Matmul("runs_key", ("runs",), runs.width, wide),
         _streams_norm("runs_key_norm", "runs_key", hidden, streams),
         Matmul("runs_value", ("runs",), runs.width, hidden),
@@ -351,10 +360,24 @@ QWEN4_EXP_TEXT = Architecture(
         "ple_conv_kernel_size": 4, "ple_embed_dim": None, "ple_layer_ids": None,
         "shared_expert_intermediate_size": 512, "tie_word_embeddings": False, "vocab_size": 248320,
     },
-    implementation=replace(PARTIAL_ROTARY, positions="each", masked=True, kernels=(EFFICIENT, EAGER)),
+    implementation=replace(PARTIAL_ROTARY, positions="each", kernel_mask="always", kernels=(EFFICIENT, EAGER)),
     wrappers=(
         Wrapper("qwen4_exp", "Qwen4ExpConfig"),
     ),
+    modules={
+        "attention_mix_low": "attn_hyper_connection.input_mix_weight_down",
+        "attention_mix": "attn_hyper_connection.input_mix_weight_up",
+        "attention_write": "attn_hyper_connection.block_inject_weight",
+        "mixer_in_proj_qkv": "linear_attn.in_proj_qkv", "mixer_in_proj_z": "linear_attn.in_proj_z",
+        "mixer_in_proj_b": "linear_attn.in_proj_b", "mixer_in_proj_a": "linear_attn.in_proj_a",
+        "mixer_out_proj": "linear_attn.out_proj", "mlp_mix_low": "mlp_hyper_connection.input_mix_weight_down",
+        "mlp_mix": "mlp_hyper_connection.input_mix_weight_up",
+        "mlp_write": "mlp_hyper_connection.block_inject_weight", "shared/gate": "mlp.shared_expert.gate_proj",
+        "shared/up": "mlp.shared_expert.up_proj", "shared/down": "mlp.shared_expert.down_proj",
+        "final_mix_low": "model.hyper_connection_mixer.input_mix_weight_down",
+        "final_mix": "model.hyper_connection_mixer.input_mix_weight_up", "runs_key": "ple.key_proj",
+        "runs_value": "ple.value_proj",
+    },
 )  # fmt: skip
 
 ARCHITECTURES = (QWEN4_EXP_TEXT,)

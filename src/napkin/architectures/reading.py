@@ -65,16 +65,19 @@ def on(config: Config, switch: Switch) -> bool:
     return config.flag(switch)
 
 
-def head_size(config: Config, hidden: int, heads: int, own: bool = True) -> int:
-    """Read d: the `head_dim` field where the class reads one (`own`), else h / a, which must divide."""
+def head_size(config: Config, hidden: int, heads: int, own: bool = True, *, floor: bool = False) -> int:
+    """Read d: the `head_dim` field where the class reads one (`own`), else h / a, which must divide unless the class
+    rounds it down (`floor`)."""
     if own:
         stated = config.optional_integer("head_dim")
         if stated is not None:
             return stated
+    if floor and hidden >= heads:
+        return config.derived("head_dim", hidden // heads)
     computed = config.divides("num_attention_heads", hidden, heads, "(hidden_size)")
-    if not own and config.has("head_dim") and config.integer("head_dim") != computed:
+    if not own and config.has("head_dim") and config.integer("head_dim") != computed and config.matters("head_dim"):
         raise config.refuse("head_dim", f"is not hidden_size / num_attention_heads = {computed}, which this class uses")
-    return computed
+    return config.derived("head_dim", computed) if own else computed
 
 
 def kv_heads_of(config: Config, heads: int, field: str = "num_key_value_heads") -> int:
@@ -82,7 +85,7 @@ def kv_heads_of(config: Config, heads: int, field: str = "num_key_value_heads") 
     heads."""
     stated = config.optional_integer(field)
     if stated is None:
-        return heads
+        return config.derived(field, heads)
     if heads % stated:
         raise config.wrong(field, f"{heads} attention heads are not a multiple of {stated} key/value heads")
     return stated
@@ -166,7 +169,12 @@ def tied(config: Config) -> bool:
 
 
 def headless(config: Config) -> bool:
-    """Read whether `architectures` names a class without a head. A class with another head is refused."""
+    """Read whether the class has no head: `architectures` names such a class, or only a class around it has a head. A
+    class with another head is refused."""
+    tie = "tie_word_embeddings"
+    if tie in config.defaults and config.defaults[tie] is None and not config.has(tie):
+        config.notes.append(f"{printable(config.model_type, 40)} has no head of its own: none is counted")
+        return True
     names = config.items("architectures", required=False) or []
     heads = [n for n in names if isinstance(n, str)]
     if not heads or any(re.search(r"LM|Generation|Model(ing)?For|Pretraining|PreTraining", n) for n in heads):
@@ -213,3 +221,39 @@ def checked(config: Config, field: str, given: Sequence[object], layers: int, kn
         if entry not in known:
             raise config.refuse(field, f"napkin does not know {printable(repr(entry), 60)}")
     return [str(entry) for entry in given]
+
+
+LAYER_WORDS = {
+    "layer_types": (
+        "full_attention",
+        "sliding_attention",
+        "chunked_attention",
+        "window_attention",
+        "indexed_attention",
+        "compressed_sparse_attention",
+        "heavily_compressed_attention",
+        "minimax_m3_sparse",
+        "conv",
+        "moe",
+        "hybrid",
+        "hybrid_sliding",
+        "reference_sliding_attention",
+        "linear_attention",
+        "sparse",
+        "dense",
+        "mamba",
+        "attention",
+        "deepseek_sparse_attention",
+        "qwen_sparse_attention",
+    ),
+    "mlp_layer_types": ("sparse", "dense"),
+}
+"""What every configuration class of transformers accepts in these lists, under today's names and earlier ones."""
+
+
+def check_layer_lists(config: Config, layers: int) -> None:
+    """Check lists with one entry per layer that nothing has read: every class rejects a wrong length or word, also one
+    that does not use them."""
+    for field, known in LAYER_WORDS.items():
+        if field not in config.origins and isinstance(config.fields.get(field), list):
+            checked(config, field, config.fields[field], layers, known)

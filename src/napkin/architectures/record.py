@@ -48,7 +48,9 @@ class Wrapper:
     The block has the record's model_type where it does not state another.
 
     config_class, defaults, aliases  as in `ConfigClass`
+    path            where the language model is in this class
     flat            published files have the language model's fields on the outer level
+    ignored         fields that describe other networks than the language model
     unread          a field of the language model that this class does not read
     implementation  what its class does with text, where that differs from the language model's own class
     refused         why napkin does not count it
@@ -58,7 +60,9 @@ class Wrapper:
     config_class: str = ""
     defaults: Mapping[str, Any] = _NONE
     aliases: Mapping[str, str] = _NONE
+    path: str = "model.language_model"
     flat: bool = False
+    ignored: tuple[str, ...] = ()
     unread: str = ""
     implementation: Implementation | None = None
     refused: str = ""
@@ -73,6 +77,8 @@ class Architecture:
     blocks          configuration classes of blocks within config.json
     implementation  how its class in transformers runs the operations
     wrappers        multimodal model_types that contain it
+    modules         {an operation's `module`, after `STACK/` where the stacks differ: path in the class}, where it
+                    differs from module_paths.USUAL
     """
 
     model_type: str
@@ -83,6 +89,7 @@ class Architecture:
     blocks: tuple[ConfigClass, ...] = ()
     implementation: Implementation = HF
     wrappers: tuple[Wrapper, ...] = ()
+    modules: Mapping[str, str] = _NONE
 
 
 def like(
@@ -95,12 +102,13 @@ def like(
     aliases: Mapping[str, str] | None = None,
     implementation: Implementation | None = None,
     wrappers: tuple[Wrapper, ...] = (),
+    modules: Mapping[str, str] = _NONE,
     **differences: Any,
 ) -> Architecture:
     """Return the record of a relative of `other`.
 
-    `defaults` are those that differ, REQUIRED where the relative's class has none. `differences` are fields of the
-    relative's `build`, where that is a record. Wrappers are not inherited."""
+    `modules` and `defaults` are those that differ, of the latter REQUIRED where the relative's class has none.
+    `differences` are fields of the relative's `build`, where that is a record. Wrappers are not inherited."""
     network: Any = build or other.build
     changed = {**other.defaults, **defaults}
     return Architecture(
@@ -112,4 +120,5 @@ def like(
         other.blocks,
         implementation or other.implementation,
         wrappers,
+        {**other.modules, **modules},
     )

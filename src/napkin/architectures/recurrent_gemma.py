@@ -19,7 +19,7 @@ from napkin.architectures.reading import activation, head_size, kv_heads_of, on,
 from napkin.architectures.record import Architecture
 from napkin.architectures.recurrent_blocks import rg_lru
 from napkin.inputs.model import Config
-from napkin.operations.implementations import HF
+from napkin.operations.implementations import HF, MASKS, POSITION_IDS
 from napkin.operations.model import Layer, Model
 from napkin.record import record, replace
 
@@ -84,7 +84,15 @@ RECURRENT_GEMMA = Architecture(
         "hidden_activation": "gelu_pytorch_tanh", "intermediate_size": 7680, "lru_width": None,
         "num_attention_heads": 10, "num_key_value_heads": None, "tie_word_embeddings": True, "vocab_size": 256000,
     },
-    implementation=replace(HF, rotary="values", mixer="torch"),
+    implementation=replace(
+        HF, rotary="values", mixer="torch", passes=(MASKS, POSITION_IDS), closure=("tables", "masks")
+    ),
+    modules={
+        "mixer_linear_y": "temporal_block.linear_y", "mixer_linear_x": "temporal_block.linear_x",
+        "mixer_linear_out": "temporal_block.linear_out", "gate": "mlp_block.gate_proj", "up": "mlp_block.up_proj",
+        "down": "mlp_block.down_proj", "q": "temporal_block.q_proj", "k": "temporal_block.k_proj",
+        "v": "temporal_block.v_proj", "o": "temporal_block.o_proj",
+    },
 )  # fmt: skip
 
 ARCHITECTURES = (RECURRENT_GEMMA,)

@@ -7,7 +7,7 @@ type>/).
 from __future__ import annotations
 
 from napkin.architectures.bert import BERT, Bert
-from napkin.architectures.masked import ENCODER
+from napkin.architectures.masked import ENCODER, bert_modules
 from napkin.architectures.record import Architecture, like
 from napkin.operations.implementations import OWN_LABELS
 from napkin.record import replace
@@ -22,9 +22,16 @@ ROBERTA = like(
     config_class="RobertaConfig",
     defaults={"vocab_size": 50265},
     implementation=_ROBERTA,
+    modules=bert_modules("roberta", head_dense="lm_head.dense", lm_head="lm_head.decoder"),
 )  # fmt: skip
 CAMEMBERT = like(ROBERTA, "camembert", config_class="CamembertConfig", defaults={"vocab_size": 30522})
-DATA2VEC_TEXT = like(ROBERTA, "data2vec-text", config_class="Data2VecTextConfig", defaults={"vocab_size": 30522})
+DATA2VEC_TEXT = like(
+    ROBERTA,
+    "data2vec-text",
+    config_class="Data2VecTextConfig",
+    defaults={"vocab_size": 30522},
+    modules=bert_modules("data2vec_text", head_dense="lm_head.dense", lm_head="lm_head.decoder"),
+)
 XLM_ROBERTA = like(ROBERTA, "xlm-roberta", config_class="XLMRobertaConfig", defaults={"vocab_size": 30522})
 # fairseq
 ROBERTA_PRELAYERNORM = like(
@@ -32,6 +39,7 @@ ROBERTA_PRELAYERNORM = like(
     "roberta-prelayernorm",
     before=True,
     config_class="RobertaPreLayerNormConfig",
+    modules=bert_modules("roberta_prelayernorm", head_dense="lm_head.dense", lm_head="lm_head.decoder"),
 )  # fmt: skip
 # arXiv:2105.00572
 XLM_ROBERTA_XL = Architecture(
@@ -44,17 +52,22 @@ XLM_ROBERTA_XL = Architecture(
         "vocab_size": 250880,
     },
     implementation=_ROBERTA,
+    modules=bert_modules("roberta", head_dense="lm_head.dense", lm_head="lm_head.decoder"),
 )  # fmt: skip
 # arXiv:2407.19669
 GTE = Architecture(
     "gte",
-    Bert(positions=False, rotary="half", gated=True, pooler=False, head="gelu"),
+    Bert(positions=False, rotary="half", gated=True, pooler=False, head="gelu", biases=1),
     config_class="GteConfig",
     defaults={
         "hidden_act": "gelu", "intermediate_size": 3072, "max_position_embeddings": 8192, "num_attention_heads": 12,
         "tie_word_embeddings": True, "type_vocab_size": 1, "vocab_size": 250048,
     },
     implementation=replace(OWN_LABELS, segments="each", closure=("tables",)),
+    modules=bert_modules("gte", head_dense="lm_head.dense", lm_head="lm_head.decoder") | {
+        "q": "self_attn.q_proj", "k": "self_attn.k_proj", "v": "self_attn.v_proj", "o": "self_attn.o_proj",
+        "gate": "mlp.gate_proj", "up": "mlp.up_proj", "down": "mlp.down_proj",
+    },
 )  # fmt: skip
 # arXiv:2409.10173, without its adapters
 JINA_EMBEDDINGS_V3 = Architecture(
@@ -66,6 +79,10 @@ JINA_EMBEDDINGS_V3 = Architecture(
         "tie_word_embeddings": True, "type_vocab_size": 1, "vocab_size": 250002,
     },
     implementation=replace(_ROBERTA, positions="one"),
+    modules=bert_modules("roberta", head_dense="lm_head.dense", lm_head="lm_head.decoder") | {
+        "q": "self_attn.q_proj", "k": "self_attn.k_proj", "v": "self_attn.v_proj", "o": "self_attn.o_proj",
+        "up": "mlp.fc1", "down": "mlp.fc2",
+    },
 )  # fmt: skip
 
 ARCHITECTURES = (

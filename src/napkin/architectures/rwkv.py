@@ -20,16 +20,16 @@ from napkin.record import replace
 
 
 def rwkv(config: Config) -> Model:
-    """Return RWKV-4 (arXiv:2305.13048): time mixing, then channel mixing; a norm of its own before the first layer."""
+    """Return RWKV-4 (arXiv:2305.13048): time mixing, then channel mixing; the first layer has a norm before both."""
     inner = config.optional_integer("attention_hidden_size") or width(config)
     sizes = sizes_of(config, inner, inner, 1)
     hidden = sizes.hidden
     mix = partial(wkv, width=hidden, inner=inner)
     feed = partial(channel_mix, width=hidden, d_ff=config.optional_integer("intermediate_size") or 4 * hidden)
-    model = network(sizes, ((sizes.layers, Layer("rwkv", pre_norm(hidden, LAYER, mix, feed))),), norm=LAYER)
-    stack = model.stacks[0]
-    first = LAYER("embedding_norm", stack.before[-1].name, hidden)
-    return replace(model, stacks=(replace(stack, before=(*stack.before, first)),))
+    block = pre_norm(hidden, LAYER, mix, feed)
+    later = [replace(op, reads=tuple("first_norm" if name == "x" else name for name in op.reads)) for op in block]
+    first = Layer("rwkv_first", (LAYER("first_norm", "x", hidden), *later))
+    return network(sizes, ((1, first), *(((sizes.layers - 1, Layer("rwkv", block)),) * (sizes.layers > 1))), norm=LAYER)
 
 
 RWKV = Architecture(
@@ -40,6 +40,12 @@ RWKV = Architecture(
     defaults={
         "attention_hidden_size": None, "intermediate_size": None, "max_position_embeddings": 1024,
         "tie_word_embeddings": False, "vocab_size": 50277,
+    },
+    modules={
+        "embedding": "rwkv.embeddings", "mixer_key": "attention.key", "mixer_value": "attention.value",
+        "mixer_receptance": "attention.receptance", "mixer_output": "attention.output",
+        "channel_key": "feed_forward.key", "channel_value": "feed_forward.value",
+        "channel_receptance": "feed_forward.receptance", "lm_head": "head",
     },
 )  # fmt: skip
 

@@ -114,7 +114,7 @@ def layers_inputs(rows: int, hidden: int, layers: int, each: int) -> Operations:
     return (
         Embedding("per_layer_embedding", (), rows, wide, role=LAYERS),
         Scale("per_layer_embedding_scaled", ("per_layer_embedding",), wide),
-        Matmul("per_layer_projection", ("embedding_scaled",), hidden, wide),
+        Matmul("per_layer_projection", ("embedding_scaled",), hidden, wide, module="per_layer_model_projection"),
         Scale("per_layer_projection_scaled", ("per_layer_projection",), wide),
         NORM("per_layer_projection_norm", "per_layer_projection_scaled", each, layers),
         Add("per_layer_sum", ("per_layer_projection_norm", "per_layer_embedding_scaled"), wide),

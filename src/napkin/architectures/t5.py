@@ -26,7 +26,8 @@ from napkin.architectures.record import Architecture, like
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.operations.embedding import PositionBias
-from napkin.operations.implementations import EAGER, OWN_LABELS
+from napkin.operations.implementations import EAGER, MASKS, OWN_LABELS, PADDING
+from napkin.operations.learned import Parameters
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model, Parts, stack_of
 from napkin.operations.pointwise import Dropout, Scale
@@ -100,7 +101,17 @@ def _feed(config: Config, hidden: int, inner: int) -> Block:
     config.must_be("is_gated_act", gated)
     if gated:
         return partial(gated_mlp, width=hidden, inner=inner, function=function, dropout=True)
-    return partial(plain_mlp, width=hidden, inner=inner, function=function, bias=False, dropout=True)
+    return _plain(hidden, inner, function)
+
+
+def _plain(hidden: int, inner: int, function: str) -> Block:
+    """Return the network without a gate, whose first linear layer has a name of its own."""
+
+    def block(source: str) -> Operations:
+        made = plain_mlp(source, width=hidden, inner=inner, function=function, bias=False, dropout=True)
+        return (replace(made[0], module="wi"), *made[1:])
+
+    return block
 
 
 def t5(config: Config, *, every_layer: bool = False) -> Model:
@@ -111,8 +122,11 @@ def t5(config: Config, *, every_layer: bool = False) -> Model:
     return _network(_sizes(config, every_layer), feed)
 
 
-def _network(sizes: _Sizes, feed: Block, experts: Block | None = None, sparse: Sparse | None = None) -> Model:
-    """Return T5's network. `sparse` says which layers have `experts` in place of an MLP."""
+def _network(
+    sizes: _Sizes, feed: Block, experts: Block | None = None, sparse: Sparse | None = None, *, apart: bool = False
+) -> Model:
+    """Return T5's network. `sparse` says which layers have `experts` in place of an MLP; `apart`: where the embeddings
+    are not tied, each stack has its own."""
     hidden = sizes.hidden
 
     def runs(count: int, decoder: bool) -> Parts:
@@ -123,10 +137,15 @@ def _network(sizes: _Sizes, feed: Block, experts: Block | None = None, sparse: S
 
     before = (*embedding(sizes.vocabulary, hidden), Dropout("embedding_dropped", ("embedding",), hidden))
     final: Operations = (RMS_T5("final_norm", "x", hidden), Dropout("final_dropped", ("final_norm",), hidden))
-    stacks = [stack_of("encoder", before, runs(sizes.layers, False), final)]
+    own = apart and sizes.has_head and not sizes.tied and sizes.decoder_layers > 0
+    table = (("weight", (sizes.vocabulary, hidden)),)
+    unused: Operations = (Parameters("unused_embedding", (), table, VOCABULARY, trained=False),) if own else ()
+    stacks = [stack_of("encoder", (*unused, *before), runs(sizes.layers, False), final)]
     if sizes.decoder_layers:
         after = (*final, *_head(sizes)) if sizes.has_head else final
-        stacks.append(stack_of("decoder", shared_embedding(before), runs(sizes.decoder_layers, True), after))
+        stacks.append(
+            stack_of("decoder", before if own else shared_embedding(before), runs(sizes.decoder_layers, True), after)
+        )
     return Model(
         name=sizes.name,
         stacks=tuple(stacks),
@@ -197,16 +216,22 @@ def switch_transformers(config: Config) -> Model:
         noise=bool(config.real("router_jitter_noise", required=False)),
         bias=False,
     )
-    feed = partial(plain_mlp, width=hidden, inner=inner, function=function, bias=False, dropout=True)
+    feed = _plain(hidden, inner, function)
 
     def sparse(place: int, causal: bool) -> bool:
         every = steps[causal]
         return every > 0 and (place % every == 1 or every == 1)
 
-    return _network(_sizes(config), feed, experts, sparse)
+    sizes = _sizes(config)
+    if sizes.decoder_layers and sizes.has_head and not sizes.tied:
+        config.notes.append(
+            "untied embeddings: each stack and the head has its own, and the class also holds a shared one that "
+            "nothing uses; published checkpoints hold fewer"
+        )
+    return _network(sizes, feed, experts, sparse, apart=True)
 
 
-_T5 = replace(OWN_LABELS, casts_down=True)
+_T5 = replace(OWN_LABELS, casts_down=True, passes=(MASKS,))
 MT5 = Architecture(
     "mt5",
     t5,
@@ -221,6 +246,16 @@ MT5 = Architecture(
         "tie_word_embeddings": False, "vocab_size": 250112,
     },
     implementation=_T5,
+    modules={
+        "embedding": "shared", "q": "layer.0.SelfAttention.q", "k": "layer.0.SelfAttention.k",
+        "v": "layer.0.SelfAttention.v", "o": "layer.0.SelfAttention.o", "encoder/gate": "layer.1.DenseReluDense.wi_0",
+        "encoder/up": "layer.1.DenseReluDense.wi_1", "encoder/down": "layer.1.DenseReluDense.wo",
+        "cross_q": "layer.1.EncDecAttention.q", "cross_k": "layer.1.EncDecAttention.k",
+        "cross_v": "layer.1.EncDecAttention.v", "cross_o": "layer.1.EncDecAttention.o",
+        "decoder/gate": "layer.2.DenseReluDense.wi_0", "decoder/up": "layer.2.DenseReluDense.wi_1",
+        "decoder/down": "layer.2.DenseReluDense.wo", "encoder/wi": "layer.1.DenseReluDense.wi",
+        "decoder/wi": "layer.2.DenseReluDense.wi",
+    },
 )  # fmt: skip
 T5 = like(
     MT5,
@@ -249,7 +284,18 @@ SWITCH_TRANSFORMERS = Architecture(
         "relative_attention_max_distance": 128, "relative_attention_num_buckets": 32, "router_bias": False,
         "tie_word_embeddings": True, "vocab_size": 32128,
     },
-    implementation=replace(_T5, router="tokens", fp32_router=True, looped="modules", kernels=(EAGER,)),
+    implementation=replace(
+        _T5, passes=(MASKS, PADDING), router="tokens", fp32_router=True, looped="modules", kernels=(EAGER,)
+    ),
+    modules={
+        "embedding": "shared", "q": "layer.0.SelfAttention.q", "k": "layer.0.SelfAttention.k",
+        "v": "layer.0.SelfAttention.v", "o": "layer.0.SelfAttention.o", "encoder/down": "layer.1.mlp.wo",
+        "encoder/router": "layer.1.mlp.router.classifier", "encoder/experts": "layer.1.mlp.experts",
+        "cross_q": "layer.1.EncDecAttention.q", "cross_k": "layer.1.EncDecAttention.k",
+        "cross_v": "layer.1.EncDecAttention.v", "cross_o": "layer.1.EncDecAttention.o",
+        "decoder/router": "layer.2.mlp.router.classifier", "decoder/experts": "layer.2.mlp.experts",
+        "decoder/down": "layer.2.mlp.wo", "encoder/wi": "layer.1.mlp.wi", "decoder/wi": "layer.2.mlp.wi",
+    },
 )  # fmt: skip
 
 ARCHITECTURES = (T5, MT5, UMT5, SWITCH_TRANSFORMERS)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import gcd
+from typing import Any
 
 from napkin.architectures import assembly, reading
 from napkin.architectures.attention import Attention, Heads, QkNorm, QkvProjections, Rope, Scores
@@ -18,7 +19,7 @@ from napkin.architectures.reading import CHUNKED, FULL, WINDOWED
 from napkin.architectures.record import Architecture, ConfigClass
 from napkin.inputs.model import Config
 from napkin.operations.embedding import Embedding
-from napkin.operations.implementations import HF, HF_EAGER, ROTARY
+from napkin.operations.implementations import HF, HF_EAGER, MASKS, POSITION_IDS, ROTARY
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model, Parts, Stack, stack_of
 from napkin.operations.pointwise import Add, Dropout, Scale, Softcap
@@ -302,6 +303,7 @@ def _merged(of: Side, kind: str) -> Block:
 
 # --- records ---------------------------------------------------------------------------------------------------------
 
+_CALLS: dict[str, Any] = {"passes": (MASKS, POSITION_IDS), "closure": ("tables", "masks")}
 T5GEMMA = Architecture(
     "t5gemma",
     t5gemma,
@@ -319,7 +321,12 @@ T5GEMMA = Architecture(
             },
         ),
     ),
-    implementation=replace(HF_EAGER, shifted=False),
+    implementation=replace(HF_EAGER, shifted=False, **_CALLS),
+    modules={
+        "encoder/embedding": "model.encoder.embed_tokens", "decoder/embedding": "model.decoder.embed_tokens",
+        "cross_q": "cross_attn.q_proj", "cross_k": "cross_attn.k_proj", "cross_v": "cross_attn.v_proj",
+        "cross_o": "cross_attn.o_proj", "lm_head": "lm_head.out_proj",
+    },
 )  # fmt: skip
 _T5GEMMA2_TEXT = ConfigClass(
     "t5gemma2_text",
@@ -341,7 +348,13 @@ T5GEMMA2 = Architecture(
         _T5GEMMA2_TEXT,
         replace(_T5GEMMA2_TEXT, model_type="t5gemma2_decoder", config_class="T5Gemma2DecoderConfig"),
     ),
-    implementation=replace(HF, by_kind=True, shifted=False, windows_masked=True, buffers=(ROTARY, ("scale", ""))),
+    implementation=replace(
+        HF, by_kind=True, shifted=False, kernel_mask="windows", buffers=(ROTARY, ("scale", "")), **_CALLS
+    ),
+    modules={
+        "encoder/embedding": "model.encoder.text_model.embed_tokens", "lm_head": "lm_head.out_proj",
+        "decoder/embedding": "model.decoder.embed_tokens",
+    },
 )  # fmt: skip
 
 ARCHITECTURES = (T5GEMMA, T5GEMMA2)

@@ -104,6 +104,14 @@ XLSTM = Architecture(
         "qk_dim_factor": 0.5, "tie_word_embeddings": False, "use_bias": False, "v_dim_factor": 1.0,
         "vocab_size": 50304, "weight_mode": "single",
     },
+    modules={
+        "embedding": "backbone.embeddings", "mixer_qkv": "mlstm_layer.qkv_opreact",
+        "mixer_gates": "mlstm_layer.ifgate_preact", "mixer_out_proj": "mlstm_layer.out_proj",
+        "gate_up": "ffn.proj_up_gate_z", "down": "ffn.proj_down", "mixer_q": "mlstm_layer.q",
+        "mixer_k": "mlstm_layer.k", "mixer_v": "mlstm_layer.v", "mixer_gate": "mlstm_layer.ogate_preact",
+        "mixer_input": "mlstm_layer.igate_preact", "mixer_forget": "mlstm_layer.fgate_preact",
+        "gate": "ffn.proj_up_gate", "up": "ffn.proj_up",
+    },
 )  # fmt: skip
 
 ARCHITECTURES = (XLSTM,)

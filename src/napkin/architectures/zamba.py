@@ -19,12 +19,16 @@ from napkin.architectures.record import Architecture
 from napkin.architectures.state_space import Selective, Ssd
 from napkin.inputs.model import Config
 from napkin.operations.base import Operation
-from napkin.operations.implementations import HF
+from napkin.operations.implementations import HF, MASKS
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
 from napkin.operations.pointwise import Add
-from napkin.operations.views import Concat, reuse
+from napkin.operations.roles import SHARED_TENSOR
+from napkin.operations.views import Concat, Share, Slice, reuse
 from napkin.record import record, replace
+
+ORIGINAL = "original"
+"""What the token embedding is handed on as."""
 
 
 @record
@@ -64,12 +68,24 @@ def _shared_block(sizes: Dimensions, rope: Rope | None, mlp: Block) -> Operation
     heads = Heads(2 * hidden, sizes.heads, sizes.kv_heads, sizes.head_dim, out_width=hidden)
     attended = Attention(heads, rope=rope)("attention_norm")
     return (
-        Concat("joined", ("x",), 2 * hidden),
+        Concat("joined", ("x", SHARED_TENSOR + ORIGINAL), 2 * hidden),
         RMS("attention_norm", "joined", 2 * hidden),
         *attended,
         RMS("mlp_norm", attended[-1].name, hidden),
         *mlp("mlp_norm"),
     )
+
+
+def _handing_on(model: Model) -> Model:
+    """Return the model with a copy of the token embedding that the shared blocks read."""
+    stack = model.stacks[0]
+    source = stack.before[-1].name
+    handed = (
+        Slice("original_copied", (source,), model.hidden, copied=True),
+        Share(ORIGINAL, ("original_copied",)),
+        Slice("stream", (source,), model.hidden),
+    )
+    return replace(model, stacks=(replace(stack, before=(*stack.before, *handed)),))
 
 
 def _hybrid(hidden: int, block: Operations, mix: Block) -> Operations:
@@ -97,7 +113,7 @@ def zamba(config: Config) -> Model:
         HYBRID: Layer("hybrid", _hybrid(hidden, _reused(read.block, read.block), read.mix)),
         LINEAR: mixer_layer(hidden, RMS, read.mix, "mamba"),
     }
-    model = network(read.sizes, runs_of(read.kinds, layers.__getitem__))
+    model = _handing_on(network(read.sizes, runs_of(read.kinds, layers.__getitem__)))
     return replace(model, shared=read.block if HYBRID in read.kinds else ())
 
 
@@ -167,7 +183,7 @@ def zamba2(config: Config) -> Model:
         return Layer("hybrid", _hybrid(hidden, adapted, read.mix))
 
     turns = [depths.index(i) % adapters.blocks if kind == HYBRID else 0 for i, kind in enumerate(read.kinds)]
-    model = network(read.sizes, runs_of(list(zip(read.kinds, turns, strict=True)), layer))
+    model = _handing_on(network(read.sizes, runs_of(list(zip(read.kinds, turns, strict=True)), layer)))
     return replace(model, shared=tuple(op for operations in own for op in operations))
 
 
@@ -281,7 +297,13 @@ ZAMBA = Architecture(
         "max_position_embeddings": 4096, "n_mamba_heads": 2, "num_attention_heads": 16, "num_key_value_heads": 16,
         "tie_word_embeddings": True, "vocab_size": 32000,
     },
-    implementation=replace(HF, mixer="apart"),
+    implementation=replace(HF, mixer="apart", passes=(MASKS,)),
+    modules={
+        "mixer_in_proj": "mamba.in_proj", "mixer_out_proj": "mamba.out_proj", "q": "shared_transf.self_attn.q_proj",
+        "k": "shared_transf.self_attn.k_proj", "v": "shared_transf.self_attn.v_proj",
+        "o": "shared_transf.self_attn.o_proj", "gate": "shared_transf.feed_forward.gate_proj",
+        "up": "shared_transf.feed_forward.up_proj", "down": "shared_transf.feed_forward.down_proj",
+    },
 )  # fmt: skip
 ZAMBA2 = Architecture(
     "zamba2",
@@ -294,6 +316,22 @@ ZAMBA2 = Architecture(
         "max_position_embeddings": 4096, "n_mamba_heads": 8, "num_attention_heads": 32, "num_key_value_heads": None,
         "num_mem_blocks": 1, "tie_word_embeddings": True, "use_conv_bias": True,
         "use_shared_attention_adapter": False, "vocab_size": 32000,
+    },
+    implementation=replace(HF, passes=(MASKS,)),
+    modules={
+        "mixer_in_proj": "mamba.in_proj", "mixer_out_proj": "mamba.out_proj",
+        "gate_up_adapter_down": "shared_transformer.feed_forward.gate_up_proj_adapter_list.0.0",
+        "gate_up_adapter_up": "shared_transformer.feed_forward.gate_up_proj_adapter_list.0.1",
+        "q": "shared_transformer.self_attn.q_proj", "k": "shared_transformer.self_attn.k_proj",
+        "v": "shared_transformer.self_attn.v_proj", "o": "shared_transformer.self_attn.o_proj",
+        "gate_up": "shared_transformer.feed_forward.gate_up_proj",
+        "down": "shared_transformer.feed_forward.down_proj",
+        "q_adapter_down": "shared_transformer.self_attn.linear_q_adapter_list.0.0",
+        "q_adapter_up": "shared_transformer.self_attn.linear_q_adapter_list.0.1",
+        "k_adapter_down": "shared_transformer.self_attn.linear_k_adapter_list.0.0",
+        "k_adapter_up": "shared_transformer.self_attn.linear_k_adapter_list.0.1",
+        "v_adapter_down": "shared_transformer.self_attn.linear_v_adapter_list.0.0",
+        "v_adapter_up": "shared_transformer.self_attn.linear_v_adapter_list.0.1",
     },
 )  # fmt: skip
 

@@ -16,12 +16,13 @@ from napkin.architectures.dimensions import Dimensions, decoder_only, dimensions
 from napkin.architectures.mixing import kinds
 from napkin.architectures.reading import activation, depth, kv_heads_of, on, width
 from napkin.architectures.record import Architecture
+from napkin.autograd.tensors import Tensor
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
 from napkin.operations.convolutions import ConvPair, HalfShifted
 from napkin.operations.experts import Experts
-from napkin.operations.implementations import PARTIAL_ROTARY
+from napkin.operations.implementations import PARTIAL_ROTARY, Running
 from napkin.operations.learned import Affine
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
@@ -204,6 +205,13 @@ def _rotary(config: Config, kind: str, head_dim: int) -> int:
 
 # --- records ---------------------------------------------------------------------------------------------------------
 
+
+def _masked_choice(run: Running, weights: Tensor) -> Tensor:
+    """Mask the weights of choices without an expert."""
+    none = run.tape.new(weights.count, "bool", "no expert", fixed=True)
+    return run.tape.record("masked_fill", (weights,), run.tape.new(weights.count, weights.dtype, "masked"), (none,))
+
+
 ZAYA = Architecture(
     "zaya",
     zaya,
@@ -214,7 +222,16 @@ ZAYA = Architecture(
         "num_attention_heads": 8, "num_experts": 16, "num_experts_per_tok": 1, "num_key_value_heads": 2,
         "router_hidden_size": 256, "sliding_window": None, "tie_word_embeddings": True, "vocab_size": 262272,
     },
-    implementation=replace(PARTIAL_ROTARY, by_kind=True, router="scores", native_scores="raised", masked_choice=True),
+    implementation=replace(
+        PARTIAL_ROTARY, by_kind=True, router="scores", native_scores="raised", chosen=_masked_choice
+    ),
+    modules={
+        "q": "self_attn.qkv_proj.q_proj", "k": "self_attn.qkv_proj.k_proj",
+        "v_now": "self_attn.qkv_proj.v_proj_current", "v_later": "self_attn.qkv_proj.v_proj_delayed",
+        "router_state": "mlp.gate.down_proj", "router_first": "mlp.gate.router_mlp.fc1",
+        "router_second": "mlp.gate.router_mlp.fc2", "router": "mlp.gate.router_mlp.out_proj",
+        "router_own": "mlp.gate.down_proj",
+    },
 )  # fmt: skip
 
 ARCHITECTURES = (ZAYA,)

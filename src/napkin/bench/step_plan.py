@@ -16,7 +16,6 @@ from napkin.footprint.prepared import prepare
 from napkin.footprint.setup import Setup
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model, stack_of
-from napkin.timing.step import step
 from napkin.training import optimizers
 from napkin.training.layout import Layout
 from napkin.training.precision import precision
@@ -117,5 +116,5 @@ def predict(model: Model, plan: StepPlan, variant: str) -> Prediction:
     if plan.hardware is not None and plan.compute in plan.hardware.peaks:
         stack = "fsdp-compiled" if compiled else "fsdp-eager"
         asked = single.asked(model, setup, plan.hardware, stack)
-        seconds = float(step(model, asked.plan, asked.rates).time.value)
+        seconds = float(asked.step(model).time.value)
     return Prediction(float(allocated.allocated.value), seconds)

@@ -12,6 +12,7 @@ from napkin.errors import NapkinError, Problems
 
 TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
 if TYPE_CHECKING:
+    from napkin.cli.reader import Line
     from napkin.commands.command import Command
     from napkin.commands.inputs import OptionText
     from napkin.render.answer import Answer
@@ -95,42 +96,51 @@ def _main(argv: list[str]) -> int:
         from napkin.cli.help import completion
 
         return completion(argv)
-    from napkin.commands.command import named
+    from napkin.commands.command import MODULES, named
 
-    if word.startswith("-"):
-        raise NapkinError(f"no such option {word!r} before a command", "napkin --help lists the commands")
+    if word not in MODULES:
+        from napkin.cli.verbs import command_of
+
+        argv = command_of(argv)
     command, words = named(argv)
     from napkin.cli.reader import read
 
-    read_line = read(command, words)
-    if read_line.help:
+    line = read(command, words)
+    if line.help:
         from napkin.cli.help import show
 
         show(command)
         return 0
-    return _answer(command, read_line.given)
+    return _answer(command, line)
 
 
-def _answer(command: Command, given: dict[str, OptionText]) -> int:
+def _answer(command: Command, line: Line) -> int:
     from napkin.commands.command import ask
 
+    given = line.given
     forms = _forms(given)
     if "run" in given:
         from napkin.commands.runfile import options_of_file
 
         of_file = options_of_file(str(given["run"].text), command)
         given, forms = {**of_file, **given}, forms or _forms(of_file)  # the command line wins
-    if len(forms) > 1:
-        raise NapkinError(f"--{forms[0]} and --{forms[1]} cannot be combined", "choose one")
+    clash = _clash(given, forms)
+    if clash:
+        raise NapkinError(f"--{clash[0]} and --{clash[1]} cannot be combined", "choose one")
     target = str(given["output"].text) if "output" in given and not command.keeps else "-"
     answer = ask(command, given)
+    if line.unused:
+        answer.notes.append(f"not used, for they change nothing here: {' '.join(dict.fromkeys(line.unused))}")
     if "plot" in given:
         from napkin.render.plot import draw
 
         draw(answer, str(given["plot"].text), str(given["theme"].text).lower() if "theme" in given else "light")
-    explain = "explain" in given and bool(given["explain"].text)
-    _show(answer, forms[0] if forms else "text", explain, target)
+    _show(answer, forms[0] if forms else "text", given, target)
     return answer.status
+
+
+_SEEN = ("verbose", "quiet", "paths")
+"""Options of the text that a person reads."""
 
 
 def _forms(given: dict[str, OptionText]) -> list[str]:
@@ -138,17 +148,31 @@ def _forms(given: dict[str, OptionText]) -> list[str]:
     return [form for form in ("json", "csv", "markdown") if form in given and given[form].text]
 
 
-def _show(answer: Answer, form: str, explain: bool, target: str) -> None:
-    from napkin.render import render
+def _clash(given: dict[str, OptionText], forms: list[str]) -> tuple[str, str] | None:
+    """Return two options that exclude each other: two forms, a form and an option of the
+    text, --quiet and what shows more."""
+    more = [name for name in ("verbose", "paths", "explain") if name in given and given[name].text]
+    quiet = "quiet" in given and bool(given["quiet"].text)
+    text = [name for name in more if name != "explain"]
+    pairs = [forms, [*forms[:1], *text[:1]], ["quiet", *more[:1]] if quiet else []]
+    return next(((pair[0], pair[1]) for pair in pairs if len(pair) > 1), None)
 
-    text = render(answer, form, explain, rich=form == "text" and target == "-" and _wants_color())
-    for note in answer.notes:
-        _say(f"note: {note}")
+
+def _show(answer: Answer, form: str, given: dict[str, OptionText], target: str) -> None:
+    from napkin.render import render
+    from napkin.render.screen import View
+    from napkin.render.terminal import PIPED, readable, wants_color, width_of
+
+    asked = {name: name in given and bool(given[name].text) for name in ("explain", *_SEEN)}
+    here = target == "-"
+    view = View(width_of(sys.stdout) if here else PIPED, here and wants_color(sys.stdout), **asked)
+    text = render(answer, form, view)
+    if here:
+        sys.stdout.write(readable(text, sys.stdout) if form == "text" else text)
+        sys.stdout.flush()
     if answer.problems:
         _complain(Problems(answer.problems))
-    if target == "-":
-        sys.stdout.write(text)
-        sys.stdout.flush()
+    if here:
         return
     from napkin.render.files import write_whole
 
@@ -156,12 +180,6 @@ def _show(answer: Answer, form: str, explain: bool, target: str) -> None:
         write_whole(target, text.encode("utf-8"))
     except OSError as problem:
         raise _WriteFailed(f"{target}: {problem.strerror or 'cannot be written'}") from None
-
-
-def _wants_color() -> bool:
-    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
-        return False
-    return sys.stdout.isatty()
 
 
 def _overview() -> str:

@@ -19,21 +19,21 @@ def _parameter(option: Option, argument: bool) -> inspect.Parameter:
     kind = inspect.Parameter.KEYWORD_ONLY
     annotation: Any
     default: Any
+    short = (option.short,) if option.short else ()
     if argument and option.many:
         annotation, default = list[str] | None, typer.Argument(None, help=option.help, metavar=option.metavar)
     elif argument:
         annotation, default = str | None, typer.Argument(None, help=option.help, metavar=f"[{option.metavar}]")
     elif option.flag:
         name = f"--{option.name}" if option.name in _ONE_WAY else f"--{option.name}/--no-{option.name}"
-        annotation, default = bool | None, typer.Option(None, name, help=option.help)
+        annotation, default = bool | None, typer.Option(None, name, *short, help=option.help)
     else:
-        short = (option.short,) if option.short else ()
         annotation = str | None
         default = typer.Option(None, f"--{option.name}", *short, help=option.help, metavar=option.metavar)
     return inspect.Parameter(option.key, kind, default=default, annotation=annotation)
 
 
-_ONE_WAY = ("json", "csv", "markdown", "explain")
+_ONE_WAY = ("json", "csv", "markdown", "explain", "verbose", "quiet", "paths")
 
 
 def _function(command: Command) -> Callable[..., None]:

@@ -2,34 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from napkin.commands.command import Command
+from napkin.commands.command import WRAPPERS, Command
 from napkin.commands.inputs import Inputs, OptionText
 from napkin.errors import NapkinError, Problems, did_you_mean
 from napkin.options.option import Option
-from napkin.options.registry import OPTIONS, spelled
+from napkin.options.registry import OPTIONS
 
-HELP = {"--help": "help", "-h": "help", "--help-all": "help-all"}
+HELP = {"--help": "help", "-h": "help", "--help-all": "help-all", "-hh": "help-all"}
 TRUTH = {"true": True, "false": False}
+DASHES = ("-", "—", "–")
 
 
-class Reader:
-    """Reads the words after a command's name.
+class Line:
+    """What a command line says, as far as it can be understood.
 
     given     options by name, in the order in which they were given last
     problems  what could not be understood
     help      "help" or "help-all" where it is asked for
+    unused    options of a pasted launch line that change nothing here
     """
 
-    def __init__(self, command: Command, words: Sequence[str]) -> None:
+    def __init__(self, command: Command, words: Sequence[str], megatron: bool = False) -> None:
         self.command = command
         self.given: dict[str, OptionText] = {}
         self.problems: list[NapkinError] = []
         self.help = ""
-        self._taken = {*command.names, *command.figures}
+        self.unused: list[str] = []
         self._words = words
         self._at = 0
+        self._megatron = megatron
+        self._shape: dict[str, str] = {}
+        self._several: dict[str, str] = {}
+        self._counted = ""
+        self._taken = {*command.names, *command.figures}
         self._read()
 
     def _read(self) -> None:
@@ -47,36 +54,47 @@ class Reader:
             else:
                 loose.append(word)
         self._arguments(loose)
+        if self._shape:
+            self._model_of_shape()
+        if self._several:
+            self._ask_sweep()
+
+    # --- options ---
 
     def _option(self, word: str) -> None:
         """Read an option, with its value from the same word (`--x=V`) or the next one."""
         head, equals, tail = word.partition("=")
-        spelling = head.lstrip("-").replace("_", "-").lower()
         value = tail if equals else None
-        option = self._find(spelling) if head.startswith("--") else self._short(head)
-        if option is not None and option.flag:
-            self._flag(option, head, value, True)
-            return
-        negated = self._find(spelling[3:]) if option is None and spelling.startswith("no-") else None
-        if negated is not None and negated.flag:
-            self._flag(negated, head, value, False)
-        elif option is None:
-            self._unknown(head, spelling)
-        else:
-            if value is None:
-                value = self._next()
-            if value is None:
-                self._problem(f"{head}: its value is missing", f"{head} {option.metavar}: {option.help}")
+        spelling = head.lstrip("-—–").replace("_", "-").lower()
+        if not head.startswith("--"):
+            option = self._short(head)
+            if option is None:
+                self._misdashed(head, spelling)
                 return
-            self._put(option, [value] if option.many else value, head)
-
-    def _find(self, spelling: str) -> Option | None:
-        """Return the option of this command with that name, or with that other spelling."""
-        name = spelled(spelling, self._taken)
-        return None if name is None else OPTIONS[name]
+        elif self._megatron and self._of_megatron(head, spelling, value):
+            return
+        else:
+            option = OPTIONS[spelling] if spelling in self._taken else None
+        if option is not None:
+            self._value(option, head, value)
+        elif spelling[:3] == "no-" and spelling[3:] in self._taken and OPTIONS[spelling[3:]].flag:
+            self._flag(OPTIONS[spelling[3:]], head, value, False)
+        else:
+            self._otherwise(head, spelling, value)
 
     def _short(self, letter: str) -> Option | None:
         return next((o for name in self.command.takes if (o := OPTIONS[name]).short == letter), None)
+
+    def _value(self, option: Option, head: str, value: str | None) -> None:
+        """Read the value of an option, a flag's too."""
+        if option.flag:
+            self._flag(option, head, value, True)
+            return
+        text = self._next() if value is None else value
+        if text is None:
+            self._problem(f"{head}: its value is missing", f"{option.shown} {option.metavar}: {option.help}")
+        else:
+            self._put(option, [text] if option.many else text, head)
 
     def _flag(self, option: Option, head: str, value: str | None, meaning: bool) -> None:
         """Read a flag; `true` or `false` may follow it, as other tools write it."""
@@ -89,58 +107,282 @@ class Reader:
         else:
             self._problem(f"{head}: a flag takes no value, and {value[:60]!r} is given", f"write {head} alone")
 
-    def _next(self) -> str | None:
+    def _ahead(self) -> str | None:
         """Return the next word where it can be a value."""
-        if self._at >= len(self._words) or is_option(self._words[self._at]):
+        if self._at >= len(self._words) or is_option(self._words[self._at]) or self._words[self._at] == "--":
             return None
-        self._at += 1
-        return self._words[self._at - 1]
+        return self._words[self._at]
+
+    def _next(self) -> str | None:
+        word = self._ahead()
+        self._at += word is not None
+        return word
 
     def _put(self, option: Option, text: object, head: str) -> None:
+        """Keep an option's text; the last wins."""
+        if isinstance(text, str) and not option.flag:
+            if option.name in ("hardware", "gpus") and self._machine(option, text, head):
+                return
+            if ("," in text or ".." in text) and self._is_several(option, text):
+                self._several[option.name] = text
+                self.given.pop(option.name, None)
+                return
+        self._several.pop(option.name, None)
         self.given.pop(option.name, None)
         self.given[option.name] = OptionText(text, where="" if head == option.shown else head)
 
-    def _unknown(self, head: str, spelling: str) -> None:
-        known = [OPTIONS[name].shown for name in (*self.command.takes, *self.command.figures)]
-        begun = [name for name in known if name.startswith(f"--{spelling}")] if len(spelling) > 1 else []
-        close = f"did you mean {' or '.join(begun[:3])}?" if begun else did_you_mean(f"--{spelling}", known)
-        self._problem(
-            f"{self.command.name} has no option {head[:60]}",
-            close or f"napkin {self.command.name} --help lists the options",
-        )
+    def _is_several(self, option: Option, text: str) -> bool:
+        from napkin.cli.spellings import is_several
+        from napkin.commands.command import MODULES
+
+        name = self.command.target or self.command.name
+        own = name in WRAPPERS or option.name in ("over", "by") or name not in MODULES
+        return not own and is_several(option, text, self.command.reads.get(option.name, option.parse))
+
+    def _machine(self, option: Option, text: str, head: str) -> bool:
+        """Read `8xh100` where an accelerator or a count of them belongs; whether that is what it was."""
+        letters = any(c.isalpha() for c in text) if option.name == "gpus" else any(c in "xX×*:" for c in text)
+        if not letters or not any(c.isdigit() for c in text):
+            return False
+        from napkin.cli.spellings import is_accelerator, machine
+
+        found = machine(text)
+        if not {"gpus", "hardware"} <= self._taken:
+            return False
+        if found is None:
+            wrong = option.name == "gpus" and is_accelerator(text)
+            if wrong:
+                self._problem(f"{head}: {text!r} is an accelerator, not a number", f"--hardware {text} --gpus 8")
+            return wrong
+        for name, value in zip(("gpus", "hardware"), found, strict=True):
+            self.given.pop(name, None)
+            self.given[name] = OptionText(value, where=head)
+        return True
+
+    # --- names of other tools ---
+
+    def _otherwise(self, head: str, spelling: str, value: str | None) -> None:
+        """Read an option under another name than its own."""
+        from napkin.cli.spellings import is_megatron
+        from napkin.options import synonyms
+
+        if not self._megatron and is_megatron(self._words):
+            raise _PastedLine
+        for name in dict.fromkeys((spelling, spelling.rpartition(".")[2])):
+            same = synonyms.named(name, self._taken)
+            if same is not None:
+                self._value(self._in_its_place(OPTIONS[same], name), head, value)
+                return
+            means = synonyms.meanings(name)
+            if means is None and name[:3] == "no-":
+                means = synonyms.meanings(name[3:])
+                means = {"": means["false"]} if means and "false" in means else None
+            if means is not None:
+                self._mean(head, means, value)
+                return
+        self._unknown(head, spelling, value)
+
+    def _in_its_place(self, option: Option, name: str) -> Option:
+        """Return the option that a name means in this line."""
+        from napkin.cli.spellings import is_count_of
+        from napkin.options.synonyms import INSTEAD
+
+        other = INSTEAD.get(option.name)
+        if other in self._taken and "--inference" in self._words:
+            return OPTIONS[other]
+        if option.name == "hardware" and "gpus" in self._taken and is_count_of(self._ahead()):
+            return OPTIONS["gpus"]  # --gpu 8
+        return option
+
+    def _mean(self, head: str, means: Mapping[str, str], value: str | None) -> None:
+        """Read a spelling with another form of value than the option that it means."""
+        from napkin.cli.spellings import filled, meaning
+
+        found = meaning(means, value, self._ahead())
+        if found is None:
+            self._problem(f"{head}: its value is missing", f"for example {head} {next(iter(means))}".rstrip("*# "))
+            return
+        value = self._ahead() if found.used else value
+        self._at += found.used
+        shown = head if value is None else f"{head} {value}"
+        if found.refusal:
+            hint = filled(found.refusal, {**self._texts(), "epochs": value or ""})
+            self._problem(f"{shown[:80]} is not an option of napkin {self.command.name}", hint)
+            return
+        for name, _ in found.options:
+            if name not in self._taken:
+                meant = " ".join(f"--{n} {t}".rstrip() for n, t in found.options)
+                self._problem(f"{shown[:80]} means {meant}", f"--{name} is not an option of {self.command.name}")
+                return
+        for name, text in found.options:
+            self._put(OPTIONS[name], True if OPTIONS[name].flag else text, shown)
+
+    def _texts(self) -> dict[str, str]:
+        """Return the options of the whole line as texts, for hints that compute with them."""
+        pairs = zip(self._words, self._words[1:], strict=False)
+        return {word[2:]: text for word, text in pairs if word.startswith("--")}
+
+    def _of_megatron(self, head: str, spelling: str, value: str | None) -> bool:
+        """Read an option of a line pasted from a Megatron launch; whether Megatron gives it a meaning of its own."""
+        from napkin.options import synonyms
+
+        means = synonyms.meanings(spelling, synonyms.MEGATRON_MEANS)
+        if means is not None:
+            self._mean(head, means, value)
+            return True
+        number = synonyms.others(synonyms.SHAPE).get(spelling)
+        if number is not None and "model" in self._taken:
+            self._shape[spelling] = "true" if number == "0" else (self._next() if value is None else value) or ""
+            return True
+        unused = synonyms.others(synonyms.MEGATRON_UNUSED)
+        for names in synonyms.CHANGES_NOTHING.values():
+            unused |= synonyms.others(names)
+        if spelling not in unused:
+            return False
+        self.unused.append(head)
+        if value is None:
+            self._skip(unused[spelling])
+        return True
+
+    def _skip(self, number: str) -> None:
+        """Pass over the values of an option: so many, or all (`*`)."""
+        left = len(self._words) if number == "*" else int(number)
+        while left and self._next() is not None:
+            left -= 1
+
+    def _unknown(self, head: str, spelling: str, value: str | None) -> None:
+        """Refuse an option that no table knows, with the nearest one."""
+        from napkin.options.synonyms import needless
+
+        what = needless(spelling)
+        if value is None:
+            self._next()  # its value, which is no problem of its own
+        if what is not None:
+            hint = f"leave it out: what it states ({what}) changes neither memory nor time"
+        else:
+            known = [OPTIONS[name].shown for name in (*self.command.takes, *self.command.figures)]
+            begun = [name for name in known if name.startswith(f"--{spelling}")] if len(spelling) > 1 else []
+            close = f"did you mean {' or '.join(begun[:3])}?" if begun else did_you_mean(f"--{spelling}", known)
+            elsewhere = None if begun else self._elsewhere(spelling)
+            hint = elsewhere or close or f"napkin {self.command.name} --help lists the options"
+        self._problem(f"{self.command.name} has no option {head[:60]}", hint)
+
+    def _elsewhere(self, spelling: str) -> str | None:
+        """Return a hint that names the commands with that option, where it is one of napkin's."""
+        from napkin.commands.command import MODULES, find
+        from napkin.options.registry import spelled
+
+        name = spelled(spelling, OPTIONS)
+        if name is None:
+            return None
+        commands = [one for one in MODULES if name in find(one).names]
+        return f"napkin {' and '.join(commands[:3])} take{'s' * (len(commands) == 1)} --{name}" if commands else None
+
+    def _misdashed(self, head: str, spelling: str) -> None:
+        """Refuse `-tp` and `—gpus`, with the option that is meant."""
+        from napkin.options.registry import spelled
+
+        name = spelled(spelling, self._taken)
+        self._next()
+        if name is not None:
+            self._problem(f"{head[:60]} is not an option", f"--{name} {OPTIONS[name].metavar}, with two hyphens")
+        else:
+            self._problem(
+                f"{self.command.name} has no option {head[:60]}",
+                f"napkin {self.command.name} --help lists the options",
+            )
+
+    # --- words without dashes ---
 
     def _arguments(self, loose: list[str]) -> None:
         """Give the words without dashes to the command's arguments, in their order."""
+        plain = [word for word in loose if not self._misplaced(word)]
         for name in self.command.arguments:
             option = OPTIONS[name]
-            if not loose:
-                return
-            if name in self.given:
+            if name in self.given or not plain:
                 continue
-            taken = loose if option.many else loose[:1]
-            loose = loose[len(taken) :]
+            taken = plain if option.many else plain[:1]
+            plain = plain[len(taken) :]
             self._put(option, taken if option.many else taken[0], option.shown)
-        for word in loose:
+        for word in plain:
             takes = " ".join(OPTIONS[name].metavar for name in self.command.arguments) or "no words without dashes"
             self._problem(f"unexpected word {word[:60]!r}", f"napkin {self.command.name} takes {takes}, then options")
+
+    def _misplaced(self, word: str) -> bool:
+        """Refuse a word that belongs to an option: `seq=8192`, `h100`; whether it was one."""
+        head, equals, text = word.partition("=")
+        if equals and "{" not in head and "/" not in head:
+            from napkin.options.registry import spelled
+
+            name = spelled(head.rpartition(".")[2], self._taken)
+            if name is not None:
+                self._problem(f"unexpected word {word[:60]!r}", f"--{name} {text[:60]}")
+                return True
+        if "hardware" in self._taken and "model" in self.command.arguments and any(c.isdigit() for c in word):
+            from napkin.cli.spellings import is_accelerator
+
+            if len(word) < 60 and is_accelerator(word):
+                self._problem(f"unexpected word {word!r}", f"--hardware {word}")
+                return True
+        return False
+
+    def _model_of_shape(self) -> None:
+        """Take the shape that a Megatron launch states as MODEL."""
+        from napkin.cli.megatron import config_of
+
+        if "model" in self.given:
+            self.unused += [f"--{name}" for name in self._shape]
+            return
+        try:
+            self.given["model"] = OptionText(config_of(self._shape, self.given), where="MODEL")
+        except NapkinError as problem:
+            self.problems.append(problem)
+
+    def _ask_sweep(self) -> None:
+        """Refuse lists and ranges where one value belongs, with the sweep that answers them."""
+        import shlex
+
+        from napkin.cli.spellings import digits
+
+        words = ["napkin", "sweep", self.command.name]
+        arguments = [name for name in self.command.arguments if name in self.given]
+        for one in dict.fromkeys((*arguments, *self.given)):
+            option, given = OPTIONS[one], self.given[one]
+            texts = list(given.text) if isinstance(given.text, (list, tuple)) else [given.text]
+            head = [] if option.positional else [option.shown]
+            head = [f"--no-{one}"] if given.text is False else head
+            words += [*head, *(shlex.quote(str(t)) for t in texts if not isinstance(t, bool))]
+        for flag, (one, text) in zip(("--over", "--by"), self._several.items(), strict=False):
+            words += [flag, shlex.quote(f"{one}={text}")]
+        for one, text in self._several.items():
+            number = digits(text)
+            hint = " ".join(words) + (f"; one number is written {number}" if number else "")
+            self._problem(f"{OPTIONS[one].shown}: {text[:60]!r} is several values", hint)
 
     def _problem(self, message: str, hint: str) -> None:
         self.problems.append(NapkinError(message, hint))
 
 
+class _PastedLine(Exception):
+    """The line is one of Megatron-LM: what was read before that was seen may mean something else."""
+
+
 def is_option(word: str) -> bool:
     """Whether a word is an option and not a value: `-` and negative numbers are values."""
-    return word.startswith("-") and len(word) > 1 and not (word[1].isdigit() or word[1] == ".")
+    return word.startswith(DASHES) and len(word) > 1 and not (word[1].isdigit() or word[1] == ".")
 
 
-def read(command: Command, words: Sequence[str]) -> Reader:
+def read(command: Command, words: Sequence[str]) -> Line:
     """Return what the words say. Raises NapkinError (2) with all that is wrong: unknown options, missing and unreadable
     values, surplus words."""
-    reader = Reader(command, words)
-    if reader.problems and not reader.help:
-        found = [*reader.problems, *_unreadable(command, reader.given)]
+    try:
+        line = Line(command, words)
+    except _PastedLine:
+        line = Line(command, words, megatron=True)
+    if line.problems and not line.help:
+        found = [*line.problems, *_unreadable(command, line.given)]
         raise found[0] if len(found) == 1 else Problems(found)
-    return reader
+    return line
 
 
 def _unreadable(command: Command, given: dict[str, OptionText]) -> Sequence[NapkinError]:

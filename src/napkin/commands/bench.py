@@ -230,7 +230,6 @@ COMMAND = Command(
         "compile",
         "resume",
         "time-limit",
-        "quiet",
         "data",
         "hardware",
         "hardware-file",

@@ -9,7 +9,7 @@ from napkin.commands.inputs import Inputs, OptionText, Signature
 from napkin.errors import NapkinError, Problems, did_you_mean
 from napkin.options.machine import FIGURES
 from napkin.options.output import COMMON
-from napkin.options.registry import OPTIONS, canonical
+from napkin.options.registry import OPTIONS, spelled
 from napkin.record import record, replace
 from napkin.render.answer import Answer
 
@@ -126,6 +126,7 @@ def ask(
         if name not in WRITTEN and name not in unused:
             answer.inputs.setdefault(name, shown)
     answer.notes = [*inputs.notes, *(n for n in answer.notes if n not in inputs.notes)]
+    answer.assumed = [*inputs.assumed, *(words for words in answer.assumed if words not in inputs.assumed)]
     return answer
 
 
@@ -138,12 +139,13 @@ def accepted(
     """
     result: dict[str, OptionText] = {}
     problems: list[NapkinError] = []
+    taken = {*command.names, *command.figures}
     for key, value in options.items():
-        name = canonical(str(key))
-        if name not in command.names and name not in command.figures and not (shared and name in OPTIONS):
+        name = spelled(str(key), (*taken, *OPTIONS) if shared else taken)
+        if name is None:
             place = where(str(key)) or f"--{key}"
             problems.append(
-                NapkinError(f"{place}: {command.name} has no such option", did_you_mean(name, command.names))
+                NapkinError(f"{place}: {command.name} has no such option", did_you_mean(str(key), command.names))
             )
             continue
         if name in result:

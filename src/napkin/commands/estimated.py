@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from napkin.commands.step_model import StepQuestion
 from napkin.elementwise import Number
 from napkin.evidence import prices, runs
-from napkin.evidence.goodput import goodput
-from napkin.evidence.run_estimate import STEP_TO_RUN, StepEstimate, intervals, of_step, solved
+from napkin.evidence.run_estimate import StepEstimate, intervals, of_step, solved
 from napkin.inputs.hardware import Hardware
 from napkin.record import record
 from napkin.render.answer import Answer, Shown
-from napkin.term import SEEN, Term, divide, leaf
+from napkin.term import Term
+from napkin.timing.goodput import Goodput
 
 
 @record
@@ -32,30 +32,36 @@ def estimated(
     budget: Term | None,
     price: Term | None,
     confidence: float,
+    goodput: Goodput,
     step: StepQuestion | None,
 ) -> Estimated:
     """Solve a run with the MFU that published runs, or the step of a layout, lead one to expect."""
-    stepped = _of_step(step, known, confidence) if step is not None else None
+    stepped = _of_step(step, known, confidence, goodput) if step is not None else None
     of = stepped.estimate if stepped is not None else None
-    found, estimate = solved(known, hardware, peak, budget, price, confidence, of)
+    found, estimate = solved(known, hardware, peak, budget, price, confidence, goodput, of)
     return Estimated(found, estimate, stepped)
 
 
 def add_estimate(answer: Answer, known: Mapping[str, Term], hardware: Hardware, priced: bool, run: Estimated) -> None:
-    """Add to the run's answer the intervals, goodput, and what the estimate rests on; priced: a price was given."""
+    """Add to the run's answer the intervals and what the estimate rests on; priced: a price was given."""
     found, estimate = run.found, run.estimate
     answer.inputs["mfu"] = Shown(found["mfu"].value, None, "evidence")
     if run.step is not None:
         answer.notes.append(
-            f"MFU from the step model ({run.step.seconds:.3g} s a step) × {STEP_TO_RUN} that whole runs keep; "
+            f"MFU from the step model ({run.step.seconds:.3g} s a step) times the goodput; "
             f"near: {', '.join(run.step.near)}"
         )
     answer.intervals |= intervals(known, found, answer.terms, estimate)
-    gpus = max(int(found["gpus"].value), 1)
-    good = leaf("goodput", goodput(gpus), "1", SEEN, "published interruptions, checkpoints and evaluation")
-    if good.value > 0:
-        answer.terms = (*answer.terms, good, divide("mfu/while_running", found["mfu"], good))
+    answer.terms = (*answer.terms, found["mfu/while_running"])
+    if run.step is not None and "time/uninterrupted" in answer.intervals:
+        seconds, factor = found["time/uninterrupted"].value, math.exp(run.step.half)
+        answer.intervals["time/uninterrupted"] = (seconds / factor, seconds * factor)
     answer.notes += _remarks(estimate, *answer.intervals["mfu"], found["mfu"].value)
+    if run.step is None and "per_token" in known:
+        answer.notes.append(
+            "this is what published runs reached, whatever their layout; napkin plan with the same model, GPUs and "
+            "tokens takes the best layout, and is mostly shorter for it"
+        )
     if not priced:
         answer.notes += _price(hardware)
     answer.extra["evidence"] = [
@@ -64,11 +70,11 @@ def add_estimate(answer: Answer, known: Mapping[str, Term], hardware: Hardware, 
     ]
 
 
-def _of_step(step: StepQuestion, known: Mapping[str, Term], confidence: float) -> StepEstimate:
+def _of_step(step: StepQuestion, known: Mapping[str, Term], confidence: float, goodput: Goodput) -> StepEstimate:
     """Return what the step model says of the layout."""
     per_token = known["per_token"].value
     layout = step.setup.layout
-    return of_step(step.model, layout, step.prediction, step.hardware, per_token, confidence, step.stack_named)
+    return of_step(step.model, layout, step.prediction, step.hardware, per_token, confidence, step.stack_named, goodput)
 
 
 def _remarks(estimate: runs.Estimate, low: Number, high: Number, mfu: float) -> list[str]:

@@ -9,8 +9,8 @@ from types import MappingProxyType
 from napkin.errors import NapkinError, Problems
 from napkin.options.machine import FIGURES
 from napkin.options.option import Option, Parsed
-from napkin.options.output import COMMON
-from napkin.options.registry import OPTIONS
+from napkin.options.output import COMMON, DRAWS
+from napkin.options.registry import OPTIONS, spelled
 from napkin.record import record
 from napkin.render.answer import Cell, Shown
 from napkin.term import ASSUMED, GIVEN, SEEN, Term, leaf
@@ -68,6 +68,19 @@ class Signature:
         return FIGURES if "hardware" in self.options else ()
 
 
+def written_option(name: str, text: object) -> str:
+    """Return an option as it is typed: `--gpus 8`, `--sp`, `--no-sp`."""
+    if isinstance(text, bool):
+        return f"--{name}" if text else f"--no-{name}"
+    return f"--{name} {quoted(','.join(map(str, text)) if isinstance(text, (list, tuple)) else str(text))}"
+
+
+def quoted(text: str) -> str:
+    """Return a word as a POSIX shell takes it, in quotes only where it needs them."""
+    plain = text.isascii() and all(c.isalnum() or c in "@%+=:,./-_" for c in text)
+    return text if text and plain else "'" + text.replace("'", "'\"'\"'") + "'"
+
+
 class OptionText:
     """An option's text as the user gave it, and where: `--gpus`, or `run.yaml:3: gpus`.
 
@@ -95,12 +108,13 @@ class Inputs:
 
     def __init__(self, command: Signature, given: Mapping[str, OptionText], only: Container[str] | None = None) -> None:
         self.command = command
+        self.given = dict(given)
         self.shown: dict[str, Shown] = {}
         self.notes: list[str] = []
+        self.assumed: list[str] = []
         self.repeats: set[str] = set()  # options that give a figure the value that it has
         self.minor: set[str] = set()  # options that are noted, and not refused, where they change nothing
         self._only = only
-        self._given = given
         self._seen: set[str] = set()
         self._matter: set[str] = set()
         self._idle: set[str] = set()
@@ -145,6 +159,22 @@ class Inputs:
             binary = f"{written.strip()[:-1].rstrip()}Ki"
             self.note(f"{where} {written.strip()} is {value:,}; {value * 1024 // 1000:,} is {binary}")
         return value
+
+    def _name(self, spelling: str) -> str:
+        return spelled(spelling, self.command.names) or spelling
+
+    def changed(self, changes: Mapping[str, str | bool]) -> Inputs:
+        """Return the inputs of the same question with other texts for some options."""
+        texts = {self._name(name): OptionText(text) for name, text in changes.items()}
+        return Inputs(self.command, {**self.given, **texts}, self._only)
+
+    def command_line(self, command: str, changes: Mapping[str, str | bool] = MappingProxyType({})) -> str:
+        """Return the same question, with other texts for some options, as a line to paste."""
+        texts = {name: one.text for name, one in self.given.items()} | {self._name(n): t for n, t in changes.items()}
+        words = ["napkin", command]
+        words += [quoted(str(texts.pop(name))) for name in self.command.arguments if isinstance(texts.get(name), str)]
+        hidden = (*COMMON, *DRAWS)
+        return " ".join([*words, *(written_option(name, text) for name, text in texts.items() if name not in hidden)])
 
     def wants(self, path: str) -> bool:
         """Whether this quantity of the answer is read. A command that asks another often reads few of them."""
@@ -295,7 +325,7 @@ class Inputs:
         """Return the options given that the answer does not depend on, and why where someone said so. One that repeats
         its default changes nothing either, and is no surprise."""
         result: dict[str, Reason | None] = {}
-        for name in self._given:
+        for name in self.given:
             used = name in self._seen and (name not in self._idle or name in self._matter)
             if not used and not self.is_default(name):
                 result[name] = self._reasons.get(name)
@@ -303,11 +333,7 @@ class Inputs:
 
     def without(self, name: str) -> dict[str, OptionText]:
         """Return the options that were given, less one."""
-        return {other: one for other, one in self._given.items() if other != name}
-
-    def given(self, name: str) -> OptionText | None:
-        """Return the option as the user gave it, or None."""
-        return self._given.get(name)
+        return {other: one for other, one in self.given.items() if other != name}
 
     def is_default(self, name: str) -> bool:
         """Whether the option's value is what this question takes where it is not given."""
@@ -320,6 +346,11 @@ class Inputs:
         return bool(self.shown[name].value == (default if option.flag else option.parse(str(default))))
 
     def note(self, text: str) -> None:
-        """Add a remark for stderr and for the JSON's notes."""
+        """Add a remark for --verbose and for the JSON's notes."""
         if text not in self.notes:
             self.notes.append(text)
+
+    def assume(self, text: str) -> None:
+        """Add what was taken where the question left it open, in a few words: for the line `assumed:`."""
+        if text not in self.assumed:
+            self.assumed.append(text)

@@ -37,6 +37,8 @@ def read_hardware(inputs: Inputs, uses: Iterable[str]) -> Hardware:
     hardware = find(inputs.text("hardware", "which accelerator?"), read_hardware_table(inputs))
     for note in hardware.notes:
         inputs.note(note)
+    if hardware.read_as:
+        inputs.assume(hardware.read_as)
     inputs.depends(uses, True)
     given = [name for name in FIGURES if name in inputs]
     return _read_figures(inputs, hardware, given) if given else hardware

@@ -7,7 +7,7 @@ from napkin.footprint import buckets
 from napkin.footprint.setup import Setup
 from napkin.inputs.model import traced_steps
 from napkin.operations.expert_kernels import GROUPED_BYTES
-from napkin.operations.implementations import FLASH, TORCH, TRANSFORMERS
+from napkin.operations.implementations import FLASH, ONE, PLAIN, TORCH, TRANSFORMERS
 from napkin.operations.model import Model
 from napkin.operations.queries import attention_masks, grouped_experts, has_scan, has_separate_experts
 from napkin.planning import verdicts
@@ -55,16 +55,31 @@ def _notes_on_evidence(model: Model, setup: Setup, found: Fit, implementation: s
         )
         notes.append(f"recurrent layers are taken to run by their {run_by}; their fallback keeps far more")
     measured = verdicts.is_measured(model, setup, implementation)
-    width = verdicts.width_of(found.step, implementation)
+    width = verdicts.width_of(model, setup, implementation)
     if measured and setup.frozen is None and implementation == "hf" and setup.attention in setup.implementation.kernels:
-        notes.append(f"saved activations are exact for transformers {TRANSFORMERS} on torch {TORCH}, kernels as named")
+        notes.append(
+            f"saved activations are exact for transformers {TRANSFORMERS} on torch {TORCH} with {_mode(setup)}"
+        )
         notes.append(_traced(model, setup))
+    elif implementation == "hf" and setup.implementation.tuning is None and not measured:
+        notes.append(f"saved activations are derived: {model.family} was not traced with {_mode(setup)}")
     elif not measured and not width.rows:
         notes.append(
             f"what the {implementation} implementation of {model.family} keeps was not measured: general rules"
         )
     notes.append(f"intervals: {width.says}")
     return notes
+
+
+def _mode(setup: Setup) -> str:
+    """Return the mode in which a step runs, in words."""
+    precision, kernel, dropout, batch, *_ = verdicts.mode_of(setup).split("/")
+    words = {"autocast": "bf16 autocast"}.get(precision, precision)
+    sequences = "one sequence" if batch == ONE else "several sequences"
+    recompute = {"none": "no recomputation"}.get(
+        setup.layout.recompute.word, f"recomputation {setup.layout.recompute.word}"
+    )
+    return f"{words}, {kernel} attention, {'dropout' if dropout != PLAIN else 'no dropout'}, {sequences}, {recompute}"
 
 
 def _traced(model: Model, setup: Setup) -> str:
@@ -86,6 +101,8 @@ def _notes_on_kernels(model: Model, setup: Setup, implementation: str) -> list[s
         notes.append("CUDA's flash kernel takes no fp32: these bytes are what its signature would keep")
     if implementation == "hf":
         notes += _notes_on_experts(model, setup)
+        if setup.layout.recompute.kind != "none" and not setup.implementation.checkpoints:
+            notes.append(f"transformers' class of {model.family} does not support gradient checkpointing")
     if setup.attention not in setup.implementation.kernels:
         called = ", ".join(setup.implementation.kernels)
         notes.append(f"this model's implementation calls {called} only, not {setup.attention}")
@@ -108,12 +125,13 @@ def _notes_on_experts(model: Model, setup: Setup) -> list[str]:
 
 def _notes_on_masks(model: Model, setup: Setup) -> list[str]:
     """Say where torch's attention is given a mask, which its flash kernel does not take."""
-    if setup.implementation.masked:
-        also = ", or elementary operations where one key serves several heads" if setup.implementation.ungrouped else ""
+    if setup.implementation.kernel_mask == "always":
+        unchanged = setup.implementation.few_heads == "unchanged"
+        also = ", or elementary operations where one key serves several heads" if unchanged else ""
         return [f"this model's implementation always passes torch's attention a mask: its efficient kernel runs{also}"]
     masks = attention_masks(model)
     if masks.merged:
         return ["attention over both sides' keys always has a mask: torch's efficient kernel runs there, not flash"]
-    if not setup.implementation.window_mask or not masks.bounds or setup.layout.seq < min(masks.bounds):
+    if not setup.implementation.kernel_mask or not masks.bounds or setup.layout.seq < min(masks.bounds):
         return []
     return ["torch's attention gets windows as a mask: its efficient kernel runs in those layers, not flash"]

@@ -33,9 +33,9 @@ class MemoryQuestion:
 
     hardware     what it must fit on; None: bytes only       confidence    of the intervals
     must_fit     whether the exit status says if it fits     maximize      what is solved for, or None
-    fixed_batch  whether the global batch was given          fixed_dp      whether --dp was given
     tensors      whether kept tensors are listed             advise        whether remedies are wanted
     snapshot     what was measured, and where it comes from
+    asked        the options as given, from which the same question with other options is read
     """
 
     model: Model
@@ -44,10 +44,9 @@ class MemoryQuestion:
     compiled: bool
     hardware: Hardware | None
     confidence: float
+    asked: Inputs
     must_fit: bool = False
     maximize: str | None = None
-    fixed_batch: bool = False
-    fixed_dp: bool = False
     tensors: bool = False
     advise: bool = True
     snapshot: Snapshot | None = None
@@ -109,10 +108,9 @@ def read(inputs: Inputs, model: Model) -> MemoryQuestion:
         compiled=inputs.flag("compile"),
         hardware=read_hardware(inputs, ("memory-size",)) if needs_hardware else None,
         confidence=0.9 if snapshot is not None else read_confidence(inputs),
+        asked=inputs,
         must_fit=inputs.flag("must-fit"),
         maximize=maximize,
-        fixed_batch="global-batch" in inputs,
-        fixed_dp="dp" in inputs,
         tensors=inputs.flag("tensors"),
         advise=inputs.wants("suggestions"),
         snapshot=snapshot,

@@ -19,7 +19,10 @@ def read_model(inputs: Inputs) -> Model:
     """Return the model asked about; what its config left to class defaults is recorded among the inputs."""
     config = load_config(inputs.text("model", "which model?"))
     ignorable = inputs.texts("assume-ignorable")
-    model = build(config, ignorable)
+    strict = inputs.flag("strict-config")
+    model = build(config, ignorable, strict)
+    if strict:
+        inputs.note(f"--strict-config: {config.model_type} reads every field of the config, or it changes no count")
     for field in ignorable:
         if field not in config.assumed:
             raise NapkinError(

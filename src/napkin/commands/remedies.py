@@ -1,86 +1,128 @@
-"""What would make a step fit: changes as rows, cheapest first, with what each adds to the step."""
+"""What would make a step fit, as suggestions: each verified by an evaluation of its own, with the time that it adds by
+the same step model as `napkin step`."""
 
 from __future__ import annotations
 
+import math
+
+from napkin.commands.inputs import written_option
 from napkin.commands.memory_question import MemoryQuestion
-from napkin.evidence.rates import LINKLESS, SLOWEST_NETWORK
+from napkin.commands.setup import read_setup
+from napkin.errors import NapkinError
 from napkin.footprint.setup import Setup
-from napkin.inputs.hardware import Hardware, find_link, peak_name
-from napkin.planning import remedies
-from napkin.planning.remedies import Remedy
-from napkin.planning.traffic import DatasheetRates
+from napkin.inputs.hardware import Hardware
+from napkin.planning.remedies import Options, Remedy, Search, axes, remedies, with_more_gpus
+from napkin.planning.verdicts import Fit
+from napkin.record import record
 from napkin.render.answer import Answer, Row
 from napkin.units import human
 
 MANY = 9
 """A time above ten times as long is written as a multiple."""
-HOST = "pcie5"
-"""The link assumed between an accelerator and its host."""
 DEVICES_PER_NODE = 8
-"""Accelerators that tensor parallelism may join where the table does not say."""
+"""GPUs that tensor parallelism may join where the table does not say."""
+
+
+@record
+class Pace:
+    """Seconds of one token on the whole job, by the step model; half: half the interval of their logarithm."""
+
+    token: float
+    half: float
 
 
 def suggest(answer: Answer, question: MemoryQuestion, hardware: Hardware) -> None:
-    """Add what would make it fit, cheapest first, each verified."""
-    model, setup, word, compiled = question.model, question.setup, question.implementation, question.compiled
-    fixed, rates, room = question.fixed_batch, _rates(hardware, setup), int(hardware.capacity)
-    found = remedies.suggestions(model, setup, word, room, compiled, rates, fixed)
-    more = remedies.wider(model, setup, word, room, compiled, rates, fixed)
-    answer.extra["suggestions"] = [_row(question, one) for one in found]
-    answer.extra["more_accelerators"] = _row(question, more) if more is not None else None
-    lines = ["", "  would fit, cheapest first (time at datasheet rates, nothing overlapping):"]
-    if not found:
-        lines = ["", "  nothing that napkin tries makes it fit on these accelerators"]
-    for one in [*found, *([more] if more is not None else [])]:
-        longer = f"{one.time:+.0%} time" if one.time < MANY else f"{1 + one.time:,.0f} × the time"
-        lines += [f"    {_change(question, one)}  ({longer}; uses {human(one.fit.reported.used.value, 'byte')})"]
-        lines += [f"        {_added(one)}"]
-    answer.pictures = (*answer.pictures, *lines)
+    """Add what would make it fit: on the same GPUs the fastest first, then with more GPUs."""
+
+    def evaluate(options: Options) -> Fit | None:
+        try:
+            setup = read_setup(question.asked.changed(options), question.model)
+        except NapkinError:  # the options do not go together
+            return None
+        return question.evaluate(question.model, setup)
+
+    given = {name: one.text for name, one in question.asked.given.items() if isinstance(one.text, (str, bool))}
+    node = hardware.devices_per_node or DEVICES_PER_NODE
+    search = Search(axes(question.model, question.setup, given, node), evaluate)
+    here = list(remedies(search))
+    more = with_more_gpus(search, fewest=not here)
+    before, why = _pace(question, {}, hardware, question.setup)
+    rows = [_row(question, hardware, one, before, why) for one in here]
+    rows.sort(key=_extra)
+    if more is not None:
+        rows.append(_row(question, hardware, more, before, why))
+    answer.extra["suggestions"] = rows
+    answer.extra["more_accelerators"] = rows[-1] if more is not None else None
+    answer.pictures = (*answer.pictures, *_lines(rows, question.confidence, here=bool(here)))
+    if not rows:
+        answer.notes.append(
+            "nothing that napkin tries makes it fit: recomputation, ZeRO, smaller micro-batches, parallelism, 8-bit "
+            "states, offloading, shorter sequences and more GPUs, each and all together"
+        )
 
 
-def _rates(hardware: Hardware, setup: Setup) -> DatasheetRates:
-    """Return what the accelerator and its links give at best; where a rate is not known, PCIe of generation 5 to the
-    host, and slow links."""
-    compute = peak_name(setup.precision.compute)
-    return DatasheetRates(
-        hardware.peaks.get(compute) or hardware.peak(hardware.default_dtype),
-        hardware.link_bandwidth or LINKLESS,
-        hardware.nic_bandwidth or SLOWEST_NETWORK,
-        find_link(HOST).bandwidth,
-        hardware.devices_per_node or DEVICES_PER_NODE,
-    )
+def _extra(row: Row) -> float:
+    """Return the time that a suggestion adds, for sorting: those without a prediction come last."""
+    extra = row.get("extra_time")
+    return extra if isinstance(extra, float) else math.inf
 
 
-def _change(question: MemoryQuestion, one: Remedy) -> str:
-    """Return what is changed, as options."""
-    after = one.fit.step.setup.layout
-    if question.fixed_dp and after.dp != question.setup.layout.dp:  # the degrees must still multiply to the GPUs
-        return f"{one.what} --dp {after.dp}"
-    return one.what
+def _pace(question: MemoryQuestion, options: Options, hardware: Hardware, setup: Setup) -> tuple[Pace | None, str]:
+    """Return what `napkin step` says of the question with these options; or why it says nothing."""
+    why = _untimed(setup)
+    if why:
+        return None, why
+    from napkin.commands.step_model import read_prediction
+
+    inputs = question.asked.changed(options)
+    try:
+        prediction = read_prediction(inputs, question.model, setup, hardware)
+    except NapkinError as problem:
+        return None, problem.message
+    layout = setup.layout
+    half, _ = prediction.half_width(question.confidence, named="stack" in inputs)
+    seconds = float(prediction.step(question.model).time.value)
+    return Pace(seconds / float(layout.global_batch * layout.seq), half), ""
 
 
-def _row(question: MemoryQuestion, one: Remedy) -> Row:
-    """Return one suggestion as a row."""
-    return {
-        "change": _change(question, one),
-        "extra_time": one.time,
-        "extra_flops": one.burden.again,
-        "extra_bytes": one.burden.tensor + one.burden.network,
-        "extra_host_bytes": one.burden.host,
-        "extra_idle": one.burden.idle,
-        "used": one.fit.reported.used.value,
-        "costs": [change.cost for change in one.changes],
+def _untimed(setup: Setup) -> str:
+    """Return why the step model does not time a setup, else ""."""
+    if setup.offload:
+        return "the step model does not time transfers to the host"
+    if setup.implementation.tuning is not None or setup.frozen is not None:
+        return "the step model does not time frozen weights"
+    return ""
+
+
+def _row(question: MemoryQuestion, hardware: Hardware, one: Remedy, before: Pace | None, why: str) -> Row:
+    """Return one suggestion as a row; without extra_time, `untimed` says why."""
+    row: dict[str, str | float | int | list[str]] = {
+        "change": " ".join(written_option(name, text) for name, text in one.options.items()),
+        "used": int(one.fit.reported.used.value),
+        "costs": list(one.costs),
+        "command": question.asked.command_line("memory", one.options),
     }
+    after, problem = _pace(question, one.options, hardware, one.fit.step.setup)
+    if before is None or after is None:
+        return {**row, "untimed": problem or why}
+    ratio, factor = after.token / before.token, math.exp(after.half)
+    return {**row, "extra_time": ratio - 1, "low": ratio / factor - 1, "high": ratio * factor - 1}
 
 
-def _added(one: Remedy) -> str:
-    """Return what a suggestion adds to the step, in words."""
-    burden, parts = one.burden, []
-    if burden.again:
-        parts.append(f"{burden.again:.0%} more FLOPs")
-    if burden.idle > 0:
-        parts.append(f"{burden.idle:.0%} of the step idle in the pipeline")
-    for size, where in ((burden.tensor + burden.network, "to other GPUs"), (burden.host, "to and from the host")):
-        if abs(size) >= 1:
-            parts.append(f"{human(abs(size), 'byte')} {'less' if size < 0 else 'more'} {where}")
-    return "; ".join(parts or [change.cost for change in one.changes])
+def _lines(rows: list[Row], confidence: float, here: bool) -> list[str]:
+    """Return the suggestions as lines."""
+    if not rows:
+        return ["", "  nothing that napkin tries makes it fit"]
+    interval = f"(time of the same tokens, {confidence:.0%} interval)"
+    title = f"would fit {interval}" if here else f"would fit only with more GPUs {interval}"
+    return ["", f"  {title}:", *(f"    {row['change']}  {_effect(row)}" for row in rows)]
+
+
+def _effect(row: Row) -> str:
+    """Return what a suggestion takes, in words."""
+    extra, used = row.get("extra_time"), human(float(str(row["used"])), "byte")
+    if not isinstance(extra, float):
+        return f"({row['untimed']}; uses {used})"
+    longer = f"{extra:+.0%} time" if extra < MANY else f"{1 + extra:,.0f} × the time"
+    low, high = (float(str(row[end])) for end in ("low", "high"))
+    return f"({longer}, {low:+.0%} to {high:+.0%}; uses {used})"

@@ -9,8 +9,9 @@ from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.evidence.margins import widths_of
 from napkin.footprint.setup import Setup
 from napkin.operations.implementations import IMPLEMENTATIONS, Implementation, Tuning
+from napkin.operations.lora import ALL_LINEAR, is_target
 from napkin.operations.model import Model
-from napkin.operations.queries import divides_heads, key_heads, linear_layers
+from napkin.operations.queries import divides_heads, key_heads, lora_modules
 from napkin.options.training import TORCH_LOSS
 from napkin.record import replace
 from napkin.training import optimizers
@@ -180,16 +181,23 @@ def _read_loss_and_adapter(inputs: Inputs, model: Model, implementation: Impleme
             if name in inputs:
                 raise NapkinError(f"--{name} needs --lora-rank", "for example --lora-rank 8")
         return implementation
-    layers = linear_layers(model)
-    named = inputs.texts("lora-targets")
-    targets = tuple(t if t in layers else t.removesuffix("_proj") for t in named)  # as Hugging Face names them
-    for target in targets:
-        if target not in layers:
-            raise NapkinError(
-                f"--lora-targets: {model.name} has no linear layer {target[:40]!r}",
-                did_you_mean(target, layers) or f"one of {', '.join(sorted(layers))}",
-            )
+    targets = _read_lora_targets(inputs.texts("lora-targets"), model)
     library = {"litgpt": "bitsandbytes", "torchtune": "torchao"}.get(word, "transformers")
     stored = inputs.text_or_none("quantized") or ""
     tuning = Tuning("lora", rank, float(inputs.number("dropout")), targets, stored, library)
     return replace(implementation, tuning=tuning)
+
+
+def _read_lora_targets(targets: tuple[str, ...], model: Model) -> tuple[str, ...]:
+    """Return the modules that LoRA adapts, () for all linear layers but the head. Raises where a name matches none."""
+    if targets == (ALL_LINEAR,):
+        return ()
+    modules = lora_modules(model)
+    for target in targets:
+        if not any(is_target(one, (target,)) for one in modules):
+            known = sorted({one.module.rpartition(".")[2] for one in modules})
+            raise NapkinError(
+                f"--lora-targets: {model.name} has no linear layer {target[:40]!r}",
+                did_you_mean(target, known) or f"one of {', '.join(known)}",
+            )
+    return targets

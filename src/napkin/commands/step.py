@@ -20,7 +20,7 @@ from napkin.options.output import DRAWS
 from napkin.options.training import SETUP_DEFAULTS, SETUP_OPTIONS
 from napkin.render.answer import Answer
 from napkin.term import Term
-from napkin.timing.step import StepTime, step
+from napkin.timing.step import StepTime
 from napkin.units import human
 
 BINDS = {"compute": "compute", "memory_bound": "memory", "communication": "communication", "bubble": "bubble"}
@@ -44,7 +44,7 @@ def read(inputs: Inputs) -> StepQuestion:
 def answer(question: StepQuestion, with_memory: bool = True, draw: bool = False) -> Answer:
     """Answer with the step's seconds and their parts; with_memory: also the bytes; draw: also pictures."""
     model, setup, prediction = question.model, question.setup, question.prediction
-    found = step(model, prediction.plan, prediction.rates)
+    found = prediction.step(model)
     half, close = prediction.half_width(question.confidence, named=question.stack_named)
     terms = [found.time, *parts_of(found), *utilization_terms(model, setup, prediction.peak, found)]
     notes: list[str] = []

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from napkin.commands.command import Command
+from napkin.commands.goodput import read_goodput
 from napkin.commands.inputs import Inputs
 from napkin.commands.machine import read_hardware, read_peak
+from napkin.commands.screens.train_time import screen
+from napkin.commands.train_time_question import TrainTimeQuestion
 from napkin.counting.six_n import six_n
 from napkin.errors import BROKEN, OK, NapkinError
 from napkin.inputs.hardware import Hardware
+from napkin.options.model import MODEL_OPTIONS
 from napkin.options.training import STEP_MODEL
-from napkin.record import record
 from napkin.render.answer import Answer, Shown
 from napkin.term import Term, divide, multiply
 from napkin.timing import time
@@ -25,33 +28,6 @@ PREDICTS = (*STEP_MODEL, "profile")
 """What the step model takes to estimate the MFU of a MODEL."""
 
 
-@record
-class TrainTimeQuestion:
-    """A training run with something left out.
-
-    known      what is given among params, tokens, gpus, mfu and time; per_token: FLOPs per token where they differ
-               from 6 a parameter
-    counted    FLOPs per token as counted, for a model, next to `convention`, in which per_token is
-    peak       of one accelerator, FLOP/s/GPU
-    overhead, pue, carbon  what energy and carbon take on top of the accelerators
-    confidence  of the intervals where MFU is estimated; None: it is given or solved for
-    step       the layout whose step the estimate rests on, if any
-    """
-
-    known: Mapping[str, Term]
-    counted: Term | None
-    convention: str
-    hardware: Hardware
-    peak: Term
-    budget: Term | None
-    price: Term | None
-    overhead: Term
-    pue: Term
-    carbon: Term
-    confidence: float | None
-    step: StepQuestion | None
-
-
 def run(inputs: Inputs) -> Answer:
     """Answer for a model or its number of parameters."""
     return answer(read(inputs))
@@ -59,7 +35,7 @@ def run(inputs: Inputs) -> Answer:
 
 def read(inputs: Inputs) -> TrainTimeQuestion:
     """Read the question."""
-    known, counted = _read_known(inputs)
+    known, counted, named = _read_known(inputs)
     hardware = read_hardware(inputs, ("peak-flops", "tdp"))
     peak = read_peak(inputs, hardware)
     price = inputs.term("price") if inputs.has("price") else None
@@ -93,12 +69,14 @@ def read(inputs: Inputs) -> TrainTimeQuestion:
         pue=inputs.term("pue"),
         carbon=inputs.term("carbon-intensity"),
         confidence=confidence,
+        goodput=read_goodput(inputs, of_mfu=confidence is None),
         step=step,
+        named=named,
     )
 
 
-def _read_known(inputs: Inputs) -> tuple[dict[str, Term], Term | None]:
-    """Return what was given among params, tokens, gpus, mfu and time; and a model's counted FLOPs per token."""
+def _read_known(inputs: Inputs) -> tuple[dict[str, Term], Term | None, str]:
+    """Return what was given among params, tokens, gpus, mfu and time; a model's counted FLOPs per token, its name."""
     known = {}
     for name in ("params", "tokens", "gpus", "mfu"):
         if inputs.has(name):
@@ -106,19 +84,19 @@ def _read_known(inputs: Inputs) -> tuple[dict[str, Term], Term | None]:
     if inputs.has("within"):
         known["time"] = inputs.term("within", "time")
     if inputs.has("model"):
-        return known, _read_model(inputs, known)
-    of_model = ("seq", "flops", "assume-ignorable", *PREDICTS)
+        return known, *_read_model(inputs, known)
+    of_model = ("seq", "flops", *MODEL_OPTIONS, *PREDICTS)
     inputs.because(of_model, "it belongs to a MODEL", "name a model instead of --params")
     active = inputs.integer_or_none("active-params")
     if active is not None:
         if "params" in known and active > known["params"].value:
             raise NapkinError("--active-params is above --params", "active parameters are part of all parameters")
         known["per_token"] = six_n(inputs.term("active-params"))
-    return known, None
+    return known, None, ""
 
 
-def _read_model(inputs: Inputs, known: dict[str, Term]) -> Term:
-    """Add a model's parameters and FLOPs per token to what is known; return the counted FLOPs per token."""
+def _read_model(inputs: Inputs, known: dict[str, Term]) -> tuple[Term, str]:
+    """Add a model's parameters and FLOPs per token to what is known; return the counted FLOPs per token, its name."""
     for name in ("params", "active-params"):
         if inputs.has(name):
             raise NapkinError(f"MODEL and --{name} cannot be combined", "the model has its own count")
@@ -129,7 +107,7 @@ def _read_model(inputs: Inputs, known: dict[str, Term]) -> Term:
     named, counted = read_per_token(inputs, model)
     known["params"] = params(model)["params/total"].renamed("params")
     known["per_token"] = named
-    return counted
+    return counted, model.name
 
 
 def _read_estimate(inputs: Inputs, known: Mapping[str, Term], hardware: Hardware) -> tuple[float, StepQuestion | None]:
@@ -155,19 +133,27 @@ def answer(question: TrainTimeQuestion) -> Answer:
     """Answer with the run's time, FLOPs, cost, energy, and what was left out."""
     known, hardware, price = question.known, question.hardware, question.price
     if question.confidence is None:
-        return _answer_from(question, time.solve(known, question.peak, question.budget, price))
-    from napkin.commands.estimated import add_estimate, estimated
+        answer = _answer_from(question, time.solve(known, question.peak, question.budget, price, question.goodput))
+    else:
+        from napkin.commands.estimated import add_estimate, estimated
 
-    run = estimated(known, hardware, question.peak, question.budget, price, question.confidence, question.step)
-    answer = _answer_from(question, run.found)
-    add_estimate(answer, known, hardware, price is not None, run)
+        run = estimated(
+            known, hardware, question.peak, question.budget, price, question.confidence, question.goodput, question.step
+        )
+        answer = _answer_from(question, run.found)
+        add_estimate(answer, known, hardware, price is not None, run)
+    answer.screen = screen(question, answer)
     return answer
 
 
 def _answer_from(question: TrainTimeQuestion, found: Mapping[str, Term]) -> Answer:
     """Answer with the run's quantities once they are solved."""
     known, price = question.known, question.price
-    terms = [found[name] for name in ("time", "flops", "mfu", "gpus", "tokens", "params", "gpu_hours") if name in found]
+    terms = [
+        found[name]
+        for name in ("time", "time/uninterrupted", "goodput", "flops", "mfu", "gpus", "tokens", "params", "gpu_hours")
+        if name in found
+    ]
     terms += [found[name] for name in ("gpus/exact", "time/allowed") if name in found]
     if price is not None:
         terms.append(time.cost(found["gpu_hours"], price))
@@ -193,8 +179,6 @@ def _answer_from(question: TrainTimeQuestion, found: Mapping[str, Term]) -> Answ
     answer.extra["context"] = [
         {"name": name, "flops": flops, "ratio": ratio, "source": source} for name, flops, ratio, source in context
     ]
-    if context:
-        answer.pictures = ("  compared     " + ", ".join(f"{ratio:.3g} × {name}" for name, _, ratio, _ in context),)
     if impossible:
         answer.notes.append("the MFU that this takes is above 1: more than the hardware's dense peak")
     return answer
@@ -239,6 +223,7 @@ COMMAND = Command(
         "hardware-file",
         "dtype",
         "mfu",
+        "goodput",
         "within",
         "budget",
         "price",
@@ -248,6 +233,7 @@ COMMAND = Command(
         "flops",
         "seq",
         "assume-ignorable",
+        "strict-config",
         "confidence",
         *PREDICTS,
     ),

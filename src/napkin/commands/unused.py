@@ -61,7 +61,7 @@ def check_unused(inputs: Inputs, unused: Mapping[str, Reason | None], spare: dic
     """
     problems: dict[str, NapkinError] = {}
     for name, reason in unused.items():
-        given = inputs.given(name)
+        given = inputs.given.get(name)
         why, hint = reason or REASONS.get(name, ("this answer does not depend on it", "leave it out"))
         if name in FIGURES and reason is None and "hardware" not in inputs:
             why, hint = "it replaces a figure of an accelerator", "--hardware names one"

@@ -10,7 +10,7 @@ from napkin.errors import NapkinError, did_you_mean
 from napkin.options.option import Option
 from napkin.options.output import COMMON, DRAWS
 from napkin.options.ranges import truth
-from napkin.options.registry import OPTIONS, canonical
+from napkin.options.registry import OPTIONS, spelled
 from napkin.render.answer import Answer, Shown
 
 Question = dict[str, OptionText]
@@ -38,10 +38,10 @@ def _as_given(shown: Shown) -> object:
 
 def option_of(command: Command, name: str, where: str) -> Option:
     """Return the option of the asked command by any spelling; refused (2) with the nearest."""
-    known = canonical(name.strip().lstrip("-"))
     names = [n for n in (*command.names, *command.figures) if n not in (*COMMON, *DRAWS)]
-    if known not in names:
-        hint = did_you_mean(known, names) or f"napkin {command.name} --help lists its options"
+    known = spelled(name.strip().lstrip("-"), names)
+    if known is None:
+        hint = did_you_mean(name, names) or f"napkin {command.name} --help lists its options"
         raise NapkinError(f"{where}: {command.name} has no option {name.strip()[:60]!r}", hint)
     return OPTIONS[known]
 
@@ -77,10 +77,10 @@ def answer_quietly(
 def assignments(text: str, command: Command, where: str) -> dict[str, str | bool]:
     """Return `tp=8,pp=4,sp=false` as texts by option. A value keeps its commas where no `name=` follows them."""
     parts: list[str] = []
+    taken = {*command.names, *command.figures}
     for piece in text.split(","):
         head, equals, _ = piece.partition("=")
-        known = canonical(head.strip())
-        if parts and (not equals or known not in (*command.names, *command.figures)):
+        if parts and (not equals or spelled(head, taken) is None):
             parts[-1] += "," + piece
         else:
             parts.append(piece)

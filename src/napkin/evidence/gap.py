@@ -41,7 +41,7 @@ def gap_of(
     model: Model, layout: Layout, prediction: StepPrediction, rate: Term, confidence: float, stack_named: bool
 ) -> Gap:
     """Compare a measured rate, in tokens/s/GPU, with the step model's prediction for the layout."""
-    seconds = step(model, prediction.plan, prediction.rates).time.value
+    seconds = prediction.step(model).time.value
     tokens = leaf("tokens_per_step", layout.global_batch * layout.seq, "token", TRUE)
     gpus = leaf("gpus", layout.gpus, "GPU", TRUE)
     measured = divide("step/seen", tokens, multiply("tokens_per_second/seen", rate, gpus))

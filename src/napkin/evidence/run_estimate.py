@@ -7,19 +7,16 @@ from collections.abc import Iterable, Mapping
 
 from napkin.evidence import runs
 from napkin.evidence.constants import deviations
+from napkin.evidence.goodput import PUBLISHED
 from napkin.evidence.rates import constants_of
 from napkin.evidence.single import StepPrediction
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
-from napkin.record import record
-from napkin.term import SEEN, Term, leaf
+from napkin.record import record, replace
+from napkin.term import SEEN, Term, leaf, multiply
 from napkin.timing import time
-from napkin.timing.step import step
+from napkin.timing.goodput import Goodput
 from napkin.training.layout import Layout
-
-STEP_TO_RUN, STEP_TO_RUN_SPREAD = 0.88, 0.13
-"""Whole-run utilization over that of a good step, and its spread (σ of the logarithm): seven published runs for which
-both are known lie between 0.66 and 1.0 (BLOOM 0.88, Llama 3.1 405B 0.86, GLM-130B 0.77, PaLM 0.66 with its ramps)."""
 
 START = 70e9
 """Parameters to begin with where they are what is asked for."""
@@ -42,22 +39,35 @@ def solved(
     budget: Term | None,
     price: Term | None,
     confidence: float,
+    goodput: Goodput,
     of_step: runs.Estimate | None = None,
 ) -> tuple[dict[str, Term], runs.Estimate]:
-    """Return the run's quantities with an estimated MFU, and the estimate; of_step: the step model's, where there is a
-    layout. Where the size or the count is what is asked for, estimate and answer are found together, by iterating."""
+    """Return the run's quantities with an estimated whole-run MFU, and the estimate; of_step: the step model's, where
+    there is a layout. Where the size or the count is what is asked for, estimate and answer are found together, by
+    iterating."""
     rule = runs.Rule(runs.evidence(), confidence)
     found: dict[str, Term] = dict(known)
     estimate = None
     for _ in range(ROUNDS):
-        estimate = of_step or runs.estimate(_asked(found, hardware), rule)
-        share = estimate.mfu * hardware.peak(hardware.default_dtype) / peak.value
+        estimate = of_step or _with_goodput(runs.estimate(_asked(found, hardware), rule), goodput)
+        while_running = estimate.mfu / goodput.share.value * hardware.peak(hardware.default_dtype) / peak.value
         source = f"{estimate.runs} published runs of {estimate.teams} teams" if of_step is None else "the step model"
-        found = time.solve({**known, "mfu": leaf("mfu", share, "1", SEEN, source)}, peak, budget, price)
+        used = leaf("mfu/while_running", while_running, "1", SEEN, source)
+        found = time.solve({**known, "mfu": used}, peak, budget, price, goodput)
+        found["mfu/while_running"], found["mfu"] = used, multiply("mfu", used, goodput.share)
         if "per_token" in known and "gpus" in known:
             break
     assert estimate is not None
     return found, estimate
+
+
+def _with_goodput(estimate: runs.Estimate, goodput: Goodput) -> runs.Estimate:
+    """Return the MFU of published whole runs as that of a run with another goodput than theirs."""
+    if not goodput.is_given:
+        return estimate
+    times = goodput.share.value / PUBLISHED.share.value
+    ends = {name: min(getattr(estimate, name) * times, 1.0) for name in ("mfu", "low", "high")}
+    return replace(estimate, **ends)
 
 
 def _asked(found: Mapping[str, Term], hardware: Hardware) -> runs.PlannedRun:
@@ -70,10 +80,12 @@ def _asked(found: Mapping[str, Term], hardware: Hardware) -> runs.PlannedRun:
 
 @record
 class StepEstimate:
-    """The estimate from the step model: of the whole run, the step's seconds, and the ids of the nearest evidence."""
+    """The estimate from the step model: of the whole run, the step's seconds, half the interval of their logarithm, and
+    the ids of the nearest evidence."""
 
     estimate: runs.Estimate
     seconds: float
+    half: float
     near: tuple[str, ...]
 
 
@@ -85,16 +97,17 @@ def of_step(
     per_token: float,
     confidence: float,
     stack_named: bool,
+    goodput: Goodput,
 ) -> StepEstimate:
-    """Return the step model's utilization in 6·N terms, times what whole runs keep of it; per_token: FLOPs."""
-    seconds = step(model, prediction.plan, prediction.rates).time.value
+    """Return the step model's utilization in 6·N terms, times the goodput; per_token: FLOPs."""
+    seconds = prediction.step(model).time.value
     done = per_token * layout.global_batch * layout.seq
-    middle = done / (seconds * layout.gpus * hardware.peak(hardware.default_dtype)) * STEP_TO_RUN
-    half, close = prediction.half_width(confidence, named=stack_named)
-    half = math.hypot(half, deviations(confidence) * STEP_TO_RUN_SPREAD)
+    middle = done / (seconds * layout.gpus * hardware.peak(hardware.default_dtype)) * goodput.share.value
+    of_step, close = prediction.half_width(confidence, named=stack_named)
+    half = math.hypot(of_step, deviations(confidence) * goodput.spread)
     low, high = middle / math.exp(half), min(middle * math.exp(half), 1.0)
     estimate = runs.Estimate(middle, low, high, confidence, 0, 0, ())
-    return StepEstimate(estimate, seconds, tuple(one.id for _, one in close))
+    return StepEstimate(estimate, seconds, of_step, tuple(one.id for _, one in close))
 
 
 def intervals(
@@ -106,9 +119,11 @@ def intervals(
     grows = {"params", "tokens"} - set(known)
     if "per_token" in known:
         grows.discard("params")
-    shrinks = set() if grows else {"time", "gpus", "gpu_hours", "cost", "energy", "carbon"} - set(known)
+    shrinks = (
+        set() if grows else {"time", "time/uninterrupted", "gpus", "gpu_hours", "cost", "energy", "carbon"} - set(known)
+    )
     if "time/allowed" in found:
-        shrinks.discard("time")  # the GPUs are chosen to meet the deadline
+        shrinks -= {"time", "time/uninterrupted"}  # the GPUs are chosen to meet the deadline
     ends = {"mfu": (found["mfu"].value * low, found["mfu"].value * high)}
     for term in terms:
         if term.name in shrinks:

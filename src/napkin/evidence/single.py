@@ -19,6 +19,7 @@ from napkin.record import record, replace
 from napkin.term import Term
 from napkin.timing.efficiency import depth_share, tile_share
 from napkin.timing.rates import Rates
+from napkin.timing.step import StepTime, step
 from napkin.timing.step_layout import StepLayout
 from napkin.training.assigned_stages import Stages
 from napkin.training.layout import Layout
@@ -43,6 +44,10 @@ class StepPrediction:
     peak: Term
     chip_spread: float
     factor: float = 1.0
+
+    def step(self, model: Model) -> StepTime:
+        """Return the time of one step: what every command answers that is asked for it."""
+        return step(model, self.plan, self.rates)
 
     def half_width(self, level: float, named: bool = True) -> tuple[float, Sequence[tuple[float, SeenStep]]]:
         """Return half the interval's width in ln t.

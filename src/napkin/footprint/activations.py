@@ -15,7 +15,7 @@ from napkin.autograd.tape import Tape
 from napkin.autograd.tensors import ACTIVATION, BYTES, INPUT, INPUT_LABEL, WEIGHT_COPY, Node, Storage, Tensor, sized
 from napkin.elementwise import Number, ceil_div, minimum, where
 from napkin.errors import Refused
-from napkin.operations.attention_kernels import is_masked
+from napkin.operations.attention_kernels import cuts_keys, is_masked
 from napkin.operations.base import Operation
 from napkin.operations.implementations import EAGER, LOSSES, Implementation, Loss
 from napkin.operations.lowering import Lowering, Shape, Split, Value
@@ -44,6 +44,11 @@ class Piece:
     dropped  the same where nothing is kept
     anew     the same where it is recomputed, until all that is kept is there
     biases   autocast's copies of biases, which its cache holds to the end of the forward pass
+    arguments  storages that the layer is called with next to its input, which its checkpoint keeps: those that all
+             layers share
+    carried  bytes of those that are its own
+    rest     bytes of what it keeps beyond its checkpointed block
+    masks    bytes of the causal masks that it reads, by what tells them apart
     delayed  what the gradients of weights need where they are computed apart from those of activations: the input of
              each linear layer and its output's gradient (Qi et al. 2023, arXiv:2401.10241, table 1: 32·T·h of a GPT
              layer)
@@ -63,6 +68,15 @@ class Piece:
     anew: Number = 0
     biases: Number = 0
     delayed: Number = 0
+    arguments: tuple[Storage, ...] = ()
+    carried: Number = 0
+    rest: Number = 0
+    masks: tuple[tuple[object, Number], ...] = ()
+
+    @property
+    def stashed(self) -> Number:
+        """Bytes that the layer keeps where it is checkpointed, beside what it shares with others."""
+        return self.input + self.carried + self.rest
 
 
 @record
@@ -74,7 +88,6 @@ class Pass:
     patterns  the order of the layers, types by index
     closure   what checkpointed layers refer to and autograd does not hold: positions, slopes
     tables    rotary tables, which checkpointed layers refer to as well
-    mask      one causal mask of eager attention, which checkpointed layers refer to or take as an argument
     held      logits that the training loop holds until the backward pass is over
     loss      the loss, which the training loop holds until the step is over
     embedded  embeddings that the model's forward function holds and autograd does not keep
@@ -91,7 +104,6 @@ class Pass:
     patterns: tuple[Numbered, ...]
     closure: Number
     tables: tuple[Storage, ...]
-    mask: Number
     held: Number = 0
     loss: Number = 0
     embedded: Number = 0
@@ -211,7 +223,7 @@ def forward(
     lowering.routers = total(n for _, n, layer in stack.kinds() if any(op.gives_logits() for op in layer.operations))
     kept_on = _run_head(lowering, stack, residual)
     after = piece("after", tape, start, first, residual.tensor.size)
-    closure, tables, mask = _closure(lowering, stack)
+    closure, tables = _closure(lowering, stack)
     order = tuple(kinds), tuple(patterns)
     products = [number for number, node in enumerate(after.nodes) if node.name in ("linear", "frozen")]
     holds = [(number - first, tensor) for number, tensor in tape.holds if number >= first]
@@ -227,7 +239,6 @@ def forward(
         *order,
         closure=closure,
         tables=tables,
-        mask=mask,
         held=kept_on,
         loss=tape.nodes[-1].output.size,
         embedded=embedded,
@@ -312,9 +323,9 @@ def _embedded(lowering: Lowering, operations: Iterable[Operation], x: Value) -> 
     return total(s.size * (weight - minimum(s.kept, weight)) for weight, s in others), x.tensor.size * stream
 
 
-def _closure(lowering: Lowering, stack: Stack) -> tuple[Number, tuple[Storage, ...], Number]:
-    """Return what checkpointed layers refer to in addition to their input: bytes of positions and slopes, the rotary
-    tables, and bytes of one mask."""
+def _closure(lowering: Lowering, stack: Stack) -> tuple[Number, tuple[Storage, ...]]:
+    """Return what checkpointed layers refer to in addition to their input: bytes of positions and slopes, and the
+    rotary tables."""
     refers = lowering.implementation.closure
     stream = "fp32" if lowering.tape.autocast else lowering.tape.compute
     ids = lowering.own * BYTES["int64"] * (("ids" in refers) + lowering.b * ("each ids" in refers))
@@ -323,14 +334,33 @@ def _closure(lowering: Lowering, stack: Stack) -> tuple[Number, tuple[Storage, .
     slopes = sized(lowering.b * heads * lowering.s, stream) if "alibi" in refers else 0
     pairs = lowering.tables.values() if "tables" in refers else ()
     tables = tuple(storage for pair in pairs for t in pair for _, storage in t.places)
-    square = lowering.b * lowering.own * lowering.s
-    if lowering.attention != EAGER:  # boolean, made for windows alone
-        windows = "masks" in refers and any((op.window or op.chunk) and is_masked(lowering, op) for op in attends)
-        # one for all sequences, except that an indexer inverts it for each
-        inverted = any(op.inverts_mask() for layer in stack.layers for op in layer.operations)
-        return ids + slopes, tables, lowering.own * lowering.s * windows * (lowering.b if inverted else 1)
-    masked = "mask" in refers or "masks" in refers
-    return ids + slopes, tables, sized(square, stream) if masked else 0
+    return ids + slopes, tables
+
+
+def _masks(lowering: Lowering, layer: Layer) -> tuple[tuple[object, Number], ...]:
+    """Return the bytes of the masks that a layer's attention reads, each with what tells it apart from those of other
+    layers: its stack and, where the class makes one for each, its window. Attention that sees all keys has none."""
+    refers = lowering.implementation.closure
+    stream = "fp32" if lowering.tape.autocast else lowering.tape.compute
+    inverts = any(op.inverts_mask() for op in layer.operations)
+    found: dict[object, Number] = {}
+    for core in (core for op in layer.operations if (core := op.attends()) is not None):
+        bounded = core.window is not None or core.chunk is not None
+        keys = lowering.s + lowering.source * core.merged
+        if lowering.attention == EAGER:
+            hides = (
+                core.causal
+                or cuts_keys(lowering, core)
+                or (bounded and lowering.implementation.kernel_mask == "windows")
+            )
+            made = ("mask" in refers or "masks" in refers) and hides and not core.cross
+            size = sized(lowering.b * lowering.own * keys, stream)
+        else:  # boolean, made for windows and for both stacks' keys; one for all sequences, but where one is inverted
+            made = "masks" in refers and (bounded or core.merged) and is_masked(lowering, core)
+            size = lowering.own * keys * (lowering.b if inverts or core.merged else 1)
+        if made:
+            found[lowering.stack, (core.window, core.chunk) if "masks" in refers else None] = size
+    return tuple(found.items())
 
 
 def one_layer(lowering: Lowering, layer: Layer, width: Number, dtype: str) -> tuple[Piece, str]:
@@ -340,7 +370,18 @@ def one_layer(lowering: Lowering, layer: Layer, width: Number, dtype: str) -> tu
     x = lowering.residual(width, dtype)
     out = lowering.run(rewrite(layer.operations, lowering.implementation), x)
     lowering.tape = outer
-    return piece(layer.kind, tape, 0, 0, x.tensor.size), out.tensor.dtype
+    made = piece(layer.kind, tape, 0, 0, x.tensor.size)
+    taken = lowering.arguments.values()
+    beyond = lowering.starts[layer.beyond] if layer.beyond else len(made.nodes)
+    rest = {id(s): s for node in made.nodes[beyond:] for _, s in node.kept if s.label != INPUT_LABEL}
+    made = replace(
+        made,
+        arguments=tuple(s for s in taken if s.shared),
+        carried=total(s.size for s in taken if not s.shared),
+        rest=total(s.size * s.kept for s in rest.values() if s.kind == ACTIVATION),
+        masks=_masks(lowering, layer),
+    )
+    return made, out.tensor.dtype
 
 
 def cross_entropy(lowering: Lowering, logits: Value) -> None:

@@ -10,7 +10,7 @@ from napkin.footprint import activations
 from napkin.footprint.activations import total
 from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.stages import Stage
-from napkin.operations.implementations import EAGER
+from napkin.operations.implementations import MASKS
 from napkin.training.order import Counts
 from napkin.training.recomputation import OPERATIONS
 
@@ -28,14 +28,16 @@ def saved_bytes(step: PreparedStep, stage: Stage) -> tuple[Number, Number, Numbe
     shared: dict[int, tuple[Storage, Number]] = {}  # by storage: it, and how many layers keep it
     for n, variant in zip(stage.variants, step.order.variants, strict=True):
         piece = run.layers[variant.kind][1]
-        if not variant.checkpointed and not variant.no_grad:
+        if variant.no_grad:
+            continue
+        if not variant.checkpointed:
             casts = casts + n * piece.casts
-            for storage in piece.shared:
-                shared[id(storage)] = (storage, shared.get(id(storage), (storage, 0))[1] + n)
+        for storage in piece.arguments if variant.checkpointed else piece.shared:
+            shared[id(storage)] = (storage, shared.get(id(storage), (storage, 0))[1] + n)
     size = activations.group_size(recompute, step.order.depth)
     layers = kept_by_layers(step, stage.variants, ceil_div(total(stage.checkpointed), size))
-    passed = mask_bytes(step, stage, stage.checkpointed) if step.setup.implementation.passes_mask else 0
-    once = [(s.kind, where(keep > 0, s.size * s.kept, 0)) for s, keep in shared.values()]
+    passed = mask_bytes(step, stage, stage.checkpointed) if MASKS in step.setup.implementation.passes else 0
+    once = [(s.kind, where(keep > 0, s.size * _held_part(step, s), 0)) for s, keep in shared.values()]
     tables = total(size for kind, size in once if kind != WEIGHT_COPY)
     casts = casts + total(size for kind, size in once if kind == WEIGHT_COPY)
     before = run.before.saved - run.first * _first_keeps_input(step)  # one tensor, kept twice
@@ -63,29 +65,25 @@ def kept_by_layers(step: PreparedStep, counts: Counts, checkpoints: Number) -> N
         if variant.no_grad and setup.frozen is not None:
             continue
         if variant.checkpointed:
-            inputs = inputs + n * piece.input
+            inputs = inputs + n * piece.stashed
             layers = layers + n * piece.chosen * (setup.layout.recompute.kind == OPERATIONS)
         elif not variant.no_grad:
             layers = layers + n * piece.saved
     if activations.group_size(setup.layout.recompute, step.order.depth) > 1:
-        inputs = checkpoints * maximum(0, *(piece.input for piece in pieces))
+        inputs = checkpoints * maximum(0, *(piece.stashed for piece in pieces))
     if "activations" in setup.offload:  # copied to the host as they are computed
         layers = minimum(layers, LAYERS_IN_TRANSIT * maximum(0, *(piece.saved for piece in pieces)))
-        inputs = minimum(inputs, STASHED * maximum(0, *(piece.input for piece in pieces)))
+        inputs = minimum(inputs, STASHED * maximum(0, *(piece.stashed for piece in pieces)))
     return layers + inputs
 
 
 def mask_bytes(step: PreparedStep, stage: Stage, counts: Counts) -> Number:
-    """Return the bytes of the causal masks that `counts` layers of each type refer to: one for each window, where each
-    has its own."""
-    by_window: dict[object, Number] = {}
-    for again, layer in zip(counts, stage.kinds, strict=True):
-        for op in layer.operations:
-            core = op.attends()
-            if core is not None and (core.window or core.chunk or step.setup.attention == EAGER):
-                window = core.window if "masks" in step.setup.implementation.closure else None
-                by_window[window] = by_window.get(window, 0) + again
-    return total(where(again > 0, step.run.mask, 0) for again in by_window.values())
+    """Return the bytes of the causal masks that `counts` layers of each type refer to, each mask once."""
+    masks: dict[object, tuple[Number, Number]] = {}
+    for again, (_, piece) in zip(counts, step.run.layers, strict=True):
+        for key, size in piece.masks:
+            masks[key] = (size, masks.get(key, (size, 0))[1] + again)
+    return total(where(again > 0, size, 0) for size, again in masks.values())
 
 
 def rotary_bytes(step: PreparedStep, stage: Stage) -> Number:
@@ -101,9 +99,23 @@ def shared_kv_bytes(step: PreparedStep, stage: Stage) -> Number:
     """Return the bytes of what layers share and none keeps for backward: only the forward function holds it."""
     found: Number = 0
     for storage in step.run.shared_tensors:
-        _, keep = _users(step, stage.variants, storage)
-        found = found + storage.size * where(keep > 0, 1 - minimum(storage.kept, 1), 1)
+        again, keep = _users(step, stage.variants, storage)
+        not_kept = where(keep > 0, 1 - minimum(storage.kept, 1), 1)
+        found = found + storage.size * (where(again > 0, 0, not_kept) if _is_argument(step, storage) else not_kept)
     return found
+
+
+def _is_argument(step: PreparedStep, storage: Storage) -> bool:
+    """Return whether a checkpointed layer keeps a storage as what it is called with."""
+    return any(
+        variant.checkpointed and any(storage is other for other in step.run.layers[variant.kind][1].arguments)
+        for variant in step.order.variants
+    )
+
+
+def _held_part(step: PreparedStep, storage: Storage) -> Number:
+    """Return which part of a storage that layers share is kept for backward: 1, or 0 where nothing keeps it."""
+    return 1 if _is_argument(step, storage) else storage.kept
 
 
 def _users(step: PreparedStep, counts: Counts, storage: Storage) -> tuple[Number, Number]:
@@ -112,7 +124,9 @@ def _users(step: PreparedStep, counts: Counts, storage: Storage) -> tuple[Number
     again: Number = 0
     others: Number = 0
     for n, variant in zip(counts, step.order.variants, strict=True):
-        if any(storage is other for other in step.run.layers[variant.kind][1].shared):
+        piece = step.run.layers[variant.kind][1]
+        reads = (*piece.shared, *piece.arguments) if variant.checkpointed else piece.shared
+        if any(storage is other for other in reads):
             again, others = (
                 again + n * variant.checkpointed,
                 others + n * (not (variant.checkpointed or variant.no_grad)),
@@ -122,14 +136,15 @@ def _users(step: PreparedStep, counts: Counts, storage: Storage) -> tuple[Number
 
 def freed_bytes(step: PreparedStep, stage: Stage, left: Counts) -> Number:
     """Return the bytes of what layers share and none of those that are left (of each variant) still reads."""
-    shared = {id(s): s for _, piece in step.run.layers for s in piece.shared if s.kind != WEIGHT_COPY}
+    pieces = (piece for _, piece in step.run.layers)
+    shared = {id(s): s for piece in pieces for s in (*piece.shared, *piece.arguments) if s.kind != WEIGHT_COPY}
     refers = {id(storage) for storage in step.run.tables}
     found: Number = 0
     for key, storage in shared.items():
         again, others = _users(step, stage.variants, storage)
-        there = (others > 0) | ((again > 0) & (key in refers))
+        there = (others > 0) | ((again > 0) & ((key in refers) or _is_argument(step, storage)))
         gone = total(_users(step, left, storage)) == 0
-        found = found + where(there & gone, storage.size * storage.kept, 0)
+        found = found + where(there & gone, storage.size * _held_part(step, storage), 0)
     return found
 
 

@@ -16,6 +16,7 @@ from napkin.footprint.rank import Moment, Rank, larger
 from napkin.footprint.registered import buffers
 from napkin.footprint.stages import Stage
 from napkin.footprint.states import Held
+from napkin.operations.implementations import MASKS
 
 Parts = Sequence[tuple[Number, Held]]
 """What a rank holds, as (how many, what one of them holds): memory.parts_of."""
@@ -66,8 +67,8 @@ class References:
         masks = mask_bytes(step, stage, stage.checkpointed)
         tables = rotary_bytes(step, stage)
         shared = shared_kv_bytes(step, stage)
-        self.passes_mask = implementation.passes_mask
-        self.masks = masks * (not implementation.passes_mask)
+        self.passes_masks = MASKS in implementation.passes
+        self.masks = masks * (not self.passes_masks)
         self.closure = where(again > 0, run.closure + shared, 0) + tables + self.masks
         keeps_stream = again > 0
         if run.layers and any(s.label == INPUT_LABEL for s in run.layers[0][1].kept):
@@ -79,7 +80,7 @@ class References:
 
     def freed_masks(self, left: Number) -> Number:
         """Return the bytes of masks that are free where checkpointed layers still refer to `left` bytes of them."""
-        return self.masks - left * (not self.passes_mask)
+        return self.masks - left * (not self.passes_masks)
 
 
 class Moments:

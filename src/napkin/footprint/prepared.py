@@ -132,7 +132,8 @@ def rerun(step: PreparedStep) -> PreparedStep:
 def _order(run: Pass, setup: Setup) -> Order:
     tuning = setup.implementation.tuning
     asleep = FROZEN_LAYERS.get(tuning.method, 0) if tuning is not None else setup.frozen or 0
-    return order_of(run.patterns, setup.layout.recompute, asleep)
+    between = [number for number, layer in enumerate(run.kinds) if not layer.block]
+    return order_of(run.patterns, setup.layout.recompute, asleep, between)
 
 
 def _weights(model: Model, stack: Stack, setup: Setup, kinds: Iterable[Layer]) -> Weights:
@@ -162,7 +163,7 @@ def one_stack(model: Model) -> Stack:
     for stack in model.stacks[:-1]:
         patterns += stack.patterns
         if stack.after:
-            patterns.append((1, ((1, Layer(f"end of the {stack.name}", stack.after)),)))
+            patterns.append((1, ((1, Layer(f"end of the {stack.name}", stack.after, block=False)),)))
     return Stack("both", before, (*patterns, *last.patterns), last.after)
 
 

@@ -12,8 +12,8 @@ from napkin.footprint.setup import Setup
 from napkin.formats import QUANTIZED
 from napkin.operations.base import Operation
 from napkin.operations.implementations import Tuning
-from napkin.operations.lora import is_unquantized, lora_pairs
-from napkin.operations.roles import EXPERT, REPLICATED, VOCABULARY
+from napkin.operations.lora import adapts_embedding, is_unquantized, lora_pairs
+from napkin.operations.roles import EXPERT, REPLICATED, TABLES, VOCABULARY
 from napkin.operations.work import Weight
 from napkin.record import record
 from napkin.training.layout import Layout
@@ -98,7 +98,7 @@ PROMPT = 10
 def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> Held:
     """Return what one rank holds of a frozen network: its weights as they are stored, and the adapters.
 
-    lora        r·(d_in + d_out) for each target module
+    lora        r·(d_in + d_out) for each target module, an embedding's rows being its d_in
     adapter     a prompt of 10 embeddings, and a gate for each head
     adapter_v2  the same, a scale and a bias of d_out for each linear layer, and the norms' weights
     """
@@ -121,6 +121,8 @@ def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> He
                 trained += [(tuning.rank * pairs, linear.d_in), (made, tuning.rank)]
             if tuning.method == "adapter_v2":
                 trained += [(linear.d_out,), (linear.d_out,)]
+        elif op.embeds() in TABLES and adapts_embedding(op, tuning):
+            trained += [(tuning.rank, rows) for weight in op.weights() for rows in weight.shape]
         elif core is not None and tuning.method.startswith("adapter"):
             trained += [(PROMPT, core.heads * core.v_dim), (core.heads,)]
     states: dict[str, Number] = {}

@@ -113,6 +113,7 @@ class Hardware:
     kinds                   kind of number by figure, where it is not a published fact
     run_year                year of most published training runs on it, where it is an old one
     notes                   what an answer that uses this accelerator must say
+    read_as                 `h100 as H100 SXM 80GB`, where the name given is a family's
     """
 
     slug: str
@@ -152,6 +153,7 @@ class Hardware:
     kinds: Mapping[str, str] | None = None
     run_year: int | None = None
     notes: tuple[str, ...] = ()
+    read_as: str = ""
 
     def peak(self, dtype: str) -> float:
         """Return the dense peak in FLOP/s. Refused (3) where this accelerator has none that napkin knows."""
@@ -271,7 +273,8 @@ def find(name: str, among: Table | None = None) -> Hardware:
         fields = known.accelerators[slug]
         if wanted != asked and str(fields.get("vendor", "")).lower() != asked.partition("-")[0]:
             continue
-        return Hardware(slug=slug, **{**fields, "notes": _notes(wanted, slug, fields, known)})
+        read_as = f"{wanted} as {fields['name']}" if known.families.get(wanted) == slug else ""
+        return Hardware(slug=slug, **{**fields, "notes": _notes(wanted, slug, fields, known), "read_as": read_as})
     raise _unknown("accelerator", name, known.names, "napkin hardware lists them; one of your own: --hardware-file")
 
 

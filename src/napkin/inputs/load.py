@@ -84,13 +84,16 @@ def read_text(path: str, largest: int = LARGEST) -> str:
         raise NapkinError(f"{printable(path)}: is not UTF-8 (byte {problem.start})", "save it as UTF-8") from None
 
 
-def read_json(path: str) -> Document:
-    """Read a JSON document: no duplicate keys, no NaN or Infinity, depth at most 100."""
-    return parse_json(read_text(path), printable(path) if path != "-" else "standard input")
+def read_json(path: str, *, infinite: bool = False) -> Document:
+    """Read a JSON document: no duplicate keys, no NaN, no Infinity unless `infinite`, depth at most 100."""
+    return parse_json(read_text(path), printable(path) if path != "-" else "standard input", infinite=infinite)
 
 
-def parse_json(text: str, name: str, shared: dict[Any, dict[str, Any]] | None = None) -> Document:
-    """Parse JSON. `shared`: small mappings of strings and numbers that repeat (stack frames) are stored there once."""
+def parse_json(
+    text: str, name: str, shared: dict[Any, dict[str, Any]] | None = None, *, infinite: bool = False
+) -> Document:
+    """Parse JSON. `shared`: small mappings of strings and numbers that repeat (stack frames) are stored there once.
+    `infinite`: read Infinity, which published config.json files hold, as the number it means."""
     import json
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -107,6 +110,8 @@ def parse_json(text: str, name: str, shared: dict[Any, dict[str, Any]] | None = 
         return result
 
     def refuse(token: str) -> Any:
+        if infinite and token != "NaN":
+            return float(token)
         raise NapkinError(f"{name}: {token} is not a number that JSON knows", "write a finite number")
 
     def finite(token: str) -> float:

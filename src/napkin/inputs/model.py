@@ -1,7 +1,7 @@
 """A model's configuration: a config.json (file, folder, standard input), a preset, or a napkin YAML.
 
-Architectures read a `Config` field by field. Each read is recorded with its origin; at the end, fields that no one has
-read and that are not known to be irrelevant are refused.
+Architectures read a `Config` field by field. Each read is recorded with its origin; at the end, unread.py settles what
+becomes of the fields that no one has read.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from napkin.errors import NapkinError, Refused, did_you_mean
@@ -32,8 +32,8 @@ class Config:
     aliases   other spellings of the model_type's fields: {alias: spelling used here}
     prefix    path of keys from the document's root to this mapping
     origin    origin of the fields that are given
-    used      fields that were read or that are known to be irrelevant
-    assumed   fields that were not, and that `finish` was told to ignore; of nested blocks too
+    used      fields that were read or that change no count in this family
+    assumed   fields that were not read and that the user says change no count; of nested blocks too
     origins   {field: (value, origin)} of the fields that were read
     notes     what the answer should tell the user
     children  nested blocks that were read as configurations of their own
@@ -120,6 +120,12 @@ class Config:
             raise self.refuse(field, "is missing", f"add {field} to the config; napkin does not guess it")
         return None
 
+    def derived(self, field: str, value: int) -> int:
+        """Return what the class gives an omitted field that it derives from others, and show it as its default."""
+        if field in self.defaults:
+            self.origins[field] = (value, CLASS_DEFAULT)
+        return value
+
     def integer(self, field: str, *, least: int = 1, default: bool = True) -> int:
         """Return a required integer of at least `least`."""
         return self._integer(field, self.raw(field, default=default), least)
@@ -196,10 +202,20 @@ class Config:
         return value
 
     def must_be(self, field: str, *values: object) -> None:
-        """Refuse (3) a value other than `values`, the only ones that napkin understands. The field may be omitted."""
+        """Refuse (3) a value other than `values`, the only ones that napkin understands, where the class reads it. The
+        field may be omitted."""
         value = self.raw(field, required=False)
-        if value is not None and value not in values:
+        if value is not None and value not in values and self.matters(field):
             raise self.refuse(field, f"napkin does not know what {printable(repr(value), 60)} changes here")
+
+    def matters(self, field: str) -> bool:
+        """Return whether the class reads the field. One that it does not read is left to the note on unread fields."""
+        known = read_by_class(self.model_type)
+        if known is None or any(spelling in known for spelling in self.spellings(field)):
+            return True
+        self.used.difference_update(self.spellings(field))
+        self.origins.pop(field, None)
+        return False
 
     def ignore(self, *fields: str) -> None:
         """Mark fields as irrelevant: in this family they change no count."""
@@ -228,44 +244,6 @@ class Config:
             raise self.wrong(field, f"{total} {what} is not divisible by {by}")
         return total // by
 
-    def _said_already(self, field: str) -> bool:
-        """Return whether the field repeats a value that was read, under its name in other model_types."""
-        from napkin._tables.class_defaults import ALIASES
-
-        names = {aliases[field] for aliases in ALIASES.values() if field in aliases}
-        return any(name in self.origins and self.origins[name] == (self.fields[field], GIVEN) for name in names)
-
-    def finish(self, assume_ignorable: Sequence[str] = ()) -> None:
-        """Refuse (3) fields that were not read and are not known to be irrelevant, nested blocks included."""
-        for child in self.children:
-            child.finish(assume_ignorable)
-        from napkin._tables.class_defaults import IGNORABLE, IGNORABLE_PATTERNS, IGNORABLE_WHEN
-
-        allowed = set(assume_ignorable)
-        unread = [
-            field
-            for field in self.fields
-            if field not in self.used
-            and field not in IGNORABLE
-            and self.fields[field] is not None
-            and self.fields[field] not in IGNORABLE_WHEN.get(field, ())
-        ]
-        self.assumed.update(allowed.intersection(unread), *(child.assumed for child in self.children))
-        unknown = [field for field in unread if field not in allowed]
-        if unknown:  # presets never reach this line: only users' files pay for compiling the patterns
-            pattern = re.compile("|".join(f"(?:{p})" for p in IGNORABLE_PATTERNS))
-            unknown = [field for field in unknown if not pattern.fullmatch(field) and not self._said_already(field)]
-        if unknown:
-            first = printable(unknown[0], 60)
-            more = f" (and {len(unknown) - 1} more: {', '.join(printable(u, 40) for u in unknown[1:6])})" * (
-                len(unknown) > 1
-            )
-            raise self.refuse(
-                unknown[0],
-                f"napkin does not know whether it changes a count{more}",
-                f"--assume-ignorable {first} goes on without it",
-            )
-
 
 def number_in(value: object) -> Any:
     """Return the number that a string spells (`"4096"`, `3.35e12` in YAML); any other value unchanged."""
@@ -279,6 +257,19 @@ def class_facts(model_type: str) -> tuple[Mapping[str, Any], Mapping[str, str]]:
     from napkin._tables.class_defaults import ALIASES, CLASS_DEFAULTS
 
     return CLASS_DEFAULTS.get(model_type, {}), ALIASES.get(model_type, {})
+
+
+def read_by_class(model_type: str) -> Mapping[str, Any] | None:
+    """Return the fields that a model_type's class reads, each with the value that its default configuration writes;
+    None where transformers has no such class."""
+    import json
+
+    from napkin._tables.class_fields import READ
+
+    if model_type not in READ:
+        return None
+    fields: dict[str, Any] = json.loads(READ[model_type])
+    return fields
 
 
 def measured_modes(model_type: str) -> tuple[str, ...]:
@@ -322,8 +313,12 @@ def config_from(name: str, document: Document, data: Any, origin: str = GIVEN) -
 
 
 def load_config(model: str) -> Config:
-    """Return MODEL as a Config: "-" (standard input), a folder with a config.json, a .json or .yaml file, a preset."""
+    """Return MODEL as a Config: "-" (standard input), a folder with a config.json, a .json or .yaml file, a preset, or
+    the text of a config.json itself."""
     from napkin.inputs.presets import is_preset, preset
+
+    if model.lstrip().startswith("{"):
+        return _of_document(parse_json(model, "MODEL"), "the shape given")
 
     if model == "-":
         return _of_document(_sniffed("-"), "standard input")
@@ -338,7 +333,11 @@ def load_config(model: str) -> Config:
     if looks_like_file:
         kind = os.path.splitext(model)[1]
         document = (
-            read_yaml(model) if kind in (".yaml", ".yml") else read_json(model) if kind == ".json" else _sniffed(model)
+            read_yaml(model)
+            if kind in (".yaml", ".yml")
+            else read_json(model, infinite=True)
+            if kind == ".json"
+            else _sniffed(model)
         )
         folder = os.path.basename(os.path.dirname(os.path.abspath(model)))
         return _of_document(document, folder if os.path.basename(model) == "config.json" else os.path.basename(model))
@@ -349,7 +348,9 @@ def _sniffed(path: str) -> Document:
     """Read a file whose name does not tell its format: JSON where it begins like JSON, else YAML."""
     text = read_text(path)
     name = printable(path) if path != "-" else "standard input"
-    return parse_json(text, name) if text.lstrip()[:1] in ("{", "[", "") else parse_yaml(text, name)
+    if text.lstrip()[:1] in ("{", "[", ""):
+        return parse_json(text, name, infinite=True)
+    return parse_yaml(text, name)
 
 
 def _of_document(document: Document, name: str) -> Config:

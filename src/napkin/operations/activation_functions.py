@@ -25,7 +25,6 @@ FAST_WRITTEN = "gelu_fast"
 
 def activated(tape: Tape, implementation: Implementation, x: Tensor, function: str, learned: MakeWeight) -> Tensor:
     """function(x), which holds x until it returns."""
-    function = dict(implementation.functions).get(function, function)
     out = _computed(tape, implementation.written, x, function, learned)
     tape.hold(x)
     return out

@@ -230,7 +230,7 @@ class AttentionCore(Ordinary):
         heads = self.heads // run.split.tensor
         kv_heads = heads if k.width == self.heads * self.qk_dim else maximum(self.kv_heads // run.split.tensor, 1)
         width = self.heads * self.v_dim
-        written = run.implementation.ungrouped and kv_heads is not heads and self.kv_heads != self.heads
+        written = run.implementation.few_heads == "unchanged" and kv_heads is not heads and self.kv_heads != self.heads
         tensors = (q.tensor, k.tensor, v.tensor)
         if self.compressed:
             tensors = with_runs(run, self, tensors)
@@ -239,10 +239,10 @@ class AttentionCore(Ordinary):
         if run.implementation.query_scale:
             factor = run.tape.new(run.own, q.tensor.dtype, "query scale", fixed=True)
             tensors = (run.tape.multiply(q.tensor, factor), *tensors[1:])
-        if run.implementation.joined_qkv:
+        if run.implementation.qkv == "joined":
             whole = run.tape.new(sum((t.count for t in tensors), 0), v.tensor.dtype, "query, key and value")
             tensors = (*tensors[:2], run.tape.slice(whole, v.tensor.count))
-        if run.implementation.repeats:
+        if run.implementation.few_heads == "repeated":
             keys, values = (repeated_in_kernel(run, t, heads, kv_heads) for t in tensors[1:])
             tensors = (tensors[0], keys, values)
         if run.selective:  # the core runs again in backward: its inputs are all that is kept for it

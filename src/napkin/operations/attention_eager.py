@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import Tensor, select
 from napkin.elementwise import Number
-from napkin.operations.attention_kernels import expanded, keys_of
+from napkin.operations.attention_kernels import expanded, keys_of, no_bias, position_bias
 from napkin.operations.facts import Attention
 from napkin.operations.implementations import ALIBI, ALWAYS
 from napkin.operations.lowering import Lowering, either
@@ -32,7 +32,7 @@ def eager(run: Lowering, op: Attention, qkv: tuple[Tensor, ...], heads: Number, 
     tape, implementation = run.tape, run.implementation
     q, k, v = qkv
     scores_count = run.b * heads * run.own * keys_of(run, op)
-    if implementation.ungrouped:  # by the product itself
+    if implementation.few_heads == "unchanged":  # by the product itself
         k, v = tape.lowered(k), tape.lowered(v)
     k, v = repeated = tuple(repeat_heads(run, t, heads, kv_heads) for t in (k, v))
     value_type = v.dtype
@@ -50,6 +50,8 @@ def eager(run: Lowering, op: Attention, qkv: tuple[Tensor, ...], heads: Number, 
     scores = scores if relative else tape.scale(scores)
     if op.softcap:
         scores = run.capped(scores)
+    if op.position == "relative":
+        scores = tape.add(scores, no_bias(run, op, heads) if op.cross else position_bias(run, op, heads))
     if op.position == "distance":
         scores = tape.add(scores, run.read(op, 3).tensor)
     if op.position == "dynamic":
@@ -57,13 +59,11 @@ def eager(run: Lowering, op: Attention, qkv: tuple[Tensor, ...], heads: Number, 
     elif implementation.mask:
         mask = causal_mask(run)
         scores = tape.record("masked_fill", (scores,), tape.new(scores.count, scores.dtype, "masked"), (mask,))
-    else:
+    elif op.position != "relative" or op.causal:
         scores = tape.shift(scores, "masked", "fp32" if tape.autocast else "")
-    if implementation.floors:  # by then of the mask's type
-        scores = tape.raised(scores)
-        least = tape.new(1, "fp32", "least", fixed=True)
-        scores = tape.record("max", (scores,), tape.new(scores.count, scores.dtype, "cut"), (scores, least))
-    if (op.sinks and implementation.sinks != "scaled") or implementation.shifts_scores:
+    if implementation.masked_scores is not None:
+        scores = implementation.masked_scores(run, scores)
+    if (op.sinks and implementation.sinks != "scaled") or implementation.sinks == "always shifted":
         return with_sinks(run, scores, v, heads, scores_count, op)
     share = beside_sink(run, scores, heads) if op.sinks else None
     weights = tape.softmax(scores, "fp32" if implementation.softmax == "fp32" else "")
@@ -131,7 +131,7 @@ def with_sinks(run: Lowering, scores: Tensor, v: Tensor, heads: Number, count: N
     if op.sinks:
         joined = tape.new(count + rows, "fp32" if run.implementation.fp32_sinks else scores.dtype, "with sinks")
         combined = tape.record("copy", (combined.view(count + rows),), joined, alias=True)
-    if run.implementation.sinks == "shifted":
+    if run.implementation.sinks in ("shifted", "always shifted"):
         peak = tape.new(rows, "int64", "index of maximum", fixed=True)
         combined = tape.record("max", (combined,), tape.new(combined.count, combined.dtype, "shifted"), (peak,))
     weights = tape.softmax(combined)

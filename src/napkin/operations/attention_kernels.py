@@ -31,19 +31,37 @@ def biased(run: Lowering, op: Attention, heads: Number, keys: Number) -> Tensor:
     tape = run.tape
     stored = "fp32" if tape.autocast else tape.compute
     pairs = run.own * keys
-    if op.cross:  # no distances: zeros, made once
-        shared = run.program.shares_position_bias
-        if shared is not None:
-            run.zeros = tape.new(pairs * heads, tape.autocast or stored, "no bias", fixed=True)
-            run.zeros.places[0][1].shared = shared
-        assert run.zeros is not None  # a first layer has a table
-        return aligned(run, run.zeros, pairs // keys, keys, heads)
-    table = run.bias if run.bias is not None else run.weight(pairs * heads)
+    if op.cross:
+        return aligned(run, no_bias(run, op, heads), pairs // keys, keys, heads)
+    table = position_bias(run, op, heads)
     bias = Tensor(pairs * heads, stored, table.places)
     if op.causal:
         condition = tape.new(pairs, "bool", "causal mask", fixed=True)
         bias = tape.record("where", (bias,), tape.new(bias.count, stored, "bias within the mask"), (condition,))
     return aligned(run, tape.lowered(tape.copy(bias, "bias by heads")), pairs // keys, keys, heads)
+
+
+def no_bias(run: Lowering, op: Attention, heads: Number) -> Tensor:
+    """Return the zeros that attention to the other stack has for a bias: the first layer's, which others are called
+    with, or each layer's own."""
+    tape, shared = run.tape, run.program.shares_position_bias
+    if shared is not None:
+        stored = tape.autocast or tape.compute
+        run.zeros = tape.new(run.own * keys_of(run, op) * heads, stored, "no bias", fixed=True)
+        run.zeros.places[0][1].shared = shared
+    else:
+        assert run.zeros is not None  # a first layer has a table
+        run.takes(run.zeros)
+    return run.zeros
+
+
+def position_bias(run: Lowering, op: Attention, heads: Number) -> Tensor:
+    """Return the biases of distances: this layer's, or the first layer's, which the others are called with."""
+    if run.bias is None:
+        return run.weight(run.own * keys_of(run, op) * heads)
+    if run.program.shares_position_bias is None:
+        run.takes(run.bias)
+    return run.bias
 
 
 def aligned(run: Lowering, mask: Tensor, queries: Number, keys: Number, heads: Number) -> Tensor:
@@ -85,10 +103,16 @@ def keys_of(run: Lowering, op: Attention) -> Number:
 def is_masked(run: Lowering, op: Attention) -> bool:
     """Whether the kernel gets an explicit mask. One that a window spares is not made, but where the implementation
     makes all."""
-    if op.merged or op.own_mask or op.anywhere or (op.window is not None and run.implementation.windows_masked):
+    given = run.implementation.kernel_mask
+    if op.merged or op.own_mask or op.anywhere or (op.window is not None and given == "windows"):
         return True
-    if run.implementation.masked or not run.implementation.window_mask:
-        return run.implementation.masked
+    if given in ("", "always"):
+        return given == "always"
+    return cuts_keys(run, op)
+
+
+def cuts_keys(run: Lowering, op: Attention) -> bool:
+    """Return whether a window or chunk hides keys in some layout: longer ones change nothing."""
     bounds = [bound for bound in (op.window, op.chunk) if bound is not None]
     longest = run.s.max() if is_array(run.s) else run.s
     return bool(bounds) and bool(longest >= min(bounds) - (0 if op.causal else 1))

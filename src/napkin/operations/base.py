@@ -54,7 +54,6 @@ REQUIRED = (
     "attention_width",
     "elements_moved",
     "ring",
-    "dispatched",
     "launches",
     "cache",
     "fused_into_multiplication",
@@ -87,7 +86,10 @@ class Operation:
     name    the name of its output tensor; carries no meaning
     reads   the names of the outputs that it reads
     role    what folds may ask for (roles.py); "" where nothing asks
-    module  the name of the linear layer in the reference class, which LoRA targets match; `name` unless stated
+    module  the path of the linear layer, embedding, router or experts in the reference class: within the layer
+            (`self_attn.q_proj`), or from the root (`model.embed_tokens`). LoRA targets match it. A builder states a
+            key of the architecture's `modules`, `name` unless stated; building the model puts the path in its place
+    short   what LoRA targets may say instead: q, k, v, o, gate, up, down, …; `name` unless stated
     """
 
     name: str
@@ -95,6 +97,7 @@ class Operation:
     _: KW_ONLY
     role: str = ""
     module: str = ""
+    short: str = ""
 
     def __init_subclass__(cls, abstract: bool = False) -> None:
         """Raise TypeError if a concrete class lacks a required method."""
@@ -105,10 +108,11 @@ class Operation:
         if lacking:
             raise TypeError(f"operation {cls.__name__} lacks {', '.join(lacking)} (operations/base.py, REQUIRED)")
 
-    def _named_module(self) -> None:
-        """Use the operation's name as the module's where none is stated."""
-        if not self.module:
-            object.__setattr__(self, "module", self.name)
+    def _is_module(self) -> None:
+        """Name the module after the operation where nothing else is stated (for __post_init__)."""
+        for field in ("module", "short"):
+            if not self.__dict__[field]:
+                self.__dict__[field] = self.name
 
     def weights(self) -> tuple[Weight, ...]:
         """Return the parameter tensors, undivided."""
@@ -154,10 +158,6 @@ class Operation:
     def ring(self) -> tuple[Number, Number]:
         """Return the elements per token that ring attention sends around (context parallelism): of this stack's
         sequence, and of the other stack's."""
-        raise NotImplementedError
-
-    def dispatched(self) -> Number:
-        """Return the elements per token that expert parallelism's all-to-all dispatches."""
         raise NotImplementedError
 
     def launches(self) -> str:

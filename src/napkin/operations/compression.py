@@ -188,6 +188,9 @@ class BlockIndexer(Ordinary):
 class GroupedMatmul(BlockMatmul):
     """A block-diagonal linear layer whose blocks are cut from one matrix: heads in groups, a map for each group."""
 
+    def __post_init__(self) -> None:
+        self._is_module()
+
     def lower(self, run: Lowering) -> Value:
         """Run one batched matmul per group.
 

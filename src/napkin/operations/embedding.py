@@ -5,10 +5,11 @@ from __future__ import annotations
 from napkin.autograd.tensors import ACTIVATION, BYTES, INPUT, select
 from napkin.elementwise import Number, ceil_div
 from napkin.operations.base import Operation
+from napkin.operations.lora import adapts_embedding
 from napkin.operations.lowering import Lowering, Value
 from napkin.operations.ordinary import NOT_TIMED, Lookup, Ordinary
 from napkin.operations.primitives import minimum
-from napkin.operations.roles import HEADS, POSITION, REPLICATED, TABLES, TOKEN, VOCABULARY
+from napkin.operations.roles import HEADS, POSITION, REPLICATED, SHARED_TENSOR, TABLES, TOKEN, VOCABULARY
 from napkin.operations.work import Gemm, Weight, Work, gemm
 from napkin.record import record, replace
 
@@ -30,6 +31,9 @@ class Embedding(Lookup):
     _: KW_ONLY
     role: str = TOKEN
 
+    def __post_init__(self) -> None:
+        self._is_module()
+
     def weights(self) -> tuple[Weight, ...]:
         shard = VOCABULARY if self.role in TABLES else REPLICATED
         return (Weight("weight", (self.rows, self.width), shard, trained=self.trained),)
@@ -50,12 +54,12 @@ class Embedding(Lookup):
         if self.role == "distance":
             run.distances = run.weight(self.rows * self.width)
             return Value(run.distances, self.width)
-        if self.role == "token" or (self.role == "layers" and not run.implementation.bounded_ids):
+        if self.role == "token" or (self.role == "layers" and run.implementation.token_ids != "bounded"):
             # a decoder's tokens are the labels, shifted: a tensor that the step makes
-            kind = ACTIVATION if run.source or run.implementation.copies_ids else INPUT
+            kind = ACTIVATION if run.source or run.implementation.token_ids == "copied" else INPUT
             ids = tape.given(rows, "int64", "token ids", kind=kind, fixed=True)
             shape = rows
-            if run.implementation.copies_ids:
+            if run.implementation.token_ids == "copied":
                 ids = run.masks.setdefault("ids", ids)
         elif self.role == "layers":
             ids = tape.new(rows, "int64", "token ids within the table", fixed=True)
@@ -68,7 +72,13 @@ class Embedding(Lookup):
         out = tape.new(shape * self.width, stored, "embedded")
         rows_here = ceil_div(self.rows, run.split.tensor) if self.role in TABLES else self.rows
         grads = rows_here * self.width * BYTES[stored] if self.trained and run.implementation.tuning is None else 0
-        return Value(tape.record("embedding", (ids,), out, (ids,), weight=grads), self.width)
+        out = tape.record("embedding", (ids,), out, (ids,), weight=grads)
+        tuning = run.implementation.tuning
+        if tuning is not None and self.role in TABLES and adapts_embedding(self, tuning):
+            thin = tape.new(shape * tuning.rank, stored, "adapter's rows")  # peft tuners/lora/layer.py, Embedding
+            thin = tape.record("embedding", (ids,), thin, (ids,), weight=rows_here * tuning.rank * BYTES[stored])
+            out = tape.add(out, tape.linear(thin, tuning.rank, self.width))
+        return Value(out, self.width)
 
 
 @record
@@ -95,6 +105,9 @@ class PositionBias(Lookup):
         heads = ceil_div(self.heads, run.split.tensor)
         bias = tape.new(pairs * heads, stored, "bias")
         run.bias = tape.record("embedding", (buckets,), bias, (buckets,), weight=self.buckets * heads * BYTES[stored])
+        if self.shared:
+            run.bias.places[0][1].shared = True
+            run.shared_tensors[SHARED_TENSOR + self.name] = Value(run.bias, heads, True)
         return Value(run.bias, heads, True)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from napkin.autograd.tensors import BYTES, WEIGHT_COPY, Tensor, promoted, sized
 from napkin.elementwise import Number, ceil_div
 from napkin.operations.facts import RoutedExperts
+from napkin.operations.implementations import Running
 from napkin.operations.lowering import Lowering, Value
 
 GROUPED_BYTES = 16
@@ -21,17 +22,30 @@ def root_softplus(run: Lowering, x: Tensor) -> Tensor:
 
 
 def shares(run: Lowering, weights: Tensor, rows: Number) -> Tensor:
-    """Return the chosen scores divided by their sum."""
+    """Return the chosen scores divided by their sum, in place unless the implementation has a way of its own."""
     tape = run.tape
-    summed_in = "fp32" if tape.autocast else weights.dtype
-    total = tape.record("sum", (weights,), tape.new(rows, summed_in, "total"))
-    if run.implementation.clamped:
-        total = tape.record("clamp", (total,), tape.new(rows, total.dtype, "clamped total"), (total,))
-    if run.implementation.new_shares:
-        out = tape.new(weights.count, promoted(weights, total), "divided")
-        return tape.record("div", (weights, total), out, (total, weights))
+    if run.implementation.shares is not None:
+        return run.implementation.shares(run, weights, rows)
+    total = sum_of_scores(run, weights, rows)
     undivided = tape.new(weights.count, weights.dtype, "undivided")  # copied, for what it was is overwritten
     return tape.record("div", (weights, total), weights.view(), (total, undivided))
+
+
+def new_shares(run: Running, weights: Tensor, rows: Number) -> Tensor:
+    """Return the chosen scores divided by their sum, in a new tensor."""
+    return divided_by(run, weights, sum_of_scores(run, weights, rows))
+
+
+def sum_of_scores(run: Running, weights: Tensor, rows: Number) -> Tensor:
+    """Return the sum of each token's chosen scores, which autocast makes in fp32."""
+    summed_in = "fp32" if run.tape.autocast else weights.dtype
+    return run.tape.record("sum", (weights,), run.tape.new(rows, summed_in, "total"))
+
+
+def divided_by(run: Running, weights: Tensor, total: Tensor) -> Tensor:
+    """Return scores divided by their sum, in a new tensor."""
+    out = run.tape.new(weights.count, promoted(weights, total), "divided")
+    return run.tape.record("div", (weights, total), out, (total, weights))
 
 
 def sparsemixer(run: Lowering, logits: Tensor, rows: Number, k: int, e: int) -> Tensor:

@@ -12,7 +12,7 @@ from napkin.operations.expert_kernels import (
     weighted_experts,
 )
 from napkin.operations.lowering import Lowering, Value
-from napkin.operations.ordinary import NOT_TIMED, Ordinary
+from napkin.operations.ordinary import NOT_TIMED, Module
 from napkin.operations.primitives import minimum
 from napkin.operations.roles import EXPERT, EXPERTS
 from napkin.operations.work import Gemm, Weight, Work, gemm
@@ -20,7 +20,7 @@ from napkin.record import record
 
 
 @record
-class Experts(Ordinary):
+class Experts(Module):
     """Routed MLPs h → f → h, of which each token uses top_k. FLOP: 2·T·k·(2 or 3)·h·f.
 
     Reads the tokens and the router's output.
@@ -88,9 +88,6 @@ class Experts(Ordinary):
         hit = minimum(self.experts, work.tokens * self.top_k)
         return moved + sum(hit * weight.each for weight in self.weights())
 
-    def dispatched(self) -> Number:
-        return self.top_k * self.d_model
-
     def launches(self) -> str:
         return EXPERT_KERNELS
 
@@ -151,7 +148,7 @@ class Experts(Ordinary):
 
 
 @record
-class ExpertMatmul(Ordinary):
+class ExpertMatmul(Module):
     """A linear layer with `experts` weights, each for the tokens routed to it (JetMoE, arXiv:2404.07413).
     FLOP: 2·T·k·d_in·d_out.
 

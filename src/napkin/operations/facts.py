@@ -38,7 +38,18 @@ class Cache:
     made_from: tuple[str, ...] = ()
 
 
-class LinearLayer(Protocol):
+class Named(Protocol):
+    """A module of the reference class, by what LoRA's targets may say."""
+
+    @property
+    def role(self) -> str: ...
+    @property
+    def module(self) -> str: ...
+    @property
+    def short(self) -> str: ...
+
+
+class LinearLayer(Named, Protocol):
     """y = x·W (+ bias), as far as folds ask for it."""
 
     @property
@@ -53,10 +64,6 @@ class LinearLayer(Protocol):
     def bias(self) -> bool: ...
     @property
     def shard(self) -> str: ...
-    @property
-    def role(self) -> str: ...
-    @property
-    def module(self) -> str: ...
 
 
 class Attention(Protocol):

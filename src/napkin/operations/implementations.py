@@ -7,10 +7,17 @@ nanoGPT (karpathy/nanoGPT model.py), Megatron-core with Transformer Engine (NVID
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
+from napkin.elementwise import Number
 from napkin.inputs.model import measured_modes
 from napkin.record import record, replace
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from napkin.autograd.tape import Tape
+    from napkin.autograd.tensors import Tensor
 
 TRANSFORMERS = "5.23.0"
 """Version of Hugging Face transformers whose code the `hf` implementation follows."""
@@ -19,6 +26,14 @@ TORCH = "2.13"
 
 FLASH, EFFICIENT, CUDNN, EAGER = "flash", "efficient", "cudnn", "eager"
 ALL_KERNELS = (FLASH, EFFICIENT, CUDNN, EAGER)
+
+
+class Running(Protocol):
+    """The part of lowering.Lowering that a family's own functions need."""
+
+    @property
+    def tape(self) -> Tape: ...
+    def weight(self, count: Number) -> Tensor: ...
 
 
 @record
@@ -126,6 +141,9 @@ ROTARY = ("rotary", "fp32")
 IDS = ("ids", "int64")
 """A buffer of position ids."""
 
+MASKS, POSITION_IDS, PADDING, PAIRS, ANGLES = "masks", "ids", "padding", "pairs", "angles"
+"""What a class passes to its layers by position."""
+
 ALWAYS, ALIBI, NEVER = "always", "alibi", "never"
 
 
@@ -133,34 +151,36 @@ ALWAYS, ALIBI, NEVER = "always", "alibi", "never"
 class Implementation:
     """How one class or framework runs a network, where implementations differ.
 
+    What one family does in its own way is a function in that family's module, which records on the tape what runs.
+
     Eager attention
     softmax      fp32: in fp32, asked of the kernel, the result cast back · native: in the scores' type · fp32_scores:
                  query and key are cast to fp32 before their matmul
     mask         the boolean causal mask that it keeps. "": none · layer: each layer's own, cut out of a buffer ·
                  shared: one for each sequence, the same for all layers · each: one for each sequence in each layer
-    floors       the masked scores are clamped from below by a scalar: both are kept
-    shifts_scores  a row's maximum is subtracted from the scores before the softmax, with sinks or without
+    masked_scores  runs on the masked scores
     sinks        how each head's learned extra score joins the others. shifted: concatenated, all shifted by their
-                 maximum · joined: concatenated · scaled: the result is multiplied by σ(logsumexp(scores) − sink), which
-                 is equal
+                 maximum · always shifted: so are scores without sinks · joined: concatenated · scaled: the result is
+                 multiplied by σ(logsumexp(scores) − sink), which is equal
     fp32_sinks   these learned scores are fp32, and so are the scores that they join
     drops        attention's weights go through dropout: always, with ALiBi's biases only, or never
 
     Attention kernels
     kernels      attention kernels that the implementation can call
-    window_mask  torch's scaled_dot_product_attention gets a window as an explicit mask, made where the window is not
-                 longer than the sequence
-    windows_masked  a window is given as a mask however short the sequence is
-    masked       the kernel always gets an explicit mask
-    passes_mask  the mask is an argument of the checkpointed layer, which autograd then saves
-    ungrouped    keys and values of fewer heads reach the kernel as they are: only torch's math form accepts them
-    repeats      keys and values are repeated for each query head before the kernel
-    joined_qkv   query, key and value are cut from one projection, which stays allocated as long as any part does
+    kernel_mask  the explicit mask that torch's scaled_dot_product_attention gets. "": none · long: windows that are not
+                 longer than the sequence · windows: every window · always: the causal mask too
+    passes       positional arguments of each layer next to the stream, which its checkpoint keeps. masks: attention's,
+                 one for each window · ids: one row of positions · padding: an encoder's mask of its tokens · pairs: an
+                 fp32 mask of the pairs of tokens of each sequence · angles: sines and cosines. What a gradient passes
+                 through (the encoder's output, position biases, layers' own inputs) is always a positional argument
+    few_heads    how keys and values of fewer heads reach the kernel. "": as it takes them · repeated: for each query
+                 head · unchanged: as they are, which only torch's math form accepts
+    qkv          how query, key and value are cut from a fused projection. "": at once, as views · joined: the
+                 projection stays allocated as long as any part does · apart: one by one
     query_scale  each query is multiplied by a factor of its position
     tempers_once one tensor of positions' factors serves the queries of all layers; else each makes its own
     laid_by_heads  queries, keys and values are copied into a layout by heads, a scaled key is one more copy, and each
                  layer makes its own mask (DeBERTa v2)
-    cuts         query, key and value are cut out of their fused projection one by one
     weights_late attention's weights are returned to the layer, which holds them until it returns
     norms_inline query and key are normalized as each is made, before the next projection
 
@@ -179,8 +199,8 @@ class Implementation:
                  each · learned: of ids one row for each, of cos and sin one for all · source: each in an encoder, one
                  in its decoder · buffer: kept with the weights
     segments     ids of segments: one row for all sequences, or each
-    copies_ids   the token ids are copied, those of other modalities masked
-    bounded_ids  ids that the embedding of layers' own inputs lacks are set to 0: ids of its own
+    token_ids    "": as given · copied: those of other modalities masked · bounded: those that the embedding of layers'
+                 own inputs lacks are set to 0, ids of its own
     crops        learned positions are cut to the training sequence
     fp32_loss    logits are cast to fp32 before the loss
     shifted      labels are shifted in the model: padded to s + 1 and copied (one sequence stays a view)
@@ -195,12 +215,10 @@ class Implementation:
     fp32_norm_weight  a norm's weight is cast to fp32 before it multiplies
     written      activations that have no kernel of their own (gelu_new, gelu_fast, quick_gelu) run as elementary
                  operations; else each is one kernel
-    functions    activations that run another function than the config names
     swiglu       split: activation, then a multiplication · fused: one kernel that keeps only its input · generated:
                  compiled kernels run any activation that a multiplication reads
     casts_down   the input of an MLP's last linear layer is cast to its weight's type, which autocast casts back
-    transposed_weight  linear layers read their weight transposed: autocast does not recognize it and casts it on every
-                 pass
+    linear       runs a linear layer, where it is not torch's F.linear
     conv_view    a convolution reads its weight in another shape, which autocast casts on every pass
     mixer        what runs a recurrence. whole: one kernel from the input projection to the output's, which keeps little
                  and recomputes the rest · apart: a kernel for the convolution and one for the scan · torch: elementary
@@ -211,9 +229,8 @@ class Implementation:
                  that of the scores · tokens: that of the tokens · sparsemixer: chosen one after the other, each from a
                  masked softmax (Phi-3.5-MoE)
     native_scores  the scores are made in the logits' type: "kept" under autocast too, or "raised" by it; "": in fp32
-    masked_choice  the weights of choices without an expert are masked
-    new_shares   the chosen scores are divided by their sum into a new tensor; else in place
-    clamped      the sum that divides the chosen scores is clamped from below
+    shares       divides the chosen scores by their sum
+    chosen       runs on the weights of the chosen experts before they leave the router
     fp32_router  the router's weight is stored in fp32; else a matmul in fp32 casts it on every pass
     router_apart autocast is off in the router
     fp32_logits  the router's logits are cast to fp32 before anything reads them
@@ -237,6 +254,7 @@ class Implementation:
                  more, each stack its own · logits: one for each token of the vocabulary · scale: the factor of each
                  embedding · factors: two of layers' own inputs · scalar: one for each layer · scalars: two for each
                  layer
+    checkpoints  the class supports activation checkpointing
     norms_last   a layer registers its norms after its linear layers
     closure      what a checkpointed layer refers to: tables (cos and sin), ids (one row of positions), each ids (a row
                  for each sequence), masks (eager attention's, one for each window), mask (one for all), alibi (slopes
@@ -246,8 +264,6 @@ class Implementation:
 
     softmax: str = "fp32"
     mask: str = ""
-    floors: bool = False
-    shifts_scores: bool = False
     written: bool = True
     norms: str = "reference"
     rotary: str = "table"
@@ -264,51 +280,46 @@ class Implementation:
     laid_by_heads: bool = False
     casts_down: bool = False
     mixer: str = "whole"
-    window_mask: bool = False
+    kernel_mask: str = ""
     router: str = "logits"
     native_scores: str = ""
-    masked_choice: bool = False
-    new_shares: bool = False
-    clamped: bool = False
     fp32_router: bool = False
     router_apart: bool = False
     fp32_logits: bool = False
     looped: str = ""
-    functions: tuple[tuple[str, str], ...] = ()
     drops: str = ALWAYS
-    ungrouped: bool = False
-    transposed_weight: bool = False
     tempers_once: bool = False
     conv_view: bool = False
-    copies_ids: bool = False
     query_scale: bool = False
     powered: bool = False
-    bounded_ids: bool = False
     sinks: str = "shifted"
+    masked_scores: Callable[[Running, Tensor], Tensor] | None = None
+    linear: Callable[[Running, Tensor, Number, Number, bool, str], Tensor] | None = None
+    shares: Callable[[Running, Tensor, Number], Tensor] | None = None
+    chosen: Callable[[Running, Tensor], Tensor] | None = None
+    few_heads: str = ""
+    qkv: str = ""
+    token_ids: str = ""
     fp32_norm_weight: bool = False
-    windows_masked: bool = False
-    masked: bool = False
     kernels: tuple[str, ...] = ALL_KERNELS
-    passes_mask: bool = False
+    passes: tuple[str, ...] = ()
     crops: bool = False
     swiglu: str = "split"
     gather_again: bool = False
     parallel_loss: bool = False
     loss: str = ""
-    repeats: bool = False
     gathers_heads: bool = False
-    joined_qkv: bool = False
     tuning: Tuning | None = None
     buffers: tuple[tuple[str, str], ...] = (ROTARY,)
     norms_last: bool = True
+    checkpoints: bool = True
     closure: tuple[str, ...] = ("tables", "ids", "masks")
-    cuts: bool = False
     weights_late: bool = True
     norms_inline: bool = False
     embeddings: str = "layers"
 
 
-HF = Implementation(window_mask=True)
+HF = Implementation(kernel_mask="long")
 """Most decoders of transformers: every kernel of torch's attention, fp32 softmax and loss, tables made once."""
 HF_EAGER = replace(HF, kernels=(EAGER,))
 """Attention as elementary operations only."""
@@ -351,18 +362,18 @@ _MEGATRON = Implementation(
 )
 _MEGATRON_2022 = replace(_MEGATRON, gathers_heads=False, loss="vocabulary")
 _NANOTRON = replace(_MEGATRON, gathers_heads=False, swiglu="split", gather_again=False, loss="sharded")
-_TITAN = replace(HF, **_NO_BUFFERS, window_mask=False, rotary="kernel", shifted=False, parallel_loss=True)
-_TORCHTUNE = replace(_TITAN, repeats=True, parallel_loss=False)
+_TITAN = replace(HF, **_NO_BUFFERS, kernel_mask="", rotary="kernel", shifted=False, parallel_loss=True)
+_TORCHTUNE = replace(_TITAN, few_heads="repeated", parallel_loss=False)
 _LITGPT = replace(
     HF,
     **_NO_BUFFERS,
-    window_mask=False,
+    kernel_mask="",
     norms="fp32",
     joins=True,
     written=False,
     shifted=False,
     loss="held",
-    joined_qkv=True,
+    qkv="joined",
 )
 FRAMEWORKS: dict[str, Implementation] = {
     "nanogpt": _NANOGPT,
@@ -377,18 +388,24 @@ FRAMEWORKS: dict[str, Implementation] = {
 IMPLEMENTATIONS = ("hf", *FRAMEWORKS)
 
 
-ONE, MANY = "one", "many"
+ONE, MANY, PLAIN, DROPS = "one", "many", "plain", "dropout"
 
 
-def mode(precision: str, attention: str, dropout: bool, sequences: int) -> str:
+def mode(precision: str, attention: str, dropout: bool, sequences: int, recompute: str = "none") -> str:
     """Return the name of a mode: bf16, fp32 or autocast · the attention kernel · dropout or not · one sequence or more
-    (torch makes views where a dimension is 1)."""
-    return f"{precision}/{attention}/{'dropout' if dropout else 'plain'}/{ONE if sequences == 1 else MANY}"
+    (torch makes views where a dimension is 1) · what is recomputed, where anything is."""
+    name = f"{precision}/{attention}/{DROPS if dropout else PLAIN}/{ONE if sequences == 1 else MANY}"
+    return name if recompute == "none" else f"{name}/{recompute}"
+
+
+def recomputation_of(name: str) -> str:
+    """Return what is recomputed in a mode."""
+    return name.split("/")[4] if name.count("/") == 4 else "none"
 
 
 def measured(implementation: str, model_type: str, mode: str) -> bool:
     """Return whether the bytes kept for backward in this mode equal those that hooks counted on the implementation, for
     every config that was drawn (tools/saved_bytes.py)."""
     if implementation != "hf":
-        return implementation == "nanogpt" and model_type == "gpt2"
+        return implementation == "nanogpt" and model_type == "gpt2" and recomputation_of(mode) == "none"
     return mode in measured_modes(model_type)

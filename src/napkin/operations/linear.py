@@ -8,7 +8,7 @@ from napkin.operations.base import Timer
 from napkin.operations.implementations import Tuning
 from napkin.operations.lora import is_unquantized, lora_pairs
 from napkin.operations.lowering import Lowering, Value
-from napkin.operations.ordinary import Ordinary
+from napkin.operations.ordinary import Module, Ordinary
 from napkin.operations.primitives import minimum
 from napkin.operations.roles import COLUMN, DOWN, HEADS, REPLICATED, ROW, VOCABULARY
 from napkin.operations.work import Gemm, Weight, Work, division_of, gemm
@@ -16,16 +16,13 @@ from napkin.record import record
 
 
 @record
-class Matmul(Ordinary):
+class Matmul(Module):
     """Linear layer d_in → d_out, y = x·Wᵀ (+ bias). FLOP: 2·T·d_in·d_out."""
 
     d_in: int
     d_out: int
     bias: bool = False
     shard: str = REPLICATED
-
-    def __post_init__(self) -> None:
-        self._named_module()
 
     def weights(self) -> tuple[Weight, ...]:
         weight = Weight("weight", (self.d_out, self.d_in), self.shard)
@@ -73,10 +70,12 @@ class Matmul(Ordinary):
         if run.implementation.tuning is not None:
             out = self.tuned(run, tensor, d_in, d_out, run.implementation.tuning)
         else:
-            once = not run.implementation.transposed_weight or self.shard == VOCABULARY
-            out = run.tape.linear(tensor, d_in, d_out, self.bias, f"{self.name}/weight", once)
-            if not once and self.bias:  # a separate addition, in its own dtype
-                out = run.tape.add(out, run.weight(d_out))
+            own = run.implementation.linear if self.shard != VOCABULARY else None
+            label = f"{self.name}/weight"
+            if own is not None:
+                out = own(run, tensor, d_in, d_out, self.bias, label)
+            else:
+                out = run.tape.linear(tensor, d_in, d_out, self.bias, label)
         if column and run.implementation.gather_again and not x.gathered:
             out.count = factor * run.split.sequence * d_out
             out.places[0][1].size = out.size
@@ -98,7 +97,7 @@ class Matmul(Ordinary):
         if several:
             thin = tape.linear(tape.dropout(x, tuning.dropout), d_in, several * tuning.rank)
             wide = tape.linear(thin, several * tuning.rank, width // run.split.tensor)
-            if run.implementation.joined_qkv:  # put into its place among the parts of the fused projection
+            if run.implementation.qkv == "joined":  # put into its place among the parts of the fused projection
                 wide = tape.record("pad", (wide,), tape.new(wide.count, wide.dtype, "padded"), (wide,))
             out = tape.add(out, wide.view(out.count))
         if tuning.method == "adapter_v2":
@@ -107,7 +106,7 @@ class Matmul(Ordinary):
 
 
 @record
-class JoinedHead(Ordinary):
+class JoinedHead(Module):
     """logits = x·[E, R]ᵀ + bias, where the head's matrix is concatenated on every pass: the token embedding E of
     `table` elements per token, and a matrix R of the others (MobileBERT). FLOP: 2·T·d_in·d_out."""
 
@@ -191,7 +190,7 @@ class BlockMatmul(Ordinary):
 
 
 @record
-class TableMatmul(Ordinary):
+class TableMatmul(Module):
     """Linear layer applied to the `rows` of an embedding, independent of the tokens. FLOP: 2·rows·d_in·d_out.
 
     `within`: only rows of distances in −s … s, at most two per position."""

@@ -11,13 +11,15 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from napkin.autograd.tape import Tape
-from napkin.autograd.tensors import INPUT_LABEL, WEIGHT, Tensor, select
+from napkin.autograd.tensors import INPUT_LABEL, WEIGHT, Storage, Tensor, select
 from napkin.elementwise import Number, ceil_div, maximum
 from napkin.operations.activation_functions import activated
-from napkin.operations.implementations import Implementation
+from napkin.operations.implementations import ANGLES, PADDING, PAIRS, POSITION_IDS, Implementation
 from napkin.operations.scopes import ScopeNames, Scopes
 from napkin.record import record
 
+ARGUMENTS = (POSITION_IDS, PADDING, PAIRS)
+"""Of what a class passes to its layers, what no gradient passes through and what is no causal mask."""
 ENCODED = "encoder's output"
 """Label of the encoder's output, one tensor that all layers of a decoder read."""
 
@@ -84,6 +86,10 @@ class Lowered(Readable, Protocol):
     def name(self) -> str: ...
     @property
     def role(self) -> str: ...
+    @property
+    def module(self) -> str: ...
+    @property
+    def short(self) -> str: ...
     def lower(self, run: Lowering) -> Value: ...
 
 
@@ -149,6 +155,9 @@ class Lowering:
         self.values: dict[str, Value] = {}
         self.shared_tensors: dict[str, Value] = {}
         self.gathered: dict[int, Tensor] = {}
+        self.handed: frozenset[str] = frozenset()
+        self.arguments: dict[int, Storage] = {}
+        self.starts: dict[str, int] = {}
 
     # --- the program ---
 
@@ -162,6 +171,32 @@ class Lowering:
         self.source = shape.source
         self.encoded: Tensor | None = None
         self.memory = ""
+        self.passed = {name: self._argument(name) for name in self.implementation.passes if name in ARGUMENTS}
+
+    def _argument(self, name: str) -> Tensor:
+        """Return what the class passes to each layer and no gradient passes through, one tensor for all layers."""
+        stored = "fp32" if self.tape.autocast else self.tape.compute
+        count, dtype = {
+            POSITION_IDS: (self.own, "int64"),
+            PADDING: (self.b * self.own * (not self.source), stored),
+            PAIRS: (self.b * self.own * self.s, "fp32"),
+        }[name]
+        given = self.tape.given(count, dtype, name, fixed=True)
+        given.places[0][1].shared = True
+        return given
+
+    def takes_angles(self, count: Number, dtype: str) -> None:
+        """Note that the layer is called with sines and cosines of `count` elements, where its class passes them."""
+        if ANGLES not in self.implementation.passes:
+            return
+        if ANGLES not in self.passed:
+            self.passed[ANGLES] = self.tape.given(count, dtype, ANGLES, fixed=True)
+            self.passed[ANGLES].places[0][1].shared = True
+        self.takes(self.passed[ANGLES])
+
+    def takes(self, tensor: Tensor) -> None:
+        """Note that the layer that runs is called with a tensor next to the stream, which its checkpoint keeps."""
+        self.arguments |= {id(storage): storage for _, storage in tensor.places}
 
     def reads_encoder(self, name: str, width: Number, dtype: str) -> None:
         """Provide the encoder's output, which the following layers share and read by this name."""
@@ -172,8 +207,15 @@ class Lowering:
     def run(self, program: Program, x: Value | None) -> Value:
         """Run a program's operations in order and return the last one's output."""
         self.values = {**self.shared_tensors} if x is None else {**self.shared_tensors, "x": x}
+        if x is None:
+            self.handed = frozenset()
+        self.arguments = {}
+        self.starts = {}
         if x is not None and self.encoded is not None:
             self.values[self.memory] = Value(self.encoded, x.width, gathered=True)
+            self.takes(self.encoded)
+        for given in self.passed.values():
+            self.takes(given)
         self.program = program
         self.gathered = {}
         self.own_tables = {}
@@ -183,6 +225,10 @@ class Lowering:
         self.scopes = Scopes(self.tape, program.scopes, x is not None, self.implementation.weights_late)
         for op in program.operations:
             self.tape.scope = op.name
+            self.starts[op.name] = len(self.tape.nodes)
+            for name in op.reads:
+                if name in self.handed:
+                    self.takes(self.values[name].tensor)
             self.scopes.enter(op.name, [self.values[name].tensor for name in op.reads if name in self.values])
             if op.name in program.merged:  # the kernel before does its work
                 self.values[op.name] = self.read(op)
@@ -191,6 +237,8 @@ class Lowering:
             self.values[op.name] = op.lower(self)
             self.tape.again = False
             self.scopes.leave(op.name, self.values[op.name].tensor)
+        if x is None:
+            self.handed = frozenset(self.shared_tensors)
         self.scopes.close(*(value.tensor for value in (x,) if value is not None))
         return self.values[program.operations[-1].name]
 

@@ -13,10 +13,16 @@ from napkin.record import record
 
 @record
 class Layer:
-    """A named list of operations; equal layers compare equal."""
+    """A named list of operations; equal layers compare equal.
+
+    block   whether it is a block, which recomputation checkpoints; else what a class runs between its blocks
+    beyond  the first operation that the class runs after the checkpointed block; "": none
+    """
 
     kind: str
     operations: tuple[Operation, ...]
+    block: bool = True
+    beyond: str = ""
 
 
 Runs = tuple[tuple[int, Layer], ...]

@@ -44,9 +44,6 @@ class Ordinary(Operation, abstract=True):
     def ring(self) -> tuple[Number, Number]:
         return 0, 0
 
-    def dispatched(self) -> Number:
-        return 0
-
     def launches(self) -> str:
         return LAYER_KERNELS
 
@@ -100,6 +97,14 @@ class Ordinary(Operation, abstract=True):
 
     def expert_part(self) -> str:
         return ""
+
+
+@record
+class Module(Ordinary, abstract=True):
+    """Defaults of operations that are one module of the reference class, with weights of its own."""
+
+    def __post_init__(self) -> None:
+        self._is_module()
 
 
 @record

@@ -6,11 +6,11 @@ from __future__ import annotations
 from napkin.operations.attention import AttentionCore
 from napkin.operations.embedding import Embedding
 from napkin.operations.experts import ExpertMatmul, Experts
+from napkin.operations.facts import Named
 from napkin.operations.implementations import Implementation
-from napkin.operations.linear import Matmul
 from napkin.operations.model import Model
 from napkin.operations.recurrence import Scan
-from napkin.operations.roles import POSITION
+from napkin.operations.roles import POSITION, TABLES
 from napkin.record import record
 
 
@@ -23,9 +23,11 @@ class AttentionMasks:
     bounds: tuple[int, ...]
 
 
-def linear_layers(model: Model) -> set[str]:
-    """Return the names of the linear layers in the last stack's layers."""
-    return {op.module for layer in model.stacks[-1].layers for op in layer.operations if isinstance(op, Matmul)}
+def lora_modules(model: Model) -> list[Named]:
+    """Return what LoRA can adapt: the linear layers, the head, and the embeddings of tokens."""
+    operations = [op for stack in model.stacks for op in (*stack.before, *stack.after)] + model.operations
+    operations += model.shared
+    return [op for op in operations if op.linear() is not None or op.embeds() in TABLES]
 
 
 def has_scan(model: Model) -> bool:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from napkin.autograd.tensors import BYTES, Tensor
 from napkin.elementwise import Number
 from napkin.operations.lowering import Lowering, Value
-from napkin.operations.ordinary import NOT_TIMED, Elementwise, Ordinary
+from napkin.operations.ordinary import NOT_TIMED, Elementwise, Module, Ordinary
 from napkin.operations.router import Router
 from napkin.operations.work import Gemm, Weight, Work, gemm
 from napkin.record import record
@@ -108,7 +108,7 @@ class SinkRouter(Router):
 
 
 @record
-class SharedExperts(Ordinary):
+class SharedExperts(Module):
     """Σ over `experts` that all tokens pass of down(f(gate(x)) ⊙ up(x) ⊙ share), as batched matmuls. Reads the tokens
     and the shares. FLOP: 6·T·S·h·f."""
 

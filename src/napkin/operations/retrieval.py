@@ -7,13 +7,13 @@ from napkin.autograd.tensors import BYTES, Tensor
 from napkin.elementwise import Number
 from napkin.operations.expert_kernels import shares
 from napkin.operations.lowering import Lowering, Value
-from napkin.operations.ordinary import NOT_TIMED, Ordinary
+from napkin.operations.ordinary import NOT_TIMED, Module
 from napkin.operations.work import Gemm, Weight, Work, gemm
 from napkin.record import record
 
 
 @record
-class RetrievedExperts(Ordinary):
+class RetrievedExperts(Module):
     """Σ over the chosen experts of score · activation(x·down)·up, each expert a row of two tables. FLOP: 4·T·k·h.
 
     Reads the tokens and a router's logits of `keys` first and `keys` second halves of keys, whose sums score keys²

@@ -46,6 +46,7 @@ def rotary_table(run: Lowering, op: Rotation, dtype: str) -> tuple[Tensor, Tenso
 
 def upcast_table(run: Lowering, op: Rotation, stream: str) -> tuple[Tensor, Tensor]:
     """cos and sin repeated for this layer: for query and key together, or for each."""
+    run.takes_angles(run.own * op.dim, "fp32" if run.tape.autocast else run.tape.compute)
     key = (op.dim, op.name if run.implementation.rotary in ("pair", "each") else "")
     if key not in run.own_tables:
         kept = "fp32" if run.implementation.rotary_fp32 else stream

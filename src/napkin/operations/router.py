@@ -9,14 +9,14 @@ from napkin.operations.expert_kernels import (
     sparsemixer,
 )
 from napkin.operations.lowering import Lowering, Value
-from napkin.operations.ordinary import NOT_TIMED, Elementwise, Ordinary
+from napkin.operations.ordinary import NOT_TIMED, Elementwise, Module
 from napkin.operations.roles import ROUTER
 from napkin.operations.work import Gemm, Weight, Work, gemm
 from napkin.record import record
 
 
 @record
-class Router(Ordinary):
+class Router(Module):
     """Choose `top_k` of `experts` for each token by a linear layer. FLOP: 2·T·h·E.
 
     score      softmax, sigmoid, sqrtsoftplus (√softplus), or softmax_top_k and sigmoid_top_k (over the chosen only)
@@ -113,9 +113,8 @@ class Router(Ordinary):
             weights = tape.record("topk", (scores,), tape.new(rows * k, scores.dtype, "weights"), kept)
         if self.normalize:
             weights = shares(run, weights, rows)
-        if implementation.masked_choice:
-            none = tape.new(rows * k, "bool", "no expert", fixed=True)
-            weights = tape.record("masked_fill", (weights,), tape.new(rows * k, weights.dtype, "masked"), (none,))
+        if implementation.chosen is not None:
+            weights = implementation.chosen(run, weights)
         tape.compute, tape.autocast = outer
         if implementation.router != "scores":
             weights = tape.cast(weights, x.tensor.dtype if implementation.router == "tokens" else made_in)

@@ -21,7 +21,7 @@ class Reused(Ordinary):
     of: Operation
 
     def __post_init__(self) -> None:
-        self._named_module()
+        self._is_module()
 
     def weights(self) -> tuple[Weight, ...]:
         """Weights are counted where they are owned."""
@@ -94,7 +94,7 @@ class Slice(View):
 
     def lower(self, run: Lowering) -> Value:
         x = run.read(self)
-        cuts = run.implementation.cuts and self.role in JOINED
+        cuts = run.implementation.qkv == "apart" and self.role in JOINED
         part = run.tape.slice(x.tensor, x.tensor.count * self.width // x.width, cuts)
         if self.indexed:
             index = run.tape.new(1, "int64", "index", fixed=True)
@@ -158,7 +158,9 @@ class SideInput(View):
     def lower(self, run: Lowering) -> Value:
         tape = run.tape
         dtype = ("fp32" if self.fp32 else tape.autocast) if tape.autocast else tape.compute
-        return Value(tape.new(run.tokens * self.width, dtype, "from the layer before"), self.width)
+        given = tape.new(run.tokens * self.width, dtype, "from the layer before")
+        run.takes(given)
+        return Value(given, self.width)
 
 
 @record

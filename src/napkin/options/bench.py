@@ -16,7 +16,6 @@ OPTIONS = (
     Option("only", units.words, "Groups by comma: matmul,memory,host,train,collectives", metavar="LIST"),
     flag("resume", "Keep what the profile already has, measure the rest"),
     Option("time-limit", units.duration, "Skip what would not end within it, e.g. 180s", "second", "TIME"),
-    flag("quiet", "No progress on stderr"),
     Option("data", units.words, "normal; zeros shows how far constant operands flatter", metavar="NAME"),
     Option("layers", units.positive_count, "Layers", metavar="N"),
     Option("steps", units.positive_count, "Steps", metavar="N"),

@@ -13,31 +13,27 @@ BOUNDED = tuple(name for name in SEARCHED if name != "dp")
 """Those of them that --max-… bounds."""
 
 OPTIONS = (
-    Option("gpus", units.positive_count, "Total number of GPUs", "GPU", "N", aliases=("world-size",)),
-    Option("tp", units.degree, "Tensor-parallel ranks", metavar="N", aliases=("tensor-model-parallel-size",)),
-    Option("pp", units.degree, "Pipeline stages", metavar="N", aliases=("pipeline-model-parallel-size",)),
-    Option("dp", units.degree, "Data-parallel ranks", metavar="N", aliases=("data-parallel-size",)),
-    Option("cp", units.degree, "Context-parallel ranks", metavar="N", aliases=("context-parallel-size",)),
-    Option(
-        "ep", units.degree, "Expert-parallel ranks (inside dp)", metavar="N", aliases=("expert-model-parallel-size",)
-    ),
+    Option("gpus", units.positive_count, "Total number of GPUs", "GPU", "N"),
+    Option("tp", units.degree, "Tensor-parallel ranks", metavar="N"),
+    Option("pp", units.degree, "Pipeline stages", metavar="N"),
+    Option("dp", units.degree, "Data-parallel ranks", metavar="N"),
+    Option("cp", units.degree, "Context-parallel ranks", metavar="N"),
+    Option("ep", units.degree, "Expert-parallel ranks (inside dp)", metavar="N"),
     Option(
         "etp",
         units.degree,
         "Tensor-parallel ranks of the experts",
         metavar="N",
-        aliases=("expert-tensor-parallel-size",),
     ),
     Option(
         "vp",
         units.degree,
         "Model chunks per stage (interleaved pipeline)",
         metavar="N",
-        aliases=("virtual-stages", "virtual-pipeline-model-parallel-size", "num-virtual-stages-per-pipeline-rank"),
     ),
-    flag("sp", "Sequence parallelism in addition to tensor parallelism", ("sequence-parallel",)),
-    Option("zero", choice("0", "1", "2", "3"), "ZeRO stage (3 is FSDP)", metavar="0..3", aliases=("zero-stage",)),
-    flag("distributed-optimizer", "Megatron's name of ZeRO stage 1", ("use-distributed-optimizer",)),
+    flag("sp", "Sequence parallelism in addition to tensor parallelism"),
+    Option("zero", choice("0", "1", "2", "3"), "ZeRO stage (3 is FSDP)", metavar="0..3"),
+    flag("distributed-optimizer", "Megatron's name of ZeRO stage 1"),
     Option(
         "dp-shard", units.positive_count, "Sharding-group size: ranks that divide states under ZeRO (HSDP)", metavar="N"
     ),
@@ -46,14 +42,12 @@ OPTIONS = (
         units.degree,
         "Sequences in one forward pass of one rank",
         metavar="N",
-        aliases=("micro-batch-size",),
     ),
     Option(
         "global-batch",
         units.degree,
         "Sequences in one optimizer step, all ranks",
         metavar="N",
-        aliases=("global-batch-size",),
     ),
     Option("schedule", choice("gpipe", "1f1b", "interleaved", "zero-bubble"), "Pipeline schedule", metavar="NAME"),
     Option("stage-layers", stage_layers, "Layers of each pipeline stage: 9,10,10,9 or 9,2x10,9", metavar="N,N,…"),
@@ -62,31 +56,20 @@ OPTIONS = (
         units.positive_count,
         "Layers of the first pipeline stage; the others share the rest",
         metavar="N",
-        aliases=("decoder-first-pipeline-num-layers", "num-layers-in-first-pipeline-stage"),
     ),
     Option(
         "last-stage-layers",
         units.positive_count,
         "Layers of the last pipeline stage; the others share the rest",
         metavar="N",
-        aliases=("decoder-last-pipeline-num-layers", "num-layers-in-last-pipeline-stage"),
     ),
-    flag(
-        "embedding-as-layer",
-        "The embedding counts as a layer of the first stage",
-        ("account-for-embedding-in-pipeline-split",),
-    ),
-    flag(
-        "loss-as-layer",
-        "The head and the loss count as a layer of the last stage",
-        ("account-for-loss-in-pipeline-split",),
-    ),
+    flag("embedding-as-layer", "The embedding counts as a layer of the first stage"),
+    flag("loss-as-layer", "The head and the loss count as a layer of the last stage"),
     Option(
         "chunk-layers",
         units.positive_count,
         "Layers of a model chunk of an interleaved pipeline, instead of --vp",
         metavar="N",
-        aliases=("num-layers-per-virtual-pipeline-stage",),
     ),
     Option(
         "max-global-batch",

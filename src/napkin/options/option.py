@@ -25,8 +25,8 @@ class Option:
 
     name     as typed after the dashes          parse   text to value in base units; raises units.Unreadable
     unit     unit of the value                  flag    present or absent (--x / --no-x)
-    aliases  hidden other names                 many    an argument that takes several words
-    metavar  what stands for the value in help          short   one letter, with its dash: -o
+    many     an argument that takes several words       metavar  what stands for the value in help
+    short    one letter, with its dash: -o
     """
 
     name: str
@@ -38,7 +38,6 @@ class Option:
     flag: bool = False
     positional: bool = False
     many: bool = False
-    aliases: tuple[str, ...] = ()
     short: str = ""
 
     @property
@@ -47,29 +46,42 @@ class Option:
         return self.name.replace("-", "_")
 
     @property
+    def choices(self) -> tuple[str, ...]:
+        """The words that the value may be, where it is one of a few."""
+        return self.parse.words if isinstance(self.parse, Choice) else ()
+
+    @property
     def shown(self) -> str:
         """The name as messages write it: `--gpus`, or `MODEL` for an argument."""
         return self.name.upper() if self.positional else f"--{self.name}"
 
 
-def flag(name: str, help: str, aliases: tuple[str, ...] = ()) -> Option:
+def flag(name: str, help: str, short: str = "") -> Option:
     """Return an option that is present or absent."""
-    return Option(name, str, help, flag=True, aliases=aliases)
+    return Option(name, str, help, flag=True, short=short)
 
 
-def choice(*words: str) -> Callable[[str], str]:
-    """Return a parser that accepts only these words, in any letter case."""
+class Choice:
+    """A parser that accepts only these words, in any letter case."""
 
-    def parse(text: str) -> str:
+    __slots__ = ("words",)
+
+    def __init__(self, words: tuple[str, ...]) -> None:
+        self.words = words
+
+    def __call__(self, text: str) -> str:
         word = text.strip().lower()
-        if word not in words:
+        if word not in self.words:
             raise units.Unreadable(
-                f"{text.strip()[:60]!r} is not one of {', '.join(words)}",
-                did_you_mean(word, words) or f"for example {words[0]}",
+                f"{text.strip()[:60]!r} is not one of {', '.join(self.words)}",
+                did_you_mean(word, self.words) or f"for example {self.words[0]}",
             )
         return word
 
-    return parse
+
+def choice(*words: str) -> Choice:
+    """Return a parser that accepts only these words, in any letter case."""
+    return Choice(words)
 
 
 def parsed(parse: Callable[[str], _Value], text: str, where: str) -> _Value:

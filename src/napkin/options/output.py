@@ -13,6 +13,9 @@ OPTIONS = (
     flag("csv", "path,value,unit"),
     flag("markdown", "A Markdown table"),
     flag("explain", "Show each term's formula, inputs and source"),
+    flag("verbose", "Also show every quantity, every input and all notes", short="-v"),
+    flag("quiet", "Only the answer: one line, or the rows of a listing; no progress", short="-q"),
+    flag("paths", "Show the quantities by their JSON paths"),
     Option("plot", units.words, "Write a picture (.svg or .png)", metavar="FILE"),
     Option("theme", choice("light", "dark"), "Colors of the picture: light or dark", metavar="NAME"),
     Option(
@@ -24,7 +27,7 @@ OPTIONS = (
     ),
 )
 
-COMMON = ("run", "json", "csv", "markdown", "explain", "output")
+COMMON = ("run", "json", "csv", "markdown", "explain", "verbose", "quiet", "paths", "output")
 """Options that every command has."""
 
 DRAWS = ("plot", "theme")

@@ -10,6 +10,12 @@ GROUP = "Question"
 
 OPTIONS = (
     Option("mfu", units.fraction, "Model FLOPs utilization, above 0 and at most 1", metavar="X"),
+    Option(
+        "goodput",
+        units.fraction,
+        "Share of the calendar time that is training; checkpoints, interruptions and evaluation take the rest",
+        metavar="X",
+    ),
     Option("within", units.duration, "Deadline, e.g. 30d", "second", "TIME"),
     Option("budget", units.positive, "Budget in USD", "USD", "USD"),
     Option("flops", units.words, "FLOP convention: 6nd, palm, megatron, nanogpt, torch, causal", metavar="NAME"),
@@ -20,7 +26,6 @@ OPTIONS = (
         units.words,
         "Confidence level of the interval, e.g. 80 or 90%",
         metavar="LEVEL",
-        aliases=("interval",),
     ),
     Option("bytes-per-param", units.positive, "Bytes of training state per parameter", "byte/param", "X"),
     Option("tokens-per-second", units.positive, "Tokens per second of the whole job", "token/s", "N"),

@@ -1,7 +1,6 @@
 """Every option of napkin by name. Each is declared once, in the module of its group.
 
-Run files use the same names (dashes or underscores). Megatron's long names are hidden aliases, so that a launch line
-can be pasted.
+Run files use the same names (dashes or underscores). Other names for them are in synonyms.py.
 """
 
 from __future__ import annotations
@@ -13,15 +12,12 @@ from napkin.options.option import Option
 
 
 def registry(groups: Iterable[tuple[str, tuple[Option, ...]]]) -> dict[str, Option]:
-    """Return the options of all groups by name; a name or alias that is declared twice is a ValueError."""
+    """Return the options of all groups by name; a name that is declared twice is a ValueError."""
     found: dict[str, Option] = {}
-    spellings: set[str] = set()
     for _, options in groups:
         for option in options:
-            for spelling in (option.name, *option.aliases):
-                if spelling in spellings:
-                    raise ValueError(f"--{spelling} is declared twice")
-                spellings.add(spelling)
+            if option.name in found:
+                raise ValueError(f"--{option.name} is declared twice")
             found[option.name] = option
     return found
 
@@ -32,18 +28,13 @@ GROUPS = tuple(
 """(heading, its options), in the order in which help shows them."""
 
 OPTIONS = registry(GROUPS)
-_ALIASES = {alias: option.name for option in OPTIONS.values() for alias in option.aliases}
-
-
-def canonical(name: str) -> str:
-    """Return an option's name from any spelling: underscores, Megatron's names."""
-    dashed = name.replace("_", "-")
-    return _ALIASES.get(dashed, dashed)
 
 
 def spelled(spelling: str, taken: Container[str]) -> str | None:
-    """Return the name, among `taken`, of the option with this name or other spelling."""
-    if spelling in taken:
-        return spelling
-    name = _ALIASES.get(spelling)
-    return name if name is not None and name in taken else None
+    """Return the option, among `taken`, with this name or one that people use for it; underscores are dashes."""
+    name = spelling.strip().replace("_", "-").lower()
+    if name in taken:
+        return name
+    from napkin.options.synonyms import named  # only where a name is not napkin's own
+
+    return named(name, taken)

@@ -25,7 +25,6 @@ OPTIONS = (
         units.words,
         "none, selective, full, every:K, group:K or group:sqrt",
         metavar="KIND",
-        aliases=("recompute-granularity",),
     ),
     Option("attention", choice("flash", "eager", "efficient", "cudnn"), "Attention kernel", metavar="NAME"),
     Option("dropout", units.probability, "Dropout probability", metavar="P"),
@@ -44,7 +43,6 @@ OPTIONS = (
         choice("nf4", "nf4-dq"),
         "Number format of the frozen linear layers' weights",
         metavar="FORMAT",
-        aliases=("quantised",),
     ),
     Option(
         "freeze-layers", units.count, "Freeze the embedding and the first N layers; 0: only the embedding", metavar="N"

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+
+import numpy as np
 
 from napkin.footprint.setup import Setup
 from napkin.inputs.hardware import Hardware
 from napkin.planning.search import Found, Request, Timed, search
-from napkin.planning.verdicts import evaluate
+from napkin.planning.verdicts import FITS, evaluate
 from napkin.record import record, replace
 from napkin.term import Term
 from napkin.timing.step import step
 from napkin.training.layout import Layout
+
+TRIED = 16
+"""Layouts that surely fit by the arrays, of which the first that does by its own evaluation is taken."""
 
 
 @record
@@ -21,7 +27,6 @@ class LayoutQuestion:
     request         model, setup and the freedom of every degree      hardware    the accelerator
     timed           plan and rates of a setup                         peak        its dense peak, FLOP/s
     half_width      half the interval of ln t for a number of GPUs    per_sequence  FLOPs of one sequence
-    implementation  of the model
     """
 
     request: Request
@@ -30,7 +35,6 @@ class LayoutQuestion:
     half_width: Callable[[int], float]
     peak: float
     per_sequence: float
-    implementation: str
 
     def on(self, gpus: int) -> Request:
         """Return the request for this many GPUs."""
@@ -69,7 +73,7 @@ def scored(question: LayoutQuestion, layout: Layout) -> Scored:
     """Evaluate one layout exactly: what `step` and `memory` answer for it."""
     model, setup = question.request.model, question.setup(layout)
     found = step(model, *question.timed(setup))
-    fit = evaluate(model, setup, question.implementation, question.hardware.capacity, False)
+    fit = evaluate(model, setup, question.request.implementation, question.hardware.capacity, False)
     seconds = found.time.value
     mfu = question.per_sequence * layout.global_batch / (question.peak * layout.gpus * seconds)
     token = layout.gpus * seconds / (layout.global_batch * layout.seq)
@@ -81,22 +85,39 @@ def best(question: LayoutQuestion, found: Found) -> Scored:
     return scored(question, found.layout(found.ranked(1)[0]))
 
 
-def fewest_gpus(question: LayoutQuestion, tokens: float, limit: float, doublings: int) -> int | None:
-    """Return the fewest GPUs that train `tokens` within `limit` seconds: nodes are doubled until it is done in time,
-    then the number is narrowed in eighths; None where no doubling is enough."""
+def recommended(question: LayoutQuestion, found: Found, leader: Scored) -> Scored:
+    """Return the fastest layout that surely fits where it is within the interval of the leader, else the leader: no
+    prediction tells the two apart, and one of them may run out of memory."""
+    if leader.fit == FITS:
+        return leader
+    furthest = leader.token * math.exp(question.half_width(found.request.gpus))
+    near = np.flatnonzero(found.surely & (found.score <= furthest))
+    for i in found.ranked(TRIED, near):
+        one = scored(question, found.layout(i))
+        if one.fit == FITS:
+            return one
+    return leader
+
+
+def fewest_gpus(question: LayoutQuestion, enough: Callable[[Scored], bool], doublings: int) -> int | None:
+    """Return the fewest GPUs whose recommended layout is enough: they are doubled from one on until it is, then the
+    number is narrowed in eighths, by whole nodes; None where no doubling is enough."""
     node = question.request.node
 
-    def done(gpus: int) -> bool:
+    def does(gpus: int) -> bool:
         found = question.find(question.on(gpus))
-        return bool(len(found)) and float(found.score.min()) * tokens / gpus <= limit
+        return bool(len(found)) and enough(recommended(question, found, best(question, found)))
 
-    high = next((node << doubling for doubling in range(doublings + 1) if done(node << doubling)), None)
-    if high is None:
+    inside = (1 << i for i in range(node.bit_length()))
+    counts = [*(n for n in inside if n < node), *(node << i for i in range(doublings + 1))]
+    at = next((at for at, gpus in enumerate(counts) if does(gpus)), None)
+    if at is None:
         return None
-    steps = [high // 2 + i * high // 16 for i in range(1, 8) if high // 2 * i % 8 == 0 and high > 16 * node]
+    high, low = counts[at], counts[at - 1] if at else 0
+    steps = sorted({low + (high - low) * i // 8 // node * node for i in range(1, 8)} - {low}) if low >= node else []
     while steps:
         middle = steps[len(steps) // 2]
-        if done(middle):
+        if does(middle):
             high, steps = middle, [n for n in steps if n < middle]
         else:
             steps = [n for n in steps if n > middle]

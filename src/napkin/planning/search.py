@@ -17,11 +17,13 @@ import numpy as np
 from napkin import term
 from napkin.elementwise import is_array, maximum
 from napkin.footprint import allocator, memory
+from napkin.footprint.allocator import EXACT, Width
 from napkin.footprint.prepared import PreparedStep, prepare
 from napkin.footprint.setup import Setup
 from napkin.footprint.stages import places
 from napkin.operations.model import Model
 from napkin.operations.queries import divides_heads
+from napkin.planning.verdicts import narrow_copies, width_of
 from napkin.record import record, replace
 from napkin.timing.rates import Rates
 from napkin.timing.step import step
@@ -47,6 +49,7 @@ class Request:
     batch    sequences in a step, or None: each layout takes its largest up to `most`
     only     the allowed value by degree        below    the largest value by degree
     deep     whether ZeRO-3 may be combined with a pipeline
+    implementation  of the model, by name
     """
 
     model: Model
@@ -60,6 +63,7 @@ class Request:
     only: Mapping[str, int]
     below: Mapping[str, int]
     deep: bool = True
+    implementation: str = ""
 
     def allows(self, degree: str, value: int) -> bool:
         return self.only.get(degree, value) == value and value <= self.below.get(degree, value)
@@ -160,6 +164,7 @@ class Found:
     fields   degrees by name
     seconds  of a step
     used     bytes that a GPU reports as used, on the worst stage
+    surely   whether the upper end of their interval fits too
     score    GPU-seconds per token, by which layouts are ranked
     layouts  number of layouts evaluated, fitting or not
     least    the layout of least memory among all evaluated, and its bytes in `least_used`
@@ -169,6 +174,7 @@ class Found:
     fields: Mapping[str, Array]
     seconds: Array
     used: Array
+    surely: Array
     score: Array
     layouts: int
     least: Layout | None
@@ -183,11 +189,12 @@ class Found:
         recompute = self.request.recomputes[int(self.fields["recompute"][i])]
         return _exact(self.request, numbers, recompute)
 
-    def ranked(self, most: int) -> list[int]:
-        """Return the indices of the best, in order; among equals the lowest ZeRO stage, then the most memory left."""
-        near = np.arange(len(self))
+    def ranked(self, most: int, among: Array | None = None) -> list[int]:
+        """Return the indices of the best, in order; among equals the lowest ZeRO stage, then the most memory left.
+        among: the indices to choose from, all where it is None."""
+        near = np.arange(len(self)) if among is None else among
         if len(near) > most:
-            near = np.flatnonzero(self.score <= np.partition(self.score, most)[most])
+            near = near[self.score[near] <= np.partition(self.score[near], most)[most]]
         order = np.lexsort((self.used[near], self.fields["zero"][near], self.score[near]))
         return [int(i) for i in near[order][:most]]
 
@@ -249,7 +256,8 @@ def search(request: Request, timed: Timed, capacity: float) -> Found:
     pieces: list[dict[str, Array]] = []
     layouts, least, least_used = 0, None, float("inf")
     for layout, valid in _blocks(request):
-        used = np.where(valid, _used(request, layout), np.inf)  # recomputation × rows × columns
+        bytes_used, upper = _used(request, layout)
+        used = np.where(valid, bytes_used, np.inf)  # recomputation × rows × columns
         layouts += int(valid.sum()) * len(used)
         smallest = int(used.argmin())
         if used.flat[smallest] < least_used:
@@ -262,29 +270,35 @@ def search(request: Request, timed: Timed, capacity: float) -> Found:
             continue
         seconds = np.broadcast_to(_seconds(request, layout, timed), fits.shape)
         piece = {name: np.broadcast_to(getattr(layout, name), fits.shape)[fits] for name in _NAMES}
-        piece |= {"recompute": np.nonzero(fits)[0], "seconds": seconds[fits], "used": used[fits]}
+        piece |= {"recompute": np.nonzero(fits)[0], "seconds": seconds[fits], "used": used[fits], "upper": upper[fits]}
         pieces.append(piece)
     joined = {
         name: np.concatenate([p[name] for p in pieces]) if pieces else np.zeros(0)
-        for name in (*_NAMES, "recompute", "seconds", "used")
+        for name in (*_NAMES, "recompute", "seconds", "used", "upper")
     }
-    seconds, used = joined.pop("seconds"), joined.pop("used")
+    seconds, used, surely = joined.pop("seconds"), joined.pop("used"), joined.pop("upper") <= capacity
     tokens = joined["micro"] * joined["micro_batches"] * joined["dp"] * request.seq
     score = request.gpus * seconds / np.maximum(tokens, 1.0)
-    return Found(request, joined, seconds, used, score, layouts, least, least_used)
+    return Found(request, joined, seconds, used, surely, score, layouts, least, least_used)
 
 
-def _used(request: Request, layout: Layout) -> Array:
-    """Return memory/used as [recomputation, row, column]. The tape is the same for all but `selective`."""
+def _used(request: Request, layout: Layout) -> tuple[Array, Array]:
+    """Return memory/used and the upper end of its interval as [recomputation, row, column]. The tape is the same for
+    all but `selective`."""
     tapes: dict[bool, PreparedStep] = {}
-    found = []
+    found, upper = [], []
+    some = layout.replaced(micro=2 if is_array(layout.micro) else 1, **dict.fromkeys(("pp", "cp", "ep", "dp", "vp"), 1))
+    alike = replace(request.setup, layout=some.replaced(dp=request.gpus // int(some.tp)))
+    width = width_of(request.model, alike, request.implementation)
     for recompute in request.recomputes:
         setup = replace(request.setup, layout=layout.replaced(recompute=recompute))
         selective = recompute.kind == "selective"
         if selective not in tapes:
             tapes[selective] = prepare(request.model, setup)
-        found.append(used_of(tapes[selective].under(setup)))
-    return np.stack(np.broadcast_arrays(*found))
+        used, most = used_of(tapes[selective].under(setup), width)
+        found.append(used)
+        upper.append(most)
+    return np.stack(np.broadcast_arrays(*found)), np.stack(np.broadcast_arrays(*upper))
 
 
 AGAIN = ("layers_recomputed", "attention_recomputed", "products_recomputed")
@@ -337,40 +351,37 @@ def _blocks(request: Request) -> Iterator[tuple[Layout, Array]]:
 
 def used_bytes(model: Model, setup: Setup) -> Any:
     """Return memory/used of the worst stage: a number or an array."""
-    return used_of(prepare(model, setup))
+    return used_of(prepare(model, setup), EXACT)[0]
 
 
-def used_of(prepared: PreparedStep) -> Any:
-    """Return memory/used of the worst stage of a prepared step."""
+def used_of(prepared: PreparedStep, width: Width) -> tuple[Any, Any]:
+    """Return memory/used of the worst stage of a prepared step, and the upper end of its interval."""
     setup = prepared.setup
     alike = len(prepared.order.segments) == 1 and prepared.order.segments[0].period == 1
     if setup.layout.recompute.kind == "group" and not alike and is_array(setup.layout.pp):
-        return _by_stages(prepared.model, setup)
-    ranks = [memory.rank_of(prepared, place) for place in places(prepared)]
-    return maximum(
-        *(
-            allocator.reported(
-                term.leaf("memory/live", rank.live, "byte", term.TRUE),
-                setup.layout.gpus,
-                False,
-                flow=rank.flow(setup),
-            ).used.value
-            for rank in ranks
-        )
-    )
+        return _by_stages(prepared.model, setup, width)
+    used, upper = [], []
+    for place in places(prepared):
+        rank = memory.rank_of(prepared, place)
+        live = term.leaf("memory/live", rank.live, "byte", term.TRUE)
+        found = allocator.reported(live, setup.layout.gpus, False, width, rank.flow(setup))
+        used.append(found.used.value)
+        upper.append(found.ends["memory/used"][1] + narrow_copies(setup, rank))
+    return maximum(*used), maximum(*upper)
 
 
-def _by_stages(model: Model, setup: Setup) -> Any:
-    """Return memory/used for pipelines of one depth at a time: where layers differ, checkpoint groups start anew on
-    every stage."""
+def _by_stages(model: Model, setup: Setup, width: Width) -> tuple[Any, Any]:
+    """Return the same for pipelines of one depth at a time: where layers differ, checkpoint groups start anew on every
+    stage."""
     layout = setup.layout
     depths: Array = layout.pp
-    used: Array = None
+    found: list[Array] = []
     for stages in np.unique(depths):
         here = depths[0] == stages
         parts = {name: getattr(layout, name)[:, here] for name in ("vp", "zero", "dp", "micro_batches")}
-        part = used_bytes(model, replace(setup, layout=layout.replaced(pp=int(stages), **parts)))
-        if used is None:
-            used = np.zeros((len(part), len(here)))
-        used[:, here] = part
-    return used
+        part = replace(setup, layout=layout.replaced(pp=int(stages), **parts))
+        both = used_of(prepare(model, part), width)
+        found = found or [np.zeros((len(sizes), len(here))) for sizes in both]
+        for whole, sizes in zip(found, both, strict=True):
+            whole[:, here] = sizes
+    return found[0], found[1]

@@ -30,6 +30,13 @@ class Fit:
     verdict: str
 
 
+def mode_of(setup: Setup) -> str:
+    """Return the name of the mode in which a step runs, as it would be traced."""
+    numbers = setup.precision
+    precision = "autocast" if numbers.autocast else "fp32" if numbers.param == "fp32" else "bf16"
+    return mode(precision, setup.attention, setup.dropout > 0, int(setup.layout.micro))
+
+
 def is_measured(model: Model, setup: Setup, implementation: str) -> bool:
     """Whether what this step keeps for backward was counted on the code itself: never with 8-bit products, nor with
     what is trained beside frozen weights or a loss of its own, whose libraries were not run."""
@@ -39,20 +46,17 @@ def is_measured(model: Model, setup: Setup, implementation: str) -> bool:
         return False
     if numbers.compute not in EXACT_KEPT or setup.implementation.tuning is not None or setup.implementation.loss:
         return False
-    precision = "autocast" if numbers.autocast else "fp32" if numbers.param == "fp32" else "bf16"
-    name = mode(precision, setup.attention, setup.dropout > 0, int(setup.layout.micro))
-    return measured(implementation, model.family, name)
+    return measured(implementation, model.family, mode_of(setup))
 
 
-def width_of(step: PreparedStep, implementation: str) -> Width:
-    """How far the figures can lie from the formula's. Where nothing else is uncertain, live bytes are as far off as
-    those of traced steps of the same code were."""
-    setup = step.setup
-    counted = is_measured(step.model, setup, implementation) and setup.attention in setup.implementation.kernels
+def width_of(model: Model, setup: Setup, implementation: str) -> Width:
+    """Return how far the figures can lie from the formula's. Where nothing else is uncertain, live bytes are as far off
+    as those of traced steps of the same code were."""
+    counted = is_measured(model, setup, implementation) and setup.attention in setup.implementation.kernels
     width = setup.widths[0 if setup.layout.gpus == 1 else 1][0 if counted else 1]
     if implementation != "hf" or not counted or width.live != EXACT.live:
         return width
-    error = traced_error(step.model.family)
+    error = traced_error(model.family)
     return replace(width, live=(-error, error))
 
 
@@ -68,7 +72,7 @@ def evaluate(model: Model, setup: Setup, implementation: str, capacity: Number |
     step = prepare(model, setup)
     rank = worst_rank(step)
     live = leaf("memory/live", rank.live, "byte", TRUE)
-    width = width_of(step, implementation)
+    width = width_of(model, setup, implementation)
     found = allocator.reported(live, setup.layout.gpus, compiled, width, rank.flow(setup))
     copies = narrow_copies(setup, rank)
     if copies:

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from napkin.render.answer import Answer
+from napkin.render.screen import View
+
+AS_PIPED = View()
 
 
-def render(answer: Answer, form: str, explain: bool = False, rich: bool = False) -> str:
+def render(answer: Answer, form: str, view: View = AS_PIPED) -> str:
     """Return the answer as text, json, csv or markdown."""
     if form == "json":
         from napkin.render.json import to_json
 
-        return to_json(answer, explain)
+        return to_json(answer, view.explain)
     if form in ("csv", "markdown"):
         from napkin.render import tables
 
-        return tables.to_csv(answer) if form == "csv" else tables.to_markdown(answer, explain)
-    if rich:
-        from napkin.render.terminal import to_terminal
+        return tables.to_csv(answer) if form == "csv" else tables.to_markdown(answer, view.explain)
+    if answer.screen is None or view.verbose or view.explain or view.paths:
+        from napkin.render.text import to_text
 
-        return to_terminal(answer, explain)
-    from napkin.render.text import to_text
+        return to_text(answer, view)
+    from napkin.render.page import page_lines
 
-    return to_text(answer, explain)
+    return "\n".join(page_lines(answer.screen, answer, view)) + "\n"

@@ -12,6 +12,7 @@ from napkin.term import Term
 TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
 if TYPE_CHECKING:
     from napkin.render.chart import Chart
+    from napkin.render.screen import Screen
 
 
 Cell = str | int | float | bool | None | Sequence["Cell"] | Mapping[str, "Cell"]
@@ -50,11 +51,14 @@ class Answer:
     extra      further JSON keys                     units     column of rows → its unit
     plot       what --plot draws, a panel each (render/plot.py)
     listed     False where the rows say all for a person: text leaves the terms' lines out, JSON has them
+    screen     what a person sees (render/screen.py)
+    assumed    what the question left open and was taken, in a few words each
     problems   what went wrong: printed as errors, while the rest of the answer is shown
-    notes      remarks for stderr and the JSON's "notes"
+    notes      remarks for --verbose and the JSON's "notes"
     """
 
     __slots__ = (
+        "assumed",
         "command",
         "display",
         "extra",
@@ -67,6 +71,7 @@ class Answer:
         "problems",
         "rows",
         "rows_name",
+        "screen",
         "status",
         "terms",
         "title",
@@ -94,6 +99,8 @@ class Answer:
         plot: Sequence[Chart] = (),
         listed: bool = True,
         problems: Sequence[NapkinError] = (),
+        screen: Screen | None = None,
+        assumed: Sequence[str] = (),
     ) -> None:
         self.command = command
         self.title = title
@@ -112,6 +119,8 @@ class Answer:
         self.plot = plot
         self.listed = listed
         self.problems = tuple(problems)
+        self.screen = screen
+        self.assumed = list(assumed)
 
     def finite(self) -> list[Term]:
         """Return the published terms that are numbers; the others are named in the notes, once."""

@@ -1,46 +1,43 @@
-"""The answer as rich tables. Loaded only where stdout is a terminal that wants color."""
+"""What the stream is that an answer goes to: how wide, in color or not, and which characters it takes."""
 
 from __future__ import annotations
 
-import io
+import os
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
+if TYPE_CHECKING:
+    from typing import TextIO
 
-from napkin.render.answer import Answer
-from napkin.render.text import columns_of, explained, lines_of
+PIPED = 80
+"""Columns where the stream is no terminal and COLUMNS does not say."""
+PLAIN = str.maketrans(
+    {"█": "#", "▌": "#", "▒": "%", "·": ".", "×": "x", "–": "-", "—": "-", "−": "-", "…": "...", "µ": "u"}
+)
+"""Characters for a stream that has ASCII only."""
 
 
-def to_terminal(answer: Answer, explain: bool = False) -> str:
-    """Return ANSI text as wide as the terminal."""
-    out = io.StringIO()
-    console = Console(file=out, force_terminal=True, highlight=False)
-    if answer.title:
-        console.print(Text(answer.title, style="bold"))
-    quantities = lines_of(answer)
-    if quantities:
-        table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-        for style in ("cyan", "bold", "dim"):
-            table.add_column(style=style, overflow="fold")
-        for path, value, how in quantities:
-            table.add_row(Text(path), Text(value), Text(f"= {how}" if how else ""))
-        console.print(table)
-    for picture in answer.pictures:
-        for line in picture.splitlines() or [""]:
-            drawn = any(cell in line for cell in "█▒·")  # a bar is cut at the edge, text is wrapped
-            console.print(Text(line), no_wrap=drawn, overflow="crop" if drawn else "fold")
-    if answer.rows is not None:
-        names, cells = columns_of(answer)
-        table = Table(box=None, header_style="bold cyan", padding=(0, 2, 0, 0))
-        for name in names:
-            table.add_column(name, overflow="fold")
-        for row in cells:
-            table.add_row(*(Text(c) for c in row))
-        console.print(table)
-    if answer.verdict:
-        console.print(Text(f"verdict: {answer.verdict}", style="bold"))
-    if explain:
-        for line in ["", *explained(answer)]:
-            console.print(Text(line, style="dim"))
-    return out.getvalue()
+def width_of(stream: TextIO) -> int:
+    """Return the columns of a terminal; COLUMNS, else 80, where the stream is none."""
+    if stream.isatty():
+        try:
+            columns = os.get_terminal_size(stream.fileno()).columns
+        except OSError:
+            columns = 0
+        if columns > 0:
+            return columns
+    stated = os.environ.get("COLUMNS", "")
+    return int(stated) if stated.isdecimal() and 0 < int(stated) < 10_000 else PIPED
+
+
+def wants_color(stream: TextIO) -> bool:
+    """Whether an answer is colored: on a terminal, unless NO_COLOR or TERM=dumb says otherwise."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def readable(text: str, stream: TextIO) -> str:
+    """Return a text in characters that the stream has."""
+    try:
+        text.encode(stream.encoding or "utf-8")
+    except (UnicodeEncodeError, LookupError):
+        return text.translate(PLAIN)
+    return text

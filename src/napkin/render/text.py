@@ -1,8 +1,10 @@
-"""Plain text: a title, one line a quantity (path, value, how it is made), a table of rows, the verdict."""
+"""The answer in full for a person: every quantity by its path, inputs with their origins, notes, the tree of terms."""
 
 from __future__ import annotations
 
 from napkin.render.answer import Answer, Cell
+from napkin.render.page import folded, page_lines
+from napkin.render.screen import View
 from napkin.term import ASSUMED, Term, expression
 from napkin.units import human
 
@@ -54,9 +56,41 @@ def columns_of(answer: Answer) -> tuple[list[str], list[list[str]]]:
     return names, [[cell(row.get(name), answer.units.get(name)) for name in names] for row in rows]
 
 
-def to_text(answer: Answer, explain: bool = False) -> str:
-    """Return the answer for a pipe or a plain terminal."""
-    out = [answer.title] if answer.title else []
+def to_text(answer: Answer, view: View) -> str:
+    """Return the answer with what a person asked to see besides: paths, all quantities, notes, the tree of terms."""
+    listed = quantity_lines(answer, view.width) if view.paths else None
+    if answer.screen is None:
+        out = _unstated(answer, view) if listed is None else [answer.title, *listed]
+    else:
+        out = page_lines(answer.screen, answer, view, listed)
+    if view.verbose and not view.quiet:
+        if not view.paths:
+            out += ["", "quantities", *quantity_lines(answer, view.width, how=True)]
+        out += ["", "inputs", *_inputs(answer)]
+        out += [""] if answer.notes else []
+        for note in answer.notes:
+            out += folded(f"note: {note}", view.width, "", "      ")
+    if view.explain:
+        out += ["", *explained(answer)]
+    return "\n".join(out) + "\n"
+
+
+def quantity_lines(answer: Answer, width: int, how: bool = False) -> list[str]:
+    """Return a line for every published quantity: its path, its value, its interval; how: its formula below it where
+    that is too long for the line."""
+    lines = []
+    rows = [(path, value, f"= {said}" if how and said else "") for path, value, said in lines_of(answer, whole=True)]
+    for line, (_, _, said) in zip(grid([[path, value] for path, value, _ in rows]) if rows else [], rows, strict=True):
+        if said and len(line) + len(said) + 4 <= width:
+            lines.append(f"  {line}  {said}")
+        else:
+            lines += [f"  {line}", *(folded(said, width, " " * 6, " " * 8) if said else [])]
+    return lines
+
+
+def _unstated(answer: Answer, view: View) -> list[str]:
+    """Return an answer whose command states no screen: a line a quantity, the rows, the verdict."""
+    out = [answer.title] if answer.title and not view.quiet else []
     quantities = lines_of(answer)
     if quantities:
         out += [
@@ -68,9 +102,7 @@ def to_text(answer: Answer, explain: bool = False) -> str:
         out += grid([names, *cells]) if cells else ["no rows"]
     if answer.verdict:
         out.append(f"verdict: {answer.verdict}")
-    if explain:
-        out += ["", *explained(answer)]
-    return "\n".join(out) + "\n"
+    return out
 
 
 def explained(answer: Answer) -> list[str]:
@@ -81,7 +113,11 @@ def explained(answer: Answer) -> list[str]:
     for term in answer.finite():
         if term.name not in shown:
             _explain(term, 0, lines, shown, published)
-    lines += ["", "inputs"]
+    return [*lines, "", "inputs", *_inputs(answer), "", rests_on(answer)]
+
+
+def _inputs(answer: Answer) -> list[str]:
+    """Return a line for every input: its value and where it came from."""
     rows = [
         [
             f"  {name}",
@@ -92,9 +128,7 @@ def explained(answer: Answer) -> list[str]:
         ]
         for name, i in answer.inputs.items()
     ]
-    lines += grid(rows) if rows else ["  none"]
-    lines += ["", rests_on(answer)]
-    return lines
+    return grid(rows) if rows else ["  none"]
 
 
 def _explain(term: Term, depth: int, lines: list[str], shown: set[str], published: set[str]) -> None:

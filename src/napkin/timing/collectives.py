@@ -8,7 +8,6 @@ lies in one node brings its own network card. The factors of the payload are tho
 from __future__ import annotations
 
 from napkin import term
-from napkin.elementwise import Number
 from napkin.term import Term
 
 ONE, TWO = term.constant("1", 1), term.constant("2", 2)
@@ -26,23 +25,13 @@ def bus_bandwidth(name: str, ranks: Term, node: Term, stride: Term, link: Term, 
     return term.choose(name, term.greater(f"{name}/crosses_nodes", ranks, together), across, link)
 
 
-def gather_share(ranks: Number) -> Number:
-    """Return (n−1)/n: the part of the whole that a rank receives in an all-gather, or sends in a reduce-scatter."""
-    return (ranks - 1) / ranks
-
-
 def gathered(name: str, ranks: Term) -> Term:
-    """`gather_share` as a term."""
+    """Return (n−1)/n: the part of the whole that a rank receives in an all-gather, or sends in a reduce-scatter."""
     return term.divide(name, term.subtract(f"{name}/others", ranks, ONE), ranks)
 
 
-def all_reduce_bytes(payload: Number, ranks: Number) -> Number:
-    """Return 2(n−1)/n of the payload, what passes each rank: a reduce-scatter and an all-gather."""
-    return 2 * gather_share(ranks) * payload
-
-
 def all_reduced(name: str, payload: Term, ranks: Term) -> Term:
-    """`all_reduce_bytes` as a term."""
+    """Return 2(n−1)/n of the payload, what passes each rank: a reduce-scatter and an all-gather."""
     return term.multiply(name, TWO, gathered(f"{name}/share", ranks), payload)
 
 

@@ -1,4 +1,5 @@
-"""The lecture's first napkin: FLOPs = FLOP/s promised · MFU · GPUs · time, and cost = price · GPUs · time.
+"""The lecture's first napkin: FLOPs = FLOP/s promised · MFU · GPUs · time, and cost = price · GPUs · time; where the
+MFU is that of the steps, the calendar time is their time over the goodput.
 
 Whatever single quantity is missing follows; with a budget, two may be missing, as long as the equations tell them
 apart. N parameters, D tokens, n GPUs, u MFU, t time, c cost, p price, F FLOP, P peak of one GPU.
@@ -20,6 +21,7 @@ from napkin.term import (
     floor,
     multiply,
 )
+from napkin.timing.goodput import IN_MFU, Goodput
 
 HOUR = ("seconds_per_hour", 3600, "second/hour")
 KWH = ("joules_per_kWh", 3_600_000, "joule/kWh")
@@ -54,12 +56,17 @@ def unknowns(known: Mapping[str, Term], with_budget: bool) -> list[str]:
 
 
 def solve(
-    known: Mapping[str, Term], peak: Term, budget: Term | None = None, price: Term | None = None
+    known: Mapping[str, Term],
+    peak: Term,
+    budget: Term | None = None,
+    price: Term | None = None,
+    goodput: Goodput = IN_MFU,
 ) -> dict[str, Term]:
     """Every quantity of the run as a Term: those of `known`, and the missing ones from the two equations.
 
-    known    Terms by name among params, per_token (FLOP/token), tokens, gpus, mfu, time
+    known    Terms by name among params, per_token (FLOP/token), tokens, gpus, mfu, time (calendar)
     peak     FLOP/s/GPU, dense       budget, price  USD and USD/GPU-hour
+    goodput  the share of the calendar time that runs at this MFU
     A solved gpus is rounded up (gpus/exact next to it), params and tokens down."""
     have = dict(known)
     missing = unknowns(known, budget is not None)
@@ -80,12 +87,13 @@ def solve(
         have["flops"] = multiply("flops/total", have["per_token"], have["tokens"])
         if "mfu" not in have:
             assert busy is not None
-            promised = multiply("flops/promised", peak, busy)
+            promised = multiply("flops/promised", peak, goodput.uninterrupted(busy).renamed("gpu_seconds/training"))
             have["mfu"] = divide("mfu", have["flops"], promised, source=_MFU)
         elif "time" not in have and "gpus" in have:
-            have["time"] = divide("time", have["flops"], multiply("rate", peak, have["mfu"], have["gpus"]))
+            _take_time(have, peak, goodput)
         elif "gpus" not in have and "time" in have:
-            needed = divide("gpus/exact", have["flops"], multiply("work_per_gpu", peak, have["mfu"], have["time"]))
+            each = multiply("work_per_gpu", peak, have["mfu"], goodput.uninterrupted(have["time"]))
+            needed = divide("gpus/exact", have["flops"], each)
             _whole_gpus(have, needed)
         elif "time" not in have and "gpus" not in have:
             raise NapkinError(
@@ -95,7 +103,8 @@ def solve(
     else:
         if busy is None:
             raise NapkinError("too much is missing", "give --gpus and --within, or one of them and --budget")
-        have["flops"] = multiply("flops/total", peak, have["mfu"], busy)
+        training = goodput.uninterrupted(busy).renamed("gpu_seconds/training")
+        have["flops"] = multiply("flops/total", peak, have["mfu"], training)
         if "per_token" in have and "tokens" not in have:
             have["tokens"] = floor("tokens", divide("tokens/exact", have["flops"], have["per_token"]))
         elif "params" in missing and "tokens" in have:
@@ -103,12 +112,21 @@ def solve(
             have["per_token"] = six_n(have["params"])
     if "gpus/exact" in have:  # whole GPUs are done a little before the time allowed
         have["time/allowed"] = have["time"].renamed("time/allowed")
-        have["time"] = divide("time", have["flops"], multiply("rate", peak, have["mfu"], have["gpus"]))
+        _take_time(have, peak, goodput)
+    have["goodput"] = goodput.share
+    have.setdefault("time/uninterrupted", goodput.uninterrupted(have["time"]))
     have["gpu_hours"] = divide("gpu_hours", multiply("gpu_seconds", have["gpus"], have["time"]), hour)
     return have
 
 
 _MFU = "Chowdhery et al. 2022, arXiv:2204.02311, appendix B: observed throughput over the dense peak's"
+
+
+def _take_time(have: dict[str, Term], peak: Term, goodput: Goodput) -> None:
+    """Add the time of the run's FLOPs: uninterrupted, and by the calendar."""
+    rate = multiply("rate", peak, have["mfu"], have["gpus"])
+    have["time/uninterrupted"] = divide("time/uninterrupted", have["flops"], rate)
+    have["time"] = goodput.calendar(have["time/uninterrupted"])
 
 
 def _whole_gpus(have: dict[str, Term], exact: Term) -> None:

@@ -176,7 +176,7 @@ def unnamed(divided: bool, sharded: bool, alone: bool) -> tuple[Framework, Frame
     most: tuple[tuple[str, object], ...] = (("loss", "dtensor"), ("gather_again", False), ("swiglu", "split"))
     if not divided:
         least = (("loss", "compiled"), ("norms", "fused"), ("rotary", "kernel"), ("swiglu", "fused"))
-        most = (("norms", "fp32"), ("repeats", True))
+        most = (("norms", "fp32"), ("few_heads", "repeated"))
     return (
         Framework("least", says, source, implementation=implementation, gathers=sharded, differs=least),
         Framework(

@@ -7,7 +7,7 @@ million layers costs as much as one about a period. Positions may be arrays with
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from math import gcd, lcm
 
 from napkin.elementwise import Number, ceil_div, floor_div, is_array, maximum, minimum
@@ -183,15 +183,18 @@ def _cut(distance: Number, period: int, most: int, count: int) -> tuple[Number, 
 # --- making one ------------------------------------------------------------------------------------------------------
 
 
-def order_of(patterns: Iterable[Numbered], recompute: Recompute, untrained: int = 0) -> Order:
+def order_of(
+    patterns: Iterable[Numbered], recompute: Recompute, untrained: int = 0, between: Container[int] = ()
+) -> Order:
     """Return the order of layers in patterns under recomputation: `every:K` checkpoints blocks 0, K, 2K, …, the other
-    ways all or none. `untrained`: layers before the first trained one."""
+    ways all or none. `untrained`: layers before the first trained one. `between`: types that are no blocks."""
     always = recompute.kind in ("full", "group", OPERATIONS)
     variants: dict[Variant, int] = {}
+    skipped = 0
 
     def variant(kind: int, layer: int) -> int:
-        again = always or (recompute.kind == "every" and layer % recompute.k == 0)
-        return variants.setdefault(Variant(kind, again, layer < untrained), len(variants))
+        again = always or (recompute.kind == "every" and (layer - skipped) % recompute.k == 0)
+        return variants.setdefault(Variant(kind, again and kind not in between, layer < untrained), len(variants))
 
     segments: list[Segment] = []
 
@@ -199,7 +202,7 @@ def order_of(patterns: Iterable[Numbered], recompute: Recompute, untrained: int 
         """Append runs of (layers, kind) from layer `first` on, repeated; without repetition, one segment per run."""
         offset, pieces = 0, []
         for count, kind in runs:
-            for begin, end in _even(first + offset, first + offset + count, recompute, untrained):
+            for begin, end in _even(first + offset, first + offset + count, recompute, untrained, skipped):
                 pieces.append((begin - first, end - begin, variant(kind, begin)))
             offset += count
         if times > 1 and len(pieces) > 1:
@@ -220,6 +223,10 @@ def order_of(patterns: Iterable[Numbered], recompute: Recompute, untrained: int 
         if len(runs) == 1:  # equal layers are one layer, repeated; with `every:K`, K layers
             (count, kind), long = runs[0], recompute.k if recompute.kind == "every" else 1
             left = times * count
+            if kind in between:
+                layer = put([(left, kind)], layer)
+                skipped += left
+                continue
             if left >= 2 * long > 2:
                 layer = put([(long, kind)], layer, left // long)
                 left %= long
@@ -234,14 +241,14 @@ def order_of(patterns: Iterable[Numbered], recompute: Recompute, untrained: int 
     return Order(tuple(variants), tuple(segments))
 
 
-def _even(first: int, last: int, recompute: Recompute, untrained: int) -> Iterator[tuple[int, int]]:
+def _even(first: int, last: int, recompute: Recompute, untrained: int, skipped: int) -> Iterator[tuple[int, int]]:
     """Yield the parts of a run that are of one variant: each block that `every:K` checkpoints, those that keep nothing,
-    the others."""
+    the others. `skipped`: layers before that are no blocks."""
     begin = first
     while begin < last:
         end = last
         if recompute.kind == "every" and recompute.k > 1:
-            past = begin % recompute.k
+            past = (begin - skipped) % recompute.k
             end = begin + (1 if past == 0 else recompute.k - past)
         if begin < untrained:
             end = min(end, untrained)

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from napkin.commands.layout import degrees
 from napkin.commands.plan.pictures import curves, mfu_of, scatter
 from napkin.commands.plan.question import PlanQuestion
-from napkin.commands.plan.rows import COLUMNS, Row, command_line, displayed, machine_row, row_of, table, whole_run
+from napkin.commands.plan.rows import (
+    COLUMNS,
+    Row,
+    Standing,
+    command_line,
+    displayed,
+    machine_row,
+    missed,
+    row_of,
+    run_half,
+    table,
+    whole_run,
+)
 from napkin.commands.step_model import memory_terms
 from napkin.errors import BROKEN, NapkinError
 from napkin.evidence.utilization import utilization_terms
 from napkin.planning.alternatives import DOUBLINGS, nearest, reasons
-from napkin.planning.layouts import Scored, best, fewest_gpus, scored
+from napkin.planning.layouts import Scored, best, fewest_gpus, recommended, scored
 from napkin.planning.search import Found, Request
 from napkin.planning.usual import UsualChoice, usual_choices
+from napkin.planning.verdicts import FITS
 from napkin.render.answer import Answer, Shown
 from napkin.term import TRUE, Term, leaf
 from napkin.timing.step import step
@@ -37,15 +49,11 @@ def _one(question: PlanQuestion, gpus: int) -> Answer:
     found = question.layouts.find(request)
     if not len(found):
         return _impossible(question, request, found)
-    winner = best(question.layouts, found)
-    answer = _ranked(question, found, winner)
-    run = whole_run(question, winner)
-    if question.deadline is not None and run and run["time"] > question.deadline:
+    answer, chosen = _ranked(question, found)
+    late = missed(question, whole_run(question, chosen))
+    if late:
         answer.status, answer.verdict = BROKEN, "impossible"
-        answer.notes.append(
-            f"the best takes {human(run['time'], 'second')}, not {human(question.deadline, 'second')}: "
-            "--objective gpus finds how many GPUs it takes"
-        )
+        answer.notes.append(f"the recommended layout {late}: --min gpus finds how many GPUs it takes")
     return answer
 
 
@@ -60,7 +68,7 @@ def _impossible(question: PlanQuestion, request: Request, found: Found | None) -
             status=BROKEN,
         )
     what, other = near
-    answer = _ranked(question, other, best(question.layouts, other))
+    answer, _ = _ranked(question, other)
     answer.status, answer.verdict = BROKEN, "impossible"
     answer.title = f"{'; '.join(why)}\nnearest: {what}\n{answer.title}"
     answer.extra["reasons"] = why
@@ -71,16 +79,24 @@ def _impossible(question: PlanQuestion, request: Request, found: Found | None) -
 # --- one machine -----------------------------------------------------------------------------------------------------
 
 
-def _ranked(question: PlanQuestion, found: Found, winner: Scored) -> Answer:
-    """Answer with the best layouts as rows, and the best as quantities; then the runner-up, the Pareto front and the
-    usual choices."""
+def _ranked(question: PlanQuestion, found: Found) -> tuple[Answer, Scored]:
+    """Answer with the best layouts as rows, and the recommended one as quantities; then the runner-up, the Pareto front
+    and the usual choices. Return it with the recommended layout."""
     layouts, request = question.layouts, found.request
     half = layouts.half_width(request.gpus)
     front = found.front()
     listed = front[: question.rows] if question.pareto else found.distinct(question.rows)
-    entries = [(scored(layouts, found.layout(i)), i in front) for i in listed]
-    rows = [row_of(question, n, one, winner, half, on_front) for n, (one, on_front) in enumerate(entries, 1)]
-    terms, notes = _terms(question, winner, found)
+    entries = [scored(layouts, found.layout(i)) for i in listed]
+    leader = best(layouts, found)
+    chosen = recommended(layouts, found, leader)
+    rows = [
+        row_of(question, one, Standing(n, leader, i in front, one.layout == chosen.layout))
+        for n, (one, i) in enumerate(zip(entries, listed, strict=True), 1)
+    ]
+    if not question.pareto and not any(row["recommended"] for row in rows):
+        faster = int((found.score < chosen.token * (1 - 1e-9)).sum())
+        rows.append(row_of(question, chosen, Standing(max(faster, len(rows)) + 1, leader, recommended=True)))
+    terms, notes = _terms(question, chosen, found)
     answer = Answer(
         "plan",
         _title(question, request.gpus, found),
@@ -89,18 +105,22 @@ def _ranked(question: PlanQuestion, found: Found, winner: Scored) -> Answer:
         display=table([displayed(row) for row in rows]),
         notes=notes,
     )
+    wide = run_half(question, half)
     for term in answer.terms:
-        if term.name in ("step/time", "mfu", "hfu", "tokens_per_second_per_gpu"):
+        if term.name in ("step/time", "mfu", "hfu", "tokens_per_second_per_gpu", "time/uninterrupted"):
             answer.intervals[term.name] = (term.value / math.exp(half), term.value * math.exp(half))
-    usual = list(usual_choices(layouts, request, winner))
+        elif term.name in ("time", "gpu_hours", "cost"):
+            answer.intervals[term.name] = (term.value / math.exp(wide), term.value * math.exp(wide))
+    usual = list(usual_choices(layouts, request, chosen))
     answer.extra["columns"] = COLUMNS
     answer.extra["pareto"] = [_front_row(question, found, i) for i in front]
     answer.extra["popular"] = [_usual_row(one) for one in usual]
     answer.pictures = (
-        *((_why(entries[0][0], entries[1][0]),) if len(entries) > 1 else ()),
+        *_says_recommended(chosen, leader),
+        *((_why(entries[0], entries[1]),) if len(entries) > 1 else ()),
         f"time against memory: {_front_line(question, found, front)}",
         *(f"{one.name}: {one.why}" for one in usual),
-        f"as a step: {command_line(question, winner.layout)}",
+        f"as a step: {command_line(question, chosen.layout)}",
     )
     ties = int((found.score <= found.score.min() * math.exp(2 * half)).sum())
     answer.extra["ties"] = ties
@@ -113,7 +133,18 @@ def _ranked(question: PlanQuestion, found: Found, winner: Scored) -> Answer:
             "the batch is free: each layout takes the largest step that it can; they are ranked by time per token"
         )
     answer.plot = (scatter(question, found, front),)
-    return answer
+    return answer, chosen
+
+
+def _says_recommended(chosen: Scored, leader: Scored) -> tuple[str, ...]:
+    """Say why the recommended layout is not the fastest, where it is not."""
+    if chosen.layout == leader.layout:
+        return ()
+    slower = chosen.token / leader.token - 1
+    return (
+        f"recommended: surely fits ({human(chosen.used, 'byte')}), {slower:.1%} slower than the fastest, which may not "
+        f"({human(leader.used, 'byte')}): less than predictions tell apart",
+    )
 
 
 def _terms(question: PlanQuestion, winner: Scored, found: Found) -> tuple[list[Term], list[str]]:
@@ -132,7 +163,7 @@ def _step_terms(question: PlanQuestion, layout: Layout) -> tuple[list[Term], lis
     setup = layouts.setup(layout)
     whole = step(model, *layouts.timed(setup))
     shown = utilization_terms(model, setup, question.peak, whole)
-    memory, notes = memory_terms(model, setup, layouts.implementation)
+    memory, notes = memory_terms(model, setup, layouts.request.implementation)
     return [whole.time, *whole.time.parts, *shown, *memory], notes
 
 
@@ -204,13 +235,13 @@ def _each(question: PlanQuestion) -> Answer:
         if not len(found):
             rows.append({"gpus": gpus, "why": "no layout fits" if found.layouts else "no layout divides it"})
             continue
-        winner = best(layouts, found)
+        winner = recommended(layouts, found, best(layouts, found))
         first = first or winner
         rows.append(machine_row(question, gpus, winner, first))
     done = [row for row in rows if "step/time" in row]
     if not done:
         return _impossible(question, layouts.on(counts[-1]), None)
-    in_time = _in_time(question, done)
+    in_time = [row for row in done if row["misses"] is None]
     chosen = min(in_time or done, key=lambda row: _goal(question, row))
     answer = Answer(
         "plan",
@@ -219,7 +250,7 @@ def _each(question: PlanQuestion) -> Answer:
         rows=rows,
         display=table([_displayed(row) for row in rows]),
     )
-    if question.deadline is not None and not in_time:
+    if not in_time:
         answer.status, answer.verdict = BROKEN, "impossible"
     answer.extra["columns"] = {**COLUMNS, "gpus": "GPU", "tokens_per_second": "token/s"}
     answer.plot = tuple(curves(question, done))
@@ -233,15 +264,6 @@ def _goal(question: PlanQuestion, row: Row) -> float:
     if question.objective == "cost":
         return 1 / float(row["tokens_per_second_per_gpu"])
     return 1 / float(row["tokens_per_second"])
-
-
-def _in_time(question: PlanQuestion, rows: Sequence[Row]) -> list[Row]:
-    """Return the machines that meet the deadline."""
-    if question.deadline is None:
-        return list(rows)
-    if question.tokens is None:
-        raise NapkinError("--within needs --tokens", "how many tokens must be trained in that time?")
-    return [row for row in rows if row["time"] <= question.deadline]
 
 
 def _chosen_terms(row: Row) -> list[Term]:
@@ -266,15 +288,18 @@ def _displayed(row: Row) -> dict[str, str]:
 
 
 def _fewest(question: PlanQuestion) -> Answer:
-    """Answer with the fewest GPUs that train the tokens before the deadline."""
+    """Answer with the fewest GPUs on which a layout surely fits and keeps the deadline and the budget, if any."""
     layouts = question.layouts
-    assert question.tokens is not None
-    assert question.deadline is not None
-    gpus = fewest_gpus(layouts, question.tokens, question.deadline, DOUBLINGS)
+    limited = question.deadline is not None or question.budget is not None
+
+    def enough(one: Scored) -> bool:
+        return missed(question, whole_run(question, one)) is None and (limited or one.fit == FITS)
+
+    gpus = fewest_gpus(layouts, enough, DOUBLINGS)
     if gpus is None:
         return _impossible(question, layouts.on(layouts.request.node << DOUBLINGS), None)
     answer = _one(question, gpus)
     answer.terms = (leaf("gpus", gpus, "GPU"), *answer.terms)
     answer.inputs["gpus"] = Shown(gpus, None, "solved", "GPU")
-    answer.notes.append("the number of GPUs is the fewest among powers of two times the node, and eighths between them")
+    answer.notes.append("the number of GPUs is the fewest among powers of two and eighths between them, in whole nodes")
     return answer

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 
 from napkin.commands.confidence import read_confidence
+from napkin.commands.goodput import read_goodput
 from napkin.commands.inputs import Inputs
 from napkin.commands.machine import RATES, read_hardware
 from napkin.commands.model import read_model, read_sequence
@@ -26,6 +27,7 @@ from napkin.planning.layouts import LayoutQuestion
 from napkin.planning.search import Request, Timed
 from napkin.record import record, replace
 from napkin.term import Term
+from napkin.timing.goodput import Goodput
 from napkin.timing.rates import Rates
 from napkin.timing.step_layout import StepLayout
 from napkin.training.layout import Layout
@@ -45,7 +47,9 @@ class PlanQuestion:
 
     layouts    what is searched on each machine        counts      numbers of GPUs; empty: the fewest is asked for
     objective  time, cost or gpus                      tokens      of the whole run, or None
-    deadline   of the whole run, in seconds            price       USD per GPU-hour
+    deadline   of the whole run, in seconds            budget      of the whole run, USD
+    goodput    share of the run's calendar time that is training; None without tokens
+    price      USD per GPU-hour
     rows       layouts to list                         pareto      whether only the front is listed
     several    whether each machine's best is asked    peak        dense peak of one accelerator
     words      texts of the options that a line for `napkin step` repeats
@@ -57,6 +61,8 @@ class PlanQuestion:
     objective: str
     tokens: float | None
     deadline: float | None
+    budget: float | None
+    goodput: Goodput | None
     price: float | None
     rows: int
     pareto: bool
@@ -71,23 +77,20 @@ def read(inputs: Inputs) -> PlanQuestion:
     asked = inputs.value("gpus")  # a number, or a list of them
     several = isinstance(asked, list)
     counts = inputs.integers("gpus") if several else (inputs.integer("gpus"),) if asked is not None else ()
-    if not counts and "within" in inputs and "tokens" in inputs:
+    if not counts:
         inputs.default("objective", "gpus")  # what is left out is what is asked for
-    whole = "tokens" in inputs
-    inputs.depends(("within", "price"), whole, "only a whole run has them", "--tokens says how much is trained")
-    objective, deadline, tokens = (
-        inputs.text("objective"),
-        inputs.number_or_none("within"),
-        inputs.integer_or_none("tokens"),
-    )
+    objective, tokens = inputs.text("objective"), inputs.integer_or_none("tokens")
+    deadline, budget, price = (inputs.number_or_none(name) for name in ("within", "budget", "price"))
+    for name, limit in (("within", deadline), ("budget", budget)):
+        if limit is not None and tokens is None:
+            raise NapkinError(f"--{name} needs --tokens", f"how many tokens does --{name} limit?")
+    if budget is not None and price is None:
+        raise NapkinError("--budget needs --price", "add --price, USD per GPU-hour")
+    inputs.depends(("price",), tokens is not None, "only a whole run has a cost", "--tokens says how much is trained")
     one = len(counts) == 1 and not several and objective != "gpus"
     inputs.depends(("objective",), not one, "one machine's fastest layout is its cheapest", "several --gpus: 256..2048")
     if not counts and objective != "gpus":
-        raise NapkinError("--gpus is missing: how many?", "--gpus 1024, or --objective gpus --within 30d --tokens 15T")
-    if objective == "gpus" and (deadline is None or tokens is None):
-        raise NapkinError(
-            "--objective gpus needs --within and --tokens", "for example --within 30d --tokens 15T --objective gpus"
-        )
+        raise NapkinError("--gpus is missing: how many?", "--gpus 1024, or --min gpus for the fewest")
     return PlanQuestion(
         layouts=layouts,
         counts=counts,
@@ -95,7 +98,9 @@ def read(inputs: Inputs) -> PlanQuestion:
         objective=objective,
         tokens=tokens,
         deadline=deadline,
-        price=inputs.number_or_none("price"),
+        budget=budget,
+        goodput=read_goodput(inputs) if tokens is not None else None,
+        price=price,
         rows=inputs.integer("rows"),
         pareto=inputs.flag("pareto"),
         confidence=read_confidence(inputs),
@@ -135,7 +140,6 @@ def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
         half_width=_half_width(prediction, read_confidence(inputs)),
         peak=prediction.peak.value,
         per_sequence=float(counted),
-        implementation=read_implementation(inputs),
     )
     return question, prediction
 
@@ -172,6 +176,7 @@ def _read_request(inputs: Inputs, model: Model, setup: Setup, seq: int, node: in
         only=only,
         below=below,
         deep="zero" in only or "zero" in below,
+        implementation=read_implementation(inputs),
     )
     if not request.deep:
         inputs.note(

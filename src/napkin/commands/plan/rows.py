@@ -8,9 +8,11 @@ from typing import Any
 
 from napkin.commands.layout import degrees
 from napkin.commands.plan.question import PlanQuestion
+from napkin.evidence.constants import deviations
 from napkin.options.training import SETUP_DEFAULTS
 from napkin.planning.layouts import Scored
 from napkin.planning.verdicts import UNDECIDED
+from napkin.record import record
 from napkin.training.layout import Layout
 from napkin.units import human
 
@@ -28,42 +30,104 @@ COLUMNS = {
     "step/communication": "second",
     "step/bubble": "second",
     "time": "second",
+    "low": "second",
+    "high": "second",
+    "memory": "byte",
+    "time/uninterrupted": "second",
+    "goodput": "1",
     "gpu_hours": "GPU-hour",
     "cost": "USD",
 }
 """Units of the columns that have one."""
 
 
-def row_of(question: PlanQuestion, rank: int, one: Scored, best: Scored, half: float, on_front: bool) -> dict[str, Any]:
-    """Return everything that is said of a layout as a row; half: half the interval of ln t."""
-    seconds = one.time.value
+@record
+class Standing:
+    """What a row says of a layout in comparison with the others.
+
+    rank  from 1, the fastest      on_front  whether no layout beats it in time and memory both
+    best  the fastest layout       recommended  whether it is the one to take
+    """
+
+    rank: int
+    best: Scored
+    on_front: bool = False
+    recommended: bool = False
+
+
+def row_of(question: PlanQuestion, one: Scored, standing: Standing) -> dict[str, Any]:
+    """Return everything that is said of a layout as a row. time, low and high are those of the whole run by the
+    calendar where --tokens is given, else of a step."""
+    seconds, rank = one.time.value, standing.rank
+    half = question.layouts.half_width(int(one.layout.gpus))
+    shown = degrees(one.layout)
     row: dict[str, Any] = {
         "rank": rank,
-        **degrees(one.layout),
+        **shown,
+        "micro_batch": shown["micro-batch"],
+        "global_batch": shown["global-batch"],
         "step/time": seconds,
         "step/low": seconds / math.exp(half),
         "step/high": seconds * math.exp(half),
         "mfu": one.mfu,
         "tokens_per_second_per_gpu": 1 / one.token,
+        "memory": one.used,
         "memory/total": one.used,
         "memory/headroom": question.layouts.hardware.capacity - one.used,
         "fit": one.fit,
         "step/communication": one.part("step/communication"),
         "step/bubble": one.part("step/bubble"),
-        "tie": rank > 1 and one.token <= best.token * math.exp(2 * half),
-        "pareto": on_front,
+        "tie": rank > 1 and one.token <= standing.best.token * math.exp(2 * half),
+        "pareto": standing.on_front,
+        "recommended": standing.recommended,
+        "command": command_line(question, one.layout),
     }
-    return {**row, **whole_run(question, one)}
+    run = whole_run(question, one)
+    time, wide = (run["time"], run_half(question, half)) if run else (seconds, half)
+    row |= {"time": time, "low": time / math.exp(wide), "high": time * math.exp(wide)}
+    return {**row, **run, "misses": missed(question, run)}
+
+
+def run_half(question: PlanQuestion, half: float) -> float:
+    """Return half the interval of ln(calendar time): that of the step, and the spread of the goodput."""
+    spread = question.goodput.spread if question.goodput is not None else 0.0
+    return math.hypot(half, deviations(question.confidence) * spread)
 
 
 def whole_run(question: PlanQuestion, one: Scored) -> dict[str, float]:
-    """Return time, GPU-hours and cost of all tokens, where they are given."""
-    tokens, price = question.tokens, question.price
-    if tokens is None:
+    """Return calendar time, goodput, GPU-hours and cost of all tokens, where they are given."""
+    tokens, price, goodput = question.tokens, question.price, question.goodput
+    if tokens is None or goodput is None:
         return {}
-    hours = one.token * tokens / 3600
-    run = {"time": one.token * tokens / int(one.layout.gpus), "gpu_hours": hours}
+    share = float(goodput.share.value)
+    running = one.token * tokens / int(one.layout.gpus)
+    hours = one.token * tokens / 3600 / share
+    run = {"time": running / share, "time/uninterrupted": running, "goodput": share, "gpu_hours": hours}
     return {**run, "cost": hours * price} if price is not None else run
+
+
+def missed(question: PlanQuestion, run: Mapping[str, float]) -> str | None:
+    """Return which limits a whole run misses, in words; None where it keeps them."""
+    words = []
+    if question.deadline is not None and run["time"] > question.deadline:
+        words.append(f"misses --within by {human(run['time'] - question.deadline, 'second')}")
+    if question.budget is not None and run["cost"] > question.budget:
+        words.append(f"misses --budget by {human(run['cost'] - question.budget, 'USD')}")
+    return "; ".join(words) or None
+
+
+HIDDEN = (
+    *("step/low", "step/high", "tokens_per_second_per_gpu", "memory", "memory/headroom", "gpu_hours", "low", "high"),
+    *("micro_batch", "global_batch", "time/uninterrupted", "goodput", "command"),
+)
+"""Columns that a person does not read."""
+MARKS = {
+    "tie": ("tie", "≈"),
+    "pareto": ("pareto", "●"),
+    "recommended": ("use", "<- use"),
+    "misses": ("limit", "misses"),
+}
+"""Columns of marks: what they are called, and the mark."""
 
 
 def displayed(row: Row) -> dict[str, str]:
@@ -71,10 +135,10 @@ def displayed(row: Row) -> dict[str, str]:
     short = {"micro-batch": "mb", "global-batch": "batch"}
     shown: dict[str, str] = {}
     for name, value in row.items():
-        if name in ("step/low", "step/high", "tokens_per_second_per_gpu", "memory/headroom", "gpu_hours"):
+        if name in HIDDEN or (name == "time" and "goodput" not in row):
             continue
-        if name in ("tie", "pareto"):
-            shown[name] = ("≈" if name == "tie" else "●") if value else ""
+        if name in MARKS:
+            shown[MARKS[name][0]] = MARKS[name][1] if value else ""
         elif name in ("step/communication", "step/bubble"):
             shown[name.removeprefix("step/")] = f"{value / row['step/time']:.1%}"
         elif name == "memory/total":
@@ -92,7 +156,17 @@ def displayed(row: Row) -> dict[str, str]:
     return shown
 
 
-UNREMARKABLE = {"cp": "1", "ep": "1", "vp": "1", "zero": "0", "sp": "no", "recompute": "none", "tie": "", "pareto": ""}
+UNREMARKABLE = {
+    "cp": "1",
+    "ep": "1",
+    "vp": "1",
+    "zero": "0",
+    "sp": "no",
+    "recompute": "none",
+    "tie": "",
+    "pareto": "",
+    "limit": "",
+}
 
 
 def table(rows: list[dict[str, str]]) -> list[dict[str, str]]:
@@ -103,8 +177,8 @@ def table(rows: list[dict[str, str]]) -> list[dict[str, str]]:
 
 def machine_row(question: PlanQuestion, gpus: int, winner: Scored, first: Scored) -> dict[str, Any]:
     """Return the best layout of one machine as a row; its efficiency is its speed per GPU over the first machine's."""
-    row = row_of(question, 1, winner, winner, question.layouts.half_width(gpus), True)
-    dropped = ("rank", "tie", "pareto")
+    row = row_of(question, winner, Standing(1, winner))
+    dropped = ("rank", "tie", "pareto", "recommended")
     kept = {name: value for name, value in row.items() if name not in dropped}
     speed = row["tokens_per_second_per_gpu"]
     return {"gpus": gpus, **kept, "tokens_per_second": speed * gpus, "efficiency": speed * first.token}

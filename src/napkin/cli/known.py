@@ -1,0 +1,125 @@
+"""The names that an option or an argument may have as its value, for completion and hints. Each table is loaded only
+where it is asked for."""
+
+from __future__ import annotations
+
+import functools
+
+from napkin.options.registry import OPTIONS
+
+
+@functools.cache
+def known(name: str) -> tuple[str, ...] | frozenset[str]:
+    """Return the values of an option by its name, in every spelling that is read; empty where they are not names."""
+    if name in ("hardware", "accelerator"):
+        from napkin._tables import hardware
+
+        return frozenset(hardware.NAMES)
+    return frozenset(offered(name))
+
+
+@functools.cache
+def offered(name: str) -> tuple[str, ...]:
+    """Return the values of an option that completion offers, in their first spelling."""
+    read = _TABLES.get(name)
+    return OPTIONS[name].choices if read is None else read()
+
+
+def _hardware() -> tuple[str, ...]:
+    from napkin._tables import hardware
+
+    return tuple(sorted({*hardware.ACCELERATORS, *hardware.FAMILIES}))
+
+
+def _links() -> tuple[str, ...]:
+    from napkin._tables import hardware
+
+    return tuple(hardware.LINKS)
+
+
+def _models() -> tuple[str, ...]:
+    from napkin._tables.models import PRESETS
+
+    return tuple(PRESETS)
+
+
+def _families() -> tuple[str, ...]:
+    from napkin._tables.models import PRESETS
+
+    return tuple(sorted({str(fields["family"]) for fields in PRESETS.values()}))
+
+
+def _vendors() -> tuple[str, ...]:
+    from napkin._tables import hardware
+
+    return tuple(sorted({str(fields["vendor"]).lower() for fields in hardware.ACCELERATORS.values()}))
+
+
+def _formats() -> tuple[str, ...]:
+    from napkin.formats import FORMATS
+
+    return tuple(FORMATS)
+
+
+def _policies() -> tuple[str, ...]:
+    from napkin.training.precision import POLICIES
+
+    return tuple(POLICIES)
+
+
+def _optimizers() -> tuple[str, ...]:
+    from napkin.training.optimizers import OPTIMIZERS
+
+    return tuple(OPTIMIZERS)
+
+
+def _frameworks() -> tuple[str, ...]:
+    from napkin.training.frameworks import FRAMEWORKS
+
+    return tuple(FRAMEWORKS)
+
+
+def _implementations() -> tuple[str, ...]:
+    from napkin.operations.implementations import IMPLEMENTATIONS
+
+    return tuple(IMPLEMENTATIONS)
+
+
+def _stacks() -> tuple[str, ...]:
+    from napkin.evidence.software import STACKS
+
+    return tuple(STACKS)
+
+
+def _conventions() -> tuple[str, ...]:
+    from napkin.counting.conventions import NAMES
+
+    return tuple(NAMES)
+
+
+def _kinds_of_recomputation() -> tuple[str, ...]:
+    return ("none", "selective", "operations", "full", "every:2", "group:2", "group:sqrt")
+
+
+_TABLES = {
+    "hardware": _hardware,
+    "accelerator": _hardware,
+    "vendor": _vendors,
+    "link": _links,
+    "model": _models,
+    "like": _models,
+    "family": _families,
+    "dtype": _formats,
+    "cache-dtype": _formats,
+    "out-dtype": _formats,
+    "param-dtype": _formats,
+    "value": _formats,
+    "precision": _policies,
+    "optimizer": _optimizers,
+    "optimizer-name": _optimizers,
+    "framework": _frameworks,
+    "implementation": _implementations,
+    "stack": _stacks,
+    "flops": _conventions,
+    "recompute": _kinds_of_recomputation,
+}

@@ -1,0 +1,162 @@
+"""What other spellings mean: options of other tools, accelerators with a count, lists where one value belongs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from napkin.cli.known import known
+from napkin.errors import NapkinError
+from napkin.options import ranges
+from napkin.options.option import Option
+from napkin.options.synonyms import MEGATRON
+from napkin.record import record
+from napkin.units import Unreadable, count
+
+TRUE, FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
+
+
+@record
+class Meaning:
+    """What a spelling means: (option, text) each, or the hint of a refusal. used: the next word belongs to it."""
+
+    options: tuple[tuple[str, str], ...] = ()
+    refusal: str = ""
+    used: bool = False
+
+
+def plain(text: str) -> str:
+    """Return a word of another tool in lowercase with dashes: `FULL_SHARD auto_wrap` → `full-shard auto-wrap`."""
+    return " ".join(text.replace("_", "-").lower().split())
+
+
+def meaning(means: Mapping[str, str], value: str | None, ahead: str | None) -> Meaning | None:
+    """Return what a spelling means with its value, given in the same word or `ahead` in the next one; None where a
+    value is missing."""
+    text = ahead if value is None else value
+    if text is not None:
+        found = _meaning_of(means, plain(text))
+        if found is not None and (value is not None or "" not in means or found != means.get("*")):
+            return _read(found, text, value is None)
+    if value is None:
+        return _read(means[""], "", False) if "" in means else None
+    return Meaning(refusal=f"one of {', '.join(word for word in means if word.isalnum())}")
+
+
+def _meaning_of(means: Mapping[str, str], word: str) -> str | None:
+    """Return the meaning of what follows: the word itself, true or false, a number, anything that holds a part."""
+    if word in means:
+        return means[word]
+    if word in FALSE and "false" in means:
+        return means["false"]
+    if word in TRUE and "" in means:
+        return means[""]
+    if "#" in means and word.isdigit():
+        return means["#"]
+    for pattern, found in means.items():
+        if len(pattern) > 1 and pattern[0] == "*" == pattern[-1] and pattern[1:-1] in word:
+            return found
+    return means.get("*")
+
+
+def _read(meant: str, text: str, used: bool) -> Meaning:
+    """Read `--zero 3 --compile` as options with texts, `{}` replaced by the text; after `!` it is a hint."""
+    if meant.startswith("!"):
+        return Meaning(refusal=meant[1:], used=used)
+    words = [word.replace("{}", text) for word in meant.split()]
+    pairs: list[tuple[str, str]] = []
+    for word in words:
+        if word.startswith("--"):
+            pairs.append((word[2:], ""))
+        else:
+            pairs[-1] = (pairs[-1][0], word)
+    return Meaning(tuple(pairs), used=used)
+
+
+def is_megatron(words: Sequence[str]) -> bool:
+    """Whether a line was pasted from a launch of Megatron-LM: it holds an option that no other tool has."""
+    names = MEGATRON.split()
+    return any(word[2:].partition("=")[0].replace("_", "-") in names for word in words if word.startswith("--"))
+
+
+def machine(text: str) -> tuple[str, str] | None:
+    """Return (count, name) of `8xh100`, `h100x8`, `8 × H100` or `h100:8`; None for an accelerator alone."""
+    from napkin.inputs.hardware import normal
+
+    if normal(text) in known("hardware"):
+        return None
+    word = text.strip().lower().replace("×", "x").replace("*", "x").replace(":", "x")
+    at = -1
+    while (at := word.find("x", at + 1)) >= 0:
+        first, second = word[:at].strip(" -"), word[at + 1 :].strip(" -")
+        for number, name in ((first, second), (second, first)):
+            if number.isdigit() and 0 < len(number) < 8 and normal(name) in known("hardware"):
+                return number, name
+    return None
+
+
+def is_accelerator(text: str) -> bool:
+    """Whether a word names an accelerator, alone or with a count."""
+    from napkin.inputs.hardware import normal
+
+    name = normal(text)
+    parted = (set(one.split("-")) for one in known("hardware"))
+    return (
+        name in known("hardware")
+        or (name.isdigit() and any(name in parts for parts in parted))
+        or machine(text) is not None
+    )
+
+
+def is_several(option: Option, text: str, parse: object) -> bool:
+    """Whether a text is a list or a range of an option's values, where one value belongs."""
+    if "," not in text and ".." not in text:
+        return False
+    words = known(option.name)
+    if words:
+        return all(plain(part) in words for part in text.split(","))
+    if parse is not option.parse:
+        return False
+    try:
+        option.parse(text)
+    except Unreadable:
+        pass
+    else:
+        return False
+    try:
+        listed = len(ranges.values(option, text, option.name)) > 1
+    except NapkinError:
+        return False
+    return listed and not (digits(text) and any(group.startswith("0") for group in text.split(",")[1:]))
+
+
+def digits(text: str) -> str:
+    """Return the number that commas may only group: `8,192` is 8192; empty for what can only be a list."""
+    head, *groups = text.split(",")
+    grouped = bool(groups) and head.isdigit() and len(head) < 4 and all(len(g) == 3 and g.isdigit() for g in groups)
+    return "".join((head, *groups)) if grouped else ""
+
+
+def filled(hint: str, texts: Mapping[str, str]) -> str:
+    """Return a hint with the figures that the line gives for it."""
+    if "{twenty}" in hint:
+        return hint.replace("{twenty}", _times(texts.get("params"), 20) or "20 × the parameters")
+    if "{repeated}" in hint:
+        return hint.replace("{repeated}", _times(texts.get("tokens"), texts.get("epochs")) or "N")
+    return hint
+
+
+def _times(text: str | None, factor: str | int | None) -> str | None:
+    """Return a count times a factor, as it is typed: `70B` times 20 is `1.4T`."""
+    try:
+        total = count(text or "") * (factor if isinstance(factor, int) else count(factor or ""))
+    except Unreadable:
+        return None
+    for letter, size in (("T", 10**12), ("B", 10**9), ("M", 10**6)):
+        if total >= size:
+            return f"{total / size:g}{letter}"
+    return str(total)
+
+
+def is_count_of(text: str | None) -> bool:
+    """Whether a value is a number of accelerators, and not the name of one (`4090`)."""
+    return text is not None and text.isdigit() and not is_accelerator(text)

@@ -1,0 +1,72 @@
+"""Words that people type in place of a command, and what to say where none is meant exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from napkin.commands.command import MODULES
+from napkin.errors import NapkinError, did_you_mean
+
+SAME = {
+    "memory": "mem vram ram gpu-memory fit fits does-it-fit oom estimate-memory memory-usage estimate footprint",
+    "memory --inference": "inference infer serve serving",
+    "train-time": "time duration eta training-time traintime how-long train training days",
+    "hardware": "gpus gpu accelerators accelerator devices cards chips list-gpus list-hardware list-accelerators",
+    "models": "model list-models presets architectures archs",
+    "params": "parameters count param num-params count-params",
+    "flops": "flop",
+    "plan": "layout layouts parallelism search parallel sharding strategy",
+    "step": "step-time speed iteration",
+    "mfu": "utilization utilisation",
+    "max-params": "max-model largest biggest max-model-size",
+    "checkpoint": "ckpt checkpoints",
+    "dtype": "format formats dtypes",
+    "optimizer": "optimizers optim optimiser",
+    "compare": "diff",
+    "bench": "benchmark measure",
+    "data": "dataset corpus",
+}
+"""Command → words that mean the same."""
+
+HINTS = {
+    "cost price budget money dollars": "napkin train-time … --price 2: add what a GPU-hour costs",
+    "list ls show": "napkin models, or napkin hardware",
+    "matmul gemm": "napkin roofline matmul MxKxN --hardware h100, or napkin flops matmul MxKxN",
+    "throughput tps": "napkin step MODEL: tokens per second of a layout; napkin mfu: from measured ones",
+    "lora qlora finetune fine-tune finetuning": "napkin memory MODEL --lora-rank 16 --quantized nf4 --hardware h100",
+    "speedup scaling": "napkin sweep step MODEL --over gpus=8..1024",
+    "kv-cache kvcache cache": "napkin memory MODEL --inference --seq 8192",
+    "how-many how-many-gpus num-gpus": "napkin plan MODEL --hardware h100: leave out --gpus",
+    "chinchilla compute-optimal scaling-laws": "napkin train-time --params 70B --tokens 1.4T: 20 tokens a parameter",
+}
+"""Words → what to ask instead."""
+
+
+def command_of(words: Sequence[str]) -> list[str]:
+    """Return a command line that begins with a command of napkin's. Raises NapkinError (2) where none is meant."""
+    word = words[0].lower().replace("_", "-")
+    if word in MODULES:
+        return [word, *words[1:]]
+    for meant, spellings in SAME.items():
+        if word in spellings.split():
+            name, *options = meant.split()
+            return [name, *words[1:], *options]
+    if word in ("cost", "price") and any(one.startswith("--price") for one in words):
+        return ["train-time", *words[1:]]
+    if word.startswith("-"):
+        raise NapkinError(f"{words[0][:60]} stands before the command", "napkin COMMAND, then its options")
+    raise NapkinError(f"no such command {words[0][:60]!r}", _hint(words[0], word))
+
+
+def _hint(given: str, word: str) -> str:
+    for spellings, hint in HINTS.items():
+        if word in spellings.split():
+            return hint
+    from napkin.cli.known import known
+    from napkin.inputs.presets import is_preset
+
+    if is_preset(given):
+        return f"napkin memory {given}, or another command before the model"
+    if word in known("hardware"):
+        return f"napkin hardware {given}, or napkin max-params --hardware {given}"
+    return did_you_mean(word, MODULES) or "napkin --help lists the commands"

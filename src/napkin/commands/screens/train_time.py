@@ -1,0 +1,143 @@
+"""What a person sees of `train-time`: the quantity that was left out, and what the run takes besides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from napkin.commands.train_time_question import TrainTimeQuestion
+from napkin.render.answer import Answer
+from napkin.render.figures import amount, briefly, interval
+from napkin.render.screen import Next, Screen, quantities
+from napkin.term import Term
+from napkin.units import human
+
+SOLVED = ("mfu", "gpus", "tokens", "params")
+"""What can be left out besides the time, which is solved next to any of them where there is a budget."""
+ROUND = (("30d", 2592000), ("7d", 604800), ("1d", 86400), ("1h", 3600))
+"""Times that people ask for, as typed and in seconds."""
+PLANS = ("model", "tokens", "gpus", "hardware", "hardware-file", "seq", "price", "optimizer", "precision")
+"""What `plan` takes of this question."""
+
+
+def screen(question: TrainTimeQuestion, answer: Answer) -> Screen:
+    """Return the screen of an answered run."""
+    terms = {term.name: term for term in answer.terms}
+    wanted = _wanted(question)
+    return Screen(
+        _question(question, wanted),
+        _headline(question, answer, terms, wanted),
+        answer.verdict or "",
+        quantities(_rows(question, answer, terms, wanted), right=False),
+        next=_next(question, terms, wanted),
+    )
+
+
+def _wanted(question: TrainTimeQuestion) -> str:
+    """Return the path of what was left out: the answer."""
+    given = question.known
+    for name in SOLVED:
+        estimated = name == "mfu" and question.confidence is not None
+        if name not in given and not estimated and not (name == "params" and "per_token" in given):
+            return name
+    return "time"
+
+
+def _question(question: TrainTimeQuestion, wanted: str) -> list[str]:
+    """Return what was asked, as clauses."""
+    known = question.known
+    size = "a model" if "params" not in known else f"{amount(known['params'].value)} parameters"
+    tokens = f" on {amount(known['tokens'].value)} tokens" if "tokens" in known else ""
+    gpus = f"{human(known['gpus'].value, '1')} × " if "gpus" in known else ""
+    found = [(question.named or size) + tokens, gpus + question.hardware.name]
+    if "mfu" in known:
+        found.append(f"MFU {known['mfu'].value:.3g}")
+    if "time" in known:
+        found.append(f"within {briefly(known['time'].value, 'second')}")
+    if question.budget is not None:
+        found.append(f"for {human(question.budget.value, 'USD')}")
+    return found
+
+
+def _headline(question: TrainTimeQuestion, answer: Answer, terms: Mapping[str, Term], wanted: str) -> list[str]:
+    """Return the answer, its interval, and what follows from it."""
+    what = terms[wanted]
+    value = f"MFU {what.value:.3g}" if wanted == "mfu" else human(what.value, what.unit)
+    impossible = [f"IMPOSSIBLE: needs {value}, more than the hardware's peak"]
+    found = impossible if answer.verdict == "impossible" else [value]
+    if wanted in answer.intervals and question.confidence is not None:
+        found.append(interval(answer.intervals[wanted], what.unit, question.confidence))
+    if wanted != "time" and ("time/allowed" in terms or "time" not in question.known):
+        found.append(f"done in {human(terms['time'].value, 'second')}")
+    if "cost" in terms:
+        found.append(human(terms["cost"].value, "USD"))
+    return [*found, human(terms["gpu_hours"].value, "GPU-hour")]
+
+
+def _rows(
+    question: TrainTimeQuestion, answer: Answer, terms: Mapping[str, Term], wanted: str
+) -> list[tuple[str, str, str]]:
+    """Return the run's quantities: what it takes of the hardware, and what it gives off."""
+    rows = [("compute", human(terms["flops/total"].value, "FLOP"), _compared(answer, terms))]
+    mfu, gpus = terms["mfu"].value, terms["gpus"].value
+    peak = question.peak.value * gpus
+    speed = human(peak * mfu, "FLOP/s")
+    rows.append(("speed", speed, f"of {human(peak, 'FLOP/s')} dense peak"))
+    if "mfu" not in question.known and wanted != "mfu":
+        ends = answer.intervals.get("mfu")
+        said = "" if ends is None or question.confidence is None else interval(ends, "1", question.confidence)
+        rows.append(("MFU", human(mfu, "1", 3), "; ".join([part for part in (said, *_rests_on(answer)) if part])))
+    if "goodput" in terms and terms["goodput"].value != 1:
+        rows.append(("training", human(terms["time/uninterrupted"].value, "second"), "without interruptions"))
+        rows.append(
+            (
+                "goodput",
+                human(terms["goodput"].value, "1", 3),
+                "of the time is training; the rest failures and checkpoints",
+            )
+        )
+    if "gpus/exact" in terms:
+        rows.append(("exactly", human(terms["gpus/exact"].value, "GPU"), "rounded up to whole GPUs"))
+    if question.named:
+        rows.append(("model", human(terms["params"].value, "param"), ""))
+    if "energy" in terms:
+        rows.append(("energy", human(terms["energy"].value, "joule"), _emitted(terms)))
+    return rows
+
+
+def _compared(answer: Answer, terms: Mapping[str, Term]) -> str:
+    """Return the FLOPs next to a run that everyone knows, and next to the count by operation."""
+    said = []
+    if "flops/ratio" in terms:
+        said.append(f"{human(terms['flops/exact'].value, 'FLOP')} counted by operation")
+    known = answer.extra.get("context")
+    first = known[0] if isinstance(known, list) and known else None
+    if isinstance(first, Mapping):
+        said.append(f"{first['ratio']:.3g} × {first['name']}")
+    return "; ".join(said)
+
+
+def _rests_on(answer: Answer) -> list[str]:
+    """Return what an estimated MFU rests on."""
+    evidence = answer.extra.get("evidence")
+    return ["from published training runs"] if isinstance(evidence, list) and evidence else ["from the step model"]
+
+
+def _emitted(terms: Mapping[str, Term]) -> str:
+    tons = float(terms["carbon"].value) / 1000
+    return f"{tons:,.0f} t CO2e" if tons >= 10 else f"{tons * 1000:,.3g} kg CO2e"
+
+
+def _next(question: TrainTimeQuestion, terms: Mapping[str, Term], wanted: str) -> Next:
+    """Return what to ask next: with the MFU that published runs reach, the best layout, the GPUs for a deadline."""
+    if wanted == "gpus":
+        return Next({"gpus": str(terms["gpus"].value), "within": None, "budget": None})
+    if wanted == "mfu":
+        return Next({"within": None})
+    if "mfu" in question.known:
+        return Next({"mfu": None})
+    if wanted == "time" and question.named and question.step is None:
+        return Next(command="plan", keep=PLANS)
+    allowed = next((text for text, seconds in ROUND if seconds < terms["time"].value / 1.5), None)
+    if wanted == "time" and allowed and question.budget is None and question.step is None:
+        return Next({"gpus": None, "within": allowed})
+    return Next({"explain": True})

@@ -1,0 +1,48 @@
+"""The defaults of an answer in a few words each, those that surprise most first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from napkin.render.answer import Cell, Shown
+
+DEFAULTED = ("default", "class default", "assumed")
+
+
+def _number(value: Cell) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _recompute(value: Cell) -> str:
+    return "no recomputation" if value == "none" else f"recompute {value}"
+
+
+def _as_is(value: Cell) -> str:
+    return str(value)
+
+
+WORDS: Mapping[str, Callable[[Cell], str]] = {
+    "seq": lambda value: f"seq {_number(value)}",
+    "micro-batch": lambda value: f"micro-batch {_number(value)}",
+    "precision": _as_is,
+    "dtype": _as_is,
+    "optimizer": lambda value: {"adamw": "AdamW", "sgd": "SGD"}.get(str(value), str(value)),
+    "recompute": _recompute,
+    "batch": lambda value: f"batch {_number(value)}",
+    "cache-dtype": lambda value: f"{value} KV cache",
+    "attention": lambda value: f"{value} attention",
+    "global-batch": lambda value: f"global batch {_number(value)}",
+}
+"""Input → its value in words, in the order in which they are named."""
+
+
+def assumed_words(inputs: Mapping[str, Shown]) -> list[str]:
+    """Return what was taken by default, in words; a value of nothing is not named."""
+    found = []
+    for name, words in WORDS.items():
+        shown = inputs.get(name)
+        if name == "dtype" and "precision" in inputs:  # which says what the matmuls are in
+            continue
+        if shown is not None and shown.origin in DEFAULTED and shown.value is not None:
+            found.append(words(shown.value))
+    return found

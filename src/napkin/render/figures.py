@@ -1,0 +1,55 @@
+"""Numbers as a screen writes them: the best unit, few digits, an interval in one unit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from napkin.elementwise import Number
+from napkin.units import figures, human
+
+SIZES = ((2**50, "PiB"), (2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+COUNTS = ((10**12, "T"), (10**9, "B"), (10**6, "M"))
+
+
+def size(value: Number, largest: Number | None = None) -> str:
+    """Return bytes in binary units; largest: the largest of a column, whose unit and decimals all of it share."""
+    scale, unit = _scale(float(value if largest is None else largest))
+    if scale == 1:
+        return f"{value:,}" + (" byte" if value == 1 else " bytes") if isinstance(value, int) else f"{value:,.0f} bytes"
+    top, shown = float(value if largest is None else largest) / scale, float(value) / scale
+    decimals = 0 if top >= 1000 else 1 if top >= 10 else 2
+    if abs(shown) < 10**-decimals and value:
+        return size(value)
+    return f"{shown:,.{decimals}f} {unit}"
+
+
+def _scale(value: float) -> tuple[int, str]:
+    return next(((scale, unit) for scale, unit in SIZES if abs(value) >= scale), (1, "bytes"))
+
+
+def amount(value: Number) -> str:
+    """Return a count as it is typed: 70B, 15T, 8.03B; below a million all digits."""
+    for scale, letter in COUNTS:
+        if abs(value) >= scale:
+            return f"{figures(float(value) / scale, 3, strip=True)}{letter}" if value < 10**18 else f"{value:.2e}"
+    return f"{value:,}" if isinstance(value, int) else figures(float(value), strip=True)
+
+
+def briefly(value: Number, unit: str) -> str:
+    """Return a number that was given, without trailing zeros: `30 days`."""
+    number, blank, word = human(value, unit).partition(" ")
+    return (number.rstrip("0").rstrip(".") if "." in number else number) + blank + word
+
+
+def between(low: Number, high: Number, unit: str) -> str:
+    """Return an interval with its unit once where both ends have the same: `160 to 386 days`."""
+    ends = [size(end, high) if unit == "byte" else human(end, unit, 3) for end in (low, high)]
+    words = [end.split(" ", 1) for end in ends]
+    if len(words[0]) > 1 and words[0][1:] == words[1][1:]:
+        return f"{words[0][0]} to {ends[1]}"
+    return f"{ends[0]} to {ends[1]}"
+
+
+def interval(ends: Sequence[Number] | None, unit: str, level: float = 0.9) -> str:
+    """Return an interval with its level: `90%: 160 to 386 days`; nothing where there is none."""
+    return "" if ends is None else f"{level:.0%}: {between(ends[0], ends[1], unit)}"

@@ -1,0 +1,47 @@
+"""The command line of an answer's question, to be pasted: with some options changed, or under another command."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from napkin.options.registry import OPTIONS
+from napkin.render.answer import Shown
+from napkin.render.screen import Next
+
+SPELLED = ("given", "run file", "from file")
+"""Origins of the inputs that a command line states."""
+SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%+=:,./_-")
+
+
+def pieces_of(following: Next, command: str, inputs: Mapping[str, Shown]) -> list[str]:
+    """Return the command as pieces that belong together: the words up to the arguments, then an option each."""
+    texts: dict[str, str | bool | None] = {}
+    for name, shown in inputs.items():
+        if shown.origin not in SPELLED or (shown.origin == "from file" and "from" in inputs) or name not in OPTIONS:
+            continue
+        if following.keep is not None and name not in following.keep:
+            continue
+        texts[name] = shown.value if isinstance(shown.value, bool) else _written(shown)
+    texts |= following.changes
+    arguments = [text for name, text in texts.items() if OPTIONS[name].positional and isinstance(text, str)]
+    pieces = [" ".join(["napkin", following.command or command, *arguments])]
+    for name, text in texts.items():
+        if OPTIONS[name].positional or text is None:
+            continue
+        if isinstance(text, bool):
+            pieces.append(f"--{name}" if text else f"--no-{name}")
+        else:
+            pieces.append(f"--{name} {text}")
+    return pieces
+
+
+def _written(shown: Shown) -> str:
+    """Return an input as it can be typed again."""
+    if shown.text is None and isinstance(shown.value, (list, tuple)):
+        return " ".join(quoted(str(word)) for word in shown.value)
+    return quoted(str(shown.value) if shown.text is None else shown.text)
+
+
+def quoted(text: str) -> str:
+    """Return a word for a shell: in quotes where it holds more than letters, digits and plain signs."""
+    return text if text and SAFE.issuperset(text) else "'" + text.replace("'", "'\"'\"'") + "'"

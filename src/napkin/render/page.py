@@ -1,0 +1,226 @@
+"""A screen laid out as lines of text, as wide as the terminal: nothing wraps inside a cell, no name is cut."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from napkin.render.answer import Answer
+from napkin.render.assumed import assumed_words
+from napkin.render.line import pieces_of
+from napkin.render.screen import Bar, Column, Screen, Table, View
+
+INDENT = "  "
+GAP = "  "
+BAR, LEAST_BAR = 24, 6
+"""Cells of a bar column: at most, and the fewest that are worth drawing."""
+TONES = {
+    "fits": "32",
+    "holds": "32",
+    "does not fit": "31",
+    "broken": "31",
+    "impossible": "31",
+    "too close to call": "33",
+    "too close": "33",
+    "close": "33",
+}
+"""Verdict → its color, as an ANSI code."""
+BOLD, DIM, DRAWN = "1", "2", "36"
+
+
+def page_lines(screen: Screen, answer: Answer, view: View, listed: Sequence[str] | None = None) -> list[str]:
+    """Return the lines of an answer's screen; listed: lines to show in place of its table."""
+    paint = _Paint(view.color)
+    if view.quiet:
+        return _quiet(screen, view, paint)
+    lines = [clauses(screen.question, view.width)] if screen.question else []
+    if screen.headline:
+        lines.append(paint(INDENT + spaced(screen.headline, view.width - len(INDENT)), BOLD, TONES.get(screen.verdict)))
+    if listed is not None:
+        lines += listed
+    elif screen.table is not None:
+        lines += table_lines(screen.table, view.width, paint)
+    lines += [line for text in screen.remarks for line in folded(text, view.width, INDENT)]
+    words = [*answer.assumed, *assumed_words(answer.inputs)]
+    if words:
+        lines.append(_assumed(words, view.width, paint))
+    if screen.next is not None:
+        lines += _command(pieces_of(screen.next, answer.command, answer.inputs), view.width, paint)
+    return lines
+
+
+class _Paint:
+    """Text in ANSI codes, or as it is."""
+
+    def __init__(self, color: bool) -> None:
+        self.color = color
+
+    def __call__(self, text: str, *codes: str | None) -> str:
+        used = ";".join(code for code in codes if code)
+        return f"\x1b[{used}m{text}\x1b[0m" if self.color and used and text.strip() else text
+
+
+def _quiet(screen: Screen, view: View, paint: _Paint) -> list[str]:
+    """Return line 2, or the rows of a listing."""
+    if screen.headline and not screen.listing:
+        return [paint("   ".join(screen.headline), BOLD, TONES.get(screen.verdict))]
+    if screen.table is None:
+        return []
+    bare = [Column("", c.right, c.drop, c.remark) for c in screen.table.columns]
+    return [
+        line[len(INDENT) :] for line in table_lines(Table(bare, screen.table.rows), view.width + len(INDENT), paint)
+    ]
+
+
+def clauses(parts: Sequence[str], width: int) -> str:
+    """Return clauses joined by commas; the last ones that do not fit become an ellipsis."""
+    for count in range(len(parts), 0, -1):
+        text = ", ".join(parts[:count]) + (", …" if count < len(parts) else "")
+        if len(text) <= width or count == 1:
+            return text
+    return ""
+
+
+def spaced(parts: Sequence[str], width: int) -> str:
+    """Return parts three blanks apart, without the last ones that do not fit."""
+    for count in range(len(parts), 0, -1):
+        text = "   ".join(parts[:count])
+        if len(text) <= width or count == 1:
+            return text
+    return ""
+
+
+def folded(text: str, width: int, indent: str, hang: str | None = None) -> list[str]:
+    """Return a sentence as lines that break at blanks; hang: the indent of the later lines."""
+    lines, line = [], indent
+    for word in text.split():
+        if line.strip() and len(line) + len(word) > width:
+            lines.append(line.rstrip())
+            line = indent if hang is None else hang
+        line += word + " "
+    return [*lines, line.rstrip()] if line.strip() else lines
+
+
+def table_lines(table: Table, width: int, paint: _Paint | None = None) -> list[str]:
+    """Return a table's lines; columns go, those with the highest `drop` first, until it fits the width."""
+    paint = paint or _Paint(False)
+    if not table.rows:
+        return []
+    shown = [i for i in range(len(table.columns)) if _is_used(table, i)]
+    while _least(table, shown) > width - len(INDENT):
+        goes = max(shown, key=lambda i: (table.columns[i].drop, i))
+        if not table.columns[goes].drop:
+            break
+        shown.remove(goes)
+    columns = [table.columns[i] for i in shown]
+    rows = [[row[i] for i in shown] for row in table.rows]
+    fixed = _least(table, shown)
+    widths = [_width(table, i) for i in shown]
+    drawn = [at for at, i in enumerate(shown) if _is_drawn(table, i)]
+    remarked = max((len(str(row[at])) for at, c in enumerate(columns) if c.remark for row in rows), default=0)
+    for at in drawn:
+        free = width - len(INDENT) - fixed + LEAST_BAR
+        wanted = free - remarked - (len(GAP) if remarked else 0)
+        widths[at] = max(LEAST_BAR, min(BAR, free, wanted))
+    lines = []
+    if any(column.name for column in columns):
+        heads = [_set(c.name, w, c.right) for c, w in zip(columns, widths, strict=True)]
+        lines.append(paint(INDENT + GAP.join(heads).rstrip(), DIM))
+    for row in rows:
+        lines.append(_row(row, columns, widths, width, paint))
+    return lines
+
+
+def _is_used(table: Table, at: int) -> bool:
+    return bool(table.columns[at].name) or any(row[at] != "" for row in table.rows)
+
+
+def _is_drawn(table: Table, at: int) -> bool:
+    return any(isinstance(row[at], Bar) for row in table.rows)
+
+
+def _width(table: Table, at: int) -> int:
+    """Return the cells that a column needs; none for remarks, which take what is left."""
+    column = table.columns[at]
+    if column.remark:
+        return 0
+    cells = [LEAST_BAR if isinstance(row[at], Bar) else len(str(row[at])) for row in table.rows]
+    return max(len(column.name), *cells)
+
+
+def _least(table: Table, shown: Sequence[int]) -> int:
+    """Return the fewest cells of these columns with the gaps between them; remarks may be left out."""
+    kept = [i for i in shown if not table.columns[i].remark]
+    return sum(_width(table, i) for i in kept) + len(GAP) * (len(kept) - 1)
+
+
+def _row(row: Sequence[str | Bar], columns: Sequence[Column], widths: Sequence[int], width: int, paint: _Paint) -> str:
+    """Return one row: each cell in its column, a remark as far as its clauses fit."""
+    text, used = INDENT, len(INDENT)
+    last = max((at for at, cell in enumerate(row) if cell != ""), default=0)
+    for at, (cell, column, wide) in enumerate(zip(row, columns, widths, strict=True)):
+        if at > last:
+            break
+        if at:
+            text, used = text + GAP, used + len(GAP)
+        if isinstance(cell, Bar):
+            drawn = _drawn(cell, wide)
+            text += paint(drawn.ljust(wide), DIM if cell.mark == "·" else DRAWN)
+        elif column.remark:
+            said = _said(cell, width - used)
+            text += said if said in TONES and paint.color is False else paint(said, TONES.get(said))
+            wide = len(said)
+        else:
+            text += _set(paint(cell, BOLD if cell in TONES else None, TONES.get(cell)), wide, column.right, len(cell))
+        used += wide
+    return text.rstrip()
+
+
+def _set(text: str, width: int, right: bool, length: int | None = None) -> str:
+    """Return a cell padded to its width; length: the cells that the text takes, where it holds color codes."""
+    blanks = " " * (width - (len(text) if length is None else length))
+    return blanks + text if right else text + blanks
+
+
+def _said(remark: str, room: int) -> str:
+    """Return a remark without the last clauses that do not fit."""
+    parts = remark.split("; ")
+    for count in range(len(parts), 0, -1):
+        text = "; ".join(parts[:count])
+        if len(text) <= room:
+            return text
+    return ""
+
+
+def _drawn(bar: Bar, width: int) -> str:
+    """Return a bar of half cells; what is above nothing is seen."""
+    first = round(width * bar.start)
+    halves = round(2 * width * min(bar.end, 1.0)) - 2 * first
+    if bar.mark != "█":
+        return " " * first + bar.mark * max(halves // 2, 0)
+    if bar.end > bar.start:
+        halves = max(halves, 1)
+    return " " * first + "█" * (halves // 2) + "▌" * (halves % 2)
+
+
+def _assumed(words: Sequence[str], width: int, paint: _Paint) -> str:
+    """Return the line of what was assumed; what does not fit is counted."""
+    for count in range(len(words), -1, -1):
+        left = len(words) - count
+        parts = [*words[:count], *([f"{left} more (-v)"] if left else [])]
+        text = ", ".join(parts)
+        if len("assumed: ") + len(text) <= width or not count:
+            return paint("assumed:", DIM) + " " + text
+    return ""
+
+
+def _command(pieces: Sequence[str], width: int, paint: _Paint) -> list[str]:
+    """Return a command to paste, continued with a backslash between its options."""
+    lines, line = [], "next:"
+    for piece in pieces:
+        if line.strip() and line != "next:" and len(line) + 1 + len(piece) + 2 > width:
+            lines.append(f"{line} \\")
+            line = " " * 7
+        line += f" {piece}"
+    lines.append(line)
+    lines[0] = paint("next:", DIM) + lines[0][len("next:") :]
+    return lines

@@ -1,0 +1,118 @@
+"""What a person sees of an answer, stated by its command and laid out by render/page.py.
+
+A command states its screen in words that a PyTorch user knows, each number formatted from a term that the answer
+publishes, so that text and JSON agree:
+
+    Screen(
+        ("70B parameters on 15T tokens", "1,024 × H100 SXM 80GB", "MFU 0.5"),   line 1: the question
+        ("143.9 days", "3.54 M GPU-hours"),                                     line 2: the answer
+        table=quantities((("compute", "6.300e24 FLOP"), ("energy", "3.54 GWh", "1,363 t CO2e"))),
+        next=Next({"mfu": None}),
+    )
+
+What does not fit a narrow terminal is left out in a fixed order: the last parts of lines 1 and 2, the columns of the
+table with the highest `drop`, the last clauses of a remark. What an answer's inputs took by default is named in the
+line `assumed:` without the command's doing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from napkin.record import record
+
+
+@record
+class Bar:
+    """A cell that is drawn: from `start` to `end`, as shares of the column's width."""
+
+    end: float
+    start: float = 0.0
+    mark: str = "█"
+
+
+@record
+class Column:
+    """A column of a table: its heading, whether it is flush right, and how early it goes when the terminal is narrow.
+
+    drop: columns with the highest number go first; 0 stays. A `remark` loses its last clauses (after `; `) first.
+    """
+
+    name: str = ""
+    right: bool = False
+    drop: int = 0
+    remark: bool = False
+
+
+@record
+class Table:
+    """Rows of cells, one row a line; a heading line where a column has a name."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[str | Bar]]
+
+
+@record
+class Next:
+    """A command to paste: the question's own options with some changed, under its own command or another.
+
+    changes  option → its new text, True for a flag, or None to leave it out
+    command  "" for the question's own              keep  options that the other command takes; None: all
+    """
+
+    changes: Mapping[str, str | bool | None] = MappingProxyType({})
+    command: str = ""
+    keep: Sequence[str] | None = None
+
+
+@record
+class Screen:
+    """The text form of an answer.
+
+    question  line 1 as clauses              headline  line 2: the answer first, then its range, then what goes with it
+    verdict   the word that colors line 2; "" where nothing is judged
+    table     the one table                  remarks   lines below it
+    next      what to ask now                listing   the rows are the answer: no headline is needed, none is cut
+    """
+
+    question: Sequence[str]
+    headline: Sequence[str] = ()
+    verdict: str = ""
+    table: Table | None = None
+    remarks: Sequence[str] = ()
+    next: Next | None = None
+    listing: bool = False
+
+
+@record
+class View:
+    """How a person wants an answer: the width, in color or not, and how much of it.
+
+    verbose: all quantities, inputs and notes too   quiet: line 2 only   paths: the JSON paths in place of the table
+    explain: the tree of every quantity too
+    """
+
+    width: int = 80
+    color: bool = False
+    explain: bool = False
+    verbose: bool = False
+    quiet: bool = False
+    paths: bool = False
+
+
+QUANTITIES = (Column(), Column(right=True), Column(drop=1), Column(remark=True))
+"""Columns of a table of quantities: what it is, how much, a bar, a remark."""
+
+
+def quantities(rows: Sequence[Sequence[str | Bar]], right: bool = True) -> Table:
+    """Return a table of (label, value, remark) or (label, value, bar, remark); right: values flush right."""
+    bars = any(isinstance(cell, Bar) for row in rows for cell in row)
+    full = []
+    for row in rows:
+        label, value, *rest = row
+        drawn: str | Bar = next((cell for cell in rest if isinstance(cell, Bar)), "")
+        remark = next((cell for cell in rest if isinstance(cell, str)), "")
+        full.append((label, value, drawn, remark) if bars else (label, value, remark))
+    columns = [QUANTITIES[0], Column(right=right), *([QUANTITIES[2]] if bars else []), QUANTITIES[3]]
+    return Table(columns, full)

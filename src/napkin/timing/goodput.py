@@ -1,0 +1,36 @@
+"""Calendar time of a run: the time of its uninterrupted steps over the share of the calendar that is training.
+
+Checkpoints, evaluation, interruptions, restarts and slow steps take the rest:
+
+    time = time/uninterrupted / goodput
+"""
+
+from __future__ import annotations
+
+from napkin.record import record
+from napkin.term import GIVEN, Term, constant, divide, multiply
+
+
+@record
+class Goodput:
+    """The share of a run's calendar time that is training at a good step's rate; spread: σ of its logarithm."""
+
+    share: Term
+    spread: float = 0.0
+
+    def calendar(self, uninterrupted: Term) -> Term:
+        """Return the calendar time of uninterrupted seconds."""
+        return divide("time", uninterrupted, self.share)
+
+    def uninterrupted(self, calendar: Term) -> Term:
+        """Return the seconds of training in a calendar time."""
+        return multiply("time/uninterrupted", calendar, self.share)
+
+    @property
+    def is_given(self) -> bool:
+        """Whether the user stated it."""
+        return self.share.kind == GIVEN
+
+
+IN_MFU = Goodput(constant("goodput", 1, "1", "the given MFU is that of the whole run"))
+"""The share where a whole-run MFU is given, which has all losses in it."""

@@ -1,0 +1,227 @@
+"""Fields of a config.json: what the class reads counts, what it does not read cannot, and default files are read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from napkin._tables.class_fields import ANYWHERE, READ
+from napkin.architectures import MODULES, WRAPPERS, build
+from napkin.counting.params import params
+from napkin.errors import REFUSED, USAGE, NapkinError
+from napkin.inputs.load import Document
+from napkin.inputs.model import config_from
+from napkin.inputs.unread import distance
+from tests.conftest import ROOT, model_of, run_line
+
+LLAMA: dict[str, Any] = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+    "vocab_size": 128,
+    "tie_word_embeddings": False,
+}
+COUNT = 2 * 128 * 64 + 4 * (2 * 64 * 64 + 2 * 64 * 16 + 3 * 64 * 96 + 2 * 64) + 64
+SAVED: list[tuple[str, dict[str, Any]]] = json.loads(
+    Path(ROOT, "tests/data/default_configs.json").read_text(encoding="utf-8")
+)["rows"]
+NOT_BUILT = {
+    "cohere_compass": "the default rotary parameters lack the attention of its layers: KeyError",
+    "cohere_compass_text": "the same",
+    "deepseek_v2": "chooses None experts: its step fails",
+    "dots1": "has None experts: TypeError",
+    "esm": "has None tokens: TypeError",
+    "gemma4_unified_assistant": "has no training step of its own",
+    "lfm2_moe": "has None layer types: TypeError",
+    "qwen4_exp": "has None indexer heads: TypeError",
+    "qwen4_exp_text": "the same",
+}
+"""Default configurations of which transformers 5.23.0 makes no model, or none that runs."""
+
+
+def refusal(fields: dict[str, Any]) -> NapkinError:
+    with pytest.raises(NapkinError) as caught:
+        model_of(fields)
+    return caught.value
+
+
+def asked(fields: dict[str, Any], *options: str) -> Any:
+    return run_line(["params", "-", *options, "--json"], stdin=json.dumps(fields))
+
+
+# --- what the class does not read ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("field", ["turbo_mode", "num_memory_slots", "experts_for_fun", "auto_map_v2"])
+def test_a_field_that_the_class_does_not_read_changes_nothing_and_is_named(field: str) -> None:
+    answer = asked({**LLAMA, field: 7})
+    assert answer.status == 0
+    assert answer.values["params/total"] == COUNT
+    (note,) = [note for note in answer.data["notes"] if field in note]
+    assert "llama" in note
+
+
+def test_strict_config_refuses_it() -> None:
+    outcome = asked({**LLAMA, "turbo_mode": 7}, "--strict-config")
+    assert outcome.status == REFUSED
+    assert "turbo_mode" in outcome.err
+    assert asked({**LLAMA, "turbo_mode": 7}, "--strict-config", "--assume-ignorable", "turbo_mode").status == 0
+    assert asked({**LLAMA, "rope_theta": 1e6, "transformers_version": "4.1"}, "--strict-config").status == 0
+
+
+def test_every_command_that_reads_a_model_takes_strict_config() -> None:
+    for command in ("params", "flops --seq 16", "memory --seq 16", "train-time --tokens 1e6"):
+        line = [*command.split()[:1], "-", *command.split()[1:], "--strict-config"]
+        assert run_line(line, stdin=json.dumps({**LLAMA, "turbo_mode": 7})).status == REFUSED
+
+
+@pytest.mark.parametrize(
+    ("model_type", "field", "value"),
+    [
+        ("mpt", "expansion_ratio", 8),  # the class's MLP is 4 times as wide, whatever the file says
+        ("bart", "normalize_before", True),
+        ("bloom", "n_inner", 512),
+    ],
+)
+def test_a_value_that_other_code_reads_does_not_matter_to_the_class(model_type: str, field: str, value: object) -> None:
+    fields = dict(dict(SAVED)[model_type])
+    assert field not in json.loads(READ[model_type])
+    before = params(model_of(fields))["params/total"].value
+    model = model_of({**fields, field: value})
+    assert params(model)["params/total"].value == before
+    assert any(field in note for note in model.notes)
+
+
+# --- what it reads ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"is_causal": False}, "is_causal"),
+        ({"per_layer_config": {"0": {"intermediate_size": 32}}}, "per_layer_config"),
+        ({"model_type": "gemma", "use_bidirectional_attention": "sometimes"}, "use_bidirectional_attention"),
+    ],
+)
+def test_a_field_that_the_class_reads_and_napkin_does_not_understand_is_refused(
+    changes: dict[str, Any], named: str
+) -> None:
+    problem = refusal({**LLAMA, **changes})
+    assert problem.status in (REFUSED, USAGE)
+    assert named in problem.message
+
+
+def test_its_default_value_is_understood() -> None:
+    fields = dict(dict(SAVED)["deberta-v2"])
+    reads = json.loads(READ["deberta-v2"])
+    assert "talking_head" not in fields
+    assert params(model_of({**fields, "position_buckets": reads["position_buckets"] or -1}))["params/total"].value
+
+
+# --- misspellings ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("num_key_value_head", "num_key_value_heads"),
+        ("intermediate_sizes", "intermediate_size"),
+        ("tie_word_embedding", "tie_word_embeddings"),
+        ("attention_bais", "attention_bias"),
+        ("hed_dim", "head_dim"),
+    ],
+)
+def test_a_probable_misspelling_is_refused_with_the_field_meant(written: str, meant: str) -> None:
+    fields = {key: value for key, value in LLAMA.items() if key != meant}
+    problem = refusal({**fields, written: LLAMA.get(meant, 8)})
+    assert problem.status == REFUSED
+    assert written in problem.message or meant in problem.message
+    assert meant in f"{problem.message} {problem.hint}"
+
+
+def test_the_right_spelling_next_to_it_settles_what_is_meant() -> None:
+    assert params(model_of({**LLAMA, "num_key_value_head": 3}))["params/total"].value == COUNT
+
+
+def test_a_name_that_another_class_reads_is_no_misspelling() -> None:
+    assert "num_kv_heads" in ANYWHERE.split()
+    fields = {key: value for key, value in LLAMA.items() if key != "num_key_value_heads"}
+    assert params(model_of({**fields, "num_kv_heads": 2}))["params/total"].value > COUNT  # all 8 heads have keys
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "far"), [("abc", "abc", 0), ("abc", "ab", 1), ("abcd", "abdc", 1), ("abc", "xyz", 3)]
+)
+def test_distance_counts_letters(one: str, other: str, far: int) -> None:
+    assert distance(one, other, 5) == far
+
+
+# --- lists per layer, numbers, defaults ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("layer_types", "status"),
+    [
+        (["full_attention"] * 4, 0),
+        (["full_attention"] * 3, USAGE),
+        (["full_attention"] * 3 + ["spiral"], REFUSED),
+    ],
+)
+@pytest.mark.parametrize("model_type", ["llama", "qwen2"])
+def test_layer_types_are_checked_where_no_window_is_in_use(
+    model_type: str, layer_types: list[str], status: int
+) -> None:
+    outcome = asked({**LLAMA, "model_type": model_type, "layer_types": layer_types})
+    assert outcome.status == status
+    assert status == 0 or "layer_types" in outcome.err
+
+
+def test_a_default_that_the_class_derives_is_shown() -> None:
+    fields = {key: value for key, value in LLAMA.items() if key != "num_key_value_heads"}
+    given = asked(fields).data["inputs"]
+    assert given["num-key-value-heads"] == {"value": 8, "origin": "class default", "given": None}
+    assert given["head-dim"] == {"value": 8, "origin": "class default", "given": None}
+
+
+@pytest.mark.parametrize("word", ["Infinity", "-Infinity"])
+def test_infinity_is_read_where_the_field_does_not_matter(word: str) -> None:
+    text = json.dumps({**LLAMA, "time_step_limit": ["X", 1], "turbo_mode": "X"}).replace('"X"', word)
+    assert run_line(["params", "-", "--json"], stdin=text).values["params/total"] == COUNT
+    outcome = run_line(["params", "-"], stdin=json.dumps({**LLAMA, "hidden_size": "X"}).replace('"X"', word))
+    assert outcome.status == USAGE
+    assert "hidden_size" in outcome.err
+
+
+# --- files that default configurations save --------------------------------------------------------------------------
+
+
+def test_every_registered_type_has_a_default_file_here() -> None:
+    missing = {name for name in (*MODULES, *WRAPPERS) if name in READ} - {name for name, _ in SAVED}
+    assert missing <= {"gemma4_assistant", "kimi_k2"}  # has no default configuration; deepseek_v3's class
+
+
+@pytest.mark.parametrize(("model_type", "fields"), SAVED, ids=[name for name, _ in SAVED])
+def test_the_file_that_a_default_configuration_saves_is_read(model_type: str, fields: dict[str, Any]) -> None:
+    config = config_from(model_type, Document(model_type, fields), fields)
+    if model_type in NOT_BUILT:
+        with pytest.raises(NapkinError):
+            build(config)
+        return
+    total = params(build(config))["params/total"].value
+    assert isinstance(total, int)
+    assert total > 0
+
+
+# --- size ------------------------------------------------------------------------------------------------------------
+
+
+def test_many_unknown_fields_are_answered_with_a_short_note() -> None:
+    model = model_of({**LLAMA, **{f"unknown_{n}": n for n in range(50_000)}})
+    assert params(model)["params/total"].value == COUNT
+    assert max(map(len, model.notes)) < 1000
