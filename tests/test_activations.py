@@ -18,12 +18,12 @@ from napkin.architectures import MODULES, WRAPPERS, implementation_of
 from napkin.footprint import memory
 from napkin.footprint.prepared import prepare
 from napkin.footprint.rank import Rank
-from napkin.footprint.setup import Setup
 from napkin.operations.implementations import ALL_KERNELS, TORCH, TRANSFORMERS, measured, mode, recomputation_of
 from napkin.training.layout import Layout
 from napkin.training.optimizers import find
 from napkin.training.precision import POLICIES
 from napkin.training.recomputation import Recompute, recompute
+from napkin.training.setup import Setup
 from tests.conftest import model_of
 
 

@@ -37,11 +37,11 @@ from napkin.counting.conventions import all_conventions  # noqa: E402
 from napkin.counting.params import params  # noqa: E402
 from napkin.errors import NapkinError  # noqa: E402
 from napkin.footprint.prepared import prepare  # noqa: E402
-from napkin.footprint.setup import Setup  # noqa: E402
 from napkin.inputs.profile import read_profile  # noqa: E402
 from napkin.inputs.profile_cases import OK, SKIPPED, UNSUPPORTED  # noqa: E402
 from napkin.inputs.profile_summary import bus_factor  # noqa: E402
 from napkin.operations.model import Model  # noqa: E402
+from napkin.training.setup import Setup  # noqa: E402
 from tests.conftest import model_of, preset  # noqa: E402
 from tests.test_bench_session import header  # noqa: E402
 

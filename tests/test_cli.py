@@ -61,11 +61,12 @@ def test_every_command_has_help_and_an_example(napkin: Napkin, name: str) -> Non
     command = find(name)
     assert command.name == name
     assert command.examples
-    outcome = napkin([name, "--help"])
+    outcome = napkin([name, "--help-all"])
     assert outcome.status == 0
     for option in command.takes:
         assert f"--{OPTIONS[option].name}" in outcome.out
-    assert command.examples[0].split("  ")[0] in outcome.out.replace("\n", " ")
+    for example in command.examples:
+        assert " ".join(f"napkin {example}".split()) in " ".join(outcome.out.replace("\\\n", " ").split())
 
 
 @pytest.mark.parametrize(

@@ -14,18 +14,23 @@ import numpy as np
 import pytest
 
 from napkin._tables import calibration, published_steps
+from napkin.counting import conventions, flops, utilization
 from napkin.errors import NapkinError
 from napkin.evidence import accuracy, constants, facts, footprint, prices, published, recognize, runs, software, teams
 from napkin.evidence.columns import Columns
 from napkin.evidence.fit import Problem, in_quantity, seconds_of
 from napkin.evidence.intervals import Growth, SeenStep, distance, nearest, point, quantile
 from napkin.evidence.priors import PRIORS
+from napkin.evidence.ranking import weighted_quantile
+from napkin.evidence.row_models import model_of
 from napkin.evidence.rows import Row
 from napkin.evidence.step_rows import StepRow, step_row
 from napkin.evidence.validate import point_of, steps
 from napkin.inputs import hardware
+from napkin.inputs.hardware import find, peak_name
 from napkin.inputs.load import Document
 from napkin.record import replace
+from napkin.training.precision import precision
 from tests.conftest import ROOT, Napkin
 
 ROW = """
@@ -316,6 +321,26 @@ def test_an_estimate_names_its_runs() -> None:
     unseen = runs.estimate_mfu(70e9, None, hardware.find("b200"), 1024)
     assert unseen.wider
     assert unseen.high / unseen.low > found.high / found.low
+
+
+def test_the_verdict_on_an_mfu_is_by_what_published_steps_reach() -> None:
+    """Half of the published steps, each source weighing the same, reach GOOD, and nine in ten FAIR."""
+    by_source: dict[str, list[float]] = {}
+    for row in facts.steps():
+        if row.why or row.suspect or row.shape is None or not row.global_batch:
+            continue
+        try:
+            model = model_of(row.shape, row.seq)
+        except NapkinError:  # a shape that its table does not describe fully
+            continue
+        counted = conventions.all_conventions(model, flops.works(model, 1, row.seq))
+        peak = find(row.chip).peak(peak_name(precision(row.policy).compute))
+        done = counted["palm"].value * row.global_batch * row.seq
+        by_source.setdefault(row.source_key, []).append(done / (seconds_of(row) * row.gpus * peak))
+    assert len(by_source) >= 17
+    weighted = [(mfu, 1 / len(every)) for every in by_source.values() for mfu in every]
+    assert weighted_quantile(weighted, 0.5) == pytest.approx(utilization.GOOD, abs=0.005)
+    assert weighted_quantile(weighted, 0.1) == pytest.approx(utilization.FAIR, abs=0.005)
 
 
 # --- commands ---

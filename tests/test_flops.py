@@ -191,3 +191,54 @@ def test_packed_documents_from_the_command_line() -> None:
     alone = run_line("flops llama3-8b --seq 1024 --batch 4 --json").values
     assert mean["flops/total"] == alone["flops/total"]
     assert lengths["flops/attention"] < mean["flops/attention"]
+
+
+DSA = {
+    "model_type": "deepseek_v32",
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "first_k_dense_replace": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "q_lora_rank": 32,
+    "kv_lora_rank": 16,
+    "qk_nope_head_dim": 8,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 8,
+    "index_n_heads": 4,
+    "index_head_dim": 16,
+    "index_topk": 8,
+    "vocab_size": 100,
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "n_group": 1,
+    "topk_group": 1,
+    "moe_intermediate_size": 32,
+    "tie_word_embeddings": False,
+}
+
+
+def test_what_runs_without_gradient_counts_once() -> None:
+    """torch.utils.flop_counter's totals of transformers 5.23.0's class, 2 sequences of 24 tokens: its indexer chooses
+    keys under no_grad."""
+    of = model(**DSA)
+    found = values(of, 2, 24)
+    assert (found["flops/forward"], found["flops/backward"]) == (7_219_200, 12_533_760)
+    assert found["flops/total"] == 7_219_200 + 12_533_760
+    over = flops.works(of, 2, 24)
+    assert conventions.per_token(of, over, "torch").value == (7_219_200 + 12_533_760) / (2 * 24)
+
+
+def test_an_indexer_s_loss_reaches_its_weights_and_both_factors_of_its_scores() -> None:
+    """In each of 2 layers: queries 32→64, a key 64→16 and head weights 64→4 of 48 tokens, whose inputs are detached;
+    scores of 4 heads of 16 and their weighed sum over 2·24² pairs."""
+    weights = 2 * 2 * 48 * (32 * 64 + 64 * 16 + 64 * 4)
+    scores = 2 * 2 * 2 * 24**2 * (4 * 16 + 4)
+    found = values(model(**DSA), 2, 24, indexer_loss=True)
+    assert found["flops/backward"] == 12_533_760 + weights + 2 * scores
+
+
+def test_an_indexer_s_loss_needs_an_indexer() -> None:
+    assert run_line("flops llama3-8b --indexer-loss").status == 2
+    assert run_line("flops deepseek-v4-flash --indexer-loss --json").status == 0

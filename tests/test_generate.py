@@ -41,3 +41,10 @@ def test_what_changed_is_named_and_can_be_put_back(tmp_path: pathlib.Path) -> No
     assert stale == [new, other]
     GENERATE["restore"](before, stale)
     assert GENERATE["contents"]((step,), tmp_path) == before
+
+
+def test_the_numbers_that_moved_are_named() -> None:
+    before, after = b"| median | 6.4 % |\nwords\n", b"| median | 6.5 % |\nother words\n"
+    assert GENERATE["moved_numbers"](before, after) == ["| median | % |: 6.4 \u2192 6.5"]
+    many = [b"\n".join(b"row %d" % (k * n) for n in range(1, 100)) for k in (1, 2)]
+    assert GENERATE["moved_numbers"](*many)[-1] == "and 59 more"

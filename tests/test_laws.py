@@ -16,7 +16,6 @@ from napkin.elementwise import Number
 from napkin.footprint.memory import rank_of
 from napkin.footprint.prepared import prepare
 from napkin.footprint.rank import Rank
-from napkin.footprint.setup import Setup
 from napkin.inputs.load import Document
 from napkin.inputs.model import config_from
 from napkin.operations.model import Model
@@ -29,6 +28,7 @@ from napkin.training.layout import Layout
 from napkin.training.precision import POLICIES
 from napkin.training.recomputation import Recompute
 from napkin.training.recomputation import recompute as read
+from napkin.training.setup import Setup
 
 from .conftest import run_line
 

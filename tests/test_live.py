@@ -16,11 +16,11 @@ from napkin.architectures import implementation_of
 from napkin.footprint import memory
 from napkin.footprint.prepared import prepare
 from napkin.footprint.rank import BUCKETS, Rank
-from napkin.footprint.setup import Setup
 from napkin.training.layout import Layout
 from napkin.training.optimizers import OPTIMIZERS, find
 from napkin.training.precision import POLICIES
 from napkin.training.recomputation import Recompute
+from napkin.training.setup import Setup
 from tests.conftest import model_of
 
 TRACED = json.loads((Path(__file__).parent / "data" / "traced_steps.json").read_text(encoding="utf-8"))

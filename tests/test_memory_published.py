@@ -21,7 +21,6 @@ from napkin.evidence.rows import Row
 from napkin.footprint import allocator, memory
 from napkin.footprint.prepared import PreparedStep, prepare
 from napkin.footprint.rank import Moment
-from napkin.footprint.setup import Setup
 from napkin.footprint.stages import shares
 from napkin.formats import QUANTIZED
 from napkin.inputs import hardware
@@ -34,6 +33,7 @@ from napkin.training.frameworks import COST, EVEN, FRAMEWORKS, FRONT, SLOTS
 from napkin.training.layout import Layout
 from napkin.training.precision import POLICIES
 from napkin.training.recomputation import OPERATIONS, Recompute
+from napkin.training.setup import Setup
 
 LLAMA = {"name": "a", "layers": 4, "hidden": 512, "heads": 8, "kv_heads": 2, "ffn": 1408, "vocab": 4096}
 

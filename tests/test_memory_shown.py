@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from napkin.commands import remedies
-from napkin.commands.memory_bars import WIDTH, bar
 from napkin.footprint.rank import BUCKETS
 from napkin.planning.remedies import Search
 from napkin.planning.verdicts import FITS, NOT, UNDECIDED
@@ -39,20 +38,15 @@ def test_what_stands_at_the_peak_and_the_overhead_add_up_to_what_is_used(line: s
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_bars_follow_each_other_and_end_at_capacity_or_at_what_is_used(line: str) -> None:
-    text = run_line(f"{BASE} {line}").out
-    end = 0
-    for row in text.splitlines():
-        if (found := re.search(r"( *)([█▒·]+)$", row[40:])) is None:
-            continue
-        assert len(found[1]) == end
-        end += len(found[2])
-    assert end == WIDTH
-
-
-def test_a_bar_changes_its_shade_at_capacity() -> None:
-    assert bar(0, 100, 200, 50) == "█" * (WIDTH // 4) + "▒" * (WIDTH // 4)
-    assert bar(0, 0, 200, None) == ""
+def test_the_rows_of_the_screen_add_up_to_what_is_used_and_to_capacity(line: str) -> None:
+    shown = run_line(f"{BASE} {line}").out.splitlines()[2:]
+    rows = {row[:15].strip(): row for row in shown if re.search(r"^  [a-z ]+ [\d.,]+ GiB", row)}
+    gib = {name: float(re.findall(r"([\d.,]+) GiB", row)[0].replace(",", "")) for name, row in rows.items()}
+    values = ask_json(f"{BASE} {line}")["values"]
+    held = sum(size for name, size in gib.items() if name not in ("free", "missing"))
+    assert held == pytest.approx(values["memory/used"] / 2**30, abs=0.06 * len(gib))
+    room = held + gib["free"] if "free" in gib else held - gib["missing"]
+    assert room == pytest.approx(values["memory/capacity"] / 2**30, abs=0.06 * (len(gib) + 1))
 
 
 def test_csv_and_markdown_have_every_figure_of_the_json() -> None:

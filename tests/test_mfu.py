@@ -56,7 +56,16 @@ def test_recomputation_counts_towards_hfu_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rate", "verdict", "status"), [(12_250, "good", 0), (5_000, "fair", 0), (500, "bad", 0), (20_000, "impossible", 1)]
+    ("rate", "verdict", "status"),
+    [
+        (12_250, "good", 0),
+        (8_000, "good", 0),
+        (5_500, "fair", 0),
+        (3_000, "poor", 0),
+        (1_050, "poor", 0),  # 6 %
+        (500, "bad", 0),
+        (20_000, "impossible", 1),
+    ],
 )
 def test_verdicts(rate: int, verdict: str, status: int) -> None:
     outcome = run_line(f"mfu llama3-8b --tokens-per-second-per-gpu {rate} {H100} --seq 8192 --json")

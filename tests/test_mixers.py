@@ -11,7 +11,6 @@ from napkin.errors import REFUSED, USAGE, NapkinError
 from napkin.footprint import memory
 from napkin.footprint import serving as inference
 from napkin.footprint.prepared import PreparedStep, prepare
-from napkin.footprint.setup import Setup
 from napkin.inputs.model import load_config
 from napkin.operations.work import Work
 from napkin.planning import scaling
@@ -19,6 +18,7 @@ from napkin.training.layout import Layout
 from napkin.training.optimizers import find
 from napkin.training.precision import POLICIES
 from napkin.training.recomputation import recompute
+from napkin.training.setup import Setup
 from tests.conftest import model_of, run_line
 
 B, S = 3, 4100

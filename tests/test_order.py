@@ -14,7 +14,6 @@ from napkin.elementwise import Number
 from napkin.footprint import moments, peaks
 from napkin.footprint.memory import rank_of
 from napkin.footprint.prepared import prepare
-from napkin.footprint.setup import Setup
 from napkin.inputs.load import Document
 from napkin.inputs.model import config_from
 from napkin.operations.model import Layer, Model, Stack, patterns_of, stack_of
@@ -29,6 +28,7 @@ from napkin.training.order import Order, order_of
 from napkin.training.precision import POLICIES
 from napkin.training.recomputation import Recompute
 from napkin.training.recomputation import recompute as read
+from napkin.training.setup import Setup
 
 KINDS = tuple(Layer(f"kind{i}", (Norm("norm", ("x",), 8 + i),)) for i in range(3))
 kinds = st.integers(0, 2)

@@ -106,6 +106,13 @@ def on_a_circle(arrows: dict[str, set[str]]) -> dict[str, set[str]]:
     return left
 
 
+def test_what_families_share_does_not_know_a_family() -> None:
+    shared = {name: found for name, found in arrows().items() if name.startswith("napkin.architectures")}
+    for name, found in shared.items():
+        if ".families" not in name:
+            assert not [one for one in found if ".families" in one], name
+
+
 def test_no_module_imports_itself_on_a_way_round() -> None:
     assert sorted(on_a_circle(arrows())) == []
 
@@ -178,6 +185,7 @@ def test_what_a_cold_train_time_loads() -> None:
         "napkin.inputs.hardware",
         "napkin.options",
         "napkin.options.comparing",
+        "napkin.options.files",
         "napkin.options.bench",
         "napkin.options.layout",
         "napkin.options.machine",

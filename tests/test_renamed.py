@@ -14,7 +14,6 @@ from napkin.elementwise import Number
 from napkin.errors import NapkinError
 from napkin.footprint import memory, serving
 from napkin.footprint.prepared import prepare
-from napkin.footprint.setup import Setup
 from napkin.inputs.presets import presets
 from napkin.operations.base import Operation
 from napkin.operations.implementations import Tuning
@@ -27,6 +26,7 @@ from napkin.timing.step_layout import StepLayout
 from napkin.training.layout import Layout
 from napkin.training.optimizers import find
 from napkin.training.precision import POLICIES
+from napkin.training.setup import Setup
 from tests.conftest import preset
 from tests.test_step import reached
 

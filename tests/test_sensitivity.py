@@ -30,6 +30,21 @@ def test_time_falls_with_the_rate_and_grows_with_the_work(napkin: Napkin) -> Non
     assert found["mfu"]["at_high"] == pytest.approx(WORK / (989.4e12 * 0.44 * 1024))
 
 
+def test_an_estimated_input_is_moved_over_its_interval(napkin: Napkin) -> None:
+    line = "train-time llama3-8b --tokens 1T --gpus 64 --hardware h100"
+    values = napkin(f"{line} --json").values
+    outcome = napkin(f"sensitivity {line} --json")
+    found = rows(outcome)
+    for name in ("mfu", "goodput"):
+        ends = values[f"{name}/low"], values[f"{name}/high"]
+        assert (found[name]["low"], found[name]["high"]) == pytest.approx(ends)
+        assert found[name]["estimated"]
+    assert found["mfu"]["at_low"] == pytest.approx(values["time/high"], rel=1e-6)
+    assert not found["tokens"]["estimated"]
+    assert found["tokens"]["low"] == 0.9e12
+    assert any("mfu" in note and "interval of the estimate" in note for note in outcome.data["notes"])
+
+
 def test_the_widest_stands_first(napkin: Napkin) -> None:
     swings = [row["swing"] for row in napkin(f"sensitivity {RUN} --json").data["rows"]]
     assert swings == sorted(swings, reverse=True)

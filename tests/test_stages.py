@@ -16,7 +16,6 @@ from napkin.counting.params import params
 from napkin.evidence import single
 from napkin.footprint.memory import rank_of
 from napkin.footprint.prepared import prepare
-from napkin.footprint.setup import Setup
 from napkin.footprint.stages import in_flight, places
 from napkin.inputs.hardware import find
 from napkin.inputs.model import load_config
@@ -27,6 +26,7 @@ from napkin.training.assigned_stages import held_by, joined
 from napkin.training.frameworks import FRAMEWORKS
 from napkin.training.layout import Layout
 from napkin.training.precision import POLICIES
+from napkin.training.setup import Setup
 
 from .conftest import run_line
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pathlib
 from itertools import pairwise
 from typing import Any
 
@@ -26,7 +27,7 @@ from napkin.timing.efficiency import alignment, depth_share, halvings, tile_shar
 from napkin.timing.rates import Rates
 from napkin.timing.step import step
 from napkin.timing.step_layout import StepLayout
-from tests.conftest import Napkin
+from tests.conftest import Napkin, run_line
 
 LLAMA = PrintedDecoder("llama", 32, 4096, 32, 8, 128, 14336, 128256, True, False)
 GPT = PrintedDecoder("gpt", 24, 2048, 16, 16, 128, 8192, 51200, False, True)
@@ -296,3 +297,39 @@ def test_a_step_that_may_not_fit_says_so(napkin: Napkin) -> None:
     assert any("memory: does not fit" in n or "memory: too close" in n for n in napkin(f"{line} --json").data["notes"])
     fitting = napkin(f"{line} --zero 1 --implementation megatron --json").data["notes"]
     assert not any(n.startswith("memory:") for n in fitting)
+
+
+@pytest.mark.parametrize(
+    ("line", "binds"),
+    [
+        ("llama3-70b --gpus 64 --zero 3 --seq 8192", "compute"),
+        ("gpt2 --gpus 1 --seq 128", "overhead"),
+        ("llama3-8b --gpus 1 --seq 16", "optimizer"),
+        ("llama3-8b --gpus 64 --zero 3 --seq 512 --network-bandwidth 1GB/s", "communication"),
+    ],
+)
+def test_the_verdict_names_the_largest_part(line: str, binds: str) -> None:
+    outcome = run_line(f"step {line} --hardware h100-sxm-80gb --json")
+    parts = {name: outcome.values[f"step/{name}"] for name in PARTS}
+    assert outcome.data["verdict"] == binds
+    assert max(parts, key=lambda name: parts[name]) == binds
+
+
+PARTS = ("compute", "memory_bound", "communication", "bubble", "optimizer", "overhead")
+
+
+@pytest.mark.parametrize("node", [1, 2, 4, 6])
+def test_the_network_counts_in_nodes_of_any_size(node: int, tmp_path: pathlib.Path) -> None:
+    """Data parallelism over two nodes crosses the network, whatever a node has; a slower network is slower."""
+    seconds = []
+    for rate in (1e9, 50e9):
+        file = tmp_path / f"card-{rate}.yaml"
+        file.write_text(
+            "accelerators:\n  mine:\n    name: Mine\n    vendor: NVIDIA\n    generation: hopper\n"
+            "    peak_flops: {bf16: 989.4e+12, fp16: 989.4e+12}\n"
+            "    memory: {bytes: 80000000000, label: 80 GB, type: HBM3, bandwidth: 3.35e+12}\n"
+            f"    link: nvlink4\n    nic: {{name: net, per_direction: {rate:.1e}}}\n    devices_per_node: {node}\n"
+        )
+        line = f"step llama3-8b --gpus {2 * node} --zero 3 --seq 4096 --hardware-file {file} --hardware mine --json"
+        seconds.append(run_line(line).values["step/time"])
+    assert seconds[0] > 1.5 * seconds[1]

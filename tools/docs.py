@@ -13,21 +13,22 @@ is left alone. Other fences (```text, ```sh) hold what cannot run everywhere, su
 
 from __future__ import annotations
 
-import difflib
 import glob
 import io
 import os
-import re
 import shlex
 import sys
 
 from napkin.cli import main
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(ROOT, "tools"))
+
+from numbers_moved import moved  # noqa: E402
+
 FENCE = "```"
 START = FENCE + "console"
 ANSWERED = (0, 1, 4)  # an answer, also where a limit is broken or too close to call
-NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
 
 
 def pages() -> list[str]:
@@ -119,24 +120,6 @@ def by_command(block: list[str]) -> list[tuple[str, list[str]]]:
         elif found:
             found[-1][1].append(line)
     return [(" ".join(command.replace("\\", " ").split()), lines) for command, lines in found]
-
-
-def moved(before: list[str], after: list[str]) -> list[str]:
-    """Return what changed in the numbers of some lines, as `label: old → new`; nothing where only words did."""
-    if NUMBER.findall("\n".join(before)) == NUMBER.findall("\n".join(after)):
-        return []
-    masked = [[NUMBER.sub("#", line) for line in lines] for lines in (before, after)]
-    found: list[str] = []
-    for tag, i, j, k, end in difflib.SequenceMatcher(None, masked[0], masked[1], autojunk=False).get_opcodes():
-        if tag == "equal":
-            for old, new in zip(before[i:j], after[k:end], strict=True):
-                label = " ".join(NUMBER.sub("", old).split())[:40]
-                pairs = zip(NUMBER.findall(old), NUMBER.findall(new), strict=True)
-                found += [f"{label}: {a} → {b}" for a, b in pairs if a != b]
-        elif NUMBER.findall("\n".join(before[i:j])) != NUMBER.findall("\n".join(after[k:end])):
-            old, new = (" | ".join(line.strip() for line in lines) for lines in (before[i:j], after[k:end]))
-            found.append(f"{old or 'nothing'} → {new or 'nothing'}")
-    return found
 
 
 def moved_on(before: str, after: str) -> list[str]:

@@ -1,6 +1,6 @@
 """Write every generated table and page of published errors, in the order in which one needs the other.
 
-python tools/generate.py            write them all and name the files that changed; `make generate` does this
+python tools/generate.py            write them all and name the files and the numbers that changed; `make generate`
 python tools/generate.py --check    leave every file as it is; exit status 1 where one is out of step
 
 Run it twice and the second run changes nothing. A few minutes: the calibration fits every published step once for each
@@ -18,6 +18,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
+
+from numbers_moved import moved  # noqa: E402
+
+NAMED, WIDEST = 40, 160
+"""Numbers of a file that are named, and characters of one."""
 
 
 class Step(NamedTuple):
@@ -53,6 +59,13 @@ def contents(steps: tuple[Step, ...] = STEPS, root: Path = ROOT) -> dict[Path, b
 def changed(before: dict[Path, bytes], after: dict[Path, bytes]) -> list[Path]:
     """Return the files that differ, new ones and removed ones included."""
     return sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
+
+
+def moved_numbers(before: bytes, after: bytes) -> list[str]:
+    """Return the numbers that moved in a file, the first `NAMED` of them, as `label: old → new`."""
+    found = moved(before.decode().splitlines(), after.decode().splitlines())
+    left = len(found) - NAMED
+    return [*(change[:WIDEST] for change in found[:NAMED]), *([f"and {left:,} more"] if left > 0 else [])]
 
 
 def restore(before: dict[Path, bytes], paths: list[Path]) -> None:
@@ -93,6 +106,8 @@ def main(arguments: list[str]) -> int:
     stale = changed(before, contents())
     for path in stale:
         print(f"changed: {path.relative_to(ROOT)}")
+        for change in moved_numbers(before.get(path, b""), path.read_bytes() if path.exists() else b""):
+            print(f"  {change}")
     if not stale:
         print("every table is in step")
     say_what_is_left()

@@ -18,7 +18,6 @@ from napkin.evidence.columns import UNSTATED_VOCABULARY
 from napkin.evidence.generic import decoder
 from napkin.evidence.rates import machine
 from napkin.evidence.step_rows import StepRow
-from napkin.footprint.setup import Setup
 from napkin.inputs import hardware
 from napkin.operations.model import stack_of
 from napkin.planning.search import Request, search, used_bytes
@@ -31,6 +30,7 @@ from napkin.training.frameworks import FRAMEWORKS, PLAIN
 from napkin.training.layout import Layout
 from napkin.training.precision import POLICIES
 from napkin.training.recomputation import recompute
+from napkin.training.setup import Setup
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "plan.md"
 BEGIN, END = "<!-- made by tools/layouts.py -->", "<!-- end -->"

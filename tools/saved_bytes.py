@@ -57,7 +57,6 @@ from napkin.architectures import MODULES, build, implementation_of  # noqa: E402
 from napkin.errors import NapkinError  # noqa: E402
 from napkin.footprint import memory  # noqa: E402
 from napkin.footprint.prepared import prepare  # noqa: E402
-from napkin.footprint.setup import Setup  # noqa: E402
 from napkin.inputs.load import Document  # noqa: E402
 from napkin.inputs.model import config_from  # noqa: E402
 from napkin.operations.attention import AttentionCore  # noqa: E402
@@ -66,6 +65,7 @@ from napkin.training.layout import Layout  # noqa: E402
 from napkin.training.optimizers import find  # noqa: E402
 from napkin.training.precision import POLICIES  # noqa: E402
 from napkin.training.recomputation import Recompute  # noqa: E402
+from napkin.training.setup import Setup  # noqa: E402
 
 warnings.filterwarnings("ignore")
 transformers.logging.set_verbosity_error()

@@ -76,11 +76,11 @@ def hardware() -> str:
 
 
 def families() -> Iterator[tuple[str, tuple[Architecture, ...]]]:
-    """Every module of src/napkin/architectures that has records, with them."""
+    """Every module of src/napkin/architectures/families that has records, with them."""
     from napkin.architectures.record import Architecture
 
-    for path in sorted((ROOT / "src" / "napkin" / "architectures").glob("*.py")):
-        records = getattr(import_module(f"napkin.architectures.{path.stem}"), "ARCHITECTURES", ())
+    for path in sorted((ROOT / "src" / "napkin" / "architectures" / "families").glob("*.py")):
+        records = getattr(import_module(f"napkin.architectures.families.{path.stem}"), "ARCHITECTURES", ())
         if not all(isinstance(one, Architecture) for one in records):
             raise TypeError(f"{path.name}: ARCHITECTURES holds something else than records")
         if records:

@@ -38,11 +38,11 @@ from napkin.counting.params import params
 from napkin.errors import NapkinError
 from napkin.footprint import memory
 from napkin.footprint.prepared import prepare
-from napkin.footprint.setup import Setup
 from napkin.training.layout import Layout
 from napkin.training.optimizers import find
 from napkin.training.precision import POLICIES
 from napkin.training.recomputation import Recompute
+from napkin.training.setup import Setup
 
 CASES = ROOT / "tests" / "data" / "traced_steps.json"
 TABLE = ROOT / "src" / "napkin" / "_tables" / "traced_steps.py"

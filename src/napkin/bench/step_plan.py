@@ -13,13 +13,13 @@ from napkin.errors import NapkinError
 from napkin.evidence import single
 from napkin.footprint import allocator, memory
 from napkin.footprint.prepared import prepare
-from napkin.footprint.setup import Setup
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model, stack_of
 from napkin.training import optimizers
 from napkin.training.layout import Layout
 from napkin.training.precision import precision
 from napkin.training.recomputation import recompute
+from napkin.training.setup import Setup
 
 PRECISIONS = ("bf16-pure", "amp-bf16", "fp32")
 VARIANTS = ("eager", "compiled")

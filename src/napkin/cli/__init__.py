@@ -82,20 +82,33 @@ def _main(argv: list[str]) -> int:
     for stream, errors in ((sys.stdout, "replace"), (sys.stderr, "backslashreplace")):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=errors)  # a terminal without × still gets the answer
+    if "_NAPKIN_COMPLETE" in os.environ:
+        from napkin.cli.completion import answer
+
+        print(answer(os.environ["_NAPKIN_COMPLETE"]), end="")
+        return 0
     if not argv:
-        print(_overview(), end="", file=sys.stderr)
+        from napkin.cli.overview import overview
+
+        print(overview(), end="", file=sys.stderr)
         return 2
+    if argv[0] == "help" and len(argv) > 1:
+        argv = [*argv[1:], "--help"]
+    elif len(argv) > 1 and argv[1:] == ["help"]:
+        argv = [argv[0], "--help"]
     word = argv[0]
-    if word in ("--help", "-h", "help"):
-        print(_overview(), end="")
+    if word in ("--help", "-h", "help", "--help-all"):
+        from napkin.cli.overview import overview
+
+        print(overview(), end="")
         return 0
     if word in ("--version", "-V"):
         print(f"napkin {__version__}")
         return 0
-    if word in ("--install-completion", "--show-completion") or "_NAPKIN_COMPLETE" in os.environ:
-        from napkin.cli.help import completion
+    if word in ("--install-completion", "--show-completion"):
+        from napkin.cli.shells import run
 
-        return completion(argv)
+        return run(argv)
     from napkin.commands.command import MODULES, named
 
     if word not in MODULES:
@@ -109,7 +122,7 @@ def _main(argv: list[str]) -> int:
     if line.help:
         from napkin.cli.help import show
 
-        show(command)
+        show(command, line.help == "help-all")
         return 0
     return _answer(command, line)
 
@@ -180,21 +193,3 @@ def _show(answer: Answer, form: str, given: dict[str, OptionText], target: str) 
         write_whole(target, text.encode("utf-8"))
     except OSError as problem:
         raise _WriteFailed(f"{target}: {problem.strerror or 'cannot be written'}") from None
-
-
-def _overview() -> str:
-    from napkin.commands.command import MODULES
-
-    width = max(len(name) for name in MODULES)
-    lines = [
-        "napkin: what training a language model takes: time, memory, parameters, FLOPs, layout, cost.",
-        "",
-        "  napkin train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --mfu 0.5",
-        "  napkin max-params --gpus 8 --hardware h100",
-        "  napkin train-time --params 70B --tokens 15T --hardware h100 --mfu 0.4 --within 30d --explain",
-        "",
-        *(f"  {name.ljust(width)}  {summary}" for name, (_, summary) in MODULES.items()),
-        "",
-        "`napkin COMMAND --help` shows its options. All answer in --json, --csv, --markdown, and with --explain.",
-    ]
-    return "\n".join(lines) + "\n"

@@ -1,73 +1,147 @@
-"""Help and completion, which typer renders from the registry of options. Imported for them only: an answer never loads
+"""Help of a command, which typer renders from the registry of options. Imported for help only: an answer never loads
 typer."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import textwrap
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import typer
+from typer.core import TyperCommand
 
-from napkin.commands.command import MODULES, Command, find
+from napkin.commands.command import Command
 from napkin.options.option import Option
-from napkin.options.registry import OPTIONS
+from napkin.options.registry import GROUPS, OPTIONS, SECOND_LEVEL
+from napkin.options.training import SETUP_WORDS
+
+WIDTH = 80
+LINES = 58
+NAMES = 22
+"""Columns of an option's name; a longer one has a line of its own."""
+EXAMPLES = 2
+_TWO_WAYS = ("sp", "moe")
+"""Flags whose `--no-` form is no default."""
 
 
-def _parameter(option: Option, argument: bool) -> inspect.Parameter:
-    """Return the parameter that typer shows; argument: a word of its own in this command (MODEL in most)."""
+class GroupedCommand(TyperCommand):
+    """A command whose help has its options under headings, each with its default."""
+
+    examples: Sequence[str] = ()
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write usage, what the command answers, examples, and the options of each group."""
+        formatter.width = WIDTH
+        arguments = " ".join(p.make_metavar(ctx) for p in self.params if p.param_type_name == "argument")
+        formatter.write(f"Usage: {ctx.command_path} {arguments} [OPTIONS]\n".replace("  ", " "))
+        formatter.write("\n" + textwrap.fill(self.help or "", WIDTH) + "\n")
+        if self.examples:
+            formatter.write("\nExamples:\n" + "".join(_example(line) for line in self.examples))
+        groups: dict[str, list[Any]] = {}
+        for param in self.params:
+            shown: Any = param
+            if param.name != "help":
+                groups.setdefault(shown.rich_help_panel, []).append(param)
+        for heading, params in groups.items():
+            formatter.write(f"\n{heading}:\n" + "".join(_entry(*_record(param, ctx)) for param in params))
+        formatter.write(f"\n{self.epilog}\n" if self.epilog else "")
+
+
+def _record(param: Any, ctx: Any) -> tuple[str, str]:
+    """Return the names of an option or argument, and what help says about it."""
+    if param.param_type_name == "argument":
+        return param.make_metavar(ctx).strip("[]").removesuffix("..."), param.help or ""
+    names = ", ".join((*sorted(param.opts, key=len), *param.secondary_opts))
+    return f"{names} {param.metavar}" if param.metavar else names, param.help or ""
+
+
+def _entry(names: str, text: str) -> str:
+    """Return the lines of one option: its names, and the text in a column of its own."""
+    lines = textwrap.wrap(text, WIDTH - NAMES - 2, break_on_hyphens=False) or [""]
+    head = f"  {names}"
+    if len(head) > NAMES:
+        return "\n".join([head, *(" " * (NAMES + 2) + line for line in lines)]) + "\n"
+    first = head.ljust(NAMES + 2) + lines[0]
+    return "\n".join([first.rstrip(), *(" " * (NAMES + 2) + line for line in lines[1:])]) + "\n"
+
+
+def _example(line: str) -> str:
+    """Return an example, continued on a second line where it is long."""
+    words = line.replace(" --", "\n--").replace(" ", "\0").replace("\n", " ")  # an option stays with its value
+    lines = textwrap.wrap(f"napkin\0{words}", WIDTH - 5, break_on_hyphens=False, break_long_words=False)
+    return "  " + " \\\n        ".join(lines).replace("\0", " ") + "\n"
+
+
+def _parameter(option: Option, group: str, command: Command) -> inspect.Parameter:
+    """Return the parameter that typer shows; an argument is a word of its own in this command (MODEL in most)."""
     kind = inspect.Parameter.KEYWORD_ONLY
-    annotation: Any
-    default: Any
+    default = _default(option, command)
+    shown: dict[str, Any] = {"help": f"{option.help} (default: {default})" if default else option.help}
+    shown["rich_help_panel"] = group
     short = (option.short,) if option.short else ()
-    if argument and option.many:
-        annotation, default = list[str] | None, typer.Argument(None, help=option.help, metavar=option.metavar)
-    elif argument:
-        annotation, default = str | None, typer.Argument(None, help=option.help, metavar=f"[{option.metavar}]")
+    annotation: Any
+    value: Any
+    if option.name in command.arguments:
+        annotation = list[str] | None if option.many else str | None
+        value = typer.Argument(None, metavar=option.metavar, **shown)
     elif option.flag:
-        name = f"--{option.name}" if option.name in _ONE_WAY else f"--{option.name}/--no-{option.name}"
-        annotation, default = bool | None, typer.Option(None, name, *short, help=option.help)
+        names = f"--{option.name}/--no-{option.name}" if option.name in _TWO_WAYS else f"--{option.name}"
+        annotation, value = bool | None, typer.Option(None, names, *short, **shown)
     else:
         annotation = str | None
-        default = typer.Option(None, f"--{option.name}", *short, help=option.help, metavar=option.metavar)
-    return inspect.Parameter(option.key, kind, default=default, annotation=annotation)
+        value = typer.Option(None, f"--{option.name}", *short, metavar=option.metavar, **shown)
+    return inspect.Parameter(option.key, kind, default=value, annotation=annotation)
 
 
-_ONE_WAY = ("json", "csv", "markdown", "explain", "verbose", "quiet", "paths")
+def _default(option: Option, command: Command) -> str:
+    """Return the value that holds where the option is left out, in words."""
+    stated = command.defaults.get(option.name)
+    if isinstance(stated, bool):
+        return "on" if stated else "off"
+    words = SETUP_WORDS.get(option.name, option.default) if "micro-batch" in command.defaults else option.default
+    return stated if stated is not None else words
 
 
-def _function(command: Command) -> Callable[..., None]:
+def _function(command: Command, names: Sequence[str]) -> Callable[..., None]:
     """Return a function with the signature that typer reads."""
 
     def call(**values: Any) -> None:
         pass
 
-    names = (*command.names, *command.figures)
-    parameters = [_parameter(OPTIONS[name], name in command.arguments) for name in names]
+    grouped = [(group, option) for group, options in GROUPS for option in options if option.name in names]
+    grouped += [("Other", OPTIONS[name]) for name in names if OPTIONS[name] not in [option for _, option in grouped]]
+    headings = list(dict.fromkeys(group for group, _ in grouped))
+    grouped.sort(key=lambda one: (headings.index(one[0]), one[1].name not in command.arguments))
+    parameters = [_parameter(option, group, command) for group, option in grouped]
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     call.__annotations__ = {p.name: p.annotation for p in parameters}
-    examples = "\n\n\b\n" + "\n".join(f"  napkin {example}" for example in command.examples)
-    call.__doc__ = command.summary + "." + (examples if command.examples else "")
     return call
 
 
-def show(command: Command) -> None:
-    """Print a command's help."""
-    app = typer.Typer(
-        add_completion=False,
-        rich_markup_mode=None,
-        pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
+def text_of(command: Command, everything: bool) -> str:
+    """Return a command's help: all of it where that is asked for or fits, else the options that people use most."""
+    names = (*command.names, *command.figures)
+    complete = _rendered(command, names, command.examples, "")
+    if everything or complete.count("\n") <= LINES:
+        return complete
+    first = [name for name in names if name not in SECOND_LEVEL]
+    more = f"napkin {command.name} --help-all lists {len(names) - len(first)} more options and examples."
+    return _rendered(command, first, command.examples[:EXAMPLES], more)
+
+
+def _rendered(command: Command, names: Sequence[str], examples: Sequence[str], epilog: str) -> str:
+    """Return the help with these options, as typer's command writes it."""
+    app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    app.command(name=command.name, cls=GroupedCommand, help=f"{command.summary}.", epilog=epilog)(
+        _function(command, names)
     )
-    app.command(name=command.name, help=None)(_function(command))
-    typer.main.get_command(app).main(["--help"], prog_name=f"napkin {command.name}", standalone_mode=False)
+    made: Any = typer.main.get_command(app)
+    made.examples = examples
+    text: str = made.get_help(made.make_context(f"napkin {command.name}", [], resilient_parsing=True))
+    return text.rstrip() + "\n"
 
 
-def completion(words: list[str]) -> int:
-    """Run shell completion, which needs every command."""
-    app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
-    for name in MODULES:
-        command = find(name)
-        app.command(name=name, help=command.summary)(_function(command))
-    result = typer.main.get_command(app).main(words, prog_name="napkin", standalone_mode=True)
-    return int(result or 0)
+def show(command: Command, everything: bool = False) -> None:
+    """Print a command's help."""
+    print(text_of(command, everything), end="")

@@ -28,7 +28,8 @@ def offered(name: str) -> tuple[str, ...]:
 def _hardware() -> tuple[str, ...]:
     from napkin._tables import hardware
 
-    return tuple(sorted({*hardware.ACCELERATORS, *hardware.FAMILIES}))
+    short = (name for name, slug in hardware.NAMES.items() if slug.startswith(name))  # h800 of h800-sxm-80gb
+    return tuple(sorted({*hardware.ACCELERATORS, *hardware.FAMILIES, *short}))
 
 
 def _links() -> tuple[str, ...]:
@@ -97,6 +98,26 @@ def _conventions() -> tuple[str, ...]:
     return tuple(NAMES)
 
 
+def _offloads() -> tuple[str, ...]:
+    from napkin.options.parsers import OFFLOADS
+
+    return OFFLOADS
+
+
+def _measured() -> tuple[str, ...]:
+    from napkin.options.bench import MEASURED
+
+    return MEASURED
+
+
+def _target_modules() -> tuple[str, ...]:
+    return ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+
+def _sides() -> tuple[str, ...]:
+    return (*_hardware(), *_models())
+
+
 def _kinds_of_recomputation() -> tuple[str, ...]:
     return ("none", "selective", "operations", "full", "every:2", "group:2", "group:sqrt")
 
@@ -122,4 +143,12 @@ _TABLES = {
     "stack": _stacks,
     "flops": _conventions,
     "recompute": _kinds_of_recomputation,
+    "offload": _offloads,
+    "lora-targets": _target_modules,
+    "what": _measured,
+    "only": _measured,
+    "sides": _sides,
+    "reference": _models,
+    "reward": _models,
+    "critic": _models,
 }

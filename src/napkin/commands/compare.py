@@ -12,8 +12,8 @@ from napkin.commands.inputs import Inputs, OptionText
 from napkin.commands.wrapped import Question
 from napkin.elementwise import ratio
 from napkin.errors import NapkinError
+from napkin.options.files import DRAWS
 from napkin.options.layout import DEGREES
-from napkin.options.output import DRAWS
 from napkin.planning import attribution
 from napkin.record import record
 from napkin.render.answer import Answer, Quantities

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from napkin.commands.step_model import StepQuestion
 from napkin.elementwise import Number
 from napkin.evidence import prices, runs
+from napkin.evidence.constants import deviations
 from napkin.evidence.run_estimate import StepEstimate, intervals, of_step, solved
 from napkin.inputs.hardware import Hardware
 from napkin.record import record
@@ -42,7 +43,15 @@ def estimated(
     return Estimated(found, estimate, stepped)
 
 
-def add_estimate(answer: Answer, known: Mapping[str, Term], hardware: Hardware, priced: bool, run: Estimated) -> None:
+def add_estimate(
+    answer: Answer,
+    known: Mapping[str, Term],
+    hardware: Hardware,
+    priced: bool,
+    run: Estimated,
+    confidence: float,
+    goodput: Goodput,
+) -> None:
     """Add to the run's answer the intervals and what the estimate rests on; priced: a price was given."""
     found, estimate = run.found, run.estimate
     answer.inputs["mfu"] = Shown(found["mfu"].value, None, "evidence")
@@ -53,6 +62,8 @@ def add_estimate(answer: Answer, known: Mapping[str, Term], hardware: Hardware, 
         )
     answer.intervals |= intervals(known, found, answer.terms, estimate)
     answer.terms = (*answer.terms, found["mfu/while_running"])
+    if goodput.spread:
+        answer.intervals["goodput"] = goodput.ends(deviations(confidence))
     if run.step is not None and "time/uninterrupted" in answer.intervals:
         seconds, factor = found["time/uninterrupted"].value, math.exp(run.step.half)
         answer.intervals["time/uninterrupted"] = (seconds / factor, seconds * factor)

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
-from napkin.commands.model import read_documents, read_model, read_mtp, read_sequence, read_target
+from napkin.commands.model import (
+    read_documents,
+    read_indexer_loss,
+    read_model,
+    read_mtp,
+    read_sequence,
+    read_target,
+)
 from napkin.commands.single import run_single
 from napkin.counting import conventions, flops
 from napkin.errors import NapkinError
@@ -22,6 +29,7 @@ class FlopsQuestion:
     batch   sequences                            seq     tokens in each
     target  tokens of the decoder's, or None     mtp     whether multi-token prediction modules count
     pairs   (query, key) pairs: full, half, exact
+    indexer_loss  whether a loss trains the indexers of sparse attention
     documents  packed into each sequence, as (length, how many)
     """
 
@@ -32,6 +40,7 @@ class FlopsQuestion:
     mtp: bool
     pairs: str
     documents: tuple[tuple[int, int], ...]
+    indexer_loss: bool = False
 
 
 def run(inputs: Inputs) -> Answer:
@@ -43,8 +52,9 @@ def read(inputs: Inputs) -> FlopsQuestion:
     """Read the question about a model."""
     model = read_model(inputs)
     batch, seq = inputs.integer("batch"), read_sequence(inputs, model)
-    target, documents = read_target(inputs, model), read_documents(inputs, seq)
-    return FlopsQuestion(model, batch, seq, target, read_mtp(inputs, model), _read_pairs(inputs), documents)
+    target, documents, mtp = read_target(inputs, model), read_documents(inputs, seq), read_mtp(inputs, model)
+    indexer_loss = read_indexer_loss(inputs, model)
+    return FlopsQuestion(model, batch, seq, target, mtp, _read_pairs(inputs), documents, indexer_loss)
 
 
 def _read_pairs(inputs: Inputs) -> str:
@@ -59,7 +69,15 @@ def _read_pairs(inputs: Inputs) -> str:
 def answer(question: FlopsQuestion) -> Answer:
     """Answer with the counted FLOPs and every convention's, and their ratio."""
     model, batch, seq = question.model, question.batch, question.seq
-    over = flops.works(model, batch, seq, target=question.target, pairs=question.pairs, documents=question.documents)
+    over = flops.works(
+        model,
+        batch,
+        seq,
+        target=question.target,
+        pairs=question.pairs,
+        documents=question.documents,
+        indexer_loss=question.indexer_loss,
+    )
     counted = flops.step(model, over, question.mtp)
     named = conventions.all_conventions(model, over, question.mtp)
     terms = list(counted.values())
@@ -87,6 +105,7 @@ COMMAND = Command(
         "document-lengths",
         "mean-document-length",
         "mtp",
+        "indexer-loss",
         *LINEAR_OPTIONS,
     ),
     arguments=("model", "size"),

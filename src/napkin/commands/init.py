@@ -17,7 +17,7 @@ class InitQuestion:
     fan_in: Term
     depth: Term
     std: Term | None
-    cut: float
+    cut: Term
 
 
 def run(inputs: Inputs) -> Answer:
@@ -30,7 +30,7 @@ def read(inputs: Inputs) -> InitQuestion:
     inputs.need("fan-in", "how many inputs has a layer?")
     depth = inputs.term("depth")
     std = inputs.term("std") if inputs.has("std") else None
-    return InitQuestion(inputs.term("fan-in"), depth, std, float(inputs.number("cut")))
+    return InitQuestion(inputs.term("fan-in"), depth, std, inputs.term("cut"))
 
 
 def answer(question: InitQuestion) -> Answer:

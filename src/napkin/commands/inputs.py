@@ -7,9 +7,10 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from types import MappingProxyType
 
 from napkin.errors import NapkinError, Problems
+from napkin.options.files import DRAWS
 from napkin.options.machine import FIGURES
 from napkin.options.option import Option, Parsed
-from napkin.options.output import COMMON, DRAWS
+from napkin.options.output import COMMON
 from napkin.options.registry import OPTIONS, spelled
 from napkin.record import record
 from napkin.render.answer import Cell, Shown

@@ -10,7 +10,6 @@ from napkin.commands.inputs import Inputs
 from napkin.commands.machine import check_dtype, read_hardware
 from napkin.errors import BROKEN, NapkinError
 from napkin.footprint import capacity
-from napkin.footprint.setup import Setup
 from napkin.inputs.hardware import Hardware
 from napkin.inputs.model import Config, load_config
 from napkin.operations.model import Model
@@ -20,6 +19,7 @@ from napkin.render.answer import Answer
 from napkin.term import TRUE, Term, leaf
 from napkin.training import optimizers
 from napkin.training.precision import precision
+from napkin.training.setup import Setup
 
 LAYOUT = (
     *(name for name in (*SETUP_OPTIONS, *STATE_OPTIONS) if name not in ("gpus", "precision", "optimizer")),

@@ -5,15 +5,17 @@ from __future__ import annotations
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
 from napkin.commands.machine import RATES
-from napkin.commands.memory_bars import show
+from napkin.commands.memory_chart import show
 from napkin.commands.memory_notes import notes_of
 from napkin.commands.memory_question import STATUS, MemoryQuestion, read
 from napkin.commands.model import read_model
+from napkin.commands.screens import memory as screen
+from napkin.commands.screens.kept import listed
 from napkin.commands.single import run_single
 from napkin.errors import NapkinError
+from napkin.options.files import DRAWS
 from napkin.options.layout import STAGE_OPTIONS
 from napkin.options.model import MODEL_OPTIONS, PADDED
-from napkin.options.output import DRAWS
 from napkin.options.small import LINEAR_OPTIONS
 from napkin.options.training import SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS
 from napkin.planning.step_memory import activation_budget, kept_tensors, terms_of
@@ -51,10 +53,13 @@ def answer(question: MemoryQuestion) -> Answer:
         return answer_largest(question)
     found = question.evaluate(question.model, question.setup)
     if question.snapshot is not None:
+        from napkin.commands.screens.snapshot import screen as compared
         from napkin.commands.snapshot import compare
 
         terms = terms_of(found, question.source)
-        return compare(question.snapshot, question.snapshot_from, found, terms, question.title)
+        answer = compare(question.snapshot, question.snapshot_from, found, terms, question.title)
+        answer.screen = compared(question, answer)
+        return answer
     return _account(question, found)
 
 
@@ -75,6 +80,7 @@ def _account(question: MemoryQuestion, found: Fit) -> Answer:
         from napkin.commands.remedies import suggest
 
         suggest(answer, question, question.hardware)
+    answer.screen = screen.of_step(question, found, answer)
     if question.tensors:
         _list_tensors(answer, found)
     return answer
@@ -82,11 +88,14 @@ def _account(question: MemoryQuestion, found: Fit) -> Answer:
 
 def _list_tensors(answer: Answer, found: Fit) -> None:
     """Add every tensor that autograd keeps, by piece and operation, as rows."""
+    tensors = kept_tensors(found.step)
     answer.rows = [
         {"piece": one.piece, "operation": one.operation, "tensor": one.tensor, "bytes": one.size, "times": one.times}
-        for one in kept_tensors(found.step)
+        for one in tensors
     ]
     answer.rows_name, answer.units = "tensors", {"bytes": "byte"}
+    if answer.screen is not None:
+        answer.screen = listed(answer.screen, tensors)
 
 
 COMMAND = Command(

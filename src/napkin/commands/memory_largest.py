@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from napkin.commands.memory_bars import show
+from napkin.commands.memory_chart import show
 from napkin.commands.memory_question import STATUS, MemoryQuestion, title
 from napkin.commands.remedies import suggest
+from napkin.commands.screens import memory as screen
 from napkin.footprint.capacity import bytes_per_param
 from napkin.inputs.hardware import Hardware
 from napkin.planning.largest import Largest, largest_that_fits, size_terms
 from napkin.planning.step_memory import activation_budget, terms_of
 from napkin.render.answer import Answer, Shown
 from napkin.term import TRUE, leaf
-from napkin.units import human
 
 PATHS = {"micro-batch": "max/micro_batch", "seq": "max/seq"}
 """Path of what is solved for; layers and params are both a number of layers."""
@@ -38,15 +38,14 @@ def answer_largest(question: MemoryQuestion) -> Answer:
         _note_sizes(answer, question)
     answer.terms = (*published, *terms.values(), capacity, activation_budget(capacity, terms))
     answer.verdict = found.fit.verdict
-    lines = [f"  {term.name.ljust(16)} {human(term.value, term.unit)}" for term in published]
-    lines[0] += f"  [{found.surely:,} – {found.possibly:,}]"
     answer.notes.append(f"{path}: in brackets the largest that surely fits, and the largest that may fit")
-    answer.pictures = (*lines, *_binding(answer, question, found, hardware), "")
+    _add_binding(answer, question, found, hardware)
     show(answer, found.fit, terms, capacity)
     if not found.value:
         suggest(answer, question, hardware)
     solved = what if what != "params" else "layers"
     answer.inputs[solved] = Shown(found.value, None, "solved")
+    answer.screen = screen.of_largest(question, found, answer, path)
     return answer
 
 
@@ -58,14 +57,14 @@ def _note_sizes(answer: Answer, question: MemoryQuestion) -> None:
         answer.notes.append(f"params/ceiling: states only, {each:g} bytes a parameter, perfectly sharded")
 
 
-def _binding(answer: Answer, question: MemoryQuestion, found: Largest, hardware: Hardware) -> list[str]:
-    """Return the line that says what stops a larger one; or set the status where nothing fits."""
+def _add_binding(answer: Answer, question: MemoryQuestion, found: Largest, hardware: Hardware) -> None:
+    """Add what stops a larger one; or set the status where nothing fits."""
     unit, binding = found.unit, found.binding
     if binding is None:
         closely = f"; {found.possibly:,} may, at the lower end of the interval" if found.possibly else ""
         answer.notes.append(f"not even {unit:,} fits on {hardware.name}{closely}; the memory of {unit:,} is shown")
         answer.status = STATUS[found.fit.verdict]
-        return []
+        return
     answer.extra["binding"] = {
         "stage": binding.stage,
         "moment": binding.moment,
@@ -77,6 +76,3 @@ def _binding(answer: Answer, question: MemoryQuestion, found: Largest, hardware:
     )
     beyond = "no larger one was tried" if found.ended else f"{found.value + unit:,} is beyond it"
     answer.notes.append(f"{certain}; {beyond}")
-    grows = f" (+{human(binding.grows, 'byte')} for {unit:,} more)" if binding.grows else ""
-    where = f"stage {binding.stage}, " if question.setup.layout.pp > 1 else ""
-    return [f"  {'bound by'.ljust(16)} {where}in the {binding.moment}: {binding.bucket}{grows}"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import BYTES
 from napkin.footprint import buckets
-from napkin.footprint.setup import Setup
 from napkin.inputs.model import traced_steps
 from napkin.operations.expert_kernels import GROUPED_BYTES
 from napkin.operations.implementations import FLASH, ONE, PLAIN, TORCH, TRANSFORMERS
@@ -12,6 +11,7 @@ from napkin.operations.model import Model
 from napkin.operations.queries import attention_masks, grouped_experts, has_scan, has_separate_experts
 from napkin.planning import verdicts
 from napkin.planning.verdicts import Fit
+from napkin.training.setup import Setup
 from napkin.units import human
 
 

@@ -9,7 +9,7 @@ from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
 from napkin.commands.machine import read_dtype, read_hardware, read_hardware_table
 from napkin.commands.measured_rate import Counted, known_convention, read_rate
-from napkin.commands.model import read_documents, read_model, read_sequence, read_target
+from napkin.commands.model import read_documents, read_indexer_loss, read_model, read_sequence, read_target
 from napkin.commands.single import run_single
 from napkin.commands.step_model import StepQuestion, read_step
 from napkin.counting import conventions, flops, utilization
@@ -124,7 +124,8 @@ def _read_counted(inputs: Inputs) -> tuple[str, Counted, Term]:
     model = read_model(inputs)
     seq = read_sequence(inputs, model)
     documents = read_documents(inputs, seq)
-    over = flops.works(model, 1, seq, target=read_target(inputs, model), documents=documents)
+    target, indexer_loss = read_target(inputs, model), read_indexer_loss(inputs, model)
+    over = flops.works(model, 1, seq, target=target, documents=documents, indexer_loss=indexer_loss)
     counted = Counted(conventions.all_conventions(model, over), seq)
     return model.name, counted, utilization.repeated(model, over, again)
 
@@ -203,7 +204,10 @@ def _compare(answer: Answer, step: StepQuestion, rate: Term) -> None:
 def _remarks(question: MfuQuestion, main: Term) -> list[str]:
     """Return what the verdict is about, and where to look if it is bad or impossible."""
     hardware, dtype = question.hardware, question.dtype
-    notes = [f"the verdict is about mfu/{question.basis}, against {hardware.name}'s dense {dtype} peak"]
+    notes = [
+        f"the verdict is about mfu/{question.basis}, against {hardware.name}'s dense {dtype} peak: of published "
+        f"training steps half reach {utilization.GOOD} (good), nine in ten {utilization.FAIR} (fair), else poor"
+    ]
     printed = question.printed
     if printed is not None:
         sparse = printed.sparse_peak(dtype)
@@ -215,7 +219,7 @@ def _remarks(question: MfuQuestion, main: Term) -> list[str]:
     if main.value > 1:
         causes = "the whole job's tokens taken for one GPU's, fewer --gpus than ran, a wrong accelerator or dtype"
         notes.append(f"an MFU above 1 is impossible: look for {causes}")
-    elif main.value <= utilization.BAD:
+    elif main.value < utilization.FAIR:
         notes.append("look for data loading, fp32 without TF32, launches bound by the CPU, a tiny batch, a wrong peak")
     return notes
 
@@ -253,6 +257,7 @@ COMMAND = Command(
         "target-seq",
         "document-lengths",
         "mean-document-length",
+        "indexer-loss",
         "batch",
         "flops",
         "claimed-mfu",

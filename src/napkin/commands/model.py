@@ -109,6 +109,17 @@ def read_documents(inputs: Inputs, seq: int) -> tuple[tuple[int, int], ...]:
     return equal_documents(seq, mean) if mean is not None else ()
 
 
+def read_indexer_loss(inputs: Inputs, model: Model) -> bool:
+    """Return whether a loss trains the indexers of sparse attention (--indexer-loss)."""
+    from napkin.counting.flops import runs_backward, works
+
+    if not inputs.flag("indexer-loss"):
+        return False
+    if 0 not in runs_backward(model, works(model, 1, 1)):
+        raise NapkinError(f"--indexer-loss: {model.name} has no indexer of sparse attention", "leave it out")
+    return True
+
+
 def parse_convention(name: str) -> str:
     """Return a FLOP convention by its name."""
     from napkin.counting.conventions import NAMES

@@ -9,18 +9,13 @@ from napkin.commands.inputs import written_option
 from napkin.commands.memory_question import MemoryQuestion
 from napkin.commands.setup import read_setup
 from napkin.errors import NapkinError
-from napkin.footprint.setup import Setup
+from napkin.evidence.rates import gpus_per_node
 from napkin.inputs.hardware import Hardware
 from napkin.planning.remedies import Options, Remedy, Search, axes, remedies, with_more_gpus
 from napkin.planning.verdicts import Fit
 from napkin.record import record
 from napkin.render.answer import Answer, Row
-from napkin.units import human
-
-MANY = 9
-"""A time above ten times as long is written as a multiple."""
-DEVICES_PER_NODE = 8
-"""GPUs that tensor parallelism may join where the table does not say."""
+from napkin.training.setup import Setup
 
 
 @record
@@ -42,8 +37,7 @@ def suggest(answer: Answer, question: MemoryQuestion, hardware: Hardware) -> Non
         return question.evaluate(question.model, setup)
 
     given = {name: one.text for name, one in question.asked.given.items() if isinstance(one.text, (str, bool))}
-    node = hardware.devices_per_node or DEVICES_PER_NODE
-    search = Search(axes(question.model, question.setup, given, node), evaluate)
+    search = Search(axes(question.model, question.setup, given, gpus_per_node(hardware)), evaluate)
     here = list(remedies(search))
     more = with_more_gpus(search, fewest=not here)
     before, why = _pace(question, {}, hardware, question.setup)
@@ -53,7 +47,6 @@ def suggest(answer: Answer, question: MemoryQuestion, hardware: Hardware) -> Non
         rows.append(_row(question, hardware, more, before, why))
     answer.extra["suggestions"] = rows
     answer.extra["more_accelerators"] = rows[-1] if more is not None else None
-    answer.pictures = (*answer.pictures, *_lines(rows, question.confidence, here=bool(here)))
     if not rows:
         answer.notes.append(
             "nothing that napkin tries makes it fit: recomputation, ZeRO, smaller micro-batches, parallelism, 8-bit "
@@ -107,22 +100,3 @@ def _row(question: MemoryQuestion, hardware: Hardware, one: Remedy, before: Pace
         return {**row, "untimed": problem or why}
     ratio, factor = after.token / before.token, math.exp(after.half)
     return {**row, "extra_time": ratio - 1, "low": ratio / factor - 1, "high": ratio * factor - 1}
-
-
-def _lines(rows: list[Row], confidence: float, here: bool) -> list[str]:
-    """Return the suggestions as lines."""
-    if not rows:
-        return ["", "  nothing that napkin tries makes it fit"]
-    interval = f"(time of the same tokens, {confidence:.0%} interval)"
-    title = f"would fit {interval}" if here else f"would fit only with more GPUs {interval}"
-    return ["", f"  {title}:", *(f"    {row['change']}  {_effect(row)}" for row in rows)]
-
-
-def _effect(row: Row) -> str:
-    """Return what a suggestion takes, in words."""
-    extra, used = row.get("extra_time"), human(float(str(row["used"])), "byte")
-    if not isinstance(extra, float):
-        return f"({row['untimed']}; uses {used})"
-    longer = f"{extra:+.0%} time" if extra < MANY else f"{1 + extra:,.0f} × the time"
-    low, high = (float(str(row[end])) for end in ("low", "high"))
-    return f"({longer}, {low:+.0%} to {high:+.0%}; uses {used})"

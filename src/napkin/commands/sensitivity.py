@@ -12,8 +12,8 @@ from napkin.commands.inputs import Inputs
 from napkin.commands.wrapped import Changes, Question
 from napkin.errors import NapkinError
 from napkin.inputs import limits as limits_room
+from napkin.options.files import DRAWS
 from napkin.options.option import Option
-from napkin.options.output import DRAWS
 from napkin.options.ranges import is_whole, written
 from napkin.options.registry import OPTIONS
 from napkin.planning import attribution
@@ -36,6 +36,7 @@ class Moved:
     value       of the input, as asked             low, high   (input, answer) where it is lower and higher, or None
     swing       between the least and the largest answer
     elasticity  d log(answer) / d log(input)       jump        it could only be halved or doubled
+    estimated   it is an estimate, moved over its interval
     flip        the nearest value at which the decision changes, and the decision there
     """
 
@@ -46,6 +47,7 @@ class Moved:
     swing: float
     elasticity: float | None
     jump: bool
+    estimated: bool = False
     flip: attribution.Flip | None = None
 
     def row(self, decided: bool) -> Row:
@@ -63,6 +65,7 @@ class Moved:
             "elasticity": self.elasticity,
             "unit": self.option.unit,
             "jump": self.jump,
+            "estimated": self.estimated,
             **(flip if decided else {}),
         }
 
@@ -94,9 +97,11 @@ def run(inputs: Inputs) -> Answer:
     decide = _decision(inputs.text_or_none("limit"), inputs.text_or_none("against"), command, asked, base, path)
     moved: list[Moved] = []
     for name, now in varied.items():
-        one = _moved(asked, OPTIONS[name], now, change, path, value)
+        reach = _reach(base, name, now, change)
+        one = _moved(asked, OPTIONS[name], now, reach, path, value)
         if one is None:
             continue
+        one = replace(one, estimated=_interval_of(base, name) is not None)
         flip = None if decide is None else _flip(decide, OPTIONS[name], now)
         if one.swing > attribution.ROUNDING * abs(value) or flip is not None:
             moved.append(replace(one, flip=flip))
@@ -118,6 +123,9 @@ def run(inputs: Inputs) -> Answer:
     jumped = [one.option.name for one in moved if one.jump]
     if jumped:
         answer.notes.append(f"{', '.join(jumped)}: only halves and doubles can be asked, so they move further")
+    over = [one.option.name for one in moved if one.estimated]
+    if over:
+        answer.notes.append(f"{', '.join(over)}: estimated, and moved over the interval of the estimate")
     answer.plot = _charts(command, moved, path, value, unit)
     return answer
 
@@ -157,12 +165,29 @@ def _figures(command: Command, question: Question) -> dict[str, float]:
     return {name: figure for name, figure in figures.items() if figure}
 
 
-def _moved(asked: Asked, option: Option, now: float, change: float, path: str, value: float) -> Moved | None:
-    """Return the answer with one input lower and higher; by halves and doubles where a small step cannot be asked."""
+def _reach(base: Answer, name: str, now: float, change: float) -> tuple[float, float]:
+    """Return how far an input is moved: an estimate over its interval, others by a share of themselves."""
+    ends = _interval_of(base, name)
+    return ends or (now * (1 - change), now * (1 + change))
+
+
+def _interval_of(base: Answer, name: str) -> tuple[float, float] | None:
+    """Return the interval of an input that the answer estimates; None for all others."""
+    if name not in base.inputs or base.inputs[name].origin != "evidence":
+        return None
+    ends = base.intervals.get(name.replace("-", "_"))
+    return None if ends is None else (float(ends[0]), float(ends[1]))
+
+
+def _moved(
+    asked: Asked, option: Option, now: float, reach: tuple[float, float], path: str, value: float
+) -> Moved | None:
+    """Return the answer with one input at each end of its reach; by halves and doubles where a small step cannot be
+    asked."""
     whole = is_whole(option)
     ends: dict[str, tuple[float, float] | None] = {}
     jump = False
-    for end, near, far in (("low", now * (1 - change), now / 2), ("high", now * (1 + change), now * 2)):
+    for end, near, far in (("low", reach[0], now / 2), ("high", reach[1], now * 2)):
         ends[end] = None
         for step, further in ((near, False), (far, True)):
             there = round(step) if whole else step

@@ -5,8 +5,8 @@ from __future__ import annotations
 from napkin import formats
 from napkin.commands.inputs import Inputs
 from napkin.commands.machine import read_hardware
-from napkin.commands.memory_bars import line, stacked
 from napkin.commands.model import read_sequence, read_target
+from napkin.commands.screens.serving import screen
 from napkin.errors import BROKEN, CLOSE, OK, NapkinError
 from napkin.footprint import serving as inference
 from napkin.inputs.hardware import Hardware
@@ -17,9 +17,7 @@ from napkin.planning.served import Held, Serving
 from napkin.record import record
 from napkin.render.answer import Answer
 from napkin.render.chart import Chart, Series
-from napkin.render.text import grid
 from napkin.term import TRUE, Term, leaf
-from napkin.units import human
 
 CACHE = "bf16"
 """Number format of keys and values where none is given."""
@@ -27,12 +25,6 @@ WEIGHT_FORMATS = ("fp32", "bf16", "fp8", "int8", "nf4", "int4", "nvfp4")
 """Formats of weights that are listed next to the one asked for."""
 CACHE_FORMATS = ("bf16", "fp8")
 """Formats of keys and values that are listed for each."""
-LABELS = {
-    "max/batch": "max batch",
-    "max/seq": "max context",
-    "time/per_token": "a token in",
-    "tokens_per_second": "pace",
-}
 STATUS = {verdicts.FITS: OK, verdicts.UNDECIDED: CLOSE, verdicts.NOT: BROKEN}
 
 
@@ -92,16 +84,16 @@ def answer(question: ServingQuestion) -> Answer:
         answer.notes.append(
             f"every weight in {serving.weights.name}; engines mostly leave embedding, head and norms in 16 bits"
         )
-    capacity, lines = None, []
+    capacity = None
     if hardware is not None:
         capacity = _against(answer, question, found, hardware)
         answer.terms += served.pace(serving, found.cache, hardware.term("memory_bandwidth", "memory_bandwidth"))
         answer.notes.append("time/per_token is the least that memory allows; all weights are read once a step")
-        lines = [line(LABELS[t.name], human(t.value, t.unit)) for t in answer.terms[6:]]
-    _draw(answer, found, capacity, lines)
+    answer.listed = False
+    answer.plot = (_chart(answer.title, found, capacity),)
     rows = _rows_by_format(serving, hardware)
     answer.extra["dtypes"] = rows
-    answer.pictures += ("", *(f"  {row}" for row in _table(rows)))
+    answer.screen = screen(serving, hardware, found, answer, rows)
     return answer
 
 
@@ -123,15 +115,12 @@ def _against(answer: Answer, question: ServingQuestion, found: Held, hardware: H
     return capacity
 
 
-def _draw(answer: Answer, found: Held, capacity: Term | None, lines: list[str]) -> None:
-    """Add the bytes as bars and as a picture; lines: what follows the bars."""
-    parts = [(t.name.removeprefix("memory/"), int(t.value)) for t in (found.weights, found.cache, found.context)]
-    total = line("total", human(found.total.value, "byte"), f"[{found.low / 2**30:.4g} – {found.high / 2**30:.4g} GiB]")
-    answer.pictures = (*stacked(parts, None if capacity is None else int(capacity.value)), total, *lines)
-    answer.listed = False
-    series = [Series(name, ["GPU"], [size / 2**30]) for name, size in parts]
+def _chart(title: str, found: Held, capacity: Term | None) -> Chart:
+    """Return a picture of the bytes, with capacity as a line."""
+    parts = (found.weights, found.cache, found.context)
+    series = [Series(t.name.removeprefix("memory/"), ["GPU"], [t.value / 2**30]) for t in parts]
     marks = [(capacity.value / 2**30, "capacity")] if capacity is not None else []
-    answer.plot = (Chart("stack", answer.title, "", "GiB", series, marks=marks),)
+    return Chart("stack", title, "", "GiB", series, marks=marks)
 
 
 def _rows_by_format(serving: Serving, hardware: Hardware | None) -> list[dict[str, str | int | float]]:
@@ -147,19 +136,6 @@ def _rows_by_format(serving: Serving, hardware: Hardware | None) -> list[dict[st
             row["max_batch"], row["max_seq"] = one.most
         rows.append(row)
     return rows
-
-
-def _table(rows: list[dict[str, str | int | float]]) -> list[str]:
-    """Return the formats as aligned columns."""
-    sizes = ("weights", *(f"cache_{name}" for name in CACHE_FORMATS))
-
-    def shown(name: str, value: str | int | float) -> str:
-        if isinstance(value, str):
-            return value
-        return human(value, "byte") if name in sizes else f"{value:,}"
-
-    cells = [[shown(name, value) for name, value in row.items()] for row in rows]
-    return grid([[name.replace("_", " ") for name in rows[0]], *cells])
 
 
 def _title(serving: Serving) -> str:

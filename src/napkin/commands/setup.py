@@ -7,7 +7,6 @@ from napkin.commands.inputs import Inputs
 from napkin.commands.layout import check_divides, read_layout
 from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.evidence.margins import widths_of
-from napkin.footprint.setup import Setup
 from napkin.operations.implementations import IMPLEMENTATIONS, Implementation, Tuning
 from napkin.operations.lora import ALL_LINEAR, is_target
 from napkin.operations.model import Model
@@ -19,6 +18,7 @@ from napkin.training.frameworks import FRAMEWORKS, PLAIN, Framework
 from napkin.training.layout import Layout
 from napkin.training.optimizers import Optimizer
 from napkin.training.precision import Precision, precision
+from napkin.training.setup import Setup
 
 
 def read_setup(inputs: Inputs, model: Model) -> Setup:

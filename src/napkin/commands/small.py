@@ -7,6 +7,7 @@ from collections.abc import Callable
 from napkin import units
 from napkin.commands.inputs import Inputs
 from napkin.commands.machine import read_dtype, read_hardware
+from napkin.commands.screens import linear as screen
 from napkin.counting import linear_stack as linear
 from napkin.counting.utilization import verdict_of
 from napkin.errors import BROKEN, OK, NapkinError
@@ -185,7 +186,8 @@ def _memory_of_stack(question: TrainedStack) -> Answer:
     where = "device" if optimizers.counters_on_device(question.form) else "host"
     note = f"apart from the total: step counters (on the {where}) and the saved input, which is the data itself"
     terms = [found.total, *found.parts, found.counters, found.saved_input, found.params]
-    return Answer("memory", f"{stack.title}, {optimizer.name}, {policy.name}", terms, notes=[note])
+    title = f"{stack.title}, {optimizer.name}, {policy.name}"
+    return Answer("memory", title, terms, notes=[note], screen=screen.memory(title, found, optimizer, policy))
 
 
 ANSWERS: dict[tuple[str, str], Callable[[Inputs], Answer]] = {

@@ -14,16 +14,23 @@ from napkin.commands.step_model import StepQuestion, memory_terms, read_step
 from napkin.evidence.utilization import utilization_terms
 from napkin.inputs.hardware import Hardware
 from napkin.operations.queries import has_scan
+from napkin.options.files import DRAWS
 from napkin.options.layout import STAGE_OPTIONS
 from napkin.options.model import MODEL_OPTIONS, PADDED
-from napkin.options.output import DRAWS
 from napkin.options.training import SETUP_DEFAULTS, SETUP_OPTIONS
 from napkin.render.answer import Answer
 from napkin.term import Term
 from napkin.timing.step import StepTime
 from napkin.units import human
 
-BINDS = {"compute": "compute", "memory_bound": "memory", "communication": "communication", "bubble": "bubble"}
+BINDS = {
+    "compute": "compute",
+    "memory_bound": "memory",
+    "communication": "communication",
+    "bubble": "bubble",
+    "optimizer": "optimizer",
+    "overhead": "overhead",
+}
 
 
 def run(inputs: Inputs) -> Answer:
@@ -70,12 +77,12 @@ def answer(question: StepQuestion, with_memory: bool = True, draw: bool = False)
 
 def _assumed_links(hardware: Hardware, gpus: int) -> list[str]:
     """Return a note for a link or network whose rate is not known and assumed."""
-    from napkin.evidence.rates import LINKLESS, SLOWEST_NETWORK
+    from napkin.evidence.rates import LINKLESS, SLOWEST_NETWORK, gpus_per_node
 
     notes = []
     if gpus > 1 and not hardware.link_bandwidth:
         notes.append(f"{hardware.name}: its link is not known, {human(LINKLESS, 'byte/s')} assumed; --link-bandwidth")
-    if gpus > (hardware.devices_per_node or 8) and not hardware.nic_bandwidth:
+    if gpus > gpus_per_node(hardware) and not hardware.nic_bandwidth:
         slowest = human(SLOWEST_NETWORK, "byte/s")
         notes.append(f"{hardware.name}: its network is not known, {slowest} assumed; --network-bandwidth")
     return notes

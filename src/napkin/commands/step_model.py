@@ -11,11 +11,11 @@ from napkin.commands.machine import RATES, read_hardware, record_rates
 from napkin.commands.setup import read_implementation, read_setup
 from napkin.errors import Refused
 from napkin.evidence import single
-from napkin.footprint.setup import Setup
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.record import record, replace
 from napkin.term import Term
+from napkin.training.setup import Setup
 from napkin.units import human
 
 if TYPE_CHECKING:

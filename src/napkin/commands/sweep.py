@@ -8,8 +8,8 @@ from napkin.commands import wrapped
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError, Problems
+from napkin.options.files import DRAWS
 from napkin.options.option import Option, Parsed
-from napkin.options.output import DRAWS
 from napkin.options.ranges import MOST_VALUES, values
 from napkin.record import record
 from napkin.render.answer import Answer, Quantities, Row, Shown, end_path

@@ -141,7 +141,7 @@ def answer(question: TrainTimeQuestion) -> Answer:
             known, hardware, question.peak, question.budget, price, question.confidence, question.goodput, question.step
         )
         answer = _answer_from(question, run.found)
-        add_estimate(answer, known, hardware, price is not None, run)
+        add_estimate(answer, known, hardware, price is not None, run, question.confidence, question.goodput)
     answer.screen = screen(question, answer)
     return answer
 

@@ -9,12 +9,12 @@ from napkin.commands.command import Command
 from napkin.commands.confidence import read_confidence
 from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError
-from napkin.evidence import facts, footprint, runs, validate, validate_runs
+from napkin.evidence import facts, footprint, validate, validate_runs
 from napkin.evidence.compared import Compared
 from napkin.evidence.error_statistics import Errors, by_group, by_quantity, errors_of
-from napkin.evidence.published import Published, RunRow
+from napkin.evidence.published import Published
 from napkin.evidence.published import read as read_published
-from napkin.options.output import DRAWS
+from napkin.options.files import DRAWS
 from napkin.record import record
 from napkin.render.answer import Answer, Row
 from napkin.render.chart import Chart, Series
@@ -110,26 +110,8 @@ def _compared(question: ValidateQuestion) -> list[Compared]:
     return [
         *(validate.steps(rows.steps, level, inside) if rows.steps else ()),
         *(footprint.compared(row, level) for row in rows.memory),
-        *(whole_runs(rows.runs, level, inside) if rows.runs else ()),
+        *(validate_runs.compared(rows.runs, level, inside) if rows.runs else ()),
     ]
-
-
-def whole_runs(rows: Sequence[RunRow], level: float, inside: bool) -> list[Compared]:
-    """Return published whole runs in device-hours, each with its own organization held out unless `inside`."""
-    answers = []
-    for row, found, peak in validate_runs.validated(rows, level, inside):
-        group = row.team or row.model
-        if found is None:
-            answers.append(
-                Compared(row.id, "device_hours", None, None, None, row.hours, group, row.why, "", row.suspect, group)
-            )
-            continue
-        middle, low, high = (runs.hours(row.active, row.tokens, peak, u) for u in (found.mfu, found.high, found.low))
-        why = "" if row.hours else "its hours are not published"
-        answers.append(
-            Compared(row.id, "device_hours", middle, low, high, row.hours, group, why, "", row.suspect, group)
-        )
-    return answers
 
 
 def _row(one: Compared) -> Row:

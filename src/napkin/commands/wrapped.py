@@ -7,8 +7,9 @@ from collections.abc import Container, Mapping, Sequence
 from napkin.commands.command import Command, ask, find
 from napkin.commands.inputs import Inputs, OptionText
 from napkin.errors import NapkinError, did_you_mean
+from napkin.options.files import DRAWS
 from napkin.options.option import Option
-from napkin.options.output import COMMON, DRAWS
+from napkin.options.output import COMMON
 from napkin.options.ranges import truth
 from napkin.options.registry import OPTIONS, spelled
 from napkin.render.answer import Answer, Shown

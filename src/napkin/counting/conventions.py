@@ -9,7 +9,8 @@ d_v), h width. Sums over layers run over those that have attention.
     nanogpt            6·(N − position table) + 12·L·h·s                       karpathy/nanoGPT, model.py estimate_mfu
     megatron           6·(matrices a token passes, with logits) + 6·L·a·d·s    Narayanan et al. 2021, 2104.04473, causal
     causal             palm with attention halved
-    torch              3 × the counted forward over the full square            torch.utils.flop_counter
+    torch              3 × the counted forward over the full square (1 × of what runs without gradient)
+                                                                               torch.utils.flop_counter
 A tied head is the input table, which then works as a matrix: nothing is subtracted for it in palm, but for
 tables that are looked up alone.
 """
@@ -67,9 +68,8 @@ def per_token(model: Model, over: Works, name: str, mtp: bool = False) -> Term:
     if name == "megatron":
         return add(path, _matrices(path, model, over, mtp), _square(path, model, 3, seq), source=source)
     if name == "torch":
-        ahead = flops.forward(model, flops.with_pairs(over, FULL), mtp)
-        three = constant("3", 3, "1", "forward, and twice it backward")
-        return divide(path, multiply(f"{path}/step", three, ahead), _tokens(over), source=source)
+        step = flops.passes(f"{path}/step", model, flops.with_pairs(over, FULL), mtp)
+        return divide(path, step, _tokens(over), source=source)
     raise KeyError(name)
 
 
@@ -110,7 +110,7 @@ def _square(path: str, model: Model, pairs: int, seq: Term) -> Term:
 
 def _matrices(path: str, model: Model, over: Works, mtp: bool) -> Term:
     """Three passes through the matrices of parameters, per token."""
-    terms = list(flops.by_operation(model, over, mtp=mtp, weights_only=True).values())
+    terms = list(flops.by_operation(model, over, mtp=mtp, which=lambda product: product.weight).values())
     ahead = add(f"{path}/forward", *terms) if len(terms) > 1 else terms[0]
     three = constant("3", 3, "1", "forward, and twice it backward")
     return divide(f"{path}/matrices", multiply(f"{path}/passes", three, ahead), _tokens(over))

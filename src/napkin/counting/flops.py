@@ -1,7 +1,8 @@
 """FLOPs of one step: a fold over the operations' matrix products.
 
 A multiply-add is 2 FLOP. Only matrix products count; look-ups, norms, softmax, rotary embedding and activation
-functions count 0, biases too. Backward is 2 × forward: one product for the input's gradient, one for the weight's.
+functions count 0, biases too. Backward is 2 × forward: one product for the input's gradient, one for the weight's; what
+runs without gradient (an indexer's choice of keys) has none.
 Attention counts the full square s² of every layer, unless half (causal without its diagonal) or exact (only the
 allowed pairs: causal, windows, chunks, documents) is asked for.
 """
@@ -22,6 +23,8 @@ from napkin.training.layout import Layout
 MULTIPLY_ADD = "a multiply-add is 2 FLOP"
 BACKWARD = "backward makes two products of the forward's size: one for the input's gradient, one for the weight's"
 
+GRADIENT_OF_WEIGHTS = "detached inputs: the weights' gradient alone"
+
 FULL, HALF, EXACT = "full", "half", "exact"
 Works = Mapping[str, Work]
 """What each stack runs over, by the stack's name."""
@@ -35,10 +38,11 @@ def works(
     target: Number | None = None,
     pairs: str = FULL,
     documents: tuple[tuple[int, int], ...] = (),
+    indexer_loss: bool = False,
 ) -> dict[str, Work]:
     """`batch` sequences of `seq` tokens; `target` tokens for the second stack of an encoder-decoder."""
     first, *others = model.stacks
-    found = {first.name: Work(batch, seq, pairs, documents)}
+    found = {first.name: Work(batch, seq, pairs, documents, indexer_loss=indexer_loss)}
     for stack in others:
         found[stack.name] = Work(batch, seq if target is None else target, pairs, (), seq)
     return found
@@ -94,10 +98,11 @@ def over_memory(operation: Operation, work: Work) -> Work:
     return work
 
 
-def _operation(path: str, operation: Operation, work: Work, weights_only: bool = False) -> list[Term]:
+def _operation(path: str, operation: Operation, work: Work, which: Callable[[Gemm], bool] | None = None) -> list[Term]:
     name = f"{path}/{operation.name}"
-    found = [p for p in products_of(operation, work) if p.weight or not weights_only]
-    if len(found) == 1:
+    products = products_of(operation, work)
+    found = [p for p in products if which is None or which(p)]
+    if len(products) == len(found) == 1:
         return [_product(name, found[0])]
     return [_product(f"{name}/{p.name.rpartition('/')[2]}", p) for p in found]
 
@@ -130,10 +135,10 @@ def by_operation(
     *,
     mtp: bool = False,
     only: Callable[[Operation], bool] | None = None,
-    weights_only: bool = False,
+    which: Callable[[Gemm], bool] | None = None,
 ) -> dict[str, Term]:
     """Forward FLOPs summed by the operation's name, over all layers that have it; of those that `only` lets pass.
-    `weights_only`: products with a parameter alone, no attention and no recurrence."""
+    `which`: the products that count; else all."""
     parts: dict[str, list[Term]] = {}
     for stack in model.stacks:
         prefix = f"{stack.name}/" if len(model.stacks) > 1 else ""
@@ -141,7 +146,7 @@ def by_operation(
             if only is not None and not only(operation):
                 continue
             path = f"flops/forward/{prefix}{kind}" if kind else f"flops/forward{'/' + stack.name if prefix else ''}"
-            terms = _operation(path, operation, over[stack.name], weights_only)
+            terms = _operation(path, operation, over[stack.name], which)
             if not terms:
                 continue
             one = _sum(f"{path}/{operation.name}", terms)
@@ -161,9 +166,34 @@ def forward(model: Model, over: Works, mtp: bool = False) -> Term:
     return _sum("flops/forward", list(by_operation(model, over, mtp=mtp).values()))
 
 
-def backward(of: Term) -> Term:
-    """FLOPs of the backward pass: twice the forward's."""
-    return multiply("flops/backward", constant("2", 2), of, source=BACKWARD)
+def runs_backward(model: Model, over: Works) -> set[int]:
+    """Return how many products of its size the backward pass makes for each product of the forward pass."""
+    operations = ((over[stack.name], op) for stack in model.stacks for _, _, op in _operations(model, stack, False))
+    return {product.backward for work, op in operations for product in products_of(op, work)}
+
+
+def backward(model: Model, over: Works, ahead: Term, mtp: bool = False) -> Term:
+    """FLOPs of the backward pass: twice the forward's, `ahead`, without what runs without gradient."""
+    found = runs_backward(model, over)
+    if found <= {2}:
+        return multiply("flops/backward", constant("2", 2), ahead, source=BACKWARD)
+
+    def of(times: int) -> Term:
+        parts = by_operation(model, over, mtp=mtp, which=lambda product: product.backward == times)
+        return _sum(f"flops/backward/of_{times}", list(parts.values()))
+
+    twice = multiply("flops/backward/twice", constant("2", 2), of(2), source=BACKWARD)
+    if 1 not in found:
+        return twice.renamed("flops/backward")
+    return add("flops/backward", twice, of(1), source=GRADIENT_OF_WEIGHTS)
+
+
+def passes(name: str, model: Model, over: Works, mtp: bool = False) -> Term:
+    """FLOPs of the forward and the backward pass."""
+    ahead = forward(model, over, mtp)
+    if runs_backward(model, over) <= {2}:
+        return multiply(name, constant("3", 3, "1", "forward, and twice it backward"), ahead)
+    return add(name, ahead, backward(model, over, ahead, mtp))
 
 
 def with_pairs(over: Works, pairs: str) -> dict[str, Work]:
@@ -187,7 +217,7 @@ def step(model: Model, over: Works, mtp: bool = False) -> dict[str, Term]:
     """Every published FLOP count of one step, by path."""
     operations = by_operation(model, over, mtp=mtp)
     ahead = _sum("flops/forward", list(operations.values()))
-    back = backward(ahead)
+    back = backward(model, over, ahead, mtp)
     total = add("flops/total", ahead, back)
     count = leaf("tokens", tokens(over), "token", GIVEN)
     found = [

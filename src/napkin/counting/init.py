@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from napkin.term import Term, constant, divide, leaf, multiply, power, square_root
+from napkin.term import Term, constant, define, divide, make, multiply, power, square_root
 
 SOURCE = "Glorot and Bengio 2010, proceedings.mlr.press/v9/glorot10a.html; LeCun et al. 1998, Efficient BackProp"
 
@@ -27,15 +27,22 @@ def after(layers: Term, each: Term, name: str) -> Term:
     return power(name, each, layers)
 
 
-def truncation(cut: float) -> Term:
+def truncated_std(cut: float) -> float:
     """Return the standard deviation of N(0, 1) truncated at ±cut: √(1 − 2·c·φ(c) / (2·Φ(c) − 1)), φ and Φ its density
     and distribution.
 
     Below 0.05 the closed form cancels; its series, c²/3 − 2·c⁴/45, is exact to seven digits there."""
     if cut < 0.05:
-        name = f"a normal distribution cut off at ±{cut:g} σ"
-        return leaf("init/truncated/factor", cut * math.sqrt(1 / 3 - 2 * cut * cut / 45), "1", "true", name)
+        return cut * math.sqrt(1 / 3 - 2 * cut * cut / 45)
     density = math.exp(-cut * cut / 2) / math.sqrt(2 * math.pi)
     inside = math.erf(cut / math.sqrt(2))
-    left = math.sqrt(1 - 2 * cut * density / inside)
-    return leaf("init/truncated/factor", left, "1", "true", f"a normal distribution cut off at ±{cut:g} σ")
+    return math.sqrt(1 - 2 * cut * density / inside)
+
+
+define("truncated_std", truncated_std)
+
+
+def truncation(cut: Term) -> Term:
+    """Return the standard deviation of N(0, 1) truncated at ±cut."""
+    source = f"a normal distribution cut off at ±{cut.value:g} σ"
+    return make("truncated_std", "init/truncated/factor", (cut,), source)

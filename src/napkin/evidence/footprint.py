@@ -16,13 +16,13 @@ from napkin.evidence.setups import SHARDED, ends_of, framework_of, setup_of, sta
 from napkin.footprint import allocator, memory
 from napkin.footprint.prepared import PreparedStep, prepare
 from napkin.footprint.rank import Rank
-from napkin.footprint.setup import Setup
 from napkin.inputs import hardware
 from napkin.operations.model import Model
 from napkin.record import record, replace
 from napkin.term import TRUE, leaf
 from napkin.training.frameworks import ENDS, FIRST, Framework
 from napkin.training.recomputation import Recompute
+from napkin.training.setup import Setup
 
 STATE_BYTES = 18
 """Bytes a parameter of Korthikanti et al. 2022, figure 1: fp16 weights, fp32 gradients, master copy and moments."""

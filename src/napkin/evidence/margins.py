@@ -11,9 +11,9 @@ from collections.abc import Iterable
 
 from napkin._tables import memory_errors as table
 from napkin.evidence.ranking import conformal, over_sources
-from napkin.footprint.allocator import Width
 from napkin.record import record
 from napkin.training.frameworks import PLAIN
+from napkin.training.setup import Width
 
 FEWEST = 5
 """This many rows of a framework tell its spread; with fewer, the errors on held-out frameworks do."""

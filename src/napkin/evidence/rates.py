@@ -70,8 +70,21 @@ WIDE = tuple(name for name, bits in COMPUTE_BITS.items() if bits > 16)
 """Formats whose activations are wider than the 16 bits that the constants count: their traffic grows with them."""
 LINKLESS = 32e9
 """byte/s one way for a card whose link is not known: PCIe 4 × 16."""
+NODE = 8
+"""GPUs of a node where neither the source nor the accelerator's entry tells."""
 SLOWEST_NETWORK = 12.5e9
 """byte/s a GPU where neither the source nor the accelerator's entry tells the network: one 100 Gbit/s card."""
+
+
+RACK = 8
+"""GPUs above which a link joins more than the node that a published row states (NVL72, a TPU's torus)."""
+
+
+def gpus_per_node(hardware: Hardware, stated: int | None = None) -> int:
+    """Return how many GPUs the fast link joins: the accelerator's own number, from 1 up, else 8; stated: of a published
+    row, which an accelerator whose link joins a rack outdoes."""
+    own = hardware.devices_per_node
+    return own if own and own > RACK else stated or own or NODE
 
 
 def machine(hardware: Hardware, compute: str, network: float | None = None, node: int | None = None) -> Machine:
@@ -100,7 +113,7 @@ def machine(hardware: Hardware, compute: str, network: float | None = None, node
         hardware.memory_bandwidth,
         hardware.link_bandwidth or LINKLESS,
         network or hardware.nic_bandwidth or SLOWEST_NETWORK,
-        hardware.devices_per_node if hardware.devices_per_node and hardware.devices_per_node > 8 else node or 8,
+        gpus_per_node(hardware, node),
         1 if era == "tpu" else hardware.sm_count or 100,
         min(power, MOST_POWER),
         bits,

@@ -31,7 +31,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from napkin.evidence.rows import Row
 from napkin.evidence.teams import source_of
@@ -54,7 +53,9 @@ from napkin.evidence.words import (
     UNITS,
 )
 
-Facts = dict[str, dict[str, Any]]
+Fact = str | float | bool | list[str] | None
+"""What a row says in one field, in its canonical spelling; None: it does not say."""
+Facts = dict[str, dict[str, Fact]]
 """Section of a row → field → value."""
 
 
@@ -72,7 +73,7 @@ def recognized(row: Row, facts: Callable[[Row], Facts]) -> Row:
 
 def of_step(row: Row) -> Facts:
     """Return the facts that the prose of a row of a training step states."""
-    layout: dict[str, Any] = {}
+    layout: dict[str, Fact] = {}
     stack = row.text("layout.stack") or stack_of(row)
     layout["stack"] = stack
     if not row.text("layout.attention"):
@@ -89,7 +90,7 @@ def of_step(row: Row) -> Facts:
         layout["gradient_dtype"] = "fp32"
     layout |= _batch_tokens(row)
     link = row.text("hardware.interconnect")
-    wire: dict[str, Any] = {"network": network(link, row.count("hardware.per_node") or 8) or ""} if link else {}
+    wire: dict[str, Fact] = {"network": network(link, row.count("hardware.per_node") or 8) or ""} if link else {}
     if "omni-path" in link.lower():
         wire["fabric"] = "omnipath"
     formula = row.text("convention.formula")
@@ -102,7 +103,7 @@ def of_step(row: Row) -> Facts:
     }
 
 
-def _batch_tokens(row: Row) -> dict[str, Any]:
+def _batch_tokens(row: Row) -> dict[str, Fact]:
     """Return the tokens of a batch stated as `0.5M`, in which M is 2²⁰; other words say nothing."""
     said = row.part("layout").get("batch_tokens")
     if not isinstance(said, str):
@@ -111,13 +112,13 @@ def _batch_tokens(row: Row) -> dict[str, Any]:
     return {"batch_tokens": float(tokens[1]) * 2**20 if tokens else None}
 
 
-def _window(row: Row) -> dict[str, Any]:
+def _window(row: Row) -> dict[str, Fact]:
     """Return the sliding window of `alternating sliding window 128 and full`."""
     window = re.search(r"window (\d+)", row.text("model.attention"))
     return {"window": int(window[1])} if window else {}
 
 
-def _stated(found: Mapping[str, Any]) -> dict[str, Any]:
+def _stated(found: Mapping[str, Fact]) -> dict[str, Fact]:
     return {key: value for key, value in found.items() if value != ""}
 
 
@@ -193,7 +194,7 @@ def framework_of(row: Row) -> str:
     return next((name for word, name in FRAMEWORK_WORDS if word in words), "")
 
 
-def _memory_layout(row: Row) -> dict[str, Any]:
+def _memory_layout(row: Row) -> dict[str, Fact]:
     framework = framework_of(row)
     found = _batch_tokens(row)
     if framework or row.text("layout.framework"):
@@ -211,11 +212,11 @@ def _memory_layout(row: Row) -> dict[str, Any]:
     return found | _spellings(row) | _recomputation(row, titan)
 
 
-def _spellings(row: Row) -> dict[str, Any]:
+def _spellings(row: Row) -> dict[str, Fact]:
     """Return the canonical names of a row's attention kernel, schedule, method, formats and LoRA targets."""
     kernel, schedule = row.text("layout.attention").strip().lower(), row.text("layout.schedule").strip().lower()
     method, stored = _joined(row.text("layout.method")), _joined(row.text("layout.quantization"))
-    found: dict[str, Any] = {
+    found: dict[str, Fact] = {
         "attention": KERNELS.get(kernel, kernel),
         "schedule": SCHEDULES.get(schedule, schedule),
         "method": "full" if method in FULL_TRAINING else method,
@@ -230,18 +231,18 @@ def _joined(text: str) -> str:
     return re.sub(r"[ -]+", "_", text.strip().lower())
 
 
-def _targets(value: Any) -> list[str]:
+def _targets(value: Fact) -> list[str]:
     """Return the LoRA target modules by canonical name; an unknown one stays as it is."""
     words = value if isinstance(value, list) else re.split(r"[\s,+]+", str(value or ""))
     spelled = [str(word).strip() for word in words if str(word).strip()]
     return list(dict.fromkeys(LORA_TARGETS.get(word.lower(), word) for word in spelled))
 
 
-def _recomputation(row: Row, titan: bool) -> dict[str, Any]:
+def _recomputation(row: Row, titan: bool) -> dict[str, Fact]:
     """Return what is recomputed, whether a recipe's own flags decide it, and whether activations are offloaded."""
     kind, said = row.text("layout.recompute_kind").lower(), row.text("layout.recompute")
     words = said.strip().lower()
-    found: dict[str, Any] = {}
+    found: dict[str, Fact] = {}
     if "per-op" in words or "per op" in words:
         found["recompute_kind"] = "operations"
     elif words not in ("", "unstated", RECIPE) or kind not in ("", "unstated"):
@@ -256,7 +257,7 @@ def _recomputation(row: Row, titan: bool) -> dict[str, Any]:
     return found
 
 
-def _nominal(row: Row) -> dict[str, Any]:
+def _nominal(row: Row) -> dict[str, Fact]:
     """Return the parameters that a model's nominal size or name states (`200B`)."""
     found = re.search(r"([\d.]+) ?B\b", f"{row.text('model.params_nominal')} {row.text('model.name')}")
     if found:
@@ -264,11 +265,11 @@ def _nominal(row: Row) -> dict[str, Any]:
     return {"params_nominal": None} if row.text("model.params_nominal") else {}
 
 
-def _figure(row: Row) -> dict[str, Any]:
+def _figure(row: Row) -> dict[str, Fact]:
     """Return what a printed figure of memory is, its bytes, and whether it was drawn from a formula."""
     what, kind = row.text("memory.what").strip().lower(), row.text("memory.kind").lower()
     words = what or ("" if "unstated" in kind else kind)
-    found: dict[str, Any] = {"what": next((name for word, name in FIGURES.items() if word in words), what)}
+    found: dict[str, Fact] = {"what": next((name for word, name in FIGURES.items() if word in words), what)}
     if "analytic" in kind:
         found["analytic"] = True
     if not row.number("memory.bytes"):

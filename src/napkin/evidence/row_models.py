@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from napkin.architectures import build
 from napkin.counting.params import params
@@ -20,7 +19,7 @@ APART = 0.02
 """How far the parameters of a row's shape may lie from those that it states: biases, positions, padded vocabularies."""
 
 
-def config_of(dims: PrintedDecoder, seq: int) -> Mapping[str, Any]:
+def config_of(dims: PrintedDecoder, seq: int) -> Mapping[str, object]:
     """Return the printed dimensions as a config.json of the family that has its parts: Llama, GPT-2 or Mixtral."""
     if dims.kv_rank or dims.window:
         raise NapkinError("its attention (latent or windowed) is not among the shapes that a table describes fully")
@@ -35,7 +34,7 @@ def config_of(dims: PrintedDecoder, seq: int) -> Mapping[str, Any]:
             "n_positions": seq,
             "tie_word_embeddings": dims.tied,
         }
-    config: dict[str, Any] = {
+    config: dict[str, object] = {
         "model_type": "llama",
         "hidden_size": dims.hidden,
         "intermediate_size": dims.ffn,
@@ -100,22 +99,22 @@ def described(row: Row) -> Model:
     return found[nearest]
 
 
-def _built(row: Row, fields: Mapping[str, Any]) -> Model:
+def _built(row: Row, fields: Mapping[str, object]) -> Model:
     """Return the model of the row with these dimensions filled in."""
     step = step_row(Row(row.document, row.index, {**row.fields, "model": {**row.part("model"), **fields}}))
     assert step.shape is not None
     return model_of(step.shape, step.seq or row.count("model.longest_sample") or 2048)
 
 
-def _unsaid(row: Row, layers: int, hidden: int) -> list[dict[str, Any]]:
+def _unsaid(row: Row, layers: int, hidden: int) -> list[dict[str, object]]:
     """Return each way to read what a row does not say of its shape: a gated MLP or none, tied embeddings or not; a
     gated MLP's width from the parameters. Without a gate it is GPT's: four times the model's, its embeddings tied."""
     gated, tied = row.flag("model.gated"), row.flag("model.tied")
-    ways: list[dict[str, Any]] = []
+    ways: list[dict[str, object]] = []
     for gate in (False, True) if gated is None else (gated,):
         both = (False, True) if row.number("model.params") or gate else (True,)
         for same in both if tied is None else (tied,):
-            fields: dict[str, Any] = {"gated": gate, "tied": same}
+            fields: dict[str, object] = {"gated": gate, "tied": same}
             if gate and row.count("model.ffn") is None and not row.part("model").get("experts"):
                 fields["ffn"] = _width(row, layers, hidden, same)
             ways.append(fields)

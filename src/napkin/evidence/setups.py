@@ -10,7 +10,6 @@ from napkin.evidence.row_fields import CPU_OFFLOADS, FULL, contradiction, unread
 from napkin.evidence.rows import Row
 from napkin.evidence.step_rows import StepRow, step_row
 from napkin.evidence.words import KERNELS, LORA_TARGETS, MEMORY_STACKS, SCHEDULES
-from napkin.footprint.setup import Setup
 from napkin.operations.implementations import Implementation, Tuning
 from napkin.operations.model import Model
 from napkin.record import replace
@@ -19,6 +18,7 @@ from napkin.training.frameworks import FRAMEWORKS, FRONT, SLOTS, Framework, unna
 from napkin.training.layout import Layout
 from napkin.training.precision import POLICIES, Precision
 from napkin.training.recomputation import OPERATIONS, Recompute
+from napkin.training.setup import Setup
 
 COMPILED_LOSS_SINCE = 202501
 """torchtitan compiles the loss with the model from January 2025 on (torchtitan/components/loss.py)."""

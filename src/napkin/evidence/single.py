@@ -11,7 +11,6 @@ from napkin.evidence import constants as shipped
 from napkin.evidence import software
 from napkin.evidence.intervals import Point, SeenStep, point
 from napkin.evidence.rates import LARGEST_SHARE, Machine, machine, names, picker, rates
-from napkin.footprint.setup import Setup
 from napkin.footprint.states import weights_of
 from napkin.inputs.hardware import Hardware, peak_name
 from napkin.operations.model import Model
@@ -24,6 +23,7 @@ from napkin.timing.step_layout import StepLayout
 from napkin.training.assigned_stages import Stages
 from napkin.training.layout import Layout
 from napkin.training.optimizers import step_traffic
+from napkin.training.setup import Setup
 
 if TYPE_CHECKING:
     from napkin.inputs.profile import Profile

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from napkin.counting import flops
 from napkin.evidence.single import recomputed_share
-from napkin.footprint.setup import Setup
 from napkin.operations.model import Model
 from napkin.term import TRUE, Term, add, constant, divide, leaf, multiply, subtract
 from napkin.timing.step import StepTime
+from napkin.training.setup import Setup
 
 
 def utilization_terms(model: Model, setup: Setup, peak: Term, found: StepTime) -> list[Term]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from napkin.errors import NapkinError
 from napkin.evidence import runs
+from napkin.evidence.compared import Compared
 from napkin.evidence.published import RunRow
 from napkin.evidence.rates import constants_of
 from napkin.evidence.teams import team_of
@@ -38,6 +39,24 @@ def validated(
             cache[team] = runs.Rule(published if in_sample else runs.without(published, team), level)
         asked = runs.PlannedRun(row.active, row.total, constants_of(card), row.gpus, year, row.seq)
         answers.append((row, runs.estimate(asked, cache[team]), runs.peak_of(card, row.dtype)))
+    return answers
+
+
+def compared(rows: Sequence[RunRow], level: float, inside: bool) -> list[Compared]:
+    """Return published whole runs in device-hours, each with its own organization held out unless `inside`."""
+    answers = []
+    for row, found, peak in validated(rows, level, inside):
+        group = row.team or row.model
+        if found is None:
+            answers.append(
+                Compared(row.id, "device_hours", None, None, None, row.hours, group, row.why, "", row.suspect, group)
+            )
+            continue
+        middle, low, high = (runs.hours(row.active, row.tokens, peak, u) for u in (found.mfu, found.high, found.low))
+        why = "" if row.hours else "its hours are not published"
+        answers.append(
+            Compared(row.id, "device_hours", middle, low, high, row.hours, group, why, "", row.suspect, group)
+        )
     return answers
 
 

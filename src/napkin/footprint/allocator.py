@@ -14,6 +14,7 @@ from napkin.elementwise import Number, ceiling, floor, maximum, minimum, where
 from napkin.record import record
 from napkin.term import ASSUMED, SEEN, TRUE, Term, add, leaf, multiply
 from napkin.term import ceiling as rounded_up
+from napkin.training.setup import EXACT, Width
 
 
 @record
@@ -52,25 +53,6 @@ COMMUNICATION = Figure(
     3.0e9,
     "NCCL: 1 to 1.6 GB for a communicator, about 6 GB with several (NVIDIA/nccl issues 285, 864, 1685)",
 )
-
-
-@record
-class Width:
-    """How far a step can lie from the formulas.
-
-    live     relative margins of the live bytes, below and above
-    figures  (figure, low, high) of those that runs measured themselves, as ratios to the prediction
-    rows     how many published rows the ratios are from
-    says     the origin in words
-    """
-
-    live: tuple[float, float] = (0.0, 0.0)
-    figures: tuple[tuple[str, float, float], ...] = ()
-    rows: int = 0
-    says: str = ""
-
-
-EXACT = Width()
 
 
 @record

@@ -5,7 +5,7 @@ from __future__ import annotations
 from napkin.autograd.tensors import sized
 from napkin.elementwise import Number, ceil_div
 from napkin.footprint.rank import Rank
-from napkin.footprint.setup import Setup
+from napkin.training.setup import Setup
 
 
 def host_bytes(rank: Rank, setup: Setup) -> Number:

@@ -9,7 +9,6 @@ from napkin.autograd.tensors import sized
 from napkin.elementwise import Number, is_array, where
 from napkin.footprint import activations
 from napkin.footprint.activations import Pass, Piece
-from napkin.footprint.setup import Setup
 from napkin.footprint.states import Held, gathered, held, still
 from napkin.operations.base import Operation
 from napkin.operations.implementations import FROZEN_LAYERS
@@ -18,6 +17,7 @@ from napkin.operations.model import Layer, Model, Pattern, Stack
 from napkin.operations.roles import TOKEN
 from napkin.record import record, replace
 from napkin.training.order import Order, order_of
+from napkin.training.setup import Setup
 
 
 @record

@@ -5,10 +5,10 @@ from __future__ import annotations
 from napkin.elementwise import Number, ceil_div, maximum, where
 from napkin.footprint.activations import total
 from napkin.footprint.allocator import Flow
-from napkin.footprint.setup import Setup
 from napkin.footprint.stages import Stage
 from napkin.footprint.states import Held
 from napkin.record import record
+from napkin.training.setup import Setup
 
 BUCKETS = ("parameters", "gradients", "optimizer", "activations", "weight_casts", "inputs", "temporaries")
 

@@ -8,7 +8,6 @@ from math import prod
 from napkin.autograd.tensors import sized
 from napkin.elementwise import Number, ceil_div, ceiling
 from napkin.footprint.activations import total
-from napkin.footprint.setup import Setup
 from napkin.formats import QUANTIZED
 from napkin.operations.base import Operation
 from napkin.operations.implementations import Tuning
@@ -18,6 +17,7 @@ from napkin.operations.work import Weight
 from napkin.record import record
 from napkin.training.layout import Layout
 from napkin.training.optimizers import OPTIMIZERS, Optimizer, State, state_bytes
+from napkin.training.setup import Setup
 
 
 def weights_of(operations: Iterable[Operation]) -> Iterator[Weight]:

@@ -113,7 +113,7 @@ class Hardware:
     kinds                   kind of number by figure, where it is not a published fact
     run_year                year of most published training runs on it, where it is an old one
     notes                   what an answer that uses this accelerator must say
-    read_as                 `h100 as H100 SXM 80GB`, where the name given is a family's
+    read_as                 `SXM 80GB`: what the name given, a family's, leaves open of this name
     """
 
     slug: str
@@ -273,7 +273,8 @@ def find(name: str, among: Table | None = None) -> Hardware:
         fields = known.accelerators[slug]
         if wanted != asked and str(fields.get("vendor", "")).lower() != asked.partition("-")[0]:
             continue
-        read_as = f"{wanted} as {fields['name']}" if known.families.get(wanted) == slug else ""
+        left_open = [word for word in fields["name"].split() if word.lower() not in wanted.split("-")]
+        read_as = " ".join(left_open) if known.families.get(wanted) == slug else ""
         return Hardware(slug=slug, **{**fields, "notes": _notes(wanted, slug, fields, known), "read_as": read_as})
     raise _unknown("accelerator", name, known.names, "napkin hardware lists them; one of your own: --hardware-file")
 

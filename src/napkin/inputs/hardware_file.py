@@ -21,6 +21,9 @@ from napkin.inputs.hardware_schema import (
 )
 from napkin.inputs.load import Document, read_yaml
 
+Path = tuple[object, ...]
+"""Keys and indices that lead to a place in the file."""
+
 
 def merged(path: str, base: Table) -> Table:
     """Return the table with a file's accelerators and links merged over it.
@@ -58,7 +61,7 @@ class HardwareFileReader:
         self.problems: list[NapkinError] = []
         self.own = bool(base.accelerators)  # the shipped file itself is read over an empty table
 
-    def wrong(self, path: tuple[Any, ...], what: str, hint: str | None = None) -> None:
+    def wrong(self, path: Path, what: str, hint: str | None = None) -> None:
         self.problems.append(NapkinError(f"{place_of(self.document, path)}: {what}", hint))
 
     def table(self) -> Table:
@@ -119,7 +122,7 @@ class HardwareFileReader:
             links[slug] = fields
         return links
 
-    def rate(self, path: tuple[Any, ...], one_way: float | None, both_ways: float | None) -> float | None:
+    def rate(self, path: Path, one_way: float | None, both_ways: float | None) -> float | None:
         if one_way is None:
             return None if both_ways is None else both_ways / 2
         if both_ways is not None and abs(both_ways / 2 / one_way - 1) > 1e-6:
@@ -134,7 +137,7 @@ class HardwareFileReader:
         given = entry.model_fields_set
         sources, kinds = dict(fields.get("sources") or {}), dict(fields.get("kinds") or {})
 
-        def put(name: str, value: Any, figure: str | None = None, source: str = "", at: tuple[Any, ...] = ()) -> None:
+        def put(name: str, value: object, figure: str | None = None, source: str = "", at: Path = ()) -> None:
             """Set a field; a figure of a user's file is given, and cited by its line."""
             fields[name] = value
             figure = figure or name
@@ -207,7 +210,7 @@ class HardwareFileReader:
 
     def wire(
         self,
-        path: tuple[Any, ...],
+        path: Path,
         name: str,
         wire: WireEntry | None,
         links: Mapping[str, Mapping[str, Any]],
@@ -235,7 +238,7 @@ class HardwareFileReader:
         put(f"{name}_name", wire.name, figure, at=(name,))
         put(figure, rate, at=(name,))
 
-    def dtypes(self, path: tuple[Any, ...], field: str, table: Mapping[str, Any]) -> Iterator[str]:
+    def dtypes(self, path: Path, field: str, table: Mapping[str, Any]) -> Iterator[str]:
         for dtype in table:
             if dtype in PEAKS:
                 yield dtype
@@ -243,7 +246,7 @@ class HardwareFileReader:
                 hint = did_you_mean(dtype, PEAKS) or f"one of {', '.join(PEAKS)}"
                 self.wrong((*path, field, dtype), "is not a dtype of a peak", hint)
 
-    def citations(self, path: tuple[Any, ...], keys: list[str]) -> Iterator[str]:
+    def citations(self, path: Path, keys: list[str]) -> Iterator[str]:
         for key in keys:
             if key in self.file.references:
                 yield self.file.references[key]
@@ -251,7 +254,7 @@ class HardwareFileReader:
                 hint = did_you_mean(key, self.file.references) or "name it under references"
                 self.wrong((*path, "checked"), f"{key!r} is not one of the references", hint)
 
-    def complete(self, path: tuple[Any, ...], fields: Mapping[str, Any]) -> None:
+    def complete(self, path: Path, fields: Mapping[str, Any]) -> None:
         hint = "a new accelerator needs peak_flops and memory: {bytes, bandwidth}; a known one only what changes"
         for field, written in (
             ("peaks", "peak_flops"),

@@ -19,7 +19,7 @@ from napkin.inputs.load import Document, printable
 def _quantity(parse: Callable[[str], float], plain: Callable[[str], float] = units.positive) -> BeforeValidator:
     """Accept a bare number that `plain` accepts, or text with a unit that `parse` does (`3.35TB/s`)."""
 
-    def read(value: Any) -> float:
+    def read(value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, (int, float, str)):
             raise units.Unreadable("a number belongs here")
         text = value if isinstance(value, str) else repr(value)
@@ -28,19 +28,19 @@ def _quantity(parse: Callable[[str], float], plain: Callable[[str], float] = uni
     return BeforeValidator(read)
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if not isinstance(value, str):
         raise units.Unreadable("text belongs here", "put it in quotes")
     return units.words(value)
 
 
-def _texts(value: Any) -> list[str]:
+def _texts(value: object) -> list[str]:
     if not isinstance(value, list):
         raise units.Unreadable("a list belongs here", "for example [a, b]")
     return [_text(item) for item in value]
 
 
-def _generation(value: Any) -> str:
+def _generation(value: object) -> str:
     name = normal(_text(value))
     if name not in GENERATIONS:
         hint = did_you_mean(name, GENERATIONS) or f"one of {', '.join(GENERATIONS)}"
@@ -48,7 +48,7 @@ def _generation(value: Any) -> str:
     return name
 
 
-def _tier(value: Any) -> str:
+def _tier(value: object) -> str:
     if value not in ("A", "B", "C"):
         raise units.Unreadable("the tier is A, B or C")
     return str(value)
@@ -98,7 +98,7 @@ class ReportedEntry(StrictEntry):
     source: Text = ""
 
 
-def _wire(value: Any) -> Any:
+def _wire(value: object) -> Any:
     return {"key": value} if isinstance(value, str) else value
 
 
@@ -152,7 +152,7 @@ class HardwareFile(StrictEntry):
     accelerators: dict[str, AcceleratorEntry] = {}
 
 
-def _fields_at(path: tuple[Any, ...]) -> list[str]:
+def _fields_at(path: tuple[object, ...]) -> list[str]:
     """Return the field names that a path of the file may have, for the hint to an unknown one."""
     if not path:
         return list(HardwareFile.model_fields)
@@ -164,11 +164,11 @@ def _fields_at(path: tuple[Any, ...]) -> list[str]:
         "link": WireEntry,
         "nic": WireEntry,
     }
-    model = inner.get(path[2], AcceleratorEntry) if len(path) > 2 else AcceleratorEntry
+    model = inner.get(str(path[2]), AcceleratorEntry) if len(path) > 2 else AcceleratorEntry
     return [name for name in model.model_fields if name != "key"]
 
 
-def place_of(document: Document, path: tuple[Any, ...]) -> str:
+def place_of(document: Document, path: tuple[object, ...]) -> str:
     """Return `file:line: field`, printable whatever the keys hold."""
     line = document.lines.get(path)
     field = ".".join(printable(str(part), 60) for part in path)

@@ -222,7 +222,7 @@ def _consistent(profile: Profile, name: str) -> None:
 SAME = 1e-9  # relative; the same sums in the same order differ by nothing
 
 
-def difference(expected: Any, given: Any, path: str = "") -> str | None:
+def difference(expected: object, given: object, path: str = "") -> str | None:
     """Return the path at which two JSON values differ; None where they are the same."""
     if isinstance(expected, dict) and isinstance(given, dict):
         for key in [*expected, *(k for k in given if k not in expected)]:

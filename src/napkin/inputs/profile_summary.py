@@ -6,7 +6,6 @@ import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from napkin.inputs.profile_cases import OK, Case, Json, Peak
 
@@ -131,7 +130,7 @@ def _model_shapes(cases: Sequence[Case]) -> Json | None:
     return row
 
 
-def _identity(case: Case) -> tuple[Any, ...]:
+def _identity(case: Case) -> tuple[object, ...]:
     return tuple(case.params[name] for name in ("model", "tp", "tokens"))
 
 

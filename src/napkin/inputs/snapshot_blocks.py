@@ -18,7 +18,7 @@ def byte_count(value: Any, where: str) -> int:
     return value
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     """Return a value for a message: of a container only its type, for it may be of any size or hold itself."""
     if isinstance(value, int) and value.bit_length() > 128:
         return "a number of more than 128 bits"

@@ -7,12 +7,13 @@ from napkin.autograd.tensors import BYTES, Tensor, select
 from napkin.elementwise import Number, ceil_div
 from napkin.operations.attention import Rotary
 from napkin.operations.facts import Cache, Served
+from napkin.operations.indexer import ONLY_FORWARD
 from napkin.operations.linear import BlockMatmul
 from napkin.operations.lowering import Lowering, Value
 from napkin.operations.norms import Norm
 from napkin.operations.ordinary import NOT_TIMED, Ordinary
 from napkin.operations.rotary_tables import by_angles
-from napkin.operations.work import Gemm, Weight, Work, gemm
+from napkin.operations.work import Gemm, Weight, Work, chosen_by, gemm
 from napkin.record import record
 
 
@@ -88,12 +89,16 @@ class RunIndexer(Ordinary):
 
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         t, runs = work.tokens, work.length // self.rate
-        return (
+        products = (
             *self.keys.gemms(work),
             gemm(f"{self.name}/query", t, self.q_rank, self.heads * self.head_dim),
             gemm(f"{self.name}/head_weights", t, self.d_in, self.heads),
             gemm(f"{self.name}/scores", self.heads, self.head_dim, runs, t, weight=False),
         )
+        return chosen_by(work, products)
+
+    def remark(self) -> str:
+        return ONLY_FORWARD
 
     def traffic(self) -> tuple[Number, Number]:
         return NOT_TIMED  # not timed yet
@@ -150,11 +155,15 @@ class BlockIndexer(Ordinary):
 
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         t, s = work.tokens, work.length
-        return (
+        products = (
             gemm(f"{self.name}/query", t, self.d_in, self.heads * self.head_dim),
             gemm(f"{self.name}/key", t, self.d_in, self.head_dim),
             gemm(f"{self.name}/scores", s, self.head_dim, s, work.sequences * self.heads, weight=False),
         )
+        return chosen_by(work, products)
+
+    def remark(self) -> str:
+        return ONLY_FORWARD
 
     def traffic(self) -> tuple[Number, Number]:
         return NOT_TIMED  # not timed yet

@@ -8,8 +8,13 @@ from napkin.operations.facts import Cache, Served
 from napkin.operations.lowering import Lowering, Value, either
 from napkin.operations.ordinary import NOT_TIMED, Ordinary
 from napkin.operations.roles import KV_LATENT, QUERY, ROTATED_KEY, ROTATED_QUERY
-from napkin.operations.work import Gemm, Weight, Work, gemm
+from napkin.operations.work import Gemm, Weight, Work, chosen_by, gemm
 from napkin.record import record
+
+ONLY_FORWARD = (
+    "sparse attention's indexers run without gradient and count once; with --indexer-loss, flops and mfu also count "
+    "their backward pass"
+)
 
 
 @record
@@ -40,13 +45,17 @@ class Indexer(Ordinary):
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         t, s, each = work.tokens, work.length, work.sequences
         wide = self.heads * self.head_dim
-        return (
+        products = (
             gemm(f"{self.name}/query", t, self.q_rank, wide),
             gemm(f"{self.name}/key", t, self.d_in, self.head_dim),
             gemm(f"{self.name}/head_weights", t, self.d_in, self.heads),
             gemm(f"{self.name}/scores", s, self.head_dim, s, each * self.heads, weight=False),
             gemm(f"{self.name}/sum", 1, self.heads, s, t, weight=False),
         )
+        return chosen_by(work, products)
+
+    def remark(self) -> str:
+        return ONLY_FORWARD
 
     def inverts_mask(self) -> bool:
         return True

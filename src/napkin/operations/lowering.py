@@ -8,7 +8,7 @@ operation itself); how a layout divides tensors is in `Split`. Each operation re
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 from napkin.autograd.tape import Tape
 from napkin.autograd.tensors import INPUT_LABEL, WEIGHT, Storage, Tensor, select
@@ -141,10 +141,10 @@ class Lowering:
         self.selective = selective
         self.stack = 0
         self.over(shape)
-        self.tables: dict[tuple[Any, ...], tuple[Tensor, Tensor]] = {}
+        self.tables: dict[tuple[object, ...], tuple[Tensor, Tensor]] = {}
         self.orders: dict[str, tuple[Tensor, Tensor, Tensor]] = {}
         self.factor: Tensor | None = None
-        self.own_tables: dict[tuple[Any, ...], tuple[Tensor, Tensor]] = {}
+        self.own_tables: dict[tuple[object, ...], tuple[Tensor, Tensor]] = {}
         self.masks: dict[str, Tensor] = {}
         self.copies: dict[int, dict[str, Tensor]] = {}
         self.bias: Tensor | None = None

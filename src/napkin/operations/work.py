@@ -5,7 +5,7 @@ from __future__ import annotations
 from napkin.elementwise import Number
 from napkin.operations.primitives import matmul_flops
 from napkin.operations.roles import AS_READ, COLUMN, REPLICATED, ROW
-from napkin.record import record
+from napkin.record import record, replace
 
 
 @record
@@ -47,6 +47,7 @@ class Work:
     pairs      which (query, key) pairs count as FLOPs: full, half or exact
     lengths    packed documents of a sequence, as (length, count); attention does not cross documents
     memory     length of the encoder's sequence, which cross-attention reads; 0 without one
+    indexer_loss  a loss of their own trains the indexers of sparse attention; else they run without gradient
     """
 
     sequences: Number
@@ -54,6 +55,7 @@ class Work:
     pairs: str = "full"
     lengths: tuple[tuple[int, int], ...] = ()
     memory: Number = 0
+    indexer_loss: bool = False
 
     @property
     def tokens(self) -> Number:
@@ -77,7 +79,8 @@ class Gemm:
     """`batch` matmuls (m×k)(k×n) of the forward pass on one device.
 
     `flops` is 2·batch·m·k·n, except for attention in a convention that counts fewer pairs. `weight`: (k×n) is a
-    parameter, so that backward has one matmul for the input's and one for the weight's gradient."""
+    parameter, so that backward has one matmul for the input's and one for the weight's gradient. `backward`: matmuls of
+    this size in the backward pass; 0 of what runs without gradient."""
 
     name: str
     batch: Number
@@ -87,11 +90,18 @@ class Gemm:
     flops: Number
     weight: bool = True
     pairs: Pairs | None = None
+    backward: int = 2
 
 
 def gemm(name: str, m: Number, k: Number, n: Number, batch: Number = 1, weight: bool = True) -> Gemm:
     """Return a GEMM of 2·batch·m·k·n FLOP."""
     return Gemm(name, batch, m, k, n, matmul_flops(m, k, n, batch), weight)
+
+
+def chosen_by(work: Work, products: tuple[Gemm, ...]) -> tuple[Gemm, ...]:
+    """Return the matmuls of an indexer, whose choice has no gradient. A loss of its own reaches its weights and both
+    factors of its scores; its inputs are detached (DeepSeek-V3.2-Exp, section 2.1)."""
+    return tuple(replace(one, backward=(1 if one.weight else 2) * work.indexer_loss) for one in products)
 
 
 def division_of(shard: str) -> str:

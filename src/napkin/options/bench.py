@@ -9,14 +9,22 @@ GROUP = "Benchmark"
 MEASURED = ("matmul", "memory", "host", "train", "step", "collectives", "compare")
 
 OPTIONS = (
-    Option("what", units.words, f"{', '.join(MEASURED)}; nothing for all", metavar="WHAT", positional=True, many=True),
-    Option("device", units.words, "cuda, cuda:0, mps or cpu; a CUDA device where not given", metavar="NAME"),
-    flag("quick", "Under 45 seconds: bf16 and tf32, one copy, one eager step"),
-    flag("full", "Every format, more sizes, longer holds: up to 8 minutes"),
-    Option("only", units.words, "Groups by comma: matmul,memory,host,train,collectives", metavar="LIST"),
+    Option(
+        "what",
+        units.words,
+        "matmul, memory, host, train, step, collectives",
+        metavar="WHAT",
+        positional=True,
+        many=True,
+        default="all",
+    ),
+    Option("device", units.words, "cuda, cuda:0, mps or cpu", metavar="NAME", default="a CUDA device"),
+    flag("quick", "Under 45 seconds: bf16 and tf32, one eager step"),
+    flag("full", "Every format, more sizes: up to 8 minutes"),
+    Option("only", units.words, "Groups: matmul,memory,host,train,collectives", metavar="LIST"),
     flag("resume", "Keep what the profile already has, measure the rest"),
     Option("time-limit", units.duration, "Skip what would not end within it, e.g. 180s", "second", "TIME"),
-    Option("data", units.words, "normal; zeros shows how far constant operands flatter", metavar="NAME"),
+    Option("data", units.words, "Operands: normal, or zeros, which flatter", metavar="NAME"),
     Option("layers", units.positive_count, "Layers", metavar="N"),
     Option("steps", units.positive_count, "Steps", metavar="N"),
 )

@@ -18,7 +18,7 @@ OPTIONS = (
     Option("pp", units.degree, "Pipeline stages", metavar="N"),
     Option("dp", units.degree, "Data-parallel ranks", metavar="N"),
     Option("cp", units.degree, "Context-parallel ranks", metavar="N"),
-    Option("ep", units.degree, "Expert-parallel ranks (inside dp)", metavar="N"),
+    Option("ep", units.degree, "Expert-parallel ranks, inside dp", metavar="N"),
     Option(
         "etp",
         units.degree,
@@ -28,56 +28,70 @@ OPTIONS = (
     Option(
         "vp",
         units.degree,
-        "Model chunks per stage (interleaved pipeline)",
+        "Model chunks per stage (interleaving)",
         metavar="N",
     ),
-    flag("sp", "Sequence parallelism in addition to tensor parallelism"),
-    Option("zero", choice("0", "1", "2", "3"), "ZeRO stage (3 is FSDP)", metavar="0..3"),
+    flag("sp", "Sequence parallelism"),
+    Option("zero", choice("0", "1", "2", "3"), "ZeRO stage; 3 is FSDP", metavar="0..3"),
     flag("distributed-optimizer", "Megatron's name of ZeRO stage 1"),
-    Option(
-        "dp-shard", units.positive_count, "Sharding-group size: ranks that divide states under ZeRO (HSDP)", metavar="N"
-    ),
+    Option("dp-shard", units.positive_count, "Sharding-group size under ZeRO (HSDP)", metavar="N"),
     Option(
         "micro-batch",
         units.degree,
-        "Sequences in one forward pass of one rank",
+        "Sequences in one pass of one GPU",
         metavar="N",
     ),
     Option(
         "global-batch",
         units.degree,
-        "Sequences in one optimizer step, all ranks",
+        "Sequences a step, all GPUs",
         metavar="N",
+        default="micro-batch × dp",
     ),
-    Option("schedule", choice("gpipe", "1f1b", "interleaved", "zero-bubble"), "Pipeline schedule", metavar="NAME"),
-    Option("stage-layers", stage_layers, "Layers of each pipeline stage: 9,10,10,9 or 9,2x10,9", metavar="N,N,…"),
+    Option(
+        "schedule",
+        choice("gpipe", "1f1b", "interleaved", "zero-bubble"),
+        "Pipeline schedule",
+        metavar="NAME",
+        default="1f1b",
+    ),
+    Option("stage-layers", stage_layers, "Layers of each stage: 9,10,10,9 or 9,2x10,9", metavar="N,N,…"),
     Option(
         "first-stage-layers",
         units.positive_count,
-        "Layers of the first pipeline stage; the others share the rest",
+        "Layers of the first pipeline stage",
         metavar="N",
     ),
     Option(
         "last-stage-layers",
         units.positive_count,
-        "Layers of the last pipeline stage; the others share the rest",
+        "Layers of the last pipeline stage",
         metavar="N",
     ),
-    flag("embedding-as-layer", "The embedding counts as a layer of the first stage"),
-    flag("loss-as-layer", "The head and the loss count as a layer of the last stage"),
+    flag("embedding-as-layer", "The embedding counts as a layer of its stage"),
+    flag("loss-as-layer", "Head and loss count as a layer of their stage"),
     Option(
         "chunk-layers",
         units.positive_count,
-        "Layers of a model chunk of an interleaved pipeline, instead of --vp",
+        "Layers of a model chunk, instead of --vp",
         metavar="N",
     ),
     Option(
         "max-global-batch",
         units.positive_count,
-        "Largest step in sequences, where --global-batch is not given",
+        "Largest step in sequences",
         metavar="N",
     ),
-    *(Option(f"max-{name}", units.positive_count, f"Largest --{name}", metavar="N") for name in BOUNDED),
+    *(
+        Option(
+            f"max-{name}",
+            units.positive_count,
+            f"Largest --{name}",
+            metavar="N",
+            default="a node" if name == "tp" else "",
+        )
+        for name in BOUNDED
+    ),
 )
 
 DEGREES = ("gpus", "tp", "pp", "dp", "cp", "ep", "etp", "vp", "sp", "zero", "micro-batch", "global-batch", "schedule")

@@ -8,24 +8,26 @@ from napkin.options.option import Option
 GROUP = "Machine"
 
 OPTIONS = (
-    Option("hardware", units.words, "Accelerator, e.g. h100 (napkin hardware lists them)", metavar="NAME"),
-    Option("hardware-file", units.words, "Your own accelerators, merged over the shipped ones", metavar="FILE"),
-    Option("profile", units.words, "Rates measured by napkin bench, instead of the datasheet's", metavar="FILE"),
-    Option("dtype", units.words, "Number format, e.g. bf16", metavar="NAME"),
-    Option("peak-flops", units.compute_rate, "Dense peak of the dtype in use; others in proportion", "FLOP/s", "X"),
+    Option("hardware", units.words, "Accelerator, e.g. h100 (napkin hardware lists all)", metavar="NAME"),
+    Option("hardware-file", units.words, "Accelerators of your own, next to the shipped", metavar="FILE"),
+    Option("profile", units.words, "Rates measured by napkin bench", metavar="FILE"),
+    Option("dtype", units.words, "Number format, e.g. bf16", metavar="NAME", default="bf16, else fp16"),
+    Option("peak-flops", units.compute_rate, "Dense peak of the dtype in use", "FLOP/s", "X"),
     Option("memory-size", units.size, "Memory of one accelerator", "byte", "SIZE"),
     Option("memory-bandwidth", units.bandwidth, "Memory bandwidth of one accelerator", "byte/s", "X"),
     Option("link-bandwidth", units.bandwidth, "Link inside a node, one way", "byte/s", "X"),
     Option("network-bandwidth", units.bandwidth, "Network of one accelerator, one way", "byte/s", "X"),
     Option("tdp", units.power_draw, "Power rating of one accelerator", "watt", "X"),
-    Option("link", units.words, "A link by name (pcie5, nvlink4, …) or its rate, e.g. 64GB/s", metavar="NAME"),
+    Option("link", units.words, "A link (pcie5, nvlink4, …) or its rate, e.g. 64GB/s", metavar="NAME"),
     Option("price", units.positive, "USD per GPU-hour", "USD/GPU-hour", "USD"),
-    Option("power-overhead", units.at_least_one, "Host, fans and network on top of the accelerators' TDP", metavar="X"),
-    Option("pue", units.at_least_one, "Power usage effectiveness of the data center", metavar="X"),
+    Option(
+        "power-overhead", units.at_least_one, "Host, fans and network on top of the TDP", metavar="X", default="1.3"
+    ),
+    Option("pue", units.at_least_one, "Power usage effectiveness of the data center", metavar="X", default="1.1"),
     Option("carbon-intensity", units.positive, "kg of CO2 per kWh", "kg/kWh", "X"),
     Option("accelerator", units.words, "One accelerator, e.g. h100", metavar="NAME", positional=True),
     Option("vendor", units.words, "Only this maker's", metavar="NAME"),
-    Option("from-profile", units.words, "An entry for --hardware-file of what napkin bench measured", metavar="FILE"),
+    Option("from-profile", units.words, "An entry for --hardware-file from a profile", metavar="FILE"),
 )
 
 FIGURES = ("peak-flops", "memory-size", "memory-bandwidth", "link-bandwidth", "network-bandwidth", "tdp")

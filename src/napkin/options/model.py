@@ -12,33 +12,32 @@ OPTIONS = (
     Option(
         "model",
         units.words,
-        "A preset, a config.json, a folder with one, a napkin YAML, or -",
+        "Preset, config.json or folder, 7B, org/name, or -",
         metavar="MODEL",
         positional=True,
     ),
-    Option(
-        "assume-ignorable", names, "Config fields to ignore: fields that you know to change no count", metavar="FIELD,…"
-    ),
-    flag("strict-config", "Refuse config fields that the model's class does not read"),
+    Option("assume-ignorable", names, "Config fields that you know to change no count", metavar="FIELD,…"),
+    flag("strict-config", "Refuse config fields that the class does not read"),
     Option("params", units.positive_count, "Parameters, e.g. 70B", "param", "N"),
     Option("active-params", units.positive_count, "Parameters that serve one token, e.g. 37B", "param", "N"),
-    Option("like", units.words, "A model or family whose proportions the largest shape keeps", metavar="MODEL"),
-    Option("seq", units.degree, "Tokens in a sequence", "token", "N"),
-    Option("target-seq", units.positive_count, "Tokens of the decoder's sequence, in an encoder-decoder", "token", "N"),
-    Option("document-lengths", lengths, "Documents packed into a sequence: 4096,2048 or 4x1024", metavar="N,N,…"),
-    Option(
-        "mean-document-length", units.positive_count, "Documents of one length packed into a sequence", "token", "N"
-    ),
-    Option("batch", units.degree, "Sequences", metavar="N"),
+    Option("like", units.words, "Model or family whose proportions are kept", metavar="MODEL"),
+    Option("seq", units.degree, "Tokens in a sequence", "token", "N", default="4096, or the model's max"),
+    Option("target-seq", units.positive_count, "Tokens of the decoder, in an encoder-decoder", "token", "N"),
+    Option("document-lengths", lengths, "Documents of a packed sequence: 4096,2048", metavar="N,N,…"),
+    Option("mean-document-length", units.positive_count, "Documents of one length in a packed sequence", "token", "N"),
+    Option("batch", units.degree, "Sequences", metavar="N", default="1"),
     flag("mtp", "Count the multi-token prediction modules too"),
+    flag("indexer-loss", "Count the backward pass of sparse attention's indexers, which a loss of their own trains"),
     Option(
         "vocab-multiple",
         units.positive_count,
-        "Pad the vocabulary to a multiple of N · tp (Megatron, nanotron: 128)",
+        "Pad the vocabulary to a multiple of N · tp",
         metavar="N",
     ),
-    flag("inference", "Weights only, as for inference"),
-    Option("cache-dtype", units.words, "Number format of the KV cache, e.g. fp8", metavar="NAME"),
+    flag("inference", "Serving: weights and KV cache, no training"),
+    Option(
+        "cache-dtype", units.words, "Number format of the KV cache, e.g. fp8", metavar="NAME", default="the weights'"
+    ),
     Option("implementation", units.words, "Model implementation: hf, nanogpt, megatron", metavar="NAME"),
 )
 

@@ -26,7 +26,7 @@ class Option:
     name     as typed after the dashes          parse   text to value in base units; raises units.Unreadable
     unit     unit of the value                  flag    present or absent (--x / --no-x)
     many     an argument that takes several words       metavar  what stands for the value in help
-    short    one letter, with its dash: -o
+    short    one letter, with its dash: -o              default  what holds without it, where no command says
     """
 
     name: str
@@ -39,6 +39,7 @@ class Option:
     positional: bool = False
     many: bool = False
     short: str = ""
+    default: str = ""
 
     @property
     def key(self) -> str:
@@ -56,9 +57,9 @@ class Option:
         return self.name.upper() if self.positional else f"--{self.name}"
 
 
-def flag(name: str, help: str, short: str = "") -> Option:
+def flag(name: str, help: str, short: str = "", default: str = "") -> Option:
     """Return an option that is present or absent."""
-    return Option(name, str, help, flag=True, short=short)
+    return Option(name, str, help, flag=True, short=short, default=default)
 
 
 class Choice:

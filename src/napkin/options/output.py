@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from napkin import units
-from napkin.options.option import Option, choice, flag
+from napkin.options.option import Option, flag
 
 GROUP = "Output"
 
 OPTIONS = (
-    Option("run", units.words, "A run file with these options by name; the command line wins over it", metavar="FILE"),
-    flag("json", "One JSON object, base units"),
+    flag("json", "One JSON object in base units"),
     flag("csv", "path,value,unit"),
     flag("markdown", "A Markdown table"),
-    flag("explain", "Show each term's formula, inputs and source"),
-    flag("verbose", "Also show every quantity, every input and all notes", short="-v"),
-    flag("quiet", "Only the answer: one line, or the rows of a listing; no progress", short="-q"),
-    flag("paths", "Show the quantities by their JSON paths"),
-    Option("plot", units.words, "Write a picture (.svg or .png)", metavar="FILE"),
-    Option("theme", choice("light", "dark"), "Colors of the picture: light or dark", metavar="NAME"),
+    flag("explain", "Each term's formula, inputs and source"),
+    flag("verbose", "Also every quantity, input and note", short="-v"),
+    flag("quiet", "Only the answer, in one line; no progress", short="-q"),
+    flag("paths", "Quantities by their JSON paths"),
     Option(
         "output",
         units.words,
-        "Write the answer (bench: the profile) to a file; - is stdout",
+        "Write the answer to a file; - is stdout",
         metavar="FILE",
         short="-o",
     ),
@@ -29,6 +26,3 @@ OPTIONS = (
 
 COMMON = ("run", "json", "csv", "markdown", "explain", "verbose", "quiet", "paths", "output")
 """Options that every command has."""
-
-DRAWS = ("plot", "theme")
-"""Options of the commands that can draw."""

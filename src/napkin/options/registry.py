@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 
-from napkin.options import bench, comparing, layout, machine, model, output, question, small, training
+from napkin.options import bench, comparing, files, layout, machine, model, output, question, small, training
 from napkin.options.option import Option
 
 
@@ -23,11 +23,23 @@ def registry(groups: Iterable[tuple[str, tuple[Option, ...]]]) -> dict[str, Opti
 
 
 GROUPS = tuple(
-    (one.GROUP, one.OPTIONS) for one in (model, training, layout, machine, question, small, comparing, bench, output)
+    (one.GROUP, one.OPTIONS)
+    for one in (model, machine, layout, training, question, small, comparing, bench, files, output)
 )
 """(heading, its options), in the order in which help shows them."""
 
 OPTIONS = registry(GROUPS)
+
+_RARE = """assume-ignorable strict-config target-seq mean-document-length document-lengths vocab-multiple cache-dtype
+    mtp
+    implementation active-params etp schedule distributed-optimizer dp-shard stage-layers first-stage-layers
+    last-stage-layers embedding-as-layer loss-as-layer chunk-layers max-global-batch max-tp max-pp max-cp
+    max-ep max-vp max-zero max-micro-batch optimizer-form momentum loss async-tp factor ema freeze-layers
+    lora-targets dropout stack snapshot-device peak-flops memory-size memory-bandwidth link-bandwidth
+    network-bandwidth tdp power-overhead pue carbon-intensity samples-per-second bytes-per-param width widths
+    depth csv markdown paths theme run pareto tensors size hardware-file snapshot confidence quiet plot"""
+SECOND_LEVEL = frozenset(_RARE.split())
+"""Options that `--help` leaves to `--help-all` where a command has too many to show."""
 
 
 def spelled(spelling: str, taken: Container[str]) -> str | None:

@@ -9,11 +9,17 @@ from napkin.options.parsers import integers
 GROUP = "Quantities"
 
 OPTIONS = (
-    Option("size", units.words, "The shape, e.g. 4x8", metavar="SHAPE", positional=True),
+    Option("size", units.words, "The shape, e.g. 4x8 or MxKxN", metavar="SHAPE", positional=True),
     Option("widths", units.shape, "Widths of linear layers, input first, e.g. 4,4,1", metavar="D,D,…"),
     Option("width", units.positive_count, "Width of every linear layer", metavar="D"),
-    Option("depth", units.positive_count, "Linear layers, one after the other (a head comes on top)", metavar="L"),
-    Option("out-dtype", units.words, "Number format of a matmul's result, where it differs", metavar="NAME"),
+    Option("depth", units.positive_count, "Linear layers, one after the other", metavar="L"),
+    Option(
+        "out-dtype",
+        units.words,
+        "Number format of a matmul's result, where it differs",
+        metavar="NAME",
+        default="the inputs'",
+    ),
     Option("count", units.positive_count, "How many such tensors", metavar="N"),
     Option("slice", units.words, "Basic indexing, e.g. 0:2,:,1", metavar="SLICE"),
     Option("permute", integers, "The dimensions in another order, e.g. 2,0,1", metavar="DIMS"),
@@ -26,11 +32,11 @@ OPTIONS = (
     Option("shape", units.shape, "Shape of the parameter tensor, e.g. 96x64", metavar="SHAPE"),
     Option("param-dtype", units.words, "The parameter's number format", metavar="NAME"),
     Option("fan-in", units.positive_count, "Inputs of a layer", metavar="D"),
-    Option("std", units.positive, "Standard deviation of the weights, instead of 1/√fan-in", metavar="X"),
-    Option("cut", units.positive, "Where a normal distribution is cut off, in standard deviations", metavar="C"),
+    Option("std", units.positive, "Standard deviation of the weights", metavar="X"),
+    Option("cut", units.positive, "Cut of the normal distribution, in deviations", metavar="C"),
     Option("write-bandwidth", units.bandwidth, "Rate at which the whole job writes, e.g. 10GB/s", "byte/s", "RATE"),
-    Option("mtbf", units.duration, "Mean time between failures of the whole job, e.g. 24h", "second", "TIME"),
-    Option("gpu-mtbf", units.duration, "Mean time between failures of one GPU; needs --gpus", "second", "TIME"),
+    Option("mtbf", units.duration, "Mean time between failures of the job, e.g. 24h", "second", "TIME"),
+    Option("gpu-mtbf", units.duration, "The same of one GPU; needs --gpus", "second", "TIME"),
     Option("vocab", units.positive_count, "Number of token ids, e.g. 128256", metavar="N"),
 )
 

@@ -14,41 +14,46 @@ LOSSES = (TORCH_LOSS, "compiled", "chunked", "chunked-eager", "vocabulary", "sha
 
 OPTIONS = (
     Option("tokens", units.positive_count, "Training tokens, e.g. 15T", "token", "N"),
-    Option("precision", units.words, "Policy, e.g. bf16-mixed, or param=bf16,grad=fp32,…", metavar="POLICY"),
-    Option("optimizer", units.words, "Optimizer, e.g. adamw (napkin optimizer lists them)", metavar="NAME"),
+    Option("precision", units.words, "Policy, or param=bf16,grad=fp32,…", metavar="POLICY", default="bf16-mixed"),
+    Option("optimizer", units.words, "Optimizer; napkin optimizer lists them", metavar="NAME", default="adamw"),
     Option(
-        "optimizer-form", choice("foreach", "forloop", "fused"), "How torch runs the optimizer step", metavar="FORM"
+        "optimizer-form",
+        choice("foreach", "forloop", "fused"),
+        "How torch runs the optimizer's step",
+        metavar="FORM",
+        default="fused where it exists",
     ),
     Option("momentum", units.probability, "Momentum of sgd; 0 keeps no state", metavar="X"),
     Option(
         "recompute",
         units.words,
-        "none, selective, full, every:K, group:K or group:sqrt",
+        "none, selective, full, every:K, group:K",
         metavar="KIND",
     ),
-    Option("attention", choice("flash", "eager", "efficient", "cudnn"), "Attention kernel", metavar="NAME"),
-    Option("dropout", units.probability, "Dropout probability", metavar="P"),
     Option(
-        "loss", choice(*LOSSES), "Form of the cross entropy, where it is not the implementation's own", metavar="FORM"
+        "attention",
+        choice("flash", "eager", "efficient", "cudnn"),
+        "flash, eager, efficient or cudnn",
+        metavar="NAME",
     ),
-    Option("stack", units.words, "Software: megatron-core, fsdp-compiled, fsdp-eager, xla, lean, …", metavar="NAME"),
-    Option("framework", units.words, "Training framework: deepspeed, fsdp, torchtitan, …", metavar="NAME"),
+    Option("dropout", units.probability, "Dropout probability", metavar="P"),
+    Option("loss", choice(*LOSSES), "Cross entropy's form, where not the framework's", metavar="FORM"),
+    Option("stack", units.words, "Software: megatron-core, fsdp-compiled, xla, …", metavar="NAME"),
+    Option("framework", units.words, "fsdp, deepspeed, torchtitan, megatron-core, …", metavar="NAME"),
     flag("compile", "The step runs under torch.compile"),
-    flag("async-tp", "Tensor-parallel collectives decomposed and overlapped"),
+    flag("async-tp", "Tensor-parallel collectives overlapped"),
     Option("factor", units.positive, "Time of your steps over napkin's (napkin calibrate)", metavar="X"),
-    Option("lora-rank", units.positive_count, "Train LoRA matrices of this rank; the rest is frozen", metavar="R"),
-    Option("lora-targets", lowercase_names, "LoRA target modules, e.g. q,v (all where not given)", metavar="NAME,…"),
+    Option("lora-rank", units.positive_count, "Train LoRA matrices of this rank, freeze the rest", metavar="R"),
+    Option("lora-targets", lowercase_names, "LoRA target modules, e.g. q,v", metavar="NAME,…", default="all"),
     Option(
         "quantized",
         choice("nf4", "nf4-dq"),
-        "Number format of the frozen linear layers' weights",
+        "Format of the frozen weights: nf4 or nf4-dq",
         metavar="FORMAT",
     ),
-    Option(
-        "freeze-layers", units.count, "Freeze the embedding and the first N layers; 0: only the embedding", metavar="N"
-    ),
+    Option("freeze-layers", units.count, "Freeze the embedding and the first N layers", metavar="N"),
     flag("ema", "Keep an EMA of the weights"),
-    Option("offload", offloads, "What is kept in host memory: optimizer, activations, parameters", metavar="WHAT,…"),
+    Option("offload", offloads, "In host memory: optimizer, activations, parameters", metavar="WHAT,…"),
 )
 
 POLICY_OPTIONS = ("precision", "optimizer", "optimizer-form", "momentum", "implementation", "attention", "dropout")
@@ -85,6 +90,17 @@ SETUP_DEFAULTS: dict[str, str | bool] = {
     "dropout": "0",
 }
 """The setup of a step where nothing else is asked for."""
+
+SETUP_WORDS: dict[str, str] = {
+    "gpus": "tp · pp · dp · cp",
+    "dp": "gpus / (tp · pp · cp)",
+    "sp": "on with tp",
+    "global-batch": "micro-batch × dp",
+    "optimizer-form": "fused where it exists",
+    "schedule": "1f1b",
+    "stack": "what such layouts run on",
+}
+"""What holds in that setup where something else decides, in words."""
 
 STEP_MODEL = (*DEGREES[1:], "recompute", "precision", "optimizer", "optimizer-form", "stack")
 """What the step model takes in addition to a model, its sequence and its GPUs: given one of these, it predicts."""

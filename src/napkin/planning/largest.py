@@ -8,13 +8,13 @@ from functools import cache
 from napkin.counting.params import params
 from napkin.footprint import buckets, capacity
 from napkin.footprint.rank import BUCKETS
-from napkin.footprint.setup import Setup
 from napkin.operations.model import Model
 from napkin.operations.queries import learned_positions
 from napkin.planning import enlarge
 from napkin.planning.verdicts import FITS, NOT, Fit
 from napkin.record import record, replace
 from napkin.term import TRUE, Term, constant, leaf, multiply
+from napkin.training.setup import Setup
 
 LONGEST, MOST = 10**8, 10**6
 """The longest sequence, and the most of anything else, that is tried."""

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from napkin.footprint.setup import Setup
 from napkin.inputs.hardware import Hardware
 from napkin.planning.search import Found, Request, Timed, search
 from napkin.planning.verdicts import FITS, evaluate
@@ -15,6 +14,7 @@ from napkin.record import record, replace
 from napkin.term import Term
 from napkin.timing.step import step
 from napkin.training.layout import Layout
+from napkin.training.setup import Setup
 
 TRIED = 16
 """Layouts that surely fit by the arrays, of which the first that does by its own evaluation is taken."""

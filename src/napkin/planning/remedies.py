@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from napkin.footprint.setup import Setup
 from napkin.operations.implementations import EAGER, FLASH
 from napkin.operations.model import Model
 from napkin.operations.queries import divides_heads
@@ -19,6 +18,7 @@ from napkin.operations.roles import EXPERT
 from napkin.planning.verdicts import FITS, Fit
 from napkin.record import record
 from napkin.training.optimizers import OPTIMIZERS
+from napkin.training.setup import Setup
 
 Options = Mapping[str, "str | bool"]
 """Option → its text in a changed question; True and False for flags."""

@@ -17,9 +17,7 @@ import numpy as np
 from napkin import term
 from napkin.elementwise import is_array, maximum
 from napkin.footprint import allocator, memory
-from napkin.footprint.allocator import EXACT, Width
 from napkin.footprint.prepared import PreparedStep, prepare
-from napkin.footprint.setup import Setup
 from napkin.footprint.stages import places
 from napkin.operations.model import Model
 from napkin.operations.queries import divides_heads
@@ -30,6 +28,7 @@ from napkin.timing.step import step
 from napkin.timing.step_layout import StepLayout
 from napkin.training.layout import Layout
 from napkin.training.recomputation import Recompute
+from napkin.training.setup import EXACT, Setup, Width
 
 Array = Any
 Timed = Callable[[Setup], "tuple[StepLayout, Rates]"]

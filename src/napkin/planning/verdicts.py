@@ -5,10 +5,9 @@ from __future__ import annotations
 from napkin.autograd.tensors import sized
 from napkin.elementwise import Number
 from napkin.footprint import allocator, memory
-from napkin.footprint.allocator import EXACT, Reported, Width
+from napkin.footprint.allocator import Reported
 from napkin.footprint.prepared import PreparedStep, prepare
 from napkin.footprint.rank import Rank
-from napkin.footprint.setup import Setup
 from napkin.footprint.stages import places
 from napkin.formats import EXACT_KEPT
 from napkin.inputs.model import traced_error
@@ -16,6 +15,7 @@ from napkin.operations.implementations import measured, mode
 from napkin.operations.model import Model
 from napkin.record import record, replace
 from napkin.term import TRUE, leaf
+from napkin.training.setup import EXACT, Setup, Width
 
 FITS, UNDECIDED, NOT = "fits", "too close to call", "does not fit"
 

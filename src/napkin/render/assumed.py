@@ -22,16 +22,15 @@ def _as_is(value: Cell) -> str:
 
 
 WORDS: Mapping[str, Callable[[Cell], str]] = {
+    "zero": lambda value: f"ZeRO-{value}",
     "seq": lambda value: f"seq {_number(value)}",
-    "micro-batch": lambda value: f"micro-batch {_number(value)}",
     "precision": _as_is,
     "dtype": _as_is,
     "optimizer": lambda value: {"adamw": "AdamW", "sgd": "SGD"}.get(str(value), str(value)),
     "recompute": _recompute,
+    "micro-batch": lambda value: f"micro-batch {_number(value)}",
     "batch": lambda value: f"batch {_number(value)}",
     "cache-dtype": lambda value: f"{value} KV cache",
-    "attention": lambda value: f"{value} attention",
-    "global-batch": lambda value: f"global batch {_number(value)}",
 }
 """Input → its value in words, in the order in which they are named."""
 
@@ -39,9 +38,12 @@ WORDS: Mapping[str, Callable[[Cell], str]] = {
 def assumed_words(inputs: Mapping[str, Shown]) -> list[str]:
     """Return what was taken by default, in words; a value of nothing is not named."""
     found = []
+    gpus = inputs.get("gpus")
     for name, words in WORDS.items():
         shown = inputs.get(name)
         if name == "dtype" and "precision" in inputs:  # which says what the matmuls are in
+            continue
+        if name == "zero" and (gpus is None or gpus.value == 1):
             continue
         if shown is not None and shown.origin in DEFAULTED and shown.value is not None:
             found.append(words(shown.value))

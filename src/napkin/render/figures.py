@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from napkin.elementwise import Number
 from napkin.units import figures, human
 
-SIZES = ((2**50, "PiB"), (2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+SIZES = ((10 * 2**50, "PiB"), (10 * 2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+"""From how many bytes on a unit is used: GiB up to 10,000, for memory is thought of in them."""
 COUNTS = ((10**12, "T"), (10**9, "B"), (10**6, "M"))
 
 
@@ -23,8 +24,20 @@ def size(value: Number, largest: Number | None = None) -> str:
     return f"{shown:,.{decimals}f} {unit}"
 
 
+def size_of(value: Number, whole: Number) -> str:
+    """Return bytes of a capacity with the unit once where both have the same: `55.3 of 79.2 GiB`."""
+    (scale, unit), other = _scale(float(value)), _scale(float(whole))
+    if (scale, unit) != other or scale == 1:
+        return f"{size(value)} of {size(whole)}"
+    decimals = 1 if min(value, whole) >= 10 * scale else 2
+    return f"{float(value) / scale:,.{decimals}f} of {float(whole) / scale:,.{decimals}f} {unit}"
+
+
 def _scale(value: float) -> tuple[int, str]:
-    return next(((scale, unit) for scale, unit in SIZES if abs(value) >= scale), (1, "bytes"))
+    for (least, unit), power in zip(SIZES, (50, 40, 30, 20, 10), strict=True):
+        if abs(value) >= least:
+            return 2**power, unit
+    return 1, "bytes"
 
 
 def amount(value: Number) -> str:

@@ -35,6 +35,12 @@ def pieces_of(following: Next, command: str, inputs: Mapping[str, Shown]) -> lis
     return pieces
 
 
+def pieces_in(command: str) -> list[str]:
+    """Return a command line as pieces that belong together: what comes before the options, then an option each."""
+    first, *options = command.split(" --")
+    return [first, *(f"--{option}" for option in options)]
+
+
 def _written(shown: Shown) -> str:
     """Return an input as it can be typed again."""
     if shown.text is None and isinstance(shown.value, (list, tuple)):

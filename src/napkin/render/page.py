@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from napkin.render.answer import Answer
 from napkin.render.assumed import assumed_words
-from napkin.render.line import pieces_of
+from napkin.render.line import pieces_in, pieces_of
 from napkin.render.screen import Bar, Column, Screen, Table, View
 
 INDENT = "  "
 GAP = "  "
-BAR, LEAST_BAR = 24, 6
-"""Cells of a bar column: at most, and the fewest that are worth drawing."""
+BAR, USUAL_BAR, LEAST_BAR = 24, 12, 6
+"""Cells of a bar column: at most, so many next to long remarks, and the fewest that are worth drawing."""
 TONES = {
     "fits": "32",
     "holds": "32",
@@ -40,10 +40,14 @@ def page_lines(screen: Screen, answer: Answer, view: View, listed: Sequence[str]
     elif screen.table is not None:
         lines += table_lines(screen.table, view.width, paint)
     lines += [line for text in screen.remarks for line in folded(text, view.width, INDENT)]
+    if screen.more is not None:
+        lines += table_lines(screen.more, view.width, paint)
     words = [*answer.assumed, *assumed_words(answer.inputs)]
     if words:
         lines.append(_assumed(words, view.width, paint))
-    if screen.next is not None:
+    if isinstance(screen.next, str):
+        lines += _command(pieces_in(screen.next), view.width, paint)
+    elif screen.next is not None:
         lines += _command(pieces_of(screen.next, answer.command, answer.inputs), view.width, paint)
     return lines
 
@@ -72,9 +76,9 @@ def _quiet(screen: Screen, view: View, paint: _Paint) -> list[str]:
 
 
 def clauses(parts: Sequence[str], width: int) -> str:
-    """Return clauses joined by commas; the last ones that do not fit become an ellipsis."""
+    """Return clauses joined by commas, by a blank after a colon; the last ones that do not fit become an ellipsis."""
     for count in range(len(parts), 0, -1):
-        text = ", ".join(parts[:count]) + (", …" if count < len(parts) else "")
+        text = ", ".join([*parts[:count], *(["…"] if count < len(parts) else [])]).replace(":, ", ": ")
         if len(text) <= width or count == 1:
             return text
     return ""
@@ -120,11 +124,13 @@ def table_lines(table: Table, width: int, paint: _Paint | None = None) -> list[s
     for at in drawn:
         free = width - len(INDENT) - fixed + LEAST_BAR
         wanted = free - remarked - (len(GAP) if remarked else 0)
-        widths[at] = max(LEAST_BAR, min(BAR, free, wanted))
+        widths[at] = max(LEAST_BAR, min(USUAL_BAR, free), min(BAR, free, wanted))
     lines = []
     if any(column.name for column in columns):
-        heads = [_set(c.name, w, c.right) for c, w in zip(columns, widths, strict=True)]
-        lines.append(paint(INDENT + GAP.join(heads).rstrip(), DIM))
+        heads = INDENT + GAP.join(_set(c.name, w, c.right) for c, w in zip(columns, widths, strict=True)).rstrip()
+        if len(heads) > width and columns[-1].remark:
+            heads = heads[: -len(columns[-1].name)].rstrip()
+        lines.append(paint(heads, DIM))
     for row in rows:
         lines.append(_row(row, columns, widths, width, paint))
     return lines

@@ -73,7 +73,9 @@ class Screen:
     question  line 1 as clauses              headline  line 2: the answer first, then its range, then what goes with it
     verdict   the word that colors line 2; "" where nothing is judged
     table     the one table                  remarks   lines below it
-    next      what to ask now                listing   the rows are the answer: no headline is needed, none is cut
+    more      a table of other columns below them, such as what would fit
+    next      what to ask now: the question's options changed, or a command line as it is
+    listing   the rows are the answer: no headline is needed, and --quiet gives them without headings
     """
 
     question: Sequence[str]
@@ -81,7 +83,8 @@ class Screen:
     verdict: str = ""
     table: Table | None = None
     remarks: Sequence[str] = ()
-    next: Next | None = None
+    more: Table | None = None
+    next: Next | str | None = None
     listing: bool = False
 
 
@@ -112,7 +115,7 @@ def quantities(rows: Sequence[Sequence[str | Bar]], right: bool = True) -> Table
     for row in rows:
         label, value, *rest = row
         drawn: str | Bar = next((cell for cell in rest if isinstance(cell, Bar)), "")
-        remark = next((cell for cell in rest if isinstance(cell, str)), "")
+        remark = next((cell for cell in rest if isinstance(cell, str) and cell), "")
         full.append((label, value, drawn, remark) if bars else (label, value, remark))
     columns = [QUANTITIES[0], Column(right=right), *([QUANTITIES[2]] if bars else []), QUANTITIES[3]]
     return Table(columns, full)

@@ -21,6 +21,8 @@ SMALL_HEAD, SMALL_HEAD_SHARE = 64, 0.92
 """Heads of at most 64 feed the matrix unit worse: the share of the rate read off FlashAttention-2, figure 4."""
 LEAST_ODD = 3
 """Halvings of 64 beyond which a head's size counts as odd: it is no multiple of 8."""
+term.define("causal_pairs", causal_pairs)
+term.define("run_pairs", run_pairs)
 
 
 def core_time(clock: Clock, op: Attention, name: str) -> tuple[Term, Term]:
@@ -41,18 +43,46 @@ def pair_flops(clock: Clock, op: Attention, name: str, pairs: Term) -> Term:
     return term.divide(name, every, clock.cp)
 
 
+def allowed_pairs(clock: Clock, op: Attention, name: str) -> Term:
+    """Return the pairs of a query and a key that the mask lets it see."""
+    layout = clock.layout
+    queries = size("queries", layout.sequence)
+    keys = size("keys", layout.keys) if op.cross else queries
+    if op.causal and not op.cross:
+        window = () if op.window is None else (size(f"{name}/window", op.window),)
+        pairs = [term.make("causal_pairs", f"{name}/own", (keys, *window))]
+    else:
+        pairs = [term.multiply(f"{name}/own", queries, keys)]
+    if op.compressed:
+        chosen = () if op.chosen is None else (size(f"{name}/chosen", op.chosen),)
+        rate = size(f"{name}/tokens_of_a_run", op.compressed)
+        pairs.append(term.make("run_pairs", f"{name}/runs", (queries, rate, *chosen)))
+    if op.merged:
+        pairs.append(term.multiply(f"{name}/other_side", queries, size("keys", layout.keys)))
+    return term.add(name, *pairs) if len(pairs) > 1 else pairs[0].renamed(name)
+
+
+def all_pairs(clock: Clock, op: Attention, name: str) -> Term:
+    """Return queries × keys."""
+    layout = clock.layout
+    queries = size("queries", layout.sequence)
+    keys = [size("keys", layout.keys) if op.cross else queries]
+    if op.merged:
+        keys.append(size("keys/other_side", layout.keys))
+    if op.compressed:
+        keys.append(
+            term.floor(
+                f"{name}/runs",
+                term.divide(f"{name}/runs/exact", queries, size(f"{name}/tokens_of_a_run", op.compressed)),
+            )
+        )
+    return term.multiply(name, queries, term.add(f"{name}/keys", *keys) if len(keys) > 1 else keys[0])
+
+
 def fused_time(clock: Clock, op: Attention, name: str) -> tuple[Term, Term]:
     """Return the time of the fused kernel: the allowed pairs only; backward 2.5 × the FLOPs at a lower rate."""
-    layout, rates = clock.layout, clock.rates
-    queries = layout.sequence
-    keys = layout.keys if op.cross else queries
-    pairs = causal_pairs(keys, op.window) if op.causal and not op.cross else queries * keys
-    if op.compressed:
-        pairs = pairs + run_pairs(queries, op.compressed, op.chosen)
-    if op.merged:
-        pairs = pairs + queries * layout.keys
-    allowed = term.leaf(f"{name}/pairs", pairs, "1", term.TRUE, "pairs of a query and a key that its mask lets it see")
-    flops = pair_flops(clock, op, f"{name}/flops", allowed)
+    rates = clock.rates
+    flops = pair_flops(clock, op, f"{name}/flops", allowed_pairs(clock, op, f"{name}/pairs"))
     slow_small = where(op.qk_dim <= SMALL_HEAD, SMALL_HEAD_SHARE, 1.0)
     share = term.multiply(
         f"{name}/share",
@@ -66,10 +96,8 @@ def fused_time(clock: Clock, op: Attention, name: str) -> tuple[Term, Term]:
 
 def eager_time(clock: Clock, op: Attention, name: str) -> tuple[Term, Term]:
     """Eager attention: two batched GEMMs over the full square, and the scores' way through memory several times."""
-    layout, rates = clock.layout, clock.rates
-    queries = layout.sequence
-    keys = (layout.keys if op.cross else queries) + layout.keys * op.merged
-    square = term.leaf(f"{name}/square_pairs", queries * (keys + op.runs(queries)), "1", term.TRUE, "queries × keys")
+    rates = clock.rates
+    square = all_pairs(clock, op, f"{name}/square_pairs")
     flops = pair_flops(clock, op, f"{name}/square", square)
     head = size(f"{name}/qk_dim", op.qk_dim)
     fits = alignment(f"{name}/alignment", clock.rate("misaligned", rates.misaligned), head)

@@ -16,7 +16,8 @@ PERMUTED_FORWARD, PERMUTED_BACKWARD = 0.4, 0.6
 CAST_FORWARD, CAST_BACKWARD = 0.4, 0.6
 """How traffic that was calibrated for both passes together is split between them. Assumed: no source measured the
 passes apart."""
-SAVED_BYTES = term.constant("bytes_saved_one_way", 0.5, BYTE, "tokens go out in the low dtype and return in 16 bits")
+NARROW_BYTES = term.constant("bytes_of_8_bits", 1, BYTE, "dispatch in FP8, combine in BF16: arXiv:2412.19437, 3.3.2")
+"""Bytes of an element that goes out to its expert in the low dtype; it returns in 16 bits."""
 
 
 def split(name: str, forward: float) -> Term:
@@ -91,9 +92,10 @@ def exchange_time(clock: Clock, op: RoutedExperts, name: str, per_rank: Term, ro
     gather its tokens after the all-to-all, and scatter what comes out before it."""
     layout = clock.layout
     ep, top_k = size("ep", layout.ep), size(f"{name}/top_k", op.top_k)
+    sent = term.choose("bytes_sent", clock.low, NARROW_BYTES, WIDE_BYTES)
     one_way = term.multiply(
         f"{name}/one_way",
-        term.subtract("bytes_one_way", WIDE_BYTES, term.multiply("bytes_saved_one_way/now", SAVED_BYTES, clock.low)),
+        term.divide("bytes_one_way", term.add("bytes_both_ways", sent, WIDE_BYTES), TWO),
         size(f"{name}/d_model", op.d_model),
     )
     together = term.smallest("experts_ranks_of_a_node", ep, clock.node)

@@ -7,6 +7,8 @@ Checkpoints, evaluation, interruptions, restarts and slow steps take the rest:
 
 from __future__ import annotations
 
+import math
+
 from napkin.record import record
 from napkin.term import GIVEN, Term, constant, divide, multiply
 
@@ -25,6 +27,11 @@ class Goodput:
     def uninterrupted(self, calendar: Term) -> Term:
         """Return the seconds of training in a calendar time."""
         return multiply("time/uninterrupted", calendar, self.share)
+
+    def ends(self, deviations: float) -> tuple[float, float]:
+        """Return the interval of the share, at most 1; deviations: σ of a normal spread at the confidence level."""
+        factor = math.exp(deviations * self.spread)
+        return float(self.share.value) / factor, min(float(self.share.value) * factor, 1.0)
 
     @property
     def is_given(self) -> bool:

@@ -48,29 +48,20 @@ class LayerTime:
     expert_weights: Term
 
 
-def local_weights(op: Operation, layout: StepLayout) -> tuple[Number, Number]:
-    """Return the parameters of an operation on one GPU before ZeRO: dense ones, and those of experts."""
-    dense: Number = 0
-    expert: Number = 0
-    for weight in op.weights():
-        if weight.shard == EXPERT:
-            expert = expert + weight.count / (layout.ep * layout.etp)
-        else:
-            dense = dense + (weight.count if weight.shard == REPLICATED else weight.count / layout.tp)
-    return dense, expert
-
-
 def layer_weights(operations: Iterable[Operation], layout: StepLayout, kind: str) -> tuple[Term, Term]:
-    """Parameters of a layer on one GPU before ZeRO: dense ones, and those of experts."""
-    dense: Number = 0
-    expert: Number = 0
-    for op in operations:
-        here, there = local_weights(op, layout)
-        dense, expert = dense + here, expert + there
-    divided, whole = "divided over tp where they are sharded", "divided over ep and etp"
+    """Return the parameters of a layer on one GPU before ZeRO: dense ones, and those of experts."""
+    counts = {"whole": 0, "sharded": 0, "expert": 0}
+    for weight in (weight for op in operations for weight in op.weights()):
+        shard = {EXPERT: "expert", REPLICATED: "whole"}.get(weight.shard, "sharded")
+        counts[shard] += weight.count
+    name = f"{kind}/weights"
+    whole, sharded, expert = (
+        term.leaf(f"{name}/{shard}", count, "param", term.TRUE, "exact count") for shard, count in counts.items()
+    )
+    ranks = term.multiply("expert_ranks", size("ep", layout.ep), size("etp", layout.etp))
     return (
-        term.leaf(f"{kind}/weights", dense, "param", term.TRUE, divided),
-        term.leaf(f"{kind}/expert_weights", expert, "param", term.TRUE, whole),
+        term.add(name, whole, term.divide(f"{name}/divided", sharded, size("tp", layout.tp))),
+        term.divide(f"{kind}/expert_weights", expert, ranks),
     )
 
 
@@ -115,6 +106,9 @@ class LayerClock(Timer):
             )
             batch = term.largest(f"{name}/batch", term.divide(f"{name}/batch/local", size("batch", one.batch), t), ONE)
             forward, backward = clock.linear(name, m, k, n, batch)
+            if not one.backward:
+                self.add({"matmul": forward}, {})
+                continue
             if is_array(one.flops):  # a GEMM that only some of the layouts run (a last, shorter chunk)
                 runs = term.leaf(f"{name}/runs", where(one.flops > 0, 1, 0), "1", term.TRUE, "1 where it is run at all")
                 forward = term.multiply(f"{name}/forward", runs, forward)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError
+from napkin.options.files import DRAWS
 from napkin.options.layout import BOUNDED, SEARCHED
 from napkin.options.model import MODEL_OPTIONS
-from napkin.options.output import DRAWS
 from napkin.options.ranges import values
 from napkin.options.registry import OPTIONS
 from napkin.options.training import POLICY_OPTIONS

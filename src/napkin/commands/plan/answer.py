@@ -23,6 +23,7 @@ from napkin.commands.plan.rows import (
 )
 from napkin.commands.step_model import memory_terms
 from napkin.errors import BROKEN, NapkinError
+from napkin.evidence.constants import deviations
 from napkin.evidence.utilization import utilization_terms
 from napkin.planning.alternatives import DOUBLINGS, nearest, reasons
 from napkin.planning.layouts import Scored, best, fewest_gpus, recommended, scored
@@ -111,6 +112,8 @@ def _ranked(question: PlanQuestion, found: Found) -> tuple[Answer, Scored]:
             answer.intervals[term.name] = (term.value / math.exp(half), term.value * math.exp(half))
         elif term.name in ("time", "gpu_hours", "cost"):
             answer.intervals[term.name] = (term.value / math.exp(wide), term.value * math.exp(wide))
+    if question.goodput is not None and question.goodput.spread:
+        answer.intervals["goodput"] = question.goodput.ends(deviations(question.confidence))
     usual = list(usual_choices(layouts, request, chosen))
     answer.extra["columns"] = COLUMNS
     answer.extra["pareto"] = [_front_row(question, found, i) for i in front]

@@ -17,7 +17,6 @@ from napkin.errors import NapkinError
 from napkin.evidence import single
 from napkin.evidence.rates import generation_note, machine
 from napkin.evidence.single import StepPrediction
-from napkin.footprint.setup import Setup
 from napkin.inputs.hardware import Hardware
 from napkin.inputs.profile import Profile
 from napkin.operations.model import Model
@@ -32,6 +31,7 @@ from napkin.timing.rates import Rates
 from napkin.timing.step_layout import StepLayout
 from napkin.training.layout import Layout
 from napkin.training.recomputation import recompute
+from napkin.training.setup import Setup
 
 LARGEST_STEP = 16 * 2**20
 """Tokens in a step up to which a free batch grows: what the largest published dense run settled on (Llama 3 405B,
@@ -164,6 +164,9 @@ def _read_request(inputs: Inputs, model: Model, setup: Setup, seq: int, node: in
         )
     inputs.depends(("max-ep",), bool(model.experts), f"{model.name} has no experts")
     below = {name: inputs.integer(f"max-{name}") for name in BOUNDED if inputs.has(f"max-{name}")}
+    bounds = [f"--max-{name} {most}" for name, most in below.items() if f"max-{name}" in inputs]
+    if bounds:
+        inputs.note(f"layouts beyond {', '.join(bounds)} were not tried")
     request = Request(
         model=model,
         setup=setup,

@@ -1,10 +1,9 @@
-"""What a training step runs, as its memory sees it."""
+"""What a training step runs, as its memory sees it, and how far figures can lie from the formulas."""
 
 from __future__ import annotations
 
 from napkin.autograd.tensors import sized
 from napkin.elementwise import Flag, Number, where
-from napkin.footprint.allocator import EXACT, Width
 from napkin.operations.implementations import Implementation
 from napkin.record import record, replace
 from napkin.training.frameworks import PLAIN, Framework
@@ -14,17 +13,37 @@ from napkin.training.precision import Precision
 
 
 @record
+class Width:
+    """How far a step can lie from the formulas.
+
+    live     relative margins of the live bytes, below and above
+    figures  (figure, low, high) of those that runs measured themselves, as ratios to the prediction
+    rows     how many published rows the ratios are from
+    says     the origin in words
+    """
+
+    live: tuple[float, float] = (0.0, 0.0)
+    figures: tuple[tuple[str, float, float], ...] = ()
+    rows: int = 0
+    says: str = ""
+
+
+EXACT = Width()
+
+
+@record
 class Setup:
-    """What a step runs: everything that its memory depends on, but for the model and the hardware.
+    """What a step runs: everything that its memory depends on, except the model and the hardware.
 
     shard    ranks that divide states under ZeRO, fewer than all where whole groups are kept (hybrid sharding); 0: all
     ema      an EMA of the weights is kept, in the states' type
-    offload  what stands in the host's memory between its uses: optimizer, activations, parameters (a rank's own part of
-             them and of their gradients, as FSDP's CPUOffloadPolicy keeps both; the optimizer works on them there)
+    offload  what is kept in the host's memory between its uses: optimizer, activations, parameters (a rank's own part
+             of them and of their gradients, as FSDP's CPUOffloadPolicy keeps both; the optimizer runs there)
     framework    the training framework, with its own allocations (frameworks.py)
-    in_backward  the optimizer steps each tensor as soon as its gradient is there, which is then let go
-    wide_tables  an 8-bit optimizer keeps the states of table and head in 32 bits (transformers' Trainer does)
-    frozen   so many first layers, and the table before them, are not trained and keep nothing; None: all are trained
+    in_backward  the optimizer updates each tensor as soon as it has its gradient, which is then freed
+    wide_tables  an 8-bit optimizer keeps the states of embedding and head in 32 bits (transformers' Trainer does)
+    frozen   this many first layers, and the embedding before them, are not trained and save nothing; None: all are
+             trained
     widths   how far figures can lie from the formulas, on one card and on several: where what is kept was counted on
              the code itself, where not
     """
@@ -59,16 +78,16 @@ class Setup:
 
     @property
     def adds_up(self) -> Flag:
-        """Whether gradients stand through the passes, for several micro-batches or a buffer's add to them."""
+        """Whether gradients are kept between passes: several micro-batches, or a buffer, add to them."""
         buffered = self.framework.accumulator > 0 or self.framework.wide_gradients
         either: Flag = (self.layout.micro_batches > 1) | buffered
         return either
 
     @property
     def lets_go(self) -> Flag:
-        """Whether a weight's new gradient goes as soon as it is there: its optimizer step is made at once, or it is
-        added in place to the one that stands (torch/csrc/autograd/functions/accumulate_grad.h). Gradients that are
-        divided over ranks wait until their block's are reduced together."""
+        """Whether a weight's new gradient is freed at once: its optimizer step runs immediately, or it is added in
+        place to the one that is kept (torch/csrc/autograd/functions/accumulate_grad.h). Gradients that are divided over
+        ranks wait until those of their block are reduced together."""
         whole = (self.layout.zero < 2) | (self.shards == 1)
         either: Flag = (self.adds_up & whole) | self.in_backward
         return either

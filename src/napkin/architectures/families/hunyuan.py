@@ -5,7 +5,7 @@ from __future__ import annotations
 from napkin.architectures.attention import Rope, gated
 from napkin.architectures.blocks import RMS, Operations
 from napkin.architectures.decoder import Decoder, NormedHeads
-from napkin.architectures.deepseek import DEEPSEEK_V32
+from napkin.architectures.families.deepseek import DEEPSEEK_V32
 from napkin.architectures.latent_attention import LatentAttention
 from napkin.architectures.latent_decoder import each_fourth_indexed
 from napkin.architectures.layer_plans import by_type

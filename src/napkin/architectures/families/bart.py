@@ -21,7 +21,7 @@ from napkin.architectures.encoder_decoder import (
     routed_mlp,
     shared_embedding,
 )
-from napkin.architectures.longformer import attention_windows
+from napkin.architectures.families.longformer import attention_windows
 from napkin.architectures.reading import activation, depth, tied, width
 from napkin.architectures.record import REQUIRED, Architecture, like
 from napkin.inputs.model import Config

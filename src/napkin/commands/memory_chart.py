@@ -1,0 +1,61 @@
+"""A rank's memory as a picture, and the stages of a pipeline as rows."""
+
+from __future__ import annotations
+
+from napkin.footprint import buckets, memory
+from napkin.footprint.prepared import PreparedStep
+from napkin.footprint.rank import BUCKETS, Rank
+from napkin.footprint.stages import places
+from napkin.planning.verdicts import Fit
+from napkin.render.answer import Answer, Row
+from napkin.render.chart import Chart, Series
+from napkin.term import Term
+
+STAGES = 32
+"""Up to this many stages are listed one by one; of more, those that can be the worst."""
+
+
+def show(answer: Answer, found: Fit, terms: dict[str, Term], capacity: Term | None) -> None:
+    """Add where and when the peak is, the pipeline's stages, and a picture."""
+    stages = stages_shown(found.step)
+    answer.listed = False
+    answer.plot = (chart(found, terms, capacity, answer.title),)
+    answer.extra["worst"] = {"stage": int(found.rank.stage.index), "moment": buckets.peak_of(found.rank).name}
+    if stages:
+        answer.extra["stages"] = [stage_row(rank) for rank in stages]
+
+
+def stages_shown(step: PreparedStep) -> list[Rank]:
+    """Return the stages of a pipeline: all of up to STAGES, else those that can be the worst; none without one."""
+    count = int(step.setup.layout.pp)
+    if count == 1:
+        return []
+    shown = range(count) if count <= STAGES else sorted({int(place) for place in places(step)})
+    return [memory.rank_of(step, place) for place in shown]
+
+
+def stage_row(rank: Rank) -> Row:
+    """Return one stage as a row: its layers, its buckets at the peak, and when that is."""
+    peak = buckets.peak_of(rank)
+    return {
+        "stage": int(rank.stage.index),
+        "layers": int(sum(rank.stage.layers)),
+        "in_flight": rank.stage.in_flight,
+        **{name: getattr(peak, name) for name in BUCKETS},
+        "live": rank.live,
+        "moment": peak.name,
+    }
+
+
+def chart(found: Fit, terms: dict[str, Term], capacity: Term | None, title: str) -> Chart:
+    """Return a picture: the buckets of each phase stacked, then what is used, with capacity as a line."""
+    moments = [moment.name for moment in found.rank.moments]
+    series = []
+    for name in BUCKETS:
+        sizes = [float(getattr(moment, name)) / 2**30 for moment in found.rank.moments]
+        peak = float(getattr(buckets.peak_of(found.rank), name)) / 2**30
+        series.append(Series(name, [*moments, "used"], [*sizes, peak]))
+    over = terms["memory/overhead"].value / 2**30
+    series.append(Series("overhead", [*moments, "used"], [0.0] * len(moments) + [over]))
+    marks = [(capacity.value / 2**30, "capacity")] if capacity is not None else []
+    return Chart("stack", title, "", "GiB", series, marks=marks)

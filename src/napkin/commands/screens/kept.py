@@ -1,0 +1,27 @@
+"""What a person sees of `memory --tensors`: every tensor that autograd keeps for the backward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from napkin.planning.step_memory import KeptTensor
+from napkin.record import replace
+from napkin.render.figures import size
+from napkin.render.screen import Column, Screen, Table
+
+
+def listed(screen: Screen, tensors: Sequence[KeptTensor]) -> Screen:
+    """Return the screen of a step with its saved tensors in place of the buckets, the tensors of a block together."""
+    columns = (
+        Column("block", drop=1),
+        Column("operation"),
+        Column("tensor"),
+        Column("each", right=True),
+        Column("times", right=True),
+        Column("total", right=True, drop=2),
+    )
+    rows = [
+        (one.piece, one.operation, one.tensor, size(one.size), f"{one.times:,}", size(one.size * one.times))
+        for one in tensors
+    ]
+    return replace(screen, table=Table(columns, rows), remarks=(), more=None, next=None, listing=True)

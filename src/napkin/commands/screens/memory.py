@@ -1,0 +1,233 @@
+"""What a person sees of `memory`: whether a step fits, what each GPU holds at the peak, and what would make it fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from napkin.commands.memory_question import MemoryQuestion
+from napkin.commands.screens.setup import of_setup
+from napkin.footprint import buckets
+from napkin.footprint.rank import BUCKETS, Moment
+from napkin.planning.largest import Largest
+from napkin.planning.verdicts import FITS, Fit
+from napkin.render.answer import Answer, Row
+from napkin.render.figures import interval, size, size_of
+from napkin.render.line import quoted
+from napkin.render.screen import Bar, Column, Next, Screen, Table, quantities
+from napkin.term import Term
+from napkin.training.setup import Setup
+from napkin.units import human
+
+PHASES = {"forward": "forward pass", "backward": "backward pass", "step": "optimizer step"}
+"""Phase of a step → how a sentence calls it, where that is not its name."""
+WORKSPACE = {
+    "forward": "one layer's workspace",
+    "loss": "logits in the loss",
+    "backward": "one layer's workspace",
+    "step": "the optimizer's workspace",
+}
+"""Phase of the peak → what most of its temporaries are."""
+HOSTED = {
+    "memory/host/optimizer": "optimizer states",
+    "memory/host/parameters": "parameters",
+    "memory/host/gradients": "gradients",
+    "memory/host/activations": "activations",
+}
+REMEDIES = 3
+"""How many of the changes that would make it fit are shown."""
+SHAPED = ("hardware", "hardware-file", "precision", "optimizer", "zero", "tp", "pp", "seq", "recompute", "micro-batch")
+"""What `max-params` takes of this question."""
+MANY = 9
+"""A time beyond this many times as long, or as short, is written as a multiple."""
+
+
+def of_step(question: MemoryQuestion, found: Fit, answer: Answer) -> Screen:
+    """Return the screen of one layout's memory."""
+    capacity = question.capacity
+    shown = _rows(found, answer, None if capacity is None else capacity.value)
+    remedies = _suggested(answer)
+    return Screen(
+        of_setup(question.model, question.setup, "" if question.hardware is None else question.hardware.name),
+        _headline(question, found, answer),
+        found.verdict or "",
+        quantities(shown),
+        [_peak(found), *_remarks(answer, found)],
+        _remedies(remedies),
+        next=_next(question, found, remedies),
+    )
+
+
+def of_largest(question: MemoryQuestion, found: Largest, answer: Answer, path: str) -> Screen:
+    """Return the screen of the largest micro-batch, sequence, number of layers or model that fits."""
+    capacity, hardware, what = question.capacity, question.hardware, question.maximize or ""
+    assert capacity is not None
+    assert hardware is not None
+    terms = {term.name: term for term in answer.terms}
+    sure = str(found.surely or found.value or found.unit)
+    following = Next({"max": None, what: sure}) if what in ("micro-batch", "seq") else smaller(question)
+    remedies = [] if found.value else _suggested(answer)
+    first, *rest = of_setup(found.model, question.setup, hardware.name)
+    used = ("used", size(terms["memory/used"].value), f"of {size(capacity.value)} per GPU")
+    return Screen(
+        [f"largest {what} of {first}", *(clause for clause in rest if what != "seq" or "tokens" not in clause)],
+        _most(what, found, terms),
+        found.fit.verdict or "",
+        quantities([used, *_binding(question, found), *_rows(found.fit, answer, capacity.value)]),
+        [_peak(found.fit)],
+        _remedies(remedies),
+        next=str(remedies[0]["command"]) if remedies else following,
+    )
+
+
+def _most(what: str, found: Largest, terms: Mapping[str, Term]) -> list[str]:
+    """Return the largest value, the parameters of such a model, and what surely and what perhaps fits."""
+    verdict = (found.fit.verdict or "").upper()
+    if not found.value:
+        return [f"{_value(what, 0)}: not even {found.unit:,} fits", verdict]
+    size_of_model = [human(terms["params/max"].value, "param")] if "params/max" in terms else []
+    return [_value(what, found.value), *size_of_model, f"{found.surely:,} surely, {found.possibly:,} perhaps", verdict]
+
+
+def _value(what: str, value: int) -> str:
+    """Return a value of what was asked for, with its word: `micro-batch 7`, `6,848 tokens`, `13 layers`."""
+    return {"micro-batch": f"micro-batch {value:,}", "seq": f"{value:,} tokens"}.get(what, f"{value:,} layers")
+
+
+def _binding(question: MemoryQuestion, found: Largest) -> list[tuple[str, str, str]]:
+    """Return what stops a larger one."""
+    binding = found.binding
+    if binding is None:
+        return []
+    if not binding.grows:
+        return [("limit", "", f"{binding.bucket} of the model")]
+    return [(f"{found.unit:,} more", f"+{size(binding.grows)}", f"{binding.bucket.replace('_', ' ')}, most of all")]
+
+
+def _headline(question: MemoryQuestion, found: Fit, answer: Answer) -> list[str]:
+    """Return the verdict, the memory used of what there is, and its interval."""
+    used, capacity = found.reported.used.value, question.capacity
+    ends = interval(answer.intervals["memory/total"], "byte", question.confidence)
+    if capacity is None:
+        return [f"{size(used)} per GPU", ends]
+    return [(found.verdict or "").upper(), f"{size_of(used, capacity.value)} per GPU", ends]
+
+
+def _rows(found: Fit, answer: Answer, capacity: float | None) -> list[tuple[str | Bar, ...]]:
+    """Return the buckets at the peak up to what is used, then what is free or missing."""
+    peak, setup, used = buckets.peak_of(found.rank), found.step.setup, float(found.reported.used.value)
+    sizes = {name: float(getattr(peak, name)) for name in BUCKETS}
+    sizes["overhead"] = float(found.reported.overhead.value)
+    whole = max(used, capacity or 0, 1)
+    rows: list[tuple[str | Bar, ...]] = [
+        (name.replace("_", " "), size(value, whole), Bar(value / whole), _says(name, found, peak, setup))
+        for name, value in sizes.items()
+        if value >= whole / 2000
+    ]
+    if capacity is not None and capacity >= used:
+        rows.append(("free", size(capacity - used, whole), Bar((capacity - used) / whole, 0, "·"), ""))
+    elif capacity is not None:
+        rows.append(("missing", size(used - capacity, whole), "", "more than the GPU has"))
+    terms = {term.name: term for term in answer.terms}
+    hosted = [(says, terms[path].value) for path, says in HOSTED.items() if path in terms and terms[path].value]
+    if hosted:
+        kinds = " and ".join(says for says, _ in hosted)
+        rows.append(
+            ("host memory", " + ".join(size(value, whole) for _, value in hosted), "", f"{kinds}, for each GPU")
+        )
+    return rows
+
+
+def _phase(name: str) -> str:
+    return PHASES.get(name, name)
+
+
+def _peak(found: Fit) -> str:
+    """Return when the peak is, and on which stage of a pipeline."""
+    stages, at = int(found.step.setup.layout.pp), int(found.rank.stage.index)
+    where = f", on pipeline stage {at} (of 0 to {stages - 1})" if stages > 1 else ""
+    return f"at the peak: in the {_phase(buckets.peak_of(found.rank).name)}{where}"
+
+
+def _says(name: str, found: Fit, peak: Moment, setup: Setup) -> str:
+    """Return what a bucket is, in a few words."""
+    layout, precision = setup.layout, setup.precision
+    if name == "parameters":
+        tuning = setup.implementation.tuning
+        kind = f"{tuning.quantized} and {precision.param}" if tuning and tuning.quantized else precision.param
+        return f"{kind}{_split(setup, 3)}"
+    if name == "gradients":
+        return f"{precision.grad}{_split(setup, 2)}"
+    if name == "optimizer":
+        states = ", ".join(state for state, bytes_ in found.rank.states if bytes_ > found.rank.optimizer / 1000)
+        return f"{states}{_split(setup, 1)}"
+    if name == "activations":
+        kind = layout.recompute.kind
+        return "saved for backward" + (f"; with recompute {layout.recompute.word}" if kind != "none" else "")
+    if name == "weight_casts":
+        return f"{precision.compute} copies made by autocast"
+    if name == "temporaries":
+        return WORKSPACE[peak.name] + ("; gathered weights" if layout.zero == 3 else "")
+    if name == "inputs":
+        return "token ids and labels"
+    return "CUDA context, allocator's cache" + ("; NCCL" if layout.gpus > 1 else "")
+
+
+def _split(setup: Setup, stage: int) -> str:
+    """Return over how many GPUs a kind of state is divided; stage: the ZeRO stage that divides it."""
+    layout = setup.layout
+    over = int(layout.tp * layout.pp * (setup.shards if layout.zero >= stage else 1))
+    experts = f", experts 1/{over * int(layout.ep):,}" if layout.ep > 1 and stage > layout.zero else ""
+    return f"; 1/{over:,} per GPU{experts}" if over > 1 or experts else ""
+
+
+def _suggested(answer: Answer) -> list[Row]:
+    """Return the changes that would make it fit, as the answer has them."""
+    rows = answer.extra.get("suggestions")
+    return [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
+
+
+def _remedies(rows: Sequence[Row]) -> Table | None:
+    """Return the changes that would make it fit, best first."""
+    if not rows:
+        return None
+    columns = (Column("would fit with"), Column("per GPU", True, 1), Column("time", remark=True))
+    return Table(columns, [(str(row["change"]), size(_number(row, "used")), _slower(row)) for row in rows[:REMEDIES]])
+
+
+def _slower(row: Row) -> str:
+    """Return what a change adds to the time of the same tokens."""
+    if not isinstance(row.get("extra_time"), float):
+        return "not timed"
+    times = 1 + _number(row, "extra_time")
+    if times > MANY or times < 1 / MANY:
+        return f"{times:,.0f} × as long" if times > 1 else f"{1 / times:,.0f} × as fast"
+    return f"{times - 1:+.0%} ({_number(row, 'low'):+.0%} to {_number(row, 'high'):+.0%})"
+
+
+def _number(row: Row, name: str) -> float:
+    value = row[name]
+    return float(value) if isinstance(value, (int, float)) else 0.0
+
+
+def _remarks(answer: Answer, found: Fit) -> list[str]:
+    """Say where nothing would make it fit."""
+    if found.verdict == FITS or answer.extra.get("suggestions") != []:
+        return []
+    return ["Nothing that napkin tries makes it fit: recomputation, ZeRO, smaller micro-batches, more GPUs, …"]
+
+
+def _next(question: MemoryQuestion, found: Fit, remedies: Sequence[Row]) -> Next | str:
+    """Return what to ask next: the first change that fits, the largest micro-batch, or an accelerator to fit on."""
+    if remedies:
+        return str(remedies[0]["command"])
+    if question.hardware is None:
+        return Next({"hardware": "h100"})
+    if found.verdict == FITS:
+        return Next({"max": "micro-batch", "micro-batch": None, "tensors": None})
+    return smaller(question)
+
+
+def smaller(question: MemoryQuestion) -> Next:
+    """Return the question of the largest model in these proportions that fits on the machine."""
+    gpus, model = str(int(question.setup.layout.gpus)), str(question.asked.given["model"].text)
+    return Next({"gpus": gpus, "like": quoted(model)}, "max-params", SHAPED)

@@ -1,0 +1,39 @@
+"""The model, the machine and the layout of a training step, as line 1 of an answer states them."""
+
+from __future__ import annotations
+
+from napkin.operations.model import Model
+from napkin.training.layout import Layout
+from napkin.training.setup import Setup
+
+DEGREES = ("tp", "pp", "vp", "cp", "ep", "dp")
+
+
+def degrees_of(layout: Layout) -> list[str]:
+    """Return the degrees above 1, and how ZeRO divides the states: `tp 8`, `dp 4`, `ZeRO-1`."""
+    found = [f"{name} {int(degree)}" for name in DEGREES if (degree := getattr(layout, name)) > 1]
+    return [*found, f"ZeRO-{int(layout.zero)}"] if layout.zero else found
+
+
+def run_on(model: str, gpus: int, hardware: str) -> str:
+    """Return the model and the machine: `llama3-8b on 8 × H100 SXM 80GB`; hardware: "" where none is named."""
+    if hardware:
+        return f"{model} on {f'{gpus:,} × ' if gpus > 1 else ''}{hardware}"
+    return f"{model} on {gpus:,} GPUs" if gpus > 1 else model
+
+
+def of_setup(model: Model, setup: Setup, hardware: str) -> list[str]:
+    """Return the question about a step as clauses."""
+    layout = setup.layout
+    first, *rest = [run_on(model.name, int(layout.gpus), hardware), *degrees_of(layout)]
+    if rest:
+        first += ":"
+    tuning = setup.implementation.tuning
+    adapter = [] if tuning is None else [f"LoRA rank {tuning.rank}" if tuning.rank else tuning.method]
+    if tuning is not None and tuning.quantized:
+        adapter.append(f"{tuning.quantized} weights")
+    frozen = [f"{setup.frozen} layers frozen"] if setup.frozen else []
+    recompute = [] if layout.recompute.kind == "none" else [f"recompute {layout.recompute.word}"]
+    offload = [f"offload {' and '.join(setup.offload)}"] if setup.offload else []
+    source = f"{int(layout.seq):,} + {int(layout.target):,}" if layout.target else f"{int(layout.seq):,}"
+    return [first, *rest, *adapter, *frozen, f"{int(layout.micro):,} × {source} tokens", *recompute, *offload]
