@@ -34,6 +34,8 @@ SAVED: list[tuple[str, dict[str, Any]]] = json.loads(
 NOT_BUILT = {
     "cohere_compass": "the default rotary parameters lack the attention of its layers: KeyError",
     "cohere_compass_text": "the same",
+    "deepseek_ocr2": "chooses None experts: its step fails",
+    "deepseek_ocr2_text": "the same",
     "deepseek_v2": "chooses None experts: its step fails",
     "dots1": "has None experts: TypeError",
     "esm": "has None tokens: TypeError",
@@ -225,3 +227,66 @@ def test_many_unknown_fields_are_answered_with_a_short_note() -> None:
     model = model_of({**LLAMA, **{f"unknown_{n}": n for n in range(50_000)}})
     assert params(model)["params/total"].value == COUNT
     assert max(map(len, model.notes)) < 1000
+
+
+# --- what contains a language model -----------------------------------------------------------------------------------
+
+
+# parameters of the language model and its head in transformers 5.23.0's classes, default configurations, meta device
+@pytest.mark.parametrize(
+    ("model_type", "total"),
+    [
+        ("audioflamingo3", 12_049_846_272),
+        ("blip-2", 125_239_296),
+        ("cosmos3_edge", 1_946_273_792),
+        ("cosmos3_omni", 12_049_461_248),
+        ("florence2", 406_291_456),
+        ("glm_ocr", 373_359_616),
+        ("glmasr", 1_472_055_296),
+        ("granite_docling", 386_630_656),
+        ("granite_speech", 6_607_343_616),
+        ("minicpm_ocr", 7_936_684_544),
+        ("minicpmv4_7", 8_953_803_264),
+        ("nemo_speechlm", 31_577_937_344),
+        ("paddleocr_vl", 360_748_032),
+        ("pp_chart2table", 463_909_888),
+        ("qwen2_5_omni_thinker", 7_615_616_512),
+        ("qwen2_audio", 12_049_846_272),
+        ("qwen3_asr", 1_720_574_976),
+        ("qwen3_omni_moe_thinker", 17_201_485_816),
+        ("shieldgemma2", 2_628_658_432),
+        ("step3p7", 195_843_833_088),
+        ("unlimited_ocr", 2_934_734_080),
+        ("voxtral", 4_014_136_320),
+    ],
+)
+def test_the_language_model_within_another_is_the_class_s(model_type: str, total: int) -> None:
+    assert params(model_of(dict(SAVED)[model_type]))["params/total"].value == total
+
+
+def test_step_3_7_as_published_gives_layers_with_a_window_heads_of_their_own() -> None:
+    """Give the fields of its hub file: moe_layers_enum, attention_other_setting and lists padded for MTP modules."""
+    text = {
+        "model_type": "step3p5",
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+        "num_attention_groups": 2,
+        "head_dim": 16,
+        "vocab_size": 100,
+        "n_routed_experts": 8,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 32,
+        "share_expert_dim": 48,
+        "moe_layers_enum": "2,3",
+        "layer_types": ["full_attention", "sliding_attention"] * 2 + ["full_attention"],
+        "attention_other_setting": {"num_attention_heads": 6},
+        "sliding_window": 8,
+        "num_nextn_predict_layers": 1,
+    }
+    full, windowed = (2 * 64 * 16 * a + 2 * 64 * 16 * 2 + 64 * a + 2 * 16 for a in (4, 6))
+    dense, sparse = 3 * 64 * 96, 8 * 3 * 64 * 32 + 64 * 8 + 3 * 64 * 48
+    layers = 2 * (full + windowed) + 2 * dense + 2 * sparse + 4 * 2 * 64
+    found = params(model_of({"model_type": "step3p7", "text_config": text, "vision_config": {}}))
+    assert found["params/total"].value == 2 * 100 * 64 + layers + 64

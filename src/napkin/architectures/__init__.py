@@ -100,8 +100,15 @@ def text_model(config: Config) -> Config:
     name = printable(config.model_type, 40)
     if wrapper is not None and wrapper.refused:
         raise config.refuse("model_type", f"{name} {wrapper.refused}")
+    field, kind = wrapper.within if wrapper is not None else ("", "")
+    if field and config.has(field):
+        config.ignore(*(other for other in config.fields if other.endswith("_config") or "talker" in other))
+        config.ignore("architectures", *(other for other in config.fields if _OTHER_MODALITIES.fullmatch(other)))
+        return text_model(config.nested(field, kind))
     config.notes.append(f"only the language model of {name} is counted, vision and other modalities are not")
-    config.ignore(*(field for field in config.fields if _OTHER_MODALITIES.fullmatch(field)), "architectures")
+    blocks = (field for field, value in config.fields.items() if field.endswith("_config") and isinstance(value, dict))
+    config.ignore(*(field for field in blocks if field not in ("text_config", _PREDICTION)), "architectures")
+    config.ignore(*(field for field in config.fields if _OTHER_MODALITIES.fullmatch(field)))
     if wrapper is not None:
         config.ignore(*wrapper.ignored)
     if wrapper is not None and wrapper.flat and not config.has("text_config"):
@@ -144,5 +151,7 @@ def _settle_tie(config: Config, text: Config) -> None:
 def _release(config: Config) -> int | None:
     """Return the major version of transformers that wrote the file, where it says so."""
     written = config.raw("transformers_version", required=False)
+    if written is None and isinstance(config.document.data, dict):
+        written = config.document.data.get("transformers_version")
     found = re.match(r"(\d{1,3})\.", written) if isinstance(written, str) else None
     return int(found[1]) if found else None

@@ -50,6 +50,7 @@ class Wrapper:
     config_class, defaults, aliases  as in `ConfigClass`
     path            where the language model is in this class
     flat            published files have the language model's fields on the outer level
+    within          (field, model_type) of the block that holds `text_config`, where that is not the file itself
     ignored         fields that describe other networks than the language model
     unread          a field of the language model that this class does not read
     implementation  what its class does with text, where that differs from the language model's own class
@@ -62,6 +63,7 @@ class Wrapper:
     aliases: Mapping[str, str] = _NONE
     path: str = "model.language_model"
     flat: bool = False
+    within: tuple[str, str] = ("", "")
     ignored: tuple[str, ...] = ()
     unread: str = ""
     implementation: Implementation | None = None

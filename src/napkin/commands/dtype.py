@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from napkin import formats, units
@@ -12,6 +12,7 @@ from napkin.errors import NapkinError
 from napkin.formats import Format, Integer, Stored
 from napkin.options.option import parsed
 from napkin.render.answer import Answer, Cell
+from napkin.render.screen import Column, Next, Screen, Table, quantities
 from napkin.term import TRUE, Term, leaf
 
 
@@ -44,21 +45,72 @@ def answer(value: Fraction | None, text: str, named: Format | Integer | None) ->
         notes += _lost(text, chosen, value)
     if any(isinstance(form, Format) and form.scale for form in chosen):
         notes.append(_SCALED)
-    display = [{name: _shown(name, row.get(name)) for name in rows[0] if name not in ("bits",)} for row in rows]
-    if len(chosen) == 1 and value is not None:
-        notes.append(f"{text} in {chosen[0].name}: {rows[0]['event']}")
     several = len(chosen) > 1
-    title = "number formats" if several else chosen[0].name
-    asked = "" if value is None else f": what {text} becomes"
+    if not several and value is not None:
+        notes.append(f"{text} in {chosen[0].name}: {rows[0]['event']}")
     return Answer(
         "dtype",
-        f"{title}{asked}",
-        terms,
+        terms=terms,
         rows=rows if several else None,
-        display=display,
-        listed=not several,
         notes=notes,
+        screen=_listing(rows, text, value) if several else _one(chosen[0], rows[0], text, value),
     )
+
+
+def _listing(rows: Sequence[Mapping[str, Cell]], text: str, value: Fraction | None) -> Screen:
+    """Return the screen of all formats, with what a value becomes in each."""
+    columns = [Column("dtype")]
+    names: list[str] = []
+    if value is not None:
+        columns += [Column(f"{text} becomes", right=True), Column("")]
+        names += ["value", "event"]
+    columns += [Column("bytes", right=True, drop=1), Column("largest", right=True), Column("smallest", right=True)]
+    columns += [Column("eps", right=True, drop=2), Column("exponent+fraction bits", drop=3)]
+    names += ["bytes", "max", "min_subnormal", "epsilon"]
+    cells = [[str(row["dtype"]), *(_shown(name, row.get(name)) for name in names), _bits_of(row)] for row in rows]
+    asked = "Number formats" if value is None else f"What {text} becomes in each number format"
+    following = Next({"value": "1e-8"}) if value is None else Next({"dtype": "fp16"})
+    said = "" if value is None else _kept(rows)
+    return Screen((asked,), (said,) if said else (), table=Table(columns, cells), next=following, listing=True)
+
+
+def _kept(rows: Sequence[Mapping[str, Cell]]) -> str:
+    """Return in how many formats the value is neither 0 nor infinite."""
+    lost = [row for row in rows if str(row["event"]).startswith(_LOST)]
+    return f"representable in {len(rows) - len(lost)} of {len(rows)} formats, lost in {len(lost)}"
+
+
+def _one(form: Format | Integer, row: Mapping[str, Cell], text: str, value: Fraction | None) -> Screen:
+    """Return the screen of one format, with what a value becomes in it."""
+    bits = "" if isinstance(form, Integer) else f"1 sign, {form.exponent} exponent, {form.fraction} fraction bits"
+    headline = [f"{_shown('bytes', row['bytes'])} {'byte' if row['bytes'] == 1 else 'bytes'} an element", bits]
+    if value is not None:
+        lost = str(row["event"]).startswith(_LOST)
+        headline.insert(0, str(row["event"]) if lost else f"{_shown('value', row['value'])}, {row['event']}")
+    rows = [("largest", _shown("max", row["max"]), "")]
+    if isinstance(form, Format):
+        rows += [
+            ("smallest normal", _shown("min_normal", row["min_normal"]), ""),
+            ("smallest subnormal", _shown("min_subnormal", row["min_subnormal"]), "smaller values become 0"),
+            ("eps", _shown("epsilon", row["epsilon"]), "from 1 to the next larger number"),
+        ]
+    asked = [f"Number format {form.name}", *([] if value is None else [f"what {text} becomes"])]
+    remarks = []
+    if isinstance(form, Format) and form.scale:
+        remarks.append(f"Blocks of {form.block} elements share a scale, which the range and the bytes include.")
+    following = Next({"value": "1e-8", "dtype": form.name}) if value is None else Next({"dtype": None})
+    return Screen(asked, headline, table=quantities(rows), remarks=remarks, next=following)
+
+
+_LOST = ("underflows", "overflows")
+"""How the events begin in which a value becomes 0 or infinite."""
+
+
+def _bits_of(row: Mapping[str, Cell]) -> str:
+    """Return how a format's bits are divided."""
+    if row["exponent_bits"] is None:
+        return "integer"
+    return f"{row['exponent_bits']}+{row['fraction_bits']}"
 
 
 _COLUMNS = (

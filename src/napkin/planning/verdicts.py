@@ -34,7 +34,8 @@ def mode_of(setup: Setup) -> str:
     """Return the name of the mode in which a step runs, as it would be traced."""
     numbers = setup.precision
     precision = "autocast" if numbers.autocast else "fp32" if numbers.param == "fp32" else "bf16"
-    return mode(precision, setup.attention, setup.dropout > 0, int(setup.layout.micro))
+    recompute = setup.layout.recompute.word
+    return mode(precision, setup.attention, setup.dropout > 0, int(setup.layout.micro), recompute)
 
 
 def is_measured(model: Model, setup: Setup, implementation: str) -> bool:

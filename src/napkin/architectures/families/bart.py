@@ -23,7 +23,7 @@ from napkin.architectures.encoder_decoder import (
 )
 from napkin.architectures.families.longformer import attention_windows
 from napkin.architectures.reading import activation, depth, tied, width
-from napkin.architectures.record import REQUIRED, Architecture, like
+from napkin.architectures.record import REQUIRED, Architecture, Wrapper, like
 from napkin.inputs.model import Config
 from napkin.operations.implementations import EAGER, MASKS, OWN_LABELS
 from napkin.operations.learned import Parameters
@@ -278,6 +278,7 @@ BART = Architecture(
         "tie_word_embeddings": True, "vocab_size": 50265,
     },
     implementation=replace(_BART, positions="source"),
+    wrappers=(Wrapper("florence2", defaults={"tie_word_embeddings": True}),),
     modules={
         "embedding": "model.shared", "encoder/position_embedding": "model.encoder.embed_positions",
         "o": "self_attn.out_proj", "up": "fc1", "down": "fc2",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from napkin.architectures.attention import Rope
 from napkin.architectures.decoder import Decoder
+from napkin.architectures.dimensions import dimensions
 from napkin.architectures.latent_decoder import LatentDecoder, each_indexed
-from napkin.architectures.layer_plans import after_first, by_type
+from napkin.architectures.layer_plans import after_first, all_sparse, by_type, listed_or
 from napkin.architectures.mixture import Mixture, counted
 from napkin.architectures.record import REQUIRED, Architecture, Wrapper, like
 from napkin.operations.implementations import EAGER, EFFICIENT, HF, SIGMOID_ROUTER
@@ -21,6 +24,33 @@ DEEPSEEK = Architecture(
         ),
     ),
 )
+DEEPSEEK_OCR2 = like(
+    DEEPSEEK,
+    "deepseek_ocr2_text",
+    sizes=partial(dimensions, own_head_dim=False),
+    mlp_bias="mlp_bias",
+    experts=Mixture("n_routed_experts", where=listed_or(all_sparse), shared=counted("n_shared_experts")),
+    config_class="DeepseekOcr2TextConfig",
+    aliases={"num_experts": "n_routed_experts"},
+    wrappers=(Wrapper("deepseek_ocr2", defaults={"tie_word_embeddings": False}),),
+    defaults={
+        "attention_bias": False, "hidden_act": "silu", "intermediate_size": 11008, "max_position_embeddings": 2048,
+        "mlp_bias": False, "mlp_layer_types": None, "moe_intermediate_size": 1407, "n_routed_experts": 64,
+        "n_shared_experts": 2, "num_attention_heads": 32, "num_key_value_heads": None,
+        "tie_word_embeddings": False, "vocab_size": 102400,
+    },
+)  # fmt: skip
+UNLIMITED_OCR = like(
+    DEEPSEEK_OCR2,
+    "unlimited_ocr_text",
+    config_class="UnlimitedOcrTextConfig",
+    wrappers=(Wrapper("unlimited_ocr", defaults={"tie_word_embeddings": False}),),
+    ignored=("sliding_window", "layer_types"),
+    defaults={
+        "intermediate_size": 6848, "max_position_embeddings": 32768, "moe_intermediate_size": 896,
+        "num_attention_heads": 10, "num_key_value_heads": 10, "num_experts_per_tok": 6, "vocab_size": 129280,
+    },
+)  # fmt: skip
 DEEPSEEK_V2 = Architecture(
     "deepseek_v2",
     LatentDecoder(Rope(0, "complex", upcast=True), softmax=True, rank_stated=True),
@@ -158,6 +188,8 @@ GLM_MOE_DSA = like(
 )  # fmt: skip
 
 ARCHITECTURES = (
+    DEEPSEEK_OCR2,
+    UNLIMITED_OCR,
     DEEPSEEK,
     DEEPSEEK_V2,
     DEEPSEEK_V3,

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 from napkin.architectures.decoder import Decoder, Headed, Rotary
 from napkin.architectures.mixture import Mixture, counted
-from napkin.architectures.record import REQUIRED, Architecture, like
+from napkin.architectures.record import REQUIRED, Architecture, Wrapper, like
 from napkin.autograd.tensors import Tensor
 from napkin.elementwise import Number
 from napkin.inputs.model import Config
 from napkin.operations.expert_kernels import divided_by, sum_of_scores
-from napkin.operations.implementations import FP32_ROTARY, NEVER, Running
+from napkin.operations.implementations import FP32_ROTARY, HF, NEVER, Running
 from napkin.record import replace
 
 
@@ -41,6 +41,14 @@ ERNIE4_5 = Architecture(
         "vocab_size": 103424,
     },
 )  # fmt: skip
+PADDLEOCR_VL = like(
+    ERNIE4_5,
+    "paddleocr_vl_text",
+    rotary=Rotary(),
+    config_class="PaddleOCRTextConfig",
+    implementation=replace(HF, positions="each"),
+    wrappers=(Wrapper("paddleocr_vl", defaults={"tie_word_embeddings": True}, flat=True),),
+)
 ERNIE4_5_MOE = like(
     ERNIE4_5,
     "ernie4_5_moe",
@@ -75,4 +83,4 @@ ERNIE4_5_MOE = like(
     },
 )  # fmt: skip
 
-ARCHITECTURES = (ERNIE4_5, ERNIE4_5_MOE)
+ARCHITECTURES = (PADDLEOCR_VL, ERNIE4_5, ERNIE4_5_MOE)

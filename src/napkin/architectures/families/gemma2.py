@@ -74,7 +74,10 @@ GEMMA3 = like(
     config_class="Gemma3TextConfig",
     aliases={"_sliding_window_pattern": "sliding_window_pattern"},
     implementation=replace(HF, by_kind=True, buffers=(ROTARY, ("scale", ""))),
-    wrappers=(Wrapper("gemma3", config_class="Gemma3Config", unread="final_logit_softcapping"),),
+    wrappers=(
+        Wrapper("gemma3", config_class="Gemma3Config", unread="final_logit_softcapping"),
+        Wrapper("shieldgemma2", defaults={"tie_word_embeddings": True}, unread="final_logit_softcapping"),
+    ),
     defaults={
         "final_logit_softcapping": None, "max_position_embeddings": 131072, "sliding_window_pattern": 6,
         "use_bidirectional_attention": False, "vocab_size": 262208,

@@ -43,6 +43,7 @@ GLM4V = like(
     implementation=replace(PARTIAL_ROTARY, positions="each"),
     wrappers=(
         Wrapper("glm46v"),
+        Wrapper("glmga", defaults={"tie_word_embeddings": False}),
         Wrapper("glm4v", config_class="Glm4vConfig"),
     ),
     defaults={
@@ -51,6 +52,19 @@ GLM4V = like(
     },
     modules={
         "embedding": "model.language_model.embed_tokens",
+    },
+)  # fmt: skip
+GLM_OCR = like(
+    GLM4V,
+    "glm_ocr_text",
+    bias=False,
+    sizes=dimensions,
+    rotary=Rotary("interleaved"),
+    config_class="GlmOcrTextConfig",
+    wrappers=(Wrapper("glm_ocr", config_class="GlmOcrConfig", defaults={"tie_word_embeddings": False}),),
+    defaults={
+        "head_dim": None, "intermediate_size": 4096, "max_position_embeddings": 131072, "num_attention_heads": 16,
+        "num_key_value_heads": 8, "vocab_size": 59392,
     },
 )  # fmt: skip
 GLM4_MOE = Architecture(
@@ -96,4 +110,4 @@ GLM4V_MOE = Architecture(
     },
 )  # fmt: skip
 
-ARCHITECTURES = (GLM, GLM4, GLM4V, GLM4_MOE, GLM4V_MOE)
+ARCHITECTURES = (GLM, GLM4, GLM4V, GLM_OCR, GLM4_MOE, GLM4V_MOE)

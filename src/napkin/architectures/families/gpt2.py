@@ -13,7 +13,7 @@ from napkin.architectures.dimensions import Dimensions, dimensions
 from napkin.architectures.layer_plans import Windows
 from napkin.architectures.mixture import Feed
 from napkin.architectures.reading import FULL, WINDOWED
-from napkin.architectures.record import Architecture, like
+from napkin.architectures.record import Architecture, Wrapper, like
 from napkin.autograd.tensors import Tensor
 from napkin.inputs.model import Config
 from napkin.operations.implementations import HF, HF_EAGER, IDS, MASKS, NEVER, Running
@@ -319,6 +319,7 @@ OPT = Architecture(
         "max_position_embeddings": 2048, "num_attention_heads": 12, "tie_word_embeddings": True,
         "vocab_size": 50272, "word_embed_proj_dim": None,
     },
+    wrappers=(Wrapper("blip-2"), Wrapper("instructblip"), Wrapper("instructblipvideo")),
     modules={
         "embedding": "model.decoder.embed_tokens", "project_in": "model.decoder.project_in",
         "position_embedding": "model.decoder.embed_positions", "o": "self_attn.out_proj", "up": "fc1", "down": "fc2",

@@ -8,13 +8,22 @@ from napkin.architectures.arrangements import pre_norm, sandwich_norm
 from napkin.architectures.decoder import Decoder, Embedded, Headed, always, scored, where
 from napkin.architectures.layer_plans import all_but_each, by_base
 from napkin.architectures.mixture import Mixture, as_wide_as
-from napkin.architectures.record import REQUIRED, Architecture, like
+from napkin.architectures.record import REQUIRED, Architecture, Wrapper, like
 from napkin.operations.implementations import HF, HF_EAGER, ROTARY
 from napkin.record import replace
 
 _SCALED = partial(pre_norm, scale=True)
 _EXPERTS = Mixture(inner="intermediate_size", score="softmax_top_k", balances=True)
 _WITH_SHARED = replace(_EXPERTS, shared=as_wide_as("shared_intermediate_size", fused=True))
+
+_SPEECH = ("has_lora_adapter", "window_size", "downsample_rate")
+_DEEPSTACK = (
+    "deepstack_layer_map",
+    "spatial_target_layers",
+    "downsample_rate",
+    "use_spatial_sampling",
+    "spatial_stride",
+)
 
 GRANITE = Architecture(
     "granite",
@@ -32,6 +41,10 @@ GRANITE = Architecture(
         "mlp_bias": False, "num_attention_heads": 32, "num_key_value_heads": None, "tie_word_embeddings": False,
         "vocab_size": 32000,
     },
+    wrappers=(
+        Wrapper("granite_speech", defaults={"tie_word_embeddings": True}, ignored=_SPEECH),
+        Wrapper("granite_speech_plus", defaults={"tie_word_embeddings": True}, ignored=_SPEECH),
+    ),
 )  # fmt: skip
 GRANITE_SWA = like(
     GRANITE,
@@ -87,11 +100,28 @@ GRANITE_MOE_SWA = like(
         "shared/gate_up": "shared_mlp.input_linear", "shared/down": "shared_mlp.output_linear",
     },
 )  # fmt: skip
+GRANITE4_VISION = like(
+    GRANITE,
+    "granite4_vision_text",
+    config_class="Granite4VisionTextConfig",
+    wrappers=(Wrapper("granite4_vision", defaults={"tie_word_embeddings": False}, ignored=_DEEPSTACK),),
+)
+GRANITE_DOCLING = like(
+    GRANITE,
+    "granite_docling_text",
+    config_class="GraniteDoclingTextConfig",
+    wrappers=(Wrapper("granite_docling", defaults={"tie_word_embeddings": True}),),
+    defaults={
+        "intermediate_size": 2048, "max_position_embeddings": 32768, "num_attention_heads": 16,
+        "num_key_value_heads": 4, "tie_word_embeddings": True, "vocab_size": 133800,
+    },
+)  # fmt: skip
 HYPERCLOVAX = like(
     GRANITE,
     "hyperclovax",
     arrangement=where("use_post_norm", partial(sandwich_norm, scale=True), _SCALED),
     config_class="HyperCLOVAXConfig",
+    wrappers=(Wrapper("hyperclovax_vision_v2", defaults={"tie_word_embeddings": True}),),
     defaults={"head_dim": None, "use_post_norm": True},
 )  # fmt: skip
 MINICPM = like(
@@ -108,4 +138,14 @@ MINICPM = like(
     },
 )  # fmt: skip
 
-ARCHITECTURES = (GRANITE, GRANITE_SWA, GRANITE_MOE, GRANITE_MOE_SHARED, GRANITE_MOE_SWA, HYPERCLOVAX, MINICPM)
+ARCHITECTURES = (
+    GRANITE4_VISION,
+    GRANITE_DOCLING,
+    GRANITE,
+    GRANITE_SWA,
+    GRANITE_MOE,
+    GRANITE_MOE_SHARED,
+    GRANITE_MOE_SWA,
+    HYPERCLOVAX,
+    MINICPM,
+)

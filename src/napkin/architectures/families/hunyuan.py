@@ -11,7 +11,7 @@ from napkin.architectures.latent_decoder import each_fourth_indexed
 from napkin.architectures.layer_plans import by_type
 from napkin.architectures.mixture import SIGMOID, Mixture, counted
 from napkin.architectures.reading import width
-from napkin.architectures.record import REQUIRED, Architecture, like
+from napkin.architectures.record import REQUIRED, Architecture, Wrapper, like
 from napkin.inputs.model import Config
 from napkin.operations.expert_kernels import new_shares
 from napkin.operations.implementations import EAGER, HF, SIGMOID_ROUTER
@@ -77,6 +77,15 @@ HUNYUAN_DENSE = Architecture(
         "tie_word_embeddings": False, "vocab_size": 290943,
     },
 )  # fmt: skip
+HUNYUAN_VL = like(
+    HUNYUAN_DENSE,
+    "hunyuan_vl_text",
+    config_class="HunYuanVLTextConfig",
+    aliases={"attention_head_dim": "head_dim", "org_vocab_size": "vocab_size"},
+    implementation=replace(HF, positions="each"),
+    wrappers=(Wrapper("hunyuan_vl", defaults={"tie_word_embeddings": True}, flat=True),),
+    defaults={"tie_word_embeddings": True},
+)
 HUNYUAN_MOE = Architecture(
     "hunyuan_v1_moe",
     hunyuan_moe,
@@ -136,4 +145,4 @@ HY_V4 = like(
     },
 )  # fmt: skip
 
-ARCHITECTURES = (HUNYUAN_DENSE, HUNYUAN_MOE, HY_V3, HY_V4)
+ARCHITECTURES = (HUNYUAN_VL, HUNYUAN_DENSE, HUNYUAN_MOE, HY_V3, HY_V4)

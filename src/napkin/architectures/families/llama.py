@@ -39,6 +39,8 @@ LLAMA = Architecture(
     Decoder(bias="attention_bias", out_bias="attention_bias", mlp_bias="mlp_bias"),
     config_class="LlamaConfig",
     wrappers=(
+        Wrapper("glmasr", defaults={"tie_word_embeddings": True}),
+        Wrapper("voxtral"),
         Wrapper("deepseek_vl"),
         Wrapper("deepseek_vl_hybrid"),
         Wrapper("idefics3", path="model.text_model"),
@@ -63,6 +65,26 @@ ARCEE = like(
     gated=False,
     config_class="ArceeConfig",
     defaults={"hidden_act": "relu2", "intermediate_size": 18432, "max_position_embeddings": 4096},
+)  # fmt: skip
+COSMOS3_EDGE = like(
+    ARCEE,
+    "cosmos3_edge_text",
+    config_class="Cosmos3EdgeTextConfig",
+    implementation=replace(HF, positions="each"),
+    wrappers=(Wrapper("cosmos3_edge", defaults={"tie_word_embeddings": False}),),
+    defaults={
+        "head_dim": 128, "intermediate_size": 9216, "max_position_embeddings": 131072, "num_attention_heads": 16,
+        "num_key_value_heads": 8, "vocab_size": 131072,
+    },
+)  # fmt: skip
+EMU3 = like(
+    LLAMA,
+    "emu3_text_model",
+    config_class="Emu3TextConfig",
+    wrappers=(Wrapper("emu3", defaults={"tie_word_embeddings": False}, ignored=("vq_config", "vocabulary_map")),),
+    defaults={
+        "intermediate_size": 14336, "max_position_embeddings": 9216, "num_key_value_heads": 8, "vocab_size": 184622,
+    },
 )  # fmt: skip
 CWM = like(
     LLAMA,
@@ -231,6 +253,8 @@ NANOCHAT = Architecture(
 )  # fmt: skip
 
 ARCHITECTURES = (
+    COSMOS3_EDGE,
+    EMU3,
     LLAMA,
     ARCEE,
     CWM,

@@ -15,7 +15,7 @@ from napkin.architectures.attention import Attention, Heads, QkvProjections, Rop
 from napkin.architectures.blocks import Block, NormStyle, Operations, gated_mlp
 from napkin.architectures.masked import MASKED, Sizes, encoder, sizes_of
 from napkin.architectures.reading import FULL, WINDOWED, layer_types, on, tied
-from napkin.architectures.record import Architecture, like
+from napkin.architectures.record import Architecture, Wrapper, like
 from napkin.inputs.model import Config
 from napkin.operations.base import Operation
 from napkin.operations.implementations import HF
@@ -147,6 +147,7 @@ MODERNBERT = Architecture(
         "vocab_size": 50368,
     },
     implementation=_MODERN,
+    wrappers=(Wrapper("modernvbert", defaults={"tie_word_embeddings": False}),),
     modules={
         "embedding": "model.embeddings.tok_embeddings", "qkv": "attn.Wqkv", "o": "attn.Wo", "gate_up": "mlp.Wi",
         "down": "mlp.Wo", "head_dense": "head.dense", "lm_head": "decoder",

@@ -205,6 +205,7 @@ NEMOTRON_H = Architecture(
     },
     implementation=replace(SIGMOID_ROUTER, fp32_norm_weight=True),
     wrappers=(
+        Wrapper("nemo_speechlm"),
         Wrapper("nemotron_h_omni", path="language_model.model"),
     ),
     modules={

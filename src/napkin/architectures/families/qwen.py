@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from napkin.architectures.blocks import RMS
 from napkin.architectures.decoder import Decoder, NormedHeads
+from napkin.architectures.dimensions import dimensions
 from napkin.architectures.layer_plans import AS_LISTED, EVERYWHERE, LATE, Windows, all_sparse, by_type, stepped
 from napkin.architectures.mixture import Mixture, as_wide_as
 from napkin.architectures.reading import FULL, WINDOWED
@@ -36,11 +38,16 @@ QWEN2 = Architecture(
     Decoder(bias=True, windows=_SWITCHED),
     config_class="Qwen2Config",
     wrappers=(
+        Wrapper("audioflamingo3"),
         Wrapper("fast_vlm"),
         Wrapper("got_ocr2"),
         Wrapper("internvl"),
         Wrapper("llava_onevision"),
+        Wrapper("musicflamingo"),
         Wrapper("ovis2"),
+        Wrapper("pp_chart2table", defaults={"tie_word_embeddings": True}),
+        Wrapper("qwen2_audio"),
+        Wrapper("vibevoice_asr"),
         Wrapper("video_llama_3"),
     ),
     defaults={
@@ -77,6 +84,20 @@ QWEN2_5_VL = like(
         "embedding": "model.language_model.embed_tokens",
     },
 )  # fmt: skip
+QWEN2_5_OMNI = like(
+    QWEN2,
+    "qwen2_5_omni_text",
+    config_class="Qwen2_5OmniTextConfig",
+    implementation=replace(HF, positions="each"),
+    wrappers=(
+        Wrapper("qwen2_5_omni_thinker", config_class="Qwen2_5OmniThinkerConfig"),
+        Wrapper("qwen2_5_omni", within=("thinker_config", "qwen2_5_omni_thinker")),
+    ),
+    defaults={
+        "intermediate_size": 18944, "max_window_layers": 28, "num_attention_heads": 28, "num_key_value_heads": 4,
+        "sliding_window": 32768, "tie_word_embeddings": False, "vocab_size": 152064,
+    },
+)  # fmt: skip
 QWEN2_MOE = like(
     QWEN2,
     "qwen2_moe",
@@ -102,6 +123,8 @@ QWEN3 = Architecture(
     wrappers=(
         Wrapper("lighton_ocr"),
         Wrapper("qianfan_ocr"),
+        Wrapper("moss_transcribe_diarize", defaults={"tie_word_embeddings": True}),
+        Wrapper("qwen3_asr", defaults={"tie_word_embeddings": True}),
     ),
     defaults={
         "attention_bias": False, "head_dim": 128, "hidden_act": "silu", "intermediate_size": 22016,
@@ -116,7 +139,10 @@ QWEN3_VL = like(
     windows=None,
     config_class="Qwen3VLTextConfig",
     implementation=replace(HF, positions="each"),
-    wrappers=(Wrapper("qwen3_vl", config_class="Qwen3VLConfig"),),
+    wrappers=(
+        Wrapper("qwen3_vl", config_class="Qwen3VLConfig"),
+        Wrapper("cosmos3_omni", defaults={"tie_word_embeddings": False}),
+    ),
     defaults={
         "layer_types": REQUIRED, "max_position_embeddings": 128000, "max_window_layers": REQUIRED,
         "sliding_window": REQUIRED, "tie_word_embeddings": None, "use_sliding_window": REQUIRED,
@@ -136,6 +162,23 @@ QWEN3_MOE = like(
         "decoder_sparse_step": 1, "head_dim": REQUIRED, "intermediate_size": 6144, "layer_types": REQUIRED,
         "max_window_layers": REQUIRED, "mlp_only_layers": None, "moe_intermediate_size": 768,
         "num_experts_per_tok": 8, "num_key_value_heads": 4, "num_local_experts": 128,
+    },
+)  # fmt: skip
+QWEN3_OMNI_MOE = like(
+    QWEN3_MOE,
+    "qwen3_omni_moe_text",
+    sizes=partial(dimensions, floor=True),
+    windows=None,
+    config_class="Qwen3OmniMoeTextConfig",
+    aliases={"num_experts": "num_local_experts"},
+    implementation=replace(HF, positions="each"),
+    wrappers=(
+        Wrapper("qwen3_omni_moe_thinker", config_class="Qwen3OmniMoeThinkerConfig"),
+        Wrapper("qwen3_omni_moe", within=("thinker_config", "qwen3_omni_moe_thinker")),
+    ),
+    defaults={
+        "head_dim": None, "intermediate_size": 18944, "max_position_embeddings": 32768, "num_attention_heads": 28,
+        "sliding_window": REQUIRED, "use_sliding_window": REQUIRED, "vocab_size": 3584,
     },
 )  # fmt: skip
 # tie_word_embeddings differs by version: True in 5.23.0, False in 4.57.1
@@ -178,4 +221,16 @@ MELLUM = like(
     },
 )  # fmt: skip
 
-ARCHITECTURES = (QWEN2, QWEN2_VL, QWEN2_5_VL, QWEN2_MOE, QWEN3, QWEN3_VL, QWEN3_MOE, QWEN3_VL_MOE, MELLUM)
+ARCHITECTURES = (
+    QWEN2_5_OMNI,
+    QWEN3_OMNI_MOE,
+    QWEN2,
+    QWEN2_VL,
+    QWEN2_5_VL,
+    QWEN2_MOE,
+    QWEN3,
+    QWEN3_VL,
+    QWEN3_MOE,
+    QWEN3_VL_MOE,
+    MELLUM,
+)
