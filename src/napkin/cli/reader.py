@@ -380,7 +380,7 @@ class _PastedLine(Exception):
 
 
 def is_option(word: str) -> bool:
-    """Whether a word is an option and not a value: `-` and negative numbers are values."""
+    """Return whether a word is an option and not a value: `-` and negative numbers are values."""
     return word.startswith(DASHES) and len(word) > 1 and not (word[1].isdigit() or word[1] == ".")
 
 

@@ -73,7 +73,7 @@ def _read(meant: str, text: str, used: bool) -> Meaning:
 
 
 def is_megatron(words: Sequence[str]) -> bool:
-    """Whether a line was pasted from a launch of Megatron-LM: it holds an option that no other tool has."""
+    """Return whether a line was pasted from a launch of Megatron-LM: it holds an option that no other tool has."""
     names = MEGATRON.split()
     return any(word[2:].partition("=")[0].replace("_", "-") in names for word in words if word.startswith("--"))
 
@@ -95,7 +95,7 @@ def machine(text: str) -> tuple[str, str] | None:
 
 
 def is_accelerator(text: str) -> bool:
-    """Whether a word names an accelerator, alone or with a count."""
+    """Return whether a word names an accelerator, alone or with a count."""
     from napkin.inputs.hardware import normal
 
     name = normal(text)
@@ -158,5 +158,5 @@ def _times(text: str | None, factor: str | int | None) -> str | None:
 
 
 def is_count_of(text: str | None) -> bool:
-    """Whether a value is a number of accelerators, and not the name of one (`4090`)."""
+    """Return whether a value is a number of accelerators, and not the name of one (`4090`)."""
     return text is not None and text.isdigit() and not is_accelerator(text)

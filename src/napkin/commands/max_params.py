@@ -208,6 +208,7 @@ COMMAND = Command(
     "max-params",
     "The largest model whose training state fits, or with --inference whose weights do",
     run,
+    brief="The largest model whose training state fits",
     options=(
         "gpus",
         "hardware",

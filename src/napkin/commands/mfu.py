@@ -243,6 +243,7 @@ COMMAND = Command(
     "mfu",
     "Model and hardware FLOPs utilization from a measured rate, under every convention",
     run,
+    brief="Model FLOPs utilization from a measured rate",
     options=(
         *MODEL_OPTIONS,
         *MEASURED_RATES,

@@ -152,6 +152,7 @@ COMMAND = Command(
     "step",
     "Seconds of one training step: compute, memory traffic, communication, bubble, optimizer, and what binds",
     run,
+    brief="Seconds of a training step, and where they go",
     options=(
         *MODEL_OPTIONS,
         *PADDED,
