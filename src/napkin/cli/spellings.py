@@ -113,7 +113,11 @@ def is_several(option: Option, text: str, parse: object) -> bool:
         return False
     words = known(option.name)
     if words:
-        return all(plain(part) in words for part in text.split(","))
+        try:
+            listed = isinstance(option.parse(text), tuple)  # one value that is a list: --offload optimizer,activations
+        except Unreadable:
+            listed = False
+        return not listed and all(plain(part) in words for part in text.split(","))
     if parse is not option.parse:
         return False
     try:
@@ -123,10 +127,10 @@ def is_several(option: Option, text: str, parse: object) -> bool:
     else:
         return False
     try:
-        listed = len(ranges.values(option, text, option.name)) > 1
+        many = len(ranges.values(option, text, option.name)) > 1
     except NapkinError:
         return False
-    return listed and not (digits(text) and any(group.startswith("0") for group in text.split(",")[1:]))
+    return many and not (digits(text) and any(group.startswith("0") for group in text.split(",")[1:]))
 
 
 def digits(text: str) -> str:

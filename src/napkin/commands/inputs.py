@@ -171,6 +171,16 @@ class Inputs:
         texts = {self._name(name): OptionText(text) for name, text in changes.items()}
         return Inputs(self.command, {**self.given, **texts}, self._only)
 
+    def adopt(self, chosen: Inputs) -> None:
+        """Count what answered the same question with other texts for some options as read here."""
+        self._seen |= chosen._seen
+        self._matter |= chosen._matter
+        self._idle |= chosen._idle
+        self._reasons = {**self._reasons, **chosen._reasons}
+        self._defaults = {**chosen._defaults, **self._defaults}
+        self.minor |= chosen.minor
+        self.repeats |= chosen.repeats
+
     def command_line(self, command: str, changes: Mapping[str, str | bool] = MappingProxyType({})) -> str:
         """Return the same question, with other texts for some options, as a line to paste."""
         texts = {name: one.text for name, one in self.given.items()} | {self._name(n): t for n, t in changes.items()}

@@ -16,6 +16,7 @@ from napkin.errors import NapkinError
 from napkin.options.files import DRAWS
 from napkin.options.layout import STAGE_OPTIONS
 from napkin.options.model import MODEL_OPTIONS, PADDED
+from napkin.options.option import choice
 from napkin.options.small import LINEAR_OPTIONS
 from napkin.options.training import SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS
 from napkin.planning.step_memory import activation_budget, kept_tensors, terms_of
@@ -35,6 +36,10 @@ def run(inputs: Inputs) -> Answer:
         from napkin.commands import serving
 
         return serving.answer(serving.read(inputs, model))
+    if inputs.has("min"):
+        from napkin.commands.memory_fewest import run_fewest
+
+        return run_fewest(inputs, model, answer)
     question = read(inputs, model)
     found = answer(question)
     if question.advise and found.verdict in (NOT, UNDECIDED):
@@ -115,6 +120,7 @@ COMMAND = Command(
         "must-fit",
         "confidence",
         "max",
+        "min",
         "tensors",
         "inference",
         "dtype",
@@ -125,6 +131,7 @@ COMMAND = Command(
         *LINEAR_OPTIONS,
         *DRAWS,
     ),
+    reads={"min": choice("gpus"), "max": choice("micro-batch", "seq", "layers", "params")},
     arguments=("model", "size"),
     defaults=SETUP_DEFAULTS,
     examples=(
@@ -132,6 +139,7 @@ COMMAND = Command(
         "memory gpt2 --hardware a100-40gb --micro-batch 8 --seq 1024 --precision amp-bf16",
         "memory llama3-70b --hardware h100 --gpus 64 --tp 8 --pp 4 --zero 1 --recompute full --must-fit",
         "memory llama3-8b --hardware h100 --gpus 8 --zero 3 --recompute full --max micro-batch",
+        "memory llama3-70b --hardware h100 --min gpus --recompute full",
         "memory llama3-8b --hardware h100 --inference --seq 8192",
         "memory linear --width 4 --depth 2 --batch 2 --optimizer adagrad --precision fp32",
     ),

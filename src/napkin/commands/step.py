@@ -10,6 +10,7 @@ from napkin.commands.inputs import Inputs
 from napkin.commands.layout import divisions
 from napkin.commands.machine import RATES
 from napkin.commands.model import read_model
+from napkin.commands.screens.step import screen
 from napkin.commands.step_model import StepQuestion, memory_terms, read_step
 from napkin.evidence.utilization import utilization_terms
 from napkin.inputs.hardware import Hardware
@@ -54,9 +55,10 @@ def answer(question: StepQuestion, with_memory: bool = True, draw: bool = False)
     found = prediction.step(model)
     half, close = prediction.half_width(question.confidence, named=question.stack_named)
     terms = [found.time, *parts_of(found), *utilization_terms(model, setup, prediction.peak, found)]
+    fit: str | None = None
     notes: list[str] = []
     if with_memory:
-        memory, notes = memory_terms(model, setup, question.implementation, question.hardware.capacity)
+        memory, fit, notes = memory_terms(model, setup, question.implementation, question.hardware.capacity)
         terms += [*memory, question.hardware.term("capacity", "memory/capacity", "byte")]
     answer = Answer("step", _title(question), terms, notes=notes, verdict=_binding(found))
     if next(term.value for term in terms if term.name == "mfu") > 1:
@@ -66,8 +68,8 @@ def answer(question: StepQuestion, with_memory: bool = True, draw: bool = False)
         {"id": one.id, "source": one.source, "distance": round(far, 2), "error": round(math.expm1(one.error), 4)}
         for far, one in close
     ]
-    answer.pictures = tuple(_bars(found))
     answer.notes += _remarks(question, half, [one.id for _, one in close])
+    answer.screen = screen(question, answer, found.time.parts, fit)
     if draw:
         from napkin.commands.timeline import charts
 
@@ -109,16 +111,6 @@ def _binding(found: StepTime) -> str:
     """Return what the largest part of the step waits for."""
     parts = {part.name.removeprefix("step/"): part.value for part in found.time.parts}
     return BINDS[max(BINDS, key=lambda name: parts[name])]
-
-
-def _bars(found: StepTime) -> list[str]:
-    """Return the breakdown as bars of text."""
-    whole = found.time.value
-    lines = []
-    for part in found.time.parts:
-        share = part.value / whole
-        lines.append(f"  {part.name.removeprefix('step/'):14} {share:6.1%}  {'█' * round(40 * share)}")
-    return lines
 
 
 def _title(question: StepQuestion) -> str:
