@@ -109,6 +109,7 @@ COMMAND = Command(
     "calibrate",
     "What your own measured steps say about the shipped constants, and the factor of your software and cluster",
     run,
+    brief="What your own measured steps say about the predictions",
     options=("profile",),
     arguments=("file",),
     examples=("calibrate configs/evidence/example.yaml",),

@@ -197,6 +197,7 @@ COMMAND = Command(
     "check",
     "Limits on any path of any answer: a line each, and an exit status for CI",
     run,
+    brief="Limits on any answer, for CI",
     options=("junit",),
     arguments=("files",),
     examples=("check configs/runs/lecture-time.yaml configs/runs/lecture-memory.yaml",),

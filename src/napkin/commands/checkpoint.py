@@ -136,6 +136,7 @@ COMMAND = Command(
     "checkpoint",
     "Bytes of a checkpoint, how long it takes to write, and how often to write one (Young, Daly)",
     run,
+    brief="Bytes of a checkpoint, how long and how often to write it",
     options=(*MODEL_OPTIONS, "params", "precision", "optimizer", "write-bandwidth", "mtbf", "gpu-mtbf", "gpus"),
     arguments=("model",),
     defaults={"precision": "bf16-mixed", "optimizer": "adamw"},

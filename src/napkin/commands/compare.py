@@ -139,7 +139,7 @@ def _word(word: str) -> tuple[Command, Question]:
 
 
 def _is_profile(word: str) -> bool:
-    """Whether the word names a profile of `napkin bench`; those are told apart by its own statistics."""
+    """Return whether the word names a profile of `napkin bench`; those are told apart by its own statistics."""
     from napkin.inputs.load import read_json
     from napkin.inputs.profile_cases import KIND
 
@@ -223,6 +223,7 @@ COMMAND = Command(
     "compare",
     "Two runs, models or machines, and what each difference contributes, whatever order they are made in",
     run,
+    brief="Two runs, models or machines, and what makes the difference",
     options=("against", "show", *DRAWS),
     arguments=("sides",),
     examples=(

@@ -41,6 +41,7 @@ COMMAND = Command(
     "data",
     "Bytes of a corpus of token ids: uint16 up to 65,536 ids, else uint32",
     run,
+    brief="Bytes of a corpus of token ids",
     options=("tokens", "vocab"),
     examples=("data --tokens 15T --vocab 128256", "data --tokens 1.4T --vocab 32000"),
 )

@@ -8,7 +8,7 @@ from fractions import Fraction
 from napkin import formats, units
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
-from napkin.formats import Format, Integer, Stored
+from napkin.formats import Format, Integer, StoredValue
 from napkin.options.option import parsed
 from napkin.render.answer import Answer, Cell
 from napkin.render.screen import Column, Next, Screen, Table, quantities
@@ -136,7 +136,7 @@ def _read_value(inputs: Inputs) -> tuple[Fraction | None, Format | Integer | Non
     return Fraction(*parsed(units.exact, text, "VALUE")), None
 
 
-def _stored_terms(value: Fraction, stored: Stored, path: str) -> list[Term]:
+def _stored_terms(value: Fraction, stored: StoredValue, path: str) -> list[Term]:
     if stored.value is None:
         return []
     found = [leaf(f"{path}/value", _number(stored.value), "1", TRUE, "rounded to nearest, ties to even")]
@@ -151,7 +151,7 @@ def _number(value: Fraction) -> int | float:
     return int(value) if value.denominator == 1 else float(value)
 
 
-def _event(stored: Stored) -> str:
+def _event(stored: StoredValue) -> str:
     words = {"underflow": "underflows to 0", "subnormal": "rounded to a subnormal"}
     return f"overflows to {stored.becomes}" if stored.event == "overflow" else words.get(stored.event, stored.event)
 
@@ -180,6 +180,7 @@ COMMAND = Command(
     "dtype",
     "Number formats: bits, bytes, range and spacing, and what a value becomes in each (to nearest, ties to even)",
     run,
+    brief="Number formats, and what a value becomes in each",
     options=("dtype",),
     arguments=("value",),
     examples=("dtype", "dtype 1e-8", "dtype bf16", "dtype 70000 --dtype fp16"),

@@ -144,6 +144,7 @@ COMMAND = Command(
     "flops",
     "FLOPs of one training step, by operation, next to the conventions of published figures",
     run,
+    brief="FLOPs of one training step, by operation and convention",
     options=(
         *MODEL_OPTIONS,
         *PADDED,

@@ -164,6 +164,7 @@ COMMAND = Command(
     "hardware",
     "The accelerators that napkin knows, or one of them with its sources",
     run,
+    brief="The accelerators that napkin knows, or one with its sources",
     options=("hardware", "hardware-file", "vendor", "dtype", "from-profile"),
     arguments=("accelerator",),
     examples=("hardware", "hardware h100", "hardware --vendor AMD --dtype fp8"),

@@ -119,7 +119,8 @@ def _short(count: Cell) -> str:
 
 
 def _within(family: str, wanted: str) -> bool:
-    """Whether a family is the one wanted, or a version: `llama` matches llama, llama2 and llama3.1, not llamafile."""
+    """Return whether a family is the one wanted, or a version: `llama` matches llama, llama2 and llama3.1, not
+    llamafile."""
     rest = family[len(wanted) :]
     return family.startswith(wanted) and not rest[:1].isalpha()
 
@@ -198,6 +199,7 @@ COMMAND = Command(
     "models",
     "The published architectures that napkin knows, or one with its citation",
     run,
+    brief="The models that napkin knows, or one with its citation",
     options=("family", "min-params", "max-params", "moe", "search"),
     arguments=("model",),
     examples=(

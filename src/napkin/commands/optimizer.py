@@ -163,6 +163,7 @@ COMMAND = Command(
     "optimizer",
     "What an optimizer keeps for each parameter: states, bytes, where step counters live",
     run,
+    brief="What an optimizer keeps for each parameter",
     options=("optimizer", "optimizer-form", "shape", "param-dtype", "params"),
     arguments=("optimizer-name",),
     defaults={"param-dtype": "fp32"},

@@ -99,6 +99,7 @@ COMMAND = Command(
     "params",
     "Parameters of a model, exactly: total, active, tables, layers, each weight's shape",
     run,
+    brief="Parameters of a model, exactly",
     options=(*MODEL_OPTIONS, *PADDED, "tp", "mtp"),
     arguments=("model",),
     examples=("params llama3-8b", "params deepseek-v3 --mtp", "params configs/models/gpt2.yaml --explain"),

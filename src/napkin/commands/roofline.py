@@ -307,6 +307,7 @@ COMMAND = Command(
     "roofline",
     "Compute or memory bound: an operation or a model's operations against the accelerator's ridge",
     run,
+    brief="Compute or memory bound, on this accelerator",
     options=(*MODEL_OPTIONS, "hardware", "hardware-file", "profile", "dtype", "out-dtype", "batch", "seq", "link"),
     arguments=("model", "size"),
     examples=(

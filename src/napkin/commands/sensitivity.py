@@ -239,6 +239,7 @@ COMMAND = Command(
     "sensitivity",
     "Which input moves an answer most (a tornado), and the value of each input at which a decision flips",
     run,
+    brief="Which input moves an answer most",
     options=("change", "vary", "limit", "against", "show", *DRAWS),
     defaults={"change": "10%"},
     examples=(

@@ -211,7 +211,7 @@ def _mfu_of_matmul(question: MeasuredMatmul) -> Answer:
         notes=notes,
         screen=Screen(
             (_written(one), dtype, hardware.name),
-            (f"MFU {human(mfu.value, '1', 3)}", word),
+            (f"MFU {human(mfu.value, '1')}", word.upper()),
             word,
             quantities(rows, right=False),
             remarks=notes[:1],

@@ -147,7 +147,7 @@ def _ends(path: str) -> tuple[str, str]:
 
 
 def _spread(values: Sequence[float]) -> bool:
-    """Whether a logarithmic axis shows more: everything above 0, the largest far above the smallest."""
+    """Return whether a logarithmic axis shows more: everything above 0, the largest far above the smallest."""
     return bool(values) and min(values) > 0 and max(values) >= 16 * min(values)
 
 
@@ -155,6 +155,7 @@ COMMAND = Command(
     "sweep",
     "Any question over a list or range of an option, as a table (--csv, --markdown, --json) or a plot",
     run,
+    brief="Any question over a range of an option: a table or a plot",
     options=("over", "by", "show", *DRAWS),
     examples=(
         "sweep train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --over mfu=0.3..0.6:0.05",

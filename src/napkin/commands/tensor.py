@@ -9,7 +9,7 @@ from napkin import formats, units
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
 from napkin.counting import tensors
-from napkin.counting.tensors import View
+from napkin.counting.tensors import TensorView
 from napkin.errors import NapkinError
 from napkin.formats import Format, Integer
 from napkin.options.option import parsed
@@ -30,7 +30,7 @@ class TensorQuestion:
     shape: tuple[int, ...]
     form: Format | Integer
     count: Term | None
-    view: View
+    view: TensorView
     copied: bool
     offset: int | None
 
@@ -50,7 +50,7 @@ def read(inputs: Inputs) -> TensorQuestion:
     return TensorQuestion(shape, form, count, view, copied, offset)
 
 
-def _read_view(inputs: Inputs, base: View, form: Format | Integer) -> tuple[View, bool]:
+def _read_view(inputs: Inputs, base: TensorView, form: Format | Integer) -> tuple[TensorView, bool]:
     """Return the view that the options ask for, and whether it had to be copied."""
     asked = [n for n in ("slice", "permute", "transpose", "contiguous", "view", "index") if inputs.value(n)]
     if asked and isinstance(form, Format) and (form.scale or form.element_bits < 8):
@@ -187,6 +187,7 @@ COMMAND = Command(
     "tensor",
     "A tensor's bytes, strides, views and offsets; offsets and strides are in elements",
     run,
+    brief="A tensor's bytes, strides, views and offsets",
     options=("dtype", "count", "slice", "permute", "transpose", "contiguous", "view", "index"),
     arguments=("size",),
     defaults={"dtype": "fp32"},

@@ -11,7 +11,7 @@ from napkin.commands.screens.validate import UNITS, screen
 from napkin.errors import NapkinError
 from napkin.evidence import facts, footprint, validate, validate_runs
 from napkin.evidence.compared import Compared
-from napkin.evidence.error_statistics import Errors, by_group, by_quantity, errors_of
+from napkin.evidence.error_statistics import ErrorStatistics, by_group, by_quantity, errors_of
 from napkin.evidence.published import Published
 from napkin.evidence.published import read as read_published
 from napkin.options.files import DRAWS
@@ -47,7 +47,7 @@ class SourceErrors:
 
     quantity: str
     source: str
-    errors: Errors
+    errors: ErrorStatistics
 
 
 def run(inputs: Inputs) -> Answer:
@@ -197,6 +197,7 @@ COMMAND = Command(
     "validate",
     "Predicted against measured for published runs, each with its own source held out",
     run,
+    brief="Predicted against measured, for published runs",
     options=("confidence", "in-sample", "worst", *DRAWS),
     arguments=("file",),
     defaults={"confidence": "90"},

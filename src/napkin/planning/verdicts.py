@@ -39,8 +39,8 @@ def mode_of(setup: Setup) -> str:
 
 
 def is_measured(model: Model, setup: Setup, implementation: str) -> bool:
-    """Whether what this step keeps for backward was counted on the code itself: never with 8-bit products, nor with
-    what is trained beside frozen weights or a loss of its own, whose libraries were not run."""
+    """Return whether what this step keeps for backward was counted on the code itself: never with 8-bit products, nor
+    with what is trained beside frozen weights or a loss of its own, whose libraries were not run."""
     numbers = setup.precision
     operations = model.operations
     if not all(op.depends_on_shapes(int(setup.layout.seq)) for op in operations):
