@@ -8,11 +8,11 @@ from napkin.architectures import implementation_of
 from napkin.counting.params import params
 from napkin.footprint.memory import rank_of
 from napkin.footprint.prepared import prepare
-from napkin.footprint.setup import Setup
 from napkin.record import replace
 from napkin.training.layout import Layout
 from napkin.training.optimizers import find
 from napkin.training.precision import POLICIES
+from napkin.training.setup import Setup
 
 from .conftest import model
 
