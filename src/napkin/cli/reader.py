@@ -121,6 +121,8 @@ class Line:
     def _put(self, option: Option, text: object, head: str) -> None:
         """Keep an option's text; the last wins."""
         if isinstance(text, str) and not option.flag:
+            if option.name in ("max", "min", "precision") and self._has_another_value(option, text, head):
+                return
             if option.name in ("hardware", "gpus") and self._machine(option, text, head):
                 return
             if ("," in text or ".." in text) and self._is_several(option, text):
@@ -130,6 +132,16 @@ class Line:
         self._several.pop(option.name, None)
         self.given.pop(option.name, None)
         self.given[option.name] = OptionText(text, where="" if head == option.shown else head)
+
+    def _has_another_value(self, option: Option, text: str, head: str) -> bool:
+        """Refuse a value that the option does not have, but people expect; whether it was one."""
+        from napkin.options.synonyms import VALUES
+
+        hint = VALUES[option.name].get(text.strip().lower().replace("_", "-"))
+        if hint is not None and text.strip().lower() not in option.choices:
+            self._problem(f"{head}: {text[:60]!r} is not one of its values", hint)
+            return True
+        return False
 
     def _is_several(self, option: Option, text: str) -> bool:
         from napkin.cli.spellings import is_several
@@ -296,7 +308,7 @@ class Line:
 
     def _arguments(self, loose: list[str]) -> None:
         """Give the words without dashes to the command's arguments, in their order."""
-        plain = [word for word in loose if not self._misplaced(word)]
+        plain = [word for word in loose if not self._misplaced(word, len(loose) > 1)]
         for name in self.command.arguments:
             option = OPTIONS[name]
             if name in self.given or not plain:
@@ -304,12 +316,16 @@ class Line:
             taken = plain if option.many else plain[:1]
             plain = plain[len(taken) :]
             self._put(option, taken if option.many else taken[0], option.shown)
+        if plain and "size" in self.given and all(word.isdigit() for word in plain):
+            shape = "x".join((str(self.given["size"].text), *plain))
+            self._problem(f"unexpected words {' '.join(plain)[:60]!r}", f"write a shape as one word: {shape}")
+            return
         for word in plain:
             takes = " ".join(OPTIONS[name].metavar for name in self.command.arguments) or "no words without dashes"
             self._problem(f"unexpected word {word[:60]!r}", f"napkin {self.command.name} takes {takes}, then options")
 
-    def _misplaced(self, word: str) -> bool:
-        """Refuse a word that belongs to an option: `seq=8192`, `h100`; whether it was one."""
+    def _misplaced(self, word: str, among_others: bool) -> bool:
+        """Refuse a word that belongs to an option: `seq=8192`, or `h100` next to a model; whether it was one."""
         head, equals, text = word.partition("=")
         if equals and "{" not in head and "/" not in head:
             from napkin.options.registry import spelled
@@ -318,7 +334,7 @@ class Line:
             if name is not None:
                 self._problem(f"unexpected word {word[:60]!r}", f"--{name} {text[:60]}")
                 return True
-        if "hardware" in self._taken and "model" in self.command.arguments and any(c.isdigit() for c in word):
+        if among_others and "hardware" in self._taken and "model" in self.command.arguments:
             from napkin.cli.spellings import is_accelerator
 
             if len(word) < 60 and is_accelerator(word):
@@ -344,12 +360,12 @@ class Line:
 
         from napkin.cli.spellings import digits
 
-        words = ["napkin", "sweep", self.command.name]
+        words = ["napkin", "sweep", self.command.target or self.command.name]
         arguments = [name for name in self.command.arguments if name in self.given]
         for one in dict.fromkeys((*arguments, *self.given)):
-            option, given = OPTIONS[one], self.given[one]
+            given = self.given[one]
             texts = list(given.text) if isinstance(given.text, (list, tuple)) else [given.text]
-            head = [] if option.positional else [option.shown]
+            head = [] if one in arguments else [f"--{one}"]
             head = [f"--no-{one}"] if given.text is False else head
             words += [*head, *(shlex.quote(str(t)) for t in texts if not isinstance(t, bool))]
         for flag, (one, text) in zip(("--over", "--by"), self._several.items(), strict=False):
@@ -368,7 +384,7 @@ class _PastedLine(Exception):
 
 
 def is_option(word: str) -> bool:
-    """Whether a word is an option and not a value: `-` and negative numbers are values."""
+    """Return whether a word is an option and not a value: `-` and negative numbers are values."""
     return word.startswith(DASHES) and len(word) > 1 and not (word[1].isdigit() or word[1] == ".")
 
 

@@ -99,6 +99,7 @@ COMMAND = Command(
     "memory",
     "Bytes that training keeps on each GPU, bucket by bucket, and what is left for activations",
     run,
+    brief="Bytes of a training step on each GPU, and whether it fits",
     options=(
         "hardware",
         "hardware-file",

@@ -227,6 +227,7 @@ COMMAND = Command(
     "train-time",
     "How long a training run takes; leave out something else and give --within to solve for that",
     run,
+    brief="How long a run takes, what it costs, or what it needs",
     options=(
         "params",
         "active-params",

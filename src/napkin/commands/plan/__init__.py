@@ -45,6 +45,7 @@ COMMAND = Command(
     "plan",
     "Every layout that divides the machine and fits its memory, ranked, and why the others lose",
     run,
+    brief="Every layout of a machine, ranked by time, and what fits",
     options=(
         "gpus",
         "hardware",

@@ -23,6 +23,7 @@ from napkin.commands.plan.rows import (
     table,
     whole_run,
 )
+from napkin.commands.screens.plan import screen
 from napkin.commands.step_model import memory_terms
 from napkin.elementwise import Number
 from napkin.errors import BROKEN, NapkinError
@@ -43,10 +44,14 @@ from napkin.units import human
 def answer(question: PlanQuestion) -> Answer:
     """Answer for one machine, for several, or with the fewest GPUs."""
     if question.several:
-        return _each(question)
-    if not question.counts:
-        return _fewest(question)
-    return _one(question, question.layouts.on(question.counts[0]))
+        found = _each(question)
+    elif question.counts:
+        found = _one(question, question.layouts.on(question.counts[0]))
+    else:
+        found = _fewest(question)
+    if not question.brief:
+        found.screen = screen(question, found)
+    return found
 
 
 def _one(question: PlanQuestion, request: Request) -> Answer:
@@ -189,7 +194,7 @@ def _step_terms(question: PlanQuestion, layout: Layout) -> tuple[list[Term], lis
     setup = layouts.setup(layout)
     whole = step(model, *layouts.timed(setup))
     shown = utilization_terms(model, setup, question.peak, whole)
-    memory, notes = memory_terms(model, setup, layouts.request.implementation)
+    memory, _, notes = memory_terms(model, setup, layouts.request.implementation)
     return [whole.time, *whole.time.parts, *shown, *memory], notes
 
 
