@@ -112,7 +112,7 @@ def test_json_rows_of_the_contract(napkin: Napkin, tmp_path: pathlib.Path) -> No
 def test_text_says_by_how_much(napkin: Napkin, tmp_path: pathlib.Path) -> None:
     path = write(tmp_path, "run.yaml", RUN + 'limits: {time: "<= 100d"}\n')
     out = napkin(["check", path]).out
-    assert "broken  time  143.9 days  <= 100d  by 43.94 days (30.5%)" in out
+    assert "broken  time      143.9 days  <= 100d  by 43.94 days (30.5%)" in out
 
 
 def test_a_list_of_checks_has_its_own_limits_each(napkin: Napkin, tmp_path: pathlib.Path) -> None:

@@ -371,3 +371,37 @@ def test_live_bytes_are_as_uncertain_as_traced_steps_of_the_code_were() -> None:
     sure, unsure = (run_line(f"memory {name} --seq 128 --json").values for name in ("gpt2", "t5-base"))
     assert unsure["memory/allocated/low"] < (1 - abs(TRACED["t5"][3]) / 2) * unsure["memory/allocated"]
     assert sure["memory/allocated/low"] > 0.98 * sure["memory/allocated"]
+
+
+@pytest.mark.parametrize(
+    ("line", "gpus", "fewer"),
+    [
+        ("llama3-8b --recompute full", 4, 2),
+        ("llama3-70b", 32, 24),
+        ("llama3-70b --tp 8 --zero 1 --recompute full", 48, 40),
+        ("llama3-8b --lora-rank 16 --recompute full", 1, None),
+    ],
+)
+def test_the_fewest_gpus_surely_fit_and_fewer_do_not(line: str, gpus: int, fewer: int | None) -> None:
+    """States are sharded and, where that is not enough, all is recomputed, unless the options say otherwise."""
+    base = f"memory --hardware h100-sxm-80gb {line}"
+    answer = ask_json(f"{base} --min gpus")
+    assert answer["values"]["gpus"] == gpus
+    assert answer["inputs"]["gpus"]["origin"] == "solved"
+    assert answer["verdict"] == FITS
+    more = "" if "--zero" in line else " --zero 3"
+    more += "" if "--recompute" in line else " --recompute full"
+    same = ask_json(f"{base}{more} --gpus {gpus}")
+    assert {path: same["values"][path] for path in same["values"]} == {
+        path: value for path, value in answer["values"].items() if path != "gpus"
+    }
+    if fewer is not None:
+        assert ask_json(f"{base}{more} --gpus {fewer}")["verdict"] != FITS
+
+
+def test_the_fewest_gpus_are_not_asked_for_and_given() -> None:
+    assert run_line("memory llama3-8b --hardware h100 --gpus 8 --min gpus").status == 2
+    assert run_line("memory llama3-8b --min gpus").status == 2
+    nothing = run_line("memory llama3-405b --hardware rtx-4090 --seq 131072 --min gpus")
+    assert nothing.status == 1
+    assert "on any number of GPUs" in nothing.err

@@ -166,6 +166,7 @@ def test_what_a_cold_train_time_loads() -> None:
     assert not [n for n in names if n.split(".")[0] in HEAVY or n in HEAVY]
     assert {n for n in names if n.startswith("napkin.")} == {
         "napkin._tables",
+        "napkin._tables.commands",
         "napkin._tables.hardware",
         "napkin.cli",
         "napkin.commands.command",

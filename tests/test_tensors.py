@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from napkin.counting import tensors
-from napkin.counting.tensors import View
+from napkin.counting.tensors import TensorView
 from napkin.errors import NapkinError
 
 SHAPES = st.lists(st.integers(1, 5), min_size=1, max_size=4).map(tuple)
@@ -26,7 +26,7 @@ def test_the_lectures_examples() -> None:
     assert tensors.contiguous(square) is square
 
 
-def same(view: View, real: Any, torch: Any) -> None:
+def same(view: TensorView, real: Any, torch: Any) -> None:
     assert view.shape == tuple(real.shape)
     assert view.offset == real.storage_offset()
     assert view.contiguous == real.is_contiguous()
@@ -93,7 +93,7 @@ def test_views_are_those_of_torch(shape: tuple[int, ...], data: st.DataObject) -
         lambda v: tensors.transpose(tensors.new((3,))),
     ],
 )
-def test_what_torch_refuses_is_refused(wrong: Callable[[View], object]) -> None:
+def test_what_torch_refuses_is_refused(wrong: Callable[[TensorView], object]) -> None:
     with pytest.raises(NapkinError) as problem:
         wrong(tensors.new((2, 3, 4)))
     assert problem.value.hint

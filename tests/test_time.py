@@ -175,3 +175,17 @@ def test_a_layout_asks_the_step_model(napkin: Napkin) -> None:
     exact, named = stepped["values"]["flops/exact"], stepped["values"]["flops/total"]
     # 6·N of the step model's MFU, times what whole runs keep of a good step
     assert stepped["values"]["mfu"] == pytest.approx(step["mfu"] * named / exact * 0.88, rel=1e-6)
+
+
+def test_what_is_left_out_can_be_asked_for_by_name(napkin: Napkin) -> None:
+    base = "train-time --params 70B --tokens 15T --hardware h100 --mfu 0.4 --within 60d"
+    assert napkin(f"{base} --min gpus --json").values == napkin(f"{base} --json").values
+    for line, words in (
+        (f"{base} --min time", "--within gives"),
+        (f"{base} --gpus 64 --min gpus", "--gpus gives"),
+        (f"{base} --max tokens", "--tokens gives"),
+        (f"{base} --max seq", "not one of"),
+    ):
+        outcome = napkin(line)
+        assert outcome.status == 2
+        assert words in outcome.err

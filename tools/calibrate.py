@@ -16,7 +16,7 @@ import numpy as np
 from napkin.evidence import accuracy, facts, software
 from napkin.evidence.columns import Columns
 from napkin.evidence.fit import Problem
-from napkin.evidence.intervals import Growth, Point, SeenStep, distance
+from napkin.evidence.intervals import Growth, RunPoint, SeenStep, distance
 from napkin.evidence.priors import PRIORS
 from napkin.evidence.validate import point_of
 
@@ -38,7 +38,7 @@ def problem() -> Problem:
     )
 
 
-def growth_of(points: list[Point], errors: Any, far: Any, sources: Any) -> Growth:
+def growth_of(points: list[RunPoint], errors: Any, far: Any, sources: Any) -> Growth:
     """s(d): |error| on distance by least squares, sources weighing the same; then what mixture-of-experts rows add."""
     weights = np.array([1 / (sources == s).sum() for s in sources]) ** 0.5
     design = np.stack([np.ones(len(far)), far], axis=1)

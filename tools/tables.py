@@ -106,6 +106,24 @@ def architectures() -> str:
     return HEADER.format(source="the records in src/napkin/architectures") + body
 
 
+def commands() -> str:
+    """Which module has a command, and its line in the list of commands: help reads both without importing it."""
+    from napkin.commands.command import Command
+
+    found: dict[str, tuple[str, str]] = {}
+    folder = ROOT / "src" / "napkin" / "commands"
+    for path in (*folder.glob("[!_]*.py"), *folder.glob("*/__init__.py")):
+        name = path.parent.name if path.stem == "__init__" else path.stem
+        one = getattr(import_module(f"napkin.commands.{name}"), "COMMAND", None)
+        if isinstance(one, Command):
+            if one.name in found:
+                raise ValueError(f"{path.name}: {one.name} is a command already")
+            found[one.name] = name, one.brief or one.summary
+    body = "from __future__ import annotations\n\n"
+    body += f"COMMANDS: dict[str, tuple[str, str]] = {plain(dict(sorted(found.items())))}\n"
+    return HEADER.format(source="the commands in src/napkin/commands") + body
+
+
 def class_defaults() -> str:
     """Return what a config.json may omit (from the records) and what changes no count (ignorable_fields.yaml)."""
     facts = read_yaml("configs/ignorable_fields.yaml")
@@ -182,6 +200,7 @@ def models() -> str:
 GENERATED: dict[str, Callable[[], str]] = {
     "hardware.py": hardware,
     "architectures.py": architectures,
+    "commands.py": commands,
     "class_defaults.py": class_defaults,
     "models.py": models,
     "published_steps.py": published("steps"),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 
 
 def main() -> int:
     """Run the command line; return its exit status."""
+    gc.set_threshold(100_000, 20, 20)  # a short process makes many objects that live until its end
     try:
         from napkin.cli import main as run
 

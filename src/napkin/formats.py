@@ -104,7 +104,7 @@ SCALE_BITS = 8
 
 
 def is_scaled(form: Format | Integer) -> bool:
-    """Whether its elements share a scale."""
+    """Return whether its elements share a scale."""
     return isinstance(form, Format) and bool(form.scale)
 
 
@@ -213,7 +213,8 @@ def find(name: str, where: str = "--dtype") -> Format | Integer:
 
 
 def element_bytes(form: Format | Integer, name: str = "bytes_per_element") -> Term:
-    """Bytes of one element with its share of the block's scale: bits/8 + 1/block, a fraction for fp4 and scaled."""
+    """Return the bytes of one element with its share of the block's scale: bits/8 + 1/block, a fraction for fp4 and
+    scaled."""
     eight = constant("8", 8, "1/byte")
     if isinstance(form, Format) and form.scale:
         of_block = constant("elements_of_a_block", form.block, "1", form.source)
@@ -224,7 +225,8 @@ def element_bytes(form: Format | Integer, name: str = "bytes_per_element") -> Te
 
 
 def bytes_of(form: Format | Integer, shape: tuple[int, ...]) -> int:
-    """Bytes of a contiguous tensor: elements packed, and one scale (1 byte) for each block along the last dimension."""
+    """Return the bytes of a contiguous tensor: elements packed, and one scale (1 byte) for each block along the last
+    dimension."""
     elements = 1
     for size in shape:
         elements *= size
@@ -312,7 +314,7 @@ def _integer_figures(form: Integer, path: str) -> list[Term]:
 
 
 @record
-class Stored:
+class StoredValue:
     """What a value becomes: the number, or None where it is infinite; and what happened to it.
 
     event  exact, rounded, subnormal (rounded below the smallest normal), underflow (became 0), overflow"""
@@ -322,7 +324,7 @@ class Stored:
     becomes: str = ""
 
 
-def store(value: Fraction, form: Format | Integer) -> Stored:
+def store(value: Fraction, form: Format | Integer) -> StoredValue:
     """`value` in the format, rounded to nearest, ties to even.
 
     In a scaled format it is the largest of its block (and tensor), which fixes the scale: a power of two for MX,
@@ -331,12 +333,12 @@ def store(value: Fraction, form: Format | Integer) -> Stored:
     if isinstance(form, Integer):
         return _store_integer(value, form)
     if value == 0:
-        return Stored(value, "exact")
+        return StoredValue(value, "exact")
     if form.scale == "e8m0":
         shared = min(max(floor_log2(abs(value)) - form.top, -127), 127)
         element = _round(value / power_of_two(shared), form)
         assert element.value is not None  # elements of MX saturate
-        return Stored(element.value * power_of_two(shared), element.event, element.becomes)
+        return StoredValue(element.value * power_of_two(shared), element.event, element.becomes)
     if form.scale:
         fp32 = FORMATS["fp32"]
         block = FORMATS[form.scale]
@@ -345,8 +347,8 @@ def store(value: Fraction, form: Format | Integer) -> Stored:
         factor = form.largest * block.largest
         tensor = _round(value / factor, fp32)
         if tensor.value is None:
-            return Stored(None, "overflow", INFINITE)
-        return Stored(tensor.value * factor, _event(value, tensor.value * factor, tensor.event), tensor.becomes)
+            return StoredValue(None, "overflow", INFINITE)
+        return StoredValue(tensor.value * factor, _event(value, tensor.value * factor, tensor.event), tensor.becomes)
     return _round(value, form)
 
 
@@ -354,13 +356,13 @@ def _event(value: Fraction, result: Fraction, otherwise: str) -> str:
     return "exact" if value == result else "underflow" if result == 0 else otherwise
 
 
-def _store_integer(value: Fraction, form: Integer) -> Stored:
+def _store_integer(value: Fraction, form: Integer) -> StoredValue:
     nearest = round(value) * power_of_two(0)
     if nearest > form.largest:
-        return Stored(form.largest * power_of_two(0), "overflow", SATURATES)
+        return StoredValue(form.largest * power_of_two(0), "overflow", SATURATES)
     if nearest < form.smallest:
-        return Stored(form.smallest * power_of_two(0), "overflow", "the smallest number")
-    return Stored(nearest, _event(value, nearest, "rounded"))
+        return StoredValue(form.smallest * power_of_two(0), "overflow", "the smallest number")
+    return StoredValue(nearest, _event(value, nearest, "rounded"))
 
 
 def floor_log2(value: Fraction) -> int:
@@ -369,17 +371,17 @@ def floor_log2(value: Fraction) -> int:
     return exponent if value >= power_of_two(exponent) else exponent - 1
 
 
-def _round(value: Fraction, form: Format) -> Stored:
-    """Nearest multiple of the spacing at the value's binade; Python's round() takes ties to even."""
+def _round(value: Fraction, form: Format) -> StoredValue:
+    """Return the nearest multiple of the spacing at the value's binade; Python's round() takes ties to even."""
     binade = max(floor_log2(abs(value)), form.lowest)
     spacing = power_of_two(binade - form.fraction)
     result = round(value / spacing) * spacing
     if abs(result) > form.largest:
         if form.above == SATURATES:
-            return Stored(form.largest if value > 0 else -form.largest, "overflow", SATURATES)
-        return Stored(None, "overflow", "−" * (value < 0) + INFINITE)
+            return StoredValue(form.largest if value > 0 else -form.largest, "overflow", SATURATES)
+        return StoredValue(None, "overflow", "−" * (value < 0) + INFINITE)
     if result == 0:
-        return Stored(result, "underflow")
+        return StoredValue(result, "underflow")
     if result == value:
-        return Stored(result, "exact")
-    return Stored(result, "subnormal" if abs(result) < power_of_two(form.lowest) else "rounded")
+        return StoredValue(result, "exact")
+    return StoredValue(result, "subnormal" if abs(result) < power_of_two(form.lowest) else "rounded")

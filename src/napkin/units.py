@@ -181,7 +181,7 @@ def _scaled(text: str, units: dict[str, tuple[int, int]], example: str) -> Value
 
 
 def _prefixed(words: tuple[str, ...], bare: bool) -> dict[str, tuple[int, int]]:
-    """Every spelling of a quantity counted in `words` with its scale; `bare` also allows the prefix alone."""
+    """Return every spelling of a quantity counted in `words` with its scale; `bare` also allows the prefix alone."""
     table: dict[str, tuple[int, int]] = {}
     for prefix, scale in (*DECIMAL.items(), *BINARY.items()):
         if bare:

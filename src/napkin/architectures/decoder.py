@@ -31,7 +31,7 @@ Vary = Callable[[Attention, Plan], Attention]
 
 
 @record
-class Rotary:
+class RotaryPositions:
     """Rotary positions: how elements are paired, the part of a head that rotates where no field says so, and whether
     the rotation runs in fp32."""
 
@@ -169,7 +169,7 @@ class Decoder:
     out_bias: Switch = False
     fused: bool = False
     qk_norm: NormedHeads | None = None
-    rotary: Rotary | None = Rotary()
+    rotary: RotaryPositions | None = RotaryPositions()
     rotates: Rotates = in_all
     windows: Callable[[Config, int], Seen] | None = None
     attention: Callable[[Config, Attention], Attention] = lambda config, usual: usual

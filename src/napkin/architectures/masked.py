@@ -84,7 +84,7 @@ def heads_apart(model: Model, config: Config, *, biases: int = 2) -> Model:
 
 
 @record
-class Sizes:
+class MaskedSizes:
     """What config.json says of an encoder as a whole, read once.
 
     kv_heads  key/value heads of attention, 0 where they are as many as query heads
@@ -113,7 +113,7 @@ def sizes_of(
     own_head_dim: bool = False,
     named: str = "ForMaskedLM",
     pretraining: bool = False,
-) -> Sizes:
+) -> MaskedSizes:
     """Read an encoder's sizes.
 
     inner, function  the fields that say them; no function: the class has one of its own
@@ -126,7 +126,7 @@ def sizes_of(
         head_dim = head_size(config, hidden, heads)
     else:
         head_dim = config.divides("num_attention_heads", hidden, heads, "(hidden_size)")
-    return Sizes(
+    return MaskedSizes(
         config.name,
         hidden,
         layers,
@@ -141,7 +141,7 @@ def sizes_of(
 
 
 def encoder(
-    sizes: Sizes,
+    sizes: MaskedSizes,
     before: Operations,
     runs: Parts,
     after: Operations,

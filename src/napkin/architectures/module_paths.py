@@ -53,6 +53,8 @@ def located(model: Model, modules: Mapping[str, str], outer: str = "") -> Model:
             path = paths.get(f"{stack}/{op.module}") or paths.get(op.module, op.module)
             if outer and path.startswith("model.") and not path.startswith(outer):
                 path = outer + path.removeprefix("model")
+            elif path == "lm_head" and outer.startswith("language_model."):  # a class with the head is inside
+                path = "language_model.lm_head"
             changes: dict[str, object] = {"of": place(op.of, stack)} if isinstance(op, Reused) else {}
             if path != op.module:
                 changes["module"] = path

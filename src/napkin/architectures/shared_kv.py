@@ -60,7 +60,7 @@ def sharing(config: Config, kinds: Sequence[str]) -> list[str]:
     return [LENDS if i in lenders else OWN if i < first else BORROWS for i in range(len(kinds))]
 
 
-class Heads(NamedTuple):
+class SharedHeads(NamedTuple):
     """Sizes of a layer's attention. `one_product`: keys and values are the norms of one product."""
 
     width: int
@@ -72,7 +72,7 @@ class Heads(NamedTuple):
     one_product: bool = False
 
 
-def attention(source: str, size: Heads, mode: str, kind: str) -> Operations:
+def attention(source: str, size: SharedHeads, mode: str, kind: str) -> Operations:
     """Return grouped-query attention with norms of query, key and value, rotary query and key; its keys and values may
     be an earlier layer's."""
     q_width, kv_width = size.heads * size.head_dim, size.kv_heads * size.head_dim

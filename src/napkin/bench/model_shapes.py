@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from napkin.errors import NapkinError
 from napkin.operations.base import Operation, Timer
-from napkin.operations.facts import Attention, LinearLayer, RoutedExperts
+from napkin.operations.facts import AttentionCost, LinearLayer, RoutedExperts
 from napkin.operations.model import Model
 from napkin.operations.roles import COLUMN, ROUTER, ROW, VOCABULARY
 from napkin.operations.work import Work
@@ -143,7 +143,7 @@ class _Shapes(Timer):
             k = _divided(k, self.tp, f"{op.name}: inputs")
         self.found.append((op.name, self.tokens, k, n, 1))
 
-    def attention(self, op: Attention) -> None:
+    def attention(self, op: AttentionCost) -> None:
         """Add nothing: scores and values have no weight."""
 
     def experts(self, op: RoutedExperts) -> None:

@@ -119,8 +119,8 @@ def _loose(command: Command, words: Sequence[str]) -> list[str]:
 def _options(command: Command, before: Sequence[str]) -> list[Candidate]:
     """Return the options that were not given yet."""
     given = {word.partition("=")[0] for word in before}
-    known = [OPTIONS[name] for name in (*command.takes, *command.figures) if not OPTIONS[name].positional]
-    return [(one.shown, one.help) for one in known if one.shown not in given] + list(HELP.items())
+    names = [name for name in (*command.takes, *command.figures) if name not in command.arguments]
+    return [(f"--{name}", OPTIONS[name].help) for name in names if f"--{name}" not in given] + list(HELP.items())
 
 
 def _values(option: Option, command: Command, word: str) -> list[Candidate]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import inspect
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import typer
@@ -26,14 +27,19 @@ _TWO_WAYS = ("sp", "moe")
 
 
 class GroupedCommand(TyperCommand):
-    """A command whose help has its options under headings, each with its default."""
+    """A command whose help has its options under headings, each with its default.
+
+    examples  command lines                   says  what is said of each parameter by its name: an argument's own help
+                                                    is lost where typer 0.20 meets click 8.5
+    """
 
     examples: Sequence[str] = ()
+    says: Mapping[str, str] = MappingProxyType({})
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write usage, what the command answers, examples, and the options of each group."""
         formatter.width = WIDTH
-        arguments = " ".join(p.make_metavar(ctx) for p in self.params if p.param_type_name == "argument")
+        arguments = " ".join(_metavar(param) for param in self.params if _is_argument(param))
         formatter.write(f"Usage: {ctx.command_path} {arguments} [OPTIONS]\n".replace("  ", " "))
         formatter.write("\n" + textwrap.fill(self.help or "", WIDTH) + "\n")
         if self.examples:
@@ -44,22 +50,32 @@ class GroupedCommand(TyperCommand):
             if param.name != "help":
                 groups.setdefault(shown.rich_help_panel, []).append(param)
         for heading, params in groups.items():
-            formatter.write(f"\n{heading}:\n" + "".join(_entry(*_record(param, ctx)) for param in params))
+            formatter.write(
+                f"\n{heading}:\n" + "".join(_entry(_names(param), self.says[param.name]) for param in params)
+            )
         formatter.write(f"\n{self.epilog}\n" if self.epilog else "")
 
 
-def _record(param: Any, ctx: Any) -> tuple[str, str]:
-    """Return the names of an option or argument, and what help says about it."""
-    if param.param_type_name == "argument":
-        return param.make_metavar(ctx).strip("[]").removesuffix("..."), param.help or ""
-    names = ", ".join((*sorted(param.opts, key=len), *param.secondary_opts))
-    return f"{names} {param.metavar}" if param.metavar else names, param.help or ""
+def _is_argument(param: Any) -> bool:
+    return not param.opts[0].startswith("-")
+
+
+def _metavar(param: Any) -> str:
+    return str(param.metavar or "")
+
+
+def _names(param: Any) -> str:
+    """Return the names of an option with what stands for its value, or an argument's."""
+    names = "" if _is_argument(param) else ", ".join((*sorted(param.opts, key=len), *param.secondary_opts))
+    return f"{names} {_metavar(param)}".strip()
 
 
 def _entry(names: str, text: str) -> str:
     """Return the lines of one option: its names, and the text in a column of its own."""
     lines = textwrap.wrap(text, WIDTH - NAMES - 2, break_on_hyphens=False) or [""]
     head = f"  {names}"
+    if len(head) > NAMES and len(head) + 2 + len(text) <= WIDTH:
+        return f"{head}  {text}\n"
     if len(head) > NAMES:
         return "\n".join([head, *(" " * (NAMES + 2) + line for line in lines)]) + "\n"
     first = head.ljust(NAMES + 2) + lines[0]
@@ -76,9 +92,7 @@ def _example(line: str) -> str:
 def _parameter(option: Option, group: str, command: Command) -> inspect.Parameter:
     """Return the parameter that typer shows; an argument is a word of its own in this command (MODEL in most)."""
     kind = inspect.Parameter.KEYWORD_ONLY
-    default = _default(option, command)
-    shown: dict[str, Any] = {"help": f"{option.help} (default: {default})" if default else option.help}
-    shown["rich_help_panel"] = group
+    shown: dict[str, Any] = {"help": _said(option, command), "rich_help_panel": group}
     short = (option.short,) if option.short else ()
     annotation: Any
     value: Any
@@ -94,8 +108,13 @@ def _parameter(option: Option, group: str, command: Command) -> inspect.Paramete
     return inspect.Parameter(option.key, kind, default=value, annotation=annotation)
 
 
+def _said(option: Option, command: Command) -> str:
+    """Return what help says about an option: what it is, and the value that holds where it is left out."""
+    default = _default(option, command)
+    return f"{option.help} (default: {default})" if default else option.help
+
+
 def _default(option: Option, command: Command) -> str:
-    """Return the value that holds where the option is left out, in words."""
     stated = command.defaults.get(option.name)
     if isinstance(stated, bool):
         return "on" if stated else "off"
@@ -138,7 +157,8 @@ def _rendered(command: Command, names: Sequence[str], examples: Sequence[str], e
     )
     made: Any = typer.main.get_command(app)
     made.examples = examples
-    text: str = made.get_help(made.make_context(f"napkin {command.name}", [], resilient_parsing=True))
+    made.says = {OPTIONS[name].key: _said(OPTIONS[name], command) for name in names}
+    text: str = made.get_help(typer.Context(made, info_name=f"napkin {command.name}"))  # nothing is parsed
     return text.rstrip() + "\n"
 
 

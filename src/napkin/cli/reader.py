@@ -121,6 +121,8 @@ class Line:
     def _put(self, option: Option, text: object, head: str) -> None:
         """Keep an option's text; the last wins."""
         if isinstance(text, str) and not option.flag:
+            if option.name in ("max", "min", "precision") and self._has_another_value(option, text, head):
+                return
             if option.name in ("hardware", "gpus") and self._machine(option, text, head):
                 return
             if ("," in text or ".." in text) and self._is_several(option, text):
@@ -130,6 +132,16 @@ class Line:
         self._several.pop(option.name, None)
         self.given.pop(option.name, None)
         self.given[option.name] = OptionText(text, where="" if head == option.shown else head)
+
+    def _has_another_value(self, option: Option, text: str, head: str) -> bool:
+        """Refuse a value that the option does not have, but people expect; whether it was one."""
+        from napkin.options.synonyms import VALUES
+
+        hint = VALUES[option.name].get(text.strip().lower().replace("_", "-"))
+        if hint is not None and text.strip().lower() not in option.choices:
+            self._problem(f"{head}: {text[:60]!r} is not one of its values", hint)
+            return True
+        return False
 
     def _is_several(self, option: Option, text: str) -> bool:
         from napkin.cli.spellings import is_several
@@ -347,9 +359,9 @@ class Line:
         words = ["napkin", "sweep", self.command.name]
         arguments = [name for name in self.command.arguments if name in self.given]
         for one in dict.fromkeys((*arguments, *self.given)):
-            option, given = OPTIONS[one], self.given[one]
+            given = self.given[one]
             texts = list(given.text) if isinstance(given.text, (list, tuple)) else [given.text]
-            head = [] if option.positional else [option.shown]
+            head = [] if one in arguments else [f"--{one}"]
             head = [f"--no-{one}"] if given.text is False else head
             words += [*head, *(shlex.quote(str(t)) for t in texts if not isinstance(t, bool))]
         for flag, (one, text) in zip(("--over", "--by"), self._several.items(), strict=False):
@@ -368,7 +380,7 @@ class _PastedLine(Exception):
 
 
 def is_option(word: str) -> bool:
-    """Whether a word is an option and not a value: `-` and negative numbers are values."""
+    """Return whether a word is an option and not a value: `-` and negative numbers are values."""
     return word.startswith(DASHES) and len(word) > 1 and not (word[1].isdigit() or word[1] == ".")
 
 

@@ -73,7 +73,7 @@ def _read(meant: str, text: str, used: bool) -> Meaning:
 
 
 def is_megatron(words: Sequence[str]) -> bool:
-    """Whether a line was pasted from a launch of Megatron-LM: it holds an option that no other tool has."""
+    """Return whether a line was pasted from a launch of Megatron-LM: it holds an option that no other tool has."""
     names = MEGATRON.split()
     return any(word[2:].partition("=")[0].replace("_", "-") in names for word in words if word.startswith("--"))
 
@@ -95,7 +95,7 @@ def machine(text: str) -> tuple[str, str] | None:
 
 
 def is_accelerator(text: str) -> bool:
-    """Whether a word names an accelerator, alone or with a count."""
+    """Return whether a word names an accelerator, alone or with a count."""
     from napkin.inputs.hardware import normal
 
     name = normal(text)
@@ -109,11 +109,15 @@ def is_accelerator(text: str) -> bool:
 
 def is_several(option: Option, text: str, parse: object) -> bool:
     """Whether a text is a list or a range of an option's values, where one value belongs."""
-    if "," not in text and ".." not in text:
+    if ("," not in text and ".." not in text) or option.metavar == "LIST" or "," in option.metavar:
         return False
     words = known(option.name)
     if words:
-        return all(plain(part) in words for part in text.split(","))
+        try:
+            listed = isinstance(option.parse(text), tuple)  # one value that is a list: --offload optimizer,activations
+        except Unreadable:
+            listed = False
+        return not listed and all(plain(part) in words for part in text.split(","))
     if parse is not option.parse:
         return False
     try:
@@ -123,10 +127,10 @@ def is_several(option: Option, text: str, parse: object) -> bool:
     else:
         return False
     try:
-        listed = len(ranges.values(option, text, option.name)) > 1
+        many = len(ranges.values(option, text, option.name)) > 1
     except NapkinError:
         return False
-    return listed and not (digits(text) and any(group.startswith("0") for group in text.split(",")[1:]))
+    return many and not (digits(text) and any(group.startswith("0") for group in text.split(",")[1:]))
 
 
 def digits(text: str) -> str:
@@ -158,5 +162,5 @@ def _times(text: str | None, factor: str | int | None) -> str | None:
 
 
 def is_count_of(text: str | None) -> bool:
-    """Whether a value is a number of accelerators, and not the name of one (`4090`)."""
+    """Return whether a value is a number of accelerators, and not the name of one (`4090`)."""
     return text is not None and text.isdigit() and not is_accelerator(text)

@@ -213,6 +213,7 @@ COMMAND = Command(
     "bench",
     "What this machine really does: FLOP/s, bandwidth, a training step",
     run,
+    brief="What this machine really does: FLOP/s, bandwidth, a step",
     options=(
         "device",
         "quick",

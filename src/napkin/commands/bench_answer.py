@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from napkin import term, units
+from napkin import term
 from napkin.errors import NapkinError
 from napkin.render.answer import Answer
 from napkin.term import Term
@@ -18,17 +18,16 @@ if TYPE_CHECKING:
 
 def answer(done: Done) -> Answer:
     """Answer with what was measured."""
-    from napkin.bench.report import report
     from napkin.bench.verdicts import verdict, warnings
+    from napkin.commands.screens.bench import screen
 
     profile = done.profile
     return Answer(
         "bench",
-        f"measured on {profile.device.name} in {profile.elapsed_s:.0f} s",
-        _terms(profile, done.hardware),
+        terms=_terms(profile, done.hardware),
         verdict=verdict(profile),
         status=done.status,
-        pictures=(report(profile, done.path),),
+        screen=screen(profile, done.path),
         notes=warnings(profile),
         extra={"profile": done.path, "device": profile.device.kind},
     )
@@ -96,6 +95,7 @@ def _train_terms(profile: Profile, variant: str, terms: dict[str, Term], peaks: 
 def compare(files: Sequence[str]) -> Answer:
     """Answer with the figures of two profiles, and which differ beyond noise."""
     from napkin.bench.compare import DIFFERENT, compared
+    from napkin.commands.screens.bench import of_two
     from napkin.inputs.profile import read_profile
 
     if len(files) != 2:
@@ -113,9 +113,10 @@ def compare(files: Sequence[str]) -> Answer:
             notes.append(f"{name}: {a.software.get(name)} and {b.software.get(name)}")
     for profile, path in ((a, files[0]), (b, files[1])):
         notes += [f"{path}: {note}" for note in profile.notes_for_user()]
-    for row in rows:
-        unit = row.pop("unit")
-        row["a"], row["b"] = units.human(row["a"], unit), units.human(row["b"], unit)
-        row["change"] = f"{row['change']:+.1%}"
-    title = f"{files[1]} against {files[0]}: {differing} of {len(rows)} figures differ beyond noise"
-    return Answer("bench", title, rows=rows, verdict="differs" if differing else "same", notes=notes)
+    return Answer(
+        "bench",
+        rows=rows,
+        verdict="differs" if differing else "same",
+        notes=notes,
+        screen=of_two(files, rows, differing, notes),
+    )

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
+from napkin.elementwise import Number
 from napkin.errors import NapkinError
 from napkin.evidence import own, validate
 from napkin.evidence.error_statistics import errors_of, time_factor
 from napkin.evidence.published import MEMORY, RUNS, STEPS, read
 from napkin.render.answer import Answer
+from napkin.render.figures import share
+from napkin.render.screen import Next, Screen, quantities
 from napkin.term import MEASURED, Term, leaf
 
 
@@ -38,17 +44,9 @@ def answer(path: str, profile: str | None) -> Answer:
         leaf("error/factor", left, "1", MEASURED, path),
         leaf("error/refitted", after, "1", MEASURED, path),
     ]  # fmt: skip
-    answer = Answer("calibrate", f"{len(known)} measured steps of {path} against the shipped constants", terms)
+    answer = Answer("calibrate", terms=terms)
     answer.rows = list(changes)
-    answer.display = [
-        {
-            "constant": one["constant"],
-            "shipped": f"{one['shipped']:.4g}",
-            "yours": f"{one['yours']:.4g}",
-            "moved by": f"{one['sigmas']:+.1f} σ",
-        }
-        for one in changes
-    ]
+    answer.screen = _screen(path, {term.name: term.value for term in terms}, changes)
     answer.notes.append(f"give --factor {factor:.3f} to `napkin step` for steps of this software and cluster")
     if not changes:
         answer.notes.append("no constant moved by a quarter of its spread: the factor is enough")
@@ -58,6 +56,29 @@ def answer(path: str, profile: str | None) -> Answer:
     if profile is not None:
         _add_profile(answer, profile)
     return answer
+
+
+def _screen(path: str, found: Mapping[str, Number], changes: Sequence[Mapping[str, Any]]) -> Screen:
+    """Return the screen: the factor of this software and cluster, what errors it leaves, the constants that move."""
+    factor = float(found["factor"])
+    side = "longer" if factor >= 1 else "shorter"
+    rows = [
+        ("median error, as shipped", share(found["error/before"]), ""),
+        ("  with this factor", share(found["error/factor"]), f"napkin step … --factor {factor:.3f}"),
+        ("  with refitted constants", share(found["error/refitted"]), ""),
+    ]
+    rows += [
+        (str(one["constant"]), f"{one['yours']:.4g}", f"shipped {one['shipped']:.4g}; moved by {one['sigmas']:+.1f} σ")
+        for one in changes
+    ]
+    said = [] if changes else ["No constant moved by a quarter of its spread: the factor is enough."]
+    return Screen(
+        (f"{found['rows']} measured steps of {path}", "against the shipped constants"),
+        (f"factor {factor:.4g}", f"your steps take {abs(factor - 1):.1%} {side} than predicted"),
+        table=quantities(rows),
+        remarks=said,
+        next=Next({}, "validate"),
+    )
 
 
 def _add_profile(answer: Answer, path: str) -> None:
@@ -88,6 +109,7 @@ COMMAND = Command(
     "calibrate",
     "What your own measured steps say about the shipped constants, and the factor of your software and cluster",
     run,
+    brief="What your own measured steps say about the predictions",
     options=("profile",),
     arguments=("file",),
     examples=("calibrate configs/evidence/example.yaml",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from napkin.commands import runfile
@@ -9,11 +10,16 @@ from napkin.commands.command import Command, ask, find
 from napkin.commands.inputs import Inputs
 from napkin.errors import ABSENT, BROKEN, CLOSE, OK, REFUSED, USAGE, NapkinError, Problems
 from napkin.inputs import limits as limits_room
+from napkin.inputs.limits import BROKEN_WORD, CLOSE_WORD, HOLDS, LimitOutcome
 from napkin.inputs.load import Document, printable
 from napkin.render.answer import Answer
-from napkin.units import human
+from napkin.render.figures import between, compact
+from napkin.render.line import quoted
+from napkin.render.screen import Column, Next, Screen, Table
 
 _MOST = 1000
+SAID = {HOLDS: "holds", BROKEN_WORD: "broken", CLOSE_WORD: "too close"}
+"""Status of a limit → what a person reads."""
 
 
 def run(inputs: Inputs) -> Answer:
@@ -22,8 +28,9 @@ def run(inputs: Inputs) -> Answer:
     if not files:
         raise NapkinError("FILE is missing: which run files?", "napkin check configs/runs/lecture-time.yaml")
     checks: list[dict[str, Any]] = []
-    display: list[dict[str, str]] = []
+    rows: list[tuple[str, ...]] = []
     problems: list[NapkinError] = []
+    asked: dict[str, str] = {}
     status = OK
     for path in files:
         try:
@@ -32,9 +39,11 @@ def run(inputs: Inputs) -> Answer:
         except NapkinError as problem:
             problems.append(problem)
             continue
+        if len(mappings) == 1 and not mappings[0][1]:
+            asked[document.name] = str(document.data.get("command"))
         for data, prefix in mappings:
             try:
-                status = _worst(status, _one(document, data, prefix, checks, display, problems))
+                status = _worst(status, _one(document, data, prefix, checks, rows, problems))
             except Problems as several:
                 problems += several.problems
             except NapkinError as problem:
@@ -43,11 +52,37 @@ def run(inputs: Inputs) -> Answer:
         _write_junit(inputs.text("junit"), checks, problems)
     if problems and not checks:
         raise problems[0] if len(problems) == 1 else Problems(problems)
-    answer = Answer("check", rows=checks, rows_name="checks", display=display, problems=problems)
+    answer = Answer("check", rows=checks, rows_name="checks", problems=problems)
     answer.status = _worst(status, *(p.status for p in problems))
     counts = [f"{sum(c['status'] == word for c in checks)} {word}" for word in ("holds", "broken", "close")]
     answer.verdict = ", ".join(counts)
+    answer.screen = _screen(files, [c["status"] for c in checks], rows, _next(checks, asked))
     return answer
+
+
+COLUMNS = (Column("status"), Column("quantity"), Column("value", right=True), Column("limit"), Column(remark=True))
+
+
+def _screen(files: Sequence[str], found: Sequence[str], rows: Sequence[tuple[str, ...]], following: Next) -> Screen:
+    """Return the screen: how many limits hold, and a line for each; rows: with the file in the last cell."""
+    counts = {word: found.count(word) for word in (BROKEN_WORD, CLOSE_WORD, HOLDS) if word in found}
+    worst = next(iter(counts))
+    said = [f"{SAID[word]}: {count}" for word, count in counts.items()] if len(counts) > 1 else []
+    columns = (*COLUMNS, Column("file", drop=1))
+    several = len(files) > 1
+    table = Table(columns, rows) if several else Table(COLUMNS, [row[:-1] for row in rows])
+    asked = (f"{len(found)} limit{'s' * (len(found) != 1)} of {', '.join(files)}",)
+    headline = (SAID[worst].upper(), *(said or [f"{len(found)} of {len(found)}"]))
+    return Screen(asked, headline, worst, table, next=following)
+
+
+def _next(checks: Sequence[Mapping[str, Any]], asked: Mapping[str, str]) -> Next:
+    """Return what to ask next: what would make the first limit hold that does not; asked: file → its command."""
+    for one in checks:
+        if one["status"] != HOLDS and one["file"] in asked:
+            limit = quoted(f"{one['path']} {one['limit']}")
+            return Next({"run": quoted(one["file"]), "limit": limit}, f"sensitivity {asked[one['file']]}", keep=())
+    return Next({"markdown": True})
 
 
 def _mappings(document: Document) -> list[tuple[dict[str, Any], tuple[object, ...]]]:
@@ -74,7 +109,7 @@ def _one(
     data: dict[str, Any],
     prefix: tuple[object, ...],
     checks: list[dict[str, Any]],
-    display: list[dict[str, str]],
+    rows: list[tuple[str, ...]],
     problems: list[NapkinError],
 ) -> int:
     """Answer one mapping and hold its limits against the answer."""
@@ -108,17 +143,19 @@ def _one(
     for outcome in outcomes:
         row = {"file": document.name, "path": outcome.path, "limit": outcome.limit, "value": outcome.value}
         checks.append({**row, "low": outcome.low, "high": outcome.high, "status": outcome.status})
-        display.append(
-            {
-                "status": outcome.status,
-                "path": outcome.path,
-                "value": human(outcome.value, outcome.unit),
-                "limit": outcome.limit,
-                "": limits_room.described(outcome),
-                "file": document.name,
-            }
-        )
+        value = compact(outcome.value, outcome.unit)
+        rows.append((SAID[outcome.status], outcome.path, value, outcome.limit, _beside(outcome), document.name))
     return _worst(answer.status, limits_room.status_of(outcomes))
+
+
+def _beside(outcome: LimitOutcome) -> str:
+    """Return the text next to a limit: by how much it is broken, or the interval that makes it too close."""
+    if outcome.low is not None and outcome.high is not None and outcome.status == CLOSE_WORD:
+        return f"it may be {between(outcome.low, outcome.high, outcome.unit)}"
+    if outcome.status == BROKEN_WORD:
+        part = f" ({outcome.beyond / abs(outcome.value):.1%})" if outcome.value else ""
+        return f"by {compact(outcome.beyond, outcome.unit)}{part}"
+    return ""
 
 
 def _worst(*statuses: int) -> int:
@@ -160,6 +197,7 @@ COMMAND = Command(
     "check",
     "Limits on any path of any answer: a line each, and an exit status for CI",
     run,
+    brief="Limits on any answer, for CI",
     options=("junit",),
     arguments=("files",),
     examples=("check configs/runs/lecture-time.yaml configs/runs/lecture-memory.yaml",),

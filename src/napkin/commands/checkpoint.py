@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
 from napkin.commands.model import read_model
@@ -11,6 +13,8 @@ from napkin.footprint import capacity, storage
 from napkin.options.model import MODEL_OPTIONS
 from napkin.record import record
 from napkin.render.answer import Answer
+from napkin.render.figures import amount, share
+from napkin.render.screen import Next, Screen, Table, shares
 from napkin.term import Term, leaf
 from napkin.training import optimizers
 from napkin.training.optimizers import Optimizer
@@ -87,14 +91,52 @@ def answer(question: CheckpointQuestion) -> Answer:
                 terms.append(mtbf)
             if write.value >= mtbf.value:
                 notes.append("writing takes longer than the mean time between failures: hardly any work would survive")
-    title = f"{human(question.params.value, 'param')}, {question.optimizer.name}, {question.policy.name}"
-    return Answer("checkpoint", title, terms, notes=notes)
+    return Answer("checkpoint", terms=terms, notes=notes, screen=_screen(question, {t.name: t for t in terms}))
+
+
+KEPT = {"parameters": "weights", "master": "master weights", "optimizer": "optimizer states"}
+"""Part of a checkpoint → what a person calls it."""
+
+
+def _screen(question: CheckpointQuestion, terms: Mapping[str, Term]) -> Screen:
+    """Return the screen: the bytes, and how often to write them where the failures are known."""
+    total = terms["checkpoint/bytes"]
+    rows = [
+        (KEPT[part.name.rpartition("/")[2]], human(part.value, "byte"), part.value / total.value, "")
+        for part in total.parts
+    ]
+    table = shares(rows)
+    headline = [human(total.value, "byte")]
+    following = Next({"write-bandwidth": "10GB/s", "mtbf": "24h"})
+    if "checkpoint/write_time" in terms:
+        headline.append(f"{human(terms['checkpoint/write_time'].value, 'second')} to write")
+        following = Next({"mtbf": "24h"})
+    if "checkpoint/interval" in terms:
+        young, daly = terms["checkpoint/interval"], terms["checkpoint/interval/daly"]
+        headline.insert(0, f"one every {human(young.value, 'second')}")
+        lost = share(terms["checkpoint/overhead"].value)
+        more = [
+            ("by Daly's formula", human(daly.value, "second"), "", "", "above: Young's"),
+            ("time lost", lost, "", "", "writing, redoing work"),
+        ]
+        table = Table(table.columns, (*table.rows, *more))
+        following = Next({"write-bandwidth": "100GB/s"})
+    asked = (f"Checkpoint of {amount(question.params.value)} parameters", question.optimizer.name, question.policy.name)
+    hopeless = question.write is not None and question.mtbf is not None and _is_hopeless(terms, question.mtbf)
+    said = ["Writing takes longer than the mean time between failures: hardly any work would survive."] * hopeless
+    return Screen(asked, headline, table=table, remarks=said, next=following)
+
+
+def _is_hopeless(terms: Mapping[str, Term], mtbf: Term) -> bool:
+    """Whether writing takes longer than the mean time between failures."""
+    return bool(terms["checkpoint/write_time"].value >= mtbf.value)
 
 
 COMMAND = Command(
     "checkpoint",
     "Bytes of a checkpoint, how long it takes to write, and how often to write one (Young, Daly)",
     run,
+    brief="Bytes of a checkpoint, how long and how often to write it",
     options=(*MODEL_OPTIONS, "params", "precision", "optimizer", "write-bandwidth", "mtbf", "gpu-mtbf", "gpus"),
     arguments=("model",),
     defaults={"precision": "bf16-mixed", "optimizer": "adamw"},

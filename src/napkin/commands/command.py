@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 
+from napkin._tables import commands as _index
 from napkin.commands.inputs import Inputs, OptionText, Signature
 from napkin.errors import NapkinError, Problems, did_you_mean
 from napkin.options.files import DRAWS
@@ -14,32 +15,7 @@ from napkin.options.registry import spelled
 from napkin.record import record, replace
 from napkin.render.answer import Answer
 
-MODULES: dict[str, tuple[str, str]] = {
-    "train-time": ("train_time", "How long a run takes, what it costs, or what it needs"),
-    "max-params": ("max_params", "The largest model whose training state fits"),
-    "roofline": ("roofline", "Compute or memory bound, on this accelerator"),
-    "mfu": ("mfu", "Model FLOPs utilization from a measured rate"),
-    "memory": ("memory", "Bytes of a training step on each GPU, and whether it fits"),
-    "step": ("step", "Seconds of a training step, and where they go"),
-    "calibrate": ("calibrate", "What your own measured steps say about the predictions"),
-    "validate": ("validate", "Predicted against measured, for published runs"),
-    "tensor": ("tensor", "A tensor's bytes, strides, views and offsets"),
-    "dtype": ("dtype", "Number formats, and what a value becomes in each"),
-    "optimizer": ("optimizer", "What an optimizer keeps for each parameter"),
-    "checkpoint": ("checkpoint", "Bytes of a checkpoint, how long and how often to write it"),
-    "data": ("data", "Bytes of a corpus of token ids"),
-    "init": ("init", "How weights are initialized, and the scale of activations"),
-    "params": ("params", "Parameters of a model, exactly"),
-    "flops": ("flops", "FLOPs of one training step, by operation and convention"),
-    "hardware": ("hardware", "The accelerators that napkin knows, or one with its sources"),
-    "models": ("models", "The models that napkin knows, or one with its citation"),
-    "plan": ("plan", "Every layout of a machine, ranked by time, and what fits"),
-    "sweep": ("sweep", "Any question over a range of an option: a table or a plot"),
-    "compare": ("compare", "Two runs, models or machines, and what makes the difference"),
-    "sensitivity": ("sensitivity", "Which input moves an answer most"),
-    "check": ("check", "Limits on any answer, for CI"),
-    "bench": ("bench", "What this machine really does: FLOP/s, bandwidth, a step"),
-}
+MODULES: dict[str, tuple[str, str]] = _index.COMMANDS
 """Command → (module in napkin.commands, one line of help)."""
 
 WRAPPERS = ("sweep", "compare", "sensitivity")

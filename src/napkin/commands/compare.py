@@ -3,39 +3,32 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from napkin import term
 from napkin.commands import wrapped
 from napkin.commands.command import Command, find
 from napkin.commands.inputs import Inputs, OptionText
+from napkin.commands.screens.compare import Contribution, changes, of_sides, of_steps
 from napkin.commands.wrapped import Question
 from napkin.elementwise import ratio
 from napkin.errors import NapkinError
 from napkin.options.files import DRAWS
 from napkin.options.layout import DEGREES
 from napkin.planning import attribution
-from napkin.record import record
-from napkin.render.answer import Answer, Quantities
+from napkin.record import replace
+from napkin.render.answer import Answer
 from napkin.render.chart import Chart, Series
 from napkin.render.scale import axis, titled
-from napkin.units import human
+from napkin.render.screen import Next
 
 HEADLINES = ("time", "step/time", "memory/total", "cost", "energy", "mfu", "params/total", "flops/total")
 """What is explained where no quantity is named: the first three that both answers have and that differ."""
+LISTED = ("hardware", "params")
+"""Commands whose two sides are listed: a model or an accelerator is no answer to a question about one."""
 SHAPLEY = "Shapley 1953, A Value for n-Person Games: the mean over all orders in which the differences can be made"
 
 Names = tuple[str, ...]
-
-
-@record
-class Contribution:
-    """What one difference adds to each quantity: its name, the text on either side, path → what it adds."""
-
-    name: str
-    a: str
-    b: str
-    adds: Mapping[str, float]
 
 
 def run(inputs: Inputs) -> Answer:
@@ -54,7 +47,7 @@ def run(inputs: Inputs) -> Answer:
     moved = [p for p in shared if have[p][0] != get[p][0]]
     shown = named or [p for p in HEADLINES if p in moved][:3] or moved[:3] or shared[:1]
     parts, exact = _contributions(command, a, b, differing, shown)
-    answer = Answer(inputs.command.name, f"{command.name}: {names[0]} (A) against {names[1]} (B)")
+    answer = Answer(inputs.command.name)
     if parts:
         answer.terms = tuple(_change(path, have[path][1], parts, i) for i, path in enumerate(shown))
     steps = [
@@ -73,8 +66,14 @@ def run(inputs: Inputs) -> Answer:
     ]
     answer.units = {path: have[path][1] for path in shown}
     answer.extra["columns"] = answer.units
-    several = len(parts) > 1
-    answer.display = _waterfall_rows(steps, have, get, shown) if several else _side_by_side(have, get, named or shared)
+    asked = (command.name, f"A {names[0]}", f"B {names[1]}")
+    headline = changes(have, get, shown) if parts and command.name not in LISTED else []
+    verdicts = (first.verdict, second.verdict)
+    if len(parts) > 1:
+        made = of_steps(asked, steps, have, get, headline, verdicts)
+    else:
+        made = of_sides(asked, have, get, named or shared, headline, verdicts)
+    answer.screen = replace(made, next=_next(bool(inputs.command.target), command, b, names[1]))
     if not exact:
         answer.notes.append(f"{len(parts)} differences: contributions are means over {attribution.SAMPLED} orders")
     for part in parts:
@@ -140,7 +139,7 @@ def _word(word: str) -> tuple[Command, Question]:
 
 
 def _is_profile(word: str) -> bool:
-    """Whether the word names a profile of `napkin bench`; those are told apart by its own statistics."""
+    """Return whether the word names a profile of `napkin bench`; those are told apart by its own statistics."""
     from napkin.inputs.load import read_json
     from napkin.inputs.profile_cases import KIND
 
@@ -148,6 +147,16 @@ def _is_profile(word: str) -> bool:
         return False
     data = read_json(word).data
     return isinstance(data, dict) and data.get("kind") == KIND
+
+
+def _next(changed: bool, command: Command, b: Question, named: str) -> Next:
+    """Return B's own question; changed: it is A's with other options, no word."""
+    if changed:
+        texts = {name: one.text for name, one in b.items() if isinstance(one.text, (str, bool))}
+        return Next({**texts, "against": None, "show": None}, command.name)
+    if command.name in LISTED:
+        return Next({"accelerator" if command.name == "hardware" else "model": named}, command.name, keep=())
+    return Next({"run": named}, command.name, keep=())
 
 
 def _side(command: Command, question: Question, name: str) -> Answer:
@@ -200,34 +209,6 @@ def _change(path: str, unit: str, parts: dict[Names, tuple[float, ...]], at: int
     return term.add(f"{path}/change", *leaves)
 
 
-def signed(value: float, unit: str) -> str:
-    """Return a change as people read it."""
-    return ("+" if value > 0 else "") + human(value, unit) if value else "0"
-
-
-def _waterfall_rows(
-    steps: Sequence[Contribution], have: Quantities, get: Quantities, shown: Sequence[str]
-) -> list[dict[str, str]]:
-    """Return A, then what each difference adds, then B, to be read down a column."""
-    table = [{"difference": "A", "a": "", "b": "", **{p: human(*have[p]) for p in shown}}]
-    for one in steps:
-        added = {p: signed(one.adds[p], have[p][1]) for p in shown}
-        table.append({"difference": one.name, "a": one.a, "b": one.b, **added})
-    table.append({"difference": "B", "a": "", "b": "", **{p: human(*get[p]) for p in shown}})
-    return table
-
-
-def _side_by_side(have: Quantities, get: Quantities, paths: Sequence[str]) -> list[dict[str, str]]:
-    """Return each quantity of both sides, and how many times the first the second is."""
-    table = []
-    for path in (p for p in have if p in get and p in paths):
-        (a, unit), b = have[path], get[path][0]
-        times = ratio(b, a)
-        text = f"{times:.4g} ×" if times == times else ""
-        table.append({"quantity": path, "A": human(a, unit), "B": human(b, unit), "B / A": text})
-    return table
-
-
 def _chart(command: Command, steps: Sequence[Contribution], path: str, start: tuple[float, str]) -> Chart:
     """Draw a waterfall for one quantity, from A to B."""
     value, unit = start
@@ -242,6 +223,7 @@ COMMAND = Command(
     "compare",
     "Two runs, models or machines, and what each difference contributes, whatever order they are made in",
     run,
+    brief="Two runs, models or machines, and what makes the difference",
     options=("against", "show", *DRAWS),
     arguments=("sides",),
     examples=(

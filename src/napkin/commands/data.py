@@ -7,6 +7,8 @@ from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError
 from napkin.footprint import storage
 from napkin.render.answer import Answer
+from napkin.render.figures import amount
+from napkin.render.screen import Next, Screen
 from napkin.term import Term
 from napkin.units import human
 
@@ -25,14 +27,21 @@ def answer(tokens: Term, vocabulary: int) -> Answer:
     width = storage.id_bytes(vocabulary)
     size = storage.data_bytes(tokens, width)
     kind = "uint16" if width.value == 2 else "uint32"
+    screen = Screen(
+        (f"{amount(tokens.value)} tokens as token ids", f"vocabulary of {vocabulary:,}"),
+        (human(size.value, "byte"), f"{width.value} bytes a token ({kind})"),
+        remarks=("With np.memmap, only the pages that a batch touches are read into memory.",),
+        next=Next({"params": "8B", "gpus": "64", "hardware": "h100"}, "train-time", keep=("tokens",)),
+    )
     note = "the file of ids is mapped into memory: only the pages that a batch touches are read"
-    return Answer("data", f"{human(tokens.value, 'token')} as {kind} ids", [size, width], notes=[note])
+    return Answer("data", terms=[size, width], notes=[note], screen=screen)
 
 
 COMMAND = Command(
     "data",
     "Bytes of a corpus of token ids: uint16 up to 65,536 ids, else uint32",
     run,
+    brief="Bytes of a corpus of token ids",
     options=("tokens", "vocab"),
     examples=("data --tokens 15T --vocab 128256", "data --tokens 1.4T --vocab 32000"),
 )

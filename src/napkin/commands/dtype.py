@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from napkin import formats, units
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
-from napkin.formats import Format, Integer, Stored
+from napkin.formats import Format, Integer, StoredValue
 from napkin.options.option import parsed
 from napkin.render.answer import Answer, Cell
+from napkin.render.screen import Column, Next, Screen, Table, quantities
 from napkin.term import TRUE, Term, leaf
 
 
@@ -41,21 +42,72 @@ def answer(value: Fraction | None, text: str, named: Format | Integer | None) ->
         notes += _lost(text, chosen, value)
     if any(isinstance(form, Format) and form.scale for form in chosen):
         notes.append(_SCALED)
-    display = [{name: _shown(name, row.get(name)) for name in rows[0] if name not in ("bits",)} for row in rows]
-    if len(chosen) == 1 and value is not None:
-        notes.append(f"{text} in {chosen[0].name}: {rows[0]['event']}")
     several = len(chosen) > 1
-    title = "number formats" if several else chosen[0].name
-    asked = "" if value is None else f": what {text} becomes"
+    if not several and value is not None:
+        notes.append(f"{text} in {chosen[0].name}: {rows[0]['event']}")
     return Answer(
         "dtype",
-        f"{title}{asked}",
-        terms,
+        terms=terms,
         rows=rows if several else None,
-        display=display,
-        listed=not several,
         notes=notes,
+        screen=_listing(rows, text, value) if several else _one(chosen[0], rows[0], text, value),
     )
+
+
+def _listing(rows: Sequence[Mapping[str, Cell]], text: str, value: Fraction | None) -> Screen:
+    """Return the screen of all formats, with what a value becomes in each."""
+    columns = [Column("dtype")]
+    names: list[str] = []
+    if value is not None:
+        columns += [Column(f"{text} becomes", right=True), Column("")]
+        names += ["value", "event"]
+    columns += [Column("bytes", right=True, drop=1), Column("largest", right=True), Column("smallest", right=True)]
+    columns += [Column("eps", right=True, drop=2), Column("exponent+fraction bits", drop=3)]
+    names += ["bytes", "max", "min_subnormal", "epsilon"]
+    cells = [[str(row["dtype"]), *(_shown(name, row.get(name)) for name in names), _bits_of(row)] for row in rows]
+    asked = "Number formats" if value is None else f"What {text} becomes in each number format"
+    following = Next({"value": "1e-8"}) if value is None else Next({"dtype": "fp16"})
+    said = "" if value is None else _kept(rows)
+    return Screen((asked,), (said,) if said else (), table=Table(columns, cells), next=following, listing=True)
+
+
+def _kept(rows: Sequence[Mapping[str, Cell]]) -> str:
+    """Return in how many formats the value is neither 0 nor infinite."""
+    lost = [row for row in rows if str(row["event"]).startswith(_LOST)]
+    return f"representable in {len(rows) - len(lost)} of {len(rows)} formats, lost in {len(lost)}"
+
+
+def _one(form: Format | Integer, row: Mapping[str, Cell], text: str, value: Fraction | None) -> Screen:
+    """Return the screen of one format, with what a value becomes in it."""
+    bits = "" if isinstance(form, Integer) else f"1 sign, {form.exponent} exponent, {form.fraction} fraction bits"
+    headline = [f"{_shown('bytes', row['bytes'])} {'byte' if row['bytes'] == 1 else 'bytes'} an element", bits]
+    if value is not None:
+        lost = str(row["event"]).startswith(_LOST)
+        headline.insert(0, str(row["event"]) if lost else f"{_shown('value', row['value'])}, {row['event']}")
+    rows = [("largest", _shown("max", row["max"]), "")]
+    if isinstance(form, Format):
+        rows += [
+            ("smallest normal", _shown("min_normal", row["min_normal"]), ""),
+            ("smallest subnormal", _shown("min_subnormal", row["min_subnormal"]), "smaller values become 0"),
+            ("eps", _shown("epsilon", row["epsilon"]), "from 1 to the next larger number"),
+        ]
+    asked = [f"Number format {form.name}", *([] if value is None else [f"what {text} becomes"])]
+    remarks = []
+    if isinstance(form, Format) and form.scale:
+        remarks.append(f"Blocks of {form.block} elements share a scale, which the range and the bytes include.")
+    following = Next({"value": "1e-8", "dtype": form.name}) if value is None else Next({"dtype": None})
+    return Screen(asked, headline, table=quantities(rows), remarks=remarks, next=following)
+
+
+_LOST = ("underflows", "overflows")
+"""How the events begin in which a value becomes 0 or infinite."""
+
+
+def _bits_of(row: Mapping[str, Cell]) -> str:
+    """Return how a format's bits are divided."""
+    if row["exponent_bits"] is None:
+        return "integer"
+    return f"{row['exponent_bits']}+{row['fraction_bits']}"
 
 
 _COLUMNS = (
@@ -84,7 +136,7 @@ def _read_value(inputs: Inputs) -> tuple[Fraction | None, Format | Integer | Non
     return Fraction(*parsed(units.exact, text, "VALUE")), None
 
 
-def _stored_terms(value: Fraction, stored: Stored, path: str) -> list[Term]:
+def _stored_terms(value: Fraction, stored: StoredValue, path: str) -> list[Term]:
     if stored.value is None:
         return []
     found = [leaf(f"{path}/value", _number(stored.value), "1", TRUE, "rounded to nearest, ties to even")]
@@ -99,7 +151,7 @@ def _number(value: Fraction) -> int | float:
     return int(value) if value.denominator == 1 else float(value)
 
 
-def _event(stored: Stored) -> str:
+def _event(stored: StoredValue) -> str:
     words = {"underflow": "underflows to 0", "subnormal": "rounded to a subnormal"}
     return f"overflows to {stored.becomes}" if stored.event == "overflow" else words.get(stored.event, stored.event)
 
@@ -128,6 +180,7 @@ COMMAND = Command(
     "dtype",
     "Number formats: bits, bytes, range and spacing, and what a value becomes in each (to nearest, ties to even)",
     run,
+    brief="Number formats, and what a value becomes in each",
     options=("dtype",),
     arguments=("value",),
     examples=("dtype", "dtype 1e-8", "dtype bf16", "dtype 70000 --dtype fp16"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from napkin.commands.step_model import StepQuestion
 from napkin.elementwise import Number
 from napkin.evidence import prices, runs
 from napkin.evidence.constants import deviations
@@ -15,6 +14,10 @@ from napkin.record import record
 from napkin.render.answer import Answer, Shown
 from napkin.term import Term
 from napkin.timing.goodput import Goodput
+
+TYPE_CHECKING = False  # mypy takes it as true; these are loaded where a step is predicted
+if TYPE_CHECKING:
+    from napkin.commands.step_model import StepQuestion
 
 
 @record

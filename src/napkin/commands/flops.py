@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
 from napkin.commands.model import read_documents, read_images, read_indexer_loss, read_model, read_sequence
@@ -13,6 +15,10 @@ from napkin.options.model import MODEL_OPTIONS, PADDED
 from napkin.options.small import LINEAR_OPTIONS
 from napkin.record import record
 from napkin.render.answer import Answer
+from napkin.render.figures import share
+from napkin.render.screen import Next, Screen, Table, shares
+from napkin.term import Term
+from napkin.units import figures, human
 
 
 @record
@@ -97,13 +103,62 @@ def answer(question: FlopsQuestion) -> Answer:
     answer = Answer("flops", f"FLOPs of one step of {model.name}, {batch:,} × {seq:,} tokens", terms)
     answer.notes.append("a multiply-add is 2 FLOP; backward is twice forward; look-ups and elementwise work count 0")
     answer.notes += flops.remarks(model)
+    answer.screen = _screen(question, {term.name: term for term in terms})
     return answer
+
+
+MOST_OPERATIONS = 9
+"""Operations that are listed one by one, the largest first; the others are one row."""
+ATTENTION = {flops.FULL: "in full", flops.HALF: "by half (causal)", flops.EXACT: "as masked"}
+"""Which (query, key) pairs count → how a person says it."""
+CONVENTIONS = (("6nd", "6ND"), ("palm", "PaLM"), ("megatron", "Megatron"))
+"""Conventions of published figures that are shown next to the count; JSON has all of them."""
+
+
+def _screen(question: FlopsQuestion, terms: Mapping[str, Term]) -> Screen:
+    """Return the screen: the step's FLOPs, where they are, and what other conventions make of them."""
+    asked = (
+        f"One training step of {question.model.name}",
+        f"{question.batch:,} × {question.seq:,} tokens",
+        f"attention counted {ATTENTION[question.pairs]}",
+    )
+    headline = (human(terms["flops/total"].value, "FLOP"), f"{_giga(terms['flops/per_token'])} per token")
+    run = Next({"tokens": "1T", "gpus": "64", "hardware": "h100"}, "train-time", keep=("model",))
+    return Screen(asked, headline, table=_table(terms), next=run)
+
+
+def _table(terms: Mapping[str, Term]) -> Table:
+    """Return the table: forward and backward, the forward pass by operation, the conventions of published figures."""
+    total, forward = terms["flops/total"].value, terms["flops/forward"].value
+    rows = [
+        ("forward pass", forward, total, ""),
+        ("backward pass", terms["flops/backward"].value, total, ""),
+    ]
+    path = "flops/operation/"
+    each = [(name.removeprefix(path), term.value) for name, term in terms.items() if name.startswith(path)]
+    each.sort(key=lambda one: -one[1])
+    listed = each if len(each) <= MOST_OPERATIONS else each[: MOST_OPERATIONS - 1]
+    left = [value for _, value in each[len(listed) :]]
+    listed += [(f"{len(left)} others", sum(left))] if left else []
+    rows[1:1] = [(f"  {name}", value, forward, "") for name, value in listed]
+    table = shares([(label, human(value, "FLOP"), value / whole, said) for label, value, whole, said in rows])
+    other = []
+    for name, word in CONVENTIONS:
+        ratio = share(terms[f"flops/ratio/{name}"].value)
+        other.append((f"by {word}, per token", _giga(terms[f"flops/per_token/{name}"]), ratio, "", ""))
+    return Table(table.columns, (*table.rows, *other))
+
+
+def _giga(per_token: Term) -> str:
+    """Return FLOPs per token in units of 10⁹."""
+    return f"{figures(per_token.value / 1e9)} GFLOP"
 
 
 COMMAND = Command(
     "flops",
     "FLOPs of one training step, by operation, next to the conventions of published figures",
     run,
+    brief="FLOPs of one training step, by operation and convention",
     options=(
         *MODEL_OPTIONS,
         *PADDED,

@@ -8,9 +8,11 @@ from napkin import term
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
 from napkin.commands.machine import read_hardware_table
+from napkin.commands.screens.hardware import of_list, of_one
 from napkin.errors import NapkinError, did_you_mean
 from napkin.inputs import hardware
 from napkin.render.answer import Answer, Row
+from napkin.render.screen import Screen
 from napkin.term import Term
 
 _SPARSE = "printed for 2:4 structured sparsity; no answer of napkin uses it"
@@ -55,7 +57,7 @@ def _entry(path: str) -> Answer:
     return Answer(
         "hardware",
         notes=profile.notes_for_user(),
-        pictures=(hardware_yaml(profile),),
+        screen=Screen((), verbatim=hardware_yaml(profile)),
         extra={"hardware": {"slug": name, **entry}},
     )
 
@@ -88,9 +90,9 @@ def _list(table: hardware.Table, vendor: str | None, dtype: str | None) -> Answe
     column_units = {"peak": "FLOP/s", "memory": "byte", "bandwidth": "byte/s", "link": "byte/s", "tdp": "watt"}
     return Answer(
         "hardware",
-        f"{len(rows)} accelerators: dense peaks; links one way; `napkin hardware NAME` shows one with its sources",
         rows=rows,
         units=column_units,
+        screen=of_list(rows),
     )
 
 
@@ -114,11 +116,10 @@ def _one(h: hardware.Hardware, dtype: str | None) -> Answer:
     sources = {t.name: {"kind": t.kind, "source": t.source} for t in terms if not t.parts}
     return Answer(
         "hardware",
-        f"{h.name}{f' by {h.vendor}' if h.vendor else ''} ({h.slug}): peaks are dense, rates of links one way",
-        terms,
-        notes=h.notes,
+        terms=terms,
+        notes=[*h.notes, *_remarks(h)],
         extra={"hardware": {k: v for k, v in facts.items() if v}, "sources": sources},
-        pictures=(_remarks(h, terms),),
+        screen=of_one(h, {term.name: term for term in terms}),
     )
 
 
@@ -147,29 +148,23 @@ def _terms(h: hardware.Hardware, dtypes: list[str]) -> Iterator[Term]:
                 yield term.divide(f"hardware/ridge/{dtype}", peak, one, source="arithmetic intensity where both bind")
 
 
-def _remarks(h: hardware.Hardware, terms: list[Term]) -> str:
-    """Return names, then which figures rest on which source, then remarks, for a person."""
-    by_source: dict[tuple[str, str], list[str]] = {}
-    for one in terms:
-        if not one.parts:
-            by_source.setdefault((one.source, one.kind), []).append(one.name.removeprefix("hardware/"))
-    lines = [f"also called: {', '.join([*h.default_for, *h.aliases])}"] if h.aliases or h.default_for else []
-    lines += [f"generation: {h.generation}"] if h.generation else []
-    lines += [f"memory: {h.memory_type}"] if h.memory_type else []
-    lines += [f"link: {h.link_name}"] if h.link_name else []
-    lines += [f"source, {kind}: {source or 'none'}: {', '.join(names)}" for (source, kind), names in by_source.items()]
+def _remarks(h: hardware.Hardware) -> list[str]:
+    """Return how well the figures are known, and what to know about them."""
     tiers = {"A": "the source was read", "B": "a document that restates it was read", "C": "neither was read"}
-    lines += [f"tier {h.tier}: {tiers[h.tier]}"] if h.tier else []
-    lines += [f"agrees with: {'; '.join(h.checked)}"] if h.checked else []
-    for title, text in (("printed", h.printed), ("as reported", h.reported_note), ("note", h.note)):
-        lines += [f"{title}: {text}"] if text else []
-    return "\n".join(lines)
+    found = [f"tier {h.tier}: {tiers[h.tier]}"] if h.tier else []
+    found += [f"agrees with: {'; '.join(h.checked)}"] if h.checked else []
+    return found + [
+        f"{title}: {text}"
+        for title, text in (("printed", h.printed), ("as reported", h.reported_note), ("note", h.note))
+        if text
+    ]
 
 
 COMMAND = Command(
     "hardware",
     "The accelerators that napkin knows, or one of them with its sources",
     run,
+    brief="The accelerators that napkin knows, or one with its sources",
     options=("hardware", "hardware-file", "vendor", "dtype", "from-profile"),
     arguments=("accelerator",),
     examples=("hardware", "hardware h100", "hardware --vendor AMD --dtype fp8"),

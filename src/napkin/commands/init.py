@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
 from napkin.counting import init
 from napkin.record import record
 from napkin.render.answer import Answer
+from napkin.render.screen import Column, Next, Screen, Table
 from napkin.term import Term, constant, divide, multiply
+from napkin.units import figures
 
 
 @record
@@ -54,13 +58,50 @@ def answer(question: InitQuestion) -> Answer:
         "torch's trunc_normal_(std=1/√d, a=-3, b=3) cuts at an absolute ±3 (init/cut_in_std standard deviations), "
         "which changes nothing for wide layers; init/truncated is a cut at ± --cut standard deviations"
     )
-    return Answer("init", f"{depth.value:,} linear layers of {fan_in.value:,} inputs", terms, notes=[note])
+    return Answer("init", terms=terms, notes=[note], screen=_screen(question, {term.name: term for term in terms}))
+
+
+def _screen(question: InitQuestion, terms: Mapping[str, Term]) -> Screen:
+    """Return the screen: the weights' standard deviation, and the scale of the outputs it leads to."""
+    depth = question.depth.value
+
+    def scale(label: str, path: str, remark: str) -> tuple[str, ...]:
+        each, after = (figures(float(terms[one].value), 3) for one in (path, f"{path}/after_depth"))
+        return (label, each, remark) if depth == 1 else (label, each, after, remark)
+
+    cut = f"normal, cut at ±{question.cut.value:g} std"
+    rows = (
+        scale("these weights", "init/output_std", "normal"),
+        scale("truncated", "init/truncated/output_std", cut),
+        scale("N(0, 1) weights", "init/unscaled/output_std", "torch.randn without scaling"),
+    )
+    given = question.std is not None
+    columns = (
+        Column("std of the outputs"),
+        Column("1 layer", right=True),
+        *([] if depth == 1 else [Column(f"{depth:,} layers", right=True)]),
+        Column(remark=True),
+    )
+    return Screen(
+        (
+            f"{depth:,} linear layers" if depth != 1 else "One linear layer",
+            f"{question.fan_in.value:,} inputs each",
+            "inputs of std 1",
+        ),
+        (
+            f"weights of std {figures(float(terms['init/std'].value))}",
+            "as given" if given else "1/√fan-in keeps the scale",
+        ),
+        table=Table(columns, rows),
+        next=Next({"std": None}) if given else Next({"std": "0.02"}),
+    )
 
 
 COMMAND = Command(
     "init",
     "How weights start: the standard deviation that keeps the scale, and what N(0, 1) does to it",
     run,
+    brief="How weights are initialized, and the scale of activations",
     options=("fan-in", "depth", "std", "cut"),
     defaults={"depth": "1", "cut": "3"},
     examples=("init --fan-in 4096 --depth 32", "init --fan-in 4096 --depth 32 --std 0.02"),

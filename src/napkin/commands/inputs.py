@@ -32,6 +32,7 @@ Readers = Mapping[str, Callable[[str], Parsed]]
 class Signature:
     """What a command is called and what it takes.
 
+    summary    what it answers      brief  the same in the list of commands
     options    names of the options of its own      arguments  names of the words that need no dashes
     defaults   option → the text it has where none was given   examples  command lines, which the tests run
     reads      how this command reads an option's text, where it takes more than others do (plan: --gpus 1024..16384)
@@ -42,6 +43,7 @@ class Signature:
     name: str
     summary: str
     _: KW_ONLY
+    brief: str = ""
     options: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()
     defaults: Mapping[str, str | bool] = MappingProxyType({})
@@ -164,15 +166,15 @@ class Inputs:
         return " ".join([*words, *(written_option(name, text) for name, text in texts.items() if name not in hidden)])
 
     def wants(self, path: str) -> bool:
-        """Whether this quantity of the answer is read. A command that asks another often reads few of them."""
+        """Return whether this quantity of the answer is read. A command that asks another often reads few of them."""
         return self._only is None or path in self._only
 
     def __contains__(self, name: str) -> bool:
-        """Whether the option was given: by the user, a file or a preset, not by a default."""
+        """Return whether the option was given: by the user, a file or a preset, not by a default."""
         return name in self.shown and self.shown[name].origin != "default"
 
     def has(self, name: str) -> bool:
-        """Whether the option has a value, given or default."""
+        """Return whether the option has a value, given or default."""
         return self.value(name) is not None
 
     def value(self, name: str) -> Cell:

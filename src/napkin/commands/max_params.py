@@ -8,6 +8,7 @@ from napkin import formats
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
 from napkin.commands.machine import read_hardware
+from napkin.commands.screens.max_params import screen
 from napkin.errors import BROKEN, NapkinError
 from napkin.footprint import capacity
 from napkin.inputs.hardware import Hardware
@@ -142,12 +143,16 @@ def answer(question: MaxParamsQuestion) -> Answer:
         for dtype in INFERENCE_DTYPES:
             each = capacity.width(dtype, f"bytes_per_param/{dtype}")
             terms.append(capacity.most_params(total, each, f"params/max/{dtype}"))
-        return Answer("max-params", f"{count}, {question.weights} weights only", terms)
+        answer = Answer("max-params", f"{count}, {question.weights} weights only", terms)
+        answer.screen = screen(answer, count, question.weights, None, False)
+        return answer
     shape, notes = _largest_shape(question, most) if question.like is not None else ([], [])
     fitting = [term for term in shape if term.name == "fits/params"]  # next to the ceiling
     rest = [term for term in shape if term.name != "fits/params"]
     terms = [most, *fitting, total, question.each, *question.each.parts, per_gpu, *rest]
-    return Answer("max-params", f"{count}, {question.each.value:g} bytes a parameter", terms, notes=notes)
+    answer = Answer("max-params", f"{count}, {question.each.value:g} bytes a parameter", terms, notes=notes)
+    answer.screen = screen(answer, count, None, question.like, question.layout is not None)
+    return answer
 
 
 def _largest_shape(question: MaxParamsQuestion, most: Term) -> tuple[list[Term], list[str]]:
@@ -211,6 +216,7 @@ COMMAND = Command(
     "max-params",
     "The largest model whose training state fits, or with --inference whose weights do",
     run,
+    brief="The largest model whose training state fits",
     options=(
         "gpus",
         "hardware",

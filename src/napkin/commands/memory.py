@@ -15,6 +15,7 @@ from napkin.errors import NapkinError
 from napkin.options.files import DRAWS
 from napkin.options.layout import STAGE_OPTIONS
 from napkin.options.model import MODEL_OPTIONS, PADDED
+from napkin.options.option import choice
 from napkin.options.small import LINEAR_OPTIONS
 from napkin.options.training import SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS
 from napkin.planning.step_memory import activation_budget, kept_tensors, terms_of
@@ -34,6 +35,10 @@ def run(inputs: Inputs) -> Answer:
         from napkin.commands import serving
 
         return serving.answer(serving.read(inputs, model))
+    if inputs.has("min"):
+        from napkin.commands.memory_fewest import run_fewest
+
+        return run_fewest(inputs, model, answer)
     return answer(read(inputs, model))
 
 
@@ -94,6 +99,7 @@ COMMAND = Command(
     "memory",
     "Bytes that training keeps on each GPU, bucket by bucket, and what is left for activations",
     run,
+    brief="Bytes of a training step on each GPU, and whether it fits",
     options=(
         "hardware",
         "hardware-file",
@@ -106,6 +112,7 @@ COMMAND = Command(
         "must-fit",
         "confidence",
         "max",
+        "min",
         "tensors",
         "inference",
         "dtype",
@@ -116,6 +123,7 @@ COMMAND = Command(
         *LINEAR_OPTIONS,
         *DRAWS,
     ),
+    reads={"min": choice("gpus"), "max": choice("micro-batch", "seq", "layers", "params")},
     arguments=("model", "size"),
     defaults=SETUP_DEFAULTS,
     examples=(
@@ -123,6 +131,7 @@ COMMAND = Command(
         "memory gpt2 --hardware a100-40gb --micro-batch 8 --seq 1024 --precision amp-bf16",
         "memory llama3-70b --hardware h100 --gpus 64 --tp 8 --pp 4 --zero 1 --recompute full --must-fit",
         "memory llama3-8b --hardware h100 --gpus 8 --zero 3 --recompute full --max micro-batch",
+        "memory llama3-70b --hardware h100 --min gpus --recompute full",
         "memory llama3-8b --hardware h100 --inference --seq 8192",
         "memory linear --width 4 --depth 2 --batch 2 --optimizer adagrad --precision fp32",
     ),

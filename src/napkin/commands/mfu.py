@@ -10,6 +10,7 @@ from napkin.commands.inputs import Inputs
 from napkin.commands.machine import read_dtype, read_hardware, read_hardware_table
 from napkin.commands.measured_rate import Counted, known_convention, read_rate
 from napkin.commands.model import read_documents, read_indexer_loss, read_model, read_sequence
+from napkin.commands.screens.mfu import of_rate
 from napkin.commands.single import run_single
 from napkin.commands.step_model import StepQuestion, read_step
 from napkin.counting import conventions, flops, utilization
@@ -173,10 +174,13 @@ def answer(question: MfuQuestion) -> Answer:
         answer.notes.append(spread_note(question.logged.lines, question.logged.slow))
     if question.step is not None:
         _compare(answer, question.step, rate)
+    said = answer.notes[1:]  # what the first says, the screen's second line does
     if question.claimed is not None:
         again = hardware_used if question.repeated.value != 1 else []
-        answer.notes += explain(float(question.claimed), [*used.values(), *again], question.hardware, question.dtype)
+        said += explain(float(question.claimed), [*used.values(), *again], question.hardware, question.dtype)
+        answer.notes = [*answer.notes[:1], *said]
         answer.terms = (*answer.terms, leaf("mfu/claimed", question.claimed, "1", GIVEN))
+    answer.screen = of_rate(question.name, answer, question.basis, (question.hardware.name, question.dtype), said)
     return answer
 
 
@@ -237,6 +241,7 @@ COMMAND = Command(
     "mfu",
     "Model and hardware FLOPs utilization from a measured rate, under every convention",
     run,
+    brief="Model FLOPs utilization from a measured rate",
     options=(
         *MODEL_OPTIONS,
         *MEASURED_RATES,

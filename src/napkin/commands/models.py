@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from napkin import units
@@ -13,7 +14,8 @@ from napkin.errors import NapkinError, did_you_mean
 from napkin.inputs.model import preset_config
 from napkin.inputs.presets import Preset, preset, presets, spelling
 from napkin.record import record
-from napkin.render.answer import Answer
+from napkin.render.answer import Answer, Cell, Row
+from napkin.render.screen import Column, Next, Screen, Table, quantities
 from napkin.term import Term
 
 
@@ -75,25 +77,50 @@ def _list(question: ModelsQuestion) -> Answer:
             }
         )
     rows.sort(key=lambda row: (row["family"], row["params"]))
-    display = [{column: _shown(column, value) for column, value in row.items()} for row in rows]
     return Answer(
         "models",
-        f"{len(rows)} published architecture{'s' * (len(rows) != 1)}; `napkin models NAME` shows one with its citation",
         rows=rows,
-        display=display,
         units={"params": "param", "active": "param"},
+        screen=_listing(rows),
     )
 
 
-def _shown(column: str, value: Any) -> str:
-    """Return a row's entry as people read it; the column's name says the unit."""
-    if column == "moe":
-        return "yes" if value else ""
-    return units.human(value, "param").removesuffix(" parameters") if column in ("params", "active") else str(value)
+COLUMNS = (
+    Column("model"),
+    Column("parameters", right=True),
+    Column("active", right=True, drop=1),
+    Column("family", drop=2),
+    Column("published", drop=4),
+    Column("organization", drop=3),
+)
+
+
+def _listing(rows: Sequence[Row]) -> Screen:
+    """Return the screen of the list, a line a model."""
+    cells = [
+        (
+            str(row["model"]),
+            _short(row["params"]),
+            _short(row["active"]) if row["moe"] else "",
+            str(row["family"]),
+            str(row["published"]),
+            str(row["organisation"]),
+        )
+        for row in rows
+    ]
+    found = f"{len(rows)} published architecture{'s' * (len(rows) != 1)}"
+    following = Next(command="models", changes={"model": str(rows[-1]["model"])}, keep=()) if rows else None
+    return Screen((found,), table=Table(COLUMNS, cells), next=following, listing=True)
+
+
+def _short(count: Cell) -> str:
+    """Return a count of parameters without the word."""
+    return units.human(count, "param").removesuffix(" parameters") if isinstance(count, (int, float)) else ""
 
 
 def _within(family: str, wanted: str) -> bool:
-    """Whether a family is the one wanted, or a version: `llama` matches llama, llama2 and llama3.1, not llamafile."""
+    """Return whether a family is the one wanted, or a version: `llama` matches llama, llama2 and llama3.1, not
+    llamafile."""
     rest = family[len(wanted) :]
     return family.startswith(wanted) and not rest[:1].isalpha()
 
@@ -121,59 +148,58 @@ def _one(one: Preset) -> Answer:
     }
     return Answer(
         "models",
-        f"{one.name} ({one.organisation}, {one.published})",
-        shown,
+        terms=shown,
         extra={"model": {key: value for key, value in facts.items() if value}},
-        pictures=("\n".join(_remarks(one)),),
+        screen=_screen(one, count),
     )
 
 
-def _remarks(one: Preset) -> list[str]:
-    """Return citation, names and the fields of its config.json, for a person."""
-    lines = [f"source: {one.source}"]
-    published = dict(one.params_published)
-    source = published.pop("source", "")
-    counts = (f"{what} {n:,}" if isinstance(n, int) else f"{what} {n}" for what, n in published.items())
-    lines += [f"published count: {', '.join(counts)} ({source})"] if published else []
-    lines += [f"also called: {', '.join(one.aliases)}"] if one.aliases else []
-    lines += [f"note: {one.note}"] if one.note else []
-    return [*lines, "config.json:", *_fields(one.config, "  ")]
+SIZES = (
+    ("num_hidden_layers", "layers"),
+    ("n_layer", "layers"),
+    ("num_layers", "layers"),
+    ("hidden_size", "hidden size"),
+    ("n_embd", "hidden size"),
+    ("d_model", "hidden size"),
+    ("intermediate_size", "MLP width"),
+    ("d_ff", "MLP width"),
+    ("moe_intermediate_size", "expert width"),
+    ("num_local_experts", "experts"),
+    ("n_routed_experts", "experts"),
+    ("num_experts", "experts"),
+    ("num_experts_per_tok", "experts a token uses"),
+    ("num_attention_heads", "attention heads"),
+    ("n_head", "attention heads"),
+    ("num_heads", "attention heads"),
+    ("num_key_value_heads", "key and value heads"),
+    ("vocab_size", "vocabulary"),
+    ("max_position_embeddings", "longest sequence"),
+    ("n_positions", "longest sequence"),
+)
+"""Field of config.json → what it is; those of one meaning are spellings of several model types."""
 
 
-def _fields(config: Any, pad: str) -> list[str]:
-    """Return the fields of a config as indented lines."""
-    lines: list[str] = []
-    for field, value in config.items():
-        if isinstance(value, dict):
-            lines += [f"{pad}{field}:", *_fields(value, pad + "  ")]
-        else:
-            lines.append(f"{pad}{field}: {_written(value)}")
-    return lines
-
-
-def _written(value: Any) -> str:
-    """Return a value as config.json writes it; equal neighbors of a list as `3 × "linear_attention"`."""
-    if not isinstance(value, list):
-        return {True: "true", False: "false", None: "null"}.get(value, str(value)) if _plain(value) else str(value)
-    runs: list[tuple[str, int]] = []
-    for entry in value:
-        text = _written(entry)
-        if runs and runs[-1][0] == text:
-            runs[-1] = (text, runs[-1][1] + 1)
-        else:
-            runs.append((text, 1))
-    return "[" + ", ".join(text if n == 1 else f"{n} × {text}" for text, n in runs) + "]"
-
-
-def _plain(value: Any) -> bool:
-    """Whether config.json spells the value otherwise than Python."""
-    return value is None or isinstance(value, bool)
+def _screen(one: Preset, count: Mapping[str, Term]) -> Screen:
+    """Return the screen of one model: its parameters, its sizes, where they are published."""
+    total, active = count["params/total"].value, count["params/active"].value
+    headline = [f"{total:,} parameters", *([f"{active:,} active per token"] if active != total else [])]
+    text = one.config.get("text_config")
+    fields = {**(text if isinstance(text, Mapping) else {}), **one.config}
+    rows = [("model_type", str(one.config["model_type"]), "")]
+    rows += [(label, f"{fields[field]:,}", field) for field, label in SIZES if isinstance(fields.get(field), int)]
+    remarks = [f"source: {one.source}"]
+    remarks += [f"also called: {', '.join(one.aliases)}"] if one.aliases else []
+    remarks += [one.note[0].upper() + one.note[1:]] if one.note else []
+    memory = Next({"hardware": "h100", "gpus": "8", "zero": "3"}, "memory")
+    asked = (one.name, one.organisation, str(one.published))
+    return Screen(asked, headline, table=quantities(rows), remarks=remarks, next=memory)
 
 
 COMMAND = Command(
     "models",
     "The published architectures that napkin knows, or one with its citation",
     run,
+    brief="The models that napkin knows, or one with its citation",
     options=("family", "min-params", "max-params", "moe", "search"),
     arguments=("model",),
     examples=(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from napkin import formats
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
@@ -9,6 +11,8 @@ from napkin.counting.tensors import written
 from napkin.formats import Format, Integer
 from napkin.record import record
 from napkin.render.answer import Answer, Row
+from napkin.render.figures import amount, size
+from napkin.render.screen import Column, Next, Screen, Table, quantities
 from napkin.term import Term, add, constant, divide, leaf, multiply
 from napkin.training import optimizers
 from napkin.training.optimizers import Optimizer
@@ -65,8 +69,23 @@ def _of_tensor(question: OptimizerQuestion, shape: tuple[int, ...], width: Term)
         counted = [t for t in states if t.name.rpartition("/")[2] in scalars]
         terms.append(add(f"optimizer/counters/{where}", *counted))
         notes.append(f"{', '.join(sorted(scalars))}: 4 bytes a tensor each, kept on the {where}{_form(form)}")
-    title = f"{optimizer.name} for a {written(shape)} parameter of {question.dtype.name}"
-    return Answer("optimizer", title, terms, notes=notes)
+    answer = Answer("optimizer", terms=terms, notes=notes)
+    remarks = {t.name: "one number a tensor" for t in states if t.name.rpartition("/")[2] in scalars}
+    rows = [(t.name.rpartition("/")[2], size(t.value), remarks.get(t.name, "")) for t in states]
+    answer.screen = Screen(
+        (f"States that {optimizer.name} keeps", f"{written(shape)} parameter in {question.dtype.name}"),
+        (size(total.value) if states else "0 bytes: no state", f"{terms[1].value:.7g} bytes a parameter"),
+        table=quantities(rows),
+        next=_next(question),
+    )
+    return answer
+
+
+def _next(question: OptimizerQuestion) -> Next:
+    """Return what to ask next: an optimizer that keeps less, and the list from there."""
+    if question.optimizer.name == "adamw":
+        return Next({"optimizer-name": "adamw-8bit", "optimizer": None})
+    return Next({"optimizer-name": "adamw", "optimizer": None})
 
 
 def _form(form: str | None) -> str:
@@ -85,13 +104,26 @@ def _of_many(question: OptimizerQuestion, width: Term) -> Answer:
         counters = optimizers.counters(optimizer)
         if counters:
             notes.append(f"step counters, {counters} bytes a tensor, are not in it: give --shape")
-    return Answer("optimizer", f"{optimizer.name}, large parameters of {question.dtype.name}", terms, notes=notes)
+    count = question.params
+    parts = per.parts if len(optimizer.states) > 1 and per.op == "sum" else ()
+    whole = (size(terms[0].value), f"{per.value:.7g} bytes a parameter")
+    answer = Answer("optimizer", terms=terms, notes=notes)
+    answer.screen = Screen(
+        (
+            f"States that {optimizer.name} keeps",
+            f"{'large parameters' if count is None else f'{amount(count.value)} parameters'} in {question.dtype.name}",
+        ),
+        whole[1:] if count is None else whole,
+        table=quantities([(part.name.rpartition("/")[2], f"{part.value:.7g} bytes a parameter", "") for part in parts]),
+        next=_next(question),
+    )
+    return answer
 
 
 def _list() -> Answer:
     """Answer with every optimizer and what it keeps for each parameter."""
     rows: list[Row] = []
-    display: list[dict[str, str]] = []
+    cells: list[tuple[str, ...]] = []
     for optimizer in optimizers.OPTIMIZERS.values():
         sizes: dict[str, float | None] = {}
         for dtype in ("fp32", "bf16"):
@@ -100,17 +132,38 @@ def _list() -> Answer:
         states = [state.name for state in optimizer.states]
         named: Row = {"optimizer": optimizer.name, "copies": optimizer.copies, "states": states}
         rows.append({**named, **sizes, "source": optimizer.source})
-        texts = {dtype: "–" if size is None else f"{size:.7g}" for dtype, size in sizes.items()}
-        first = {"optimizer": optimizer.name, "copies": str(optimizer.copies)}
-        display.append({**first, **texts, "states": ", ".join(states) or "none"})
-    title = "bytes a parameter that each optimizer keeps, for parameters of fp32 and bf16 (–: it depends on the shape)"
-    return Answer("optimizer", title, rows=rows, display=display)
+        texts = ["by shape" if size is None else f"{size:.7g}" for size in sizes.values()]
+        cells.append((optimizer.name, *texts, _shortened(states)))
+    columns = (
+        Column("optimizer"),
+        Column("fp32", right=True),
+        Column("bf16", right=True),
+        Column("states"),
+    )
+    screen = Screen(
+        ("Bytes of state a parameter", "by the parameters' dtype"),
+        table=Table(columns, cells),
+        next=Next({"optimizer-name": "adamw", "params": "7B"}),
+        listing=True,
+    )
+    return Answer("optimizer", rows=rows, screen=screen)
+
+
+LONGEST = 40
+"""Characters of a list of states, which ends in an ellipsis where it is longer."""
+
+
+def _shortened(states: Sequence[str]) -> str:
+    """Return names separated by commas, as many as fit."""
+    count = next(n for n in range(len(states), -1, -1) if n <= 1 or len(", ".join(states[:n])) <= LONGEST)
+    return ", ".join(states[:count]) + (", …" if count < len(states) else "") or "none"
 
 
 COMMAND = Command(
     "optimizer",
     "What an optimizer keeps for each parameter: states, bytes, where step counters live",
     run,
+    brief="What an optimizer keeps for each parameter",
     options=("optimizer", "optimizer-form", "shape", "param-dtype", "params"),
     arguments=("optimizer-name",),
     defaults={"param-dtype": "fp32"},

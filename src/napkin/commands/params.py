@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
 from napkin.commands.model import read_model
@@ -9,6 +11,10 @@ from napkin.counting.params import of_vision, params
 from napkin.operations.model import Model
 from napkin.options.model import MODEL_OPTIONS, PADDED
 from napkin.render.answer import Answer
+from napkin.render.figures import share
+from napkin.render.screen import Next, Screen, Table, shares
+from napkin.term import Term
+from napkin.units import human
 
 
 def run(inputs: Inputs) -> Answer:
@@ -26,13 +32,74 @@ def answer(model: Model, mtp: bool) -> Answer:
         answer.notes.append("active: everything but the routed experts that a token does not choose")
     if model.tied:
         answer.notes.append("tied embeddings: the head is the token embedding, which is counted once")
+    answer.screen = _screen(model, counted)
     return answer
+
+
+def _screen(model: Model, counted: Mapping[str, Term]) -> Screen:
+    """Return the screen: the total, what a token uses of it, and what it consists of."""
+    total, active = counted["params/total"].value, counted["params/active"].value
+    headline = [f"{total:,} parameters"]
+    if active != total:
+        headline.append(f"{active:,} active per token ({share(active / total)})")
+    else:
+        headline.append(human(total, "param").replace(" parameters", ""))
+    memory = Next(command="memory", keep=("model",), changes={"hardware": "h100", "gpus": "8", "zero": "3"})
+    return Screen((f"Parameters of {model.name}",), headline, table=_parts(model, counted), next=memory)
+
+
+PARTS = (
+    ("params/embedding", "token embedding"),
+    ("params/outside_layers", "outside the layers"),
+    ("params/lm_head", "LM head"),
+)
+"""What a model has besides its layers."""
+OF_EXPERTS = (
+    ("params/experts", "  routed experts"),
+    ("params/shared_experts", "  shared experts"),
+    ("params/router", "  routers"),
+)
+"""What the layers of a mixture of experts contain, in addition to attention and norms."""
+MOST_KINDS = 6
+"""Layer types that are listed one by one."""
+
+
+def _parts(model: Model, counted: Mapping[str, Term]) -> Table:
+    """Return the table of what the parameters belong to, with shares of the total."""
+    total = counted["params/total"].value
+    kinds = [term for path, term in counted.items() if path.startswith("params/layers/") and term.value]
+    rows = [("layers", counted["params/layers"], "")]
+    if len(kinds) == 1:
+        rows = [("layers", kinds[0], _times(kinds[0]))]
+    elif len(kinds) <= MOST_KINDS:
+        words = (term.name.removeprefix("params/layers/").replace("_", " ") for term in kinds)
+        rows += [(f"  {word}", term, _times(term)) for word, term in zip(words, kinds, strict=True)]
+    rows += [(label, counted[path], "included in the layers") for path, label in OF_EXPERTS if path in counted]
+    positions = "position embedding, " if "params/position_embedding" in counted else ""
+    remarks = {
+        "params/embedding": "shared with the LM head" if model.tied else "",
+        "params/outside_layers": f"{positions}final norm",
+    }
+    rows += [(label, counted[path], remarks.get(path, "")) for path, label in PARTS if path in counted]
+    return shares([(label, _short(term), term.value / total, said) for label, term, said in rows if term.value])
+
+
+def _times(term: Term) -> str:
+    """Return how many equal layers there are, and the parameters of each."""
+    count, one = term.parts
+    return f"{count.value:,} × {human(one.value, 'param').replace(' parameters', '')}"
+
+
+def _short(term: Term) -> str:
+    """Return a count of parameters: `8.030 B`."""
+    return human(term.value, "param").removesuffix(" parameters")
 
 
 COMMAND = Command(
     "params",
     "Parameters of a model, exactly: total, active, tables, layers, each weight's shape",
     run,
+    brief="Parameters of a model, exactly",
     options=(*MODEL_OPTIONS, *PADDED, "tp", "mtp"),
     arguments=("model",),
     examples=("params llama3-8b", "params deepseek-v3 --mtp", "params configs/models/gpt2.yaml --explain"),

@@ -10,6 +10,7 @@ from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
 from napkin.commands.machine import element_format, read_dtype, read_hardware, read_hardware_table, read_roof
 from napkin.commands.model import read_model, read_sequence
+from napkin.commands.screens.roofline import of_model, of_operation, of_transfer
 from napkin.commands.small import read_matmul, shape_terms
 from napkin.counting import flops
 from napkin.errors import NapkinError, did_you_mean
@@ -71,12 +72,13 @@ class ModelQuestion:
 
 @record
 class TransferQuestion:
-    """Bytes over a link; `memory`: the accelerator's own bandwidth, where one is named."""
+    """Bytes over a link; `memory`: the bandwidth of `hardware`'s own memory, where one is named."""
 
     size: Term
     link: str
     rate: Term
     memory: Term | None
+    hardware: str
 
 
 # --- the question ----------------------------------------------------------------------------------------------------
@@ -155,10 +157,10 @@ def _read_transfer(inputs: Inputs) -> TransferQuestion:
     text = inputs.text("size", "how many bytes, e.g. 80GB")
     size = leaf("bytes/total", parsed(units.size, text, "SIZE"), "byte", GIVEN)
     name, rate = _read_link(inputs)
-    memory = None
-    if inputs.has("hardware"):
-        memory = read_hardware(inputs).term("memory_bandwidth", "memory_bandwidth")
-    return TransferQuestion(size, name, rate, memory)
+    if not inputs.has("hardware"):
+        return TransferQuestion(size, name, rate, None, "")
+    hardware = read_hardware(inputs)
+    return TransferQuestion(size, name, rate, hardware.term("memory_bandwidth", "memory_bandwidth"), hardware.name)
 
 
 def _read_link(inputs: Inputs) -> tuple[str, Term]:
@@ -180,35 +182,46 @@ def _answer_elementwise(question: ElementwiseQuestion) -> Answer:
     """Answer for an elementwise function."""
     function, roof = question.function, question.roof
     work, moved = roofline.elementwise(function, question.elements, roof.width)
-    title = f"{function} of {question.elements:,} elements in {roof.dtype} on {roof.hardware}"
-    answer = _bounded(title, work, moved, roof)
+    answer = _bounded(work, moved, roof)
     answer.notes.append(f"the intensity of {function} does not depend on its size: {roofline.ELEMENTWISE[function][1]}")
+    asked = f"{function} of {question.elements:,} elements"
+    answer.screen = of_operation((asked, *_where(roof)), _by_path(answer), str(answer.verdict))
     return answer
+
+
+def _where(roof: Roof) -> tuple[str, str]:
+    """Return the number format and the accelerator as clauses of a question."""
+    return roof.dtype, roof.hardware
+
+
+def _by_path(answer: Answer) -> dict[str, Term]:
+    return {term.name: term for term in answer.terms}
 
 
 def _answer_matmul(question: MatmulQuestion) -> Answer:
     """Answer for a matmul, with the batch from which on it is compute bound."""
     roof, one = question.roof, question.one
     work, moved = roofline.product_terms(one, roof.width, question.out)
-    answer = _bounded(f"{question.title} in {roof.dtype} on {roof.hardware}", work, moved, roof)
+    answer = _bounded(work, moved, roof)
     answer.terms += tuple(shape_terms(one))
+    rows_are = "rows (m)" if question.operation == "matmul" else "vectors at once"
     if question.operation != "dot":
-        _add_smallest_batch(answer, question)
+        _add_smallest_batch(answer, question, rows_are)
+    answer.screen = of_operation((question.title, *_where(roof)), _by_path(answer), str(answer.verdict), rows_are)
     return answer
 
 
-def _add_smallest_batch(answer: Answer, question: MatmulQuestion) -> None:
+def _add_smallest_batch(answer: Answer, question: MatmulQuestion, rows_are: str) -> None:
     """Add the fewest rows (for a matvec: vectors) at which the same weights are compute bound."""
     one, is_matmul = question.one, question.operation == "matmul"
     ridge = next(t for t in answer.terms if t.name == "ridge")
     rows = one if is_matmul else gemm("matvec", 1, one.k, one.m)  # y = W·x is one row xᵀ·Wᵀ
     least = roofline.smallest_batch(rows, question.roof.width, question.out, ridge)
-    what = "rows m" if is_matmul else "vectors at once"
     if least is None:
-        answer.notes.append(f"no number of {what} makes it compute bound: k and n are too small for this ridge")
+        answer.notes.append(f"no number of {rows_are} makes it compute bound: k and n are too small for this ridge")
     else:
         answer.terms += (least,)
-        answer.notes.append(f"from {human(least.value, '1')} {what} on, it is compute bound")
+        answer.notes.append(f"from {human(least.value, '1')} {rows_are} on, it is compute bound")
 
 
 def _answer_model(question: ModelQuestion) -> Answer:
@@ -220,18 +233,18 @@ def _answer_model(question: ModelQuestion) -> Answer:
     found = roofline.bound_of_all(worked, moved, roof.peak, roof.bandwidth)
     terms = [*(found[key] for key in QUANTITIES), found["intensity"].parts[0], found["intensity"].parts[1]]
     terms += [*worked.values(), *moved.values()]
-    shape = f"{question.sequences:,} × {question.seq:,} tokens"
+    rows = [_row(name, worked.get(name), size, found, roof) for name, size in moved.items()]
     answer = Answer(
         "roofline",
-        f"{question.model.name}, forward over {shape} in {roof.dtype} on {roof.hardware}",
-        terms,
-        rows=[_row(name, worked.get(name), size, found, roof) for name, size in moved.items()],
+        terms=terms,
+        rows=rows,
         units={"flops": "FLOP", "bytes": "byte", "intensity": "FLOP/byte", "time": "second"},
         verdict=roofline.verdict(found),
-        listed=False,
         notes=["each operation is a kernel of its own, attention is flash; backward takes about twice both"],
     )
-    answer.pictures = tuple(f"  {t.name.ljust(15)}  {human(t.value, t.unit)}" for t in terms[: len(QUANTITIES)])
+    shape = f"{question.sequences:,} × {question.seq:,} tokens"
+    asked = (f"Forward pass of {question.model.name}", shape, *_where(roof))
+    answer.screen = of_model(asked, _by_path(answer), str(answer.verdict), rows)
     return answer
 
 
@@ -250,11 +263,11 @@ def _row(name: str, worked: Term | None, moved: Term, found: dict[str, Term], ro
     }
 
 
-def _bounded(title: str, work: Term, moved: Term, roof: Roof) -> Answer:
+def _bounded(work: Term, moved: Term, roof: Roof) -> Answer:
     """Answer with the bounds of FLOPs and bytes."""
     found = roofline.bounds(work, moved, roof.peak, roof.bandwidth)
     terms = [*(found[key] for key in QUANTITIES), work, moved]
-    return Answer("roofline", title, terms, verdict=roofline.verdict(found))
+    return Answer("roofline", terms=terms, verdict=roofline.verdict(found))
 
 
 def _answer_transfer(question: TransferQuestion) -> Answer:
@@ -264,7 +277,9 @@ def _answer_transfer(question: TransferQuestion) -> Answer:
     if question.memory is not None:
         memory = roofline.transfer(question.size, question.memory, "time/memory")
         terms += [memory, divide("slower", over, memory)]
-    return Answer("roofline", f"{human(question.size.value, 'byte')} over {question.link}", terms)
+    answer = Answer("roofline", terms=terms)
+    answer.screen = of_transfer(_by_path(answer), question.link, f"memory of {question.hardware}")
+    return answer
 
 
 def _run_elementwise(inputs: Inputs, function: str) -> Answer:
@@ -292,6 +307,7 @@ COMMAND = Command(
     "roofline",
     "Compute or memory bound: an operation or a model's operations against the accelerator's ridge",
     run,
+    brief="Compute or memory bound, on this accelerator",
     options=(*MODEL_OPTIONS, "hardware", "hardware-file", "profile", "dtype", "out-dtype", "batch", "seq", "link"),
     arguments=("model", "size"),
     examples=(

@@ -9,6 +9,8 @@ from napkin.commands import wrapped
 from napkin.commands.command import Command
 from napkin.commands.compare import HEADLINES
 from napkin.commands.inputs import Inputs
+from napkin.commands.moved import Moved
+from napkin.commands.screens.sensitivity import screen
 from napkin.commands.wrapped import Changes, Question
 from napkin.errors import NapkinError
 from napkin.inputs import limits as limits_room
@@ -17,57 +19,16 @@ from napkin.options.option import Option
 from napkin.options.ranges import is_whole, written
 from napkin.options.registry import OPTIONS
 from napkin.planning import attribution
-from napkin.record import record, replace
-from napkin.render.answer import Answer, Row
+from napkin.record import replace
+from napkin.render.answer import Answer
 from napkin.render.chart import Chart, Series
+from napkin.render.figures import share
 from napkin.render.scale import axis, titled
-from napkin.units import human
 
 REACH = 64.0
 """A decision's flip is searched between 1/64 and 64 times the present value."""
 
 Asked = Callable[[Changes], "Answer | None"]
-
-
-@record
-class Moved:
-    """One input moved both ways.
-
-    value       of the input, as asked             low, high   (input, answer) where it is lower and higher, or None
-    swing       between the least and the largest answer
-    elasticity  d log(answer) / d log(input)       jump        it could only be halved or doubled
-    estimated   it is an estimate, moved over its interval
-    flip        the nearest value at which the decision changes, and the decision there
-    """
-
-    option: Option
-    value: float
-    low: tuple[float, float] | None
-    high: tuple[float, float] | None
-    swing: float
-    elasticity: float | None
-    jump: bool
-    estimated: bool = False
-    flip: attribution.Flip | None = None
-
-    def row(self, decided: bool) -> Row:
-        """Return the row of the answer; decided: whether a decision is watched."""
-        low, high = self.low or (None, None), self.high or (None, None)
-        flip = {"flip": self.flip.value if self.flip else None, "becomes": self.flip.word if self.flip else None}
-        return {
-            "input": self.option.name,
-            "value": self.value,
-            "low": low[0],
-            "high": high[0],
-            "at_low": low[1],
-            "at_high": high[1],
-            "swing": self.swing,
-            "elasticity": self.elasticity,
-            "unit": self.option.unit,
-            "jump": self.jump,
-            "estimated": self.estimated,
-            **(flip if decided else {}),
-        }
 
 
 def run(inputs: Inputs) -> Answer:
@@ -107,14 +68,16 @@ def run(inputs: Inputs) -> Answer:
     moved.sort(key=lambda one: -one.swing)
     answer = Answer(
         inputs.command.name,
-        f"{command.name}: {path} is {human(value, unit)}; each input moved by {change:.3g} of itself",
-        [one for one in base.terms if one.name == path],
+        terms=[one for one in base.terms if one.name == path],
         rows=[one.row(decide is not None) for one in moved],
-        display=_display(moved, unit, decide is not None),
         inputs=base.inputs,
         notes=base.notes,
         verdict=decide({}) if decide is not None else None,
     )
+    asked_for = [f"What moves {path} of {command.name}", f"each input by ±{share(float(change))}"]
+    asked_for += [f"estimated {one.option.name} over its interval" for one in moved if one.estimated]
+    asked_for += [inputs.text(name) for name in ("limit", "against") if inputs.has(name)]
+    answer.screen = screen(asked_for, path, value, unit, moved, answer.verdict)
     answer.extra["columns"] = answer.units = {"at_low": unit, "at_high": unit, "swing": unit}
     jumped = [one.option.name for one in moved if one.jump]
     if jumped:
@@ -258,26 +221,6 @@ def _flip(decide: Decision, option: Option, now: float) -> attribution.Flip | No
     return attribution.flip(lambda x: decide({option.name: written(option, x)}), now, low, high, whole)
 
 
-def _display(moved: list[Moved], unit: str, decided: bool) -> list[dict[str, str]]:
-    """Return the table that a person reads: every value in its own unit."""
-
-    def shown(value: float | None, in_unit: str) -> str:
-        return "–" if value is None else human(value, in_unit)
-
-    table = []
-    for one in moved:
-        of, low, high = one.option.unit, one.low or (None, None), one.high or (None, None)
-        line = {"input": one.option.name, "value": shown(one.value, of)}
-        line |= {"low": shown(low[0], of), "high": shown(high[0], of)}
-        line |= {"at low": shown(low[1], unit), "at high": shown(high[1], unit)}
-        line |= {"elasticity": "–" if one.elasticity is None else f"{one.elasticity:+.3f}"}
-        if decided:
-            line |= {"flips at": shown(one.flip.value if one.flip else None, of)}
-            line |= {"becomes": one.flip.word or "" if one.flip else ""}
-        table.append(line)
-    return table
-
-
 def _charts(command: Command, moved: list[Moved], path: str, value: float, unit: str) -> list[Chart]:
     """Draw a tornado: the answer with each input lowered and raised, the widest on top."""
     moving = [one for one in moved if one.swing]
@@ -296,6 +239,7 @@ COMMAND = Command(
     "sensitivity",
     "Which input moves an answer most (a tornado), and the value of each input at which a decision flips",
     run,
+    brief="Which input moves an answer most",
     options=("change", "vary", "limit", "against", "show", *DRAWS),
     defaults={"change": "10%"},
     examples=(

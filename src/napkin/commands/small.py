@@ -17,10 +17,12 @@ from napkin.operations.work import Gemm, gemm
 from napkin.options.option import parsed
 from napkin.record import record
 from napkin.render.answer import Answer
+from napkin.render.screen import Next, Screen, quantities
 from napkin.term import Term, add, constant, divide, leaf, multiply
 from napkin.training import optimizers
 from napkin.training.optimizers import Optimizer
 from napkin.training.precision import Precision, precision
+from napkin.units import human
 
 
 @record
@@ -130,7 +132,16 @@ def _flops_of_matmul(one: Gemm) -> Answer:
     """Answer with the FLOP of one matmul: 2·m·k·n."""
     flops = linear.product_term(one, "flops/forward")
     note = "one matmul is counted; in training, backward makes two more of the same size"
-    return Answer("flops", _written(one), [flops.renamed("flops/total"), flops, *shape_terms(one)], notes=[note])
+    return Answer(
+        "flops",
+        terms=[flops.renamed("flops/total"), flops, *shape_terms(one)],
+        notes=[note],
+        screen=Screen(
+            (_written(one),),
+            (human(flops.value, "FLOP"), f"{human(3 * flops.value, 'FLOP')} in training, with its backward pass"),
+            next=Next({"hardware": "h100"}, "roofline"),
+        ),
+    )
 
 
 def _flops_of_stack(stack: LinearStack) -> Answer:
@@ -143,18 +154,35 @@ def _flops_of_stack(stack: LinearStack) -> Answer:
     params, batch = leaf("params/total", weights, "param", "true"), leaf("batch", stack.batch, "1")
     six = constant("6", 6, "FLOP/param", "2 forward and 4 backward a weight and example")
     total = add("flops/total", forward, backward)
-    terms = [
-        total,
-        forward,
-        backward,
-        of_data,
-        add("flops/total/of_data", forward, of_data),
-        divide("flops/per_example", total, batch),
-        multiply("flops/6nd", six, params, batch),
-        params,
-    ]
-    note = "flops/backward counts the gradient of the input too; plain data asks for none: flops/backward/of_data"
-    return Answer("flops", stack.title, terms, notes=[note])
+    total_of_data = add("flops/total/of_data", forward, of_data)
+    each = divide("flops/per_example", total, batch)
+    rows = (
+        ("forward pass", human(forward.value, "FLOP"), ""),
+        ("backward pass", human(backward.value, "FLOP"), "gradients of weights and inputs"),
+        ("without the input's gradient", human(total_of_data.value, "FLOP"), "which plain data does not need"),
+        ("per example", human(each.value, "FLOP"), ""),
+        ("parameters", f"{weights:,}", "without biases"),
+    )
+    return Answer(
+        "flops",
+        terms=[
+            total,
+            forward,
+            backward,
+            of_data,
+            total_of_data,
+            each,
+            multiply("flops/6nd", six, params, batch),
+            params,
+        ],
+        notes=["flops/backward counts the gradient of the input too; plain data asks for none: flops/backward/of_data"],
+        screen=Screen(
+            (f"One training step of {stack.title}",),
+            (human(total.value, "FLOP"),),
+            table=quantities(rows),
+            next=Next(command="memory"),
+        ),
+    )
 
 
 def _mfu_of_matmul(question: MeasuredMatmul) -> Answer:
@@ -162,20 +190,33 @@ def _mfu_of_matmul(question: MeasuredMatmul) -> Answer:
     one, hardware, dtype = question.one, question.hardware, question.dtype
     flops = linear.product_term(one, "flops/total")
     rate = divide("rate", flops, question.time)
-    mfu = divide("mfu", rate, hardware.term(f"peak/{peak_name(dtype)}", "peak"))
+    peak = hardware.term(f"peak/{peak_name(dtype)}", "peak")
+    mfu = divide("mfu", rate, peak)
     word = verdict_of(mfu.value)
     notes = []
     if dtype == "fp32" and "tf32" in hardware.peaks:
         notes.append("fp32 is the rate of the vector units; with TF32 allowed in fp32 matmuls, ask for --dtype tf32")
     if word == "impossible":
         notes.append("above the dense peak: the time, the shape, the dtype or the accelerator is not what was given")
+    rows = (
+        ("speed", human(rate.value, "FLOP/s"), f"of {human(peak.value, 'FLOP/s')} dense {dtype} peak"),
+        ("compute", human(flops.value, "FLOP"), ""),
+        ("time", human(question.time.value, "second"), ""),
+    )
     return Answer(
         "mfu",
-        f"{_written(one)} in {dtype} on {hardware.name}",
-        [mfu, rate, flops, question.time, *shape_terms(one)],
+        terms=[mfu, rate, flops, question.time, *shape_terms(one)],
         verdict=word,
         status=BROKEN if word == "impossible" else OK,
         notes=notes,
+        screen=Screen(
+            (_written(one), dtype, hardware.name),
+            (f"MFU {human(mfu.value, '1')}", word.upper()),
+            word,
+            quantities(rows, right=False),
+            remarks=notes[:1],
+            next=Next({"time": None}, "roofline"),
+        ),
     )
 
 

@@ -9,6 +9,7 @@ from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
 from napkin.commands.layout import divisions
 from napkin.commands.model import read_model
+from napkin.commands.screens.step import screen
 from napkin.commands.step_model import StepQuestion, memory_terms, read_step
 from napkin.evidence.utilization import utilization_terms
 from napkin.inputs.hardware import Hardware
@@ -53,9 +54,10 @@ def answer(question: StepQuestion, with_memory: bool = True, draw: bool = False)
     found = prediction.step(model)
     half, close = prediction.half_width(question.confidence, named=question.stack_named)
     terms = [found.time, *parts_of(found), *utilization_terms(model, setup, prediction.peak, found)]
+    fit: str | None = None
     notes: list[str] = []
     if with_memory:
-        memory, notes = memory_terms(model, setup, question.implementation, question.hardware.capacity)
+        memory, fit, notes = memory_terms(model, setup, question.implementation, question.hardware.capacity)
         terms += memory
     answer = Answer("step", _title(question), terms, notes=notes, verdict=_binding(found))
     if next(term.value for term in terms if term.name == "mfu") > 1:
@@ -65,8 +67,8 @@ def answer(question: StepQuestion, with_memory: bool = True, draw: bool = False)
         {"id": one.id, "source": one.source, "distance": round(far, 2), "error": round(math.expm1(one.error), 4)}
         for far, one in close
     ]
-    answer.pictures = tuple(_bars(found))
     answer.notes += _remarks(question, half, [one.id for _, one in close])
+    answer.screen = screen(question, answer, found.time.parts, fit)
     if draw:
         from napkin.commands.timeline import charts
 
@@ -110,16 +112,6 @@ def _binding(found: StepTime) -> str:
     return BINDS[max(BINDS, key=lambda name: parts[name])]
 
 
-def _bars(found: StepTime) -> list[str]:
-    """Return the breakdown as bars of text."""
-    whole = found.time.value
-    lines = []
-    for part in found.time.parts:
-        share = part.value / whole
-        lines.append(f"  {part.name.removeprefix('step/'):14} {share:6.1%}  {'█' * round(40 * share)}")
-    return lines
-
-
 def _title(question: StepQuestion) -> str:
     """Return the question in one line."""
     layout = question.setup.layout
@@ -151,6 +143,7 @@ COMMAND = Command(
     "step",
     "Seconds of one training step: compute, memory traffic, communication, bubble, optimizer, and what binds",
     run,
+    brief="Seconds of a training step, and where they go",
     options=(
         *MODEL_OPTIONS,
         *PADDED,

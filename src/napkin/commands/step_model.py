@@ -97,18 +97,18 @@ def _read_stack(inputs: Inputs, setup: Setup) -> str:
 
 def memory_terms(
     model: Model, setup: Setup, implementation: str, capacity: int | None = None
-) -> tuple[list[Term], list[str]]:
-    """Return memory/total and what is to say about it: where the memory model does not know the architecture, or where
-    the step does not surely fit in `capacity` bytes."""
+) -> tuple[list[Term], str | None, list[str]]:
+    """Return memory/total, the verdict on it, and what is to say about it: where the memory model does not know the
+    architecture, or where the step does not surely fit in `capacity` bytes."""
     from napkin.planning.verdicts import FITS, evaluate
 
     try:
         found = evaluate(model, setup, implementation, capacity, False)
     except Refused as problem:
-        return [], [f"memory/total is omitted: {problem.message}"]
+        return [], None, [f"memory/total is omitted: {problem.message}"]
     notes = []
     if capacity is not None and found.verdict != FITS:
         used = human(found.reported.used.value, "byte")
         notes.append(f"memory: {found.verdict}: {used} of {human(capacity, 'byte')}")
         notes.append("napkin memory with the same options lists what would make it fit")
-    return [found.reported.used.renamed("memory/total")], notes
+    return [found.reported.used.renamed("memory/total")], found.verdict, notes

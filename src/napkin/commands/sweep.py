@@ -2,43 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from napkin.commands import wrapped
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
+from napkin.commands.screens.sweep import chosen, screen
+from napkin.commands.sweep_point import Point, value_of
 from napkin.errors import NapkinError
 from napkin.options.files import DRAWS
-from napkin.options.option import Option, Parsed
+from napkin.options.option import Option
 from napkin.options.ranges import MOST_VALUES, values
 from napkin.record import record
-from napkin.render.answer import Answer, Quantities, Row, Shown, end_path
+from napkin.render.answer import Answer, Row, Shown, end_path
 from napkin.render.chart import Chart, Series
 from napkin.render.scale import axis, titled
-from napkin.units import human
-
-_COLUMNS = 5
-"""Quantities that a person is shown where none is named; --csv and --json have all that change."""
 
 Axis = tuple[Option, list[str] | list[bool]]
-
-
-@record
-class Point:
-    """One question of a sweep: the text of each swept option, and its answer, or why there is none."""
-
-    changes: Mapping[str, str | bool]
-    answer: Answer | None
-    problem: NapkinError | None = None
-
-    @property
-    def quantities(self) -> Quantities:
-        """What was found: path → (value, unit)."""
-        return {} if self.answer is None else self.answer.quantities()
-
-    def value(self, option: Option) -> Parsed:
-        """Return what the text of a swept option says, in base units."""
-        return _value(option, self.changes[option.name])
 
 
 def run(inputs: Inputs) -> Answer:
@@ -88,37 +68,26 @@ def _answer(name: str, command: Command, axes: Sequence[Axis], points: Sequence[
     kept = named or moving or [next(iter(units))]
     verdicts = any(answer.verdict for answer in answers)
     failed = len(answers) < len(points)
-    shown = [p for p in kept if named or p.rpartition("/")[2] not in ("low", "high")][: None if named else _COLUMNS]
+    shown = chosen(kept, bool(named))
     rows: list[Row] = []
-    display: list[dict[str, str]] = []
     for point, got in zip(points, found, strict=True):
         verdict = {"verdict": point.answer.verdict if point.answer is not None else None} if verdicts else {}
         why = {"why": point.problem.message if point.problem is not None else None} if failed else {}
         numbers = {path: got[path][0] if path in got else None for path in kept}
         rows.append({**{one.name: point.value(one) for one in options}, **numbers, **verdict, **why})
-        texts = {one.name: str(point.changes[one.name]).lower().strip() for one in options}
-        texts |= {path: human(*got[path]) if path in got else "–" for path in shown}
-        display.append({**texts, **{name: word or "" for name, word in {**verdict, **why}.items()}})
-    text = " and ".join(f"{option.name} ({len(listed)} values)" for option, listed in axes)
-    result = Answer(name, f"{command.name} over {text}", rows=rows, display=display)
+    more = len([p for p in kept if p.rpartition("/")[2] not in ("low", "high")]) - len(shown)
+    result = Answer(name, rows=rows, screen=screen(command.name, points, shown, more, swept))
     result.units = {**{option.name: option.unit for option in options}, **{p: units[p] for p in kept}}
     result.extra["columns"] = result.units
     result.inputs = {
         option: one for option, one in answers[0].inputs.items() if option not in swept and one.origin != "solved"
     }
     for option, listed in axes:
-        result.inputs[option.name] = Shown([_value(option, v) for v in listed], None, "given", option.unit)
+        result.inputs[option.name] = Shown([value_of(option, v) for v in listed], None, "given", option.unit)
     result.notes = list(dict.fromkeys(note for answer in answers for note in answer.notes))
-    hidden = len([p for p in kept if p.rpartition("/")[2] not in ("low", "high")]) - len(shown)
-    if hidden > 0:
-        result.notes.append(f"{hidden} more quantities change; --show names them, --csv and --json have all")
     charts = Panels(command.name, options[0], options[1] if len(options) > 1 else None, points, frozenset(kept))
     result.plot = [charts.of(path, units[path]) for path in shown]
     return result
-
-
-def _value(option: Option, text: str | bool) -> Parsed:
-    return text if isinstance(text, bool) else option.parse(text)
 
 
 @record
@@ -178,7 +147,7 @@ def _ends(path: str) -> tuple[str, str]:
 
 
 def _spread(values: Sequence[float]) -> bool:
-    """Whether a logarithmic axis shows more: everything above 0, the largest far above the smallest."""
+    """Return whether a logarithmic axis shows more: everything above 0, the largest far above the smallest."""
     return bool(values) and min(values) > 0 and max(values) >= 16 * min(values)
 
 
@@ -186,6 +155,7 @@ COMMAND = Command(
     "sweep",
     "Any question over a list or range of an option, as a table (--csv, --markdown, --json) or a plot",
     run,
+    brief="Any question over a range of an option: a table or a plot",
     options=("over", "by", "show", *DRAWS),
     examples=(
         "sweep train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --over mfu=0.3..0.6:0.05",

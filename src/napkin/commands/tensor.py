@@ -3,17 +3,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from napkin import formats, units
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
 from napkin.counting import tensors
-from napkin.counting.tensors import View
+from napkin.counting.tensors import TensorView
 from napkin.errors import NapkinError
 from napkin.formats import Format, Integer
 from napkin.options.option import parsed
 from napkin.options.parsers import selection
 from napkin.record import record
 from napkin.render.answer import Answer
+from napkin.render.figures import size
+from napkin.render.screen import Next, Screen, quantities
 from napkin.term import ASSUMED, GIVEN, TRUE, Term, add, ceil_divide, constant, leaf, multiply
 
 
@@ -26,7 +30,7 @@ class TensorQuestion:
     shape: tuple[int, ...]
     form: Format | Integer
     count: Term | None
-    view: View
+    view: TensorView
     copied: bool
     offset: int | None
 
@@ -46,7 +50,7 @@ def read(inputs: Inputs) -> TensorQuestion:
     return TensorQuestion(shape, form, count, view, copied, offset)
 
 
-def _read_view(inputs: Inputs, base: View, form: Format | Integer) -> tuple[View, bool]:
+def _read_view(inputs: Inputs, base: TensorView, form: Format | Integer) -> tuple[TensorView, bool]:
     """Return the view that the options ask for, and whether it had to be copied."""
     asked = [n for n in ("slice", "permute", "transpose", "contiguous", "view", "index") if inputs.value(n)]
     if asked and isinstance(form, Format) and (form.scale or form.element_bits < 8):
@@ -97,7 +101,7 @@ def answer(question: TensorQuestion) -> Answer:
         *(leaf(f"shape/{at}", size, "1", TRUE) for at, size in enumerate(view.shape)),
         *(leaf(f"stride/{at}", stride, "1", TRUE) for at, stride in enumerate(view.strides)),
     ]
-    return Answer("tensor", _title(question, same), terms)
+    return Answer("tensor", terms=terms, screen=_screen(question, {term.name: term for term in terms}, same))
 
 
 def _product(name: str, shape: tuple[int, ...], kind: str) -> Term:
@@ -126,20 +130,64 @@ def _storage(form: Format | Integer, shape: tuple[int, ...], width: Term, name: 
     return add(name, *parts)
 
 
-def _title(question: TensorQuestion, same: bool) -> str:
-    """Return the question in one line; same: the view is the tensor."""
-    many = f"{question.count.value:,} tensors" if question.count is not None else "a tensor"
-    text = f"{many} {tensors.written(question.shape)} of {question.form.name}"
-    view = tensors.written(question.view.shape)
+def _screen(question: TensorQuestion, terms: Mapping[str, Term], same: bool) -> Screen:
+    """Return the screen: the bytes, and what the view looks like; same: the view is the tensor."""
+    view, copied = question.view, question.copied
+    total, shown, storage = (int(terms[path].value) for path in ("memory/total", "view/bytes", "storage/bytes"))
+    headline = [size(total), f"{view.elements:,} elements"]
+    if question.offset is not None:
+        headline.append(f"the element is at offset {question.offset:,}")
+    rows = [
+        (
+            "shape",
+            _tuple(view.shape),
+            "" if same else f"{'a copy' if copied else 'a view'} of {_tuple(question.shape)}",
+        ),
+        ("strides", _tuple(view.strides), "in elements"),
+    ]
+    if view.offset:
+        rows.append(("starts at", f"element {view.offset:,}", "of the storage"))
+    rows.append(("order", "contiguous" if view.contiguous else "not contiguous", _advice(view.contiguous)))
+    if shown != storage:
+        rows.append(("in the view", size(shown), f"of {size(storage)} that its storage keeps allocated"))
+    elif question.count is not None or copied:
+        rows.append(("each", size(storage), "the original is kept too" if copied else ""))
+    return Screen(_asked(question, same), headline, table=quantities(rows, right=False), next=_next(question, same))
+
+
+def _tuple(numbers: tuple[int, ...]) -> str:
+    """Return a shape or strides as torch prints them."""
+    return f"({', '.join(map(str, numbers))}{',' * (len(numbers) == 1)})"
+
+
+def _advice(is_contiguous: bool) -> str:
+    return "" if is_contiguous else "view() needs .contiguous(), which copies"
+
+
+def _next(question: TensorQuestion, same: bool) -> Next:
+    """Return what to ask next: another format, the copy that a view may need, a transpose."""
+    if not question.view.contiguous:
+        return Next({"contiguous": True, "index": None})
+    if same and len(question.shape) > 1 and question.form.name == "fp32":
+        return Next({"transpose": True, "index": None, "count": None})
+    return Next({"dtype": "bf16" if question.form.name != "bf16" else "fp32"})
+
+
+def _asked(question: TensorQuestion, same: bool) -> list[str]:
+    """Return the question as clauses; same: the view is the tensor."""
+    shape = tensors.written(question.shape)
+    many = f"{question.count.value:,} tensors" if question.count is not None else "Tensor"
+    text = f"{many} {shape}"
     if question.copied:
-        return f"{text}, copied to row-major {view}"
-    return text if same else f"{text}, seen as {view} without a copy"
+        return [text, question.form.name, f"copied to row-major {tensors.written(question.view.shape)}"]
+    return [text, question.form.name, *([] if same else [f"seen as {tensors.written(question.view.shape)}, no copy"])]
 
 
 COMMAND = Command(
     "tensor",
     "A tensor's bytes, strides, views and offsets; offsets and strides are in elements",
     run,
+    brief="A tensor's bytes, strides, views and offsets",
     options=("dtype", "count", "slice", "permute", "transpose", "contiguous", "view", "index"),
     arguments=("size",),
     defaults={"dtype": "fp32"},

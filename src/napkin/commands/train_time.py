@@ -13,6 +13,7 @@ from napkin.commands.train_time_question import TrainTimeQuestion
 from napkin.counting.six_n import six_n
 from napkin.errors import BROKEN, OK, NapkinError
 from napkin.inputs.hardware import Hardware
+from napkin.options.option import choice
 from napkin.options.training import STEP_MODEL
 from napkin.render.answer import Answer, Shown
 from napkin.term import Term, divide, multiply
@@ -41,6 +42,7 @@ def read(inputs: Inputs) -> TrainTimeQuestion:
     if inputs.has("budget") and price is None:
         raise NapkinError("--budget needs --price", "add --price, USD per GPU-hour")
     budget = inputs.term("budget") if inputs.has("budget") else None
+    _check_asked(inputs, known)
     layout = [f"--{name}" for name in PREDICTS if name in inputs]
     if layout and ("mfu" in known or "gpus" not in known):
         unused = "--mfu is given" if "mfu" in known else "without --gpus there is no layout to estimate the MFU of"
@@ -69,6 +71,20 @@ def read(inputs: Inputs) -> TrainTimeQuestion:
         step=step,
         named=named,
     )
+
+
+def _check_asked(inputs: Inputs, known: Mapping[str, Term]) -> None:
+    """Refuse what --min or --max asks for where it is given too; what is left out is answered with or without them."""
+    asked = [(word, name) for word in ("min", "max") if (name := inputs.text_or_none(word)) is not None]
+    if len(asked) > 1:
+        raise NapkinError("--min and --max ask different things", "ask one at a time")
+    for word, name in asked:
+        given = {"time": "within", "cost": "budget"}.get(name, name)
+        if given in inputs or name in known:
+            shown = "the model" if name == "params" and given not in inputs else f"--{given}"
+            raise NapkinError(f"--{word} {name} asks for what {shown} gives", "leave out one of the two")
+    if ("min", "cost") in asked:
+        inputs.need("price", "USD per GPU-hour")
 
 
 def _read_known(inputs: Inputs) -> tuple[dict[str, Term], Term | None, str]:
@@ -211,6 +227,7 @@ COMMAND = Command(
     "train-time",
     "How long a training run takes; leave out something else and give --within to solve for that",
     run,
+    brief="How long a run takes, what it costs, or what it needs",
     options=(
         "params",
         "active-params",
@@ -223,6 +240,8 @@ COMMAND = Command(
         "goodput",
         "within",
         "budget",
+        "min",
+        "max",
         "price",
         "power-overhead",
         "pue",
@@ -235,10 +254,12 @@ COMMAND = Command(
         *PREDICTS,
     ),
     arguments=("model",),
+    reads={"max": choice("params", "tokens")},
     defaults={"power-overhead": "1.3", "pue": "1.1", "carbon-intensity": "0.385"},
     examples=(
         "train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --mfu 0.5",
         "train-time --params 70B --tokens 15T --hardware h100 --mfu 0.4 --within 30d",
+        "train-time --params 70B --tokens 15T --hardware h100 --within 60d --min gpus",
         "train-time llama3-70b --tokens 15T --gpus 1024 --hardware h100 --mfu 0.4 --flops palm --seq 8192",
         "train-time --params 7B --gpus 256 --hardware a100 --mfu 0.45 --price 2 --budget 2000000",
     ),

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from napkin.commands.command import Command
 from napkin.commands.confidence import read_confidence
 from napkin.commands.inputs import Inputs
+from napkin.commands.screens.validate import UNITS, screen
 from napkin.errors import NapkinError
 from napkin.evidence import facts, footprint, validate, validate_runs
 from napkin.evidence.compared import Compared
-from napkin.evidence.error_statistics import Errors, by_group, by_quantity, errors_of
+from napkin.evidence.error_statistics import ErrorStatistics, by_group, by_quantity, errors_of
 from napkin.evidence.published import Published
 from napkin.evidence.published import read as read_published
 from napkin.options.files import DRAWS
@@ -21,12 +21,8 @@ from napkin.render.chart import Chart, Series
 from napkin.render.scale import axis, titled
 from napkin.term import SEEN, Term, leaf
 
-UNITS = {
-    "step_seconds": "second",
-    "tokens_per_second_per_gpu": "token/s/GPU",
-    "mfu": "1",
-    "device_hours": "GPU-hour",
-}
+MOST_OWN = 15
+"""Rows of a user's own file that are shown."""
 
 
 @record
@@ -51,7 +47,7 @@ class SourceErrors:
 
     quantity: str
     source: str
-    errors: Errors
+    errors: ErrorStatistics
 
 
 def run(inputs: Inputs) -> Answer:
@@ -74,8 +70,10 @@ def read(inputs: Inputs) -> ValidateQuestion:
 
 
 def _read_worst(inputs: Inputs) -> int:
-    """Return how many of the worst rows to show."""
-    text = inputs.text("worst")
+    """Return how many of the worst rows to show: none unless asked for, all that fit a screen of a user's own."""
+    text = inputs.text_or_none("worst")
+    if text is None:
+        return MOST_OWN if inputs.has("file") else 0
     if not (text.isascii() and text.isdigit() and len(text) < 6):
         raise NapkinError(f"--worst: {text[:40]!r} is not a whole number", "for example --worst 20")
     return int(text)
@@ -86,11 +84,10 @@ def answer(question: ValidateQuestion) -> Answer:
     compared = _compared(question)
     terms, sources = _statistics(compared)
     where = question.path or "the shipped evidence"
-    answer = Answer("validate", f"predicted against measured: {len(compared):,} rows of {where}", terms)
+    answer = Answer("validate", terms=terms)
     answer.rows = [_row(one) for one in compared]
-    answer.display = _display(compared, question.worst)
     answer.extra["sources"] = [_source_row(one) for one in sources]
-    answer.pictures = _by_source(sources)
+    answer.screen = screen(where, question.confidence, compared, question.worst, question.path)
     kind = "fitted to every row" if question.inside else "fitted with the row's own source held out"
     answer.notes.append(f"constants {kind}; intervals of {question.confidence:.0%}")
     suspects = sum(1 for one in compared if one.suspect)
@@ -168,35 +165,6 @@ def _source_row(one: SourceErrors) -> Row:
     }
 
 
-def _by_source(sources: Sequence[SourceErrors]) -> tuple[str, ...]:
-    """Return the statistics by source as lines."""
-    lines = ["  by source                                    rows  median    mean     p90    bias  covered"]
-    for one in sources:
-        found = one.errors
-        covered = "       " if found.coverage is None else f"{found.coverage:7.0%}"
-        lines.append(
-            f"  {one.source[:20]:20} {one.quantity[:24]:24} {found.rows:4} {found.median:7.1%} "
-            f"{found.mean:7.1%} {found.p90:7.1%} {found.bias:+7.1%}  {covered}"
-        )
-    return tuple(lines)
-
-
-def _display(compared: Sequence[Compared], count: int) -> list[dict[str, str]]:
-    """Return the worst rows as people read them."""
-    known = [one for one in compared if one.error is not None and not one.suspect]
-    ranked = sorted(known, key=lambda one: -abs(math.log((one.predicted or 1) / (one.measured or 1))))
-    return [
-        {
-            "worst rows": one.id[:70],
-            "quantity": one.quantity,
-            "predicted": f"{one.predicted:.4g}",
-            "measured": f"{one.measured:.4g}",
-            "error": f"{one.error:+.1%}",
-        }
-        for one in ranked[:count]
-    ]
-
-
 def _scatter(compared: Sequence[Compared]) -> list[Chart]:
     """Draw predicted against measured, one panel a quantity."""
     charts = []
@@ -229,8 +197,9 @@ COMMAND = Command(
     "validate",
     "Predicted against measured for published runs, each with its own source held out",
     run,
+    brief="Predicted against measured, for published runs",
     options=("confidence", "in-sample", "worst", *DRAWS),
     arguments=("file",),
-    defaults={"confidence": "90", "worst": "10"},
+    defaults={"confidence": "90"},
     examples=("validate", "validate --confidence 80 --worst 5"),
 )

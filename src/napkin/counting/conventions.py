@@ -38,7 +38,7 @@ SOURCES = {
 
 
 def per_token(model: Model, over: Works, name: str, mtp: bool = False) -> Term:
-    """FLOPs per token, forward and backward, in a named convention."""
+    """Return the FLOPs per token, forward and backward, in a named convention."""
     counted = params(model, mtp)
     active = counted["params/active"]
     path = f"flops/per_token/{name}"
@@ -74,7 +74,7 @@ def per_token(model: Model, over: Works, name: str, mtp: bool = False) -> Term:
 
 
 def all_conventions(model: Model, over: Works, mtp: bool = False) -> dict[str, Term]:
-    """Each convention's FLOPs per token, by its name."""
+    """Return each convention's FLOPs per token, by its name."""
     return {name: per_token(model, over, name, mtp) for name in NAMES}
 
 

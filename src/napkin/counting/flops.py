@@ -54,7 +54,7 @@ def of_layout(model: Model, layout: Layout, batch: Number) -> dict[str, Work]:
 
 
 def tokens(over: Works) -> Number:
-    """Tokens that pass through a stack, over all stacks."""
+    """Return the tokens that pass through a stack, over all stacks."""
     total: Number = 0
     for work in over.values():
         total = total + work.tokens
@@ -162,7 +162,7 @@ def layer_forward(path: str, layer: Layer, work: Work) -> Term:
 
 
 def forward(model: Model, over: Works, mtp: bool = False) -> Term:
-    """FLOPs of one forward pass."""
+    """Return the FLOPs of one forward pass."""
     return _sum("flops/forward", list(by_operation(model, over, mtp=mtp).values()))
 
 
@@ -202,7 +202,7 @@ def with_pairs(over: Works, pairs: str) -> dict[str, Work]:
 
 
 def is_attention(operation: Operation) -> bool:
-    """Whether it computes attention's scores and values."""
+    """Return whether it computes attention's scores and values."""
     return bool(operation.attention_width())
 
 
@@ -214,7 +214,7 @@ def attention(model: Model, over: Works, pairs: str, mtp: bool = False) -> Term:
 
 
 def step(model: Model, over: Works, mtp: bool = False) -> dict[str, Term]:
-    """Every published FLOP count of one step, by path."""
+    """Return every published FLOP count of one step, by path."""
     operations = by_operation(model, over, mtp=mtp)
     ahead = _sum("flops/forward", list(operations.values()))
     back = backward(model, over, ahead, mtp)

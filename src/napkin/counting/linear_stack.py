@@ -42,7 +42,7 @@ def product_term(product: Gemm, name: str) -> Term:
 
 
 def forward(layer: Layer, batch: int) -> Term:
-    """FLOP of one forward pass over `batch` examples, a part for each layer."""
+    """Return the FLOP of one forward pass over `batch` examples, a part for each layer."""
     work = Work(1, batch)
     parts = [product_term(p, f"flops/forward/{p.name}") for op in layer.operations for p in op.gemms(work)]
     return add("flops/forward", *parts)
@@ -54,7 +54,7 @@ def backward(forward_flops: Term) -> Term:
 
 
 def input_gradient(layer: Layer, batch: int) -> Term:
-    """FLOP of the first layer's input gradient, which plain data does not ask for."""
+    """Return the FLOP of the first layer's input gradient, which plain data does not ask for."""
     first = layer.operations[0].gemms(Work(1, batch))[0]
     return product_term(first, "flops/backward/input_gradient")
 
@@ -65,5 +65,5 @@ def backward_of_data(backward_flops: Term, first: Term) -> Term:
 
 
 def saved(widths: tuple[int, ...], batch: Number) -> tuple[Number, Number]:
-    """Numbers kept for backward: (the data itself, the outputs that later layers read)."""
+    """Return the numbers kept for backward: (the data itself, the outputs that later layers read)."""
     return batch * widths[0], batch * sum(widths[1:-1])

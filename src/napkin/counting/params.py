@@ -22,7 +22,7 @@ Tree = list[Term]
 
 
 def params(model: Model, mtp: bool = False) -> dict[str, Term]:
-    """Every published count of parameters, by path. `mtp`: with the multi-token prediction modules."""
+    """Return every published count of parameters, by path. `mtp`: with the multi-token prediction modules."""
     embedding: Tree = []
     positions: Tree = []
     inputs: Tree = []

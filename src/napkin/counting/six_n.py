@@ -8,10 +8,10 @@ SIX = "Kaplan et al. 2020, arXiv:2001.08361, section 2.1: 2 FLOP forward and 4 b
 
 
 def six() -> Term:
-    """FLOP of one parameter and token: forward 2, backward 4."""
+    """Return the FLOP of one parameter and token: forward 2, backward 4."""
     return constant("6", 6, "FLOP/param/token", SIX)
 
 
 def six_n(params: Term) -> Term:
-    """FLOP per token by the rule of thumb 6·N: forward 2·N, backward 4·N."""
+    """Return the FLOP per token by the rule of thumb 6·N: forward 2·N, backward 4·N."""
     return multiply("flops/per_token", six(), params)

@@ -8,7 +8,7 @@ from napkin.record import record, replace
 
 
 @record
-class View:
+class TensorView:
     """`storage` elements exist; element (i, j, …) of the view is number offset + Σ index·stride of them."""
 
     shape: tuple[int, ...]
@@ -61,7 +61,8 @@ def written(shape: tuple[int, ...]) -> str:
 
 
 def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides of a contiguous tensor: the last dimension's is 1, each other the product of the sizes after it."""
+    """Return the strides of a contiguous tensor: the last dimension's is 1, each other the product of the sizes after
+    it."""
     strides = []
     step = 1
     for size in reversed(shape):
@@ -70,12 +71,12 @@ def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def new(shape: tuple[int, ...]) -> View:
+def new(shape: tuple[int, ...]) -> TensorView:
     """Return a newly allocated tensor."""
-    return View(shape, row_major(shape), 0, product(shape))
+    return TensorView(shape, row_major(shape), 0, product(shape))
 
 
-def permute(view: View, order: tuple[int, ...]) -> View:
+def permute(view: TensorView, order: tuple[int, ...]) -> TensorView:
     """Dimensions in another order: no copy."""
     count = len(view.shape)
     wanted = tuple(d % count if -count <= d < count else -1 for d in order)
@@ -87,7 +88,7 @@ def permute(view: View, order: tuple[int, ...]) -> View:
     return replace(view, shape=tuple(view.shape[d] for d in wanted), strides=tuple(view.strides[d] for d in wanted))
 
 
-def transpose(view: View) -> View:
+def transpose(view: TensorView) -> TensorView:
     """Return a view with the last two dimensions exchanged (torch's `.mT`)."""
     count = len(view.shape)
     if count < 2:
@@ -97,7 +98,7 @@ def transpose(view: View) -> View:
     return permute(view, (*range(count - 2), count - 1, count - 2))
 
 
-def take(view: View, selection: tuple[int | slice, ...]) -> View:
+def take(view: TensorView, selection: tuple[int | slice, ...]) -> TensorView:
     """Return a view by basic indexing: an index drops its dimension, a slice start:stop:step keeps it."""
     if len(selection) > len(view.shape):
         raise NapkinError(
@@ -120,15 +121,15 @@ def take(view: View, selection: tuple[int | slice, ...]) -> View:
         shape.append(count)
         strides.append(stride * step)
         offset += start * stride if start else 0
-    return View(tuple(shape), tuple(strides), offset, view.storage)
+    return TensorView(tuple(shape), tuple(strides), offset, view.storage)
 
 
-def contiguous(view: View) -> View:
+def contiguous(view: TensorView) -> TensorView:
     """Return the same elements in a storage of their own; the view itself where it is already contiguous."""
     return view if view.contiguous else new(view.shape)
 
 
-def reshape_view(view: View, shape: tuple[int, ...]) -> View:
+def reshape_view(view: TensorView, shape: tuple[int, ...]) -> TensorView:
     """Another shape on the same storage (torch's `.view`). Refused where the strides do not allow it."""
     if product(shape) != view.elements:
         raise NapkinError(
@@ -146,9 +147,9 @@ def reshape_view(view: View, shape: tuple[int, ...]) -> View:
     return replace(view, shape=shape, strides=strides)
 
 
-def _compatible(view: View, shape: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Strides of `shape` on a view that is not contiguous: dimensions that lie evenly one after the other form chunks,
-    and each new dimension must stay inside one chunk."""
+def _compatible(view: TensorView, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return the strides of `shape` on a view that is not contiguous: dimensions that lie evenly one after the other
+    form chunks, and each new dimension must stay inside one chunk."""
     strides: list[int] = []
     pending = list(shape)
     dims = [(s, t) for s, t in zip(view.shape, view.strides, strict=True) if s != 1]

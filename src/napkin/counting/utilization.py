@@ -62,7 +62,7 @@ def repeated_of_parameters(recompute: Recompute) -> Term:
 
 
 def recomputed(model: Model, over: Works, recompute: Recompute) -> Term:
-    """FLOPs done again in the backward pass: the attention's core, every block, or each K-th block."""
+    """Return the FLOPs done again in the backward pass: the attention's core, every block, or each K-th block."""
     path = "flops/recomputed"
     if recompute.kind == "selective":
         parts = list(flops.by_operation(model, over, only=flops.is_attention).values())

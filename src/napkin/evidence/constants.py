@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from napkin.evidence.intervals import Growth, Point, SeenStep, nearest, quantile
+from napkin.evidence.intervals import Growth, RunPoint, SeenStep, nearest, quantile
 
 NORMAL_90 = 1.645
 
@@ -35,14 +35,14 @@ def seen() -> tuple[SeenStep, ...]:
 
         _SEEN.append(
             tuple(
-                SeenStep(name, source, Point(era, stack, bool(experts), bits, params, seq, gpus), error, far)
+                SeenStep(name, source, RunPoint(era, stack, bool(experts), bits, params, seq, gpus), error, far)
                 for name, source, era, stack, experts, bits, params, seq, gpus, error, far in table.SEEN
             )
         )
     return _SEEN[0]
 
 
-def half_width(at: Point, level: float, without: str = "") -> tuple[float, list[tuple[float, SeenStep]]]:
+def half_width(at: RunPoint, level: float, without: str = "") -> tuple[float, list[tuple[float, SeenStep]]]:
     """Return half the width of the interval in ln t, and the steps that it rests on."""
     from napkin._tables import calibration as table
 

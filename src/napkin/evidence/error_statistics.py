@@ -12,7 +12,7 @@ from napkin.record import record
 
 
 @record
-class Errors:
+class ErrorStatistics:
     """Errors of several predictions, as shares of what was measured.
 
     median, mean, p90  of the absolute errors         bias      median of the signed errors
@@ -27,12 +27,12 @@ class Errors:
     coverage: float | None
 
 
-def errors_of(compared: Sequence[Compared]) -> Errors:
+def errors_of(compared: Sequence[Compared]) -> ErrorStatistics:
     """Return the statistics of rows that are predicted and measured."""
     signed = [one.error or 0.0 for one in compared]
     absolute = [abs(error) for error in signed]
     covered = [one.covered for one in compared if one.covered is not None]
-    return Errors(
+    return ErrorStatistics(
         rows=len(compared),
         median=statistics.median(absolute),
         mean=statistics.fmean(absolute),

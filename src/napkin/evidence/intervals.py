@@ -15,7 +15,7 @@ from napkin.record import record
 
 
 @record
-class Point:
+class RunPoint:
     """What makes two runs alike. params, seq and gpus as natural logarithms."""
 
     generation: str
@@ -30,7 +30,7 @@ class Point:
 LN_8, LN_10, LN_20 = math.log(8), math.log(10), math.log(20)
 
 
-def distance(a: Point, b: Point) -> float:
+def distance(a: RunPoint, b: RunPoint) -> float:
     """Return the root of a sum of squares in which differences count as follows.
 
     Another architecture, model type or tenfold size is 1; another stack or number format is ½; a factor of 8 in
@@ -41,9 +41,9 @@ def distance(a: Point, b: Point) -> float:
     return math.sqrt(total)
 
 
-def point(generation: str, stack: str, experts: bool, bits: int, params: float, seq: float, gpus: float) -> Point:
+def point(generation: str, stack: str, experts: bool, bits: int, params: float, seq: float, gpus: float) -> RunPoint:
     """Return the point of a run: its categories, and logarithms of parameters, sequence length and GPUs."""
-    return Point(generation, stack, experts, bits, math.log(params), math.log(seq), math.log(gpus))
+    return RunPoint(generation, stack, experts, bits, math.log(params), math.log(seq), math.log(gpus))
 
 
 @record
@@ -54,7 +54,7 @@ class SeenStep:
 
     id: str
     source: str
-    at: Point
+    at: RunPoint
     error: float
     far: float
 
@@ -71,7 +71,7 @@ class Growth:
         return self.base + self.slope * far + (self.experts if experts else 0.0)
 
 
-def nearest(at: Point, seen: Iterable[SeenStep], count: int = 3, without: str = "") -> list[tuple[float, SeenStep]]:
+def nearest(at: RunPoint, seen: Iterable[SeenStep], count: int = 3, without: str = "") -> list[tuple[float, SeenStep]]:
     """Return the rows most like a run, nearest first, at most one for each source and model size."""
     ranked = sorted(((distance(at, one.at), one) for one in seen if one.source != without), key=lambda pair: pair[0])
     chosen: list[tuple[float, SeenStep]] = []

@@ -9,14 +9,17 @@ from napkin.evidence import runs
 from napkin.evidence.constants import deviations
 from napkin.evidence.goodput import PUBLISHED
 from napkin.evidence.rates import constants_of
-from napkin.evidence.single import StepPrediction
 from napkin.inputs.hardware import Hardware
-from napkin.operations.model import Model
 from napkin.record import record, replace
 from napkin.term import SEEN, Term, leaf, multiply
 from napkin.timing import time
 from napkin.timing.goodput import Goodput
-from napkin.training.layout import Layout
+
+TYPE_CHECKING = False  # mypy takes it as true; these are loaded where a step is predicted
+if TYPE_CHECKING:
+    from napkin.evidence.single import StepPrediction
+    from napkin.operations.model import Model
+    from napkin.training.layout import Layout
 
 START = 70e9
 """Parameters to begin with where they are what is asked for."""

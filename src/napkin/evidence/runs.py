@@ -15,12 +15,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from napkin.evidence.published import RunRow
 from napkin.evidence.ranking import median, weighted_quantile
 from napkin.evidence.rates import constants_of
 from napkin.inputs import hardware
 from napkin.inputs.hardware import Hardware
 from napkin.record import record
+
+TYPE_CHECKING = False  # mypy takes it as true; the readers of published rows are loaded where rows are read
+if TYPE_CHECKING:
+    from napkin.evidence.published import RunRow
 
 SMALL_NODE = 16
 """Accelerators of at most one or two nodes: nothing fails, nothing waits."""

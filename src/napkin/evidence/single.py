@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from napkin.elementwise import Number, where
 from napkin.evidence import constants as shipped
 from napkin.evidence import software
-from napkin.evidence.intervals import Point, SeenStep, point
+from napkin.evidence.intervals import RunPoint, SeenStep, point
 from napkin.evidence.rates import LARGEST_SHARE, Machine, machine, names, picker, rates
 from napkin.footprint.states import weights_of
 from napkin.inputs.hardware import Hardware, peak_name
@@ -40,7 +40,7 @@ class StepPrediction:
     rates: Rates
     stack: software.SoftwareStack
     kernel: str
-    at: Point
+    at: RunPoint
     peak: Term
     chip_spread: float
     factor: float = 1.0

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from napkin.evidence import software
 from napkin.evidence.compared import Compared
 from napkin.evidence.constants import constants
-from napkin.evidence.intervals import Growth, Point, SeenStep, distance, point, quantile
+from napkin.evidence.intervals import Growth, RunPoint, SeenStep, distance, point, quantile
 from napkin.evidence.printed import block_weights
 from napkin.evidence.rates import constants_of
 from napkin.evidence.step_rows import StepRow
@@ -24,7 +24,7 @@ def weights_of(row: StepRow) -> float:
     return block_weights(d, d.experts) + d.hidden * max(d.vocab, 1)
 
 
-def point_of(row: StepRow) -> Point:
+def point_of(row: StepRow) -> RunPoint:
     """Return where a published step lies among the evidence."""
     compute = POLICIES[row.policy].compute
     return point(
@@ -86,12 +86,12 @@ class _Places:
     """Distances to the evidence, remembered: many rows of a table lie at the same place."""
 
     def __init__(self, evidence: Iterable[SeenStep]) -> None:
-        self.by_source: dict[str, set[Point]] = {}
+        self.by_source: dict[str, set[RunPoint]] = {}
         for one in evidence:
             self.by_source.setdefault(one.source, set()).add(one.at)
-        self.known: dict[tuple[Point, str], float] = {}
+        self.known: dict[tuple[RunPoint, str], float] = {}
 
-    def nearest(self, at: Point, without: str) -> float:
+    def nearest(self, at: RunPoint, without: str) -> float:
         key = (at, without)
         if key not in self.known:
             self.known[key] = min(

@@ -9,6 +9,8 @@ from napkin.footprint.activations import Piece
 from napkin.footprint.offload import host_bytes
 from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.rank import BUCKETS, Moment, Rank
+from napkin.footprint.states import divided
+from napkin.operations.base import Operation
 from napkin.record import replace
 from napkin.term import TRUE, Term, add, ceil_divide, constant, largest, leaf, multiply
 
@@ -93,11 +95,16 @@ def hosted(step: PreparedStep, rank: Rank) -> list[Term]:
 def _weights(step: PreparedStep, rank: Rank, path: str, size: Number, width: Term, sharded: bool) -> Term:
     """Return weights held (embedding, layers, head) × bytes, over the ranks that shard them; one leaf where a framework
     adds to them (flat copies, quantized weights)."""
-    pieces = ["table", *(f"layers/{piece.name}" for _, piece in step.run.layers), "head", "shared"]
+    pieces: list[tuple[str, tuple[Operation, ...]]] = [("table", step.stack.before)]
+    pieces += [
+        (f"layers/{piece.name}", layer.operations)
+        for layer, (_, piece) in zip(step.run.kinds, step.run.layers, strict=True)
+    ]
+    pieces += [("head", step.stack.after), ("shared", step.model.shared)]
     held = []
-    for name, (count, part) in zip(pieces, memory.parts_of(step, rank.stage), strict=False):
+    for (name, operations), (count, part) in zip(pieces, memory.parts_of(step, rank.stage), strict=False):
         if count and part.all:
-            one = leaf(f"weights/{name}", part.all, "param", TRUE)
+            one = _elements(step, f"weights/{name}", operations, part.all)
             held.append(multiply(f"{name}/held", constant("layers", count), one) if count != 1 else one)
     if held and rank.held.expert == 0:
         whole = multiply(f"{path}/whole", add("weights_held", *held), width)
@@ -106,6 +113,20 @@ def _weights(step: PreparedStep, rank: Rank, path: str, size: Number, width: Ter
         if whole.value == size:
             return whole.renamed(path)
     return leaf(path, size, "byte", TRUE)
+
+
+def _elements(step: PreparedStep, path: str, operations: tuple[Operation, ...], whole: Number) -> Term:
+    """Return the elements of a piece's weights on one rank, each divided as it is sharded; one leaf where not all of
+    them are its own (a tied head) or trained."""
+    here = []
+    for op in operations:
+        for weight in op.weights():
+            count = leaf(f"{path}/{op.name}/{weight.name}", weight.count, "param", TRUE)
+            ways = divided(weight, step.setup.layout)
+            split = ways != 1
+            here.append(ceil_divide(f"{count.name}/here", count, constant("ranks", ways)) if split else count)
+    found = add(path, *here) if here else None
+    return found if found is not None and found.value == whole else leaf(path, whole, "param", TRUE)
 
 
 def _state(step: PreparedStep, rank: Rank, path: str, name: str, size: Number) -> Term:

@@ -8,24 +8,41 @@ Symbols: t, p, c, d, e tensor, pipeline, context, data and expert degrees, m mic
 from __future__ import annotations
 
 from napkin.autograd.tensors import sized
-from napkin.elementwise import Number, ceil_div, maximum, where
+from napkin.elementwise import Number, ceil_div, maximum, ratio, where
+from napkin.footprint.activations import total
 from napkin.footprint.kept import dot, saved_bytes
 from napkin.footprint.moments import moments_of
 from napkin.footprint.optimizer_buffers import tensor_sizes
-from napkin.footprint.prepared import PreparedStep
+from napkin.footprint.prepared import PreparedStep, one_stack, table_of
 from napkin.footprint.rank import Rank
 from napkin.footprint.stages import Stage, stage_of
-from napkin.footprint.states import Held, gathered, still
+from napkin.footprint.states import Held, gathered, held, still
+from napkin.operations.model import Model
 from napkin.record import replace
+from napkin.training.setup import Setup
 
 
 def rank_of(step: PreparedStep, index: Number) -> Rank:
     """Return the memory of a rank of stage `index`."""
     setup = step.setup
-    layout, precision = setup.layout, setup.precision
+    layout = setup.layout
     stage = stage_of(step, index)
     parts = parts_of(step, stage)
     mine = gathered(parts)
+    parameters, gradients, states = states_of(mine, setup)
+    if setup.in_backward:
+        gradients = maximum(0, *(n for n, _, _ in tensor_sizes(step))) * sized(1, setup.precision.grad)
+    layers, casts, outside = saved_bytes(step, stage)
+    saved = layers + outside
+    head = 0 if layout.schedule == "gpipe" else stage.last * step.run.after.saved
+    rank = Rank(stage, mine, parameters, gradients, states, saved, casts, saved - head, _delayed(step, stage), ())
+    moments, between = moments_of(step, rank, parts)
+    return replace(rank, moments=moments, between=between)
+
+
+def states_of(mine: Held, setup: Setup) -> tuple[Number, Number, tuple[tuple[str, Number], ...]]:
+    """Return the bytes of parameters, gradients and optimizer states (by name) of a rank that holds these weights."""
+    layout, precision = setup.layout, setup.precision
     shards = setup.shards  # of dense weights
     expert_shards = layout.with_experts(shards)
 
@@ -38,8 +55,6 @@ def rank_of(step: PreparedStep, index: Number) -> Rank:
     if setup.framework.keeps_stage:  # summed whole over a pipeline's micro-batches, reduced after the last
         gradients = where((layout.pp > 1) & (layout.zero >= 2), mine.all * grad, gradients)
     gradients = gradients + setup.framework.accumulator * mine.all
-    if setup.in_backward:
-        gradients = maximum(0, *(n for n, _, _ in tensor_sizes(step))) * grad
     counted = () if setup.optimizer.paged else mine.states  # the allocator sees no managed memory
     states = [(name, sharded(dense, expert, layout.zero >= 1)) for name, dense, expert in counted]
     if precision.master is not None:
@@ -52,14 +67,20 @@ def rank_of(step: PreparedStep, index: Number) -> Rank:
     if setup.ema:  # not a part of the optimizer, which may be in the host's memory
         size = sized(1, precision.state)
         states.append(("ema", sharded(mine.dense * size, mine.expert * size, layout.zero >= 1)))
-    layers, casts, outside = saved_bytes(step, stage)
-    saved = layers + outside
-    head = 0 if layout.schedule == "gpipe" else stage.last * step.run.after.saved
-    rank = Rank(
-        stage, mine, parameters, gradients, tuple(states), saved, casts, saved - head, _delayed(step, stage), ()
-    )
-    moments, between = moments_of(step, rank, parts)
-    return replace(rank, moments=moments, between=between)
+    return parameters, gradients, tuple(states)
+
+
+def least_states(model: Model, setup: Setup) -> Number:
+    """Return bytes of states that the fullest stage of a pipeline holds at least: those of the mean stage. A tied
+    embedding, which one stage or two may hold, is left out."""
+    stack = one_stack(model)
+    parts: list[tuple[Number, Held]] = [(count, held(layer.operations, setup)) for _, count, layer in stack.kinds()]
+    parts += [(1, held(stack.before, setup)), (1, held(stack.after, setup)), (1, held(model.shared, setup))]
+    if model.tied:
+        parts.append((-1, held((table_of(stack),), setup)))
+    parameters, gradients, states = states_of(gathered(parts), setup)
+    kept = 0 if setup.in_backward else gradients
+    return ratio(parameters + kept + total(size for _, size in states), setup.layout.pp)
 
 
 def _delayed(step: PreparedStep, stage: Stage) -> Number:

@@ -30,7 +30,7 @@ WIDE = 2
 
 
 @record
-class Stored:
+class StoredWeights:
     """How weights are stored: `each` bytes for a matrix of a layer, `rest` for everything else."""
 
     name: str
@@ -38,11 +38,11 @@ class Stored:
     rest: float
 
 
-def stored(name: str) -> Stored:
+def stored(name: str) -> StoredWeights:
     """Return a number format of weights. An unknown one is refused (2)."""
     word = name.strip().lower()
     if word in formats.QUANTIZED:
-        return Stored(word, formats.QUANTIZED[word], WIDE)
+        return StoredWeights(word, formats.QUANTIZED[word], WIDE)
     try:
         form = formats.find(word)
     except NapkinError as problem:
@@ -53,11 +53,11 @@ def stored(name: str) -> Stored:
         )
         raise NapkinError(problem.message, hint) from None
     width = formats.element_bytes(form).value
-    return Stored(form.name, width, width)
+    return StoredWeights(form.name, width, width)
 
 
 def divided(model: Model) -> tuple[int, int]:
-    """Parameters that tensor parallelism divides, and those that every rank has."""
+    """Return the parameters that tensor parallelism divides, and those that every rank has."""
     whole = 0
     for stack in model.stacks:
         runs = [(1, stack.before), *((count, layer.operations) for _, count, layer in stack.kinds()), (1, stack.after)]
@@ -68,7 +68,7 @@ def divided(model: Model) -> tuple[int, int]:
 
 
 def in_matrices(model: Model) -> int:
-    """Parameters in the matrices of layers: what a blocked format stores."""
+    """Return the parameters in the matrices of layers: what a blocked format stores."""
     return sum(
         count * weight.count
         for stack in model.stacks
@@ -81,8 +81,8 @@ def in_matrices(model: Model) -> int:
 
 
 def repeated(model: Model, ranks: int) -> int:
-    """Parameters of the products of keys and values that stand on more than one of `ranks` ranks, less once: where
-    there are more ranks than heads, each holds a whole one (vLLM, model_executor/layers/linear.py,
+    """Return the parameters of the products of keys and values that stand on more than one of `ranks` ranks, less once:
+    where there are more ranks than heads, each holds a whole one (vLLM, model_executor/layers/linear.py,
     QKVParallelLinear)."""
     found = 0
     for stack in model.stacks:
@@ -99,8 +99,8 @@ def repeated(model: Model, ranks: int) -> int:
     return found
 
 
-def weights(model: Model, how: Stored, ranks: int) -> Term:
-    """Bytes of the weights on one of `ranks` tensor-parallel ranks: `memory/parameters`."""
+def weights(model: Model, how: StoredWeights, ranks: int) -> Term:
+    """Return the bytes of the weights on one of `ranks` tensor-parallel ranks: `memory/parameters`."""
     split, whole = divided(model)
     again = repeated(model, ranks)
     split = split + again
@@ -159,7 +159,8 @@ def cached_numbers(layer: Layer, context: Number, ranks: Number = 1, source: Num
 
 
 def _width(kept: Cache, by_name: Mapping[str, Operation], ranks: Number) -> Number:
-    """Elements cached a token: keys and values as attention reads them, or the latent that they are made from."""
+    """Return the elements cached a token: keys and values as attention reads them, or the latent that they are made
+    from."""
     each = sum(kept.head_dim)
     keys, values = kept.made_from
     shared = set(_linears_behind(keys, by_name)) & set(_linears_behind(values, by_name))
@@ -170,7 +171,7 @@ def _width(kept: Cache, by_name: Mapping[str, Operation], ranks: Number) -> Numb
 
 
 def _reaches_input(name: str, by_name: Mapping[str, Operation], without: str) -> bool:
-    """Whether an output depends on what the layer reads in another way than through one of its operations."""
+    """Return whether an output depends on what the layer reads in another way than through one of its operations."""
     open_names, seen = [name], {without}
     while open_names:
         name = open_names.pop()
@@ -183,7 +184,7 @@ def _reaches_input(name: str, by_name: Mapping[str, Operation], without: str) ->
 
 
 def _linears_behind(name: str, by_name: Mapping[str, Operation]) -> list[str]:
-    """Every linear layer that an output depends on inside the layer."""
+    """Return every linear layer that an output depends on inside the layer."""
     found, open_names, seen = [], [name], set()
     while open_names:
         op = by_name.get(open_names.pop())
@@ -218,8 +219,8 @@ def cache(
     ranks: Number = 1,
     source: Number = 0,
 ) -> Term:
-    """Bytes that `sequences` sequences of `context` tokens keep on one of `ranks` ranks: `memory/kv_cache`. `source`:
-    tokens of the encoder's sequences, whose keys the decoder reads (0: as many)."""
+    """Return the bytes that `sequences` sequences of `context` tokens keep on one of `ranks` ranks: `memory/kv_cache`.
+    `source`: tokens of the encoder's sequences, whose keys the decoder reads (0: as many)."""
     parts: list[Term] = []
     for stack in model.stacks:
         if stack.name == "encoder":
@@ -241,15 +242,15 @@ def cache(
 
 
 def decode_time(read_once: Term, cached: Term, bandwidth: Term) -> Term:
-    """Least seconds of one decoding step: the weights that it uses and the cache, once through memory."""
+    """Return the least seconds of one decoding step: the weights that it uses and the cache, once through memory."""
     moved = add("decode/bytes", read_once, cached)
     return divide("time/per_token", moved, bandwidth, source=DECODE)
 
 
 def weights_read(model: Model, tokens: float) -> Number:
-    """Parameters that one decoding step of `tokens` tokens reads: every matrix once, of a table of embeddings only rows
-    (counted as none). Of E experts with k chosen by each token, E·(1 − (1 − k/E)^tokens) are expected to be hit where
-    all are equally likely: k for one token."""
+    """Return the parameters that one decoding step of `tokens` tokens reads: every matrix once, of a table of
+    embeddings only rows (counted as none). Of E experts with k chosen by each token, E·(1 − (1 − k/E)^tokens) are
+    expected to be hit where all are equally likely: k for one token."""
     total: Number = 0
     for stack in model.stacks:
         if stack.name == "encoder":

@@ -121,7 +121,10 @@ def places(step: PreparedStep) -> tuple[Number, ...]:
     smaller (the second is the first full one where embedding and head count as layers). Layers that differ repeat with
     a period, and so do the stages of one size: of each segment as many stages are tried as differ."""
     found = _places(step)
-    return found if is_array(step.setup.layout.pp) else tuple(dict.fromkeys(found))
+    if not is_array(step.setup.layout.pp):
+        return tuple(dict.fromkeys(found))
+    whole = 0.0 * step.setup.layout.pp
+    return tuple({(whole + place).tobytes(): place for place in found}.values())
 
 
 def _places(step: PreparedStep) -> tuple[Number, ...]:

@@ -13,7 +13,7 @@ from typing import Any
 from napkin.elementwise import Number
 from napkin.errors import BROKEN, CLOSE, OK, NapkinError, did_you_mean
 from napkin.record import record
-from napkin.units import Unreadable, human, number, quantity
+from napkin.units import Unreadable, number, quantity
 
 HOLDS, BROKEN_WORD, CLOSE_WORD = "holds", "broken", "close"
 _HINT = 'a condition is "<= 150d", ">= 30B", "30B .. 50B", "== 144d" or "== 144d ± 1%"'
@@ -125,15 +125,3 @@ def status_of(outcomes: list[LimitOutcome]) -> int:
     """Return the exit status over several limits: broken wins over close."""
     words = {outcome.status for outcome in outcomes}
     return BROKEN if BROKEN_WORD in words else CLOSE if CLOSE_WORD in words else OK
-
-
-def described(outcome: LimitOutcome) -> str:
-    """Return the text next to the value: by how much a limit is broken, or why it is too close."""
-    if outcome.status == CLOSE_WORD:
-        assert outcome.low is not None
-        assert outcome.high is not None
-        return f"between {human(outcome.low, outcome.unit)} and {human(outcome.high, outcome.unit)}"
-    if outcome.status == BROKEN_WORD:
-        share = f" ({outcome.beyond / abs(outcome.value):.1%})" if outcome.value else ""
-        return f"by {human(outcome.beyond, outcome.unit)}{share}"
-    return ""

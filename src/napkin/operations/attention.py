@@ -161,8 +161,8 @@ class AttentionCore(Ordinary):
         return pairs
 
     def halved(self, work: Work) -> bool:
-        """Whether half of the square is counted: the causal convention that ignores the diagonal. Attention that sees
-        both ways stays full."""
+        """Return whether half of the square is counted: the causal convention that ignores the diagonal. Attention that
+        sees both ways stays full."""
         return work.pairs == "half" and self.causal and not (self.cross or self.merged)
 
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
@@ -199,8 +199,8 @@ class AttentionCore(Ordinary):
         return self.cached, self.cached * self.merged
 
     def cache(self, over: Served) -> Cache | None:
-        """Keys and values, for at most the window; nothing where they are another layer's. Keys of runs of tokens, and
-        of the other stack, are kept in addition; the other stack's are kept for its own tokens."""
+        """Return the keys and values, for at most the window; nothing where they are another layer's. Keys of runs of
+        tokens, and of the other stack, are kept in addition; the other stack's are kept for its own tokens."""
         if self.reads[1].startswith(SHARED_TENSOR):
             return None
         tokens = over.source if self.cross else over.context

@@ -5,13 +5,13 @@ from __future__ import annotations
 from napkin.autograd.tensors import Tensor, select
 from napkin.elementwise import Number
 from napkin.operations.attention_kernels import expanded, keys_of, no_bias, position_bias
-from napkin.operations.facts import Attention
+from napkin.operations.facts import AttentionCost
 from napkin.operations.implementations import ALIBI, ALWAYS
 from napkin.operations.lowering import Lowering, either
 
 
 def repeat_heads(run: Lowering, x: Tensor, heads: Number, kv_heads: Number) -> Tensor:
-    """Keys or values repeated for each query head: a copy, but a view of one head of one sequence."""
+    """Return the keys or values repeated for each query head: a copy, but a view of one head of one sequence."""
     count = x.count // kv_heads * heads
     copied = run.tape.copy(x.view(count), "repeated")
     alone = either(run.b == 1, False)
@@ -27,7 +27,7 @@ def folded(run: Lowering, x: Tensor, heads: Number) -> Tensor:
     return select(either(run.b == 1, heads == 1), x, copied)
 
 
-def eager(run: Lowering, op: Attention, qkv: tuple[Tensor, ...], heads: Number, kv_heads: Number) -> Tensor:
+def eager(run: Lowering, op: AttentionCost, qkv: tuple[Tensor, ...], heads: Number, kv_heads: Number) -> Tensor:
     """softmax(q·kᵀ)·v in elementary operations."""
     tape, implementation = run.tape, run.implementation
     q, k, v = qkv
@@ -89,13 +89,13 @@ def beside_sink(run: Lowering, scores: Tensor, heads: Number) -> Tensor:
     return tape.sigmoid(tape.cast(tape.add(total, run.weight(heads)), "fp32"))
 
 
-def dropped_share(run: Lowering, op: Attention) -> float:
+def dropped_share(run: Lowering, op: AttentionCost) -> float:
     """Return the dropout probability of attention weights."""
     drops = run.implementation.drops == ALWAYS or (run.implementation.drops == ALIBI and op.position == "alibi")
     return run.dropout if drops else 0.0
 
 
-def by_heads(run: Lowering, op: Attention, qkv: tuple[Tensor, ...], heads: Number) -> Tensor:
+def by_heads(run: Lowering, op: AttentionCost, qkv: tuple[Tensor, ...], heads: Number) -> Tensor:
     """Written-out attention of tensors that are laid out by heads, the scores of positions added."""
     tape = run.tape
     q, k, v = (run.by_heads(x) for x in qkv)
@@ -122,7 +122,7 @@ def causal_mask(run: Lowering) -> Tensor:
     return run.masks["mask"]
 
 
-def with_sinks(run: Lowering, scores: Tensor, v: Tensor, heads: Number, count: Number, op: Attention) -> Tensor:
+def with_sinks(run: Lowering, scores: Tensor, v: Tensor, heads: Number, count: Number, op: AttentionCost) -> Tensor:
     """Scores with one learned score a head next to them (where there is one): shifted by their maximum (where the
     implementation does it), normalized, the sink cut off."""
     tape = run.tape
@@ -142,7 +142,7 @@ def with_sinks(run: Lowering, scores: Tensor, v: Tensor, heads: Number, count: N
     return tape.copy(out, "attended")
 
 
-def written_out(run: Lowering, op: Attention, qkv: tuple[Tensor, ...], heads: Number, kv_heads: Number) -> Tensor:
+def written_out(run: Lowering, op: AttentionCost, qkv: tuple[Tensor, ...], heads: Number, kv_heads: Number) -> Tensor:
     """Run scaled_dot_product_attention's math backend, where no kernel takes the heads: elementary operations, in fp32
     (ATen/native/transformers/attention.cpp, _scaled_dot_product_attention_math)."""
     tape = run.tape

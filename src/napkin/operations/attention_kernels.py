@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import WEIGHT, Tensor, promoted, select
 from napkin.elementwise import Number, ceil_div, is_array
-from napkin.operations.facts import Attention
+from napkin.operations.facts import AttentionCost
 from napkin.operations.implementations import ALIBI, CUDNN, EFFICIENT, FLASH
 from napkin.operations.lowering import Lowering
 
@@ -26,7 +26,7 @@ def expanded(run: Lowering, x: Tensor, count: Number) -> Tensor:
     return run.tape.record("expand", (x,), x.view(count), alias=True)
 
 
-def biased(run: Lowering, op: Attention, heads: Number, keys: Number) -> Tensor:
+def biased(run: Lowering, op: AttentionCost, heads: Number, keys: Number) -> Tensor:
     """Return the position bias as an additive mask: head-major, with -inf where masked."""
     tape = run.tape
     stored = "fp32" if tape.autocast else tape.compute
@@ -41,7 +41,7 @@ def biased(run: Lowering, op: Attention, heads: Number, keys: Number) -> Tensor:
     return aligned(run, tape.lowered(tape.copy(bias, "bias by heads")), pairs // keys, keys, heads)
 
 
-def no_bias(run: Lowering, op: Attention, heads: Number) -> Tensor:
+def no_bias(run: Lowering, op: AttentionCost, heads: Number) -> Tensor:
     """Return the zeros that attention to the other stack has for a bias: the first layer's, which others are called
     with, or each layer's own."""
     tape, shared = run.tape, run.program.shares_position_bias
@@ -55,7 +55,7 @@ def no_bias(run: Lowering, op: Attention, heads: Number) -> Tensor:
     return run.zeros
 
 
-def position_bias(run: Lowering, op: Attention, heads: Number) -> Tensor:
+def position_bias(run: Lowering, op: AttentionCost, heads: Number) -> Tensor:
     """Return the biases of distances: this layer's, or the first layer's, which the others are called with."""
     if run.bias is None:
         return run.weight(run.own * keys_of(run, op) * heads)
@@ -72,7 +72,7 @@ def aligned(run: Lowering, mask: Tensor, queries: Number, keys: Number, heads: N
     return select(rows == keys, mask, run.tape.record("pad", (mask,), padded))
 
 
-def with_runs(run: Lowering, op: Attention, qkv: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+def with_runs(run: Lowering, op: AttentionCost, qkv: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     """Concatenate the keys of tokens and of compressed runs to one tensor, which is both key and value."""
     query, key, _ = qkv
     more = run.read(op, 3).tensor
@@ -81,7 +81,7 @@ def with_runs(run: Lowering, op: Attention, qkv: tuple[Tensor, Tensor, Tensor]) 
     return query, joined, joined
 
 
-def whole_heads(run: Lowering, op: Attention, qkv: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+def whole_heads(run: Lowering, op: AttentionCost, qkv: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     """With more ranks than key/value heads: the fused projection's result gathered, of which each rank's key is
     rotated, its value a view that keeps it whole."""
     query, key, value = qkv
@@ -95,14 +95,14 @@ def whole_heads(run: Lowering, op: Attention, qkv: tuple[Tensor, Tensor, Tensor]
     return query, select(few, own, key), select(few, one, value)
 
 
-def keys_of(run: Lowering, op: Attention) -> Number:
-    """Keys that a query can see."""
+def keys_of(run: Lowering, op: AttentionCost) -> Number:
+    """Return the keys that a query can see."""
     return run.source if op.cross else run.s + op.runs(run.s) + run.source * op.merged
 
 
-def is_masked(run: Lowering, op: Attention) -> bool:
-    """Whether the kernel gets an explicit mask. One that a window spares is not made, but where the implementation
-    makes all."""
+def is_masked(run: Lowering, op: AttentionCost) -> bool:
+    """Return whether the kernel gets an explicit mask. One that a window spares is not made, but where the
+    implementation makes all."""
     given = run.implementation.kernel_mask
     if op.merged or op.own_mask or op.anywhere or (op.window is not None and given == "windows"):
         return True
@@ -111,7 +111,7 @@ def is_masked(run: Lowering, op: Attention) -> bool:
     return cuts_keys(run, op)
 
 
-def cuts_keys(run: Lowering, op: Attention) -> bool:
+def cuts_keys(run: Lowering, op: AttentionCost) -> bool:
     """Return whether a window or chunk hides keys in some layout: longer ones change nothing."""
     bounds = [bound for bound in (op.window, op.chunk) if bound is not None]
     longest = run.s.max() if is_array(run.s) else run.s
@@ -128,15 +128,15 @@ def prompted(run: Lowering, attended: Tensor) -> Tensor:
 
 def by_kernel(
     run: Lowering,
-    op: Attention,
+    op: AttentionCost,
     qkv: tuple[Tensor, ...],
     heads: Number,
     kv_heads: Number,
     kernel: str,
     masked: bool = False,
 ) -> Tensor:
-    """One fused kernel: keeps query, key, value, result and log-sum-exp, the random generator's state, and a mask
-    where it is given one."""
+    """Run one fused kernel, which saves query, key, value, result and log-sum-exp, the random generator's state, and a
+    mask where it is given one."""
     tape = run.tape
     q, k, v = qkv
     # transformers leaves grouped heads to the kernel only without a mask (integrations/sdpa_attention.py)
@@ -168,7 +168,7 @@ def by_kernel(
     return tape.copy(tape.slice(out, run.tokens * heads * op.v_dim), "cut") if padded else out
 
 
-def by_distance(run: Lowering, op: Attention, heads: Number, kernel: str, masked: bool) -> Tensor:
+def by_distance(run: Lowering, op: AttentionCost, heads: Number, kernel: str, masked: bool) -> Tensor:
     """Scores by distance as a kernel's additive mask, what is masked cut out of it by the mask of all layers with a
     window, or by one of the layer's own."""
     tape = run.tape
@@ -185,7 +185,7 @@ def by_distance(run: Lowering, op: Attention, heads: Number, kernel: str, masked
     return aligned(run, cut, run.b * run.own, run.s, heads) if kernel == EFFICIENT else cut
 
 
-def kernel_mask(run: Lowering, op: Attention, heads: Number, kernel: str) -> Tensor:
+def kernel_mask(run: Lowering, op: AttentionCost, heads: Number, kernel: str) -> Tensor:
     """Return an additive mask: one for all heads, made in each call from a boolean one, or ALiBi's biases per head,
     made once for all layers."""
     tape = run.tape
@@ -208,7 +208,7 @@ def kernel_mask(run: Lowering, op: Attention, heads: Number, kernel: str) -> Ten
 
 
 def repeated_by_model(run: Lowering, x: Tensor, heads: Number, kv_heads: Number) -> Tensor:
-    """Keys or values repeated for each query head: a copy, but a view of a single head."""
+    """Return the keys or values repeated for each query head: a copy, but a view of a single head."""
     count = x.count // kv_heads * heads
     copied = run.tape.copy(x.view(count), "repeated")
     return select(heads == kv_heads, x, select(kv_heads == 1, expanded(run, x, count), copied))

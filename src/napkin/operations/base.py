@@ -9,7 +9,7 @@ a query heads, d head size, f feed-forward width, E experts, k chosen experts.
 from __future__ import annotations
 
 from napkin.elementwise import Number
-from napkin.operations.facts import Attention, Cache, LinearLayer, RoutedExperts, Served
+from napkin.operations.facts import AttentionCost, Cache, LinearLayer, RoutedExperts, Served
 from napkin.operations.work import Gemm, Weight, Work
 from napkin.record import record
 
@@ -34,7 +34,7 @@ class Timer:
         """Run a linear layer, fused with those that read the same tensor and have the same shard."""
         raise NotImplementedError
 
-    def attention(self, op: Attention) -> None:
+    def attention(self, op: AttentionCost) -> None:
         """Run the core of attention."""
         raise NotImplementedError
 
@@ -180,7 +180,7 @@ class Operation:
         """Return the width of the residual stream if the operation writes it, else None."""
         raise NotImplementedError
 
-    def attends(self) -> Attention | None:
+    def attends(self) -> AttentionCost | None:
         """Return the operation if it is the core of attention."""
         raise NotImplementedError
 

@@ -104,7 +104,7 @@ class RunIndexer(Ordinary):
         return NOT_TIMED  # not timed yet
 
     def cache(self, over: Served) -> Cache | None:
-        """One key for each run of tokens, on every rank."""
+        """Return one key for each run of tokens, on every rank."""
         return Cache(self.name, growing=over.context // self.rate * self.head_dim)
 
     def lower(self, run: Lowering) -> Value:

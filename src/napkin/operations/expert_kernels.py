@@ -105,8 +105,8 @@ def weighted_experts(run: Lowering, op: RoutedExperts) -> Value:
 
 
 def sorted_tokens(run: Lowering, router: str, rows: Number) -> tuple[Tensor, Tensor, Tensor]:
-    """How a router's choices are sorted by expert, the tokens that they belong to, and their scores in that order:
-    made once for all that follow the router."""
+    """Return how a router's choices are sorted by expert, the tokens that they belong to, and their scores in that
+    order: made once for all that follow the router."""
     if router not in run.orders:
         tape, weights = run.tape, run.values[router].tensor
         order, tokens = (tape.new(rows, "int64", what, fixed=True) for what in ("order", "token"))

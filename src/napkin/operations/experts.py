@@ -70,7 +70,7 @@ class Experts(Module):
         return EXPERTS
 
     def depends_on_shapes(self, length: int) -> bool:
-        """How many tokens need no matmul is known in the step only."""
+        """Return False where tokens may need no expert: how many is known in the step only."""
         return not (self.idle or 0 < self.capacity < length)
 
     def traffic(self) -> tuple[Number, Number]:

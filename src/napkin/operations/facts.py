@@ -66,7 +66,7 @@ class LinearLayer(Named, Protocol):
     def shard(self) -> str: ...
 
 
-class Attention(Protocol):
+class AttentionCost(Protocol):
     """Scores and values of attention, as far as the time of a step and its kernels on the tape depend on them."""
 
     @property

@@ -42,5 +42,5 @@ def adapts_embedding(op: Named, tuning: Tuning) -> bool:
 
 
 def is_unquantized(op: LinearLayer, tuning: Tuning) -> bool:
-    """Whether a frozen product's weight is stored as it was: the head's, except bitsandbytes."""
+    """Return whether a frozen product's weight is stored as it was: the head's, except bitsandbytes."""
     return not tuning.quantized or (op.shard == VOCABULARY and tuning.library != "bitsandbytes")

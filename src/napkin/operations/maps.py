@@ -28,7 +28,7 @@ class HalfHeads(View):
 
 
 @record
-class Difference(Elementwise):
+class AttentionDifference(Elementwise):
     """The difference of two attention maps' results, head by head.
 
     The second half of the heads, times λ = exp(q₁·k₁) − exp(q₂·k₂) + a constant, is subtracted from the first; λ has
@@ -96,7 +96,7 @@ class DynamicMask(Elementwise):
         return Value(repeated, self.heads * self.queries, True, True, True)
 
 
-def strength(run: Lowering, op: Difference) -> Tensor:
+def strength(run: Lowering, op: AttentionDifference) -> Tensor:
     """λ: sums in fp32, which exp keeps, cast to the type that queries have."""
     tape, parts = run.tape, []
     for _ in range(2):

@@ -26,7 +26,7 @@ SELECTIVE_CHUNK = 2048
 
 
 @record
-class Sizes:
+class MixerSizes:
     """One rank's part of a recurrence: b sequences of s tokens, heads of p elements with a state of N elements each,
     groups that share keys, tokens of a chunk."""
 
@@ -58,20 +58,20 @@ def decay(tape: Tape, count: Number) -> Tensor:
     return tape.scale(tape.record("exp", (parameter(tape, count),), grown, (grown,)), "decay")
 
 
-def scan_constants(tape: Tape, size: Sizes) -> tuple[Tensor, ...]:
+def scan_constants(tape: Tape, size: MixerSizes) -> tuple[Tensor, ...]:
     """Return A, D and the bias of Δ in fp32."""
     pair = (tape.cast(parameter(tape, size.channels), "fp32") for _ in range(2))
     return (decay(tape, size.channels * size.state), *pair)
 
 
-def scan_states(tape: Tape, size: Sizes) -> Tensor:
+def scan_states(tape: Tape, size: MixerSizes) -> Tensor:
     """Two fp32 elements for each channel, state and chunk."""
     chunks = ceil_div(size.length, SELECTIVE_CHUNK)
     count = size.sequences * size.channels * chunks * 2 * size.state
     return tape.new(count, "fp32", "states", fixed=True)
 
 
-def inner(tape: Tape, joined: Tensor, low: Tensor, size: Sizes) -> Tensor:
+def inner(tape: Tape, joined: Tensor, low: Tensor, size: MixerSizes) -> Tensor:
     """mamba_inner_fn, from the input projection to the output's: saves its input laid out by channels, (Δ, B, C) in
     low rank, copies of B and C, the scan's states and result; it runs convolution, Δ and gate again."""
     turned = tape.copy(joined, "input by channels")
@@ -83,7 +83,7 @@ def inner(tape: Tape, joined: Tensor, low: Tensor, size: Sizes) -> Tensor:
 
 
 def selective(
-    tape: Tape, read: tuple[Tensor, Tensor, Tensor, Tensor], gate: Tensor, size: Sizes, *, turned: bool
+    tape: Tape, read: tuple[Tensor, Tensor, Tensor, Tensor], gate: Tensor, size: MixerSizes, *, turned: bool
 ) -> Tensor:
     """selective_scan_fn of u, Δ, B, C and a gate, which it wants with their tokens next to each other: the gate is
     copied, and, except Δ, the others where they were `turned`."""
@@ -98,7 +98,7 @@ def selective(
     return tape.copy(gated, "tokens first")
 
 
-def ssd(tape: Tape, joined: Tensor, size: Sizes, normed: bool) -> Tensor:
+def ssd(tape: Tape, joined: Tensor, size: MixerSizes, normed: bool) -> Tensor:
     """mamba_split_conv1d_scan_combined, from the input projection to the output's: saves its input, the scan's result
     and, where it is normed, the reciprocal root mean square of each group in fp32; it runs the rest again."""
     constants = decay(tape, size.heads)
@@ -109,7 +109,7 @@ def ssd(tape: Tape, joined: Tensor, size: Sizes, normed: bool) -> Tensor:
     return tape.record("scan", (joined, constants), out, kept)
 
 
-def delta(tape: Tape, mixed: Tensor, write: Tensor, a: Tensor, size: Sizes, doubled: bool) -> Tensor:
+def delta(tape: Tape, mixed: Tensor, write: Tensor, a: Tensor, size: MixerSizes, doubled: bool) -> Tensor:
     """chunk_gated_delta_rule: keeps queries and keys normalized with their reciprocal norms, a copy of the values, the
     decays summed within chunks, the write strengths and the chunks' triangular matrices.
 
@@ -127,7 +127,7 @@ def delta(tape: Tape, mixed: Tensor, write: Tensor, a: Tensor, size: Sizes, doub
     return tape.record("scan", (mixed, strength, gate), out, (*cut(tape, mixed, size), summed, strength, solved))
 
 
-def cut(tape: Tape, mixed: Tensor, size: Sizes) -> tuple[Tensor, ...]:
+def cut(tape: Tape, mixed: Tensor, size: MixerSizes) -> tuple[Tensor, ...]:
     """Slice one convolution's result: normalized queries and keys, with their reciprocal norms, and a copy of the
     values."""
     pairs = []
@@ -137,7 +137,7 @@ def cut(tape: Tape, mixed: Tensor, size: Sizes) -> tuple[Tensor, ...]:
     return (*pairs, tape.new(size.tokens * size.channels, mixed.dtype, "values"))
 
 
-def kda(tape: Tape, mixed: Tensor, write: Tensor, gate: Tensor, size: Sizes) -> Tensor:
+def kda(tape: Tape, mixed: Tensor, write: Tensor, gate: Tensor, size: MixerSizes) -> Tensor:
     """chunk_kda: keeps what the delta rule keeps, but the decays of each channel as they are given and summed within
     chunks, and two triangular matrices of each chunk."""
     strength = tape.sigmoid(write)
@@ -151,7 +151,7 @@ def kda(tape: Tape, mixed: Tensor, write: Tensor, gate: Tensor, size: Sizes) -> 
 
 
 def forget(tape: Tape, x: Tensor, heads: Number, head_dim: int, form: str) -> Tensor:
-    """Decays of each channel in fp32, as layer.ForgetGate says."""
+    """Return the decays of each channel in fp32, as layer.ForgetGate says."""
     x = tape.add(tape.cast(x, "fp32"), parameter(tape, heads * head_dim))
     if form == "bounded":
         grown = tape.new(heads, "fp32", "exp of decay")
@@ -168,7 +168,7 @@ def forget(tape: Tape, x: Tensor, heads: Number, head_dim: int, form: str) -> Te
     return tape.multiply(grown, decay(tape, heads), "decays")
 
 
-def mlstm(tape: Tape, read: Sequence[Tensor], size: Sizes, *, parts: bool) -> Tensor:
+def mlstm(tape: Tape, read: Sequence[Tensor], size: MixerSizes, *, parts: bool) -> Tensor:
     """Run the chunkwise mLSTM kernel, which saves head-major queries, keys, values and both gates, and for each token
     and head the normalizer and the maximum exponent in fp32; it recomputes the states. A single head is head-major
     already, unless the inputs are `parts` of larger tensors."""
@@ -180,7 +180,7 @@ def mlstm(tape: Tape, read: Sequence[Tensor], size: Sizes, *, parts: bool) -> Te
     return tape.record("scan", tuple(copies), out, (*copies, *each))
 
 
-def wkv(tape: Tape, key: Tensor, value: Tensor, size: Sizes) -> Tensor:
+def wkv(tape: Tape, key: Tensor, value: Tensor, size: MixerSizes) -> Tensor:
     """Run the wkv kernel, which saves key, value, its result and the decay in fp32."""
     out = tape.new(key.count, key.dtype, "scanned")
     weights = tuple(parameter(tape, size.channels) for _ in range(2))
@@ -188,7 +188,7 @@ def wkv(tape: Tape, key: Tensor, value: Tensor, size: Sizes) -> Tensor:
     return tape.record("scan", (key, value, *weights), out, (key, value, out, speed))
 
 
-def lightning(tape: Tape, mixed: Tensor, size: Sizes) -> Tensor:
+def lightning(tape: Tape, mixed: Tensor, size: MixerSizes) -> Tensor:
     """Written out block by block: each product copies the slices that it reads; the state that every block starts from
     is kept. What the last block makes of its state reaches no output."""
     rows = size.tokens * size.channels
@@ -212,7 +212,7 @@ def lightning(tape: Tape, mixed: Tensor, size: Sizes) -> Tensor:
     return tape.record("scan", (mixed,), tape.new(rows, dtype, "scanned"), kept)
 
 
-def rg_lru(tape: Tape, x: Tensor, gate: Tensor, forget: Tensor, size: Sizes) -> Tensor:
+def rg_lru(tape: Tape, x: Tensor, gate: Tensor, forget: Tensor, size: MixerSizes) -> Tensor:
     """Written out: h ← a·h + √(1 − a²)·gate·x with a = exp(−8·forget·softplus(Λ)), token by token in fp32."""
     weight = parameter(tape, size.channels)
     raised = tape.raised(weight)

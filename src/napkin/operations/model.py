@@ -69,7 +69,7 @@ class Stack:
         return tuple((times, tuple((n, place[id(layer)]) for n, layer in runs)) for times, runs in self.patterns)
 
     def kinds(self) -> list[tuple[str, int, Layer]]:
-        """Each distinct layer once, with its name among them and how many there are."""
+        """Return each distinct layer once, with its name among them and how many there are."""
         counts: dict[int, int] = {}
         for times, runs in self.patterns:
             for count, layer in runs:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin.elementwise import Number
 from napkin.operations.base import LAYER_KERNELS, Operation, Timer
-from napkin.operations.facts import Attention, Cache, LinearLayer, Served
+from napkin.operations.facts import AttentionCost, Cache, LinearLayer, Served
 from napkin.operations.roles import AS_READ
 from napkin.operations.work import Gemm, Weight, Work
 from napkin.record import record
@@ -59,7 +59,7 @@ class Ordinary(Operation, abstract=True):
     def residual(self) -> Number | None:
         return None
 
-    def attends(self) -> Attention | None:
+    def attends(self) -> AttentionCost | None:
         return None
 
     def embeds(self) -> str:

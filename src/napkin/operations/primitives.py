@@ -22,7 +22,7 @@ __all__ = [
 
 
 def matmul_flops(m: Number, k: Number, n: Number, batch: Number = 1) -> Number:
-    """FLOP of `batch` products (m×k)(k×n): 2·m·k·n each (technically m·n·(2k−1))."""
+    """Return the FLOP of `batch` products (m×k)(k×n): 2·m·k·n each (technically m·n·(2k−1))."""
     return 2 * batch * m * k * n
 
 

@@ -31,12 +31,12 @@ def lora_modules(model: Model) -> list[Named]:
 
 
 def has_scan(model: Model) -> bool:
-    """Whether some layer is recurrent."""
+    """Return whether some layer is recurrent."""
     return any(isinstance(op, Scan) for op in model.operations)
 
 
 def has_separate_experts(model: Model) -> bool:
-    """Whether experts are linear layers of their own, which run one after the other."""
+    """Return whether experts are linear layers of their own, which run one after the other."""
     return any(isinstance(op, ExpertMatmul) for op in model.operations)
 
 
@@ -64,14 +64,14 @@ def attention_masks(model: Model) -> AttentionMasks:
 
 
 def key_heads(model: Model) -> list[int]:
-    """Key/value heads of a network's attention that ranks divide, each number of them once."""
+    """Return the key/value heads of a network's attention that ranks divide, each number of them once."""
     cores = (op for s in model.stacks for one in s.layers for op in one.operations if isinstance(op, AttentionCore))
     return sorted({op.kv_heads for op in cores if not op.shared})
 
 
 def divides_heads(model: Model, implementation: Implementation, ranks: int) -> bool:
-    """Whether the implementation runs on this many tensor-parallel ranks: they divide query and key/value heads, or,
-    where it gathers heads, each rank has one of the latter."""
+    """Return whether the implementation runs on this many tensor-parallel ranks: they divide query and key/value heads,
+    or, where it gathers heads, each rank has one of the latter."""
     return model.heads % ranks == 0 and all(
         few % ranks == 0 or (implementation.gathers_heads and ranks % few == 0) for few in key_heads(model)
     )

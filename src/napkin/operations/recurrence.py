@@ -6,7 +6,7 @@ from napkin.elementwise import Number
 from napkin.operations import mixers
 from napkin.operations.facts import Cache, Served
 from napkin.operations.lowering import Lowering, Value
-from napkin.operations.mixers import Sizes
+from napkin.operations.mixers import MixerSizes
 from napkin.operations.ordinary import Elementwise, Ordinary
 from napkin.operations.primitives import ceil_div, is_array
 from napkin.operations.roles import HEADS
@@ -135,7 +135,7 @@ class Scan(Ordinary):
         """Run the recurrence, by a fused kernel or by elementary operations."""
         first = run.read(self)
         ways = run.split.tensor if first.divided else 1
-        size = Sizes(
+        size = MixerSizes(
             run.b, run.own, self.heads // ways, self.head_dim, self.state, ceil_div(self.groups, ways), self.chunk
         )
         read = [run.read(self, index).tensor for index in range(len(self.reads))]

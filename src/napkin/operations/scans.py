@@ -8,7 +8,7 @@ from typing import Protocol
 from napkin.autograd.tensors import Tensor
 from napkin.operations import mixers
 from napkin.operations.lowering import Lowering
-from napkin.operations.mixers import Sizes
+from napkin.operations.mixers import MixerSizes
 from napkin.operations.roles import MIXER_GATE, MIXER_INPUT, SCAN_PARAMETERS
 
 
@@ -27,8 +27,8 @@ Read = list[Tensor]
 """What a recurrence reads, in the order of its operation."""
 
 
-def selective(run: Lowering, op: Recurrence, read: Read, size: Sizes) -> Tensor:
-    """One kernel from the input projection to the output's, or one for the scan alone."""
+def selective(run: Lowering, op: Recurrence, read: Read, size: MixerSizes) -> Tensor:
+    """Run one kernel from the input projection to the output's, or one for the scan alone."""
     if run.implementation.mixer == "whole":
         return mixers.inner(run.tape, run.made(MIXER_INPUT).tensor, run.made(SCAN_PARAMETERS).tensor, size)
     u, delta, b, c = read[:4]
@@ -37,18 +37,18 @@ def selective(run: Lowering, op: Recurrence, read: Read, size: Sizes) -> Tensor:
     )
 
 
-def ssd(run: Lowering, op: Recurrence, read: Read, size: Sizes) -> Tensor:
+def ssd(run: Lowering, op: Recurrence, read: Read, size: MixerSizes) -> Tensor:
     """Run Mamba-2's scan on the slices of its input projection."""
     projected = run.values[run.of_role(MIXER_GATE).reads[0]]
     return mixers.ssd(run.tape, projected.tensor, size, op.name in run.program.normed)
 
 
-def mlstm(run: Lowering, op: Recurrence, read: Read, size: Sizes) -> Tensor:
+def mlstm(run: Lowering, op: Recurrence, read: Read, size: MixerSizes) -> Tensor:
     """Run the mLSTM, on slices of a fused projection or on tensors of their own."""
     return mixers.mlstm(run.tape, read, size, parts=op.reads[0] in run.program.slices)
 
 
-SCANS: dict[str, Callable[[Lowering, Recurrence, Read, Sizes], Tensor]] = {
+SCANS: dict[str, Callable[[Lowering, Recurrence, Read, MixerSizes], Tensor]] = {
     "delta": lambda run, op, read, size: mixers.delta(run.tape, read[0], read[1], read[2], size, op.doubled),
     "kda": lambda run, op, read, size: mixers.kda(run.tape, read[0], read[1], read[2], size),
     "lightning": lambda run, op, read, size: mixers.lightning(run.tape, read[0], size),

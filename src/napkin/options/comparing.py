@@ -32,7 +32,7 @@ OPTIONS = (
     Option("junit", units.words, "Write the outcome as JUnit XML", metavar="FILE"),
     Option("file", units.words, "Rows of schema steps/1, memory/1 or endtoend/1", metavar="FILE", positional=True),
     flag("in-sample", "With constants fitted to the row's source too"),
-    Option("worst", units.words, "How many of the worst rows to show", metavar="N"),
+    Option("worst", units.words, "List N rows, the worst first", metavar="N"),
     Option("family", units.words, "One family of models, e.g. llama or qwen2.5", metavar="NAME"),
     Option("min-params", units.positive_count, "At least this many parameters, e.g. 7B", "param", "N"),
     Option("max-params", units.positive_count, "At most this many parameters, e.g. 70B", "param", "N"),

@@ -34,10 +34,11 @@ OPTIONS = (
     flag("must-fit", "Exit 1 where it does not fit, 4 if too close"),
     Option(
         "max",
-        choice("micro-batch", "seq", "layers", "params"),
-        "Largest that fits: micro-batch, seq, layers, params",
+        choice("micro-batch", "seq", "layers", "params", "tokens"),
+        "Largest micro-batch, seq, layers, params, tokens",
         metavar="WHAT",
     ),
+    Option("min", choice("gpus", "time", "cost"), "Fewest gpus, least time or cost", metavar="WHAT"),
     flag("tensors", "List every tensor that autograd keeps"),
     Option("snapshot", units.words, "A torch memory snapshot, next to the prediction", metavar="FILE"),
     Option("snapshot-device", units.count, "Which device of the snapshot, where it has several", metavar="N"),

@@ -36,7 +36,7 @@ def written(option: Option, value: float) -> str:
 
 
 def is_whole(option: Option) -> bool:
-    """Whether the option takes whole numbers only."""
+    """Return whether the option takes whole numbers only."""
     if option.parse is units.size:
         return True
     for half in (0.5, 1.5):

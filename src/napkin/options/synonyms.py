@@ -396,10 +396,22 @@ MEANS: dict[str, Mapping[str, str]] = {
     "format output-format fmt form": _FORMS,
     "causal-mask is-causal": {"": "--causal", "false": ""},
     "use-megatron-fsdp": {"": "!--zero 3"},
+    f"nodes {SAME['nodes']}": {"*": "!--gpus N: the GPUs of all nodes together"},
+    f"gpus-per-node {SAME['gpus-per-node']}": {"*": "!--gpus N: the GPUs of all nodes together"},
+    f"grad-accum {SAME['grad-accum']}": {
+        "*": "!--global-batch N: micro-batch × data-parallel ranks × accumulation steps"
+    },
 }
 """Spellings with another form of value → {what follows: what it means}. What follows: nothing (""; also `true`), a
 word, `#` a number, `*` anything (`*3*`: anything with a 3 in it), `{}` in the meaning stands for it. A meaning is other
 options, or after `!` the hint of a refusal."""
+
+VALUES: dict[str, Mapping[str, str]] = {
+    "max": {"gpus": "--min gpus finds the fewest, and napkin plan the layout", "batch": "--max micro-batch"},
+    "min": {"micro-batch": "--max micro-batch finds the largest", "seq": "--max seq finds the longest"},
+    "precision": {"bf16": _POLICIES, "bfloat16": _POLICIES, "fp16": _HALF, "bf16-true": "--precision bf16-pure"},
+}
+"""Option → values that it does not have, and the hint."""
 
 INSTEAD = {"micro-batch": "batch"}
 """Where a model serves, what trainers call the batch size is the number of sequences in flight."""

@@ -36,7 +36,8 @@ class Attribution(Generic[Part]):
 
 
 def attribute(parts: Sequence[Part], ask: Ask[Part]) -> Attribution[Part] | None:
-    """Contributions that add up to ask(all) − ask(none), or None where no order of single steps gets there."""
+    """Return the contributions that add up to ask(all) − ask(none), or None where no order of single steps gets
+    there."""
     known: dict[frozenset[Part], Values | None] = {}
 
     def asked(done: frozenset[Part]) -> Values | None:
@@ -50,7 +51,7 @@ def attribute(parts: Sequence[Part], ask: Ask[Part]) -> Attribution[Part] | None
 
 
 def _over_all_orders(parts: Sequence[Part], asked: Ask[Part]) -> Attribution[Part] | None:
-    """Each step of the lattice of subsets, weighted with the share of the orders that pass through it."""
+    """Return each step of the lattice of subsets, weighted with the share of the orders that pass through it."""
     subsets = [frozenset(p for i, p in enumerate(parts) if mask >> i & 1) for mask in range(1 << len(parts))]
     subsets.sort(key=len)
     possible = [s for s in subsets if asked(s) is not None]

@@ -63,7 +63,7 @@ def with_layers(model: Model, layers: int) -> Model:
 
 
 def _without_tail(patterns: list[Pattern]) -> list[Pattern]:
-    """Patterns without the last where it is only the beginning of the one before."""
+    """Return the patterns without the last where it is only the beginning of the one before."""
     if len(patterns) < 2 or patterns[-1][0] > 1:
         return patterns
     begins, tail = patterns[-2][1], patterns[-1][1]

@@ -44,6 +44,10 @@ class LayoutQuestion:
         """Return every layout of the request, timed, that fits."""
         return search(request, self.timed, self.hardware.capacity)
 
+    def least(self, request: Request) -> Found:
+        """Return the same, with the layout of least memory where none fits."""
+        return search(request, self.timed, self.hardware.capacity, prune=False)
+
     def setup(self, layout: Layout) -> Setup:
         """Return the setup with this layout."""
         return replace(self.request.setup, layout=layout)

@@ -41,7 +41,7 @@ SLACK = 0.25
 
 
 def count(model: Model) -> int:
-    """All parameters."""
+    """Return all parameters."""
     total: int = params(model)["params/total"].value
     return total
 
@@ -102,7 +102,7 @@ class Proportions:
             ) from None
 
     def depth(self, heads: int) -> int:
-        """Layers in the published proportion to the width."""
+        """Return the layers in the published proportion to the width."""
         return max(1, round(self.layers * heads / self.heads))
 
 
@@ -174,5 +174,5 @@ def _deepest(
 
 
 def at_most(limit: int) -> Callable[[Model], bool]:
-    """Whether a model has at most `limit` parameters."""
+    """Return whether a model has at most `limit` parameters."""
     return lambda model: count(model) <= limit

@@ -1,8 +1,8 @@
 """Every layout of a machine, evaluated as arrays by the same formulas as `step` and `memory`, and ranked.
 
-A layout has two halves. What one layer depends on (tensor, context and expert parallelism, sequence parallelism, the
-micro-batch) varies along the rows of a grid; what the pipeline and data parallelism add (stages, chunks, ZeRO) along
-its columns. numpy's broadcasting computes a layer once for all pipelines that can contain it; the formulas take numbers
+What one layer depends on (tensor, context and expert parallelism, sequence parallelism, the micro-batch) varies along
+the rows of a grid; what the pipeline and data parallelism add (stages, chunks, ZeRO) along its columns. Layouts whose
+states alone are larger than the card are dropped; what is left is evaluated along one axis. The formulas take numbers
 or arrays and do not know which.
 """
 
@@ -17,6 +17,7 @@ import numpy as np
 from napkin import term
 from napkin.elementwise import is_array, maximum
 from napkin.footprint import allocator, memory
+from napkin.footprint.memory import least_states
 from napkin.footprint.prepared import PreparedStep, prepare
 from napkin.footprint.stages import places
 from napkin.operations.model import Model
@@ -250,23 +251,29 @@ def _exact(request: Request, numbers: Mapping[str, int], recompute: Recompute) -
     ).replaced(**numbers)
 
 
-def search(request: Request, timed: Timed, capacity: float) -> Found:
-    """Evaluate every layout; keep those that use at most `capacity` bytes of each card."""
+def search(request: Request, timed: Timed, capacity: float, prune: bool = True) -> Found:
+    """Evaluate every layout; keep those that use at most `capacity` bytes of each card. Layouts whose states alone are
+    larger are not evaluated further; without `prune` they are, so that the one of least memory is known."""
     pieces: list[dict[str, Array]] = []
     layouts, least, least_used = 0, None, float("inf")
-    for layout, valid in _blocks(request):
-        bytes_used, upper = _used(request, layout)
-        used = np.where(valid, bytes_used, np.inf)  # recomputation × rows × columns
-        layouts += int(valid.sum()) * len(used)
-        smallest = int(used.argmin())
-        if used.flat[smallest] < least_used:
-            least_used = float(used.flat[smallest])
-            again, here = divmod(smallest, valid.size)
-            numbers = {name: int(np.broadcast_to(getattr(layout, name), valid.shape).flat[here]) for name in _NAMES}
-            least = _exact(request, numbers, request.recomputes[again])
-        fits = valid & (used <= capacity)
-        if not fits.any():
+    for block, valid in _blocks(request):
+        layouts += int(valid.sum()) * len(request.recomputes)
+        if prune:
+            states = least_states(request.model, replace(request.setup, layout=block))
+            valid = valid & (states * ROUNDING <= capacity)
+            if not valid.any():
+                continue
+        layout = _flat(block, valid)
+        used, upper = _used(request, layout)  # recomputation × layout
+        if not prune and used.min() < least_used:
+            least_used = float(used.min())
+            again, here = divmod(int(used.argmin()), used.shape[1])
+            least = _exact(request, _numbers(layout, used.shape[1], here), request.recomputes[again])
+        fits = used <= capacity
+        kept = fits.any(axis=0)
+        if not kept.any():
             continue
+        layout, fits, used, upper = _flat(layout, kept), fits[:, kept], used[:, kept], upper[:, kept]
         seconds = np.broadcast_to(_seconds(request, layout, timed), fits.shape)
         piece = {name: np.broadcast_to(getattr(layout, name), fits.shape)[fits] for name in _NAMES}
         piece |= {"recompute": np.nonzero(fits)[0], "seconds": seconds[fits], "used": used[fits], "upper": upper[fits]}
@@ -281,11 +288,27 @@ def search(request: Request, timed: Timed, capacity: float) -> Found:
     return Found(request, joined, seconds, used, surely, score, layouts, least, least_used)
 
 
+ROUNDING = 1 - 1e-9
+"""What a bound may be off by rounding."""
+
+
+def _flat(layout: Layout, kept: Array) -> Layout:
+    """Return the layouts that are kept, along one axis."""
+    arrays = {name: getattr(layout, name) for name in _NAMES if is_array(getattr(layout, name))}
+    return layout.replaced(**{name: np.broadcast_to(array, kept.shape)[kept] for name, array in arrays.items()})
+
+
+def _numbers(layout: Layout, count: int, at: int) -> dict[str, int]:
+    """Return the degrees of one of `count` layouts along one axis."""
+    return {name: int(np.broadcast_to(getattr(layout, name), (count,))[at]) for name in _NAMES}
+
+
 def _used(request: Request, layout: Layout) -> tuple[Array, Array]:
-    """Return memory/used and the upper end of its interval as [recomputation, row, column]. The tape is the same for
-    all but `selective`."""
+    """Return memory/used and the upper end of its interval as [recomputation, layout]. The tape is the same for all but
+    `selective`."""
     tapes: dict[bool, PreparedStep] = {}
     found, upper = [], []
+    stages: Array = layout.pp
     some = layout.replaced(micro=2 if is_array(layout.micro) else 1, **dict.fromkeys(("pp", "cp", "ep", "dp", "vp"), 1))
     alike = replace(request.setup, layout=some.replaced(dp=request.gpus // int(some.tp)))
     width = width_of(request.model, alike, request.implementation)
@@ -295,9 +318,9 @@ def _used(request: Request, layout: Layout) -> tuple[Array, Array]:
         if selective not in tapes:
             tapes[selective] = prepare(request.model, setup)
         used, most = used_of(tapes[selective].under(setup), width)
-        found.append(used)
-        upper.append(most)
-    return np.stack(np.broadcast_arrays(*found)), np.stack(np.broadcast_arrays(*upper))
+        found.append(np.broadcast_to(used, stages.shape))
+        upper.append(np.broadcast_to(most, stages.shape))
+    return np.stack(found), np.stack(upper)
 
 
 AGAIN = ("layers_recomputed", "attention_recomputed", "products_recomputed")
@@ -305,10 +328,10 @@ AGAIN = ("layers_recomputed", "attention_recomputed", "products_recomputed")
 
 
 def _seconds(request: Request, layout: Layout, timed: Timed) -> Array:
-    """Return step/time as [recomputation, row, column], from one evaluation in which recomputation is an axis too."""
+    """Return step/time as [recomputation, layout], from one evaluation in which recomputation is an axis too."""
     asked = [timed(replace(request.setup, layout=layout.replaced(recompute=r))) for r in request.recomputes]
     plan, rates = asked[0]
-    shares = {name: np.array([float(getattr(p, name)) for p, _ in asked]).reshape(-1, 1, 1) for name in AGAIN}
+    shares = {name: np.array([float(getattr(p, name)) for p, _ in asked]).reshape(-1, 1) for name in AGAIN}
     with np.errstate(all="ignore"):  # entries that are not valid may divide by zero
         return step(request.model, replace(plan, **shares), rates).time.value
 
@@ -374,13 +397,9 @@ def _by_stages(model: Model, setup: Setup, width: Width) -> tuple[Any, Any]:
     stage."""
     layout = setup.layout
     depths: Array = layout.pp
-    found: list[Array] = []
+    found = np.zeros((2, len(depths)))
     for stages in np.unique(depths):
-        here = depths[0] == stages
-        parts = {name: getattr(layout, name)[:, here] for name in ("vp", "zero", "dp", "micro_batches")}
-        part = replace(setup, layout=layout.replaced(pp=int(stages), **parts))
-        both = used_of(prepare(model, part), width)
-        found = found or [np.zeros((len(sizes), len(here))) for sizes in both]
-        for whole, sizes in zip(found, both, strict=True):
-            whole[:, here] = sizes
+        here = depths == stages
+        part = replace(setup, layout=_flat(layout, here).replaced(pp=int(stages)))
+        found[0][here], found[1][here] = used_of(prepare(model, part), width)
     return found[0], found[1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin.footprint import allocator
 from napkin.footprint import serving as inference
-from napkin.footprint.serving import Stored
+from napkin.footprint.serving import StoredWeights
 from napkin.operations.model import Model
 from napkin.planning import enlarge, verdicts
 from napkin.record import record, replace
@@ -22,7 +22,7 @@ class Serving:
     """
 
     model: Model
-    weights: Stored
+    weights: StoredWeights
     element: float
     cache_name: str
     sequences: int

@@ -42,7 +42,7 @@ def usual_choices(question: LayoutQuestion, request: Request, winner: Scored) ->
         again = recompute(str(wanted.pop("recompute", "none")))
         only = {key: request.node if value == NODE else int(value) for key, value in wanted.items()}
         only["sp"] = int(only["tp"] > 1)
-        found = question.find(replace(request, only=only, below={}, recomputes=(again,)))
+        found = question.least(replace(request, only=only, below={}, recomputes=(again,)))
         if found.layouts == 0:
             yield UsualChoice(name, None, f"is no layout here: {obstacle(request, only)}")
         elif not len(found):

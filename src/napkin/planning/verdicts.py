@@ -34,12 +34,13 @@ def mode_of(setup: Setup) -> str:
     """Return the name of the mode in which a step runs, as it would be traced."""
     numbers = setup.precision
     precision = "autocast" if numbers.autocast else "fp32" if numbers.param == "fp32" else "bf16"
-    return mode(precision, setup.attention, setup.dropout > 0, int(setup.layout.micro))
+    recompute = setup.layout.recompute.word
+    return mode(precision, setup.attention, setup.dropout > 0, int(setup.layout.micro), recompute)
 
 
 def is_measured(model: Model, setup: Setup, implementation: str) -> bool:
-    """Whether what this step keeps for backward was counted on the code itself: never with 8-bit products, nor with
-    what is trained beside frozen weights or a loss of its own, whose libraries were not run."""
+    """Return whether what this step keeps for backward was counted on the code itself: never with 8-bit products, nor
+    with what is trained beside frozen weights or a loss of its own, whose libraries were not run."""
     numbers = setup.precision
     operations = model.operations
     if not all(op.depends_on_shapes(int(setup.layout.seq)) for op in operations):

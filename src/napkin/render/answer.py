@@ -146,7 +146,7 @@ class Answer:
 
 
 def _in_range(value: object) -> bool:
-    """Whether a reader of JSON gets a number: finite, and within a float's range."""
+    """Return whether a reader of JSON gets a number: finite, and within a float's range."""
     if isinstance(value, int):
         return value.bit_length() <= 1023
     return not isinstance(value, float) or math.isfinite(value)

@@ -22,6 +22,7 @@ def _as_is(value: Cell) -> str:
 
 
 WORDS: Mapping[str, Callable[[Cell], str]] = {
+    "stack": lambda value: "software unknown" if value == "unknown" else f"{value} software",
     "zero": lambda value: f"ZeRO-{value}",
     "seq": lambda value: f"seq {_number(value)}",
     "precision": _as_is,

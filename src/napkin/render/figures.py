@@ -48,6 +48,20 @@ def amount(value: Number) -> str:
     return f"{value:,}" if isinstance(value, int) else figures(float(value), strip=True)
 
 
+def compact(value: Number, unit: str) -> str:
+    """Return a number as a cell has it: bytes in binary units only, parameters without the word, clocks in GHz."""
+    if unit == "1/s" and value >= 1e9:
+        return f"{figures(float(value) / 1e9)} GHz"
+    return size(value) if unit == "byte" else human(value, unit).removesuffix(" parameters")
+
+
+def share(value: Number) -> str:
+    """Return a part of 1 in percent: `22%`; `0.7%` and `99.7%` near the ends, `<0.1%` where that says nothing."""
+    if 0 < value < 0.0005:
+        return "<0.1%"
+    return f"{value:.1%}" if 0 < abs(value) < 0.0995 or 0.995 <= value < 0.9995 else f"{value:.0%}"
+
+
 def briefly(value: Number, unit: str) -> str:
     """Return a number that was given, without trailing zeros: `30 days`."""
     number, blank, word = human(value, unit).partition(" ")

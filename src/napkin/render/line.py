@@ -23,7 +23,8 @@ def pieces_of(following: Next, command: str, inputs: Mapping[str, Shown]) -> lis
             continue
         texts[name] = shown.value if isinstance(shown.value, bool) else _written(shown)
     texts |= following.changes
-    arguments = [text for name, text in texts.items() if OPTIONS[name].positional and isinstance(text, str)]
+    positional = sorted((name for name in texts if OPTIONS[name].positional), key=lambda name: name == "size")
+    arguments = [text for name in positional if isinstance(text := texts[name], str)]
     pieces = [" ".join(["napkin", following.command or command, *arguments])]
     for name, text in texts.items():
         if OPTIONS[name].positional or text is None:

@@ -22,6 +22,15 @@ TONES = {
     "too close to call": "33",
     "too close": "33",
     "close": "33",
+    "good": "32",
+    "fair": "33",
+    "poor": "31",
+    "bad": "31",
+    "healthy": "32",
+    "unhealthy": "31",
+    "throttled": "33",
+    "contended": "33",
+    "incomplete": "33",
 }
 """Verdict → its color, as an ANSI code."""
 BOLD, DIM, DRAWN = "1", "2", "36"
@@ -30,6 +39,8 @@ BOLD, DIM, DRAWN = "1", "2", "36"
 def page_lines(screen: Screen, answer: Answer, view: View, listed: Sequence[str] | None = None) -> list[str]:
     """Return the lines of an answer's screen; listed: lines to show in place of its table."""
     paint = _Paint(view.color)
+    if screen.verbatim:
+        return screen.verbatim.splitlines()
     if view.quiet:
         return _quiet(screen, view, paint)
     lines = [clauses(screen.question, view.width)] if screen.question else []

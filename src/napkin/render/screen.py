@@ -20,7 +20,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
+from napkin.elementwise import Number
 from napkin.record import record
+from napkin.render.figures import share
 
 
 @record
@@ -76,6 +78,7 @@ class Screen:
     more      a table of other columns below them, such as what would fit
     next      what to ask now: the question's options changed, or a command line as it is
     listing   the rows are the answer: no headline is needed, and --quiet gives them without headings
+    verbatim  a file that is the answer, printed as it is
     """
 
     question: Sequence[str]
@@ -86,6 +89,7 @@ class Screen:
     more: Table | None = None
     next: Next | str | None = None
     listing: bool = False
+    verbatim: str = ""
 
 
 @record
@@ -119,3 +123,12 @@ def quantities(rows: Sequence[Sequence[str | Bar]], right: bool = True) -> Table
         full.append((label, value, drawn, remark) if bars else (label, value, remark))
     columns = [QUANTITIES[0], Column(right=right), *([QUANTITIES[2]] if bars else []), QUANTITIES[3]]
     return Table(columns, full)
+
+
+SHARES = (Column(), Column(right=True), Column(right=True), Column(drop=1), Column(remark=True))
+"""Columns of a table of parts: what it is, how much, its share of the whole, a bar, a remark."""
+
+
+def shares(rows: Sequence[tuple[str, str, Number, str]]) -> Table:
+    """Return a table of (label, value, share of the whole, remark)."""
+    return Table(SHARES, [(label, value, share(part), Bar(float(part)), said) for label, value, part, said in rows])

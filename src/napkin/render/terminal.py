@@ -30,7 +30,7 @@ def width_of(stream: TextIO) -> int:
 
 
 def wants_color(stream: TextIO) -> bool:
-    """Whether an answer is colored: on a terminal, unless NO_COLOR or TERM=dumb says otherwise."""
+    """Return whether an answer is colored: on a terminal, unless NO_COLOR or TERM=dumb says otherwise."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 

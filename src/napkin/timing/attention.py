@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin import term
 from napkin.elementwise import where
-from napkin.operations.facts import Attention
+from napkin.operations.facts import AttentionCost
 from napkin.operations.primitives import causal_pairs, run_pairs
 from napkin.term import Term
 from napkin.timing.clock import BYTE, MULTIPLY_ADD, TWO, Clock, size
@@ -25,7 +25,7 @@ term.define("causal_pairs", causal_pairs)
 term.define("run_pairs", run_pairs)
 
 
-def core_time(clock: Clock, op: Attention, name: str) -> tuple[Term, Term]:
+def core_time(clock: Clock, op: AttentionCost, name: str) -> tuple[Term, Term]:
     """Return the seconds of the core of attention, forward and backward: of the fused kernel or of eager code."""
     flash = term.leaf("flash", clock.layout.flash, "1", term.GIVEN)
     fused, eager = fused_time(clock, op, name), eager_time(clock, op, name)
@@ -35,7 +35,7 @@ def core_time(clock: Clock, op: Attention, name: str) -> tuple[Term, Term]:
     )
 
 
-def pair_flops(clock: Clock, op: Attention, name: str, pairs: Term) -> Term:
+def pair_flops(clock: Clock, op: AttentionCost, name: str, pairs: Term) -> Term:
     """2 · sequences · pairs · heads · (d_qk + d_v) / (t · c) FLOP."""
     heads = term.divide(f"{name}/heads", size(f"{name}/all_heads", op.heads), clock.tp)
     both = term.add(f"{name}/sizes", size(f"{name}/qk_dim", op.qk_dim), size(f"{name}/v_dim", op.v_dim))
@@ -43,7 +43,7 @@ def pair_flops(clock: Clock, op: Attention, name: str, pairs: Term) -> Term:
     return term.divide(name, every, clock.cp)
 
 
-def allowed_pairs(clock: Clock, op: Attention, name: str) -> Term:
+def allowed_pairs(clock: Clock, op: AttentionCost, name: str) -> Term:
     """Return the pairs of a query and a key that the mask lets it see."""
     layout = clock.layout
     queries = size("queries", layout.sequence)
@@ -62,7 +62,7 @@ def allowed_pairs(clock: Clock, op: Attention, name: str) -> Term:
     return term.add(name, *pairs) if len(pairs) > 1 else pairs[0].renamed(name)
 
 
-def all_pairs(clock: Clock, op: Attention, name: str) -> Term:
+def all_pairs(clock: Clock, op: AttentionCost, name: str) -> Term:
     """Return queries × keys."""
     layout = clock.layout
     queries = size("queries", layout.sequence)
@@ -79,7 +79,7 @@ def all_pairs(clock: Clock, op: Attention, name: str) -> Term:
     return term.multiply(name, queries, term.add(f"{name}/keys", *keys) if len(keys) > 1 else keys[0])
 
 
-def fused_time(clock: Clock, op: Attention, name: str) -> tuple[Term, Term]:
+def fused_time(clock: Clock, op: AttentionCost, name: str) -> tuple[Term, Term]:
     """Return the time of the fused kernel: the allowed pairs only; backward 2.5 × the FLOPs at a lower rate."""
     rates = clock.rates
     flops = pair_flops(clock, op, f"{name}/flops", allowed_pairs(clock, op, f"{name}/pairs"))
@@ -94,7 +94,7 @@ def fused_time(clock: Clock, op: Attention, name: str) -> tuple[Term, Term]:
     return forward, term.multiply(f"{name}/fused/backward", BACKWARD_FLOPS, slower, forward)
 
 
-def eager_time(clock: Clock, op: Attention, name: str) -> tuple[Term, Term]:
+def eager_time(clock: Clock, op: AttentionCost, name: str) -> tuple[Term, Term]:
     """Eager attention: two batched GEMMs over the full square, and the scores' way through memory several times."""
     rates = clock.rates
     square = all_pairs(clock, op, f"{name}/square_pairs")

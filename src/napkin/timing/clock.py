@@ -73,7 +73,7 @@ class Clock:
         )
 
     def tokens_of(self, name: str, sequence: Term) -> Term:
-        """Tokens of a micro-batch on one GPU."""
+        """Return the tokens of a micro-batch on one GPU."""
         return term.divide(name, term.multiply(f"{name}/all", self.micro_batch, sequence), self.cp)
 
     def rate(self, name: str, value: Number, unit: str = "1", source: str = CALIBRATION) -> Term:
@@ -81,7 +81,7 @@ class Clock:
         return term.leaf(name, value, unit, term.SEEN, source)
 
     def move(self, name: str, moved: Term) -> Term:
-        """Bytes at the memory's rate."""
+        """Return the seconds that bytes take at the memory's rate."""
         return term.divide(name, moved, self.memory)
 
     def gemm(
@@ -142,7 +142,7 @@ class Clock:
         return collectives.bus_bandwidth(name, ranks, self.node, stride, self.link, self.network)
 
     def transfer(self, name: str, sent: Term, bandwidth: Term, latency: Term | None = None) -> Term:
-        """Bytes at a bandwidth, plus latency."""
+        """Return the seconds that bytes take at a bandwidth, plus latency."""
         if latency is None:
             return term.divide(name, sent, bandwidth)
         return term.add(name, term.divide(f"{name}/wire", sent, bandwidth), latency)

@@ -14,7 +14,7 @@ ONE, TWO = term.constant("1", 1), term.constant("2", 2)
 
 
 def in_one_node(name: str, ranks: Term, node: Term, stride: Term) -> Term:
-    """How many of a group's ranks share a node of `node` GPUs when neighbors are `stride` GPUs apart."""
+    """Return how many of a group's ranks share a node of `node` GPUs when neighbors are `stride` GPUs apart."""
     return term.smallest(name, term.largest(f"{name}/room", term.divide(f"{name}/slots", node, stride), ONE), ranks)
 
 

@@ -34,8 +34,8 @@ class Shards:
 
 
 def shards_of(clock: Clock, runs: Sequence[tuple[Number, LayerTime]], stages: Stages, tied: bool) -> Shards:
-    """Parameters on a mean stage, and both embedding and head on one GPU where there is no pipeline and they are not
-    tied."""
+    """Return the parameters on a mean stage, and both embedding and head on one GPU where there is no pipeline and they
+    are not tied."""
     layout = clock.layout
 
     def on_a_stage(name: str, weights: list[Term]) -> Term:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from napkin import term
 from napkin.elementwise import Number, is_array, where
 from napkin.operations.base import EXPERT_KERNELS, Operation, Timer
-from napkin.operations.facts import Attention, LinearLayer, RoutedExperts
+from napkin.operations.facts import AttentionCost, LinearLayer, RoutedExperts
 from napkin.operations.implementations import Implementation
 from napkin.operations.model import Layer, Model
 from napkin.operations.rewrite import FusedLinear, divided_outputs, fuse, fuse_linears
@@ -82,7 +82,7 @@ class LayerClock(Timer):
         for group, seconds in backward.items():
             self.backward[group].append(seconds)
 
-    def attention(self, op: Attention) -> None:
+    def attention(self, op: AttentionCost) -> None:
         """Add the core of attention, by the fused kernel or eager."""
         forward, backward = core_time(self.clock, op, f"{self.kind}/{op.name}")
         self.add({"attention": forward}, {"attention": backward})
@@ -181,7 +181,7 @@ def local_shape(linear: FusedLinear, name: str, tp: Term) -> tuple[Term, Term]:
 
 
 def layer_time(clock: Clock, layer: Layer, kind: str) -> LayerTime:
-    """One layer for one micro-batch: forward, backward, what is recomputed, and gradient accumulation."""
+    """Return the seconds of one layer for one micro-batch: forward, backward, recomputation, gradient accumulation."""
     rates = clock.rates
     own = LayerClock(clock, kind)
     weights, expert_weights = layer_weights(layer.operations, clock.layout, kind)
@@ -218,7 +218,7 @@ def layer_time(clock: Clock, layer: Layer, kind: str) -> LayerTime:
 
 
 def by_group(own: LayerClock, last: Term | None, accumulation: Term) -> dict[str, Term]:
-    """Seconds by group but the host's: forward, backward, and what is recomputed in the backward pass."""
+    """Return the seconds by group but the host's: forward, backward, and what is recomputed in the backward pass."""
     clock, kind = own.clock, own.kind
     every = size("layers_recomputed", clock.layout.layers_recomputed)
     more = {
@@ -247,7 +247,7 @@ def by_group(own: LayerClock, last: Term | None, accumulation: Term) -> dict[str
 
 
 def host_time(kind: str, groups: dict[str, Term], launch: Term) -> Term:
-    """How long the device waits for the host, which launches a layer's kernels in `launch` seconds."""
+    """Return how long the device waits for the host, which launches a layer's kernels in `launch` seconds."""
     busy = term.add(f"{kind}/device", *groups.values())
     return term.subtract(f"{kind}/host", term.largest(f"{kind}/longer", busy, launch), busy)
 

@@ -45,8 +45,8 @@ def tensor_time(clock: Clock, kind: str, width: Number, linears: Iterable[FusedL
 
 
 def ring_time(clock: Clock, kind: str, elements: Number) -> Seconds:
-    """Keys and values of the other ranks, passed around once forward and twice backward (Liu et al. 2023,
-    arXiv:2310.01889)."""
+    """Return the seconds of ring attention: keys and values of the other ranks, passed around once forward and twice
+    backward (Liu et al. 2023, arXiv:2310.01889)."""
     shared = term.divide(
         f"{kind}/context/keys_and_values",
         term.multiply(

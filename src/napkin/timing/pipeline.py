@@ -27,7 +27,7 @@ class Stages:
     head_on: Term
 
     def slowest(self, group: str) -> Term:
-        """Seconds of a group on the slowest stage for one micro-batch."""
+        """Return the seconds of a group on the slowest stage for one micro-batch."""
         return term.add(
             f"stage/{group}",
             term.multiply(f"stage/{group}/layers", self.layers_on, self.mean[group]),
@@ -35,14 +35,14 @@ class Stages:
         )
 
     def stage_mean(self) -> Term:
-        """Seconds of the mean stage for one micro-batch."""
+        """Return the seconds of the mean stage for one micro-batch."""
         layers = term.multiply("model/layers", self.depth, total("layer", self.mean.values()))
         head = total("model/head", self.head.groups.values())
         return term.divide("stage/mean", term.add("model/micro_batch", layers, head), self.pp)
 
 
 def mean_layer(runs: Sequence[tuple[Number, LayerTime]], depth: Term) -> dict[str, Term]:
-    """Seconds of the mean layer by group, of runs of (how many layers, one of them)."""
+    """Return the seconds of the mean layer by group, of runs of (how many layers, one of them)."""
     found = {}
     for group in GROUPS:
         every = [

@@ -58,7 +58,7 @@ def product_terms(product: Gemm, width: Term, out: Term) -> tuple[Term, Term]:
 
 
 def bounds(flops: Term, moved: Term, peak: Term, bandwidth: Term) -> dict[str, Term]:
-    """Intensity, ridge, both times, both ways to combine them, and the rate that the roof allows."""
+    """Return the intensity, ridge, both times, both ways to combine them, and the rate that the roof allows."""
     compute = divide("time/compute", flops, peak)
     memory = divide("time/memory", moved, bandwidth)
     intensity = divide("intensity", flops, moved, source=SOURCE)
@@ -93,7 +93,7 @@ def smallest_batch(product: Gemm, width: Term, out: Term, ridge: Term) -> Term |
 
 
 def transfer(size: Term, bandwidth: Term, name: str) -> Term:
-    """Seconds that bytes take over a link or memory at its full rate."""
+    """Return the seconds that bytes take over a link or memory at its full rate."""
     return divide(name, size, bandwidth)
 
 
@@ -104,7 +104,7 @@ EACH_A_KERNEL = "every operation a kernel of its own, as eager torch runs it: op
 
 
 def model_bytes(model: Model, over: Mapping[str, Work], width: Term) -> dict[str, Term]:
-    """Bytes of one forward pass by the operation's name, over all layers that have it."""
+    """Return the bytes of one forward pass by the operation's name, over all layers that have it."""
     parts: dict[str, list[Term]] = {}
     for stack in model.stacks:
         prefix = f"{stack.name}/" if len(model.stacks) > 1 else ""

@@ -62,7 +62,7 @@ def solve(
     price: Term | None = None,
     goodput: Goodput = IN_MFU,
 ) -> dict[str, Term]:
-    """Every quantity of the run as a Term: those of `known`, and the missing ones from the two equations.
+    """Return every quantity of the run as a Term: those of `known`, and the missing ones from the two equations.
 
     known    Terms by name among params, per_token (FLOP/token), tokens, gpus, mfu, time (calendar)
     peak     FLOP/s/GPU, dense       budget, price  USD and USD/GPU-hour

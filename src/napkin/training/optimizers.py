@@ -312,7 +312,7 @@ def counters_on_device(form: str | None) -> bool:
 
 
 def elements_of(state: State, shape: tuple[int, ...]) -> int:
-    """Numbers that a state keeps for a tensor of that shape."""
+    """Return the numbers that a state keeps for a tensor of that shape."""
     n = 1
     for size in shape:
         n *= size
@@ -324,12 +324,14 @@ def elements_of(state: State, shape: tuple[int, ...]) -> int:
 
 
 def quantised_bytes(n: Number) -> Number:
-    """Bytes of one 8-bit state of n elements: a byte each and an fp32 scale for 256; below 4096 elements fp32."""
+    """Return the bytes of one 8-bit state of n elements: a byte each and an fp32 scale for 256; below 4096 elements
+    fp32."""
     return where(n < SMALLEST_QUANTISED, 4 * n, n + 4 * ceil_div(n, BLOCK))
 
 
 def state_bytes(state: State, shape: tuple[int, ...], width: Number) -> Number:
-    """Bytes of a state of one tensor; `width`: bytes of the state's number format where it follows the parameter."""
+    """Return the bytes of a state of one tensor; `width`: bytes of the state's number format where it follows the
+    parameter."""
     n = elements_of(state, shape)
     if state.layout == SCALAR:
         return COUNTER_BYTES
@@ -352,12 +354,12 @@ _MOVED = {kind: BYTES[kind] for kind in ("fp64", "fp32")}
 
 
 def counters(optimizer: Optimizer) -> int:
-    """Bytes of the scalars that are kept for each parameter tensor."""
+    """Return the bytes of the scalars that are kept for each parameter tensor."""
     return COUNTER_BYTES * sum(s.layout == SCALAR for s in optimizer.states)
 
 
 def per_param(optimizer: Optimizer, width: Term, name: str = "optimizer") -> Term:
-    """Bytes for each parameter of large tensors: copies × the state's bytes. `width` in byte/param.
+    """Return the bytes for each parameter of large tensors: copies × the state's bytes. `width` in byte/param.
 
     Refused (3) for factored states, whose bytes depend on the shapes."""
     if optimizer.factored:
@@ -381,7 +383,7 @@ def per_param(optimizer: Optimizer, width: Term, name: str = "optimizer") -> Ter
 
 
 def terms(optimizer: Optimizer, shape: tuple[int, ...], width: Term, path: str = "optimizer") -> list[Term]:
-    """Every state of one tensor as bytes below `path`, and the shared code books of 8-bit states."""
+    """Return every state of one tensor as bytes below `path`, and the shared code books of 8-bit states."""
     found = []
     for state in optimizer.kept(shape):
         name = f"{path}/{state.name}"

@@ -33,7 +33,7 @@ from napkin.record import record, replace
 
 
 @record
-class _Embedded:
+class _AlbertEmbedded:
     """Rows of the embeddings of tokens, positions and segments, and their width."""
 
     tokens: int
@@ -51,10 +51,10 @@ class _Embedded:
         return (*before, Matmul("project_in", (before[-1].name,), self.width, hidden, True))
 
 
-def _embedded(config: Config, vocabulary: int) -> _Embedded:
+def _embedded(config: Config, vocabulary: int) -> _AlbertEmbedded:
     config.must_be("position_embedding_type", "absolute")
     positions, segments = config.integer("max_position_embeddings"), config.integer("type_vocab_size")
-    return _Embedded(vocabulary, positions, segments, config.integer("embedding_size"))
+    return _AlbertEmbedded(vocabulary, positions, segments, config.integer("embedding_size"))
 
 
 def electra(config: Config) -> Model:

@@ -37,7 +37,7 @@ ExpertsOf = Callable[[int], Block]
 
 
 @record
-class _Sizes:
+class _BartSizes:
     """What config.json says of a network in BART's style; pairs are (encoder, decoder).
 
     rows       of the token embeddings
@@ -100,7 +100,7 @@ class Bart:
         config.ignore(*self.ignored)
         return self.network(self.sizes(config))
 
-    def sizes(self, config: Config) -> _Sizes:
+    def sizes(self, config: Config) -> _BartSizes:
         """Read what a config.json says."""
         hidden, layers = width(config), depth(config)
         decoder_layers = config.integer("decoder_layers", default=False)
@@ -122,7 +122,7 @@ class Bart:
                 "shared one that nothing uses"
             )
         self._check(config)
-        return _Sizes(
+        return _BartSizes(
             config.name,
             hidden,
             (layers, decoder_layers),
@@ -164,7 +164,7 @@ class Bart:
                 "the position embeddings are fixed sinusoids: counted, as the class holds them, but not trained"
             )
 
-    def network(self, sizes: _Sizes, experts: ExpertsOf | None = None, sparse: Sparse | None = None) -> Model:
+    def network(self, sizes: _BartSizes, experts: ExpertsOf | None = None, sparse: Sparse | None = None) -> Model:
         """Return the network. `sparse` says which layers have `experts` in place of an MLP."""
 
         def runs(decoder: bool) -> Parts:
@@ -203,7 +203,7 @@ class Bart:
             max_length=sizes.positions[0],
         )
 
-    def _embedding(self, sizes: _Sizes, rows: int, positions: int) -> Operations:
+    def _embedding(self, sizes: _BartSizes, rows: int, positions: int) -> Operations:
         return embedding(
             rows,
             sizes.hidden,
@@ -214,7 +214,9 @@ class Bart:
             scale=sizes.scale,
         )
 
-    def _layer(self, sizes: _Sizes, experts: ExpertsOf | None, decoder: bool, routed: bool, window: int = 0) -> Layer:
+    def _layer(
+        self, sizes: _BartSizes, experts: ExpertsOf | None, decoder: bool, routed: bool, window: int = 0
+    ) -> Layer:
         hidden, heads, inner = sizes.hidden, sizes.heads[decoder], sizes.inner[decoder]
         biased = QkvProjections(bias=True, out_bias=True)
         shaped = Attention(Heads(hidden, heads, heads, hidden // heads), projections=biased)

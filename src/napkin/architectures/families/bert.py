@@ -18,7 +18,7 @@ from napkin.architectures.masked import (
     BIDIRECTIONAL,
     ENCODER,
     MASKED,
-    Sizes,
+    MaskedSizes,
     bert_modules,
     encoder,
     heads_apart,
@@ -60,7 +60,7 @@ def bert_blocks(
 
 
 @record
-class _Sizes:
+class _BertSizes:
     """What config.json says of a network in BERT's style.
 
     embedding  width of the token embedding      head      width of the masked head
@@ -68,7 +68,7 @@ class _Sizes:
     distances  buckets of distances, or 0        windows   tokens to both sides that each layer sees; () for all
     """
 
-    whole: Sizes
+    whole: MaskedSizes
     tied: bool
     embedding: int
     head: int
@@ -130,7 +130,7 @@ class Bert:
         config.ignore(*self.ignored)
         return heads_apart(self._network(self._sizes(config)), config, biases=self.biases)
 
-    def _sizes(self, config: Config) -> _Sizes:
+    def _sizes(self, config: Config) -> _BertSizes:
         causal = config.flag(self.causal, otherwise=False) if self.causal else False
         windows = self.windows(config, depth(config)) if self.windows is not None else ()
         whole = sizes_of(config, named=self.named, pretraining=self.next_sentence)
@@ -143,7 +143,7 @@ class Bert:
             config.ignore("tie_word_embeddings")
         elif self.head_size:
             config.must_be("tie_word_embeddings", False)
-        return _Sizes(
+        return _BertSizes(
             whole,
             tied=whole.purpose != BARE and not self.head_size,
             embedding=narrow,
@@ -155,7 +155,7 @@ class Bert:
             causal=causal,
         )
 
-    def _network(self, sizes: _Sizes) -> Model:
+    def _network(self, sizes: _BertSizes) -> Model:
         hidden = sizes.whole.hidden
         final: Operations = (LAYER("final_norm", "x", hidden),) if self.before else ()
         return encoder(
@@ -166,7 +166,7 @@ class Bert:
             tie=sizes.tied,
         )
 
-    def _embedding(self, sizes: _Sizes) -> Operations:
+    def _embedding(self, sizes: _BertSizes) -> Operations:
         operations = embedding(
             sizes.whole.vocabulary,
             sizes.embedding,
@@ -182,7 +182,7 @@ class Bert:
             operations = (PositionBias("distances", (), sizes.distances, sizes.whole.heads), *operations)
         return operations
 
-    def _runs(self, sizes: _Sizes) -> Parts:
+    def _runs(self, sizes: _BertSizes) -> Parts:
         attend, feed = bert_blocks(
             sizes.whole.hidden,
             sizes.whole.heads,
@@ -201,7 +201,7 @@ class Bert:
 
         return runs_of(sizes.windows, layer) if sizes.windows else ((sizes.whole.layers, layer(0)),)
 
-    def _head(self, sizes: _Sizes, source: str) -> Operations:
+    def _head(self, sizes: _BertSizes, source: str) -> Operations:
         hidden, rows = sizes.whole.hidden, sizes.whole.vocabulary
         if sizes.whole.purpose == BARE:
             return pooler(hidden, source) if self.pooler else ()

@@ -8,7 +8,7 @@ from typing import Any
 
 from napkin.architectures.arrangements import parallel
 from napkin.architectures.blocks import LAYER_FP32, LAYER_FP32_PER_HEAD, RMS, Block, Operations, moe
-from napkin.architectures.decoder import Decoder, Headed, Inner, NormedHeads, Rotary, always
+from napkin.architectures.decoder import Decoder, Headed, Inner, NormedHeads, RotaryPositions, always
 from napkin.architectures.dimensions import dimensions
 from napkin.architectures.layer_plans import (
     AS_LISTED,
@@ -88,7 +88,7 @@ _COHERE = Decoder(
     arrangement=always(parallel),
     bias="attention_bias",
     out_bias="attention_bias",
-    rotary=Rotary("interleaved", upcast=True),
+    rotary=RotaryPositions("interleaved", upcast=True),
     head=Headed(scale=True),
 )
 
@@ -153,7 +153,7 @@ COHERE_COMPASS = Architecture(
     replace(
         _COHERE,
         sizes=partial(dimensions, own_head_dim=False),
-        rotary=Rotary(),
+        rotary=RotaryPositions(),
         windows=replace(AS_LISTED, required=True),
         rotates=as_parameters_say,
     ),

@@ -19,7 +19,7 @@ from napkin.record import record, replace
 
 
 @record
-class Reading:
+class DbrxReading:
     """What a config.json says of DBRX. `clamped`: the results of the QKV projection are clamped to an interval."""
 
     sizes: Dimensions
@@ -30,7 +30,7 @@ class Reading:
     balance: BalanceLoss | None
 
 
-def read(config: Config) -> Reading:
+def read(config: Config) -> DbrxReading:
     """Read a config.json, which describes attention and experts in blocks of their own."""
     hidden = width(config)
     attention = config.nested("attn_config", "dbrx.attn_config")
@@ -53,10 +53,10 @@ def read(config: Config) -> Reading:
         jitter=1 if ffn.real("moe_jitter_eps", required=False) else 0,
     )
     inner, balance = ffn.integer("ffn_hidden_size"), balance_loss(config, experts, top_k)
-    return Reading(sizes, clamped, inner, str(function), routing, balance)
+    return DbrxReading(sizes, clamped, inner, str(function), routing, balance)
 
 
-def layer(of: Reading) -> Layer:
+def layer(of: DbrxReading) -> Layer:
     """Return a layer: attention from one QKV projection, fine-grained experts."""
     sizes = of.sizes
     attend = Attention(

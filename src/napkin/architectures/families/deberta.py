@@ -15,7 +15,7 @@ from napkin.architectures.blocks import LAYER, LAYER_WRITTEN, Block, NormStyle, 
 from napkin.architectures.masked import (
     BIDIRECTIONAL,
     MASKED,
-    Sizes,
+    MaskedSizes,
     bert_modules,
     encoder,
     heads_apart,
@@ -97,7 +97,7 @@ def _position_scores(
 class _Read:
     """What config.json says: sizes, width of the token embedding, rows of positions and segments, distances."""
 
-    sizes: Sizes
+    sizes: MaskedSizes
     embedding_width: int
     positions: int
     segments: int

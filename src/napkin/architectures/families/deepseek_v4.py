@@ -41,7 +41,7 @@ SCORES = ("sqrtsoftplus", "sigmoid")
 """How the router scores, the first where a config does not say (DeepseekV4Config)."""
 
 
-class Plan(NamedTuple):
+class V4Plan(NamedTuple):
     """What sets one layer apart from the others."""
 
     attention: str
@@ -49,7 +49,7 @@ class Plan(NamedTuple):
 
 
 @record
-class Reading:
+class V4Reading:
     """What a config.json says of DeepSeek-V4.
 
     iterations  of Sinkhorn's algorithm in the hyper-connections
@@ -58,7 +58,7 @@ class Reading:
     """
 
     sizes: Dimensions
-    plans: Sequence[Plan]
+    plans: Sequence[V4Plan]
     streams: int
     iterations: int
     attentions: Mapping[str, SharedKeyAttention]
@@ -69,7 +69,7 @@ class Reading:
     balance: BalanceLoss | None
 
 
-def read(config: Config) -> Reading:
+def read(config: Config) -> V4Reading:
     """Read a config.json."""
     config.ignore("hc_eps", "attention_bias", "num_key_value_heads", "n_shared_experts", "norm_topk_prob")
     config.ignore("topk_method", "swiglu_limit", "router_jitter_noise", "num_nextn_predict_layers", "n_group")
@@ -82,9 +82,9 @@ def read(config: Config) -> Reading:
     score = config.optional_text("scoring_func", known=SCORES) or SCORES[0]
     layer_kinds, routers = _layer_types(config, layers), _routers(config, layers)
     length = config.optional_integer("max_position_embeddings")
-    return Reading(
+    return V4Reading(
         dimensions_of(config, hidden, layers, heads, 1, head_dim, length),
-        [Plan(*one) for one in zip(layer_kinds, routers, strict=True)],
+        [V4Plan(*one) for one in zip(layer_kinds, routers, strict=True)],
         config.integer("hc_mult"),
         config.integer("hc_sinkhorn_iters"),
         attentions,
@@ -96,7 +96,7 @@ def read(config: Config) -> Reading:
     )
 
 
-def layer(of: Reading, plan: Plan) -> Layer:
+def layer(of: V4Reading, plan: V4Plan) -> Layer:
     """Return a layer: attention and experts that read and write several residual streams."""
     hidden, hashed = of.sizes.hidden, plan.router == HASHED
     network = partial(gated_mlp, width=hidden, inner=of.inner, function=of.function, bias=of.bias, gating=CLAMPED)
@@ -130,7 +130,7 @@ def deepseek_v4(config: Config) -> Model:
 
 
 @record
-class IndexSizes:
+class RunIndexSizes:
     """Sizes of the indexer that chooses runs of tokens: its heads, their elements, and how many runs it chooses."""
 
     heads: int
@@ -158,7 +158,7 @@ class SharedKeyAttention:
     window: int
     rope: Rope
     rate: int = 0
-    index: IndexSizes | None = None
+    index: RunIndexSizes | None = None
 
     def __call__(self, source: str) -> Operations:
         wide, rope, index = self.heads * self.head_dim, self.rope, self.index
@@ -211,7 +211,9 @@ def _attentions(config: Config, hidden: int, heads: int, head_dim: int) -> dict[
     rotary, rates = _rotary(config, head_dim), _rates(config)
     ranks = config.integer("q_lora_rank"), config.integer("o_groups"), config.integer("o_lora_rank")
     config.divides("o_groups", heads * head_dim, config.integer("o_groups"), "elements of all heads")
-    index = IndexSizes(config.integer("index_n_heads"), config.integer("index_head_dim"), config.integer("index_topk"))
+    index = RunIndexSizes(
+        config.integer("index_n_heads"), config.integer("index_head_dim"), config.integer("index_topk")
+    )
     if index.size < rotary["compress"]:
         raise config.wrong("index_head_dim", f"{index.size} is less than the {rotary['compress']} elements that rotate")
     rope = Rope(rotary["main"], "interleaved", upcast=True)

@@ -9,7 +9,7 @@ from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
 from napkin.operations.implementations import HF, NEVER
-from napkin.operations.maps import Difference, HalfHeads
+from napkin.operations.maps import AttentionDifference, HalfHeads
 from napkin.operations.model import Model
 from napkin.operations.pointwise import Scale
 from napkin.record import replace
@@ -34,7 +34,7 @@ def differential(core: AttentionCore) -> Operations:
     return (
         *(HalfHeads(half, (value,), core.kv_heads * core.v_dim) for half in halves),
         *(replace(core, name=name, reads=(query, key, half)) for name, half in zip(made, halves, strict=True)),
-        Difference("difference", made, core.heads, core.v_dim),
+        AttentionDifference("difference", made, core.heads, core.v_dim),
         RMS_KERNEL("difference_norm", "difference", size, core.heads // 2),
         Scale("difference_scaled", ("difference_norm",), width),
     )

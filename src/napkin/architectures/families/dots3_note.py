@@ -56,7 +56,7 @@ WINDOW = 512
 """Tokens of a window, where a config does not say."""
 
 
-class Plan(NamedTuple):
+class DotsPlan(NamedTuple):
     """What sets one layer apart from the others."""
 
     attention: str
@@ -64,17 +64,17 @@ class Plan(NamedTuple):
 
 
 @record
-class Reading:
+class DotsReading:
     """What a config.json says of dots3.note's language model: attention and feed-forward of each layer type that there
     is."""
 
     sizes: Dimensions
-    plans: Sequence[Plan]
+    plans: Sequence[DotsPlan]
     attentions: Mapping[str, LatentAttention]
     networks: Mapping[str, Block]
 
 
-def read(config: Config) -> Reading:
+def read(config: Config) -> DotsReading:
     """Read a config.json."""
     config.ignore("mlp_bias", "output_router_logits", "swa_rope_theta", "rope_interleave", "norm_topk_prob")
     config.ignore("index_n_heads", "index_head_dim", "index_topk")
@@ -89,15 +89,15 @@ def read(config: Config) -> Reading:
     heads = gcd(*(one["num_attention_heads"] for one in sizes.values()))
     widest = max(one["qk_nope_head_dim"] + one["qk_rope_head_dim"] for one in sizes.values())
     length = config.optional_integer("max_position_embeddings")
-    return Reading(
+    return DotsReading(
         dimensions_of(config, hidden, layers, heads, heads, widest, length),
-        [Plan(*one) for one in zip(kinds, feeds, strict=True)],
+        [DotsPlan(*one) for one in zip(kinds, feeds, strict=True)],
         attentions,
         networks,
     )
 
 
-def layer(of: Reading, plan: Plan) -> Layer:
+def layer(of: DotsReading, plan: DotsPlan) -> Layer:
     """Return a layer."""
     name = f"{NAMES[plan.attention]}_{'moe' if plan.feed == SPARSE else 'dense'}"
     return Layer(name, pre_norm(of.sizes.hidden, RMS, of.attentions[plan.attention], of.networks[plan.feed]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from napkin.architectures.decoder import Decoder, Headed, Rotary
+from napkin.architectures.decoder import Decoder, Headed, RotaryPositions
 from napkin.architectures.mixture import Mixture, counted
 from napkin.architectures.record import REQUIRED, Architecture, Wrapper, like
 from napkin.autograd.tensors import Tensor
@@ -32,7 +32,12 @@ def _clamped_shares(run: Running, weights: Tensor, rows: Number) -> Tensor:
 
 ERNIE4_5 = Architecture(
     "ernie4_5",
-    Decoder(bias="use_bias", out_bias="use_bias", mlp_bias="use_bias", rotary=Rotary("interleaved", upcast=True)),
+    Decoder(
+        bias="use_bias",
+        out_bias="use_bias",
+        mlp_bias="use_bias",
+        rotary=RotaryPositions("interleaved", upcast=True),
+    ),
     config_class="Ernie4_5Config",
     implementation=replace(FP32_ROTARY, rotary="layer", drops=NEVER),
     defaults={
@@ -44,7 +49,7 @@ ERNIE4_5 = Architecture(
 PADDLEOCR_VL = like(
     ERNIE4_5,
     "paddleocr_vl_text",
-    rotary=Rotary(),
+    rotary=RotaryPositions(),
     config_class="PaddleOCRTextConfig",
     implementation=replace(HF, positions="each"),
     wrappers=(Wrapper("paddleocr_vl", defaults={"tie_word_embeddings": True}, flat=True),),

@@ -36,7 +36,7 @@ from napkin.record import record, replace
 
 
 @record
-class _Embedded:
+class _EsmEmbedded:
     """The embeddings.
 
     positions  rows of learned positions     rotary  there are none; queries and keys are rotated
@@ -66,9 +66,9 @@ class _Embedded:
         return before
 
 
-def _embedded(config: Config) -> _Embedded:
+def _embedded(config: Config) -> _EsmEmbedded:
     rotary = config.text("position_embedding_type", known=("absolute", "rotary")) == "rotary"
-    return _Embedded(
+    return _EsmEmbedded(
         0 if rotary else config.integer("max_position_embeddings"),
         rotary,
         config.flag("token_dropout", otherwise=False),

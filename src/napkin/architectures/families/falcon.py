@@ -7,7 +7,7 @@ from functools import partial
 from napkin.architectures.arrangements import parallel, pre_norm
 from napkin.architectures.attention import Attention
 from napkin.architectures.blocks import LAYER
-from napkin.architectures.decoder import Decoder, Inner, Rotary, activation_in, always
+from napkin.architectures.decoder import Decoder, Inner, RotaryPositions, activation_in, always
 from napkin.architectures.dimensions import dimensions
 from napkin.architectures.reading import kv_heads_of
 from napkin.architectures.record import Architecture
@@ -46,7 +46,7 @@ def falcon(config: Config) -> Model:
             partial(parallel, norms=norms, dropout_sum=True) if branches else partial(pre_norm, dropout=(True, True))
         ),
         sizes=partial(dimensions, kv_heads=kv_heads, own_head_dim=False),
-        rotary=None if alibi else Rotary(),
+        rotary=None if alibi else RotaryPositions(),
         attention=attention,
     )
     return made(config)

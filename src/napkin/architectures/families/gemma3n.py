@@ -19,7 +19,7 @@ from napkin.architectures.shared_kv import (
     IMPLEMENTATION,
     NORM,
     WORDS,
-    Heads,
+    SharedHeads,
     attention,
     capped,
     kinds_of,
@@ -73,7 +73,7 @@ class _Gemma3n:
 
     sizes: Dimensions
     plans: Sequence[_Plan]
-    heads: Heads
+    heads: SharedHeads
     function: str
     streams: int
     rank: int
@@ -121,7 +121,7 @@ def _read(config: Config) -> _Gemma3n:
     return _Gemma3n(
         dimensions_of(config, hidden, layers, heads, kv_heads, head_dim, max_length),
         [_Plan(*one) for one in zip(*parts, strict=True)],
-        Heads(hidden, heads, kv_heads, head_dim, config.flag("attention_bias"), config.integer("sliding_window")),
+        SharedHeads(hidden, heads, kv_heads, head_dim, config.flag("attention_bias"), config.integer("sliding_window")),
         reading.activation(config, "hidden_activation"),
         streams,
         config.integer("laurel_rank"),

@@ -20,7 +20,7 @@ from napkin.architectures.shared_kv import (
     IMPLEMENTATION,
     NORM,
     WORDS,
-    Heads,
+    SharedHeads,
     attention,
     capped,
     kinds_of,
@@ -62,7 +62,7 @@ class _Gemma4:
 
     sizes: Dimensions
     plans: Sequence[_LayerType]
-    heads: Mapping[str, Heads]
+    heads: Mapping[str, SharedHeads]
     inner: int
     function: str
     doubled: bool
@@ -146,7 +146,7 @@ def _layer(read: _Gemma4, plan: _LayerType) -> Layer:
     return Layer("_".join((name, *WORDS[plan.mode])), operations)
 
 
-def _heads_by_kind(config: Config, hidden: int, heads: int, kinds: Sequence[str]) -> dict[str, Heads]:
+def _heads_by_kind(config: Config, hidden: int, heads: int, kinds: Sequence[str]) -> dict[str, SharedHeads]:
     """Read the sizes of both kinds of attention. A file of later releases lists what full layers have of their own
     under per_layer_config, an earlier one says it for all of them."""
     one_product = config.flag("attention_k_eq_v")
@@ -164,7 +164,7 @@ def _heads_by_kind(config: Config, hidden: int, heads: int, kinds: Sequence[str]
         own[FULL] = (config.integer("global_head_dim"), few or kv_heads)
     bias, window = config.flag("attention_bias"), config.integer("sliding_window")
     return {
-        kind: Heads(
+        kind: SharedHeads(
             hidden,
             heads,
             few,

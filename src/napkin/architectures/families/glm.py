@@ -6,7 +6,7 @@ from functools import partial
 
 from napkin.architectures.arrangements import sandwich_norm
 from napkin.architectures.blocks import RMS
-from napkin.architectures.decoder import Decoder, NormedHeads, Rotary, always
+from napkin.architectures.decoder import Decoder, NormedHeads, RotaryPositions, always
 from napkin.architectures.dimensions import dimensions
 from napkin.architectures.mixture import SIGMOID
 from napkin.architectures.record import REQUIRED, Architecture, Wrapper, like
@@ -17,7 +17,7 @@ GLM = Architecture(
     "glm",
     Decoder(
         bias="attention_bias",
-        rotary=Rotary("interleaved", part=0.5),
+        rotary=RotaryPositions("interleaved", part=0.5),
         feed_forward=lambda config, usual: partial(usual, fused=True),
     ),
     config_class="GlmConfig",
@@ -59,7 +59,7 @@ GLM_OCR = like(
     "glm_ocr_text",
     bias=False,
     sizes=dimensions,
-    rotary=Rotary("interleaved"),
+    rotary=RotaryPositions("interleaved"),
     config_class="GlmOcrTextConfig",
     wrappers=(Wrapper("glm_ocr", config_class="GlmOcrConfig", defaults={"tie_word_embeddings": False}),),
     defaults={
@@ -72,7 +72,7 @@ GLM4_MOE = Architecture(
     Decoder(
         bias="attention_bias",
         sizes=partial(dimensions, floor=True),
-        rotary=Rotary(part=0.5),
+        rotary=RotaryPositions(part=0.5),
         qk_norm=NormedHeads(RMS, switch="use_qk_norm"),
         experts=SIGMOID,
         predicts=True,
@@ -92,7 +92,7 @@ GLM4V_MOE = Architecture(
     Decoder(
         sizes=partial(dimensions, floor=True),
         bias="attention_bias",
-        rotary=Rotary(part=0.5),
+        rotary=RotaryPositions(part=0.5),
         experts=replace(SIGMOID, balances=True),
     ),
     config_class="Glm4vMoeTextConfig",

@@ -319,7 +319,11 @@ OPT = Architecture(
         "max_position_embeddings": 2048, "num_attention_heads": 12, "tie_word_embeddings": True,
         "vocab_size": 50272, "word_embed_proj_dim": None,
     },
-    wrappers=(Wrapper("blip-2"), Wrapper("instructblip"), Wrapper("instructblipvideo")),
+    wrappers=(
+        Wrapper("blip-2", path="language_model.model"),
+        Wrapper("instructblip", path="language_model.model"),
+        Wrapper("instructblipvideo", path="language_model.model"),
+    ),
     modules={
         "embedding": "model.decoder.embed_tokens", "project_in": "model.decoder.project_in",
         "position_embedding": "model.decoder.embed_positions", "o": "self_attn.out_proj", "up": "fc1", "down": "fc2",

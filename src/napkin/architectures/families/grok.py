@@ -16,7 +16,7 @@ from napkin.record import record
 
 
 @record
-class Reading:
+class GrokReading:
     """What a config.json says of Grok-1."""
 
     sizes: Dimensions
@@ -24,16 +24,16 @@ class Reading:
     routing: Routing
 
 
-def read(config: Config) -> Reading:
+def read(config: Config) -> GrokReading:
     """Read a config.json; Grok-1 has no configuration class, so no defaults."""
     config.ignore("attn_output_multiplier", "embedding_multiplier_scale", "output_multiplier_scale")
     config.must_be("hidden_act", "gelu")
     config.integer("num_key_value_heads")  # required here; where a class has the field, null means one per query head
     experts, top_k = chosen_experts(config, "num_experts", "num_experts_per_tok")
-    return Reading(dimensions(config), config.integer("intermediate_size"), Routing(experts, top_k, upcast=True))
+    return GrokReading(dimensions(config), config.integer("intermediate_size"), Routing(experts, top_k, upcast=True))
 
 
-def layer(of: Reading) -> Layer:
+def layer(of: GrokReading) -> Layer:
     """Return a layer: four norms, soft-capped scores, experts with a gated GELU."""
     sizes = of.sizes
     attend = Attention(

@@ -38,14 +38,14 @@ PERIOD = 6
 """Every PERIOD-th layer sees all keys, where a config does not say which (InklingTextConfig)."""
 
 
-class Plan(NamedTuple):
+class InklingPlan(NamedTuple):
     """What sets one layer apart from the others."""
 
     attention: str
     feed: str
 
 
-class Sizes(NamedTuple):
+class InklingSizes(NamedTuple):
     """Sizes of attention in one layer type. `extent`: the largest distance that has a score of its own."""
 
     heads: int
@@ -57,7 +57,7 @@ class Sizes(NamedTuple):
 
 
 @record
-class Reading:
+class InklingReading:
     """What a config.json says of Inkling's language model.
 
     rank       elements of a head from which scores by distance are made
@@ -66,8 +66,8 @@ class Reading:
     """
 
     sizes: Dimensions
-    plans: Sequence[Plan]
-    attentions: Mapping[str, Sizes]
+    plans: Sequence[InklingPlan]
+    attentions: Mapping[str, InklingSizes]
     networks: Mapping[str, Block]
     rank: int
     kernel: int
@@ -88,7 +88,7 @@ ONLY = {
 """Fields of which the class knows one value."""
 
 
-def read(config: Config) -> Reading:
+def read(config: Config) -> InklingReading:
     """Read a config.json."""
     config.ignore(*IGNORED)
     for field, value in ONLY.items():
@@ -114,9 +114,9 @@ def read(config: Config) -> Reading:
         tied=False,
         headless=headless(config),
     )
-    return Reading(
+    return InklingReading(
         sizes,
-        [Plan(*one) for one in zip(kinds, feeds, strict=True)],
+        [InklingPlan(*one) for one in zip(kinds, feeds, strict=True)],
         attentions,
         networks,
         config.integer("d_rel"),
@@ -125,7 +125,7 @@ def read(config: Config) -> Reading:
     )
 
 
-def layer(of: Reading, plan: Plan) -> Layer:
+def layer(of: InklingReading, plan: InklingPlan) -> Layer:
     """Return a layer, with a short convolution of what each branch returns."""
     hidden, kernel = of.sizes.hidden, of.kernel
     attend = partial(_attention, width=hidden, rank=of.rank, kernel=kernel, own=of.attentions[plan.attention])
@@ -165,11 +165,11 @@ def _convolved(block: Block, width: int, kernel: int, name: str) -> Block:
     return of
 
 
-def _attentions(config: Config, kinds: Sequence[str]) -> dict[str, Sizes]:
+def _attentions(config: Config, kinds: Sequence[str]) -> dict[str, InklingSizes]:
     """Read the sizes of attention in each layer type that there is."""
     window = config.integer("sliding_window_size")
     floor = config.real("log_scaling_n_floor", required=False)
-    found: dict[str, Sizes] = {}
+    found: dict[str, InklingSizes] = {}
     for kind, prefix in ((FULL, ""), (WINDOWED, "swa_")):
         names = [prefix + name for name in ("num_attention_heads", "num_key_value_heads", "head_dim")]
         if kind not in kinds:
@@ -180,12 +180,14 @@ def _attentions(config: Config, kinds: Sequence[str]) -> dict[str, Sizes]:
             raise config.wrong(names[1], f"{heads} attention heads are not a multiple of {kv_heads} key/value heads")
         near = kind == WINDOWED
         extent = window if near else config.integer("rel_extent")
-        found[kind] = Sizes(heads, kv_heads, size, extent, window if near else None, floor is not None and not near)
+        found[kind] = InklingSizes(
+            heads, kv_heads, size, extent, window if near else None, floor is not None and not near
+        )
     config.ignore("rel_extent")
     return found
 
 
-def _attention(source: str, *, width: int, rank: int, kernel: int, own: Sizes) -> Operations:
+def _attention(source: str, *, width: int, rank: int, kernel: int, own: InklingSizes) -> Operations:
     """Return attention whose scores depend on the distance, with short convolutions of keys and values."""
     wide, narrow = own.heads * own.size, own.kv_heads * own.size
     query, bias = "q_norm", "distance_bias"

@@ -24,7 +24,7 @@ from napkin.record import record, replace
 
 
 @record
-class Reading:
+class JetMoeReading:
     """What a config.json says of JetMoE. Query heads: `kv_heads` for each expert that a token chooses."""
 
     sizes: Dimensions
@@ -35,14 +35,14 @@ class Reading:
     balance: BalanceLoss | None
 
 
-def read(config: Config) -> Reading:
+def read(config: Config) -> JetMoeReading:
     """Read a config.json."""
     hidden, layers = width(config), depth(config)
     kv_heads, head_dim = config.integer("num_key_value_heads"), config.integer("kv_channels")
     experts, top_k = chosen_experts(config, "num_local_experts", "num_experts_per_tok")
     config.ignore("num_attention_heads")  # the class computes it
     length = config.optional_integer("max_position_embeddings")
-    return Reading(
+    return JetMoeReading(
         dimensions_of(config, hidden, layers, kv_heads * top_k, kv_heads, head_dim, length),
         experts,
         top_k,
@@ -52,11 +52,11 @@ def read(config: Config) -> Reading:
     )
 
 
-def _router(of: Reading, name: str, source: str) -> Router:
+def _router(of: JetMoeReading, name: str, source: str) -> Router:
     return Router(name, (source,), of.sizes.hidden, of.experts, of.top_k, score="softmax_top_k")
 
 
-def _attention(of: Reading, source: str) -> Operations:
+def _attention(of: JetMoeReading, source: str) -> Operations:
     """Return attention whose queries and output projections are chosen among experts; the keys and values of a token
     are the same for all its choices."""
     sizes, top_k = of.sizes, of.top_k
@@ -77,7 +77,7 @@ def _attention(of: Reading, source: str) -> Operations:
     )
 
 
-def _feed_forward(of: Reading, source: str) -> Operations:
+def _feed_forward(of: JetMoeReading, source: str) -> Operations:
     hidden, inner, experts, top_k = of.sizes.hidden, of.inner, of.experts, of.top_k
     return (
         _router(of, "router", source),

@@ -7,7 +7,7 @@ from functools import partial
 from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.attention import Attention
 from napkin.architectures.blocks import LAYER, RMS, RMS_BARE, RMS_FP32, Operations
-from napkin.architectures.decoder import Decoder, Embedded, Headed, NormedHeads, Rotary, always, constant
+from napkin.architectures.decoder import Decoder, Embedded, Headed, NormedHeads, RotaryPositions, always, constant
 from napkin.architectures.dimensions import dimensions
 from napkin.architectures.layer_plans import EVERYWHERE, all_but_each, but_each
 from napkin.architectures.mixture import Feed, Mixture, counted
@@ -72,6 +72,7 @@ COSMOS3_EDGE = like(
     config_class="Cosmos3EdgeTextConfig",
     implementation=replace(HF, positions="each"),
     wrappers=(Wrapper("cosmos3_edge", defaults={"tie_word_embeddings": False}),),
+    modules={"up": "mlp.fc1", "down": "mlp.fc2"},
     defaults={
         "head_dim": 128, "intermediate_size": 9216, "max_position_embeddings": 131072, "num_attention_heads": 16,
         "num_key_value_heads": 8, "vocab_size": 131072,
@@ -201,7 +202,7 @@ HELIUM = Architecture(
         sizes=partial(dimensions, square=True),
         bias="attention_bias",
         mlp_bias="mlp_bias",
-        rotary=Rotary("interleaved"),
+        rotary=RotaryPositions("interleaved"),
     ),
     config_class="HeliumConfig",
     implementation=replace(HF, rotary="layer", fp32_norm_weight=True),

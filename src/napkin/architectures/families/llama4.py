@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from napkin.architectures.attention import Attention, Scaling
 from napkin.architectures.blocks import RMS_BARE
-from napkin.architectures.decoder import Decoder, Inner, NormedHeads, Rotary, Vary
+from napkin.architectures.decoder import Decoder, Inner, NormedHeads, RotaryPositions, Vary
 from napkin.architectures.dimensions import Dimensions
 from napkin.architectures.layer_plans import Plan, Seen, but_each
 from napkin.architectures.mixture import Mixture, Shared
@@ -53,7 +53,7 @@ LLAMA4 = Architecture(
     Decoder(
         bias="attention_bias",
         out_bias="attention_bias",
-        rotary=Rotary("complex", upcast=True),
+        rotary=RotaryPositions("complex", upcast=True),
         rotates=_ROTATES,
         windows=_chunks,
         qk_norm=NormedHeads(RMS_BARE, after_rope=True, switch="use_qk_norm"),

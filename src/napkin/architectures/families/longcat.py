@@ -16,7 +16,7 @@ from napkin.record import record, replace
 
 
 @record
-class Reading:
+class LongcatReading:
     """What a config.json says of LongCat-Flash. `inner`: of the dense networks; `expert_inner`: of an expert."""
 
     sizes: Dimensions
@@ -27,7 +27,7 @@ class Reading:
     routing: Routing
 
 
-def read(config: Config) -> Reading:
+def read(config: Config) -> LongcatReading:
     """Read a config.json."""
     hidden, layers = width(config), depth(config, "num_layers")
     config.ignore("num_key_value_heads", "head_dim", "num_hidden_layers")
@@ -43,7 +43,7 @@ def read(config: Config) -> Reading:
     experts, top_k = chosen_experts(config, "n_routed_experts", "moe_topk", idle)
     if idle:
         config.notes.append(f"{idle} of the experts have no weights: tokens are taken to spread evenly over all")
-    return Reading(
+    return LongcatReading(
         dimensions_of(config, hidden, layers, heads, heads, nope + rotary, length),
         LatentAttention(
             LatentSizes(hidden, heads, *ranks, nope, config.integer("v_head_dim")),
@@ -58,7 +58,7 @@ def read(config: Config) -> Reading:
     )
 
 
-def layer(of: Reading) -> Layer:
+def layer(of: LongcatReading) -> Layer:
     """Return a layer: two attentions and two dense networks in turn, and experts that read what the first network reads
     and are added at the layer's end; some experts return their tokens unchanged."""
     hidden = of.sizes.hidden

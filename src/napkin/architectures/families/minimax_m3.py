@@ -38,7 +38,7 @@ PUBLISHED = {
 """Fields as the published file has them, inside `sparse_attention_config`."""
 
 
-class Plan(NamedTuple):
+class MiniMaxPlan(NamedTuple):
     """What sets one layer apart from the others."""
 
     attention: str
@@ -46,7 +46,7 @@ class Plan(NamedTuple):
 
 
 @record
-class IndexSizes:
+class BlockIndexSizes:
     """Sizes of the indexer that chooses blocks of keys: its heads, their elements, the keys of a block, and how many
     blocks a query sees."""
 
@@ -66,7 +66,7 @@ class ExpertSizes:
 
 
 @record
-class Reading:
+class MiniMaxReading:
     """What a config.json says of MiniMax-M3's language model.
 
     rotary   elements of a head that rotate
@@ -74,22 +74,22 @@ class Reading:
     """
 
     sizes: Dimensions
-    plans: Sequence[Plan]
+    plans: Sequence[MiniMaxPlan]
     rotary: int
-    index: IndexSizes
+    index: BlockIndexSizes
     experts: ExpertSizes | None
     dense: int | None
     balance: BalanceLoss | None
 
 
-def read(config: Config) -> Reading:
+def read(config: Config) -> MiniMaxReading:
     """Read a config.json."""
     config.ignore("hidden_act", "swiglu_alpha", "swiglu_limit", "router_jitter_noise", "index_local_blocks")
     config.ignore("intermediate_size", "shared_intermediate_size", "dense_intermediate_size")  # of layers there are
     hidden, layers, heads = width(config), depth(config), config.integer("num_attention_heads")
     kv_heads, head_dim = kv_heads_of(config, heads), config.integer("head_dim")
     published = config.mapping("sparse_attention_config", required=False) or {}
-    index = IndexSizes(*(_size(config, name, published) for name in PUBLISHED))
+    index = BlockIndexSizes(*(_size(config, name, published) for name in PUBLISHED))
     config.divides("num_attention_heads", heads, index.heads, "attention heads")
     rotary = _rotary(config, head_dim)
     top_k = chosen_experts(config, "num_local_experts", "num_experts_per_tok")
@@ -100,9 +100,9 @@ def read(config: Config) -> Reading:
         experts = ExpertSizes(config.integer("intermediate_size"), config.integer("shared_intermediate_size"), routing)
         balance = balance_loss(config, *top_k)
     length = config.optional_integer("max_position_embeddings")
-    return Reading(
+    return MiniMaxReading(
         dimensions_of(config, hidden, layers, heads, kv_heads, head_dim, length),
-        [Plan(*one) for one in zip(attentions, feeds, strict=True)],
+        [MiniMaxPlan(*one) for one in zip(attentions, feeds, strict=True)],
         rotary,
         index,
         experts,
@@ -111,7 +111,7 @@ def read(config: Config) -> Reading:
     )
 
 
-def layer(of: Reading, plan: Plan) -> Layer:
+def layer(of: MiniMaxReading, plan: MiniMaxPlan) -> Layer:
     """Return a layer."""
     sizes, hidden = of.sizes, of.sizes.hidden
     heads = Heads(hidden, sizes.heads, sizes.kv_heads, sizes.head_dim)
@@ -123,7 +123,7 @@ def layer(of: Reading, plan: Plan) -> Layer:
     return Layer(name, pre_norm(hidden, RMS_OFFSET, attend, _feed_forward(of, plan)))
 
 
-def _indexed(of: Reading, core: AttentionCore) -> Operations:
+def _indexed(of: MiniMaxReading, core: AttentionCore) -> Operations:
     """Return the indexer, which reads what attention reads, and attention to the blocks that it chooses."""
     index, reads = of.index, ("attention_norm",)
     rotary = min(of.rotary, index.head_dim)
@@ -133,7 +133,7 @@ def _indexed(of: Reading, core: AttentionCore) -> Operations:
     )
 
 
-def _feed_forward(of: Reading, plan: Plan) -> Block:
+def _feed_forward(of: MiniMaxReading, plan: MiniMaxPlan) -> Block:
     hidden, experts = of.sizes.hidden, of.experts
     if plan.feed == DENSE:
         assert of.dense is not None

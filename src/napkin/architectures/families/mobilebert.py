@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from napkin.architectures.blocks import LAYER, NormStyle, Operations, plain_mlp
-from napkin.architectures.masked import BARE, MASKED, Sizes, bert_modules, encoder, heads_apart, pooler, purpose_of
+from napkin.architectures.masked import (
+    BARE,
+    MASKED,
+    MaskedSizes,
+    bert_modules,
+    encoder,
+    heads_apart,
+    pooler,
+    purpose_of,
+)
 from napkin.architectures.reading import activation, depth, width
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
@@ -33,7 +42,7 @@ class _MobileBert:
     pools              the first token passes a layer and a tanh
     """
 
-    sizes: Sizes
+    sizes: MaskedSizes
     norm: NormStyle
     between: bool
     narrow: int
@@ -97,13 +106,13 @@ def _read(config: Config) -> _MobileBert:
     )
 
 
-def _read_sizes(config: Config, narrow: int) -> Sizes:
+def _read_sizes(config: Config, narrow: int) -> MaskedSizes:
     heads = config.integer("num_attention_heads")
     head_dim = config.divides("num_attention_heads", narrow, heads, "(width of the attention)")
     purpose = purpose_of(config, pretraining=True)
     if purpose == BARE:
         config.ignore("tie_word_embeddings")
-    return Sizes(
+    return MaskedSizes(
         config.name,
         width(config),
         depth(config),

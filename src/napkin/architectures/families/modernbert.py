@@ -13,7 +13,7 @@ from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.assembly import embedding, runs_of
 from napkin.architectures.attention import Attention, Heads, QkvProjections, Rope, Scores
 from napkin.architectures.blocks import Block, NormStyle, Operations, gated_mlp
-from napkin.architectures.masked import MASKED, Sizes, encoder, sizes_of
+from napkin.architectures.masked import MASKED, MaskedSizes, encoder, sizes_of
 from napkin.architectures.reading import FULL, WINDOWED, layer_types, on, tied
 from napkin.architectures.record import Architecture, Wrapper, like
 from napkin.inputs.model import Config
@@ -34,7 +34,7 @@ class _Head:
     dense_bias: bool
     bias: bool
 
-    def operations(self, sizes: Sizes, norm: NormStyle) -> Operations:
+    def operations(self, sizes: MaskedSizes, norm: NormStyle) -> Operations:
         """Return the head, which reads the final norm."""
         hidden, rows = sizes.hidden, sizes.vocabulary
         return (
@@ -62,7 +62,7 @@ class _ModernBert:
     head       None: the class has none     tied    its weight is the embedding's
     """
 
-    sizes: Sizes
+    sizes: MaskedSizes
     kinds: Sequence[str]
     window: int
     norm: NormStyle

@@ -7,7 +7,7 @@ from functools import partial
 
 from napkin.architectures.arrangements import parallel, pre_norm
 from napkin.architectures.blocks import LAYER, Routing
-from napkin.architectures.decoder import Decoder, Embedded, Headed, NormedHeads, Rotary, always
+from napkin.architectures.decoder import Decoder, Embedded, Headed, NormedHeads, RotaryPositions, always
 from napkin.architectures.layer_plans import EVERYWHERE, all_sparse
 from napkin.architectures.mixture import Mixture, jittered
 from napkin.architectures.record import Architecture
@@ -56,7 +56,7 @@ PHI = Architecture(
         out_bias=True,
         mlp_bias=True,
         gated=False,
-        rotary=Rotary(part=0.5),
+        rotary=RotaryPositions(part=0.5),
         qk_norm=NormedHeads(LAYER, switch="qk_layernorm"),
         embedding=Embedded(dropout=True),
         head=Headed(bias=True),

@@ -36,7 +36,7 @@ from napkin.record import record, replace
 
 
 @record
-class _Sizes:
+class _T5Sizes:
     """What config.json says of a network in T5's style; layers are (encoder, decoder).
 
     buckets      buckets of distances            decoder_layers  0 where the class is the encoder only
@@ -56,7 +56,7 @@ class _Sizes:
     tied: bool
 
 
-def _sizes(config: Config, every_layer: bool = False) -> _Sizes:
+def _sizes(config: Config, every_layer: bool = False) -> _T5Sizes:
     hidden, layers = width(config), depth(config)
     heads, head_dim = config.integer("num_attention_heads"), config.integer("d_kv")
     vocabulary = config.integer("vocab_size")
@@ -71,7 +71,7 @@ def _sizes(config: Config, every_layer: bool = False) -> _Sizes:
     config.ignore("relative_attention_max_distance", "n_positions", "scalable_attention")
     if not has_head:
         config.ignore("tie_word_embeddings")
-    return _Sizes(
+    return _T5Sizes(
         config.name,
         hidden,
         layers,
@@ -123,7 +123,7 @@ def t5(config: Config, *, every_layer: bool = False) -> Model:
 
 
 def _network(
-    sizes: _Sizes, feed: Block, experts: Block | None = None, sparse: Sparse | None = None, *, apart: bool = False
+    sizes: _T5Sizes, feed: Block, experts: Block | None = None, sparse: Sparse | None = None, *, apart: bool = False
 ) -> Model:
     """Return T5's network. `sparse` says which layers have `experts` in place of an MLP; `apart`: where the embeddings
     are not tied, each stack has its own."""
@@ -158,7 +158,7 @@ def _network(
     )
 
 
-def _layer(sizes: _Sizes, decoder: bool, distances: bool, feed: Block, routed: bool) -> Layer:
+def _layer(sizes: _T5Sizes, decoder: bool, distances: bool, feed: Block, routed: bool) -> Layer:
     """Return a layer; `distances`: it has distance biases."""
     shaped = Attention(Heads(sizes.hidden, sizes.heads, sizes.heads, sizes.head_dim))
     attend = replace(shaped, scores=Scores(causal=decoder, position="relative"))
@@ -173,7 +173,7 @@ def _layer(sizes: _Sizes, decoder: bool, distances: bool, feed: Block, routed: b
     return Layer(("decoder" if decoder else "encoder") + "_experts" * routed, operations)
 
 
-def _head(sizes: _Sizes) -> Operations:
+def _head(sizes: _T5Sizes) -> Operations:
     """Return the head, which scales its input where the embeddings are tied."""
     last, scaled = "final_dropped", Scale("head_scaled", ("final_dropped",), sizes.hidden)
     if sizes.tied:

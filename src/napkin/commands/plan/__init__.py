@@ -43,6 +43,7 @@ COMMAND = Command(
     "plan",
     "Every layout that divides the machine and fits its memory, ranked, and why the others lose",
     run,
+    brief="Every layout of a machine, ranked by time, and what fits",
     options=(
         "gpus",
         "hardware",
@@ -51,6 +52,7 @@ COMMAND = Command(
         "global-batch",
         "max-global-batch",
         "objective",
+        "min",
         "tokens",
         "goodput",
         "within",
@@ -85,7 +87,7 @@ COMMAND = Command(
     },
     examples=(
         "plan llama3-405b --gpus 16384 --hardware h100 --seq 8192 --global-batch 2048",
-        "plan llama3-70b --hardware h100 --seq 8192 --objective gpus --tokens 15T --within 60d",
+        "plan llama3-70b --hardware h100 --seq 8192 --min gpus --tokens 15T --within 60d",
         "plan llama3-70b --gpus 256..2048 --hardware h100 --seq 8192 --max-tp 8",
     ),
     reads={"gpus": counts},

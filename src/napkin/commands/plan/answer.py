@@ -21,6 +21,7 @@ from napkin.commands.plan.rows import (
     table,
     whole_run,
 )
+from napkin.commands.screens.plan import screen
 from napkin.commands.step_model import memory_terms
 from napkin.errors import BROKEN, NapkinError
 from napkin.evidence.constants import deviations
@@ -40,8 +41,11 @@ from napkin.units import human
 def answer(question: PlanQuestion) -> Answer:
     """Answer for one machine, for several, or with the fewest GPUs."""
     if question.several:
-        return _each(question)
-    return _one(question, question.counts[0]) if question.counts else _fewest(question)
+        found = _each(question)
+    else:
+        found = _one(question, question.counts[0]) if question.counts else _fewest(question)
+    found.screen = screen(question, found)
+    return found
 
 
 def _one(question: PlanQuestion, gpus: int) -> Answer:
@@ -49,7 +53,7 @@ def _one(question: PlanQuestion, gpus: int) -> Answer:
     request = question.layouts.on(gpus)
     found = question.layouts.find(request)
     if not len(found):
-        return _impossible(question, request, found)
+        return _impossible(question, request, question.layouts.least(request) if found.layouts else found)
     answer, chosen = _ranked(question, found)
     late = missed(question, whole_run(question, chosen))
     if late:
@@ -166,7 +170,7 @@ def _step_terms(question: PlanQuestion, layout: Layout) -> tuple[list[Term], lis
     setup = layouts.setup(layout)
     whole = step(model, *layouts.timed(setup))
     shown = utilization_terms(model, setup, question.peak, whole)
-    memory, notes = memory_terms(model, setup, layouts.request.implementation)
+    memory, _, notes = memory_terms(model, setup, layouts.request.implementation)
     return [whole.time, *whole.time.parts, *shown, *memory], notes
 
 

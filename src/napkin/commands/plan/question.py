@@ -77,8 +77,7 @@ def read(inputs: Inputs) -> PlanQuestion:
     asked = inputs.value("gpus")  # a number, or a list of them
     several = isinstance(asked, list)
     counts = inputs.integers("gpus") if several else (inputs.integer("gpus"),) if asked is not None else ()
-    if not counts:
-        inputs.default("objective", "gpus")  # what is left out is what is asked for
+    _read_objective(inputs, fewest=not counts)
     objective, tokens = inputs.text("objective"), inputs.integer_or_none("tokens")
     deadline, budget, price = (inputs.number_or_none(name) for name in ("within", "budget", "price"))
     for name, limit in (("within", deadline), ("budget", budget)):
@@ -104,6 +103,17 @@ def read(inputs: Inputs) -> PlanQuestion:
         peak=prediction.peak,
         words=_read_words(inputs),
     )
+
+
+def _read_objective(inputs: Inputs, fewest: bool) -> None:
+    """Read what is made small: --min, its older spelling --objective, else the GPUs where they are left out."""
+    least = inputs.text_or_none("min")
+    if least is not None and "objective" in inputs and inputs.text("objective") != least:
+        raise NapkinError(f"--min {least} and --objective contradict each other", "leave out --objective")
+    if least is not None:
+        inputs.redefault("objective", least)
+    elif fewest:
+        inputs.default("objective", "gpus")  # what is left out is what is asked for
 
 
 def _read_words(inputs: Inputs) -> dict[str, str]:

@@ -27,12 +27,8 @@ WORKSPACE = {
     "step": "the optimizer's workspace",
 }
 """Phase of the peak → what most of its temporaries are."""
-HOSTED = {
-    "memory/host/optimizer": "optimizer states",
-    "memory/host/parameters": "parameters",
-    "memory/host/gradients": "gradients",
-    "memory/host/activations": "activations",
-}
+HOSTED = ("optimizer", "parameters", "gradients", "activations")
+"""What --offload keeps in the host's memory."""
 REMEDIES = 3
 """How many of the changes that would make it fit are shown."""
 SHAPED = ("hardware", "hardware-file", "precision", "optimizer", "zero", "tp", "pp", "seq", "recompute", "micro-batch")
@@ -128,12 +124,10 @@ def _rows(found: Fit, answer: Answer, capacity: float | None) -> list[tuple[str 
     elif capacity is not None:
         rows.append(("missing", size(used - capacity, whole), "", "more than the GPU has"))
     terms = {term.name: term for term in answer.terms}
-    hosted = [(says, terms[path].value) for path, says in HOSTED.items() if path in terms and terms[path].value]
-    if hosted:
-        kinds = " and ".join(says for says, _ in hosted)
-        rows.append(
-            ("host memory", " + ".join(size(value, whole) for _, value in hosted), "", f"{kinds}, for each GPU")
-        )
+    for name in HOSTED:
+        path = f"memory/host/{name}"
+        if path in terms and terms[path].value:
+            rows.append((f"host: {name}", size(terms[path].value, whole), "", "in host memory, per GPU"))
     return rows
 
 

@@ -130,7 +130,7 @@ def _emitted(terms: Mapping[str, Term]) -> str:
 def _next(question: TrainTimeQuestion, terms: Mapping[str, Term], wanted: str) -> Next:
     """Return what to ask next: with the MFU that published runs reach, the best layout, the GPUs for a deadline."""
     if wanted == "gpus":
-        return Next({"gpus": str(terms["gpus"].value), "within": None, "budget": None})
+        return Next({"gpus": str(terms["gpus"].value), "within": None, "budget": None, "min": None})
     if wanted == "mfu":
         return Next({"within": None})
     if "mfu" in question.known:

@@ -1,0 +1,103 @@
+"""`napkin memory --min gpus`: the fewest GPUs on which a training step surely fits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+from napkin.commands.inputs import Inputs
+from napkin.commands.machine import read_hardware
+from napkin.commands.memory_question import MemoryQuestion, read
+from napkin.errors import BROKEN, NapkinError
+from napkin.evidence.rates import gpus_per_node
+from napkin.operations.model import Model
+from napkin.planning.remedies import Options
+from napkin.planning.verdicts import FITS
+from napkin.record import replace
+from napkin.render.answer import Answer, Shown
+from napkin.render.screen import Next
+from napkin.term import TRUE, leaf
+
+MOST = 1 << 17
+"""GPUs beyond which none is tried."""
+GIVEN = ("gpus", "dp", "max", "snapshot", "tensors")
+"""Options that ask something else, or give what is asked for."""
+
+
+def run_fewest(inputs: Inputs, model: Model, answer: Callable[[MemoryQuestion], Answer]) -> Answer:
+    """Answer with the memory on the fewest GPUs on which the step surely fits: powers of two up to a node, then whole
+    nodes; states sharded over all of them (ZeRO-3) and, if that is not enough, all recomputed, where the options leave
+    it open."""
+    for name in GIVEN:
+        if inputs.value(name):
+            raise NapkinError(f"--min gpus and --{name} cannot be combined", "leave out one of the two")
+    inputs.need("hardware", "which accelerator must it fit on?")
+    sharded: Options = {} if {"zero", "distributed-optimizer"} & set(inputs.given) else {"zero": "3"}
+    again: list[Options] = [sharded] if "recompute" in inputs.given else [sharded, {**sharded, "recompute": "full"}]
+    for options in again:
+        gpus = read_fewest(inputs, model, options)
+        if gpus is not None:
+            return _run_on(gpus, inputs, model, options, answer)
+    raise NapkinError(
+        f"{model.name} does not surely fit on any number of GPUs up to {MOST:,} with this layout",
+        "a smaller --micro-batch, a shorter --seq, or --tp 8",
+        status=BROKEN,
+    )
+
+
+def _run_on(
+    gpus: int, inputs: Inputs, model: Model, options: Options, answer: Callable[[MemoryQuestion], Answer]
+) -> Answer:
+    """Answer with the memory on so many GPUs, as the solution; options: what was taken where nothing was given."""
+    chosen = inputs.changed({"gpus": str(gpus), **options})
+    found = answer(read(chosen, model))
+    found.terms = (leaf("gpus", gpus, "GPU", TRUE), *found.terms)
+    for name in ("gpus", *options):
+        shown = chosen.shown[name]
+        chosen.shown[name] = Shown(shown.value, shown.text, "solved" if name == "gpus" else "default", shown.unit)
+    found.inputs = {**chosen.shown, **found.inputs}
+    said = ", ".join(f"--{name} {text}" for name, text in options.items())
+    found.notes = [
+        *chosen.notes,
+        "gpus is the fewest on which the step surely fits, of powers of two up to a node and of whole nodes"
+        + (f"; taken where not given: {said}" if said else ""),
+        *found.notes,
+    ]
+    screen = found.screen
+    if screen is not None:
+        count = f"{gpus:,} GPU{'s' if gpus > 1 else ''}"
+        after: Mapping[str, str | bool | None] = {"min": None, "gpus": str(gpus), **options}
+        following = screen.next
+        if isinstance(following, Next):
+            following = replace(following, changes={**after, **following.changes})
+        found.screen = replace(screen, headline=(count, *screen.headline), next=following)
+    return found
+
+
+def read_fewest(inputs: Inputs, model: Model, options: Options) -> int | None:
+    """Return the fewest GPUs on which the step surely fits; None where it does on none."""
+
+    def fits(gpus: int) -> bool:
+        try:
+            question = read(inputs.changed({"gpus": str(gpus), **options}), model)
+        except NapkinError:  # these GPUs do not divide the model, the layout or the batch
+            return False
+        return question.evaluate(question.model, question.setup).verdict == FITS
+
+    node = gpus_per_node(read_hardware(inputs))
+    apart = math.prod(inputs.integer(degree) for degree in ("tp", "pp", "cp"))
+    counts = [1 << i for i in range(node.bit_length()) if 1 << i < node]
+    counts += [node << i for i in range((MOST // node).bit_length())]
+    counts = sorted({math.lcm(count, apart) for count in counts})  # the degrees that are given divide the GPUs
+    at = next((at for at, count in enumerate(counts) if fits(count)), None)
+    if at is None:
+        return None
+    count, below, step = counts[at], counts[at - 1] if at else 0, math.lcm(node, apart)
+    between = list(range(below + step, count, step)) if below >= step else []
+    while between:
+        middle = between[len(between) // 2]
+        if fits(middle):
+            count, between = middle, [n for n in between if n < middle]
+        else:
+            between = [n for n in between if n > middle]
+    return count

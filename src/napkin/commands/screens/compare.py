@@ -1,0 +1,122 @@
+"""What a person sees of `compare`: how the answer changes from A to B, and what each difference adds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from napkin.elementwise import ratio
+from napkin.record import record
+from napkin.render.answer import Quantities
+from napkin.render.figures import compact
+from napkin.render.screen import Column, Screen, Table
+
+LEADING = (
+    "time",
+    "step/time",
+    "memory/total",
+    "params/max",
+    "fits/params",
+    "intensity",
+    "cost",
+    "energy",
+    "mfu",
+    "gpu_hours",
+    "tokens_per_second",
+    "params/total",
+    "params/active",
+    "flops/total",
+    "hardware/peak/bf16",
+    "hardware/memory/capacity",
+    "hardware/memory/bandwidth",
+    "hardware/link/per_direction",
+    "hardware/network/per_direction",
+    "hardware/tdp",
+)
+"""Quantities that are shown first."""
+DETAILS = ("/at/", "/after/", "/sparse_peak/", "/ridge/", "/low", "/high")
+"""Parts of the paths that are shown last."""
+MOST_ROWS, IN_HEADLINE = 15, 3
+
+
+@record
+class Contribution:
+    """What one difference adds to each quantity: its name, the text on either side, path → what it adds."""
+
+    name: str
+    a: str
+    b: str
+    adds: Mapping[str, float]
+
+
+def signed(value: float, unit: str) -> str:
+    """Return a change as people read it."""
+    return ("+" if value > 0 else "−" if value < 0 else "") + (compact(abs(value), unit) if value else "0")
+
+
+def of_sides(
+    asked: Sequence[str],
+    have: Quantities,
+    get: Quantities,
+    paths: Sequence[str],
+    headline: Sequence[str],
+    verdicts: Sequence[str | None],
+) -> Screen:
+    """Return the screen of two sides that differ as a whole: each quantity of both, and their ratio."""
+    moved = sorted((path for path in paths if have[path][0] != get[path][0]), key=_rank)
+    if not moved:
+        return Screen(asked, ("no difference",), listing=True)
+    shown = moved[:MOST_ROWS]
+    rows: list[tuple[str, ...]] = [
+        (path, compact(*have[path]), compact(*get[path]), _times(have[path][0], get[path][0])) for path in shown
+    ]
+    if any(verdicts):
+        rows.insert(0, ("verdict", *(verdict or "" for verdict in verdicts), ""))
+    columns = (Column("quantity"), Column("A", right=True), Column("B", right=True), Column("B / A", right=True))
+    more = len(moved) - len(shown)
+    said = [f"{more} more quantities differ: --show names one, --json has all"] if more else []
+    lines = headline or [f"{path.removeprefix('hardware/')} {_times(have[path][0], get[path][0])}" for path in moved]
+    return Screen(asked, lines[:IN_HEADLINE], table=Table(columns, rows), remarks=said, listing=True)
+
+
+def _rank(path: str) -> tuple[int, bool, int]:
+    """Return where a quantity is listed: the leading ones, then totals before their parts, details last."""
+    at = LEADING.index(path) if path in LEADING else len(LEADING)
+    return at, any(part in path for part in DETAILS), path.count("/")
+
+
+def of_steps(
+    asked: Sequence[str],
+    steps: Sequence[Contribution],
+    have: Quantities,
+    get: Quantities,
+    headline: Sequence[str],
+    verdicts: Sequence[str | None],
+) -> Screen:
+    """Return the screen of several differences: A, what each adds, then B, to be read down a column."""
+    paths = list(steps[0].adds)
+    rows = [["A", "", *(compact(*have[path]) for path in paths)]]
+    for one in steps:
+        rows.append([one.name, f"{one.a} → {one.b}", *(signed(one.adds[path], have[path][1]) for path in paths)])
+    rows.append(["B", "", *(compact(*get[path]) for path in paths)])
+    columns = [Column("difference"), Column()]
+    columns += [Column(path, right=True, drop=at) for at, path in enumerate(paths)]
+    if any(verdicts):
+        columns.append(Column("verdict"))
+        ends = {0: verdicts[0], len(rows) - 1: verdicts[1]}
+        rows = [[*row, ends.get(at) or ""] for at, row in enumerate(rows)]
+    return Screen(asked, headline, table=Table(columns, rows))
+
+
+def changes(have: Quantities, get: Quantities, paths: Sequence[str]) -> list[str]:
+    """Return how the quantities that are explained change."""
+    return [
+        f"{path} {signed(float(get[path][0]) - float(have[path][0]), have[path][1])}"
+        f" ({_times(have[path][0], get[path][0])})"
+        for path in paths
+    ]
+
+
+def _times(a: float, b: float) -> str:
+    """Return how many times the first the second is."""
+    times = float(ratio(b, a))
+    return f"{times:.3g} ×" if times == times else ""

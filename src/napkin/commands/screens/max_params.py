@@ -1,0 +1,83 @@
+"""What a person sees of `max-params`: the largest number of parameters, what each takes, and the largest shape."""
+
+from __future__ import annotations
+
+from napkin.render.answer import Answer
+from napkin.render.figures import amount, size, size_of
+from napkin.render.screen import Next, Screen, quantities
+from napkin.term import Term
+from napkin.units import human
+
+SERVED = "a ceiling: nothing is left for the KV cache"
+TRAINED = "a ceiling: states perfectly sharded, nothing left for activations"
+PARTS = {"parameters": "weights", "gradients": "gradients", "master": "master weights", "optimizer": "optimizer states"}
+
+
+def screen(answer: Answer, machine: str, weights: str | None, like: str | None, laid_out: bool) -> Screen:
+    """Return the screen; weights: the number format of inference, like: whose proportions the shape keeps, laid_out:
+    whether the shape must fit under a layout."""
+    terms = {term.name: term for term in answer.terms}
+    each, capacity = terms["bytes_per_param"].value, terms["memory/capacity"].value
+    most = human(terms["params/max"].value, "param")
+    head = [most, f"{human(capacity, 'byte').partition(' (')[0]} at {each:g} {'byte' if each == 1 else 'bytes'} each"]
+    if "fits/params" in terms:
+        head = [
+            f"{human(terms['fits/params'].value, 'param')} fit",
+            f"{amount(terms['params/max'].value)} at most, states only",
+        ]
+    elif laid_out:
+        head = ["nothing fits under this layout", f"{amount(terms['params/max'].value)} at most, states only"]
+    asked = f"{weights} weights, to serve" if weights else "training"
+    return Screen(
+        [f"the largest model on {machine}", asked, *([f"shaped like {like}"] if like else [])],
+        head,
+        "",
+        quantities(_formats(terms) if weights else _rows(terms), right=False),
+        [
+            "a ceiling: nothing is left for the KV cache"
+            if weights
+            else "a ceiling: states perfectly sharded, no activations"
+        ],
+        next=_next(weights, like, laid_out),
+    )
+
+
+def _formats(terms: dict[str, Term]) -> list[tuple[str, str]]:
+    """Return how many parameters fit in each number format."""
+    return [
+        (path.rpartition("/")[2], human(term.value, "param"))
+        for path, term in terms.items()
+        if path.startswith("params/max/")
+    ]
+
+
+def _rows(terms: dict[str, Term]) -> list[tuple[str, str, str]]:
+    """Return the shapes, what the largest one takes, and the bytes of each parameter."""
+    rows = []
+    for path, name in (("fits", "fits"), ("like", "ceiling")):
+        if f"{path}/layers" in terms:
+            rows.append((name, human(terms[f"{path}/params"].value, "param"), _shape(terms, path)))
+    if "fits/memory" in terms:
+        used, capacity = terms["fits/memory"].value, terms["fits/capacity"].value
+        rows.append(("memory", size(used), f"{size_of(used, capacity)} per GPU"))
+    for part, name in PARTS.items():
+        term = terms.get(f"bytes_per_param/{part}")
+        if term is not None and term.value:
+            rows.append((name, f"{term.value:g} bytes", "each parameter"))
+    return rows
+
+
+def _shape(terms: dict[str, Term], path: str) -> str:
+    """Return a shape in words."""
+    layers, hidden, heads, kv = (terms[f"{path}/{n}"].value for n in ("layers", "hidden_size", "heads", "kv_heads"))
+    shared = f" ({kv:,} KV)" if kv != heads else ""
+    return f"{layers:,} layers of {hidden:,}; {heads:,} heads{shared}"
+
+
+def _next(weights: str | None, like: str | None, laid_out: bool) -> Next:
+    """Return what to ask next: the largest shape, one that fits with its activations, or training."""
+    if weights:
+        return Next({"inference": None, "dtype": None})
+    if like is None:
+        return Next({"like": "llama3", "zero": "3", "bytes-per-param": None})
+    return Next({"explain": True}) if laid_out else Next({"zero": "3"})

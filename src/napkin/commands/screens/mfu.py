@@ -1,0 +1,54 @@
+"""What a person sees of `mfu`: one judged number, then what other conventions make of the same speed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from napkin.render.answer import Answer
+from napkin.render.screen import Column, Next, Screen, Table
+from napkin.term import Term
+from napkin.units import human
+
+SAYS = {
+    "palm": "6N + full attention (PaLM)",
+    "6nd": "6 × parameters",
+    "6nd_non_embedding": "6 × non-embedding parameters",
+    "nanogpt": "nanoGPT: 6N + attention",
+    "megatron": "Megatron-LM's formula",
+    "causal": "attention halved (causal)",
+    "torch": "as torch counts them",
+}
+"""Convention → how it counts the FLOPs of a token."""
+STEPS = ("model", "gpus", "hardware", "hardware-file", "seq")
+"""What `step` takes of this question."""
+
+
+def of_rate(name: str, answer: Answer, basis: str, machine: tuple[str, str], remarks: Sequence[str]) -> Screen:
+    """Return the screen of a measured rate; basis: the convention that is judged, machine: name and dtype."""
+    terms = {term.name: term for term in answer.terms}
+    speed = human(terms["tokens_per_second_per_gpu"].value, "token/s/GPU").replace("token/s/GPU", "token/s per GPU")
+    hardware, dtype = machine
+    named = "model" in answer.inputs or any(path.startswith("mfu/palm") for path in terms)
+    peak = human(terms["peak"].value, "FLOP/s/GPU").removesuffix("/GPU")
+    return Screen(
+        [f"{name} at {speed}", hardware],
+        [f"MFU {human(terms['mfu'].value, '1', 4)}", (answer.verdict or "").upper(), f"of {peak} dense {dtype} peak"],
+        answer.verdict or "",
+        _conventions(terms, basis),
+        remarks,
+        next=Next(command="step", keep=STEPS) if named else Next({"explain": True}),
+    )
+
+
+def _conventions(terms: dict[str, Term], basis: str) -> Table:
+    """Return MFU, HFU where anything is recomputed, and FLOP/s in each convention, the judged one first."""
+    names = [path.removeprefix("mfu/") for path in terms if path.startswith("mfu/") and path != "mfu/claimed"]
+    names.sort(key=lambda name: name != basis)
+    again = any(terms[f"hfu/{name}"].value != terms[f"mfu/{name}"].value for name in names)
+    columns = [Column("counted as"), Column("MFU", True), *([Column("HFU", True)] if again else [])]
+    rows = []
+    for name in names:
+        used = [human(terms[f"{kind}/{name}"].value, "1", 3) for kind in (("mfu", "hfu") if again else ("mfu",))]
+        done = human(terms[f"flops_per_second/{name}"].value, "FLOP/s/GPU").removesuffix("/GPU")
+        rows.append((name, *used, done, SAYS.get(name, "")))
+    return Table([*columns, Column("per GPU", True, 1), Column(remark=True)], rows)

@@ -1,0 +1,218 @@
+"""What a person sees of `plan`: the layout to use, how fast it is, and the ones next to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from napkin.commands.plan.question import PlanQuestion
+from napkin.planning.verdicts import UNDECIDED
+from napkin.render.answer import Answer, Row
+from napkin.render.figures import interval, size_of
+from napkin.render.screen import Column, Next, Screen, Table
+from napkin.units import human
+
+LISTED = 8
+"""Rows that a screen has room for; where --rows asks for more than the default, all are shown."""
+USUAL_ROWS = 10
+REASONS = 3
+"""Reasons why no layout fits that are listed."""
+DEGREES = ("tp", "pp", "vp", "dp", "cp", "ep")
+
+
+def screen(question: PlanQuestion, answer: Answer) -> Screen:
+    """Return the screen of the best layouts of one machine, or of the best of several machines."""
+    rows = list(answer.rows or ())
+    several = any("efficiency" in row or "why" in row for row in rows)
+    return Screen(
+        _question(question, answer, several),
+        _headline(question, answer),
+        answer.verdict or "",
+        _machines(question, rows) if several else _layouts(question, rows, _usual(answer)),
+        _remarks(question, answer, rows),
+        next=_next(question, answer, rows),
+    )
+
+
+def _question(question: PlanQuestion, answer: Answer, several: bool) -> list[str]:
+    """Return what was asked, as clauses."""
+    request, hardware = question.layouts.request, question.layouts.hardware
+    counts = question.counts
+    if several:
+        machine = f"{counts[0]:,} to {counts[-1]:,} × {hardware.name}"
+    else:
+        machine = f"{counts[0]:,} × {hardware.name}" if counts else hardware.name
+    batch = f"{request.batch:,}" if request.batch else f"up to {request.most:,}"
+    asked = [f"{request.model.name} on {machine}", f"{batch} × {request.seq:,} tokens a step"]
+    if question.tokens is not None:
+        asked.append(f"{human(question.tokens, 'token').replace('.000', '').replace('.00', '')} in all")
+    if question.deadline is not None:
+        asked.append(f"within {human(question.deadline, 'second', 3)}")
+    return asked
+
+
+def _headline(question: PlanQuestion, answer: Answer) -> list[str]:
+    """Return the machine where it was asked for, the time of the run and of a step, MFU and memory."""
+    terms = {term.name: term for term in answer.terms}
+    head = []
+    if "reasons" in answer.extra:
+        return ["IMPOSSIBLE: no layout", f"nearest: {answer.extra['nearest']}"]
+    if answer.verdict == "impossible":
+        head.append("IMPOSSIBLE")
+    if "gpus" in terms:
+        head.append(human(terms["gpus"].value, "GPU"))
+    step = f"{human(terms['step/time'].value, 'second')} a step"
+    ends = answer.intervals
+    if question.tokens is not None and "time" in terms:
+        head.append(human(terms["time"].value, "second"))
+        head += [interval(ends["time"], "second", question.confidence)] if "time" in ends else []
+        head.append(step)
+    else:
+        head += [step, *([interval(ends["step/time"], "second", question.confidence)] if "step/time" in ends else [])]
+    head.append(f"MFU {human(terms['mfu'].value, '1', 3)}")
+    if "cost" in terms:
+        head.append(human(terms["cost"].value, "USD"))
+    if "memory/total" in terms and "memory/capacity" in terms:
+        head.append(size_of(terms["memory/total"].value, terms["memory/capacity"].value))
+    return head
+
+
+def _usual(answer: Answer) -> list[Row]:
+    """Return the usual choices, whether they fit or not."""
+    found = answer.extra.get("popular")
+    return [row for row in found if isinstance(row, Mapping)] if isinstance(found, list) else []
+
+
+def _layouts(question: PlanQuestion, rows: Sequence[Row], usual: Sequence[Row]) -> Table:
+    """Return the ranked layouts, the recommended one among them marked, then usual choices that fit."""
+    run, priced = question.tokens is not None, question.tokens is not None and question.price is not None
+    batches = len({row["global-batch"] for row in rows}) > 1
+    columns = [
+        Column("", True, 1),
+        Column("layout"),
+        *([Column("batch", True, 4)] if batches else []),
+        Column("step", True, 3 if run else 0),
+        *([Column("run", True)] if run else []),
+        *([Column("cost", True, 5)] if priced else []),
+        Column("MFU", True, 2),
+        Column("GiB", True, 2),
+        Column("fits"),
+        Column("", False, 1),
+    ]
+    ranked = [row for row in rows if row["rank"]]
+    many = question.rows > USUAL_ROWS
+    shown = [row for row in ranked if many or _number(row, "rank") <= LISTED or row["recommended"]]
+    cells = []
+    for row in shown:
+        cells.append(
+            [
+                f"{_number(row, 'rank'):,.0f}",
+                _layout(row),
+                *([f"{_number(row, 'global-batch'):,.0f}"] if batches else []),
+                human(_number(row, "step/time"), "second", 3),
+                *([human(_number(row, "time"), "second", 3)] if run else []),
+                *([human(_number(row, "cost"), "USD")] if priced else []),
+                f"{_number(row, 'mfu'):.3f}",
+                f"{_number(row, 'memory/total') / 2**30:.1f}",
+                _fit(str(row["fit"])),
+                "<- use" if row["recommended"] else "late" if row.get("misses") else "",
+            ]
+        )
+    for row in _usual_rows(question, usual):
+        step, used = human(_number(row, "step/time"), "second", 3), f"{_number(row, 'memory/total') / 2**30:.1f}"
+        cells.append(["–", str(row["name"]), *([""] if batches else []), step, "", used, "fits", ""])
+    return Table(columns, cells)
+
+
+def _usual_rows(question: PlanQuestion, usual: Sequence[Row]) -> list[Row]:
+    """Return the usual choices that fit and whose steps are like those of the ranked layouts: of the same batch."""
+    if question.layouts.request.batch is None or question.tokens is not None or question.pareto:
+        return []
+    return [row for row in usual if row["fits"] and row.get("step/time") is not None]
+
+
+def _layout(row: Row) -> str:
+    """Return a layout as one word for each degree above 1, then how states, batch and activations are treated."""
+    words = [f"{name}{_number(row, name):.0f}" for name in DEGREES if _number(row, name) > 1]
+    words += [f"zero{_number(row, 'zero'):.0f}"] if row["zero"] else []
+    words.append(f"mb{_number(row, 'micro-batch'):.0f}")
+    words += ["no-sp"] if _number(row, "tp") > 1 and not row["sp"] else []
+    return " ".join([*words, *([str(row["recompute"])] if row["recompute"] != "none" else [])])
+
+
+def _fit(word: str) -> str:
+    return "close" if word == UNDECIDED else word
+
+
+def _machines(question: PlanQuestion, rows: Sequence[Row]) -> Table:
+    """Return the best layout of each machine, or why it has none."""
+    run, priced = question.tokens is not None, question.tokens is not None and question.price is not None
+    columns = [
+        Column("GPUs", True),
+        Column("layout"),
+        Column("step", True, 2 if run else 0),
+        *([Column("run", True)] if run else []),
+        *([Column("cost", True, 1)] if priced else []),
+        Column("MFU", True, 1),
+        Column("GiB", True, 3),
+        Column("fits", False, 1),
+        Column("tokens/s", True, 4),
+        Column("", False, 1),
+    ]
+    cells = []
+    for row in rows:
+        gpus = f"{_number(row, 'gpus'):,.0f}"
+        if "why" in row:
+            cells.append([gpus, str(row["why"]), *[""] * (len(columns) - 2)])
+            continue
+        cells.append(
+            [
+                gpus,
+                _layout(row),
+                human(_number(row, "step/time"), "second", 3),
+                *([human(_number(row, "time"), "second", 3)] if run else []),
+                *([human(_number(row, "cost"), "USD")] if priced else []),
+                f"{_number(row, 'mfu'):.3f}",
+                f"{_number(row, 'memory/total') / 2**30:.1f}",
+                _fit(str(row["fit"])),
+                f"{_number(row, 'tokens_per_second'):,.0f}",
+                "late" if row.get("misses") else "",
+            ]
+        )
+    return Table(columns, cells)
+
+
+def _remarks(question: PlanQuestion, answer: Answer, rows: Sequence[Row]) -> list[str]:
+    """Return why there is no layout, what a late run misses, the usual choices that the table does not time, counts."""
+    said = []
+    reasons = answer.extra.get("reasons")
+    if isinstance(reasons, (list, tuple)):
+        said += [str(reason) for reason in reasons[:REASONS]]
+    chosen = next((row for row in rows if row.get("recommended")), None)
+    if chosen is not None and chosen.get("misses"):
+        said.append(f"the best layout {chosen['misses']}")
+    tabled = _usual_rows(question, _usual(answer))
+    for word, fits in (("also fit", True), ("do not fit", False)):
+        names = [str(row["name"]) for row in _usual(answer) if bool(row["fits"]) == fits and row not in tabled]
+        if names and not isinstance(reasons, list):
+            said.append(f"{word}: {'; '.join(names)}")
+    terms = {term.name: term.value for term in answer.terms}
+    if "layouts" in terms:
+        ties = answer.extra.get("ties")
+        within = f", {ties:,} within the interval of the best" if isinstance(ties, int) else ""
+        said.append(f"{terms['layouts']:,} layouts, {terms['layouts/fit']:,} fit{within}")
+    return said
+
+
+def _next(question: PlanQuestion, answer: Answer, rows: Sequence[Row]) -> Next | str:
+    """Return what to ask next: the step of the recommended layout, or how many GPUs a deadline takes."""
+    chosen = next((row for row in rows if row.get("recommended")), None)
+    late = chosen is not None and chosen.get("misses") and question.counts
+    if late:
+        return Next({"gpus": None, "objective": "gpus"})
+    found = chosen or next((row for row in reversed(rows) if "command" in row), None)
+    return str(found["command"]) if found is not None else Next({"explain": True})
+
+
+def _number(row: Row, name: str) -> float:
+    value = row[name]
+    return float(value) if isinstance(value, (int, float)) else 0.0

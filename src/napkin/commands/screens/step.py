@@ -1,0 +1,90 @@
+"""What a person sees of `step`: its seconds, where they go, and whether it fits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from napkin.commands.screens.setup import degrees_of, run_on
+from napkin.commands.step_model import StepQuestion
+from napkin.planning.verdicts import FITS
+from napkin.render.answer import Answer
+from napkin.render.figures import interval, size_of
+from napkin.render.screen import Bar, Next, Screen, quantities
+from napkin.term import Term
+from napkin.units import human
+
+SAYS = {
+    "compute": "matmuls and attention",
+    "memory_bound": "norms, activations: limited by memory bandwidth",
+    "communication": "not hidden behind compute",
+    "bubble": "idle pipeline stages",
+    "optimizer": "the optimizer's update",
+    "overhead": "kernel launches and the host",
+}
+"""Part of a step → what it is, where its own parts do not say more."""
+PLANS = ("model", "gpus", "hardware", "hardware-file", "seq", "global-batch", "precision", "optimizer")
+"""What `plan` takes of this question."""
+SIZED = (*PLANS, "tp", "pp", "dp", "cp", "ep", "vp", "sp", "zero", "micro-batch", "recompute", "lora-rank")
+"""What `memory` takes of this question."""
+
+
+def screen(question: StepQuestion, answer: Answer, parts: Sequence[Term], fit: str | None) -> Screen:
+    """Return the screen of a step; parts: of its time, fit: the verdict on its memory, if it is known."""
+    terms = {term.name: term for term in answer.terms}
+    layout = question.setup.layout
+    step = terms["step/time"]
+    ends = interval(answer.intervals["step/time"], "second", question.confidence)
+    first = run_on(question.model.name, int(layout.gpus), question.hardware.name)
+    divided = degrees_of(layout)
+    return Screen(
+        [
+            f"{first}:" if divided else first,
+            *divided,
+            f"{int(layout.global_batch):,} × {int(layout.seq):,} tokens a step",
+        ],
+        [f"{human(step.value, 'second')} a step", ends, f"MFU {human(terms['mfu'].value, '1', 3)}", _binding(answer)],
+        "",
+        quantities(_parts(parts, step)),
+        more=quantities(_rows(question, terms, fit), right=False),
+        next=_next(question, fit),
+    )
+
+
+def _binding(answer: Answer) -> str:
+    """Return what most of the step waits for."""
+    return f"mostly {answer.verdict}" if answer.verdict else ""
+
+
+def _parts(parts: Sequence[Term], step: Term) -> list[tuple[str | Bar, ...]]:
+    """Return a row for every part that takes any time, with its share and what it consists of."""
+    rows: list[tuple[str | Bar, ...]] = []
+    for part in parts:
+        name, share = part.name.removeprefix("step/"), float(part.value) / float(step.value)
+        if share < 5e-4:
+            continue
+        inner = [one for one in part.parts if one.name.startswith("step/") and one.value > part.value / 100]
+        inner.sort(key=lambda one: -float(one.value))
+        listed = ", ".join(f"{one.name.rpartition('/')[2]} {human(one.value, 'second', 3)}" for one in inner)
+        says = listed if name == "communication" and len(inner) > 1 else SAYS.get(name, "")
+        label = name.replace("_", " ")
+        rows.append((label, human(part.value, "second", 3), Bar(share), f"{share:.0%}; {says}".removesuffix("; ")))
+    return rows
+
+
+def _rows(question: StepQuestion, terms: dict[str, Term], fit: str | None) -> list[tuple[str, str, str]]:
+    """Return the speed, utilization with recomputation, and the memory of the step."""
+    speed = human(terms["tokens_per_second_per_gpu"].value, "1")
+    rows = [("speed", f"{speed} token/s per GPU", "")]
+    if terms["hfu"].value > terms["mfu"].value:
+        rows.append(("HFU", human(terms["hfu"].value, "1", 3), "with what is recomputed"))
+    if "memory/total" in terms:
+        capacity, used = question.hardware.capacity, terms["memory/total"].value
+        rows.append(("memory", f"{size_of(used, capacity)} per GPU", fit or ""))
+    return rows
+
+
+def _next(question: StepQuestion, fit: str | None) -> Next:
+    """Return what to ask next: what would make it fit, else the best layout of the machine."""
+    if fit is not None and fit != FITS:
+        return Next(command="memory", keep=SIZED)
+    return Next({"gpus": str(int(question.setup.layout.gpus))}, "plan", PLANS)

@@ -1,0 +1,87 @@
+"""What a person sees of `sweep`: a line for each value of an option, and where the answer is least and largest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from napkin.commands.screens.compare import LEADING
+from napkin.commands.sweep_point import Point
+from napkin.render.figures import compact
+from napkin.render.screen import Column, Next, Screen, Table
+
+MOST_COLUMNS = 5
+"""Quantities that are shown where none is named; --csv and --json have all that change."""
+
+LARGER = ("mfu", "params/max", "fits/params", "tokens", "params", "tokens_per_second")
+"""Quantities of which more is better."""
+
+
+def chosen(kept: Sequence[str], named: bool) -> list[str]:
+    """Return the quantities that are shown: those named, else the first that people ask for."""
+    if named:
+        return list(kept)
+    ends = [path for path in kept if path.rpartition("/")[2] not in ("low", "high")]
+    return sorted(ends, key=lambda path: LEADING.index(path) if path in LEADING else len(LEADING))[:MOST_COLUMNS]
+
+
+def screen(command: str, points: Sequence[Point], shown: Sequence[str], more: int, swept: Sequence[str]) -> Screen:
+    """Return the screen; shown: paths of the columns; more: how many quantities change besides; swept: the options."""
+    verdicts = any(point.answer is not None and point.answer.verdict for point in points)
+    columns = [Column(name, right=all(_typed(point, name)[:1].isdigit() for point in points)) for name in swept]
+    columns += [Column(path, right=True, drop=at) for at, path in enumerate(shown)]
+    columns += [Column("verdict")] if verdicts else []
+    rows = []
+    for point in points:
+        found = point.quantities
+        row = [_typed(point, name) for name in swept]
+        row += [compact(*found[path]) if path in found else "–" for path in shown]
+        row += [(point.answer.verdict if point.answer is not None else None) or ""] if verdicts else []
+        rows.append(row)
+    asked = [command, *(_range(points, name) for name in swept)]
+    said = [f"{_at(point, swept)}: {point.problem.message}" for point in points if point.problem is not None]
+    said += [f"{more} more quantities change: --show names one, --csv and --json have all"] if more > 0 else []
+    headline = _ends(points, shown[0], swept) if shown else ()
+    return Screen(
+        asked, headline, table=Table(columns, rows), remarks=said, next=_next(points, shown, swept), listing=True
+    )
+
+
+def _typed(point: Point, name: str) -> str:
+    return str(point.changes[name]).lower().strip()
+
+
+def _range(points: Sequence[Point], name: str) -> str:
+    """Return the values of an option in words."""
+    values = list(dict.fromkeys(_typed(point, name) for point in points))
+    return (
+        f"{name} {', '.join(values)}"
+        if len(values) <= 4
+        else f"{name} {values[0]} to {values[-1]} ({len(values)} values)"
+    )
+
+
+def _ends(points: Sequence[Point], path: str, swept: Sequence[str]) -> list[str]:
+    """Return where a quantity is least and where it is largest."""
+    known = [point for point in points if path in point.quantities]
+    least = min(known, key=lambda point: point.quantities[path][0], default=None)
+    largest = max(known, key=lambda point: point.quantities[path][0], default=None)
+    if least is None or largest is None or least.quantities[path][0] == largest.quantities[path][0]:
+        return []
+    ends = (f"{compact(*one.quantities[path])} ({_at(one, swept)})" for one in (least, largest))
+    return [f"{path}: least {next(ends)}", f"largest {next(ends)}"]
+
+
+def _at(point: Point, swept: Sequence[str]) -> str:
+    return ", ".join(f"{name} {_typed(point, name)}" for name in swept)
+
+
+def _next(points: Sequence[Point], shown: Sequence[str], swept: Sequence[str]) -> Next:
+    """Return the question of the best value, asked by itself."""
+    known = [point for point in points if point.answer is not None]
+    path = shown[0] if shown else ""
+    sign = -1 if path in LARGER else 1
+    best = min(known, key=lambda point: sign * point.quantities[path][0] if path in point.quantities else math.inf)
+    gone: Mapping[str, None] = {"over": None, "by": None, "show": None}
+    assert best.answer is not None
+    return Next({**best.changes, **gone}, best.answer.command)

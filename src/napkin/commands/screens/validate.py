@@ -1,0 +1,89 @@
+"""What a person sees of `validate`: how far predictions are off by quantity, or the rows that are farthest off."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from napkin.evidence.compared import Compared
+from napkin.evidence.error_statistics import by_quantity, errors_of
+from napkin.render.figures import compact, share
+from napkin.render.screen import Column, Next, Screen, Table
+
+UNITS = {
+    "step_seconds": "second",
+    "tokens_per_second_per_gpu": "token/s/GPU",
+    "mfu": "1",
+    "device_hours": "GPU-hour",
+}
+"""Quantity of a published row → its unit; the others are bytes."""
+WORDS = {
+    "step_seconds": "step time",
+    "tokens_per_second_per_gpu": "tokens/s per GPU",
+    "mfu": "MFU",
+    "device_hours": "GPU-hours of a run",
+    "memory_used": "memory used",
+    "memory_reserved": "memory reserved",
+    "memory_allocated": "memory allocated",
+    "memory_unstated": "memory, as published",
+}
+"""Quantity → what a person calls it."""
+BY_QUANTITY = (
+    Column("quantity"),
+    Column("rows", right=True),
+    Column("median", right=True),
+    Column("mean", right=True, drop=2),
+    Column("90th pct", right=True, drop=1),
+    Column("bias", right=True, drop=3),
+    Column("in interval", right=True),
+)
+ROWS = (
+    Column("row"),
+    Column("quantity", drop=1),
+    Column("predicted", right=True, drop=2),
+    Column("measured", right=True, drop=2),
+    Column("error", right=True),
+)
+
+
+def screen(where: str, level: float, compared: Sequence[Compared], worst: int, path: str | None) -> Screen:
+    """Return the screen; worst: how many of the rows that are farthest off to list, 0 for the errors by quantity."""
+    groups = {quantity: errors_of(rows) for quantity, rows in by_quantity(compared).items()}
+    asked = (f"Predicted against measured: {len(compared):,} rows of {where}", f"{level:.0%} intervals")
+    headline = []
+    for quantity, found in list(groups.items())[:1]:
+        headline.append(f"{_word(quantity)}: median error {share(found.median)}")
+        if found.coverage is not None:
+            headline.append(f"{share(found.coverage)} of measurements inside their interval")
+    following = Next({"explain": True}) if path else Next({"worst": None if worst else "10"})
+    if worst:
+        return Screen(asked, headline, table=_worst(compared, worst), next=following, listing=True)
+    rows = [
+        (
+            _word(quantity),
+            str(found.rows),
+            share(found.median),
+            share(found.mean),
+            share(found.p90),
+            f"{found.bias:+.1%}",
+            "–" if found.coverage is None else share(found.coverage),
+        )
+        for quantity, found in groups.items()
+    ]
+    return Screen(asked, headline, table=Table(BY_QUANTITY, rows), next=following, listing=True)
+
+
+def _word(quantity: str) -> str:
+    return WORDS.get(quantity, quantity.replace("_", " "))
+
+
+def _worst(compared: Sequence[Compared], count: int) -> Table:
+    """Return the rows that are farthest off."""
+    known = [one for one in compared if one.error is not None and not one.suspect]
+    ranked = sorted(known, key=lambda one: -abs(math.log((one.predicted or 1) / (one.measured or 1))))
+    rows = []
+    for one in ranked[:count]:
+        unit = UNITS.get(one.quantity, "byte")
+        sizes = (compact(value, unit) if value is not None else "–" for value in (one.predicted, one.measured))
+        rows.append((one.id, _word(one.quantity), *sizes, f"{one.error:+.1%}"))
+    return Table(ROWS, rows)

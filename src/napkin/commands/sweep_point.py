@@ -1,0 +1,33 @@
+"""One question of a sweep, and its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from napkin.errors import NapkinError
+from napkin.options.option import Option, Parsed
+from napkin.record import record
+from napkin.render.answer import Answer, Quantities
+
+
+@record
+class Point:
+    """One question of a sweep: the text of each swept option, and its answer, or why there is none."""
+
+    changes: Mapping[str, str | bool]
+    answer: Answer | None
+    problem: NapkinError | None = None
+
+    @property
+    def quantities(self) -> Quantities:
+        """What was found: path → (value, unit)."""
+        return {} if self.answer is None else self.answer.quantities()
+
+    def value(self, option: Option) -> Parsed:
+        """Return what the text of a swept option says, in base units."""
+        return value_of(option, self.changes[option.name])
+
+
+def value_of(option: Option, text: str | bool) -> Parsed:
+    """Return what a text of an option says, in base units."""
+    return text if isinstance(text, bool) else option.parse(text)

@@ -1,0 +1,194 @@
+"""Words of a command line → options: forms, all problems at once, the spellings of other tools, pasted launch lines."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from napkin.cli.reader import read
+from napkin.cli.verbs import HINTS, command_of
+from napkin.cli.verbs import SAME as VERBS
+from napkin.commands.command import MODULES, find, named
+from napkin.options import synonyms
+from napkin.options.registry import OPTIONS, spelled
+from tests.conftest import Napkin, run_line
+
+
+def given(line: str) -> dict[str, object]:
+    """What a line without problems says, by option."""
+    command, words = named(command_of(line.split()))
+    return {name: one.text for name, one in read(command, words).given.items()}
+
+
+MEMORY = "memory llama3-8b --hardware h100"
+
+
+@pytest.mark.parametrize(
+    ("line", "same"),
+    [
+        (f"{MEMORY} --seq=2048", f"{MEMORY} --seq 2048"),
+        (f"{MEMORY} --micro_batch 2", f"{MEMORY} --micro-batch 2"),
+        (f"{MEMORY} --tp 2 --tp 4", f"{MEMORY} --tp 4"),
+        (f"{MEMORY} --tp 2 --tensor-parallel-size 4", f"{MEMORY} --tp 4"),
+        (f"{MEMORY} --sp=false", f"{MEMORY} --no-sp"),
+        (f"{MEMORY} --compile true", f"{MEMORY} --compile"),
+        ("memory --hardware h100 -- llama3-8b", MEMORY),
+        ("memory --model llama3-8b --hardware h100", MEMORY),
+        ("vram llama3-8b --hardware h100", MEMORY),
+        (f"{MEMORY} --gpu-type a100", "memory llama3-8b --hardware a100"),
+        (f"{MEMORY} --gpu 8", f"{MEMORY} --gpus 8"),
+        ("memory llama3-8b --hardware 8xh100", f"{MEMORY} --gpus 8"),
+        ("memory llama3-8b --hardware h100:8", f"{MEMORY} --gpus 8"),
+        (f"{MEMORY} --fsdp", f"{MEMORY} --zero 3"),
+        (f"{MEMORY} --fsdp full_shard", f"{MEMORY} --zero 3"),
+        (f"{MEMORY} --sharding_strategy SHARD_GRAD_OP", f"{MEMORY} --zero 2"),
+        (f"{MEMORY} --ddp", f"{MEMORY} --zero 0"),
+        (f"{MEMORY} --per_device_train_batch_size 4", f"{MEMORY} --micro-batch 4"),
+        (f"{MEMORY} --training.seq_len 8192", f"{MEMORY} --seq 8192"),
+        (f"{MEMORY} --gradient_checkpointing true", f"{MEMORY} --recompute full"),
+        (f"{MEMORY} --no-gradient-checkpointing", f"{MEMORY} --recompute none"),
+        (f"{MEMORY} --attn_implementation flash_attention_2", f"{MEMORY} --attention flash"),
+        (f"{MEMORY} --lora 8 --load-in-4bit", f"{MEMORY} --lora-rank 8 --quantized nf4"),
+        (f"{MEMORY} --inference --max-num-seqs 8", f"{MEMORY} --inference --batch 8"),
+        (f"{MEMORY} --inference --batch-size 8", f"{MEMORY} --inference --batch 8"),
+        (f"{MEMORY} --offload-optimizer", f"{MEMORY} --offload optimizer"),
+        ("time --params 7B --days 30", "train-time --params 7B --within 30d"),
+        ("train-time --params 7B --cost-per-hour 2", "train-time --params 7B --price 2"),
+    ],
+)
+def test_spellings_that_mean_the_same(line: str, same: str) -> None:
+    assert given(line) == given(same)
+
+
+@pytest.mark.parametrize(
+    ("line", "hints"),
+    [
+        (f"{MEMORY} --bf16", ["--precision bf16-mixed"]),
+        (f"{MEMORY} --mixed-precision bf16", ["--precision bf16-mixed"]),
+        (f"{MEMORY} --precision bf16", ["--precision bf16-mixed"]),
+        (f"{MEMORY} --qlora", ["--quantized nf4 --lora-rank"]),
+        (f"{MEMORY} --deepspeed zero2.json", ["--zero 2", "--framework deepspeed"]),
+        (f"{MEMORY} --cpu-offload", ["--offload optimizer"]),
+        (f"{MEMORY} --lr 1e-4", ["learning rate"]),
+        (f"{MEMORY} --max gpus", ["--min gpus"]),
+        (f"{MEMORY} -tp 8", ["--tp N"]),
+        (f"{MEMORY} —gpus 8", ["--gpus N"]),
+        (f"{MEMORY} gpus=8", ["--gpus 8"]),
+        ("memory llama3-8b h100", ["--hardware h100"]),
+        ("memory llama3-8b --gpus h100", ["--hardware h100"]),
+        (f"{MEMORY} --gpus 8,16", ["sweep memory llama3-8b --hardware h100 --over gpus=8,16"]),
+        (f"{MEMORY} --seq 2048..8192", ["--over seq=2048..8192"]),
+        ("memory llama3-8b --hardware h100,b200", ["--over hardware=h100,b200"]),
+        (f"{MEMORY} --seq 4,096", ["70_000"]),
+        (f"{MEMORY} --tokens 1T", ["train-time"]),
+        (f"{MEMORY} --hardwar h100", ["--hardware"]),
+        (f"{MEMORY} --micro 4", ["--micro-batch"]),
+        ("train-time --params 70B --chinchilla", ["--tokens 1.4T"]),
+        ("train-time --params 70B --tokens 1B --epochs 3", ["--tokens 3B"]),
+        ("llama3-8b --gpus 8", ["napkin memory llama3-8b"]),
+        ("matmul 4x4x4", ["roofline matmul"]),
+    ],
+)
+def test_what_is_not_the_same_is_refused_with_the_proper_option(napkin: Napkin, line: str, hints: list[str]) -> None:
+    outcome = napkin(line)
+    assert outcome.status == 2
+    assert outcome.out == ""
+    assert len(outcome.errors) == len(outcome.hints) == 1
+    for hint in hints:
+        assert hint in outcome.hints[0]
+
+
+def test_all_problems_come_together_each_with_its_hint(napkin: Napkin) -> None:
+    outcome = napkin(f"{MEMORY} --foo 4 --seq x --gpus 0 --bf16 extra words --tp")
+    assert outcome.status == 2
+    assert len(outcome.errors) == len(outcome.hints) == 6
+    many = napkin(f"{MEMORY} " + " ".join(f"--wrong{n}" for n in range(15)))
+    assert len(many.hints) == 10
+
+
+def test_a_pasted_megatron_line_is_read_with_its_meaning_and_its_shape() -> None:
+    line = (
+        "memory --tensor-model-parallel-size 2 --num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 "
+        "--num-attention-heads 32 --group-query-attention --num-query-groups 8 --seq-length 8192 --swiglu "
+        "--max-position-embeddings 8192 --normalization RMSNorm --position-embedding-type rope --vocab-size 128256 "
+        "--untie-embeddings-and-output-weights --disable-bias-linear --micro-batch-size 1 --bf16 --optimizer sgd "
+        "--lr 3e-4 --data-path a b c --use-distributed-optimizer --sequence-parallel --world-size 8"
+    )
+    found = given(line)
+    shape = json.loads(str(found.pop("model")))
+    assert found == {
+        "tp": "2",
+        "seq": "8192",
+        "micro-batch": "1",
+        "precision": "param=bf16,grad=fp32,compute=bf16,state=fp32,master=fp32",
+        "optimizer": "sgd-momentum",
+        "distributed-optimizer": True,
+        "sp": True,
+        "gpus": "8",
+    }
+    published = run_line("params llama3-8b --json").values["params/total"]
+    assert run_line(["params", json.dumps(shape), "--json"]).values["params/total"] == published
+    command, words = named(line.split())
+    unused = read(command, words).unused
+    assert {"--lr", "--data-path", "--max-position-embeddings"} <= set(unused)
+    assert run_line(f"{MEMORY} --bf16").status == 2  # on its own it is no policy
+
+
+@pytest.mark.parametrize(
+    ("words", "model_type"),
+    [
+        ("--swiglu --normalization RMSNorm --position-embedding-type rope --num-experts 8", "mixtral"),
+        ("--max-position-embeddings 1024", "gpt2"),
+    ],
+)
+def test_other_shapes_of_megatron(words: str, model_type: str) -> None:
+    shape = f"--num-layers 12 --hidden-size 768 --num-attention-heads 12 --vocab-size 50304 --seq-length 1024 {words}"
+    config = json.loads(str(given(f"memory {shape} --tensor-model-parallel-size 1")["model"]))
+    assert config["model_type"] == model_type
+    assert run_line(["params", json.dumps(config)]).status == 0
+
+
+def test_a_shape_that_lacks_a_size_or_is_not_known_is_refused(napkin: Napkin) -> None:
+    shape = "memory --num-layers 12 --hidden-size 768 --num-attention-heads 12 --tensor-model-parallel-size 1"
+    assert "--vocab-size" in napkin(shape).errors[0]
+    odd = napkin(f"{shape} --vocab-size 1000 --swiglu --normalization LayerNorm")
+    assert odd.status == 3
+
+
+def test_the_tables_name_options_that_exist_and_contradict_no_option() -> None:
+    """Every meaning is made of options of napkin's; no name means one option here and another there."""
+    ahead = {"ulysses", "steps", "samples", "epochs", "run-kind", "nodes", "gpus-per-node", "grad-accum"}
+    assert set(synonyms.SAME) - ahead <= set(OPTIONS)
+    for table in (synonyms.MEANS, synonyms.MEGATRON_MEANS):
+        for means in table.values():
+            for meant in means.values():
+                names = [word[2:] for word in meant.split() if word.startswith("--") and not meant.startswith("!")]
+                assert set(names) <= set(OPTIONS), meant
+    for name, spellings in synonyms.SAME.items():
+        assert len(set(spellings.split())) == len(spellings.split()), name
+    for name in OPTIONS:
+        assert spelled(name, OPTIONS) == name
+
+
+def test_the_verbs_name_commands() -> None:
+    words = [word for spellings in (*VERBS.values(), *HINTS) for word in spellings.split()]
+    assert not set(words) & set(MODULES)
+    assert len(words) == len(set(words))
+    assert {meant.split()[0] for meant in VERBS} <= set(MODULES)
+
+
+def test_every_option_of_every_command_is_read_by_its_own_name() -> None:
+    for name in MODULES:
+        command = find(name)
+        for option in (OPTIONS[one] for one in command.names):
+            words = [f"--{option.name}"] if option.flag else [f"--{option.name}", "7"]
+            assert option.name in read(command, words).given
+
+
+@pytest.mark.parametrize("line", [f"{MEMORY} --bogus", "train-time --params", "memory llama3-8b --gpu h100"])
+def test_no_line_loads_typer(line: str) -> None:
+    code = f"import sys\nfrom napkin.cli import main\nmain({line.split()!r})\nsys.exit('typer' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60).returncode == 0
