@@ -232,8 +232,6 @@ def test_what_cannot_be_is_wrong(changes: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_relatives_and_untied_heads_are_the_class_s(
-    model_type: str, changes: dict[str, Any], total: int
-) -> None:
+def test_relatives_and_untied_heads_are_the_class_s(model_type: str, changes: dict[str, Any], total: int) -> None:
     rows = json.loads(Path(ROOT, "tests/data/default_configs.json").read_text(encoding="utf-8"))["rows"]
     assert params(model(**{**dict(rows)[model_type], **changes}))["params/total"].value == total
