@@ -102,7 +102,7 @@ def _main(argv: list[str]) -> int:
 
         print(overview(), end="")
         return 0
-    if word in ("--version", "-V"):
+    if word in ("--version", "-V", "version"):
         print(f"napkin {__version__}")
         return 0
     if word in ("--install-completion", "--show-completion"):

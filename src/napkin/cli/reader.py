@@ -308,7 +308,7 @@ class Line:
 
     def _arguments(self, loose: list[str]) -> None:
         """Give the words without dashes to the command's arguments, in their order."""
-        plain = [word for word in loose if not self._misplaced(word)]
+        plain = [word for word in loose if not self._misplaced(word, len(loose) > 1)]
         for name in self.command.arguments:
             option = OPTIONS[name]
             if name in self.given or not plain:
@@ -316,12 +316,16 @@ class Line:
             taken = plain if option.many else plain[:1]
             plain = plain[len(taken) :]
             self._put(option, taken if option.many else taken[0], option.shown)
+        if plain and "size" in self.given and all(word.isdigit() for word in plain):
+            shape = "x".join((str(self.given["size"].text), *plain))
+            self._problem(f"unexpected words {' '.join(plain)[:60]!r}", f"write a shape as one word: {shape}")
+            return
         for word in plain:
             takes = " ".join(OPTIONS[name].metavar for name in self.command.arguments) or "no words without dashes"
             self._problem(f"unexpected word {word[:60]!r}", f"napkin {self.command.name} takes {takes}, then options")
 
-    def _misplaced(self, word: str) -> bool:
-        """Refuse a word that belongs to an option: `seq=8192`, `h100`; whether it was one."""
+    def _misplaced(self, word: str, among_others: bool) -> bool:
+        """Refuse a word that belongs to an option: `seq=8192`, or `h100` next to a model; whether it was one."""
         head, equals, text = word.partition("=")
         if equals and "{" not in head and "/" not in head:
             from napkin.options.registry import spelled
@@ -330,7 +334,7 @@ class Line:
             if name is not None:
                 self._problem(f"unexpected word {word[:60]!r}", f"--{name} {text[:60]}")
                 return True
-        if "hardware" in self._taken and "model" in self.command.arguments and any(c.isdigit() for c in word):
+        if among_others and "hardware" in self._taken and "model" in self.command.arguments:
             from napkin.cli.spellings import is_accelerator
 
             if len(word) < 60 and is_accelerator(word):
@@ -356,7 +360,7 @@ class Line:
 
         from napkin.cli.spellings import digits
 
-        words = ["napkin", "sweep", self.command.name]
+        words = ["napkin", "sweep", self.command.target or self.command.name]
         arguments = [name for name in self.command.arguments if name in self.given]
         for one in dict.fromkeys((*arguments, *self.given)):
             given = self.given[one]

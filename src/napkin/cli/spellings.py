@@ -102,7 +102,7 @@ def is_accelerator(text: str) -> bool:
     parted = (set(one.split("-")) for one in known("hardware"))
     return (
         name in known("hardware")
-        or (name.isdigit() and any(name in parts for parts in parted))
+        or (name.isdigit() and len(name) > 3 and any(name in parts for parts in parted))
         or machine(text) is not None
     )
 

@@ -54,7 +54,9 @@ def command_of(words: Sequence[str]) -> list[str]:
     if word in ("cost", "price") and any(one.startswith("--price") for one in words):
         return ["train-time", *words[1:]]
     if word.startswith("-"):
-        raise NapkinError(f"{words[0][:60]} stands before the command", "napkin COMMAND, then its options")
+        at = next((n for n, one in enumerate(words) if one in MODULES), 0)
+        line = " ".join((*words[at:], *words[:at])) if at else "COMMAND, then its options"
+        raise NapkinError(f"{words[0][:60]} stands before the command", f"napkin {line}")
     raise NapkinError(f"no such command {words[0][:60]!r}", _hint(words[0], word))
 
 

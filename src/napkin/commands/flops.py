@@ -6,7 +6,15 @@ from collections.abc import Mapping
 
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
-from napkin.commands.model import read_documents, read_images, read_indexer_loss, read_model, read_sequence
+from napkin.commands.model import (
+    read_documents,
+    read_images,
+    read_indexer_loss,
+    read_model,
+    read_mtp,
+    read_sequence,
+    read_target,
+)
 from napkin.commands.single import run_single
 from napkin.counting import conventions, flops
 from napkin.errors import NapkinError
@@ -54,23 +62,9 @@ def read(inputs: Inputs) -> FlopsQuestion:
     """Read the question about a model."""
     model = read_model(inputs)
     batch, seq = inputs.integer("batch"), read_sequence(inputs, model)
-    target = inputs.integer_or_none("target-seq")
-    if target is not None and len(model.stacks) == 1:
-        raise NapkinError(f"--target-seq: {model.name} has no second stack", "leave it out")
-    documents = read_documents(inputs, seq)
-    images, image_tokens = read_images(inputs, model)
-    return FlopsQuestion(
-        model,
-        batch,
-        seq,
-        target,
-        inputs.flag("mtp"),
-        _read_pairs(inputs),
-        documents,
-        read_indexer_loss(inputs, model),
-        images,
-        image_tokens,
-    )
+    target, documents, mtp = read_target(inputs, model), read_documents(inputs, seq), read_mtp(inputs, model)
+    indexer_loss, images = read_indexer_loss(inputs, model), read_images(inputs, model)
+    return FlopsQuestion(model, batch, seq, target, mtp, _read_pairs(inputs), documents, indexer_loss, *images)
 
 
 def _read_pairs(inputs: Inputs) -> str:

@@ -141,6 +141,8 @@ SAME = {
     "objective": "optimize-for goal",
     "rows": "top top-k limit-rows num-rows max-rows",
     "run": "run-file runfile",
+    "search": "filter query grep find contains",
+    "files": "file",
     "quiet": "silent",
     "verbose": "details full-output",
     "run-kind": "kind-of-run",
@@ -268,7 +270,7 @@ MEANS: dict[str, Mapping[str, str]] = {
         _SHARDING
     ),
     "hsdp hybrid-shard data-parallel-shard-degree dp-shard-size dp-shard-degree dp-replicate-size "
-    "data-parallel-replicate-degree dp-replicate": {"": f"!{_SHARDED}", "*": f"!{_SHARDED}"},
+    "data-parallel-replicate-degree dp-replicate": {"#": f"!{_SHARDED}", "": f"!{_SHARDED}"},
     "reshard-after-forward fsdp-reshard-after-forward": {"": "--zero 3", "false": "--zero 2"},
     "ddp use-ddp dp-only no-shard torch-ddp distributed-data-parallel": {"": "--zero 0"},
     "zero0 zero-0": {"": "--zero 0"},
@@ -300,8 +302,10 @@ MEANS: dict[str, Mapping[str, str]] = {
     "use-gradient-checkpointing enable-activation-checkpointing enable-gradient-checkpointing ac-mode remat "
     "fsdp-activation-checkpointing activation-checkpoint-mode activation-checkpoint.mode recompute-granularity "
     "activations-checkpoint-granularity gradient-checkpointing-enable checkpointing recompute-layer full-recompute "
-    "recompute-full": _CHECKPOINTING,
-    "disable-gradient-checkpointing disable-activation-checkpointing no-recomputation": {"": "--recompute none"},
+    "recompute-full ac": _CHECKPOINTING,
+    "disable-gradient-checkpointing disable-activation-checkpointing no-recomputation no-recompute": {
+        "": "--recompute none"
+    },
     "recompute-activations selective-recompute selective-checkpointing recompute-selective": {
         "": "--recompute selective",
         "false": "",
@@ -317,7 +321,7 @@ MEANS: dict[str, Mapping[str, str]] = {
     "sdpa use-sdpa": {"": _SDPA},
     "xformers xformers-attention mem-efficient-attention memory-efficient-attention": {"": "--attention efficient"},
     "cudnn-attention": {"": "--attention cudnn"},
-    "lora use-lora peft use-peft use-lora-adapters adapter-type finetuning-type train-type tuner-type": _LORA,
+    "lora use-lora peft use-peft use-lora-adapters adapter adapter-type finetuning-type train-type tuner-type": _LORA,
     "qlora use-qlora": {"": f"!{_QLORA}", "#": "--quantized nf4 --lora-rank {}", "false": ""},
     "load-in-4bit use-4bit 4bit bnb-4bit in-4bit load-4bit int4 q4": _FOUR_BITS,
     "load-in-8bit use-8bit 8bit bnb-8bit int8 in-8bit load-8bit q8": {"": "--quantized int8", "false": ""},
@@ -396,6 +400,7 @@ MEANS: dict[str, Mapping[str, str]] = {
     "format output-format fmt form": _FORMS,
     "causal-mask is-causal": {"": "--causal", "false": ""},
     "use-megatron-fsdp": {"": "!--zero 3"},
+    f"ulysses {SAME['ulysses']}": {"*": "!--cp N shards the sequence; --sp belongs to tensor parallelism"},
     f"nodes {SAME['nodes']}": {"*": "!--gpus N: the GPUs of all nodes together"},
     f"gpus-per-node {SAME['gpus-per-node']}": {"*": "!--gpus N: the GPUs of all nodes together"},
     f"grad-accum {SAME['grad-accum']}": {
@@ -413,8 +418,8 @@ VALUES: dict[str, Mapping[str, str]] = {
 }
 """Option → values that it does not have, and the hint."""
 
-INSTEAD = {"micro-batch": "batch"}
-"""Where a model serves, what trainers call the batch size is the number of sequences in flight."""
+INSTEAD = {"micro-batch": "batch", "quantized": "dtype"}
+"""Where a model serves, a batch is the sequences in flight, and a quantization the format of its weights."""
 
 CHANGES_NOTHING = {
     "learning rate": """lr:1 learning-rate:1 min-lr:1 max-lr:1 lr-scheduler:1 lr-scheduler-type:1
@@ -454,6 +459,7 @@ CHANGES_NOTHING = {
         exit-interval:1 exit-duration-in-mins:1 exit-signal-handler:0 use-dist-ckpt:0 auto-detect-ckpt-format:0
         ckpt-fully-parallel-load:0 ckpt-fully-parallel-save:0 ckpt-assume-constant-structure:0
         use-checkpoint-args:0 overwrite-output-dir:0 push-to-hub:0 hub-model-id:1""",
+    "how files are loaded": "trust-remote-code:0 use-cache:0 low-cpu-mem-usage:0 revision:1 cache-dir:1 hf-token:1",
     "launcher": """master-addr:1 master-port:1 node-rank:1 machine-rank:1 main-process-ip:1 main-process-port:1
         rdzv-backend:1 rdzv-endpoint:1 rdzv-id:1 local-rank:1 rank:1 max-restarts:1 standalone:0 tee:1
         redirects:1 log-dir:1 distributed-backend:1 distributed-timeout-minutes:1 ddp-timeout:1 local-addr:1
