@@ -143,7 +143,7 @@ def _quantities(question: PlanQuestion, found: Found) -> tuple[Answer, Scored]:
     layouts = question.layouts
     chosen = recommended(layouts, found, best(layouts, found))
     terms, notes = _terms(question, chosen, found)
-    answer = Answer("plan", _title(question, found.request.gpus, found), terms, notes=notes)
+    answer = Answer("plan", terms, notes=notes)
     answer.intervals = _ends(question, answer.terms, layouts.half_width(found.request.gpus))
     return answer, chosen
 
