@@ -6,7 +6,14 @@ from collections.abc import Mapping
 
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
-from napkin.commands.model import read_documents, read_indexer_loss, read_model, read_sequence
+from napkin.commands.model import (
+    read_documents,
+    read_indexer_loss,
+    read_model,
+    read_mtp,
+    read_sequence,
+    read_target,
+)
 from napkin.commands.single import run_single
 from napkin.counting import conventions, flops
 from napkin.errors import NapkinError
@@ -51,13 +58,9 @@ def read(inputs: Inputs) -> FlopsQuestion:
     """Read the question about a model."""
     model = read_model(inputs)
     batch, seq = inputs.integer("batch"), read_sequence(inputs, model)
-    target = inputs.integer_or_none("target-seq")
-    if target is not None and len(model.stacks) == 1:
-        raise NapkinError(f"--target-seq: {model.name} has no second stack", "leave it out")
-    documents = read_documents(inputs, seq)
-    return FlopsQuestion(
-        model, batch, seq, target, inputs.flag("mtp"), _read_pairs(inputs), documents, read_indexer_loss(inputs, model)
-    )
+    target, documents, mtp = read_target(inputs, model), read_documents(inputs, seq), read_mtp(inputs, model)
+    indexer_loss = read_indexer_loss(inputs, model)
+    return FlopsQuestion(model, batch, seq, target, mtp, _read_pairs(inputs), documents, indexer_loss)
 
 
 def _read_pairs(inputs: Inputs) -> str:

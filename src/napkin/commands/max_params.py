@@ -7,7 +7,7 @@ from collections.abc import Callable
 from napkin import formats
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
-from napkin.commands.machine import read_hardware
+from napkin.commands.machine import check_dtype, read_hardware
 from napkin.commands.screens.max_params import screen
 from napkin.errors import BROKEN, NapkinError
 from napkin.footprint import capacity
@@ -70,13 +70,12 @@ def run(inputs: Inputs) -> Answer:
 
 def read(inputs: Inputs) -> MaxParamsQuestion:
     """Read the question."""
-    hardware = read_hardware(inputs)
+    hardware = read_hardware(inputs, ("memory-size",))
     inputs.need("gpus", "how many?")
     inputs.note(CEILING)
     if inputs.flag("inference"):
         return _read_inference(inputs, hardware)
-    if inputs.has("dtype"):
-        raise NapkinError("--dtype belongs to --inference", "training takes a policy: --precision bf16-mixed")
+    check_dtype(inputs)
     each = _read_bytes_per_param(inputs)
     like = inputs.text_or_none("like")
     laid_out = [name for name in LAYOUT if name in inputs]
@@ -87,10 +86,8 @@ def read(inputs: Inputs) -> MaxParamsQuestion:
 
 
 def _read_inference(inputs: Inputs, hardware: Hardware) -> MaxParamsQuestion:
-    """Read the number format of the weights; options of training are refused."""
-    for name in ("bytes-per-param", "precision", "optimizer", "like", *LAYOUT):
-        if name in inputs:
-            raise NapkinError(f"--{name} belongs to training", "for --inference give --dtype")
+    """Read the number format of the weights."""
+    inputs.because(inputs.command.options, "it belongs to training, not to --inference", "for --inference give --dtype")
     weights = formats.find(inputs.text("dtype", default="bf16")).name
     inputs.note("only weights: the KV cache of the sequences being served comes on top")
     return MaxParamsQuestion(hardware, inputs.term("gpus"), capacity.width(weights, "bytes_per_param"), weights)

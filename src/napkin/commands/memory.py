@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
+from napkin.commands.machine import RATES
 from napkin.commands.memory_chart import show
 from napkin.commands.memory_notes import notes_of
 from napkin.commands.memory_question import STATUS, MemoryQuestion, read
@@ -39,7 +40,14 @@ def run(inputs: Inputs) -> Answer:
         from napkin.commands.memory_fewest import run_fewest
 
         return run_fewest(inputs, model, answer)
-    return answer(read(inputs, model))
+    question = read(inputs, model)
+    found = answer(question)
+    if question.advise and found.verdict in (NOT, UNDECIDED):
+        inputs.depends(RATES, True)  # what the remedies cost
+    else:
+        inputs.minor.update(RATES)
+        inputs.because(RATES, "only remedies take time, and none is needed")
+    return found
 
 
 def answer(question: MemoryQuestion) -> Answer:

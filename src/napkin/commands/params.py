@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
-from napkin.commands.model import read_model
+from napkin.commands.model import read_model, read_mtp
 from napkin.counting.params import params
 from napkin.operations.model import Model
 from napkin.options.model import MODEL_OPTIONS, PADDED
@@ -19,7 +19,8 @@ from napkin.units import human
 
 def run(inputs: Inputs) -> Answer:
     """Answer for a model."""
-    return answer(read_model(inputs), inputs.flag("mtp"))
+    model = read_model(inputs)
+    return answer(model, read_mtp(inputs, model))
 
 
 def answer(model: Model, mtp: bool) -> Answer:

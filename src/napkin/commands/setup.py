@@ -40,9 +40,7 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
         inputs.note(f"{optimizer.name} {optimizer.note}")
     implementation = implementation_of(word, model.family)
     _check_heads(model, implementation, word, int(layout.tp))
-    shard = inputs.integer_or_none("dp-shard") or 0
-    if shard:
-        check_divides("dp-shard", shard, int(layout.dp * layout.cp), "the ranks that hold the same weights")
+    shard = _read_shard(inputs, layout)
     offload = inputs.texts("offload")
     if "parameters" in offload and int(layout.zero) != 3:
         raise NapkinError(
@@ -66,6 +64,18 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
         frozen=frozen,
         widths=widths_of(framework.name),
     )
+
+
+def _read_shard(inputs: Inputs, layout: Layout) -> int:
+    """Return the ranks that divide states under ZeRO; 0: all that hold the same weights."""
+    replicas = int(layout.dp * layout.cp)
+    divided = bool(layout.zero) and replicas > 1
+    inputs.depends(("dp-shard",), divided, "nothing is divided over data-parallel ranks", "--zero 1 to 3")
+    if divided:
+        inputs.default("dp-shard", str(replicas))
+    shard = inputs.integer_or_none("dp-shard") or replicas
+    check_divides("dp-shard", shard, replicas, "the ranks that hold the same weights")
+    return 0 if shard == replicas else shard
 
 
 def read_implementation(inputs: Inputs) -> str:
@@ -163,9 +173,8 @@ def _check_freezable(inputs: Inputs, model: Model, frozen: int) -> None:
 def _read_loss_and_adapter(inputs: Inputs, model: Model, implementation: Implementation, word: str) -> Implementation:
     """Return the implementation with the loss that is asked for, and with LoRA on frozen weights where --lora-rank
     asks for it."""
-    loss = inputs.text_or_none("loss")
-    if loss is not None:
-        implementation = replace(implementation, loss="" if loss == TORCH_LOSS else loss)
+    loss = inputs.text("loss", default=implementation.loss or TORCH_LOSS)
+    implementation = replace(implementation, loss="" if loss == TORCH_LOSS else loss)
     rank = inputs.integer_or_none("lora-rank")
     if rank is None:
         for name in ("lora-targets", "quantized"):

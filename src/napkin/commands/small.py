@@ -99,7 +99,7 @@ def _read_widths(inputs: Inputs) -> tuple[int, ...]:
 def _read_measured(inputs: Inputs) -> MeasuredMatmul:
     """Return the measured matmul."""
     one = read_matmul(inputs)
-    hardware = read_hardware(inputs)
+    hardware = read_hardware(inputs, ("peak-flops",))
     dtype = read_dtype(inputs, hardware)
     inputs.need("time", "how long did it take?")
     return MeasuredMatmul(one, hardware, dtype, inputs.term("time"))

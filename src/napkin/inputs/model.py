@@ -33,6 +33,7 @@ class Config:
     prefix    path of keys from the document's root to this mapping
     origin    origin of the fields that are given
     used      fields that were read or that change no count in this family
+    assumed   fields that were not read and that the user says change no count; of nested blocks too
     origins   {field: (value, origin)} of the fields that were read
     notes     what the answer should tell the user
     children  nested blocks that were read as configurations of their own
@@ -58,6 +59,7 @@ class Config:
         self.prefix = prefix
         self.origin = origin
         self.used: set[str] = set()
+        self.assumed: set[str] = set()
         self.origins: dict[str, tuple[Any, str]] = {}
         self.notes: list[str] = []
         self.children: list[Config] = []
