@@ -13,7 +13,6 @@ from napkin.commands.plan.rows import (
     COLUMNS,
     Row,
     Standing,
-    command_line,
     displayed,
     machine_row,
     missed,
@@ -124,13 +123,12 @@ def _ranked(question: PlanQuestion, found: Found) -> tuple[Answer, Scored]:
     answer.extra["columns"] = COLUMNS
     answer.extra["pareto"] = [_front_row(question, found, i) for i in front]
     answer.extra["popular"] = [_usual_row(one) for one in usual]
-    answer.pictures = (
+    answer.notes += [
         *_says_recommended(chosen, leader),
         *((_why(entries[0], entries[1]),) if len(entries) > 1 else ()),
         f"time against memory: {_front_line(question, found, front)}",
         *(f"{one.name}: {one.why}" for one in usual),
-        f"as a step: {command_line(question, chosen.layout)}",
-    )
+    ]
     ties = int((found.score <= found.score.min() * math.exp(2 * half)).sum())
     answer.extra["ties"] = ties
     answer.notes.append(
