@@ -13,7 +13,6 @@ from napkin.commands.plan.rows import (
     COLUMNS,
     Row,
     Standing,
-    command_line,
     machine_row,
     missed,
     row_of,
@@ -55,6 +54,8 @@ def answer(question: PlanQuestion) -> Answer:
 def _one(question: PlanQuestion, request: Request) -> Answer:
     """Answer with the ranked layouts of one machine, or with the nearest machine or request that has any."""
     found = question.layouts.find(request)
+    if not len(found) and question.brief:  # another command reads the answer to its own question, not to one nearby
+        raise NapkinError("; ".join(reasons(question.layouts, request, None)), "another --gpus", status=BROKEN)
     if not len(found):
         return _impossible(question, request, question.layouts.least(request) if found.layouts else found)
     answer, chosen = _ranked(question, found)
@@ -117,13 +118,12 @@ def _ranked(question: PlanQuestion, found: Found) -> tuple[Answer, Scored]:
     answer.extra["columns"] = COLUMNS
     answer.extra["pareto"] = [_front_row(question, found, i) for i in front]
     answer.extra["popular"] = [_usual_row(one) for one in usual]
-    answer.notes += (
+    answer.notes += [
         *_says_recommended(chosen, leader),
         *((_why(entries[0], entries[1]),) if len(entries) > 1 else ()),
         f"time against memory: {_front_line(question, found, front)}",
         *(f"{one.name}: {one.why}" for one in usual),
-        f"as a step: {command_line(question, chosen.layout)}",
-    )
+    ]
     ties = int((found.score <= found.score.min() * math.exp(2 * half)).sum())
     answer.extra["ties"] = ties
     answer.notes.append(
