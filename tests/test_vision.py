@@ -34,7 +34,11 @@ SMALL = {
 @pytest.mark.parametrize(
     ("model_type", "total"),
     [
+        ("cohere2_vision", 35_651_000_064),
         ("cosmos3_omni", 12_616_410_352),
+        ("deepseek_vl", 6_720_158_976),
+        ("lighton_ocr", 1_005_647_872),
+        ("vipllava", 7_079_690_240),
         ("gemma3", 2_723_312_896),
         ("hyperclovax_vision_v2", 9_705_315_072),
         ("idefics3", 6_909_685_760),
