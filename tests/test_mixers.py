@@ -176,7 +176,7 @@ def test_what_has_no_proportions_is_refused(name: str) -> None:
 def test_a_second_sequence_needs_a_second_stack() -> None:
     found = run_line("memory bert-base-uncased --seq 128 --target-seq 64")
     assert found.status == USAGE
-    assert "--target-seq: bert-base-uncased has no second stack" in found.err
+    assert "bert-base-uncased has no second stack" in found.err
 
 
 def test_a_band_is_whole_windows_to_both_sides() -> None:

@@ -40,6 +40,7 @@ def run(inputs: Inputs) -> Answer:
 
 def read(inputs: Inputs) -> CheckpointQuestion:
     """Read the question."""
+    inputs.because(("gpus",), "only --gpu-mtbf, of one GPU, needs the number of GPUs", "--gpu-mtbf 50000h, for example")
     count = _read_params(inputs)
     policy = precision(inputs.text("precision"))
     optimizer, _ = optimizers.find(inputs.text("optimizer"))

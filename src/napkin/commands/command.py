@@ -8,10 +8,9 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from napkin._tables import commands as _index
 from napkin.commands.inputs import Inputs, OptionText, Signature
 from napkin.errors import NapkinError, Problems, did_you_mean
-from napkin.options.files import DRAWS
 from napkin.options.machine import FIGURES
 from napkin.options.output import COMMON
-from napkin.options.registry import spelled
+from napkin.options.registry import OPTIONS, spelled
 from napkin.record import record, replace
 from napkin.render.answer import Answer
 
@@ -20,6 +19,16 @@ MODULES: dict[str, tuple[str, str]] = _index.COMMANDS
 
 WRAPPERS = ("sweep", "compare", "sensitivity")
 """Commands that ask another one: `sweep train-time` takes its own options and those of train-time."""
+
+
+WRITTEN = frozenset((*COMMON, "plot"))
+"""Options of how the answer is written, which whoever writes it reads."""
+
+PROBED = frozenset(
+    (*FIGURES, "dropout", "attention", "optimizer-form", "implementation", "loss", "async-tp", "schedule")
+)
+"""Options that often change nothing for reasons deep inside (no traffic leaves the node, the kernel keeps no mask): the
+question is asked without them too, and the answer says where it is the same."""
 
 
 @record
@@ -62,19 +71,35 @@ def named(words: Sequence[str]) -> tuple[Command, list[str]]:
     return find(" ".join(words[:together])), list(words[together:])
 
 
-def ask(command: Command, given: Mapping[str, OptionText], only: Container[str] | None = None) -> Answer:
-    """Answer one question. only: the quantities that will be read; others may be omitted where they take long."""
+def ask(
+    command: Command,
+    given: Mapping[str, OptionText],
+    only: Container[str] | None = None,
+    spare: dict[str, NapkinError] | None = None,
+) -> Answer:
+    """Answer one question; an option that changes nothing is refused.
+
+    only   the quantities that will be read; others may be omitted where they take long
+    spare  takes the refusals of options that change nothing, for one of several questions with the same options
+    """
     inputs = Inputs(command, given, only)
+    inputs.depends(("theme",), "plot" in given, "no picture is drawn", "--plot FILE draws one")
     answer = command.run(inputs)
-    if not inputs.figures_used and not command.target:
-        for name in FIGURES:
-            if name in given and "hardware" in command.options and "hardware" not in given:
-                raise NapkinError(f"--{name} needs --hardware", "it takes the place of a figure of that accelerator")
-            if name in given:
-                raise NapkinError(f"--{name}: {command.name} does not take it", "put it in a file: --hardware-file")
-    skipped = {*COMMON, *DRAWS}
+    unused = {name: why for name, why in inputs.unused().items() if name not in WRITTEN}
+    probed = [name for name in given if name in PROBED and name not in unused]
+    if unused or (probed and spare is None):
+        from napkin.commands.unused import check_unused, note_without_effect
+
+        if spare is None:
+
+            def again(rest: Mapping[str, OptionText]) -> tuple[Inputs, Answer]:
+                other = Inputs(command, rest, only)
+                return other, command.run(other)
+
+            unused |= dict.fromkeys(note_without_effect(inputs, answer, probed, again))
+        check_unused(inputs, unused, spare)
     for name, shown in inputs.shown.items():
-        if name not in skipped:
+        if name not in WRITTEN and name not in unused:
             answer.inputs.setdefault(name, shown)
     answer.notes = [*inputs.notes, *(n for n in answer.notes if n not in inputs.notes)]
     answer.assumed = [*inputs.assumed, *(words for words in answer.assumed if words not in inputs.assumed)]
@@ -82,14 +107,17 @@ def ask(command: Command, given: Mapping[str, OptionText], only: Container[str] 
 
 
 def accepted(
-    command: Signature, options: Mapping[str, object], origin: str, where: Callable[[str], str]
+    command: Signature, options: Mapping[str, object], origin: str, where: Callable[[str], str], shared: bool = False
 ) -> dict[str, OptionText]:
-    """Return options by any spelling as OptionText by canonical name; unknown names are all refused at once."""
+    """Return options by any spelling as OptionText by canonical name; unknown names are all refused at once.
+
+    shared: they are for several commands, so that options of another command are kept too
+    """
     result: dict[str, OptionText] = {}
     problems: list[NapkinError] = []
     taken = {*command.names, *command.figures}
     for key, value in options.items():
-        name = spelled(str(key), taken)
+        name = spelled(str(key), (*taken, *OPTIONS) if shared else taken)
         if name is None:
             place = where(str(key)) or f"--{key}"
             problems.append(
@@ -99,7 +127,7 @@ def accepted(
         if name in result:
             problems.append(NapkinError(f"{where(str(key)) or name}: is given twice under two spellings"))
             continue
-        result[name] = OptionText(value, origin, where(str(key)))
+        result[name] = OptionText(value, origin, where(str(key)), shared)
     if problems:
         raise problems[0] if len(problems) == 1 else Problems(problems)
     return result

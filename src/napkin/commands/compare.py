@@ -36,6 +36,7 @@ def run(inputs: Inputs) -> Answer:
     sides = inputs.texts("sides")
     if len(sides) == 2 and all(_is_profile(word) for word in sides):
         return wrapped.answer_quietly(find("bench"), {"what": OptionText(["compare", *sides])})
+    inputs.because(("against",), "two sides are named", "compare COMMAND … --against NAME=VALUE")
     command, a, b, names = _read_sides(inputs)
     first, second = _side(command, a, names[0]), _side(command, b, names[1])
     have, get = first.quantities(), second.quantities()
@@ -64,8 +65,7 @@ def run(inputs: Inputs) -> Answer:
         {"path": p, "unit": have[p][1], "a": have[p][0], "b": get[p][0], "ratio": float(ratio(get[p][0], have[p][0]))}
         for p in shared
     ]
-    answer.units = {path: have[path][1] for path in shown}
-    answer.extra["columns"] = answer.units
+    answer.extra["columns"] = {path: have[path][1] for path in shown}
     asked = (command.name, f"A {names[0]}", f"B {names[1]}")
     headline = changes(have, get, shown) if parts and command.name not in LISTED else []
     verdicts = (first.verdict, second.verdict)
@@ -190,7 +190,7 @@ def _contributions(
             question = {name: one for name, one in a.items() if name not in taken}
             question |= {name: b[name] for name in taken if name in b}
             try:
-                found = wrapped.answer_quietly(command, question, shown).quantities()
+                found = wrapped.answer_quietly(command, question, shown, {}).quantities()
             except NapkinError:
                 return None
             return [found[path][0] for path in shown] if all(path in found for path in shown) else None

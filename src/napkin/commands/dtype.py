@@ -8,6 +8,7 @@ from fractions import Fraction
 from napkin import formats, units
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
+from napkin.errors import NapkinError
 from napkin.formats import Format, Integer, StoredValue
 from napkin.options.option import parsed
 from napkin.render.answer import Answer, Cell
@@ -18,6 +19,8 @@ from napkin.term import TRUE, Term, leaf
 def run(inputs: Inputs) -> Answer:
     """Answer for all formats or one of them, and a number to store."""
     value, named = _read_value(inputs)
+    if inputs.has("dtype") and named is not None:
+        raise NapkinError("VALUE and --dtype both name a format", "a number and a format, or one format")
     if inputs.has("dtype"):
         named = formats.find(inputs.text("dtype"))
     return answer(value, inputs.text_or_none("value") or "", named)

@@ -36,12 +36,14 @@ _FIGURES = (
 def run(inputs: Inputs) -> Answer:
     """Answer with one accelerator where it is named, a profile's as an entry of a hardware file, else the list."""
     if inputs.has("from-profile"):
+        inputs.because(inputs.command.names, "the entry is that of the profile's accelerator")
         return _entry(inputs.text("from-profile"))
     table = read_hardware_table(inputs)
     name = inputs.text_or_none("accelerator") or inputs.text_or_none("hardware")
     dtype = inputs.text_or_none("dtype")
     wanted = None if dtype is None else hardware.peak_name(dtype)
     if name is not None:
+        inputs.because(("vendor", "hardware"), "one accelerator is named")
         return _one(hardware.find(name, table), wanted)
     return _list(table, inputs.text_or_none("vendor"), wanted)
 
@@ -91,7 +93,7 @@ def _list(table: hardware.Table, vendor: str | None, dtype: str | None) -> Answe
     return Answer(
         "hardware",
         rows=rows,
-        units=column_units,
+        extra={"columns": column_units},
         screen=of_list(rows),
     )
 

@@ -3,7 +3,7 @@ answer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from types import MappingProxyType
 
 from napkin.errors import NapkinError, Problems
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 IN_POWERS_OF_TWO = ("seq", "target-seq", "batch", "micro-batch", "global-batch", "vocab")
 """Options whose `8k` many people mean as 8,192: a note says what it is here."""
+
+Reason = tuple[str, str]
+"""Why an option changes nothing, and what would make it matter."""
 
 Readers = Mapping[str, Callable[[str], Parsed]]
 """How a command reads the text of some options, in place of the options' own parsers."""
@@ -85,20 +88,25 @@ class OptionText:
     """An option's text as the user gave it, and where: `--gpus`, or `run.yaml:3: gpus`.
 
     A run file gives parsed values too: numbers, booleans, lists.
+    shared: it stands where several commands read their options (a run file that names no command, a launch line), so
+    that a note and no error says that this command does not use it.
     """
 
-    __slots__ = ("origin", "text", "where")
+    __slots__ = ("origin", "shared", "text", "where")
 
-    def __init__(self, text: object, origin: str = "given", where: str = "") -> None:
+    def __init__(self, text: object, origin: str = "given", where: str = "", shared: bool = False) -> None:
         self.text = text
         self.origin = origin
         self.where = where
+        self.shared = shared
 
 
 class Inputs:
     """The resolved inputs of one question, seen only by what reads it.
 
     `text`, `integer`, `number` and `flag` return an option's value, or its default; `…_or_none` where it may be absent.
+    An option that was given and whose value nothing has read is refused in the end (`unused`); `has` and `in` ask
+    whether it was given and read nothing.
     """
 
     def __init__(self, command: Signature, given: Mapping[str, OptionText], only: Container[str] | None = None) -> None:
@@ -107,8 +115,14 @@ class Inputs:
         self.shown: dict[str, Shown] = {}
         self.notes: list[str] = []
         self.assumed: list[str] = []
-        self.figures_used = False
+        self.repeats: set[str] = set()  # options that give a figure the value that it has
+        self.minor: set[str] = set()  # options that are noted, and not refused, where they change nothing
         self._only = only
+        self._seen: set[str] = set()
+        self._matter: set[str] = set()
+        self._idle: set[str] = set()
+        self._reasons: dict[str, Reason] = {}
+        self._defaults: dict[str, str | bool] = {}
         problems: list[NapkinError] = []
         for name, one in given.items():
             try:
@@ -157,6 +171,16 @@ class Inputs:
         texts = {self._name(name): OptionText(text) for name, text in changes.items()}
         return Inputs(self.command, {**self.given, **texts}, self._only)
 
+    def adopt(self, chosen: Inputs) -> None:
+        """Count what answered the same question with other texts for some options as read here."""
+        self._seen |= chosen._seen
+        self._matter |= chosen._matter
+        self._idle |= chosen._idle
+        self._reasons = {**self._reasons, **chosen._reasons}
+        self._defaults = {**chosen._defaults, **self._defaults}
+        self.minor |= chosen.minor
+        self.repeats |= chosen.repeats
+
     def command_line(self, command: str, changes: Mapping[str, str | bool] = MappingProxyType({})) -> str:
         """Return the same question, with other texts for some options, as a line to paste."""
         texts = {name: one.text for name, one in self.given.items()} | {self._name(n): t for n, t in changes.items()}
@@ -175,10 +199,17 @@ class Inputs:
 
     def has(self, name: str) -> bool:
         """Return whether the option has a value, given or default."""
-        return self.value(name) is not None
+        return self.peek(name) is not None
 
     def value(self, name: str) -> Cell:
         """Return the value, the command's default where none was given, or None; for what treats options alike."""
+        self._seen.add(name)
+        if name in self.command.defaults:
+            self._defaults.setdefault(name, self.command.defaults[name])
+        return self.peek(name)
+
+    def peek(self, name: str) -> Cell:
+        """Return the value as `value` does, for what does not yet know whether the answer depends on it."""
         if name not in self.shown and name in self.command.defaults:
             self.default(name, self.command.defaults[name])
         shown = self.shown.get(name)
@@ -251,11 +282,10 @@ class Inputs:
 
     def _fill(self, name: str, why: str, default: str | None) -> None:
         """Take the default where there is no value; an error with `why` where there is no default either."""
-        if not self.has(name):
-            if default is None:
-                self.need(name, why)
-            else:
-                self.default(name, default)
+        if default is not None:
+            self.default(name, default)
+        elif not self.has(name):
+            self.need(name, why)
 
     def need(self, name: str, why: str = "") -> None:
         """Refuse a question that has no value of this option; why: the question that it answers."""
@@ -264,6 +294,7 @@ class Inputs:
 
     def default(self, name: str, text: str | bool) -> None:
         """Take `text` for an option that was not given; shown with origin default."""
+        self._defaults[name] = text
         if name not in self.shown:
             self._accept(name, OptionText(text, "default"))
 
@@ -287,6 +318,45 @@ class Inputs:
         shown = self.shown[name]
         kind = {"default": ASSUMED, "evidence": SEEN}.get(shown.origin, GIVEN)
         return leaf(path or name.replace("-", "_"), value, shown.unit, kind)
+
+    def depends(self, names: Iterable[str], holds: bool, why: str = "", hint: str = "") -> None:
+        """Say whether the answer depends on options. Where it does not, those that were given are refused with `why`,
+        unless another reading (of another shape that is tried) depended on them."""
+        if holds:
+            self._seen.update(names)
+            self._matter.update(names)
+        else:
+            self._idle.update(names)
+            self.because(names, why, hint)
+
+    def because(self, names: Iterable[str], why: str, hint: str = "leave it out") -> None:
+        """Say why options change nothing, for those of them that were given and that no one will read."""
+        for name in names:
+            self._reasons.setdefault(name, (why, hint))
+
+    def unused(self) -> dict[str, Reason | None]:
+        """Return the options given that the answer does not depend on, and why where someone said so. One that repeats
+        its default changes nothing either, and is no surprise."""
+        result: dict[str, Reason | None] = {}
+        for name in self.given:
+            used = name in self._seen and (name not in self._idle or name in self._matter)
+            if not used and not self.is_default(name):
+                result[name] = self._reasons.get(name)
+        return result
+
+    def without(self, name: str) -> dict[str, OptionText]:
+        """Return the options that were given, less one."""
+        return {other: one for other, one in self.given.items() if other != name}
+
+    def is_default(self, name: str) -> bool:
+        """Whether the option's value is what this question takes where it is not given."""
+        option = OPTIONS[name]
+        if name in self.repeats:
+            return True
+        if name not in self._defaults:
+            return option.flag and name in self._seen and not self.shown[name].value
+        default = self._defaults[name]
+        return bool(self.shown[name].value == (default if option.flag else option.parse(str(default))))
 
     def note(self, text: str) -> None:
         """Add a remark for --verbose and for the JSON's notes."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin.commands.inputs import Inputs
-from napkin.commands.model import read_sequence
+from napkin.commands.model import read_sequence, read_target
 from napkin.commands.stages import read_pipeline
 from napkin.errors import NapkinError, Refused
 from napkin.operations.model import Model
@@ -82,11 +82,10 @@ def read_layout(inputs: Inputs, model: Model) -> Layout:
     sp = inputs.flag("sp")
     if sp and tp > 1:
         check_divides("tp", tp, seq // cp, "the tokens of a sequence, which --sp divides")
+    _check_divided(inputs, tp, pp, dp * cp)
     micro = inputs.integer("micro-batch")
     micro_batches = _read_micro_batches(inputs, micro * dp, pp)
-    target = inputs.integer_or_none("target-seq")
-    if target is not None and len(model.stacks) == 1:
-        raise NapkinError(f"--target-seq: {model.name} has no second stack", "leave it out")
+    target = read_target(inputs, model)
     if target is not None:
         check_divides("cp", cp, target, "the decoder's sequence")
     return Layout(
@@ -107,6 +106,16 @@ def read_layout(inputs: Inputs, model: Model) -> Layout:
         recompute=recompute(inputs.text("recompute")),
         stages=pipeline.stages,
     )
+
+
+def _check_divided(inputs: Inputs, tp: int, pp: int, replicas: int) -> None:
+    """Say which options of parts of a layout matter: replicas: ranks that hold the same weights without ZeRO."""
+    inputs.depends(("sp",), tp > 1, "there is no tensor parallelism", "--tp 2 or more")
+    inputs.depends(("vp", "chunk-layers", "schedule"), pp > 1, "there is no pipeline", "--pp 2 or more")
+    stage, alone = inputs.text("zero"), replicas == 1
+    shards = not alone or stage == "3" or inputs.has("offload")
+    inputs.depends(("zero",), shards, "one data-parallel rank keeps everything", "more --gpus, or --dp 2")
+    inputs.depends(("distributed-optimizer",), not alone, "one data-parallel rank keeps everything", "more --gpus")
 
 
 def _check_expert_tensor_parallel(model: Model, tp: int, etp: int) -> None:
@@ -155,7 +164,10 @@ def _read_zero(inputs: Inputs) -> int:
                 f"a contradiction: --zero {inputs.text('zero')} and --distributed-optimizer, which is ZeRO-1",
                 "leave out one of the two",
             )
-        inputs.record("zero", "1", "solved")
+        if "zero" in inputs:
+            inputs.note("--distributed-optimizer is --zero 1, which is given too")
+        else:
+            inputs.record("zero", "1", "solved")
     return int(inputs.text("zero"))
 
 

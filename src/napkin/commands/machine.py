@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from napkin.commands.inputs import Inputs
+from napkin.errors import NapkinError
 from napkin.inputs.hardware import Hardware, Table, find, peak_name, shipped
 from napkin.options.machine import FIGURES
 from napkin.term import GIVEN, MEASURED, Term, leaf
@@ -22,14 +25,21 @@ def read_hardware_table(inputs: Inputs) -> Table:
     return merged(path, shipped())
 
 
-def read_hardware(inputs: Inputs) -> Hardware:
-    """Return the accelerator asked for, with the figures given instead of its own; note what its name leaves open."""
+RATES = ("peak-flops", "memory-bandwidth", "link-bandwidth", "network-bandwidth", "tdp")
+"""Figures that a step's time depends on (its power, where it is what limits the clock)."""
+
+
+def read_hardware(inputs: Inputs, uses: Iterable[str]) -> Hardware:
+    """Return the accelerator asked for, with the figures given instead of its own; note what its name leaves open.
+
+    uses: the options of the figures that the answer depends on; others are refused in the end
+    """
     hardware = find(inputs.text("hardware", "which accelerator?"), read_hardware_table(inputs))
     for note in hardware.notes:
         inputs.note(note)
     if hardware.read_as:
         inputs.assume(hardware.read_as)
-    inputs.figures_used = True
+    inputs.depends(uses, True)
     given = [name for name in FIGURES if name in inputs]
     return _read_figures(inputs, hardware, given) if given else hardware
 
@@ -48,13 +58,16 @@ def _read_figures(inputs: Inputs, hardware: Hardware, given: list[str]) -> Hardw
     """Return the accelerator with the figures that are given; the other peaks move in proportion."""
     from napkin.record import replace  # only where a figure is given
 
-    changes: dict[str, object] = {FIELDS[name]: inputs.value(name) for name in given if name in FIELDS}
+    inputs.repeats.update(name for name in given if _read_as_own(inputs, hardware, name))
+    changes: dict[str, object] = {FIELDS[name]: inputs.peek(name) for name in given if name in FIELDS}
     kinds = {**(hardware.kinds or {}), **dict.fromkeys(changes, GIVEN)}
     sources = {**(hardware.sources or {}), **dict.fromkeys(changes, "")}
     if "memory" in changes:
         changes["capacity_reported"] = None
     if "peak-flops" in given:
-        factor = inputs.number("peak-flops") / hardware.peak(read_base_dtype(inputs, hardware))
+        peak = inputs.peek("peak-flops")
+        assert isinstance(peak, (int, float))
+        factor = peak / hardware.peak(read_base_dtype(inputs, hardware))
         changes["peaks"] = {dtype: peak * factor for dtype, peak in hardware.peaks.items()}
         changes["sparse_peaks"], changes["sparse_factor"] = None, 1
         kinds["peak"] = GIVEN
@@ -62,15 +75,44 @@ def _read_figures(inputs: Inputs, hardware: Hardware, given: list[str]) -> Hardw
     return replace(hardware, **changes, kinds=kinds, sources=sources)
 
 
+def _read_as_own(inputs: Inputs, hardware: Hardware, name: str) -> bool:
+    """Whether a figure is given the value that the accelerator has."""
+    if name == "peak-flops":
+        own: object = hardware.peak(read_base_dtype(inputs, hardware))
+    else:
+        own = getattr(hardware, FIELDS[name])
+    return inputs.peek(name) == own
+
+
 def read_base_dtype(inputs: Inputs, hardware: Hardware) -> str:
     """Return the dtype whose peak --peak-flops states: --dtype's, else the policy's, else the accelerator's default."""
-    if inputs.has("dtype"):
-        return peak_name(inputs.text("dtype"))
-    if inputs.has("precision"):
+    dtype, policy = inputs.peek("dtype"), inputs.peek("precision")
+    if dtype is not None:
+        return peak_name(str(dtype))
+    if policy is not None:
         from napkin.training.precision import precision
 
-        return peak_name(precision(inputs.text("precision")).compute)
+        return peak_name(precision(str(policy)).compute)
     return hardware.default_dtype
+
+
+POLICIES = {
+    "fp16": "fp16-mixed",
+    "bf16": "bf16-mixed",
+    "fp8": "fp8-mixed",
+    "mxfp8": "mxfp8-mixed",
+    "nvfp4": "nvfp4-mixed",
+}
+"""Number format → the usual policy that trains in it."""
+
+
+def check_dtype(inputs: Inputs) -> None:
+    """Raise an error for --dtype where training takes a policy: it names the format of a peak, of weights that are
+    served, of a tensor."""
+    if "dtype" in inputs:
+        word = str(inputs.peek("dtype")).strip().lower()
+        policy = POLICIES.get({"half": "fp16", "float16": "fp16", "bfloat16": "bf16", "fp4": "nvfp4"}.get(word, word))
+        raise NapkinError(f"--dtype {word[:40]}: training takes a policy", f"--precision {policy or 'fp32'}")
 
 
 def read_dtype(inputs: Inputs, hardware: Hardware) -> str:

@@ -49,6 +49,7 @@ def _read_figure(inputs: Inputs, counted: Counted, name: str, figure: Term) -> T
         return divide(PATH, figure, gpus)
     if counted.seq is None:
         raise NapkinError(f"--{name} needs --seq", "tokens in a sequence")
+    inputs.depends(("seq",), True)
     seq = leaf("seq", counted.seq, "token", GIVEN if "seq" in inputs else ASSUMED)
     if name == "samples-per-second":
         return divide(PATH, multiply("tokens_per_second", figure, seq), gpus)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
+from napkin.commands.machine import RATES
 from napkin.commands.memory_chart import show
 from napkin.commands.memory_notes import notes_of
 from napkin.commands.memory_question import STATUS, MemoryQuestion, read
@@ -39,7 +40,14 @@ def run(inputs: Inputs) -> Answer:
         from napkin.commands.memory_fewest import run_fewest
 
         return run_fewest(inputs, model, answer)
-    return answer(read(inputs, model))
+    question = read(inputs, model)
+    found = answer(question)
+    if question.advise and found.verdict in (NOT, UNDECIDED):
+        inputs.depends(RATES, True)  # what the remedies cost
+    else:
+        inputs.minor.update(RATES)
+        inputs.because(RATES, "only remedies take time, and none is needed")
+    return found
 
 
 def answer(question: MemoryQuestion) -> Answer:
@@ -54,7 +62,7 @@ def answer(question: MemoryQuestion) -> Answer:
         from napkin.commands.snapshot import compare
 
         terms = terms_of(found, question.source)
-        answer = compare(question.snapshot, question.snapshot_from, found, terms, question.title)
+        answer = compare(question.snapshot, question.snapshot_from, found, terms)
         answer.screen = compared(question, answer)
         return answer
     return _account(question, found)
@@ -64,7 +72,7 @@ def _account(question: MemoryQuestion, found: Fit) -> Answer:
     """Answer with the buckets of one layout, against capacity where an accelerator is named."""
     capacity = question.capacity
     terms = terms_of(found, question.source)
-    answer = Answer("memory", question.title, tuple(terms.values()))
+    answer = Answer("memory", tuple(terms.values()))
     answer.intervals = {**found.reported.ends, "memory/total": found.reported.ends["memory/used"]}
     if capacity is not None:
         answer.terms = (*answer.terms, capacity, activation_budget(capacity, terms))
@@ -90,7 +98,8 @@ def _list_tensors(answer: Answer, found: Fit) -> None:
         {"piece": one.piece, "operation": one.operation, "tensor": one.tensor, "bytes": one.size, "times": one.times}
         for one in tensors
     ]
-    answer.rows_name, answer.units = "tensors", {"bytes": "byte"}
+    answer.rows_name = "tensors"
+    answer.extra["columns"] = {"bytes": "byte"}
     if answer.screen is not None:
         answer.screen = listed(answer.screen, tensors)
 

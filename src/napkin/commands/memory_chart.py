@@ -25,7 +25,6 @@ STAGES = 32
 def show(answer: Answer, found: Fit, terms: dict[str, Term], capacity: Term | None, hardware: str) -> None:
     """Add where and when the peak is, the pipeline's stages, and a picture; hardware: its name, or ""."""
     stages = stages_shown(found.step)
-    answer.listed = False
     answer.plot = (chart(found, terms, capacity, hardware),)
     answer.extra["worst"] = {"stage": int(found.rank.stage.index), "moment": buckets.peak_of(found.rank).name}
     if stages:

@@ -32,6 +32,7 @@ def run_fewest(inputs: Inputs, model: Model, answer: Callable[[MemoryQuestion], 
         if inputs.value(name):
             raise NapkinError(f"--min gpus and --{name} cannot be combined", "leave out one of the two")
     inputs.need("hardware", "which accelerator must it fit on?")
+    inputs.depends(("min",), True)
     sharded: Options = {} if {"zero", "distributed-optimizer"} & set(inputs.given) else {"zero": "3"}
     again: list[Options] = [sharded] if "recompute" in inputs.given else [sharded, {**sharded, "recompute": "full"}]
     for options in again:
@@ -51,6 +52,7 @@ def _run_on(
     """Answer with the memory on so many GPUs, as the solution; options: what was taken where nothing was given."""
     chosen = inputs.changed({"gpus": str(gpus), **options})
     found = answer(read(chosen, model))
+    inputs.adopt(chosen)
     found.terms = (leaf("gpus", gpus, "GPU", TRUE), *found.terms)
     for name in ("gpus", *options):
         shown = chosen.shown[name]
@@ -84,7 +86,7 @@ def read_fewest(inputs: Inputs, model: Model, options: Options) -> int | None:
             return False
         return question.evaluate(question.model, question.setup).verdict == FITS
 
-    node = gpus_per_node(read_hardware(inputs))
+    node = gpus_per_node(read_hardware(inputs, ("memory-size",)))
     apart = math.prod(inputs.integer(degree) for degree in ("tp", "pp", "cp"))
     counts = [1 << i for i in range(node.bit_length()) if 1 << i < node]
     counts += [node << i for i in range((MOST // node).bit_length())]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from napkin.commands.confidence import read_confidence
 from napkin.commands.inputs import Inputs
 from napkin.commands.layout import divisions
-from napkin.commands.machine import read_hardware
+from napkin.commands.machine import check_dtype, read_hardware
 from napkin.commands.memory_notes import source_of
 from napkin.commands.setup import read_implementation, read_setup
 from napkin.errors import BROKEN, CLOSE, OK, NapkinError
@@ -83,8 +83,14 @@ def read(inputs: Inputs, model: Model) -> MemoryQuestion:
     for first, second in EXCLUSIVE:
         if inputs.value(first) and inputs.value(second):
             raise NapkinError(f"--{first} and --{second} ask different things", "ask one at a time")
-    setup = read_setup(inputs, model)
+    check_dtype(inputs)
     maximize, path = inputs.text_or_none("max"), inputs.text_or_none("snapshot")
+    if maximize is not None and maximize in inputs:
+        raise NapkinError(
+            f"a contradiction: --max {maximize} asks for the {maximize}, and --{maximize} gives it",
+            "leave out one of the two",
+        )
+    setup = read_setup(inputs, model)
     if maximize in ("layers", "params") and setup.layout.stages:
         raise NapkinError(
             f"--max {maximize} and layers assigned to stages by hand cannot be combined", "--pp alone assigns evenly"
@@ -100,7 +106,7 @@ def read(inputs: Inputs, model: Model) -> MemoryQuestion:
         setup=setup,
         implementation=read_implementation(inputs),
         compiled=inputs.flag("compile"),
-        hardware=read_hardware(inputs) if needs_hardware else None,
+        hardware=read_hardware(inputs, ("memory-size",)) if needs_hardware else None,
         confidence=0.9 if snapshot is not None else read_confidence(inputs),
         asked=inputs,
         must_fit=inputs.flag("must-fit"),

@@ -9,7 +9,7 @@ from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
 from napkin.commands.machine import read_dtype, read_hardware, read_hardware_table
 from napkin.commands.measured_rate import Counted, known_convention, read_rate
-from napkin.commands.model import read_documents, read_indexer_loss, read_model, read_sequence
+from napkin.commands.model import read_documents, read_indexer_loss, read_model, read_sequence, read_target
 from napkin.commands.screens.mfu import of_rate
 from napkin.commands.single import run_single
 from napkin.commands.step_model import StepQuestion, read_step
@@ -30,6 +30,8 @@ from napkin.units import human
 
 VERDICT_BY = "palm"
 """The convention whose MFU the verdict is about, where none is named."""
+STEP = "a step is predicted to compare with only for a MODEL whose --gpus, --global-batch and layout are given"
+MODEL = "name a model instead of --params"
 NEAR = 0.03
 """Relative difference up to which a convention explains a claim: logs and papers print two or three digits."""
 DESCRIBES = tuple(name for name in (*STEP_MODEL, "confidence") if name not in ("recompute", "global-batch"))
@@ -81,7 +83,7 @@ def run(inputs: Inputs) -> Answer:
 def read(inputs: Inputs) -> MfuQuestion:
     """Read the question."""
     name, counted, repeated = _read_counted(inputs)
-    hardware = read_hardware(inputs)
+    hardware = read_hardware(inputs, ("peak-flops",))
     dtype = read_dtype(inputs, hardware)
     peak = hardware.term(f"peak/{dtype}", "peak", "FLOP/s/GPU")
     line = inputs.text_or_none("log")
@@ -108,18 +110,22 @@ def read(inputs: Inputs) -> MfuQuestion:
 def _read_counted(inputs: Inputs) -> tuple[str, Counted, Term]:
     """Return what ran, its FLOPs per token, and 1 + the recomputed share."""
     again = recompute(inputs.text("recompute"))
+    inputs.because(("batch", "size"), "it belongs to a matmul", "napkin mfu matmul MxKxN")
+    inputs.because(("global-batch", *DESCRIBES), STEP, "name them all, or leave it out")
+    inputs.because(("document-lengths", "mean-document-length", *MODEL_OPTIONS), "it belongs to a MODEL", MODEL)
     if not inputs.has("model"):
         inputs.need("params", "a MODEL, or its number of parameters")
         active = "active-params" if inputs.has("active-params") else "params"
         six_n = multiply("flops/per_token/6nd", six(), inputs.term(active), source=conventions.SOURCES["6nd"])
-        counted = Counted({"6nd": six_n}, inputs.integer_or_none("seq"))
+        seq = inputs.peek("seq")  # only some rates need it
+        counted = Counted({"6nd": six_n}, seq if isinstance(seq, int) else None)
         return human(inputs.integer("params"), "param"), counted, utilization.repeated_of_parameters(again)
     if inputs.has("params"):
         raise NapkinError("MODEL and --params cannot be combined", "the model has its own count")
     model = read_model(inputs)
     seq = read_sequence(inputs, model)
     documents = read_documents(inputs, seq)
-    target, indexer_loss = inputs.integer_or_none("target-seq"), read_indexer_loss(inputs, model)
+    target, indexer_loss = read_target(inputs, model), read_indexer_loss(inputs, model)
     over = flops.works(model, 1, seq, target=target, documents=documents, indexer_loss=indexer_loss)
     counted = Counted(conventions.all_conventions(model, over), seq)
     return model.name, counted, utilization.repeated(model, over, again)
@@ -156,7 +162,6 @@ def answer(question: MfuQuestion) -> Answer:
     main = used[question.basis]
     answer = Answer(
         "mfu",
-        f"{question.name} at {human(rate.value, 'token/s/GPU')} on {question.hardware.name}",
         [
             main.renamed("mfu"),
             *used.values(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from napkin.architectures import build
 from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError, did_you_mean
+from napkin.inputs.load import printable
 from napkin.inputs.model import CLASS_DEFAULT, LARGEST_DIMENSION, Config, load_config
 from napkin.operations.model import Model
 from napkin.term import Term
@@ -18,7 +19,17 @@ def read_model(inputs: Inputs) -> Model:
     """Return the model asked about; what its config left to class defaults is recorded among the inputs."""
     config = load_config(inputs.text("model", "which model?"))
     ignorable = inputs.texts("assume-ignorable")
-    model = build(config, ignorable, inputs.flag("strict-config"))
+    strict = inputs.flag("strict-config")
+    model = build(config, ignorable, strict)
+    if strict:
+        inputs.note(f"--strict-config: {config.model_type} reads every field of the config, or it changes no count")
+    for field in ignorable:
+        if field not in config.assumed:
+            raise NapkinError(
+                f"--assume-ignorable {printable(field, 60)} has no effect here: {config.name} has no such field, or "
+                "napkin knows what it changes",
+                "leave it out",
+            )
     _record_defaults(inputs, config)
     for note in model.notes:
         inputs.note(note)
@@ -68,6 +79,19 @@ def read_sequence(inputs: Inputs, model: Model) -> int:
     return seq
 
 
+def read_target(inputs: Inputs, model: Model) -> int | None:
+    """Return the tokens of the decoder's sequence, where they differ from the encoder's; None where not given."""
+    second = len(model.stacks) > 1
+    inputs.depends(("target-seq",), second, f"{model.name} has no second stack")
+    return inputs.integer_or_none("target-seq") if second else None
+
+
+def read_mtp(inputs: Inputs, model: Model) -> bool:
+    """Return whether multi-token prediction modules count too."""
+    inputs.depends(("mtp",), bool(model.extra), f"{model.name} has no multi-token prediction modules")
+    return inputs.flag("mtp")
+
+
 def read_documents(inputs: Inputs, seq: int) -> tuple[tuple[int, int], ...]:
     """Return the documents packed into each sequence, as (length, how many); empty where each is one document."""
     from napkin.counting.flops import equal_documents, packed
@@ -94,6 +118,20 @@ def read_indexer_loss(inputs: Inputs, model: Model) -> bool:
     if 0 not in runs_backward(model, works(model, 1, 1)):
         raise NapkinError(f"--indexer-loss: {model.name} has no indexer of sparse attention", "leave it out")
     return True
+
+
+def read_images(inputs: Inputs, model: Model) -> tuple[int, int]:
+    """Return the images in each sequence, and what the language model sees of one (0: as the config says)."""
+    images, tokens = inputs.integer_or_none("images") or 0, inputs.integer_or_none("image-tokens") or 0
+    if not images and not tokens:
+        return 0, 0
+    if model.vision is None:
+        raise NapkinError(
+            f"--{'images' if images else 'image-tokens'}: {model.name} sees no images that napkin knows", "leave it out"
+        )
+    if model.vision.lengths(tokens) is None:
+        raise NapkinError("--images: an image's tokens depend on its size", "--image-tokens says how many: 1024")
+    return images, tokens
 
 
 def parse_convention(name: str) -> str:

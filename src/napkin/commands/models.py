@@ -34,6 +34,7 @@ def run(inputs: Inputs) -> Answer:
     """Answer with one model where it is named, else with the list."""
     name = inputs.text_or_none("model")
     if name is not None:
+        inputs.because(inputs.command.options, "one model is named", "leave out its name to list models")
         return _one(preset(name))
     least, most = inputs.integer_or_none("min-params"), inputs.integer_or_none("max-params")
     family, search = inputs.text_or_none("family"), inputs.text_or_none("search")
@@ -80,7 +81,7 @@ def _list(question: ModelsQuestion) -> Answer:
     return Answer(
         "models",
         rows=rows,
-        units={"params": "param", "active": "param"},
+        extra={"columns": {"params": "param", "active": "param"}},
         screen=_listing(rows),
     )
 

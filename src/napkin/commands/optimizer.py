@@ -32,7 +32,11 @@ class OptimizerQuestion:
 def run(inputs: Inputs) -> Answer:
     """Answer for one optimizer, or with the list of all."""
     name = inputs.text_or_none("optimizer-name") or inputs.text_or_none("optimizer")
-    return _list() if name is None else answer(read(inputs, name))
+    if name is None:
+        inputs.because(inputs.command.options, "no optimizer is named", "napkin optimizer adamw, for example")
+        return _list()
+    inputs.because(("optimizer",), "the optimizer is named already")
+    return answer(read(inputs, name))
 
 
 def read(inputs: Inputs, name: str) -> OptimizerQuestion:
@@ -41,8 +45,10 @@ def read(inputs: Inputs, name: str) -> OptimizerQuestion:
     dtype = formats.find(inputs.text("param-dtype"), "--param-dtype")
     if optimizer.note:
         inputs.note(f"{optimizer.name} {optimizer.note}")
-    params = inputs.term("params") if inputs.has("params") else None
-    return OptimizerQuestion(optimizer, form, dtype, inputs.integers("shape") if inputs.has("shape") else None, params)
+    shape = inputs.integers("shape") if inputs.has("shape") else None
+    inputs.because(("params",), "--shape says how many parameters there are")
+    params = inputs.term("params") if shape is None and inputs.has("params") else None
+    return OptimizerQuestion(optimizer, form, dtype, shape, params)
 
 
 def answer(question: OptimizerQuestion) -> Answer:
@@ -138,7 +144,7 @@ def _list() -> Answer:
         Column("optimizer"),
         Column("fp32", right=True),
         Column("bf16", right=True),
-        Column("states"),
+        Column("states", drop=1),
     )
     screen = Screen(
         ("Bytes of state a parameter", "by the parameters' dtype"),
@@ -149,7 +155,7 @@ def _list() -> Answer:
     return Answer("optimizer", rows=rows, screen=screen)
 
 
-LONGEST = 40
+LONGEST = 31
 """Characters of a list of states, which ends in an ellipsis where it is longer."""
 
 

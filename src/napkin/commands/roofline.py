@@ -94,9 +94,7 @@ def run(inputs: Inputs) -> Answer:
     """Answer for a model or one operation."""
     operation = inputs.text("model", "a model, or relu, gelu, dot, matvec, matmul, transfer").strip().lower()
     if operation in OPERATIONS:
-        for name in ("seq", *MODEL_OPTIONS):
-            if name in inputs:
-                raise NapkinError(f"--{name} does not apply to {operation}", "it belongs to a model")
+        inputs.because(inputs.command.options, f"{operation} does not depend on it")
         return OPERATIONS[operation](inputs, operation)
     if inputs.has("size"):
         raise NapkinError(
@@ -117,7 +115,7 @@ def _read_sizes(inputs: Inputs, count: int, what: str) -> tuple[int, ...]:
 
 def _read_roof(inputs: Inputs) -> Roof:
     """Return peak and bandwidth, the profile's where it measured them."""
-    hardware = read_hardware(inputs)
+    hardware = read_hardware(inputs, ("peak-flops", "memory-bandwidth"))
     dtype = read_dtype(inputs, hardware)
     given = inputs.text_or_none("dtype")
     form = formats.find(element_format(given.strip().lower()) if given else dtype)
@@ -150,9 +148,7 @@ def _read_matmul(inputs: Inputs, operation: str) -> MatmulQuestion:
 
 def _read_model(inputs: Inputs) -> ModelQuestion:
     """Read a model's forward pass."""
-    for option in ("out-dtype", "link"):
-        if option in inputs:
-            raise NapkinError(f"--{option} does not apply to a model", "it belongs to a single operation")
+    inputs.because(("out-dtype", "link"), "it belongs to a single operation, not to a model")
     model = read_model(inputs)
     sequences = inputs.integer("batch", default="1")
     return ModelQuestion(model, sequences, read_sequence(inputs, model), _read_roof(inputs))
@@ -165,7 +161,7 @@ def _read_transfer(inputs: Inputs) -> TransferQuestion:
     name, rate = _read_link(inputs)
     if not inputs.has("hardware"):
         return TransferQuestion(size, name, rate, None, "")
-    hardware = read_hardware(inputs)
+    hardware = read_hardware(inputs, ("memory-bandwidth",))
     return TransferQuestion(size, name, rate, hardware.term("memory_bandwidth", "memory_bandwidth"), hardware.name)
 
 
@@ -175,7 +171,7 @@ def _read_link(inputs: Inputs) -> tuple[str, Term]:
     if text.strip()[:1] in "0123456789.":
         return f"a link of {text.strip()}", leaf("link", parsed(units.bandwidth, text, "--link"), "byte/s", GIVEN)
     if text.strip().lower() in ("nvlink", "own") and inputs.has("hardware"):
-        hardware = read_hardware(inputs)
+        hardware = read_hardware(inputs, ("link-bandwidth",))
         return hardware.link_name or f"{hardware.name}'s link", hardware.term("link_bandwidth", "link")
     link = find_link(text, read_hardware_table(inputs))
     return link.name, leaf("link", link.bandwidth, "byte/s", link.kind, link.source)
@@ -246,7 +242,7 @@ def _answer_model(question: ModelQuestion) -> Answer:
         "roofline",
         terms=terms,
         rows=rows,
-        units={"flops": "FLOP", "bytes": "byte", "intensity": "FLOP/byte", "time": "second"},
+        extra={"columns": {"flops": "FLOP", "bytes": "byte", "intensity": "FLOP/byte", "time": "second"}},
         verdict=roofline.verdict(found),
         notes=["each operation is a kernel of its own, attention is flash; backward takes about twice both"],
     )

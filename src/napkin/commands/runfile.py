@@ -30,12 +30,13 @@ def options_of_file(path: str, command: Command) -> dict[str, OptionText]:
         )
     if "run" in document.data:
         raise NapkinError(f"{document.place('run')}: a run file names no other", "put the options into one file")
-    return options_of(document, document.data, (), command)
+    return options_of(document, document.data, (), command, shared=stated is None)
 
 
 def options_of(
-    document: Document, data: dict[str, Any], prefix: tuple[object, ...], command: Command
+    document: Document, data: dict[str, Any], prefix: tuple[object, ...], command: Command, shared: bool = False
 ) -> dict[str, OptionText]:
-    """Return the options in one mapping of a run file; `command`, `limits` and `checks` are not options."""
+    """Return the options in one mapping of a run file; `command`, `limits` and `checks` are not options. shared: the
+    file names no command, so that others read it too."""
     options = {k: v for k, v in data.items() if k not in ("command", "limits", "checks", "name")}
-    return accepted(command, options, "run file", lambda key: document.place(*prefix, key))
+    return accepted(command, options, "run file", lambda key: document.place(*prefix, key), shared)

@@ -34,6 +34,14 @@ Asked = Callable[[Changes], "Answer | None"]
 
 def run(inputs: Inputs) -> Answer:
     """Answer with every input moved both ways, and where a decision flips."""
+    from napkin.render.progress import Progress
+
+    with Progress("moving each input"):
+        return _run(inputs)
+
+
+def _run(inputs: Inputs) -> Answer:
+    """Answer, whatever time it takes."""
     command, question = wrapped.read_target(inputs)
     base = wrapped.answer_quietly(command, question)
     found = base.quantities()
@@ -43,6 +51,7 @@ def run(inputs: Inputs) -> Answer:
     if named and len(named) > 1:
         raise NapkinError("--show: one quantity is watched at a time", f"--show {named[0]}")
     path = named[0] if named else next((p for p in HEADLINES if p in found), next(iter(found)))
+    inputs.default("show", path)
     value, unit = found[path]
     change = inputs.number("change")
 
@@ -50,7 +59,7 @@ def run(inputs: Inputs) -> Answer:
 
     def asked(changes: Changes) -> Answer | None:
         try:
-            return wrapped.answer_quietly(command, wrapped.changed(question, changes), read)
+            return wrapped.answer_quietly(command, wrapped.changed(question, changes), read, {})
         except NapkinError:
             return None
 
@@ -66,6 +75,7 @@ def run(inputs: Inputs) -> Answer:
         flip = None if decide is None else _flip(decide, OPTIONS[name], now)
         if one.swing > attribution.ROUNDING * abs(value) or flip is not None:
             moved.append(replace(one, flip=flip))
+    still = [f"--{name}" for name in varied if name in question and name not in [one.option.name for one in moved]]
     moved.sort(key=lambda one: -one.swing)
     answer = Answer(
         inputs.command.name,
@@ -79,7 +89,9 @@ def run(inputs: Inputs) -> Answer:
     asked_for += [f"estimated {one.option.name} over its interval" for one in moved if one.estimated]
     asked_for += [inputs.text(name) for name in ("limit", "against") if inputs.has(name)]
     answer.screen = screen(asked_for, path, value, unit, moved, answer.verdict)
-    answer.extra["columns"] = answer.units = {"at_low": unit, "at_high": unit, "swing": unit}
+    answer.extra["columns"] = {"at_low": unit, "at_high": unit, "swing": unit}
+    if still:
+        answer.notes.append(f"{', '.join(still)}: {path} does not depend on {'it' if len(still) == 1 else 'them'}")
     jumped = [one.option.name for one in moved if one.jump]
     if jumped:
         answer.notes.append(f"{', '.join(jumped)}: only halves and doubles can be asked, so they move further")
@@ -117,7 +129,7 @@ def _figures(command: Command, question: Question) -> dict[str, float]:
     from napkin.commands.machine import FIELDS, read_base_dtype, read_hardware
 
     resolved = Inputs(command, question)
-    hardware = read_hardware(resolved)
+    hardware = read_hardware(resolved, ())
     figures: dict[str, float] = {"peak-flops": hardware.peak(read_base_dtype(resolved, hardware))}
     figures |= {
         name: hardware.capacity if name == "memory-size" else getattr(hardware, field) for name, field in FIELDS.items()

@@ -5,17 +5,13 @@ from __future__ import annotations
 from napkin import formats
 from napkin.commands.inputs import Inputs
 from napkin.commands.machine import read_hardware
-from napkin.commands.model import read_sequence
+from napkin.commands.model import read_sequence, read_target
 from napkin.commands.screens.serving import screen
 from napkin.errors import BROKEN, CLOSE, OK, NapkinError
 from napkin.footprint import serving as inference
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.operations.queries import key_heads
-from napkin.options.files import DRAWS
-from napkin.options.machine import FIGURES
-from napkin.options.model import MODEL_OPTIONS
-from napkin.options.output import COMMON
 from napkin.planning import enlarge, served, verdicts
 from napkin.planning.served import Held, Serving
 from napkin.record import record
@@ -25,24 +21,6 @@ from napkin.term import TRUE, Term, leaf
 
 CACHE = "bf16"
 """Number format of keys and values where none is given."""
-TAKES = (
-    "model",
-    "inference",
-    "hardware",
-    "hardware-file",
-    "gpus",
-    "tp",
-    "dtype",
-    "cache-dtype",
-    "seq",
-    "target-seq",
-    "batch",
-    "must-fit",
-    *MODEL_OPTIONS,
-    *COMMON,
-    *DRAWS,
-    *FIGURES,
-)
 WEIGHT_FORMATS = ("fp32", "bf16", "fp8", "int8", "nf4", "int4", "nvfp4")
 """Formats of weights that are listed next to the one asked for."""
 CACHE_FORMATS = ("bf16", "fp8")
@@ -60,23 +38,19 @@ class ServingQuestion:
 
 
 def read(inputs: Inputs, model: Model) -> ServingQuestion:
-    """Read the question; options of training are refused."""
-    for name in inputs.shown:
-        if name in inputs and name not in TAKES and inputs.origin(name) in ("given", "run file"):
-            hint = "max/batch and max/seq are part of the answer" if name == "max" else "leave out the one or the other"
-            raise NapkinError(f"--{name} belongs to training, not to --inference", hint)
+    """Read the question."""
+    inputs.because(("max",), "it belongs to training; the largest batch and context are part of the answer")
+    inputs.because(inputs.command.options, "it belongs to training, not to --inference", "leave out one of the two")
     ranks = _read_ranks(inputs, model)
     weights = inference.stored(inputs.text("dtype", default="bf16"))
     cache = formats.find(inputs.text("cache-dtype", default=CACHE), "--cache-dtype")
     seq, sequences = read_sequence(inputs, model), inputs.integer("batch", default="1")
     element = formats.element_bytes(cache).value
-    source, target = 0, inputs.integer_or_none("target-seq")
+    source, target = 0, read_target(inputs, model)
     if target is not None:
-        if len(model.stacks) == 1:
-            raise NapkinError(f"--target-seq: {model.name} has no second stack", "leave it out")
         seq, source = target, seq
     serving = Serving(model, weights, element, cache.name, sequences, seq, source, ranks)
-    hardware = read_hardware(inputs) if inputs.has("hardware") else None
+    hardware = read_hardware(inputs, ("memory-size", "memory-bandwidth")) if inputs.has("hardware") else None
     return ServingQuestion(serving, hardware, inputs.flag("must-fit"))
 
 
@@ -103,7 +77,7 @@ def answer(question: ServingQuestion) -> Answer:
     """Answer with the bytes per GPU of serving; against capacity and with its pace where an accelerator is named."""
     serving, hardware = question.serving, question.hardware
     found = served.held(serving)
-    answer = Answer("memory", _title(serving), (found.weights, found.cache, found.context, found.total))
+    answer = Answer("memory", (found.weights, found.cache, found.context, found.total))
     answer.intervals["memory/total"] = (found.low, found.high)
     answer.notes.append("only weights, keys and values: what the serving engine adds is not counted")
     if serving.weights.each == serving.weights.rest < inference.WIDE:
@@ -115,8 +89,7 @@ def answer(question: ServingQuestion) -> Answer:
         capacity = _against(answer, question, found, hardware)
         answer.terms += served.pace(serving, found.cache, hardware.term("memory_bandwidth", "memory_bandwidth"))
         answer.notes.append("time/per_token is the least that memory allows; all weights are read once a step")
-    answer.listed = False
-    answer.plot = (_chart(answer.title, found, capacity),)
+    answer.plot = (_chart(_title(serving), found, capacity),)
     rows = _rows_by_format(serving, hardware)
     answer.extra["dtypes"] = rows
     answer.screen = screen(serving, hardware, found, answer, rows)

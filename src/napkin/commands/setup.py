@@ -31,7 +31,7 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
     policy = precision(inputs.text("precision"))
     if "fp64" in (policy.param, policy.compute):
         raise Refused("--precision: what training in fp64 keeps is not modeled", "fp32, or a 16-bit policy")
-    optimizer, form = _read_optimizer(inputs)
+    optimizer, form = _read_optimizer_form(inputs)
     framework = _read_framework(inputs)
     _note_padding(inputs, model, framework, int(layout.tp))
     policy = _read_formats(inputs, framework, policy)
@@ -40,9 +40,7 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
         inputs.note(f"{optimizer.name} {optimizer.note}")
     implementation = implementation_of(word, model.family)
     _check_heads(model, implementation, word, int(layout.tp))
-    shard = inputs.integer_or_none("dp-shard") or 0
-    if shard:
-        check_divides("dp-shard", shard, int(layout.dp * layout.cp), "the ranks that hold the same weights")
+    shard = _read_shard(inputs, layout)
     offload = inputs.texts("offload")
     if "parameters" in offload and int(layout.zero) != 3:
         raise NapkinError(
@@ -68,6 +66,18 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
     )
 
 
+def _read_shard(inputs: Inputs, layout: Layout) -> int:
+    """Return the ranks that divide states under ZeRO; 0: all that hold the same weights."""
+    replicas = int(layout.dp * layout.cp)
+    divided = bool(layout.zero) and replicas > 1
+    inputs.depends(("dp-shard",), divided, "nothing is divided over data-parallel ranks", "--zero 1 to 3")
+    if divided:
+        inputs.default("dp-shard", str(replicas))
+    shard = inputs.integer_or_none("dp-shard") or replicas
+    check_divides("dp-shard", shard, replicas, "the ranks that hold the same weights")
+    return 0 if shard == replicas else shard
+
+
 def read_implementation(inputs: Inputs) -> str:
     """Return the name of the model implementation."""
     word = inputs.text("implementation").strip().lower()
@@ -79,16 +89,28 @@ def read_implementation(inputs: Inputs) -> str:
     return word
 
 
-def _read_optimizer(inputs: Inputs) -> tuple[Optimizer, str]:
-    """Return the optimizer, with sgd's momentum, and the form in which torch runs its step."""
-    optimizer, form = optimizers.find(inputs.text("optimizer"), form=inputs.text_or_none("optimizer-form"))
-    if optimizer.name == "sgd" and not inputs.has("momentum"):
-        inputs.default("momentum", "0.9")
-        inputs.note("sgd: with momentum, as training uses it; --momentum 0 keeps no state")
-    if optimizer.name == "sgd" and inputs.number_or_none("momentum"):
-        optimizer, _ = optimizers.find("sgd-momentum")
-    elif inputs.has("momentum") and optimizer.name != "sgd":
-        raise NapkinError(f"--momentum belongs to sgd, not to {optimizer.name}", "leave it out")
+def read_optimizer(inputs: Inputs, form: str | None = None) -> tuple[Optimizer, str | None]:
+    """Return the optimizer, and the form that its name states or that is given; sgd has momentum only where it is asked
+    for, as torch's."""
+    optimizer, form = optimizers.find(inputs.text("optimizer", default="adamw"), form=form)
+    if optimizer.name == "sgd":
+        inputs.default("momentum", "0")
+        if inputs.number_or_none("momentum"):
+            optimizer, _ = optimizers.find("sgd-momentum")
+    elif inputs.has("momentum"):
+        if optimizer.name not in ("sgd-momentum", "sgd-nesterov"):
+            raise NapkinError(f"--momentum belongs to sgd, not to {optimizer.name}", "leave it out")
+        if not inputs.number_or_none("momentum"):
+            raise NapkinError(
+                f"a contradiction: --momentum 0 and --optimizer {optimizer.name}", "--optimizer sgd has no momentum"
+            )
+        inputs.note("--momentum: its value changes neither memory nor time, only whether there is one")
+    return optimizer, form
+
+
+def _read_optimizer_form(inputs: Inputs) -> tuple[Optimizer, str]:
+    """Return the optimizer and the form in which torch runs its step."""
+    optimizer, form = read_optimizer(inputs, inputs.text_or_none("optimizer-form"))
     if form is None:
         form = "fused" if "fused" in optimizer.forms else optimizer.forms[0]
         inputs.default("optimizer-form", form)
@@ -163,9 +185,8 @@ def _check_freezable(inputs: Inputs, model: Model, frozen: int) -> None:
 def _read_loss_and_adapter(inputs: Inputs, model: Model, implementation: Implementation, word: str) -> Implementation:
     """Return the implementation with the loss that is asked for, and with LoRA on frozen weights where --lora-rank
     asks for it."""
-    loss = inputs.text_or_none("loss")
-    if loss is not None:
-        implementation = replace(implementation, loss="" if loss == TORCH_LOSS else loss)
+    loss = inputs.text("loss", default=implementation.loss or TORCH_LOSS)
+    implementation = replace(implementation, loss="" if loss == TORCH_LOSS else loss)
     rank = inputs.integer_or_none("lora-rank")
     if rank is None:
         for name in ("lora-targets", "quantized"):

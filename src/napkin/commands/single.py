@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError, did_you_mean
-from napkin.options.files import DRAWS
 from napkin.options.machine import FIGURES
-from napkin.options.output import COMMON
 from napkin.options.small import LINEAR_OPTIONS
 from napkin.render.answer import Answer
 
@@ -24,20 +22,18 @@ def run_single(inputs: Inputs) -> Answer | None:
     words = TAKES[inputs.command.name]
     word = inputs.text("model", f"a model, or {' or '.join(words)}").strip().lower()
     if word not in words:
-        for name in ("size", *LINEAR_OPTIONS):
-            if name in inputs:
-                shown = f"the shape {inputs.text(name)}" if name == "size" else f"--{name}"
-                raise NapkinError(
-                    f"{shown} belongs to {' or '.join(words)}, not to a model",
-                    did_you_mean(word, words) or f"napkin {inputs.command.name} {next(iter(words))} …",
-                )
-        return None
-    for name in inputs.shown:
-        if name in inputs and name not in (*words[word], "model", *COMMON, *DRAWS):
+        if "size" in inputs:
             raise NapkinError(
-                f"{'a shape' if name == 'size' else f'--{name}'} does not apply to {word}",
-                f"{word} takes {', '.join(n for n in words[word] if n != 'size')}",
+                f"the shape {inputs.text('size')} belongs to {' or '.join(words)}, not to a model",
+                did_you_mean(word, words) or f"napkin {inputs.command.name} {next(iter(words))} …",
             )
+        hint = f"napkin {inputs.command.name} {next(iter(words))} …"
+        inputs.because(LINEAR_OPTIONS, f"it belongs to {' or '.join(words)}, not to a model", hint)
+        return None
+    if "size" in inputs and "size" not in words[word]:
+        raise NapkinError(f"{word} takes no shape", f"it takes {', '.join(f'--{name}' for name in words[word])}")
+    takes = ", ".join(f"--{name}" for name in words[word] if name != "size")
+    inputs.because(inputs.command.names, f"{word} does not depend on it", f"{word} takes {takes}")
     from napkin.commands import small
 
     return small.ANSWERS[inputs.command.name, word](inputs)

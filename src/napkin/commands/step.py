@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
 from napkin.commands.layout import divisions
+from napkin.commands.machine import RATES
 from napkin.commands.model import read_model
 from napkin.commands.screens.step import screen
 from napkin.commands.step_model import StepQuestion, memory_terms, read_step
@@ -41,7 +42,7 @@ def run(inputs: Inputs) -> Answer:
 
 def read(inputs: Inputs) -> StepQuestion:
     """Read the question."""
-    question = read_step(inputs, read_model(inputs))
+    question = read_step(inputs, read_model(inputs), (*RATES, "memory-size"))
     for note in _assumed_links(question.hardware, int(question.setup.layout.gpus)):
         inputs.note(note)
     inputs.record("attention", question.prediction.kernel, inputs.origin("attention"))
@@ -58,8 +59,8 @@ def answer(question: StepQuestion, with_memory: bool = True, draw: bool = False)
     notes: list[str] = []
     if with_memory:
         memory, fit, notes = memory_terms(model, setup, question.implementation, question.hardware.capacity)
-        terms += memory
-    answer = Answer("step", _title(question), terms, notes=notes, verdict=_binding(found))
+        terms += [*memory, question.hardware.term("capacity", "memory/capacity", "byte")]
+    answer = Answer("step", terms, notes=notes, verdict=_binding(found))
     if next(term.value for term in terms if term.name == "mfu") > 1:
         answer.notes.append("mfu counts attention's full square, which no kernel computes here; mfu/exact does not")
     _add_ends(answer, half)

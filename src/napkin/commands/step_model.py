@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from napkin.commands.confidence import read_confidence
 from napkin.commands.inputs import Inputs
-from napkin.commands.machine import read_hardware, record_rates
+from napkin.commands.machine import RATES, read_hardware, record_rates
 from napkin.commands.setup import read_implementation, read_setup
 from napkin.errors import Refused
 from napkin.evidence import single
@@ -39,10 +40,11 @@ class StepQuestion:
     implementation: str
 
 
-def read_step(inputs: Inputs, model: Model) -> StepQuestion:
-    """Read setup, accelerator and software of a step that the step model predicts."""
+def read_step(inputs: Inputs, model: Model, uses: Iterable[str] = RATES) -> StepQuestion:
+    """Read setup, accelerator and software of a step that the step model predicts; uses: the accelerator's figures that
+    the answer depends on."""
     setup = read_setup(inputs, model)
-    hardware = read_hardware(inputs)
+    hardware = read_hardware(inputs, uses)
     confidence = read_confidence(inputs)
     prediction = read_prediction(inputs, model, setup, hardware)
     return StepQuestion(model, setup, hardware, prediction, "stack" in inputs, confidence, read_implementation(inputs))

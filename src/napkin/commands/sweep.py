@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from napkin.commands import wrapped
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
 from napkin.commands.screens.sweep import chosen, screen
 from napkin.commands.sweep_point import Point, value_of
-from napkin.errors import NapkinError
+from napkin.errors import NapkinError, Problems
 from napkin.options.files import DRAWS
 from napkin.options.option import Option
 from napkin.options.ranges import MOST_VALUES, values
@@ -30,16 +30,31 @@ def run(inputs: Inputs) -> Answer:
         raise NapkinError(f"--by: {by[0].name} is swept already", "name another option")
     if len(over[1]) * (len(by[1]) if by else 1) > MOST_VALUES:
         raise NapkinError(f"the sweep asks more than {MOST_VALUES:,} questions", "take larger steps")
+    for option, _ in (over, *([by] if by else [])):
+        if option.name in question:
+            inputs.note(f"{option.shown} {question[option.name].text} is replaced by the values that are swept")
     points: list[Point] = []
+    unused: list[dict[str, NapkinError]] = []
     lines = [{by[0].name: line} for line in by[1]] if by else [{}]
     for line in lines:
         for value in over[1]:
             changes = {**line, over[0].name: value}
+            spare: dict[str, NapkinError] = {}
+            unused.append(spare)
             try:
-                points.append(Point(changes, wrapped.answer_quietly(command, wrapped.changed(question, changes))))
+                asked = wrapped.changed(question, changes)
+                points.append(Point(changes, wrapped.answer_quietly(command, asked, spare=spare)))
             except NapkinError as problem:
                 points.append(Point(changes, None, problem))
+    _refuse_unused([spare for spare, point in zip(unused, points, strict=True) if point.answer is not None])
     return _answer(inputs.command.name, command, [over, *([by] if by else [])], points, inputs.text_or_none("show"))
+
+
+def _refuse_unused(unused: Sequence[Mapping[str, NapkinError]]) -> None:
+    """Refuse the options that change nothing in any of the questions; in some of them they may."""
+    everywhere = [problem for name, problem in (unused[0] if unused else {}).items() if all(name in u for u in unused)]
+    if everywhere:
+        raise Problems(everywhere) if len(everywhere) > 1 else everywhere[0]
 
 
 def _axis(command: Command, text: str, where: str) -> Axis:
@@ -77,8 +92,7 @@ def _answer(name: str, command: Command, axes: Sequence[Axis], points: Sequence[
         rows.append({**{one.name: point.value(one) for one in options}, **numbers, **verdict, **why})
     more = len([p for p in kept if p.rpartition("/")[2] not in ("low", "high")]) - len(shown)
     result = Answer(name, rows=rows, screen=screen(command.name, points, shown, more, swept))
-    result.units = {**{option.name: option.unit for option in options}, **{p: units[p] for p in kept}}
-    result.extra["columns"] = result.units
+    result.extra["columns"] = {**{option.name: option.unit for option in options}, **{p: units[p] for p in kept}}
     result.inputs = {
         option: one for option, one in answers[0].inputs.items() if option not in swept and one.origin != "solved"
     }

@@ -13,12 +13,12 @@ from napkin.commands.train_time_question import TrainTimeQuestion
 from napkin.counting.six_n import six_n
 from napkin.errors import BROKEN, OK, NapkinError
 from napkin.inputs.hardware import Hardware
+from napkin.options.model import MODEL_OPTIONS
 from napkin.options.option import choice
 from napkin.options.training import STEP_MODEL
 from napkin.render.answer import Answer, Shown
 from napkin.term import Term, divide, multiply
 from napkin.timing import time
-from napkin.units import human
 
 TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
 if TYPE_CHECKING:
@@ -36,29 +36,32 @@ def run(inputs: Inputs) -> Answer:
 def read(inputs: Inputs) -> TrainTimeQuestion:
     """Read the question."""
     known, counted, named = _read_known(inputs)
-    hardware = read_hardware(inputs)
+    hardware = read_hardware(inputs, ("peak-flops", "tdp"))
     peak = read_peak(inputs, hardware)
     price = inputs.term("price") if inputs.has("price") else None
     if inputs.has("budget") and price is None:
         raise NapkinError("--budget needs --price", "add --price, USD per GPU-hour")
     budget = inputs.term("budget") if inputs.has("budget") else None
     _check_asked(inputs, known)
-    layout = [f"--{name}" for name in PREDICTS if name in inputs]
-    if layout and ("mfu" in known or "gpus" not in known):
-        unused = "--mfu is given" if "mfu" in known else "without --gpus there is no layout to estimate the MFU of"
-        inputs.note(f"{', '.join(layout)}: not used, {unused}")
+    if "mfu" in known:
+        inputs.because(("confidence", *PREDICTS), "--mfu is given, and nothing is estimated", "leave out --mfu")
+    elif "gpus" not in known:
+        inputs.because(PREDICTS, "without --gpus there is no layout to estimate the MFU of", "add --gpus")
+    else:
+        inputs.because(("confidence", *PREDICTS), "the MFU is what is asked for, and nothing is estimated")
+    powered = hardware.tdp_w is not None
+    counted_by_power = ("power-overhead", "pue", "carbon-intensity")
+    inputs.depends(counted_by_power, powered, f"no TDP of {hardware.name} is known, so energy is omitted", "--tdp")
     confidence, step = None, None
     if "mfu" not in known:
         from napkin.evidence.run_estimate import is_wanted
 
         if is_wanted(known, budget is not None):
             confidence, step = _read_estimate(inputs, known, hardware)
-    for name in ("power-overhead", "pue", "carbon-intensity"):
-        inputs.value(name)
     return TrainTimeQuestion(
         known=known,
         counted=counted,
-        convention=inputs.text_or_none("flops") or "6nd",
+        convention=str(inputs.peek("flops") or "6nd"),
         hardware=hardware,
         peak=peak,
         budget=budget,
@@ -97,9 +100,8 @@ def _read_known(inputs: Inputs) -> tuple[dict[str, Term], Term | None, str]:
         known["time"] = inputs.term("within", "time")
     if inputs.has("model"):
         return known, *_read_model(inputs, known)
-    for name in ("seq", "flops", "assume-ignorable", "strict-config", *PREDICTS):
-        if name in inputs:
-            raise NapkinError(f"--{name} belongs to a MODEL", "name a model instead of --params")
+    of_model = ("seq", "flops", *MODEL_OPTIONS, *PREDICTS)
+    inputs.because(of_model, "it belongs to a MODEL", "name a model instead of --params")
     active = inputs.integer_or_none("active-params")
     if active is not None:
         if "params" in known and active > known["params"].value:
@@ -179,7 +181,6 @@ def _answer_from(question: TrainTimeQuestion, found: Mapping[str, Term]) -> Answ
     impossible = found["mfu"].value > 1
     answer = Answer(
         "train-time",
-        _title(found, question.hardware),
         terms,
         verdict="impossible" if impossible else None,
         status=BROKEN if impossible else OK,
@@ -213,14 +214,6 @@ def _footprint(question: TrainTimeQuestion, found: Mapping[str, Term]) -> tuple[
     tdp = hardware.term("tdp_w", "tdp", "watt/GPU")
     used = time.energy(found["gpus"], found["time"], tdp, question.overhead, question.pue)
     return [used, time.carbon(used, question.carbon)], []
-
-
-def _title(found: Mapping[str, Term], hardware: Hardware) -> str:
-    """Return the question in one line."""
-    model = f"{human(found['params'].value, 'param')}, " if "params" in found else ""
-    gpus = found["gpus"].value
-    count = f"{gpus:,}" if isinstance(gpus, int) else f"{gpus:g}"
-    return f"{model}{human(found['tokens'].value, 'token')}, {count} × {hardware.name}, MFU {found['mfu'].value:.3g}"
 
 
 COMMAND = Command(

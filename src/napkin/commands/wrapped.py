@@ -27,6 +27,7 @@ def read_target(inputs: Inputs) -> tuple[Command, Question]:
     command = find(inputs.command.target)
     taken = {*command.names, *command.figures} - {*COMMON, *DRAWS}
     shown = {name: one for name, one in inputs.shown.items() if name in taken}
+    inputs.depends(shown, True)
     return command, {name: OptionText(_as_given(one), one.origin) for name, one in shown.items()}
 
 
@@ -63,9 +64,15 @@ class Quantities:
         return path != ADVICE
 
 
-def answer_quietly(command: Command, question: Question, only: Container[str] | None = None) -> Answer:
-    """Return the answer; only: the quantities that will be read, all but advice where it is None."""
-    return ask(command, question, Quantities() if only is None else only)
+def answer_quietly(
+    command: Command,
+    question: Question,
+    only: Container[str] | None = None,
+    spare: dict[str, NapkinError] | None = None,
+) -> Answer:
+    """Return the answer; only: the quantities that will be read, all but advice where it is None; spare: takes the
+    refusals of options that change nothing."""
+    return ask(command, question, Quantities() if only is None else only, spare)
 
 
 def assignments(text: str, command: Command, where: str) -> dict[str, str | bool]:

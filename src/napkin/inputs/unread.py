@@ -7,7 +7,7 @@ napkin has not seen what the class reads, any field that is not known to change 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from typing import Any
 
 from napkin.inputs.load import printable
@@ -19,7 +19,7 @@ NAMED = 6
 """Fields that a message names."""
 
 
-def settle(config: Config, assumed: Iterable[str] = (), strict: bool = False) -> None:
+def settle(config: Config, assumed: Collection[str] = (), strict: bool = False) -> None:
     """Refuse (3) unread fields that may change a count, nested blocks included; name the others in a note.
 
     assumed  fields that the user knows to change no count
@@ -27,7 +27,10 @@ def settle(config: Config, assumed: Iterable[str] = (), strict: bool = False) ->
     """
     for child in config.children:
         settle(child, assumed, strict)
+        config.assumed |= child.assumed
     left = _unread(config, set(assumed))
+    if assumed:
+        config.assumed.update(field for field in _unread(config, set()) if field not in left)
     if not left:
         return
     from napkin._tables.class_fields import TRANSFORMERS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from napkin.commands.layout import degrees
@@ -12,17 +13,16 @@ from napkin.commands.plan.rows import (
     COLUMNS,
     Row,
     Standing,
-    command_line,
-    displayed,
     machine_row,
     missed,
     row_of,
     run_half,
-    table,
+    run_of,
     whole_run,
 )
 from napkin.commands.screens.plan import screen
 from napkin.commands.step_model import memory_terms
+from napkin.elementwise import Number
 from napkin.errors import BROKEN, NapkinError
 from napkin.evidence.constants import deviations
 from napkin.evidence.utilization import utilization_terms
@@ -42,16 +42,20 @@ def answer(question: PlanQuestion) -> Answer:
     """Answer for one machine, for several, or with the fewest GPUs."""
     if question.several:
         found = _each(question)
+    elif question.counts:
+        found = _one(question, question.layouts.on(question.counts[0]))
     else:
-        found = _one(question, question.counts[0]) if question.counts else _fewest(question)
-    found.screen = screen(question, found)
+        found = _fewest(question)
+    if not question.brief:
+        found.screen = screen(question, found)
     return found
 
 
-def _one(question: PlanQuestion, gpus: int) -> Answer:
+def _one(question: PlanQuestion, request: Request) -> Answer:
     """Answer with the ranked layouts of one machine, or with the nearest machine or request that has any."""
-    request = question.layouts.on(gpus)
     found = question.layouts.find(request)
+    if not len(found) and question.brief:  # another command reads the answer to its own question, not to one nearby
+        raise NapkinError("; ".join(reasons(question.layouts, request, None)), "another --gpus", status=BROKEN)
     if not len(found):
         return _impossible(question, request, question.layouts.least(request) if found.layouts else found)
     answer, chosen = _ranked(question, found)
@@ -75,7 +79,6 @@ def _impossible(question: PlanQuestion, request: Request, found: Found | None) -
     what, other = near
     answer, _ = _ranked(question, other)
     answer.status, answer.verdict = BROKEN, "impossible"
-    answer.title = f"{'; '.join(why)}\nnearest: {what}\n{answer.title}"
     answer.extra["reasons"] = why
     answer.extra["nearest"] = what
     return answer
@@ -89,6 +92,8 @@ def _ranked(question: PlanQuestion, found: Found) -> tuple[Answer, Scored]:
     and the usual choices. Return it with the recommended layout."""
     layouts, request = question.layouts, found.request
     half = layouts.half_width(request.gpus)
+    if question.brief:
+        return _quantities(question, found)
     front = found.front()
     listed = front[: question.rows] if question.pareto else found.distinct(question.rows)
     entries = [scored(layouts, found.layout(i)) for i in listed]
@@ -104,31 +109,21 @@ def _ranked(question: PlanQuestion, found: Found) -> tuple[Answer, Scored]:
     terms, notes = _terms(question, chosen, found)
     answer = Answer(
         "plan",
-        _title(question, request.gpus, found),
         terms,
         rows=rows,
-        display=table([displayed(row) for row in rows]),
         notes=notes,
     )
-    wide = run_half(question, half)
-    for term in answer.terms:
-        if term.name in ("step/time", "mfu", "hfu", "tokens_per_second_per_gpu", "time/uninterrupted"):
-            answer.intervals[term.name] = (term.value / math.exp(half), term.value * math.exp(half))
-        elif term.name in ("time", "gpu_hours", "cost"):
-            answer.intervals[term.name] = (term.value / math.exp(wide), term.value * math.exp(wide))
-    if question.goodput is not None and question.goodput.spread:
-        answer.intervals["goodput"] = question.goodput.ends(deviations(question.confidence))
+    answer.intervals = _ends(question, answer.terms, half)
     usual = list(usual_choices(layouts, request, chosen))
     answer.extra["columns"] = COLUMNS
     answer.extra["pareto"] = [_front_row(question, found, i) for i in front]
     answer.extra["popular"] = [_usual_row(one) for one in usual]
-    answer.pictures = (
+    answer.notes += [
         *_says_recommended(chosen, leader),
         *((_why(entries[0], entries[1]),) if len(entries) > 1 else ()),
         f"time against memory: {_front_line(question, found, front)}",
         *(f"{one.name}: {one.why}" for one in usual),
-        f"as a step: {command_line(question, chosen.layout)}",
-    )
+    ]
     ties = int((found.score <= found.score.min() * math.exp(2 * half)).sum())
     answer.extra["ties"] = ties
     answer.notes.append(
@@ -141,6 +136,30 @@ def _ranked(question: PlanQuestion, found: Found) -> tuple[Answer, Scored]:
         )
     answer.plot = (scatter(question, found, front, chosen, half),)
     return answer, chosen
+
+
+def _quantities(question: PlanQuestion, found: Found) -> tuple[Answer, Scored]:
+    """Answer with the recommended layout's quantities only, for a command that reads no more."""
+    layouts = question.layouts
+    chosen = recommended(layouts, found, best(layouts, found))
+    terms, notes = _terms(question, chosen, found)
+    answer = Answer("plan", terms, notes=notes)
+    answer.intervals = _ends(question, answer.terms, layouts.half_width(found.request.gpus))
+    return answer, chosen
+
+
+def _ends(question: PlanQuestion, terms: Sequence[Term], half: float) -> dict[str, tuple[Number, Number]]:
+    """Return the intervals of those of the terms that are predictions; half: half that of ln(a step's time)."""
+    wide = run_half(question, half)
+    ends: dict[str, tuple[Number, Number]] = {}
+    for term in terms:
+        if term.name in ("step/time", "mfu", "hfu", "tokens_per_second_per_gpu", "time/uninterrupted"):
+            ends[term.name] = (term.value / math.exp(half), term.value * math.exp(half))
+        elif term.name in ("time", "gpu_hours", "cost"):
+            ends[term.name] = (term.value / math.exp(wide), term.value * math.exp(wide))
+    if question.goodput is not None and question.goodput.spread:
+        ends["goodput"] = question.goodput.ends(deviations(question.confidence))
+    return ends
 
 
 def _says_recommended(chosen: Scored, leader: Scored) -> tuple[str, ...]:
@@ -219,16 +238,6 @@ def _front_line(question: PlanQuestion, found: Found, front: list[int]) -> str:
     return f"{len(front)} layout{'s' if len(front) > 1 else ''} that no other beats in both: {shown}"
 
 
-def _title(question: PlanQuestion, gpus: int, found: Found) -> str:
-    """Return the question about one machine in one line."""
-    request, hardware = question.layouts.request, question.layouts.hardware
-    batch = f"{request.batch:,}" if request.batch else f"up to {request.most:,}"
-    return (
-        f"{request.model.name} on {gpus:,} × {hardware.name}, {batch} × {request.seq:,} tokens a step: "
-        f"{found.layouts:,} layouts, {len(found):,} fit"
-    )
-
-
 # --- several machines ------------------------------------------------------------------------------------------------
 
 
@@ -252,10 +261,8 @@ def _each(question: PlanQuestion) -> Answer:
     chosen = min(in_time or done, key=lambda row: _goal(question, row))
     answer = Answer(
         "plan",
-        f"{layouts.request.model.name} on {counts[0]:,} to {counts[-1]:,} × {layouts.hardware.name}: the best of each",
         _chosen_terms(chosen),
         rows=rows,
-        display=table([_displayed(row) for row in rows]),
     )
     if not in_time:
         answer.status, answer.verdict = BROKEN, "impossible"
@@ -280,20 +287,6 @@ def _chosen_terms(row: Row) -> list[Term]:
     return [leaf(name, row[name], named[name], TRUE) for name in published]
 
 
-def _displayed(row: Row) -> dict[str, str]:
-    """Return what a person reads of one machine: why it has no layout, or its best."""
-    if "why" in row:
-        return {"gpus": f"{row['gpus']:,}", "why": str(row["why"])}
-    hidden = ("gpus", "tokens_per_second", "efficiency", "step/low", "step/high")
-    shown = displayed({name: value for name, value in row.items() if name not in hidden})
-    return {
-        "gpus": f"{row['gpus']:,}",
-        **shown,
-        "tokens/s": f"{row['tokens_per_second']:,.0f}",
-        "efficiency": f"{row['efficiency']:.1%}",
-    }
-
-
 def _fewest(question: PlanQuestion) -> Answer:
     """Answer with the fewest GPUs on which a layout surely fits and keeps the deadline and the budget, if any."""
     layouts = question.layouts
@@ -302,10 +295,13 @@ def _fewest(question: PlanQuestion) -> Answer:
     def enough(one: Scored) -> bool:
         return missed(question, whole_run(question, one)) is None and (limited or one.fit == FITS)
 
-    gpus = fewest_gpus(layouts, enough, DOUBLINGS)
+    def in_time(gpus: int, token: float) -> bool:
+        return missed(question, run_of(question, gpus, token)) is None
+
+    gpus = fewest_gpus(layouts, enough, in_time, DOUBLINGS)
     if gpus is None:
         return _impossible(question, layouts.on(layouts.request.node << DOUBLINGS), None)
-    answer = _one(question, gpus)
+    answer = _one(question, layouts.on(gpus))
     answer.terms = (leaf("gpus", gpus, "GPU"), *answer.terms)
     answer.inputs["gpus"] = Shown(gpus, None, "solved", "GPU")
     answer.notes.append("the number of GPUs is the fewest among powers of two and eighths between them, in whole nodes")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from napkin.commands.confidence import read_confidence
 from napkin.commands.goodput import read_goodput
 from napkin.commands.inputs import Inputs
-from napkin.commands.machine import read_hardware
+from napkin.commands.machine import RATES, read_hardware
 from napkin.commands.model import read_model, read_sequence
 from napkin.commands.setup import read_implementation, read_setup_around
 from napkin.commands.step_model import read_rates_profile
@@ -52,6 +52,7 @@ class PlanQuestion:
     price      USD per GPU-hour
     rows       layouts to list                         pareto      whether only the front is listed
     several    whether each machine's best is asked    peak        dense peak of one accelerator
+    brief      whether only the recommended layout's quantities are read
     words      texts of the options that a line for `napkin step` repeats
     """
 
@@ -68,6 +69,7 @@ class PlanQuestion:
     pareto: bool
     confidence: float
     peak: Term
+    brief: bool
     words: Mapping[str, str]
 
 
@@ -85,6 +87,9 @@ def read(inputs: Inputs) -> PlanQuestion:
             raise NapkinError(f"--{name} needs --tokens", f"how many tokens does --{name} limit?")
     if budget is not None and price is None:
         raise NapkinError("--budget needs --price", "add --price, USD per GPU-hour")
+    inputs.depends(("price",), tokens is not None, "only a whole run has a cost", "--tokens says how much is trained")
+    one = len(counts) == 1 and not several and objective != "gpus"
+    inputs.depends(("objective",), not one, "one machine's fastest layout is its cheapest", "several --gpus: 256..2048")
     if not counts and objective != "gpus":
         raise NapkinError("--gpus is missing: how many?", "--gpus 1024, or --min gpus for the fewest")
     return PlanQuestion(
@@ -101,6 +106,7 @@ def read(inputs: Inputs) -> PlanQuestion:
         pareto=inputs.flag("pareto"),
         confidence=read_confidence(inputs),
         peak=prediction.peak,
+        brief=not inputs.wants("layouts/fit"),
         words=_read_words(inputs),
     )
 
@@ -126,7 +132,7 @@ def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
     """Read what is searched, everything but the number of GPUs; and a step as `step` would ask it, for what no layout
     changes."""
     model = read_model(inputs)
-    hardware = read_hardware(inputs)
+    hardware = read_hardware(inputs, (*RATES, "memory-size"))
     if note := generation_note(hardware):
         inputs.note(note)
     seq = read_sequence(inputs, model)
@@ -153,7 +159,9 @@ def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
 
 def _read_request(inputs: Inputs, model: Model, setup: Setup, seq: int, node: int) -> Request:
     """Read the freedom of every degree and of the batch; node: GPUs that share a link."""
-    if not inputs.has("global-batch"):
+    free = not inputs.has("global-batch")
+    inputs.depends(("max-global-batch",), free, "--global-batch says how large a step is", "leave out one of the two")
+    if free:
         inputs.default("max-global-batch", str(max(LARGEST_STEP // seq, 1)))
     chosen = inputs.text_or_none("recompute")
     only = {name: inputs.integer(name) for name in SEARCHED if name != "zero" and inputs.has(name)}
@@ -167,7 +175,11 @@ def _read_request(inputs: Inputs, model: Model, setup: Setup, seq: int, node: in
             f"tensor parallelism stays within the {node} GPUs of a node: no published step in the evidence "
             "leaves it; --max-tp looks further"
         )
+    inputs.depends(("max-ep",), bool(model.experts), f"{model.name} has no experts")
     below = {name: inputs.integer(f"max-{name}") for name in BOUNDED if inputs.has(f"max-{name}")}
+    bounds = [f"--max-{name} {most}" for name, most in below.items() if f"max-{name}" in inputs]
+    if bounds:
+        inputs.note(f"layouts beyond {', '.join(bounds)} were not tried")
     request = Request(
         model=model,
         setup=setup,

@@ -1,0 +1,116 @@
+"""Options that were given and change nothing: why, and what would make them matter. Loaded only on that path."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from napkin.commands.inputs import Inputs, OptionText, Reason
+from napkin.errors import NapkinError, Problems
+from napkin.options.machine import FIGURES
+from napkin.options.registry import OPTIONS
+
+TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
+if TYPE_CHECKING:
+    from napkin.render.answer import Answer
+
+STEP = "a step is predicted only for a MODEL with --gpus and --global-batch"
+REASONS: dict[str, Reason] = {
+    "hardware": ("no accelerator is asked about", "leave it out"),
+    "hardware-file": ("no accelerator is asked about", "--hardware names one of the file"),
+    "confidence": ("nothing is estimated here, so there is no interval", "leave it out"),
+    "batch": ("a training step has micro-batches", "--micro-batch, or --global-batch"),
+    "dtype": ("training takes a policy", "for example --precision bf16-mixed"),
+    "cache-dtype": ("only serving has a KV cache", "--inference"),
+    "snapshot-device": ("no snapshot is read", "--snapshot FILE"),
+    "compile": ("no step is run", "leave it out"),
+    "dropout": ("no dropout mask is kept here, and its time is not counted", "--attention eager keeps a mask"),
+    "attention": ("this answer does not depend on attention's kernel", "leave it out"),
+    "optimizer-form": ("the forms of this optimizer take the same memory and time here", "leave it out"),
+    "implementation": ("this implementation keeps and computes the same here", "leave it out"),
+    "loss": ("this form of the loss takes the same memory and time here", "leave it out"),
+    "async-tp": ("there is no tensor-parallel communication to overlap", "--tp 2 or more"),
+    "schedule": ("there is no pipeline", "--pp 2 or more"),
+    "peak-flops": ("no computation is timed", "leave it out"),
+    "memory-size": ("nothing has to fit", "leave it out"),
+    "memory-bandwidth": ("no memory traffic is timed", "leave it out"),
+    "link-bandwidth": ("nothing crosses the link between GPUs", "--gpus 2 or more, divided"),
+    "network-bandwidth": (
+        "nothing that is waited for crosses the network between nodes",
+        "more GPUs than one node has",
+    ),
+    "tdp": ("no power is counted", "napkin train-time counts energy"),
+    "price": ("no GPU-hours are counted", "--tokens says how much is trained"),
+    "within": ("no run has a deadline without its tokens", "--tokens says how much is trained"),
+    "gpus": ("the answer does not depend on the number of GPUs", "leave it out"),
+    "link": ("no transfer is asked about", "napkin roofline transfer 80GB --link pcie5"),
+    "out-dtype": ("only a matmul has a result of another format", "napkin roofline matmul MxKxN --out-dtype fp32"),
+    "against": ("two sides are named", "compare COMMAND … --against NAME=VALUE"),
+    "target-seq": ("only a model with an encoder and a decoder has a second sequence", "leave it out"),
+    "seq": ("the answer does not depend on the sequence's length", "leave it out"),
+    "active-params": ("a MODEL has its own count", "--params and --active-params, without a MODEL"),
+    "profile": ("no rate is used", "leave it out"),
+}
+"""Option → why it changes nothing where no one said, and a hint."""
+
+
+def check_unused(inputs: Inputs, unused: Mapping[str, Reason | None], spare: dict[str, NapkinError] | None) -> None:
+    """Refuse options that change nothing, all at once; note those that several commands read, or that would matter if
+    the answer were another.
+
+    spare: takes the refusals instead
+    """
+    problems: dict[str, NapkinError] = {}
+    for name, reason in unused.items():
+        given = inputs.given.get(name)
+        why, hint = reason or REASONS.get(name, ("this answer does not depend on it", "leave it out"))
+        if name in FIGURES and reason is None and "hardware" not in inputs:
+            why, hint = "it replaces a figure of an accelerator", "--hardware names one"
+        where = given.where if given is not None else ""
+        place = f"{where}: " if where and not where.startswith("--") else ""
+        if name in inputs.minor or (given is not None and given.shared):
+            inputs.note(f"{place}{_shown(name, inputs.peek(name))} is not used: {why}")
+        else:
+            problems[name] = NapkinError(f"{place}{_shown(name, inputs.peek(name))} has no effect here: {why}", hint)
+    if spare is not None:
+        spare |= problems
+    elif problems:
+        raise Problems(list(problems.values())) if len(problems) > 1 else next(iter(problems.values()))
+
+
+def _shown(name: str, value: object) -> str:
+    """Return the option as it was given, without its value."""
+    option = OPTIONS[name]
+    return f"--no-{name}" if option.flag and not value else option.shown
+
+
+def note_without_effect(
+    inputs: Inputs,
+    answer: Answer,
+    names: Iterable[str],
+    again: Callable[[Mapping[str, OptionText]], tuple[Inputs, Answer]],
+) -> Iterator[str]:
+    """Yield the accelerator's figures without which the answer is the same, and note other such options: they say what
+    runs, and would matter to an answer a little different.
+
+    again: answers for other options
+    """
+    for name in names:
+        if inputs.is_default(name):
+            continue
+        try:
+            others, other = again(inputs.without(name))
+        except NapkinError:
+            continue
+        if _substance(other) != _substance(answer):
+            continue
+        told = {*inputs.notes, *answer.notes} != {*others.notes, *other.notes}
+        if name in FIGURES and not told:
+            yield name
+        else:
+            why = "only what is known about it" if told else REASONS[name][0]
+            inputs.note(f"{_shown(name, inputs.peek(name))} changes no figure of this answer: {why}")
+
+
+def _substance(answer: Answer) -> tuple[object, ...]:
+    """Return what an answer says, but for its notes."""
+    return answer.quantities(), answer.intervals, answer.verdict, answer.status, answer.rows, answer.extra
