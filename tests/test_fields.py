@@ -290,3 +290,9 @@ def test_step_3_7_as_published_gives_layers_with_a_window_heads_of_their_own() -
     layers = 2 * (full + windowed) + 2 * dense + 2 * sparse + 4 * 2 * 64
     found = params(model_of({"model_type": "step3p7", "text_config": text, "vision_config": {}}))
     assert found["params/total"].value == 2 * 100 * 64 + layers + 64
+
+
+def test_a_multimodal_file_with_code_of_its_own_is_refused_and_a_registered_one_is_answered() -> None:
+    own = {"model_type": "my_vlm", "auto_map": {"AutoConfig": "mine.MyConfig"}, "text_config": LLAMA}
+    assert refusal(own).status == REFUSED
+    assert params(model_of({**own, "model_type": "kosmos-2.5"}))["params/total"].value == COUNT

@@ -95,7 +95,7 @@ def _layouts(question: PlanQuestion, rows: Sequence[Row], usual: Sequence[Row]) 
         *([Column("cost", True, 5)] if priced else []),
         Column("MFU", True, 2),
         Column("GiB", True, 2),
-        Column("fits"),
+        Column("fits", False, 1),
         Column("", False, 1),
     ]
     ranked = [row for row in rows if row["rank"]]
