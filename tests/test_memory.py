@@ -183,9 +183,21 @@ def test_what_does_not_divide_or_agree_is_refused(line: str, says: str, hint: st
     assert hint in outcome.err
 
 
-def test_sgd_has_momentum_unless_told_otherwise() -> None:
-    assert memory("--seq 128 --optimizer sgd --precision fp32").values["memory/optimizer"] == 4 * P
-    assert memory("--seq 128 --optimizer sgd --momentum 0 --precision fp32").values["memory/optimizer"] == 0
+def test_sgd_has_no_momentum_unless_told_otherwise() -> None:
+    """torch's SGD keeps nothing without momentum, one number a parameter with it."""
+    for words, each in (
+        ("--optimizer sgd", 0),
+        ("--optimizer sgd --momentum 0", 0),
+        ("--optimizer sgd --momentum 0.9", 4),
+        ("--optimizer sgd-momentum", 4),
+        ("--optimizer sgd-momentum --momentum 0.95", 4),
+    ):
+        assert memory(f"--seq 128 {words} --precision fp32").values["memory/optimizer"] == each * P
+        assert (
+            run_line(f"max-params --gpus 8 --hardware h100 {words} --precision fp32 --json").values["bytes_per_param"]
+            == 8 + each
+        )
+    assert run_line("memory gpt2 --optimizer sgd-momentum --momentum 0").status == 2
 
 
 def test_muon_keeps_one_state_for_matrices_and_two_for_the_rest() -> None:

@@ -23,7 +23,7 @@ OPTIONS = (
         metavar="FORM",
         default="fused where it exists",
     ),
-    Option("momentum", units.probability, "Momentum of sgd; 0 keeps no state", metavar="X"),
+    Option("momentum", units.probability, "Momentum of sgd", metavar="X", default="0, 0.9 in sgd-momentum"),
     Option(
         "recompute",
         units.words,
