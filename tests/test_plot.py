@@ -22,7 +22,7 @@ from tests.conftest import Napkin
 
 mpl.use("agg")
 
-STEP = "step llama3-70b --gpus 32 --hardware h100 --tp 8 --pp 4 --zero 1 --global-batch 8"
+STEP = "step llama3-70b --gpus 32 --hardware h100 --tp 8 --pp 4 --global-batch 8"
 DRAWING = {
     "memory llama3-8b --gpus 8 --hardware h100 --zero 3": ("GiB", "capacity", "backward pass", "used (nvidia-smi)"),
     "memory llama3-8b --hardware h100 --inference --batch 4": ("GiB", "capacity", "KV cache", "weights"),
