@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from napkin import term
-from napkin.elementwise import is_array, maximum
+from napkin.elementwise import Number, is_array, maximum
 from napkin.footprint import allocator, memory
 from napkin.footprint.memory import least_states
 from napkin.footprint.prepared import PreparedStep, prepare
@@ -38,6 +38,8 @@ Timed = Callable[[Setup], "tuple[StepLayout, Rates]"]
 
 MOST_MICRO = 64
 """Largest micro-batch that is tried: kernels reach their best efficiency long before."""
+STACKED = 1 << 13
+"""Stages of layouts whose memory is evaluated at a time: more would leave the processor's caches."""
 ENTRIES = 1 << 15
 """Entries of the grid that are evaluated at a time: about a hundred arrays of this size are allocated at once."""
 
@@ -453,13 +455,30 @@ def used_of(prepared: PreparedStep, width: Width) -> tuple[Any, Any]:
     if setup.layout.recompute.kind == "group" and not alike and is_array(setup.layout.pp):
         return _by_stages(prepared.model, setup, width)
     used, upper = [], []
-    for place in places(prepared):
+    for place in _together(places(prepared)):
         rank = memory.rank_of(prepared, place)
         live = term.leaf("memory/live", rank.live, "byte", term.TRUE)
         found = allocator.reported(live, setup.layout.gpus, False, width, rank.flow(setup))
-        used.append(found.used.value)
-        upper.append(found.ends["memory/used"][1] + narrow_copies(setup, rank))
+        most = found.ends["memory/used"][1] + narrow_copies(setup, rank)
+        used.append(_largest(found.used.value, place))
+        upper.append(_largest(most, place))
     return maximum(*used), maximum(*upper)
+
+
+def _together(found: tuple[Number, ...]) -> Iterator[Number]:
+    """Yield the stages, arrays of them as [stage, layout], as many at a time as there is room for."""
+    if not is_array(found[0]):
+        yield from found
+        return
+    index = np.stack(np.broadcast_arrays(*found))
+    at_once = max(STACKED // index.shape[1], 1)
+    for start in range(0, len(index), at_once):
+        yield index[start : start + at_once]
+
+
+def _largest(size: Any, place: Any) -> Any:
+    """Return the bytes of the worst of the stages that were evaluated together."""
+    return np.broadcast_to(size, place.shape).max(axis=0) if is_array(place) else size
 
 
 def _by_stages(model: Model, setup: Setup, width: Width) -> tuple[Any, Any]:
