@@ -40,6 +40,8 @@ MOST_MICRO = 64
 """Largest micro-batch that is tried: kernels reach their best efficiency long before."""
 STACKED = 1 << 13
 """Stages of layouts whose memory is evaluated at a time: more would leave the processor's caches."""
+TIMED = 1 << 12
+"""Layouts that are timed together at most, unless one block has more."""
 ENTRIES = 1 << 15
 """Entries of the grid that are evaluated at a time: about a hundred arrays of this size are allocated at once."""
 
@@ -265,39 +267,64 @@ def search(request: Request, timed: Timed, capacity: float, prune: bool = True) 
     return _joined(request, pieces, capacity, memory)
 
 
+Fitting = tuple[Layout, Array, Array]
+"""Layouts along one axis, their used bytes and the upper ends of them as [recomputation, layout]."""
+
+
 @record
 class Evaluated:
     """What a search knows before any time.
 
-    fitting  layouts that fit under some recomputation: along one axis, their used bytes and the upper ends of them as
-             [recomputation, layout]
+    fitting  layouts that fit under some recomputation
     layouts  how many there are, fitting or not       least, least_used   the one of least memory, if it is known
     """
 
-    fitting: list[tuple[Layout, Array, Array]]
+    fitting: list[Fitting]
     layouts: int
     least: Layout | None
     least_used: float
 
 
-_LAST: list[tuple[Request, float, bool, Evaluated]] = []
-"""The last search: questions that differ in rates alone (sensitivity, a deadline) share its memory."""
+_KEPT: list[tuple[Request, float, Evaluated]] = []
+"""The first search and the last: questions that differ in rates alone (sensitivity, a deadline) share their memory."""
 
 
 def _memory(request: Request, capacity: float, prune: bool) -> Evaluated:
-    """Return the layouts that fit, from the last search where that asked the same of memory."""
-    for asked, room, pruned, found in _LAST:
-        if (room, pruned) == (capacity, prune) and asked == request:
+    """Return the layouts that fit, from an earlier search where that asked the same of memory, or for more."""
+    if not prune:
+        return _evaluated(request, capacity, prune)
+    for asked, room, found in _KEPT:
+        if room == capacity and asked == request:
             return found
+        if room >= capacity and replace(asked, below=request.below) == request and _narrower(request, asked):
+            return _among(found, request, capacity)
     found = _evaluated(request, capacity, prune)
-    if prune:
-        _LAST[:] = [(request, capacity, prune, found)]
+    _KEPT[1:] = [(request, capacity, found)]
     return found
+
+
+def _narrower(request: Request, than: Request) -> bool:
+    """Return whether every largest value of a degree is at most the other request's."""
+    return all(request.below.get(degree, math.inf) <= most for degree, most in than.below.items())
+
+
+def _among(found: Evaluated, request: Request, capacity: float) -> Evaluated:
+    """Return those of the layouts found that the request allows and that fit into a smaller capacity."""
+    whole = grid(request)
+    fitting: list[Fitting] = []
+    for layout, used, upper in found.fitting:
+        kept = (used <= capacity).any(axis=0)
+        for degree, most in request.below.items():
+            kept = kept & (_column(layout, "micro" if degree == "micro-batch" else degree) <= most)
+        if kept.any():
+            fitting.append((_flat(layout, kept), used[:, kept], upper[:, kept]))
+    layouts = 0 if whole is None else int(whole.valid.sum()) * len(request.recomputes)
+    return Evaluated(fitting, layouts, None, math.inf)
 
 
 def _evaluated(request: Request, capacity: float, prune: bool) -> Evaluated:
     """Evaluate the memory of every layout."""
-    fitting: list[tuple[Layout, Array, Array]] = []
+    fitting: list[Fitting] = []
     whole, least, least_used = grid(request), None, float("inf")
     layouts = 0 if whole is None else int(whole.valid.sum()) * len(request.recomputes)
     for layout in () if whole is None else _candidates(request, whole, capacity if prune else math.inf):
@@ -309,7 +336,30 @@ def _evaluated(request: Request, capacity: float, prune: bool) -> Evaluated:
         kept = (used <= capacity).any(axis=0)
         if kept.any():
             fitting.append((_flat(layout, kept), used[:, kept], upper[:, kept]))
-    return Evaluated(fitting, layouts, least, least_used)
+    return Evaluated(list(_gathered(fitting)), layouts, least, least_used)
+
+
+def _gathered(fitting: list[Fitting]) -> Iterator[Fitting]:
+    """Yield the same layouts in the same order, those of small blocks together: the formulas of time do not differ
+    between kinds of block."""
+    start = 0
+    while start < len(fitting):
+        end, count = start + 1, fitting[start][1].shape[1]
+        while end < len(fitting) and count + fitting[end][1].shape[1] <= TIMED:
+            count += fitting[end][1].shape[1]
+            end += 1
+        layouts, used, upper = zip(*fitting[start:end], strict=True)
+        if len(layouts) == 1:
+            yield fitting[start]
+        else:
+            columns = {name: np.concatenate([_column(one, name) for one in layouts]) for name in _NAMES}
+            yield layouts[0].replaced(**columns), np.concatenate(used, axis=1), np.concatenate(upper, axis=1)
+        start = end
+
+
+def _column(layout: Layout, name: str) -> Array:
+    """Return one degree of layouts along one axis, with an entry for each."""
+    return np.broadcast_to(np.asarray(getattr(layout, name), dtype=float), np.shape(layout.pp))
 
 
 def _piece(layout: Layout, seconds: Array, used: Array, upper: Array, fits: Array) -> dict[str, Array]:
